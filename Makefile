@@ -1,0 +1,48 @@
+# Two commands: `make reproduce` does the main job, `make test` runs the tests. Both set up first.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/ready
+WORKERS ?= 2
+
+.PHONY: setup test lint types layers unit reproduce bench soak docs wheel clean
+
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,docs]"
+	$(BIN)/python -m compileall -q src
+	touch $(READY)
+
+test: lint types layers docs unit
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+layers: $(READY)
+	$(BIN)/lint-imports --no-cache
+
+unit: $(READY)
+	$(BIN)/pytest -q -n $(WORKERS)
+
+soak: $(READY)
+	RETVAR_SOAK=1 $(BIN)/pytest -q -n $(WORKERS) -m soak tests
+
+reproduce: $(READY)
+	$(BIN)/python examples/paper_domains.py
+
+bench: $(READY)
+	$(BIN)/python benchmarks/exact.py --out docs/benchmarks.md
+
+docs: $(READY)
+	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
+
+wheel: $(READY)
+	$(BIN)/hatchling build -t wheel
+
+clean:
+	rm -rf .venv dist docs/_build

@@ -1,0 +1,96 @@
+"""retvar: how much return to expect, and how far it may stray.
+
+>>> import retvar as rv
+>>> truth = rv.solve(rv.domains.complex_mdp())
+>>> truth.std.round(3)
+array([0.376, 1.045, 0.722, 0.487, 0.176])
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # the names are loaded on first use, so that `retvar --help` is quick
+    from retvar import domains, plots, rules
+    from retvar.errors import (
+        ConvergenceError,
+        InfiniteVarianceError,
+        InputError,
+        RetvarError,
+    )
+    from retvar.exact import (
+        Estimates,
+        FixedPoint,
+        MonteCarlo,
+        Node,
+        Solution,
+        StateSolution,
+        expected_updates,
+        fixed_point,
+        monte_carlo,
+        solve,
+        stationary_distribution,
+    )
+    from retvar.mdp import END, MDP, Edge, Edges, Policy
+
+_HOMES = {
+    "retvar.errors": ["ConvergenceError", "InfiniteVarianceError", "InputError", "RetvarError"],
+    "retvar.exact": [
+        "Estimates",
+        "FixedPoint",
+        "MonteCarlo",
+        "Node",
+        "Solution",
+        "StateSolution",
+        "expected_updates",
+        "fixed_point",
+        "monte_carlo",
+        "solve",
+        "stationary_distribution",
+    ],
+    "retvar.mdp": ["END", "MDP", "Edge", "Edges", "Policy"],
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+_MODULES = ("domains", "plots", "rules")
+
+__version__ = "0.1.0"
+__all__ = [  # noqa: RUF022
+    "domains",
+    "plots",
+    "rules",
+    "ConvergenceError",
+    "END",
+    "Edge",
+    "Edges",
+    "Estimates",
+    "FixedPoint",
+    "InfiniteVarianceError",
+    "InputError",
+    "MDP",
+    "MonteCarlo",
+    "Node",
+    "Policy",
+    "RetvarError",
+    "Solution",
+    "StateSolution",
+    "expected_updates",
+    "fixed_point",
+    "monte_carlo",
+    "solve",
+    "stationary_distribution",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name in _MODULES:
+        return importlib.import_module(f"retvar.{name}")
+    if name in _HOME_OF:
+        value = getattr(importlib.import_module(_HOME_OF[name]), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'retvar' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

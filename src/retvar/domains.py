@@ -1,0 +1,205 @@
+"""The paper's MDPs, random ones, and Gymnasium's tables."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from retvar.errors import InputError
+from retvar.mdp import END, MDP, Edge, Edges, Policy
+
+__all__ = ["chain", "complex_mdp", "from_gymnasium", "random_mdp", "random_walk"]
+
+from_gymnasium = MDP.from_gymnasium
+
+
+def chain(
+    lam: ArrayLike = 0.9,
+    length: int = 4,
+    *,
+    gamma: ArrayLike = 1.0,
+    reward: float = 1.0,
+    reward_std: float = 1.0,
+) -> MDP:
+    """The paper's chain: s0 → s1 → … → end, one action, normal rewards.
+
+    >>> import retvar as rv
+    >>> rv.solve(rv.domains.chain(lam=0.9)).variance
+    array([2.997541, 2.4661  , 1.81    , 1.      ])
+    """
+    _whole("length", length, 1)
+    names = [f"s{i}" for i in range(length)]
+    edges = [
+        Edge(here, "go", there, 1.0, reward, reward_std)
+        for here, there in zip(names, [*names[1:], "end"], strict=True)
+    ]
+    positions = [(i, 0) for i in range(length)]
+    return MDP.from_edges(
+        edges, gamma=gamma, lam=lam, states=names, positions=positions, name="chain"
+    )
+
+
+def complex_mdp() -> MDP:
+    """The paper's complex MDP: continuing, γ and λ in every state its own; policies mu and pi.
+
+    Two actions may lead to the same state with different rewards.
+
+    >>> import retvar as rv
+    >>> rv.solve(rv.domains.complex_mdp()).value.round(6)
+    array([-0.244176,  0.63956 ,  1.087791,  1.551165, -0.006654])
+    """
+    rows = [
+        # from, to, μ, reward, π
+        (0, 1, 1.0, -0.5, 1.0),
+        (1, 0, 0.2, 0.0, 0.2),
+        (1, 2, 0.2, -1.0, 0.4),
+        (1, 2, 0.2, 1.0, 0.0),
+        (1, 3, 0.2, -0.5, 0.3),
+        (1, 3, 0.2, 0.5, 0.1),
+        (2, 0, 0.1, 0.0, 0.4),
+        (2, 4, 0.8, 1.0, 0.5),
+        (2, 4, 0.1, 3.0, 0.1),
+        (3, 1, 0.2, 1.0, 0.8),
+        (3, 4, 0.3, 1.0, 0.18),
+        (3, 4, 0.5, 2.0, 0.02),
+        (4, 2, 0.5, 0.0, 0.2),
+        (4, 0, 0.5, 0.0, 0.8),
+    ]
+    mu, pi = np.zeros((2, 5, 5))
+    edges: list[Edge] = []
+    for here, there, mu_probability, reward, pi_probability in rows:
+        action = sum(edge.state == here for edge in edges)
+        mu[here, action], pi[here, action] = mu_probability, pi_probability
+        edges.append(Edge(here, action, there, 1.0, reward))
+    return MDP.from_edges(
+        edges,
+        gamma=[0.5, 0.4, 0.1, 1.0, 0.0],
+        lam=[1.0, 0.9, 0.0, 0.5, 0.1],
+        states=[f"s{i}" for i in range(5)],
+        policies={"mu": mu, "pi": pi},
+        positions=[(0, 1), (1.6, 1), (0.8, 0), (3.2, 1), (2.4, 0)],
+        name="complex-mdp",
+    )
+
+
+def random_walk(length: int = 30, *, right: float = 0.7, lam: ArrayLike = 1.0) -> MDP:
+    """The random walk of the paper's conference version: −1 a step, 0 for the last one out.
+
+    Leaving the last state to the right ends the episode; in s0 a step to the left stays.
+
+    >>> import retvar as rv
+    >>> rv.solve(rv.domains.random_walk()).value[[0, -1]].round(4)
+    array([-72.125,  -1.5  ])
+    """
+    _whole("length", length, 1)
+    if not 0 < right <= 1:
+        raise InputError("right", right, "must be a probability above 0, or no walk ends")
+    last = length - 1
+    edges = [
+        Edge(i, "walk", END if i == last else i + 1, right, 0.0 if i == last else -1.0)
+        for i in range(length)
+    ]
+    edges += [Edge(i, "walk", max(i - 1, 0), 1 - right, -1.0) for i in range(length) if right < 1]
+    return MDP.from_edges(
+        edges,
+        gamma=1.0,
+        lam=lam,
+        states=[f"s{i}" for i in range(length)],
+        positions=[(i, 0) for i in range(length)],
+        name="random-walk",
+    )
+
+
+def random_mdp(
+    states: int,
+    actions: int = 2,
+    branching: int = 3,
+    seed: int = 0,
+    *,
+    gamma: float | tuple[float, float] = (0.0, 1.0),
+    lam: float | tuple[float, float] = (0.0, 1.0),
+    reward_std: float | tuple[float, float] = (0.0, 1.0),
+    ends: float = 0.0,
+    parallel: bool = False,
+) -> MDP:
+    """Draw a random MDP (Garnet) with policies ``target`` (the default) and ``behaviour``.
+
+    Each action in each state leads to `branching` states with random probabilities and normal
+    rewards. γ, λ and the noise of the rewards are numbers, or ranges to draw from for each state
+    or edge; `ends` is the share of edges that end an episode; with `parallel`, next states are
+    drawn with repetition, so that two edges of one action may join the same two states.
+
+    >>> random_mdp(states=10, actions=2, branching=3, seed=0)
+    MDP(random-mdp: 10 states, 2 actions, 60 edges; γ = 0.0927455 … 0.789666,
+        λ = 0.182943 … 0.988695; policies: target, behaviour)
+    """
+    for field, count in (("states", states), ("actions", actions), ("branching", branching)):
+        _whole(field, count, 1)
+    if branching > states and not parallel:
+        raise InputError("branching", branching, f"must not exceed the {states} states")
+    if not 0 <= ends <= 1:
+        raise InputError("ends", ends, "must lie in [0, 1]")
+    rng = np.random.default_rng(seed)
+    pairs = states * actions
+    count = pairs * branching
+    draw = rng.integers(states, size=(pairs, branching))
+    next_state = (draw if parallel else _distinct(rng, draw, states)).ravel()
+    if ends:
+        next_state[rng.random(count) < ends] = END
+    edges = Edges(
+        np.repeat(np.arange(states), actions * branching),
+        np.tile(np.repeat(np.arange(actions), branching), states),
+        next_state,
+        _simplex(rng, pairs, branching).ravel(),
+        rng.normal(size=count),
+        _uniform("reward_std", rng, reward_std, count),
+        None,  # type: ignore[arg-type]
+    )
+    return MDP(
+        edges,
+        gamma=_uniform("gamma", rng, gamma, states),
+        lam=_uniform("lam", rng, lam, states),
+        policies={
+            "target": Policy(_simplex(rng, states, actions)),
+            "behaviour": Policy(_simplex(rng, states, actions)),
+        },
+        states=states,
+        actions=actions,
+        name="random-mdp",
+    )
+
+
+def _simplex(rng: np.random.Generator, rows: int, columns: int) -> NDArray[np.float64]:
+    """Rows of probabilities, uniform over those that sum to 1."""
+    share = rng.exponential(size=(rows, columns))
+    share /= share.sum(axis=1, keepdims=True)
+    return np.asarray(share)
+
+
+def _distinct(rng: np.random.Generator, draw: NDArray[np.int64], states: int) -> NDArray[np.int64]:
+    """Draw again, in each row, what stands there already."""
+    rows, columns = draw.shape
+    if 2 * columns > states:
+        return rng.permuted(np.tile(np.arange(states), (rows, 1)), axis=1)[:, :columns]
+    while True:
+        order = np.sort(draw, axis=1)
+        again = np.flatnonzero(np.any(order[:, 1:] == order[:, :-1], axis=1))
+        if again.size == 0:
+            return draw
+        draw[again] = rng.integers(states, size=(again.size, columns))
+
+
+def _uniform(
+    field: str, rng: np.random.Generator, given: float | tuple[float, float], count: int
+) -> NDArray[np.float64]:
+    if not isinstance(given, tuple):
+        return np.full(count, float(given))
+    low, high = given
+    if not low <= high:
+        raise InputError(field, given, "must be a number or a range (low, high)")
+    return rng.uniform(low, high, size=count)
+
+
+def _whole(field: str, given: int, least: int) -> None:
+    if not isinstance(given, int | np.integer) or given < least:
+        raise InputError(field, given, f"must be a whole number of at least {least}")

@@ -1,0 +1,77 @@
+"""What goes wrong, said so that it can be put right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+__all__ = ["ConvergenceError", "InfiniteVarianceError", "InputError", "RetvarError"]
+
+
+class RetvarError(Exception):
+    """Base of every error that retvar raises on purpose.
+
+    >>> issubclass(InputError, RetvarError)
+    True
+    """
+
+
+class InputError(RetvarError, ValueError):
+    """Something given is wrong: names the field, the value and the remedy.
+
+    >>> error = InputError("gamma[2]", 1.2, "must lie in [0, 1]")
+    >>> print(error)
+    gamma[2] = 1.2: must lie in [0, 1]
+    >>> error.field, error.value, error.remedy
+    ('gamma[2]', 1.2, 'must lie in [0, 1]')
+    """
+
+    def __init__(self, field: str, value: object, remedy: str) -> None:
+        self.field = field
+        self.value = value
+        self.remedy = remedy
+        super().__init__(field, value, remedy)
+
+    def __str__(self) -> str:
+        return f"{self.field} = {self.value}: {self.remedy}"
+
+
+class InfiniteVarianceError(InputError):
+    """The variance of the return does not exist: the spectral radius of B is 1 or more.
+
+    >>> print(InfiniteVarianceError(1.48))
+    spectral_radius = 1.48: the variance is infinite, since the radius of B = E[(ηγλ)²] is not
+    below 1; lower γ or λ, or take a behaviour policy closer to the target
+    """
+
+    def __init__(self, radius: float, *, at_least: bool = False) -> None:
+        self.radius = radius
+        super().__init__(
+            "spectral_radius",
+            f"{'at least ' if at_least else ''}{radius:.6g}",
+            "the variance is infinite, since the radius of B = E[(ηγλ)²] is not below 1; "
+            "lower γ or λ, or take a behaviour policy closer to the target",
+        )
+
+    def __reduce__(self) -> tuple[type[InfiniteVarianceError], tuple[float]]:
+        return type(self), (self.radius,)
+
+
+class ConvergenceError(RetvarError):
+    """A linear system could not be solved to the accuracy promised; no result is returned.
+
+    >>> print(ConvergenceError("BiCGSTAB stopped at a residual of 1e-3"))
+    BiCGSTAB stopped at a residual of 1e-3
+    """
+
+
+def listed(names: Iterable[object], most: int = 5) -> str:
+    """Name a few of many: ``a, b, c and 7 more``.
+
+    >>> listed("abc")
+    'a, b, c'
+    >>> listed(range(12), most=3)
+    '0, 1, 2 and 9 more'
+    """
+    names = [str(name) for name in names]
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")

@@ -1,0 +1,21 @@
+"""Exact answers: values, variances, fixed points and distributions in closed form."""
+
+from retvar.exact.fixed_points import FixedPoint, Node, fixed_point
+from retvar.exact.sampling import MonteCarlo, monte_carlo
+from retvar.exact.solution import Solution, StateSolution, solve
+from retvar.exact.stationary import stationary_distribution
+from retvar.exact.updates import Estimates, expected_updates
+
+__all__ = [
+    "Estimates",
+    "FixedPoint",
+    "MonteCarlo",
+    "Node",
+    "Solution",
+    "StateSolution",
+    "expected_updates",
+    "fixed_point",
+    "monte_carlo",
+    "solve",
+    "stationary_distribution",
+]

@@ -1,0 +1,360 @@
+"""Where each learner ends up, in the limit of small steps.
+
+An estimator is a network of TD nodes. A node with features Φ, discounts M (Σ b × its discount),
+trace decay K and expected reward R rests where A w = b,
+
+    A = Φᵀ D (I − M K)⁻¹ (I − M) Φ,    b = Φᵀ D (I − M K)⁻¹ R,
+
+with D the behaviour's stationary distribution; a table instead of features gives (I − M)⁻¹ R
+whatever the traces. TD is stable where every eigenvalue of A has a positive real part. The nodes:
+
+    value      M = PG    R = E[ηr]                             gives H (unless H is held fixed)
+    mean       M = PGL   R = E[η(r + γ′(1−λ′)H′)]              centred only
+    variance   M = B     R = E[(η(r + γ′((1−λ′)H′ + λ′G′)) − G)²] + E[η²w]
+                         with G the mean node's (centred) or G = H (direct)
+    second     M = B     R = E[η²((r + γ′H′)² − (γ′λ′H′)²)] + E[η²w]    VTD; variance is this − H²
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import ArrayLike, NDArray
+
+from retvar.errors import InputError
+from retvar.exact.solution import (
+    Solution,
+    mean_reward,
+    refuse_overflow,
+    solution_of,
+    spread,
+    variance_resolvent,
+)
+from retvar.exact.stationary import stationary_distribution
+from retvar.exact.updates import Method, check_method
+from retvar.linear import Radius, Resolvent, spectral_radius
+from retvar.mdp import MDP, Flow, ask, checks, state_values
+from retvar.mdp.flow import Estimand
+
+__all__ = ["FixedPoint", "Node", "fixed_point"]
+
+Array = NDArray[np.float64]
+INDEPENDENT = 1e-10  # singular values below this share of the largest count as dependent features
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """Where one TD node rests.
+
+    Attributes
+    ----------
+    prediction
+        One number per state.
+    weights
+        Those of its features; None for a table.
+    trace_radius
+        Radius of the second moment of its traces: they have a finite one below 1.
+
+    Examples
+    --------
+    >>> import retvar as rv
+    >>> node = rv.fixed_point("direct", rv.domains.chain(), kappa_bar=0.9).nodes["variance"]
+    >>> node.stable, node.trace_radius.value
+    (True, 0.0)
+    """
+
+    prediction: Array
+    weights: Array | None
+    trace_radius: Radius
+    _M: scipy.sparse.csr_array
+    _K: Array
+    _features: Array | None
+    _policy: tuple[MDP, object]
+
+    @cached_property
+    def spectrum(self) -> NDArray[np.complex128]:
+        """Eigenvalues of A on what the features can tell apart among the states visited."""
+        D = stationary_distribution(*self._policy)
+        if self._features is None and D.size > 2_000:
+            raise InputError(
+                "spectrum", f"{D.size} states", "is computed for tables of up to 2000 states"
+            )
+        Phi = np.eye(D.size)[:, D > 0] if self._features is None else self._features
+        A, _ = _system(Phi, D, self._M, self._K)
+        basis = _row_space(Phi, D)
+        return np.linalg.eigvals(basis.T @ A @ basis).astype(np.complex128)
+
+    @property
+    def stable(self) -> bool:
+        """Whether small steps lead here; a table is always stable, A being an M-matrix then."""
+        return self._features is None or bool(np.all(self.spectrum.real > 0))
+
+    @property
+    def traces_finite(self) -> bool:
+        """Whether its traces have a finite second moment."""
+        return self.trace_radius.below_one
+
+
+@dataclass(frozen=True, eq=False)
+class FixedPoint:
+    """Where a learner ends up, and how far that is from the truth.
+
+    Attributes
+    ----------
+    value, mean, variance
+        Predictions at rest, one per state: H, the mean that the variance is taken around (H itself
+        but for ``centred``), and the variance.
+    truth
+        Exact answers for the λ-return that bootstraps from `value`.
+    nodes
+        Name → :class:`Node`, of those that learn: ``value``, ``mean``, and ``variance`` or
+        ``second_moment``.
+
+    Examples
+    --------
+    >>> import retvar as rv
+    >>> mdp = rv.domains.complex_mdp()
+    >>> wrong = rv.solve(mdp).value + 0.5
+    >>> for method in ("direct", "vtd", "centred"):
+    ...     print(method, rv.fixed_point(method, mdp, value=wrong).bias.round(3) + 0.0)
+    direct [0.119 0.221 0.182 0.207 0.122]
+    vtd [-0.129 -0.506 -1.333 -1.699 -0.254]
+    centred [0. 0. 0. 0. 0.]
+    """
+
+    method: str
+    value: Array
+    mean: Array
+    variance: Array
+    truth: Solution
+    nodes: Mapping[str, Node]
+    _policy: tuple[MDP, object]
+
+    @property
+    def bias(self) -> Array:
+        """Error that remains: `variance` − `truth.variance`."""
+        return self.variance - self.truth.variance
+
+    @property
+    def second_moment(self) -> Array:
+        """VTD's second moment; for the others, variance + mean²."""
+        node = self.nodes.get("second_moment")
+        return self.variance + self.mean**2 if node is None else node.prediction
+
+    @property
+    def rmse(self) -> float:
+        """Root of the mean squared bias, weighted by the behaviour's stationary distribution."""
+        D = stationary_distribution(*self._policy)
+        return float(np.sqrt(D @ self.bias**2))
+
+    @property
+    def stable(self) -> bool:
+        """Whether TD is stable here, in every node."""
+        return all(node.stable for node in self.nodes.values())
+
+    @property
+    def traces_finite(self) -> bool:
+        """Whether the traces of every node have a finite second moment."""
+        return all(node.traces_finite for node in self.nodes.values())
+
+    def __repr__(self) -> str:
+        largest = float(np.max(np.abs(self.bias)))
+        return (
+            f"FixedPoint({self.method}, {self.value.size:,} states, largest bias {largest:.4g}, "
+            f"{'stable' if self.stable else 'unstable'}, traces "
+            f"{'finite' if self.traces_finite else 'without second moment'})"
+        )
+
+
+def fixed_point(
+    method: Method,
+    mdp: MDP,
+    target: object = None,
+    behaviour: object = None,
+    estimand: Estimand = "target_return",
+    *,
+    value: ArrayLike | None = None,
+    lam: ArrayLike | None = None,
+    features: ArrayLike | None = None,
+    value_features: ArrayLike | None = None,
+    mean_features: ArrayLike | None = None,
+    kappa: ArrayLike = 0.0,
+    kappa_bar: ArrayLike = 0.0,
+    kappa_mean: ArrayLike | None = None,
+) -> FixedPoint:
+    """Where a learner ends up, in the limit of small steps: no simulation.
+
+    Parameters
+    ----------
+    method
+        ``"direct"``, ``"vtd"`` or ``"centred"``.
+    mdp, target, behaviour, estimand, lam
+        As in :func:`solve`.
+    value
+        Value function held fixed; default: the one that the value node itself ends up with.
+    features
+        Variance features [state, feature], dense or sparse; default: a table.
+    value_features, mean_features
+        Those of the value node and of the centred mean node; default: the variance features.
+    kappa, kappa_bar, kappa_mean
+        Trace decay of the value, variance and mean node, a number or one per state; the last
+        defaults to `kappa`.
+
+    Examples
+    --------
+    >>> import numpy as np, retvar as rv
+    >>> walk = rv.domains.random_walk()
+    >>> x = np.arange(1, 31) / 30
+    >>> line, curve = np.stack([x**0, x], 1), np.stack([x**0, x, x**2], 1)
+    >>> for method in ("direct", "vtd"):
+    ...     rest = rv.fixed_point(method, walk, features=curve, value_features=line,
+    ...                           kappa=0.95, kappa_bar=0.95)
+    ...     print(f"{method}: RMSE {rest.rmse:.2f}, {'stable' if rest.stable else 'unstable'}")
+    direct: RMSE 5.32, stable
+    vtd: RMSE 30.60, stable
+    """
+    check_method(method)
+    flow = ask(mdp, target, behaviour, estimand, lam)
+    network = _Network(mdp, flow, (mdp, target if behaviour is None else behaviour))
+    Phi = _feature_table("features", features, mdp)
+    X = _feature_table("value_features", value_features, mdp)
+    Y = _feature_table("mean_features", mean_features, mdp)
+    decays = {
+        "kappa": kappa,
+        "kappa_bar": kappa_bar,
+        "kappa_mean": kappa if kappa_mean is None else kappa_mean,
+    }
+    k = {f: checks.unit_interval(f, x, mdp.n_states, mdp.state_name) for f, x in decays.items()}
+    nodes: dict[str, Node] = {}
+    if value is not None:
+        H = checks.numbers("value", value, mdp.n_states, mdp.state_name)
+    else:
+        nodes["value"] = network.value(Phi if X is None else X, k["kappa"])
+        H = nodes["value"].prediction
+    G = H
+    if method == "centred":
+        nodes["mean"] = network.mean(H, Phi if Y is None else Y, k["kappa_mean"])
+        G = nodes["mean"].prediction
+    if method == "vtd":
+        last = nodes["second_moment"] = network.second_moment(H, Phi, k["kappa_bar"])
+        variance = last.prediction - H**2
+    else:
+        last = nodes["variance"] = network.variance(H, G, Phi, k["kappa_bar"])
+        variance = last.prediction
+    tabular_value = value is None and Phi is None and X is None
+    truth = solution_of(mdp, flow, None if tabular_value else H)
+    refuse_overflow(H, G, variance)
+    return FixedPoint(method, H, G, variance, truth, MappingProxyType(nodes), network.policy)
+
+
+@dataclass(frozen=True, eq=False)
+class _Network:
+    """The nodes of all methods on one question."""
+
+    mdp: MDP
+    flow: Flow
+    policy: tuple[MDP, object]
+
+    def value(self, features: Array | None, K: Array) -> Node:
+        f = self.flow
+        M, R = f.matrix(f.eta * f.gamma), f.expect(f.eta * f.reward)
+        table = state_values(f).x if features is None else None
+        trace = f.eta * f.rho * (f.gamma * K[f.next_state]) ** 2
+        return self._node(M, R, table, features, K, trace)
+
+    def mean(self, H: Array, features: Array | None, K: Array) -> Node:
+        f = self.flow
+        M, R = f.matrix(f.eta * f.gamma * f.lam), f.expect(mean_reward(f, H))
+        table = Resolvent(M).solve(R).x if features is None else None
+        trace = f.rho_bar * (f.eta * f.gamma * f.lam * K[f.next_state]) ** 2
+        return self._node(M, R, table, features, K, trace)
+
+    def variance(self, H: Array, G: Array, features: Array | None, K: Array) -> Node:
+        return self._secondary(spread(self.flow, H, G), features, K)
+
+    def second_moment(self, H: Array, features: Array | None, K: Array) -> Node:
+        f = self.flow
+        H_next = H[f.next_state]
+        certain = (f.reward + f.gamma * H_next) ** 2 - (f.gamma * f.lam * H_next) ** 2
+        R = f.expect(f.eta**2 * (certain + f.reward_std**2))
+        return self._secondary(R, features, K)
+
+    def _secondary(self, R: Array, features: Array | None, K: Array) -> Node:
+        f = self.flow
+        resolvent, _ = variance_resolvent(f)
+        table = resolvent.solve(R).x if features is None else None
+        trace = f.rho_bar * (f.eta * f.gamma * f.lam) ** 4 * K[f.next_state] ** 2
+        return self._node(resolvent.M, R, table, features, K, trace)
+
+    def _node(
+        self,
+        M: scipy.sparse.csr_array,
+        R: Array,
+        table: Array | None,
+        features: Array | None,
+        K: Array,
+        trace: Array,
+    ) -> Node:
+        radius = spectral_radius(self.flow.matrix(trace))
+        if features is None:
+            assert table is not None
+            return Node(table, None, radius, M, K, None, self.policy)
+        D = stationary_distribution(*self.policy)
+        weights = _rest(features, D, M, K, R)
+        return Node(features @ weights, weights, radius, M, K, features, self.policy)
+
+
+def _system(Phi: Array, D: Array, M: scipy.sparse.csr_array, K: Array) -> tuple[Array, Array]:
+    """A = Zᵀ(I − M)Φ and Z = (I − MK)⁻ᵀ D Φ, so that b = ZᵀR."""
+    weighted = D[:, None] * Phi
+    Z = weighted
+    if np.any(K):
+        decayed = M.copy()
+        decayed.data = decayed.data * K[decayed.indices]
+        Z = Resolvent(decayed).solve(weighted, transpose=True).x
+    return Z.T @ (Phi - M @ Phi), Z
+
+
+def _row_space(Phi: Array, D: Array) -> Array:
+    """Orthonormal basis of the weights that matter: features may depend on one another."""
+    _, size, rows = np.linalg.svd(np.sqrt(D)[:, None] * Phi, full_matrices=False)
+    return rows[size > INDEPENDENT * size.max(initial=0.0)].T
+
+
+def _rest(Phi: Array, D: Array, M: scipy.sparse.csr_array, K: Array, R: Array) -> Array:
+    """Weights with A w = b; of all of them those that TD reaches from zero, the smallest."""
+    A, Z = _system(Phi, D, M, K)
+    basis = _row_space(Phi, D)
+    reduced = basis.T @ A @ basis
+    size = np.linalg.svd(reduced, compute_uv=False)
+    if size.size == 0 or size[-1] <= 1e-13 * size[0]:
+        raise InputError(
+            "features",
+            f"{Phi.shape[1]} columns",
+            "A is singular under this behaviour, so TD has no fixed point; take other features, "
+            "a larger κ, or a behaviour closer to the target",
+        )
+    return np.asarray(basis @ np.linalg.solve(reduced, basis.T @ (Z.T @ R)))
+
+
+def _feature_table(field: str, given: ArrayLike | None, mdp: MDP) -> Array | None:
+    if given is None:
+        return None
+    dense = given.toarray() if scipy.sparse.issparse(given) else given
+    try:
+        table = np.array(dense, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(field, given, "must be an array [state, feature]") from None
+    if table.ndim != 2 or table.shape[0] != mdp.n_states or table.shape[1] == 0:
+        raise InputError(
+            field,
+            f"an array of shape {table.shape}",
+            f"must be [state, feature] with {mdp.n_states} rows",
+        )
+    checks.refuse(field, table.ravel(), ~np.isfinite(table.ravel()), "must be a finite number")
+    return table

@@ -1,0 +1,78 @@
+"""The share of time that a policy spends in each state."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse
+import scipy.sparse.csgraph
+from numpy.typing import NDArray
+
+from retvar.errors import InputError, listed
+from retvar.linear import Resolvent
+from retvar.mdp import END, MDP
+
+__all__ = ["stationary_distribution"]
+
+Array = NDArray[np.float64]
+
+
+def stationary_distribution(mdp: MDP, policy: object = None) -> Array:
+    """Share of steps taken from each state in the long run, restarts counted.
+
+    Where an episode ends, the next step is taken from a state of the start distribution. States
+    that the policy does not come back to have 0.
+
+    >>> import retvar as rv
+    >>> rv.stationary_distribution(rv.domains.chain())
+    array([0.25, 0.25, 0.25, 0.25])
+    >>> rv.stationary_distribution(rv.domains.complex_mdp()).round(4)
+    array([0.2011, 0.2186, 0.2226, 0.0874, 0.2703])
+    """
+    P = _transitions(mdp, policy)
+    members = _recurrent(mdp, P)
+    Q = P[members][:, members]
+    # visits to the others between two visits to the first: x(I − Q₋₁) = (first row without first)
+    visits = Resolvent(Q[1:, 1:].tocsr()).solve(Q[[0], 1:].toarray().ravel(), transpose=True).x
+    share = np.zeros(mdp.n_states + 1)
+    share[members] = np.concatenate([[1.0], np.maximum(visits, 0.0)])
+    share = share[: mdp.n_states]  # the end of an episode takes no time
+    return np.asarray(share / share.sum())
+
+
+def _transitions(mdp: MDP, policy: object) -> scipy.sparse.csr_array:
+    """Transition matrix with the end of an episode as a last state, which leads to the starts."""
+    n, e = mdp.n_states, mdp.edges
+    weights = mdp.policy(policy).probabilities[e.state, e.action] * e.probability
+    starts = np.flatnonzero(mdp.start)
+    rows = np.concatenate([e.state, np.full(starts.size, n)])
+    columns = np.concatenate([np.where(e.next_state == END, n, e.next_state), starts])
+    data = np.concatenate([weights, mdp.start[starts]])
+    P = scipy.sparse.csr_array((data, (rows, columns)), shape=(n + 1, n + 1))
+    P.eliminate_zeros()
+    return P
+
+
+def _recurrent(mdp: MDP, P: scipy.sparse.csr_array) -> NDArray[np.intp]:
+    """States of the one class that the walk ends up in; where there are several, name them."""
+    n = mdp.n_states
+    reached = np.zeros(n + 1, dtype=bool)
+    reached[scipy.sparse.csgraph.breadth_first_order(P, n)[0]] = True
+    reached[n] = bool(np.any(P[:n, [n]].toarray().ravel()[reached[:n]]))
+    count, label = scipy.sparse.csgraph.connected_components(P, connection="strong")
+    coo = P.tocoo()
+    leaves = label[coo.row] != label[coo.col]
+    closed = np.ones(count, dtype=bool)
+    closed[label[coo.row[leaves]]] = False
+    final = np.unique(label[reached & closed[label]])
+    if final.size != 1:
+        classes = (
+            "{" + listed((mdp.state_name(int(s)) for s in np.flatnonzero(label[:n] == c)), 3) + "}"
+            for c in final
+        )
+        raise InputError(
+            "policy",
+            listed(classes, 3),
+            "the walk may end up in any of these sets of states for good, so it has no single "
+            "stationary distribution; change the policy, or end episodes there",
+        )
+    return np.flatnonzero(label == final[0])

@@ -1,0 +1,156 @@
+"""The expected TD update, taken literally: every edge, every learner's rule, no closed form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from retvar import rules
+from retvar.errors import InputError
+from retvar.mdp import END, MDP, ask, checks
+from retvar.mdp.flow import Estimand, importance_ratio
+
+__all__ = ["Estimates", "Method", "expected_updates"]
+
+Array = NDArray[np.float64]
+Method = Literal["direct", "vtd", "centred"]
+
+# three-point Gauss–Hermite quadrature: exact for polynomials up to degree 5 of a normal reward
+NODES = np.array([-np.sqrt(3.0), 0.0, np.sqrt(3.0)])
+WEIGHTS = np.array([1.0, 4.0, 1.0]) / 6
+
+
+@dataclass(frozen=True, eq=False)
+class Estimates:
+    """What a learner holds: value, variance, and (for ``centred``) the mean of the λ-return.
+
+    >>> Estimates(np.zeros(2), np.zeros(2), np.zeros(2)).variance
+    array([0., 0.])
+    """
+
+    value: Array
+    variance: Array
+    mean: Array
+
+
+def expected_updates(
+    method: Method,
+    mdp: MDP,
+    estimates: Estimates | None = None,
+    *,
+    sweeps: int = 1,
+    alpha: float = 1.0,
+    alpha_bar: float = 1.0,
+    learn_value: bool = True,
+    target: object = None,
+    behaviour: object = None,
+    estimand: Estimand = "target_return",
+    lam: ArrayLike | None = None,
+) -> Estimates:
+    """Make synchronous sweeps of the expected TD update of a tabular learner.
+
+    Each sweep changes every state by its step size times the mean of its TD error, weighted by the
+    importance ratio, over all edges that the behaviour may take and a normal reward. All nodes read
+    the estimates of the sweep before. VTD keeps a second moment; here it is told as a variance.
+
+    Parameters
+    ----------
+    estimates
+        To start from; default: zero.
+    alpha, alpha_bar
+        Step sizes of the value node, and of the mean and variance nodes.
+    learn_value
+        Whether the value node learns; otherwise it is held.
+
+    Examples
+    --------
+    >>> import retvar as rv
+    >>> chain = rv.domains.chain()
+    >>> rv.expected_updates("direct", chain, sweeps=1).value
+    array([1., 1., 1., 1.])
+    >>> rv.expected_updates("direct", chain, sweeps=8).variance
+    array([2.997541, 2.4661  , 1.81    , 1.      ])
+    """
+    check_method(method)
+    ask(mdp, target, behaviour, estimand, lam)  # whatever is wrong is told there
+    expect = _Experience(mdp, target, behaviour, estimand, lam)
+    zero = np.zeros(mdp.n_states)
+    now = Estimates(zero, zero, zero) if estimates is None else _copied(mdp, estimates)
+    for _ in range(sweeps):
+        value_error, mean_error, secondary_error = expect.errors(method, now)
+        J = now.value + alpha * value_error if learn_value else now.value
+        g = now.mean + alpha_bar * mean_error
+        # for VTD, M − J² before and after
+        V = now.variance + alpha_bar * secondary_error
+        if method == "vtd":
+            V = V + now.value**2 - J**2
+        now = Estimates(J, V, g)
+    return now
+
+
+class _Experience:
+    """Everything that the behaviour may meet: edges × quadrature points of the reward."""
+
+    def __init__(
+        self, mdp: MDP, target: object, behaviour: object, estimand: str, lam: ArrayLike | None
+    ) -> None:
+        pi = mdp.policy(target)
+        mu = pi if behaviour is None else mdp.policy(behaviour)
+        e = mdp.edges
+        self.n = mdp.n_states
+        self.s = np.repeat(e.state, 3)
+        self.s_next = np.repeat(np.where(e.next_state == END, 0, e.next_state), 3)
+        taken = mu.probabilities[e.state, e.action] * e.probability
+        self.probability = np.outer(taken, WEIGHTS).ravel()
+        self.reward = (e.reward[:, None] + np.outer(e.reward_std, NODES)).ravel()
+        self.gamma = np.repeat(e.gamma, 3)
+        arriving = mdp.lam if lam is None else checks.unit_interval("lam", lam, self.n)
+        self.lam = arriving[self.s_next]
+        self.rho = np.repeat(importance_ratio(mdp, pi, mu)[e.state, e.action], 3)
+        ones = np.ones_like(self.rho)
+        self.eta, self.rho_bar = (
+            (ones, self.rho) if estimand == "target_return" else (self.rho, ones)
+        )
+
+    def errors(self, method: Method, now: Estimates) -> tuple[Array, Array, Array]:
+        """E[ρδ], E[ρ̄δ] and E[ρ̄δ̄] of the value, mean and secondary node in each state."""
+        R, gamma, lam, eta = self.reward, self.gamma, self.lam, self.eta
+        J, J_next = now.value[self.s], now.value[self.s_next]
+        g, g_next = now.mean[self.s], now.mean[self.s_next]
+        V, V_next = now.variance[self.s], now.variance[self.s_next]
+        delta = rules.td_error(R, gamma, J_next, J)
+        reward_of_mean = rules.mean_reward(R, gamma, lam, J_next, eta)
+        delta_mean = rules.td_error(reward_of_mean, rules.mean_discount(gamma, lam, eta), g_next, g)
+        if method == "direct":
+            reward_bar = rules.direct_reward(delta, J, eta)
+        elif method == "centred":
+            reward_bar = delta_mean**2
+        else:
+            reward_bar = rules.vtd_reward(R, gamma, lam, J_next, eta)
+            V, V_next = V + J**2, V_next + J_next**2
+        gamma_bar = rules.variance_discount(gamma, lam, eta)
+        delta_bar = rules.td_error(reward_bar, gamma_bar, V_next, V)
+        return (
+            self._mean(self.rho * delta),
+            self._mean(self.rho_bar * delta_mean),
+            self._mean(self.rho_bar * delta_bar),
+        )
+
+    def _mean(self, x: Array) -> Array:
+        return np.bincount(self.s, weights=self.probability * x, minlength=self.n)
+
+
+def check_method(method: str) -> None:
+    """Refuse a method that does not exist."""
+    if method not in get_args(Method):
+        raise InputError("method", repr(method), f"must be one of {', '.join(get_args(Method))}")
+
+
+def _copied(mdp: MDP, given: Estimates) -> Estimates:
+    fields = ("value", "variance", "mean")
+    return Estimates(
+        *(checks.numbers(f, getattr(given, f), mdp.n_states, mdp.state_name) for f in fields)
+    )

@@ -1,0 +1,159 @@
+"""MDPs in TOML files: the same edges, names and policies, readable and writable by hand."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from retvar.errors import InputError
+from retvar.files import write_text
+from retvar.mdp.rows import END, Edge
+
+if TYPE_CHECKING:
+    from retvar.mdp.model import MDP
+    from retvar.mdp.policy import Policy
+
+__all__ = ["read_toml", "write_toml"]
+
+Key = int | str
+
+
+class _EdgeRow(msgspec.Struct, forbid_unknown_fields=True):
+    state: Key
+    next_state: Key
+    action: Key = 0
+    probability: float = 1.0
+    reward: float = 0.0
+    reward_std: float = 0.0
+    gamma: float | None = None
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    edges: list[_EdgeRow]
+    name: str = ""
+    states: int | list[str] | None = None
+    actions: int | list[str] | None = None
+    gamma: float | list[float] | None = None
+    lam: float | list[float] = 1.0
+    start: Key | dict[str, float] = 0
+    positions: list[tuple[float, float]] | None = None
+    policies: dict[str, dict[str, Key | dict[str, float]]] = {}
+
+
+def read_toml(path: Path) -> MDP:
+    """Read the file at `path`; what is wrong with it is told with the path of the field."""
+    from retvar.mdp.model import MDP
+
+    try:
+        file = msgspec.toml.decode(path.read_bytes(), type=_File)
+    except FileNotFoundError:
+        raise InputError("file", path, "does not exist") from None
+    except OSError as error:
+        raise InputError("file", path, f"cannot be read: {error.strerror}") from None
+    except msgspec.ValidationError as error:
+        problem, _, where = str(error).partition(" - at `$")
+        field = where.rstrip("`").lstrip(".") or "top level"
+        raise InputError(f"{path.name}: {field}", "malformed", problem) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path.name}", "not TOML", str(error)) from None
+    rows = [
+        Edge(r.state, r.action, r.next_state, r.probability, r.reward, r.reward_std, r.gamma)
+        for r in file.edges
+    ]
+    settings: dict[str, Any] = {
+        field: getattr(file, field)
+        for field in ("name", "states", "actions", "gamma", "lam", "start", "positions", "policies")
+        if getattr(file, field) is not None
+    }
+    try:
+        return MDP.from_edges(rows, **settings)
+    except InputError as error:
+        raise InputError(f"{path.name}: {error.field}", error.value, error.remedy) from None
+
+
+def write_toml(mdp: MDP, path: Path) -> None:
+    """Write `mdp`, with its policies, so that reading gives an equal MDP."""
+    write_text(path, "\n".join(_lines(mdp)) + "\n")
+
+
+def _lines(mdp: MDP) -> Iterator[str]:
+    e = mdp.edges
+    within = e.gamma[e.next_state != END]
+    gamma = mdp.gamma
+    if mdp.name:
+        yield f"name = {_string(mdp.name)}"
+    yield f"states = {_names(mdp.state_names, mdp.n_states)}"
+    yield f"actions = {_names(mdp.action_names, mdp.n_actions)}"
+    if gamma is not None:
+        never_entered = 1.0
+        yield f"gamma = {_numbers(within, np.nan_to_num(gamma, nan=never_entered))}"
+    yield f"lam = {_numbers(mdp.lam, mdp.lam)}"
+    starts = np.flatnonzero(mdp.start)
+    yield f"start = {_table(mdp.state_name(int(s)) for s in starts)(mdp.start[starts])}"
+    if mdp.positions is not None:
+        yield f"positions = [{', '.join(f'[{x!r}, {y!r}]' for x, y in mdp.positions.tolist())}]"
+    yield "edges = ["
+    columns = zip(*(column.tolist() for column in e), strict=True)
+    for state, action, next_state, probability, reward, std, discount in columns:
+        cells = [
+            f"state = {_reference(mdp.state_names, state)}",
+            f"action = {_reference(mdp.action_names, action)}",
+            f"next_state = {_reference(mdp.state_names, next_state)}",
+            f"probability = {probability!r}",
+            f"reward = {reward!r}",
+        ]
+        cells += [f"reward_std = {std!r}"] if std else []
+        cells += [f"gamma = {discount!r}"] if gamma is None and next_state != END else []
+        yield f"    {{ {', '.join(cells)} }},"
+    yield "]"
+    for name, policy in mdp.policies.items():
+        yield ""
+        yield f"[policies.{_bare(name)}]"
+        yield from _policy_lines(mdp, policy)
+
+
+def _policy_lines(mdp: MDP, policy: Policy) -> Iterator[str]:
+    for state, row in enumerate(policy.probabilities):
+        taken = np.flatnonzero(row)
+        cells = _table(mdp.action_name(int(a)) for a in taken)(row[taken])
+        yield f"{_bare(mdp.state_name(state))} = {cells}"
+
+
+def _table(keys: Iterator[str]) -> Any:
+    names = [_bare(key) for key in keys]
+    return lambda values: (
+        "{ " + ", ".join(f"{k} = {v!r}" for k, v in zip(names, values.tolist(), strict=True)) + " }"
+    )
+
+
+def _names(names: tuple[str, ...] | None, count: int) -> str:
+    return str(count) if names is None else f"[{', '.join(map(_string, names))}]"
+
+
+def _numbers(used: Any, values: Any) -> str:
+    """One number where all that matter agree, otherwise a list."""
+    if used.size and np.all(used == used[0]):
+        return repr(float(used[0]))
+    return repr(values.tolist())
+
+
+def _reference(names: tuple[str, ...] | None, index: int) -> str:
+    if index == END:
+        return '"end"'
+    return str(index) if names is None else _string(names[index])
+
+
+def _bare(text: str) -> str:
+    """Quote a key only where it needs it."""
+    return text if re.fullmatch(r"[A-Za-z0-9_-]+", text) else _string(text)
+
+
+def _string(text: str) -> str:
+    """Quote as a TOML basic string: JSON's, but for the one control character it leaves."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
