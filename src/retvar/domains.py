@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from retvar.errors import InputError
-from retvar.mdp import END, MDP, Edge, Edges, Policy
+from retvar.errors import InputError, listed
+from retvar.mdp import END, MDP, Edge, Policy
 
-__all__ = ["chain", "complex_mdp", "from_gymnasium", "random_mdp", "random_walk"]
+__all__ = ["chain", "complex_mdp", "find", "from_gymnasium", "random_mdp", "random_walk"]
 
 from_gymnasium = MDP.from_gymnasium
 
@@ -146,14 +149,14 @@ def random_mdp(
     next_state = (draw if parallel else _distinct(rng, draw, states)).ravel()
     if ends:
         next_state[rng.random(count) < ends] = END
-    edges = Edges(
+    edges = (
         np.repeat(np.arange(states), actions * branching),
         np.tile(np.repeat(np.arange(actions), branching), states),
         next_state,
         _simplex(rng, pairs, branching).ravel(),
         rng.normal(size=count),
         _uniform("reward_std", rng, reward_std, count),
-        None,  # type: ignore[arg-type]
+        None,
     )
     return MDP(
         edges,
@@ -167,6 +170,43 @@ def random_mdp(
         actions=actions,
         name="random-mdp",
     )
+
+
+def find(name: str, *, gamma: float | None = None, **options: Any) -> MDP:
+    """Return a domain by its name on the command line.
+
+    ``chain``, ``complex-mdp``, ``random-walk``, ``gymnasium:ID`` (`options` are those of the
+    environment, and γ must be given), or the path of a TOML file. `gamma` replaces the domain's.
+
+    >>> find("chain", length=3).n_states
+    3
+    """
+    if name.startswith("gymnasium:"):
+        if gamma is None:
+            raise InputError("gamma", "nothing", "a Gymnasium table has none; give one, say 0.99")
+        return from_gymnasium(name.removeprefix("gymnasium:"), gamma=gamma, **options)
+    if name.endswith(".toml"):
+        mdp = _made(name, options, lambda: MDP.from_toml(name))
+    elif name in BUILT_IN:
+        mdp = _made(name, options, BUILT_IN[name])
+    else:
+        known = ", ".join([*BUILT_IN, "gymnasium:ID", "FILE.toml"])
+        raise InputError("domain", name, f"unknown; give one of {known}")
+    return mdp if gamma is None else mdp.replace(gamma=gamma)
+
+
+def _made(name: str, options: dict[str, Any], make: Callable[..., MDP]) -> MDP:
+    try:
+        return make(**options)
+    except TypeError:
+        raise InputError("option", listed(options), f"{name} does not have it") from None
+
+
+BUILT_IN: dict[str, Callable[..., MDP]] = {
+    "chain": chain,
+    "complex-mdp": complex_mdp,
+    "random-walk": random_walk,
+}
 
 
 def _simplex(rng: np.random.Generator, rows: int, columns: int) -> NDArray[np.float64]:

@@ -72,6 +72,6 @@ def listed(names: Iterable[object], most: int = 5) -> str:
     >>> listed(range(12), most=3)
     '0, 1, 2 and 9 more'
     """
-    names = [str(name) for name in names]
-    rest = len(names) - most
-    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
+    words = [str(name) for name in names]
+    rest = len(words) - most
+    return ", ".join(words[:most]) + (f" and {rest} more" if rest > 0 else "")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import scipy.linalg.lapack
@@ -18,12 +18,12 @@ import scipy.sparse.csgraph
 import scipy.sparse.linalg
 from numpy.typing import NDArray
 
-from retvar.errors import ConvergenceError
+from retvar.errors import ConvergenceError, InputError
 
 __all__ = ["Radius", "Resolvent", "Solved", "spectral_radius"]
 
 Array = NDArray[np.float64]
-Sparse = scipy.sparse.csr_array
+Sparse: TypeAlias = scipy.sparse.csr_array
 Apply = Callable[[Array], Array]
 
 DENSE = 150  # states up to which LAPACK is quicker than sparse factors
@@ -75,6 +75,8 @@ class Resolvent:
             columns = [self.solve(column, transpose=transpose) for column in b.T]
             worst = max(columns, key=lambda column: column.residual)
             return worst._replace(x=np.stack([column.x for column in columns], axis=1))
+        if not np.isfinite(b).all():
+            raise InputError("reward", "too large", "its square overflows; scale the rewards down")
         if self.n == 0:
             return Solved(b, 0.0, "nothing to solve")
         M = self._transposed if transpose else self.M

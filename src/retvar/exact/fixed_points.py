@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -30,7 +31,6 @@ from retvar.errors import InputError
 from retvar.exact.solution import (
     Solution,
     mean_reward,
-    refuse_overflow,
     solution_of,
     spread,
     variance_resolvent,
@@ -171,6 +171,7 @@ class FixedPoint:
         )
 
 
+@np.errstate(over="ignore", invalid="ignore")  # told as an error where it happens
 def fixed_point(
     method: Method,
     mdp: MDP,
@@ -248,7 +249,6 @@ def fixed_point(
         variance = last.prediction
     tabular_value = value is None and Phi is None and X is None
     truth = solution_of(mdp, flow, None if tabular_value else H)
-    refuse_overflow(H, G, variance)
     return FixedPoint(method, H, G, variance, truth, MappingProxyType(nodes), network.policy)
 
 
@@ -323,7 +323,7 @@ def _system(Phi: Array, D: Array, M: scipy.sparse.csr_array, K: Array) -> tuple[
 def _row_space(Phi: Array, D: Array) -> Array:
     """Orthonormal basis of the weights that matter: features may depend on one another."""
     _, size, rows = np.linalg.svd(np.sqrt(D)[:, None] * Phi, full_matrices=False)
-    return rows[size > INDEPENDENT * size.max(initial=0.0)].T
+    return np.asarray(rows[size > INDEPENDENT * size.max(initial=0.0)].T)
 
 
 def _rest(Phi: Array, D: Array, M: scipy.sparse.csr_array, K: Array, R: Array) -> Array:
@@ -342,7 +342,7 @@ def _rest(Phi: Array, D: Array, M: scipy.sparse.csr_array, K: Array, R: Array) -
     return np.asarray(basis @ np.linalg.solve(reduced, basis.T @ (Z.T @ R)))
 
 
-def _feature_table(field: str, given: ArrayLike | None, mdp: MDP) -> Array | None:
+def _feature_table(field: str, given: Any, mdp: MDP) -> Array | None:
     if given is None:
         return None
     dense = given.toarray() if scipy.sparse.issparse(given) else given

@@ -104,7 +104,7 @@ class Solution:
         return StateSolution(*(float(getattr(self, f)[s]) for f in StateSolution._fields))
 
     def table(self, most: int | None = None) -> list[list[str]]:
-        """Rows of text, a heading first: the states (the first `most` of them) and their answers."""
+        """Rows of text, a heading first: the states (`most` of them at most) and their answers."""
         plain = self.mean is self.value
         fields = [f for f in StateSolution._fields if not (plain and f == "mean")]
         count = self.mdp.n_states if most is None else min(most, self.mdp.n_states)
@@ -117,7 +117,11 @@ class Solution:
         return [heading, *body]
 
     def __str__(self) -> str:
-        rows = self.table(most=100)
+        return self.text()
+
+    def text(self, most: int = 100) -> str:
+        """A table of the first `most` states that a person can read."""
+        rows = self.table(most)
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = [
             "  ".join(
@@ -134,7 +138,8 @@ class Solution:
     def __repr__(self) -> str:
         return (
             f"Solution({self.mdp.n_states:,} states, spectral radius {self.spectral_radius:.4g} "
-            f"({self.radius_kind}), residual {self.residual:.1e}, by {' and '.join(dict.fromkeys(self.means))})"
+            f"({self.radius_kind}), residual {self.residual:.1e}, "
+            f"by {' and '.join(dict.fromkeys(self.means))})"
         )
 
 
@@ -184,21 +189,22 @@ def solve(
     return solution_of(mdp, flow, value)
 
 
+@np.errstate(over="ignore", invalid="ignore")  # told as an error where it happens
 def solution_of(mdp: MDP, flow: Flow, H: Array | None) -> Solution:
     """Solve a question already asked; H = None stands for the true value function."""
-    j, *rest = state_values(flow)
-    reports = [rest]
+    solved = [state_values(flow)]
+    j = solved[0].x
     if H is None:
         H = g = j
     else:
         discounted = Resolvent(flow.matrix(flow.eta * flow.gamma * flow.lam))
-        g, *rest = discounted.solve(flow.expect(mean_reward(flow, H)))
-        reports.append(rest)
+        solved.append(discounted.solve(flow.expect(mean_reward(flow, H))))
+        g = solved[-1].x
     resolvent, radius = variance_resolvent(flow)
-    v, *rest = resolvent.solve(spread(flow, H, g))
-    reports.append(rest)
-    v = np.maximum(v, 0.0)  # rounding
-    refuse_overflow(j, g, v)
+    solved.append(resolvent.solve(spread(flow, H, g)))
+    v = np.maximum(solved[-1].x, 0.0)  # rounding
+    if not np.isfinite(v + g * g).all():
+        raise InputError("reward", "too large", "its square overflows; scale the rewards down")
     return Solution(
         mdp=mdp,
         value=j,
@@ -206,8 +212,8 @@ def solution_of(mdp: MDP, flow: Flow, H: Array | None) -> Solution:
         variance=v,
         spectral_radius=radius.value,
         radius_kind=radius.kind,
-        residual=max(residual for residual, _ in reports),
-        means=tuple(means for _, means in reports),
+        residual=max(each.residual for each in solved),
+        means=tuple(each.means for each in solved),
     )
 
 
@@ -233,9 +239,3 @@ def spread(flow: Flow, H: Array, G: Array) -> Array:
     inside = mean_reward(flow, H) + flow.eta * flow.gamma * flow.lam * G[flow.next_state]
     noise = flow.eta * flow.reward_std
     return flow.expect((inside - G[flow.state]) ** 2 + noise**2)
-
-
-def refuse_overflow(*arrays: Array) -> None:
-    """Nothing that is not a finite number leaves here."""
-    if not all(np.isfinite(array).all() for array in arrays):
-        raise InputError("reward", "too large", "its square overflows; scale the rewards down")

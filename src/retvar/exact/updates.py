@@ -140,7 +140,8 @@ class _Experience:
         )
 
     def _mean(self, x: Array) -> Array:
-        return np.bincount(self.s, weights=self.probability * x, minlength=self.n)
+        total = np.bincount(self.s, weights=self.probability * x, minlength=self.n)
+        return total.astype(np.float64)
 
 
 def check_method(method: str) -> None:

@@ -50,7 +50,7 @@ class Flow:
 
     def expect(self, x: Array) -> Array:
         """E[x](s) = Σ b x over the edges that leave s."""
-        return np.bincount(self.state, weights=self.b * x, minlength=self.n)
+        return np.bincount(self.state, weights=self.b * x, minlength=self.n).astype(np.float64)
 
     def matrix(self, x: Array) -> scipy.sparse.csr_array:
         """Σ b x over the edges from s to s′, as a sparse matrix; ends lead nowhere."""
@@ -83,8 +83,8 @@ def ask(
     >>> flow.rho[:3].tolist()
     [1.0, 1.0, 2.0]
     """
-    pi = mdp.policy(target)
-    mu = pi if behaviour is None else mdp.policy(behaviour)
+    pi = mdp.policy(target, "target")
+    mu = pi if behaviour is None else mdp.policy(behaviour, "behaviour")
     if estimand not in get_args(Estimand):
         choices = " or ".join(map(repr, get_args(Estimand)))
         raise InputError("estimand", repr(estimand), f"must be {choices}")

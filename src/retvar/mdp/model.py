@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from retvar.errors import InputError, listed
 from retvar.mdp import checks, rows
+from retvar.mdp.edges import Edges, Validation
 from retvar.mdp.policy import Policy
 from retvar.mdp.rows import END, END_NAMES, Edge
 
@@ -20,23 +21,6 @@ __all__ = ["END", "MDP", "Edge", "Edges"]
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.intp]
-
-
-class Edges(NamedTuple):
-    """All edges of an MDP as columns, sorted by state and action; read-only arrays.
-
-    >>> import retvar as rv
-    >>> rv.domains.chain().edges.next_state
-    array([ 1,  2,  3, -1])
-    """
-
-    state: Integers
-    action: Integers
-    next_state: Integers  #: ``END`` (−1) where the episode ends
-    probability: Array  #: of this edge, given state and action
-    reward: Array  #: mean
-    reward_std: Array
-    gamma: Array  #: discount on arrival; 0 where the episode ends
 
 
 class MDP:
@@ -76,7 +60,7 @@ class MDP:
 
     def __init__(
         self,
-        edges: Edges | tuple[ArrayLike | None, ...],
+        edges: Edges | tuple[Any, ...],
         *,
         gamma: ArrayLike | None = None,
         lam: ArrayLike = 1.0,
@@ -87,11 +71,11 @@ class MDP:
         positions: ArrayLike | None = None,
         name: str = "",
     ) -> None:
-        columns = Edges(*edges)  # type: ignore[arg-type]
         self.name = name
-        self.state_names, self.n_states = rows.names("states", states, columns.state)
-        self.action_names, self.n_actions = rows.names("actions", actions, columns.action)
-        self.edges = self._checked_edges(columns, gamma)
+        self.state_names, self.n_states = rows.names("states", states, edges[0])
+        self.action_names, self.n_actions = rows.names("actions", actions, edges[1])
+        columns = Validation(self.n_states, self.n_actions, self.state_name, self.action_name)
+        self.edges = Edges(*map(_frozen, columns.edges(edges, gamma)))
         self.lam = _frozen(checks.unit_interval("lam", lam, self.n_states, self.state_name))
         self.start = _frozen(self._start(start))
         self.positions = None if positions is None else _frozen(self._positions(positions))
@@ -120,24 +104,16 @@ class MDP:
         parsed = [rows.edge(i, row) for i, row in enumerate(edges)]
         if not parsed:
             raise InputError("edges", "[]", "must hold at least one edge")
-        ends = {r.next_state for r in parsed} & set(END_NAMES)
-        state_keys = [k for r in parsed for k in (r.state, r.next_state) if k not in ends]
-        states = settings.setdefault("states", rows.found(state_keys))
-        actions = settings.setdefault("actions", rows.found([r.action for r in parsed]))
-        state_of = rows.lookup("states", states, dict.fromkeys(END_NAMES, END))
-        action_of = rows.lookup("actions", actions, {})
-        columns = Edges(
-            np.array([state_of(f"edges[{i}].state", r.state) for i, r in enumerate(parsed)]),
-            np.array([action_of(f"edges[{i}].action", r.action) for i, r in enumerate(parsed)]),
-            np.array(
-                [state_of(f"edges[{i}].next_state", r.next_state) for i, r in enumerate(parsed)]
-            ),
-            *(
-                np.array(
-                    [rows.number(f"edges[{i}].{f}", getattr(r, f)) for i, r in enumerate(parsed)]
-                )
-                for f in ("probability", "reward", "reward_std")
-            ),
+        keys = [k for r in parsed for k in (r.state, r.next_state) if k not in END_NAMES]
+        states = settings.setdefault("states", rows.found("states", keys))
+        actions = settings.setdefault("actions", rows.found("actions", [r.action for r in parsed]))
+        state_of = rows.lookup("states", states)
+        next_of = rows.lookup("states", states, dict.fromkeys(END_NAMES, END))
+        columns = (
+            rows.column(parsed, "state", state_of),
+            rows.column(parsed, "action", rows.lookup("actions", actions)),
+            rows.column(parsed, "next_state", next_of),
+            *(rows.column(parsed, f, rows.number) for f in ("probability", "reward", "reward_std")),
             rows.edge_gammas(parsed),
         )
         return cls(columns, **settings)
@@ -167,14 +143,14 @@ class MDP:
             where = tuple(int(i) for i in np.argwhere(bad)[0])
             raise InputError(f"P{list(where)}", table[where], "must be a probability")
         state, action, next_state = np.nonzero(table)
-        columns = Edges(
+        columns = (
             state,
             action,
             next_state,
             table[state, action, next_state],
             rows.spread("R", R, table.shape)[state, action, next_state],
             rows.spread("reward_std", reward_std, table.shape)[state, action, next_state],
-            None,  # type: ignore[arg-type]
+            None,
         )
         settings.setdefault("states", table.shape[0])
         settings.setdefault("actions", table.shape[1])
@@ -214,6 +190,23 @@ class MDP:
 
         toml.write_toml(self, Path(path))
 
+    def replace(self, **changes: Any) -> MDP:
+        """Return another MDP with some settings changed: those of the constructor but the edges.
+
+        >>> import retvar as rv
+        >>> rv.domains.chain().replace(gamma=0.5, name="short-sighted")
+        MDP(short-sighted: 4 states, 1 action, 4 edges, 1 of them ends an episode; γ = 0.5, λ = 0.9;
+            policies: uniform)
+        """
+        edges, settings = self._parts()
+        unknown = set(changes) - {"gamma", *settings}
+        if unknown:
+            known = ", ".join(["gamma", *settings])
+            raise InputError("change", listed(sorted(unknown)), f"unknown; settings are {known}")
+        if "gamma" in changes:
+            edges = (*edges[:-1], None)
+        return MDP(edges, **{**settings, **changes})
+
     # ------------------------------------------------------------------ names and policies
 
     def state_name(self, index: int) -> str:
@@ -237,17 +230,17 @@ class MDP:
         """Index of an action given by name or index."""
         return self._action_of("action", action)
 
-    def policy(self, policy: object = None) -> Policy:
-        """Return a policy that fits this MDP.
+    def policy(self, policy: object = None, field: str = "policy") -> Policy:
+        """Return a policy that fits this MDP; errors speak of it as `field`.
 
-        `policy` is a name, a :class:`Policy`, an array, or a callable; None is the default.
-        ``"uniform"`` and ``"greedy"`` are always known.
+        `policy` is a name, a :class:`Policy`, an array, a callable, or a mapping from states; None
+        is the default. ``"uniform"`` and ``"greedy"`` are always known.
 
         >>> import retvar as rv
         >>> rv.domains.complex_mdp().policy("pi").probabilities[0]
         array([1., 0., 0., 0., 0.])
         """
-        return self._policy(next(iter(self.policies)) if policy is None else policy, "policy")
+        return self._policy(next(iter(self.policies)) if policy is None else policy, field)
 
     @property
     def gamma(self) -> Array | None:
@@ -263,7 +256,8 @@ class MDP:
         """Which actions each state has: an array [state, action]."""
         table = np.zeros((self.n_states, self.n_actions), dtype=bool)
         table[self.edges.state, self.edges.action] = True
-        return _frozen(table)
+        table.flags.writeable = False
+        return table
 
     @property
     def episodic(self) -> bool:
@@ -301,6 +295,10 @@ class MDP:
         )
 
     def __reduce__(self) -> tuple[Callable[..., MDP], tuple[Any, ...]]:
+        return _rebuild, self._parts()
+
+    def _parts(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What the constructor needs to make an equal MDP."""
         settings = {
             "lam": self.lam,
             "start": self.start,
@@ -310,91 +308,9 @@ class MDP:
             "positions": self.positions,
             "name": self.name,
         }
-        return _rebuild, (tuple(self.edges), settings)
+        return tuple(self.edges), settings
 
     # ------------------------------------------------------------------ validation
-
-    def _checked_edges(self, given: Edges, gamma: ArrayLike | None) -> Edges:
-        n, k = self.n_states, self.n_actions
-        state = checks.indices("edges.state", given.state, 0, n)
-        count = state.size
-        if count == 0:
-            raise InputError("edges", "none", "must hold at least one edge")
-        action = checks.indices("edges.action", given.action, 0, k)
-        next_state = checks.indices("edges.next_state", given.next_state, END, n)
-        for field, column in (("action", action), ("next_state", next_state)):
-            if column.size != count:
-                raise InputError(
-                    f"edges.{field}", f"{column.size} entries", f"must have {count}, as edges.state"
-                )
-        label = self._edge_label(state, action, next_state)
-        probability = checks.numbers("probability", given.probability, count, label)
-        checks.refuse("probability", probability, probability < 0, "must not be negative", label)
-        reward = checks.numbers("reward", given.reward, count, label)
-        std = checks.numbers("reward_std", given.reward_std, count, label)
-        checks.refuse("reward_std", std, std < 0, "must not be negative", label)
-        edge_gamma = self._edge_gamma(given.gamma, gamma, next_state, label)
-        order = np.lexsort((action, state))
-        columns = (state, action, next_state, probability, reward, std, edge_gamma)
-        edges = Edges(*(column[order] for column in columns))
-        edges = edges._replace(probability=self._normalised(edges))
-        return Edges(*map(_frozen, edges))
-
-    def _edge_gamma(
-        self, given: ArrayLike | None, gamma: ArrayLike | None, next_state: Integers, label: Any
-    ) -> Array:
-        """One γ per edge, from those of the states arrived in or from the edges' own."""
-        ends = next_state == END
-        if (given is None) == (gamma is None):
-            raise InputError(
-                "gamma",
-                "nothing" if gamma is None else "given twice",
-                "give γ once: a number, one per state, or one per edge",
-            )
-        if gamma is not None:
-            per_state = checks.unit_interval("gamma", gamma, self.n_states, self.state_name)
-            return np.where(ends, 0.0, per_state[next_state])
-        per_edge = checks.unit_interval("gamma", given, next_state.size, label)  # type: ignore[arg-type]
-        checks.refuse(
-            "gamma",
-            per_edge,
-            ends & (per_edge != 0),
-            "must be 0 where the episode ends; name a state to go on in, or give 0",
-            label,
-        )
-        return per_edge
-
-    def _normalised(self, edges: Edges) -> Array:
-        """Probabilities that sum to 1 over the edges of each state and action, to rounding."""
-        pair = edges.state * self.n_actions + edges.action
-        starts = np.flatnonzero(np.r_[True, pair[1:] != pair[:-1]])
-        sizes = np.diff(np.r_[starts, pair.size])
-        totals = np.add.reduceat(edges.probability, starts)
-        wrong = np.abs(totals - 1) > checks.TOLERANCE
-        if np.any(wrong):
-            i = starts[np.argmax(wrong)]
-            where = f"{self.state_name(edges.state[i])}, {self.action_name(edges.action[i])}"
-            raise InputError(
-                f"sum of probability[{where}]",
-                f"{totals[np.argmax(wrong)]:.12g}",
-                "the edges of a state and action must sum to 1",
-            )
-        stuck = np.bincount(edges.state, minlength=self.n_states) == 0
-        if np.any(stuck):
-            raise InputError(
-                "states",
-                listed(self.state_name(int(s)) for s in np.flatnonzero(stuck)),
-                "must have an edge that leaves them; where an episode ends, use next state 'end'",
-            )
-        keep = np.abs(totals - 1) <= checks.EXACT * sizes
-        return edges.probability / np.repeat(np.where(keep, 1.0, totals), sizes)
-
-    def _edge_label(self, state: Integers, action: Integers, next_state: Integers) -> Any:
-        def label(i: int) -> str:
-            to = "end" if next_state[i] == END else self.state_name(int(next_state[i]))
-            return f"{self.state_name(int(state[i]))}, {self.action_name(int(action[i]))} → {to}"
-
-        return label
 
     def _start(self, start: object) -> Array:
         if isinstance(start, int | np.integer | str):
@@ -412,7 +328,7 @@ class MDP:
 
     def _policy(self, policy: object, field: str) -> Policy:
         if isinstance(policy, str):
-            known = getattr(self, "policies", {})
+            known: Mapping[str, Policy] = getattr(self, "policies", {})
             if policy in known:
                 return known[policy]
             made = {"uniform": Policy.uniform, "greedy": Policy.greedy}.get(policy)
@@ -430,11 +346,11 @@ class MDP:
 
     @cached_property
     def _state_of(self) -> Callable[[str, object], int]:
-        return rows.lookup("states", self.state_names or self.n_states, {})
+        return rows.lookup("states", self.state_names or self.n_states)
 
     @cached_property
     def _action_of(self) -> Callable[[str, object], int]:
-        return rows.lookup("actions", self.action_names or self.n_actions, {})
+        return rows.lookup("actions", self.action_names or self.n_actions)
 
 
 def _rebuild(edges: tuple[Any, ...], settings: dict[str, Any]) -> MDP:

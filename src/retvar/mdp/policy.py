@@ -179,7 +179,7 @@ def _best(mdp: MDP, value: Array) -> NDArray[np.bool_]:
     """Which actions are as good as the best, to within rounding."""
     q = action_values(mdp, value)
     scale = max(1.0, float(np.max(np.abs(value), initial=0.0)))
-    return q >= q.max(axis=1, keepdims=True) - TIE * scale
+    return np.asarray(q >= q.max(axis=1, keepdims=True) - TIE * scale)
 
 
 def _optimal(mdp: MDP) -> Policy:

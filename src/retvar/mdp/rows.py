@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -59,15 +60,18 @@ def names(
     return names, len(names)
 
 
-def found(keys: Sequence[object]) -> int | list[str]:
+def found(field: str, keys: Sequence[Any]) -> int | list[str]:
     """States or actions as edges mention them: a count of numbers, or names in order."""
-    if all(isinstance(key, int | np.integer) for key in keys):
-        return 1 + max((int(key) for key in keys), default=-1)  # type: ignore[call-overload]
-    return list(dict.fromkeys(str(key) for key in keys))
+    named = [isinstance(key, str) for key in keys]
+    if all(named):
+        return list(dict.fromkeys(keys))
+    if any(named):
+        raise InputError(field, listed(dict.fromkeys(keys)), "must be all names or all numbers")
+    return 1 + max(int(key) for key in keys)
 
 
 def lookup(
-    field: str, names: int | Sequence[str], special: Mapping[object, int]
+    field: str, names: int | Sequence[str], special: Mapping[object, int] = MappingProxyType({})
 ) -> Callable[[str, object], int]:
     """Return a function (where, key) → index; keys are names or indices."""
     count = int(names) if isinstance(names, int | np.integer) else len(names)
@@ -91,12 +95,21 @@ def lookup(
 def edge(i: int, row: Edge | tuple[Any, ...]) -> Edge:
     """The i-th row as an Edge."""
     try:
-        return row if isinstance(row, Edge) else Edge(*row)
+        edge = row if isinstance(row, Edge) else Edge(*row)
     except TypeError:
         fields = ", ".join(Edge._fields)
         raise InputError(
             f"edges[{i}]", row, f"must be ({fields}), the last four optional"
         ) from None
+    for field, key in zip(Edge._fields, edge[:3], strict=False):
+        if not isinstance(key, int | np.integer | str | None) or isinstance(key, bool):
+            raise InputError(f"edges[{i}].{field}", repr(key), "must be a name or an index")
+    return edge
+
+
+def column(edges: Sequence[Edge], field: str, read: Callable[[str, Any], Any]) -> NDArray[Any]:
+    """One field of all edges, read by `read(where, what is given)`."""
+    return np.array([read(f"edges[{i}].{field}", getattr(e, field)) for i, e in enumerate(edges)])
 
 
 def number(field: str, given: object) -> float:

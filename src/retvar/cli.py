@@ -1,0 +1,175 @@
+"""The command line. Only this module prints; heavy imports wait until a command needs them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from retvar import __version__
+from retvar.errors import InputError, RetvarError
+
+if TYPE_CHECKING:
+    from retvar.exact import MonteCarlo, Solution
+    from retvar.mdp import MDP
+
+__all__ = ["main"]
+
+ROWS = 60  # of a table for people; all are in --json
+DOMAIN_HELP = "DOMAIN is chain, complex-mdp, random-walk, gymnasium:ID or FILE.toml."
+
+
+class _Commands(click.Group):
+    """Tells expected errors in one line: exit status 2 for bad input, 1 for the rest."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except RetvarError as error:
+            click.echo(f"Error: {error}", err=True)
+            sys.exit(2 if isinstance(error, InputError) else 1)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, message="retvar %(version)s")
+def main() -> None:
+    """How much return to expect, and how far it may stray."""
+
+
+def _domain_options(command: Any) -> Any:
+    """Attach what every command that takes a domain understands."""
+    for option in (
+        click.option(
+            "--option",
+            "options",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="Setting of the domain, such as is_slippery=false or length=10; may be repeated.",
+        ),
+        click.option("--gamma", type=float, help="Discount; required for Gymnasium tables."),
+        click.argument("domain"),
+    ):
+        command = option(command)
+    return command
+
+
+@main.command(epilog=DOMAIN_HELP)
+@_domain_options
+@click.option("--policy", help="Policy to follow: uniform, greedy or a NAME of the domain's.")
+@click.option("--target", help="Policy asked about, if experience comes from another.")
+@click.option("--behaviour", help="Policy that experience comes from.")
+@click.option(
+    "--estimand",
+    type=click.Choice(["target-return", "off-policy-return"]),
+    default="target-return",
+    show_default=True,
+    help="The target's own return, or the one weighted by importance ratios.",
+)
+@click.option("--lam", type=float, help="λ in place of the domain's.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, all states.")
+@click.option("--plot", type=click.Path(path_type=Path), help="Draw value ± std: PNG, SVG or PDF.")
+@click.option("--check", is_flag=True, help="Compare with sampled returns, 10,000 from each state.")
+def solve(
+    domain: str,
+    gamma: float | None,
+    options: tuple[str, ...],
+    policy: str | None,
+    target: str | None,
+    behaviour: str | None,
+    estimand: str,
+    lam: float | None,
+    as_json: bool,
+    plot: Path | None,
+    check: bool,
+) -> None:
+    """Exact value and variance of the λ-return in every state of DOMAIN."""
+    import retvar as rv
+
+    if policy is not None and target is not None:
+        raise InputError("policy", policy, "is the target; give --policy or --target, not both")
+    mdp = rv.domains.find(domain, gamma=gamma, **_parsed(options))
+    question: dict[str, Any] = {
+        "target": target if policy is None else policy,
+        "behaviour": behaviour,
+        "estimand": estimand.replace("-", "_"),
+        "lam": lam,
+    }
+    solution = rv.solve(mdp, **question)
+    sampled = rv.monte_carlo(mdp, **question) if check else None
+    if plot is not None:
+        rv.plots.save(rv.plots.solution(solution), plot)
+    if as_json:
+        click.echo(json.dumps(_as_dict(domain, solution, sampled), ensure_ascii=False))
+    else:
+        click.echo(_report(mdp, solution, sampled))
+
+
+@main.command(epilog=DOMAIN_HELP)
+@_domain_options
+@click.argument("out", type=click.Path(path_type=Path))
+@click.option("--policy", help="Show the probabilities of this policy only.")
+def draw(
+    domain: str, gamma: float | None, options: tuple[str, ...], out: Path, policy: str | None
+) -> None:
+    """Draw DOMAIN as a graph into OUT (PNG, SVG or PDF)."""
+    import retvar as rv
+
+    mdp = rv.domains.find(domain, gamma=gamma, **_parsed(options))
+    rv.plots.save(rv.plots.draw_mdp(mdp, policy), out)
+
+
+def _parsed(options: tuple[str, ...]) -> dict[str, Any]:
+    """``KEY=VALUE`` pairs; values are read as JSON where they can be."""
+    parsed: dict[str, Any] = {}
+    for option in options:
+        key, equals, value = option.partition("=")
+        if not key or not equals:
+            raise InputError("option", option, "must be KEY=VALUE")
+        try:
+            parsed[key] = json.loads(value)
+        except json.JSONDecodeError:
+            parsed[key] = value
+    return parsed
+
+
+def _as_dict(domain: str, solution: Solution, sampled: MonteCarlo | None) -> dict[str, Any]:
+    from retvar.exact import StateSolution
+
+    mdp = solution.mdp
+    answer = {
+        "domain": domain,
+        "state": list(mdp.state_names or range(mdp.n_states)),
+        **{field: getattr(solution, field).tolist() for field in StateSolution._fields},
+        "spectral_radius": solution.spectral_radius,
+        "spectral_radius_kind": solution.radius_kind,
+        "residual": solution.residual,
+        "means": list(solution.means),
+    }
+    if sampled is not None:
+        fields = ("mean", "mean_stderr", "variance", "variance_stderr")
+        answer["sampled"] = {field: getattr(sampled, field).tolist() for field in fields}
+    return answer
+
+
+def _report(mdp: MDP, solution: Solution, sampled: MonteCarlo | None) -> str:
+    bound = "" if solution.radius_kind == "exact" else "at most "
+    lines = [
+        repr(mdp),
+        "",
+        solution.text(ROWS),
+        "",
+        f"spectral radius of B: {bound}{solution.spectral_radius:.6g} (below 1: the variance is "
+        "finite)",
+        f"solved by {', '.join(dict.fromkeys(solution.means))}; residual {solution.residual:.1e}",
+    ]
+    if sampled is not None:
+        z_mean, z_variance = (abs(z).max() for z in sampled.z(solution))
+        lines.append(
+            f"{sampled.samples:,} sampled returns from each state: largest deviation {z_mean:.1f} "
+            f"standard errors in the mean, {z_variance:.1f} in the variance "
+            f"(among {2 * mdp.n_states:,} comparisons)"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,453 @@
+"""Where learners end up: closed form against iteration, bias formulas, linear features."""
+
+import numpy as np
+import pytest
+import scipy.sparse
+from numpy.testing import assert_allclose
+
+import retvar as rv
+from tests import oracle
+
+METHODS = ("direct", "vtd", "centred")
+QUESTIONS = [
+    ("target", None, "target_return"),
+    ("target", "behaviour", "target_return"),
+    ("target", "behaviour", "off_policy_return"),
+]
+BATCHES, BATCH = (40, 250) if oracle.SOAK else (2, 150)  # make soak: 10,000 MDPs
+
+
+def drawn_mdp(rng: np.random.Generator) -> rv.MDP:
+    """A small random MDP that has everything: parallel edges, noise, ends, γ and λ of 0 and 1."""
+    states = int(rng.integers(2, 8))
+    mdp = rv.domains.random_mdp(
+        states,
+        int(rng.integers(1, 4)),
+        int(rng.integers(1, 4)),
+        seed=rng,
+        parallel=True,
+        ends=float(rng.choice([0.0, 0.2])),
+    )
+    special = [
+        np.where(rng.random(states) < 0.2, rng.integers(0, 2, states), x)
+        for x in (rng.random(states), mdp.lam)
+    ]
+    return mdp.replace(gamma=special[0], lam=special[1])
+
+
+def contraction(mdp: rv.MDP, question) -> float:
+    target, behaviour, estimand = question
+    try:
+        rv.solve(mdp, target)
+    except rv.InputError:  # some states never reach γ < 1
+        return np.inf
+    return max(oracle.value_radius(mdp, target), oracle.radius(mdp, target, behaviour, estimand))
+
+
+def side_by_side(mdps: list[rv.MDP]) -> rv.MDP:
+    """One MDP that holds all of them, apart: so that one sweep serves many."""
+    shifts = np.cumsum([0, *(m.n_states for m in mdps)])
+    columns = []
+    for field in range(7):
+        parts = [m.edges[field] for m in mdps]
+        if field == 0:
+            parts = [p + k for p, k in zip(parts, shifts, strict=False)]
+        if field == 2:
+            parts = [np.where(p < 0, p, p + k) for p, k in zip(parts, shifts, strict=False)]
+        columns.append(np.concatenate(parts))
+    actions = max(m.n_actions for m in mdps)
+    policies = {
+        name: np.concatenate(
+            [
+                np.pad(m.policy(name).probabilities, ((0, 0), (0, actions - m.n_actions)))
+                for m in mdps
+            ]
+        )
+        for name in ("target", "behaviour")
+    }
+    lam = np.concatenate([m.lam for m in mdps])
+    return rv.MDP(tuple(columns), lam=lam, policies=policies, actions=actions)
+
+
+def at_rest(method, mdp, question, H):
+    """Iterate the expected updates until they rest; H = None lets the value node learn too."""
+    target, behaviour, estimand = question
+    zero = np.zeros(mdp.n_states)
+    now = rv.Estimates(zero if H is None else H, zero, zero)
+    for _ in range(60):
+        new = rv.expected_updates(
+            method,
+            mdp,
+            now,
+            sweeps=100,
+            learn_value=H is None,
+            target=target,
+            behaviour=behaviour,
+            estimand=estimand,
+        )
+        settled = np.max(np.abs(new.variance - now.variance)) < 1e-13
+        now = new
+        if settled:
+            break
+    return now
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_iterated_expected_updates_reach_the_fixed_point(batch):
+    """Every method, all three questions, learned and random value functions, on fresh MDPs.
+
+    `make test` takes 300 of them, `make soak` 10,000. The two sides share no formula: the updates
+    average the learner's own rules over edges and quadrature points, the fixed point is closed.
+    """
+    seed = [oracle.fresh_seed(), batch]
+    rng = np.random.default_rng(seed)
+    for question in QUESTIONS:
+        mdps: list[rv.MDP] = []
+        while len(mdps) < BATCH:
+            mdp = drawn_mdp(rng)
+            if contraction(mdp, question) < 0.98:
+                mdps.append(mdp)
+        together = side_by_side(mdps)
+        cuts = np.cumsum([m.n_states for m in mdps])[:-1]
+        wrong = rng.normal(scale=2.0, size=together.n_states)
+        for H in (None, wrong):
+            given = [None] * BATCH if H is None else np.split(H, cuts)
+            for method in METHODS:
+                rest = np.split(at_rest(method, together, question, H).variance, cuts)
+                for mdp, reached, value in zip(mdps, rest, given, strict=True):
+                    point = rv.fixed_point(method, mdp, *question, value=value)
+                    truth = rv.solve(mdp, *question, value=value)
+                    scale = max(1.0, truth.variance.max(), (point.value**2).max())
+                    gap = np.max(np.abs(reached - point.variance)) / scale
+                    assert gap <= 1e-10, f"{method} {question} seed {seed}: off by {gap:.1e}"
+                    if method == "centred":
+                        bias = np.max(np.abs(point.variance - truth.variance)) / scale
+                        assert bias <= 1e-10, f"centred {question} seed {seed}: bias {bias:.1e}"
+
+
+def pieces(mdp, question):
+    """Dense matrices of the theory, from raw edges: S, PG, P2γ², and edge rows for E[·]."""
+    rows = oracle.transitions(mdp, *question)
+    n = mdp.n_states
+    B, PG, P2 = np.zeros((3, n, n))
+    for s, s_next, p, rho, eta, rho_bar, _, _, g, lm in rows:
+        B[s, s_next] += p * rho_bar * (eta * g * lm) ** 2
+        PG[s, s_next] += p * rho * g
+        P2[s, s_next] += p * rho_bar * (eta * g) ** 2
+    return rows, np.linalg.inv(np.eye(n) - B), PG, P2, B
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_bias_of_direct_and_vtd_is_what_the_theory_says(question):
+    """V_d − v = D² − 2Sc and V_v − v = D² + 2S(Hδ̂ − c), with D = g − H."""
+    rng = np.random.default_rng(oracle.fresh_seed())
+    for _ in range(50):
+        mdp = drawn_mdp(rng)
+        if contraction(mdp, question) >= 0.98:
+            continue
+        H = rng.normal(size=mdp.n_states)
+        truth = rv.solve(mdp, *question, value=H)
+        rows, S, _, _, _ = pieces(mdp, question)
+        D = truth.mean - H
+        c, expected_delta = np.zeros((2, mdp.n_states))
+        for s, s_next, p, rho, eta, rho_bar, r, _, g, lm in rows:
+            inside = eta * (r + g * H[s_next]) - H[s]
+            c[s] += p * rho_bar * inside * eta * g * lm * D[s_next]
+            expected_delta[s] += p * rho * (r + g * H[s_next])
+        expected_delta -= H
+        scale = max(1.0, truth.variance.max(), (H**2).max())
+        direct = rv.fixed_point("direct", mdp, *question, value=H)
+        vtd = rv.fixed_point("vtd", mdp, *question, value=H)
+        assert_allclose(direct.bias, D**2 - 2 * S @ c, atol=1e-10 * scale)
+        assert_allclose(vtd.bias, D**2 + 2 * S @ (H * expected_delta - c), atol=1e-10 * scale)
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_mean_bias_over_uniform_value_errors_explains_the_papers_figure(question):
+    """E V_d = v + (ζ²/3)S(1 + P2γ²), E V_v = v − (ζ²/3)S(1 − P2γ²), no self-loops.
+
+    V is quadratic in the error, so its mean over the corners' ±ζ/√3 product is that of the uniform
+    error (equal second moments, no correlation): 2ⁿ evaluations, no sampling. The paper's domains.
+    """
+    mdp = rv.domains.complex_mdp()
+    question = ("pi", question[1] and "mu", question[2])
+    truth = rv.solve(mdp, *question)
+    _, S, _, P2, _ = pieces(mdp, question)
+    zeta = 0.3 * np.abs(truth.value).max()
+    corners = np.array(np.meshgrid(*[[-1, 1]] * 5)).reshape(5, -1).T * zeta / np.sqrt(3)
+    for method, sign, drift in (("direct", 1, 1), ("vtd", -1, -1)):
+        mean = np.mean(
+            [
+                rv.fixed_point(method, mdp, *question, value=truth.value + e).variance
+                for e in corners
+            ],
+            axis=0,
+        )
+        shift = S @ (1 + sign * P2.sum(axis=1))
+        assert_allclose(mean, truth.variance + drift * zeta**2 / 3 * shift, atol=1e-12)
+
+
+def test_with_the_true_value_all_three_agree():
+    mdp = rv.domains.complex_mdp()
+    for question in (("mu",), ("pi", "mu", "off_policy_return")):
+        truth = rv.solve(mdp, *question)
+        for method in METHODS:
+            point = rv.fixed_point(method, mdp, *question)
+            assert_allclose(point.variance, truth.variance, atol=1e-14)
+            assert_allclose(point.second_moment, truth.second_moment, atol=1e-14)
+
+
+def test_centred_with_the_mean_at_the_value_is_direct_with_lambda_one():
+    """At λ = 1 with equal traces the mean node learns what the value node does."""
+    mdp = rv.domains.random_mdp(9, seed=4, gamma=(0.3, 0.9), lam=1.0)
+    X = np.random.default_rng(0).normal(size=(9, 4))
+    a, b = (
+        rv.fixed_point(m, mdp, features=X, kappa=0.7, kappa_bar=0.3) for m in ("direct", "centred")
+    )
+    assert_allclose(a.variance, b.variance, atol=1e-12)
+
+
+def test_corrected_bound_of_theorem_1_holds_and_the_printed_one_fails():
+    """|v − E[δ² + γ²λ²v′]| ≤ 3ε with (Ĵ − g)² and the covariance bounded by ε over all states.
+
+    As printed, with j in place of g and state by state, it fails in about a quarter of the cases.
+    """
+    rng = np.random.default_rng(oracle.fresh_seed())
+    printed_fails = cases = 0
+    while cases < 300:
+        mdp = drawn_mdp(rng)
+        question = ("target", None, "target_return")
+        if contraction(mdp, question) >= 0.98:
+            continue
+        cases += 1
+        H = rng.normal(size=mdp.n_states)
+        truth = rv.solve(mdp, value=H)
+        rows, *_, B = pieces(mdp, question)
+        delta_squared, with_g, with_j = np.zeros((3, mdp.n_states))
+        for s, s_next, p, *_, r, sd, g, lm in rows:
+            delta = r + g * H[s_next] - H[s]
+            delta_squared[s] += p * (delta**2 + sd**2)
+            with_g[s] += p * g * lm * delta * (truth.mean[s_next] - H[s_next])
+            with_j[s] += p * g * lm * delta * (truth.value[s_next] - H[s_next])
+        residual = np.abs(truth.variance - delta_squared - B @ truth.variance)
+        eps = max(np.max((H - truth.mean) ** 2), np.max(np.abs(with_g)))
+        assert np.all(residual <= 3 * eps + 1e-9)
+        printed = np.maximum((H - truth.value) ** 2, np.abs(with_j))
+        printed_fails += bool(np.any(residual > 3 * printed + 1e-9))
+    assert printed_fails > 0.05 * cases
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize("method", METHODS)
+def test_one_hot_features_give_the_table_whatever_the_traces(method, question):
+    mdp = rv.domains.random_mdp(7, 2, 3, seed=8, gamma=(0.1, 0.8), lam=(0.0, 0.7))
+    rng = np.random.default_rng(1)
+    kappa, kappa_bar = rng.random((2, 7))
+    for value in (None, rng.normal(size=7)):
+        table = rv.fixed_point(method, mdp, *question, value=value)
+        linear = rv.fixed_point(
+            method,
+            mdp,
+            *question,
+            value=value,
+            features=np.eye(7),
+            kappa=kappa,
+            kappa_bar=kappa_bar,
+        )
+        assert_allclose(linear.variance, table.variance, atol=1e-10)
+        assert linear.stable
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize("method", METHODS)
+def test_linear_fixed_points_solve_the_system_of_the_expected_traces(method, question):
+    """A and b built by iterating the expected trace, edge by edge, from the update equations."""
+    mdp = rv.domains.random_mdp(8, 2, 2, seed=5, gamma=(0.2, 0.9), lam=(0.2, 0.9), ends=0.1)
+    rng = np.random.default_rng(2)
+    X, Y, Phi = (rng.normal(size=(8, k)) for k in (2, 3, 4))
+    kappa, kappa_mean, kappa_bar = rng.random((3, 8))
+    point = rv.fixed_point(
+        method,
+        mdp,
+        *question,
+        features=Phi,
+        value_features=X,
+        mean_features=Y,
+        kappa=kappa,
+        kappa_bar=kappa_bar,
+        kappa_mean=kappa_mean,
+    )
+    rows = oracle.transitions(mdp, *question)
+    shares = oracle.time_shares(mdp, question[1] or question[0])
+
+    def rest(features, decay, discount, weight, reward):
+        A, b = oracle.mean_trace_system(features, rows, decay, discount, weight, reward, shares)
+        return features @ np.linalg.solve(A, b), A
+
+    S, S_NEXT, _P, RHO, ETA, RHO_BAR, R, SD, G, L = range(10)
+    J, _ = rest(X, kappa, lambda e: e[G], lambda e: e[RHO], lambda e: e[R])
+    assert_allclose(point.value, J, atol=1e-9)
+    if method == "centred":
+
+        def mean_reward(e):
+            return e[ETA] * (e[R] + e[G] * (1 - e[L]) * J[e[S_NEXT]])
+
+        def mean_discount(e):
+            return e[ETA] * e[G] * e[L]
+
+        g, _ = rest(Y, kappa_mean, mean_discount, lambda e: e[RHO_BAR], mean_reward)
+        assert_allclose(point.mean, g, atol=1e-9)
+
+    def reward_bar(e):
+        noise = (e[ETA] * e[SD]) ** 2
+        if method == "direct":
+            delta = e[R] + e[G] * J[e[S_NEXT]] - J[e[S]]
+            return (e[ETA] * delta + (e[ETA] - 1) * J[e[S]]) ** 2 + noise
+        if method == "centred":
+            delta = mean_reward(e) + mean_discount(e) * g[e[S_NEXT]] - g[e[S]]
+            return delta**2 + noise
+        short = e[R] + e[G] * (1 - e[L]) * J[e[S_NEXT]]
+        longer = 2 * e[G] * e[L] * short * J[e[S_NEXT]]
+        return e[ETA] ** 2 * (short**2 + longer) + noise
+
+    V, A = rest(
+        Phi, kappa_bar, lambda e: (e[ETA] * e[G] * e[L]) ** 2, lambda e: e[RHO_BAR], reward_bar
+    )
+    assert_allclose(point.variance, V - J**2 if method == "vtd" else V, atol=1e-8)
+    last = point.nodes["second_moment" if method == "vtd" else "variance"]
+    assert_allclose(
+        np.sort_complex(last.spectrum), np.sort_complex(np.linalg.eigvals(A)), atol=1e-10
+    )
+
+
+def test_dependent_features_predict_as_independent_ones_do():
+    """As with tile coding, whose tilings each sum to 1."""
+    mdp = rv.domains.random_mdp(9, seed=6)
+    X = np.random.default_rng(3).normal(size=(9, 3))
+    a = rv.fixed_point("direct", mdp, features=X, kappa_bar=0.5)
+    b = rv.fixed_point(
+        "direct", mdp, features=scipy.sparse.csr_array(np.hstack([X, X])), kappa_bar=0.5
+    )
+    assert_allclose(a.variance, b.variance, atol=1e-12)
+    assert b.nodes["variance"].spectrum.size == 3
+    assert a.stable == b.stable
+
+
+def test_off_policy_linear_td_can_be_unstable_and_says_so():
+    """The θ → 2θ example: one feature (1, 2), the target always goes to the second state."""
+    edges = [
+        (0, "back", 0, 1.0, 1.0),
+        (0, "on", 1, 1.0, 0.0),
+        (1, "back", 0, 1.0, 0.0),
+        (1, "on", 1, 1.0, 0.0),
+    ]
+    policies = {"on": [[0.0, 1.0], [0.0, 1.0]], "mostly-back": [[0.9, 0.1], [0.9, 0.1]]}
+    mdp = rv.MDP.from_edges(edges, gamma=0.99, lam=0.5, policies=policies)
+    X = np.array([[1.0], [2.0]])
+    off = rv.fixed_point("direct", mdp, "on", "mostly-back", features=X)
+    on = rv.fixed_point("direct", mdp, "on", features=X)
+    assert not off.nodes["value"].stable
+    assert not off.stable
+    assert on.stable
+
+
+def test_a_table_is_stable_whatever_the_policies():
+    """D(I − MK)⁻¹(I − M) is an M-matrix: its spectrum lies in the right half-plane."""
+    rng = np.random.default_rng(oracle.fresh_seed())
+    question = ("target", "behaviour", "off_policy_return")
+    for _ in range(40):
+        mdp = drawn_mdp(rng)
+        if contraction(mdp, question) >= 0.98:
+            continue
+        try:
+            rv.stationary_distribution(mdp, "behaviour")
+        except rv.InputError:  # several recurrent classes
+            continue
+        point = rv.fixed_point(
+            "direct", mdp, *question, kappa_bar=rng.random(mdp.n_states), kappa=0.5
+        )
+        assert point.stable
+        for node in point.nodes.values():
+            assert np.all(node.spectrum.real > 0)
+
+
+def test_traces_without_a_second_moment_are_reported():
+    """One state, π = (0.9, 0.1), μ uniform, λ = 0.8: finite variance, traces beyond at κ̄ = 1.
+
+    Radii: B = E[ρ²](γλ)² = 1.64 · 0.5776 = 0.947; traces E[ρ⁴](γλ)⁴ = 5.2496 · 0.3336 = 1.751 for
+    the off-policy return, E[ρ²](γλ)⁴ = 0.547 for the target's.
+    """
+    mdp = rv.MDP.from_edges(
+        [(0, 0, 0, 1.0, 1.0), (0, 1, 0, 1.0, 0.0)],
+        gamma=0.95,
+        lam=0.8,
+        policies={"pi": [[0.9, 0.1]], "mu": [[0.5, 0.5]]},
+    )
+    gl4 = (0.95 * 0.8) ** 4
+    for estimand, moment in (
+        ("off_policy_return", 0.5 * (1.8**4 + 0.2**4)),
+        ("target_return", 1.64),
+    ):
+        point = rv.fixed_point("direct", mdp, "pi", "mu", estimand, kappa_bar=1.0)
+        node = point.nodes["variance"]
+        assert node.trace_radius.value == pytest.approx(moment * gl4)
+        assert node.traces_finite == (moment * gl4 < 1)
+        assert point.traces_finite == node.traces_finite
+    tame = rv.fixed_point("direct", mdp, "pi", "mu", "off_policy_return", kappa_bar=0.5)
+    assert tame.traces_finite
+    bold = rv.fixed_point("direct", mdp, "pi", "mu", kappa=1.0)
+    assert bold.nodes["value"].trace_radius.value == pytest.approx(1.64 * 0.95**2)
+    assert not bold.traces_finite
+
+
+def test_random_walk_rests_where_the_theory_says():
+    """RMSE 5.32 for direct; centred 13.35 with κ_mean = 0 and 5.32 with 0.95, features as J's."""
+    walk = rv.domains.random_walk()
+    x = np.arange(1, 31) / 30
+    line, curve = np.stack([x**0, x], axis=1), np.stack([x**0, x, x**2], axis=1)
+    shared = {"features": curve, "value_features": line, "mean_features": line}
+    shared |= {"kappa": 0.95, "kappa_bar": 0.95}
+    assert rv.fixed_point("direct", walk, **shared).rmse == pytest.approx(5.32, abs=0.005)
+    assert rv.fixed_point("centred", walk, **shared).rmse == pytest.approx(5.32, abs=0.005)
+    cold = rv.fixed_point("centred", walk, **shared, kappa_mean=0.0)
+    assert cold.rmse == pytest.approx(13.35, abs=0.005)
+
+
+@pytest.mark.parametrize(
+    ("argument", "text"),
+    [
+        ({"method": "indirect"}, "method = 'indirect': must be one of direct, vtd, centred"),
+        ({"features": np.ones((3, 2))}, r"features = an array of shape \(3, 2\).*5 rows"),
+        ({"features": np.full((5, 2), np.nan)}, r"features\[0\] = nan: must be a finite number"),
+        ({"features": np.zeros((5, 2))}, "features = 2 columns: A is singular"),
+        ({"features": "tiles"}, r"features = tiles: must be an array \[state, feature\]"),
+        ({"kappa": -0.1}, r"kappa\[s0\] = -0.1: must lie in"),
+        ({"kappa_bar": [1, 2, 3]}, "kappa_bar = an array of shape"),
+        ({"value": np.inf}, r"value\[s0\] = inf"),
+    ],
+)
+def test_bad_arguments_of_fixed_point_are_told(argument, text):
+    settings = {"method": "direct", **argument}
+    with pytest.raises(rv.InputError, match=text):
+        rv.fixed_point(settings.pop("method"), rv.domains.complex_mdp(), **settings)
+
+
+def test_updates_refuse_what_solve_refuses():
+    mdp = rv.domains.complex_mdp()
+    with pytest.raises(rv.InputError, match="behaviour"):
+        rv.expected_updates("direct", mdp, target="mu", behaviour="pi")
+    bad = rv.Estimates(np.full(5, np.nan), np.zeros(5), np.zeros(5))
+    with pytest.raises(rv.InputError, match=r"value\[s0\] = nan"):
+        rv.expected_updates("direct", mdp, bad)
+
+
+def test_one_sweep_is_one_step_of_every_equation_in_the_paper():
+    """Chain, by hand: α = 0.5, ᾱ = 0.25 from J = (1, 2, 3, 4), V = (4, 3, 2, 1)."""
+    start = rv.Estimates(np.array([1.0, 2, 3, 4]), np.array([4.0, 3, 2, 1]), np.zeros(4))
+    chain = rv.domains.chain()
+    delta = np.array([1 + 2 - 1, 1 + 3 - 2, 1 + 4 - 3, 1 - 4])
+    after = rv.expected_updates("direct", chain, start, alpha=0.5, alpha_bar=0.25)
+    assert_allclose(after.value, [1, 2, 3, 4] + 0.5 * delta)
+    target = delta**2 + 1 + 0.81 * np.array([3, 2, 1, 0])
+    assert_allclose(after.variance, [4, 3, 2, 1] + 0.25 * (target - [4, 3, 2, 1]))

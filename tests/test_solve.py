@@ -1,0 +1,272 @@
+"""The closed forms, against the paper's numbers, other closed forms, and plain enumeration."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import retvar as rv
+from tests import oracle
+
+QUESTIONS = [
+    ("target", None, "target_return"),
+    ("target", "behaviour", "target_return"),
+    ("target", "behaviour", "off_policy_return"),
+]
+
+
+def acyclic_mdp(seed: int, states: int = 5) -> rv.MDP:
+    """Edges lead to later states or to the end; γ per edge, parallel edges, reward noise."""
+    rng = np.random.default_rng(seed)
+    edges = []
+    for s in range(states):
+        for a in range(2):
+            p = rng.dirichlet(np.ones(3))
+            for k in range(3):
+                to = int(rng.integers(s + 1, states + 1))
+                to, g = ("end", 0.0) if to == states else (to, rng.choice([1.0, rng.random()]))
+                edges.append(rv.Edge(s, a, to, p[k], rng.normal(), rng.random(), g))
+    policies = {n: rng.dirichlet(np.ones(2), states) for n in ("target", "behaviour")}
+    return rv.MDP.from_edges(edges, lam=rng.random(states), policies=policies, states=states)
+
+
+def test_complex_mdp_gives_the_numbers_of_the_specification():
+    truth = rv.solve(rv.domains.complex_mdp())
+    assert_allclose(truth.value, [-0.244176, 0.639560, 1.087791, 1.551165, -0.006654], atol=5e-7)
+    assert_allclose(truth.variance, [0.141518, 1.091959, 0.521739, 0.237610, 0.031015], atol=5e-7)
+
+
+def test_averaging_parallel_edges_would_be_wrong_on_the_complex_mdp():
+    """The mistake that others make: merge edges between the same states into their mean reward."""
+    mdp = rv.domains.complex_mdp()
+    mu = mdp.policy("mu").probabilities
+    P, R = np.zeros((5, 1, 5)), np.zeros((5, 1, 5))
+    for s, a, s_next, p, r, *_ in zip(*mdp.edges, strict=True):
+        P[s, 0, s_next] += mu[s, a] * p
+        R[s, 0, s_next] += mu[s, a] * p * r
+    merged = rv.MDP.from_dense(P, np.divide(R, P, out=R, where=P > 0), gamma=mdp.gamma, lam=mdp.lam)
+    exact, wrong = rv.solve(mdp), rv.solve(merged)
+    assert_allclose(wrong.value, exact.value, atol=1e-12)
+    assert np.all(wrong.variance < exact.variance - 1e-3)
+
+
+def test_variance_of_the_chain_matches_its_closed_form():
+    """Unit reward noise and λ = 0.9: v(s) = 1 + 0.81 v(s+1)."""
+    truth = rv.solve(rv.domains.chain(lam=0.9))
+    assert_allclose(truth.variance, [2.997541, 2.4661, 1.81, 1.0], rtol=1e-14)
+    assert_allclose(truth.value, [4, 3, 2, 1])
+    assert truth.spectral_radius == 0
+    assert truth.radius_kind == "exact"
+
+
+@pytest.mark.parametrize("length", [1, 7, 200, 5_000])
+def test_variance_of_a_long_chain_is_a_geometric_sum(length):
+    truth = rv.solve(rv.domains.chain(lam=0.9, length=length))
+    left = np.arange(length, 0, -1)
+    assert_allclose(truth.variance, (1 - 0.81**left) / 0.19, rtol=1e-12)
+
+
+def test_first_passage_time_of_the_random_walk_has_the_known_mean_and_variance():
+    """From far inside, each step right takes 1/(p−q) steps and variance 4pq/(p−q)³; the last is free.
+
+    The return is −(steps − 1), so its variance is that of the steps. Near the wall at s0 it differs
+    by a term of order (q/p)^i.
+    """
+    p, q = 0.7, 0.3
+    truth = rv.solve(rv.domains.random_walk(60))
+    left = np.arange(60, 0, -1)
+    inside = slice(40, None)
+    assert_allclose(truth.value[inside], 1 - left[inside] / (p - q), rtol=1e-11)
+    assert_allclose(truth.variance[inside], left[inside] * 4 * p * q / (p - q) ** 3, rtol=1e-10)
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize("given", ["true", "random"])
+def test_mean_and_variance_equal_those_of_all_paths_enumerated(question, given):
+    """Acyclic MDPs have finitely many paths: their moments need no Bellman equation."""
+    for seed in range(5):
+        mdp = acyclic_mdp(seed)
+        value = None if given == "true" else np.random.default_rng(seed).normal(size=5)
+        solution = rv.solve(mdp, *question, value=value)
+        target, behaviour, estimand = question
+        walked = None if estimand == "target_return" else behaviour
+        rows = oracle.transitions(mdp, target, walked, estimand)
+        # the true value is the mean of the full return, λ = 1
+        full = [row[:-1] + (1.0,) for row in rows]
+        true = np.array([oracle.path_moments(mdp, s, full, np.zeros(5))[0] for s in range(5)])
+        assert_allclose(solution.value, true, atol=1e-12)
+        H = true if value is None else value
+        expected = [oracle.path_moments(mdp, s, rows, H) for s in range(5)]
+        assert_allclose(solution.mean, [m for m, _ in expected], atol=1e-12)
+        assert_allclose(solution.variance, [v for _, v in expected], atol=1e-11)
+
+
+def test_with_lambda_one_the_value_function_does_not_matter():
+    mdp = rv.domains.random_mdp(8, seed=3, gamma=(0.5, 0.9), parallel=True)
+    wrong = np.random.default_rng(0).normal(size=8)
+    a, b = rv.solve(mdp, lam=1.0), rv.solve(mdp, lam=1.0, value=wrong)
+    assert_allclose(b.mean, a.value, atol=1e-12)
+    assert_allclose(b.variance, a.variance, atol=1e-12)
+
+
+def test_with_lambda_zero_the_variance_is_that_of_one_step():
+    mdp = rv.domains.random_mdp(6, seed=1)
+    truth = rv.solve(mdp, lam=0.0)
+    rows = oracle.transitions(mdp, "target")
+    one, two = np.zeros(6), np.zeros(6)
+    for s, s_next, p, _, _, _, r, sd, g, _ in rows:
+        target = r + g * truth.value[s_next]
+        one[s] += p * target
+        two[s] += p * (target**2 + sd**2)
+    assert_allclose(truth.variance, two - one**2, atol=1e-12)
+    assert truth.spectral_radius == 0
+
+
+def test_lam_given_equals_lam_of_the_mdp():
+    mdp = rv.domains.random_mdp(6, seed=2)
+    lam = np.random.default_rng(1).random(6)
+    assert_allclose(rv.solve(mdp, lam=lam).variance, rv.solve(mdp.replace(lam=lam)).variance)
+
+
+@pytest.mark.parametrize("estimand", ["target_return", "off_policy_return"])
+def test_on_policy_both_questions_are_one(estimand):
+    mdp = rv.domains.complex_mdp()
+    same = rv.solve(mdp, "mu", "mu", estimand)
+    assert_allclose(same.variance, rv.solve(mdp).variance, atol=1e-14)
+
+
+def test_target_return_does_not_depend_on_the_behaviour():
+    mdp = rv.domains.complex_mdp()
+    assert_allclose(rv.solve(mdp, "pi", "mu").variance, rv.solve(mdp, "pi").variance)
+
+
+def test_scaling_rewards_scales_the_standard_deviation():
+    small, large = (rv.solve(rv.domains.chain(reward=c, reward_std=c)) for c in (1.0, 1e6))
+    assert_allclose(large.std, 1e6 * small.std, rtol=1e-13)
+
+
+def test_infinite_variance_is_an_error_that_names_the_radius():
+    """π = (0.9, 0.1), μ uniform, γ = 0.95, λ = 1: radius 0.95² (0.81 + 0.01)/0.5 = 1.48."""
+    mdp = rv.MDP.from_edges(
+        [(0, 0, 0, 1.0, 1.0), (0, 1, 0, 1.0, 0.0)],
+        gamma=0.95,
+        policies={"pi": [[0.9, 0.1]], "mu": [[0.5, 0.5]]},
+    )
+    with pytest.raises(rv.InfiniteVarianceError, match=r"1\.4801.*infinite") as caught:
+        rv.solve(mdp, "pi", "mu", "off_policy_return")
+    assert caught.value.radius == pytest.approx(0.9025 * 1.64)
+    assert rv.solve(mdp, "pi", "mu").variance[0] > 0
+
+
+def test_a_radius_of_exactly_one_is_refused():
+    """ηγλ = 1 in mean square: ρ² averages 2 with γ² = 1/2."""
+    mdp = rv.MDP.from_edges(
+        [(0, 0, 0, 1.0, 1.0), (0, 1, 0, 1.0, 0.0)],
+        gamma=np.sqrt(0.5),
+        policies={"pi": [[1.0, 0.0]], "mu": [[0.5, 0.5]]},
+    )
+    with pytest.raises(rv.InfiniteVarianceError):
+        rv.solve(mdp, "pi", "mu", "off_policy_return")
+
+
+@pytest.mark.parametrize("n", [10, 300, 3_000])
+def test_infinite_variance_is_found_at_every_size(n):
+    mdp = rv.domains.random_mdp(n, 2, 3, seed=0, gamma=0.99, lam=1.0)
+    with pytest.raises(rv.InfiniteVarianceError) as caught:
+        rv.solve(mdp, "target", "behaviour", "off_policy_return")
+    assert caught.value.radius >= 1
+    if n <= 300:
+        exact = oracle.radius(mdp, "target", "behaviour", "off_policy_return")
+        assert 1 <= caught.value.radius <= exact * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("n", [20, 64, 65, 400])
+def test_radius_is_exact_or_an_upper_bound_below_one(n):
+    mdp = rv.domains.random_mdp(n, 2, 2, seed=n, gamma=(0.9, 1.0), lam=(0.9, 1.0), ends=0.02)
+    solution = rv.solve(mdp)
+    exact = oracle.radius(mdp, "target", None, "target_return")
+    assert solution.radius_kind == ("exact" if n <= 64 else "upper bound")
+    assert exact * (1 - 1e-9) <= solution.spectral_radius < 1
+    if n <= 64:
+        assert solution.spectral_radius == pytest.approx(exact)
+
+
+def test_a_discount_of_one_is_certified_without_row_sums():
+    """γ = λ = 1 but for the way out: the row sums of B are 1, the radius is not."""
+    solution = rv.solve(rv.domains.random_walk(400))
+    exact = oracle.radius(rv.domains.random_walk(400), None, None, "target_return")
+    assert exact * (1 - 1e-9) <= solution.spectral_radius < 1
+
+
+def test_states_that_never_reach_a_discount_below_one_are_named():
+    edges = [("in", 0, "in", 1.0, 1.0), ("out", 0, "end", 1.0, 1.0), ("by", 0, "in", 1.0, 1.0)]
+    mdp = rv.MDP.from_edges(edges, gamma=1.0)
+    with pytest.raises(rv.InputError, match=r"in, by.*never reach"):
+        rv.solve(mdp)
+    assert rv.solve(mdp.replace(gamma=0.9)).value[0] == pytest.approx(10)
+
+
+def test_only_the_policy_asked_about_has_to_end():
+    edges = [(0, "stay", 0, 1.0, 1.0), (0, "leave", "end", 1.0, 1.0)]
+    policies = {"leave": [[0.0, 1.0]], "stay": [[1.0, 0.0]], "both": [[0.5, 0.5]]}
+    mdp = rv.MDP.from_edges(edges, gamma=1.0, policies=policies)
+    assert rv.solve(mdp, "leave").value[0] == 1
+    assert rv.solve(mdp, "leave", "both", "off_policy_return").value[0] == 1
+    with pytest.raises(rv.InputError, match="never reach"):
+        rv.solve(mdp, "stay", "both", "off_policy_return")
+
+
+def test_behaviour_must_cover_the_target():
+    with pytest.raises(rv.InputError, match=r"behaviour\[s1, 2\] = 0.*0\.2"):
+        rv.solve(rv.domains.complex_mdp(), target="mu", behaviour="pi")
+
+
+@pytest.mark.parametrize(
+    ("argument", "text"),
+    [
+        ({"target": "nu"}, "target = 'nu': unknown policy; known are mu, pi, uniform, greedy"),
+        ({"behaviour": "nu"}, "behaviour = 'nu': unknown policy"),
+        ({"target": [[1.0]]}, "target = 1 states × 1 actions: must be for 5 states × 5 actions"),
+        ({"estimand": "return"}, "estimand = 'return': must be 'target_return' or"),
+        ({"value": [1.0, 2.0]}, r"value = an array of shape \(2,\): must be one number or 5"),
+        ({"value": np.full(5, np.nan)}, r"value\[s0\] = nan: must be a finite number"),
+        ({"lam": 1.5}, r"lam\[0\] = 1.5: must lie in \[0, 1\]"),
+        ({"lam": [0, 0, np.inf, 0, 0]}, r"lam\[2\] = inf: must be a finite number"),
+    ],
+)
+def test_bad_arguments_are_told_with_field_value_and_remedy(argument, text):
+    with pytest.raises(rv.InputError, match=text):
+        rv.solve(rv.domains.complex_mdp(), **argument)
+
+
+def test_rewards_whose_square_overflows_are_refused():
+    with pytest.raises(rv.InputError, match="overflows"):
+        rv.solve(rv.domains.chain(reward=1e200, reward_std=1e200))
+
+
+def test_solution_reads_by_state_name_and_index():
+    solution = rv.solve(rv.domains.chain())
+    assert solution["s2"] == solution[2]
+    assert solution["s2"].variance == pytest.approx(1.81)
+    assert solution["s2"].second_moment == pytest.approx(1.81 + 4)
+    with pytest.raises(rv.InputError, match="'s9': unknown; states are s0, s1, s2, s3"):
+        solution["s9"]
+
+
+def test_solution_is_immutable_and_says_how_it_was_found():
+    solution = rv.solve(rv.domains.chain())
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        solution.variance = 0
+    assert "dense LU" in repr(solution)
+    assert solution.residual < 1e-15
+
+
+@pytest.mark.parametrize(
+    ("n", "means"), [(100, "dense LU"), (900, "sparse LU"), (3_000, "BiCGSTAB")]
+)
+def test_the_means_follow_the_size_and_reach_the_residual(n, means):
+    mdp = rv.domains.random_mdp(n, 1, 3, seed=0, gamma=(0.9, 0.99), lam=(0.5, 1.0))
+    solution = rv.solve(mdp, value=np.zeros(n))
+    assert solution.means == (means,) * 3
+    assert solution.residual <= 1e-14
