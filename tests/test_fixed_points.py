@@ -385,10 +385,8 @@ def test_traces_without_a_second_moment_are_reported():
         policies={"pi": [[0.9, 0.1]], "mu": [[0.5, 0.5]]},
     )
     gl4 = (0.95 * 0.8) ** 4
-    for estimand, moment in (
-        ("off_policy_return", 0.5 * (1.8**4 + 0.2**4)),
-        ("target_return", 1.64),
-    ):
+    moments = {"off_policy_return": 0.5 * (1.8**4 + 0.2**4), "target_return": 1.64}
+    for estimand, moment in moments.items():
         point = rv.fixed_point("direct", mdp, "pi", "mu", estimand, kappa_bar=1.0)
         node = point.nodes["variance"]
         assert node.trace_radius.value == pytest.approx(moment * gl4)

@@ -68,10 +68,10 @@ def test_variance_of_a_long_chain_is_a_geometric_sum(length):
 
 
 def test_first_passage_time_of_the_random_walk_has_the_known_mean_and_variance():
-    """From far inside, each step right takes 1/(p−q) steps and variance 4pq/(p−q)³; the last is free.
+    """Far inside, a step to the right takes 1/(p−q) steps with variance 4pq/(p−q)³.
 
-    The return is −(steps − 1), so its variance is that of the steps. Near the wall at s0 it differs
-    by a term of order (q/p)^i.
+    The last step is free: the return is −(steps − 1), and its variance that of the steps. Near the
+    wall at s0 it differs by a term of order (q/p)^i.
     """
     p, q = 0.7, 0.3
     truth = rv.solve(rv.domains.random_walk(60))
@@ -93,7 +93,7 @@ def test_mean_and_variance_equal_those_of_all_paths_enumerated(question, given):
         walked = None if estimand == "target_return" else behaviour
         rows = oracle.transitions(mdp, target, walked, estimand)
         # the true value is the mean of the full return, λ = 1
-        full = [row[:-1] + (1.0,) for row in rows]
+        full = [(*row[:-1], 1.0) for row in rows]
         true = np.array([oracle.path_moments(mdp, s, full, np.zeros(5))[0] for s in range(5)])
         assert_allclose(solution.value, true, atol=1e-12)
         H = true if value is None else value

@@ -63,8 +63,8 @@ def _recurrent(mdp: MDP, P: scipy.sparse.csr_array) -> NDArray[np.intp]:
     leaves = label[coo.row] != label[coo.col]
     closed = np.ones(count, dtype=bool)
     closed[label[coo.row[leaves]]] = False
-    final = np.unique(label[reached & closed[label]])
-    if final.size != 1:
+    final = list(dict.fromkeys(label[reached & closed[label]].tolist()))  # as states come
+    if len(final) != 1:
         classes = (
             "{" + listed((mdp.state_name(int(s)) for s in np.flatnonzero(label[:n] == c)), 3) + "}"
             for c in final

@@ -147,7 +147,7 @@ def _refuse_improper(mdp: MDP, flow: Flow) -> None:
     rows = np.concatenate([flow.next_state[goes_on], np.full(stopping.size, flow.n)])
     columns = np.concatenate([flow.state[goes_on], stopping])
     shape = (flow.n + 1, flow.n + 1)
-    graph = scipy.sparse.csr_array((np.ones(rows.size, dtype=np.int8), (rows, columns)), shape)
+    graph = scipy.sparse.csr_array((np.ones(rows.size), (rows, columns)), shape)
     reached = np.zeros(flow.n + 1, dtype=bool)
     reached[scipy.sparse.csgraph.breadth_first_order(graph, flow.n)[0]] = True
     if not reached.all():

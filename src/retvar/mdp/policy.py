@@ -76,7 +76,8 @@ class Policy:
         """The best action for a value function; without one, for the optimal value function.
 
         Of equally good actions the first is taken, so that the policy, and with it the variance,
-        does not depend on rounding (unless the first ones would never end, with γ = 1).
+        does not depend on rounding. Where γ = 1 and the first ones would never end, those that may
+        end soonest are taken.
 
         >>> import retvar as rv
         >>> lake = rv.domains.from_gymnasium("FrozenLake-v1", gamma=0.9, is_slippery=False)
@@ -203,5 +204,19 @@ def _optimal(mdp: MDP) -> Policy:
     try:
         ask(mdp, first)
     except InputError:
-        return policy
+        return _soonest(mdp, best)
     return first
+
+
+def _soonest(mdp: MDP, best: NDArray[np.bool_]) -> Policy:
+    """Of the best actions, in each state the first that may lead to γ < 1 in the fewest steps."""
+    e = mdp.edges
+    good = best[e.state, e.action] & (e.probability > 0)
+    choice = np.full(mdp.n_states, -1)
+    leads = good & (e.gamma < 1)
+    while leads.any():
+        state, first = np.unique(e.state[leads], return_index=True)
+        choice[state] = e.action[leads][first]
+        decided = choice >= 0
+        leads = good & ~decided[e.state] & decided[e.next_state]
+    return Policy(np.eye(mdp.n_actions)[choice])

@@ -75,6 +75,8 @@ def lookup(
 ) -> Callable[[str, object], int]:
     """Return a function (where, key) → index; keys are names or indices."""
     count = int(names) if isinstance(names, int | np.integer) else len(names)
+    if count < 1:
+        raise InputError(field, count, "must be at least 1")
     table = {} if isinstance(names, int | np.integer) else {str(n): i for i, n in enumerate(names)}
 
     def index(where: str, key: object) -> int:

@@ -1,0 +1,5 @@
+"""``python -m retvar``."""
+
+from retvar.cli import main
+
+main()

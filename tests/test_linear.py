@@ -1,0 +1,106 @@
+"""Large systems: every way of solving gives the same answer, or none."""
+
+import numpy as np
+import pytest
+import scipy.sparse
+from numpy.testing import assert_allclose
+
+from retvar import linear
+from retvar.errors import ConvergenceError, InputError
+from retvar.linear import Resolvent, spectral_radius
+
+
+def walk_matrix(n: int, order=None, gamma: float = 1.0) -> scipy.sparse.csr_array:
+    """A walk with drift that ends on the right; its states in any order."""
+    M = scipy.sparse.diags_array([0.7 * np.ones(n - 1), 0.3 * np.ones(n - 1)], offsets=[1, -1])
+    M = gamma * M.tocsr()
+    return M if order is None else M[order][:, order].tocsr()
+
+
+def garnet(n: int, gamma: float = 0.99, seed: int = 0) -> scipy.sparse.csr_array:
+    rng = np.random.default_rng(seed)
+    rows, columns = np.repeat(np.arange(n), 5), rng.integers(n, size=5 * n)
+    weights = gamma * rng.dirichlet(np.ones(5), n).ravel()
+    return scipy.sparse.csr_array((weights, (rows, columns)), shape=(n, n))
+
+
+@pytest.mark.parametrize("transpose", [False, True])
+@pytest.mark.parametrize("n", [100, 800, 4_000])
+def test_all_sizes_solve_to_rounding(n, transpose):
+    M = garnet(n)
+    x = np.random.default_rng(1).normal(size=(n, 2))
+    b = x - (M.T if transpose else M) @ x
+    solved = Resolvent(M).solve(b, transpose=transpose)
+    assert_allclose(solved.x, x, atol=1e-10)
+    assert solved.residual <= linear.TARGET
+
+
+def test_a_long_walk_in_order_is_factorised():
+    n = 200_000
+    solved = Resolvent(walk_matrix(n)).solve(np.ones(n))
+    assert solved.means == "sparse LU"
+    inside = slice(n // 2, n - 100)  # drift 0.4: 2.5 steps for each state, the wall aside
+    assert_allclose(np.diff(solved.x[inside]), -2.5, rtol=1e-6)
+
+
+@pytest.mark.parametrize("transpose", [False, True])
+def test_a_long_walk_in_disorder_is_put_in_order(transpose):
+    """Krylov methods need about n steps here; reverse Cuthill–McKee finds the band."""
+    n = 6_000
+    order = np.random.default_rng(0).permutation(n)
+    b = np.random.default_rng(1).normal(size=n)
+    straight = Resolvent(walk_matrix(n)).solve(b, transpose=transpose)
+    shuffled = Resolvent(walk_matrix(n, order)).solve(b[order], transpose=transpose)
+    assert shuffled.means == "sparse LU"
+    assert_allclose(shuffled.x, straight.x[order], rtol=1e-9, atol=1e-9)
+
+
+def test_where_krylov_alone_stalls_an_incomplete_factorisation_helps(monkeypatch):
+    n = 6_000
+    monkeypatch.setattr(linear, "FILL", 0)  # no factors are affordable
+    order = np.random.default_rng(0).permutation(n)
+    M = walk_matrix(n, order)
+    solved = Resolvent(M).solve(np.ones(n))
+    assert solved.means == "BiCGSTAB with incomplete LU"
+    assert_allclose(solved.x - M @ solved.x, 1, atol=1e-6)
+
+
+def test_a_singular_system_is_an_error_and_not_a_number():
+    for n in (2, 500, 5_000):
+        ring = scipy.sparse.csr_array(
+            (np.ones(n), (np.arange(n), (np.arange(n) + 1) % n)), shape=(n, n)
+        )
+        with pytest.raises(ConvergenceError, match="singular"):
+            Resolvent(ring).solve(np.arange(1.0, n + 1))
+
+
+def test_what_is_not_a_number_is_refused():
+    with pytest.raises(InputError, match="overflows"):
+        Resolvent(garnet(5)).solve(np.full(5, np.inf))
+
+
+@pytest.mark.parametrize("n", [5, 64, 65, 300])
+@pytest.mark.parametrize("seed", range(3))
+def test_radius_is_on_the_right_side_of_one(n, seed):
+    rng = np.random.default_rng(seed)
+    M = garnet(n, 1.0, seed)
+    M.data = M.data * rng.uniform(0, 2, M.nnz)
+    exact = float(np.max(np.abs(np.linalg.eigvals(M.toarray()))))
+    for wanted in (0.5, 0.97, 1.03, 2.0):
+        scaled = M * (wanted / exact)
+        radius = spectral_radius(scaled)
+        assert radius.below_one == (wanted < 1)
+        if radius.kind == "exact":
+            assert radius.value == pytest.approx(wanted)
+        elif radius.kind == "upper bound":
+            assert wanted * (1 - 1e-9) <= radius.value < 1
+        else:
+            assert 1 <= radius.value <= wanted * (1 + 1e-9)
+
+
+def test_radius_of_what_leads_nowhere_is_zero():
+    n = 30
+    shift = scipy.sparse.diags_array([np.full(n - 1, 5.0)], offsets=[1]).tocsr()
+    assert spectral_radius(shift) == (0.0, "exact")
+    long = scipy.sparse.diags_array([np.ones(5_000 - 1)], offsets=[1], shape=(5_000, 5_000)).tocsr()
+    assert spectral_radius(long).below_one

@@ -1,0 +1,131 @@
+"""Policies: arrays, callables, uniform, greedy, ε-greedy."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import retvar as rv
+
+
+def corridor(gamma: float = 0.9) -> rv.MDP:
+    """Three rooms; left and right; a reward of 1 for leaving to the right."""
+    edges = [
+        (s, a, to, 1.0, r)
+        for s in range(3)
+        for a, to, r in (
+            ("left", max(s - 1, 0), 0.0),
+            ("right", "end" if s == 2 else s + 1, float(s == 2)),
+        )
+    ]
+    return rv.MDP.from_edges(edges, gamma=gamma)
+
+
+@pytest.mark.parametrize("gamma", [0.5, 1.0])
+def test_greedy_walks_to_the_reward(gamma):
+    mdp = corridor(gamma)
+    policy = rv.Policy.greedy(mdp)
+    assert policy.probabilities.tolist() == [[0, 1]] * 3
+    assert_allclose(rv.solve(mdp, policy).value, gamma ** np.array([2, 1, 0]))
+
+
+def test_greedy_for_a_value_function_looks_one_step_ahead():
+    policy = rv.Policy.greedy(corridor(), value=[5.0, 0.0, 0.0])
+    assert policy.probabilities.tolist() == [[1, 0], [1, 0], [0, 1]]
+
+
+def test_greedy_value_is_at_least_that_of_every_deterministic_policy():
+    mdp = rv.domains.random_mdp(4, 3, 2, seed=0, gamma=(0.5, 0.95))
+    best = rv.solve(mdp, rv.Policy.greedy(mdp)).value
+    for actions in np.ndindex(3, 3, 3, 3):
+        other = rv.solve(mdp, np.eye(3)[list(actions)]).value
+        assert np.all(other <= best + 1e-10)
+
+
+def test_of_equally_good_actions_the_first_is_taken():
+    edges = [(0, a, "end", 1.0, 1.0, float(a)) for a in range(3)]
+    mdp = rv.MDP.from_edges(edges, gamma=1.0)
+    assert rv.Policy.greedy(mdp).probabilities.tolist() == [[1, 0, 0]]
+
+
+def test_a_tie_that_would_never_end_is_not_taken():
+    """With γ = 1 and no cost, waiting is as good as leaving, but never gets there."""
+    mdp = rv.MDP.from_edges([(0, "wait", 0), (0, "leave", "end", 1.0, 1.0)], gamma=1.0)
+    policy = rv.Policy.greedy(mdp)
+    assert policy.probabilities.tolist() == [[0, 1]]
+    assert rv.solve(mdp, policy).value[0] == pytest.approx(1)
+
+
+def test_greedy_tells_states_that_no_policy_can_leave():
+    mdp = rv.MDP.from_edges([("stuck", 0, "stuck")], gamma=1.0)
+    with pytest.raises(rv.InputError, match="stuck: never reach"):
+        rv.Policy.greedy(mdp)
+
+
+def test_epsilon_greedy_mixes_greedy_and_uniform():
+    mdp = corridor()
+    policy = rv.Policy.epsilon_greedy(mdp, 0.2)
+    assert_allclose(policy.probabilities, [[0.1, 0.9]] * 3)
+    assert rv.Policy.epsilon_greedy(mdp, 0.0) == rv.Policy.greedy(mdp)
+    assert rv.Policy.epsilon_greedy(mdp, 1.0) == rv.Policy.uniform(mdp)
+    with pytest.raises(rv.InputError, match=r"epsilon\[0\] = 1.5"):
+        rv.Policy.epsilon_greedy(mdp, 1.5)
+
+
+@pytest.mark.parametrize(
+    "choose",
+    [
+        lambda s: "right",
+        lambda s: 1,
+        lambda s: {"right": 1.0},
+        lambda s: [0.0, 1.0],
+        {0: "right", 1: 1, 2: [0, 1]},
+        [[0, 1]] * 3,
+    ],
+)
+def test_policies_come_in_many_forms(choose):
+    assert corridor().policy(choose) == rv.Policy.greedy(corridor())
+
+
+@pytest.mark.parametrize(
+    ("policy", "text"),
+    [
+        ([0.5, 0.5], r"policy = an array of shape \(2,\): must be an array \[state, action\]"),
+        ([[0.5, np.nan]], r"policy\[0, 1\] = nan: must be a probability"),
+        ([[1.5, -0.5]], r"policy\[0, 1\] = -0.5: must be a probability"),
+        ([[0.5, 0.4]], r"sum of policy\[0\] = 0.9: must be 1"),
+        ([["a", "b"]], r"must be an array \[state, action\]"),
+    ],
+)
+def test_bad_arrays_are_told(policy, text):
+    with pytest.raises(rv.InputError, match=text):
+        rv.Policy(policy)
+
+
+@pytest.mark.parametrize(
+    ("choose", "text"),
+    [
+        (lambda s: "up", "action = 'up': unknown; actions are left, right"),
+        (lambda s: [1.0], r"policy\[0\] = \[1.0\]: must be an action, a mapping"),
+        (lambda s: {"left": 0.5}, r"sum of policy\[0\] = 0.5"),
+        (lambda s: None, r"policy\[0\] = None: must be an action"),
+    ],
+)
+def test_bad_callables_are_told(choose, text):
+    with pytest.raises(rv.InputError, match=text):
+        rv.Policy.from_callable(corridor(), choose)
+
+
+def test_probability_of_an_action_that_is_not_there_is_refused():
+    mdp = rv.domains.complex_mdp()
+    table = mdp.policy("mu").probabilities.copy()
+    table[0] = [0.5, 0.5, 0, 0, 0]
+    with pytest.raises(rv.InputError, match=r"target\[s0, 1\] = 0.5: must be 0, since this state"):
+        rv.solve(mdp, target=table)
+
+
+def test_equal_policies_hash_alike_and_others_differ():
+    a, b = rv.Policy([[0.5, 0.5]]), rv.Policy([[0.5, 0.5]])
+    assert a == b
+    assert hash(a) == hash(b)
+    assert a != rv.Policy([[1, 0]])
+    assert a != [[0.5, 0.5]]
