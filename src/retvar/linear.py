@@ -33,6 +33,7 @@ FILL = 100_000_000  # entries of the factors that are affordable for a large sys
 TARGET = 1e-14  # backward error to aim at
 ACCEPTABLE = 1e-11  # backward error beyond which there is no answer
 ROUNDING = 1e-13  # what a bound must stay below 1 by, to be one in exact arithmetic too
+POWERS = 12  # of M whose norms are tried
 SPECTRUM = 64  # states up to which the radius is read off the whole spectrum
 
 
@@ -192,8 +193,9 @@ class Resolvent:
 def spectral_radius(M: Sparse, resolvent: Resolvent | None = None) -> Radius:
     """Spectral radius of M ≥ 0: exact for a small M, otherwise a certified bound on the side of 1.
 
-    A row-sum bound below 1 costs nothing. Otherwise x = (I − M)⁻¹1 decides: the radius is below 1
-    if and only if x exists and x ≥ 1, and Collatz–Wielandt bounds it by max (Mx)ᵢ/xᵢ.
+    A row-sum bound below 1 costs nothing, those of a few powers little. Otherwise x = (I − M)⁻¹1
+    decides: the radius is below 1 if and only if x exists and x ≥ 1, and Collatz–Wielandt bounds
+    it by max (Mx)ᵢ/xᵢ.
 
     >>> spectral_radius(scipy.sparse.csr_array([[0.0, 4.0], [0.25, 0.0]]))
     Radius(value=1.0, kind='lower bound')
@@ -201,11 +203,26 @@ def spectral_radius(M: Sparse, resolvent: Resolvent | None = None) -> Radius:
     bound = float(np.max(_row_sums(M), initial=0.0))
     exact = _spectrum(M)
     if bound >= 1:
-        certified = _certificate(M, resolvent or Resolvent(M)) or _certificate_by_parts(M)
+        certified = (
+            _certificate_by_powers(M)
+            or _certificate(M, resolvent or Resolvent(M))
+            or _certificate_by_parts(M)
+        )
         if certified is None:
             return Radius(max(1.0, _growth(M) if exact is None else exact), "lower bound")
         bound = certified
     return Radius(bound, "upper bound") if exact is None else Radius(min(exact, bound), "exact")
+
+
+def _certificate_by_powers(M: Sparse) -> float | None:
+    """‖Mᵏ‖^(1/k) for the first k of a few at which it is below 1: a solve costs much more."""
+    x = np.ones(M.shape[0])
+    for k in range(1, POWERS + 1):
+        x = M @ x
+        largest = float(np.max(x, initial=0.0))
+        if largest < 1 - ROUNDING * k:
+            return float(largest ** (1 / k))
+    return None
 
 
 def _certificate(M: Sparse, resolvent: Resolvent) -> float | None:

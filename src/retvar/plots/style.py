@@ -1,0 +1,144 @@
+"""How figures look, how numbers are written in them, and how they are saved."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import TextToPath
+
+from retvar.errors import InputError, listed
+from retvar.files import write_with
+
+__all__ = ["RC", "number", "save", "text_size"]
+
+INK = "#222222"
+LINE = "#444444"
+SOFT = "#8a8a8a"
+BLUE, LIGHT_BLUE = "#0b5394", "#9fc5e8"
+ORANGE = "#d55e00"
+POINT = 1 / 72  # inch
+LINE_SPACING = 1.2
+DIGITS = (2, 3, 4)  # as few as give the number exactly; otherwise the first
+
+RC: Any = {  # a dict; matplotlib types its keys one by one
+    "font.family": "DejaVu Sans",
+    "font.size": 8.5,
+    "axes.titlesize": 10,
+    "axes.labelsize": 9,
+    "axes.edgecolor": LINE,
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.unicode_minus": True,
+    "axes.titlelocation": "left",
+    "xtick.color": LINE,
+    "ytick.color": LINE,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "text.color": INK,
+    "text.parse_math": False,
+    "axes.labelcolor": INK,
+    "figure.facecolor": "white",
+    "savefig.facecolor": "white",
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "pdf.fonttype": 42,
+    "svg.hashsalt": "retvar",
+    "svg.fonttype": "path",
+}
+UNDATED: dict[str, dict[str, Any]] = {
+    ".png": {"Software": None},
+    ".svg": {"Date": None},
+    ".pdf": {"CreationDate": None, "ModDate": None},
+}
+
+
+def save(figure: Figure, path: str | Path) -> None:
+    """Write a figure as PNG (200 dots an inch), SVG or PDF, whole or not at all.
+
+    The same figure always gives the same bytes.
+
+    Parameters
+    ----------
+    figure
+        Any matplotlib figure.
+    path
+        Where to; the suffix says the format.
+
+    Raises
+    ------
+    InputError
+        Where the suffix is none of ``.png``, ``.svg`` and ``.pdf``.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile, retvar as rv
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "chain.svg"
+    >>> rv.plots.save(rv.plots.draw_mdp(rv.domains.chain()), path)
+    >>> path.read_text()[:5]
+    '<?xml'
+    """
+    path = Path(path)
+    suffix = path.suffix.lower()
+    if suffix not in UNDATED:
+        raise InputError("path", path, f"must end in one of {listed(UNDATED)}")
+
+    def write(temporary: Path) -> None:
+        with matplotlib.rc_context(RC):
+            figure.savefig(temporary, format=suffix[1:], dpi=200, metadata=UNDATED[suffix])
+
+    write_with(path, write)
+
+
+def number(value: float) -> str:
+    """Write a number short, with a real minus sign.
+
+    >>> number(-0.5), number(1 / 3), number(0.125), number(-100), number(12345.6), number(1e-7)
+    ('−0.5', '0.33', '0.125', '−100', '12346', '1e−7')
+    """
+    if value == 0 or not math.isfinite(value):
+        text = f"{value + 0.0:g}"
+    elif 100 <= abs(value) < 1e6:
+        text = f"{value:.0f}"
+    else:
+        exact = (f"{value:.{d}g}" for d in DIGITS if float(f"{value:.{d}g}") == value)
+        text = next(exact, f"{value:.{DIGITS[0]}g}")
+    mantissa, e, power = text.partition("e")
+    return (mantissa + (e and f"e{int(power)}")).replace("-", "−")
+
+
+def text_size(text: str, size: float, weight: str = "normal") -> tuple[float, float]:
+    """Width and height, in inches, of lines of text.
+
+    >>> width, height = text_size("s0", 10)
+    >>> 0.15 < width < 0.25, 0.1 < height < 0.2
+    (True, True)
+    """
+    lines = text.split("\n")
+    width = max(_line_width(line, weight) for line in lines)
+    return width * size * POINT, (0.95 + LINE_SPACING * (len(lines) - 1)) * size * POINT
+
+
+@cache
+def _line_width(line: str, weight: str) -> float:
+    """Width of a line set at size 1."""
+    font = FontProperties(family="DejaVu Sans", weight=weight, size=100)
+    width, _, _ = TextToPath().get_text_width_height_descent(line, font, ismath=False)
+    return float(width) / 100
+
+
+def widest(texts: Sequence[str], size: float) -> tuple[float, float]:
+    """Width and height that hold each of some texts.
+
+    >>> widest([], 8)
+    (0.0, 0.0)
+    """
+    sizes = [text_size(text, size) for text in texts if text]
+    return max((w for w, _ in sizes), default=0.0), max((h for _, h in sizes), default=0.0)

@@ -1,0 +1,167 @@
+"""The command line as people use it."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from numpy.testing import assert_allclose
+
+import retvar as rv
+from retvar.cli import main
+
+
+def run(*arguments: str):
+    return CliRunner().invoke(main, list(arguments))
+
+
+def answer(*arguments: str) -> dict:
+    result = run("solve", *arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_json_holds_the_numbers_of_the_paper():
+    found = answer("complex-mdp")
+    assert found["state"] == ["s0", "s1", "s2", "s3", "s4"]
+    assert_allclose(
+        found["value"], [-0.244176, 0.639560, 1.087791, 1.551165, -0.006654], atol=1e-6
+    )
+    assert_allclose(found["variance"], [0.141518, 1.091959, 0.521739, 0.237610, 0.031015], atol=1e-6)
+    assert_allclose(np.square(found["std"]), found["variance"])
+    assert_allclose(found["second_moment"], np.add(found["variance"], np.square(found["value"])))
+    assert 0 < found["spectral_radius"] < 1
+    assert found["residual"] < 1e-14
+
+
+def test_options_reach_the_solver():
+    mdp = rv.domains.complex_mdp()
+    off = answer(
+        *("complex-mdp", "--target", "pi", "--behaviour", "mu"),
+        *("--estimand", "off-policy-return", "--lam", "0.5"),
+    )
+    expected = rv.solve(mdp, "pi", "mu", "off_policy_return", lam=0.5)
+    assert_allclose(off["variance"], expected.variance)
+    assert_allclose(answer("complex-mdp", "--policy", "pi")["value"], rv.solve(mdp, "pi").value)
+    assert_allclose(answer("complex-mdp", "--gamma", "0")["value"], rv.solve(mdp.replace(gamma=0)).value)
+    assert len(answer("chain", "--option", "length=7")["value"]) == 7
+
+
+@pytest.mark.parametrize("policy", ["uniform", "greedy"])
+@pytest.mark.parametrize("env", ["FrozenLake-v1", "CliffWalking-v1", "Taxi-v4"])
+def test_gymnasium_tables_answer(env, policy):
+    found = answer(f"gymnasium:{env}", "--gamma", "0.99", "--policy", policy)
+    assert found["state"] == list(range(len(found["value"])))
+    assert np.isfinite(found["variance"]).all()
+
+
+def test_options_of_an_environment_are_read_as_json_or_text():
+    large = answer(
+        *("gymnasium:FrozenLake-v1", "--gamma", "0.9", "--policy", "greedy"),
+        *("--option", "map_name=8x8", "--option", "is_slippery=false"),
+    )
+    assert len(large["value"]) == 64
+    assert_allclose(large["variance"], 0, atol=1e-12)
+
+
+def test_files_are_solved(tmp_path):
+    path = tmp_path / "walk.toml"
+    rv.domains.random_walk(5).to_toml(path)
+    assert answer(str(path))["state"] == ["s0", "s1", "s2", "s3", "s4"]
+
+
+def test_the_table_names_states_and_says_how_it_was_solved():
+    result = run("solve", "chain")
+    assert result.exit_code == 0
+    assert "state  value  variance" in result.stdout
+    assert "s0         4   2.99754" in result.stdout
+    assert "spectral radius of B: 0 (below 1: the variance is finite)" in result.stdout
+    assert "solved by dense LU; residual" in result.stdout
+
+
+def test_long_tables_are_cut_for_people_and_whole_in_json():
+    result = run("solve", "gymnasium:Taxi-v4", "--gamma", "0.9")
+    assert "… and 440 more states" in result.stdout
+    assert len(result.stdout.splitlines()) < 80
+
+
+def test_check_compares_with_sampled_returns():
+    result = run("solve", "chain", "--check")
+    assert "10,000 sampled returns from each state: largest deviation" in result.stdout
+    assert len(answer("chain", "--check")["sampled"]["variance_stderr"]) == 4
+
+
+def test_plots_are_written(tmp_path):
+    for name in ("value.png", "value.svg", "value.pdf"):
+        assert run("solve", "chain", "--plot", str(tmp_path / name)).exit_code == 0
+        assert (tmp_path / name).stat().st_size > 1_000
+    assert run("draw", "complex-mdp", str(tmp_path / "mdp.svg")).exit_code == 0
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("solve", "maze"), "domain = maze: unknown; give one of chain, complex-mdp"),
+        (("solve", "none.toml"), "file = none.toml: does not exist"),
+        (("solve", "chain", "--policy", "p"), "target = 'p': unknown policy; known are uniform"),
+        (("solve", "complex-mdp", "--policy", "mu", "--target", "pi"), "not both"),
+        (("solve", "complex-mdp", "--target", "mu", "--behaviour", "pi"), "must be positive"),
+        (("solve", "gymnasium:FrozenLake-v1"), "gamma = nothing: a Gymnasium table has none"),
+        (("solve", "gymnasium:CartPole-v1", "--gamma", "1"), "has no transition table"),
+        (("solve", "chain", "--gamma", "1.5"), "gamma[s0] = 1.5: must lie in [0, 1]"),
+        (("solve", "chain", "--lam", "nan"), "lam[0] = nan: must be a finite number"),
+        (("solve", "chain", "--option", "length"), "option = length: must be KEY=VALUE"),
+        (("solve", "chain", "--option", "width=3"), "option = width: chain does not have it"),
+        (("solve", "chain", "--plot", "a.xyz"), "a.xyz"),
+        (("solve", "complex-mdp", "--gamma", "1"), "never reach a discount below 1"),
+        (("draw", "gymnasium:Taxi-v4", "--gamma", "1", "a.png"), "states"),
+    ],
+)
+def test_bad_input_ends_with_status_2_and_one_line(arguments, text):
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert text in result.stderr
+    assert result.stderr.startswith("Error: ")
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_infinite_variance_is_told_on_the_command_line(tmp_path):
+    mdp = rv.MDP.from_edges(
+        [(0, 0, 0, 1.0, 1.0), (0, 1, 0, 1.0, 0.0)],
+        gamma=0.95,
+        policies={"pi": [[0.9, 0.1]], "mu": [[0.5, 0.5]]},
+    )
+    mdp.to_toml(tmp_path / "wild.toml")
+    result = run(
+        *("solve", str(tmp_path / "wild.toml"), "--target", "pi", "--behaviour", "mu"),
+        *("--estimand", "off-policy-return"),
+    )
+    assert result.exit_code == 2
+    assert "spectral_radius = 1.4801: the variance is infinite" in result.stderr
+
+
+def test_help_and_version_load_nothing_heavy():
+    """What makes `retvar --help` quick: no numpy, scipy, matplotlib or gymnasium."""
+    script = (
+        "import sys; from retvar.cli import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "print(sorted({'numpy', 'scipy', 'matplotlib', 'gymnasium'} & set(sys.modules)))"
+    )
+    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert out.stdout.splitlines()[-1] == "[]"
+    assert run("--version").stdout == f"retvar {rv.__version__}\n"
+
+
+def test_the_module_runs_as_a_program():
+    out = subprocess.run(
+        [sys.executable, "-m", "retvar", "solve", "chain", "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(out.stdout)["value"] == [4, 3, 2, 1]
