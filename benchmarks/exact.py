@@ -90,8 +90,8 @@ def page(rows: list[dict]) -> str:
     lines = [
         "# Benchmarks",
         "",
-        "Made by `make bench`. Times are medians on one machine; ratios are between things timed in "
-        "turn in one run, and travel better.",
+        "Made by `make bench`. Times are medians on one machine; ratios are between things timed "
+        "in turn in one run, and travel better.",
         "",
         f"Machine: {platform.machine()}, Python {platform.python_version()}, numpy "
         f"{np.__version__}, retvar {rv.__version__}.",

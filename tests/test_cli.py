@@ -26,10 +26,10 @@ def answer(*arguments: str) -> dict:
 def test_json_holds_the_numbers_of_the_paper():
     found = answer("complex-mdp")
     assert found["state"] == ["s0", "s1", "s2", "s3", "s4"]
+    assert_allclose(found["value"], [-0.244176, 0.639560, 1.087791, 1.551165, -0.006654], atol=1e-6)
     assert_allclose(
-        found["value"], [-0.244176, 0.639560, 1.087791, 1.551165, -0.006654], atol=1e-6
+        found["variance"], [0.141518, 1.091959, 0.521739, 0.237610, 0.031015], atol=1e-6
     )
-    assert_allclose(found["variance"], [0.141518, 1.091959, 0.521739, 0.237610, 0.031015], atol=1e-6)
     assert_allclose(np.square(found["std"]), found["variance"])
     assert_allclose(found["second_moment"], np.add(found["variance"], np.square(found["value"])))
     assert 0 < found["spectral_radius"] < 1
@@ -45,7 +45,9 @@ def test_options_reach_the_solver():
     expected = rv.solve(mdp, "pi", "mu", "off_policy_return", lam=0.5)
     assert_allclose(off["variance"], expected.variance)
     assert_allclose(answer("complex-mdp", "--policy", "pi")["value"], rv.solve(mdp, "pi").value)
-    assert_allclose(answer("complex-mdp", "--gamma", "0")["value"], rv.solve(mdp.replace(gamma=0)).value)
+    assert_allclose(
+        answer("complex-mdp", "--gamma", "0")["value"], rv.solve(mdp.replace(gamma=0)).value
+    )
     assert len(answer("chain", "--option", "length=7")["value"]) == 7
 
 

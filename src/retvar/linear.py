@@ -203,15 +203,35 @@ def spectral_radius(M: Sparse, resolvent: Resolvent | None = None) -> Radius:
     bound = float(np.max(_row_sums(M), initial=0.0))
     exact = _spectrum(M)
     if bound >= 1:
-        certified = (
-            _certificate_by_powers(M)
-            or _certificate(M, resolvent or Resolvent(M))
-            or _certificate_by_parts(M)
-        )
+        certified, failure = _certified(M, resolvent)
         if certified is None:
-            return Radius(max(1.0, _growth(M) if exact is None else exact), "lower bound")
+            estimate = _growth(M) if exact is None else exact
+            if failure is not None and estimate < 1 - 1e-6:
+                raise failure  # not a matter of the radius
+            return Radius(max(1.0, estimate), "lower bound")
         bound = certified
     return Radius(bound, "upper bound") if exact is None else Radius(min(exact, bound), "exact")
+
+
+def _certified(
+    M: Sparse, resolvent: Resolvent | None
+) -> tuple[float | None, ConvergenceError | None]:
+    """An upper bound below 1, from the cheapest certificate; and what went wrong on the way."""
+    attempts: tuple[Callable[[], float | None], ...] = (
+        lambda: _certificate_by_powers(M),
+        lambda: _certificate(M, resolvent or Resolvent(M)),
+        lambda: _certificate_by_parts(M),
+    )
+    failure = None
+    for attempt in attempts:
+        try:
+            bound = attempt()
+        except ConvergenceError as error:
+            failure = error
+        else:
+            if bound is not None:
+                return bound, None
+    return None, failure
 
 
 def _certificate_by_powers(M: Sparse) -> float | None:
@@ -228,14 +248,9 @@ def _certificate_by_powers(M: Sparse) -> float | None:
 def _certificate(M: Sparse, resolvent: Resolvent) -> float | None:
     """An upper bound below 1 for the radius of M, or None where there is none to be had."""
     x = np.ones(M.shape[0])
-    bounds = []
+    bounds: list[float] = []
     for _ in range(3 if resolvent.n <= DIRECT else 1):  # each round sharpens it, for one solve
-        try:
-            x = resolvent.solve(x).x
-        except ConvergenceError:
-            if not bounds and _growth(M) < 1 - 1e-6:
-                raise  # not a matter of the radius
-            break
+        x = resolvent.solve(x).x
         x = x / np.max(np.abs(x))
         if not np.all(x > 0):
             break

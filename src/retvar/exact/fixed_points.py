@@ -137,7 +137,7 @@ class FixedPoint:
 
     @property
     def bias(self) -> Array:
-        """Error that remains: `variance` − `truth.variance`."""
+        """Error that remains, `variance` − `truth.variance`."""
         return self.variance - self.truth.variance
 
     @property

@@ -96,7 +96,7 @@ class Solution:
 
     @property
     def second_moment(self) -> Array:
-        """Second moment of the λ-return: variance + mean²."""
+        """Second moment of the λ-return, variance + mean²."""
         return self.variance + self.mean**2
 
     def __getitem__(self, state: int | str) -> StateSolution:

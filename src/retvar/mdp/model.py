@@ -253,7 +253,7 @@ class MDP:
 
     @cached_property
     def available(self) -> NDArray[np.bool_]:
-        """Which actions each state has: an array [state, action]."""
+        """Which actions each state has, as an array [state, action]."""
         table = np.zeros((self.n_states, self.n_actions), dtype=bool)
         table[self.edges.state, self.edges.action] = True
         table.flags.writeable = False
