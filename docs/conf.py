@@ -12,15 +12,8 @@ exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = f"retvar {release}"
 nitpicky = True
-nitpick_ignore_regex = [
-    (r"py:.*", r"(numpy|np|scipy|matplotlib|collections|typing|pathlib)\..*"),
-    (r"py:.*", r".*(ArrayLike|NDArray|Array|Integers|Estimand|Method|Figure|Axes|Path)"),
-    (r"py:class", r"retvar\.(mdp|exact|linear)\..*"),
-    (r"py:class", r"(optional|default.*|(retvar\.rules\.)?T|Literal.*|Any|Callable|Mapping)"),
-]
+nitpick_ignore_regex = [("py:.*", r"numpy\..*|retvar\.(linear|mdp|exact)\..*|.*Figure")]
 autodoc_member_order = "bysource"
-autodoc_typehints = "signature"
-autodoc_typehints_format = "short"
-python_use_unqualified_type_names = True
+autodoc_typehints = "none"  # parameters are told in words
 myst_enable_extensions = ["colon_fence"]
 suppress_warnings = ["myst.xref_missing"]
