@@ -80,6 +80,19 @@ def test_edges_with_equal_endpoints_do_not_coincide(name):
             assert away[25].min() > 0.1  # inches
 
 
+@pytest.mark.parametrize("sizes", [(2, 3, 2), (3, 2, 3), (5, 2, 2)])
+def test_loops_of_one_state_keep_apart(sizes):
+    mdp = rv.domains.random_mdp(*sizes)
+    ways = arrows(drawn(plots.draw_mdp(mdp)))
+    state, after = mdp.edges.state, mdp.edges.next_state
+    loops = [f"edge-{i}" for i in np.flatnonzero(state == after)]
+    same = [(a, b) for a, b in combinations(loops, 2) if state[int(a[5:])] == state[int(b[5:])]]
+    assert same
+    for one, other in same:
+        away = np.hypot(*(ways[one][:, None] - ways[other][None]).transpose(2, 0, 1))
+        assert away.min() > 0.02  # inches; they never cross
+
+
 @pytest.mark.parametrize("name", DRAWN)
 def test_labels_overlap_neither_each_other_nor_nodes(name):
     ax = drawn(plots.draw_mdp(DRAWN[name]()))

@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 
 from retvar.errors import InputError
 from retvar.exact import Solution
-from retvar.plots.style import BLUE, LIGHT_BLUE, ORANGE, RC, SOFT, text_size
+from retvar.plots.style import BLUE, LIGHT_BLUE, ORANGE, RC, SOFT, Array, text_size
 
 __all__ = ["solution"]
 
-Array = NDArray[np.float64]
 Integers = NDArray[np.intp]
 LINES = 200  # more states than this are drawn as lines
 TICK, CELL, SMALLEST = 8.5, 8.0, 5.0  # points
@@ -61,9 +60,6 @@ def solution(solution: Solution, states: Iterable[int | str] | None = None) -> F
         return _profile(solution, chosen) if grid is None else _maps(solution, grid)
 
 
-# ---------------------------------------------------------------------- maps of grid worlds
-
-
 def _grid(positions: Array | None) -> Integers | None:
     """States by row (from below) and column, where they fill a grid; otherwise None.
 
@@ -87,22 +83,20 @@ def _maps(solution: Solution, grid: Integers) -> Figure:
     stacked = columns >= 2 * rows
     cell = float(np.clip(8 / columns if stacked else 4 / max(grid.shape), 0.12, 0.85))
     width, height = max(cell * columns, 1.6) + 0.9, max(cell * rows, 1.2) + 0.5
-    size = (width, 2 * height) if stacked else (2 * width, height)
-    figure = Figure(figsize=(size[0], size[1] + 0.3), layout="constrained")
-    axes = figure.subplots(2, 1) if stacked else figure.subplots(1, 2)
-    if solution.mdp.name:
-        figure.suptitle(solution.mdp.name, fontweight="bold", fontsize=10)
+    down, across = (2, 1) if stacked else (1, 2)
+    figure = Figure(figsize=(across * width, down * height + 0.3), layout="constrained")
+    axes = figure.subplots(down, across)
+    figure.suptitle(solution.mdp.name, fontweight="bold", fontsize=10)
     _map(axes[0], solution.value[grid], "value", "viridis", cell)
     _map(axes[1], solution.std[grid], "standard deviation", "magma", cell)
     return figure
 
 
 def _map(ax: Axes, table: Array, title: str, colours: str, cell: float) -> None:
-    image = ax.imshow(table, origin="lower", cmap=colours, aspect="equal")
+    """One map, with its numbers where cells (of so many inches) have room for them."""
+    image = ax.imshow(table, origin="lower", cmap=colours)
     ax.set_title(title, loc="center")
-    ax.set_xticks([])
-    ax.set_yticks([])
-    ax.spines[:].set_visible(False)
+    ax.set_axis_off()
     width = cell * table.shape[1]
     bar = ax.figure.colorbar(image, cax=ax.inset_axes((1 + 0.1 / width, 0, 0.14 / width, 1)))
     bar.outline.set_visible(False)
@@ -110,15 +104,10 @@ def _map(ax: Axes, table: Array, title: str, colours: str, cell: float) -> None:
     size = CELL * min(1.0, 0.85 * cell / max(text_size(text, CELL)[0] for text in texts))
     if size < SMALLEST:
         return
-    shades = np.asarray(image.cmap(image.norm(table.ravel())))
-    light = shades[:, :3] @ np.array([0.299, 0.587, 0.114]) > 0.5
-    for k, (row, column) in enumerate(np.ndindex(table.shape)):
-        look: dict[str, Any] = {
-            "ha": "center",
-            "va": "center",
-            "color": "black" if light[k] else "white",
-        }
-        ax.text(column, row, texts[k], fontsize=size, **look)
+    shades = np.asarray(image.cmap(image.norm(table.ravel())))[:, :3]
+    ink = np.where(shades @ [0.299, 0.587, 0.114] > 0.5, "black", "white")
+    for (row, column), text, colour in zip(np.ndindex(table.shape), texts, ink, strict=True):
+        ax.text(column, row, text, fontsize=size, color=colour, ha="center", va="center")
 
 
 def _aligned(values: Array) -> list[str]:
@@ -129,81 +118,56 @@ def _aligned(values: Array) -> list[str]:
     """
     largest = float(np.max(np.abs(values)))
     decimals = int(np.clip(2 - np.floor(np.log10(largest)), 0, 4)) if largest else 0
-    rounded = np.round(values, decimals) + 0.0
+    rounded = np.round(values, decimals) + 0.0  # no negative zero
     return [f"{value:.{decimals}f}".replace("-", "−") for value in rounded]
-
-
-# ---------------------------------------------------------------------- a value a state
 
 
 def _profile(solution: Solution, chosen: Integers) -> Figure:
     """Value and mean of each state with its spread, from left to right."""
-    names = [solution.mdp.state_name(int(s)) for s in chosen]
     width = float(np.clip(1.6 + 0.42 * chosen.size, 4.4, 8.5))
     figure = Figure(figsize=(width, 3.4), layout="constrained")
     ax = figure.add_subplot()
-    plain = solution.mean is solution.value
-    draw = _lines if chosen.size > LINES else _bars
-    draw(ax, solution.mean[chosen], solution.std[chosen], "value" if plain else "mean")
-    if not plain:
-        look: dict[str, Any] = {
-            "linestyle": "none",
-            "marker": "D",
-            "markersize": 5,
-            "markerfacecolor": "none",
-        }
-        ax.plot(solution.value[chosen], color=ORANGE, label="true value", zorder=5, **look)
-    _zero(ax)
-    _ticks(ax, names, width)
+    ax.set(xlabel="state", ylabel="return", axisbelow=True)
     ax.set_title(solution.mdp.name, fontweight="bold")
-    ax.set_xlabel("state")
-    ax.set_ylabel("return")
     ax.grid(axis="y", color="#e6e6e6", linewidth=0.6)
-    ax.set_axisbelow(True)
+    plain = solution.mean is solution.value
+    _spread(ax, solution.mean[chosen], solution.std[chosen], "value" if plain else "mean")
+    if not plain:
+        ax.plot(
+            solution.value[chosen], "D", mfc="none", ms=5, c=ORANGE, label="true value", zorder=5
+        )
+    low, high = ax.get_ylim()
+    if low - (high - low) / 2 <= 0 <= high + (high - low) / 2:  # zero is not far
+        ax.axhline(0, color=SOFT, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
+    _ticks(ax, [solution.mdp.state_name(int(s)) for s in chosen], width - 1.0)
     figure.legend(loc="outside lower center", ncols=4, handlelength=1.4, columnspacing=1.6)
     return figure
 
 
-def _bars(ax: Axes, mean: Array, std: Array, name: str) -> None:
+def _spread(ax: Axes, mean: Array, std: Array, name: str) -> None:
+    """Dots with bars of one and two standard deviations; for many states, a line with bands."""
     x = np.arange(mean.size)
-    thick, size = (float(np.clip(s / mean.size, *r)) for s, r in ((350, (2, 8)), (250, (3, 6))))
-    look: dict[str, Any] = {
-        "marker": "o",
-        "linestyle": "none",
-        "markersize": size,
-        "markeredgecolor": "white",
-    }
-    ax.plot(x, mean, color="#08264a", label=name, zorder=4, markeredgewidth=size / 8, **look)
-    for k, colour, width in ((1, "#4a86c5", thick), (2, LIGHT_BLUE, thick / 2)):
-        low, high = mean - k * std, mean + k * std
-        ax.vlines(x, low, high, colour, linewidth=width, label=f"± {k} std", zorder=4 - k)
-
-
-def _lines(ax: Axes, mean: Array, std: Array, name: str) -> None:
-    x = np.arange(mean.size)
-    ax.plot(x, mean, color=BLUE, linewidth=1.2, label=name, zorder=4)
-    for k, colour in ((1, LIGHT_BLUE), (2, "#d3e3f3")):
-        low, high = mean - k * std, mean + k * std
-        ax.fill_between(x, low, high, color=colour, lw=0, label=f"± {k} std", zorder=4 - k)
-
-
-def _zero(ax: Axes) -> None:
-    """A dashed line at zero, unless that is far from everything drawn."""
-    low, high = ax.get_ylim()
-    if low - (high - low) / 2 <= 0 <= high + (high - low) / 2:
-        ax.axhline(0, color=SOFT, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
+    many = mean.size > LINES
+    thick, size = np.clip(350 / mean.size, 2, 8), np.clip(250 / mean.size, 3, 6)
+    dots = {"marker": "o", "ls": "none", "ms": size, "mec": "white", "mew": size / 8}
+    look: Any = {"c": BLUE, "lw": 1.2} if many else {"c": "#08264a", **dots}
+    ax.plot(x, mean, label=name, zorder=4, **look)
+    for k, bar, band in ((1, "#4a86c5", LIGHT_BLUE), (2, LIGHT_BLUE, "#d3e3f3")):
+        ends = mean - k * std, mean + k * std
+        rest: Any = {"label": f"± {k} std", "zorder": 4 - k}
+        if many:
+            ax.fill_between(x, *ends, color=band, lw=0, **rest)
+        else:
+            ax.vlines(x, *ends, bar, linewidth=thick / k, **rest)
 
 
 def _ticks(ax: Axes, names: list[str], width: float) -> None:
     """As many names as fit; long ones at a slant."""
     widest = max(text_size(name, TICK)[0] for name in names)
-    room = (width - 1.0) / len(names)
-    slanted = widest > 0.9 and widest > room
+    room = width / len(names)
+    slanted = widest > max(0.9, room)
     need = 0.2 if slanted else widest + 0.1
     step = next(k for k in STEPS if k * room >= need or k >= len(names))
-    places = range(0, len(names), step)
-    look: dict[str, Any] = (
-        {"rotation": 40, "ha": "right", "rotation_mode": "anchor"} if slanted else {}
-    )
-    ax.set_xticks(list(places), [names[i] for i in places], **look)
+    look: Any = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"} if slanted else {}
+    ax.set_xticks(range(0, len(names), step), names[::step], **look)
     ax.set_xlim(-0.6, len(names) - 0.4)

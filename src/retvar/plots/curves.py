@@ -1,28 +1,20 @@
-"""Cubic Bézier curves: arcs, loops, where they meet a node, and where they meet each other."""
+"""Cubic Bézier curves: arcs, loops, parts of them, and where lines of points meet."""
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-__all__ = ["arc", "clip", "crossings", "direction", "distances", "loop", "nearness", "points"]
+from retvar.plots.style import Array
 
-Array = NDArray[np.float64]
+__all__ = ["DIRECTIONS", "arc", "crossings", "loop", "nearness", "part", "points"]
 
 
 def direction(angle: float) -> Array:
-    """Unit vector at an angle in degrees.
-
-    >>> direction(90).round(3).tolist()
-    [0.0, 1.0]
-    """
+    """Unit vector at an angle in degrees."""
     return np.array([np.cos(np.radians(angle)), np.sin(np.radians(angle))])
 
 
-def normal(start: Array, end: Array) -> Array:
-    """Unit vector to the left of the way from one point to another."""
-    dx, dy = (end - start) / max(float(np.hypot(*(end - start))), 1e-12)
-    return np.array([-dy, dx])
+DIRECTIONS = np.array([direction(22.5 * k) for k in range(16)])
 
 
 def arc(start: Array, end: Array, height: float, skew: float = 0.0) -> Array:
@@ -34,75 +26,46 @@ def arc(start: Array, end: Array, height: float, skew: float = 0.0) -> Array:
     [[1.0, 0.5]]
     """
     way = end - start
-    rise = normal(start, end) * height * 4 / 3
-    ahead = way * max(0.0, 1 - abs(height) / max(float(np.hypot(*way)), 1e-12) / 0.8) / 3
+    length = float(np.hypot(*way))
+    rise = np.array([-way[1], way[0]]) / length * height * 4 / 3
+    ahead = way * max(0.0, 1 - abs(height) / length / 0.8) / 3
     return np.stack(
         [start, start + ahead + rise * (1 + skew), end - ahead + rise * (1 - skew), end]
     )
 
 
 def loop(centre: Array, radius: float, angle: float, length: float) -> Array:
-    """Curve that leaves a circle and comes back to it.
+    """Curve that leaves a circle at an angle, reaches `length` beyond it and comes back."""
+    far = 1.08 * (radius + length * 4 / 3)
+    reach = np.array([radius, far, far, radius])[:, None]
+    turns = (angle + 26, angle + 26, angle - 26, angle - 26)
+    return np.asarray(centre + reach * np.array([direction(turn) for turn in turns]))
 
-    >>> loop(np.zeros(2), 1.0, 90, 0.5).shape
-    (4, 2)
-    """
-    out, back = angle + 26, angle - 26
-    far = radius + length * 4 / 3
-    return np.stack(
-        [
-            centre + radius * direction(out),
-            centre + far * direction(out) * 1.08,
-            centre + far * direction(back) * 1.08,
-            centre + radius * direction(back),
-        ]
-    )
+
+def _weights(t: Array) -> Array:
+    t = t[:, None]
+    return np.hstack([(1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t**2 * (1 - t), t**3])
+
+
+FIT = np.linalg.inv(_weights(np.linspace(0, 1, 4)))  # from four points of a curve to the curve
 
 
 def points(curve: Array, t: Array) -> Array:
-    """Points of a curve at each t in [0, 1].
+    """Points of a curve, or of several [..., 4, xy], at each t in [0, 1].
 
     >>> points(np.array([[0, 0], [1, 0], [2, 0], [3, 0.0]]), np.array([0.0, 0.5])).tolist()
     [[0.0, 0.0], [1.5, 0.0]]
     """
-    t = t[:, None]
-    weights = np.hstack([(1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t**2 * (1 - t), t**3])
-    return np.asarray(weights @ curve)
+    return np.asarray(_weights(t) @ curve)
 
 
-def clip(curve: Array, first: tuple[float, bool], last: tuple[float, bool]) -> Array:
-    """The part of a curve outside the nodes at its two ends, each (half its size, square?).
+def part(curve: Array, start: float, end: float) -> Array:
+    """The same curve from one t to another.
 
-    >>> straight = np.array([[0, 0], [1, 0], [2, 0], [3, 0.0]])
-    >>> clip(straight, (0.5, False), (0.25, True))[[0, -1], 0].round(2).tolist()
-    [0.5, 2.75]
+    >>> part(np.array([[0, 0], [1, 0], [2, 0], [3, 0.0]]), 0.5, 1.0)[:, 0].round(6).tolist()
+    [1.5, 2.0, 2.5, 3.0]
     """
-    t = np.linspace(0, 1, 2001)
-    way = points(curve, t)
-    inside = _inside(way - curve[0], *first)
-    leaves = t[np.argmin(inside)]
-    inside = _inside(way[::-1] - curve[-1], *last)
-    enters = t[::-1][np.argmin(inside)]
-    if leaves >= enters:
-        return curve
-    return _part(curve, float(leaves), float(enters))
-
-
-def _inside(offset: Array, size: float, square: bool) -> NDArray[np.bool_]:
-    far = np.max(np.abs(offset), axis=1) if square else np.hypot(offset[:, 0], offset[:, 1])
-    return np.asarray(far < size)
-
-
-def _part(curve: Array, start: float, end: float) -> Array:
-    """The same curve from one t to another (by its values and slopes at both)."""
-    first, last = points(curve, np.array([start, end]))
-    slopes = [_slope(curve, t) * (end - start) / 3 for t in (start, end)]
-    return np.stack([first, first + slopes[0], last - slopes[1], last])
-
-
-def _slope(curve: Array, t: float) -> Array:
-    steps = np.diff(curve, axis=0)
-    return np.asarray(3 * ((1 - t) ** 2 * steps[0] + 2 * t * (1 - t) * steps[1] + t**2 * steps[2]))
+    return np.asarray(FIT @ points(curve, np.linspace(start, end, 4)))
 
 
 def crossings(one: Array, others: Array) -> int:
@@ -114,10 +77,6 @@ def crossings(one: Array, others: Array) -> int:
     """
     a, b = one[:-1, None], one[1:, None]
     c, d = others[:, :-1].reshape(-1, 2), others[:, 1:].reshape(-1, 2)
-    close = np.all(
-        (np.maximum(c, d) > one.min(axis=0)) & (np.minimum(c, d) < one.max(axis=0)), axis=1
-    )
-    c, d = c[close][None], d[close][None]
     apart = (_side(a, b, c) * _side(a, b, d) < 0) & (_side(c, d, a) * _side(c, d, b) < 0)
     return int(np.sum(apart))
 
@@ -128,28 +87,9 @@ def _side(a: Array, b: Array, c: Array) -> Array:
 
 
 def nearness(one: Array, others: Array, near: float) -> float:
-    """Share of a line's points that come near some point of other lines; its ends count most.
-
-    >>> nearness(np.zeros((2, 2)), np.ones((1, 2, 2)), near=0.5)
-    0.0
-    """
-    rest = others.reshape(-1, 2)
-    rest = rest[np.all((rest > one.min(axis=0) - near) & (rest < one.max(axis=0) + near), axis=1)]
-    away = one[:, None] - rest[None]
-    closest = np.min(np.sum(away**2, axis=2), axis=1, initial=np.inf)
+    """Share of a line's points that come near some point of other lines; its ends count most."""
+    x, y = (one[:, None] - others.reshape(-1, 2)).transpose(2, 0, 1)
+    closest = np.min(x**2 + y**2, axis=1, initial=np.inf)
     weight = np.ones(len(one))
     weight[:3] = weight[-3:] = 5.0
     return float(np.mean(weight * np.maximum(0, 1 - closest / near**2)))
-
-
-def distances(line: Array, spots: Array) -> Array:
-    """How close a line of points, joined straight, comes to each of some spots.
-
-    >>> distances(np.array([[0.0, 0.0], [2.0, 0.0]]), np.array([[1.0, 3.0], [6.0, 3.0]])).tolist()
-    [3.0, 5.0]
-    """
-    start, way = line[:-1, None], np.diff(line, axis=0)[:, None]
-    length = np.maximum(np.sum(way**2, axis=2), 1e-18)
-    share = np.clip(np.sum((spots[None] - start) * way, axis=2) / length, 0, 1)
-    away = spots[None] - start - share[..., None] * way
-    return np.asarray(np.sqrt(np.min(np.sum(away**2, axis=2), axis=0)))

@@ -2,127 +2,86 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import numpy as np
-from numpy.typing import NDArray
 
 from retvar.plots.curves import points
-from retvar.plots.routing import Nodes
+from retvar.plots.layout import Nodes
+from retvar.plots.style import Array
 
-__all__ = ["Placed", "place_labels"]
+__all__ = ["place_labels"]
 
-Array = NDArray[np.float64]
 ALONG = np.array([0.5, 0.45, 0.55, 0.4, 0.6, 0.34, 0.66, 0.28, 0.72, 0.22, 0.78])
+SIDES = np.array([0.0, 1.0, 0.8, 0.6, -1.0, -0.8, -0.6])  # 0: on the curve; ±1: clear of it
 FINE = np.linspace(0, 1, 61)
 CLEAR = 0.03  # inches kept free around a text
-HEAD = 0.09  # inches that an arrowhead takes up
 SWEEPS = 8
-REACHES = (1.0, 0.8, 0.6)  # of what surely clears the curve
-HARD, COVER, BESIDE = 20.0, 3.0, 0.1
+HARD, COVER = 20.0, 3.0  # costs of overlapping a text, node or head, and of covering an arrow
 
 
-@dataclass(frozen=True)
-class Placed:
-    """Centres of texts; how many overlap something; how many cover another arrow."""
+def place_labels(curves: Array, half: Array, nodes: Nodes) -> tuple[Array, tuple[int, int]]:
+    """Centres of texts of half the size `half` [arrow, xy] at curves, and how badly they fit.
 
-    centre: Array
-    overlaps: int
-    covers: int
-
-
-def place_labels(curves: Array, half: Array, nodes: Nodes, tails: Sequence[int] = ()) -> Placed:
-    """Place a text of half its size `half` [arrow, (x, y)] at each curve.
-
-    Those numbered in `tails` stand behind where their arrow begins.
+    That is, how many texts overlap something, and how many cover just an arrow.
     """
-    lines = np.array([points(curve, FINE) for curve in curves]).reshape(-1, FINE.size, 2)
-    count = len(curves)
-    spots, costs = [], []
-    for i in range(count):
-        spot, cost = (
-            _tail(lines[i], half[i]) if i in tails else _spots(curves[i], lines[i], half[i])
-        )
-        spots.append(spot)
-        costs.append(cost + _static(spot, half[i], lines, i, nodes) if half[i, 0] else cost)
-    written = np.flatnonzero(half[:, 0] > 0)
-    choice = {int(i): int(np.argmin(costs[i])) for i in written}
+    lines = points(curves, FINE)
+    spots = np.array([_spots(curve, size) for curve, size in zip(curves, half, strict=True)])
+    written = np.flatnonzero(half[:, 0]).tolist()
+    fixed = {i: _own(spots[i], lines[i], half[i]) for i in written}
+    for i in written:
+        fixed[i] += _others(spots[i], half[i], i, lines, nodes)
+    choice = {i: int(np.argmin(cost)) for i, cost in fixed.items()}
     for _ in range(SWEEPS):
         before = dict(choice)
         for i in choice:
-            choice[i] = int(np.argmin(costs[i] + _clashes(i, spots, choice, half)))
+            choice[i] = int(np.argmin(fixed[i] + _clashes(i, spots, choice, half)))
         if choice == before:
             break
-    centre = np.array([spots[i][choice.get(i, 0)] for i in range(count)]).reshape(-1, 2)
-    chosen = [costs[i][c] + _clashes(i, spots, choice, half)[c] for i, c in choice.items()]
-    overlaps = sum(bool(cost >= HARD) for cost in chosen)
-    return Placed(centre, overlaps, sum(bool(cost >= COVER) for cost in chosen) - overlaps)
+    centre = np.array([spots[i, choice.get(i, 0)] for i in range(len(curves))])
+    paid = [(fixed[i] + _clashes(i, spots, choice, half))[k] for i, k in choice.items()]
+    overlaps = int(np.sum(np.array(paid) >= HARD))
+    return centre, (overlaps, int(np.sum(np.array(paid) >= COVER)) - overlaps)
 
 
-def _spots(curve: Array, line: Array, half: Array) -> tuple[Array, Array]:
-    """Places on a curve and at both its sides, with what each costs by itself."""
-    on = points(curve, ALONG)
+def _spots(curve: Array, half: Array) -> Array:
+    """Places on a curve and at both its sides [side and place along, xy]."""
     ahead = points(curve, ALONG + 0.01) - points(curve, ALONG - 0.01)
-    across = np.stack([-ahead[:, 1], ahead[:, 0]], axis=1)
-    across /= np.maximum(np.hypot(across[:, 0], across[:, 1]), 1e-12)[:, None]
+    across = np.stack([-ahead[:, 1], ahead[:, 0]], axis=1) / np.hypot(*ahead.T)[:, None]
     reach = np.abs(across) @ half + CLEAR + 0.03
-    steps = [sign * share * across * reach[:, None] for sign in (1, -1) for share in REACHES]
-    spots = np.concatenate([on, *(on + step for step in steps)])
-    off_centre = 1.2 * np.abs(ALONG - 0.5)
-    beside = BESIDE + COVER * _hidden(spots[len(on) :], line, half + 0.015).any(axis=1)
-    beside += np.tile(np.repeat(REACHES, ALONG.size), 2) * 0.3
-    costs = np.concatenate([_visible(on, line, half), beside])
-    costs += np.tile(off_centre, 1 + len(steps))
-    return spots, costs
+    steps = SIDES[:, None, None] * across * reach[:, None]
+    return np.asarray((points(curve, ALONG) + steps).reshape(-1, 2))
 
 
-def _hidden(spots: Array, line: Array, half: Array) -> NDArray[np.bool_]:
-    """Which points of a line [spot, point] a text at each spot covers."""
-    return np.asarray(np.all(np.abs(line[None] - spots[:, None]) < half + CLEAR, axis=2))
-
-
-def _visible(on: Array, line: Array, half: Array) -> Array:
-    """What a text on its own curve costs: the share hidden, and more if little shows at an end."""
-    length = float(np.sum(np.hypot(*np.diff(line, axis=0).T)))
-    hidden = _hidden(on, line, half)
-    before = np.argmax(hidden, axis=1) / FINE.size * length
-    after = np.argmax(hidden[:, ::-1], axis=1) / FINE.size * length
+def _own(spots: Array, line: Array, half: Array) -> Array:
+    """What spots cost by their own arrow: best in its middle, with much of it in sight."""
+    hidden = np.all(np.abs(line - spots[:, None]) < half + CLEAR, axis=2)
+    length = np.sum(np.hypot(*np.diff(line, axis=0).T))
+    before, after = (np.argmax(h, axis=1) / FINE.size * length for h in (hidden, hidden[:, ::-1]))
     cramped = np.maximum(0, 0.16 - before) + np.maximum(0, 0.24 - after)
-    return np.asarray(0.9 * hidden.mean(axis=1) + 6 * cramped)
+    on = 0.9 * hidden.mean(axis=1) + 6 * cramped
+    side = np.repeat(np.abs(SIDES), ALONG.size)
+    beside = 0.1 + 0.3 * side + COVER * hidden.any(axis=1)
+    off_centre = np.tile(np.abs(ALONG - 0.5), SIDES.size)
+    return np.asarray(np.where(side == 0, on, beside) + 1.2 * off_centre)
 
 
-def _tail(line: Array, half: Array) -> tuple[Array, Array]:
-    back = (line[0] - line[-1]) / np.hypot(*(line[0] - line[-1]))
-    reach = float(np.abs(back) @ half) + CLEAR
-    return (line[0] + back * reach)[None], np.zeros(1)
-
-
-def _static(spots: Array, half: Array, lines: Array, own: int, nodes: Nodes) -> Array:
-    """Cost of each spot from nodes, arrowheads, and other arrows that it would cover or touch."""
+def _others(spots: Array, half: Array, own: int, lines: Array, nodes: Nodes) -> Array:
+    """What spots cost by nodes, arrowheads, and other arrows that they would cover or touch."""
     box = half + CLEAR
-    away = np.abs(spots[:, None] - nodes.centre[None])
-    outside = np.maximum(away - box, 0)
-    far = np.where(nodes.square, outside.max(axis=2), np.hypot(outside[..., 0], outside[..., 1]))
-    cost = HARD * np.sum(far < nodes.size, axis=1)
+    hard = np.sum(nodes.gaps(spots, box) <= 0, axis=1)
     heads = lines[:, -4:].reshape(-1, 2)
-    at_head = np.all(np.abs(spots[:, None] - heads[None]) < box + HEAD / 3, axis=2)
-    cost = cost + HARD * at_head.any(axis=1)
+    hard += np.any(np.all(np.abs(spots[:, None] - heads) < box + 0.03, axis=2), axis=1)
     low, high = spots.min(axis=0) - box - 0.05, spots.max(axis=0) + box + 0.05
     near = np.all((lines.max(axis=1) > low) & (lines.min(axis=1) < high), axis=1)
     near[own] = False
-    foreign = lines[near]
-    gap = np.abs(spots[:, None, None] - foreign[None])
-    covered = np.all(gap < half + 0.01, axis=3).any(axis=2).sum(axis=1)
-    touched = np.all(gap < box + 0.05, axis=3).any(axis=2).sum(axis=1)
-    return np.asarray(cost + COVER * covered + 0.25 * touched)
+    away = np.abs(spots[:, None, None] - lines[near])
+    covered = np.all(away < half + 0.01, axis=3).any(axis=2).sum(axis=1)
+    touched = np.all(away < box + 0.05, axis=3).any(axis=2).sum(axis=1)
+    return np.asarray(HARD * hard + COVER * covered + 0.25 * touched)
 
 
-def _clashes(i: int, spots: list[Array], choice: dict[int, int], half: Array) -> Array:
-    """Cost of each spot of a text from other texts that it would overlap, or come close to."""
+def _clashes(i: int, spots: Array, choice: dict[int, int], half: Array) -> Array:
+    """What the spots of a text cost by other texts that they would overlap, or come close to."""
     rest = [j for j in choice if j != i]
-    if not rest:
-        return np.zeros(len(spots[i]))
-    centres = np.array([spots[j][choice[j]] for j in rest])
-    away = np.max(np.abs(spots[i][:, None] - centres[None]) - half[i] - half[rest], axis=2)
+    centres = spots[rest, [choice[j] for j in rest]]
+    away = np.max(np.abs(spots[i][:, None] - centres) - half[i] - half[rest], axis=2)
     return np.asarray(np.sum(HARD * (away < CLEAR) + 0.3 * (away < 3 * CLEAR), axis=1))

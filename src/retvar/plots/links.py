@@ -1,48 +1,47 @@
-"""What to draw of an MDP: one arrow an edge, with its text, and notes that hold for all."""
+"""What to draw of an MDP: the nodes, an arrow an edge with its text, and notes for all."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from retvar.mdp import MDP, Policy
-from retvar.plots.style import number
+from retvar.mdp import END, MDP, Policy
+from retvar.plots.style import Array, number
 
 __all__ = ["Link", "Plan", "plan"]
 
-Array = NDArray[np.float64]
 GREEK = {"mu": "μ", "pi": "π", "beta": "β"}
 PARALLEL = 3  # more edges than this between two states are merged
 MANY = 40  # more arrows than this leave out what most of them share
+MOST_STARTS = 3  # more are not marked: that would say little
 
 
 @dataclass(frozen=True)
 class Link:
-    """An arrow to draw: one edge of the MDP, or several merged."""
+    """An arrow from node to node: an edge of the MDP, several merged, or none into a start."""
 
     source: int
     target: int
-    probability: str
-    reward: str
-    edges: tuple[int, ...]
+    lines: tuple[str, ...] = ()  #: probability, reward; empty where a note says it
+    edges: tuple[int, ...] = ()
 
     @property
     def text(self) -> str:
         """What stands at the arrow."""
-        return "\n".join(line for line in (self.probability, self.reward) if line)
+        return "\n".join(line for line in self.lines if line)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a drawing says: its arrows, the text inside each state, and the notes below."""
+    """What a drawing says. Nodes are the states, then the marks (start, end) beside them."""
 
-    links: tuple[Link, ...]
-    inside: tuple[str, ...]
-    notes: tuple[str, ...]
+    links: list[Link]
+    names: list[str]  #: of states
+    inside: list[str]  #: γ and λ of each state
+    marks: list[tuple[int, str]]  #: the state that each stands beside, and what it says
+    notes: list[str]
 
 
 def plan(mdp: MDP, policy: object = None) -> Plan:
@@ -53,21 +52,20 @@ def plan(mdp: MDP, policy: object = None) -> Plan:
     μ 0.2  π 0.4
     r = −1
     """
+    e = mdp.edges
     policies = _policies(mdp, policy)
-    symbols = _symbols(list(policies))
-    table = np.array([_probabilities(mdp, p) for p in policies.values()])
-    alive = [int(i) for i in np.flatnonzero(np.any(table > 0, axis=0))]
-    bundles = _crowd(mdp, alive)
-    links = tuple(_link(mdp, group, table, list(symbols.values())) for group in bundles)
-    elided: tuple[str, ...] = ()
-    if len(links) > MANY:
-        links, elided = _elide(links)
+    signs = _signs(list(policies))
+    chances = [p.probabilities[e.state, e.action] * e.probability for p in policies.values()]
+    taken = np.flatnonzero(np.any(np.array(chances) > 0, axis=0)).tolist()
+    bundles = _bundles(mdp, taken)
+    links = [_link(mdp, bundle, np.array(chances), signs) for bundle in bundles]
+    links, elided = _elide(links) if len(links) > MANY else (links, "")
+    links, marks = _marked(mdp, links)
     inside, shared = _discounts(mdp)
-    named = tuple(
-        f"{s}: {name}" for name, s in symbols.items() if len(s) == 1 and s != GREEK.get(name)
-    )
-    merged = ("probabilities of edges drawn as one are added",) * (len(bundles) < len(alive))
-    return Plan(links, inside, (*shared, *_together(named), *elided, *merged))
+    legend = ", ".join(f"{s}: {p}" for p, s in signs.items() if len(s) == 1 and p not in GREEK)
+    merged = "probabilities of edges drawn as one are added" * (len(bundles) < len(taken))
+    notes = [note for note in (shared, legend, elided, merged) if note]
+    return Plan(links, [mdp.state_name(s) for s in range(mdp.n_states)], inside, marks, notes)
 
 
 def _policies(mdp: MDP, policy: object) -> dict[str, Policy]:
@@ -78,52 +76,40 @@ def _policies(mdp: MDP, policy: object) -> dict[str, Policy]:
     return {"": mdp.policy(policy)}
 
 
-def _symbols(names: list[str]) -> dict[str, str]:
+def _signs(names: list[str]) -> dict[str, str]:
     """A short sign for each policy; none where there is only one.
 
-    >>> _symbols(["mu", "pi"]), _symbols(["target", "behaviour"]), _symbols(["uniform"])
+    >>> _signs(["mu", "pi"]), _signs(["target", "behaviour"]), _signs(["uniform"])
     ({'mu': 'μ', 'pi': 'π'}, {'target': 't', 'behaviour': 'b'}, {'uniform': ''})
     """
     if len(names) == 1:
         return {names[0]: ""}
     initials = Counter(name[:1] for name in names)
-    return {
-        name: GREEK.get(name) or (name[0] if name and initials[name[0]] == 1 else name)
-        for name in names
-    }
+    short = {name: name[0] if initials[name[:1]] == 1 and name else name for name in names}
+    return {name: GREEK.get(name, short[name]) for name in names}
 
 
-def _probabilities(mdp: MDP, policy: Policy) -> Array:
+def _bundles(mdp: MDP, taken: list[int]) -> list[tuple[int, ...]]:
+    """Edges apart; in a crowd, those alike together, and all where too many would still differ."""
     e = mdp.edges
-    return np.asarray(policy.probabilities[e.state, e.action] * e.probability)
+    table = np.stack([e.state, e.next_state, e.reward, e.reward_std, e.gamma], axis=1)
+    looks = {i: tuple(table[i].tolist()) for i in taken}
+    if len(taken) <= MANY and max(Counter(k[:2] for k in looks.values()).values()) <= PARALLEL:
+        return [(i,) for i in taken]
+    kinds = Counter(look[:2] for look in set(looks.values()))
+    bundles: dict[tuple[float, ...], list[int]] = defaultdict(list)
+    for i, look in looks.items():
+        bundles[look[:2] if kinds[look[:2]] > PARALLEL else look].append(i)
+    return [tuple(members) for members in bundles.values()]
 
 
-def _crowd(mdp: MDP, alive: list[int]) -> list[tuple[int, ...]]:
-    """Edges apart; where many join the same two states, those alike together."""
-    e = mdp.edges
-    pairs = Counter((int(e.state[i]), int(e.next_state[i])) for i in alive)
-    if len(alive) <= MANY and max(pairs.values(), default=0) <= PARALLEL:
-        return [(i,) for i in alive]
-    alike: dict[tuple[float, ...], list[int]] = defaultdict(list)
-    for i in alive:
-        look = (e.state[i], e.next_state[i], e.reward[i], e.reward_std[i], e.gamma[i])
-        alike[tuple(map(float, look))].append(i)
-    left = Counter((int(key[0]), int(key[1])) for key in alike)
-    groups: dict[tuple[float, ...], list[int]] = defaultdict(list)
-    for key, members in alike.items():
-        groups[key[:2] if left[int(key[0]), int(key[1])] > PARALLEL else key] += members
-    return [tuple(members) for members in groups.values()]
-
-
-def _link(mdp: MDP, group: tuple[int, ...], table: Array, symbols: list[str]) -> Link:
-    e = mdp.edges
-    chances = [_chance(float(p)) for p in table[:, group].sum(axis=1)]
-    parts = [f"{s} {p}" if s else p for s, p in zip(symbols, chances, strict=True)]
-    rewards = dict.fromkeys(_reward(mdp, i) for i in group)
-    reward = next(iter(rewards)) if len(rewards) == 1 else f"{len(group)} edges"
-    return Link(
-        int(e.state[group[0]]), int(e.next_state[group[0]]), "  ".join(parts), reward, group
-    )
+def _link(mdp: MDP, edges: tuple[int, ...], table: Array, signs: dict[str, str]) -> Link:
+    chances = [_chance(float(p)) for p in table[:, edges].sum(axis=1)]
+    parts = [f"{sign} {p}".strip() for sign, p in zip(signs.values(), chances, strict=True)]
+    rewards = {_reward(mdp, i) for i in edges}
+    reward = rewards.pop() if len(rewards) == 1 else f"{len(edges)} edges"
+    ends = int(mdp.edges.state[edges[0]]), int(mdp.edges.next_state[edges[0]])
+    return Link(*ends, ("  ".join(parts), reward), edges)
 
 
 def _chance(probability: float) -> str:
@@ -144,41 +130,47 @@ def _reward(mdp: MDP, edge: int) -> str:
     return text if mdp.gamma is not None else f"{text}\nγ = {number(float(e.gamma[edge]))}"
 
 
-def _elide(links: tuple[Link, ...]) -> tuple[tuple[Link, ...], tuple[str, ...]]:
+def _elide(links: list[Link]) -> tuple[list[Link], str]:
     """Leave out the probability and the reward that most arrows share; say so in a note."""
     said = []
-    for field in ("probability", "reward"):
-        text, count = Counter(getattr(link, field) for link in links).most_common(1)[0]
+    for k, sign in enumerate(("p = ", "")):
+        text, count = Counter(link.lines[k] for link in links).most_common(1)[0]
         if 2 * count >= len(links):
-            said.append(f"p = {text}" if field == "probability" else text)
-            links = tuple(
-                _without(link, field) if getattr(link, field) == text else link for link in links
-            )
-    note = f"{' and '.join(said)} where not written"
-    return links, (note,) if said else ()
+            said.append(sign + text)
+            rest = [tuple("" if line == text else line for line in x.lines) for x in links]
+            links = [replace(x, lines=lines) for x, lines in zip(links, rest, strict=True)]
+    return links, f"{' and '.join(said)} where not written" if said else ""
 
 
-def _without(link: Link, field: str) -> Link:
-    return replace(link, probability="") if field == "probability" else replace(link, reward="")
+def _marked(mdp: MDP, links: list[Link]) -> tuple[list[Link], list[tuple[int, str]]]:
+    """Give starts and ends nodes of their own, beside the states: links that lead there, marks."""
+    starts = _starts(mdp)
+    ends = sorted({link.source for link in links if link.target == END})
+    node = {home: k for k, home in enumerate(ends, mdp.n_states + len(starts))}
+    links = [replace(k, target=node[k.source]) if k.target == END else k for k in links]
+    links += [Link(k, home) for k, home in enumerate(starts, mdp.n_states)]
+    return links, [*starts.items(), *((home, "end") for home in ends)]
 
 
-def _discounts(mdp: MDP) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _discounts(mdp: MDP) -> tuple[list[str], str]:
     """γ and λ of each state as text inside it, or once for all where they do not differ."""
-    inside = [""] * mdp.n_states
+    inside: list[list[str]] = [[] for _ in range(mdp.n_states)]
     shared = []
     for letter, values in (("γ", mdp.gamma), ("λ", mdp.lam)):
-        if values is None:
+        known = {} if values is None else {s: float(v) for s, v in enumerate(values) if v == v}
+        if len(set(known.values())) == 1:
+            shared.append(f"{letter} = {number(next(iter(known.values())))}")
             continue
-        known = values[np.isfinite(values)]
-        if np.unique(known).size <= 1:
-            shared += [f"{letter} = {number(float(v))}" for v in known[:1]]
-            continue
-        for s, value in enumerate(values):
-            line = f"{letter}={number(float(value))}" if np.isfinite(value) else ""
-            inside[s] = "\n".join(part for part in (inside[s], line) if part)
-    return tuple(inside), _together(shared)
+        for s, value in known.items():
+            inside[s].append(f"{letter}={number(value)}")
+    return ["\n".join(lines) for lines in inside], ", ".join(shared)
 
 
-def _together(parts: Iterable[str]) -> tuple[str, ...]:
-    joined = ", ".join(parts)
-    return (joined,) if joined else ()
+def _starts(mdp: MDP) -> dict[int, str]:
+    """States where episodes start, if they are few, with the text of the mark."""
+    found = np.flatnonzero(mdp.start).tolist()
+    if len(found) > MOST_STARTS or len(found) == mdp.n_states > 1:
+        return {}
+    if len(found) == 1:
+        return {found[0]: "start"}
+    return {s: f"start {number(float(mdp.start[s]))}" for s in found}

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import matplotlib
+import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextToPath
+from numpy.typing import NDArray
 
 from retvar.errors import InputError, listed
 from retvar.files import write_with
 
 __all__ = ["RC", "number", "save", "text_size"]
+
+Array = NDArray[np.float64]
 
 INK = "#222222"
 LINE = "#444444"
@@ -25,6 +28,7 @@ BLUE, LIGHT_BLUE = "#0b5394", "#9fc5e8"
 ORANGE = "#d55e00"
 POINT = 1 / 72  # inch
 LINE_SPACING = 1.2
+NAME, SMALL, LABEL = 9.0, 6.5, 7.5  # points: names of states, what is below, text at arrows
 DIGITS = (2, 3, 4)  # as few as give the number exactly; otherwise the first
 
 RC: Any = {  # a dict; matplotlib types its keys one by one
@@ -32,21 +36,14 @@ RC: Any = {  # a dict; matplotlib types its keys one by one
     "font.size": 8.5,
     "axes.titlesize": 10,
     "axes.labelsize": 9,
-    "axes.edgecolor": LINE,
     "axes.linewidth": 0.8,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "axes.unicode_minus": True,
     "axes.titlelocation": "left",
-    "xtick.color": LINE,
-    "ytick.color": LINE,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "text.color": INK,
-    "text.parse_math": False,
-    "axes.labelcolor": INK,
-    "figure.facecolor": "white",
-    "savefig.facecolor": "white",
+    **dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color"), LINE),
+    **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor"), INK),
+    **dict.fromkeys(("figure.facecolor", "savefig.facecolor"), "white"),
+    "text.parse_math": False,  # names of states may hold dollars
     "legend.frameon": False,
     "legend.fontsize": 8.5,
     "pdf.fonttype": 42,
@@ -121,6 +118,8 @@ def text_size(text: str, size: float, weight: str = "normal") -> tuple[float, fl
     >>> 0.15 < width < 0.25, 0.1 < height < 0.2
     (True, True)
     """
+    if not text:
+        return 0.0, 0.0
     lines = text.split("\n")
     width = max(_line_width(line, weight) for line in lines)
     return width * size * POINT, (0.95 + LINE_SPACING * (len(lines) - 1)) * size * POINT
@@ -132,13 +131,3 @@ def _line_width(line: str, weight: str) -> float:
     font = FontProperties(family="DejaVu Sans", weight=weight, size=100)
     width, _, _ = TextToPath().get_text_width_height_descent(line, font, ismath=False)
     return float(width) / 100
-
-
-def widest(texts: Sequence[str], size: float) -> tuple[float, float]:
-    """Width and height that hold each of some texts.
-
-    >>> widest([], 8)
-    (0.0, 0.0)
-    """
-    sizes = [text_size(text, size) for text in texts if text]
-    return max((w for w, _ in sizes), default=0.0), max((h for _, h in sizes), default=0.0)
