@@ -12,7 +12,9 @@ exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = f"retvar {release}"
 nitpicky = True
-nitpick_ignore_regex = [("py:.*", r"numpy\..*|retvar\.(linear|mdp|exact)\..*|.*Figure")]
+nitpick_ignore_regex = [
+    ("py:.*", r"numpy\..*|retvar\.(linear|mdp|exact)\..*|.*Figure|collections\..*")
+]
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # parameters are told in words
 myst_enable_extensions = ["colon_fence"]

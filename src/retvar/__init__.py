@@ -12,9 +12,10 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # the names are loaded on first use, so that `retvar --help` is quick
-    from retvar import domains, plots, rules
+    from retvar import domains, features, plots, rules, step_sizes
     from retvar.errors import (
         ConvergenceError,
+        Diverged,
         InfiniteVarianceError,
         InputError,
         RetvarError,
@@ -32,10 +33,19 @@ if TYPE_CHECKING:  # the names are loaded on first use, so that `retvar --help` 
         solve,
         stationary_distribution,
     )
+    from retvar.learners import VTD, Centred, Direct, Learner, load
     from retvar.mdp import END, MDP, Edge, Edges, Policy
+    from retvar.online import Online, Transition
+    from retvar.step_sizes import Adadelta, AlphaBound, Constant, Decay
 
 _HOMES = {
-    "retvar.errors": ["ConvergenceError", "InfiniteVarianceError", "InputError", "RetvarError"],
+    "retvar.errors": [
+        "ConvergenceError",
+        "Diverged",
+        "InfiniteVarianceError",
+        "InputError",
+        "RetvarError",
+    ],
     "retvar.exact": [
         "Estimates",
         "FixedPoint",
@@ -49,17 +59,29 @@ _HOMES = {
         "solve",
         "stationary_distribution",
     ],
+    "retvar.learners": ["VTD", "Centred", "Direct", "Learner", "load"],
     "retvar.mdp": ["END", "MDP", "Edge", "Edges", "Policy"],
+    "retvar.online": ["Online", "Transition"],
+    "retvar.step_sizes": ["Adadelta", "AlphaBound", "Constant", "Decay"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-_MODULES = ("domains", "plots", "rules")
+_MODULES = ("domains", "features", "plots", "rules", "step_sizes")
 
 __version__ = "0.1.0"
 __all__ = [  # noqa: RUF022
     "domains",
+    "features",
     "plots",
     "rules",
+    "step_sizes",
+    "Adadelta",
+    "AlphaBound",
+    "Centred",
+    "Constant",
     "ConvergenceError",
+    "Decay",
+    "Direct",
+    "Diverged",
     "END",
     "Edge",
     "Edges",
@@ -67,15 +89,20 @@ __all__ = [  # noqa: RUF022
     "FixedPoint",
     "InfiniteVarianceError",
     "InputError",
+    "Learner",
     "MDP",
     "MonteCarlo",
     "Node",
+    "Online",
     "Policy",
     "RetvarError",
     "Solution",
     "StateSolution",
+    "Transition",
+    "VTD",
     "expected_updates",
     "fixed_point",
+    "load",
     "monte_carlo",
     "solve",
     "stationary_distribution",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["ConvergenceError", "InfiniteVarianceError", "InputError", "RetvarError"]
+__all__ = ["ConvergenceError", "Diverged", "InfiniteVarianceError", "InputError", "RetvarError"]
 
 
 class RetvarError(Exception):
@@ -62,6 +62,26 @@ class ConvergenceError(RetvarError):
     >>> print(ConvergenceError("BiCGSTAB stopped at a residual of 1e-3"))
     BiCGSTAB stopped at a residual of 1e-3
     """
+
+
+class Diverged(RetvarError):
+    """A learner's weights left the finite numbers (beyond 1e150); the last finite ones are kept.
+
+    >>> print(Diverged("variance", step=12, state=3, step_size=2.0))
+    the variance node diverged at step 12 in state 3 with step size 2; its last finite weights are
+    kept: take a smaller step size, or a behaviour closer to the target
+    """
+
+    def __init__(self, node: str, step: int, state: object, step_size: float) -> None:
+        self.node, self.step, self.state, self.step_size = node, step, state, step_size
+        super().__init__(node, step, state, step_size)
+
+    def __str__(self) -> str:
+        return (
+            f"the {self.node} node diverged at step {self.step} in state {self.state} with step "
+            f"size {self.step_size:g}; its last finite weights are kept: take a smaller step size, "
+            "or a behaviour closer to the target"
+        )
 
 
 def listed(names: Iterable[object], most: int = 5) -> str:

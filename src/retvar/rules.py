@@ -7,16 +7,22 @@ nodes; each node is :func:`td_error` fed with another reward and another discoun
 
 from __future__ import annotations
 
+import math
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
+    "adadelta_step",
+    "bounded_step",
+    "decayed_step",
     "direct_reward",
     "mean_discount",
     "mean_reward",
+    "running_mean_square",
     "td_error",
+    "trace",
     "variance_discount",
     "vtd_reward",
 ]
@@ -31,6 +37,57 @@ def td_error(reward: T, discount: T, next_prediction: T, prediction: T) -> T:
     1.0
     """
     return reward + discount * next_prediction - prediction
+
+
+def trace(decay: T, E: T, phi: T, weight: T) -> T:
+    """E = w(γκE + φ): the accumulating trace, w being ρ or ρ̄.
+
+    `decay` is κ of the state being left times the discount of the transition that arrived there.
+
+    >>> trace(0.5, 2.0, 1.0, 1.0)
+    2.0
+    """
+    return weight * (decay * E + phi)
+
+
+def decayed_step(alpha: float, power: float, visits: float) -> float:
+    """α/nᵖ at the n-th visit.
+
+    >>> decayed_step(1.0, 1.0, 4.0)
+    0.25
+    """
+    if power == 1.0:
+        return alpha / visits
+    return float(alpha / visits**power)
+
+
+def running_mean_square(decay: float, mean: float, x: float) -> float:
+    """decay·mean + (1−decay)·x²: ADADELTA's accumulators, of errors and of updates.
+
+    >>> running_mean_square(0.5, 2.0, 2.0)
+    3.0
+    """
+    return decay * mean + (1 - decay) * (x * x)
+
+
+def adadelta_step(epsilon: float, errors: float, updates: float) -> float:
+    """√(D+ε)/√(G+ε), from the accumulated squares of errors (G) and of updates (D).
+
+    >>> adadelta_step(1.0, 3.0, 0.0)
+    0.5
+    """
+    return math.sqrt(updates + epsilon) / math.sqrt(errors + epsilon)
+
+
+def bounded_step(alpha: float, pull: float) -> float:
+    """AlphaBound: min(α, 1/abs(pull)) where pull = E·(γ′φ′ − φ) is negative.
+
+    >>> bounded_step(1.0, -4.0), bounded_step(1.0, 4.0)
+    (0.25, 1.0)
+    """
+    if pull < 0 and alpha * -pull > 1:
+        return 1 / -pull
+    return alpha
 
 
 def direct_reward(delta: T, J: T, eta: T) -> T:
@@ -53,14 +110,13 @@ def vtd_reward(reward: T, gamma: T, lam: T, J_next: T, eta: T) -> T:
     return eta * eta * (G * G + 2 * gamma * lam * G * J_next)
 
 
-def variance_discount(gamma: T, lam: T, eta: T) -> T:
-    """γ̄′ = (ηγ′λ′)²: the discount of the variance node and of the second-moment node.
+def variance_discount(discount: T) -> T:
+    """γ̄′ = (ηγ′λ′)², from ηγ′λ′: the discount of the variance node and of the second moment's.
 
-    >>> variance_discount(0.5, 1.0, 2.0)
-    1.0
+    >>> variance_discount(mean_discount(0.5, 0.5, 2.0))
+    0.25
     """
-    root = mean_discount(gamma, lam, eta)
-    return root * root
+    return discount * discount
 
 
 def mean_reward(reward: T, gamma: T, lam: T, H_next: T, eta: T) -> T:

@@ -123,7 +123,8 @@ class _Experience:
         V, V_next = now.variance[self.s], now.variance[self.s_next]
         delta = rules.td_error(R, gamma, J_next, J)
         reward_of_mean = rules.mean_reward(R, gamma, lam, J_next, eta)
-        delta_mean = rules.td_error(reward_of_mean, rules.mean_discount(gamma, lam, eta), g_next, g)
+        discount = rules.mean_discount(gamma, lam, eta)
+        delta_mean = rules.td_error(reward_of_mean, discount, g_next, g)
         if method == "direct":
             reward_bar = rules.direct_reward(delta, J, eta)
         elif method == "centred":
@@ -131,8 +132,7 @@ class _Experience:
         else:
             reward_bar = rules.vtd_reward(R, gamma, lam, J_next, eta)
             V, V_next = V + J**2, V_next + J_next**2
-        gamma_bar = rules.variance_discount(gamma, lam, eta)
-        delta_bar = rules.td_error(reward_bar, gamma_bar, V_next, V)
+        delta_bar = rules.td_error(reward_bar, rules.variance_discount(discount), V_next, V)
         return (
             self._mean(self.rho * delta),
             self._mean(self.rho_bar * delta_mean),

@@ -1,0 +1,225 @@
+"""What a state looks like to a node: a state's own weight, a row of a table, or features given.
+
+Every kind ends up as rows of one sparse table, which is all that the update knows of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from retvar.errors import InputError
+
+__all__ = ["Active", "Features", "Rows", "States", "Table", "Vector", "features_of"]
+
+Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+class Rows(NamedTuple):
+    """Sparse rows: those of state r are ``indices[indptr[r]:indptr[r + 1]]`` with `values`.
+
+    >>> States(2).rows().values
+    array([1., 1.])
+    """
+
+    indptr: Integers
+    indices: Integers
+    values: Array
+
+
+class Features:
+    """Base of all kinds of features.
+
+    >>> issubclass(States, Features)
+    True
+    """
+
+    size: int  #: how many weights a node with these features has
+    states: int | None  #: how many states there are; None where features are given
+
+    def rows(self, given: Any = None) -> Rows:
+        """All rows of a table, or those of the features given."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class States(Features):
+    """One weight for each state.
+
+    >>> States(3).rows().indices
+    array([0, 1, 2])
+    """
+
+    count: int
+
+    def __post_init__(self) -> None:
+        _positive("states", self.count)
+
+    @property
+    def size(self) -> int:  # type: ignore[override]
+        """One weight a state."""
+        return int(self.count)
+
+    @property
+    def states(self) -> int:  # type: ignore[override]
+        """How many states."""
+        return int(self.count)
+
+    def rows(self, given: Any = None) -> Rows:
+        """The identity."""
+        index = np.arange(self.size, dtype=np.int64)
+        return Rows(np.arange(self.size + 1, dtype=np.int64), index, np.ones(self.size))
+
+
+@dataclass(frozen=True, eq=False)
+class Table(Features):
+    """A row of features for each state: an array [state, feature], dense or sparse.
+
+    >>> Table([[1.0, 0.0], [1.0, 0.5]]).rows().indptr
+    array([0, 1, 3])
+    """
+
+    table: Any
+
+    def __post_init__(self) -> None:
+        sparse = scipy.sparse.csr_array(_matrix("features", self.table))
+        sparse.sum_duplicates()
+        sparse.eliminate_zeros()
+        object.__setattr__(self, "_sparse", sparse)
+
+    @property
+    def size(self) -> int:  # type: ignore[override]
+        """One weight a column."""
+        return int(self._sparse.shape[1])  # type: ignore[attr-defined]
+
+    @property
+    def states(self) -> int:  # type: ignore[override]
+        """One state a row."""
+        return int(self._sparse.shape[0])  # type: ignore[attr-defined]
+
+    def rows(self, given: Any = None) -> Rows:
+        """The table itself."""
+        s: Any = self._sparse  # type: ignore[attr-defined]
+        return Rows(s.indptr.astype(np.int64), s.indices.astype(np.int64), s.data)
+
+
+@dataclass(frozen=True)
+class Vector(Features):
+    """A vector of numbers, given with each transition in place of a state.
+
+    >>> Vector(2).rows([[0.5, 2.0]]).values
+    array([0.5, 2. ])
+    """
+
+    count: int
+    states = None
+
+    def __post_init__(self) -> None:
+        _positive("features", self.count)
+
+    @property
+    def size(self) -> int:  # type: ignore[override]
+        """One weight an entry."""
+        return int(self.count)
+
+    def rows(self, given: Any = None) -> Rows:
+        """The entries of every vector that are not zero."""
+        for vector in given:
+            if np.ndim(vector) != 1 or len(vector) != self.size:
+                shape = np.shape(vector)
+                raise InputError(
+                    "state", f"features of shape {shape}", f"must be {self.size} numbers"
+                )
+        try:
+            dense = np.asarray(given, dtype=np.float64).reshape(len(given), self.size)
+        except (TypeError, ValueError):
+            raise InputError("state", "no numbers", f"must be {self.size} numbers") from None
+        row, index = np.nonzero(dense)
+        indptr = np.searchsorted(row, np.arange(dense.shape[0] + 1))
+        return Rows(indptr.astype(np.int64), index.astype(np.int64), dense[row, index])
+
+
+@dataclass(frozen=True)
+class Active(Features):
+    """A set of active features, as their indices, given with each transition: tile coding's form.
+
+    An index that is given twice counts twice.
+
+    >>> Active(8).rows([[1, 5], [2]])
+    Rows(indptr=array([0, 2, 3]), indices=array([1, 5, 2]), values=array([1., 1., 1.]))
+    """
+
+    count: int
+    states = None
+
+    def __post_init__(self) -> None:
+        _positive("features", self.count)
+
+    @property
+    def size(self) -> int:  # type: ignore[override]
+        """One weight an index."""
+        return int(self.count)
+
+    def rows(self, given: Any = None) -> Rows:
+        """The indices, each with value 1."""
+        try:
+            parts = [np.atleast_1d(np.asarray(part)) for part in given]
+            lengths = [part.size for part in parts]
+            index = np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+            whole = index.astype(np.int64)
+        except (TypeError, ValueError):
+            raise InputError("state", given, "must be sets of indices") from None
+        if index.size and (np.any(whole != index) or whole.min() < 0 or whole.max() >= self.size):
+            bad = index[(whole != index) | (whole < 0) | (whole >= self.size)][0]
+            raise InputError("state", bad, f"must be indices from 0 to {self.size - 1}")
+        sparse = scipy.sparse.csr_array(
+            (np.ones(index.size), whole, np.concatenate([[0], np.cumsum(lengths)])),
+            shape=(len(parts), self.size),
+        )
+        if not sparse.has_canonical_format:
+            sparse.sum_duplicates()
+        return Rows(sparse.indptr.astype(np.int64), sparse.indices.astype(np.int64), sparse.data)
+
+
+def features_of(field: str, given: Any) -> Features:
+    """The kind of features meant: a number is the length of vectors, an array is a table.
+
+    >>> features_of("features", 4)
+    Vector(count=4)
+    """
+    if isinstance(given, Features):
+        return given
+    if isinstance(given, int | np.integer) and not isinstance(given, bool):
+        return Vector(int(given))
+    if scipy.sparse.issparse(given) or isinstance(given, np.ndarray | Sequence):
+        return Table(given)
+    raise InputError(field, given, "must be a table [state, feature], a length, or Features")
+
+
+def _positive(field: str, count: object) -> None:
+    if not isinstance(count, int | np.integer) or isinstance(count, bool) or count < 1:
+        raise InputError(field, repr(count), "must be a whole number of at least 1")
+
+
+def _matrix(field: str, given: Any) -> Any:
+    if scipy.sparse.issparse(given):
+        data = given.tocoo().data
+    else:
+        try:
+            given = np.asarray(given, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise InputError(field, given, "must be an array [state, feature]") from None
+        data = given
+    if given.ndim != 2 or 0 in given.shape:
+        raise InputError(
+            field, f"an array of shape {given.shape}", "must be an array [state, feature]"
+        )
+    if not np.isfinite(data).all():
+        raise InputError(field, "not finite", "must hold finite numbers only")
+    return given

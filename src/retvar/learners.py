@@ -1,0 +1,317 @@
+"""Learners as descriptions: frozen, checked at construction, ready to be put on a stream."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from retvar import step_sizes
+from retvar.errors import InputError
+from retvar.features import Features, States, features_of
+from retvar.mdp import checks
+from retvar.mdp.flow import Estimand
+from retvar.step_sizes import StepSize, step_size
+
+if TYPE_CHECKING:
+    from retvar.online import Online
+
+__all__ = ["VTD", "Centred", "Direct", "Learner", "load"]
+
+
+class NodeSettings(NamedTuple):
+    """What one TD node needs to know."""
+
+    step: StepSize
+    kappa: Any
+    initial: Any
+    initial_name: str
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Learner:
+    """What all learners have in common; take :class:`Direct`, :class:`VTD` or :class:`Centred`.
+
+    Parameters
+    ----------
+    alpha
+        Step size of the value node: a number or a rule (:class:`~retvar.step_sizes.Decay`, …).
+    alpha_bar
+        That of the variance node (for VTD the second moment's); default: `alpha`.
+    gamma, lam
+        γ and λ on arrival: a number, one per state, or None to give them with each transition.
+    kappa, kappa_bar
+        Trace decay of the value and variance node: a number or one per state.
+    estimand
+        ``"target_return"`` or ``"off_policy_return"``; sets η and ρ̄.
+    value
+        Initial value: a number, or one per state (with features: the weights).
+    learn_value
+        False holds the value function fixed.
+    initial_variance
+        Initial variance: a number or one per state (with features the weights of the node).
+
+    Examples
+    --------
+    >>> import retvar as rv
+    >>> rv.Direct(alpha=0.1, gamma=0.9, lam=0.9) == rv.Direct(alpha=0.1, gamma=0.9, lam=0.9)
+    True
+    """
+
+    alpha: float | StepSize
+    alpha_bar: float | StepSize | None = None
+    gamma: ArrayLike | None = None
+    lam: ArrayLike | None = None
+    kappa: ArrayLike = 0.0
+    kappa_bar: ArrayLike = 0.0
+    estimand: Estimand = "target_return"
+    value: ArrayLike = 0.0
+    learn_value: bool = True
+    initial_variance: ArrayLike = 0.0
+
+    method: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        if self.estimand not in get_args(Estimand):
+            choices = " or ".join(map(repr, get_args(Estimand)))
+            raise InputError("estimand", repr(self.estimand), f"must be {choices}")
+        if not isinstance(self.learn_value, bool):
+            raise InputError("learn_value", repr(self.learn_value), "must be True or False")
+        for field in dataclasses.fields(self):
+            given = getattr(self, field.name)
+            if given is None:
+                continue
+            if field.name.startswith("alpha"):
+                step_size(field.name, given)
+            elif field.name in ("gamma", "lam") or field.name.startswith("kappa"):
+                checks.unit_interval(field.name, given, np.size(given))
+            elif field.name in ("value", "initial_variance", "initial_mean"):
+                _refuse_float32(field.name, given)
+                checks.numbers(field.name, given, np.size(given))
+
+    def nodes(self) -> list[NodeSettings]:
+        """Settings of the value, mean and secondary node."""
+        alpha_bar = self.alpha if self.alpha_bar is None else self.alpha_bar
+        value = NodeSettings(step_size("alpha", self.alpha), self.kappa, self.value, "value")
+        secondary = NodeSettings(
+            step_size("alpha_bar", alpha_bar),
+            self.kappa_bar,
+            self._initial_secondary(),
+            "initial_variance",
+        )
+        return [value, self._mean_node(value, secondary), secondary]
+
+    def _mean_node(self, value: NodeSettings, secondary: NodeSettings) -> NodeSettings:
+        return value._replace(kappa=0.0)  # has no mean node; its room is not used
+
+    def _initial_secondary(self) -> Any:
+        return self.initial_variance
+
+    def online(
+        self,
+        states: int | None = None,
+        features: Any = None,
+        value_features: Any = None,
+        mean_features: Any = None,
+    ) -> Online:
+        """Put the learner on a stream.
+
+        Give `states`, how many there are, or `features`: a table [state, feature], the length of
+        vectors that come with each transition, or :mod:`retvar.features`. The value node's
+        features default to the variance node's, the mean node's to the value node's.
+
+        >>> import retvar as rv
+        >>> rv.VTD(alpha=0.1, gamma=0.9, lam=1.0).online(states=16)
+        <VTD online: 0 steps, 0 rejected>
+        """
+        from retvar.online import Online
+
+        if (states is None) == (features is None):
+            given = "both" if states is not None else "neither"
+            raise InputError("states, features", given, "give one of the two")
+        variance: Features
+        if states is not None:
+            if value_features is not None or mean_features is not None:
+                raise InputError("value_features", "with states", "give features, not states")
+            variance = States(states)
+        else:
+            variance = features_of("features", features)
+        value = (
+            variance if value_features is None else features_of("value_features", value_features)
+        )
+        mean = value if mean_features is None else features_of("mean_features", mean_features)
+        kinds = [value, mean, variance]
+        if len({kind.states for kind in kinds}) > 1:
+            counts = ", ".join(str(kind.states) for kind in kinds)
+            raise InputError("features", counts, "value, mean and variance need the same states")
+        return Online(self, kinds)
+
+    def replace(self, **changes: Any) -> Learner:
+        """Another learner with some settings changed.
+
+        >>> import retvar as rv
+        >>> rv.Direct(alpha=0.1).replace(alpha_bar=0.2).alpha_bar
+        0.2
+        """
+        return dataclasses.replace(self, **changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data from which an equal learner can be made, as in a checkpoint.
+
+        >>> import retvar as rv
+        >>> rv.Direct(alpha=0.1).to_dict()["learner"]
+        'Direct'
+        """
+        fields = {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}
+        return {"learner": type(self).__name__, **fields}
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Learner):
+            return NotImplemented
+        return self.to_dict() == other.to_dict()
+
+    def __hash__(self) -> int:
+        return hash(repr(self.to_dict()))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Direct(Learner):
+    """Sherstan et al. (2018): the squared TD error of the value node, fed to a variance node.
+
+    R̄ = (ηδ + (η−1)J(s))², γ̄′ = (ηγ′λ′)². See :class:`Learner` for the parameters.
+
+    >>> import retvar as rv
+    >>> risk = rv.Direct(alpha=0.1, gamma=1.0, lam=1.0).online(states=1)
+    >>> for reward in (0.0, 2.0) * 500:
+    ...     risk.update(0, reward, None, terminated=True)
+    >>> 0.9 < risk.value(0) < 1.1, 0.9 < risk.std(0) < 1.1
+    (True, True)
+    """
+
+    method = "direct"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class VTD(Learner):
+    """White and White (2016): a second-moment node; the variance is that minus the squared value.
+
+    R̄ = η²(Ḡ² + 2γ′λ′ḠJ(s′)), Ḡ = R + γ′(1−λ′)J(s′). The variance may be negative; its standard
+    deviation is then NaN, for the second moment lags behind the value. See :class:`Learner`.
+
+    >>> import retvar as rv
+    >>> rv.VTD.tamar(alpha=0.1, gamma=0.9).lam
+    1.0
+    """
+
+    method = "vtd"
+
+    @classmethod
+    def tamar(cls, alpha: float | StepSize, **settings: Any) -> VTD:
+        """Tamar's TD(0): λ = 1 and no traces.
+
+        >>> import retvar as rv
+        >>> rv.VTD.tamar(alpha=0.1) == rv.VTD(alpha=0.1, lam=1.0, kappa=0.0, kappa_bar=0.0)
+        True
+        """
+        return cls(alpha=alpha, **{"lam": 1.0, "kappa": 0.0, "kappa_bar": 0.0, **settings})
+
+    def _initial_secondary(self) -> Any:
+        """M = V + J²."""
+        return np.asarray(self.initial_variance, dtype=float) + np.asarray(self.value) ** 2
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Centred(Learner):
+    """Ours: a third node learns the mean of the λ-return, and deviations are taken around it.
+
+    Its fixed point is the variance whatever the value function. The mean node has reward
+    η(R + γ′(1−λ′)H(s′)) and discount ηγ′λ′; its squared TD error goes to the variance node.
+
+    Parameters
+    ----------
+    alpha_mean, kappa_mean, initial_mean
+        Step size, trace decay and initial weights of the mean node; default: `alpha_bar`,
+        `kappa` and `value`. The others are those of :class:`Learner`.
+
+    Examples
+    --------
+    >>> import retvar as rv
+    >>> rv.Centred(alpha=0.05, alpha_bar=0.02, gamma=0.99, lam=0.9).method
+    'centred'
+    """
+
+    alpha_mean: float | StepSize | None = None
+    kappa_mean: ArrayLike | None = None
+    initial_mean: ArrayLike | None = None
+
+    method = "centred"
+
+    def _mean_node(self, value: NodeSettings, secondary: NodeSettings) -> NodeSettings:
+        return NodeSettings(
+            secondary.step if self.alpha_mean is None else step_size("alpha_mean", self.alpha_mean),
+            self.kappa if self.kappa_mean is None else self.kappa_mean,
+            self.value if self.initial_mean is None else self.initial_mean,
+            "initial_mean",
+        )
+
+
+LEARNERS: dict[str, type[Learner]] = {c.__name__: c for c in (Direct, VTD, Centred)}
+
+
+def from_dict(plain: dict[str, Any]) -> Learner:
+    """Make a learner from plain data; see :meth:`Learner.to_dict`."""
+    settings = {name: _from_plain(given) for name, given in plain.items()}
+    kind = LEARNERS.get(str(settings.pop("learner", None)))
+    if kind is None:
+        raise InputError("learner", plain.get("learner"), f"must be one of {', '.join(LEARNERS)}")
+    known = {f.name for f in dataclasses.fields(kind)}
+    unknown = set(settings) - known
+    if unknown or "alpha" not in settings:
+        raise InputError("learner", sorted(unknown) or "no alpha", f"settings are {sorted(known)}")
+    return kind(**settings)
+
+
+def load(path: Any) -> Online:
+    """Read an estimator that ``save`` wrote, to go on exactly where it was.
+
+    >>> import pathlib, tempfile, retvar as rv
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "risk.safetensors"
+    >>> rv.Direct(alpha=0.1, gamma=0.9, lam=0.9).online(states=4).save(path)
+    >>> rv.load(path)
+    <Direct online: 0 steps, 0 rejected>
+    """
+    from retvar.online import restore
+
+    return restore(path, from_dict)
+
+
+def _plain(given: Any) -> Any:
+    if isinstance(given, StepSize):
+        return {"rule": type(given).__name__, **dataclasses.asdict(given)}
+    if isinstance(given, np.ndarray | np.generic):
+        return given.tolist()
+    return list(given) if isinstance(given, tuple) else given
+
+
+def _from_plain(given: Any) -> Any:
+    if not isinstance(given, dict):
+        return given
+    settings = dict(given)
+    name = str(settings.pop("rule", None))
+    if name not in ("Constant", "Decay", "Adadelta", "AlphaBound"):
+        raise InputError("rule", name, "must be Constant, Decay, Adadelta or AlphaBound")
+    return getattr(step_sizes, name)(**settings)
+
+
+def _refuse_float32(field: str, given: Any) -> None:
+    dtype = getattr(given, "dtype", None)
+    if dtype is not None and np.issubdtype(dtype, np.floating) and dtype != np.float64:
+        raise InputError(
+            field,
+            f"{dtype} weights",
+            "must be float64: squared errors lose their last half in float32; convert with "
+            ".astype(float)",
+        )

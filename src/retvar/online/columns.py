@@ -1,0 +1,265 @@
+"""A chunk of transitions as columns, whatever people keep them in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retvar.errors import InputError
+from retvar.features import Features, Rows, Vector
+
+__all__ = ["Columns", "read_columns"]
+
+Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
+FIELDS = (
+    "state", "reward", "next_state", "terminated", "truncated", "rho", "gamma", "lam", "stream",
+)  # fmt: skip
+UNKNOWN = -2  # a state that is none
+
+
+class Columns:
+    """Transitions side by side; `rho`, `gamma`, `lam` and `stream` may hold one for all."""
+
+    def __init__(
+        self, state: Any, next_state: Any, flags: Integers, reward: Array,
+        rho: Array, gamma: Array, lam: Array, stream: Integers, tabular: bool,
+    ) -> None:  # fmt: skip
+        self.state, self.next_state = state, next_state
+        self.flags, self.reward = flags, reward
+        self.rho, self.gamma, self.lam, self.stream = rho, gamma, lam, stream
+        self.tabular = tabular
+        self._row = state if tabular else np.arange(flags.size)
+        self._next = next_state if tabular else None
+
+    def __len__(self) -> int:
+        return int(self.flags.size)
+
+    def numbers(self) -> tuple[Any, ...]:
+        """Columns in the order of the compiled update."""
+        return (
+            self._row, self._next, self.flags, self.reward,
+            self.rho, self.gamma, self.lam, self.stream,
+        )  # fmt: skip
+
+    def part(self, first: int, last: int) -> Columns:
+        """The rows from `first` to `last`."""
+        cut = slice(first, last)
+        rho, gamma, lam, stream = (x if x.size == 1 else x[cut] for x in self.numbers()[4:])
+        return Columns(
+            _cut(self.state, cut), _cut(self.next_state, cut), self.flags[cut], self.reward[cut],
+            rho, gamma, lam, stream, self.tabular,
+        )  # fmt: skip
+
+    def state_at(self, t: int) -> Any:
+        """The state of a row, as given."""
+        return _cut(self.state, t)
+
+    def row(self, t: int) -> tuple[Any, ...]:
+        """(state, reward, next state, ρ, γ, λ) of a row, for a message."""
+        rho, gamma, lam = (
+            float(x[t if x.size > 1 else 0]) for x in (self.rho, self.gamma, self.lam)
+        )
+        return _cut(self.state, t), float(self.reward[t]), _cut(self.next_state, t), rho, gamma, lam
+
+    def features(self, nodes: list[Features]) -> tuple[Rows, list[int], NDArray[np.bool_]]:
+        """Rows of the features given, the first row of each node, and which rows are not finite."""
+        n = len(self)
+        missing = _missing(self.next_state, n)
+        self._next = np.where(missing, -1, np.arange(n, 2 * n))
+        if all(node is nodes[0] for node in nodes) and not isinstance(self.state, Mapping):
+            rows = _both(nodes[0], self.state, self.next_state, missing)
+            first = [0, 0, 0]
+        else:
+            names = ("value", "mean", "variance")
+            pairs = [
+                (self.state[name], self.next_state[name])
+                if isinstance(self.state, Mapping)
+                else (self.state, self.next_state)
+                for name in names
+            ]
+            parts = [_both(node, s, t, missing) for node, (s, t) in zip(nodes, pairs, strict=True)]
+            shift = np.cumsum([0, *(p.values.size for p in parts)])
+            indptr = [p.indptr + k for p, k in zip(parts, shift, strict=False)]
+            rows = Rows(
+                np.concatenate(indptr),
+                np.concatenate([p.indices for p in parts]),
+                np.concatenate([p.values for p in parts]),
+            )
+            first = [0, 2 * n + 1, 2 * (2 * n + 1)]
+        finite = np.isfinite(rows.values)
+        bad = np.zeros(n, dtype=bool)
+        if not finite.all():
+            row_of = np.searchsorted(rows.indptr, np.flatnonzero(~finite), side="right") - 1
+            bad[(row_of % (2 * n + 1)) % n] = True
+        return rows, first, bad
+
+    def legible(self, nodes: list[Features]) -> Columns:
+        """The same chunk with a blank where features cannot be read, its rows marked bad."""
+        bad = np.zeros(len(self), dtype=bool)
+        for t in range(len(self)):
+            try:
+                self.part(t, t + 1).features(nodes)
+            except InputError:
+                bad[t] = True
+        kept = Columns(
+            _blanked(self.state, bad), _blanked(self.next_state, bad), self.flags, self.reward,
+            self.rho, self.gamma, self.lam, self.stream, self.tabular,
+        )  # fmt: skip
+        kept.mark(bad)
+        return kept
+
+    def mark(self, bad: NDArray[np.bool_]) -> None:
+        """Make rows bad: their state is none."""
+        self._row = np.where(bad, UNKNOWN, self._row)
+
+
+def _blanked(column: Any, bad: NDArray[np.bool_]) -> Any:
+    """A column whose bad entries repeat a good one."""
+    if isinstance(column, Mapping):
+        return {name: _blanked(part, bad) for name, part in column.items()}
+    good = np.flatnonzero(~bad)
+    return [column[good[0]] if gone else x for x, gone in zip(column, bad, strict=True)]
+
+
+def _missing(next_state: Any, n: int) -> NDArray[np.bool_]:
+    """Where there is no next state."""
+    if isinstance(next_state, Mapping):
+        parts = [_missing(part, n) for part in next_state.values()]
+        return np.asarray(np.logical_or.reduce(parts))
+    if isinstance(next_state, np.ndarray) and next_state.dtype != object:
+        return np.zeros(n, dtype=bool)
+    return np.array([x is None for x in next_state], dtype=bool)
+
+
+def _both(node: Features, state: Any, next_state: Any, missing: NDArray[np.bool_]) -> Rows:
+    """Rows of the states, then of the next states; nothing where there is none."""
+    for field, given in (("state", state), ("next_state", next_state)):
+        _same_length(field, len(given), missing.size)
+    if not missing.any() and isinstance(state, np.ndarray) and isinstance(next_state, np.ndarray):
+        return node.rows(np.concatenate([state, next_state]))
+    blank: Any = np.zeros(node.size) if isinstance(node, Vector) else []
+    follows = [blank if gone else x for x, gone in zip(next_state, missing, strict=True)]
+    return node.rows([*state, *follows])
+
+
+def read_columns(arrays: Any, tabular: bool) -> Columns:
+    """Read a mapping, a structured array, or an object with columns as attributes."""
+    get = _getter(arrays)
+    for field in FIELDS[:3]:
+        if get(field) is None:
+            raise InputError(field, "missing", f"give the columns {', '.join(FIELDS[:3])}")
+    reward = _numbers("reward", get("reward"))
+    n = reward.size
+    state, next_state = get("state"), get("next_state")
+    if tabular:
+        state, next_state = _states("state", state), _states("next_state", next_state)
+        _same_length("state", state.size, n)
+        _same_length("next_state", next_state.size, n)
+    terminated, truncated = (_flags(f, get(f), n) for f in ("terminated", "truncated"))
+    return Columns(
+        state, next_state, terminated + 2 * truncated, reward,
+        _shared("rho", get("rho"), 1.0, n), _shared("gamma", get("gamma"), -1.0, n),
+        _shared("lam", get("lam"), -1.0, n), _streams(get("stream"), n), tabular,
+    )  # fmt: skip
+
+
+def _getter(arrays: Any) -> Any:
+    if isinstance(arrays, Mapping):
+        unknown = set(arrays) - set(FIELDS)
+        if unknown:
+            raise InputError("columns", sorted(map(str, unknown)), f"known are {', '.join(FIELDS)}")
+        return arrays.get
+    if isinstance(arrays, np.ndarray) and arrays.dtype.names:
+        names = arrays.dtype.names
+        return lambda field: arrays[field] if field in names else None
+    if hasattr(arrays, "reward"):
+        return lambda field: getattr(arrays, field, None)
+    raise InputError("arrays", type(arrays).__name__, "must be a mapping from columns to arrays")
+
+
+def _cut(column: Any, at: Any) -> Any:
+    if isinstance(column, Mapping):
+        return {name: part[at] for name, part in column.items()}
+    return column[at]
+
+
+def _numbers(field: str, given: Any) -> Array:
+    try:
+        array = np.ascontiguousarray(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(field, "a column", "must hold numbers") from None
+    if array.ndim != 1:
+        raise InputError(field, f"an array of shape {array.shape}", "must have one dimension")
+    return array
+
+
+def _same_length(field: str, size: int, n: int) -> None:
+    if size != n:
+        raise InputError(field, f"{size} rows", f"must have {n}, as reward has")
+
+
+def _states(field: str, given: Any) -> Integers:
+    """Indices; what is no whole number becomes an unknown state, None an absent one."""
+    array = np.asarray(given)
+    if array.ndim != 1:
+        raise InputError(field, f"an array of shape {array.shape}", "must have one dimension")
+    if array.dtype == np.int64:
+        return np.ascontiguousarray(array)
+    if np.issubdtype(array.dtype, np.integer):
+        return array.astype(np.int64)
+    if array.dtype == object:
+        array = np.array([-1 if x is None else x for x in array], dtype=object)
+    try:
+        numbers = array.astype(np.float64)
+    except (TypeError, ValueError):
+        raise InputError(field, "a column", "must hold indices of states") from None
+    with np.errstate(invalid="ignore"):
+        whole = numbers.astype(np.int64)
+    return np.where(whole == numbers, whole, UNKNOWN)
+
+
+def _flags(field: str, given: Any, n: int) -> Integers:
+    if given is None:
+        return np.zeros(n, dtype=np.int64)
+    array = np.asarray(given)
+    _same_length(field, array.size, n)
+    if not np.isin(array, (0, 1)).all():
+        raise InputError(field, "a column", "must hold true or false")
+    return array.astype(np.int64)
+
+
+def _shared(field: str, given: Any, otherwise: float, n: int) -> Array:
+    """A column, or one number for all rows; what is below 0 would mean 'not given'."""
+    if given is None:
+        return np.array([otherwise])
+    if np.ndim(given) == 0:
+        given = [given]
+    if isinstance(given, list):
+        given = [otherwise if x is None else np.nan if _negative(x) else x for x in given]
+        array = _numbers(field, given)
+    else:
+        array = _numbers(field, given)
+        if otherwise < 0:
+            array = np.where(array < 0, np.nan, array)
+    if array.size != 1:
+        _same_length(field, array.size, n)
+    return array
+
+
+def _negative(x: Any) -> bool:
+    return isinstance(x, int | float | np.number) and bool(x < 0)
+
+
+def _streams(given: Any, n: int) -> Integers:
+    if given is None:
+        return np.zeros(1, dtype=np.int64)
+    array = _states("stream", np.atleast_1d(given))
+    if array.size != 1:
+        _same_length("stream", array.size, n)
+    if array.size and array.min() < 0:
+        raise InputError("stream", int(array.min()), "must be a whole number of at least 0")
+    return array

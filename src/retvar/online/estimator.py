@@ -1,0 +1,435 @@
+"""The live estimator: fed transitions, asked for value and spread at any moment."""
+
+from __future__ import annotations
+
+import copy
+import struct
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retvar.errors import Diverged, InputError
+from retvar.features import Features, Rows, States
+from retvar.online import kernel
+from retvar.online.columns import Columns, read_columns
+from retvar.online.memory import Memory, plan_of
+from retvar.step_sizes import ALPHA_BOUND
+
+__all__ = ["Online", "Transition"]
+
+Array = NDArray[np.float64]
+METHODS = {"direct": kernel.DIRECT, "vtd": kernel.VTD, "centred": kernel.CENTRED}
+BLOCK = 4_096  # transitions whose features are laid out at a time
+MOST_STREAMS = 1_000_000
+
+_pack_ints = struct.Struct("4q").pack_into
+_pack_floats = struct.Struct("4d").pack_into
+
+
+class Transition(NamedTuple):
+    """One step of experience; any object with these attributes will do for ``update``.
+
+    >>> Transition(state=0, reward=1.0, next_state=1).terminated
+    False
+    """
+
+    state: Any
+    reward: float
+    next_state: Any = None
+    terminated: bool = False
+    truncated: bool = False
+    rho: float = 1.0
+    gamma: float | None = None
+    lam: float | None = None
+    stream: int = 0
+
+
+class Online:
+    """A learner on a stream: made by ``Direct(...).online(...)`` and the like.
+
+    >>> import retvar as rv
+    >>> risk = rv.Direct(alpha=0.5, gamma=0.9, lam=0.9).online(states=2)
+    >>> risk.update(0, 1.0, 1)
+    >>> risk.update(1, 3.0, None, terminated=True)
+    >>> risk.value(), risk.variance()
+    (array([0.5, 1.5]), array([0.5, 4.5]))
+    """
+
+    def __init__(self, description: Any, features: list[Features]) -> None:
+        self.description = description
+        self.features = features
+        self.steps = 0  #: transitions learned from
+        self.rejected = 0  #: transitions refused
+        self._memory = _memory_of(description, features)
+        self._rows = _static_rows(features, self._memory)
+        self._nodes = ("value", "mean", "second_moment" if self._is("vtd") else "variance")
+        self._attach()
+
+    def _attach(self) -> None:
+        m = self._memory
+        self._ints = memoryview(m.ints).cast("B")  # type: ignore[arg-type]
+        self._floats = memoryview(m.floats).cast("B")  # type: ignore[arg-type]
+        indptr, indices, values = self._rows or (None, None, None)
+        self._packed = (m.ints, m.floats, indptr, indices, values, m.traces, m.live)
+        self._tabular = self.features[0].states is not None
+
+    def _is(self, method: str) -> bool:
+        return bool(self.description.method == method)
+
+    # ------------------------------------------------------------------ learning
+
+    def update(
+        self,
+        state: Any,
+        reward: Any = None,
+        next_state: Any = None,
+        *,
+        terminated: bool = False,
+        truncated: bool = False,
+        rho: float = 1.0,
+        gamma: float | None = None,
+        lam: float | None = None,
+        stream: int = 0,
+    ) -> None:
+        """Learn from one transition, or from an object that has its fields.
+
+        Terminated: nothing follows, γ′ = 0, traces are cleared. Truncated: bootstrap from
+        `next_state`, then clear. Both: terminated.
+        """
+        if reward is None:
+            if not hasattr(state, "reward"):
+                self._reject("reward", None, "must be given")
+            fields = {f: getattr(state, f) for f in Transition._fields[3:] if hasattr(state, f)}
+            return self.update(state.state, state.reward, state.next_state, **fields)
+        if not self._tabular:
+            row: dict[str, Any] = {"state": [state], "reward": [reward], "next_state": [next_state]}
+            if isinstance(state, Mapping):  # its own features for each node
+                row["state"] = {name: [part] for name, part in state.items()}
+                follows = dict.fromkeys(state) if next_state is None else next_state
+                row["next_state"] = {name: [part] for name, part in follows.items()}
+            row |= {"terminated": [terminated], "truncated": [truncated], "rho": [rho]}
+            row |= {"gamma": [gamma], "lam": [lam], "stream": [stream]}
+            return self._learn(row, skip=False, where="")
+        try:
+            _pack_ints(
+                self._ints,
+                0,
+                state,
+                -1 if next_state is None else next_state,
+                (1 if terminated else 0) + (2 if truncated else 0),
+                stream,
+            )
+            _pack_floats(
+                self._floats,
+                0,
+                reward,
+                rho,
+                -1.0 if gamma is None else gamma if gamma >= 0 else np.nan,
+                -1.0 if lam is None else lam if lam >= 0 else np.nan,
+            )
+        except (struct.error, TypeError, ValueError):
+            self._reject_types(state, reward, next_state, rho, gamma, lam, stream)
+        if stream >= self._memory.streams or stream < 0:
+            self._grow(stream)
+        code = kernel.advance_one(*self._packed)
+        if code:
+            if code >= kernel.DIVERGED:
+                self._diverged(code, state)
+            self.rejected += 1
+            raise self._wrong(code, state, reward, next_state, rho, gamma, lam)
+        self.steps += 1
+        return None
+
+    def update_many(self, arrays: Any, on_error: str = "raise") -> None:
+        """Learn from a chunk: columns ``state``, ``reward``, ``next_state``, and whichever else.
+
+        The bits are those of one-by-one updates. With ``on_error="raise"`` a bad row means that
+        nothing of the chunk is applied; with ``"skip"`` it is counted in `rejected` and cuts the
+        trace of its stream.
+        """
+        if on_error not in ("raise", "skip"):
+            raise InputError("on_error", repr(on_error), "must be 'raise' or 'skip'")
+        self._learn(arrays, skip=on_error == "skip", where="row {}: ")
+
+    def _learn(self, arrays: Any, *, skip: bool, where: str) -> None:
+        """Check a chunk as a whole (unless bad rows are skipped), then learn from it in blocks."""
+        try:
+            columns = read_columns(arrays, self._tabular)
+            streams = int(columns.stream.max(initial=0))
+            if streams >= self._memory.streams:
+                self._grow(streams)
+            size = max(1, len(columns)) if self._tabular else BLOCK
+            blocks = [
+                (first, columns.part(first, first + size)) for first in range(0, len(columns), size)
+            ]
+            if not skip:
+                for first, block in blocks:
+                    self._check(block, self._laid_out(block, skip), first, where)
+        except InputError:
+            self.rejected += 1
+            raise
+        for _, block in blocks:
+            if skip and not self._tabular:
+                block = block.legible(self.features)
+            self._run(block, self._laid_out(block, skip), skip)
+
+    def _run(self, c: Columns, rows: Rows | None, skip: bool) -> None:
+        m = self._memory
+        done, code, skipped = kernel.advance(
+            *c.numbers(), skip, m.plan, m.settings, m.gammas, m.lams, *(rows or (None,) * 3),
+            m.cells, m.traces, m.live, m.report,
+        )  # fmt: skip
+        self.steps += int(done) - int(skipped)
+        self.rejected += int(skipped)
+        if code:
+            self._diverged(code, c.state_at(int(done)))
+
+    def _check(self, c: Columns, rows: Rows | None, first: int, where: str) -> None:
+        m = self._memory
+        bad, code = kernel.check(*c.numbers()[:-1], m.plan, m.gammas, m.lams)
+        if code:
+            raise self._wrong(code, *c.row(int(bad)), where=where.format(first + int(bad)))
+
+    def _laid_out(self, c: Columns, skip: bool) -> Rows | None:
+        """Rows of the features of a chunk: all states', or those given with it."""
+        if self._tabular:
+            return self._rows
+        rows, first, bad = c.features(self.features)
+        self._memory.plan[:3, kernel.ROWS] = first
+        self._memory.plan[3, kernel.COUNT] = 2 * len(c)
+        if bad.any() and not skip:
+            raise InputError("state", "not finite", "must hold finite numbers only")
+        c.mark(bad)
+        return rows
+
+    def cut(self, stream: int | None = None) -> None:
+        """Forget the traces of a stream, or of all: the next transition starts afresh."""
+        m = self._memory
+        for each in range(m.streams) if stream is None else (stream,):
+            if not 0 <= each < m.streams:
+                raise InputError("stream", each, f"must lie between 0 and {m.streams - 1}")
+            kernel.clear(each, m.plan, m.traces, m.live)
+
+    # ------------------------------------------------------------------ answers
+
+    def value(self, state: Any = None) -> Any:
+        """Value of a state; of all states where none is named."""
+        return self._ask(kernel.VALUE, state)
+
+    def variance(self, state: Any = None) -> Any:
+        """Variance of the λ-return; VTD's may be negative, and is told as it is."""
+        found = self._ask(kernel.SECONDARY, state)
+        return found - self.value(state) ** 2 if self._is("vtd") else found
+
+    def std(self, state: Any = None) -> Any:
+        """Square root of the variance; NaN where that is negative, as an estimate may be."""
+        variance = self.variance(state)
+        with np.errstate(invalid="ignore"):
+            return np.sqrt(variance) if state is None else float(np.sqrt(variance))
+
+    def mean(self, state: Any = None) -> Any:
+        """Mean of the λ-return: the mean node's of a centred learner, otherwise the value."""
+        return self._ask(kernel.MEAN if self._is("centred") else kernel.VALUE, state)
+
+    def second_moment(self, state: Any = None) -> Any:
+        """Second moment of the λ-return: VTD's own, otherwise variance + mean²."""
+        if self._is("vtd"):
+            return self._ask(kernel.SECONDARY, state)
+        return self.variance(state) + self.mean(state) ** 2
+
+    @property
+    def td_error(self) -> float:
+        """TD error of the value node on the last transition."""
+        return float(self._memory.report[kernel.VALUE])
+
+    @property
+    def td_errors(self) -> dict[str, float]:
+        """TD error of each node on the last transition."""
+        return {name: float(self._memory.report[k]) for k, name in self._active()}
+
+    @property
+    def step_sizes(self) -> dict[str, float]:
+        """Step size that each node last used."""
+        return {name: float(self._memory.report[3 + k]) for k, name in self._active()}
+
+    @property
+    def weights(self) -> dict[str, Array]:
+        """Weights of each node, copied."""
+        return {name: self._memory.weights(k).copy() for k, name in self._active()}
+
+    def _active(self) -> list[tuple[int, str]]:
+        return [(k, n) for k, n in enumerate(self._nodes) if k != 1 or self._is("centred")]
+
+    def _ask(self, node: int, state: Any) -> Any:
+        m = self._memory
+        if self._tabular:
+            rows, count = self._rows, self.features[0].states
+            if state is None:
+                return kernel.predict(node, 0, count, m.plan, *(rows or (None,) * 3), m.cells)
+            s = self._known(state)
+            found = kernel.predict(node, s, s + 1, m.plan, *(rows or (None,) * 3), m.cells)
+            return float(found[0])
+        if state is None:
+            raise InputError("state", None, "must be given: there is no list of all states")
+        name = ("value", "mean", "variance")[node]
+        given = state[name] if isinstance(state, Mapping) else state
+        _, indices, values = self.features[node].rows([given])
+        return float(m.weights(node)[indices] @ values)
+
+    def _known(self, state: Any) -> int:
+        count = self.features[0].states
+        if isinstance(state, int | np.integer) and 0 <= state < count:  # type: ignore[operator]
+            return int(state)
+        raise InputError("state", state, f"unknown; states are 0 to {count - 1}")  # type: ignore[operator]
+
+    # ------------------------------------------------------------------ copies
+
+    def clone(self) -> Online:
+        """An independent copy, traces and counters included."""
+        twin = copy.copy(self)
+        m = twin._memory = copy.copy(self._memory)
+        fresh = Memory(m.plan, m.settings, m.gammas, m.lams, m.cells)
+        fresh.adopt(m.traces)
+        fresh.report[:] = m.report
+        twin._memory = fresh
+        twin._attach()
+        return twin
+
+    def save(self, path: Any) -> None:
+        """Write everything to a safetensors file, from which ``retvar.load`` goes on."""
+        from retvar.online.checkpoint import save
+
+        save(self, path)
+
+    def __repr__(self) -> str:
+        kind = type(self.description).__name__
+        return f"<{kind} online: {self.steps:,} steps, {self.rejected:,} rejected>"
+
+    # ------------------------------------------------------------------ refusals
+
+    def _grow(self, stream: Any) -> None:
+        if not isinstance(stream, int | np.integer) or not 0 <= stream < MOST_STREAMS:
+            self._reject("stream", stream, f"must be a whole number from 0 to {MOST_STREAMS - 1}")
+        self._memory.grow(int(stream) + 1)
+        self._attach()
+
+    def _reject(self, field: str, value: object, remedy: str) -> None:
+        self.rejected += 1
+        raise InputError(field, value, remedy)
+
+    def _reject_types(
+        self, state: Any, reward: Any, next_state: Any, rho: Any, gamma: Any, lam: Any, stream: Any
+    ) -> None:
+        whole = {"state": state, "next_state": next_state, "stream": stream}
+        for field, given in whole.items():
+            if not isinstance(given, int | np.integer | None) or (
+                given is None and field != "next_state"
+            ):
+                self._reject(field, repr(given), "must be a whole number")
+        for field, given in {"reward": reward, "rho": rho, "gamma": gamma, "lam": lam}.items():
+            if not (given is None and field in ("gamma", "lam")):
+                try:
+                    float(given)
+                except (TypeError, ValueError):
+                    self._reject(field, repr(given), "must be a number")
+        self._reject("transition", (state, reward, next_state), "cannot be read")
+
+    def _wrong(
+        self, code: int, state: Any, reward: Any, next_state: Any, rho: Any, gamma: Any, lam: Any,
+        *, where: str = "",
+    ) -> InputError:  # fmt: skip
+        """What is wrong with a transition, in words."""
+        known = f"unknown; states are 0 to {int(self._memory.plan[3, kernel.COUNT]) - 1}"
+        field, value, remedy = {
+            kernel.STATE: ("state", state, known),
+            kernel.NEXT_STATE: ("next_state", next_state, known),
+            kernel.NO_NEXT: ("next_state", next_state, "must be given unless terminated"),
+            kernel.REWARD: ("reward", reward, "must be a finite number"),
+            kernel.RHO: ("rho", rho, "must be a finite number of at least 0"),
+            kernel.GAMMA: ("gamma", gamma, "must lie in [0, 1]; give it here or to the learner"),
+            kernel.LAM: ("lam", lam, "must lie in [0, 1]; give it here or to the learner"),
+        }[code]
+        return InputError(where + field, value, remedy)
+
+    def _diverged(self, code: int, state: Any) -> None:
+        node = code - kernel.DIVERGED
+        step_size = float(self._memory.report[3 + node])
+        raise Diverged(self._nodes[node], self.steps + 1, state, step_size)
+
+
+def _memory_of(d: Any, features: list[Features]) -> Memory:
+    """Lay out a description for the compiled update."""
+    count = features[0].states
+    nodes = d.nodes()
+    plan = plan_of(
+        METHODS[d.method],
+        d.estimand == "off_policy_return",
+        d.learn_value,
+        features,
+        [node.step.kind for node in nodes],
+    )
+    plan[3, kernel.COUNT] = count or 0
+    kappas = np.stack(np.broadcast_arrays(*(np.atleast_1d(node.kappa) for node in nodes)))
+    if kappas.shape[1] not in (1, count):
+        raise InputError("kappa", f"{kappas.shape[1]} numbers", f"must be one or {count}")
+    bounded = plan[:3, kernel.KIND] == ALPHA_BOUND
+    plan[:3, kernel.TRACED] = kappas.any(axis=1) | bounded
+    rates = np.array([node.step.parameters() for node in nodes])
+    cells = np.concatenate(
+        [_cells(node, f) for node, f in zip(nodes, features, strict=True)], axis=0
+    )
+    return Memory(
+        plan,
+        np.concatenate([rates, kappas], axis=1),
+        _per_state("gamma", d.gamma, count),
+        _per_state("lam", d.lam, count),
+        cells,
+    )
+
+
+def _cells(node: Any, features: Features) -> Array:
+    cells = np.zeros((features.size, 4))
+    initial = np.asarray(node.initial, dtype=np.float64)
+    if initial.ndim and initial.shape != (features.size,):
+        raise InputError(
+            node.initial_name, f"{initial.size} numbers", f"must be one or {features.size}"
+        )
+    if initial.ndim == 0 and initial != 0 and not isinstance(features, States):
+        raise InputError(
+            node.initial_name,
+            float(initial),
+            f"with features, give the {features.size} weights to start from",
+        )
+    cells[:, kernel.WEIGHT] = initial
+    cells[:, kernel.FIRST], cells[:, kernel.SECOND] = node.step.initial()
+    return cells
+
+
+def _per_state(field: str, given: Any, count: int | None) -> Array:
+    if given is None:
+        return np.zeros(0)
+    array = np.atleast_1d(np.asarray(given, dtype=np.float64))
+    if array.size > 1 and array.size != count:
+        what = "one number" if count is None else f"one number or {count} of them"
+        raise InputError(field, f"{array.size} numbers", f"must be {what}")
+    return array
+
+
+def _static_rows(features: list[Features], memory: Memory) -> Rows | None:
+    """Rows of all states, for all nodes; None where each state has its own weight."""
+    if features[0].states is None or all(isinstance(f, States) for f in features):
+        return None
+    if all(f is features[0] for f in features):
+        return features[0].rows()
+    parts = [f.rows() for f in features]
+    shift = np.cumsum([0, *(p.values.size for p in parts)])
+    indptr = np.concatenate([p.indptr + k for p, k in zip(parts, shift, strict=False)])
+    count = features[0].states + 1
+    memory.plan[:3, kernel.ROWS] = [0, count, 2 * count]
+    return Rows(
+        indptr,
+        np.concatenate([p.indices for p in parts]),
+        np.concatenate([p.values for p in parts]),
+    )

@@ -1,0 +1,315 @@
+"""The compiled update: transitions in, up to three TD nodes moved, every method and mode.
+
+An estimator is a network of TD nodes (0 value, 1 mean, 2 secondary). :func:`advance` is the one TD
+update: for each node it says what the node is fed with, and the rest is the same for all. It is one
+flat function, since a call that takes arrays costs more here than a node's whole update.
+
+Features come as rows of a sparse table (`indptr`, `indices`, `values`): a state is a row; a vector
+given with a transition makes rows of its own. A trace is kept per stream, with a list of the
+weights that it reaches, so that a step costs what is active. What the arrays hold:
+
+    plan      [node]    first weight, step-size kind, first row of its features, whether it has
+                        a trace; then [3]: method, off-policy return, learn the value, rows
+    settings  [node]    two numbers of its step-size rule; then κ, one or one per row
+    cells     [weight]  weight, two numbers of its step size, room for its new weight
+    traces    [stream]  one per weight; then the discounts of the last transition, one per node
+    live      [stream]  weights that the trace reaches; their places in that list; how many a node
+    report              TD errors of the nodes, then the steps they last used
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+from numpy import uintp as u
+
+from retvar import rules
+from retvar.step_sizes import ADADELTA, ALPHA_BOUND, DECAY
+
+VALUE, MEAN, SECONDARY = range(3)
+DIRECT, VTD, CENTRED = range(3)
+OFFSET, KIND, ROWS, TRACED = range(4)  # of plan[node]
+METHOD, OFF_POLICY, LEARN_VALUE, COUNT = range(4)  # of plan[3]
+WEIGHT, FIRST, SECOND, NEW = range(4)  # of cells
+TERMINATED, TRUNCATED = 1, 2
+LIMIT = 1e150  # weights beyond this have diverged
+FAINT = 1e-100  # traces below this are dropped
+
+OK, STATE, NEXT_STATE, NO_NEXT, REWARD, RHO, GAMMA, LAM = range(8)
+DIVERGED = 100  # plus the node
+
+td_error = njit(rules.td_error)
+trace = njit(rules.trace)
+direct_reward = njit(rules.direct_reward)
+vtd_reward = njit(rules.vtd_reward)
+mean_reward = njit(rules.mean_reward)
+mean_discount = njit(rules.mean_discount)
+variance_discount = njit(rules.variance_discount)
+decayed_step = njit(rules.decayed_step)
+running_mean_square = njit(rules.running_mean_square)
+adadelta_step = njit(rules.adadelta_step)
+bounded_step = njit(rules.bounded_step)
+
+
+@njit(cache=True)
+def clear(stream, plan, traces, live):
+    """Forget the traces of a stream and the discounts of its last transition."""
+    total = traces.shape[1] - 3
+    for node in range(3):
+        offset = plan[node, OFFSET]
+        for k in range(live[stream, 2 * total + node]):
+            i = live[stream, offset + k]
+            traces[stream, offset + i] = 0.0
+            live[stream, total + offset + i] = -1
+        live[stream, 2 * total + node] = 0
+        traces[stream, total + node] = 0.0
+
+
+@njit(cache=True)
+def inspect(row, row_next, ended, reward, rho, gamma, lam, rows, any_gamma, any_lam):
+    """OK, or what is wrong with a transition; γ and λ below 0 mean: not given."""
+    if row < 0 or row >= rows:
+        return STATE
+    if row_next >= rows or row_next < -1:
+        return NEXT_STATE
+    if row_next < 0 and not ended:
+        return NO_NEXT
+    if not math.isfinite(reward):
+        return REWARD
+    if not (math.isfinite(rho) and rho >= 0.0):
+        return RHO
+    if not (gamma <= 1.0) or (gamma < 0.0 and not (any_gamma or ended)):
+        return GAMMA
+    if not (lam <= 1.0) or (lam < 0.0 and not (any_lam or ended)):
+        return LAM
+    return OK
+
+
+@njit(cache=True)
+def check(state, next_state, flags, reward, rho, gamma, lam, plan, gammas, lams):
+    """First bad row of a chunk and what is wrong with it; (−1, OK) where all are good."""
+    for t in range(state.size):
+        code = inspect(
+            state[t], next_state[t], (flags[t] & TERMINATED) != 0, reward[t],
+            rho[t if rho.size > 1 else 0], gamma[t if gamma.size > 1 else 0],
+            lam[t if lam.size > 1 else 0], plan[3, COUNT], gammas.size > 0, lams.size > 0,
+        )  # fmt: skip
+        if code != OK:
+            return t, code
+    return -1, OK
+
+
+@njit(cache=True)
+def advance(
+    state, next_state, flags, reward, rho, gamma, lam, stream, skip,
+    plan, settings, gammas, lams, indptr, indices, values, cells, traces, live, report,
+):  # fmt: skip
+    """Learn from the rows of a chunk; `rho`, `gamma`, `lam` and `stream` may hold one for all.
+
+    Returns the row at which it stopped (or the number of rows), OK or why it stopped, and how many
+    bad rows were skipped: with `skip` a bad row cuts the trace of its stream, without it stops.
+    """
+    total = traces.shape[1] - 3
+    method, learn_value = plan[3, METHOD], plan[3, LEARN_VALUE] != 0
+    skipped = 0
+    for t in range(state.size):
+        row, row_next, lane = state[t], next_state[t], stream[t if stream.size > 1 else 0]
+        R, ratio = reward[t], rho[t if rho.size > 1 else 0]
+        g, lm = gamma[t if gamma.size > 1 else 0], lam[t if lam.size > 1 else 0]
+        ended = (flags[t] & TERMINATED) != 0
+        code = inspect(
+            row, row_next, ended, R, ratio, g, lm, plan[3, COUNT], gammas.size > 0, lams.size > 0
+        )
+        if code != OK:
+            if not skip:
+                return t, code, skipped
+            skipped += 1
+            clear(lane, plan, traces, live)
+            continue
+        if ended:
+            row_next, g, lm = -1, 0.0, 0.0
+        else:
+            if g < 0.0:
+                g = gammas[row_next if gammas.size > 1 else 0]
+            if lm < 0.0:
+                lm = lams[row_next if lams.size > 1 else 0]
+        eta, rho_bar = 1.0, ratio
+        if plan[3, OFF_POLICY] != 0:
+            eta, rho_bar = ratio, 1.0
+        kappa = 2 + (row if settings.shape[1] > 3 else 0)
+        J_next = reward_bar = 0.0
+        begin_value = end_value = 0
+
+        for node in range(3):
+            if node == MEAN and method != CENTRED:
+                continue
+            offset = plan[u(node), OFFSET]
+            begin, end, begin_next, end_next = row, row + 1, 0, 0
+            if row_next >= 0:
+                begin_next, end_next = row_next, row_next + 1
+            if indptr is not None:
+                first = plan[u(node), ROWS]
+                begin, end = indptr[u(first + row)], indptr[u(first + row + 1)]
+                if row_next >= 0:
+                    first += row_next
+                    begin_next, end_next = indptr[u(first)], indptr[u(first + 1)]
+
+            # what the node is fed with
+            if node == VALUE:
+                fed, discount, weight = R, g, ratio
+            elif node == MEAN:
+                fed = mean_reward(R, g, lm, J_next, eta)
+                discount, weight = mean_discount(g, lm, eta), rho_bar
+            else:
+                if method == VTD:  # which reads the value after its update
+                    J_next = 0.0
+                    for k in range(begin_value, end_value):
+                        i = k if indices is None else indices[u(k)]
+                        x = 1.0 if values is None else values[u(k)]
+                        J_next += x * cells[u(i), WEIGHT]
+                    reward_bar = vtd_reward(R, g, lm, J_next, eta)
+                fed, weight = reward_bar, rho_bar
+                discount = variance_discount(mean_discount(g, lm, eta))
+
+            # its TD error, and what that gives to the next node
+            now = after = 0.0
+            for k in range(begin, end):
+                i = k if indices is None else indices[u(k)]
+                x = 1.0 if values is None else values[u(k)]
+                now += x * cells[u(offset + i), WEIGHT]
+            for k in range(begin_next, end_next):
+                i = k if indices is None else indices[u(k)]
+                x = 1.0 if values is None else values[u(k)]
+                after += x * cells[u(offset + i), WEIGHT]
+            delta = td_error(fed, discount, after, now)
+            report[u(node)] = delta
+            if node == VALUE:
+                J_next, begin_value, end_value = after, begin_next, end_next
+                reward_bar = direct_reward(delta, now, eta)
+            elif node == MEAN:
+                reward_bar = delta * delta
+            decay = traces[u(lane), u(total + node)] * settings[u(node), u(kappa)]
+            traces[u(lane), u(total + node)] = discount
+            if node == VALUE and not learn_value:
+                continue
+
+            # its trace, E = w(γκE + φ), over the weights that it reaches
+            traced = plan[u(node), TRACED] != 0
+            count = end - begin if weight != 0.0 else 0
+            if traced:
+                count = live[u(lane), u(2 * total + node)]
+                for k in range(begin, end):
+                    i = k if indices is None else indices[u(k)]
+                    if live[u(lane), u(total + offset + i)] < 0:
+                        live[u(lane), u(total + offset + i)] = count
+                        live[u(lane), u(offset + count)] = i
+                        count += 1
+                    cells[u(offset + i), NEW] = 1.0 if values is None else values[u(k)]
+                kept = 0
+                for k in range(count):
+                    i = live[u(lane), u(offset + k)]
+                    at = u(offset + i)
+                    E = trace(decay, traces[u(lane), at], cells[at, NEW], weight)
+                    cells[at, NEW] = 0.0
+                    if abs(E) < FAINT:
+                        traces[u(lane), at] = 0.0
+                        live[u(lane), u(total + offset + i)] = -1
+                    else:
+                        traces[u(lane), at] = E
+                        live[u(lane), u(total + offset + i)] = kept
+                        live[u(lane), u(offset + kept)] = i
+                        kept += 1
+                count = kept
+                live[u(lane), u(2 * total + node)] = count
+
+            # its step
+            kind, p, q = plan[u(node), KIND], settings[u(node), 0], settings[u(node), 1]
+            step = p
+            if kind == DECAY:
+                for k in range(begin, end):
+                    i = k if indices is None else indices[u(k)]
+                    cells[u(offset + i), FIRST] += 1.0
+            elif kind == ALPHA_BOUND:
+                pull = 0.0  # E·(γ′φ′ − φ)
+                for k in range(begin_next, end_next):
+                    i = k if indices is None else indices[u(k)]
+                    x = 1.0 if values is None else values[u(k)]
+                    pull += discount * x * traces[u(lane), u(offset + i)]
+                for k in range(begin, end):
+                    i = k if indices is None else indices[u(k)]
+                    x = 1.0 if values is None else values[u(k)]
+                    pull -= x * traces[u(lane), u(offset + i)]
+                step = bounded_step(cells[u(offset), FIRST], pull)
+                cells[u(offset), FIRST] = step
+
+            # its weights, w += αδE, unless one of them would leave the finite numbers
+            finite = True
+            for k in range(count):
+                if traced:
+                    at = u(offset + live[u(lane), u(offset + k)])
+                    E = traces[u(lane), at]
+                else:
+                    at = u(offset + (begin + k if indices is None else indices[u(begin + k)]))
+                    x = 1.0 if values is None else values[u(begin + k)]
+                    E = trace(0.0, 0.0, x, weight)
+                if kind == DECAY:
+                    step = decayed_step(p, q, max(cells[at, FIRST], 1.0))
+                elif kind == ADADELTA:
+                    error = delta * E
+                    cells[at, FIRST] = running_mean_square(p, cells[at, FIRST], error)
+                    step = adadelta_step(q, cells[at, FIRST], cells[at, SECOND])
+                    cells[at, SECOND] = running_mean_square(p, cells[at, SECOND], step * error)
+                new = cells[at, WEIGHT] + step * delta * E
+                cells[at, NEW] = new
+                finite = finite and abs(new) <= LIMIT
+            report[u(3 + node)] = step
+            for k in range(count):
+                if traced:
+                    at = u(offset + live[u(lane), u(offset + k)])
+                else:
+                    at = u(offset + (begin + k if indices is None else indices[u(begin + k)]))
+                if finite:
+                    cells[at, WEIGHT] = cells[at, NEW]
+                cells[at, NEW] = 0.0
+            if not finite:
+                clear(lane, plan, traces, live)
+                return t, DIVERGED + node, skipped
+        if flags[t] != 0:
+            clear(lane, plan, traces, live)
+    return state.size, OK, skipped
+
+
+@njit(cache=True)
+def advance_one(ints, floats, indptr, indices, values, traces, live):
+    """Learn from the one transition that stands in front of the two packed arrays.
+
+    A call from Python costs by the array; packed, one transition costs less than a microsecond.
+    See :class:`retvar.online.memory.Memory` for what is packed where.
+    """
+    plan = ints[4:20].reshape(4, 4)
+    a, b, c, d = ints[20], ints[21], ints[22], ints[23]
+    settings = floats[4:a].reshape(3, (a - 4) // 3)
+    gammas, lams = floats[a:b], floats[b:c]
+    cells, report = floats[c:d].reshape((d - c) // 4, 4), floats[d : d + 6]
+    _, code, _ = advance(
+        ints[0:1], ints[1:2], ints[2:3], floats[0:1], floats[1:2], floats[2:3], floats[3:4],
+        ints[3:4], False,
+        plan, settings, gammas, lams, indptr, indices, values, cells, traces, live, report,
+    )  # fmt: skip
+    return code
+
+
+@njit(cache=True)
+def predict(node, first, last, plan, indptr, indices, values, cells):
+    """w·φ of the rows from `first` to `last` (excluded)."""
+    out = np.zeros(last - first)
+    for row in range(first, last):
+        if indptr is None:
+            out[row - first] = cells[plan[node, OFFSET] + row, WEIGHT]
+        else:
+            at = plan[node, ROWS] + row
+            for k in range(indptr[at], indptr[at + 1]):
+                out[row - first] += values[k] * cells[plan[node, OFFSET] + indices[k], WEIGHT]
+    return out

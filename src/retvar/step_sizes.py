@@ -1,0 +1,153 @@
+"""Step sizes: how far a node moves its weights on a TD error.
+
+Each rule is a frozen description. A node turns it into three numbers (``kind`` and two
+parameters) and two columns of state per weight, which the compiled update reads; the formulas
+are in :mod:`retvar.rules`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from retvar.errors import InputError
+
+__all__ = ["Adadelta", "AlphaBound", "Constant", "Decay", "StepSize", "step_size"]
+
+CONSTANT, DECAY, ADADELTA, ALPHA_BOUND = range(4)
+
+
+@dataclass(frozen=True)
+class StepSize:
+    """Base of all step-size rules.
+
+    >>> issubclass(Constant, StepSize)
+    True
+    """
+
+    kind: ClassVar[int]
+
+    def parameters(self) -> tuple[float, float]:
+        """The two numbers that the update needs."""
+        raise NotImplementedError
+
+    def initial(self) -> tuple[float, float]:
+        """The state that each weight starts with."""
+        return 0.0, 0.0
+
+
+@dataclass(frozen=True)
+class Constant(StepSize):
+    """The same step always; a plain number means this.
+
+    >>> Constant(0.1)
+    Constant(alpha=0.1)
+    """
+
+    alpha: float
+    kind = CONSTANT
+
+    def __post_init__(self) -> None:
+        _at_least_zero("alpha", self.alpha)
+
+    def parameters(self) -> tuple[float, float]:
+        """α."""
+        return float(self.alpha), 0.0
+
+
+@dataclass(frozen=True)
+class Decay(StepSize):
+    """α/nᵖ at the n-th visit, counted for each state (each weight) apart.
+
+    With power 1 and α = 1 the estimate is the mean of its targets; a power in (½, 1) forgets early
+    targets sooner.
+
+    >>> Decay(power=0.6)
+    Decay(alpha=1.0, power=0.6)
+    """
+
+    alpha: float = 1.0
+    power: float = 1.0
+    kind = DECAY
+
+    def __post_init__(self) -> None:
+        _at_least_zero("alpha", self.alpha)
+        if not 0 <= self.power <= 1:
+            raise InputError("power", self.power, "must lie in [0, 1]; 1 gives α/n")
+
+    def parameters(self) -> tuple[float, float]:
+        """α and the power."""
+        return float(self.alpha), float(self.power)
+
+
+@dataclass(frozen=True)
+class Adadelta(StepSize):
+    """ADADELTA (Zeiler, 2012): steps from running means of squared errors and of squared updates.
+
+    The accumulators of a weight change only when it does.
+
+    >>> Adadelta()
+    Adadelta(decay=0.99, epsilon=1e-06)
+    """
+
+    decay: float = 0.99
+    epsilon: float = 1e-6
+    kind = ADADELTA
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.decay < 1:
+            raise InputError("decay", self.decay, "must lie in [0, 1)")
+        if not (self.epsilon > 0 and math.isfinite(self.epsilon)):
+            raise InputError("epsilon", self.epsilon, "must be a positive number")
+
+    def parameters(self) -> tuple[float, float]:
+        """Decay and ε."""
+        return float(self.decay), float(self.epsilon)
+
+
+@dataclass(frozen=True)
+class AlphaBound(StepSize):
+    """AlphaBound (Dabney and Barto, 2012): a step that shrinks until no update can overshoot.
+
+    α ← min(α, 1/abs(x)) whenever x = E·(γ′φ′ − φ) is negative.
+
+    >>> AlphaBound()
+    AlphaBound(alpha=1.0)
+    """
+
+    alpha: float = 1.0
+    kind = ALPHA_BOUND
+
+    def __post_init__(self) -> None:
+        _at_least_zero("alpha", self.alpha)
+
+    def parameters(self) -> tuple[float, float]:
+        """α to start from."""
+        return float(self.alpha), 0.0
+
+    def initial(self) -> tuple[float, float]:
+        """The step in use."""
+        return float(self.alpha), 0.0
+
+
+def step_size(field: str, given: float | StepSize) -> StepSize:
+    """The rule given; a number stands for a constant.
+
+    >>> step_size("alpha", 0.1)
+    Constant(alpha=0.1)
+    """
+    if isinstance(given, StepSize):
+        return given
+    if isinstance(given, bool) or not isinstance(given, int | float):
+        raise InputError(field, repr(given), "must be a number or a step-size rule")
+    if not (given >= 0 and math.isfinite(given)):
+        raise InputError(field, given, "must be a finite number of at least 0")
+    return Constant(float(given))
+
+
+def _at_least_zero(field: str, given: float) -> None:
+    if isinstance(given, bool) or not isinstance(given, int | float):
+        raise InputError(field, repr(given), "must be a number")
+    if not (given >= 0 and math.isfinite(given)):
+        raise InputError(field, given, "must be a finite number of at least 0")
