@@ -79,7 +79,7 @@ def test_gymnasium_tables_keep_starts_names_and_places():
         ("NoSuch-v0", {}, "environment = NoSuch-v0: cannot be made"),
         ("CartPole-v1", {}, "environment = CartPole-v1: has no transition table"),
         ("FrozenLake-v1", {"slippery": 1}, "environment = FrozenLake-v1: cannot be made"),
-        ("FrozenLake-v1", {"gamma": 2.0}, r"gamma\[0\] = 2: must lie in"),
+        ("FrozenLake-v1", {"gamma": 2.0}, "gamma = 2: must lie in"),
     ],
 )
 def test_environments_that_do_not_do_are_told(env, options, text):

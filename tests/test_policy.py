@@ -67,7 +67,7 @@ def test_epsilon_greedy_mixes_greedy_and_uniform():
     assert_allclose(policy.probabilities, [[0.1, 0.9]] * 3)
     assert rv.Policy.epsilon_greedy(mdp, 0.0) == rv.Policy.greedy(mdp)
     assert rv.Policy.epsilon_greedy(mdp, 1.0) == rv.Policy.uniform(mdp)
-    with pytest.raises(rv.InputError, match=r"epsilon\[0\] = 1.5"):
+    with pytest.raises(rv.InputError, match="epsilon = 1.5"):
         rv.Policy.epsilon_greedy(mdp, 1.5)
 
 
@@ -104,10 +104,10 @@ def test_bad_arrays_are_told(policy, text):
 @pytest.mark.parametrize(
     ("choose", "text"),
     [
-        (lambda s: "up", "action = 'up': unknown; actions are left, right"),
+        (lambda s: "up", "policy.0 = 'up': unknown; actions are left, right"),
         (lambda s: [1.0], r"policy\[0\] = \[1.0\]: must be an action, a mapping"),
         (lambda s: {"left": 0.5}, r"sum of policy\[0\] = 0.5"),
-        (lambda s: None, r"policy\[0\] = None: must be an action"),
+        (lambda s: None, r"policy\[0\] = nothing: must be an action"),
     ],
 )
 def test_bad_callables_are_told(choose, text):

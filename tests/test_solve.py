@@ -231,8 +231,8 @@ def test_behaviour_must_cover_the_target():
         ({"estimand": "return"}, "estimand = 'return': must be 'target_return' or"),
         ({"value": [1.0, 2.0]}, r"value = an array of shape \(2,\): must be one number or 5"),
         ({"value": np.full(5, np.nan)}, r"value\[s0\] = nan: must be a finite number"),
-        ({"lam": 1.5}, r"lam\[0\] = 1.5: must lie in \[0, 1\]"),
-        ({"lam": [0, 0, np.inf, 0, 0]}, r"lam\[2\] = inf: must be a finite number"),
+        ({"lam": 1.5}, r"lam = 1.5: must lie in \[0, 1\]"),
+        ({"lam": [0, 0, np.inf, 0, 0]}, r"lam\[s2\] = inf: must be a finite number"),
     ],
 )
 def test_bad_arguments_are_told_with_field_value_and_remedy(argument, text):

@@ -63,10 +63,9 @@ def _domain_options(command: Any) -> Any:
 @click.option("--behaviour", help="Policy that experience comes from.")
 @click.option(
     "--estimand",
-    type=click.Choice(["target-return", "off-policy-return"]),
     default="target-return",
     show_default=True,
-    help="The target's own return, or the one weighted by importance ratios.",
+    help="target-return, the target's own; or off-policy-return, weighted by importance ratios.",
 )
 @click.option("--lam", type=float, help="λ in place of the domain's.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, all states.")
@@ -91,20 +90,21 @@ def solve(
     if policy is not None and target is not None:
         raise InputError("policy", policy, "is the target; give --policy or --target, not both")
     mdp = rv.domains.find(domain, gamma=gamma, **_parsed(options))
+    if lam is not None:
+        mdp = mdp.replace(lam=lam)
     question: dict[str, Any] = {
         "target": target if policy is None else policy,
         "behaviour": behaviour,
         "estimand": estimand.replace("-", "_"),
-        "lam": lam,
     }
     solution = rv.solve(mdp, **question)
     sampled = rv.monte_carlo(mdp, **question) if check else None
     if plot is not None:
         rv.plots.save(rv.plots.solution(solution), plot)
     if as_json:
-        click.echo(json.dumps(_as_dict(domain, solution, sampled), ensure_ascii=False))
+        click.echo(json.dumps(_as_dict(domain, question, solution, sampled), ensure_ascii=False))
     else:
-        click.echo(_report(mdp, solution, sampled))
+        click.echo(_report(question, solution, sampled))
 
 
 @main.command(epilog=DOMAIN_HELP)
@@ -135,17 +135,22 @@ def _parsed(options: tuple[str, ...]) -> dict[str, Any]:
     return parsed
 
 
-def _as_dict(domain: str, solution: Solution, sampled: MonteCarlo | None) -> dict[str, Any]:
+def _as_dict(
+    domain: str, question: dict[str, Any], solution: Solution, sampled: MonteCarlo | None
+) -> dict[str, Any]:
     from retvar.exact import StateSolution
 
     mdp = solution.mdp
     answer = {
         "domain": domain,
+        **_asked(question, solution.mdp),
+        "lam": solution.mdp.lam.tolist(),
         "state": list(mdp.state_names or range(mdp.n_states)),
         **{field: getattr(solution, field).tolist() for field in StateSolution._fields},
         "spectral_radius": solution.spectral_radius,
         "spectral_radius_kind": solution.radius_kind,
         "residual": solution.residual,
+        "error": solution.error,
         "means": list(solution.means),
     }
     if sampled is not None:
@@ -154,16 +159,29 @@ def _as_dict(domain: str, solution: Solution, sampled: MonteCarlo | None) -> dic
     return answer
 
 
-def _report(mdp: MDP, solution: Solution, sampled: MonteCarlo | None) -> str:
+def _asked(question: dict[str, Any], mdp: MDP) -> dict[str, str]:
+    target = question["target"] or next(iter(mdp.policies))
+    behaviour = question["behaviour"] or target
+    return {"target": target, "behaviour": behaviour, "estimand": question["estimand"]}
+
+
+def _report(question: dict[str, Any], solution: Solution, sampled: MonteCarlo | None) -> str:
+    from retvar.exact.solution import radius_text
+
+    mdp = solution.mdp
     bound = "" if solution.radius_kind == "exact" else "at most "
+    asked = _asked(question, mdp)
+    return_of = {"target_return": "the target's return", "off_policy_return": "off-policy return"}
     lines = [
         repr(mdp),
+        f"target {asked['target']}, behaviour {asked['behaviour']}: {return_of[asked['estimand']]}",
         "",
         solution.text(ROWS),
         "",
-        f"spectral radius of B: {bound}{solution.spectral_radius:.6g} (below 1: the variance is "
-        "finite)",
-        f"solved by {', '.join(dict.fromkeys(solution.means))}; residual {solution.residual:.1e}",
+        f"spectral radius of B: {bound}{radius_text(solution.spectral_radius)} (below 1: the "
+        "variance is finite)",
+        f"solved by {', '.join(dict.fromkeys(solution.means))}; residual {solution.residual:.1e}, "
+        f"relative error at most {solution.error:.0e}",
     ]
     if sampled is not None:
         z_mean, z_variance = (abs(z).max() for z in sampled.z(solution))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from retvar.errors import InputError, listed
-from retvar.mdp import END, MDP, Edge, Policy
+from retvar.mdp import END, MDP, Edge, Policy, checks
 
 __all__ = ["chain", "complex_mdp", "find", "from_gymnasium", "random_mdp", "random_walk"]
 
@@ -95,7 +96,7 @@ def random_walk(length: int = 30, *, right: float = 0.7, lam: ArrayLike = 1.0) -
     array([-72.125,  -1.5  ])
     """
     _whole("length", length, 1)
-    if not 0 < right <= 1:
+    if not float(checks.numbers("right", right, 1)[0]) > 0 or right > 1:
         raise InputError("right", right, "must be a probability above 0, or no walk ends")
     last = length - 1
     edges = [
@@ -119,9 +120,9 @@ def random_mdp(
     branching: int = 3,
     seed: int = 0,
     *,
-    gamma: float | tuple[float, float] = (0.0, 1.0),
-    lam: float | tuple[float, float] = (0.0, 1.0),
-    reward_std: float | tuple[float, float] = (0.0, 1.0),
+    gamma: float | Sequence[float] = (0.0, 1.0),
+    lam: float | Sequence[float] = (0.0, 1.0),
+    reward_std: float | Sequence[float] = (0.0, 1.0),
     ends: float = 0.0,
     parallel: bool = False,
 ) -> MDP:
@@ -140,9 +141,11 @@ def random_mdp(
         _whole(field, count, 1)
     if branching > states and not parallel:
         raise InputError("branching", branching, f"must not exceed the {states} states")
-    if not 0 <= ends <= 1:
-        raise InputError("ends", ends, "must lie in [0, 1]")
-    rng = np.random.default_rng(seed)
+    checks.unit_interval("ends", ends, 1)
+    try:
+        rng = np.random.default_rng(seed)
+    except (TypeError, ValueError) as error:
+        raise InputError("seed", repr(seed), f"must be a whole number: {error}") from None
     pairs = states * actions
     count = pairs * branching
     draw = rng.integers(states, size=(pairs, branching))
@@ -172,7 +175,7 @@ def random_mdp(
     )
 
 
-def find(name: str, *, gamma: float | None = None, **options: Any) -> MDP:
+def find(name: str, /, *, gamma: float | None = None, **options: Any) -> MDP:
     """Return a domain by its name on the command line.
 
     ``chain``, ``complex-mdp``, ``random-walk``, ``gymnasium:ID`` (`options` are those of the
@@ -181,25 +184,28 @@ def find(name: str, *, gamma: float | None = None, **options: Any) -> MDP:
     >>> find("chain", length=3).n_states
     3
     """
+    name = str(name)
     if name.startswith("gymnasium:"):
         if gamma is None:
             raise InputError("gamma", "nothing", "a Gymnasium table has none; give one, say 0.99")
         return from_gymnasium(name.removeprefix("gymnasium:"), gamma=gamma, **options)
-    if name.endswith(".toml"):
-        mdp = _made(name, options, lambda: MDP.from_toml(name))
-    elif name in BUILT_IN:
-        mdp = _made(name, options, BUILT_IN[name])
-    else:
+    if name.lower().endswith(".toml"):
+        _refuse_unknown(name, options, ())
+        return MDP.from_toml(name, gamma=gamma)
+    make = BUILT_IN.get(name.replace("_", "-"))
+    if make is None:
         known = ", ".join([*BUILT_IN, "gymnasium:ID", "FILE.toml"])
         raise InputError("domain", name, f"unknown; give one of {known}")
+    _refuse_unknown(name, options, inspect.signature(make).parameters)
+    mdp = make(**options)
     return mdp if gamma is None else mdp.replace(gamma=gamma)
 
 
-def _made(name: str, options: dict[str, Any], make: Callable[..., MDP]) -> MDP:
-    try:
-        return make(**options)
-    except TypeError:
-        raise InputError("option", listed(options), f"{name} does not have it") from None
+def _refuse_unknown(name: str, options: dict[str, Any], known: Iterable[str]) -> None:
+    unknown = [option for option in options if option not in known]
+    if unknown:
+        has = f"has {', '.join(known)}" if known else "has none"
+        raise InputError("option", listed(unknown), f"{name} does not have it; it {has}")
 
 
 BUILT_IN: dict[str, Callable[..., MDP]] = {
@@ -230,14 +236,14 @@ def _distinct(rng: np.random.Generator, draw: NDArray[np.int64], states: int) ->
 
 
 def _uniform(
-    field: str, rng: np.random.Generator, given: float | tuple[float, float], count: int
+    field: str, rng: np.random.Generator, given: float | Sequence[float], count: int
 ) -> NDArray[np.float64]:
-    if not isinstance(given, tuple):
-        return np.full(count, float(given))
-    low, high = given
-    if not low <= high:
+    bounds = checks.floats(field, given, "a number or a range (low, high)")
+    if bounds.ndim == 0:
+        return np.full(count, float(bounds))
+    if bounds.shape != (2,) or not bounds[0] <= bounds[1] < np.inf:
         raise InputError(field, given, "must be a number or a range (low, high)")
-    return rng.uniform(low, high, size=count)
+    return np.asarray(rng.uniform(float(bounds[0]), float(bounds[1]), size=count))
 
 
 def _whole(field: str, given: int, least: int) -> None:

@@ -32,7 +32,10 @@ class InputError(RetvarError, ValueError):
         super().__init__(field, value, remedy)
 
     def __str__(self) -> str:
-        return f"{self.field} = {self.value}: {self.remedy}"
+        value = " ".join(str(self.value).split())  # one line, and not the whole of an array
+        if len(value) > 120:
+            value = f"{value[:80]} … ({type(self.value).__name__})"
+        return f"{self.field} = {value}: {self.remedy}"
 
 
 class InfiniteVarianceError(InputError):

@@ -24,7 +24,12 @@ def write_with(path: Path, write: Callable[[Path], object]) -> None:
         raise InputError("path", path, "its folder does not exist; create it first")
     if path.is_dir():
         raise InputError("path", path, "is a folder; name a file")
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix)
+    try:
+        handle, name = tempfile.mkstemp(
+            dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix
+        )
+    except OSError as error:
+        raise _unwritable(path, error) from None
     os.close(handle)
     temporary = Path(name)
     try:
@@ -33,8 +38,14 @@ def write_with(path: Path, write: Callable[[Path], object]) -> None:
         os.umask(umask)
         temporary.chmod(0o666 & ~umask)
         os.replace(temporary, path)
+    except OSError as error:
+        raise _unwritable(path, error) from None
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _unwritable(path: Path, error: OSError) -> InputError:
+    return InputError("path", path, f"cannot be written: {error.strerror or error}")
 
 
 def write_text(path: Path, text: str) -> None:

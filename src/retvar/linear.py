@@ -32,16 +32,19 @@ THIN = 20  # average envelope of a row up to which natural order has next to no 
 FILL = 100_000_000  # entries of the factors that are affordable for a large system
 TARGET = 1e-14  # backward error to aim at
 ACCEPTABLE = 1e-11  # backward error beyond which there is no answer
+USELESS = 1e-2  # forward error beyond which there is no answer
+EPSILON = float(np.finfo(np.float64).eps)
 ROUNDING = 1e-13  # what a bound must stay below 1 by, to be one in exact arithmetic too
 POWERS = 12  # of M whose norms are tried
 SPECTRUM = 64  # states up to which the radius is read off the whole spectrum
 
 
 class Solved(NamedTuple):
-    """A solution x, the backward error ‖b − Ax‖/(‖b‖ + ‖A‖‖x‖) reached, and the means used."""
+    """A solution x, how good it is, and the means by which it was found."""
 
     x: Array
-    residual: float
+    residual: float  #: backward error ‖b − Ax‖/(‖b‖ + ‖A‖‖x‖)
+    error: float  #: bound on ‖x − exact‖/‖x‖ that follows, rounding of the input included
     means: str
 
 
@@ -61,8 +64,8 @@ class Resolvent:
     """(I − M)⁻¹ for a nonnegative sparse M, ready to be applied to right-hand sides.
 
     >>> M = scipy.sparse.csr_array([[0.0, 0.5], [0.0, 0.5]])
-    >>> Resolvent(M).solve(np.ones(2))
-    Solved(x=array([2., 2.]), residual=0.0, means='dense LU')
+    >>> Resolvent(M).solve(np.ones(2)).x
+    array([2., 2.])
     """
 
     def __init__(self, M: Sparse) -> None:
@@ -77,21 +80,59 @@ class Resolvent:
             worst = max(columns, key=lambda column: column.residual)
             return worst._replace(x=np.stack([column.x for column in columns], axis=1))
         if not np.isfinite(b).all():
-            raise InputError("reward", "too large", "its square overflows; scale the rewards down")
+            raise InputError(
+                "reward or value",
+                "too large",
+                "its square overflows; scale rewards and values down",
+            )
         if self.n == 0:
-            return Solved(b, 0.0, "nothing to solve")
+            return Solved(b, 0.0, 0.0, "nothing to solve")
         M = self._transposed if transpose else self.M
         tried = []
         for means, solver in self._solvers(transpose):
             x, residual = self._refine(M, b, solver)
             if residual <= ACCEPTABLE:
-                return Solved(x, residual, means)
+                return Solved(x, residual, self._error(b, x, residual, transpose), means)
             tried.append(f"{means} reached {residual:.1e}")
         raise ConvergenceError(
             f"a linear system of {self.n} states was not solved to a relative residual of "
             f"{ACCEPTABLE:g}: {'; '.join(tried) or 'no factors'}. It is singular or close to it: "
             "some states take too long to reach γ < 1"
         )
+
+    def _error(self, b: Array, x: Array, residual: float, transpose: bool) -> float:
+        """Forward error: ‖A⁻¹‖ times what is left, which is never less than rounding."""
+        size = float(np.max(np.abs(x)))
+        if size == 0:
+            return 0.0
+        left = max(residual, EPSILON) * (float(np.max(np.abs(b))) + self._norm * size)
+        if transpose:  # the norm below is of rows; a distribution is normalised anyway
+            return residual
+        error = self.inverse_norm * left / size
+        if error > USELESS:
+            raise ConvergenceError(
+                f"the answer would have an error of {error:.0%} or more: rounding of the "
+                f"probabilities is amplified {self.inverse_norm:.1e} times, because some states "
+                "take that many steps to reach γ < 1"
+            )
+        return error
+
+    @cached_property
+    def inverse_norm(self) -> float:
+        """A bound on ‖(I − M)⁻¹‖, largest row sum; ∞ where none is found."""
+        found = _bound_by_powers(self.M)
+        if found is not None:
+            return found[1]
+        return np.inf if self.on_ones is None else float(np.max(np.abs(self.on_ones)))
+
+    @cached_property
+    def on_ones(self) -> Array | None:
+        """(I − M)⁻¹1, whose largest entry is the norm where M's radius is below 1."""
+        for _, solver in self._solvers(False):
+            x, residual = self._refine(self.M, np.ones(self.n), solver)
+            if residual <= ACCEPTABLE:
+                return x
+        return None
 
     def _refine(self, M: Sparse, b: Array, solver: Apply) -> tuple[Array, float]:
         """Solve, then solve again for what is left, while that helps."""
@@ -193,95 +234,100 @@ class Resolvent:
 def spectral_radius(M: Sparse, resolvent: Resolvent | None = None) -> Radius:
     """Spectral radius of M ≥ 0: exact for a small M, otherwise a certified bound on the side of 1.
 
-    A row-sum bound below 1 costs nothing, those of a few powers little. Otherwise x = (I − M)⁻¹1
-    decides: the radius is below 1 if and only if x exists and x ≥ 1, and Collatz–Wielandt bounds
-    it by max (Mx)ᵢ/xᵢ.
+    Row sums below 1, of M or of one of its first powers, certify that it is below 1 for little.
+    Otherwise x = (I − M)⁻¹1 decides: the radius is below 1 if and only if x exists and x ≥ 1, and
+    Collatz–Wielandt bounds it by max (Mx)ᵢ/xᵢ. Where rounding leaves it open, there is an error.
 
-    >>> spectral_radius(scipy.sparse.csr_array([[0.0, 4.0], [0.25, 0.0]]))
-    Radius(value=1.0, kind='lower bound')
+    >>> spectral_radius(scipy.sparse.csr_array([[0.0, 4.0], [0.5, 0.0]]))
+    Radius(value=1.4142135623730951, kind='exact')
     """
-    bound = float(np.max(_row_sums(M), initial=0.0))
-    exact = _spectrum(M)
-    if bound >= 1:
-        certified, failure = _certified(M, resolvent)
-        if certified is None:
-            estimate = _growth(M) if exact is None else exact
-            if failure is not None and estimate < 1 - 1e-6:
-                raise failure  # not a matter of the radius
-            return Radius(max(1.0, estimate), "lower bound")
-        bound = certified
-    return Radius(bound, "upper bound") if exact is None else Radius(min(exact, bound), "exact")
-
-
-def _certified(
-    M: Sparse, resolvent: Resolvent | None
-) -> tuple[float | None, ConvergenceError | None]:
-    """An upper bound below 1, from the cheapest certificate; and what went wrong on the way."""
-    attempts: tuple[Callable[[], float | None], ...] = (
-        lambda: _certificate_by_powers(M),
-        lambda: _certificate(M, resolvent or Resolvent(M)),
-        lambda: _certificate_by_parts(M),
+    exact = _by_parts(M) if M.shape[0] <= SPECTRUM else None
+    if exact is not None:
+        return Radius(exact if abs(exact - 1) > ROUNDING else 1.0, "exact")
+    found = _bound_by_powers(M)
+    bound = found[0] if found is not None else _certificate(M, resolvent or Resolvent(M))
+    if bound is None:
+        bound = _certificate(*_strong_parts(M))
+    if bound is not None:
+        return Radius(bound, "upper bound")
+    growth = _growth(M)
+    if growth >= 1:
+        return Radius(growth, "lower bound")
+    raise ConvergenceError(
+        f"the spectral radius is at least {growth:.9f}, and rounding leaves open whether it is "
+        "below 1"
     )
-    failure = None
-    for attempt in attempts:
-        try:
-            bound = attempt()
-        except ConvergenceError as error:
-            failure = error
-        else:
-            if bound is not None:
-                return bound, None
-    return None, failure
 
 
-def _certificate_by_powers(M: Sparse) -> float | None:
-    """‖Mᵏ‖^(1/k) for the first k of a few at which it is below 1: a solve costs much more."""
+def _bound_by_powers(M: Sparse) -> tuple[float, float] | None:
+    """Bounds ‖Mᵏ‖^(1/k) of the radius and ‖ΣMⁱ‖/(1 − ‖Mᵏ‖) of ‖(I − M)⁻¹‖, for the first k < 12."""
     x = np.ones(M.shape[0])
+    total = np.zeros(M.shape[0])
     for k in range(1, POWERS + 1):
+        total += x
         x = M @ x
         largest = float(np.max(x, initial=0.0))
         if largest < 1 - ROUNDING * k:
-            return float(largest ** (1 / k))
+            return largest ** (1 / k), float(np.max(total, initial=0.0)) / (1 - largest)
     return None
 
 
 def _certificate(M: Sparse, resolvent: Resolvent) -> float | None:
     """An upper bound below 1 for the radius of M, or None where there is none to be had."""
-    x = np.ones(M.shape[0])
-    bounds: list[float] = []
+    x = resolvent.on_ones
+    bounds = [1.0]
     for _ in range(3 if resolvent.n <= DIRECT else 1):  # each round sharpens it, for one solve
-        x = resolvent.solve(x).x
-        x = x / np.max(np.abs(x))
-        if not np.all(x > 0):
+        if x is None or not np.all(x > 0):
             break
+        x = x / np.max(x)
         bounds.append(float(np.max((M @ x) / x)))
-    best = min(bounds, default=1.0)
+        try:
+            x = resolvent.solve(x).x if resolvent.n <= DIRECT else None
+        except ConvergenceError:
+            break
+    best = min(bounds)
     return best if best < 1 - ROUNDING else None
 
 
-def _certificate_by_parts(M: Sparse) -> float | None:
-    """The same from the strongly connected parts alone: what leads on does not matter.
+def _strong_parts(M: Sparse) -> tuple[Sparse, Resolvent]:
+    """M within its strongly connected parts alone: what leads on does not change the radius.
 
     Long ways with large weights hide the radius of the whole behind rounding, as in a chain.
     """
-    M = _without_duplicates(M)
-    count, part = scipy.sparse.csgraph.connected_components(M, connection="strong")
-    if count == 1:
-        return None
-    coo = M.tocoo()
+    coo = _without_duplicates(M).tocoo()
+    _, part = scipy.sparse.csgraph.connected_components(coo.tocsr(), connection="strong")
     inside = part[coo.row] == part[coo.col]
     parts = scipy.sparse.csr_array(
         (coo.data[inside], (coo.row[inside], coo.col[inside])), shape=M.shape
     )
-    bound = float(np.max(_row_sums(parts), initial=0.0))
-    return bound if bound < 1 else _certificate(parts, Resolvent(parts))
+    return parts, Resolvent(parts)
 
 
-def _spectrum(M: Sparse) -> float | None:
-    n = M.shape[0]
-    if n > SPECTRUM:
-        return None
-    return float(np.max(np.abs(np.linalg.eigvals(M.toarray())), initial=0.0))
+def _by_parts(M: Sparse) -> float | None:
+    """The radius of a small M: the largest Perron root of its strongly connected parts.
+
+    Each root is checked by Collatz–Wielandt bounds from both sides; None where they disagree.
+    """
+    dense = M.toarray()
+    _, part = scipy.sparse.csgraph.connected_components(
+        scipy.sparse.csr_array(dense), connection="strong"
+    )
+    roots = [0.0]
+    for label in range(part.max(initial=-1) + 1):
+        members = np.flatnonzero(part == label)
+        block = dense[np.ix_(members, members)]
+        if members.size == 1:
+            roots.append(float(block[0, 0]))
+            continue
+        values, vectors = np.linalg.eig(block)
+        x = np.abs(vectors[:, np.argmax(values.real)])
+        if x.min() == 0:
+            return None
+        ratios = (block @ x) / x
+        if ratios.max() - ratios.min() > 1e-9 * ratios.max():
+            return None
+        roots.append(float(ratios.max()))
+    return max(roots)
 
 
 def _growth(M: Sparse, steps: int = 500) -> float:

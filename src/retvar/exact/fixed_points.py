@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -150,7 +149,27 @@ class FixedPoint:
     def rmse(self) -> float:
         """Root of the mean squared bias, weighted by the behaviour's stationary distribution."""
         D = stationary_distribution(*self._policy)
-        return float(np.sqrt(D @ self.bias**2))
+        largest = float(np.max(np.abs(self.bias))) or 1.0
+        return largest * float(np.sqrt(D @ (self.bias / largest) ** 2))
+
+    @property
+    def spectrum(self) -> NDArray[np.complex128]:
+        """Eigenvalues of A of the variance node (VTD's second moment)."""
+        return self._last.spectrum
+
+    @property
+    def trace_radius(self) -> float:
+        """Radius of the second moment of the variance node's traces."""
+        return self._last.trace_radius.value
+
+    @property
+    def _last(self) -> Node:
+        return list(self.nodes.values())[-1]
+
+    def __getitem__(self, state: int | str) -> dict[str, float]:
+        s = self._policy[0].state_index(state)
+        fields = ("value", "mean", "variance", "bias")
+        return {field: float(getattr(self, field)[s]) for field in fields}
 
     @property
     def stable(self) -> bool:
@@ -249,7 +268,7 @@ def fixed_point(
         variance = last.prediction
     tabular_value = value is None and Phi is None and X is None
     truth = solution_of(mdp, flow, None if tabular_value else H)
-    return FixedPoint(method, H, G, variance, truth, MappingProxyType(nodes), network.policy)
+    return FixedPoint(method, H, G, variance, truth, nodes, network.policy)
 
 
 @dataclass(frozen=True, eq=False)
@@ -329,10 +348,14 @@ def _row_space(Phi: Array, D: Array) -> Array:
 def _rest(Phi: Array, D: Array, M: scipy.sparse.csr_array, K: Array, R: Array) -> Array:
     """Weights with A w = b; of all of them those that TD reaches from zero, the smallest."""
     A, Z = _system(Phi, D, M, K)
+    if not np.isfinite(A).all():
+        raise InputError("features", "too large", "their squares overflow; scale them down")
     basis = _row_space(Phi, D)
+    if basis.shape[1] == 0:
+        raise InputError("features", "0", "are zero in every state visited; add a constant")
     reduced = basis.T @ A @ basis
     size = np.linalg.svd(reduced, compute_uv=False)
-    if size.size == 0 or size[-1] <= 1e-13 * size[0]:
+    if size[-1] <= 1e-13 * size[0]:
         raise InputError(
             "features",
             f"{Phi.shape[1]} columns",
@@ -346,10 +369,7 @@ def _feature_table(field: str, given: Any, mdp: MDP) -> Array | None:
     if given is None:
         return None
     dense = given.toarray() if scipy.sparse.issparse(given) else given
-    try:
-        table = np.array(dense, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError(field, given, "must be an array [state, feature]") from None
+    table = checks.floats(field, dense, "an array [state, feature]")
     if table.ndim != 2 or table.shape[0] != mdp.n_states or table.shape[1] == 0:
         raise InputError(
             field,

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from retvar.errors import ConvergenceError, InputError
-from retvar.exact.solution import Solution
+from retvar.exact.solution import Solution, variance_resolvent
 from retvar.mdp import MDP, Flow, ask, checks, state_values
 from retvar.mdp.flow import Estimand
 
@@ -44,6 +44,11 @@ class MonteCarlo:
         """Variance + mean²."""
         return self.variance + self.mean**2
 
+    def __getitem__(self, state: int | str) -> tuple[float, float]:
+        """Mean and variance of one state."""
+        s = self.mdp.state_index(state)
+        return float(self.mean[s]), float(self.variance[s])
+
     def z(self, solution: Solution) -> tuple[Array, Array]:
         """Deviation from `solution` in standard errors, of the mean and of the variance.
 
@@ -61,6 +66,7 @@ class MonteCarlo:
         )
 
 
+@np.errstate(over="ignore", invalid="ignore")  # told as an error where it happens
 def monte_carlo(
     mdp: MDP,
     target: object = None,
@@ -83,14 +89,19 @@ def monte_carlo(
     >>> sampled.variance.round(1)
     array([4., 3., 2., 1.])
     """
-    if not isinstance(samples, int | np.integer) or samples < 2:
-        raise InputError("samples", samples, "must be a whole number of at least 2")
+    for field, given, least in (("samples", samples, 2), ("max_steps", max_steps, 1)):
+        if not isinstance(given, int | np.integer) or isinstance(given, bool) or given < least:
+            raise InputError(field, repr(given), f"must be a whole number of at least {least}")
+    try:
+        rng = np.random.default_rng(seed)
+    except (TypeError, ValueError) as error:
+        raise InputError("seed", repr(seed), f"must be a whole number: {error}") from None
     flow = ask(mdp, target, behaviour, estimand, lam)
+    variance_resolvent(flow)  # an infinite variance is an error here too, never a number
     if value is None:
         H = state_values(flow).x
     else:
         H = checks.numbers("value", value, mdp.n_states, mdp.state_name)
-    rng = np.random.default_rng(seed)
     walk = _Walk(flow, H, rng, max_steps)
     batch = max(1, LANES // samples)
     moments = [
@@ -98,6 +109,8 @@ def monte_carlo(
         for first in range(0, mdp.n_states, batch)
     ]
     mean, variance, fourth = (np.concatenate(column) for column in zip(*moments, strict=True))
+    if not np.isfinite(mean + variance + fourth).all():
+        raise InputError("reward or value", "too large", "powers of it overflow; scale them down")
     return MonteCarlo(
         mdp=mdp,
         samples=int(samples),

@@ -13,13 +13,14 @@ B is below 1.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from retvar.errors import InfiniteVarianceError, InputError
+from retvar.errors import ConvergenceError, InfiniteVarianceError, InputError
 from retvar.linear import Radius, Resolvent, spectral_radius
 from retvar.mdp import MDP, Flow, ask, checks, state_values
 from retvar.mdp.flow import Estimand
@@ -61,6 +62,9 @@ class Solution:
         upper bound.
     residual
         Largest backward error ‖b − Ax‖/(‖b‖ + ‖A‖‖x‖) of the linear systems solved.
+    error
+        Bound on the relative error of the answers that follows from it, the rounding of the
+        probabilities themselves included.
     means
         How they were solved: ``dense LU``, ``sparse LU`` or ``BiCGSTAB``, in the order of solution.
 
@@ -87,6 +91,7 @@ class Solution:
     spectral_radius: float
     radius_kind: str
     residual: float
+    error: float
     means: tuple[str, ...]
 
     @property
@@ -98,6 +103,12 @@ class Solution:
     def second_moment(self) -> Array:
         """Second moment of the λ-return, variance + mean²."""
         return self.variance + self.mean**2
+
+    def __len__(self) -> int:
+        return self.mdp.n_states
+
+    def __iter__(self) -> Iterator[StateSolution]:
+        return (self[s] for s in range(len(self)))
 
     def __getitem__(self, state: int | str) -> StateSolution:
         s = self.mdp.state_index(state)
@@ -137,7 +148,8 @@ class Solution:
 
     def __repr__(self) -> str:
         return (
-            f"Solution({self.mdp.n_states:,} states, spectral radius {self.spectral_radius:.4g} "
+            f"Solution({self.mdp.n_states:,} state{'s' * (self.mdp.n_states != 1)}, "
+            f"spectral radius {radius_text(self.spectral_radius)} "
             f"({self.radius_kind}), residual {self.residual:.1e}, "
             f"by {' and '.join(dict.fromkeys(self.means))})"
         )
@@ -189,6 +201,15 @@ def solve(
     return solution_of(mdp, flow, value)
 
 
+def radius_text(radius: float) -> str:
+    """A radius in few digits that does not round to 1.
+
+    >>> radius_text(0.75), radius_text(1 - 1e-9)
+    ('0.75', '1 − 1e-09')
+    """
+    return f"1 − {1 - radius:.1g}" if 1 - 1e-6 < radius < 1 else f"{radius:.6g}"
+
+
 @np.errstate(over="ignore", invalid="ignore")  # told as an error where it happens
 def solution_of(mdp: MDP, flow: Flow, H: Array | None) -> Solution:
     """Solve a question already asked; H = None stands for the true value function."""
@@ -204,7 +225,9 @@ def solution_of(mdp: MDP, flow: Flow, H: Array | None) -> Solution:
     solved.append(resolvent.solve(spread(flow, H, g)))
     v = np.maximum(solved[-1].x, 0.0)  # rounding
     if not np.isfinite(v + g * g).all():
-        raise InputError("reward", "too large", "its square overflows; scale the rewards down")
+        raise InputError("reward or value", "too large", "its square overflows; scale them down")
+    for array in (j, g, v):
+        array.flags.writeable = False
     return Solution(
         mdp=mdp,
         value=j,
@@ -213,16 +236,30 @@ def solution_of(mdp: MDP, flow: Flow, H: Array | None) -> Solution:
         spectral_radius=radius.value,
         radius_kind=radius.kind,
         residual=max(each.residual for each in solved),
+        error=max(each.error for each in solved),
         means=tuple(each.means for each in solved),
     )
 
 
 def variance_resolvent(flow: Flow) -> tuple[Resolvent, Radius]:
-    """(I − B)⁻¹ and the radius of B, certified to be below 1."""
-    resolvent = Resolvent(flow.matrix((flow.eta * flow.gamma * flow.lam) ** 2))
-    radius = spectral_radius(resolvent.M, resolvent)
+    """(I − B)⁻¹ and the radius of B, certified to be below 1.
+
+    Where no ηγ′λ′ exceeds 1, B is nowhere above PG, whose radius is below 1 for every question that
+    :func:`~retvar.mdp.ask` lets pass: rounding may hide that, but not change it.
+    """
+    root = flow.eta * flow.gamma * flow.lam
+    resolvent = Resolvent(flow.matrix(root**2))
+    known = bool(np.all(root <= 1))
+    try:
+        radius = spectral_radius(resolvent.M, resolvent)
+    except ConvergenceError:
+        if not known:
+            raise
+        radius = Radius(1.0, "lower bound")
+    if known and not radius.below_one:
+        radius = Radius(float(np.nextafter(1.0, 0.0)), "upper bound")
     if not radius.below_one:
-        raise InfiniteVarianceError(radius.value, at_least=resolvent.n > 64)
+        raise InfiniteVarianceError(radius.value, at_least=radius.kind != "exact")
     return resolvent, radius
 
 

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from retvar import rules
-from retvar.errors import InputError
-from retvar.mdp import END, MDP, ask, checks
-from retvar.mdp.flow import Estimand, importance_ratio
+from retvar.errors import ConvergenceError, InputError
+from retvar.mdp import END, MDP, Edges, ask, checks
+from retvar.mdp.flow import Estimand, importance_ratio, lam_of
 
 __all__ = ["Estimates", "Method", "expected_updates"]
 
@@ -36,6 +36,7 @@ class Estimates:
     mean: Array
 
 
+@np.errstate(over="ignore", invalid="ignore")  # told as an error where it happens
 def expected_updates(
     method: Method,
     mdp: MDP,
@@ -76,10 +77,11 @@ def expected_updates(
     """
     check_method(method)
     ask(mdp, target, behaviour, estimand, lam)  # whatever is wrong is told there
+    _check_steps(sweeps, alpha, alpha_bar)
     expect = _Experience(mdp, target, behaviour, estimand, lam)
     zero = np.zeros(mdp.n_states)
     now = Estimates(zero, zero, zero) if estimates is None else _copied(mdp, estimates)
-    for _ in range(sweeps):
+    for sweep in range(sweeps):
         value_error, mean_error, secondary_error = expect.errors(method, now)
         J = now.value + alpha * value_error if learn_value else now.value
         g = now.mean + alpha_bar * mean_error
@@ -88,7 +90,17 @@ def expected_updates(
         if method == "vtd":
             V = V + now.value**2 - J**2
         now = Estimates(J, V, g)
+        if not np.isfinite(J + g + V).all():
+            raise ConvergenceError(f"the estimates left the finite numbers in sweep {sweep + 1}")
     return now
+
+
+def _check_steps(sweeps: int, alpha: float, alpha_bar: float) -> None:
+    if not isinstance(sweeps, int | np.integer) or isinstance(sweeps, bool) or sweeps < 0:
+        raise InputError("sweeps", repr(sweeps), "must be a whole number of at least 0")
+    for field, given in (("alpha", alpha), ("alpha_bar", alpha_bar)):
+        step = checks.numbers(field, given, 1)
+        checks.refuse(field, step, step < 0, "must not be negative")
 
 
 class _Experience:
@@ -99,16 +111,15 @@ class _Experience:
     ) -> None:
         pi = mdp.policy(target)
         mu = pi if behaviour is None else mdp.policy(behaviour)
-        e = mdp.edges
+        taken = mu.probabilities[mdp.edges.state, mdp.edges.action] * mdp.edges.probability
+        e = Edges._make(column[taken > 0] for column in mdp.edges)
         self.n = mdp.n_states
         self.s = np.repeat(e.state, 3)
         self.s_next = np.repeat(np.where(e.next_state == END, 0, e.next_state), 3)
-        taken = mu.probabilities[e.state, e.action] * e.probability
-        self.probability = np.outer(taken, WEIGHTS).ravel()
+        self.probability = np.outer(taken[taken > 0], WEIGHTS).ravel()
         self.reward = (e.reward[:, None] + np.outer(e.reward_std, NODES)).ravel()
         self.gamma = np.repeat(e.gamma, 3)
-        arriving = mdp.lam if lam is None else checks.unit_interval("lam", lam, self.n)
-        self.lam = arriving[self.s_next]
+        self.lam = lam_of(mdp, lam)[self.s_next]
         self.rho = np.repeat(importance_ratio(mdp, pi, mu)[e.state, e.action], 3)
         ones = np.ones_like(self.rho)
         self.eta, self.rho_bar = (
@@ -151,6 +162,8 @@ def check_method(method: str) -> None:
 
 
 def _copied(mdp: MDP, given: Estimates) -> Estimates:
+    if not isinstance(given, Estimates):
+        raise InputError("estimates", type(given).__name__, "must be retvar.Estimates")
     fields = ("value", "variance", "mean")
     return Estimates(
         *(checks.numbers(f, getattr(given, f), mdp.n_states, mdp.state_name) for f in fields)

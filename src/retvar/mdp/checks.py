@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,11 +16,10 @@ Namer = Callable[[int], str]
 
 def numbers(field: str, given: ArrayLike, length: int, name: Namer = str) -> Array:
     """Return `length` finite numbers: a copy of those given, or one number spread."""
-    try:
-        array = np.array(given, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError(field, given, "must be a number or a list of numbers") from None
+    array = floats(field, given, "a number or a list of numbers")
     if array.ndim == 0:
+        if not np.isfinite(array):
+            raise InputError(field, f"{float(array):g}", "must be a finite number")
         array = np.full(length, float(array))
     if array.shape != (length,):
         raise InputError(
@@ -32,7 +32,10 @@ def numbers(field: str, given: ArrayLike, length: int, name: Namer = str) -> Arr
 def unit_interval(field: str, given: ArrayLike, length: int, name: Namer = str) -> Array:
     """Return `length` numbers in [0, 1]."""
     array = numbers(field, given, length, name)
-    refuse(field, array, (array < 0) | (array > 1), "must lie in [0, 1]", name)
+    outside = (array < 0) | (array > 1)
+    if np.ndim(given) == 0 and np.any(outside):
+        raise InputError(field, f"{array[0]:.12g}", "must lie in [0, 1]")
+    refuse(field, array, outside, "must lie in [0, 1]", name)
     return array
 
 
@@ -48,18 +51,24 @@ def distribution(field: str, given: ArrayLike, length: int, name: Namer = str) -
 
 def indices(field: str, given: ArrayLike, low: int, high: int) -> NDArray[np.intp]:
     """Return whole numbers from `low` to `high` (excluded), in one dimension."""
-    try:
-        array = np.asarray(given)
-        whole = array.astype(np.intp)
-        same = np.asarray(whole == array)
-    except (TypeError, ValueError):
-        raise InputError(field, given, "must be whole numbers") from None
+    array = floats(field, given, "whole numbers")
     if array.ndim != 1:
         raise InputError(field, f"an array of shape {array.shape}", "must have one dimension")
-    refuse(field, array, ~same, "must be a whole number")
-    bad = (whole < low) | (whole >= high)
+    refuse(field, array, ~np.isfinite(array) | (array != np.rint(array)), "must be a whole number")
+    bad = (array < low) | (array >= high)
     refuse(field, array, bad, f"must lie between {low} and {high - 1}")
-    return whole
+    return array.astype(np.intp)
+
+
+def floats(field: str, given: Any, what: str) -> Array:
+    """An array of float64, copied; anything else than real numbers is refused."""
+    try:
+        if given is None or np.iscomplexobj(given):
+            raise TypeError
+        return np.array(given, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        shown = "nothing" if given is None else given
+        raise InputError(field, shown, f"must be {what}") from None
 
 
 def refuse(

@@ -83,12 +83,14 @@ def ask(
     >>> flow.rho[:3].tolist()
     [1.0, 1.0, 2.0]
     """
+    if not hasattr(mdp, "edges"):
+        raise InputError("mdp", repr(mdp), "must be an MDP; domains.find makes one from a name")
     pi = mdp.policy(target, "target")
     mu = pi if behaviour is None else mdp.policy(behaviour, "behaviour")
-    if estimand not in get_args(Estimand):
+    if not isinstance(estimand, str) or estimand not in get_args(Estimand):
         choices = " or ".join(map(repr, get_args(Estimand)))
         raise InputError("estimand", repr(estimand), f"must be {choices}")
-    arriving = mdp.lam if lam is None else checks.unit_interval("lam", lam, mdp.n_states)
+    arriving = lam_of(mdp, lam)
     sampled_from_target = estimand == "target_return"
     e = mdp.edges
     rho = importance_ratio(mdp, pi, mu)[e.state, e.action]
@@ -113,6 +115,13 @@ def ask(
     )
     _refuse_improper(mdp, flow)
     return flow
+
+
+def lam_of(mdp: MDP, lam: ArrayLike | None) -> Array:
+    """λ on arriving in each state: the MDP's, or the one given in its place."""
+    if lam is None:
+        return np.asarray(mdp.lam)
+    return checks.unit_interval("lam", lam, mdp.n_states, mdp.state_name)
 
 
 def importance_ratio(mdp: MDP, target: Policy, behaviour: Policy) -> Array:

@@ -20,6 +20,7 @@ from retvar.mdp.rows import END, END_NAMES, Edge
 __all__ = ["END", "MDP", "Edge", "Edges"]
 
 Array = NDArray[np.float64]
+MOST_PAIRS = 500_000_000  # states × actions: a policy is a dense table
 Integers = NDArray[np.intp]
 
 
@@ -71,17 +72,24 @@ class MDP:
         positions: ArrayLike | None = None,
         name: str = "",
     ) -> None:
-        self.name = name
+        if not isinstance(edges, tuple) or len(edges) != len(Edges._fields):
+            remedy = "must be the seven columns of Edges; for rows use MDP.from_edges"
+            raise InputError("edges", type(edges).__name__, remedy)
+        self.name = str(name)
         self.state_names, self.n_states = rows.names("states", states, edges[0])
         self.action_names, self.n_actions = rows.names("actions", actions, edges[1])
+        self._refuse_unused(np.size(edges[0]))
         columns = Validation(self.n_states, self.n_actions, self.state_name, self.action_name)
         self.edges = Edges(*map(_frozen, columns.edges(edges, gamma)))
+        self.gamma: Array | None = self._arrival(gamma)
         self.lam = _frozen(checks.unit_interval("lam", lam, self.n_states, self.state_name))
         self.start = _frozen(self._start(start))
         self.positions = None if positions is None else _frozen(self._positions(positions))
         given = policies or {"uniform": Policy.uniform(self)}
+        if not isinstance(given, Mapping):
+            raise InputError("policies", given, "must be a mapping from names to policies")
         self.policies: Mapping[str, Policy] = MappingProxyType(
-            {str(key): self._policy(policy, str(key)) for key, policy in given.items()}
+            {str(key): self._policy(policy, f"policies.{key}") for key, policy in given.items()}
         )
         self._sealed = True
 
@@ -89,6 +97,9 @@ class MDP:
         if getattr(self, "_sealed", False):
             raise AttributeError(f"an MDP is immutable; build another to change {attribute}")
         super().__setattr__(attribute, value)
+
+    def __delattr__(self, attribute: str) -> None:
+        raise AttributeError(f"an MDP is immutable; {attribute} cannot be deleted")
 
     # ------------------------------------------------------------------ constructors
 
@@ -101,6 +112,8 @@ class MDP:
         >>> MDP.from_edges([("a", "x", "b"), ("b", "x", "end")], gamma=0.9).state_names
         ('a', 'b')
         """
+        if not isinstance(edges, Iterable):
+            raise InputError("edges", repr(edges), "must be a list of edges")
         parsed = [rows.edge(i, row) for i, row in enumerate(edges)]
         if not parsed:
             raise InputError("edges", "[]", "must hold at least one edge")
@@ -135,7 +148,7 @@ class MDP:
         >>> MDP.from_dense([[[0, 1]], [[1, 0]]], [0.0, 1.0], gamma=0.5).n_states
         2
         """
-        table = np.asarray(P, dtype=np.float64)
+        table = checks.floats("P", P, "an array P[s, a, s′] of numbers")
         if table.ndim != 3 or table.shape[0] != table.shape[2]:
             raise InputError("P", f"an array of shape {table.shape}", "must be P[s, a, s′]")
         bad = ~np.isfinite(table) | (table < 0)
@@ -158,7 +171,7 @@ class MDP:
 
     @classmethod
     def from_gymnasium(cls, env: Any, *, gamma: float, lam: ArrayLike = 1.0, **options: Any) -> MDP:
-        """Build from the table of a Gymnasium toy-text environment, given by id or as an object.
+        """Build from the table of a Gymnasium toy-text environment: its id, itself, or its ``P``.
 
         ``options`` go to ``gymnasium.make``. γ is never assumed: the table has none.
 
@@ -171,8 +184,10 @@ class MDP:
         return tables.from_gymnasium(env, gamma=gamma, lam=lam, **options)
 
     @classmethod
-    def from_toml(cls, source: str | Path) -> MDP:
+    def from_toml(cls, source: str | Path, *, gamma: ArrayLike | None = None) -> MDP:
         """Read an MDP from a TOML file; the format is that of :meth:`to_toml`.
+
+        `gamma` takes the place of the file's, which then need not have any.
 
         >>> import pathlib, tempfile, retvar as rv
         >>> path = pathlib.Path(tempfile.mkdtemp()) / "chain.toml"
@@ -182,7 +197,7 @@ class MDP:
         """
         from retvar.mdp import toml
 
-        return toml.read_toml(Path(source))
+        return toml.read_toml(Path(source), gamma)
 
     def to_toml(self, path: str | Path) -> None:
         """Write the MDP, with its policies, to a TOML file that gives the same MDP back."""
@@ -199,9 +214,9 @@ class MDP:
             policies: uniform)
         """
         edges, settings = self._parts()
-        unknown = set(changes) - {"gamma", *settings}
+        unknown = set(changes) - set(settings)
         if unknown:
-            known = ", ".join(["gamma", *settings])
+            known = ", ".join(settings)
             raise InputError("change", listed(sorted(unknown)), f"unknown; settings are {known}")
         if "gamma" in changes:
             edges = (*edges[:-1], None)
@@ -241,15 +256,6 @@ class MDP:
         array([1., 0., 0., 0., 0.])
         """
         return self._policy(next(iter(self.policies)) if policy is None else policy, field)
-
-    @property
-    def gamma(self) -> Array | None:
-        """γ on arriving in each state, NaN where nothing arrives; None if edges into one differ."""
-        e = self.edges
-        enters = e.next_state != END
-        gamma = np.full(self.n_states, np.nan)
-        gamma[e.next_state[enters]] = e.gamma[enters]
-        return gamma if np.array_equal(gamma[e.next_state[enters]], e.gamma[enters]) else None
 
     @cached_property
     def available(self) -> NDArray[np.bool_]:
@@ -300,6 +306,7 @@ class MDP:
     def _parts(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """What the constructor needs to make an equal MDP."""
         settings = {
+            "gamma": self.gamma,
             "lam": self.lam,
             "start": self.start,
             "policies": dict(self.policies),
@@ -308,9 +315,28 @@ class MDP:
             "positions": self.positions,
             "name": self.name,
         }
-        return tuple(self.edges), settings
+        edges = (*self.edges[:-1], self.edges.gamma if self.gamma is None else None)
+        return edges, settings
 
     # ------------------------------------------------------------------ validation
+
+    def _refuse_unused(self, edges: int) -> None:
+        """Every state has an edge: refuse before room is made for states that cannot be."""
+        if self.n_states > 10 * edges + 1_000:  # fewer are named later
+            remedy = f"must have an edge that leaves each; there are only {edges} edges"
+            raise InputError("states", f"{self.n_states:,}", remedy)
+        if self.n_states * self.n_actions > MOST_PAIRS:
+            pairs = f"{self.n_states:,} × {self.n_actions:,}"
+            raise InputError("states × actions", pairs, f"must not exceed {MOST_PAIRS:,}")
+
+    def _arrival(self, given: ArrayLike | None) -> Array | None:
+        """γ on arriving in each state, 1 where nothing arrives; None if edges into one differ."""
+        e = self.edges
+        enters = e.next_state != END
+        gamma = checks.numbers("gamma", 1.0 if given is None else given, self.n_states)
+        gamma[e.next_state[enters]] = e.gamma[enters]
+        same = np.array_equal(gamma[e.next_state[enters]], e.gamma[enters])
+        return _frozen(gamma) if same else None
 
     def _start(self, start: object) -> Array:
         if isinstance(start, int | np.integer | str):
@@ -323,8 +349,11 @@ class MDP:
         return checks.distribution("start", start, self.n_states, self.state_name)  # type: ignore[arg-type]
 
     def _positions(self, positions: ArrayLike) -> Array:
-        flat = checks.numbers("positions", np.ravel(positions), 2 * self.n_states)
-        return flat.reshape(self.n_states, 2)
+        table = checks.floats("positions", positions, "one (x, y) for each state")
+        if table.shape != (self.n_states, 2) or not np.isfinite(table).all():
+            found = f"an array of shape {table.shape}"
+            raise InputError("positions", found, f"must be {self.n_states} finite pairs (x, y)")
+        return table
 
     def _policy(self, policy: object, field: str) -> Policy:
         if isinstance(policy, str):
@@ -339,10 +368,10 @@ class MDP:
         if isinstance(policy, Policy):
             return policy.fitting(self, field)
         if isinstance(policy, Mapping):
-            return Policy.from_callable(self, rows.by_state(self, policy, field))
+            return Policy.from_callable(self, rows.by_state(self, policy, field), field)
         if callable(policy):
-            return Policy.from_callable(self, policy)
-        return Policy(policy).fitting(self, field)  # type: ignore[arg-type]
+            return Policy.from_callable(self, policy, field)
+        return Policy.from_array(self, policy, field)
 
     @cached_property
     def _state_of(self) -> Callable[[str, object], int]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from retvar.errors import ConvergenceError, InputError
-from retvar.mdp import checks
+from retvar.mdp import checks, rows
 from retvar.mdp.flow import ask, state_values
 
 if TYPE_CHECKING:
@@ -33,24 +33,21 @@ class Policy:
     retvar.errors.InputError: sum of policy[0] = 1.1: must be 1
     """
 
-    def __init__(self, probabilities: ArrayLike) -> None:
-        try:
-            table = np.array(probabilities, dtype=np.float64)
-        except (TypeError, ValueError):
-            raise InputError("policy", probabilities, "must be an array [state, action]") from None
+    def __init__(self, probabilities: ArrayLike | Policy, *, field: str = "policy") -> None:
+        given = probabilities.probabilities if isinstance(probabilities, Policy) else probabilities
+        table = checks.floats(field, given, "an array [state, action]") + 0.0  # no −0
         if table.ndim != 2:
-            raise InputError(
-                "policy", f"an array of shape {table.shape}", "must be an array [state, action]"
-            )
+            found = f"an array of shape {table.shape}"
+            raise InputError(field, found, "must be an array [state, action]")
         bad = ~np.isfinite(table) | (table < 0)
         if np.any(bad):
             s, a = (int(i) for i in np.argwhere(bad)[0])
-            raise InputError(f"policy[{s}, {a}]", table[s, a], "must be a probability")
+            raise InputError(f"{field}[{s}, {a}]", table[s, a], "must be a probability")
         totals = table.sum(axis=1)
         off = np.abs(totals - 1)
         if np.any(off > checks.TOLERANCE):
             s = int(np.argmax(off > checks.TOLERANCE))
-            raise InputError(f"sum of policy[{s}]", f"{totals[s]:.12g}", "must be 1")
+            raise InputError(f"sum of {field}[{s}]", f"{totals[s]:.12g}", "must be 1")
         table /= np.where(off <= checks.EXACT * table.shape[1], 1.0, totals)[:, None]
         table.flags.writeable = False
         self._probabilities = table
@@ -102,7 +99,23 @@ class Policy:
         return cls((1 - weight) * greedy.probabilities + weight * uniform.probabilities)
 
     @classmethod
-    def from_callable(cls, mdp: MDP, choose: Callable[[int], object]) -> Policy:
+    def from_array(cls, mdp: MDP, given: object, field: str = "policy") -> Policy:
+        """Probabilities [state, action], or one action for each state.
+
+        >>> import retvar as rv
+        >>> Policy.from_array(rv.domains.complex_mdp(), [0, 3, 1, 0, 1]).probabilities[1]
+        array([0., 0., 0., 1., 0.])
+        """
+        table = given.toarray() if hasattr(given, "toarray") else given  # sparse
+        if not isinstance(table, Policy) and np.ndim(table) == 1:  # type: ignore[arg-type]
+            actions = checks.indices(field, table, 0, mdp.n_actions)  # type: ignore[arg-type]
+            table = np.eye(mdp.n_actions)[actions]
+        return cls(table, field=field).fitting(mdp, field)  # type: ignore[arg-type]
+
+    @classmethod
+    def from_callable(
+        cls, mdp: MDP, choose: Callable[[int], object], field: str = "policy"
+    ) -> Policy:
         """Ask `choose(state)` in every state: for an action, {action: probability}, or all of them.
 
         >>> import retvar as rv
@@ -117,17 +130,16 @@ class Policy:
                 answer = {answer: 1.0}
             if isinstance(answer, Mapping):
                 for action, probability in answer.items():
-                    table[state, mdp.action_index(action)] = probability
+                    where = f"{field}.{mdp.state_name(state)}"
+                    a = mdp._action_of(where, action)
+                    table[state, a] = rows.number(f"{where}.{action}", probability)
                 continue
-            row = np.asarray(answer, dtype=np.float64)
+            what = f"an action, a mapping from actions, or {mdp.n_actions} probabilities"
+            row = checks.floats(f"{field}[{mdp.state_name(state)}]", answer, what)
             if row.shape != (mdp.n_actions,):
-                raise InputError(
-                    f"policy[{mdp.state_name(state)}]",
-                    answer,
-                    f"must be an action, a mapping from actions, or {mdp.n_actions} probabilities",
-                )
+                raise InputError(f"{field}[{mdp.state_name(state)}]", answer, f"must be {what}")
             table[state] = row
-        return cls(table).fitting(mdp, "policy")
+        return cls(table, field=field).fitting(mdp, field)
 
     def fitting(self, mdp: MDP, field: str) -> Policy:
         """Return this policy if `mdp` has its states and actions; otherwise say what is wrong."""
@@ -177,10 +189,12 @@ def _first_best(mdp: MDP, value: Array) -> Policy:
 
 
 def _best(mdp: MDP, value: Array) -> NDArray[np.bool_]:
-    """Which actions are as good as the best, to within rounding."""
+    """Which actions are as good as the best, to within the rounding of what they are made of."""
     q = action_values(mdp, value)
-    scale = max(1.0, float(np.max(np.abs(value), initial=0.0)))
-    return np.asarray(q >= q.max(axis=1, keepdims=True) - TIE * scale)
+    e = mdp.edges
+    terms = e.probability * (np.abs(e.reward) + e.gamma * np.abs(value[e.next_state]))
+    scale = np.bincount(e.state, weights=terms, minlength=mdp.n_states)
+    return np.asarray(q >= q.max(axis=1, keepdims=True) - TIE * scale[:, None])
 
 
 def _optimal(mdp: MDP) -> Policy:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from retvar.errors import InputError, listed
+from retvar.mdp import checks
 
 if TYPE_CHECKING:
     from retvar.mdp.model import MDP
@@ -46,11 +47,14 @@ def names(
 ) -> tuple[tuple[str, ...] | None, int]:
     """Return the names (None where there are none) and how many things there are."""
     if given is None:
-        return None, int(np.max(np.asarray(used), initial=-1)) + 1
-    if isinstance(given, int | np.integer):
+        index = checks.floats(field, used, "whole numbers")
+        return None, 1 + int(np.max(index, initial=-1)) if np.isfinite(index).all() else 1
+    if isinstance(given, int | np.integer) and not isinstance(given, bool):
         if given < 1:
             raise InputError(field, given, "must be at least 1")
         return None, int(given)
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise InputError(field, repr(given), "must be how many there are, or their names")
     names = tuple(str(name) for name in given)
     repeated = [name for name, times in Counter(names).items() if times > 1]
     if repeated:
@@ -80,7 +84,7 @@ def lookup(
     table = {} if isinstance(names, int | np.integer) else {str(n): i for i, n in enumerate(names)}
 
     def index(where: str, key: object) -> int:
-        if key in special:
+        if (key is None or isinstance(key, str | int | np.integer)) and key in special:
             return special[key]
         if isinstance(key, str) and key in table:
             return table[key]
@@ -97,14 +101,18 @@ def lookup(
 def edge(i: int, row: Edge | tuple[Any, ...]) -> Edge:
     """The i-th row as an Edge."""
     try:
-        edge = row if isinstance(row, Edge) else Edge(*row)
+        if isinstance(row, Mapping):
+            edge = Edge(**row)
+        else:
+            edge = row if isinstance(row, Edge) else Edge(*row)
     except TypeError:
         fields = ", ".join(Edge._fields)
         raise InputError(
             f"edges[{i}]", row, f"must be ({fields}), the last four optional"
         ) from None
     for field, key in zip(Edge._fields, edge[:3], strict=False):
-        if not isinstance(key, int | np.integer | str | None) or isinstance(key, bool):
+        no_key = not isinstance(key, int | np.integer | str) or isinstance(key, bool)
+        if no_key and not (key is None and field == "next_state"):
             raise InputError(f"edges[{i}].{field}", repr(key), "must be a name or an index")
     return edge
 
@@ -118,7 +126,7 @@ def number(field: str, given: object) -> float:
     """A number, or an error that names the field."""
     try:
         return float(given)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InputError(field, repr(given), "must be a number") from None
 
 
@@ -138,7 +146,9 @@ def edge_gammas(rows: Sequence[Edge]) -> Array | None:
 
 def spread(field: str, given: ArrayLike, shape: tuple[int, ...]) -> Array:
     """R[s], R[s, a] or R[s, a, s′] as R[s, a, s′]."""
-    array = np.asarray(given, dtype=np.float64)
+    array = checks.floats(field, given, "an array of numbers")
+    if not np.isfinite(array).all():
+        raise InputError(field, "not finite", "must hold finite numbers only")
     if array.shape != shape[: array.ndim]:
         raise InputError(
             field,
@@ -150,7 +160,7 @@ def spread(field: str, given: ArrayLike, shape: tuple[int, ...]) -> Array:
 
 def by_state(mdp: MDP, table: Mapping[Any, object], field: str) -> Callable[[int], object]:
     """Return a function from state index to what `table` holds for it, by name or index."""
-    found = {mdp.state_index(state): choice for state, choice in table.items()}
+    found = {mdp._state_of(f"{field}.{state}", state): choice for state, choice in table.items()}
     missing = [mdp.state_name(s) for s in range(mdp.n_states) if s not in found]
     if missing:
         raise InputError(field, f"nothing for {listed(missing)}", "must say what every state does")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,20 +28,14 @@ def from_gymnasium(env: Any, *, gamma: float, lam: ArrayLike = 1.0, **options: A
     """Read ``env.unwrapped.P``; a transition that is done ends the episode, wherever it leads."""
     from retvar.mdp.model import MDP
 
-    env = _environment(env, options)
-    table = getattr(env.unwrapped, "P", None)
-    name = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
-    if table is None:
-        raise InputError(
-            "environment", name, "has no transition table; those of Gymnasium's toy text have one"
-        )
+    table, name, inner = _table(env, options)
     edges = [
         Edge(int(s), int(a), END if done else int(s_next), float(p), float(r))
         for s, actions in table.items()
         for a, outcomes in actions.items()
         for p, s_next, r, done in outcomes
     ]
-    start = getattr(env.unwrapped, "initial_state_distrib", None)
+    start = getattr(inner, "initial_state_distrib", None)
     actions = len(next(iter(table.values())))
     names = ACTIONS.get(name.partition("-")[0], ())
     return MDP.from_edges(
@@ -49,22 +45,39 @@ def from_gymnasium(env: Any, *, gamma: float, lam: ArrayLike = 1.0, **options: A
         start=0 if start is None else np.asarray(start),
         states=len(table),
         actions=names if len(names) == actions else actions,
-        positions=_positions(env.unwrapped, len(table)),
+        positions=_positions(inner, len(table)),
         name=name,
     )
 
 
-def _environment(env: Any, options: dict[str, Any]) -> Any:
-    if not isinstance(env, str):
-        if options:
-            raise InputError("options", sorted(options), "go with the id of an environment only")
-        return env
+def _table(env: Any, options: dict[str, Any]) -> tuple[dict[Any, Any], str, Any]:
+    """The table, its name, and the environment that it belongs to, if any."""
+    if isinstance(env, str):
+        env = _made(env, options)
+    elif options:
+        raise InputError("options", sorted(options), "go with the id of an environment only")
+    if isinstance(env, Mapping):
+        return dict(env), "", None
+    inner = getattr(env, "unwrapped", None)
+    name = env.spec.id if getattr(env, "spec", None) is not None else type(inner).__name__
+    table = getattr(inner, "P", None)
+    if not isinstance(table, Mapping):
+        shown = repr(env) if inner is None else name
+        remedy = "has no transition table; those of Gymnasium's toy text have one"
+        raise InputError("environment", shown, remedy)
+    return dict(table), name, inner
+
+
+def _made(name: str, options: dict[str, Any]) -> Any:
     import gymnasium
 
     try:
-        return gymnasium.make(env, **options)
-    except (gymnasium.error.Error, TypeError, ModuleNotFoundError) as error:
-        raise InputError("environment", env, f"cannot be made: {error}") from None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what is out of date is told by the error
+            return gymnasium.make(name, **options)
+    except Exception as error:  # an environment may raise anything
+        told = " ".join(str(error).split()) or type(error).__name__
+        raise InputError("environment", name, f"cannot be made: {told}") from None
 
 
 def _positions(env: Any, states: int) -> NDArray[np.float64] | None:

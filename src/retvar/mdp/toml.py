@@ -46,14 +46,14 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     policies: dict[str, dict[str, Key | dict[str, float]]] = {}
 
 
-def read_toml(path: Path) -> MDP:
+def read_toml(path: Path, gamma: Any = None) -> MDP:
     """Read the file at `path`; what is wrong with it is told with the path of the field."""
     from retvar.mdp.model import MDP
 
     try:
         file = msgspec.toml.decode(path.read_bytes(), type=_File)
     except FileNotFoundError:
-        raise InputError("file", path, "does not exist") from None
+        raise InputError("file", path, "does not exist; check the path") from None
     except OSError as error:
         raise InputError("file", path, f"cannot be read: {error.strerror}") from None
     except msgspec.ValidationError as error:
@@ -62,8 +62,12 @@ def read_toml(path: Path) -> MDP:
         raise InputError(f"{path.name}: {field}", "malformed", problem) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path.name}", "not TOML", str(error)) from None
+    own = gamma is None  # otherwise the γ given takes the place of the edges'
     rows = [
-        Edge(r.state, r.action, r.next_state, r.probability, r.reward, r.reward_std, r.gamma)
+        Edge(
+            *(r.state, r.action, r.next_state, r.probability, r.reward, r.reward_std),
+            r.gamma if own else None,
+        )
         for r in file.edges
     ]
     settings: dict[str, Any] = {
@@ -71,6 +75,8 @@ def read_toml(path: Path) -> MDP:
         for field in ("name", "states", "actions", "gamma", "lam", "start", "positions", "policies")
         if getattr(file, field) is not None
     }
+    if not own:
+        settings["gamma"] = gamma
     try:
         return MDP.from_edges(rows, **settings)
     except InputError as error:
@@ -84,15 +90,13 @@ def write_toml(mdp: MDP, path: Path) -> None:
 
 def _lines(mdp: MDP) -> Iterator[str]:
     e = mdp.edges
-    within = e.gamma[e.next_state != END]
     gamma = mdp.gamma
     if mdp.name:
         yield f"name = {_string(mdp.name)}"
     yield f"states = {_names(mdp.state_names, mdp.n_states)}"
     yield f"actions = {_names(mdp.action_names, mdp.n_actions)}"
     if gamma is not None:
-        never_entered = 1.0
-        yield f"gamma = {_numbers(within, np.nan_to_num(gamma, nan=never_entered))}"
+        yield f"gamma = {_numbers(gamma, gamma)}"
     yield f"lam = {_numbers(mdp.lam, mdp.lam)}"
     starts = np.flatnonzero(mdp.start)
     yield f"start = {_table(mdp.state_name(int(s)) for s in starts)(mdp.start[starts])}"
