@@ -49,6 +49,9 @@ def test_options_reach_the_solver():
         answer("complex-mdp", "--gamma", "0")["value"], rv.solve(mdp.replace(gamma=0)).value
     )
     assert len(answer("chain", "--option", "length=7")["value"]) == 7
+    assert (off["target"], off["behaviour"], off["estimand"]) == ("pi", "mu", "off_policy_return")
+    assert off["lam"] == [0.5] * 5
+    assert answer("complex_mdp", "--estimand", "off_policy_return")["target"] == "mu"
 
 
 @pytest.mark.parametrize("policy", ["uniform", "greedy"])
@@ -118,6 +121,20 @@ def test_plots_are_written(tmp_path):
         (("solve", "chain", "--option", "length"), "option = length: must be KEY=VALUE"),
         (("solve", "chain", "--option", "width=3"), "option = width: chain does not have it"),
         (("solve", "chain", "--plot", "a.xyz"), "a.xyz"),
+        (("solve", "chain", "--plot", "plot"), "plot"),
+        (("solve", "chain", "--plot", "/proc/x.png"), "x.png"),
+        (("solve", "chain", "--option", "name=x"), "option = name: chain does not have it; it has"),
+        (("solve", "random-walk", "--option", "right=x"), "right = x: must be a number"),
+        (
+            ("solve", "gymnasium:FrozenLake-v1", "--gamma", "1", "--option", "map_name=9x9"),
+            "environment = FrozenLake-v1: cannot be made",
+        ),
+        (
+            ("solve", "gymnasium:FrozenLake-v1", "--gamma", "1", "--option", "gamma=.5"),
+            "option = gamma",
+        ),
+        (("solve", "gymnasium:Taxi-v3", "--gamma", "1"), "environment = Taxi-v3: cannot be made"),
+        (("solve", "chain", "--estimand", "both"), "estimand = 'both': must be 'target_return'"),
         (("solve", "complex-mdp", "--gamma", "1"), "never reach a discount below 1"),
         (("draw", "gymnasium:Taxi-v4", "--gamma", "1", "a.png"), "states"),
     ],

@@ -449,3 +449,110 @@ def test_one_sweep_is_one_step_of_every_equation_in_the_paper():
     assert_allclose(after.value, [1, 2, 3, 4] + 0.5 * delta)
     target = delta**2 + 1 + 0.81 * np.array([3, 2, 1, 0])
     assert_allclose(after.variance, [4, 3, 2, 1] + 0.25 * (target - [4, 3, 2, 1]))
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_trace_radii_of_all_nodes_follow_from_the_second_moment_of_the_trace(question):
+    """E[E²] obeys a linear recursion whose matrix, built edge by edge, has these radii.
+
+    Per transition a trace is multiplied by its discount, its κ and its weight: for the value ργκ,
+    for the mean ρ̄(ηγλ)κ_mean, for the variance ρ̄(ηγλ)²κ̄; the square of that, on average.
+    """
+    mdp = rv.domains.random_mdp(6, 2, 3, seed=9, gamma=(0.5, 1.0), lam=(0.5, 1.0), ends=0.1)
+    rng = np.random.default_rng(4)
+    kappas = rng.random((3, 6))
+    try:
+        point = rv.fixed_point(
+            "centred", mdp, *question, kappa=kappas[0], kappa_mean=kappas[1], kappa_bar=kappas[2]
+        )
+    except rv.InfiniteVarianceError:
+        mdp = mdp.replace(lam=mdp.lam / 3)
+        point = rv.fixed_point(
+            "centred", mdp, *question, kappa=kappas[0], kappa_mean=kappas[1], kappa_bar=kappas[2]
+        )
+    second = np.zeros((3, 6, 6))
+    for s, s_next, p, rho, eta, rho_bar, _, _, g, lm in oracle.transitions(mdp, *question):
+        factors = (rho * g, rho_bar * eta * g * lm, rho_bar * (eta * g * lm) ** 2)
+        for node in range(3):
+            second[node, s, s_next] += p * (factors[node] * kappas[node, s_next]) ** 2
+    for node, name in enumerate(("value", "mean", "variance")):
+        expected = np.max(np.abs(np.linalg.eigvals(second[node])))
+        assert point.nodes[name].trace_radius.value == pytest.approx(expected), name
+    assert point.trace_radius == point.nodes["variance"].trace_radius.value
+
+
+def test_mean_features_default_to_the_variance_features():
+    mdp = rv.domains.random_mdp(7, seed=3)
+    rng = np.random.default_rng(0)
+    Phi, X = rng.normal(size=(7, 4)), rng.normal(size=(7, 2))
+    default = rv.fixed_point("centred", mdp, features=Phi, value_features=X)
+    stated = rv.fixed_point("centred", mdp, features=Phi, value_features=X, mean_features=Phi)
+    other = rv.fixed_point("centred", mdp, features=Phi, value_features=X, mean_features=X)
+    assert_allclose(default.mean, stated.mean)
+    assert np.abs(default.mean - other.mean).max() > 1e-3
+    same = rv.fixed_point("centred", mdp, features=Phi)
+    assert_allclose(
+        same.value, rv.fixed_point("centred", mdp, features=Phi, value_features=Phi).value
+    )
+
+
+def test_one_sweep_of_vtd_and_centred_by_hand():
+    """Chain, λ = 0.9, J = (1, 2, 3, 4), V = (4, 3, 2, 1), g = (2, 2, 2, 2), α = 0.5, ᾱ = 0.25."""
+    J, V, g = np.array([1.0, 2, 3, 4]), np.array([4.0, 3, 2, 1]), np.full(4, 2.0)
+    start = rv.Estimates(J, V, g)
+    chain = rv.domains.chain()
+    J_next, V_next, g_next = (np.append(x[1:], 0.0) for x in (J, V, g))
+    gamma = np.array([1.0, 1, 1, 0])
+    J_after = J + 0.5 * (1 + gamma * J_next - J)
+    vtd = rv.expected_updates("vtd", chain, start, alpha=0.5, alpha_bar=0.25)
+    reward = (1 + gamma * J_next) ** 2 + 1 - (0.9 * gamma * J_next) ** 2
+    M = V + J**2
+    M_after = M + 0.25 * (reward + 0.81 * gamma * (V_next + J_next**2) - M)
+    assert_allclose(vtd.value, J_after)
+    assert_allclose(vtd.variance, M_after - J_after**2)
+    centred = rv.expected_updates("centred", chain, start, alpha=0.5, alpha_bar=0.25)
+    error = 1 + 0.1 * gamma * J_next + 0.9 * gamma * g_next - g
+    assert_allclose(centred.mean, g + 0.25 * error)
+    assert_allclose(centred.variance, V + 0.25 * (error**2 + 1 + 0.81 * gamma * V_next - V))
+
+
+def test_an_edge_that_is_never_taken_has_no_say_whatever_its_reward():
+    edges = [(0, 0, "end", 1.0, 1.0), (0, 1, "end", 1.0, 1e300)]
+    mdp = rv.MDP.from_edges(edges, gamma=1.0, policies={"first": [[1.0, 0.0]]})
+    assert rv.expected_updates("direct", mdp, sweeps=3).variance[0] == pytest.approx(0, abs=1e-15)
+    assert rv.solve(mdp).variance[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("argument", "text"),
+    [
+        ({"sweeps": -1}, "sweeps = -1"),
+        ({"sweeps": 1.5}, "sweeps = 1.5"),
+        ({"alpha": np.nan}, "alpha = nan"),
+        ({"alpha": "x"}, "alpha = x"),
+        ({"alpha_bar": -1.0}, r"alpha_bar\[0\] = -1: must not be negative"),
+        ({"estimates": (1, 2, 3)}, "estimates = tuple: must be retvar.Estimates"),
+    ],
+)
+def test_bad_sweeps_are_told(argument, text):
+    with pytest.raises(rv.InputError, match=text):
+        rv.expected_updates("direct", rv.domains.chain(), **argument)
+
+
+def test_sweeps_that_leave_the_finite_numbers_are_an_error():
+    with pytest.raises(rv.ConvergenceError, match="left the finite numbers in sweep"):
+        rv.expected_updates("direct", rv.domains.complex_mdp(), alpha=1e10, sweeps=200)
+
+
+def test_features_whose_squares_overflow_are_refused():
+    with pytest.raises(rv.InputError, match="features = too large"):
+        rv.fixed_point("direct", rv.domains.chain(), features=np.full((4, 1), 1e160))
+
+
+def test_fixed_points_read_by_name_and_can_be_pickled():
+    import pickle
+
+    point = rv.fixed_point("vtd", rv.domains.chain(), value=np.zeros(4), kappa_bar=0.5)
+    assert point["s1"]["bias"] == point.bias[1]
+    assert pickle.loads(pickle.dumps(point)).variance.tolist() == point.variance.tolist()
+    assert np.all(point.spectrum.real > 0)

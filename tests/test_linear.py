@@ -104,3 +104,83 @@ def test_radius_of_what_leads_nowhere_is_zero():
     assert spectral_radius(shift) == (0.0, "exact")
     long = scipy.sparse.diags_array([np.ones(5_000 - 1)], offsets=[1], shape=(5_000, 5_000)).tocsr()
     assert spectral_radius(long).below_one
+
+
+def test_powers_certify_what_row_sums_do_not():
+    """Row sums up to 2, but M² has row sums 0.5: the radius is √0.5, and the bound must hold."""
+    n = 200
+    index = np.arange(n)
+    M = scipy.sparse.csr_array(
+        (np.where(index % 2, 2.0, 0.25), (index, (index + 1) % n)), shape=(n, n)
+    )
+    radius = spectral_radius(M)
+    assert radius.kind == "upper bound"
+    assert np.sqrt(0.5) * (1 - 1e-12) <= radius.value < 1
+    assert Resolvent(M).inverse_norm >= np.max(np.linalg.inv(np.eye(n) - M.toarray()).sum(axis=1))
+
+
+def test_a_periodic_radius_above_one_is_found():
+    """A ring of 200 with weights 4 and 1/2: radius √2; only a lazy walk settles on it."""
+    n = 200
+    index = np.arange(n)
+    M = scipy.sparse.csr_array(
+        (np.where(index % 2, 4.0, 0.5), (index, (index + 1) % n)), shape=(n, n)
+    )
+    radius = spectral_radius(M)
+    assert radius.kind == "lower bound"
+    assert 1 < radius.value <= np.sqrt(2) * (1 + 1e-12)
+
+
+def test_long_ways_with_large_weights_do_not_hide_a_small_radius():
+    """A chain of 300 with weights 4 has radius 0; x = (I − M)⁻¹1 grows to 4³⁰⁰."""
+    n = 300
+    M = scipy.sparse.diags_array([np.full(n - 1, 4.0)], offsets=[1], shape=(n, n)).tocsr()
+    assert spectral_radius(M) == (0.0, "upper bound")
+    loops = (M + 0.5 * scipy.sparse.eye_array(n)).tocsr()
+    assert spectral_radius(loops) == (0.5, "upper bound")
+
+
+def test_exact_means_exact_where_eigenvalues_are_ill_conditioned():
+    """Superdiagonal 4, a tiny way back: the true radius is 1/2, plain eigvals says 0.97."""
+    n = 64
+    M = np.diag(np.full(n - 1, 4.0), 1)
+    M[-1, 0] = 0.5**n / 4.0 ** (n - 1)
+    try:
+        radius = spectral_radius(scipy.sparse.csr_array(M))
+    except ConvergenceError:  # rounding leaves it open: an honest answer
+        return
+    assert radius.kind != "exact" or radius.value == pytest.approx(0.5)
+    assert radius.value >= 0.5 * (1 - 1e-9)
+
+
+def test_the_forward_error_is_bounded_by_what_is_reported():
+    """A walk against its drift takes (7/3)ⁿ steps: digits are lost, and the loss is told."""
+    from fractions import Fraction
+
+    n, right = 14, Fraction(3, 10)
+    x = [Fraction(0)] * (n + 1)  # time to leave, from the recursion of differences
+    step = 1 / right
+    for i in range(n):
+        x[i] = step
+        step = 1 / right + (1 - right) / right * step
+    exact = [float(sum(x[i:n])) for i in range(n)]
+    M = np.zeros((n, n))
+    for i in range(n):
+        M[i, max(i - 1, 0)] += 0.7
+        if i + 1 < n:
+            M[i, i + 1] += 0.3
+    solved = Resolvent(scipy.sparse.csr_array(M)).solve(np.ones(n))
+    gap = np.max(np.abs(solved.x - exact)) / np.max(exact)
+    assert gap <= solved.error
+    assert 1e-16 * np.max(exact) / 100 <= solved.error <= 1e-15 * np.max(exact) * 100
+
+
+def test_an_answer_without_digits_is_an_error():
+    n = 60
+    M = np.zeros((n, n))
+    for i in range(n):
+        M[i, max(i - 1, 0)] += 0.75
+        if i + 1 < n:
+            M[i, i + 1] += 0.25
+    with pytest.raises(ConvergenceError, match=r"error of|singular"):
+        Resolvent(scipy.sparse.csr_array(M)).solve(np.ones(n))

@@ -230,7 +230,11 @@ STATES = {"gamma": 0.5}
         ([(0, [1], 0)], STATES, r"edges\[0\].action = \[1\]: must be a name or an index"),
         ([(0, 0, 0)], {**STATES, "positions": [1.0]}, "positions = an array of shape"),
         ([(0, 0, 0)], {**STATES, "policies": {"p": [[0.5]]}}, r"sum of policies.p\[0\] = 0.5"),
-        ([(0, 0, 0)], {**STATES, "policies": {"p": [[1, 0]]}}, "policies.p = 1 states × 2 actions: must"),
+        (
+            [(0, 0, 0)],
+            {**STATES, "policies": {"p": [[1, 0]]}},
+            "1 states × 2 actions: must be for",
+        ),
         ([(0, 0, 0)], {**STATES, "policies": {"p": {}}}, "policies.p = nothing for 0: must say"),
     ],
 )
@@ -329,3 +333,60 @@ def test_writing_needs_a_folder_and_leaves_nothing_behind(tmp_path):
         chain.to_toml(tmp_path)
     chain.to_toml(tmp_path / "chain.toml")
     assert [p.name for p in tmp_path.iterdir()] == ["chain.toml"]
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: rv.MDP([(0, 0, 0, 1.0, 0.0, 0.0)], gamma=0.5), "edges = list: must be the seven"),
+        (lambda: rv.MDP(None), "edges = NoneType"),
+        (lambda: rv.MDP.from_edges(None, gamma=0.5), "edges = None: must be a list of edges"),
+        (lambda: rv.MDP.from_edges([(0, None, 0)], gamma=0.5), r"edges\[0\].action = None"),
+        (lambda: rv.MDP.from_edges([(0, 0, 10**9)], gamma=0.5), "states = 1,000,000,001: must"),
+        (lambda: rv.MDP.from_edges([(0, 10**9, 0)], gamma=0.5), "states × actions = 1 × 1,000"),
+        (lambda: rv.MDP.from_edges([(0, 0, 0, 1, 10**400)], gamma=0.5), "reward = 1000"),
+        (lambda: rv.MDP.from_edges([(0, 0, 0)], gamma=0.5, states=1.5), "states = 1.5"),
+        (lambda: rv.MDP.from_edges([(0, 0, 0)], gamma=0.5, policies=[[1.0]]), "policies = "),
+        (lambda: rv.MDP.from_edges([(0, 0, 0)], gamma=1j), "gamma = 1j"),
+        (lambda: rv.MDP(([np.nan], [0], [0], 1, 0, 0, 0.5)), r"edges.state\[0\] = nan"),
+        (lambda: rv.MDP.from_dense([[["a"]]], 0.0, gamma=0.5), "P = "),
+        (lambda: rv.MDP.from_dense([[[1.0], [0.0]]], [[0, np.nan]], gamma=0.5), "R = not finite"),
+        (lambda: rv.MDP.from_gymnasium(None, gamma=0.5), "environment = None: has no transition"),
+        (lambda: rv.domains.random_mdp(3, seed=-1), "seed = -1"),
+        (lambda: rv.domains.random_mdp(3, gamma="x"), "gamma = x"),
+        (lambda: rv.domains.random_walk(right="x"), "right = x"),
+        (lambda: rv.domains.find("random-walk", right="x"), "right = x"),
+    ],
+)
+def test_odd_input_is_told_and_never_a_traceback(make, text):
+    with pytest.raises(rv.InputError, match=text):
+        make()
+
+
+def test_rows_may_be_mappings_and_tables_of_gymnasium_plain():
+    import gymnasium
+
+    row = {"state": 0, "action": 0, "next_state": "end", "reward": 2.0}
+    assert rv.solve(rv.MDP.from_edges([row], gamma=1.0)).value[0] == 2
+    env = gymnasium.make("FrozenLake-v1")
+    table = rv.MDP.from_gymnasium(env.unwrapped.P, gamma=0.9)
+    assert_allclose(rv.solve(table).value, rv.solve(rv.MDP.from_gymnasium(env, gamma=0.9)).value)
+
+
+def test_a_file_without_gamma_takes_the_one_given(tmp_path):
+    file = tmp_path / "a.toml"
+    file.write_text('edges = [{ state = "a", next_state = "a", reward = 1.0 }]', encoding="utf-8")
+    with pytest.raises(rv.InputError, match=r"a\.toml: gamma = nothing: give γ once"):
+        rv.MDP.from_toml(file)
+    assert rv.solve(rv.MDP.from_toml(file, gamma=0.5)).value[0] == pytest.approx(2)
+
+
+def test_errors_stay_on_one_line_however_large_the_value():
+    error = rv.InputError("value", np.zeros((100, 100)), "must be smaller")
+    assert "\n" not in str(error)
+    assert len(str(error)) < 200
+
+
+def test_nothing_can_be_deleted_from_an_mdp():
+    with pytest.raises(AttributeError, match="cannot be deleted"):
+        del rv.domains.chain().lam

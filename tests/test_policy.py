@@ -67,7 +67,7 @@ def test_epsilon_greedy_mixes_greedy_and_uniform():
     assert_allclose(policy.probabilities, [[0.1, 0.9]] * 3)
     assert rv.Policy.epsilon_greedy(mdp, 0.0) == rv.Policy.greedy(mdp)
     assert rv.Policy.epsilon_greedy(mdp, 1.0) == rv.Policy.uniform(mdp)
-    with pytest.raises(rv.InputError, match="epsilon = 1.5"):
+    with pytest.raises(rv.InputError, match=r"epsilon = 1\.5"):
         rv.Policy.epsilon_greedy(mdp, 1.5)
 
 
@@ -129,3 +129,42 @@ def test_equal_policies_hash_alike_and_others_differ():
     assert hash(a) == hash(b)
     assert a != rv.Policy([[1, 0]])
     assert a != [[0.5, 0.5]]
+
+
+def test_a_small_advantage_counts_however_large_values_are_elsewhere():
+    """Ties are judged by what enters a state's own values."""
+    edges = [(0, 0, "end", 1.0, 0.0), (0, 1, "end", 1.0, 1.0)]
+    edges += [(1, a, "end", 1.0, 1e11) for a in range(2)]
+    assert rv.solve(rv.MDP.from_edges(edges, gamma=0.9), "greedy").value.tolist() == [1, 1e11]
+    tiny = rv.MDP.from_edges([(0, 0, "end", 1.0, 0.0), (0, 1, "end", 1.0, 1e-11)], gamma=0.9)
+    assert rv.Policy.greedy(tiny).probabilities.tolist() == [[0, 1]]
+
+
+def test_a_tie_to_rounding_goes_to_the_first_action():
+    """0.1 + 0.2 and 0.3 differ in the last bit only."""
+    edges = [(0, 0, "end", 1.0, 0.3), (0, 1, 1, 1.0, 0.1), (1, 0, "end", 1.0, 0.2)]
+    mdp = rv.MDP.from_edges(edges, gamma=1.0, actions=2)
+    assert rv.Policy.greedy(mdp).probabilities[0].tolist() == [1, 0]
+
+
+def test_epsilon_greedy_looks_at_the_value_given():
+    policy = rv.Policy.epsilon_greedy(corridor(), 0.2, value=[5.0, 0.0, 0.0])
+    assert_allclose(policy.probabilities[0], [0.9, 0.1])
+
+
+def test_one_action_a_state_a_policy_or_a_sparse_array_will_do():
+    import scipy.sparse
+
+    mdp = corridor()
+    right = rv.Policy.greedy(mdp)
+    for given in (
+        [1, 1, 1],
+        np.array([1, 1, 1]),
+        right,
+        scipy.sparse.csr_array(right.probabilities),
+    ):
+        assert mdp.policy(given) == right
+    assert rv.Policy(right) == right
+    with pytest.raises(rv.InputError, match=r"target\[0\] = 2: must lie between 0 and 1"):
+        rv.solve(mdp, target=[2, 1, 1])
+    assert hash(rv.Policy([[1.0, -0.0]])) == hash(rv.Policy([[1.0, 0.0]]))

@@ -106,3 +106,51 @@ def test_walks_that_do_not_end_are_an_error_and_not_a_number():
 def test_a_sample_needs_at_least_two_returns(samples):
     with pytest.raises(rv.InputError, match="samples"):
         rv.monte_carlo(rv.domains.chain(), samples=samples)
+
+
+def test_standard_errors_are_calibrated():
+    """Z over 2,000 small samples has variance 1: an inflated error would let everything pass.
+
+    Mean of 8,000 z² (4 states × 2,000): 1 ± 7 standard errors of √(2/8000), and skew adds little.
+    With N = 400 normal returns the variance's z has a spread of 1.02.
+    """
+    chain = rv.domains.chain()
+    truth = rv.solve(chain)
+    rng = np.random.default_rng(oracle.fresh_seed())
+    z = [rv.monte_carlo(chain, samples=400, seed=rng).z(truth) for _ in range(2_000)]
+    for k in range(2):
+        spread = np.mean([np.square(pair[k]) for pair in z])
+        assert 0.87 < spread < 1.16, ("mean", "variance")[k]
+
+
+def test_the_sample_variance_is_unbiased():
+    """With 4 returns a sample, dividing by 4 instead of 3 would be 25% off; 7 s.e. are 2.5%."""
+    chain = rv.domains.chain(length=1)
+    rng = np.random.default_rng(oracle.fresh_seed())
+    found = [rv.monte_carlo(chain, samples=4, seed=rng).variance[0] for _ in range(20_000)]
+    assert abs(np.mean(found) - 1) < 7 * np.sqrt(2 / 3 / 20_000)
+
+
+def test_an_infinite_variance_is_an_error_when_sampled_too():
+    mdp = rv.MDP.from_edges(
+        [(0, 0, 0, 1.0, 1.0), (0, 1, 0, 1.0, 0.0)],
+        gamma=0.95,
+        policies={"pi": [[0.9, 0.1]], "mu": [[0.5, 0.5]]},
+    )
+    with pytest.raises(rv.InfiniteVarianceError):
+        rv.monte_carlo(mdp, "pi", "mu", "off_policy_return")
+
+
+@pytest.mark.parametrize(
+    ("argument", "text"),
+    [
+        ({"max_steps": 0}, "max_steps = 0: must be a whole number"),
+        ({"max_steps": "x"}, "max_steps = 'x'"),
+        ({"seed": -1}, "seed = -1: must be a whole number"),
+        ({"seed": "x"}, "seed = 'x'"),
+        ({"value": 1e200}, "reward or value = too large"),
+    ],
+)
+def test_bad_samples_are_told(argument, text):
+    with pytest.raises(rv.InputError, match=text):
+        rv.monte_carlo(rv.domains.chain(lam=0.5), **argument)

@@ -270,3 +270,53 @@ def test_the_means_follow_the_size_and_reach_the_residual(n, means):
     solution = rv.solve(mdp, value=np.zeros(n))
     assert solution.means == (means,) * 3
     assert solution.residual <= 1e-14
+
+
+@pytest.mark.parametrize(("length", "right"), [(30, 0.25), (100, 0.4), (400, 0.45), (30, 0.3)])
+def test_on_policy_the_variance_is_never_called_infinite(length, right):
+    """It may be out of reach of double precision; then the error says that, and not infinity."""
+    walk = rv.domains.random_walk(length, right=right)
+    try:
+        solution = rv.solve(walk)
+    except rv.ConvergenceError:
+        return
+    assert solution.spectral_radius < 1
+    assert solution.error < 1e-2
+
+
+def test_the_error_told_bounds_the_error_made():
+    """Against rational arithmetic: the mean first-passage time of a walk against its drift."""
+    walk = rv.domains.random_walk(24, right=0.3)
+    solution = rv.solve(walk)
+    p, q = 0.3, 0.7
+    steps = [(i + 1) / p for i in range(1)]
+    difference = 1 / p
+    total = difference
+    for _ in range(23):
+        difference = (1 + q * difference) / p
+        total += difference
+        steps.append(total)
+    assert abs(solution.value[0] + total - 1) / total <= solution.error + 1e-13
+
+
+def test_second_moment_is_about_the_mean_of_the_return_and_not_the_value():
+    mdp = rv.domains.complex_mdp()
+    wrong = rv.solve(mdp).value + 0.5
+    solution = rv.solve(mdp, value=wrong)
+    assert_allclose(solution.second_moment, solution.variance + solution.mean**2)
+    assert np.abs(solution.mean - solution.value).max() > 0.01
+
+
+def test_answers_cannot_be_changed_and_can_be_walked_through():
+    solution = rv.solve(rv.domains.chain())
+    with pytest.raises(ValueError, match="read-only"):
+        solution.variance[0] = 1
+    assert [row.value for row in solution] == [4, 3, 2, 1]
+    assert len(solution) == 4
+
+
+@pytest.mark.parametrize("what", ["chain", None, 3])
+def test_what_is_no_mdp_is_refused(what):
+    for call in (rv.solve, rv.monte_carlo, rv.stationary_distribution, rv.Policy.greedy):
+        with pytest.raises(rv.InputError, match="must be an MDP"):
+            call(what)

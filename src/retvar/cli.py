@@ -128,6 +128,8 @@ def _parsed(options: tuple[str, ...]) -> dict[str, Any]:
         key, equals, value = option.partition("=")
         if not key or not equals:
             raise InputError("option", option, "must be KEY=VALUE")
+        if key == "gamma":
+            raise InputError("option", option, "γ has a flag of its own: --gamma")
         try:
             parsed[key] = json.loads(value)
         except json.JSONDecodeError:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from retvar.errors import InputError, listed
 from retvar.linear import Resolvent
 from retvar.mdp import END, MDP
+from retvar.mdp.flow import must_be_mdp
 
 __all__ = ["stationary_distribution"]
 
@@ -28,6 +29,7 @@ def stationary_distribution(mdp: MDP, policy: object = None) -> Array:
     >>> rv.stationary_distribution(rv.domains.complex_mdp()).round(4)
     array([0.2011, 0.2186, 0.2226, 0.0874, 0.2703])
     """
+    must_be_mdp(mdp)
     P = _transitions(mdp, policy)
     members = _recurrent(mdp, P)
     Q = P[members][:, members]

@@ -83,8 +83,7 @@ def ask(
     >>> flow.rho[:3].tolist()
     [1.0, 1.0, 2.0]
     """
-    if not hasattr(mdp, "edges"):
-        raise InputError("mdp", repr(mdp), "must be an MDP; domains.find makes one from a name")
+    must_be_mdp(mdp)
     pi = mdp.policy(target, "target")
     mu = pi if behaviour is None else mdp.policy(behaviour, "behaviour")
     if not isinstance(estimand, str) or estimand not in get_args(Estimand):
@@ -115,6 +114,12 @@ def ask(
     )
     _refuse_improper(mdp, flow)
     return flow
+
+
+def must_be_mdp(mdp: object) -> None:
+    """Refuse what is no MDP."""
+    if not hasattr(mdp, "edges"):
+        raise InputError("mdp", repr(mdp), "must be an MDP; domains.find makes one from a name")
 
 
 def lam_of(mdp: MDP, lam: ArrayLike | None) -> Array:

@@ -120,6 +120,8 @@ class MDP:
         keys = [k for r in parsed for k in (r.state, r.next_state) if k not in END_NAMES]
         states = settings.setdefault("states", rows.found("states", keys))
         actions = settings.setdefault("actions", rows.found("actions", [r.action for r in parsed]))
+        for field, given in (("states", states), ("actions", actions)):
+            rows.names(field, given, ())
         state_of = rows.lookup("states", states)
         next_of = rows.lookup("states", states, dict.fromkeys(END_NAMES, END))
         columns = (

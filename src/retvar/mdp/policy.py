@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from retvar.errors import ConvergenceError, InputError
 from retvar.mdp import checks, rows
-from retvar.mdp.flow import ask, state_values
+from retvar.mdp.flow import ask, must_be_mdp, state_values
 
 if TYPE_CHECKING:
     from retvar.mdp.model import MDP
@@ -65,6 +65,7 @@ class Policy:
         >>> Policy.uniform(rv.domains.chain()).probabilities.ravel()
         array([1., 1., 1., 1.])
         """
+        must_be_mdp(mdp)
         available = mdp.available
         return cls(available / available.sum(axis=1, keepdims=True))
 
