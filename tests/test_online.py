@@ -397,7 +397,48 @@ def test_alpha_bound_never_overshoots():
             before = learner.step_sizes["value"]
 
 
+def test_each_node_bounds_its_step_by_its_own_discount():
+    """One state that leads to itself: 1/(1 − γ) for the value, 1/(1 − (γλ)²) for the variance."""
+    learner = rv.Direct(alpha=rv.AlphaBound(10.0), gamma=0.5, lam=0.5).online(states=1)
+    learner.update(0, 1.0, 0)
+    assert learner.step_sizes == {"value": 1 / (1 - 0.5), "variance": 1 / (1 - 0.25**2)}
+
+
+def test_changing_a_rule_changes_the_compiled_update(tmp_path):
+    """Compiled code is kept under a digest of every file that it is made of."""
+    import shutil
+
+    copied = tmp_path / "src"
+    root = os.path.dirname(os.path.dirname(__file__))
+    shutil.copytree(os.path.join(root, "src"), copied, ignore=shutil.ignore_patterns("__pycache__"))
+    script = (
+        "import retvar as rv; x = rv.Direct(alpha=1.0, gamma=0.0, lam=0.0).online(states=1);"
+        "x.update(0, 2.0, 0); print(x.variance(0))"
+    )
+    env = {**os.environ, "PYTHONPATH": str(copied), "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    found = []
+    for change in (None, ("return root * root", "return 100 * root * root")):
+        rules = copied / "retvar" / "rules.py"
+        if change:
+            rules.write_text(rules.read_text(encoding="utf-8").replace(*change), encoding="utf-8")
+        out = subprocess.run(
+            [sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True
+        )
+        found.append(float(out.stdout))
+    assert found == [4.0, 400.0]
+
+
+def test_divergence_does_not_poison_adadelta():
+    learner = rv.Direct(alpha=rv.Adadelta(), gamma=0.9, lam=0.9).online(states=2)
+    with pytest.raises(rv.Diverged):
+        learner.update(0, 1e200, 1)
+    learner.update(0, 1.0, 1)
+    assert np.isfinite(learner._memory.floats).all()
+
+
 BAD = [
+    ((0, 1.0, 1), {"terminated": "False"}, "terminated, truncated = .* must be true or false"),
+    ((9, 1.0, 1), {"stream": 5}, "state = 9: unknown"),
     (("x", 1.0, 1), {}, "state = 'x': must be a whole number"),
     ((9, 1.0, 1), {}, "state = 9: unknown; states are 0 to 3"),
     ((-1, 1.0, 1), {}, "state = -1: unknown"),
@@ -451,6 +492,9 @@ def test_gamma_and_lambda_must_come_from_somewhere():
 def test_a_bad_chunk_is_refused_whole_or_its_bad_rows_skipped():
     rng = np.random.default_rng(0)
     columns = stream(rng, 30)
+    for name, same_for_all in (("terminated", False), ("truncated", False), ("rho", 1.0)):
+        columns[name][:] = same_for_all
+    columns["gamma"][:] = columns["lam"][:] = 0.9
     columns["reward"][17] = np.nan
     learner = rv.Direct(alpha=0.1, kappa=0.9).online(states=4)
     before = learner.clone()
@@ -463,6 +507,7 @@ def test_a_bad_chunk_is_refused_whole_or_its_bad_rows_skipped():
     assert (learner.steps, learner.rejected) == (29, 1)
     twin = before
     feed(twin, {n: c[:17] for n, c in columns.items()})
+    assert twin._memory.traces.any()
     twin.cut()
     feed(twin, {n: c[18:] for n, c in columns.items()})
     twin.rejected = 1
@@ -482,6 +527,7 @@ def test_a_bad_chunk_is_refused_whole_or_its_bad_rows_skipped():
         ({"state": [0], "reward": [1.0], "next_state": [1], "terminated": [2]}, "terminated = a"),
         ({"state": [0], "reward": [1.0], "next_state": [1], "rho": [1.0, 1.0]}, "rho = 2 rows"),
         ({"state": [0], "reward": [1.0], "next_state": [1], "stream": [-1]}, "stream = -1"),
+        ({"state": [0], "reward": [1.0], "next_state": [1], "stream": [10**9]}, "stream = 1000000"),
         ({"state": [[0]], "reward": [1.0], "next_state": [1]}, "must have one dimension"),
         ([1, 2, 3], "arrays = list: must be a mapping"),
     ],
@@ -490,7 +536,7 @@ def test_bad_columns_are_told(columns, text):
     learner = rv.Direct(alpha=0.1, gamma=0.9, lam=0.9).online(states=2)
     with pytest.raises(rv.InputError, match=text):
         learner.update_many(columns)
-    assert learner.steps == 0
+    assert (learner.steps, learner.rejected) == (0, 1)
 
 
 def test_columns_come_in_many_forms():
@@ -539,6 +585,12 @@ def test_unreadable_features_are_skipped_where_asked():
     with pytest.raises(rv.InputError, match="state = features of shape"):
         learner.update_many(chunk)
     assert (learner.steps, learner.rejected) == (2, 3)
+    learner.update_many({"state": [[1.0]], "reward": [1.0], "next_state": [None]}, on_error="skip")
+    assert (learner.steps, learner.rejected) == (2, 4)
+    with pytest.raises(rv.InputError, match=r"rho = -1\.0"):
+        learner.update([1.0, 0.0], 1.0, [0.0, 1.0], rho=-1.0)
+    with pytest.raises(rv.InputError, match=r"state = .*: must hold features for 'variance'"):
+        learner.update({"value": [1.0, 0.0]}, 1.0, None, terminated=True)
 
 
 def test_nodes_may_have_features_of_their_own():
@@ -601,12 +653,12 @@ def test_tamar_is_vtd_without_traces_at_lambda_one():
         ({"alpha": np.nan}, "alpha = nan"),
         ({"alpha": "big"}, "alpha = 'big': must be a number or a step-size rule"),
         ({"alpha_bar": np.inf}, "alpha_bar = inf"),
-        ({"gamma": 1.2}, r"gamma\[0\] = 1.2: must lie in \[0, 1\]"),
+        ({"gamma": 1.2}, r"gamma = 1.2: must lie in \[0, 1\]"),
         ({"lam": [0.5, -1.0]}, r"lam\[1\] = -1: must lie in \[0, 1\]"),
-        ({"kappa": 2}, r"kappa\[0\] = 2: must lie in"),
-        ({"kappa_bar": np.nan}, r"kappa_bar\[0\] = nan"),
+        ({"kappa": 2}, "kappa = 2: must lie in"),
+        ({"kappa_bar": np.nan}, "kappa_bar = nan"),
         ({"estimand": "return"}, "estimand = 'return': must be 'target_return' or"),
-        ({"value": np.nan}, r"value\[0\] = nan: must be a finite number"),
+        ({"value": np.nan}, "value = nan: must be a finite number"),
         ({"learn_value": 1}, "learn_value = 1: must be True or False"),
         ({"initial_variance": "x"}, "initial_variance = x: must be a number"),
     ],

@@ -14,6 +14,7 @@ from matplotlib.transforms import Bbox
 
 import retvar as rv
 from retvar import plots
+from retvar.errors import InputError
 from retvar.plots.curves import points
 
 DRAWN = {
@@ -319,7 +320,7 @@ def test_a_failed_save_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatc
         raise OSError("disk full")
 
     monkeypatch.setattr(Figure, "savefig", fail)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(InputError, match="cannot be written: disk full"):
         plots.save(figure, path)
     assert [file.name for file in tmp_path.iterdir()] == ["a.png"]
     assert path.read_text() == "old"

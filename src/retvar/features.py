@@ -170,6 +170,8 @@ class Active(Features):
         """The indices, each with value 1."""
         try:
             parts = [np.atleast_1d(np.asarray(part)) for part in given]
+            if any(part.dtype == bool for part in parts):
+                raise TypeError
             lengths = [part.size for part in parts]
             index = np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
             whole = index.astype(np.int64)

@@ -75,12 +75,7 @@ class Columns:
             first = [0, 0, 0]
         else:
             names = ("value", "mean", "variance")
-            pairs = [
-                (self.state[name], self.next_state[name])
-                if isinstance(self.state, Mapping)
-                else (self.state, self.next_state)
-                for name in names
-            ]
+            pairs = [(_of(self.state, name), _of(self.next_state, name)) for name in names]
             parts = [_both(node, s, t, missing) for node, (s, t) in zip(nodes, pairs, strict=True)]
             shift = np.cumsum([0, *(p.values.size for p in parts)])
             indptr = [p.indptr + k for p, k in zip(parts, shift, strict=False)]
@@ -105,6 +100,18 @@ class Columns:
                 self.part(t, t + 1).features(nodes)
             except InputError:
                 bad[t] = True
+        if bad.all():
+            nothing: list[Any] = [
+                np.zeros(node.size) if isinstance(node, Vector) else [] for node in nodes
+            ]
+            blank = dict(zip(("value", "mean", "variance"), nothing, strict=True))
+            rows = {name: [part] * len(self) for name, part in blank.items()}
+            kept = Columns(
+                rows, rows, self.flags, self.reward,
+                self.rho, self.gamma, self.lam, self.stream, self.tabular,
+            )  # fmt: skip
+            kept.mark(bad)
+            return kept
         kept = Columns(
             _blanked(self.state, bad), _blanked(self.next_state, bad), self.flags, self.reward,
             self.rho, self.gamma, self.lam, self.stream, self.tabular,
@@ -117,12 +124,23 @@ class Columns:
         self._row = np.where(bad, UNKNOWN, self._row)
 
 
+def _of(column: Any, name: str) -> Any:
+    """The features of one node: its own, or all nodes'; the mean's default to the value's."""
+    if not isinstance(column, Mapping):
+        return column
+    if name == "mean" and "mean" not in column:
+        name = "value"
+    if name not in column:
+        raise InputError("state", sorted(map(str, column)), f"must hold features for {name!r}")
+    return column[name]
+
+
 def _blanked(column: Any, bad: NDArray[np.bool_]) -> Any:
     """A column whose bad entries repeat a good one."""
     if isinstance(column, Mapping):
         return {name: _blanked(part, bad) for name, part in column.items()}
-    good = np.flatnonzero(~bad)
-    return [column[good[0]] if gone else x for x, gone in zip(column, bad, strict=True)]
+    good = next((x for x, gone in zip(column, bad, strict=True) if not gone), None)
+    return [good if gone else x for x, gone in zip(column, bad, strict=True)]
 
 
 def _missing(next_state: Any, n: int) -> NDArray[np.bool_]:
@@ -236,22 +254,16 @@ def _shared(field: str, given: Any, otherwise: float, n: int) -> Array:
     """A column, or one number for all rows; what is below 0 would mean 'not given'."""
     if given is None:
         return np.array([otherwise])
-    if np.ndim(given) == 0:
-        given = [given]
+    asked = given = [given] if np.ndim(given) == 0 else given
     if isinstance(given, list):
-        given = [otherwise if x is None else np.nan if _negative(x) else x for x in given]
-        array = _numbers(field, given)
-    else:
-        array = _numbers(field, given)
-        if otherwise < 0:
-            array = np.where(array < 0, np.nan, array)
+        given = [otherwise if x is None and otherwise < 0 else x for x in given]
+    array = _numbers(field, given)
+    if otherwise < 0:  # which marks what is not given
+        marked = [x is None for x in asked] if isinstance(asked, list) else False
+        array = np.where((array < 0) & ~np.asarray(marked), np.nan, array)
     if array.size != 1:
         _same_length(field, array.size, n)
     return array
-
-
-def _negative(x: Any) -> bool:
-    return isinstance(x, int | float | np.number) and bool(x < 0)
 
 
 def _streams(given: Any, n: int) -> Integers:

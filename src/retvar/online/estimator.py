@@ -23,9 +23,11 @@ Array = NDArray[np.float64]
 METHODS = {"direct": kernel.DIRECT, "vtd": kernel.VTD, "centred": kernel.CENTRED}
 BLOCK = 4_096  # transitions whose features are laid out at a time
 MOST_STREAMS = 1_000_000
+_STREAMS = f"must be a whole number from 0 to {MOST_STREAMS - 1}"
+_FLAGS = (False, True)
 
-_pack_ints = struct.Struct("4q").pack_into
-_pack_floats = struct.Struct("4d").pack_into
+_pack = struct.Struct("4q4d").pack_into
+_INPUT = 20 * 8  # where in the buffer a transition stands
 
 
 class Transition(NamedTuple):
@@ -68,12 +70,17 @@ class Online:
         self._attach()
 
     def _attach(self) -> None:
+        """Keep at hand what every update needs."""
         m = self._memory
-        self._ints = memoryview(m.ints).cast("B")  # type: ignore[arg-type]
-        self._floats = memoryview(m.floats).cast("B")  # type: ignore[arg-type]
-        indptr, indices, values = self._rows or (None, None, None)
-        self._packed = (m.ints, m.floats, indptr, indices, values, m.traces, m.live)
         self._tabular = self.features[0].states is not None
+        self._streams = m.streams
+        self._bytes = memoryview(m.buffer).cast("B")  # type: ignore[arg-type]
+        if self._rows is None:
+            self._advance = kernel.advance_one_state
+            self._packed: tuple[Any, ...] = (m.ints, m.floats, m.traces, m.live)
+        else:
+            self._advance = kernel.advance_one
+            self._packed = (m.ints, m.floats, *self._rows, m.traces, m.live)
 
     def _is(self, method: str) -> bool:
         return bool(self.description.method == method)
@@ -112,18 +119,16 @@ class Online:
             row |= {"terminated": [terminated], "truncated": [truncated], "rho": [rho]}
             row |= {"gamma": [gamma], "lam": [lam], "stream": [stream]}
             return self._learn(row, skip=False, where="")
+        if terminated not in _FLAGS or truncated not in _FLAGS:
+            self._reject("terminated, truncated", (terminated, truncated), "must be true or false")
         try:
-            _pack_ints(
-                self._ints,
-                0,
+            _pack(
+                self._bytes,
+                _INPUT,
                 state,
                 -1 if next_state is None else next_state,
                 (1 if terminated else 0) + (2 if truncated else 0),
                 stream,
-            )
-            _pack_floats(
-                self._floats,
-                0,
                 reward,
                 rho,
                 -1.0 if gamma is None else gamma if gamma >= 0 else np.nan,
@@ -131,9 +136,9 @@ class Online:
             )
         except (struct.error, TypeError, ValueError):
             self._reject_types(state, reward, next_state, rho, gamma, lam, stream)
-        if stream >= self._memory.streams or stream < 0:
-            self._grow(stream)
-        code = kernel.advance_one(*self._packed)
+        if not 0 <= stream < self._streams:
+            self._admit(stream, (state, reward, next_state, rho, gamma, lam))
+        code = self._advance(*self._packed)
         if code:
             if code >= kernel.DIVERGED:
                 self._diverged(code, state)
@@ -157,9 +162,8 @@ class Online:
         """Check a chunk as a whole (unless bad rows are skipped), then learn from it in blocks."""
         try:
             columns = read_columns(arrays, self._tabular)
-            streams = int(columns.stream.max(initial=0))
-            if streams >= self._memory.streams:
-                self._grow(streams)
+            if columns.stream.max(initial=0) >= MOST_STREAMS:
+                raise InputError("stream", int(columns.stream.max()), _STREAMS)
             size = max(1, len(columns)) if self._tabular else BLOCK
             blocks = [
                 (first, columns.part(first, first + size)) for first in range(0, len(columns), size)
@@ -170,6 +174,7 @@ class Online:
         except InputError:
             self.rejected += 1
             raise
+        self._grow(int(columns.stream.max(initial=0)) + 1)
         for _, block in blocks:
             if skip and not self._tabular:
                 block = block.legible(self.features)
@@ -178,7 +183,8 @@ class Online:
     def _run(self, c: Columns, rows: Rows | None, skip: bool) -> None:
         m = self._memory
         done, code, skipped = kernel.advance(
-            *c.numbers(), skip, m.plan, m.settings, m.gammas, m.lams, *(rows or (None,) * 3),
+            len(c), *c.numbers(), skip,
+            m.plan, m.settings, m.gammas, m.lams, *(rows or (None,) * 3),
             m.cells, m.traces, m.live, m.report,
         )  # fmt: skip
         self.steps += int(done) - int(skipped)
@@ -208,9 +214,9 @@ class Online:
         """Forget the traces of a stream, or of all: the next transition starts afresh."""
         m = self._memory
         for each in range(m.streams) if stream is None else (stream,):
-            if not 0 <= each < m.streams:
+            if not isinstance(each, int | np.integer) or not 0 <= each < m.streams:
                 raise InputError("stream", each, f"must lie between 0 and {m.streams - 1}")
-            kernel.clear(each, m.plan, m.traces, m.live)
+            kernel.clear(int(each), m.plan, m.traces, m.live)
 
     # ------------------------------------------------------------------ answers
 
@@ -297,6 +303,9 @@ class Online:
         twin._attach()
         return twin
 
+    def __deepcopy__(self, memo: Any) -> Online:
+        return self.clone()
+
     def save(self, path: Any) -> None:
         """Write everything to a safetensors file, from which ``retvar.load`` goes on."""
         from retvar.online.checkpoint import save
@@ -309,11 +318,22 @@ class Online:
 
     # ------------------------------------------------------------------ refusals
 
-    def _grow(self, stream: Any) -> None:
+    def _admit(self, stream: Any, transition: tuple[Any, ...]) -> None:
+        """Make room for a new stream, unless something is wrong with its first transition."""
         if not isinstance(stream, int | np.integer) or not 0 <= stream < MOST_STREAMS:
-            self._reject("stream", stream, f"must be a whole number from 0 to {MOST_STREAMS - 1}")
-        self._memory.grow(int(stream) + 1)
-        self._attach()
+            self._reject("stream", stream, _STREAMS)
+        m = self._memory
+        columns = (m.ints[20:21], m.ints[21:22], m.ints[22:23], *m.floats[:4].reshape(4, 1))
+        _, code = kernel.check(*columns, m.plan, m.gammas, m.lams)
+        if code:
+            self.rejected += 1
+            raise self._wrong(code, *transition)
+        self._grow(int(stream) + 1)
+
+    def _grow(self, streams: int) -> None:
+        if streams > self._streams:
+            self._memory.grow(streams)
+            self._attach()
 
     def _reject(self, field: str, value: object, remedy: str) -> None:
         self.rejected += 1

@@ -19,13 +19,19 @@ weights that it reaches, so that a step costs what is active. What the arrays ho
 
 from __future__ import annotations
 
+import hashlib
 import math
+import os
+from pathlib import Path
+from typing import Any
 
+import numba
 import numpy as np
 from numba import njit
+from numba.extending import overload
 from numpy import uintp as u
 
-from retvar import rules
+from retvar import rules, step_sizes
 from retvar.step_sizes import ADADELTA, ALPHA_BOUND, DECAY
 
 VALUE, MEAN, SECONDARY = range(3)
@@ -40,6 +46,35 @@ FAINT = 1e-100  # traces below this are dropped
 OK, STATE, NEXT_STATE, NO_NEXT, REWARD, RHO, GAMMA, LAM = range(8)
 DIVERGED = 100  # plus the node
 
+
+def compiled(function: Any) -> Any:
+    """Compile, and keep the result on disk under a digest of all files that the code is made of.
+
+    numba looks at the file of the function alone; what it inlines from `rules` would go stale.
+    """
+    sources = (__file__, rules.__file__, step_sizes.__file__)
+    digest = hashlib.sha256(b"".join(Path(source).read_bytes() for source in sources)).hexdigest()
+    before = numba.config.CACHE_DIR
+    home = before or os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    numba.config.CACHE_DIR = os.path.join(home, "retvar", digest[:16])
+    try:
+        return njit(cache=True)(function)
+    finally:
+        numba.config.CACHE_DIR = before
+
+
+def entry(x, t):
+    """Entry t of a column, or what is the same for all rows: a number or an array of one."""
+    return x if np.ndim(x) == 0 else x[t if x.size > 1 else 0]
+
+
+@overload(entry)
+def _entry(x, t):
+    if isinstance(x, numba.types.Array):
+        return lambda x, t: x[u(t if x.size > 1 else 0)]
+    return lambda x, t: x
+
+
 td_error = njit(rules.td_error)
 trace = njit(rules.trace)
 direct_reward = njit(rules.direct_reward)
@@ -53,7 +88,7 @@ adadelta_step = njit(rules.adadelta_step)
 bounded_step = njit(rules.bounded_step)
 
 
-@njit(cache=True)
+@compiled
 def clear(stream, plan, traces, live):
     """Forget the traces of a stream and the discounts of its last transition."""
     total = traces.shape[1] - 3
@@ -67,7 +102,7 @@ def clear(stream, plan, traces, live):
         traces[stream, total + node] = 0.0
 
 
-@njit(cache=True)
+@compiled
 def inspect(row, row_next, ended, reward, rho, gamma, lam, rows, any_gamma, any_lam):
     """OK, or what is wrong with a transition; γ and λ below 0 mean: not given."""
     if row < 0 or row >= rows:
@@ -87,26 +122,25 @@ def inspect(row, row_next, ended, reward, rho, gamma, lam, rows, any_gamma, any_
     return OK
 
 
-@njit(cache=True)
+@compiled
 def check(state, next_state, flags, reward, rho, gamma, lam, plan, gammas, lams):
     """First bad row of a chunk and what is wrong with it; (−1, OK) where all are good."""
     for t in range(state.size):
         code = inspect(
-            state[t], next_state[t], (flags[t] & TERMINATED) != 0, reward[t],
-            rho[t if rho.size > 1 else 0], gamma[t if gamma.size > 1 else 0],
-            lam[t if lam.size > 1 else 0], plan[3, COUNT], gammas.size > 0, lams.size > 0,
+            state[t], next_state[t], (flags[t] & TERMINATED) != 0, reward[t], entry(rho, t),
+            entry(gamma, t), entry(lam, t), plan[3, COUNT], gammas.size > 0, lams.size > 0,
         )  # fmt: skip
         if code != OK:
             return t, code
     return -1, OK
 
 
-@njit(cache=True)
+@compiled
 def advance(
-    state, next_state, flags, reward, rho, gamma, lam, stream, skip,
+    steps, state, next_state, flags, reward, rho, gamma, lam, stream, skip,
     plan, settings, gammas, lams, indptr, indices, values, cells, traces, live, report,
 ):  # fmt: skip
-    """Learn from the rows of a chunk; `rho`, `gamma`, `lam` and `stream` may hold one for all.
+    """Learn from the rows of a chunk; every column may be one number for all of them.
 
     Returns the row at which it stopped (or the number of rows), OK or why it stopped, and how many
     bad rows were skipped: with `skip` a bad row cuts the trace of its stream, without it stops.
@@ -114,11 +148,11 @@ def advance(
     total = traces.shape[1] - 3
     method, learn_value = plan[3, METHOD], plan[3, LEARN_VALUE] != 0
     skipped = 0
-    for t in range(state.size):
-        row, row_next, lane = state[t], next_state[t], stream[t if stream.size > 1 else 0]
-        R, ratio = reward[t], rho[t if rho.size > 1 else 0]
-        g, lm = gamma[t if gamma.size > 1 else 0], lam[t if lam.size > 1 else 0]
-        ended = (flags[t] & TERMINATED) != 0
+    for t in range(steps):
+        row, row_next = entry(state, t), entry(next_state, t)
+        lane, flag = entry(stream, t), entry(flags, t)
+        R, ratio, g, lm = entry(reward, t), entry(rho, t), entry(gamma, t), entry(lam, t)
+        ended = (flag & TERMINATED) != 0
         code = inspect(
             row, row_next, ended, R, ratio, g, lm, plan[3, COUNT], gammas.size > 0, lams.size > 0
         )
@@ -258,6 +292,9 @@ def advance(
                     step = decayed_step(p, q, max(cells[at, FIRST], 1.0))
                 elif kind == ADADELTA:
                     error = delta * E
+                    if not abs(error) <= LIMIT:  # its square would poison the accumulators
+                        finite = False
+                        continue
                     cells[at, FIRST] = running_mean_square(p, cells[at, FIRST], error)
                     step = adadelta_step(q, cells[at, FIRST], cells[at, SECOND])
                     cells[at, SECOND] = running_mean_square(p, cells[at, SECOND], step * error)
@@ -274,34 +311,38 @@ def advance(
                     cells[at, WEIGHT] = cells[at, NEW]
                 cells[at, NEW] = 0.0
             if not finite:
+                report[u(node)] = 0.0
                 clear(lane, plan, traces, live)
                 return t, DIVERGED + node, skipped
-        if flags[t] != 0:
+        if flag != 0:
             clear(lane, plan, traces, live)
-    return state.size, OK, skipped
+    return steps, OK, skipped
 
 
-@njit(cache=True)
+@compiled
 def advance_one(ints, floats, indptr, indices, values, traces, live):
-    """Learn from the one transition that stands in front of the two packed arrays.
+    """Learn from the one transition that stands in front of the packed arrays.
 
-    A call from Python costs by the array; packed, one transition costs less than a microsecond.
+    A call from Python costs by the array; packed, one transition costs about a microsecond.
     See :class:`retvar.online.memory.Memory` for what is packed where.
     """
-    plan = ints[4:20].reshape(4, 4)
-    a, b, c, d = ints[20], ints[21], ints[22], ints[23]
-    settings = floats[4:a].reshape(3, (a - 4) // 3)
-    gammas, lams = floats[a:b], floats[b:c]
-    cells, report = floats[c:d].reshape((d - c) // 4, 4), floats[d : d + 6]
+    a, b, c, d = ints[16], ints[17], ints[18], ints[19]
     _, code, _ = advance(
-        ints[0:1], ints[1:2], ints[2:3], floats[0:1], floats[1:2], floats[2:3], floats[3:4],
-        ints[3:4], False,
-        plan, settings, gammas, lams, indptr, indices, values, cells, traces, live, report,
+        1, ints[20], ints[21], ints[22], floats[0], floats[1], floats[2], floats[3], ints[23],
+        False, ints[0:16].reshape(4, 4), floats[4:a].reshape(3, (a - 4) // 3),
+        floats[a:b], floats[b:c], indptr, indices, values,
+        floats[c:d].reshape((d - c) // 4, 4), traces, live, floats[d:],
     )  # fmt: skip
     return code
 
 
-@njit(cache=True)
+@compiled
+def advance_one_state(ints, floats, traces, live):
+    """The same where every state has its own weight."""
+    return advance_one(ints, floats, None, None, None, traces, live)
+
+
+@compiled
 def predict(node, first, last, plan, indptr, indices, values, cells):
     """w·φ of the rows from `first` to `last` (excluded)."""
     out = np.zeros(last - first)

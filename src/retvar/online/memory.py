@@ -1,7 +1,9 @@
 """Everything that a live estimator holds, packed as the compiled update wants it.
 
-    ints     0–3 state, next state, flags, stream; 4–19 plan; 20–23 where the parts of floats end
+    ints     0–15 plan; 16–19 where the parts of floats end; 20–23 state, next state, flags, stream
     floats   0–3 reward, ρ, γ, λ; then settings, gammas, lams, cells, report
+
+The two lie in one buffer, so that a transition is written into it by one call.
 
 Only `cells`, `traces` and `report` change as it learns; the rest follows from the description. The
 list of weights that a trace reaches (`live`) follows from the traces.
@@ -34,11 +36,12 @@ class Memory:
     ) -> None:
         parts = [np.zeros(4), settings.ravel(), gammas, lams, cells.ravel(), np.zeros(6)]
         ends = np.cumsum([part.size for part in parts])
-        self.floats: Array = np.concatenate(parts)
-        self.ints: Integers = np.zeros(24, dtype=np.int64)
-        self.ints[4:20] = plan.ravel()
-        self.ints[20:24] = ends[1:5]
-        self.plan = self.ints[4:20].reshape(4, 4)
+        self.buffer: Array = np.concatenate([np.zeros(24), *parts])
+        self.floats = self.buffer[24:]
+        self.ints: Integers = self.buffer[:24].view(np.int64)
+        self.ints[:16] = plan.ravel()
+        self.ints[16:20] = ends[1:5]
+        self.plan = self.ints[:16].reshape(4, 4)
         self.settings = self.floats[ends[0] : ends[1]].reshape(settings.shape)
         self.gammas = self.floats[ends[1] : ends[2]]
         self.lams = self.floats[ends[2] : ends[3]]
