@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/ready
 WORKERS ?= 2
 
-.PHONY: setup test lint types layers unit reproduce bench soak docs wheel clean
+.PHONY: setup test lint types layers unit reproduce bench mutants soak docs wheel clean
 
 setup: $(READY)
 
@@ -37,6 +37,10 @@ reproduce: $(READY)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/exact.py --out docs/benchmarks.md
+	$(BIN)/python benchmarks/online.py --append --out docs/benchmarks.md
+
+mutants: $(READY)
+	$(BIN)/python tests/mutants.py
 
 docs: $(READY)
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html

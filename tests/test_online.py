@@ -104,6 +104,23 @@ def test_states_tables_vectors_and_active_sets_learn_the_same_bits():
                 assert weights.tobytes() == expected.tobytes(), (name, node, description)
 
 
+def test_new_streams_find_room_whatever_the_features():
+    """Streams 0, 5 and 2 one by one, for every kind of features: traces of their own."""
+    eye = np.eye(3)
+    for features, states in (
+        ({"states": 3}, [0, 1, 2]),
+        ({"features": eye}, [0, 1, 2]),
+        ({"features": 3}, list(eye)),
+        ({"features": rv.features.Active(3)}, [[0], [1], [2]]),
+    ):
+        learner = rv.Direct(alpha=0.1, gamma=0.9, lam=0.9, kappa=0.9).online(**features)
+        for k, stream_number in enumerate((0, 5, 2)):
+            learner.update(states[k], 1.0, states[0], stream=stream_number)
+        traces = learner._memory.traces[:, :3]
+        assert traces[[0, 5, 2]].tolist() == eye.tolist()
+        assert not traces[[1, 3, 4]].any()
+
+
 def test_a_chunk_gives_the_bits_of_one_by_one_updates_however_it_is_cut():
     rng = np.random.default_rng(oracle.fresh_seed())
     for _ in range(60 * TIMES):
@@ -449,6 +466,7 @@ BAD = [
     ((0, np.nan, 1), {}, "reward = nan: must be a finite number"),
     ((0, np.inf, 1), {}, "reward = inf: must be a finite number"),
     ((0, "much", 1), {}, "reward = 'much': must be a number"),
+    ((0, 10**400, 1), {}, "reward = 1000.*: must be a number"),
     ((0, 1.0, 1), {"rho": -0.5}, "rho = -0.5: must be a finite number of at least 0"),
     ((0, 1.0, 1), {"rho": np.nan}, "rho = nan: must be a finite number of at least 0"),
     ((0, 1.0, 1), {"rho": np.inf}, "rho = inf: must be a finite number of at least 0"),
@@ -590,7 +608,9 @@ def test_unreadable_features_are_skipped_where_asked():
     with pytest.raises(rv.InputError, match=r"rho = -1\.0"):
         learner.update([1.0, 0.0], 1.0, [0.0, 1.0], rho=-1.0)
     with pytest.raises(rv.InputError, match=r"state = .*: must hold features for 'variance'"):
-        learner.update({"value": [1.0, 0.0]}, 1.0, None, terminated=True)
+        rv.Direct(alpha=0.1).online(features=2, value_features=3).update(
+            {"value": [1.0, 0.0, 0.0]}, 1.0, None, terminated=True
+        )
 
 
 def test_nodes_may_have_features_of_their_own():
@@ -628,6 +648,27 @@ def test_divergence_is_told_and_the_last_finite_weights_are_kept():
     assert same(chunk, learner)
 
 
+def test_descriptions_do_not_follow_the_arrays_they_were_made_from():
+    gamma = np.array([0.5, 0.5])
+    learner = rv.Direct(alpha=0.1, gamma=gamma, lam=1.0)
+    before = hash(learner)
+    gamma[0] = 9.0
+    assert hash(learner) == before
+    assert learner.gamma[0] == 0.5
+
+
+def test_the_step_reported_is_that_of_the_state_being_left():
+    """Whatever else the trace reaches: the third visit to state 3 uses 1/3."""
+    learner = rv.Direct(alpha=rv.Decay(), gamma=0.9, lam=0.9, kappa=0.9).online(states=4)
+    for s, t in ((3, 1), (3, 1), (1, 3)):
+        learner.update(s, 1.0, t)
+    twin = learner.clone()
+    for each in (learner, twin):
+        each.update(3, 2.0, 2)
+        assert each.step_sizes["value"] == 1 / 3
+    assert same(learner, twin)
+
+
 def test_float32_weights_are_refused_with_the_reason():
     with pytest.raises(rv.InputError, match="value = float32 weights: must be float64: squared"):
         rv.Direct(alpha=0.1, value=np.zeros(3, dtype=np.float32))
@@ -660,6 +701,9 @@ def test_tamar_is_vtd_without_traces_at_lambda_one():
         ({"estimand": "return"}, "estimand = 'return': must be 'target_return' or"),
         ({"value": np.nan}, "value = nan: must be a finite number"),
         ({"learn_value": 1}, "learn_value = 1: must be True or False"),
+        ({"value": None}, "value = nothing: must be"),
+        ({"kappa": None}, "kappa = nothing: must be"),
+        ({"gamma": "0.5"}, "gamma = 0.5: must be a number"),
         ({"initial_variance": "x"}, "initial_variance = x: must be a number"),
     ],
 )
@@ -689,8 +733,9 @@ def test_bad_places_are_told(settings, place, text):
         rv.Direct(**{"alpha": 0.1, **settings}).online(**place)
 
 
+@pytest.mark.soak
 def test_ten_million_steps_stay_within_rounding_of_long_double():
-    """Errors do not pile up: 10⁶ steps here, 10⁷ in `make soak`, against an 80-bit reference."""
+    """Errors do not pile up: 200,000 steps here, 10⁷ in `make soak`, against an 80-bit reference."""
     steps = 10_000_000 if oracle.SOAK else 200_000
     rng = np.random.default_rng(5)
     s, t = rng.integers(3, size=(2, steps))

@@ -12,7 +12,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # the names are loaded on first use, so that `retvar --help` is quick
-    from retvar import domains, features, plots, rules, step_sizes
+    from retvar import domains, features, plots, rules, step_sizes, testing
     from retvar.errors import (
         ConvergenceError,
         Diverged,
@@ -65,7 +65,7 @@ _HOMES = {
     "retvar.step_sizes": ["Adadelta", "AlphaBound", "Constant", "Decay"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-_MODULES = ("domains", "features", "plots", "rules", "step_sizes")
+_MODULES = ("domains", "features", "plots", "rules", "step_sizes", "testing")
 
 __version__ = "0.1.0"
 __all__ = [  # noqa: RUF022
@@ -74,6 +74,7 @@ __all__ = [  # noqa: RUF022
     "plots",
     "rules",
     "step_sizes",
+    "testing",
     "Adadelta",
     "AlphaBound",
     "Centred",

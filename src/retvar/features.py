@@ -88,7 +88,7 @@ class Table(Features):
     table: Any
 
     def __post_init__(self) -> None:
-        sparse = scipy.sparse.csr_array(_matrix("features", self.table))
+        sparse = scipy.sparse.csr_array(_matrix("features", self.table), dtype=float, copy=True)
         sparse.sum_duplicates()
         sparse.eliminate_zeros()
         object.__setattr__(self, "_sparse", sparse)
@@ -128,18 +128,25 @@ class Vector(Features):
         """One weight an entry."""
         return int(self.count)
 
-    def rows(self, given: Any = None) -> Rows:
-        """The entries of every vector that are not zero."""
-        for vector in given:
-            if np.ndim(vector) != 1 or len(vector) != self.size:
-                shape = np.shape(vector)
-                raise InputError(
-                    "state", f"features of shape {shape}", f"must be {self.size} numbers"
-                )
+    def read(self, given: Any, may_lack: bool = False) -> Array:
+        """One vector; an empty one where there may be none."""
+        if given is None and may_lack:
+            return np.zeros(0)
         try:
-            dense = np.asarray(given, dtype=np.float64).reshape(len(given), self.size)
+            vector = np.asarray(given, dtype=np.float64)
         except (TypeError, ValueError):
             raise InputError("state", "no numbers", f"must be {self.size} numbers") from None
+        if vector.shape != (self.size,):
+            found = f"features of shape {vector.shape}"
+            raise InputError("state", found, f"must be {self.size} numbers")
+        return vector
+
+    def rows(self, given: Any = None) -> Rows:
+        """The entries of every vector that are not zero."""
+        if isinstance(given, np.ndarray) and given.shape[1:] == (self.size,) and given.dtype != "O":
+            dense = given.astype(np.float64)
+        else:
+            dense = np.array([self.read(vector) for vector in given]).reshape(-1, self.size)
         row, index = np.nonzero(dense)
         indptr = np.searchsorted(row, np.arange(dense.shape[0] + 1))
         return Rows(indptr.astype(np.int64), index.astype(np.int64), dense[row, index])
@@ -180,9 +187,13 @@ class Active(Features):
         if index.size and (np.any(whole != index) or whole.min() < 0 or whole.max() >= self.size):
             bad = index[(whole != index) | (whole < 0) | (whole >= self.size)][0]
             raise InputError("state", bad, f"must be indices from 0 to {self.size - 1}")
+        indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        rising = np.diff(whole) > 0
+        rising[indptr[1:-1][(indptr[1:-1] > 0) & (indptr[1:-1] < whole.size)] - 1] = True
+        if rising.all():  # each set in order, nothing twice
+            return Rows(indptr, whole, np.ones(index.size))
         sparse = scipy.sparse.csr_array(
-            (np.ones(index.size), whole, np.concatenate([[0], np.cumsum(lengths)])),
-            shape=(len(parts), self.size),
+            (np.ones(index.size), whole, indptr), shape=(len(parts), self.size)
         )
         if not sparse.has_canonical_format:
             sparse.sum_duplicates()

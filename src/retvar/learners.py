@@ -82,7 +82,11 @@ class Learner:
             raise InputError("learn_value", repr(self.learn_value), "must be True or False")
         for field in dataclasses.fields(self):
             given = getattr(self, field.name)
-            if given is None:
+            if isinstance(given, np.ndarray):  # the caller may change theirs
+                given = given.copy()
+                given.flags.writeable = False
+                object.__setattr__(self, field.name, given)
+            if given is None and field.default is None:
                 continue
             if field.name.startswith("alpha"):
                 step_size(field.name, given)
@@ -291,9 +295,9 @@ def load(path: Any) -> Online:
 def _plain(given: Any) -> Any:
     if isinstance(given, StepSize):
         return {"rule": type(given).__name__, **dataclasses.asdict(given)}
-    if isinstance(given, np.ndarray | np.generic):
-        return given.tolist()
-    return list(given) if isinstance(given, tuple) else given
+    if isinstance(given, np.ndarray | np.generic | list | tuple):
+        return np.asarray(given).tolist()
+    return given
 
 
 def _from_plain(given: Any) -> Any:

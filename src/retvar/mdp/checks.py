@@ -63,7 +63,7 @@ def indices(field: str, given: ArrayLike, low: int, high: int) -> NDArray[np.int
 def floats(field: str, given: Any, what: str) -> Array:
     """An array of float64, copied; anything else than real numbers is refused."""
     try:
-        if given is None or np.iscomplexobj(given):
+        if given is None or np.asarray(given).dtype.kind in "cSU":
             raise TypeError
         return np.array(given, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):

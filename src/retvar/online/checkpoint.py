@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
@@ -21,6 +22,11 @@ __all__ = ["restore", "save"]
 FORMAT = 1
 KINDS = {"states": States, "vector": Vector, "active": Active}
 NODES = ("value", "mean", "variance")
+PARTS = ("indptr", "indices", "values")
+MALFORMED = (
+    AttributeError, LookupError, MemoryError, OverflowError, RecursionError, TypeError, ValueError,
+)  # fmt: skip  # what reading a file with the wrong things in it may raise
+MOST = 2**63  # steps that a counter may tell
 
 
 def save(estimator: Online, path: Any) -> None:
@@ -49,13 +55,14 @@ def restore(path: Any, learner_of: Any) -> Online:
         if header["format"] != FORMAT:
             raise InputError("format", header["format"], f"this version reads up to {FORMAT}")
         features = _features(header["features"], tensors)
+        _agree(features, tensors["cells"])
         estimator = Online(learner_of(header["learner"]), features)
         _adopt(estimator, tensors)
         estimator.steps = _count(header["steps"])
         estimator.rejected = _count(header["rejected"])
     except InputError as error:
         raise InputError(f"{path}: {error.field}", error.value, error.remedy) from None
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+    except MALFORMED as error:
         raise InputError("file", path, f"is not a checkpoint of retvar: {error!r}") from None
     return estimator
 
@@ -68,7 +75,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         header = json.loads(metadata["retvar"])
     except FileNotFoundError:
         raise InputError("file", path, "does not exist") from None
-    except (SafetensorError, OSError, KeyError, ValueError, TypeError, AttributeError) as error:
+    except (SafetensorError, OSError, *MALFORMED) as error:
         raise InputError("file", path, f"is not a checkpoint of retvar: {error}") from None
     if not isinstance(header, dict):
         raise InputError("file", path, "is not a checkpoint of retvar: its header is no table")
@@ -79,40 +86,72 @@ def _describe(
     kind: Features, name: str, all_kinds: list[Features], tensors: dict[str, Any]
 ) -> dict[str, Any]:
     for other, earlier in zip(NODES, all_kinds, strict=True):
-        if earlier is kind and other != name and other < name:
-            return {"same": other}
         if other == name:
             break
+        if earlier is kind:
+            return {"same": other}
     if isinstance(kind, Table):
         rows = kind.rows()
         tensors[f"{name}.indptr"], tensors[f"{name}.indices"] = rows.indptr, rows.indices
         tensors[f"{name}.values"] = rows.values
         return {"kind": "table", "states": kind.states, "size": kind.size}
-    label = next(label for label, kind_class in KINDS.items() if isinstance(kind, kind_class))
-    return {"kind": label, "size": kind.size}
+    for label, kind_class in KINDS.items():
+        if type(kind) is kind_class:
+            return {"kind": label, "size": kind.size}
+    raise InputError(
+        "features", type(kind).__name__, "cannot be saved; take one of retvar.features"
+    )
 
 
 def _features(described: dict[str, Any], tensors: dict[str, Any]) -> list[Features]:
-    import scipy.sparse
-
     found: dict[str, Features] = {}
     for name in NODES:
         what = described[name]
         if "same" in what:
             found[name] = found[what["same"]]
         elif what["kind"] == "table":
-            parts = (tensors[f"{name}.{part}"] for part in ("values", "indices", "indptr"))
-            shape = (_count(what["states"]), _count(what["size"]))
-            table = scipy.sparse.csr_array(tuple(parts), shape=shape)
-            table.check_format(full_check=True)
-            found[name] = Table(table)
+            found[name] = _table(name, _count(what["states"]), _count(what["size"]), tensors)
         else:
             found[name] = KINDS[what["kind"]](_count(what["size"]))
     return list(found.values())
 
 
+def _table(name: str, states: int, size: int, tensors: dict[str, Any]) -> Table:
+    """A table from its parts, all of which must be sound: compiled code trusts them."""
+    indptr, indices, values = (tensors[f"{name}.{part}"] for part in PARTS)
+    for array, dtype in ((indptr, np.int64), (indices, np.int64), (values, np.float64)):
+        if array.dtype != dtype or array.ndim != 1:
+            kind = f"{array.ndim} dimensions of {array.dtype}"
+            raise InputError(f"{name} features", kind, f"must have one of {np.dtype(dtype)}")
+    sound = (
+        indptr.size == states + 1
+        and indices.size == values.size
+        and indptr[0] == 0
+        and indptr[-1] == indices.size
+        and bool((indptr[1:] >= indptr[:-1]).all())
+        and indices.min(initial=0) >= 0
+        and indices.max(initial=0) < size
+    )
+    if not sound:
+        raise InputError(f"{name} features", "damaged", "must be rows of a sparse table")
+    return Table(scipy.sparse.csr_array((values, indices, indptr), shape=(states, size), copy=True))
+
+
+def _agree(features: list[Features], cells: Any) -> None:
+    """Refuse features that do not fit together, before room is made for what they claim."""
+    states = {kind.states for kind in features}
+    if len(states) > 1:
+        raise InputError("features", states, "value, mean and variance need the same states")
+    size = sum(kind.size for kind in features)
+    if cells.shape != (size, 4):
+        shape = f"an array of shape {cells.shape}"
+        raise InputError("cells", shape, f"must have shape {(size, 4)}")
+
+
 def _adopt(estimator: Online, tensors: dict[str, Any]) -> None:
     m = estimator._memory
+    if m.floats.dtype != np.float64:
+        raise InputError("learner", m.floats.dtype, "its settings must be numbers")
     cells, traces, report = tensors["cells"], tensors["traces"], tensors["report"]
     for name, array, shape in (
         ("cells", cells, m.cells.shape),
@@ -123,10 +162,17 @@ def _adopt(estimator: Online, tensors: dict[str, Any]) -> None:
             raise InputError(name, array.dtype, "must be float64: float32 loses the squared errors")
         if array.shape != shape or array.shape[0] == 0:
             raise InputError(name, f"an array of shape {array.shape}", f"must have shape {shape}")
-        if not np.isfinite(array).all():
+        if array is not report and not np.isfinite(array).all():  # an error may be, as it diverged
             raise InputError(name, "not finite", "must hold finite numbers only")
     if np.abs(cells[:, kernel.WEIGHT]).max() > kernel.LIMIT:
         raise InputError("cells", "too large", f"weights must stay below {kernel.LIMIT:g}")
+    if cells[:, kernel.FIRST : kernel.SECOND + 1].min() < 0:
+        raise InputError("cells", "negative", "the state of a step size must be at least 0")
+    if cells[:, kernel.NEW].any():  # the update takes it for features
+        raise InputError("cells", "not at rest", "the last column must be 0")
+    total = m.cells.shape[0]
+    if traces[:, total:].min() < 0:
+        raise InputError("traces", "negative", "discounts must be at least 0")
     m.cells[:] = cells
     m.report[:] = report
     m.adopt(traces)
@@ -134,6 +180,6 @@ def _adopt(estimator: Online, tensors: dict[str, Any]) -> None:
 
 
 def _count(given: Any) -> int:
-    if not isinstance(given, int) or isinstance(given, bool) or given < 0:
+    if not isinstance(given, int) or isinstance(given, bool) or not 0 <= given < MOST:
         raise InputError("header", given, "must be a whole number of at least 0")
     return given

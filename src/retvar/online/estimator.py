@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retvar.errors import Diverged, InputError
-from retvar.features import Features, Rows, States
+from retvar.features import Features, Rows, States, Vector
 from retvar.online import kernel
 from retvar.online.columns import Columns, read_columns
 from retvar.online.memory import Memory, plan_of
@@ -75,6 +75,8 @@ class Online:
         self._tabular = self.features[0].states is not None
         self._streams = m.streams
         self._bytes = memoryview(m.buffer).cast("B")  # type: ignore[arg-type]
+        same = all(f is self.features[0] for f in self.features)
+        self._alike = same and not self._tabular  # all nodes see the features given alike
         if self._rows is None:
             self._advance = kernel.advance_one_state
             self._packed: tuple[Any, ...] = (m.ints, m.floats, m.traces, m.live)
@@ -110,7 +112,9 @@ class Online:
                 self._reject("reward", None, "must be given")
             fields = {f: getattr(state, f) for f in Transition._fields[3:] if hasattr(state, f)}
             return self.update(state.state, state.reward, state.next_state, **fields)
-        if not self._tabular:
+        if self._alike:
+            state, next_state = self._lay_out(state, next_state)
+        elif not self._tabular:
             row: dict[str, Any] = {"state": [state], "reward": [reward], "next_state": [next_state]}
             if isinstance(state, Mapping):  # its own features for each node
                 row["state"] = {name: [part] for name, part in state.items()}
@@ -134,7 +138,7 @@ class Online:
                 -1.0 if gamma is None else gamma if gamma >= 0 else np.nan,
                 -1.0 if lam is None else lam if lam >= 0 else np.nan,
             )
-        except (struct.error, TypeError, ValueError):
+        except (struct.error, TypeError, ValueError, OverflowError):
             self._reject_types(state, reward, next_state, rho, gamma, lam, stream)
         if not 0 <= stream < self._streams:
             self._admit(stream, (state, reward, next_state, rho, gamma, lam))
@@ -146,6 +150,30 @@ class Online:
             raise self._wrong(code, state, reward, next_state, rho, gamma, lam)
         self.steps += 1
         return None
+
+    def _lay_out(self, state: Any, next_state: Any) -> tuple[int, int | None]:
+        """Lay out the features of one transition as rows 0 and 1."""
+        kind, finite = self.features[0], True
+        try:
+            if isinstance(kind, Vector):
+                if self._rows is None:
+                    room = 2 * kind.size
+                    index = np.zeros(room, dtype=np.int64)
+                    self._rows = Rows(np.zeros(3, dtype=np.int64), index, np.zeros(room))
+                    self._attach()
+                x, x_next = kind.read(state), kind.read(next_state, True)
+                finite = kernel.lay_out(x, x_next, *self._rows)
+            else:
+                self._rows = kind.rows([state, [] if next_state is None else next_state])
+                self._attach()
+        except InputError:
+            self.rejected += 1
+            raise
+        if not finite:
+            self._reject("state", "not finite", "must hold finite numbers only")
+        self._memory.plan[:3, kernel.ROWS] = 0
+        self._memory.plan[3, kernel.COUNT] = 2
+        return 0, None if next_state is None else 1
 
     def update_many(self, arrays: Any, on_error: str = "raise") -> None:
         """Learn from a chunk: columns ``state``, ``reward``, ``next_state``, and whichever else.
@@ -183,7 +211,7 @@ class Online:
     def _run(self, c: Columns, rows: Rows | None, skip: bool) -> None:
         m = self._memory
         done, code, skipped = kernel.advance(
-            len(c), *c.numbers(), skip,
+            *c.numbers(), skip,
             m.plan, m.settings, m.gammas, m.lams, *(rows or (None,) * 3),
             m.cells, m.traces, m.live, m.report,
         )  # fmt: skip
@@ -227,7 +255,8 @@ class Online:
     def variance(self, state: Any = None) -> Any:
         """Variance of the λ-return; VTD's may be negative, and is told as it is."""
         found = self._ask(kernel.SECONDARY, state)
-        return found - self.value(state) ** 2 if self._is("vtd") else found
+        value = self.value(state) if self._is("vtd") else 0.0
+        return found - value * value
 
     def std(self, state: Any = None) -> Any:
         """Square root of the variance; NaN where that is negative, as an estimate may be."""
@@ -243,7 +272,8 @@ class Online:
         """Second moment of the λ-return: VTD's own, otherwise variance + mean²."""
         if self._is("vtd"):
             return self._ask(kernel.SECONDARY, state)
-        return self.variance(state) + self.mean(state) ** 2
+        mean = self.mean(state)
+        return self.variance(state) + mean * mean
 
     @property
     def td_error(self) -> float:
@@ -352,7 +382,7 @@ class Online:
             if not (given is None and field in ("gamma", "lam")):
                 try:
                     float(given)
-                except (TypeError, ValueError):
+                except (TypeError, ValueError, OverflowError):
                     self._reject(field, repr(given), "must be a number")
         self._reject("transition", (state, reward, next_state), "cannot be read")
 

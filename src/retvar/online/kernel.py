@@ -28,7 +28,6 @@ from typing import Any
 import numba
 import numpy as np
 from numba import njit
-from numba.extending import overload
 from numpy import uintp as u
 
 from retvar import rules, step_sizes
@@ -61,18 +60,6 @@ def compiled(function: Any) -> Any:
         return njit(cache=True)(function)
     finally:
         numba.config.CACHE_DIR = before
-
-
-def entry(x, t):
-    """Entry t of a column, or what is the same for all rows: a number or an array of one."""
-    return x if np.ndim(x) == 0 else x[t if x.size > 1 else 0]
-
-
-@overload(entry)
-def _entry(x, t):
-    if isinstance(x, numba.types.Array):
-        return lambda x, t: x[u(t if x.size > 1 else 0)]
-    return lambda x, t: x
 
 
 td_error = njit(rules.td_error)
@@ -127,8 +114,10 @@ def check(state, next_state, flags, reward, rho, gamma, lam, plan, gammas, lams)
     """First bad row of a chunk and what is wrong with it; (−1, OK) where all are good."""
     for t in range(state.size):
         code = inspect(
-            state[t], next_state[t], (flags[t] & TERMINATED) != 0, reward[t], entry(rho, t),
-            entry(gamma, t), entry(lam, t), plan[3, COUNT], gammas.size > 0, lams.size > 0,
+            state[t], next_state[t], (flags[t] & TERMINATED) != 0, reward[t],
+            rho[t if rho.size > 1 else 0], gamma[t if gamma.size > 1 else 0],
+            lam[t if lam.size > 1 else 0],
+            plan[3, COUNT], gammas.size > 0, lams.size > 0,
         )  # fmt: skip
         if code != OK:
             return t, code
@@ -137,10 +126,10 @@ def check(state, next_state, flags, reward, rho, gamma, lam, plan, gammas, lams)
 
 @compiled
 def advance(
-    steps, state, next_state, flags, reward, rho, gamma, lam, stream, skip,
+    state, next_state, flags, reward, rho, gamma, lam, stream, skip,
     plan, settings, gammas, lams, indptr, indices, values, cells, traces, live, report,
 ):  # fmt: skip
-    """Learn from the rows of a chunk; every column may be one number for all of them.
+    """Learn from the rows of a chunk; ρ, γ, λ and stream may be one number for all of them.
 
     Returns the row at which it stopped (or the number of rows), OK or why it stopped, and how many
     bad rows were skipped: with `skip` a bad row cuts the trace of its stream, without it stops.
@@ -148,10 +137,12 @@ def advance(
     total = traces.shape[1] - 3
     method, learn_value = plan[3, METHOD], plan[3, LEARN_VALUE] != 0
     skipped = 0
-    for t in range(steps):
-        row, row_next = entry(state, t), entry(next_state, t)
-        lane, flag = entry(stream, t), entry(flags, t)
-        R, ratio, g, lm = entry(reward, t), entry(rho, t), entry(gamma, t), entry(lam, t)
+    by_ratio, by_gamma = 1 if rho.size > 1 else 0, 1 if gamma.size > 1 else 0
+    by_lam, by_lane = 1 if lam.size > 1 else 0, 1 if stream.size > 1 else 0
+    for t in range(state.size):
+        row, row_next, flag, R = state[u(t)], next_state[u(t)], flags[u(t)], reward[u(t)]
+        lane, ratio = stream[u(t * by_lane)], rho[u(t * by_ratio)]
+        g, lm = gamma[u(t * by_gamma)], lam[u(t * by_lam)]
         ended = (flag & TERMINATED) != 0
         code = inspect(
             row, row_next, ended, R, ratio, g, lm, plan[3, COUNT], gammas.size > 0, lams.size > 0
@@ -280,6 +271,10 @@ def advance(
 
             # its weights, w += αδE, unless one of them would leave the finite numbers
             finite = True
+            own = u(cells.shape[0])  # the weight of the state being left, whose step is reported
+            if end > begin:
+                own = u(offset + (row if indices is None else indices[u(end - 1)]))
+            told = report[u(3 + node)] if kind in (DECAY, ADADELTA) else step
             for k in range(count):
                 if traced:
                     at = u(offset + live[u(lane), u(offset + k)])
@@ -298,10 +293,12 @@ def advance(
                     cells[at, FIRST] = running_mean_square(p, cells[at, FIRST], error)
                     step = adadelta_step(q, cells[at, FIRST], cells[at, SECOND])
                     cells[at, SECOND] = running_mean_square(p, cells[at, SECOND], step * error)
+                if at == own:
+                    told = step
                 new = cells[at, WEIGHT] + step * delta * E
                 cells[at, NEW] = new
                 finite = finite and abs(new) <= LIMIT
-            report[u(3 + node)] = step
+            report[u(3 + node)] = told
             for k in range(count):
                 if traced:
                     at = u(offset + live[u(lane), u(offset + k)])
@@ -316,7 +313,7 @@ def advance(
                 return t, DIVERGED + node, skipped
         if flag != 0:
             clear(lane, plan, traces, live)
-    return steps, OK, skipped
+    return state.size, OK, skipped
 
 
 @compiled
@@ -328,8 +325,8 @@ def advance_one(ints, floats, indptr, indices, values, traces, live):
     """
     a, b, c, d = ints[16], ints[17], ints[18], ints[19]
     _, code, _ = advance(
-        1, ints[20], ints[21], ints[22], floats[0], floats[1], floats[2], floats[3], ints[23],
-        False, ints[0:16].reshape(4, 4), floats[4:a].reshape(3, (a - 4) // 3),
+        ints[20:21], ints[21:22], ints[22:23], floats[0:1], floats[1:2], floats[2:3], floats[3:4],
+        ints[23:24], False, ints[0:16].reshape(4, 4), floats[4:a].reshape(3, (a - 4) // 3),
         floats[a:b], floats[b:c], indptr, indices, values,
         floats[c:d].reshape((d - c) // 4, 4), traces, live, floats[d:],
     )  # fmt: skip
@@ -340,6 +337,22 @@ def advance_one(ints, floats, indptr, indices, values, traces, live):
 def advance_one_state(ints, floats, traces, live):
     """The same where every state has its own weight."""
     return advance_one(ints, floats, None, None, None, traces, live)
+
+
+@compiled
+def lay_out(x, x_next, indptr, indices, values):
+    """Two vectors as sparse rows without their zeros; whether all entries are finite."""
+    k = 0
+    finite = True
+    for vector, row in ((x, 0), (x_next, 1)):
+        for i in range(vector.size):
+            if vector[i] != 0.0:
+                indices[k] = i
+                values[k] = vector[i]
+                finite = finite and math.isfinite(vector[i])
+                k += 1
+        indptr[row + 1] = k
+    return finite
 
 
 @compiled

@@ -1,0 +1,466 @@
+"""Classic bugs of TD code, put in one at a time, each with the test that must then fail.
+
+    python tests/mutants.py              all of them, as a table
+    python tests/mutants.py NAME …       these
+    python tests/mutants.py --list       what there is
+
+Every bug is an exact replacement of text in a scratch copy of the package, which itself stays as it
+is. The exit status is 1 if a bug survives, if its test fails without it, or if the text that it
+replaces is no longer there. The copies run as plain Python, which learns the same bits as compiled
+code (there is a test for that); ``--compiled`` compiles each copy, and takes several minutes. The
+table in docs/bugs.md is that of ``--markdown``.
+"""
+
+# ruff: noqa: T201
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "bugs.md"
+PACKAGE = Path("src") / "retvar"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    name: str
+    bug: str
+    effect: str  # what it does to the numbers
+    file: str  # below src/retvar
+    old: str
+    new: str
+    test: str  # below tests/; must fail
+
+
+KERNEL, RULES, ESTIMATOR, LEARNERS = (
+    "online/kernel.py",
+    "rules.py",
+    "online/estimator.py",
+    "learners.py",
+)
+REFERENCE = "test_online.py::test_learners_equal_the_reference"
+ENDS = "test_online.py::test_terminated_does_not_bootstrap_and_truncated_does"
+TWO_STEPS = "test_online.py::test_gamma_in_the_trace_is_that_of_the_state_being_left"
+PREVIOUS_RATIO = "test_online.py::test_gamma_bar_in_the_trace_carries_the_previous_ratio"
+WHOLE_TRACE = "test_online.py::test_target_return_weighs_the_whole_trace_by_the_current_ratio"
+EPISODES = "test_online.py::test_nothing_crosses_the_end_of_an_episode"
+
+MUTANTS = [
+    Mutant(
+        "truncation-as-termination",
+        "truncation treated as termination",
+        "the state where time ran out counts as worth 0: returns look shorter than they are",
+        KERNEL,
+        "        ended = (flag & TERMINATED) != 0\n",
+        "        ended = flag != 0\n",
+        ENDS,
+    ),
+    Mutant(
+        "terminated-bootstraps",
+        "a terminated transition still bootstraps",
+        "γ′J(s′) of whatever state was given is added to the last reward of every episode",
+        KERNEL,
+        "        if ended:\n            row_next, g",
+        "        if ended and row_next < 0:\n            row_next, g",
+        ENDS,
+    ),
+    Mutant(
+        "done-late",
+        "`done` read one step late",
+        "the end of an episode bootstraps from the next one, whose first step does not bootstrap",
+        ESTIMATOR,
+        "        try:\n            _pack(",
+        '        late = getattr(self, "_late", (False, False))\n'
+        "        self._late = (terminated, truncated)\n"
+        "        terminated, truncated = late\n"
+        "        try:\n            _pack(",
+        ENDS,
+    ),
+    Mutant(
+        "trace-not-reset",
+        "trace not reset at the end of an episode",
+        "after a cut, errors of the new episode move the states of the old one",
+        KERNEL,
+        "        if flag != 0:\n            clear",
+        "        if False:\n            clear",
+        EPISODES + "[terminated]",
+    ),
+    Mutant(
+        "trace-kept-by-truncation",
+        "trace reset where an episode terminates, not where it is cut",
+        "as above, for truncated episodes only: a time limit leaks into the next episode",
+        KERNEL,
+        "        if flag != 0:\n            clear",
+        "        if ended:\n            clear",
+        EPISODES + "[truncated]",
+    ),
+    Mutant(
+        "previous-discount-kept",
+        "previous γ and γ̄ not reset at the end of an episode",
+        "none while the trace is cleared too; a reset that relies on γ = 0 lets the old trace in",
+        KERNEL,
+        "        traces[stream, total + node] = 0.0\n",
+        "",
+        EPISODES + "[truncated]",
+    ),
+    Mutant(
+        "new-gamma-in-trace",
+        "γ of the wrong state in the trace: the new one instead of the previous",
+        "traces decay by γ(s′); the same where γ is one number, wrong where it differs by state",
+        KERNEL,
+        "decay = traces[u(lane), u(total + node)] *",
+        "decay = discount *",
+        TWO_STEPS,
+    ),
+    Mutant(
+        "kappa-of-arrival",
+        "κ of the state arrived in instead of the one left",
+        "unseen with one κ; with one per state the traces mix returns of another length",
+        KERNEL,
+        "kappa = 2 + (row if settings.shape[1] > 3 else 0)",
+        "kappa = 2 + (max(row_next, 0) if settings.shape[1] > 3 else 0)",
+        TWO_STEPS,
+    ),
+    Mutant(
+        "gamma-of-departure",
+        "discounting with γ(s) instead of γ(s′)",
+        "a soft end (γ = 0 on arrival) is applied one step late",
+        KERNEL,
+        "g = gammas[row_next if gammas.size > 1 else 0]",
+        "g = gammas[row if gammas.size > 1 else 0]",
+        TWO_STEPS,
+    ),
+    Mutant(
+        "ratio-twice",
+        "importance ratio applied twice, in the trace and in the step",
+        "transitions weigh ρ² instead of ρ; what is learned is the return of no policy",
+        KERNEL,
+        "new = cells[at, WEIGHT] + step * delta * E",
+        "new = cells[at, WEIGHT] + step * delta * E * weight",
+        REFERENCE + "[direct-target_return]",
+    ),
+    Mutant(
+        "ratio-missing",
+        "importance ratio not applied at all",
+        "the behaviour's return is learned instead of the target's",
+        RULES,
+        "    return weight * (decay * E + phi)\n",
+        "    return decay * E + phi\n",
+        WHOLE_TRACE,
+    ),
+    Mutant(
+        "ratio-on-features-only",
+        "ratio applied to φ, not to the old trace",
+        "ρ = 0 does not cut the trace; later errors reach actions that the target never takes",
+        RULES,
+        "    return weight * (decay * E + phi)\n",
+        "    return decay * E + weight * phi\n",
+        WHOLE_TRACE,
+    ),
+    Mutant(
+        "ratio-of-zero-kept",
+        "a ratio of 0 skips the trace instead of clearing it",
+        "the trace of before survives a transition that the target never makes",
+        KERNEL,
+        "E = trace(decay, traces[u(lane), at], cells[at, NEW], weight)",
+        "E = trace(decay, traces[u(lane), at], cells[at, NEW], weight if weight > 0.0 else 1.0)",
+        "test_online.py::test_a_ratio_of_zero_clears_the_trace",
+    ),
+    Mutant(
+        "replacing-traces",
+        "replacing instead of accumulating traces",
+        "a state visited twice learns less from what follows",
+        RULES,
+        "    return weight * (decay * E + phi)\n",
+        "    return weight * phi if phi != 0 else weight * (decay * E)\n",
+        REFERENCE + "[direct-target_return]",
+    ),
+    Mutant(
+        "streams-share-traces",
+        "traces shared between streams",
+        "errors of one environment move the states that another has just left",
+        KERNEL,
+        "lane, ratio = stream[u(t * by_lane)], rho[u(t * by_ratio)]",
+        "lane, ratio = 0, rho[u(t * by_ratio)]",
+        "test_online.py::test_interleaved_streams_share_weights_and_keep_their_own_traces",
+    ),
+    Mutant(
+        "gamma-bar-not-squared",
+        "γ̄ without the square",
+        "later steps weigh γλ instead of (γλ)²: at 0.9 a steady variance is 1.9 times too large",
+        RULES,
+        "    return discount * discount\n",
+        "    return discount\n",
+        TWO_STEPS,
+    ),
+    Mutant(
+        "gamma-bar-without-lambda",
+        "λ missing from γ̄",
+        "the variance of the return for λ = 1, whatever λ was asked for",
+        KERNEL,
+        "discount = variance_discount(mean_discount(g, lm, eta))",
+        "discount = variance_discount(mean_discount(g, 1.0, eta))",
+        TWO_STEPS,
+    ),
+    Mutant(
+        "gamma-bar-without-eta",
+        "η missing from γ̄",
+        "the ratios of later steps do not enter the spread of the off-policy return",
+        KERNEL,
+        "discount = variance_discount(mean_discount(g, lm, eta))",
+        "discount = variance_discount(mean_discount(g, lm, 1.0))",
+        PREVIOUS_RATIO,
+    ),
+    Mutant(
+        "current-eta-in-trace",
+        "γ̄ in the trace with the current η instead of the previous one",
+        "each transition's ratio weighs the wrong past; unseen without traces or on-policy",
+        KERNEL,
+        "            decay = traces[u(lane), u(total + node)] * settings[u(node), u(kappa)]\n"
+        "            traces[u(lane), u(total + node)] = discount\n",
+        "            decay = traces[u(lane), u(total + node)] * settings[u(node), u(kappa)]\n"
+        "            decay *= eta * eta if node == SECONDARY else 1.0\n"
+        "            traces[u(lane), u(total + node)] = (\n"
+        "                (g * lm) ** 2 if node == SECONDARY else discount\n"
+        "            )\n",
+        PREVIOUS_RATIO,
+    ),
+    Mutant(
+        "error-after-update",
+        "the variance node reads the value's error after the value's update",
+        "without traces δ has shrunk to (1−α)δ: the variance is (1−α)² of what it should be",
+        KERNEL,
+        "                fed, weight = reward_bar, rho_bar\n",
+        "                if method == DIRECT and indices is None:\n"
+        "                    J = cells[u(row), WEIGHT]\n"
+        "                    J_next = cells[u(row_next), WEIGHT] if row_next >= 0 else 0.0\n"
+        "                    reward_bar = direct_reward(td_error(R, g, J_next, J), J, eta)\n"
+        "                fed, weight = reward_bar, rho_bar\n",
+        "test_rules.py::test_a_vtd_update_is_the_direct_one_less_the_squared_move",
+    ),
+    Mutant(
+        "vtd-value-before-update",
+        "VTD reads J(s′) before the value's update",
+        "off by the move of J(s′), which traces and self-loops cause; unseen without them",
+        KERNEL,
+        "                    J_next = 0.0\n"
+        "                    for k in range(begin_value, end_value):",
+        "                    for k in range(0):",
+        REFERENCE + "[vtd-target_return]",
+    ),
+    Mutant(
+        "direct-reward-on-policy",
+        "direct reward ηδ without (η−1)J(s)",
+        "right on-policy; the off-policy return misses the spread that the ratio gives to J(s)",
+        RULES,
+        "    root = eta * delta + (eta - 1) * J\n",
+        "    root = eta * delta\n",
+        "test_rules.py::test_the_centred_reward_at_the_value_is_the_direct_one",
+    ),
+    Mutant(
+        "mean-discount-without-lambda",
+        "λ missing from the discount of the centred mean node",
+        "bootstrapped twice, by (1−λ′)J and by all of the mean: deviations from a wrong mean",
+        KERNEL,
+        "                discount, weight = mean_discount(g, lm, eta), rho_bar\n",
+        "                discount, weight = mean_discount(g, 1.0, eta), rho_bar\n",
+        REFERENCE + "[centred-target_return]",
+    ),
+    Mutant(
+        "negative-clipped",
+        "a negative VTD variance clipped to 0",
+        "estimates no longer average out: biased upwards, and a lagging second moment is hidden",
+        ESTIMATOR,
+        'return found - value * value',
+        'return np.maximum(found - value * value, 0)',
+        "test_online.py::test_a_negative_vtd_variance_is_told_as_it_is_and_has_no_std",
+    ),
+    Mutant(
+        "second-moment-from-variance",
+        "VTD's second moment started at V instead of V + J²",
+        "with an initial value J the variance starts at V − J²",
+        LEARNERS,
+        "return np.asarray(self.initial_variance, dtype=float) + np.asarray(self.value) ** 2",
+        "return np.asarray(self.initial_variance, dtype=float)",
+        REFERENCE + "[vtd-target_return]",
+    ),
+    Mutant(
+        "frozen-value-moves",
+        "a value that is held fixed is still learned",
+        "experiments with a given value function measure another one",
+        KERNEL,
+        "            if node == VALUE and not learn_value:\n                continue\n",
+        "",
+        REFERENCE,
+    ),
+    Mutant(
+        "decay-counts-together",
+        "1/n steps with one n for all states",
+        "rare states get the tiny steps of frequent ones, and stay near where they began",
+        KERNEL,
+        "                    cells[u(offset + i), FIRST] += 1.0\n",
+        "                    last = plan[node + 1, OFFSET] if node < 2 else total\n"
+        "                    cells[offset:last, FIRST] += 1.0\n",
+        "test_online.py::test_decaying_steps_average_what_they_see",
+    ),
+    Mutant(
+        "adadelta-order",
+        "ADADELTA's step taken before the error is accumulated",
+        "the first step is √ε/√ε = 1: the first target is copied whole",
+        KERNEL,
+        "                    cells[at, FIRST] = running_mean_square(p, cells[at, FIRST], error)\n"
+        "                    step = adadelta_step(q, cells[at, FIRST], cells[at, SECOND])\n",
+        "                    step = adadelta_step(q, cells[at, FIRST], cells[at, SECOND])\n"
+        "                    cells[at, FIRST] = running_mean_square(p, cells[at, FIRST], error)\n",
+        "test_online.py::test_adadelta_follows_its_equations",
+    ),
+    Mutant(
+        "bound-with-value-discount",
+        "AlphaBound of the variance node with the value node's discount",
+        "γ′ > γ̄′, so that the bound is too weak: the variance node can overshoot",
+        KERNEL,
+        "pull += discount * x * traces",
+        "pull += g * x * traces",
+        "test_online.py::test_each_node_bounds_its_step_by_its_own_discount",
+    ),
+    Mutant(
+        "rejected-counted",
+        "a step counted for rejected input",
+        "step counts, and what is derived from them, drift from what was learned",
+        ESTIMATOR,
+        "            self.rejected += 1\n            raise self._wrong(code, state",
+        "            self.rejected += 1\n            self.steps += 1\n"
+        "            raise self._wrong(code, state",
+        "test_online.py::test_bad_transitions_are_refused_counted_and_leave_no_trace",
+    ),
+    Mutant(
+        "skipped-row-leaves-trace",
+        "a bad row skipped without cutting the trace",
+        "the steps before and after a gap are credited to each other",
+        KERNEL,
+        "            skipped += 1\n            clear(lane, plan, traces, live)\n",
+        "            skipped += 1\n",
+        "test_online.py::test_a_bad_chunk_is_refused_whole_or_its_bad_rows_skipped",
+    ),
+]  # fmt: skip
+
+
+def stale() -> list[str]:
+    """Mutants whose text is not found exactly once any more.
+
+    >>> stale()
+    []
+    """
+    texts = {m.file: (ROOT / PACKAGE / m.file).read_text(encoding="utf-8") for m in MUTANTS}
+    return [m.name for m in MUTANTS if texts[m.file].count(m.old) != 1]
+
+
+def row(mutant: Mutant) -> str:
+    return f"| {mutant.bug} | {mutant.effect} | `{mutant.test.split('::')[1]}` |"
+
+
+def untold() -> list[str]:
+    """Mutants whose row is not in docs/bugs.md as it should be (an sdist has no docs).
+
+    >>> untold()
+    []
+    """
+    page = PAGE.read_text(encoding="utf-8").splitlines() if PAGE.exists() else None
+    return [] if page is None else [m.name for m in MUTANTS if row(m) not in page]
+
+
+def scratch(folder: Path) -> None:
+    """A copy of what the tests need."""
+    skip = shutil.ignore_patterns("__pycache__", "*.nbi", "*.nbc")
+    for part in ("src", "tests"):
+        shutil.copytree(ROOT / part, folder / part, ignore=skip)
+    shutil.copy(ROOT / "pyproject.toml", folder)
+
+
+def failures(folder: Path, tests: list[str], compiled: bool) -> tuple[int, str]:
+    """Exit status and output of pytest in a scratch copy."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{folder / 'src'}{os.pathsep}{folder}",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "NUMBA_CACHE_DIR": tempfile.mkdtemp(dir=folder),
+        "NUMBA_DISABLE_JIT": "0" if compiled else "1",
+        "COLUMNS": "500",  # reasons are told in full
+    }
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "--tb=short", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [*command, *(f"tests/{test}" for test in tests)],
+        cwd=folder, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return done.returncode, done.stdout + done.stderr
+
+
+def verdict(mutant: Mutant, folder: Path, compiled: bool) -> tuple[str, str]:
+    """What became of a mutant, and the first words of why."""
+    path = folder / PACKAGE / mutant.file
+    right = path.read_text(encoding="utf-8")
+    if right.count(mutant.old) != 1:
+        return "TEXT NOT FOUND", ""
+    path.write_text(right.replace(mutant.old, mutant.new), encoding="utf-8")
+    try:
+        status, output = failures(folder, [mutant.test], compiled)
+    finally:
+        path.write_text(right, encoding="utf-8")
+    if status == 0:
+        return "NO", ""
+    why = re.search(r"^FAILED \S.*? - (.*)$", output, re.MULTILINE)
+    reason = why.group(1).strip() if why else output[-300:]
+    asserted = re.match(r"assert|AssertionError|Failed: DID NOT RAISE", reason)
+    crashed = status != 1 or not asserted  # a crash shows a bad mutant, not a good test
+    return ("CRASHED" if crashed else "yes"), reason
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help="only these")
+    parser.add_argument("--list", action="store_true", help="what there is")
+    parser.add_argument("--markdown", action="store_true", help="the table of docs/bugs.md")
+    parser.add_argument("--compiled", action="store_true", help="compile each copy")
+    options = parser.parse_args()
+    unknown = set(options.names) - {m.name for m in MUTANTS}
+    if unknown:
+        parser.error(f"unknown: {', '.join(sorted(unknown))}")
+    chosen = [m for m in MUTANTS if not options.names or m.name in options.names]
+    if options.list:
+        print("\n".join(f"{m.name:28} {m.bug}" for m in chosen))
+        return 0
+    if options.markdown:
+        print("| bug | what it does to the numbers | the test that fails |\n| --- | --- | --- |")
+        print("\n".join(row(m) for m in chosen))
+        return 0
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        scratch(folder)
+        status, output = failures(folder, sorted({m.test for m in chosen}), options.compiled)
+        if status:
+            print(output)
+            print("The tests fail without any mutant.")
+            return 1
+        print(f"{'bug':28} {'where':20} {'caught':8} test", flush=True)
+        survivors = 0
+        for mutant in chosen:
+            caught, why = verdict(mutant, folder, options.compiled)
+            survivors += caught != "yes"
+            test = mutant.test.split("::")[1]
+            print(f"{mutant.name:28} {mutant.file:20} {caught:8} {test}", flush=True)
+            if caught == "CRASHED":
+                print(f"    {why}")
+        print(f"{len(chosen) - survivors} of {len(chosen)} caught.")
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,33 @@
+"""A learner may run for weeks: its memory does not grow."""
+
+import resource
+
+import numpy as np
+import pytest
+
+import retvar as rv
+from tests import oracle
+
+CHUNKS = 1_000 if oracle.SOAK else 20  # of a million steps: make soak takes 10⁹
+
+
+@pytest.mark.soak
+def test_memory_is_flat_however_long_it_learns():
+    """The peak after the first chunks is the peak after the last, to 8 MiB."""
+    rng = np.random.default_rng(0)
+    columns = {
+        "state": rng.integers(5, size=1_000_000),
+        "reward": rng.normal(size=1_000_000),
+        "next_state": rng.integers(5, size=1_000_000),
+    }
+    learner = rv.Direct(alpha=0.01, gamma=0.9, lam=0.9).online(states=5)
+    for _ in range(3):
+        learner.update_many(columns)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for _ in range(CHUNKS):
+        learner.update_many(columns)
+    for _ in range(100_000):
+        learner.update(0, 1.0, 1)
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert grown < 8 * 1024, f"{grown} KiB"
+    assert learner.steps == (CHUNKS + 3) * 1_000_000 + 100_000
