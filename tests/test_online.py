@@ -735,7 +735,7 @@ def test_bad_places_are_told(settings, place, text):
 
 @pytest.mark.soak
 def test_ten_million_steps_stay_within_rounding_of_long_double():
-    """Errors do not pile up: 200,000 steps here, 10⁷ in `make soak`, against an 80-bit reference."""
+    """Errors do not pile up: 200,000 steps, 10⁷ in `make soak`, against an 80-bit reference."""
     steps = 10_000_000 if oracle.SOAK else 200_000
     rng = np.random.default_rng(5)
     s, t = rng.integers(3, size=(2, steps))
