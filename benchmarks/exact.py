@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 import retvar as rv
+from retvar.exact.solution import radius_text
 from retvar.files import write_text
 from retvar.mdp import ask, state_values
 
@@ -82,7 +83,7 @@ def measure(case: str, n: int) -> dict:
         "memory": peak_mib(),
         "means": answer.means[-1],
         "residual": answer.residual,
-        "radius": f"{answer.spectral_radius:.4f} ({answer.radius_kind})",
+        "radius": f"{radius_text(answer.spectral_radius)} ({answer.radius_kind})",
     }
 
 

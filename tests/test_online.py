@@ -67,7 +67,7 @@ def test_linear_learners_equal_the_reference(method):
         ours, theirs = pair(rng, method, "target_return", states=3)
         columns = stream(rng, 30)
         if method == "vtd":  # with features its initial variance is weights of the second moment
-            theirs.V = ours.initial_variance + ours.value**2
+            theirs.V = ours.initial_variance
         feed(table := ours.online(features=X), columns)
         teach(theirs, columns, X)
         scale = max(1.0, np.abs(theirs.V).max() ** 2)
@@ -85,15 +85,19 @@ def test_states_tables_vectors_and_active_sets_learn_the_same_bits():
         columns = stream(rng, 50, streams=2)
         s, t = columns["state"], columns["next_state"]
         eye = np.eye(4)
+        weights = description  # with features the second moment starts from weights
+        if description.method == "vtd":
+            moment = description.initial_variance + description.value**2
+            weights = description.replace(initial_variance=moment)
         forms = {
             "states": (description.online(states=4), columns),
-            "table": (description.online(features=eye), columns),
+            "table": (weights.online(features=eye), columns),
             "vectors": (
-                description.online(features=4),
+                weights.online(features=4),
                 {**columns, "state": eye[s], "next_state": eye[t]},
             ),
             "active": (
-                description.online(features=rv.features.Active(4)),
+                weights.online(features=rv.features.Active(4)),
                 {**columns, "state": s[:, None], "next_state": t[:, None]},
             ),
         }
@@ -201,6 +205,70 @@ def test_a_ratio_of_zero_clears_the_trace():
             assert_allclose(trace_of(learner, 2), [0.81**2 * 0.9, 1, 0])
         learner.update(2, 1.0, 0)
         assert_allclose(trace_of(learner, 2), [0, 0, 1])
+
+
+def offline(description, episode, kappa_states=3):
+    """What each node would add over an episode if its weights moved only at the end."""
+    learner = description.online(states=kappa_states)
+    cells = learner._memory.cells
+    start, total = cells[:, 0].copy(), 0.0
+    for t, (s, R, gamma, lam, rho) in enumerate(episode):
+        last = t == len(episode) - 1
+        s_next = None if last else episode[t + 1][0]
+        learner.update(s, R, s_next, terminated=last, gamma=gamma, lam=lam, rho=rho)
+        total = total + cells[:, 0] - start
+        cells[:, 0] = start
+    return total.reshape(3, kappa_states)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("batch", range(10 if oracle.SOAK else 1))
+def test_offline_updates_equal_the_forward_view(batch):
+    """The package's own nodes, weights put back after each step, traces kept. 1,000 cases a batch.
+
+    Backward: Σ δ_tE_t(s). Forward, from the end: A_t = ρ_t(δ_t + γ_{t+1}κ(s_{t+1})A_{t+1}) added
+    to s_t; for the variance node with ρ̄, δ̄, γ̄ and κ̄. With κ = 1 on-policy A_t is the return minus
+    the value: Monte Carlo.
+    """
+    rng = np.random.default_rng([oracle.fresh_seed(), batch])
+    for case in range(1_000):
+        n = int(rng.integers(1, 7))
+        on_policy = case % 2 == 0
+        rho = np.ones(n) if on_policy else rng.uniform(0, 2, n)
+        states, R = rng.integers(3, size=n), rng.normal(size=n)
+        gamma, lam = rng.random(n), rng.random(n)
+        kappa = np.ones(3) if on_policy else rng.random(3)
+        kappa_bar, J, V = rng.random(3), rng.normal(size=3), rng.random(3)
+        estimand = MODES[case % 4 // 2]
+        description = rv.Direct(
+            alpha=1.0, kappa=kappa, kappa_bar=kappa_bar, value=J, initial_variance=V,
+            estimand=estimand,
+        )  # fmt: skip
+        changes = offline(
+            description,
+            list(zip(*map(np.ndarray.tolist, (states, R, gamma, lam, rho)), strict=True)),
+        )
+        g, lm = np.append(gamma[:-1], 0.0), np.append(lam[:-1], 0.0)
+        J_next, V_next = (np.append(x[states[1:]], 0.0) for x in (J, V))
+        eta, rho_bar = (np.ones(n), rho) if estimand == MODES[0] else (rho, np.ones(n))
+        delta = R + g * J_next - J[states]
+        gamma_bar = (eta * g * lm) ** 2
+        reward_bar = (eta * delta + (eta - 1) * J[states]) ** 2
+        delta_bar = reward_bar + gamma_bar * V_next - V[states]
+        A, B, G = 0.0, 0.0, 0.0
+        forward = np.zeros((2, 3))
+        for t in range(n - 1, -1, -1):
+            after = states[t + 1] if t + 1 < n else 0
+            A = rho[t] * (delta[t] + g[t] * kappa[after] * A)
+            B = rho_bar[t] * (delta_bar[t] + gamma_bar[t] * kappa_bar[after] * B)
+            G = R[t] + g[t] * G
+            forward[0, states[t]] += A
+            forward[1, states[t]] += B
+            if on_policy:
+                assert pytest.approx(G - J[states[t]], abs=1e-9) == A
+        scale = max(1.0, np.abs(forward).max())
+        assert_allclose(changes[0], forward[0], atol=1e-10 * scale)
+        assert_allclose(changes[2], forward[1], atol=1e-10 * scale)
 
 
 def test_terminated_does_not_bootstrap_and_truncated_does():
@@ -451,6 +519,44 @@ def test_divergence_does_not_poison_adadelta():
         learner.update(0, 1e200, 1)
     learner.update(0, 1.0, 1)
     assert np.isfinite(learner._memory.floats).all()
+
+
+def test_a_learner_works_where_nothing_can_be_cached(tmp_path):
+    script = "import retvar as rv; rv.Direct(alpha=0.1, gamma=0.9, lam=0.9).online(states=1)"
+    env = {**os.environ, "XDG_CACHE_HOME": "/proc/none", "HOME": "/proc/none"}
+    env.pop("NUMBA_CACHE_DIR", None)
+    subprocess.run([sys.executable, "-c", script], env=env, check=True, capture_output=True)
+
+
+def test_a_transition_has_everything_itself():
+    learner = rv.Direct(alpha=0.5, gamma=0.9, lam=0.9).online(states=2)
+    learner.update({"state": 0, "reward": 1.0, "next_state": 1})
+    assert learner.value(0) == 0.5
+    with pytest.raises(rv.InputError, match="give nothing beside it"):
+        learner.update(rv.Transition(0, 1.0, 1), rho=0.0)
+    with pytest.raises(rv.InputError, match="give nothing beside it"):
+        learner.update({"state": 0, "reward": 1.0, "done": True})
+    assert (learner.steps, learner.rejected) == (1, 2)
+
+
+def test_divergence_leaves_the_bound_and_the_discounts_as_they_were():
+    bounded = rv.Direct(alpha=rv.AlphaBound(0.5), gamma=0.9, lam=0.9, kappa=1.0).online(states=2)
+    wild = {"state": np.array([0, 1]), "reward": np.ones(2), "next_state": np.array([1, 0])}
+    with pytest.raises(rv.Diverged):
+        bounded.update_many({**wild, "rho": 1e200})
+    off = rv.Direct(
+        alpha=0.1, gamma=0.9, lam=0.9, kappa_bar=0.5, estimand="off_policy_return"
+    ).online(features=2)
+    with pytest.raises(rv.Diverged, match="variance node"):
+        off.update([0.0, 0.0], 1.0, [0.0, 0.0], rho=1e200)
+    assert np.isfinite(off._memory.traces).all()
+
+
+def test_a_stream_that_would_take_gigabytes_is_refused():
+    learner = rv.Direct(alpha=0.1, gamma=0.9, lam=0.9).online(states=100)
+    with pytest.raises(rv.InputError, match="traces; number them 0"):
+        learner.update(0, 1.0, 1, stream=999_999)
+    assert learner.rejected == 1
 
 
 BAD = [
@@ -721,6 +827,8 @@ def test_bad_descriptions_are_told_at_construction(settings, text):
         ({}, {"states": 2, "value_features": 3}, "value_features = with states"),
         ({"gamma": [0.1, 0.2, 0.3]}, {"states": 2}, "gamma = 3 numbers: must be one number or 2"),
         ({"kappa": [0.1, 0.2, 0.3]}, {"states": 2}, "kappa = 3 numbers: must be one or 2"),
+        ({"kappa": [0.1, 0.2], "kappa_bar": [0.1] * 3}, {"states": 2}, "kappa = 3 numbers"),
+        ({"value": 1e160}, {"states": 2}, "value = too large: must stay below"),
         ({"value": [0.1, 0.2, 0.3]}, {"states": 2}, "value = 3 numbers: must be one or 2"),
         ({"value": 1.0}, {"features": 3}, "value = 1.0: with features, give the 3 weights"),
         ({}, {"features": np.ones((2, 2)), "value_features": np.ones((3, 2))}, "same states"),

@@ -143,7 +143,8 @@ class Vector(Features):
 
     def rows(self, given: Any = None) -> Rows:
         """The entries of every vector that are not zero."""
-        if isinstance(given, np.ndarray) and given.shape[1:] == (self.size,) and given.dtype != "O":
+        numeric = isinstance(given, np.ndarray) and given.dtype.kind in "biuf"
+        if numeric and given.shape[1:] == (self.size,):
             dense = given.astype(np.float64)
         else:
             dense = np.array([self.read(vector) for vector in given]).reshape(-1, self.size)
@@ -177,12 +178,12 @@ class Active(Features):
         """The indices, each with value 1."""
         try:
             parts = [np.atleast_1d(np.asarray(part)) for part in given]
-            if any(part.dtype == bool for part in parts):
+            if any(part.dtype == bool or part.ndim > 1 for part in parts):
                 raise TypeError
             lengths = [part.size for part in parts]
             index = np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
             whole = index.astype(np.int64)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise InputError("state", given, "must be sets of indices") from None
         if index.size and (np.any(whole != index) or whole.min() < 0 or whole.max() >= self.size):
             bad = index[(whole != index) | (whole < 0) | (whole >= self.size)][0]

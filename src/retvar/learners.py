@@ -96,14 +96,14 @@ class Learner:
                 _refuse_float32(field.name, given)
                 checks.numbers(field.name, given, np.size(given))
 
-    def nodes(self) -> list[NodeSettings]:
-        """Settings of the value, mean and secondary node."""
+    def nodes(self, *, tabular: bool = True) -> list[NodeSettings]:
+        """Settings of the value, mean and secondary node; with features they start from weights."""
         alpha_bar = self.alpha if self.alpha_bar is None else self.alpha_bar
         value = NodeSettings(step_size("alpha", self.alpha), self.kappa, self.value, "value")
         secondary = NodeSettings(
             step_size("alpha_bar", alpha_bar),
             self.kappa_bar,
-            self._initial_secondary(),
+            self._initial_secondary() if tabular else self.initial_variance,
             "initial_variance",
         )
         return [value, self._mean_node(value, secondary), secondary]

@@ -8,8 +8,9 @@ are in :mod:`retvar.rules`.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, fields
+from numbers import Real
+from typing import Any, ClassVar
 
 from retvar.errors import InputError
 
@@ -49,7 +50,7 @@ class Constant(StepSize):
     kind = CONSTANT
 
     def __post_init__(self) -> None:
-        _at_least_zero("alpha", self.alpha)
+        _plain(self)
 
     def parameters(self) -> tuple[float, float]:
         """α."""
@@ -72,7 +73,7 @@ class Decay(StepSize):
     kind = DECAY
 
     def __post_init__(self) -> None:
-        _at_least_zero("alpha", self.alpha)
+        _plain(self)
         if not 0 <= self.power <= 1:
             raise InputError("power", self.power, "must lie in [0, 1]; 1 gives α/n")
 
@@ -96,6 +97,7 @@ class Adadelta(StepSize):
     kind = ADADELTA
 
     def __post_init__(self) -> None:
+        _plain(self)
         if not 0 <= self.decay < 1:
             raise InputError("decay", self.decay, "must lie in [0, 1)")
         if not (self.epsilon > 0 and math.isfinite(self.epsilon)):
@@ -120,7 +122,7 @@ class AlphaBound(StepSize):
     kind = ALPHA_BOUND
 
     def __post_init__(self) -> None:
-        _at_least_zero("alpha", self.alpha)
+        _plain(self)
 
     def parameters(self) -> tuple[float, float]:
         """α to start from."""
@@ -131,7 +133,7 @@ class AlphaBound(StepSize):
         return float(self.alpha), 0.0
 
 
-def step_size(field: str, given: float | StepSize) -> StepSize:
+def step_size(field: str, given: Any) -> StepSize:
     """The rule given; a number stands for a constant.
 
     >>> step_size("alpha", 0.1)
@@ -139,15 +141,19 @@ def step_size(field: str, given: float | StepSize) -> StepSize:
     """
     if isinstance(given, StepSize):
         return given
-    if isinstance(given, bool) or not isinstance(given, int | float):
+    if isinstance(given, bool) or not isinstance(given, Real):
         raise InputError(field, repr(given), "must be a number or a step-size rule")
-    if not (given >= 0 and math.isfinite(given)):
+    if not 0 <= float(given) < math.inf:
         raise InputError(field, given, "must be a finite number of at least 0")
     return Constant(float(given))
 
 
-def _at_least_zero(field: str, given: float) -> None:
-    if isinstance(given, bool) or not isinstance(given, int | float):
-        raise InputError(field, repr(given), "must be a number")
-    if not (given >= 0 and math.isfinite(given)):
-        raise InputError(field, given, "must be a finite number of at least 0")
+def _plain(rule: StepSize) -> None:
+    """Make every setting a plain float, so that rules compare and can be written down."""
+    for field in fields(rule):
+        given: Any = getattr(rule, field.name)
+        if isinstance(given, bool) or not isinstance(given, Real):
+            raise InputError(field.name, repr(given), "must be a number")
+        if not 0 <= float(given) < math.inf:
+            raise InputError(field.name, given, "must be a finite number of at least 0")
+        object.__setattr__(rule, field.name, float(given))

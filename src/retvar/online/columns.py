@@ -32,11 +32,11 @@ class Columns:
         self.flags, self.reward = flags, reward
         self.rho, self.gamma, self.lam, self.stream = rho, gamma, lam, stream
         self.tabular = tabular
-        self._row = state if tabular else np.arange(flags.size)
+        self._row = state if tabular else np.arange(reward.size)
         self._next = next_state if tabular else None
 
     def __len__(self) -> int:
-        return int(self.flags.size)
+        return int(self.reward.size)
 
     def numbers(self) -> tuple[Any, ...]:
         """Columns in the order of the compiled update."""
@@ -50,7 +50,8 @@ class Columns:
         cut = slice(first, last)
         rho, gamma, lam, stream = (x if x.size == 1 else x[cut] for x in self.numbers()[4:])
         return Columns(
-            _cut(self.state, cut), _cut(self.next_state, cut), self.flags[cut], self.reward[cut],
+            _cut(self.state, cut), _cut(self.next_state, cut),
+            self.flags if self.flags.size == 1 else self.flags[cut], self.reward[cut],
             rho, gamma, lam, stream, self.tabular,
         )  # fmt: skip
 
@@ -75,7 +76,10 @@ class Columns:
             first = [0, 0, 0]
         else:
             names = ("value", "mean", "variance")
-            pairs = [(_of(self.state, name), _of(self.next_state, name)) for name in names]
+            pairs = [
+                (features_of_node(self.state, name), features_of_node(self.next_state, name))
+                for name in names
+            ]
             parts = [_both(node, s, t, missing) for node, (s, t) in zip(nodes, pairs, strict=True)]
             shift = np.cumsum([0, *(p.values.size for p in parts)])
             indptr = [p.indptr + k for p, k in zip(parts, shift, strict=False)]
@@ -124,7 +128,7 @@ class Columns:
         self._row = np.where(bad, UNKNOWN, self._row)
 
 
-def _of(column: Any, name: str) -> Any:
+def features_of_node(column: Any, name: str) -> Any:
     """The features of one node: its own, or all nodes'; the mean's default to the value's."""
     if not isinstance(column, Mapping):
         return column
@@ -177,6 +181,12 @@ def read_columns(arrays: Any, tabular: bool) -> Columns:
         state, next_state = _states("state", state), _states("next_state", next_state)
         _same_length("state", state.size, n)
         _same_length("next_state", next_state.size, n)
+    else:
+        for field, column in (("state", state), ("next_state", next_state)):
+            for part in column.values() if isinstance(column, Mapping) else (column,):
+                if not hasattr(part, "__len__") or isinstance(part, str):
+                    raise InputError(field, part, "must be a column of features")
+                _same_length(field, len(part), n)
     terminated, truncated = (_flags(f, get(f), n) for f in ("terminated", "truncated"))
     return Columns(
         state, next_state, terminated + 2 * truncated, reward,
@@ -242,8 +252,10 @@ def _states(field: str, given: Any) -> Integers:
 
 def _flags(field: str, given: Any, n: int) -> Integers:
     if given is None:
-        return np.zeros(n, dtype=np.int64)
+        return np.zeros(1, dtype=np.int64)
     array = np.asarray(given)
+    if array.ndim != 1:
+        raise InputError(field, f"an array of shape {array.shape}", "must have one dimension")
     _same_length(field, array.size, n)
     if not np.isin(array, (0, 1)).all():
         raise InputError(field, "a column", "must hold true or false")

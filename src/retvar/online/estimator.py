@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from retvar.errors import Diverged, InputError
 from retvar.features import Features, Rows, States, Vector
 from retvar.online import kernel
-from retvar.online.columns import Columns, read_columns
+from retvar.online.columns import Columns, features_of_node, read_columns
 from retvar.online.memory import Memory, plan_of
 from retvar.step_sizes import ALPHA_BOUND
 
@@ -23,6 +23,7 @@ Array = NDArray[np.float64]
 METHODS = {"direct": kernel.DIRECT, "vtd": kernel.VTD, "centred": kernel.CENTRED}
 BLOCK = 4_096  # transitions whose features are laid out at a time
 MOST_STREAMS = 1_000_000
+MOST_TRACES = 100_000_000  # streams × weights
 _STREAMS = f"must be a whole number from 0 to {MOST_STREAMS - 1}"
 _FLAGS = (False, True)
 
@@ -108,10 +109,10 @@ class Online:
         `next_state`, then clear. Both: terminated.
         """
         if reward is None:
-            if not hasattr(state, "reward"):
-                self._reject("reward", None, "must be given")
-            fields = {f: getattr(state, f) for f in Transition._fields[3:] if hasattr(state, f)}
-            return self.update(state.state, state.reward, state.next_state, **fields)
+            return self._update_from(
+                state, next_state, (terminated, truncated, rho, gamma, lam, stream)
+            )
+        given = state
         if self._alike:
             state, next_state = self._lay_out(state, next_state)
         elif not self._tabular:
@@ -145,11 +146,27 @@ class Online:
         code = self._advance(*self._packed)
         if code:
             if code >= kernel.DIVERGED:
-                self._diverged(code, state)
+                self._diverged(code, given)
             self.rejected += 1
             raise self._wrong(code, state, reward, next_state, rho, gamma, lam)
         self.steps += 1
         return None
+
+    def _update_from(self, transition: Any, next_state: Any, rest: tuple[Any, ...]) -> None:
+        """Update from an object or mapping that has the fields of a transition."""
+        if isinstance(transition, Mapping):
+            fields = {str(name): given for name, given in transition.items()}
+        else:
+            names = (f for f in Transition._fields if hasattr(transition, f))
+            fields = {name: getattr(transition, name) for name in names}
+        if fields.get("reward") is None or "state" not in fields:
+            self._reject("reward", None, "must be given")
+        unknown = set(fields) - set(Transition._fields)
+        if unknown or next_state is not None or rest != (False, False, 1.0, None, None, 0):
+            extra = sorted(unknown) or "other arguments"
+            self._reject("transition", extra, "has everything itself; give nothing beside it")
+        fields.setdefault("next_state", None)
+        self.update(fields.pop("state"), fields.pop("reward"), fields.pop("next_state"), **fields)
 
     def _lay_out(self, state: Any, next_state: Any) -> tuple[int, int | None]:
         """Lay out the features of one transition as rows 0 and 1."""
@@ -211,7 +228,7 @@ class Online:
     def _run(self, c: Columns, rows: Rows | None, skip: bool) -> None:
         m = self._memory
         done, code, skipped = kernel.advance(
-            *c.numbers(), skip,
+            *c.numbers(), kernel.SKIP if skip else kernel.TRUST,
             m.plan, m.settings, m.gammas, m.lams, *(rows or (None,) * 3),
             m.cells, m.traces, m.live, m.report,
         )  # fmt: skip
@@ -309,9 +326,10 @@ class Online:
             return float(found[0])
         if state is None:
             raise InputError("state", None, "must be given: there is no list of all states")
-        name = ("value", "mean", "variance")[node]
-        given = state[name] if isinstance(state, Mapping) else state
+        given = features_of_node(state, ("value", "mean", "variance")[node])
         _, indices, values = self.features[node].rows([given])
+        if not np.isfinite(values).all():
+            raise InputError("state", "not finite", "must hold finite numbers only")
         return float(m.weights(node)[indices] @ values)
 
     def _known(self, state: Any) -> int:
@@ -358,10 +376,20 @@ class Online:
         if code:
             self.rejected += 1
             raise self._wrong(code, *transition)
-        self._grow(int(stream) + 1)
+        try:
+            self._grow(int(stream) + 1)
+        except InputError:
+            self.rejected += 1
+            raise
 
     def _grow(self, streams: int) -> None:
         if streams > self._streams:
+            weights = self._memory.cells.shape[0]
+            if streams * weights > MOST_TRACES:
+                shape = f"{streams:,} streams × {weights:,} weights"
+                raise InputError(
+                    "stream", shape, f"more than {MOST_TRACES:,} traces; number them 0…"
+                )
             self._memory.grow(streams)
             self._attach()
 
@@ -412,7 +440,7 @@ class Online:
 def _memory_of(d: Any, features: list[Features]) -> Memory:
     """Lay out a description for the compiled update."""
     count = features[0].states
-    nodes = d.nodes()
+    nodes = d.nodes(tabular=all(isinstance(f, States) for f in features))
     plan = plan_of(
         METHODS[d.method],
         d.estimand == "off_policy_return",
@@ -421,9 +449,10 @@ def _memory_of(d: Any, features: list[Features]) -> Memory:
         [node.step.kind for node in nodes],
     )
     plan[3, kernel.COUNT] = count or 0
+    for node in nodes:
+        if np.size(node.kappa) not in (1, count):
+            raise InputError("kappa", f"{np.size(node.kappa)} numbers", f"must be one or {count}")
     kappas = np.stack(np.broadcast_arrays(*(np.atleast_1d(node.kappa) for node in nodes)))
-    if kappas.shape[1] not in (1, count):
-        raise InputError("kappa", f"{kappas.shape[1]} numbers", f"must be one or {count}")
     bounded = plan[:3, kernel.KIND] == ALPHA_BOUND
     plan[:3, kernel.TRACED] = kappas.any(axis=1) | bounded
     rates = np.array([node.step.parameters() for node in nodes])
@@ -452,6 +481,8 @@ def _cells(node: Any, features: Features) -> Array:
             float(initial),
             f"with features, give the {features.size} weights to start from",
         )
+    if not np.all(np.abs(initial) <= kernel.LIMIT):
+        raise InputError(node.initial_name, "too large", f"must stay below {kernel.LIMIT:g}")
     cells[:, kernel.WEIGHT] = initial
     cells[:, kernel.FIRST], cells[:, kernel.SECOND] = node.step.initial()
     return cells

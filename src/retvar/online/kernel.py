@@ -44,6 +44,7 @@ FAINT = 1e-100  # traces below this are dropped
 
 OK, STATE, NEXT_STATE, NO_NEXT, REWARD, RHO, GAMMA, LAM = range(8)
 DIVERGED = 100  # plus the node
+STOP, SKIP, TRUST = range(3)  # at a bad row; TRUST: all rows have been checked
 
 
 def compiled(function: Any) -> Any:
@@ -55,9 +56,13 @@ def compiled(function: Any) -> Any:
     digest = hashlib.sha256(b"".join(Path(source).read_bytes() for source in sources)).hexdigest()
     before = numba.config.CACHE_DIR
     home = before or os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    numba.config.CACHE_DIR = os.path.join(home, "retvar", digest[:16])
+    folder = os.path.join(home, "retvar", digest[:16])
     try:
-        return njit(cache=True)(function)
+        os.makedirs(folder, exist_ok=True)
+        numba.config.CACHE_DIR = folder
+        return njit(cache=os.access(folder, os.W_OK))(function)
+    except (OSError, RuntimeError):  # nowhere to keep it: compile anew in each process
+        return njit(function)
     finally:
         numba.config.CACHE_DIR = before
 
@@ -114,7 +119,8 @@ def check(state, next_state, flags, reward, rho, gamma, lam, plan, gammas, lams)
     """First bad row of a chunk and what is wrong with it; (−1, OK) where all are good."""
     for t in range(state.size):
         code = inspect(
-            state[t], next_state[t], (flags[t] & TERMINATED) != 0, reward[t],
+            state[t], next_state[t],
+            (flags[t if flags.size > 1 else 0] & TERMINATED) != 0, reward[t],
             rho[t if rho.size > 1 else 0], gamma[t if gamma.size > 1 else 0],
             lam[t if lam.size > 1 else 0],
             plan[3, COUNT], gammas.size > 0, lams.size > 0,
@@ -126,29 +132,33 @@ def check(state, next_state, flags, reward, rho, gamma, lam, plan, gammas, lams)
 
 @compiled
 def advance(
-    state, next_state, flags, reward, rho, gamma, lam, stream, skip,
+    state, next_state, flags, reward, rho, gamma, lam, stream, mode,
     plan, settings, gammas, lams, indptr, indices, values, cells, traces, live, report,
 ):  # fmt: skip
-    """Learn from the rows of a chunk; ρ, γ, λ and stream may be one number for all of them.
+    """Learn from the rows of a chunk; flags, ρ, γ, λ and stream may be one for all of them.
 
     Returns the row at which it stopped (or the number of rows), OK or why it stopped, and how many
-    bad rows were skipped: with `skip` a bad row cuts the trace of its stream, without it stops.
+    bad rows were skipped: where `mode` is SKIP a bad row cuts the trace of its stream.
     """
     total = traces.shape[1] - 3
     method, learn_value = plan[3, METHOD], plan[3, LEARN_VALUE] != 0
     skipped = 0
     by_ratio, by_gamma = 1 if rho.size > 1 else 0, 1 if gamma.size > 1 else 0
     by_lam, by_lane = 1 if lam.size > 1 else 0, 1 if stream.size > 1 else 0
+    by_flag = 1 if flags.size > 1 else 0
     for t in range(state.size):
-        row, row_next, flag, R = state[u(t)], next_state[u(t)], flags[u(t)], reward[u(t)]
+        row, row_next, flag, R = state[u(t)], next_state[u(t)], flags[u(t * by_flag)], reward[u(t)]
         lane, ratio = stream[u(t * by_lane)], rho[u(t * by_ratio)]
         g, lm = gamma[u(t * by_gamma)], lam[u(t * by_lam)]
         ended = (flag & TERMINATED) != 0
-        code = inspect(
-            row, row_next, ended, R, ratio, g, lm, plan[3, COUNT], gammas.size > 0, lams.size > 0
-        )
+        code = OK
+        if mode != TRUST:
+            code = inspect(
+                row, row_next, ended, R, ratio, g, lm, plan[3, COUNT],
+                gammas.size > 0, lams.size > 0,
+            )  # fmt: skip
         if code != OK:
-            if not skip:
+            if mode == STOP:
                 return t, code, skipped
             skipped += 1
             clear(lane, plan, traces, live)
@@ -267,10 +277,9 @@ def advance(
                     x = 1.0 if values is None else values[u(k)]
                     pull -= x * traces[u(lane), u(offset + i)]
                 step = bounded_step(cells[u(offset), FIRST], pull)
-                cells[u(offset), FIRST] = step
 
             # its weights, w += αδE, unless one of them would leave the finite numbers
-            finite = True
+            finite = math.isfinite(discount)
             own = u(cells.shape[0])  # the weight of the state being left, whose step is reported
             if end > begin:
                 own = u(offset + (row if indices is None else indices[u(end - 1)]))
@@ -307,8 +316,11 @@ def advance(
                 if finite:
                     cells[at, WEIGHT] = cells[at, NEW]
                 cells[at, NEW] = 0.0
+            if kind == ALPHA_BOUND and finite:
+                cells[u(offset), FIRST] = step
             if not finite:
                 report[u(node)] = 0.0
+                traces[u(lane), u(total + node)] = 0.0
                 clear(lane, plan, traces, live)
                 return t, DIVERGED + node, skipped
         if flag != 0:
@@ -326,7 +338,7 @@ def advance_one(ints, floats, indptr, indices, values, traces, live):
     a, b, c, d = ints[16], ints[17], ints[18], ints[19]
     _, code, _ = advance(
         ints[20:21], ints[21:22], ints[22:23], floats[0:1], floats[1:2], floats[2:3], floats[3:4],
-        ints[23:24], False, ints[0:16].reshape(4, 4), floats[4:a].reshape(3, (a - 4) // 3),
+        ints[23:24], STOP, ints[0:16].reshape(4, 4), floats[4:a].reshape(3, (a - 4) // 3),
         floats[a:b], floats[b:c], indptr, indices, values,
         floats[c:d].reshape((d - c) // 4, 4), traces, live, floats[d:],
     )  # fmt: skip
