@@ -1,7 +1,12 @@
-"""Checkpoints: safetensors with a JSON header. They hold numbers only, and cannot run code."""
+"""Checkpoints: safetensors with a JSON header. They hold numbers only, and cannot run code.
+
+Format 2 carries a digest of everything in the file, so that damage is told and not learned from.
+Format 1 had none; it is still read, with every number checked.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -19,7 +24,7 @@ from retvar.online.estimator import Online
 
 __all__ = ["restore", "save"]
 
-FORMAT = 1
+FORMAT = 2
 KINDS = {"states": States, "vector": Vector, "active": Active}
 NODES = ("value", "mean", "variance")
 PARTS = ("indptr", "indices", "values")
@@ -44,15 +49,19 @@ def save(estimator: Online, path: Any) -> None:
         "rejected": estimator.rejected,
     }
     tensors = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
-    metadata = {"retvar": json.dumps(header)}
-    write_with(Path(path), lambda temporary: save_file(tensors, temporary, metadata))
+    header["digest"] = _digest(header, tensors)
+    metadata = {"retvar": json.dumps(header)}  # one entry: the order of several is not kept
+    try:
+        write_with(Path(path), lambda temporary: save_file(tensors, temporary, metadata))
+    except SafetensorError as error:
+        raise InputError("path", path, f"cannot be written: {error}") from None
 
 
 def restore(path: Any, learner_of: Any) -> Online:
     """Read an estimator back; `learner_of` makes a description from its part of the header."""
     header, tensors = _read(Path(path))
     try:
-        if header["format"] != FORMAT:
+        if header["format"] not in range(1, FORMAT + 1):
             raise InputError("format", header["format"], f"this version reads up to {FORMAT}")
         features = _features(header["features"], tensors)
         _agree(features, tensors["cells"])
@@ -73,6 +82,9 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         header = json.loads(metadata["retvar"])
+        first = isinstance(header, dict) and header.get("format") == 1
+        if not first and header.pop("digest") != _digest(header, tensors):
+            raise ValueError("it is damaged, its digest does not match")
     except FileNotFoundError:
         raise InputError("file", path, "does not exist") from None
     except (SafetensorError, OSError, *MALFORMED) as error:
@@ -80,6 +92,16 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     if not isinstance(header, dict):
         raise InputError("file", path, "is not a checkpoint of retvar: its header is no table")
     return header, tensors
+
+
+def _digest(header: dict[str, Any], tensors: dict[str, Any]) -> str:
+    """SHA-256 of the header and of every tensor with its name, type and shape."""
+    digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
+    for name in sorted(tensors):
+        array = np.ascontiguousarray(tensors[name])
+        digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
 
 
 def _describe(
