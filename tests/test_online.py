@@ -335,31 +335,27 @@ def test_the_exact_solution_is_stationary_in_expectation(batch):
     """
     seed = [oracle.fresh_seed(), batch]
     rng = np.random.default_rng(seed)
-    for _ in range(100):
+    done = dict.fromkeys(range(3), 0)
+    while min(done.values()) < 100:
         mdp = rv.domains.random_mdp(
             3, 2, 2, seed=rng, gamma=(0.0, 0.9), lam=(0.0, 0.9), ends=0.2, parallel=True
         )
-        for behaviour, estimand in (
-            ("target", MODES[0]),
-            ("behaviour", MODES[0]),
-            ("behaviour", MODES[1]),
-        ):
+        ratios = mdp.policy("target").probabilities / mdp.policy("behaviour").probabilities
+        largest = max(1.0, ratios.max() ** 2)
+        modes = (("target", MODES[0]), ("behaviour", MODES[0]), ("behaviour", MODES[1]))
+        for number, (behaviour, estimand) in enumerate(modes):
             question = ("target", behaviour, estimand)
             try:
                 truth = rv.solve(mdp, *question)
             except rv.InfiniteVarianceError:
                 continue
+            if done[number] == 100:
+                continue
+            done[number] += 1
             wrong = truth.value + rng.normal(size=3)
             for value in (truth.value, wrong):
                 exact = rv.solve(mdp, *question, value=value)
-                scale = max(1.0, exact.second_moment.max(), (value**2).max())
-                scale *= max(
-                    1.0,
-                    (
-                        mdp.policy("target").probabilities / mdp.policy("behaviour").probabilities
-                    ).max()
-                    ** 2,
-                )
+                scale = largest * max(1.0, exact.second_moment.max(), (value**2).max())
                 for method, kind in METHODS.items():
                     point = rv.fixed_point(method, mdp, *question, value=value)
                     means = {"initial_mean": exact.mean} if method == "centred" else {}
@@ -374,24 +370,25 @@ def test_the_exact_solution_is_stationary_in_expectation(batch):
 
 
 def test_centred_learns_the_variance_with_a_wrong_value_where_direct_does_not():
-    """Constant steps average out: after 400,000 steps with ᾱ = 0.002 the mean rests at the point.
+    """Constant steps average out: after 400,000 steps with ᾱ = 0.002 each rests where predicted.
 
     The estimate's own spread is about √(ᾱ/2) of that of the squared errors, 3%; the biases of
     direct (+0.22) and VTD (−0.5) in state s1 are ten times that.
     """
     mdp = rv.domains.complex_mdp()
-    truth = rv.solve(mdp)
-    wrong = truth.value + 0.5
-    rng = np.random.default_rng(7)
-    columns = walk(mdp, rng, 400_000)
+    wrong = rv.solve(mdp).value + 0.5
+    exact = rv.solve(mdp, value=wrong).variance
+    columns = walk(mdp, np.random.default_rng(7), 400_000)
     for method, kind in METHODS.items():
         learner = kind(
             alpha=0.01, alpha_bar=0.002, lam=mdp.lam, gamma=mdp.gamma, value=wrong,
             learn_value=False,
         ).online(states=5)  # fmt: skip
         learner.update_many(columns)
-        point = rv.fixed_point(method, mdp, value=wrong)
-        assert_allclose(learner.variance()[1], point.variance[1], atol=0.12)
+        bias = rv.fixed_point(method, mdp, value=wrong).bias
+        assert_allclose(learner.variance() - exact, bias, atol=0.12)
+        far = np.abs(learner.variance() - exact).max() > 0.12
+        assert far == (method != "centred")
 
 
 def walk(mdp, rng, steps):
@@ -407,15 +404,16 @@ def walk(mdp, rng, steps):
     return {"state": e.state[edges], "reward": e.reward[edges], "next_state": e.next_state[edges]}
 
 
+@pytest.mark.soak
 def test_compiled_and_plain_python_learn_the_same_bits(tmp_path):
-    """The whole update once more in a process where numba compiles nothing."""
+    """The whole update once more in a process where numba compiles nothing: 40 learners, or 10⁴."""
     script = tmp_path / "plain.py"
     script.write_text(
         "import sys, json, hashlib\n"
         "import numpy as np\n"
         "from tests import streams\n"
         "digests = []\n"
-        "for seed in range(int(sys.argv[1]), int(sys.argv[1]) + 40):\n"
+        "for seed in range(int(sys.argv[1]), int(sys.argv[1]) + int(sys.argv[2])):\n"
         "    rng = np.random.default_rng(seed)\n"
         "    learner = streams.learner(rng).online(states=4)\n"
         "    learner.update_many(streams.stream(rng, 25, streams=2))\n"
@@ -427,7 +425,7 @@ def test_compiled_and_plain_python_learn_the_same_bits(tmp_path):
     root = os.path.dirname(os.path.dirname(__file__))
     for disabled in ("0", "1"):
         out = subprocess.run(
-            [sys.executable, str(script), seed],
+            [sys.executable, str(script), seed, "10000" if oracle.SOAK else "40"],
             env={**os.environ, "NUMBA_DISABLE_JIT": disabled, "PYTHONPATH": root},
             capture_output=True, text=True, check=True,
         )  # fmt: skip
