@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from retvar.errors import InputError
 
-__all__ = ["Active", "Features", "Rows", "States", "Table", "Vector", "features_of"]
+__all__ = ["Active", "Features", "Given", "Rows", "States", "Table", "Vector", "features_of"]
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -110,11 +110,11 @@ class Table(Features):
 
 
 @dataclass(frozen=True)
-class Vector(Features):
-    """A vector of numbers, given with each transition in place of a state.
+class Given(Features):
+    """Features that come with each transition in place of a state: `count` of them.
 
-    >>> Vector(2).rows([[0.5, 2.0]]).values
-    array([0.5, 2. ])
+    >>> issubclass(Vector, Given) and issubclass(Active, Given)
+    True
     """
 
     count: int
@@ -125,8 +125,17 @@ class Vector(Features):
 
     @property
     def size(self) -> int:  # type: ignore[override]
-        """One weight an entry."""
+        """One weight a feature."""
         return int(self.count)
+
+
+@dataclass(frozen=True)
+class Vector(Given):
+    """A vector of numbers, given with each transition in place of a state.
+
+    >>> Vector(2).rows([[0.5, 2.0]]).values
+    array([0.5, 2. ])
+    """
 
     def read(self, given: Any, may_lack: bool = False) -> Array:
         """One vector; an empty one where there may be none."""
@@ -154,7 +163,7 @@ class Vector(Features):
 
 
 @dataclass(frozen=True)
-class Active(Features):
+class Active(Given):
     """A set of active features, as their indices, given with each transition: tile coding's form.
 
     An index that is given twice counts twice.
@@ -162,17 +171,6 @@ class Active(Features):
     >>> Active(8).rows([[1, 5], [2]])
     Rows(indptr=array([0, 2, 3]), indices=array([1, 5, 2]), values=array([1., 1., 1.]))
     """
-
-    count: int
-    states = None
-
-    def __post_init__(self) -> None:
-        _positive("features", self.count)
-
-    @property
-    def size(self) -> int:  # type: ignore[override]
-        """One weight an index."""
-        return int(self.count)
 
     def rows(self, given: Any = None) -> Rows:
         """The indices, each with value 1."""

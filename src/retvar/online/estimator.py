@@ -11,16 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retvar.errors import Diverged, InputError
-from retvar.features import Features, Rows, States, Vector
+from retvar.features import Features, Rows, Vector
 from retvar.online import kernel
 from retvar.online.columns import Columns, features_of_node, read_columns
-from retvar.online.memory import Memory, plan_of
-from retvar.step_sizes import ALPHA_BOUND
+from retvar.online.memory import Memory, memory_of, static_rows
 
 __all__ = ["Online", "Transition"]
 
 Array = NDArray[np.float64]
-METHODS = {"direct": kernel.DIRECT, "vtd": kernel.VTD, "centred": kernel.CENTRED}
 BLOCK = 4_096  # transitions whose features are laid out at a time
 MOST_STREAMS = 1_000_000
 MOST_TRACES = 100_000_000  # streams × weights
@@ -65,8 +63,8 @@ class Online:
         self.features = features
         self.steps = 0  #: transitions learned from
         self.rejected = 0  #: transitions refused
-        self._memory = _memory_of(description, features)
-        self._rows = _static_rows(features, self._memory)
+        self._memory = memory_of(description, features)
+        self._rows = static_rows(features, self._memory)
         self._nodes = ("value", "mean", "second_moment" if self._is("vtd") else "variance")
         self._attach()
 
@@ -435,82 +433,3 @@ class Online:
         node = code - kernel.DIVERGED
         step_size = float(self._memory.report[3 + node])
         raise Diverged(self._nodes[node], self.steps + 1, state, step_size)
-
-
-def _memory_of(d: Any, features: list[Features]) -> Memory:
-    """Lay out a description for the compiled update."""
-    count = features[0].states
-    nodes = d.nodes(tabular=all(isinstance(f, States) for f in features))
-    plan = plan_of(
-        METHODS[d.method],
-        d.estimand == "off_policy_return",
-        d.learn_value,
-        features,
-        [node.step.kind for node in nodes],
-    )
-    plan[3, kernel.COUNT] = count or 0
-    for node in nodes:
-        if np.size(node.kappa) not in (1, count):
-            raise InputError("kappa", f"{np.size(node.kappa)} numbers", f"must be one or {count}")
-    kappas = np.stack(np.broadcast_arrays(*(np.atleast_1d(node.kappa) for node in nodes)))
-    bounded = plan[:3, kernel.KIND] == ALPHA_BOUND
-    plan[:3, kernel.TRACED] = kappas.any(axis=1) | bounded
-    rates = np.array([node.step.parameters() for node in nodes])
-    cells = np.concatenate(
-        [_cells(node, f) for node, f in zip(nodes, features, strict=True)], axis=0
-    )
-    return Memory(
-        plan,
-        np.concatenate([rates, kappas], axis=1),
-        _per_state("gamma", d.gamma, count),
-        _per_state("lam", d.lam, count),
-        cells,
-    )
-
-
-def _cells(node: Any, features: Features) -> Array:
-    cells = np.zeros((features.size, 4))
-    initial = np.asarray(node.initial, dtype=np.float64)
-    if initial.ndim and initial.shape != (features.size,):
-        raise InputError(
-            node.initial_name, f"{initial.size} numbers", f"must be one or {features.size}"
-        )
-    if initial.ndim == 0 and initial != 0 and not isinstance(features, States):
-        raise InputError(
-            node.initial_name,
-            float(initial),
-            f"with features, give the {features.size} weights to start from",
-        )
-    if not np.all(np.abs(initial) <= kernel.LIMIT):
-        raise InputError(node.initial_name, "too large", f"must stay below {kernel.LIMIT:g}")
-    cells[:, kernel.WEIGHT] = initial
-    cells[:, kernel.FIRST], cells[:, kernel.SECOND] = node.step.initial()
-    return cells
-
-
-def _per_state(field: str, given: Any, count: int | None) -> Array:
-    if given is None:
-        return np.zeros(0)
-    array = np.atleast_1d(np.asarray(given, dtype=np.float64))
-    if array.size > 1 and array.size != count:
-        what = "one number" if count is None else f"one number or {count} of them"
-        raise InputError(field, f"{array.size} numbers", f"must be {what}")
-    return array
-
-
-def _static_rows(features: list[Features], memory: Memory) -> Rows | None:
-    """Rows of all states, for all nodes; None where each state has its own weight."""
-    if features[0].states is None or all(isinstance(f, States) for f in features):
-        return None
-    if all(f is features[0] for f in features):
-        return features[0].rows()
-    parts = [f.rows() for f in features]
-    shift = np.cumsum([0, *(p.values.size for p in parts)])
-    indptr = np.concatenate([p.indptr + k for p, k in zip(parts, shift, strict=False)])
-    count = features[0].states + 1
-    memory.plan[:3, kernel.ROWS] = [0, count, 2 * count]
-    return Rows(
-        indptr,
-        np.concatenate([p.indices for p in parts]),
-        np.concatenate([p.values for p in parts]),
-    )

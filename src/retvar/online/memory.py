@@ -11,13 +11,19 @@ list of weights that a trace reaches (`live`) follows from the traces.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.features import Features
+from retvar.errors import InputError
+from retvar.features import Features, Rows, States
 from retvar.online import kernel
+from retvar.step_sizes import ALPHA_BOUND
 
-__all__ = ["Memory"]
+__all__ = ["Memory", "memory_of", "static_rows"]
+
+METHODS = {"direct": kernel.DIRECT, "vtd": kernel.VTD, "centred": kernel.CENTRED}
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -87,7 +93,7 @@ class Memory:
         return self.cells[self.plan[node, kernel.OFFSET] : ends[node], kernel.WEIGHT]
 
 
-def plan_of(
+def _plan(
     method: int, off_policy: bool, learn_value: bool, features: list[Features], rules: list[int]
 ) -> Integers:
     """Where each node's weights begin, and what it does; see :mod:`retvar.online.kernel`."""
@@ -96,3 +102,82 @@ def plan_of(
     plan[:3, kernel.KIND] = rules
     plan[3] = method, off_policy, learn_value, 0
     return plan
+
+
+def memory_of(d: Any, features: list[Features]) -> Memory:
+    """Lay out a description for the compiled update."""
+    count = features[0].states
+    nodes = d.nodes(tabular=all(isinstance(f, States) for f in features))
+    plan = _plan(
+        METHODS[d.method],
+        d.estimand == "off_policy_return",
+        d.learn_value,
+        features,
+        [node.step.kind for node in nodes],
+    )
+    plan[3, kernel.COUNT] = count or 0
+    for node in nodes:
+        if np.size(node.kappa) not in (1, count):
+            raise InputError("kappa", f"{np.size(node.kappa)} numbers", f"must be one or {count}")
+    kappas = np.stack(np.broadcast_arrays(*(np.atleast_1d(node.kappa) for node in nodes)))
+    bounded = plan[:3, kernel.KIND] == ALPHA_BOUND
+    plan[:3, kernel.TRACED] = kappas.any(axis=1) | bounded
+    rates = np.array([node.step.parameters() for node in nodes])
+    cells = np.concatenate(
+        [_cells(node, f) for node, f in zip(nodes, features, strict=True)], axis=0
+    )
+    return Memory(
+        plan,
+        np.concatenate([rates, kappas], axis=1),
+        _per_state("gamma", d.gamma, count),
+        _per_state("lam", d.lam, count),
+        cells,
+    )
+
+
+def _cells(node: Any, features: Features) -> Array:
+    cells = np.zeros((features.size, 4))
+    initial = np.asarray(node.initial, dtype=np.float64)
+    if initial.ndim and initial.shape != (features.size,):
+        raise InputError(
+            node.initial_name, f"{initial.size} numbers", f"must be one or {features.size}"
+        )
+    if initial.ndim == 0 and initial != 0 and not isinstance(features, States):
+        raise InputError(
+            node.initial_name,
+            float(initial),
+            f"with features, give the {features.size} weights to start from",
+        )
+    if not np.all(np.abs(initial) <= kernel.LIMIT):
+        raise InputError(node.initial_name, "too large", f"must stay below {kernel.LIMIT:g}")
+    cells[:, kernel.WEIGHT] = initial
+    cells[:, kernel.FIRST], cells[:, kernel.SECOND] = node.step.initial()
+    return cells
+
+
+def _per_state(field: str, given: Any, count: int | None) -> Array:
+    if given is None:
+        return np.zeros(0)
+    array = np.atleast_1d(np.asarray(given, dtype=np.float64))
+    if array.size > 1 and array.size != count:
+        what = "one number" if count is None else f"one number or {count} of them"
+        raise InputError(field, f"{array.size} numbers", f"must be {what}")
+    return array
+
+
+def static_rows(features: list[Features], memory: Memory) -> Rows | None:
+    """Rows of all states, for all nodes; None where each state has its own weight."""
+    if features[0].states is None or all(isinstance(f, States) for f in features):
+        return None
+    if all(f is features[0] for f in features):
+        return features[0].rows()
+    parts = [f.rows() for f in features]
+    shift = np.cumsum([0, *(p.values.size for p in parts)])
+    indptr = np.concatenate([p.indptr + k for p, k in zip(parts, shift, strict=False)])
+    count = features[0].states + 1
+    memory.plan[:3, kernel.ROWS] = [0, count, 2 * count]
+    return Rows(
+        indptr,
+        np.concatenate([p.indices for p in parts]),
+        np.concatenate([p.values for p in parts]),
+    )
