@@ -17,6 +17,13 @@ def walk_matrix(n: int, order=None, gamma: float = 1.0) -> scipy.sparse.csr_arra
     return M if order is None else M[order][:, order].tocsr()
 
 
+def ring(n: int, odd: float, even: float) -> scipy.sparse.csr_array:
+    """Each state leads to the next, with one of two weights in turn."""
+    index = np.arange(n)
+    weights = np.where(index % 2, odd, even)
+    return scipy.sparse.csr_array((weights, (index, (index + 1) % n)), shape=(n, n))
+
+
 def garnet(n: int, gamma: float = 0.99, seed: int = 0) -> scipy.sparse.csr_array:
     rng = np.random.default_rng(seed)
     rows, columns = np.repeat(np.arange(n), 5), rng.integers(n, size=5 * n)
@@ -67,11 +74,8 @@ def test_where_krylov_alone_stalls_an_incomplete_factorisation_helps(monkeypatch
 
 def test_a_singular_system_is_an_error_and_not_a_number():
     for n in (2, 500, 5_000):
-        ring = scipy.sparse.csr_array(
-            (np.ones(n), (np.arange(n), (np.arange(n) + 1) % n)), shape=(n, n)
-        )
         with pytest.raises(ConvergenceError, match="singular"):
-            Resolvent(ring).solve(np.arange(1.0, n + 1))
+            Resolvent(ring(n, 1.0, 1.0)).solve(np.arange(1.0, n + 1))
 
 
 def test_what_is_not_a_number_is_refused():
@@ -109,10 +113,7 @@ def test_radius_of_what_leads_nowhere_is_zero():
 def test_powers_certify_what_row_sums_do_not():
     """Row sums up to 2, but M² has row sums 0.5: the radius is √0.5, and the bound must hold."""
     n = 200
-    index = np.arange(n)
-    M = scipy.sparse.csr_array(
-        (np.where(index % 2, 2.0, 0.25), (index, (index + 1) % n)), shape=(n, n)
-    )
+    M = ring(n, 2.0, 0.25)
     radius = spectral_radius(M)
     assert radius.kind == "upper bound"
     assert np.sqrt(0.5) * (1 - 1e-12) <= radius.value < 1
@@ -121,12 +122,7 @@ def test_powers_certify_what_row_sums_do_not():
 
 def test_a_periodic_radius_above_one_is_found():
     """A ring of 200 with weights 4 and 1/2: radius √2; only a lazy walk settles on it."""
-    n = 200
-    index = np.arange(n)
-    M = scipy.sparse.csr_array(
-        (np.where(index % 2, 4.0, 0.5), (index, (index + 1) % n)), shape=(n, n)
-    )
-    radius = spectral_radius(M)
+    radius = spectral_radius(ring(200, 4.0, 0.5))
     assert radius.kind == "lower bound"
     assert 1 < radius.value <= np.sqrt(2) * (1 + 1e-12)
 
