@@ -19,18 +19,14 @@ weights that it reaches, so that a step costs what is active. What the arrays ho
 
 from __future__ import annotations
 
-import hashlib
 import math
-import os
-from pathlib import Path
-from typing import Any
 
-import numba
 import numpy as np
 from numba import njit
 from numpy import uintp as u
 
-from retvar import rules, step_sizes
+from retvar import rules
+from retvar.jit import compiled
 from retvar.step_sizes import ADADELTA, ALPHA_BOUND, DECAY
 
 VALUE, MEAN, SECONDARY = range(3)
@@ -45,26 +41,6 @@ FAINT = 1e-100  # traces below this are dropped
 OK, STATE, NEXT_STATE, NO_NEXT, REWARD, RHO, GAMMA, LAM = range(8)
 DIVERGED = 100  # plus the node
 STOP, SKIP, TRUST = range(3)  # at a bad row; TRUST: all rows have been checked
-
-
-def compiled(function: Any) -> Any:
-    """Compile, and keep the result on disk under a digest of all files that the code is made of.
-
-    numba looks at the file of the function alone; what it inlines from `rules` would go stale.
-    """
-    sources = (__file__, rules.__file__, step_sizes.__file__)
-    digest = hashlib.sha256(b"".join(Path(source).read_bytes() for source in sources)).hexdigest()
-    before = numba.config.CACHE_DIR
-    home = before or os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    folder = os.path.join(home, "retvar", digest[:16])
-    try:
-        os.makedirs(folder, exist_ok=True)
-        numba.config.CACHE_DIR = folder
-        return njit(cache=os.access(folder, os.W_OK))(function)
-    except (OSError, RuntimeError):  # nowhere to keep it: compile anew in each process
-        return njit(function)
-    finally:
-        numba.config.CACHE_DIR = before
 
 
 td_error = njit(rules.td_error)
