@@ -143,8 +143,8 @@ MUTANTS = [
         "importance ratio applied twice, in the trace and in the step",
         "transitions weigh ρ² instead of ρ; what is learned is the return of no policy",
         KERNEL,
-        "new = cells[at, WEIGHT] + step * delta * E",
-        "new = cells[at, WEIGHT] + step * delta * E * weight",
+        "new = moved(cells[at, WEIGHT], step, delta, E)",
+        "new = moved(cells[at, WEIGHT], step, delta, E * weight)",
         REFERENCE + "[direct-target_return]",
     ),
     Mutant(

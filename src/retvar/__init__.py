@@ -33,9 +33,11 @@ if TYPE_CHECKING:  # the names are loaded on first use, so that `retvar --help` 
         solve,
         stationary_distribution,
     )
-    from retvar.learners import VTD, Centred, Direct, Learner, load
+    from retvar.initial import Initial, Noisy, PerRun
+    from retvar.learners import VTD, Centred, Direct, Learner, grid, load
     from retvar.mdp import END, MDP, Edge, Edges, Policy
     from retvar.online import Online, Transition
+    from retvar.simulation import Record, replay, simulate
     from retvar.step_sizes import Adadelta, AlphaBound, Constant, Decay
 
 _HOMES = {
@@ -59,9 +61,11 @@ _HOMES = {
         "solve",
         "stationary_distribution",
     ],
-    "retvar.learners": ["VTD", "Centred", "Direct", "Learner", "load"],
+    "retvar.initial": ["Initial", "Noisy", "PerRun"],
+    "retvar.learners": ["VTD", "Centred", "Direct", "Learner", "grid", "load"],
     "retvar.mdp": ["END", "MDP", "Edge", "Edges", "Policy"],
     "retvar.online": ["Online", "Transition"],
+    "retvar.simulation": ["Record", "replay", "simulate"],
     "retvar.step_sizes": ["Adadelta", "AlphaBound", "Constant", "Decay"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -89,13 +93,17 @@ __all__ = [  # noqa: RUF022
     "Estimates",
     "FixedPoint",
     "InfiniteVarianceError",
+    "Initial",
     "InputError",
     "Learner",
     "MDP",
     "MonteCarlo",
     "Node",
+    "Noisy",
     "Online",
+    "PerRun",
     "Policy",
+    "Record",
     "RetvarError",
     "Solution",
     "StateSolution",
@@ -103,8 +111,11 @@ __all__ = [  # noqa: RUF022
     "VTD",
     "expected_updates",
     "fixed_point",
+    "grid",
     "load",
     "monte_carlo",
+    "replay",
+    "simulate",
     "solve",
     "stationary_distribution",
 ]

@@ -70,7 +70,7 @@ def telling(what: str) -> Iterator[None]:
 
 
 @intrinsic
-def wide_and_apart(typingctx: Any) -> Any:
+def _wide_and_apart(typingctx: Any) -> Any:
     """Promise that the arrays given to this function do not overlap, and ask for wide vectors.
 
     Loops over lanes are then vectorised without a check of every pair of arrays each time, and
@@ -86,3 +86,10 @@ def wide_and_apart(typingctx: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(), codegen
+
+
+def _nothing() -> None:
+    """Do nothing: for plain Python, which has no vectors."""
+
+
+wide_and_apart = _nothing if numba.config.DISABLE_JIT else _wide_and_apart

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, get_args
 
@@ -12,6 +13,7 @@ from numpy.typing import ArrayLike
 from retvar import step_sizes
 from retvar.errors import InputError
 from retvar.features import Features, States, features_of
+from retvar.initial import Initial, Noisy, PerRun
 from retvar.mdp import checks
 from retvar.mdp.flow import Estimand
 from retvar.step_sizes import StepSize, step_size
@@ -19,7 +21,7 @@ from retvar.step_sizes import StepSize, step_size
 if TYPE_CHECKING:
     from retvar.online import Online
 
-__all__ = ["VTD", "Centred", "Direct", "Learner", "load"]
+__all__ = ["VTD", "Centred", "Direct", "Learner", "grid", "load"]
 
 
 class NodeSettings(NamedTuple):
@@ -48,7 +50,8 @@ class Learner:
     estimand
         ``"target_return"`` or ``"off_policy_return"``; sets η and ρ̄.
     value
-        Initial value: a number, or one per state (with features: the weights).
+        Initial value: a number, or one per state (with features: the weights); for `simulate` also
+        :class:`~retvar.Noisy` or :class:`~retvar.PerRun`, which differ from run to run.
     learn_value
         False holds the value function fixed.
     initial_variance
@@ -68,9 +71,9 @@ class Learner:
     kappa: ArrayLike = 0.0
     kappa_bar: ArrayLike = 0.0
     estimand: Estimand = "target_return"
-    value: ArrayLike = 0.0
+    value: ArrayLike | Initial = 0.0
     learn_value: bool = True
-    initial_variance: ArrayLike = 0.0
+    initial_variance: ArrayLike | Initial = 0.0
 
     method: ClassVar[str]
 
@@ -92,6 +95,9 @@ class Learner:
                 step_size(field.name, given)
             elif field.name in ("gamma", "lam") or field.name.startswith("kappa"):
                 checks.unit_interval(field.name, given, np.size(given))
+            elif isinstance(given, Initial):
+                if not field.name.startswith(("value", "initial")):
+                    raise InputError(field.name, given, "must not differ from run to run")
             elif field.name in ("value", "initial_variance", "initial_mean"):
                 _refuse_float32(field.name, given)
                 checks.numbers(field.name, given, np.size(given))
@@ -136,6 +142,10 @@ class Learner:
         if (states is None) == (features is None):
             given = "both" if states is not None else "neither"
             raise InputError("states, features", given, "give one of the two")
+        for field in dataclasses.fields(self):
+            if isinstance(getattr(self, field.name), Initial):
+                kind = type(getattr(self, field.name)).__name__
+                raise InputError(field.name, kind, "differs from run to run: give it to simulate")
         variance: Features
         if states is not None:
             if value_features is not None or mean_features is not None:
@@ -224,7 +234,7 @@ class VTD(Learner):
 
     def _initial_secondary(self) -> Any:
         """M = V + J²."""
-        return np.asarray(self.initial_variance, dtype=float) + np.asarray(self.value) ** 2
+        return np.asarray(self.initial_variance, dtype=float) + np.asarray(self.value, float) ** 2
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -249,7 +259,7 @@ class Centred(Learner):
 
     alpha_mean: float | StepSize | None = None
     kappa_mean: ArrayLike | None = None
-    initial_mean: ArrayLike | None = None
+    initial_mean: ArrayLike | Initial | None = None
 
     method = "centred"
 
@@ -263,6 +273,47 @@ class Centred(Learner):
 
 
 LEARNERS: dict[str, type[Learner]] = {c.__name__: c for c in (Direct, VTD, Centred)}
+
+
+def grid(*learners: type[Learner] | Learner, **settings: Any) -> list[Learner]:
+    """Learners with every combination of settings: a list spans them, anything else is fixed.
+
+    Give classes, or learners whose settings are varied. Step sizes may also be spanned by an array;
+    an array for another setting is one value per state.
+
+    >>> import retvar as rv
+    >>> len(rv.grid(rv.Direct, rv.VTD, alpha=[0.01, 0.1], alpha_bar=[0.001, 0.01, 0.1]))
+    12
+    >>> rv.grid(rv.Direct, alpha=0.1, lam=[0.0, 0.9])[1].lam
+    0.9
+    """
+    if not learners:
+        raise InputError("learners", "none", "give at least one class: Direct, VTD or Centred")
+    spans: dict[str, list[Any]] = {}
+    for name, given in settings.items():
+        spanned = isinstance(given, list) or (
+            name.startswith("alpha") and isinstance(given, tuple | np.ndarray | range)
+        )
+        spans[name] = list(given) if spanned else [given]
+        if not spans[name]:
+            raise InputError(name, "[]", "must hold at least one value")
+    found = []
+    for kind in learners:
+        if not isinstance(kind, Learner) and not (
+            isinstance(kind, type) and issubclass(kind, Learner)
+        ):
+            raise InputError("learners", repr(kind), "must be Direct, VTD, Centred, or one of them")
+        owner = type(kind) if isinstance(kind, Learner) else kind
+        known = {f.name for f in dataclasses.fields(owner)}
+        anywhere = {f.name for each in LEARNERS.values() for f in dataclasses.fields(each)}
+        unknown = sorted(set(spans) - anywhere)
+        if unknown:
+            raise InputError("settings", unknown[0], f"unknown; settings are {sorted(anywhere)}")
+        own = {name: span for name, span in spans.items() if name in known}
+        for values in itertools.product(*own.values()):
+            chosen = dict(zip(own, values, strict=True))
+            found.append(kind.replace(**chosen) if isinstance(kind, Learner) else kind(**chosen))
+    return found
 
 
 def from_dict(plain: dict[str, Any]) -> Learner:
@@ -293,6 +344,8 @@ def load(path: Any) -> Online:
 
 
 def _plain(given: Any) -> Any:
+    if isinstance(given, Initial):
+        return given.to_dict()
     if isinstance(given, StepSize):
         return {"rule": type(given).__name__, **dataclasses.asdict(given)}
     if isinstance(given, np.ndarray | np.generic | list | tuple):
@@ -304,6 +357,11 @@ def _from_plain(given: Any) -> Any:
     if not isinstance(given, dict):
         return given
     settings = dict(given)
+    if "initial" in settings:
+        kind = {"Noisy": Noisy, "PerRun": PerRun}.get(str(settings.pop("initial")))
+        if kind is None:
+            raise InputError("initial", given["initial"], "must be Noisy or PerRun")
+        return kind(**settings)
     name = str(settings.pop("rule", None))
     if name not in ("Constant", "Decay", "Adadelta", "AlphaBound"):
         raise InputError("rule", name, "must be Constant, Decay, Adadelta or AlphaBound")

@@ -20,6 +20,7 @@ __all__ = [
     "direct_reward",
     "mean_discount",
     "mean_reward",
+    "moved",
     "running_mean_square",
     "td_error",
     "trace",
@@ -48,6 +49,15 @@ def trace(decay: T, E: T, phi: T, weight: T) -> T:
     2.0
     """
     return weight * (decay * E + phi)
+
+
+def moved(w: T, alpha: T, delta: T, E: T) -> T:
+    """Move a weight by αδE: the one change that every weight of every node undergoes.
+
+    >>> moved(1.0, 0.5, 2.0, 1.0)
+    2.0
+    """
+    return w + alpha * delta * E
 
 
 def decayed_step(alpha: float, power: float, visits: float) -> float:

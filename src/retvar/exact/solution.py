@@ -241,6 +241,29 @@ def solution_of(mdp: MDP, flow: Flow, H: Array | None) -> Solution:
     )
 
 
+def variances_for(flow: Flow, values: Array) -> Array:
+    """Variance of the λ-returns that bootstrap from each row of `values`, an array [case, state].
+
+    >>> import retvar as rv
+    >>> from retvar.mdp import ask
+    >>> mdp, H = rv.domains.complex_mdp(), [1.0, 2.0, 3.0, 4.0, 5.0]
+    >>> bool(abs(variances_for(ask(mdp), np.array([H])) - rv.solve(mdp, value=H).variance).max() < 1e-12)
+    True
+    """
+    discounted = Resolvent(flow.matrix(flow.eta * flow.gamma * flow.lam))
+    resolvent, _ = variance_resolvent(flow)
+    means = _applied(discounted, [flow.expect(mean_reward(flow, H)) for H in values])
+    sources = [spread(flow, H, g) for H, g in zip(values, means, strict=True)]
+    return np.maximum(_applied(resolvent, sources), 0.0)
+
+
+def _applied(resolvent: Resolvent, rows: list[Array]) -> Array:
+    """The resolvent times each of the rows; where there are many, by way of the inverse."""
+    if len(rows) > resolvent.n:
+        return np.array(rows) @ resolvent.solve(np.eye(resolvent.n)).x.T
+    return resolvent.solve(np.array(rows).T).x.T
+
+
 def variance_resolvent(flow: Flow) -> tuple[Resolvent, Radius]:
     """(I − B)⁻¹ and the radius of B, certified to be below 1.
 

@@ -50,6 +50,7 @@ vtd_reward = njit(rules.vtd_reward)
 mean_reward = njit(rules.mean_reward)
 mean_discount = njit(rules.mean_discount)
 variance_discount = njit(rules.variance_discount)
+moved = njit(rules.moved)
 decayed_step = njit(rules.decayed_step)
 running_mean_square = njit(rules.running_mean_square)
 adadelta_step = njit(rules.adadelta_step)
@@ -280,7 +281,7 @@ def advance(
                     cells[at, SECOND] = running_mean_square(p, cells[at, SECOND], step * error)
                 if at == own:
                     told = step
-                new = cells[at, WEIGHT] + step * delta * E
+                new = moved(cells[at, WEIGHT], step, delta, E)
                 cells[at, NEW] = new
                 finite = finite and abs(new) <= LIMIT
             report[u(3 + node)] = told

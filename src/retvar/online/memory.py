@@ -150,7 +150,7 @@ def _cells(node: Any, features: Features) -> Array:
         )
     if not np.all(np.abs(initial) <= kernel.LIMIT):
         raise InputError(node.initial_name, "too large", f"must stay below {kernel.LIMIT:g}")
-    cells[:, kernel.WEIGHT] = initial
+    cells[:, kernel.WEIGHT] = initial + 0.0  # no −0, which would show nowhere but in the bits
     cells[:, kernel.FIRST], cells[:, kernel.SECOND] = node.step.initial()
     return cells
 

@@ -1,0 +1,1 @@
+"""The engine: many learners in lanes on shared streams, compiled."""

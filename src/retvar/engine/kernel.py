@@ -1,0 +1,667 @@
+"""The compiled loop: one stream, many learners in lanes, a kernel for each shape of learners.
+
+A lane is one column of the network of TD nodes: a value node and, for each method of the block, a
+secondary node (and a mean node for the centred one). At each step the state is common to all lanes,
+so every update is a plain loop over contiguous memory. :func:`kernel_of` makes the loop for a
+:class:`Shape`: what the shape does not have (traces, ratios, noise, adaptive steps) costs nothing.
+
+There are two ways through a step. Where states have weights of their own and there are no traces,
+only the state being left changes: one loop over the lanes does the whole network (``LOCAL``).
+Otherwise :func:`td_node` goes over the weights that each node's trace or features reach. Both
+change a weight by :func:`learn`, and both are made of :mod:`retvar.rules`.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from retvar import rules
+from retvar.engine import streams
+from retvar.engine.streams import START, U, edge, keys, reward_of, start
+from retvar.jit import compiled, inlined, wide_and_apart
+from retvar.online import kernel as online
+from retvar.online.kernel import FAINT, LIMIT
+from retvar.step_sizes import DECAY
+
+__all__ = ["Node", "Shape", "kernel_of"]
+
+CADENCE = 4_096  # steps between two looks at whether to stop, a power of 2
+VALUE_, MEAN_, DIRECT_, MOMENT_, VTD_, CENTRED_ = range(6)  # rows of what is recorded
+ROWS = 6
+MANY = 64  # live weights above which faded ones are looked for, every so many steps
+
+td_error = inlined(rules.td_error)
+trace = inlined(rules.trace)
+moved = inlined(rules.moved)
+direct_reward = inlined(rules.direct_reward)
+vtd_reward = inlined(rules.vtd_reward)
+mean_reward = inlined(rules.mean_reward)
+mean_discount = inlined(rules.mean_discount)
+variance_discount = inlined(rules.variance_discount)
+decayed_step = inlined(rules.decayed_step)
+running_mean_square = inlined(rules.running_mean_square)
+adadelta_step = inlined(rules.adadelta_step)
+bounded_step = inlined(rules.bounded_step)
+
+
+class Shape(NamedTuple):
+    """What a kernel is specialised for."""
+
+    direct: bool
+    vtd: bool
+    centred: bool
+    learn: bool  #: whether the value is learned
+    off_policy: bool  #: estimand: the ρ-weighted return
+    weighted: bool  #: whether ratios differ from 1
+    noisy: bool  #: whether rewards are random
+    local: bool  #: a weight for each state, no traces
+    shared: bool  #: local only: all lanes have the same value node
+    own: bool  #: whether γ and λ differ between lanes
+    safe: bool  #: no weight can get beyond the limit: proved, not looked for
+    kind: tuple[int, int, int]  #: step-size rules of value, mean and secondary nodes
+    traced: tuple[bool, bool, bool]
+    change: bool  #: record the mean absolute change of each estimate
+    steps: bool  #: record step sizes
+
+
+class Node(NamedTuple):
+    """TD nodes of one sort, one in each lane; what a shape does not need is None.
+
+    The functions below take the fields one by one: numba leaves out whatever deals with None.
+    """
+
+    w: Any  #: weights [weight, lane]; the last row stays 0, for the end of an episode
+    p: Any  #: settings of the step-size rule [lane]; None: does not learn
+    q: Any
+    first: Any  #: ADADELTA's accumulators [weight, lane]
+    second: Any
+    visits: Any  #: of each weight, for Decay
+    bound: Any  #: AlphaBound's step [lane]
+    peak: Any  #: largest size of a weight so far [lane]; None: proved to be small
+    trace: Any  #: [weight, lane]
+    live: Any  #: weights that the traces reach; their places in this list; how many there are
+    phi: Any  #: room for one state's features
+    kappa: Any  #: [state or one for all, lane]
+    last: Any  #: discount of the last transition [lane]
+    now: Any  #: prediction of the state being left [lane]
+    after: Any  #: of the state arrived in
+    delta: Any  #: TD error
+    indptr: Any  #: features as sparse rows; None: a weight for each state
+    indices: Any
+    values: Any
+    initial: Any  #: [run or one for all, weight, lane]
+
+
+LEARNING, STEPPING = 8, 19  # how many of the fields `learn` and `td_node` take
+
+
+class Window(NamedTuple):
+    """What is summed over the last moments: [run, slot, state, lane]."""
+
+    sums: Any  #: of the estimate
+    squares: Any  #: of its deviation from the truth
+    frozen_squares: Any  #: of its deviation from the truth for the frozen value
+    truth: Any  #: value and variance [2, state, lane]
+    frozen: Any  #: [run or one for all, state, lane]
+    indptr: Any  #: features of the variance nodes
+    indices: Any
+    values: Any
+
+
+@inlined
+def learn(w, p, q, first, second, visits, bound, peak, i, lane, delta, E, on):
+    """Change one weight of one lane, and return the step: the one TD update."""
+    step = p[lane]
+    if visits is not None:
+        step = decayed_step(p[lane], q[0], max(visits[i], 1.0))
+    if bound is not None:
+        step = bound[lane]
+    if second is not None:
+        error = delta * E
+        G, D = first[i, lane], second[i, lane]
+        errors = running_mean_square(p[lane], G, error)
+        step = adadelta_step(q[lane], errors, D)
+        updates = running_mean_square(p[lane], D, step * error)
+        first[i, lane] = errors if on else G
+        second[i, lane] = updates if on else D
+        size, before = abs(error), peak[lane]
+        peak[lane] = size if size > before else before
+    new = moved(w[i, lane], step, delta, E)
+    w[i, lane] = new
+    if peak is not None:
+        size, before = abs(new), peak[lane]
+        peak[lane] = size if size > before else before
+    return step
+
+
+@inlined
+def value_lane(
+    w, p, q, first, second, visits, bound, peak, s, s2, lane, reward, gamma, E, on
+):  # fmt: skip
+    """One value node on a tabular step: J(s), J(s′), δ, J(s′) afterwards, and the step."""
+    J, after = w[s, lane], w[s2, lane]
+    delta = td_error(reward, gamma, after, J)
+    J_next, step = after, 0.0
+    if p is not None:
+        step = learn(w, p, q, first, second, visits, bound, peak, s, lane, delta, E, on)
+        J_next = w[s, lane] if s == s2 else after
+    return J, after, delta, J_next, step
+
+
+@inlined
+def predict(w, indptr, indices, values, s, out):
+    """Predictions of a state, all lanes; 0 after the end of an episode."""
+    if indptr is None:
+        for lane in range(out.size):
+            out[lane] = w[s, lane]
+    else:
+        for lane in range(out.size):
+            out[lane] = 0.0
+        if s < indptr.size - 1:
+            for k in range(indptr[s], indptr[s + 1]):
+                i, x = indices[k], values[k]
+                for lane in range(out.size):
+                    out[lane] += x * w[i, lane]
+
+
+@inlined
+def td_node(
+    w, p, q, first, second, visits, bound, peak, traces, live, phi, kappa, last, now, after, delta,
+    indptr, indices, values, used, s, s2, fed, discount, decay, weight,
+):  # fmt: skip
+    """One step of the nodes of one sort, traces and features included."""
+    lanes, size = fed.size, w.shape[0] - 1
+    row = s if kappa.shape[0] > 1 else 0
+    predict(w, indptr, indices, values, s, now)
+    predict(w, indptr, indices, values, s2, after)
+    for lane in range(lanes):
+        delta[lane] = td_error(fed[lane], discount[lane], after[lane], now[lane])
+        decay[lane] = last[lane] * kappa[row, lane]
+        last[lane] = discount[lane]
+    if p is not None:
+        begin, end = indptr[s], indptr[s + 1]
+        own = indices[end - 1] if end > begin else -1
+        if visits is not None:
+            for k in range(begin, end):
+                visits[indices[k]] += 1.0
+        if traces is None:
+            on = weight != 0.0
+            for k in range(begin, end):
+                i, E = indices[k], trace(0.0, 0.0, values[k], weight)
+                for lane in range(lanes):
+                    step = learn(
+                        w, p, q, first, second, visits, bound, peak, i, lane, delta[lane], E, on
+                    )
+                    if used is not None:
+                        used[s, lane] = step if i == own and on else used[s, lane]
+        else:
+            count = live[2 * size]
+            for k in range(begin, end):
+                i = indices[k]
+                phi[i] = values[k]
+                if live[size + i] < 0:
+                    live[size + i] = count
+                    live[count] = i
+                    count += 1
+            live[2 * size] = count
+            for k in range(count):
+                i = live[k]
+                x = phi[i]
+                phi[i] = 0.0
+                for lane in range(lanes):
+                    E = trace(decay[lane], traces[i, lane], x, weight)
+                    E = 0.0 if abs(E) < FAINT else E
+                    traces[i, lane] = E
+                    if bound is None:
+                        on = E != 0.0
+                        step = learn(
+                            w, p, q, first, second, visits, bound, peak, i, lane, delta[lane], E,
+                            on,
+                        )  # fmt: skip
+                        if used is not None:
+                            used[s, lane] = step if i == own and on else used[s, lane]
+            if bound is not None:
+                pull = decay  # E·(γ′φ′ − φ)
+                for lane in range(lanes):
+                    pull[lane] = 0.0
+                if s2 < indptr.size - 1:
+                    for k in range(indptr[s2], indptr[s2 + 1]):
+                        i, x = indices[k], values[k]
+                        for lane in range(lanes):
+                            pull[lane] += discount[lane] * x * traces[i, lane]
+                for k in range(begin, end):
+                    i, x = indices[k], values[k]
+                    for lane in range(lanes):
+                        pull[lane] -= x * traces[i, lane]
+                for lane in range(lanes):
+                    bound[lane] = bounded_step(bound[lane], pull[lane])
+                    if used is not None:
+                        used[s, lane] = bound[lane]
+                for k in range(count):
+                    i = live[k]
+                    for lane in range(lanes):
+                        E = traces[i, lane]
+                        learn(
+                            w, p, q, first, second, visits, bound, peak, i, lane, delta[lane], E,
+                            True,
+                        )  # fmt: skip
+
+
+@inlined
+def forget(traces, live, last):
+    """Clear the traces, as at the end of an episode."""
+    if traces is not None:
+        size = traces.shape[0]
+        for k in range(live[2 * size]):
+            i = live[k]
+            live[size + i] = -1
+            for lane in range(last.size):
+                traces[i, lane] = 0.0
+        live[2 * size] = 0
+    if last is not None:
+        for lane in range(last.size):
+            last[lane] = 0.0
+
+
+@inlined
+def drop_faded(traces, live):
+    """Take the weights whose traces have faded in all lanes out of the list."""
+    if traces is not None:
+        size = traces.shape[0]
+        if live[2 * size] > MANY:
+            kept = 0
+            for k in range(live[2 * size]):
+                i = live[k]
+                alive = False
+                for lane in range(traces.shape[1]):
+                    alive |= traces[i, lane] != 0.0
+                live[size + i] = kept if alive else -1
+                if alive:
+                    live[kept] = i
+                    kept += 1
+            live[2 * size] = kept
+
+
+@inlined
+def begin(w, p, q, first, second, visits, bound, peak, traces, live, last, initial, run):
+    """Set everything to how a run begins."""
+    at = run if initial.shape[0] > 1 else 0
+    for i in range(initial.shape[1]):
+        for lane in range(w.shape[1]):
+            w[i, lane] = initial[at, i, lane]
+    if second is not None:
+        first[:] = 0.0
+        second[:] = 0.0
+    if visits is not None:
+        visits[:] = 0.0
+    if bound is not None:
+        bound[:] = p
+    if peak is not None:
+        peak[:] = 0.0
+    forget(traces, live, last)
+
+
+@inlined
+def bury(w, peak, died, row, clock, share):
+    """Note the lanes whose weights have left the finite numbers."""
+    if peak is not None:
+        for lane in range(died.shape[1]):
+            at = lane
+            if share is not None and row == VALUE_:
+                at = share[lane]
+            bad = not (peak[at] <= LIMIT)
+            if not bad:
+                for i in range(w.shape[0] - 1):
+                    bad |= not (abs(w[i, at]) <= LIMIT)
+            if bad and died[row, lane] < 0:
+                died[row, lane] = clock
+
+
+@inlined
+def dead(died, row, lane):
+    """Whether an estimate cannot be told since a node that it rests on has diverged."""
+    return (
+        died[VALUE_, lane] >= 0
+        or died[row, lane] >= 0
+        or (row == VTD_ and died[MOMENT_, lane] >= 0)
+        or (row == CENTRED_ and died[MEAN_, lane] >= 0)
+    )
+
+
+@inlined
+def estimate(
+    row, value, mean, direct, vtd, centred, J_indptr, J_indices, J_values, G_indptr, G_indices,
+    G_values, V_indptr, V_indices, V_values, share, x, J, s,
+):  # fmt: skip
+    """An estimate of a state in all lanes, into `x`; `row` says which."""
+    if row in (VALUE_, VTD_):
+        predict(value, J_indptr, J_indices, J_values, s, J)
+    if row == VALUE_:
+        for lane in range(x.size):
+            x[lane] = J[lane] if share is None else J[share[lane]]
+    if mean is not None:
+        if row == MEAN_:
+            predict(mean, G_indptr, G_indices, G_values, s, x)
+        if row == CENTRED_:
+            predict(centred, V_indptr, V_indices, V_values, s, x)
+    if direct is not None and row == DIRECT_:
+        predict(direct, V_indptr, V_indices, V_values, s, x)
+    if vtd is not None and row in (MOMENT_, VTD_):
+        predict(vtd, V_indptr, V_indices, V_values, s, x)
+        if row == VTD_:
+            for lane in range(x.size):
+                value_now = J[lane] if share is None else J[share[lane]]
+                x[lane] -= value_now * value_now
+
+
+@inlined
+def tally(window, r, to, of, s, since, x, i, J, share):
+    """Count row i of `x` (minus J² where that is given) for `since` moments of the window."""
+    at = r if window.frozen.shape[0] > 1 else 0
+    sums, squares, truth = window.sums[r, to, s], window.squares[r, to, s], window.truth[of, s]
+    for lane in range(sums.size):
+        found = x[i, lane]
+        if J is not None:
+            value = J[i, lane] if share is None else J[i, 0]
+            found -= value * value
+        gap = found - truth[lane]
+        sums[lane] += since * found
+        squares[lane] += since * (gap * gap)
+    if window.frozen.size:
+        frozen, others = window.frozen[at, s], window.frozen_squares[r, to, s]
+        for lane in range(sums.size):
+            found = x[i, lane]
+            if J is not None:
+                value = J[i, lane] if share is None else J[i, 0]
+                found -= value * value
+            gap = found - frozen[lane]
+            others[lane] += since * (gap * gap)
+
+
+@functools.cache
+def kernel_of(shape: Shape) -> Any:
+    """The loop for learners of one shape; compiled when first called with arrays."""
+    DIRECT, VTD, CENTRED, LEARN, OFF_POLICY = shape[:5]
+    WEIGHTED, NOISY, LOCAL, SHARED, OWN = shape[5:10]
+    CHANGE, STEPS = shape.change, shape.steps
+    DECAY_J, DECAY_G, DECAY_V = (kind == DECAY for kind in shape.kind)
+
+    def run_block(
+        stream, first_run, runs, points, by_step, window, stop, ticks,
+        gammas, lams, value_gammas, slot, share, value, mean, direct, vtd, centred,
+        value_fed, value_discount, value_decay, J_row, fed, discount, decay, x,
+        states, shares, tallied, seen,
+        estimates, rmse, changes, previous, steps, used, died,
+    ):  # fmt: skip
+        wide_and_apart()
+        lanes, n = x.size, stream.first.size
+        x_table = x.reshape(1, lanes)
+        used_J = used[VALUE_] if STEPS else None
+        used_G = used[MEAN_] if STEPS else None
+        used_D = used[DIRECT_] if STEPS else None
+        used_M = used[VTD_] if STEPS else None
+        used_C = used[CENTRED_] if STEPS else None
+        looks = (
+            value.w, mean.w if CENTRED else None, direct.w if DIRECT else None,
+            vtd.w if VTD else None, centred.w if CENTRED else None,
+            value.indptr, value.indices, value.values,
+            mean.indptr if CENTRED else None, mean.indices if CENTRED else None,
+            mean.values if CENTRED else None,
+            tallied.indptr, tallied.indices, tallied.values, share, x, J_row,
+        )  # fmt: skip
+        for r in range(runs):
+            a, b = keys(stream.key[0], first_run + r)
+            begin(*value[:10], value.last, value.initial, r)
+            if DIRECT:
+                begin(*direct[:10], direct.last, direct.initial, r)
+            if VTD:
+                begin(*vtd[:10], vtd.last, vtd.initial, r)
+            if CENTRED:
+                begin(*mean[:10], mean.last, mean.initial, r)
+                begin(*centred[:10], centred.last, centred.initial, r)
+            died[r] = -1
+            seen[:] = window
+            if STEPS:
+                used[:] = np.nan
+            if CHANGE:
+                for row in range(ROWS):
+                    if slot[row] >= 0:
+                        for q in range(n):
+                            estimate(row, *looks, q)
+                            for lane in range(lanes):
+                                previous[slot[row], q, lane] = x[lane]
+            s = start(a, b, START, stream)
+            t = clock = 0
+            for point in range(points.size):
+                while clock < points[point]:
+                    if t & (CADENCE - 1) == 0:
+                        ticks[0] = r + clock / points[-1]
+                        if stop[0] != 0:
+                            return False
+                    if not LOCAL and t & (MANY - 1) == 0:
+                        drop_faded(value.trace, value.live)
+                        if CENTRED:
+                            drop_faded(mean.trace, mean.live)
+                            drop_faded(centred.trace, centred.live)
+                        if DIRECT:
+                            drop_faded(direct.trace, direct.live)
+                        if VTD:
+                            drop_faded(vtd.trace, vtd.live)
+                    e = edge(a, b, t, s, stream)
+                    s2 = stream.next_state[e]
+                    R = reward_of(a, b, t, e, stream) if NOISY else stream.reward[e]
+                    ratio = stream.rho[e] if WEIGHTED else 1.0
+                    eta = ratio if OFF_POLICY else 1.0
+                    rho_bar = 1.0 if OFF_POLICY else ratio
+
+                    if LOCAL:
+                        if clock > seen[s]:  # in the window: what stood until now
+                            since = clock - seen[s]
+                            seen[s] = clock
+                            if LEARN and not SHARED:
+                                tally(tallied, r, slot[VALUE_], 0, s, since, value.w, s, None, None)
+                            if LEARN and SHARED:
+                                estimate(VALUE_, *looks, s)
+                                tally(tallied, r, slot[VALUE_], 0, s, since, x_table, 0, None, None)
+                            if DIRECT:
+                                to = slot[DIRECT_]
+                                tally(tallied, r, to, 1, s, since, direct.w, s, None, None)
+                            if VTD:
+                                tally(tallied, r, slot[VTD_], 1, s, since, vtd.w, s, value.w, share)
+                            if CENTRED:
+                                to = slot[CENTRED_]
+                                tally(tallied, r, to, 1, s, since, centred.w, s, None, None)
+                        E, E_bar = trace(0.0, 0.0, 1.0, ratio), trace(0.0, 0.0, 1.0, rho_bar)
+                        on, on_bar = ratio != 0.0, rho_bar != 0.0
+                        if DECAY_J:
+                            value.visits[s] += 1.0
+                        if CENTRED and DECAY_G:
+                            mean.visits[s] += 1.0
+                        if DECAY_V:
+                            if DIRECT:
+                                direct.visits[s] += 1.0
+                            if VTD:
+                                vtd.visits[s] += 1.0
+                            if CENTRED:
+                                centred.visits[s] += 1.0
+                        if SHARED:
+                            J, after, delta, J_next, step = value_lane(
+                                *value[:LEARNING], s, s2, 0, R, gammas[e, 0], E, on
+                            )
+                        for lane in range(lanes):
+                            g = gammas[e, lane] if OWN else gammas[e, 0]
+                            lm = lams[e, lane] if OWN else lams[e, 0]
+                            if not SHARED:
+                                J, after, delta, J_next, step = value_lane(
+                                    *value[:LEARNING], s, s2, lane, R, g, E, on
+                                )
+                            if STEPS and LEARN:
+                                used[VALUE_, s, lane] = step if on else used[VALUE_, s, lane]
+                            root = mean_discount(g, lm, eta)
+                            gamma_bar = variance_discount(root)
+                            if DIRECT:
+                                reward_bar = direct_reward(delta, J, eta)
+                                V, V_next = direct.w[s, lane], direct.w[s2, lane]
+                                delta_bar = td_error(reward_bar, gamma_bar, V_next, V)
+                                step = learn(*direct[:LEARNING], s, lane, delta_bar, E_bar, on_bar)
+                                if STEPS:
+                                    told = used[DIRECT_, s, lane]
+                                    used[DIRECT_, s, lane] = step if on_bar else told
+                            if VTD:
+                                reward_bar = vtd_reward(R, g, lm, J_next, eta)
+                                M, M_next = vtd.w[s, lane], vtd.w[s2, lane]
+                                delta_bar = td_error(reward_bar, gamma_bar, M_next, M)
+                                step = learn(*vtd[:LEARNING], s, lane, delta_bar, E_bar, on_bar)
+                                if STEPS:
+                                    told = used[VTD_, s, lane]
+                                    used[VTD_, s, lane] = step if on_bar else told
+                            if CENTRED:
+                                G, G_next = mean.w[s, lane], mean.w[s2, lane]
+                                reward_mean = mean_reward(R, g, lm, after, eta)
+                                delta_mean = td_error(reward_mean, root, G_next, G)
+                                step = learn(*mean[:LEARNING], s, lane, delta_mean, E_bar, on_bar)
+                                if STEPS:
+                                    told = used[MEAN_, s, lane]
+                                    used[MEAN_, s, lane] = step if on_bar else told
+                                V, V_next = centred.w[s, lane], centred.w[s2, lane]
+                                delta_bar = td_error(delta_mean * delta_mean, gamma_bar, V_next, V)
+                                step = learn(*centred[:LEARNING], s, lane, delta_bar, E_bar, on_bar)
+                                if STEPS:
+                                    told = used[CENTRED_, s, lane]
+                                    used[CENTRED_, s, lane] = step if on_bar else told
+                    else:
+                        for v in range(value_fed.size):
+                            value_fed[v] = R
+                            value_discount[v] = value_gammas[e, v] if OWN else value_gammas[e, 0]
+                        td_node(
+                            *value[:STEPPING], used_J, s, s2,
+                            value_fed, value_discount, value_decay, ratio,
+                        )  # fmt: skip
+                        if CENTRED:
+                            for lane in range(lanes):
+                                g = gammas[e, lane] if OWN else gammas[e, 0]
+                                lm = lams[e, lane] if OWN else lams[e, 0]
+                                fed[lane] = mean_reward(R, g, lm, value.after[share[lane]], eta)
+                                discount[lane] = mean_discount(g, lm, eta)
+                            td_node(
+                            *mean[:STEPPING], used_G, s, s2,
+                            fed, discount, decay, rho_bar,
+                            )  # fmt: skip
+                        for lane in range(lanes):
+                            g = gammas[e, lane] if OWN else gammas[e, 0]
+                            lm = lams[e, lane] if OWN else lams[e, 0]
+                            discount[lane] = variance_discount(mean_discount(g, lm, eta))
+                        if CENTRED:
+                            for lane in range(lanes):
+                                fed[lane] = mean.delta[lane] * mean.delta[lane]
+                            td_node(
+                            *centred[:STEPPING], used_C, s, s2,
+                            fed, discount, decay, rho_bar,
+                            )  # fmt: skip
+                        if DIRECT:
+                            for lane in range(lanes):
+                                v = share[lane]
+                                fed[lane] = direct_reward(value.delta[v], value.now[v], eta)
+                            td_node(
+                            *direct[:STEPPING], used_D, s, s2,
+                            fed, discount, decay, rho_bar,
+                            )  # fmt: skip
+                        if VTD:  # which reads the value after its update
+                            predict(value.w, value.indptr, value.indices, value.values, s2, J_row)
+                            for lane in range(lanes):
+                                g = gammas[e, lane] if OWN else gammas[e, 0]
+                                lm = lams[e, lane] if OWN else lams[e, 0]
+                                fed[lane] = vtd_reward(R, g, lm, J_row[share[lane]], eta)
+                            td_node(
+                            *vtd[:STEPPING], used_M, s, s2,
+                            fed, discount, decay, rho_bar,
+                            )  # fmt: skip
+
+                    if CHANGE:
+                        for row in range(ROWS):
+                            if slot[row] >= 0:
+                                for q in range(s if LOCAL else 0, s + 1 if LOCAL else n):
+                                    estimate(row, *looks, q)
+                                    for lane in range(lanes):
+                                        gap = abs(x[lane] - previous[slot[row], q, lane])
+                                        changes[r, slot[row], q, lane] += gap
+                                        previous[slot[row], q, lane] = x[lane]
+                    ended = s2 == n
+                    s = s2
+                    if ended:
+                        s = start(a, b, U(4) * U(t) + U(3), stream)
+                        if not LOCAL:
+                            forget(value.trace, value.live, value.last)
+                            if CENTRED:
+                                forget(mean.trace, mean.live, mean.last)
+                                forget(centred.trace, centred.live, centred.last)
+                            if DIRECT:
+                                forget(direct.trace, direct.live, direct.last)
+                            if VTD:
+                                forget(vtd.trace, vtd.live, vtd.last)
+                    t += 1
+                    if by_step or ended:
+                        clock += 1
+                        last = clock == points[-1]
+                        if clock > window and (last or not LOCAL):
+                            for row in range(ROWS):  # one moment, or what is left of the window
+                                if slot[row] >= 0 and row != MEAN_ and row != MOMENT_:
+                                    for q in range(n):
+                                        since = clock - seen[q] if LOCAL else 1
+                                        if row == VALUE_ and not LEARN:
+                                            since = clock - window if last else 0
+                                        if since > 0:
+                                            estimate(row, *looks, q)
+                                            of = 0 if row == VALUE_ else 1
+                                            tally(
+                                                tallied, r, slot[row], of, q, since, x_table, 0,
+                                                None, None,
+                                            )  # fmt: skip
+
+                # at a point of the record
+                bury(value.w, value.peak, died[r], VALUE_, clock, share)
+                if DIRECT:
+                    bury(direct.w, direct.peak, died[r], DIRECT_, clock, share)
+                if VTD:
+                    bury(vtd.w, vtd.peak, died[r], MOMENT_, clock, share)
+                if CENTRED:
+                    bury(mean.w, mean.peak, died[r], MEAN_, clock, share)
+                    bury(centred.w, centred.peak, died[r], CENTRED_, clock, share)
+                for row in range(ROWS):
+                    if slot[row] >= 0:
+                        of = 0 if row == VALUE_ else 1
+                        for j in range(states.size):
+                            estimate(row, *looks, states[j])
+                            for lane in range(lanes):
+                                lost = dead(died[r], row, lane)
+                                estimates[r, point, slot[row], j, lane] = (
+                                    np.nan if lost else x[lane]
+                                )
+                        if shares.size and row != MEAN_ and row != MOMENT_:
+                            for lane in range(lanes):
+                                fed[lane] = 0.0
+                            for q in range(n):
+                                if shares[q] > 0.0:
+                                    estimate(row, *looks, q)
+                                    for lane in range(lanes):
+                                        gap = x[lane] - tallied.truth[of, q, lane]
+                                        fed[lane] += shares[q] * (gap * gap)
+                            for lane in range(lanes):
+                                lost = dead(died[r], row, lane)
+                                rmse[r, point, slot[row], lane] = (
+                                    np.nan if lost else np.sqrt(fed[lane])
+                                )
+                        if STEPS and row != VTD_:
+                            at_row = VTD_ if row == MOMENT_ else row
+                            for j in range(states.size):
+                                for lane in range(lanes):
+                                    at = lane if LOCAL or row != VALUE_ else share[lane]
+                                    steps[r, point, slot[row], j, lane] = used[
+                                        at_row, states[j], at
+                                    ]
+        return True
+
+    return compiled(run_block, streams.__file__, online.__file__, nogil=True)

@@ -1,0 +1,291 @@
+"""Random streams of experience: counter-based, so that any run can be made alone.
+
+The words of a run are a keyed hash of their numbers: word c is mix(mix(a + cφ) ^ b) with the run's
+key (a, b), mix being the finaliser of SplitMix64 (Steele, Lea and Flood, 2014), a bijection. For a
+given seed a is a bijection of the run's number, so no two runs share a key; and since b enters
+between the two rounds, runs whose counters happen to lie a shift apart still have other words.
+
+Step t takes word 4t for the edge, 4t + 1 and 4t + 2 for the noise of the reward, 4t + 3 for the
+state in which the next episode starts. Word START is for where a run begins; those from INITIAL on
+are for its initial values. Normal variates are Box and Muller's, with logarithm and cosine as
+polynomials: the C library's differ between machines.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retvar.errors import InputError
+from retvar.jit import compiled, inlined
+from retvar.mdp import END, MDP
+from retvar.mdp.flow import importance_ratio
+
+__all__ = ["Stream", "key_of", "normals", "stream_of", "uniforms"]
+
+Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
+U = np.uint64
+GOLDEN = U(0x9E3779B97F4A7C15)  # 2⁶⁴/φ, odd
+START = U(1 << 62)
+INITIAL = U((1 << 62) + 4)
+STATUS = U(0x6A09E667F3BCC909)  # √2: tells b from a
+ULP = 2.0**-53
+
+
+class Stream(NamedTuple):
+    """The edges that experience is drawn from, in the order of their states.
+
+    Edge e of a state with k edges is drawn in constant time from one uniform number: the whole
+    part of k times it chooses a slot, the rest decides between the slot's own edge and another.
+    """
+
+    first: Integers  #: first edge of each state
+    count: Array  #: how many edges it has
+    threshold: Array  #: share of the slot that is its own edge's
+    other: Integers  #: edge that has the rest
+    next_state: Integers  #: the number of states where the episode ends
+    reward: Array
+    noise: Array  #: standard deviation of the reward
+    rho: Array  #: importance ratio of the edge's action
+    start_threshold: Array  #: the same for the state in which an episode starts
+    start_other: Integers
+    key: NDArray[np.uint64]  #: the seed
+
+    @property
+    def noisy(self) -> bool:
+        """Whether any reward is random."""
+        return bool(self.noise.any())
+
+    @property
+    def weighted(self) -> bool:
+        """Whether any importance ratio differs from 1."""
+        return bool((self.rho != 1).any())
+
+
+def stream_of(
+    mdp: MDP, target: object = None, behaviour: object = None, seed: int = 0
+) -> tuple[Stream, NDArray[np.intp]]:
+    """The stream that `behaviour` makes in `mdp`, and which of the MDP's edges it consists of."""
+    pi = mdp.policy(target, "target")
+    mu = pi if behaviour is None else mdp.policy(behaviour, "behaviour")
+    e = mdp.edges
+    probability = mu.probabilities[e.state, e.action] * e.probability
+    used = np.flatnonzero(probability > 0)
+    state = e.state[used]
+    first = np.searchsorted(state, np.arange(mdp.n_states + 1))
+    threshold, other = _slots(probability[used], first)
+    start_threshold, start_other = _slots(mdp.start, np.array([0, mdp.n_states]))
+    follows = e.next_state[used]
+    stream = Stream(
+        first[:-1].astype(np.int64),
+        np.diff(first).astype(np.float64),
+        threshold,
+        other,
+        np.where(follows == END, mdp.n_states, follows).astype(np.int64),
+        e.reward[used].copy(),
+        e.reward_std[used].copy(),
+        importance_ratio(mdp, pi, mu)[e.state, e.action][used],
+        start_threshold,
+        start_other,
+        np.array([_seed(seed)]),
+    )
+    return stream, used
+
+
+def _seed(seed: object) -> np.uint64:
+    whole = isinstance(seed, int | np.integer) and not isinstance(seed, bool)
+    if not whole or not 0 <= int(seed) < 2**64:  # type: ignore[call-overload]
+        raise InputError("seed", repr(seed), "must be a whole number from 0 to 2⁶⁴ − 1")
+    return U(int(seed))  # type: ignore[call-overload]
+
+
+def _slots(probability: Array, first: Any) -> tuple[Array, Integers]:
+    """Walker's alias tables, one for each stretch between two entries of `first`."""
+    threshold = np.ones(probability.size)
+    other = np.arange(probability.size, dtype=np.int64)
+    fill_slots(probability, np.asarray(first, dtype=np.int64), threshold, other)
+    return threshold, other
+
+
+@compiled
+def fill_slots(probability, first, threshold, other):
+    """Give each slot its own entry's share, and the rest of it to an entry that has too much."""
+    small = np.empty(probability.size, dtype=np.int64)
+    large = np.empty(probability.size, dtype=np.int64)
+    share = np.empty(probability.size)
+    for s in range(first.size - 1):
+        begin, end = first[s], first[s + 1]
+        total = 0.0
+        for i in range(begin, end):
+            total += probability[i]
+        few = many = 0
+        for i in range(begin, end):
+            share[i] = probability[i] * (end - begin) / total
+            if share[i] < 1.0:
+                small[few] = i
+                few += 1
+            else:
+                large[many] = i
+                many += 1
+        while few and many:
+            i, j = small[few - 1], large[many - 1]
+            few -= 1
+            threshold[i], other[i] = share[i], j
+            share[j] -= 1.0 - share[i]
+            if share[j] < 1.0:
+                many -= 1
+                small[few] = j
+                few += 1
+
+
+# ---------------------------------------------------------------------- words and numbers
+
+
+@inlined
+def mix(z):
+    """SplitMix64's finaliser: a bijection of 64-bit words in which every bit counts."""
+    z = (z ^ (z >> U(30))) * U(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> U(27))) * U(0x94D049BB133111EB)
+    return z ^ (z >> U(31))
+
+
+@inlined
+def keys(seed, run):
+    """The two halves of a run's key."""
+    seed = mix(seed + GOLDEN)
+    a = mix(seed + U(run) * GOLDEN)
+    return a, mix((a ^ STATUS) + seed)
+
+
+@inlined
+def word(a, b, c):
+    """Word c of the run with key (a, b)."""
+    return mix(mix(a + c * GOLDEN) ^ b)
+
+
+@inlined
+def uniform(x):
+    """A number in [0, 1) from a word."""
+    return np.float64(x >> U(11)) * ULP
+
+
+@inlined
+def logarithm(x):
+    """Natural logarithm of x in (0, 1]: 2·artanh((m−1)/(m+1)) + k·ln 2 where x = m·2ᵏ."""
+    k = 0.0
+    if x < 0.00390625:  # 2⁻⁸
+        while x < 0.00390625:
+            x *= 256.0
+            k -= 8.0
+    if x * 16.0 < 1.4142135623730951:
+        x *= 16.0
+        k -= 4.0
+    if x * 4.0 < 1.4142135623730951:
+        x *= 4.0
+        k -= 2.0
+    if x * 2.0 < 1.4142135623730951:
+        x *= 2.0
+        k -= 1.0
+    s = (x - 1.0) / (x + 1.0)
+    y = s * s
+    tail = 1 / 11 + y * (1 / 13 + y * (1 / 15 + y * (1 / 17 + y * (1 / 19 + y * (1 / 21)))))
+    tail = y * (1 / 3 + y * (1 / 5 + y * (1 / 7 + y * (1 / 9 + y * tail))))
+    return 2.0 * s * (1.0 + tail) + k * 0.6931471805599453
+
+
+@inlined
+def cosine(u):
+    """Cosine of 2πu for u in [0, 1): the series of the cosine on a quarter turn."""
+    v = abs(u - 0.5)  # cos 2πu = −cos 2πv
+    y = 6.283185307179586 * (0.5 - v if v > 0.25 else v)  # in [0, π/2]
+    y = -y * y
+    tail = 1 + y * (1 / 306) * (1 + y * (1 / 380) * (1 + y * (1 / 462)))
+    tail = 1 + y * (1 / 90) * (1 + y * (1 / 132) * (1 + y * (1 / 182) * (1 + y * (1 / 240) * tail)))
+    tail = 1 + y * (1 / 2) * (1 + y * (1 / 12) * (1 + y * (1 / 30) * (1 + y * (1 / 56) * tail)))
+    return tail if v > 0.25 else -tail
+
+
+@inlined
+def normal(x, y):
+    """A normal variate from two words; none is farther out than 8.6."""
+    radius = np.sqrt(-2.0 * logarithm(uniform(x) + ULP))
+    return radius * cosine(uniform(y))
+
+
+@inlined
+def slot(u, first, count, threshold, other):
+    """Which entry a uniform number draws."""
+    scaled = u * count
+    k = np.int64(scaled)
+    i = first + k
+    return i if scaled - np.float64(k) < threshold[i] else other[i]
+
+
+@inlined
+def edge(a, b, t, s, stream):
+    """The edge taken from state s at step t."""
+    u = uniform(word(a, b, U(4) * U(t)))
+    return slot(u, stream.first[s], stream.count[s], stream.threshold, stream.other)
+
+
+@inlined
+def reward_of(a, b, t, e, stream):
+    """The reward of step t along edge e."""
+    x, y = word(a, b, U(4) * U(t) + U(1)), word(a, b, U(4) * U(t) + U(2))
+    return stream.reward[e] + stream.noise[e] * normal(x, y)
+
+
+@inlined
+def start(a, b, c, stream):
+    """The state in which an episode starts, by word c."""
+    n = stream.start_other.size
+    return slot(
+        uniform(word(a, b, c)), 0, np.float64(n), stream.start_threshold, stream.start_other
+    )
+
+
+@compiled
+def key_of(seed, run):
+    """The two halves of a run's key, as the engine makes them."""
+    return keys(U(seed), run)
+
+
+@compiled
+def uniforms(seed, run, first, out):
+    """Numbers in [0, 1) from the words of a run, from number `first` on."""
+    a, b = keys(U(seed), run)
+    for i in range(out.size):
+        out[i] = uniform(word(a, b, U(first) + U(i)))
+
+
+@compiled
+def normals(seed, run, first, out):
+    """Normal variates from the words of a run, from number `first` on."""
+    a, b = keys(U(seed), run)
+    for i in range(out.size):
+        c = U(first) + U(2) * U(i)
+        out[i] = normal(word(a, b, c), word(a, b, c + U(1)))
+
+
+@compiled
+def walk(stream, run, steps, by_step, noisy, edges, states, rewards, state, t, limit):
+    """Go on with a run until `steps` steps or episodes are done, or the arrays are full."""
+    a, b = keys(stream.key[0], run)
+    n, done, k = stream.first.size, 0, 0
+    if t == 0:
+        state = start(a, b, START, stream)
+    while done < steps and k < limit:
+        e = edge(a, b, t, state, stream)
+        edges[k], states[k] = e, state
+        rewards[k] = reward_of(a, b, t, e, stream) if noisy else stream.reward[e]
+        state = stream.next_state[e]
+        done += by_step
+        if state == n:
+            state = start(a, b, U(4) * U(t) + U(3), stream)
+            done += 1 - by_step
+        t += 1
+        k += 1
+    return k, done, state

@@ -1,0 +1,131 @@
+"""Initial values that differ from run to run of a simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from retvar.errors import InputError
+from retvar.mdp import checks
+
+__all__ = ["Initial", "Noisy", "PerRun"]
+
+Array = NDArray[np.float64]
+Draw = Callable[[str, int, int], Array]  # what, run, how many
+
+
+@dataclass(frozen=True, eq=False)
+class Initial:
+    """Base of initial values that differ from run to run.
+
+    >>> issubclass(Noisy, Initial) and issubclass(PerRun, Initial)
+    True
+    """
+
+    @property
+    def typical(self) -> Any:
+        """Values of the right shape: those of a run without error, or the first run's."""
+        raise NotImplementedError
+
+    def of(self, runs: range, size: int, draw: Draw) -> Array:
+        """Values [run, weight] of some runs."""
+        raise NotImplementedError
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data that says what it is."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, eq=False)
+class Noisy(Initial):
+    """Values with a random error in each run: uniform in ± `uniform`, plus `normal` times a normal.
+
+    The errors are the same for all learners of a simulation (up to their size), so that learners
+    are compared on equal terms.
+
+    >>> import retvar as rv
+    >>> mdp = rv.domains.complex_mdp()
+    >>> start = rv.Noisy(rv.solve(mdp).value, uniform=0.3)
+    >>> learner = rv.Direct(alpha=0.0, alpha_bar=0.01, value=start, learn_value=False)
+    """
+
+    center: ArrayLike
+    uniform: float = 0.0
+    normal: float = 0.0
+
+    def __post_init__(self) -> None:
+        values = checks.numbers("center", self.center, np.size(self.center))
+        object.__setattr__(self, "center", values if np.ndim(self.center) else float(values[0]))
+        for field in ("uniform", "normal"):
+            given = checks.numbers(field, getattr(self, field), 1)
+            if np.ndim(getattr(self, field)) or given[0] < 0:
+                raise InputError(field, getattr(self, field), "must be one number of at least 0")
+            object.__setattr__(self, field, float(given[0]))
+
+    @property
+    def typical(self) -> Any:
+        """The values without error."""
+        return self.center
+
+    def of(self, runs: range, size: int, draw: Draw) -> Array:
+        """Centre plus error."""
+        out = np.empty((len(runs), size))
+        for k, run in enumerate(runs):
+            out[k] = self.center
+            if self.uniform:
+                out[k] += self.uniform * (2.0 * draw("uniform", run, size) - 1.0)
+            if self.normal:
+                out[k] += self.normal * draw("normal", run, size)
+        return out
+
+    def to_dict(self) -> dict[str, Any]:
+        """Centre and sizes of the error."""
+        center = np.asarray(self.center).tolist()
+        return {
+            "initial": "Noisy",
+            "center": center,
+            "uniform": self.uniform,
+            "normal": self.normal,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class PerRun(Initial):
+    """Values given for each run: an array [run, state].
+
+    >>> import numpy as np
+    >>> PerRun(np.zeros((30, 4))).typical
+    array([0., 0., 0., 0.])
+    """
+
+    values: ArrayLike
+
+    def __post_init__(self) -> None:
+        table = checks.floats("values", self.values, "an array [run, state]")
+        if table.ndim != 2 or 0 in table.shape or not np.isfinite(table).all():
+            found = f"an array of shape {table.shape}"
+            raise InputError("values", found, "must be an array [run, state] of finite numbers")
+        table = table.copy()
+        table.flags.writeable = False
+        object.__setattr__(self, "values", table)
+
+    @property
+    def typical(self) -> Any:
+        """The first run's."""
+        return np.asarray(self.values)[0]
+
+    def of(self, runs: range, size: int, draw: Draw) -> Array:
+        """Rows of the table."""
+        table = np.asarray(self.values)
+        if runs.stop > table.shape[0]:
+            rows = f"{table.shape[0]} rows"
+            raise InputError("values", rows, f"must have a row for each of {runs.stop} runs")
+        return table[runs.start : runs.stop]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The table."""
+        return {"initial": "PerRun", "values": np.asarray(self.values).tolist()}

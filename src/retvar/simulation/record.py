@@ -1,0 +1,127 @@
+"""What a simulation records, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retvar.errors import InputError
+
+__all__ = ["Record"]
+
+Integers = NDArray[np.int64]
+POINTS = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """What to record, and when; moments are steps, or episodes where the run is counted in them.
+
+    Parameters
+    ----------
+    every
+        Record at every so many moments.
+    at
+        Record at these moments; 0 is the beginning.
+    points
+        Record at so many moments, evenly spaced, or growing by equal factors with ``log=True``.
+        The default is 100 of them.
+    states
+        Record the estimates of these states only (their indices or names); default: all.
+    window
+        Mean estimate and mean squared error over so many last moments, each of them counted.
+    change
+        Mean absolute change of each estimate at a moment, as in Table 1 of the paper.
+    rmse
+        Root of the squared error weighted by the stationary distribution, at each point.
+    step_sizes
+        Step size with which each state was last updated, at each point.
+
+    Examples
+    --------
+    >>> import retvar as rv
+    >>> rv.Record(points=5).moments(20)
+    array([ 4,  8, 12, 16, 20])
+    >>> rv.Record(points=4, log=True).moments(1_000)
+    array([   1,   10,  100, 1000])
+    """
+
+    every: int | None = None
+    at: Sequence[int] | None = None
+    points: int | None = None
+    log: bool = False
+    states: Sequence[int | str] | None = None
+    window: int = 0
+    change: bool = False
+    rmse: bool = False
+    step_sizes: bool = False
+
+    def __post_init__(self) -> None:
+        ways = [name for name in ("every", "at", "points") if getattr(self, name) is not None]
+        if len(ways) > 1:
+            raise InputError("record", " and ".join(ways), "give one of every, at and points")
+        for name in ("every", "points", "window"):
+            given, least = getattr(self, name), 0 if name == "window" else 1
+            if given is not None and not (_whole(given) and given >= least):
+                raise InputError(
+                    f"record.{name}", repr(given), f"must be a whole number of at least {least}"
+                )
+        if self.log and ways not in ([], ["points"]):
+            raise InputError("record.log", True, "goes with points")
+        if self.at is not None:
+            moments = np.asarray(self.at)
+            if (
+                moments.ndim != 1
+                or moments.size == 0
+                or not np.issubdtype(moments.dtype, np.integer)
+            ):
+                raise InputError("record.at", self.at, "must be a list of whole numbers")
+            object.__setattr__(self, "at", tuple(sorted({int(m) for m in moments})))
+
+    def moments(self, total: int) -> Integers:
+        """The moments at which a run of `total` is recorded."""
+        if self.at is not None:
+            moments = np.array(self.at, dtype=np.int64)
+            if moments[0] < 0 or moments[-1] > total:
+                bad = moments[0] if moments[0] < 0 else moments[-1]
+                raise InputError(
+                    "record.at", int(bad), f"must lie between 0 and the end, {total:,}"
+                )
+            return moments
+        if self.every is not None:
+            if self.every > total:
+                raise InputError(
+                    "record.every", self.every, f"is beyond the end; must be at most {total:,}"
+                )
+            return np.arange(self.every, total + 1, self.every, dtype=np.int64)
+        count = min(self.points or POINTS, total)
+        if self.log:
+            spaced = np.logspace(0, np.log10(total), count)
+        else:
+            spaced = np.linspace(total / count, total, count)
+        return np.unique(np.rint(spaced).astype(np.int64))
+
+
+def record_of(given: Any) -> Record:
+    """The record meant: a number is `every`, a list is `at`, ``"log"`` is log-spaced."""
+    if given is None:
+        return Record()
+    if isinstance(given, Record):
+        return given
+    if isinstance(given, str):
+        if given != "log":
+            raise InputError("record", repr(given), "must be 'log', a number, a list or a Record")
+        return Record(log=True)
+    if _whole(given):
+        return Record(every=int(given))
+    if isinstance(given, Sequence | np.ndarray | range):
+        return Record(at=list(given))
+    raise InputError("record", repr(given), "must be 'log', a number, a list or a Record")
+
+
+def _whole(given: object) -> bool:
+    return isinstance(given, int | np.integer) and not isinstance(given, bool)

@@ -1,0 +1,319 @@
+"""From what the engine folded to a labelled dataset."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from numbers import Real
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retvar.engine import kernel as k
+from retvar.engine.lanes import ROW, Block
+from retvar.engine.runner import Batch, Job, Moments, bytes_of_a_run
+from retvar.errors import InputError
+from retvar.learners import Learner
+from retvar.mdp import MDP
+from retvar.simulation.truth import Truth
+from retvar.step_sizes import StepSize
+
+if TYPE_CHECKING:
+    import xarray
+
+__all__ = ["Folded", "Results", "refuse_too_large"]
+
+Array = NDArray[np.float64]
+SHARE_OF_MEMORY = 0.8
+PARTS = ("estimates", "rmse", "steps", "sums", "squares", "frozen_squares", "changes")
+RESTS_ON = {
+    "direct": [k.VALUE_, k.DIRECT_],
+    "vtd": [k.VALUE_, k.MOMENT_],
+    "centred": [k.VALUE_, k.MEAN_, k.CENTRED_],
+}
+
+
+class Folded:
+    """What the runs of a block gave: their moments, or all of them."""
+
+    def __init__(self, block: Block, job: Job, keep: str) -> None:
+        self.block, self.job, self.keep = block, job, keep
+        self.parts: dict[str, Any] = {}
+        self.died = np.full((job.runs, k.ROWS, block.lanes), -1, dtype=np.int64)
+
+    def take(self, runs: range, batch: Batch) -> None:
+        """Take in the next runs."""
+        self.died[runs.start : runs.stop] = batch.died
+        for name in PARTS:
+            part = getattr(batch, name)
+            if part.size == 0:
+                continue
+            if self.keep == "runs":
+                if name not in self.parts:
+                    self.parts[name] = np.empty((self.job.runs, *part.shape[1:]))
+                self.parts[name][runs.start : runs.stop] = part
+            else:
+                if name not in self.parts:
+                    self.parts[name] = Moments(part.shape[1:])
+                self.parts[name].fold(part)
+
+    def arrays(self, name: str) -> dict[str, Array]:
+        """By suffix: the mean and the standard deviation, or all runs."""
+        part = self.parts[name]
+        if self.keep == "runs":
+            return {"": part}
+        return {"": part.average, "_std": part.std}
+
+
+def refuse_too_large(job: Job, keep: str) -> None:
+    """Refuse results that would not fit in memory, before anything runs."""
+    states = job.stream.first.size
+    one = sum(bytes_of_a_run(block, job.recording, states) for block in job.blocks)
+    needed = one * (2 * job.runs if keep == "runs" else 5)
+    available = _available()
+    if needed > SHARE_OF_MEMORY * available:
+        size, room = f"{needed / 1e9:,.1f} GB", f"{available / 1e9:,.1f} GB are free"
+        if keep == "runs":
+            raise InputError(
+                "keep", f"'runs', {size}", f"{room}; keep='stats' needs {one * 5 / 1e9:,.2g} GB"
+            )
+        raise InputError("record", size, f"{room}; record fewer points or states")
+
+
+def _available() -> float:
+    """Bytes of memory that are free."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as lines:
+            found = {line.split(":")[0]: line.split()[1] for line in lines}
+        return 1024.0 * float(found["MemAvailable"])
+    except (OSError, KeyError, IndexError, ValueError):
+        return 8e9
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Results:
+    """A finished simulation."""
+
+    mdp: MDP
+    learners: Mapping[str, Learner]
+    job: Job
+    folded: list[Folded]
+    truth: Truth
+    moments: NDArray[np.int64]
+    attributes: dict[str, Any]
+
+    def dataset(self) -> xarray.Dataset:
+        """Everything, labelled."""
+        import xarray
+
+        rec, unit = self.job.recording, "step" if self.job.recording.by_step else "episode"
+        run = ["run"] if self.folded[0].keep == "runs" else []
+        points, chosen = [*run, "learner", unit, "state"], [*run, "learner", "all"]
+        variables: dict[str, Any] = {}
+
+        def add(name: str, part: str, rows: dict[str, int], dims: list[str], scale: float) -> None:
+            for suffix, array in self._gather(part, rows, dims, scale).items():
+                variables[name + suffix] = (_state(dims), array)
+
+        methods = {learner.method for learner in self.learners.values()}
+        value = dict.fromkeys(ROW, k.VALUE_)
+        own = {"mean": {"centred": k.MEAN_}, "second_moment": {"vtd": k.MOMENT_}}
+        own = {name: rows for name, rows in own.items() if methods & set(rows)}
+        nodes = {"value": value, "variance": ROW, **own}
+        for name, rows in nodes.items():
+            add(name, "estimates", rows, points, 1.0)
+        if rec.shares.size:
+            for name, rows in (("value_rmse", value), ("variance_rmse", ROW)):
+                add(name, "rmse", rows, points[:-1], 1.0)
+        if rec.steps:
+            steps = {"value": value, "variance": {**ROW, "vtd": k.MOMENT_}, **own}
+            steps.pop("second_moment", None)
+            for name, rows in steps.items():
+                add(f"{name}_step_size", "steps", rows, points, 1.0)
+        if rec.change:
+            for name, rows in nodes.items():
+                add(f"{name}_change", "changes", rows, chosen, 1.0 / rec.points[-1])
+        if rec.window:
+            for name, rows in (("value", value), ("variance", ROW)):
+                add(f"{name}_window", "sums", rows, chosen, 1.0 / rec.window)
+                add(f"{name}_window_mse", "squares", rows, chosen, 1.0 / rec.window)
+            if not all(learner.learn_value for learner in self.learners.values()):
+                add("variance_window_mse_frozen", "frozen_squares", ROW, chosen, 1.0 / rec.window)
+                learned = [learner.learn_value for learner in self.learners.values()]
+                for suffix in ("", "_std"):
+                    if "variance_window_mse_frozen" + suffix in variables:
+                        variables["variance_window_mse_frozen" + suffix][1][..., learned, :] = (
+                            np.nan
+                        )
+        variables |= self._exact() | self._died(run)
+        return xarray.Dataset(variables, self._coords(unit, run), self.attributes)
+
+    def _places(self) -> list[tuple[int, int, str]]:
+        """Block, lane and method of each learner."""
+        places: dict[int, tuple[int, int, str]] = {}
+        for number, folded in enumerate(self.folded):
+            for lane, column in enumerate(folded.block.columns):
+                for method, learner in column.items():
+                    places[learner] = (number, lane, method)
+        return [places[i] for i in range(len(places))]
+
+    def _gather(
+        self, part: str, rows: dict[str, int], dims: list[str], scale: float
+    ) -> dict[str, Array]:
+        """Arrays [(run,) learner, …] from the slots and lanes of the blocks."""
+        arrays = [folded.arrays(part) for folded in self.folded]
+        rec, out = self.job.recording, {}
+        keep = np.searchsorted(rec.points, self.moments)
+        for suffix in arrays[0]:
+            pieces = []
+            for number, lane, method in self._places():
+                block, found = self.folded[number].block, arrays[number][suffix]
+                runs = found.shape[:1] if dims[0] == "run" else ()
+                at_points = dims[-2] not in ("learner", "run") or dims[-1] in ("step", "episode")
+                at = len(runs) + (1 if at_points else 0)
+                row = rows.get(method)
+                if row is None:
+                    piece = np.full_like(np.take(found[..., lane], 0, axis=at), np.nan)
+                else:
+                    piece = np.take(found[..., lane], block.rows.index(row), axis=at)
+                if at_points:
+                    piece = np.take(piece, keep, axis=len(runs))
+                if dims[-1] == "all":
+                    piece = piece[..., rec.states]
+                pieces.append(piece)
+            out[suffix] = scale * np.stack(pieces, axis=1 if dims[0] == "run" else 0)
+        return out
+
+    def _exact(self) -> dict[str, Any]:
+        if not self.truth.wanted:
+            return {}
+        found = [self.truth.of(i) for i in range(len(self.learners))]
+        at, dims = self.job.recording.states, ("learner", "state")
+        exact: dict[str, Any] = {
+            "true_value": (dims, np.array([value[at] for value, _ in found])),
+            "true_variance": (dims, np.array([variance[at] for _, variance in found])),
+        }
+        fixed = [not lane.learns_value and "value" not in lane.initial for lane in self.job.lanes]
+        if any(fixed):
+            unknown = np.full(at.size, np.nan)
+            frozen = [
+                self.truth.frozen(i, range(1))[0, at] if fixed[i] else unknown
+                for i in range(len(fixed))
+            ]
+            exact["frozen_variance"] = (dims, np.array(frozen))
+        return exact
+
+    def _died(self, run: list[str]) -> dict[str, Any]:
+        """In how many runs each learner diverged, and by which moment it first had."""
+        moments = []
+        for number, lane, method in self._places():
+            rows = self.folded[number].died[:, RESTS_ON[method], lane]
+            first = np.where(rows < 0, np.iinfo(np.int64).max, rows).min(axis=1)
+            moments.append(np.where((rows >= 0).any(axis=1), first, -1))
+        table = np.array(moments)  # [learner, run]
+        ever = (table >= 0).any(axis=1)
+        first = np.where(table < 0, np.inf, table).min(axis=1)
+        found: dict[str, Any] = {
+            "diverged": ("learner", (table >= 0).sum(axis=1)),
+            "diverged_by": ("learner", np.where(ever, first, np.nan)),
+        }
+        if run:
+            found["diverged_by"] = (("run", "learner"), np.where(table < 0, np.nan, table).T)
+        return found
+
+    def _coords(self, unit: str, run: list[str]) -> dict[str, Any]:
+        states = [self.mdp.state_name(int(s)) for s in self.job.recording.states]
+        coords: dict[str, Any] = {
+            "learner": list(self.learners),
+            unit: self.moments,
+            "state": states if self.mdp.state_names else self.job.recording.states,
+        }
+        if run:
+            coords["run"] = np.arange(self.job.runs)
+        learners = list(self.learners.values())
+        coords["algorithm"] = ("learner", [type(learner).__name__ for learner in learners])
+        for name, column in _varying(learners).items():
+            coords[name] = ("learner", column)
+        coords["settings"] = ("learner", [json.dumps(_short(d.to_dict())) for d in learners])
+        return coords
+
+
+def _state(dims: list[str]) -> list[str]:
+    return ["state" if dim == "all" else dim for dim in dims]
+
+
+def _fields(learners: list[Learner]) -> list[str]:
+    return list(dict.fromkeys(f.name for d in learners for f in dataclasses.fields(d)))
+
+
+def _varying(learners: list[Learner]) -> dict[str, Any]:
+    """Settings that differ between learners (step sizes always), as columns."""
+    columns = {}
+    for name in _fields(learners):
+        given = [getattr(d, name, None) for d in learners]
+        if name == "alpha_bar":
+            given = [d.alpha if x is None else x for d, x in zip(learners, given, strict=True)]
+        texts = [_text(x) for x in given]
+        if len(set(texts)) > 1 or name in ("alpha", "alpha_bar"):
+            plain = all(
+                x is None or (isinstance(x, Real) and not isinstance(x, bool)) for x in given
+            )
+            columns["initial_value" if name == "value" else name] = (
+                np.array([np.nan if x is None else float(x) for x in given]) if plain else texts
+            )
+    return columns
+
+
+def _text(x: Any) -> str:
+    """A setting in few letters."""
+    if isinstance(x, StepSize):
+        settings = ", ".join(f"{v:g}" for v in dataclasses.asdict(x).values())
+        return f"{type(x).__name__}({settings})"
+    if isinstance(x, bool) or x is None or isinstance(x, str):
+        return str(x)
+    if isinstance(x, Real):
+        return f"{float(x):g}"
+    plain = x.to_dict() if hasattr(x, "to_dict") else np.asarray(x).tolist()
+    if hasattr(x, "uniform"):
+        return f"Noisy({x.uniform:g}, {x.normal:g})"
+    text = json.dumps(plain)
+    return text if len(text) < 40 else f"{text[:24]}…#{abs(hash(text)) % 10**6:06d}"
+
+
+def labels_of(learners: list[Learner]) -> list[str]:
+    """Unique labels: the class, and the settings that differ.
+
+    >>> import retvar as rv
+    >>> labels_of([rv.Direct(alpha=0.1), rv.VTD(alpha=0.1)])
+    ['Direct', 'VTD']
+    >>> labels_of([rv.Direct(alpha=0.1), rv.Direct(alpha=0.2)])
+    ['Direct alpha=0.1', 'Direct alpha=0.2']
+    """
+    columns = {}
+    for name in _fields(learners):
+        texts = [_text(getattr(d, name, None)) for d in learners]
+        if len(set(texts)) > 1 and len({type(d) for d in learners if hasattr(d, name)}) == len(
+            {type(d) for d in learners}
+        ):
+            columns[name] = texts
+    labels = [
+        " ".join([type(d).__name__, *(f"{name}={column[i]}" for name, column in columns.items())])
+        for i, d in enumerate(learners)
+    ]
+    seen: dict[str, int] = {}
+    for i, label in enumerate(labels):
+        seen[label] = seen.get(label, 0) + 1
+        if seen[label] > 1:
+            labels[i] = f"{label} ({seen[label]})"
+    return labels
+
+
+def _short(plain: Any) -> Any:
+    """Settings without long tables."""
+    if isinstance(plain, dict):
+        return {name: _short(given) for name, given in plain.items()}
+    if isinstance(plain, list) and np.size(plain) > 1_000:
+        return f"{np.shape(plain)} numbers"
+    return plain
