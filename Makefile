@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
+BENCH := .venv/bench-ready
 WORKERS ?= 2
 
 .PHONY: setup test lint types layers unit reproduce bench mutants soak docs wheel clean
@@ -35,9 +36,14 @@ soak: $(READY)
 reproduce: $(READY)
 	$(BIN)/python examples/paper_domains.py
 
-bench: $(READY)
+$(BENCH): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[bench]"
+	touch $(BENCH)
+
+bench: $(BENCH)
 	$(BIN)/python benchmarks/exact.py --out docs/benchmarks.md
 	$(BIN)/python benchmarks/online.py --append --out docs/benchmarks.md
+	$(BIN)/python benchmarks/engine.py --append --out docs/benchmarks.md
 
 mutants: $(READY)
 	$(BIN)/python tests/mutants.py

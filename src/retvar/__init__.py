@@ -11,6 +11,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from retvar.version import __version__ as __version__
+
 if TYPE_CHECKING:  # the names are loaded on first use, so that `retvar --help` is quick
     from retvar import domains, features, plots, rules, step_sizes, testing
     from retvar.errors import (
@@ -71,7 +73,6 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _MODULES = ("domains", "features", "plots", "rules", "step_sizes", "testing")
 
-__version__ = "0.1.0"
 __all__ = [  # noqa: RUF022
     "domains",
     "features",

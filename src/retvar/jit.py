@@ -17,7 +17,7 @@ from numba.extending import intrinsic
 
 from retvar import rules, step_sizes
 
-__all__ = ["compiled", "inlined", "telling", "wide_and_apart"]
+__all__ = ["called", "compiled", "inlined", "telling", "wide_and_apart"]
 
 log = logging.getLogger("retvar")
 PATIENCE = 0.5  # seconds of compiling after which a line is logged
@@ -52,7 +52,12 @@ def compiled(function: Any, *sources: str, **options: Any) -> Any:
 
 def inlined(function: Any) -> Any:
     """Compile as a part of whatever calls it."""
-    return njit(forceinline=True)(function)
+    return njit(forceinline=True, _nrt=False)(function)
+
+
+def called(function: Any) -> Any:
+    """Compile as a function that is called: for what is not in the innermost loops."""
+    return njit(_nrt=False)(function)
 
 
 @contextmanager

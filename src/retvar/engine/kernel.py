@@ -21,7 +21,7 @@ import numpy as np
 from retvar import rules
 from retvar.engine import streams
 from retvar.engine.streams import START, U, edge, keys, reward_of, start
-from retvar.jit import compiled, inlined, wide_and_apart
+from retvar.jit import called, compiled, inlined, wide_and_apart
 from retvar.online import kernel as online
 from retvar.online.kernel import FAINT, LIMIT
 from retvar.step_sizes import DECAY
@@ -31,6 +31,7 @@ __all__ = ["Node", "Shape", "kernel_of"]
 CADENCE = 4_096  # steps between two looks at whether to stop, a power of 2
 VALUE_, MEAN_, DIRECT_, MOMENT_, VTD_, CENTRED_ = range(6)  # rows of what is recorded
 ROWS = 6
+WIDTH = 8  # lanes are padded to a multiple of this, the doubles in the widest registers
 MANY = 64  # live weights above which faded ones are looked for, every so many steps
 
 td_error = inlined(rules.td_error)
@@ -250,7 +251,7 @@ def td_node(
                         )  # fmt: skip
 
 
-@inlined
+@called
 def forget(traces, live, last):
     """Clear the traces, as at the end of an episode."""
     if traces is not None:
@@ -266,7 +267,7 @@ def forget(traces, live, last):
             last[lane] = 0.0
 
 
-@inlined
+@called
 def drop_faded(traces, live):
     """Take the weights whose traces have faded in all lanes out of the list."""
     if traces is not None:
@@ -285,7 +286,7 @@ def drop_faded(traces, live):
             live[2 * size] = kept
 
 
-@inlined
+@called
 def begin(w, p, q, first, second, visits, bound, peak, traces, live, last, initial, run):
     """Set everything to how a run begins."""
     at = run if initial.shape[0] > 1 else 0
@@ -304,7 +305,7 @@ def begin(w, p, q, first, second, visits, bound, peak, traces, live, last, initi
     forget(traces, live, last)
 
 
-@inlined
+@called
 def bury(w, peak, died, row, clock, share):
     """Note the lanes whose weights have left the finite numbers."""
     if peak is not None:
@@ -331,7 +332,7 @@ def dead(died, row, lane):
     )
 
 
-@inlined
+@called
 def estimate(
     row, value, mean, direct, vtd, centred, J_indptr, J_indices, J_values, G_indptr, G_indices,
     G_values, V_indptr, V_indices, V_values, share, x, J, s,
@@ -379,6 +380,18 @@ def tally(window, r, to, of, s, since, x, i, J, share):
                 found -= value * value
             gap = found - frozen[lane]
             others[lane] += since * (gap * gap)
+
+
+@inlined
+def shift(changes, previous, x, i, J, share):
+    """Count how far row i of `x` (minus J² where that is given) has moved."""
+    for lane in range(changes.size):
+        found = x[i, lane]
+        if J is not None:
+            value = J[i, lane] if share is None else J[i, 0]
+            found -= value * value
+        changes[lane] += abs(found - previous[lane])
+        previous[lane] = found
 
 
 @functools.cache
@@ -580,15 +593,36 @@ def kernel_of(shape: Shape) -> Any:
                             fed, discount, decay, rho_bar,
                             )  # fmt: skip
 
-                    if CHANGE:
+                    if CHANGE and LOCAL:
+                        if LEARN and not SHARED:
+                            to = slot[VALUE_]
+                            shift(changes[r, to, s], previous[to, s], value.w, s, None, None)
+                        if LEARN and SHARED:
+                            to = slot[VALUE_]
+                            estimate(VALUE_, *looks, s)
+                            shift(changes[r, to, s], previous[to, s], x_table, 0, None, None)
+                        if DIRECT:
+                            to = slot[DIRECT_]
+                            shift(changes[r, to, s], previous[to, s], direct.w, s, None, None)
+                        if VTD:
+                            to = slot[MOMENT_]
+                            shift(changes[r, to, s], previous[to, s], vtd.w, s, None, None)
+                            to = slot[VTD_]
+                            shift(changes[r, to, s], previous[to, s], vtd.w, s, value.w, share)
+                        if CENTRED:
+                            to = slot[MEAN_]
+                            shift(changes[r, to, s], previous[to, s], mean.w, s, None, None)
+                            to = slot[CENTRED_]
+                            shift(changes[r, to, s], previous[to, s], centred.w, s, None, None)
+                    if CHANGE and not LOCAL:
                         for row in range(ROWS):
-                            if slot[row] >= 0:
-                                for q in range(s if LOCAL else 0, s + 1 if LOCAL else n):
+                            to = slot[row]
+                            if to >= 0:
+                                for q in range(n):
                                     estimate(row, *looks, q)
-                                    for lane in range(lanes):
-                                        gap = abs(x[lane] - previous[slot[row], q, lane])
-                                        changes[r, slot[row], q, lane] += gap
-                                        previous[slot[row], q, lane] = x[lane]
+                                    shift(
+                                        changes[r, to, q], previous[to, q], x_table, 0, None, None
+                                    )
                     ended = s2 == n
                     s = s2
                     if ended:
@@ -664,4 +698,4 @@ def kernel_of(shape: Shape) -> Any:
                                     ]
         return True
 
-    return compiled(run_block, streams.__file__, online.__file__, nogil=True)
+    return compiled(run_block, streams.__file__, online.__file__, nogil=True, _nrt=False)

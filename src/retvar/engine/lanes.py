@@ -10,7 +10,7 @@ so if all lanes have the same: computing a value node again costs less than fetc
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import zip_longest
 from typing import Any
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from retvar.engine import kernel as k
 from retvar.engine import streams
-from retvar.engine.kernel import Node, Shape
+from retvar.engine.kernel import WIDTH, Node, Shape
 from retvar.engine.streams import Stream
 from retvar.errors import InputError
 from retvar.features import Features, States
@@ -35,7 +35,7 @@ __all__ = ["Block", "Lane", "Recording", "Room", "aligned", "lanes_of", "plan"]
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
-WIDTH = 8  # lanes are padded to a multiple of this
+Kind = tuple[str, int, bool, float]  # of a learner: its method, and its mean node's rule
 MOST_LANES = 512  # of a block: what it works on should stay in the nearer caches
 LONGEST = 1e15  # steps, more than can be run
 PLACE = {  # of each sort of node in a learner's memory, in the order that the kernel takes them
@@ -73,18 +73,23 @@ class Lane:
         """Step-size rule and whether there is a trace; Decay's power, which lanes must share."""
         if node == online.VALUE and not self.learns_value:
             return CONSTANT, False, 0.0
-        kind, traced = self.memory.plan[node, [online.KIND, online.TRACED]]
+        kind, traced = self.memory.plan[node, online.KIND], self.memory.plan[node, online.TRACED]
         power = float(self.memory.settings[node, 1]) if kind == DECAY else 0.0
         return int(kind), bool(traced), power
 
     def shape(self) -> tuple[Any, ...]:
         """What lanes of a block have in common."""
         rules = self.rule(online.VALUE), self.rule(online.SECONDARY)
-        return (self.learner.estimand, self.learns_value, self.memory.settings.shape[1], rules)
+        per_state = self.memory.settings[0].size > 3  # trace decay for each state
+        return (self.learner.estimand, self.learns_value, per_state, rules)
 
-    def mean_rule(self) -> tuple[int, bool, float]:
-        """That of the mean node, where there is one."""
-        return self.rule(online.MEAN)
+    def kind(self) -> Kind:
+        """The method, with the rule of its mean node where it has one."""
+        method = self.learner.method
+        return (
+            method,
+            *(self.rule(online.MEAN) if method == "centred" else (CONSTANT, False, 0.0)),
+        )
 
     def value_node(self) -> tuple[Any, ...]:
         """Equal for learners whose value nodes are the same."""
@@ -207,33 +212,33 @@ class Block:
 
 def plan(lanes: list[Lane], stream: Stream, recording: Recording, parts: int = 1) -> list[Block]:
     """Blocks for all learners, each at least in so many parts that `parts` can work at once."""
-    shapes: dict[tuple[Any, ...], dict[tuple[Any, ...], dict[Any, list[int]]]] = {}
+    shapes: dict[Any, dict[Any, dict[Kind, list[int]]]] = {}
     for number, lane in enumerate(lanes):
-        method = lane.learner.method
-        kind = (method, lane.mean_rule()) if method == "centred" else (method, None)
-        nodes = shapes.setdefault(lane.shape(), {}).setdefault(lane.value_node(), {})
-        nodes.setdefault(kind, []).append(number)
+        by_kind = shapes.setdefault(lane.shape(), {}).setdefault(lane.value_node(), {})
+        by_kind.setdefault(lane.kind(), []).append(number)
     blocks = []
-    for nodes in shapes.values():
-        groups: dict[tuple[Any, ...], list[dict[str, int]]] = {}
-        for sorts in nodes.values():
-            centred = [kind for kind in sorts if kind[0] == "centred"]
-            together = [[kind for kind in sorts if kind[0] != "centred"] + centred[:1]]
-            for kinds in together + [[kind] for kind in centred[1:]]:
-                for numbers in zip_longest(*(sorts[kind] for kind in kinds)):
-                    column = {
-                        kind[0]: number
-                        for kind, number in zip(kinds, numbers, strict=True)
-                        if number is not None
-                    }
-                    rule = next((kind[1] for kind in kinds if kind[0] in column and kind[1]), None)
-                    groups.setdefault((tuple(column), rule), []).append(column)
+    for by_value in shapes.values():
+        groups: dict[tuple[Kind, ...], list[dict[str, int]]] = {}
+        for by_kind in by_value.values():
+            for kinds, column in _columns(by_kind):
+                groups.setdefault(kinds, []).append(column)
         for columns in groups.values():
             most = min(MOST_LANES, -(-len(columns) // parts))
             most = -(-most // WIDTH) * WIDTH
             for first in range(0, len(columns), most):
                 blocks.append(_block(lanes, columns[first : first + most], stream, recording))
     return blocks
+
+
+def _columns(by_kind: dict[Kind, list[int]]) -> Iterator[tuple[tuple[Kind, ...], dict[str, int]]]:
+    """Learners with one value node, put together: at most one of each method in a column."""
+    centred = sorted(kind for kind in by_kind if kind[0] == "centred")
+    together = sorted(set(by_kind) - set(centred[1:]))
+    for kinds in [together, *([kind] for kind in centred[1:])]:
+        for numbers in zip_longest(*(by_kind[kind] for kind in kinds)):
+            pairs = zip(kinds, numbers, strict=True)
+            there = {kind: number for kind, number in pairs if number is not None}
+            yield tuple(there), {kind[0]: number for kind, number in there.items()}
 
 
 def _block(
@@ -244,7 +249,7 @@ def _block(
     centred = lanes[methods["centred"]] if "centred" in methods else None
     rules = [one.rule(online.VALUE), (CONSTANT, False, 0.0), one.rule(online.SECONDARY)]
     if centred:
-        rules[1] = centred.mean_rule()
+        rules[1] = centred.rule(online.MEAN)
     kind = tuple(rule[0] for rule in rules)
     traced = tuple(rule[1] for rule in rules)
     local = one.tabular and not any(traced)

@@ -136,11 +136,11 @@ class Worker:
             rests_on = {row, k.VALUE_}
             rests_on |= {k.MOMENT_} if row == k.VTD_ else set()
             rests_on |= {k.MEAN_} if row == k.CENTRED_ else set()
-            lost = (out.died[:, sorted(rests_on)] >= 0).any(axis=1)
+            lost = np.any(out.died[:, sorted(rests_on)] >= 0, axis=1)[:, None]
             for name in ("sums", "squares", "frozen_squares", "changes"):
                 part = getattr(out, name)
                 if part.size:
-                    part[:, slot] = np.where(lost[:, None], np.nan, part[:, slot])
+                    part[:, slot] = np.where(lost, np.nan, part[:, slot])
 
 
 def run(
@@ -218,7 +218,7 @@ def usable_threads() -> int:
 
 
 class Moments:
-    """Mean and standard deviation over runs, entry by entry; runs that are NaN there are left out."""
+    """Mean and standard deviation over runs, entry by entry; runs that are NaN are left out."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.count = np.zeros(shape, dtype=np.int32)

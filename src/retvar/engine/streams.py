@@ -43,7 +43,7 @@ class Stream(NamedTuple):
     """
 
     first: Integers  #: first edge of each state
-    count: Array  #: how many edges it has
+    fan: Array  #: how many edges it has
     threshold: Array  #: share of the slot that is its own edge's
     other: Integers  #: edge that has the rest
     next_state: Integers  #: the number of states where the episode ends
@@ -216,9 +216,9 @@ def normal(x, y):
 
 
 @inlined
-def slot(u, first, count, threshold, other):
+def slot(u, first, fan, threshold, other):
     """Which entry a uniform number draws."""
-    scaled = u * count
+    scaled = u * fan
     k = np.int64(scaled)
     i = first + k
     return i if scaled - np.float64(k) < threshold[i] else other[i]
@@ -228,7 +228,7 @@ def slot(u, first, count, threshold, other):
 def edge(a, b, t, s, stream):
     """The edge taken from state s at step t."""
     u = uniform(word(a, b, U(4) * U(t)))
-    return slot(u, stream.first[s], stream.count[s], stream.threshold, stream.other)
+    return slot(u, stream.first[s], stream.fan[s], stream.threshold, stream.other)
 
 
 @inlined

@@ -28,6 +28,7 @@ __all__ = ["Folded", "Results", "refuse_too_large"]
 Array = NDArray[np.float64]
 SHARE_OF_MEMORY = 0.8
 PARTS = ("estimates", "rmse", "steps", "sums", "squares", "frozen_squares", "changes")
+TOTALLED = ("squares", "frozen_squares", "changes")  # also summed over states, for their spread
 RESTS_ON = {
     "direct": [k.VALUE_, k.DIRECT_],
     "vtd": [k.VALUE_, k.MOMENT_],
@@ -46,8 +47,9 @@ class Folded:
     def take(self, runs: range, batch: Batch) -> None:
         """Take in the next runs."""
         self.died[runs.start : runs.stop] = batch.died
-        for name in PARTS:
-            part = getattr(batch, name)
+        parts = {name: getattr(batch, name) for name in PARTS}
+        parts |= {f"{name}_total": parts[name].sum(axis=2) for name in TOTALLED}
+        for name, part in parts.items():
             if part.size == 0:
                 continue
             if self.keep == "runs":
@@ -135,10 +137,15 @@ class Results:
         if rec.change:
             for name, rows in nodes.items():
                 add(f"{name}_change", "changes", rows, chosen, 1.0 / rec.points[-1])
+                add(
+                    f"{name}_change_total", "changes_total", rows, chosen[:-1], 1.0 / rec.points[-1]
+                )
         if rec.window:
             for name, rows in (("value", value), ("variance", ROW)):
                 add(f"{name}_window", "sums", rows, chosen, 1.0 / rec.window)
                 add(f"{name}_window_mse", "squares", rows, chosen, 1.0 / rec.window)
+                total = f"{name}_window_mse_total"
+                add(total, "squares_total", rows, chosen[:-1], 1.0 / rec.window)
             if not all(learner.learn_value for learner in self.learners.values()):
                 add("variance_window_mse_frozen", "frozen_squares", ROW, chosen, 1.0 / rec.window)
                 learned = [learner.learn_value for learner in self.learners.values()]
@@ -171,7 +178,7 @@ class Results:
             for number, lane, method in self._places():
                 block, found = self.folded[number].block, arrays[number][suffix]
                 runs = found.shape[:1] if dims[0] == "run" else ()
-                at_points = dims[-2] not in ("learner", "run") or dims[-1] in ("step", "episode")
+                at_points = bool({"step", "episode"} & set(dims))
                 at = len(runs) + (1 if at_points else 0)
                 row = rows.get(method)
                 if row is None:

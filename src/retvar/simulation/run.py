@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import retvar
 from retvar.engine import lanes as engine_lanes
 from retvar.engine import runner, streams
 from retvar.engine.lanes import Recording
@@ -24,6 +23,7 @@ from retvar.mdp.flow import lam_of, must_be_mdp
 from retvar.simulation.record import Record, record_of
 from retvar.simulation.results import Folded, Results, labels_of, refuse_too_large
 from retvar.simulation.truth import Truth
+from retvar.version import __version__
 
 if TYPE_CHECKING:
     import xarray
@@ -101,7 +101,7 @@ def simulate(
     >>> data = rv.simulate(mdp, learners, steps=20_000, runs=30, seed=0)
     >>> dict(data.sizes)
     {'learner': 4, 'step': 100, 'state': 5}
-    >>> last = data.isel(step=-1).sel(learner="Direct 0.01")
+    >>> last = data.isel(step=-1).sel(learner="Direct alpha_bar=0.01")
     >>> bool(abs(last.variance - last.true_variance).max() < 0.2)
     True
     """
@@ -161,7 +161,7 @@ def simulate(
         "target": _policy_name(mdp, target),
         "behaviour": _policy_name(mdp, acting),
         "window": recording.window,
-        "retvar": retvar.__version__,
+        "retvar": __version__,
     }
     return Results(mdp, named, job, folded, answers, moments, attributes).dataset()
 

@@ -1,0 +1,678 @@
+"""What simulating costs: nanoseconds per learner's update, against NumPy, JAX and C.
+
+Things that are compared are timed in turn, round after round; figures are medians, and ratios are
+medians of the ratios within a round. Needs gcc, JAX (the extra ``bench``) and Linux.
+"""
+
+import argparse
+import ctypes
+import functools
+import os
+import re
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import retvar as rv
+from online import Reference, Timing, numpy_class
+from retvar.engine.lanes import aligned
+from retvar.engine.runner import usable_threads
+from retvar.engine.streams import stream_of
+from retvar.exact.solution import variances_for
+from retvar.files import write_text
+from retvar.mdp import ask
+
+RATIOS = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5]  # error of the frozen value, as a share of max |j|
+ALPHAS = [0.05, 0.04, 0.03, 0.02, 0.01, 0.007, 0.005, 0.003, 0.001]
+SETTINGS = len(RATIOS) * len(ALPHAS)
+LANES = 56  # the settings, filled up to whole vectors
+RUNS, STEPS, WINDOW = 120, 80_000, 10_000
+JAX_STEPS = 8_000  # of as many runs
+SEED = 0
+ROUNDS = 7
+FEW = 3  # rounds where nothing is compared
+LONG = 0.15  # seconds that a timing should take beyond the set-up
+MEBIBYTE = 1024**2
+SPAWN = get_context("spawn")
+
+
+# ---------------------------------------------------------------------- timing
+
+
+class Times:
+    """Seconds that things took which were run in turn, round by round."""
+
+    def __init__(self, runs: Timing, rounds: int) -> None:
+        self.updates = {name: run() for name, run in runs.items()}  # compiles, and warms up
+        self.seconds: dict[str, list[float]] = {name: [] for name in runs}
+        for _ in range(rounds):
+            for name, run in runs.items():
+                before = time.perf_counter()
+                run()
+                self.seconds[name].append(time.perf_counter() - before)
+
+    def beyond(self, name: str, whole: str, fixed: str) -> None:
+        """Add what `whole` took beyond `fixed`."""
+        pairs = zip(self.seconds[whole], self.seconds[fixed], strict=True)
+        self.seconds[name] = [a - b for a, b in pairs]
+        self.updates[name] = self.updates[whole]
+
+    def cost(self, name: str) -> float:
+        """Nanoseconds per update."""
+        return 1e9 * statistics.median(self.seconds[name]) / self.updates[name]
+
+    def faster(self, slow: str, fast: str) -> float:
+        """How many times as fast `fast` is."""
+        pairs = zip(self.seconds[slow], self.seconds[fast], strict=True)
+        return statistics.median(a / b for a, b in pairs) * self.updates[fast] / self.updates[slow]
+
+
+def margin(run: Callable[[int], int], rounds: int = FEW) -> tuple[float, float]:
+    """Nanoseconds per update beyond the set-up, and seconds of the set-up; `run` takes steps."""
+    few = steps = 64
+    run(few)  # compiles
+    fixed = min(_seconds(run, few) for _ in range(2))
+    while _seconds(run, steps) < fixed + LONG:
+        steps *= 4
+    times = Times({"few": lambda: run(few), "all": lambda: run(steps)}, rounds)
+    times.beyond("more", "all", "few")
+    times.updates["more"] -= times.updates["few"]
+    return times.cost("more"), statistics.median(times.seconds["few"])
+
+
+def _seconds(run: Callable[[int], int], steps: int) -> float:
+    before = time.perf_counter()
+    run(steps)
+    return time.perf_counter() - before
+
+
+def grows(name: str, runs: dict[str, Callable[[int], int]]) -> list[str]:
+    """A table of what an update costs in each case."""
+    lines = [f"| {name} | per update | set-up |", "|---:|---:|---:|"]
+    for case, run in runs.items():
+        cost, fixed = margin(run)
+        lines.append(f"| {case} | {ns(cost)} | {1e3 * fixed:,.0f} ms |")
+    return lines
+
+
+def ns(cost: float) -> str:
+    """Nanoseconds to three digits."""
+    digits = 3 if cost < 1 else 2 if cost < 10 else 1 if cost < 100 else 0
+    return f"{cost:,.{digits}f} ns"
+
+
+# ---------------------------------------------------------------------- the experiment
+
+
+@functools.cache
+def experiment() -> tuple[rv.MDP, list[rv.Learner]]:
+    """The paper's value-error experiment: direct learners, then VTD with the same settings."""
+    mdp = rv.domains.complex_mdp()
+    j = rv.solve(mdp).value
+    starts = [rv.Noisy(j, uniform=ratio * float(np.abs(j).max())) for ratio in RATIOS]
+    return mdp, rv.grid(
+        rv.Direct, rv.VTD, alpha=0.0, value=starts, alpha_bar=ALPHAS, learn_value=False
+    )
+
+
+def engine(
+    threads: int, window: int = 0, points: int = 1, runs: int = RUNS, steps: int = STEPS
+) -> Callable[[], int]:
+    """The experiment as one call of `simulate`."""
+    mdp, learners = experiment()
+    record = rv.Record(points=points, window=min(window, steps))
+
+    def run() -> int:
+        rv.simulate(
+            mdp, learners, steps=steps, runs=runs, seed=SEED, threads=threads, record=record
+        )
+        return runs * steps * len(learners)
+
+    return run
+
+
+def frozen_class(steps: int = 1_000) -> Callable[[], int]:
+    """The NumPy class, a direct learner and VTD; one-hot features are built for each step."""
+    mdp, _ = experiment()
+    n, j = mdp.n_states, rv.solve(mdp).value
+    columns = rv.replay(mdp, seed=SEED, steps=steps)
+    names = ("state", "reward", "next_state", "gamma", "lam")
+    rows = list(zip(*(columns[name].tolist() for name in names), strict=True))
+    learners = [
+        Reference(method, n, alpha=0.0, alpha_bar=0.01, learn_value=False, J=j)
+        for method in ("direct", "vtd")
+    ]
+
+    def run() -> int:
+        for learner in learners:
+            for state, reward, next_state, gamma, lam in rows:
+                x, x_next = np.zeros(n), np.zeros(n)
+                x[state] = x_next[next_state] = 1.0
+                learner.update(x, reward, x_next, gamma, lam)
+        return len(learners) * steps
+
+    return run
+
+
+# ---------------------------------------------------------------------- C
+
+
+class Stream(ctypes.Structure):
+    """The edges, as lanes.c has them."""
+
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in ("first", "fan", "threshold", "other", "next")),
+        *((name, ctypes.c_void_p) for name in ("reward", "gamma", "lambda")),
+        ("start", ctypes.c_int64),
+        ("seed", ctypes.c_uint64),
+    ]
+
+
+class Lanes:
+    """The experiment in C (lanes.c): its tables, and what the last run left in them."""
+
+    def __init__(self, runs: int) -> None:
+        mdp, learners = experiment()
+        stream, used = stream_of(mdp, seed=SEED)
+        e = mdp.edges
+        lam = np.broadcast_to(mdp.lam, mdp.n_states)[e.next_state[used]]
+        self.columns = [
+            stream.first, stream.fan, stream.threshold, stream.other, stream.next_state,
+            stream.reward, e.gamma[used].copy(), lam.copy(),
+        ]  # fmt: skip
+        start = int(np.flatnonzero(mdp.start)[0])
+        self.stream = Stream(*(c.ctypes.data for c in self.columns), start, SEED)
+        begin = rv.simulate(
+            mdp, learners, steps=1, runs=runs, seed=SEED, record=[0], keep="runs", truth=False
+        )
+        value = begin.value.values[:, :SETTINGS, 0]  # [run, learner, state]
+        frozen = np.array([variances_for(ask(mdp), value[:, i]) for i in range(SETTINGS)])
+        self.alpha = _lanes(np.array([learner.alpha_bar for learner in learners[:SETTINGS]]))
+        self.J = _lanes(value.transpose(0, 2, 1))
+        self.frozen = _lanes(frozen.transpose(1, 2, 0))
+        self.truth = _lanes(np.tile(rv.solve(mdp).variance[:, None], SETTINGS))
+        self.V, self.M = aligned(*self.J.shape[1:]), aligned(*self.J.shape[1:])
+        self.windows = aligned(2, 3, *self.J.shape[1:])  # [method, sort, state, lane]
+
+    def run(self, learn: Any, run: int, steps: int, window: int) -> None:
+        """One run, from its beginning."""
+        self.V[:] = 0.0
+        np.multiply(self.J[run], self.J[run], out=self.M)
+        self.windows[:] = 0.0
+        arrays = (self.alpha, self.J[run], self.V, self.M, self.truth, self.frozen[run])
+        learn(
+            ctypes.byref(self.stream),
+            *(ctypes.c_int64(number) for number in (run, steps, window)),
+            *(ctypes.c_void_p(a.ctypes.data) for a in (*arrays, *self.windows)),
+        )
+
+    def timing(self, learn: Any, steps: int, window: int = 0) -> Callable[[], int]:
+        """All runs, one after the other."""
+
+        def run() -> int:
+            for number in range(len(self.J)):
+                self.run(learn, number, steps, window)
+            return len(self.J) * steps * 2 * SETTINGS
+
+        return run
+
+    def must_agree(self, learn: Any, steps: int, window: int) -> None:
+        """Check that C without contraction and the engine give the same bits."""
+        mdp, learners = experiment()
+        record = rv.Record(at=[steps], window=window)
+        data = rv.simulate(
+            mdp, learners, steps=steps, runs=1, seed=SEED, record=record, keep="runs"
+        ).isel(run=0)
+        self.run(learn, 0, steps, window)
+        ours = {"variance": self.V, "second_moment": self.M}
+        for part, (name, table) in enumerate(ours.items()):
+            half = data.isel(learner=slice(part * SETTINGS, (part + 1) * SETTINGS))
+            assert np.array_equal(half[name].values[:, -1], table[:, :SETTINGS].T), name
+            for sort, kind in enumerate(("", "_mse", "_mse_frozen")):
+                theirs = half["variance_window" + kind].values
+                found = (1.0 / window) * self.windows[part, sort, :, :SETTINGS].T
+                # the variance for the frozen value has been solved for in another order
+                same = np.allclose if kind == "_mse_frozen" else np.array_equal
+                assert same(theirs, found), f"{name}, window{kind}"
+
+
+def _lanes(settings: Any) -> Any:
+    """Settings (the last axis) as lanes; those that fill up repeat the first."""
+    table = aligned(*settings.shape[:-1], LANES)
+    table[:] = settings[..., :1]
+    table[..., :SETTINGS] = settings
+    return table
+
+
+def compiled_c(*flags: str) -> ctypes.CDLL:
+    """lanes.c, compiled for this machine."""
+    with tempfile.TemporaryDirectory() as folder:
+        library = Path(folder, "lanes.so")
+        sizes = f"-DLANES={LANES}", f"-DSTATES={experiment()[0].n_states}"
+        options = ("-O3", "-march=native", "-shared", "-fPIC", *flags, *sizes)
+        source = Path(__file__).with_name("lanes.c")
+        subprocess.run(["gcc", *options, "-o", library, source], check=True)
+        return ctypes.CDLL(str(library))
+
+
+def gigahertz(library: ctypes.CDLL, count: int = 10_000_000) -> float:
+    """How fast the clock ticks: the best of some tries."""
+    tick = functools.partial(library.ticks, ctypes.c_uint64(count))
+    return max(count / _seconds(lambda _: tick(), 0) for _ in range(20)) / 1e9
+
+
+# ---------------------------------------------------------------------- JAX
+
+
+@functools.cache
+def jax_program(rows: bool, runs: int, steps: int) -> Callable[[], Any]:
+    """The experiment in JAX: vmap over runs and lanes, scan over steps; compiled when first run.
+
+    With `rows` the lanes are the last axis of the weights instead of a vmap, and eight steps are
+    unrolled. Uniform numbers are drawn before the scan, which was faster than in it.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    jax.config.update("jax_enable_x64", True)
+    mdp, _ = experiment()
+    stream, used = stream_of(mdp, seed=SEED)
+    e = mdp.edges
+    lam = np.broadcast_to(mdp.lam, mdp.n_states)[e.next_state[used]]
+    first, fan, threshold, other, follows, rewards, gammas, lams = (
+        jnp.asarray(column)
+        for column in (
+            stream.first, stream.fan, stream.threshold, stream.other, stream.next_state,
+            stream.reward, e.gamma[used], lam,
+        )
+    )  # fmt: skip
+
+    def edge(u: Any, s: Any) -> Any:
+        scaled = u * fan[s]
+        k = scaled.astype(int)
+        i = first[s] + k
+        return jnp.where(scaled - k < threshold[i], i, other[i])
+
+    def update(alpha, J, V, M, s, s2, R, gamma, lam):
+        delta = R + gamma * J[s2] - J[s]
+        G = R + gamma * (1 - lam) * J[s2]
+        discount = (gamma * lam) ** 2
+        direct = delta * delta + discount * V[s2] - V[s]
+        vtd = G * G + 2 * gamma * lam * G * J[s2] + discount * M[s2] - M[s]
+        return V.at[s].add(alpha * direct), M.at[s].add(alpha * vtd)
+
+    lanes = update if rows else jax.vmap(update, (0,) * 4 + (None,) * 5)
+
+    def one_run(key: Any, J: Any, alpha: Any) -> Any:
+        def step(carry: Any, u: Any) -> Any:
+            s, V, M = carry
+            i = edge(u, s)
+            V, M = lanes(alpha, J, V, M, s, follows[i], rewards[i], gammas[i], lams[i])
+            return (follows[i], V, M), None
+
+        uniforms = jax.random.uniform(key, (steps,), dtype=jnp.float64)
+        begin = (jnp.zeros((), int), jnp.zeros_like(J), J * J)
+        return jax.lax.scan(step, begin, uniforms, unroll=8 if rows else 1)[0]
+
+    j = rv.solve(mdp).value
+    error = np.random.default_rng(SEED).uniform(-1, 1, (runs, 1, mdp.n_states)) * np.abs(j).max()
+    J = j + np.repeat(RATIOS, len(ALPHAS))[:, None] * error  # [run, lane, state]
+    keys = jax.random.split(jax.random.key(SEED), runs)
+    values = jnp.asarray(J.transpose(0, 2, 1) if rows else J)
+    alphas = jnp.asarray(np.tile(ALPHAS, len(RATIOS)))
+    program = jax.jit(jax.vmap(one_run, (0, 0, None)))
+    return lambda: jax.block_until_ready(program(keys, values, alphas))
+
+
+def run_jax(rows: bool, runs: int, steps: int) -> int:
+    jax_program(rows, runs, steps)()
+    return runs * steps * 2 * SETTINGS
+
+
+class Apart:
+    """A process of its own on some cores."""
+
+    def __init__(self, cores: Iterable[int]) -> None:
+        self.pool = ProcessPoolExecutor(
+            1, mp_context=SPAWN, initializer=_settle, initargs=(set(cores),)
+        )
+
+    def timing(self, rows: bool, runs: int, steps: int) -> Callable[[], int]:
+        """The experiment in JAX, run there."""
+        return lambda: self.pool.submit(run_jax, rows, runs, steps).result()
+
+
+def _settle(cores: set[int]) -> None:
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    os.sched_setaffinity(0, cores)
+
+
+# ---------------------------------------------------------------------- the paper's experiment
+
+ROWS = {  # what is timed: text, threads
+    "class": ("NumPy class", "1"),
+    "jax": ("JAX, vmap over lanes and runs", "its own"),
+    "jax rows": ("JAX, lanes along rows, 8 steps unrolled", "its own"),
+    "jax 1": ("JAX, vmap over lanes and runs", "one core"),
+    "jax rows 1": ("JAX, lanes along rows, 8 steps unrolled", "one core"),
+    "c": ("C", "1"),
+    "c bits": ("C, the engine's bits", "1"),
+    "c window": ("C, window", "1"),
+    "c window bits": ("C, window, the engine's bits", "1"),
+    "one": ("engine", "1"),
+    "one loop": ("engine, set-up taken off", "1"),
+    "two": ("engine", "2"),
+    "two loop": ("engine, set-up taken off", "2"),
+    "one window": ("engine, window", "1"),
+    "one window loop": ("engine, window, set-up taken off", "1"),
+    "two window": ("engine, window", "2"),
+    "two window loop": ("engine, window, set-up taken off", "2"),
+}
+
+
+def timings(c: ctypes.CDLL, bits: ctypes.CDLL, runs: int, steps: int, window: int) -> Timing:
+    """All that is compared on the paper's experiment."""
+    cores = sorted(os.sched_getaffinity(0))
+    many, single = Apart(cores), Apart(cores[:1])
+    lanes = Lanes(runs)
+    lanes.must_agree(bits.learn, steps, window)
+    size = (runs, min(JAX_STEPS, steps))
+    found: Timing = {
+        "class": frozen_class(),
+        "jax": many.timing(False, *size),
+        "jax rows": many.timing(True, *size),
+        "jax 1": single.timing(False, *size),
+        "jax rows 1": single.timing(True, *size),
+        "c": lanes.timing(c.learn, steps),
+        "c bits": lanes.timing(bits.learn, steps),
+        "c window": lanes.timing(c.learn, steps, window),
+        "c window bits": lanes.timing(bits.learn, steps, window),
+    }
+    for threads, name in ((1, "one"), (2, "two")):
+        for kind, length in (("", 0), (" window", window)):
+            found[name + kind] = engine(threads, length, runs=runs, steps=steps)
+            found[f"{name}{kind} set-up"] = engine(threads, length, runs=runs, steps=1)
+    return found | {"whole": engine(2, window, 100, runs, steps)}
+
+
+def on_the_experiment(
+    c: ctypes.CDLL, runs: int, steps: int, window: int, rounds: int
+) -> tuple[list[str], Times]:
+    """The paper's experiment, timed in every way."""
+    times = Times(timings(c, compiled_c("-ffp-contract=off"), runs, steps, window), rounds)
+    for name in ("one", "two", "one window", "two window"):
+        times.beyond(f"{name} loop", name, f"{name} set-up")
+    lines = ["| | threads | per update | class/this |", "|---|---|---:|---:|"]
+    for name, (text, threads) in ROWS.items():
+        faster = times.faster("class", name)
+        lines.append(f"| {text} | {threads} | {ns(times.cost(name))} | {faster:,.0f}× |")
+    fixed = 1e3 * statistics.median(times.seconds["one window set-up"])
+    whole = statistics.median(times.seconds["whole"])
+    return [
+        *lines,
+        "",
+        f"The set-up (lanes, exact answers, initial values of {runs} runs, the dataset) takes "
+        f"{fixed:,.0f} ms a call. The whole experiment, {2 * SETTINGS} learners × {runs} runs × "
+        f"{steps:,} steps with 100 points and the window recorded, takes {whole:,.2f} s on two "
+        "threads.",
+    ], times
+
+
+def targets(times: Times, alone: float) -> list[str]:
+    """What was aimed for, and whether it is met."""
+    rows = [
+        ("NumPy class, two threads", times.faster("class", "two"), 15_000),
+        ("NumPy class, one thread", times.faster("class", "one"), 15_000),
+        ("JAX, two threads", times.faster("jax", "two"), 8),
+        ("JAX, one core each", times.faster("jax 1", "one"), 8),
+        ("JAX along rows, two threads", times.faster("jax rows", "two"), 8),
+        ("JAX along rows, one core each", times.faster("jax rows 1", "one"), 8),
+        ("C, the engine's bits", times.faster("c bits", "one"), 0.7),
+        ("C, the engine's bits; set-up taken off", times.faster("c bits", "one loop"), 0.7),
+        ("C", times.faster("c", "one"), 0.7),
+        ("C; set-up taken off", times.faster("c", "one loop"), 0.7),
+        (
+            "C, window, the engine's bits; set-up taken off",
+            times.faster("c window bits", "one window loop"),
+            0.7,
+        ),
+        ("C, window; set-up taken off", times.faster("c window", "one window loop"), 0.7),
+        ("one thread, on two", times.faster("one", "two"), 1.8),
+        ("one thread, on two; set-up taken off", times.faster("one loop", "two loop"), 1.8),
+        (
+            "one thread, on two; window, set-up taken off",
+            times.faster("one window loop", "two window loop"),
+            1.8,
+        ),
+        ("NumPy class, one learner alone", alone, 300),
+    ]
+    lines = ["| engine against | times as fast | target | |", "|---|---:|---:|---|"]
+    for name, found, target in rows:
+        digits = 0 if target >= 100 else 1 if target >= 8 else 2
+        word = "met" if found >= target else "NOT met"
+        lines.append(f"| {name} | {found:,.{digits}f}× | {target:,}× | {word} |")
+    return lines
+
+
+def on_its_own(steps: int, rounds: int) -> tuple[str, float]:
+    """One direct learner whose value is learned, and how much faster than the class it is."""
+    mdp, learner = rv.domains.complex_mdp(), rv.Direct(alpha=0.01)
+
+    def run() -> int:
+        rv.simulate(mdp, learner, steps=steps, runs=1, seed=SEED, threads=1, record=[steps])
+        return steps
+
+    times = Times({"class": numpy_class("direct", 0.0, 2_000), "engine": run}, rounds)
+    faster = times.faster("class", "engine")
+    text = (
+        f"One direct learner that learns its value, one run of {steps:,} steps: "
+        f"{ns(times.cost('engine'))} an update, the class {ns(times.cost('class'))}; "
+        f"{faster:,.0f}× as fast. Drawing the next state takes most of it: a step must know where "
+        "the last one led."
+    )
+    return text, faster
+
+
+def what_it_needs(clock: float, cost: float) -> list[str]:
+    """Operations and bytes of an update, counted by hand from rules.py, value frozen and η = 1."""
+    cycles = 10 / 2 / 4 / 2  # multiplications (or additions): two units of four, two updates
+    bound = cycles / clock
+    return [
+        "| of a lane, at a step | direct | VTD | both |",
+        "|---|---:|---:|---:|",
+        "| multiplications | δ: 1, δ²: 1, δ̄: 1, V: 1 | Ḡ: 1, R̄: 3, δ̄: 1, M: 1 | 10 |",
+        "| additions | δ: 2, δ̄: 2, V: 1 | Ḡ: 1, R̄: 1, δ̄: 2, M: 1 | 10 |",
+        "| doubles read | J, J′, V, V′, ᾱ: 5 | J′, M, M′, ᾱ: 4 | 7 |",
+        "| doubles written | V: 1 | M: 1 | 2 |",
+        "",
+        f"The tables of 5 states and {LANES} lanes (value, V and M) take "
+        f"{3 * 5 * LANES * 8 / 1024:.1f} KiB and stay in the nearest cache, which moves 72 bytes "
+        "for the two updates of a lane. A core that starts two multiplications and two additions "
+        "of four doubles in a cycle, two loads and a store (Zen 3 and 4) is bound by arithmetic: "
+        f"{cycles:.3f} cycles an update against {7 / 2 / 4 / 2:.3f} for the loads and "
+        f"{2 / 4 / 2:.3f} for the stores. At the {clock:.2f} GHz measured that is {bound:.3f} ns; "
+        f"the engine's {cost:.3f} ns are {cost / bound:.1f} times as much. Between them stand "
+        "drawing the edge and waiting for the state it leads to.",
+    ]
+
+
+# ---------------------------------------------------------------------- how cost grows
+
+
+def direct_lanes(count: int, **settings: Any) -> list[rv.Learner]:
+    """Direct learners of which no two have the same step sizes, so that no value is shared."""
+    shares = (1 + np.arange(count)) / (1 + count)
+    return [
+        rv.Direct(alpha=0.01 * share, alpha_bar=0.02 * share, **settings)
+        for share in shares.tolist()
+    ]
+
+
+def stepping(mdp: rv.MDP, learners: list[rv.Learner], **options: Any) -> Callable[[int], int]:
+    """One run on one thread, recorded at its end in one state; takes steps."""
+
+    def run(steps: int) -> int:
+        record = rv.Record(at=[steps], states=[0])
+        given = {"runs": 1, "seed": SEED, "threads": 1, "truth": False, **options}
+        rv.simulate(mdp, learners, steps=steps, record=record, **given)
+        return steps * len(learners)
+
+    return run
+
+
+def by_lanes(most: int) -> list[str]:
+    mdp = rv.domains.complex_mdp()
+    counts = [2**k for k in range(13) if 2**k <= most]
+    return grows("learners", {f"{n:,}": stepping(mdp, direct_lanes(n)) for n in counts})
+
+
+def by_states(most: int) -> list[str]:
+    learners = direct_lanes(8)
+    cases = {}
+    for n in (5, 100, 1_000, 10_000, 100_000, 1_000_000):
+        if n <= most:
+            mdp = rv.domains.random_mdp(n, 1, 3, seed=0, gamma=0.9, lam=0.9, reward_std=0.0)
+            cases[f"{n:,}"] = stepping(mdp, learners)
+    return grows("states", cases)
+
+
+def by_features() -> list[str]:
+    mdp, rng, cases = rv.domains.random_walk(30), np.random.default_rng(SEED), {}
+    for size in (2, 8, 32, 128):
+        table = rng.normal(size=(30, size)) / size
+        cases[str(size)] = stepping(mdp, direct_lanes(8, kappa_bar=0.9), features=table)
+    return grows("features", cases)
+
+
+def by_traces() -> list[str]:
+    mdp = rv.domains.complex_mdp()
+    return grows(
+        "κ = κ̄",
+        {
+            f"{kappa:g}": stepping(mdp, direct_lanes(LANES, kappa=kappa, kappa_bar=kappa))
+            for kappa in (0.0, 0.9)
+        },
+    )
+
+
+def by_runs(total: int, most: int) -> list[str]:
+    """Runs of a constant number of steps in all, each count in a process of its own."""
+    lines = [
+        "| runs | steps of each | per update | peak memory grows by |",
+        "|---:|---:|---:|---:|",
+    ]
+    growths = []
+    for runs in (1, 10, 100, 1_000, 10_000):
+        if runs > most:
+            break
+        with ProcessPoolExecutor(1, mp_context=SPAWN) as pool:
+            cost, growth = pool.submit(many_runs, runs, total // runs).result()
+        growths.append(growth)
+        lines.append(f"| {runs:,} | {total // runs:,} | {ns(cost)} | {growth:,.1f} MiB |")
+    word = "met" if max(growths) * MEBIBYTE < 100e6 else "NOT met"
+    return [*lines, "", f"Memory that grows by less than 100 MB is {word}."]
+
+
+def many_runs(runs: int, steps: int) -> tuple[float, float]:
+    """Nanoseconds per update of the experiment, and mebibytes by which it made memory grow."""
+    engine(2, WINDOW, 1, 2, 64)()
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak starts anew
+    before = memory("VmRSS")
+    times = Times({"all": engine(2, WINDOW, 1, runs, steps)}, 1)
+    return times.cost("all"), memory("VmHWM") - before
+
+
+def memory(field: str) -> float:
+    """Mebibytes that this process has (VmRSS) or had at most (VmHWM)."""
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    found = re.search(rf"{field}:\s+(\d+) kB", status)
+    assert found, field
+    return int(found[1]) / 1024
+
+
+# ---------------------------------------------------------------------- the page
+
+
+def section(rounds: int = ROUNDS, runs: int = RUNS, steps: int = STEPS, most: int = 10**6) -> str:
+    """The part of docs/benchmarks.md about the engine; `most` bounds states, runs and learners."""
+    c, window = compiled_c(), min(WINDOW, steps)
+    table, times = on_the_experiment(c, runs, steps, window, rounds)
+    alone, alone_faster = on_its_own(min(most, 1_000_000), rounds)
+    lines = [
+        "## The engine",
+        "",
+        f"The paper's value-error experiment on the complex MDP: the value frozen at j with a "
+        f"uniform error ({len(RATIOS)} sizes), {len(ALPHAS)} step sizes, the direct learner and "
+        f"VTD, {runs} runs of {steps:,} steps. Cost of one learner's update, whole calls of "
+        "`simulate`; `window` also sums estimates and squared errors over the last "
+        f"{window:,} steps. The NumPy class is `tests/reference.py`. JAX has 64-bit numbers, its "
+        f"compilation is not counted, and it runs {min(JAX_STEPS, steps):,} of the steps. C is "
+        f"`benchmarks/lanes.c`, `gcc -O3 -march=native`, {LANES} lanes fixed at compile time; "
+        "with `-ffp-contract=off` its results are the engine's bit for bit, which has been "
+        f"checked. All are timed in turn; medians of {rounds} rounds. The machine has "
+        f"{usable_threads()} cores.",
+        "",
+        *table,
+        "",
+        *targets(times, alone_faster),
+        "",
+        alone,
+        "",
+        "**What an update needs**, counted by hand:",
+        "",
+        *what_it_needs(gigahertz(c), times.cost("one loop")),
+        "",
+        "**How the cost grows.** Direct learners with values of their own, one run on one thread; "
+        "the cost of an update is what longer runs take beyond short ones, set-up is what remains.",
+        "",
+        "Learners, on the complex MDP:",
+        "",
+        *by_lanes(most),
+        "",
+        "States of a random MDP, 8 learners:",
+        "",
+        *by_states(most),
+        "",
+        "Dense features on the random walk of 30 states, 8 learners, κ̄ = 0.9:",
+        "",
+        *by_features(),
+        "",
+        f"Traces, on the complex MDP, {LANES} learners:",
+        "",
+        *by_traces(),
+        "",
+        "Runs of the value-error experiment with window, the steps of all runs together constant, "
+        "whole calls on two threads:",
+        "",
+        *by_runs(min(4 * most, 4_000_000), most),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, help="file to write; default: print")
+    parser.add_argument("--append", action="store_true", help="add to the end of the file")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--runs", type=int, default=RUNS, help="of the paper's experiment")
+    parser.add_argument("--steps", type=int, default=STEPS, help="of each of them")
+    parser.add_argument("--most", type=int, default=10**6, help="states, runs, learners at most")
+    options = parser.parse_args()
+    text = section(options.rounds, options.runs, options.steps, options.most)
+    print(text)
+    if options.out:
+        before = options.out.read_text(encoding="utf-8") + "\n" if options.append else ""
+        write_text(options.out, before + text)
+
+
+if __name__ == "__main__":
+    main()

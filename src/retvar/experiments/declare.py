@@ -1,0 +1,163 @@
+"""What an experiment is: simulations, a plot and claims, all of it data."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from retvar.errors import InputError
+from retvar.learners import Learner
+from retvar.mdp import MDP
+from retvar.simulation import Record, simulate
+
+if TYPE_CHECKING:
+    import xarray
+
+__all__ = ["Claim", "Experiment", "Finding", "Simulation"]
+
+Data = Mapping[str, "xarray.Dataset"]  # by the name of the simulation
+
+
+class Finding(NamedTuple):
+    """Whether a claim holds, and what was measured."""
+
+    holds: bool
+    measured: str
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement about the data with a criterion that can fail.
+
+    >>> import xarray
+    >>> claim = Claim("the mean is positive", lambda data: Finding(bool(data["a"].x > 0), "1"))
+    >>> claim.check({"a": xarray.Dataset({"x": 1.0})})
+    Finding(holds=True, measured='1')
+    """
+
+    name: str
+    check: Callable[[Data], Finding]
+    methods: tuple[str, ...] = ("direct", "vtd")  #: those it speaks of
+    explained: str = ""  #: why it fails, where that is known
+
+
+@dataclass(frozen=True, eq=False)
+class Simulation:
+    """One call of ``simulate``, told apart by what it computes; its name is for people.
+
+    >>> import retvar as rv
+    >>> one = Simulation("one", rv.domains.chain(), {"direct": rv.Direct(alpha=0.1)}, episodes=10)
+    >>> one.run(seed=0).sizes["episode"]
+    10
+    """
+
+    name: str
+    mdp: MDP
+    learners: Mapping[str, Learner]
+    steps: int | None = None
+    episodes: int | None = None
+    runs: int = 30
+    record: Record = field(default_factory=Record)
+    target: str | None = None
+    behaviour: str | None = None
+    features: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def length(self) -> dict[str, int]:
+        """How long a run is."""
+        return {"steps": self.steps} if self.steps is not None else {"episodes": self.episodes}  # type: ignore[dict-item]
+
+    def restricted(self, methods: tuple[str, ...], runs: int | None) -> Simulation:
+        """The same with some methods only, and another number of runs."""
+        kept = {label: d for label, d in self.learners.items() if d.method in methods}
+        if not kept:
+            raise InputError("methods", ", ".join(methods), f"none of them is in {self.name}")
+        return dataclasses.replace(self, learners=kept, runs=self.runs if runs is None else runs)
+
+    def run(self, seed: int, **options: Any) -> xarray.Dataset:
+        """Compute it."""
+        return simulate(
+            self.mdp,
+            self.learners,
+            **self.length,
+            runs=self.runs,
+            seed=seed,
+            record=self.record,
+            target=self.target,
+            behaviour=self.behaviour,
+            **self.features,
+            **options,
+        )
+
+    def settings(self, seed: int) -> dict[str, Any]:
+        """Plain data that determines the result, but for the code."""
+        e = self.mdp.edges
+        columns = [*e, self.mdp.lam, self.mdp.start]
+        policies = {name: p.probabilities for name, p in self.mdp.policies.items()}
+        return {
+            "mdp": [_digest(column) for column in columns],
+            "policies": {name: _digest(table) for name, table in policies.items()},
+            "learners": {label: learner.to_dict() for label, learner in self.learners.items()},
+            **self.length,
+            "runs": self.runs,
+            "seed": int(seed),
+            "record": dataclasses.asdict(self.record),
+            "target": self.target,
+            "behaviour": self.behaviour,
+            "features": {name: _digest(table) for name, table in self.features.items()},
+        }
+
+    def key(self, seed: int, code: str) -> str:
+        """What tells its result apart from any other."""
+        plain = json.dumps(
+            {"code": code, **self.settings(seed)}, sort_keys=True, default=lambda x: x.tolist()
+        )
+        return hashlib.sha256(plain.encode()).hexdigest()
+
+    @property
+    def updates(self) -> float:
+        """About how many updates of a learner it takes, for telling time."""
+        per_episode = 4 if self.steps is None else 1
+        return float(
+            (self.steps or self.episodes or 0) * per_episode * self.runs * len(self.learners)
+        )
+
+
+def _digest(array: Any) -> str:
+    table = np.ascontiguousarray(array)
+    return hashlib.sha256(
+        str((table.shape, table.dtype.str)).encode() + table.tobytes()
+    ).hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class Experiment:
+    """A figure or table: what is simulated, how it is drawn, and what it must show.
+
+    >>> import retvar as rv
+    >>> Experiment("my/chain", "The chain, drawn", plot="mdp", options={"mdp": rv.domains.chain()}).id
+    'my/chain'
+    """
+
+    id: str
+    title: str
+    about: str = ""  #: a paragraph for the report
+    simulations: tuple[Simulation, ...] = ()
+    plot: str | Callable[..., Any] | None = None  #: the name of a function in ``plots``, or one
+    options: Mapping[str, Any] = field(default_factory=dict)
+    claims: tuple[Claim, ...] = ()
+    source: str = "own"  #: "paper": its first version; "conference": its second; "own"
+
+    def restricted(self, methods: tuple[str, ...], runs: int | None) -> Experiment:
+        """The same with some methods only, and another number of runs."""
+        return dataclasses.replace(
+            self,
+            simulations=tuple(s.restricted(methods, runs) for s in self.simulations),
+            claims=tuple(c for c in self.claims if set(c.methods) <= set(methods)),
+        )

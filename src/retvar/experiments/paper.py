@@ -1,0 +1,401 @@
+"""The paper's figures and its table, one declaration each."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from retvar import domains
+from retvar.exact import solve
+from retvar.experiments import claims as c
+from retvar.experiments.declare import Experiment, Simulation
+from retvar.initial import Noisy
+from retvar.learners import VTD, Centred, Direct, Learner, grid
+from retvar.mdp import MDP
+from retvar.simulation import Record
+from retvar.step_sizes import Adadelta
+
+__all__ = ["PUBLISHED", "all_experiments"]
+
+METHODS: dict[str, type[Learner]] = {"direct": Direct, "vtd": VTD, "centred": Centred}
+CURVES = Record(points=200, change=True)
+STEPS = [0.05, 0.04, 0.03, 0.02, 0.01, 0.007, 0.005, 0.003, 0.001]
+RATIOS = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5]
+RETURNS = [0, 1, 10, 100, 1_000, 1_000_000]
+
+
+def trio(**settings: Any) -> dict[str, Learner]:
+    """The three methods with the same settings."""
+    return {name: kind(**settings) for name, kind in METHODS.items()}
+
+
+def chain_curves(name: str, learners: dict[str, Learner], **more: Any) -> Simulation:
+    """20,000 episodes of the chain."""
+    settings = {"episodes": 20_000, "record": CURVES, **more}
+    return Simulation(name, domains.chain(), learners, **settings)
+
+
+def complex_curves(
+    name: str, policies: dict[str, str] | None = None, **settings: Any
+) -> Simulation:
+    """20,000 steps of the complex MDP."""
+    return Simulation(
+        name, domains.complex_mdp(), trio(alpha=0.01, alpha_bar=0.01, **settings),
+        steps=20_000, record=CURVES, **(policies or {}),
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------------- the chain
+
+
+def step_sizes() -> list[Experiment]:
+    """The effect of the ratio of step sizes."""
+    cases = {
+        "equal": ("Equal step sizes", 0.001, 0.001, (c.alike(), c.close_to_truth())),
+        "smaller": (
+            "Variance step size smaller", 0.01, 0.001,
+            (c.falls_below("vtd", 0, -1.0), c.never_below("direct", 0.0)),
+        ),
+        "larger": (
+            "Variance step size larger", 0.001, 0.01,
+            (c.overshoots("direct"), c.overshoots("vtd"), c.overshoots_more("vtd", "direct")),
+        ),
+    }  # fmt: skip
+    return [
+        Experiment(
+            f"chain-step-size/{name}",
+            f"Chain: {title.lower()}",
+            f"α = {alpha:g} for the value, ᾱ = {alpha_bar:g} for variance and second moment.",
+            (chain_curves(f"chain-step-size/{name}", trio(alpha=alpha, alpha_bar=alpha_bar)),),
+            "learning_curves",
+            {"truth": True},
+            claims,
+            "paper",
+        )
+        for name, (title, alpha, alpha_bar, claims) in cases.items()
+    ]
+
+
+def frozen_value() -> Experiment:
+    """The value held at the truth; estimates start at zero, so VTD's variance starts at −j²."""
+    j = np.asarray(solve(domains.chain()).value)
+    learners = trio(alpha=0.0, alpha_bar=0.001, value=j, learn_value=False)
+    learners["vtd"] = learners["vtd"].replace(initial_variance=-(j**2))
+    return Experiment(
+        "chain-frozen-value",
+        "Chain: value held at the truth",
+        "J = j and α = 0, ᾱ = 0.001. The second moment starts at 0, as all estimates do, so VTD's "
+        "variance starts at −j².",
+        (chain_curves("chain-frozen-value", learners),),
+        "learning_curves",
+        {},
+        (c.more_spread("vtd", "direct", 0, 2.0), c.most_spread_in("vtd", 0)),
+        "paper",
+    )
+
+
+def step_size_ratio() -> Experiment:
+    """All estimates start at the truth; the error over 2,000 episodes against both step sizes."""
+    mdp = domains.chain()
+    truth = solve(mdp)
+    learners = {
+        f"{learner.method} α={learner.alpha:g} ᾱ={learner.alpha_bar:g}": learner
+        for learner in grid(
+            Direct, VTD, Centred,
+            alpha=[0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1],
+            alpha_bar=[1e-5, 1e-4, 1e-3, 1e-2, 1e-1],
+            value=np.asarray(truth.value), initial_variance=np.asarray(truth.variance),
+        )
+    }  # fmt: skip
+    return Experiment(
+        "chain-step-size-ratio",
+        "Chain: error against the ratio of step sizes",
+        "Everything starts at the truth; squared error of the variance averaged over 2,000 episodes "
+        "and all runs, summed over states.",
+        (
+            Simulation(
+                "chain-step-size-ratio", mdp, learners, episodes=2_000,
+                record=Record(at=[2_000], window=2_000),
+            ),
+        ),
+        "step_size_ratio",
+        {},
+        (c.insensitive_to_alpha(), c.rises_at_largest_alpha(), c.vtd_worse_but_on_the_diagonal()),
+        "paper",
+    )  # fmt: skip
+
+
+def adadelta() -> list[Experiment]:
+    """Step sizes set by ADADELTA, each node's own."""
+    rule = Adadelta(decay=0.99, epsilon=1e-6)
+    record = Record(points=200, change=True, step_sizes=True)
+    simulation = chain_curves("chain-adadelta", trio(alpha=rule), record=record)
+    return [
+        Experiment(
+            "chain-adadelta",
+            "Chain: step sizes by ADADELTA",
+            "Decay 0.99, ε = 1e-6, for each learner and state apart.",
+            (simulation,),
+            "learning_curves",
+            {},
+            (c.more_spread("vtd", "direct", 0, 2.0),),
+            "paper",
+        ),
+        Experiment(
+            "chain-adadelta/step-sizes",
+            "Chain: the step sizes that ADADELTA found",
+            "Mean over runs of the step with which each state was last updated.",
+            (simulation,),
+            "step_sizes",
+            {},
+            (c.steps_differ(),),
+            "paper",
+        ),
+    ]
+
+
+# ---------------------------------------------------------------------- the complex MDP
+
+
+def complex_on_policy() -> list[Experiment]:
+    """On-policy, with and without traces."""
+    return [
+        Experiment(
+            "complex-on-policy", "Complex MDP: on-policy",
+            "State-dependent γ and λ, α = ᾱ = 0.01.",
+            (complex_curves("complex-on-policy"),),
+            "learning_curves", {}, (c.alike(0.25), c.close_to_truth(0.1)), "paper",
+        ),
+        Experiment(
+            "complex-traces/variance", "Complex MDP: traces for the variance",
+            "κ = 0, κ̄ = 1, steps 0.01.",
+            (complex_curves("complex-traces/variance", kappa=0.0, kappa_bar=1.0),),
+            "learning_curves", {}, (c.alike(0.25), c.spread_ratio_within(0.7, 1.5)), "paper",
+        ),
+        Experiment(
+            "complex-traces/value", "Complex MDP: traces for the value",
+            "κ = 1, κ̄ = 0, steps 0.01.",
+            (complex_curves("complex-traces/value", kappa=1.0, kappa_bar=0.0),),
+            "learning_curves", {},
+            (c.more_spread("vtd", "direct", 0, 1.0), c.more_spread("vtd", "direct", 3, 1.0)),
+            "paper",
+        ),
+    ]  # fmt: skip
+
+
+def complex_off_policy() -> list[Experiment]:
+    """Samples of μ: the return of π, and the return weighted by importance ratios."""
+    policies = {"target": "pi", "behaviour": "mu"}
+    return [
+        Experiment(
+            "complex-off-policy/target", "Complex MDP: the target's return from off-policy samples",
+            "η = 1, ρ̄ = ρ, steps 0.01.",
+            (complex_curves("complex-off-policy/target", policies),),
+            "learning_curves", {}, (c.alike(0.25), c.spread_ratio_within(0.7, 1.5)), "paper",
+        ),
+        Experiment(
+            "complex-off-policy/return", "Complex MDP: the off-policy return",
+            "η = ρ, ρ̄ = 1, steps 0.01.",
+            (complex_curves("complex-off-policy/return", policies, estimand="off_policy_return"),),
+            "learning_curves", {},
+            (c.more_spread("vtd", "direct", 3, 1.5), c.most_spread_in("vtd", 3)),
+            "paper",
+        ),
+    ]  # fmt: skip
+
+
+def value_error() -> list[Experiment]:
+    """The value frozen at the truth plus an error that is drawn for each run."""
+    mdp = domains.complex_mdp()
+    j = np.asarray(solve(mdp).value)
+    learners = {}
+    for ratio in RATIOS:
+        start = Noisy(j, uniform=ratio * float(np.abs(j).max()))
+        for alpha_bar in STEPS:
+            for name, kind in METHODS.items():
+                mean = {"alpha_mean": 0.01} if name == "centred" else {}
+                learners[f"{name} error={ratio:g} ᾱ={alpha_bar:g}"] = kind(
+                    alpha=0.0, alpha_bar=alpha_bar, value=start, learn_value=False, **mean
+                )
+    simulation = Simulation(
+        "complex-value-error", mdp, learners, steps=80_000, runs=120,
+        record=Record(at=list(range(70_000, 80_001, 100)), window=10_000),
+    )  # fmt: skip
+    return [
+        Experiment(
+            "complex-value-error/spread",
+            "Complex MDP: estimates against the error of the value function",
+            "J frozen at j + ε, ε uniform in ± ratio × max|j|, drawn for each run and state; best ᾱ "
+            "for each state and ratio; mean and standard deviation over 120 runs in the last 10,000 "
+            "of 80,000 steps. Centred (α of its mean node 0.01) has no bias against the variance for "
+            "the value that the return bootstraps from.",
+            (simulation,),
+            "value_error_spread",
+            {"ratios": RATIOS},
+            (
+                c.error_biases_direct_up(),
+                c.error_spreads_vtd(),
+                c.error_drifts_vtd_down(),
+                c.centred_wins_on_error(),
+            ),
+            "paper",
+        ),
+        Experiment(
+            "complex-value-error/best-step",
+            "Complex MDP: least error against the error of the value function",
+            "Squared error against the variance for the true value, summed over states, in the last "
+            "10,000 steps; the best ᾱ is written at each point.",
+            (simulation,),
+            "value_error_best_step",
+            {"ratios": RATIOS},
+            (c.direct_less_affected(),),
+            "paper",
+        ),
+    ]
+
+
+# ---------------------------------------------------------------------- random walk
+
+
+def random_walk() -> list[Experiment]:
+    """Linear features: from the conference version of the paper."""
+    mdp = domains.random_walk()
+    x = (np.arange(mdp.n_states) + 1) / mdp.n_states
+    features = {
+        "features": np.stack([x**0, x, x**2], axis=1),
+        "value_features": np.stack([x**0, x], axis=1),
+    }
+    settings = {"alpha": 2**-11, "kappa": 0.95, "kappa_bar": 0.95}
+    learning = Simulation(
+        "random-walk", mdp, trio(alpha_bar=2**-9, **settings), steps=3_000_000, runs=100,
+        record=Record(points=150, rmse=True), features=features,
+    )  # fmt: skip
+    swept = {
+        f"{name} ᾱ=2^{power}": kind(alpha_bar=2.0**power, **settings)
+        for power in range(-15, 1)
+        for name, kind in METHODS.items()
+    }
+    sensitivity = Simulation(
+        "random-walk/sensitivity", mdp, swept, steps=3_000_000, runs=30,
+        record=Record(at=[3_000_000], rmse=True, window=100_000), features=features,
+    )  # fmt: skip
+    about = (
+        "30 states, quadratic features for the variance and linear ones for the value, λ = 1, "
+        "κ = κ̄ = 0.95, α = 2⁻¹¹. Error: root of the squared error weighted by the stationary "
+        "distribution."
+    )
+    return [
+        Experiment(
+            "random-walk/learning", "Random walk: learning curves", about + " ᾱ = 2⁻⁹.",
+            (learning,), "rmse_curves", {},
+            (c.much_better_in_the_end(),), "conference",
+        ),
+        Experiment(
+            "random-walk/final", "Random walk: final estimate of each state", about + " ᾱ = 2⁻⁹.",
+            (learning,), "final_estimates", {},
+            (c.better_in_the_end_per_state(),), "conference",
+        ),
+        Experiment(
+            "random-walk/sensitivity", "Random walk: sensitivity to ᾱ", about,
+            (sensitivity,), "sensitivity", {},
+            (c.less_sensitive(),), "conference",
+        ),
+    ]  # fmt: skip
+
+
+# ---------------------------------------------------------------------- large returns
+
+
+def large_returns() -> Experiment:
+    """The chain with ever larger rewards: squares of large numbers, subtracted."""
+    simulations = []
+    for mean in RETURNS:
+        mdp = domains.chain(reward=float(mean))
+        truth = solve(mdp)
+        j, v = np.asarray(truth.value), np.asarray(truth.variance)
+        frozen = trio(alpha=0.0, alpha_bar=0.001, value=j, learn_value=False, initial_variance=v)
+        learned = trio(alpha=0.001, alpha_bar=0.001, value=j, initial_variance=v)
+        record = Record(at=[20_000], window=20_000)
+        for name, learners in (("frozen", frozen), ("learned", learned)):
+            simulations.append(
+                Simulation(
+                    f"large-returns/{name}/{mean:g}", mdp, learners, episodes=20_000, record=record
+                )
+            )
+    return Experiment(
+        "large-returns",
+        "Chain: error against the size of the return",
+        "Rewards with mean c and standard deviation 1; all estimates start at the truth, ᾱ = 0.001. "
+        "Left: the value held at the truth. Right: α = ᾱ.",
+        tuple(simulations),
+        "large_returns",
+        {"means": RETURNS},
+        (c.vtd_error_grows_with_the_return(), c.others_stay_flat(), c.alike_if_learned()),
+        "own",
+    )
+
+
+# ---------------------------------------------------------------------- table and drawings
+
+PUBLISHED = {
+    "chain-step-size/equal": ("0.00332", "0.0157", "0.00415", "0.00415"),
+    "chain-step-size/smaller": ("0.0322", "0.0165", "0.143", "0.00387"),
+    "chain-step-size/larger": ("0.00332", "0.156", "0.142", "0.0419"),
+    "chain-frozen-value": ("0.0", "0.0166", "0.0166", "0.00381"),
+    "chain-adadelta": ("0.0212", "0.0306", "0.0752", "0.00884"),
+    "complex-on-policy": ("0.00362", "0.00675", "0.00381", "0.00385"),
+    "complex-off-policy/target": ("0.00362", "0.00461", "0.00303", "0.00307"),
+    "complex-off-policy/return": ("0.00362", "0.0110", "0.0116", "0.00838"),
+}
+
+
+def table(experiments: list[Experiment]) -> Experiment:
+    """Table 1: mean absolute change of each estimate, from the data of the other experiments."""
+    known = {s.name: s for e in experiments for s in e.simulations}
+    return Experiment(
+        "table-1",
+        "Table 1: mean absolute change of each estimate",
+        "Chain: a sum over states for each episode; complex MDP: for each step.",
+        tuple(known[name] for name in PUBLISHED),
+        "table_1",
+        {"published": PUBLISHED},
+        tuple(c.row_agrees(name, PUBLISHED[name]) for name in PUBLISHED),
+        "paper",
+    )
+
+
+def drawings() -> list[Experiment]:
+    """What the paper draws by hand."""
+    return [
+        Experiment(
+            "networks", "Networks of TD nodes",
+            "Each method is a small network of TD nodes: one node's output feeds the next.",
+            plot="networks", source="paper",
+        ),
+        Experiment(
+            "chain-mdp", "The chain", "Rewards are normal with mean 1 and variance 1; λ = 0.9.",
+            plot="mdp", options={"mdp": domains.chain()}, source="paper",
+        ),
+        Experiment(
+            "complex-mdp", "The complex MDP",
+            "State-dependent γ and λ; two actions may lead to the same state with other rewards.",
+            plot="mdp", options={"mdp": domains.complex_mdp()}, source="paper",
+        ),
+    ]  # fmt: skip
+
+
+@cache
+def all_experiments() -> tuple[Experiment, ...]:
+    """All of them, in the order of the report."""
+    figures = [
+        *step_sizes(),
+        frozen_value(),
+        step_size_ratio(),
+        *adadelta(),
+        *complex_on_policy(),
+        *complex_off_policy(),
+        *value_error(),
+    ]
+    return (*drawings(), *figures, table(figures), large_returns(), *random_walk())
