@@ -15,7 +15,7 @@ from retvar.mdp import checks
 __all__ = ["Initial", "Noisy", "PerRun"]
 
 Array = NDArray[np.float64]
-Draw = Callable[[str, int, int], Array]  # what, run, how many
+Draw = Callable[[str, range, int], Array]  # what, runs, how many in each: [run, number]
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,12 +74,11 @@ class Noisy(Initial):
     def of(self, runs: range, size: int, draw: Draw) -> Array:
         """Centre plus error."""
         out = np.empty((len(runs), size))
-        for k, run in enumerate(runs):
-            out[k] = self.center
-            if self.uniform:
-                out[k] += self.uniform * (2.0 * draw("uniform", run, size) - 1.0)
-            if self.normal:
-                out[k] += self.normal * draw("normal", run, size)
+        out[:] = self.center
+        if self.uniform:
+            out += self.uniform * (2.0 * draw("uniform", runs, size) - 1.0)
+        if self.normal:
+            out += self.normal * draw("normal", runs, size)
         return out
 
     def to_dict(self) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from itertools import zip_longest
 from typing import Any
 
@@ -31,7 +32,7 @@ from retvar.online import kernel as online
 from retvar.online.memory import Memory, memory_of
 from retvar.step_sizes import ADADELTA, ALPHA_BOUND, CONSTANT, DECAY
 
-__all__ = ["Block", "Lane", "Recording", "Room", "aligned", "lanes_of", "plan"]
+__all__ = ["Block", "Draws", "Lane", "Recording", "Room", "aligned", "lanes_of", "plan"]
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -91,6 +92,7 @@ class Lane:
             *(self.rule(online.MEAN) if method == "centred" else (CONSTANT, False, 0.0)),
         )
 
+    @cached_property
     def value_node(self) -> tuple[Any, ...]:
         """Equal for learners whose value nodes are the same."""
         start = self.initial.get("value")
@@ -102,15 +104,15 @@ class Lane:
             self.lam.tobytes(),
         )
 
-    def weights(self, node: int, runs: range, seed: int) -> Array:
+    def weights(self, node: int, runs: range, draws: Draws) -> Array:
         """Initial weights [run or one for all, weight] of a node."""
         size = self.features[node].size
         if not self.initial:
             return self.memory.weights(node)[None, :]
         twin = copy.copy(self.learner)
-        for number, name in enumerate(sorted(_INITIAL)):
+        for number, name in enumerate(_INITIAL):
             if name in self.initial:
-                drawn = self.initial[name].of(runs, size, _draw(seed, number))
+                drawn = self.initial[name].of(runs, size, draws.of(number))
                 object.__setattr__(twin, name, drawn)
         initial = twin.nodes(tabular=self.tabular)[node].initial
         table = np.asarray(initial, dtype=np.float64) + 0.0
@@ -118,22 +120,36 @@ class Lane:
             raise InputError("value", "too large", f"must stay below {online.LIMIT:g}")
         return np.broadcast_to(table, (len(runs), size)) if table.ndim < 2 else table
 
+    @cached_property
+    def start(self) -> tuple[Any, ...]:
+        """Equal for learners that start from the same weights in all nodes, in every run."""
+        random = [repr(self.initial[name].to_dict()) for name in sorted(self.initial)]
+        return (self.learner.method, self.memory.cells[:, online.WEIGHT].tobytes(), *random)
 
-_INITIAL = ("value", "initial_variance", "initial_mean")
+
+_INITIAL = ("initial_mean", "initial_variance", "value")
 
 
-def _draw(seed: int, number: int) -> Any:
-    first = int(streams.INITIAL) + (number << 50)
+class Draws:
+    """Random numbers for initial values, the same for all learners; each made once."""
 
-    def draw(what: str, run: int, count: int) -> Array:
-        out = np.empty(count)
-        if what == "uniform":
-            streams.uniforms(seed, run, first, out)
-        else:
-            streams.normals(seed, run, first + (1 << 49), out)
-        return out
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self._made: dict[Any, Array] = {}
 
-    return draw
+    def of(self, number: int) -> Any:
+        """A function that draws for one of the settings."""
+
+        def draw(what: str, runs: range, size: int) -> Array:
+            key = (number, what, runs.start, len(runs), size)
+            if key not in self._made:
+                fill = streams.uniforms if what == "uniform" else streams.normals
+                first = int(streams.INITIAL) + (number << 50) + (what == "normal") * (1 << 49)
+                self._made[key] = np.empty((len(runs), size))
+                fill(self.seed, runs.start, first, self._made[key])
+            return self._made[key]
+
+        return draw
 
 
 def lanes_of(
@@ -214,7 +230,7 @@ def plan(lanes: list[Lane], stream: Stream, recording: Recording, parts: int = 1
     """Blocks for all learners, each at least in so many parts that `parts` can work at once."""
     shapes: dict[Any, dict[Any, dict[Kind, list[int]]]] = {}
     for number, lane in enumerate(lanes):
-        by_kind = shapes.setdefault(lane.shape(), {}).setdefault(lane.value_node(), {})
+        by_kind = shapes.setdefault(lane.shape(), {}).setdefault(lane.value_node, {})
         by_kind.setdefault(lane.kind(), []).append(number)
     blocks = []
     for by_value in shapes.values():
@@ -256,7 +272,7 @@ def _block(
     keys: dict[tuple[Any, ...], int] = {}
     width = -(-len(columns) // WIDTH) * WIDTH
     for column, member in enumerate(members):
-        keys.setdefault(member.value_node(), column)
+        keys.setdefault(member.value_node, column)
     shared = local and len(keys) == 1
     if local and not shared:
         value_lanes, share = list(range(len(columns))), np.arange(width, dtype=np.int64)
@@ -264,7 +280,7 @@ def _block(
         value_lanes = list(keys.values())
         number = {key: i for i, key in enumerate(keys)}
         share = np.zeros(width, dtype=np.int64)
-        share[: len(members)] = [number[member.value_node()] for member in members]
+        share[: len(members)] = [number[member.value_node] for member in members]
     discounts = {(m.gamma.tobytes(), m.lam.tobytes()) for m in members}
     off_policy = one.learner.estimand == "off_policy_return"
     shape = Shape(
@@ -405,10 +421,12 @@ class Room:
             initial=self._initial(name, range(1)),
         )
 
-    def _initial(self, name: str, runs: range) -> Array:
+    def _initial(self, name: str, runs: range, draws: Draws | None = None) -> Array:
         members, place = self._members(name), PLACE[name]
-        unique = {id(m): m.weights(place, runs, self.seed) for m in members}
-        tables = [unique[id(m)] for m in members]
+        draws = Draws(self.seed) if draws is None else draws
+        unique = {m.start: m for m in members}
+        found = {start: m.weights(place, runs, draws) for start, m in unique.items()}
+        tables = [found[m.start] for m in members]
         out = aligned(max(t.shape[0] for t in tables), tables[0].shape[1], len(members))
         for lane, table in enumerate(tables):
             out[:, :, lane] = table
@@ -426,8 +444,9 @@ class Room:
         """The nodes with the initial values of these runs."""
         if not self.differs:
             return list(self.nodes.values())
+        draws = Draws(self.seed)
         return [
-            None if node is None else node._replace(initial=self._initial(name, runs))
+            None if node is None else node._replace(initial=self._initial(name, runs, draws))
             for name, node in self.nodes.items()
         ]
 

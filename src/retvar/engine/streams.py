@@ -255,19 +255,21 @@ def key_of(seed, run):
 
 @compiled
 def uniforms(seed, run, first, out):
-    """Numbers in [0, 1) from the words of a run, from number `first` on."""
-    a, b = keys(U(seed), run)
-    for i in range(out.size):
-        out[i] = uniform(word(a, b, U(first) + U(i)))
+    """Numbers in [0, 1) from the words of runs from `run` on, from number `first` on."""
+    for r in range(out.shape[0]):
+        a, b = keys(U(seed), run + r)
+        for i in range(out.shape[1]):
+            out[r, i] = uniform(word(a, b, U(first) + U(i)))
 
 
 @compiled
 def normals(seed, run, first, out):
-    """Normal variates from the words of a run, from number `first` on."""
-    a, b = keys(U(seed), run)
-    for i in range(out.size):
-        c = U(first) + U(2) * U(i)
-        out[i] = normal(word(a, b, c), word(a, b, c + U(1)))
+    """Normal variates from the words of runs from `run` on, from number `first` on."""
+    for r in range(out.shape[0]):
+        a, b = keys(U(seed), run + r)
+        for i in range(out.shape[1]):
+            c = U(first) + U(2) * U(i)
+            out[r, i] = normal(word(a, b, c), word(a, b, c + U(1)))
 
 
 @compiled

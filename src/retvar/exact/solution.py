@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
 from retvar.errors import ConvergenceError, InfiniteVarianceError, InputError
@@ -28,6 +29,7 @@ from retvar.mdp.flow import Estimand
 __all__ = ["Solution", "StateSolution", "solve"]
 
 Array = NDArray[np.float64]
+MOST_INVERTED = 200  # states up to which many right-hand sides are solved by the inverse
 
 
 class StateSolution(NamedTuple):
@@ -253,16 +255,25 @@ def variances_for(flow: Flow, values: Array) -> Array:
     """
     discounted = Resolvent(flow.matrix(flow.eta * flow.gamma * flow.lam))
     resolvent, _ = variance_resolvent(flow)
-    means = _applied(discounted, [flow.expect(mean_reward(flow, H)) for H in values])
-    sources = [spread(flow, H, g) for H, g in zip(values, means, strict=True)]
-    return np.maximum(_applied(resolvent, sources), 0.0)
+    expect = scipy.sparse.csr_array(
+        (flow.b, (flow.state, np.arange(flow.b.size))), shape=(flow.n, flow.b.size)
+    )
+    H = values.T[flow.next_state]  # [edge, case]
+    reward, gamma, lam, eta = (x[:, None] for x in (flow.reward, flow.gamma, flow.lam, flow.eta))
+    bootstrapped = eta * (reward + gamma * (1 - lam) * H)
+    g = _applied(discounted, expect @ bootstrapped)
+    inside = bootstrapped + eta * gamma * lam * g[flow.next_state]
+    noise = (flow.eta * flow.reward_std)[:, None]
+    source = expect @ ((inside - g[flow.state]) ** 2 + noise**2)
+    return np.maximum(_applied(resolvent, source), 0.0).T
 
 
-def _applied(resolvent: Resolvent, rows: list[Array]) -> Array:
-    """The resolvent times each of the rows; where there are many, by way of the inverse."""
-    if len(rows) > resolvent.n:
-        return np.array(rows) @ resolvent.solve(np.eye(resolvent.n)).x.T
-    return resolvent.solve(np.array(rows).T).x.T
+def _applied(resolvent: Resolvent, columns: Array) -> Array:
+    """The resolvent times each column: the bits of one do not depend on how many there are."""
+    if resolvent.n > MOST_INVERTED:
+        return resolvent.solve(columns).x
+    inverse = resolvent.solve(np.eye(resolvent.n)).x
+    return np.stack([inverse @ column for column in columns.T], axis=1)
 
 
 def variance_resolvent(flow: Flow) -> tuple[Resolvent, Radius]:

@@ -85,7 +85,8 @@ class Simulation:
         return simulate(
             self.mdp,
             self.learners,
-            **self.length,
+            steps=self.steps,
+            episodes=self.episodes,
             runs=self.runs,
             seed=seed,
             record=self.record,
@@ -141,7 +142,8 @@ class Experiment:
     """A figure or table: what is simulated, how it is drawn, and what it must show.
 
     >>> import retvar as rv
-    >>> Experiment("my/chain", "The chain, drawn", plot="mdp", options={"mdp": rv.domains.chain()}).id
+    >>> chain = {"mdp": rv.domains.chain()}
+    >>> Experiment("my/chain", "The chain, drawn", plot="mdp", options=chain).id
     'my/chain'
     """
 

@@ -13,7 +13,6 @@ from retvar.experiments import claims as c
 from retvar.experiments.declare import Experiment, Simulation
 from retvar.initial import Noisy
 from retvar.learners import VTD, Centred, Direct, Learner, grid
-from retvar.mdp import MDP
 from retvar.simulation import Record
 from retvar.step_sizes import Adadelta
 
@@ -38,7 +37,7 @@ def chain_curves(name: str, learners: dict[str, Learner], **more: Any) -> Simula
 
 
 def complex_curves(
-    name: str, policies: dict[str, str] | None = None, **settings: Any
+    name: str, policies: dict[str, Any] | None = None, **settings: Any
 ) -> Simulation:
     """20,000 steps of the complex MDP."""
     return Simulation(
@@ -215,7 +214,7 @@ def value_error() -> list[Experiment]:
         start = Noisy(j, uniform=ratio * float(np.abs(j).max()))
         for alpha_bar in STEPS:
             for name, kind in METHODS.items():
-                mean = {"alpha_mean": 0.01} if name == "centred" else {}
+                mean: dict[str, Any] = {"alpha_mean": 0.01} if name == "centred" else {}
                 learners[f"{name} error={ratio:g} ᾱ={alpha_bar:g}"] = kind(
                     alpha=0.0, alpha_bar=alpha_bar, value=start, learn_value=False, **mean
                 )
@@ -267,7 +266,7 @@ def random_walk() -> list[Experiment]:
         "features": np.stack([x**0, x, x**2], axis=1),
         "value_features": np.stack([x**0, x], axis=1),
     }
-    settings = {"alpha": 2**-11, "kappa": 0.95, "kappa_bar": 0.95}
+    settings: dict[str, Any] = {"alpha": 2**-11, "kappa": 0.95, "kappa_bar": 0.95}
     learning = Simulation(
         "random-walk", mdp, trio(alpha_bar=2**-9, **settings), steps=3_000_000, runs=100,
         record=Record(points=150, rmse=True), features=features,
@@ -317,7 +316,7 @@ def large_returns() -> Experiment:
         j, v = np.asarray(truth.value), np.asarray(truth.variance)
         frozen = trio(alpha=0.0, alpha_bar=0.001, value=j, learn_value=False, initial_variance=v)
         learned = trio(alpha=0.001, alpha_bar=0.001, value=j, initial_variance=v)
-        record = Record(at=[20_000], window=20_000)
+        record = Record(at=[20_000], window=20_000, change=True)
         for name, learners in (("frozen", frozen), ("learned", learned)):
             simulations.append(
                 Simulation(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
-from collections.abc import Callable
+import os
+import re
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,7 +22,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Store", "code_digest", "contents"]
 
-DRAWN = ("cli.py", "report.py", "plots", "experiments", "testing.py", "__main__.py")
+ASIDE = (  # these change no number
+    *("__init__.py", "__main__.py", "cli.py", "errors.py", "files.py", "signals.py", "testing.py"),
+    *("experiments", "plots", "report"),
+)
 
 
 @cache
@@ -30,7 +35,7 @@ def code_digest() -> str:
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         name = path.relative_to(root)
-        if name.parts[0] not in DRAWN:
+        if name.parts[0] not in ASIDE:
             digest.update(name.as_posix().encode() + path.read_bytes())
     return digest.hexdigest()
 
@@ -50,14 +55,22 @@ def contents(data: xarray.Dataset) -> str:
 
 
 class Store:
-    """A folder of finished simulations."""
+    """A folder of finished simulations.
+
+    >>> import tempfile, retvar as rv
+    >>> store = Store(Path(tempfile.mkdtemp()))
+    >>> one = Simulation("one", rv.domains.chain(), {"direct": rv.Direct(alpha=0.1)}, episodes=10)
+    >>> _ = store.write(one, 0, one.run(seed=0))
+    >>> store.has(one, 0), store.has(one, 1), store.read(one, 0).sizes["episode"]
+    (True, False, 10)
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def path(self, simulation: Simulation, seed: int) -> Path:
         """Where a simulation's result is, or will be."""
-        name = simulation.name.replace("/", "-")
+        name = re.sub(r"[^\w.+-]+", "-", simulation.name).lstrip(".")[:80]
         return self.folder / f"{name}-{simulation.key(seed, code_digest())[:16]}.nc"
 
     def has(self, simulation: Simulation, seed: int) -> bool:
@@ -84,22 +97,14 @@ class Store:
     def write(self, simulation: Simulation, seed: int, data: xarray.Dataset) -> xarray.Dataset:
         """Keep a result; the file appears whole or not at all."""
         data = data.assign_attrs(key=simulation.key(seed, code_digest()), contents=contents(data))
-        path = self.path(simulation, seed)
+        room = io.BytesIO()  # HDF5 itself does not say when a disk is full
+        data.to_netcdf(room, engine="h5netcdf")
 
         def write(temporary: Path) -> None:
-            data.to_netcdf(temporary, engine="h5netcdf")
-            with temporary.open("rb") as file:
-                import os
-
+            with temporary.open("wb") as file:
+                file.write(room.getbuffer())
+                file.flush()
                 os.fsync(file.fileno())
 
-        write_with(path, write)
+        write_with(self.path(simulation, seed), write)
         return data
-
-    def get(
-        self, simulation: Simulation, seed: int, force: bool, compute: Callable[[], Any]
-    ) -> tuple[xarray.Dataset, bool]:
-        """The result, read or computed, and whether it was computed now."""
-        if self.has(simulation, seed) and not force:
-            return self.read(simulation, seed), False
-        return self.write(simulation, seed, compute()), True

@@ -42,11 +42,23 @@ class Folded:
     def __init__(self, block: Block, job: Job, keep: str) -> None:
         self.block, self.job, self.keep = block, job, keep
         self.parts: dict[str, Any] = {}
-        self.died = np.full((job.runs, k.ROWS, block.lanes), -1, dtype=np.int64)
+        self.diverged: dict[str, Array] = {  # moment by which, NaN where it did not [run, lane]
+            method: np.full((job.runs if keep == "runs" else 0, block.lanes), np.nan)
+            for method in block.columns[0]
+        }
+        self.counts = {method: np.zeros(block.lanes, dtype=np.int64) for method in self.diverged}
+        self.earliest = {method: np.full(block.lanes, np.nan) for method in self.diverged}
 
     def take(self, runs: range, batch: Batch) -> None:
         """Take in the next runs."""
-        self.died[runs.start : runs.stop] = batch.died
+        for method in self.diverged:
+            rows = batch.died[:, RESTS_ON[method]]
+            moments = np.where(rows < 0, np.inf, rows).min(axis=1)
+            moments[np.isinf(moments)] = np.nan
+            self.counts[method] += np.isfinite(moments).sum(axis=0)
+            self.earliest[method] = np.fmin(self.earliest[method], np.fmin.reduce(moments, axis=0))
+            if self.keep == "runs":
+                self.diverged[method][runs.start : runs.stop] = moments
         parts = {name: getattr(batch, name) for name in PARTS}
         parts |= {f"{name}_total": parts[name].sum(axis=2) for name in TOTALLED}
         for name, part in parts.items():
@@ -214,20 +226,15 @@ class Results:
 
     def _died(self, run: list[str]) -> dict[str, Any]:
         """In how many runs each learner diverged, and by which moment it first had."""
-        moments = []
-        for number, lane, method in self._places():
-            rows = self.folded[number].died[:, RESTS_ON[method], lane]
-            first = np.where(rows < 0, np.iinfo(np.int64).max, rows).min(axis=1)
-            moments.append(np.where((rows >= 0).any(axis=1), first, -1))
-        table = np.array(moments)  # [learner, run]
-        ever = (table >= 0).any(axis=1)
-        first = np.where(table < 0, np.inf, table).min(axis=1)
-        found: dict[str, Any] = {
-            "diverged": ("learner", (table >= 0).sum(axis=1)),
-            "diverged_by": ("learner", np.where(ever, first, np.nan)),
-        }
+        places = self._places()
+        counts = [self.folded[block].counts[method][lane] for block, lane, method in places]
+        found: dict[str, Any] = {"diverged": ("learner", np.array(counts))}
         if run:
-            found["diverged_by"] = (("run", "learner"), np.where(table < 0, np.nan, table).T)
+            moments = [self.folded[b].diverged[method][:, lane] for b, lane, method in places]
+            found["diverged_by"] = (("run", "learner"), np.stack(moments, axis=1))
+        else:
+            first = [self.folded[block].earliest[method][lane] for block, lane, method in places]
+            found["diverged_by"] = ("learner", np.array(first))
         return found
 
     def _coords(self, unit: str, run: list[str]) -> dict[str, Any]:

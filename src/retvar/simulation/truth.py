@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.engine.lanes import Block, Lane, aligned
+from retvar.engine.lanes import Block, Draws, Lane, aligned
 from retvar.errors import InfiniteVarianceError
 from retvar.exact.solution import solve, variances_for
 from retvar.learners import Learner
@@ -79,10 +79,10 @@ class Truth:
             table[0, :, lane], table[1, :, lane] = self.of(block.learner(lane))
         return table
 
-    def frozen(self, number: int, runs: range) -> Array:
+    def frozen(self, number: int, runs: range, draws: Draws | None = None) -> Array:
         """Variance for the value that a learner holds fixed [run or one for all, state]."""
         lane = self.lanes[number]
-        weights = lane.weights(online.VALUE, runs, self.seed)
+        weights = lane.weights(online.VALUE, runs, draws or Draws(self.seed))
         if not self.wanted:
             return np.full((weights.shape[0], self.mdp.n_states), np.nan)
         rows = lane.features[online.VALUE].rows()
@@ -97,12 +97,13 @@ class Truth:
     def frozen_lanes(self, block: Block, runs: range) -> Array:
         """The same for the lanes of a block [run or one for all, state, lane]."""
         found: dict[Any, Array] = {}
+        draws = Draws(self.seed)
         tables = []
         for lane in range(block.lanes):
             number = block.learner(lane)
-            key = self.lanes[number].value_node(), self.lanes[number].learner.estimand
+            key = self.lanes[number].value_node, self.lanes[number].learner.estimand
             if key not in found:
-                found[key] = self.frozen(number, runs)
+                found[key] = self.frozen(number, runs, draws)
             tables.append(found[key])
         out = aligned(max(t.shape[0] for t in tables), self.mdp.n_states, block.lanes)
         for lane, table in enumerate(tables):
