@@ -177,7 +177,8 @@ def errors_by_steps(data: xarray.Dataset, method: str) -> xarray.DataArray:
     chosen = data.variance_window_mse.sum("state").isel(
         learner=np.char.startswith(data.learner.values.astype(str), method)
     )
-    return chosen.set_index(learner=["alpha", "alpha_bar"]).unstack("learner")
+    surface: xarray.DataArray = chosen.set_index(learner=["alpha", "alpha_bar"]).unstack("learner")
+    return surface
 
 
 def insensitive_to_alpha() -> Claim:
@@ -211,7 +212,8 @@ def vtd_worse_but_on_the_diagonal() -> Claim:
         off = [float(ratio.sel(alpha=a, alpha_bar=b)) for a in ratio.alpha.values
                for b in ratio.alpha_bar.values if not np.isclose(a, b)]  # fmt: skip
         on = [float(ratio.sel(alpha=b, alpha_bar=b)) for b in ratio.alpha_bar.values]
-        text = f"VTD/direct off it {min(off):.2f} to {max(off):.0f}, on it {min(on):.2f} to {max(on):.2f}"
+        text = f"VTD/direct off it {min(off):.2f} to {max(off):.0f}, "
+        text += f"on it {min(on):.2f} to {max(on):.2f}"
         return Finding(min(off) > 0.99 and min(on) < 1.05 and max(on) < 1.5, text)
 
     name = "VTD's error is larger than direct's wherever α ≠ ᾱ, and about the same where α = ᾱ"

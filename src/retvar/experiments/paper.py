@@ -111,8 +111,8 @@ def step_size_ratio() -> Experiment:
     return Experiment(
         "chain-step-size-ratio",
         "Chain: error against the ratio of step sizes",
-        "Everything starts at the truth; squared error of the variance averaged over 2,000 episodes "
-        "and all runs, summed over states.",
+        "Everything starts at the truth; squared error of the variance averaged over 2,000 "
+        "episodes and all runs, summed over states.",
         (
             Simulation(
                 "chain-step-size-ratio", mdp, learners, episodes=2_000,
@@ -226,10 +226,10 @@ def value_error() -> list[Experiment]:
         Experiment(
             "complex-value-error/spread",
             "Complex MDP: estimates against the error of the value function",
-            "J frozen at j + ε, ε uniform in ± ratio × max|j|, drawn for each run and state; best ᾱ "
-            "for each state and ratio; mean and standard deviation over 120 runs in the last 10,000 "
-            "of 80,000 steps. Centred (α of its mean node 0.01) has no bias against the variance for "
-            "the value that the return bootstraps from.",
+            "J frozen at j + ε, ε uniform in ± ratio × max|j|, drawn for each run and state; best "
+            "ᾱ for each state and ratio; mean and standard deviation over 120 runs in the last "
+            "10,000 of 80,000 steps. Centred (α of its mean node 0.01) has no bias against the "
+            "variance for the value that the return bootstraps from.",
             (simulation,),
             "value_error_spread",
             {"ratios": RATIOS},
@@ -244,8 +244,8 @@ def value_error() -> list[Experiment]:
         Experiment(
             "complex-value-error/best-step",
             "Complex MDP: least error against the error of the value function",
-            "Squared error against the variance for the true value, summed over states, in the last "
-            "10,000 steps; the best ᾱ is written at each point.",
+            "Squared error against the variance for the true value, summed over states, in the "
+            "last 10,000 steps; the best ᾱ is written at each point.",
             (simulation,),
             "value_error_best_step",
             {"ratios": RATIOS},
@@ -326,8 +326,8 @@ def large_returns() -> Experiment:
     return Experiment(
         "large-returns",
         "Chain: error against the size of the return",
-        "Rewards with mean c and standard deviation 1; all estimates start at the truth, ᾱ = 0.001. "
-        "Left: the value held at the truth. Right: α = ᾱ.",
+        "Rewards with mean c and standard deviation 1; all estimates start at the truth, "
+        "ᾱ = 0.001. Left: the value held at the truth. Right: α = ᾱ.",
         tuple(simulations),
         "large_returns",
         {"means": RETURNS},
