@@ -34,7 +34,7 @@ soak: $(READY)
 	RETVAR_SOAK=1 $(BIN)/pytest -q -n $(WORKERS) -m soak tests
 
 reproduce: $(READY)
-	$(BIN)/python examples/paper_domains.py
+	$(BIN)/retvar reproduce --out reproduction
 
 $(BENCH): $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[bench]"

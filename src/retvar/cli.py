@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 from pathlib import Path
@@ -11,15 +12,20 @@ import click
 
 from retvar import __version__
 from retvar.errors import InputError, RetvarError
+from retvar.signals import Interrupted, Stop
 
 if TYPE_CHECKING:
     from retvar.exact import MonteCarlo, Solution
     from retvar.mdp import MDP
+    from retvar.report.folder import Folder
+    from retvar.report.watch import Watch
 
 __all__ = ["main"]
 
 ROWS = 60  # of a table for people; all are in --json
 DOMAIN_HELP = "DOMAIN is chain, complex-mdp, random-walk, gymnasium:ID or FILE.toml."
+KEPT = "What is finished is kept; the same command goes on from there."
+FILE_HELP = "Python file with EXPERIMENTS = [...], in place of the paper's."
 
 
 class _Commands(click.Group):
@@ -31,6 +37,9 @@ class _Commands(click.Group):
         except RetvarError as error:
             click.echo(f"Error: {error}", err=True)
             sys.exit(2 if isinstance(error, InputError) else 1)
+        except Interrupted as error:
+            click.echo("Interrupted.", err=True)
+            sys.exit(error.status)
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -119,6 +128,103 @@ def draw(
 
     mdp = rv.domains.find(domain, gamma=gamma, **_parsed(options))
     rv.plots.save(rv.plots.draw_mdp(mdp, policy), out)
+
+
+@main.command()
+@click.option("--file", type=click.Path(path_type=Path), help=FILE_HELP)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with the claims.")
+def experiments(file: Path | None, as_json: bool) -> None:
+    """List the experiments that `retvar reproduce` runs."""
+    from retvar import report
+
+    found = report.declared(file)
+    if as_json:
+        listed = [
+            {
+                "id": experiment.id,
+                "title": experiment.title,
+                "source": experiment.source,
+                "claims": [claim.name for claim in experiment.claims],
+            }
+            for experiment in found
+        ]
+        click.echo(json.dumps({"experiments": listed}, ensure_ascii=False))
+        return
+    width = max(len(experiment.id) for experiment in found)
+    for experiment in found:
+        click.echo(f"{experiment.id:{width}}  {experiment.title}")
+
+
+@main.command()
+@click.argument("ids", nargs=-1, metavar="[ID]...")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default="reproduction",
+    show_default=True,
+    help="Folder of the report, its figures and data; made if it is not there.",
+)
+@click.option("--runs", type=click.IntRange(1), help="Runs in place of those declared.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed.")
+@click.option("--methods", help="Some of direct,vtd,centred; default: all.")
+@click.option(
+    "--format", "formats", default="png", show_default=True, help="Of figures: png,svg,pdf."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print claims, and rows of table-1, as JSON.")
+@click.option("--force", is_flag=True, help="Compute again what is already there.")
+@click.option("--file", type=click.Path(path_type=Path), help=FILE_HELP)
+@click.option("--threads", type=click.IntRange(1), help="How many; default: all there are.")
+def reproduce(
+    ids: tuple[str, ...],
+    out: Path,
+    runs: int | None,
+    seed: int,
+    methods: str | None,
+    formats: str,
+    as_json: bool,
+    force: bool,
+    file: Path | None,
+    threads: int | None,
+) -> None:
+    """Rerun experiments: all of them, or those with these IDs or below them.
+
+    Writes index.html (a page that needs nothing else), report.md, figures and data. What is
+    finished is kept: the same command goes on after an interruption.
+    """
+    with Stop() as stop:
+        from retvar import report
+        from retvar.report.folder import Folder
+        from retvar.report.watch import compiling_told, watching
+
+        with watching(sys.stderr, stop.check) as watch, compiling_told(watch):
+            stop.last = functools.partial(_abandon, watch, Folder(out))
+            try:
+                found = report.reproduce(
+                    ids, out, runs=runs, seed=seed, methods=_words(methods),
+                    formats=_words(formats) or (), force=force, file=file, threads=threads,
+                    watch=watch,
+                )  # fmt: skip
+            except Interrupted:
+                watch.note(KEPT)
+                raise
+    if as_json:
+        click.echo(json.dumps(found.plain(), ensure_ascii=False, allow_nan=False))
+    else:
+        click.echo(report.text(found, out))
+    if found.problems:
+        sys.exit(1)
+
+
+def _abandon(watch: Watch, folder: Folder) -> None:
+    watch.abandon()
+    folder.tidy()
+    click.echo(f"{KEPT}\nInterrupted.", err=True)
+
+
+def _words(given: str | None) -> tuple[str, ...] | None:
+    if given is None:
+        return None
+    return tuple(word.strip() for word in given.split(",") if word.strip())
 
 
 def _parsed(options: tuple[str, ...]) -> dict[str, Any]:

@@ -1,0 +1,131 @@
+"""The folder of a reproduction: ours alone, and nothing in it is ever half written."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from retvar.errors import InputError, listed
+from retvar.experiments import Store
+from retvar.files import write_text
+
+__all__ = ["Folder"]
+
+MARKER = "retvar-reproduction.json"
+MADE_BY = {"made_by": "retvar reproduce", "format": 1}
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
+# what files.write_with leaves behind if it is killed
+STALE = re.compile(r"\..+-[a-z0-9_]{8}\.(nc|json|html|md|png|svg|pdf)")
+
+
+class Folder:
+    """Where a reproduction is: ``data/``, ``figures/``, ``times.json`` and the report.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "mine"
+    >>> with Folder(path).opened():
+    ...     sorted(file.name for file in path.iterdir())
+    ['data', 'figures', 'retvar-reproduction.json']
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.store = Store(self.path / "data")
+        self.times: dict[str, float] = {}
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[Folder]:
+        """Make it, or refuse one that is something else; no one else may use it meanwhile."""
+        self._refuse_other()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise self._unwritable(error.strerror) from None
+        with self._locked():
+            self.tidy()
+            try:
+                if not (self.path / MARKER).exists():
+                    write_text(self.path / MARKER, json.dumps(MADE_BY) + "\n")
+                for name in ("data", "figures"):
+                    (self.path / name).mkdir(exist_ok=True)
+            except InputError as error:
+                raise self._unwritable(error.remedy) from None
+            except OSError as error:
+                raise self._unwritable(error.strerror) from None
+            if not os.access(self.path, os.W_OK):
+                raise self._unwritable("permission denied")
+            self.times = self._read_times()
+            try:
+                yield self
+            except OSError as error:
+                if error.errno not in FULL:
+                    raise
+                raise self._unwritable(error.strerror) from None
+
+    def tidy(self) -> None:
+        """Remove what a killed run left half written; in a folder that is not ours, nothing."""
+        whole = _ours(self.path / MARKER)
+        for file in self.path.rglob(".*") if whole else self.path.glob(f".{MARKER[:-5]}-*.json"):
+            if STALE.fullmatch(file.name) and file.is_file():
+                file.unlink(missing_ok=True)
+
+    def time(self, name: str, seconds: float) -> None:
+        """Note how long something took; such files never go into the data."""
+        self.times[name] = round(seconds, 3)
+        text = json.dumps(dict(sorted(self.times.items())), indent=1, ensure_ascii=False)
+        write_text(self.path / "times.json", text + "\n")
+
+    def _refuse_other(self) -> None:
+        marker = self.path / MARKER
+        if self.path.exists() and not self.path.is_dir():
+            raise InputError("out", self.path, "is a file; name a folder")
+        try:
+            held = sorted(file.name for file in self.path.iterdir()) if self.path.exists() else []
+        except OSError as error:
+            raise self._unwritable(error.strerror) from None
+        held = [name for name in held if not STALE.fullmatch(name)]
+        if not held or (marker.name in held and _ours(marker)):
+            return
+        remedy = f"holds something else ({listed(held, 3)}); name a new or empty folder"
+        raise InputError("out", self.path, remedy)
+
+    def _unwritable(self, reason: object) -> InputError:
+        return InputError("out", self.path, f"cannot be written ({reason})")
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        try:
+            import fcntl
+        except ImportError:  # not on every system
+            yield
+            return
+        handle = os.open(self.path, os.O_RDONLY)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise InputError("out", self.path, "another run is using it; wait for it") from None
+            except OSError:  # a file system without locks
+                pass
+            yield
+        finally:
+            os.close(handle)
+
+    def _read_times(self) -> dict[str, float]:
+        with contextlib.suppress(OSError, ValueError):
+            found = json.loads((self.path / "times.json").read_text(encoding="utf-8"))
+            if isinstance(found, Mapping):
+                return {str(k): float(v) for k, v in found.items() if isinstance(v, int | float)}
+        return {}  # they are no more than times
+
+
+def _ours(marker: Path) -> bool:
+    with contextlib.suppress(OSError, ValueError):
+        found = json.loads(marker.read_text(encoding="utf-8"))
+        return isinstance(found, dict) and found.get("made_by") == MADE_BY["made_by"]
+    return False

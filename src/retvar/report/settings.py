@@ -1,0 +1,168 @@
+"""What a simulation does, in words, from its declaration alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from retvar.errors import listed
+from retvar.experiments import Experiment, Simulation
+from retvar.initial import Initial
+from retvar.learners import Learner
+from retvar.plots.style import number
+from retvar.report.words import count, joined
+from retvar.step_sizes import StepSize, step_size
+
+__all__ = ["NAMES", "described"]
+
+NAMES = {"direct": "direct", "vtd": "VTD", "centred": "centred"}
+MOST = 16  # values that are listed
+
+
+def described(experiment: Experiment) -> list[tuple[str, str]]:
+    """Settings as pairs of a label and a text; what differs among simulations is joined.
+
+    >>> from retvar.experiments import all_experiments
+    >>> found = dict(described(all_experiments()[3]))
+    >>> found["domain"], found["learners"], found["step sizes"]
+    ('chain (4 states)', 'direct, VTD and centred', 'α = 0.001, ᾱ = 0.001')
+    """
+    pairs: dict[str, list[str]] = {}
+    for simulation in experiment.simulations:
+        for label, text in _of(simulation).items():
+            if text not in pairs.setdefault(label, []):
+                pairs[label].append(text)
+    several = len(experiment.simulations)
+    found = [("simulations", str(several))] if several > 1 else []
+    return found + [(label, " · ".join(texts)) for label, texts in pairs.items() if any(texts)]
+
+
+def _of(simulation: Simulation) -> dict[str, str]:
+    mdp, learners = simulation.mdp, list(simulation.learners.values())
+    unit = "steps" if simulation.steps is not None else "episodes"
+    length = simulation.steps if simulation.steps is not None else simulation.episodes
+    methods = joined(dict.fromkeys(NAMES.get(d.method, d.method) for d in learners))
+    several = f"{len(learners)}: " if len(learners) > len({d.method for d in learners}) else ""
+    return {
+        "domain": f"{mdp.name or 'MDP'} ({count(mdp.n_states, 'state')})",
+        "γ": _discounts(simulation),
+        "λ": _table(mdp.lam),
+        "policy": _policies(simulation),
+        "learners": several + methods,
+        "step sizes": _steps(learners),
+        "traces": _traces(learners),
+        "estimand": joined(dict.fromkeys(d.estimand.replace("_", " ") for d in learners)),
+        "value": _value(learners),
+        "features": _features(simulation),
+        "length": f"{length:,} {unit}, {count(simulation.runs, 'run')}",
+    }
+
+
+def _policies(simulation: Simulation) -> str:
+    if simulation.mdp.n_actions == 1:
+        return ""
+    target = simulation.target or next(iter(simulation.mdp.policies), "")
+    behaviour = simulation.behaviour or target
+    return target if behaviour == target else f"target {target}, behaviour {behaviour}"
+
+
+def _discounts(simulation: Simulation) -> str:
+    """γ on arriving in each state; edges that end an episode have none."""
+    edges = simulation.mdp.edges
+    inside = edges.next_state >= 0
+    arriving = [np.unique(edges.gamma[inside & (edges.next_state == s)])
+                for s in range(simulation.mdp.n_states)]  # fmt: skip
+    known = [values for values in arriving if values.size]
+    if any(values.size > 1 for values in known):
+        return f"of each transition, {_range(edges.gamma)}"
+    return _table([float(values[0]) for values in known])
+
+
+def _table(values: Any) -> str:
+    """One number for all states, or one for each.
+
+    >>> _table([0.9, 0.9]), _table([0.5, 0.0, 1.0]), _table(np.linspace(0, 1, 50))
+    ('0.9', '0.5, 0, 1 (by state)', '0 to 1 (by state)')
+    """
+    table = np.asarray(values, dtype=float).ravel()
+    if table.size and (table == table[0]).all():
+        return number(float(table[0]))
+    if table.size <= MOST:
+        return ", ".join(number(float(x)) for x in table) + " (by state)"
+    return f"{_range(table)} (by state)"
+
+
+def _range(values: Any) -> str:
+    return f"{number(float(np.min(values)))} to {number(float(np.max(values)))}"
+
+
+def _steps(learners: Sequence[Learner]) -> str:
+    parts = [
+        ("α", [d.alpha for d in learners]),
+        ("ᾱ", [d.alpha if d.alpha_bar is None else d.alpha_bar for d in learners]),
+        ("α of the mean", [m for d in learners if (m := getattr(d, "alpha_mean", None))]),
+    ]
+    rules = [(name, _spanned(map(_step, given))) for name, given in parts if given]
+    if len({text for _, text in rules}) == 1 and not rules[0][1][0].isdigit():
+        return rules[0][1]
+    return ", ".join(
+        f"{name} {'∈' if text.startswith('{') else '='} {text}" for name, text in rules
+    )
+
+
+def _step(given: float | StepSize) -> str:
+    rule = step_size("alpha", given)
+    if type(rule).__name__ == "Constant":
+        return power(rule.parameters()[0])
+    settings = ", ".join(f"{name} {value:g}" for name, value in vars(rule).items())
+    return f"{type(rule).__name__} ({settings})"
+
+
+def power(value: float) -> str:
+    """A step size; powers of two as such.
+
+    >>> power(0.01), power(2**-11), power(0.5)
+    ('0.01', '2⁻¹¹', '0.5')
+    """
+    exponent = np.log2(value) if value > 0 else 0.0
+    if exponent == round(exponent) and exponent < -3:
+        return "2" + str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return number(value)
+
+
+def _spanned(texts: Iterable[str]) -> str:
+    unique = list(dict.fromkeys(texts))
+    return unique[0] if len(unique) == 1 else "{" + listed(unique, MOST) + "}"
+
+
+def _traces(learners: Sequence[Learner]) -> str:
+    kappa = _spanned(_table(d.kappa) for d in learners)
+    kappa_bar = _spanned(_table(d.kappa_bar) for d in learners)
+    if kappa == kappa_bar == "0":
+        return "none (κ = κ̄ = 0)"
+    return f"κ = {kappa} for the value, κ̄ = {kappa_bar} for the variance"
+
+
+def _value(learners: Sequence[Learner]) -> str:
+    """Where the value starts, and whether it learns."""
+    frozen = not any(d.learn_value for d in learners)
+    given = [d.value for d in learners]
+    if any(isinstance(value, Initial) for value in given):
+        start = "values drawn anew for each run"
+    elif all(np.all(np.asarray(value) == 0) for value in given):
+        start = "0"
+    else:
+        start = _spanned(_table(value) for value in given)
+    return f"held at {start}" if frozen else f"learned, from {start}"
+
+
+def _features(simulation: Simulation) -> str:
+    if not simulation.features:
+        return ""
+    sizes = [
+        f"{np.shape(table)[1]} for the {name.removesuffix('features').rstrip('_') or 'variance'}"
+        for name, table in simulation.features.items()
+    ]
+    return f"linear: {joined(sizes)}"

@@ -1,0 +1,294 @@
+"""The report: every id in it, one page that needs nothing else, and the same as Markdown."""
+
+import dataclasses
+import fcntl
+import io
+import json
+import math
+import os
+import socket
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+import retvar as rv
+from retvar import report
+from retvar.experiments import Claim, Experiment, Finding, Simulation, all_experiments
+from retvar.report.table import COLUMNS, Cell
+from retvar.report.watch import Bars, Lines, compiling_told
+
+DATA = Path(__file__).parent / "data"
+PLAIN = {**os.environ, "NUMBA_DISABLE_JIT": "1", "PYTHONWARNINGS": "ignore::RuntimeWarning"}
+IDS = [experiment.id for experiment in all_experiments()]
+VOID = {"meta", "img", "br", "link", "hr", "input"}
+
+
+def shrunk(out: Path, *arguments: str) -> dict:
+    """All of the paper, very short, in plain Python: nothing has to be compiled for it."""
+    command = [sys.executable, "-m", "retvar", "reproduce", *arguments]
+    done = subprocess.run(
+        [*command, "--file", str(DATA / "shrunk.py"), "--json", "--out", str(out)],
+        env=PLAIN, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="session")
+def everything(tmp_path_factory) -> tuple[Path, dict]:
+    """`retvar reproduce --runs 2 --json` of everything, once for all workers."""
+    root = tmp_path_factory.getbasetemp()
+    root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
+    kept = root / "everything.json"
+    with (root / "everything.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not kept.exists():
+            kept.write_text(json.dumps(shrunk(root / "everything", "--runs", "2")))
+    return root / "everything", json.loads(kept.read_text())
+
+
+class Page(HTMLParser):
+    """Tags that are opened and closed in order, and what they refer to."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.refers: list[str] = []
+        self.images: list[dict] = []
+        self.words: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        found = dict(attrs)
+        self.ids += [found["id"]] if "id" in found else []
+        self.refers += [found[name] for name in ("src", "href", "srcset", "data") if name in found]
+        self.images += [found] if tag == "img" else []
+        assert tag not in {"script", "link", "iframe"}
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+@pytest.fixture(scope="session")
+def page(everything) -> str:
+    return (everything[0] / "index.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_every_id_has_claims_a_figure_and_a_place_in_the_report(everything, page, name):
+    out, found = everything
+    experiment = next(e for e in all_experiments() if e.id == name)
+    claims = found["experiments"][name]["claims"]
+    assert [each["name"] for each in claims] == [claim.name for claim in experiment.claims]
+    for each in claims:
+        assert isinstance(each["holds"], bool)
+        assert each["measured"]
+        assert "could not be checked" not in each["measured"]
+    assert (out / "figures" / f"{name}.png").stat().st_size > 5_000
+    assert f"retvar reproduce {name} --file shrunk.py --runs 2 --out rerun" in page
+    markdown = (out / "report.md").read_text(encoding="utf-8")
+    assert f"![{experiment.title}](figures/{name}.png)" in markdown.replace("\\", "")
+
+
+def test_the_page_is_well_formed_and_needs_nothing_else(page):
+    read = Page(page)
+    assert not read.open
+    assert len(set(read.ids)) == len(read.ids) >= len(IDS)
+    for link in read.refers:
+        assert link.startswith("data:image/") or link[1:] in read.ids, link[:80]
+    assert "url(" not in page
+    assert "@import" not in page
+    assert 'name="viewport" content="width=device-width' in page
+    assert len(page) < 10_000_000
+    assert len(read.images) == len(IDS)
+    assert all(image["alt"] for image in read.images)
+
+
+def test_the_page_tells_nothing_about_the_machine(everything, page):
+    markdown = (everything[0] / "report.md").read_text(encoding="utf-8")
+    for text in (page, markdown):
+        assert str(everything[0].parent) not in text
+        assert str(Path.home()) + "/" not in text
+        assert len(socket.gethostname()) < 6 or socket.gethostname() not in text
+
+
+def test_figures_settings_and_summary_are_in_both(everything, page):
+    words = " ".join(Page(page).words)
+    markdown = (everything[0] / "report.md").read_text(encoding="utf-8")
+    for text in (words, markdown.replace("\\", "")):
+        for part in (
+            "claims hold",
+            "The centred estimator",
+            "Everything from the first version of the paper",
+            "plain loop",
+            "10 µs an update",
+            f"retvar {rv.__version__}, Python",
+            "seed 0",
+            "κ = 1 for the value, κ̄ = 0 for the variance",
+            "target pi, behaviour mu",
+            "0.5, 0.4, 0.1, 1, 0 (by state)",
+            "α = 2⁻¹¹",
+            "40 episodes, 2 runs",
+            "nobody has matched",
+        ):
+            assert part in text, part
+
+
+def test_table_1_stands_beside_the_published_figures(everything, page):
+    rows = everything[1]["rows"]
+    published = next(e for e in all_experiments() if e.id == "table-1").options["published"]
+    assert [row["experiment"] for row in rows] == list(published)
+    for row in rows:
+        assert set(row) == {"experiment", *COLUMNS, "stderr", "published"}
+        assert list(row["published"].values()) == [float(x) for x in published[row["experiment"]]]
+        for column in COLUMNS:
+            assert row[column] >= 0
+            assert row["stderr"][column] >= 0
+    table = page[page.index('<table class="grid table-1">') :]
+    table = table[: table.index("</table>")]
+    assert table.count("<tbody>") == len(rows)
+    assert table.count("<td") == 4 * 4 * len(rows)
+    first = table[table.index("<td>") : table.index("</tr>", table.index("<td>"))]
+    assert first.startswith("<td>0.00332</td><td>0.00")
+
+
+def test_one_run_and_fewer_methods_leave_gaps_and_valid_json(tmp_path):
+    out = tmp_path / "a"
+    arguments = ("--runs", "1", "--methods", "direct,centred", "--format", "pdf")
+    found = shrunk(out, "table-1", "chain-step-size/equal", *arguments)
+    assert list(found["experiments"]) == ["chain-step-size/equal", "table-1"]
+    assert found["experiments"]["table-1"]["claims"] == []
+    for row in found["rows"]:
+        assert row["vtd"] is None
+        assert row["second_moment"] is None
+        assert row["direct"] > 0
+        assert row["value"] is not None
+        assert row["stderr"] == dict.fromkeys(COLUMNS)
+    figures = {p.relative_to(out / "figures").as_posix() for p in (out / "figures").rglob("*.*")}
+    assert figures == {"table-1.pdf", "chain-step-size/equal.pdf"}
+    read = Page((out / "index.html").read_text(encoding="utf-8"))
+    assert len(read.images) == 2  # the page shows them all the same
+    assert "[PDF](figures/table-1.pdf)" in (out / "report.md").read_text(encoding="utf-8")
+
+
+def test_only_one_method_is_enough(tmp_path):
+    each = {e.plot: e.id for e in all_experiments() if e.simulations}  # one of each kind of figure
+    found = shrunk(tmp_path / "a", *each.values(), "--runs", "2", "--methods", "centred")
+    assert set(found["experiments"]) == set(each.values())
+    assert all(row[column] is None for row in found["rows"] for column in COLUMNS[1:])
+
+
+def test_z_is_the_difference_over_its_standard_error():
+    cell = Cell(measured=0.5, stderr=0.1, printed="0.3", runs=30)
+    assert cell.z == pytest.approx(0.2 / math.hypot(0.1, 0.1))
+    more = Cell(measured=0.5, stderr=0.1, printed="0.3", runs=120)  # theirs is twice ours
+    assert more.z == pytest.approx(0.2 / math.hypot(0.1, 0.2))
+    assert math.isnan(Cell(0.5, math.nan, "0.3", 1).z)
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    out = tmp_path_factory.mktemp("own") / "out"
+    return out, report.reproduce([], out, file=DATA / "small.py", formats=["svg", "png"], runs=2)
+
+
+def test_text_of_people_is_never_markup(own):
+    out, found = own
+    page = (out / "index.html").read_text(encoding="utf-8")
+    read = Page(page)
+    assert "Own <1> & more" in read.words
+    assert any("the variance is <positive>" in words for words in read.words)
+    assert "<positive>" not in page
+    markdown = (out / "report.md").read_text(encoding="utf-8")
+    assert "## Own \\<1> & more" in markdown
+    assert "[SVG](figures/own/1.svg)" in markdown
+    assert found["own/1"].drawn.files == {
+        "svg": "figures/own/1.svg",
+        "png": "figures/own/1.png",
+    }
+
+
+def test_shared_simulations_count_once(own):
+    found = own[1]
+    assert len(found.unique) == 5
+    separately = sum(outcome.seconds for outcome in found.outcomes)
+    shared = sum(found["together"].simulated.values())
+    assert found.seconds() == pytest.approx(separately - shared)
+    assert found.updates() == sum(s.updates for s in found.unique.values())
+    assert found.plain_loop() == pytest.approx(found.updates() * 1e-5)
+
+
+def test_failures_are_told_with_their_explanation(own, tmp_path):
+    _, found = own
+    outcome = found["own/1"]
+    failed = tuple(
+        dataclasses.replace(each, finding=Finding(False, "−1")) for each in outcome.checked
+    )
+    worse = dataclasses.replace(found, outcomes=(dataclasses.replace(outcome, checked=failed),))
+    assert "0 of 1 claims hold; 1 does not and is explained." in report.text(worse, tmp_path)
+    assert "✗ own/1: the variance is <positive>: −1 (explained in the report)" in report.text(
+        worse, tmp_path
+    )
+    assert "by &lt;design&gt;" in report.html.page(worse)
+    assert "by \\<design>" in report.markdown.page(worse)
+    assert "by &lt;design&gt;" not in report.html.page(found)  # nothing to explain
+
+
+def test_names_of_simulations_cannot_leave_the_folder(tmp_path):
+    from retvar.experiments import Store
+
+    one = Simulation("../../a b", rv.domains.chain(), {"d": rv.Direct(alpha=0.1)}, episodes=1)
+    path = Store(tmp_path).path(one, 0)
+    assert path.parent == tmp_path
+    assert not path.name.startswith(".")
+
+
+def test_claims_about_methods_left_out_are_dropped():
+    claims = [Claim(m, lambda data: Finding(True, ""), (m,)) for m in ("direct", "vtd")]
+    one = Experiment("a", "A", claims=tuple(claims)).restricted(("vtd", "centred"), None)
+    assert [claim.name for claim in one.claims] == ["vtd"]
+
+
+# ---------------------------------------------------------------------- progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("kind", [Bars, Lines])
+def test_progress_is_told(kind, monkeypatch):
+    import logging
+
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    stream = Terminal()
+    with kind(stream) as watch, compiling_told(watch):
+        watch.begin(["one", "two"], 30.0)
+        watch.start("one", 20.0)
+        watch.advance(10.0)
+        assert watch.share == pytest.approx(1 / 3)
+        logging.getLogger("retvar").info("compiling")
+        logging.getLogger("retvar").info("compiling")
+        watch.finish("one: done")
+        watch.start("two", 10.0)
+        watch.finish("two: done")
+        assert watch.share == 1
+        watch.abandon()
+    told = stream.getvalue()
+    assert "[1/2] one: done" in told
+    assert "[2/2] two: done" in told
+    assert told.count("compiling") == 1
+    assert ("the whole" in told) == (kind is Bars)
+    assert ("\x1b" in told) == (kind is Bars)

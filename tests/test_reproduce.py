@@ -1,0 +1,365 @@
+"""`retvar reproduce` as people use it: what is kept, what is refused, and how it is interrupted."""
+
+import errno
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import xarray
+from click.testing import CliRunner
+
+from retvar.cli import main
+from retvar.experiments import all_experiments
+from retvar.experiments.store import contents
+from tests.oracle import SOAK, fresh_seed
+
+DATA = Path(__file__).parent / "data"
+SMALL, SHRUNK = DATA / "small.py", DATA / "shrunk.py"
+LONG = {**os.environ, "RETVAR_TEST_LENGTH": "60000"}
+
+
+def run(*arguments: object):
+    return CliRunner().invoke(main, ["reproduce", *map(str, arguments)])
+
+
+def small(out: Path, *arguments: object):
+    return run(*arguments, "--file", SMALL, "--out", out)
+
+
+def program(*arguments: object, **options):
+    command = [sys.executable, "-m", "retvar", "reproduce", *map(str, arguments)]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
+    )
+
+
+def digests(out: Path) -> dict[str, str]:
+    found = {}
+    for path in sorted((out / "data").glob("*.nc")):
+        with xarray.open_dataset(path, engine="h5netcdf") as data:
+            found[path.name] = contents(data.load())
+            assert data.attrs["contents"] == found[path.name]
+    return found
+
+
+def leftovers(out: Path) -> list[Path]:
+    return [path for path in out.rglob(".*") if path.is_file()]
+
+
+# ---------------------------------------------------------------------- listing and choosing
+
+
+def test_experiments_are_listed_one_line_each():
+    result = CliRunner().invoke(main, ["experiments"])
+    lines = result.stdout.splitlines()
+    assert [line.split()[0] for line in lines] == [e.id for e in all_experiments()]
+    plain = json.loads(CliRunner().invoke(main, ["experiments", "--json"]).stdout)
+    assert [each["id"] for each in plain["experiments"]] == [e.id for e in all_experiments()]
+    own = CliRunner().invoke(main, ["experiments", "--file", str(SMALL)])
+    assert "own/1     Own <1> & more" in own.stdout
+
+
+def test_a_group_is_all_below_it_and_an_id_is_itself(tmp_path):
+    found = json.loads(small(tmp_path / "a", "own", "--json").stdout)
+    assert list(found["experiments"]) == [f"own/{n}" for n in range(1, 6)]
+    assert list(found) == ["experiments"]
+    found = json.loads(small(tmp_path / "a", "nothing", "own/2", "--json").stdout)
+    assert list(found["experiments"]) == ["own/2", "nothing"]  # in the order declared
+    claim = found["experiments"]["own/2"]["claims"][0]
+    assert (claim["name"], claim["holds"]) == ("the variance is <positive>", True)
+    assert claim["measured"].startswith("<")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("chain-adadleta",), "id = chain-adadleta: unknown; did you mean chain-adadelta?"),
+        (("complex-trace",), "id = complex-trace: unknown; did you mean complex-traces"),
+        (("zzz",), "id = zzz: unknown; there are networks, chain-mdp"),
+        (("--methods", "direct,vdt"), "methods = vdt: unknown; give some of direct, vtd, centred"),
+        (("--methods", ","), "methods = none"),
+        (("--format", "gif"), "format = gif: must be some of png, svg, pdf"),
+        (("--format", ""), "format = none"),
+        (("--file", "none.py"), "file = none.py: cannot be read: No such file"),
+        (("--out", __file__), "is a file; name a folder"),
+        (("--out", str(DATA)), "holds something else ("),
+        (("--out", "/proc/none"), "out = /proc/none: cannot be written ("),
+    ],
+)
+def test_bad_input_ends_with_status_2_and_one_line(arguments, text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert text in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("option", [("--runs", "0"), ("--seed", "-1"), ("--threads", "0")])
+def test_numbers_out_of_range_are_refused(option, tmp_path):
+    assert run(*option, "--out", tmp_path / "a").exit_code == 2
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("x = 1\n\n1 / 0", "fails in line 3 (ZeroDivisionError: division by zero)"),
+        ("def (", "fails in line 1 (SyntaxError"),
+        ("EXPERIMENTS = []", "must have EXPERIMENTS = [Experiment(…), …]"),
+        ("EXPERIMENTS = [1]", "EXPERIMENTS holds 1, which is no Experiment"),
+        ("EXPERIMENTS = [E('../a', '')]", "id = ../a: must be words"),
+        ("EXPERIMENTS = [E('a', '')] * 2", "id = a: is declared twice"),
+        ("EXPERIMENTS = [E('a', '', plot='spiral')]", "plot = spiral: no function of retvar.plots"),
+    ],
+)
+def test_files_that_declare_nothing_sensible_are_told(text, told, tmp_path):
+    file = tmp_path / "mine.py"
+    needed = "from retvar.experiments import Experiment as E; " if "E(" in text else ""
+    file.write_text(needed + text)
+    result = run("--file", file, "--out", tmp_path / "out")
+    assert result.exit_code == 2
+    assert told in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+# ---------------------------------------------------------------------- what is kept
+
+
+def test_finished_simulations_are_not_computed_again(tmp_path):
+    assert "simulated in" in small(tmp_path / "a").stderr
+    before = {p: p.stat().st_mtime_ns for p in (tmp_path / "a" / "data").iterdir()}
+    assert len(before) == 5  # two of them are shared
+    again = small(tmp_path / "a")
+    assert again.exit_code == 0, again.output
+    assert "simulated in" not in again.stderr
+    assert {p: p.stat().st_mtime_ns for p in before} == before
+    forced = small(tmp_path / "a", "--force")
+    assert "[6/7] together: simulated before" in forced.stderr  # within the run they are shared
+    assert all(p.stat().st_mtime_ns != was for p, was in before.items())
+
+
+def test_other_settings_are_other_data_and_the_same_are_the_same(tmp_path):
+    first, same, other = tmp_path / "a", tmp_path / "b", tmp_path / "c"
+    for out, options in (
+        (first, ()),
+        (same, ("--threads", 1)),
+        (other, ("--seed", 1, "--runs", 3)),
+    ):
+        assert small(out, "own", *options).exit_code == 0
+    assert digests(first) == digests(same)
+    assert not set(digests(first)) & set(digests(other))
+    assert not set(digests(first).values()) & set(digests(other).values())
+
+
+def test_run_times_are_kept_out_of_the_data(tmp_path):
+    small(tmp_path / "a", "own/1")
+    small(tmp_path / "b", "own/1")
+    (one,), (two,) = ((tmp_path / x / "data").iterdir() for x in "ab")
+    assert one.read_bytes() == two.read_bytes()
+    times = json.loads((tmp_path / "a" / "times.json").read_text())
+    assert times[one.name] > 0
+    (tmp_path / "a" / "times.json").write_text("{")  # no more than times: not worth an error
+    assert small(tmp_path / "a", "own/1").exit_code == 0
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "foreign", "empty"])
+def test_a_damaged_file_is_named_and_computed_again_only_with_force(tmp_path, damage):
+    out = tmp_path / "a"
+    small(out, "own/1", "own/2")
+    good = digests(out)
+    path, other = sorted((out / "data").iterdir())
+    raw = path.read_bytes()
+    path.write_bytes(
+        {
+            "cut": raw[: len(raw) // 2],
+            "changed": raw.replace(raw[-800:-792], b"12345678"),
+            "foreign": other.read_bytes(),
+            "empty": b"",
+        }[damage]
+    )
+    spoilt = path.read_bytes()
+    assert spoilt != raw
+    result = small(out, "own/1", "own/2")
+    assert result.exit_code == 2
+    assert path.name in result.stderr
+    assert "compute it again with --force" in result.stderr
+    assert path.read_bytes() == spoilt
+    assert small(out, "own/1", "own/2", "--force").exit_code == 0
+    assert digests(out) == good
+
+
+def test_a_folder_of_something_else_is_refused_and_left_alone(tmp_path):
+    (tmp_path / "thesis.tex").write_text("mine")
+    (tmp_path / "retvar-reproduction.json").write_text("{}")
+    result = small(tmp_path)
+    assert result.exit_code == 2
+    assert f"out = {tmp_path}: holds something else" in result.stderr
+    assert (tmp_path / "thesis.tex").read_text() == "mine"
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_what_a_killed_run_left_is_cleared_away_and_nothing_else(tmp_path):
+    out = tmp_path / "a"
+    small(out, "nothing")
+    stale = [out / "data" / ".own-1-0123456789abcdef-a1b2c3_d.nc", out / ".index-abcdefgh.html"]
+    kept = out / ".gitignore"
+    for path in (*stale, kept):
+        path.write_text("x")
+    assert small(out, "nothing").exit_code == 0
+    assert not any(path.exists() for path in stale)
+    assert kept.exists()
+
+
+def test_two_runs_do_not_share_a_folder(tmp_path):
+    from retvar.report.folder import Folder
+
+    with Folder(tmp_path / "a").opened():
+        result = small(tmp_path / "a", "nothing")
+    assert result.exit_code == 2
+    assert "another run is using it" in result.stderr
+    assert small(tmp_path / "a", "nothing").exit_code == 0
+
+
+def test_a_full_disk_loses_nothing_that_is_finished(tmp_path, monkeypatch):
+    out, written, sync = tmp_path / "a", [], os.fsync
+
+    def full(handle):
+        written.append(handle)
+        if len(written) == 3:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(handle)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        result = small(out)
+    assert result.exit_code == 2
+    assert "cannot be written: No space left on device" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert len(digests(out)) == 2
+    assert not leftovers(out)
+    again = small(out)
+    assert again.exit_code == 0
+    assert again.stderr.count("simulated in") == 3
+
+
+def test_a_drawing_that_fails_does_not_lose_the_others(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from retvar.experiments import *\n"
+        "def plot(data): raise KeyError('axis')\n"
+        "def check(data): return 1 / 0\n"
+        "EXPERIMENTS = [Experiment('bad', 'Bad', plot=plot, claims=(Claim('x', check, ()),)),\n"
+        "               Experiment('good', 'Good')]\n"
+    )
+    result = run("--file", file, "--out", tmp_path / "a", "--json")
+    assert result.exit_code == 1
+    found = json.loads(result.stdout)["experiments"]
+    assert found["bad"]["claims"][0]["measured"].startswith("could not be checked (ZeroDivision")
+    assert "good" in found
+    assert "could not be drawn" in (tmp_path / "a" / "index.html").read_text()
+
+
+# ---------------------------------------------------------------------- interruptions
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_run_ends_soon_and_goes_on_later(tmp_path, number, status):
+    out = tmp_path / "a"
+    with program("--file", SMALL, "--out", out, env=LONG) as running:
+        first = next(line for line in running.stderr if line.startswith("[1/7]"))
+        time.sleep(random.Random(fresh_seed()).uniform(0, 1))
+        sent = time.monotonic()
+        running.send_signal(number)
+        stdout, rest = running.communicate(timeout=60)
+    assert time.monotonic() - sent < 5
+    assert running.returncode == status, rest
+    assert "Traceback" not in rest + first
+    assert rest.splitlines()[-1] == "Interrupted."
+    assert "the same command goes on from there" in rest
+    assert stdout == ""
+    assert not leftovers(out)
+    done = digests(out)
+    assert 1 <= len(done) <= 5
+    with program("--file", SMALL, "--out", out, env=LONG) as running:
+        _, told = running.communicate(timeout=120)
+    assert running.returncode == 0
+    assert "[1/7] own/1: simulated before" in told
+    assert done.items() <= digests(out).items()
+
+
+def test_a_program_that_does_not_listen_is_ended(tmp_path):
+    script = (
+        "import sys, time; from retvar import signals; signals.PATIENCE = 0.3\n"
+        "with signals.Stop() as stop:\n"
+        "    stop.last = lambda: print('last words', flush=True)\n"
+        "    print('ready', flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    for signals in ([signal.SIGTERM], [signal.SIGINT, signal.SIGINT]):
+        with subprocess.Popen(
+            [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True
+        ) as running:
+            assert running.stdout.readline() == "ready\n"
+            for number in signals:
+                running.send_signal(number)
+                time.sleep(0.05)
+            out, _ = running.communicate(timeout=10)
+        assert running.returncode == 128 + signals[0]
+        assert out == "last words\n"
+
+
+def killed_and_restarted(root: Path, kills: int) -> None:
+    seed = fresh_seed()
+    rng = random.Random(seed)
+    began = time.monotonic()
+    with program("--file", SMALL, "--out", root / "whole", env=LONG) as running:
+        running.communicate(timeout=300)
+    took = time.monotonic() - began
+    expected, out = digests(root / "whole"), root / "killed"
+    assert len(expected) == 5
+    for kill in range(kills):
+        with program("--file", SMALL, "--out", out, env=LONG) as running:
+            time.sleep(rng.uniform(0.2, 1.0) * took)
+            running.kill()
+            running.communicate(timeout=60)
+        if kill % 5 == 4 and len(digests(out)) == 5:  # all is done: begin anew
+            assert digests(out) == expected
+            shutil.rmtree(out)
+    with program("--file", SMALL, "--out", out, env=LONG) as running:
+        _, told = running.communicate(timeout=300)
+    assert running.returncode == 0, f"RETVAR_SEED={seed}: {told}"
+    assert digests(out) == expected, f"RETVAR_SEED={seed}"
+    assert not leftovers(out)
+
+
+def test_killed_at_random_moments_it_ends_with_the_same_data(tmp_path):
+    killed_and_restarted(tmp_path, 3)
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(not SOAK, reason="make soak")
+def test_killed_at_fifty_random_moments_it_ends_with_the_same_data(tmp_path):
+    killed_and_restarted(tmp_path, 50)
+
+
+# ---------------------------------------------------------------------- progress
+
+
+def test_piped_progress_is_plain_lines_and_stdout_is_json_alone(tmp_path):
+    with program("--file", SMALL, "--out", tmp_path / "a", "--json") as running:
+        out, told = running.communicate(timeout=120)
+    assert list(json.loads(out)["experiments"])[-1] == "nothing"
+    assert "\x1b" not in told
+    lines = [line for line in told.splitlines() if line.startswith("[")]
+    assert lines[-1] == "[7/7] nothing: nothing to draw"
+    assert len(lines) == 7
+    assert "s left" in lines[0]
