@@ -4,6 +4,8 @@ BIN := .venv/bin
 READY := .venv/ready
 BENCH := .venv/bench-ready
 WORKERS ?= 2
+WARM := .venv/warm
+COMPILED := $(wildcard src/retvar/engine/*.py) $(addprefix src/retvar/,jit.py rules.py step_sizes.py online/kernel.py)
 
 .PHONY: setup test lint types layers unit reproduce bench mutants soak docs wheel clean
 
@@ -14,6 +16,10 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,docs]"
 	$(BIN)/python -m compileall -q src
 	touch $(READY)
+
+$(WARM): $(READY) $(COMPILED)
+	$(BIN)/python -m retvar.experiments.warm
+	touch $(WARM)
 
 test: lint types layers docs unit
 
@@ -33,7 +39,7 @@ unit: $(READY)
 soak: $(READY)
 	RETVAR_SOAK=1 $(BIN)/pytest -q -n $(WORKERS) -m soak tests
 
-reproduce: $(READY)
+reproduce: $(WARM)
 	$(BIN)/retvar reproduce --out reproduction
 
 $(BENCH): $(READY)
