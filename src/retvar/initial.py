@@ -122,7 +122,7 @@ class PerRun(Initial):
         table = np.asarray(self.values)
         if runs.stop > table.shape[0]:
             rows = f"{table.shape[0]} rows"
-            raise InputError("values", rows, f"must have a row for each of {runs.stop} runs")
+            raise InputError("value", rows, f"must have a row for each of {runs.stop} runs")
         return table[runs.start : runs.stop]
 
     def to_dict(self) -> dict[str, Any]:

@@ -299,7 +299,8 @@ def begin(w, p, q, first, second, visits, bound, peak, traces, live, last, initi
     if visits is not None:
         visits[:] = 0.0
     if bound is not None:
-        bound[:] = p
+        for lane in range(bound.size):
+            bound[lane] = p[lane]
     if peak is not None:
         peak[:] = 0.0
     forget(traces, live, last)
@@ -501,18 +502,18 @@ def kernel_of(shape: Shape) -> Any:
                             if CENTRED:
                                 centred.visits[s] += 1.0
                         if SHARED:
-                            J, after, delta, J_next, step = value_lane(
+                            J, after, delta, J_next, step_J = value_lane(
                                 *value[:LEARNING], s, s2, 0, R, gammas[e, 0], E, on
                             )
                         for lane in range(lanes):
                             g = gammas[e, lane] if OWN else gammas[e, 0]
                             lm = lams[e, lane] if OWN else lams[e, 0]
                             if not SHARED:
-                                J, after, delta, J_next, step = value_lane(
+                                J, after, delta, J_next, step_J = value_lane(
                                     *value[:LEARNING], s, s2, lane, R, g, E, on
                                 )
                             if STEPS and LEARN:
-                                used[VALUE_, s, lane] = step if on else used[VALUE_, s, lane]
+                                used[VALUE_, s, lane] = step_J if on else used[VALUE_, s, lane]
                             root = mean_discount(g, lm, eta)
                             gamma_bar = variance_discount(root)
                             if DIRECT:

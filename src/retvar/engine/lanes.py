@@ -110,9 +110,10 @@ class Lane:
         if not self.initial:
             return self.memory.weights(node)[None, :]
         twin = copy.copy(self.learner)
-        for number, name in enumerate(_INITIAL):
+        for number, (name, place) in enumerate(_INITIAL.items()):
             if name in self.initial:
-                drawn = self.initial[name].of(runs, size, draws.of(number))
+                of = self.features[place].size
+                drawn = self.initial[name].of(runs, of, draws.of(number))
                 object.__setattr__(twin, name, drawn)
         initial = twin.nodes(tabular=self.tabular)[node].initial
         table = np.asarray(initial, dtype=np.float64) + 0.0
@@ -127,7 +128,11 @@ class Lane:
         return (self.learner.method, self.memory.cells[:, online.WEIGHT].tobytes(), *random)
 
 
-_INITIAL = ("initial_mean", "initial_variance", "value")
+_INITIAL = {
+    "initial_mean": online.MEAN,
+    "initial_variance": online.SECONDARY,
+    "value": online.VALUE,
+}
 
 
 class Draws:
@@ -153,7 +158,11 @@ class Draws:
 
 
 def lanes_of(
-    mdp: MDP, learners: Sequence[Learner], features: list[Features], used: NDArray[np.intp]
+    mdp: MDP,
+    learners: Sequence[Learner],
+    features: list[Features],
+    used: NDArray[np.intp],
+    runs: int = 1,
 ) -> list[Lane]:
     """Lay out each learner for a stream over the edges `used`; errors name the learner."""
     lanes = []
@@ -164,15 +173,22 @@ def lanes_of(
             if isinstance(getattr(learner, f.name), Initial)
         }
         typical = learner.replace(**{name: given.typical for name, given in initial.items()})
+        own = features if learner.method == "centred" else [features[0], features[0], features[2]]
         try:
-            memory = memory_of(typical, features)
+            memory = memory_of(typical, own)
+            for given in initial.values():
+                given.of(range(runs - 1, runs), np.size(given.typical), _no_draw)
         except InputError as error:
             raise InputError(
                 f"learners[{number}].{error.field}", error.value, error.remedy
             ) from None
         gamma, lam = _discounts(mdp, memory, used)
-        lanes.append(Lane(learner, features, memory, gamma, lam, initial))
+        lanes.append(Lane(learner, own, memory, gamma, lam, initial))
     return lanes
+
+
+def _no_draw(what: str, runs: range, size: int) -> Array:
+    return np.zeros((len(runs), size))
 
 
 def _discounts(mdp: MDP, memory: Memory, used: NDArray[np.intp]) -> tuple[Array, Array]:

@@ -83,7 +83,7 @@ class Worker:
     def __init__(self, job: Job, block: Block) -> None:
         self.job, self.block = job, block
         self.room = Room(block, job.lanes, job.stream, job.seed)
-        self.kernel = kernel_of(block.shape)
+        self.kernel, self.compiled = kernel_of(block.shape), False
         self.truth = job.truth(block)
         slots, states, lanes = len(block.rows), job.stream.first.size, block.lanes
         rec = job.recording
@@ -115,15 +115,24 @@ class Worker:
             *room.rows(),
         )  # fmt: skip
         total = int(rec.points[-1])
-        with telling("the update for these learners"):
-            finished = self.kernel(
+
+        nodes = room.nodes_for(runs)
+
+        def start(count: int) -> bool:
+            done: bool = self.kernel(
                 self.job.stream, runs.start, count, rec.points, rec.by_step,
                 total - rec.window if rec.window else NEVER, stop, tick,
                 room.gammas, room.lams, room.value_gammas, room.slot, room.share,
-                *room.nodes_for(runs), *room.scratch, rec.states, rec.shares, tallied, self.seen,
+                *nodes, *room.scratch, rec.states, rec.shares, tallied, self.seen,
                 out.estimates, out.rmse, out.changes, self.previous, out.steps, self.used, out.died,
             )  # fmt: skip
-        if not finished:
+            return done
+
+        if not self.compiled:
+            with telling("the update for these learners"):
+                start(0)
+            self.compiled = True
+        if not start(count):
             return None
         self._mask(out)
         return out

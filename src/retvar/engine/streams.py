@@ -176,10 +176,9 @@ def uniform(x):
 def logarithm(x):
     """Natural logarithm of x in (0, 1]: 2·artanh((m−1)/(m+1)) + k·ln 2 where x = m·2ᵏ."""
     k = 0.0
-    if x < 0.00390625:  # 2⁻⁸
-        while x < 0.00390625:
-            x *= 256.0
-            k -= 8.0
+    while x < 0.005524271728019903:  # √½·2⁻⁷
+        x *= 256.0
+        k -= 8.0
     if x * 16.0 < 1.4142135623730951:
         x *= 16.0
         k -= 4.0

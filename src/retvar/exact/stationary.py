@@ -30,7 +30,7 @@ def stationary_distribution(mdp: MDP, policy: object = None) -> Array:
     array([0.2011, 0.2186, 0.2226, 0.0874, 0.2703])
     """
     must_be_mdp(mdp)
-    P = _transitions(mdp, policy)
+    P = transitions(mdp, policy)
     members = _recurrent(mdp, P)
     Q = P[members][:, members]
     # visits to the others between two visits to the first: x(I − Q₋₁) = (first row without first)
@@ -41,7 +41,7 @@ def stationary_distribution(mdp: MDP, policy: object = None) -> Array:
     return np.asarray(share / share.sum())
 
 
-def _transitions(mdp: MDP, policy: object) -> scipy.sparse.csr_array:
+def transitions(mdp: MDP, policy: object) -> scipy.sparse.csr_array:
     """Transition matrix with the end of an episode as a last state, which leads to the starts."""
     n, e = mdp.n_states, mdp.edges
     weights = mdp.policy(policy).probabilities[e.state, e.action] * e.probability

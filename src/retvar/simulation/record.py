@@ -15,6 +15,7 @@ __all__ = ["Record"]
 
 Integers = NDArray[np.int64]
 POINTS = 100
+MOST_POINTS = 100_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,9 +98,12 @@ class Record:
                 raise InputError(
                     "record.every", self.every, f"is beyond the end; must be at most {total:,}"
                 )
+            if total // self.every > MOST_POINTS:
+                found, most = f"{total // self.every:,} moments", f"{MOST_POINTS:,}"
+                raise InputError("record", found, f"must be at most {most}; record less often")
             return np.arange(self.every, total + 1, self.every, dtype=np.int64)
         count = min(self.points or POINTS, total)
-        if self.log:
+        if self.log and count > 1:
             spaced = np.logspace(0, np.log10(total), count)
         else:
             spaced = np.linspace(total / count, total, count)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping
+from hashlib import sha256
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -293,7 +294,7 @@ def _text(x: Any) -> str:
     if hasattr(x, "uniform"):
         return f"Noisy({x.uniform:g}, {x.normal:g})"
     text = json.dumps(plain)
-    return text if len(text) < 40 else f"{text[:24]}…#{abs(hash(text)) % 10**6:06d}"
+    return text if len(text) < 40 else f"{text[:24]}…#{sha256(text.encode()).hexdigest()[:6]}"
 
 
 def labels_of(learners: list[Learner]) -> list[str]:

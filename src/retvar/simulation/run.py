@@ -14,8 +14,9 @@ from retvar.engine import lanes as engine_lanes
 from retvar.engine import runner, streams
 from retvar.engine.lanes import Recording
 from retvar.engine.runner import Batch, Job
-from retvar.errors import InputError
+from retvar.errors import InputError, listed
 from retvar.exact import stationary_distribution
+from retvar.exact.stationary import transitions
 from retvar.features import Features, States, features_of
 from retvar.learners import Learner
 from retvar.mdp import END, MDP
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     import xarray
 
 __all__ = ["replay", "simulate"]
+
+MOST = 10**15  # steps, episodes and runs: more than can be had
 
 
 def simulate(
@@ -115,12 +118,11 @@ def simulate(
     wanted = record_of(record)
     stream, used = streams.stream_of(mdp, target, behaviour, seed)
     kinds = _features(mdp, features, value_features, mean_features)
-    laid = engine_lanes.lanes_of(mdp, list(named.values()), kinds, used)
-    for lane in laid:
-        for initial in lane.initial.values():
-            initial.of(range(runs - 1, runs), lane.features[0].size, lambda *_: np.zeros(()))
+    laid = engine_lanes.lanes_of(mdp, list(named.values()), kinds, used, runs)
     moments = wanted.moments(total)
     acting = target if behaviour is None else behaviour
+    if not by_step:
+        _refuse_endless(mdp, acting, episodes)
     recording = Recording(
         points=np.union1d(moments, [total]).astype(np.int64),
         by_step=by_step,
@@ -191,8 +193,8 @@ def replay(
     """
     must_be_mdp(mdp)
     total, by_step = _length(mdp, steps, episodes)
-    if not isinstance(run, int | np.integer) or isinstance(run, bool) or run < 0:
-        raise InputError("run", repr(run), "must be a whole number of at least 0")
+    if not isinstance(run, int | np.integer) or isinstance(run, bool) or not 0 <= run < MOST:
+        raise InputError("run", repr(run), f"must be a whole number from 0 to {MOST - 1:,}")
     stream, used = streams.stream_of(mdp, target, behaviour, seed)
     parts: list[Any] = []
     state, t, left = 0, 0, total
@@ -224,6 +226,8 @@ def _named(learners: Any) -> dict[str, Learner]:
         learners = [learners]
     if isinstance(learners, Mapping):
         named = {str(label): learner for label, learner in learners.items()}
+        if len(named) < len(learners):
+            raise InputError("learners", list(learners), "labels must differ as text")
     elif isinstance(learners, Sequence) and all(isinstance(d, Learner) for d in learners):
         named = dict(zip(labels_of(list(learners)), learners, strict=True))
     else:
@@ -252,7 +256,24 @@ def _length(mdp: MDP, steps: int | None, episodes: int | None) -> tuple[int, boo
 def _count(field: str, given: Any) -> int:
     if not isinstance(given, int | np.integer) or isinstance(given, bool) or given < 1:
         raise InputError(field, repr(given), "must be a whole number of at least 1")
+    if given > MOST:
+        raise InputError(field, f"{given:,}", f"must be at most {MOST:,}")
     return int(given)
+
+
+def _refuse_endless(mdp: MDP, policy: object, episodes: Any) -> None:
+    """Refuse to count episodes where a run may come to a state from which none ends."""
+    from scipy.sparse.csgraph import breadth_first_order
+
+    P = transitions(mdp, policy)  # the end is the last state, which leads to the starts
+    n = mdp.n_states
+    reached = breadth_first_order(P, n, return_predecessors=False)
+    ending = breadth_first_order(P.T.tocsr(), n, return_predecessors=False)
+    lost = np.setdiff1d(reached, ending)
+    if lost.size:
+        names = listed(mdp.state_name(int(s)) for s in lost)
+        remedy = f"no episode ends from {names} under this policy; give steps"
+        raise InputError("episodes", episodes, remedy)
 
 
 def _features(mdp: MDP, features: Any, value: Any, mean: Any) -> list[Features]:
@@ -274,8 +295,9 @@ def _features(mdp: MDP, features: Any, value: Any, mean: Any) -> list[Features]:
 def _states(mdp: MDP, record: Record) -> Any:
     if record.states is None:
         return np.arange(mdp.n_states, dtype=np.int64)
-    if np.size(record.states) == 0:
-        raise InputError("record.states", "none", "must name at least one state")
+    listed_states = isinstance(record.states, Sequence | np.ndarray)
+    if not listed_states or isinstance(record.states, str) or len(record.states) == 0:
+        raise InputError("record.states", repr(record.states), "must be a list of states")
     return np.array([mdp.state_index(s) for s in record.states], dtype=np.int64)
 
 

@@ -1,0 +1,300 @@
+"""The engine: the bits of the online learner, whatever the company, threads and batches."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from numpy.testing import assert_allclose, assert_array_equal
+
+import retvar as rv
+from retvar.engine import kernel, runner
+from tests import cases, oracle, plain
+from tests.cases import bits, check_statistics, digest
+from tests.families import ALPHAS, FAMILIES
+
+BATCHES = range(10 if oracle.SOAK else 1)
+
+
+class Planned(Exception):
+    """Carries what would be run."""
+
+
+# ------------------------------------------------------------------------ the online learner's bits
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_compiled_run_is_the_online_learner_fed_the_replayed_stream(name):
+    """Estimates and step sizes to the bit at every point; windows, changes, RMSE and truth too."""
+    data = cases.check(FAMILIES[name]())
+    assert (data.diverged > 0).any() == (name == "wild")
+
+
+def test_the_compiled_cases_have_every_flag_of_a_shape(monkeypatch):
+    """Each method, rule, trace and kind of record is compiled somewhere, and left out somewhere."""
+
+    def stop(job, *_):
+        raise Planned(job)
+
+    monkeypatch.setattr(runner, "run", stop)
+    shapes = []
+    for make in FAMILIES.values():
+        with pytest.raises(Planned) as planned:
+            make().simulate()
+        shapes += [block.shape for block in planned.value.args[0].blocks]
+    assert len(set(shapes)) == len(FAMILIES)  # one each: compiling takes seconds
+    for flag in kernel.Shape._fields:
+        found = {getattr(shape, flag) for shape in shapes}
+        if flag == "kind":
+            value, mean, secondary = (set(kinds) for kinds in zip(*found, strict=True))
+            assert value == secondary == {0, 1, 2, 3}
+            assert len(mean) >= 3
+        elif flag == "traced":
+            assert all(set(each) == {False, True} for each in zip(*found, strict=True))
+        else:
+            assert found == {False, True}, flag
+
+
+@pytest.mark.parametrize("name", ["plain", "shared", "rules", "features"])
+def test_a_long_run_ends_as_the_online_learner_does(name):
+    """20,000 steps: many looks at whether to stop; AlphaBound's and Decay's steps get small."""
+    case = replace(FAMILIES[name](), length={"steps": 20_000}, runs=1)
+    record = rv.Record(
+        at=[20_000], change=name in ("shared", "features"), step_sizes=name in ("rules", "features")
+    )
+    data = case.simulate(record=record)
+    for i, learner in enumerate(case.learners):
+        alone, columns = case.online(learner), case.replay(0)
+        for own in ("gamma", "lam"):
+            if getattr(learner, own) is not None:
+                columns.pop(own)
+        alone.update_many(columns)
+        assert bits(data.value[0, i, 0]) == bits(alone.value())
+        assert bits(data.variance[0, i, 0]) == bits(alone.variance())
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("batch", BATCHES)
+def test_any_simulation_is_the_online_learner_fed_the_replayed_stream(batch):
+    """Hypothesis chooses; in plain Python, so that every kind of learner can be tried.
+
+    Methods, estimands, policies, rules, features, traces, initial values, γ and λ of one's own,
+    steps and episodes, records; learners that diverge. 250 simulations, in the soak 10,000.
+    """
+    plain.run("bits", 1_000 if oracle.SOAK else 250)
+
+
+def test_faded_traces_and_large_errors_are_as_the_online_learner_has_them():
+    """150 states, of which the engine looks after 64 one by one; squares beyond 10¹⁵⁰."""
+    plain.run("fixed")
+
+
+@pytest.mark.skipif(not oracle.SOAK, reason="compiles for minutes: make soak")
+@pytest.mark.soak
+@pytest.mark.parametrize("batch", BATCHES)
+@settings(max_examples=12, database=None, suppress_health_check=list(HealthCheck))
+@given(case=cases.cases())
+def test_any_compiled_simulation_is_the_online_learner(batch, case):
+    """The same, compiled: 120 simulations."""
+    cases.check(case)
+
+
+# ------------------------------------------------------------------------ determinism
+
+
+@pytest.mark.parametrize("name", ["plain", "rules", "features", "frozen"])
+def test_threads_and_batches_and_repeats_leave_the_digest_alone(name):
+    """1, 2 and 8 threads; runs by one, by three, all at once; twice: the same bits throughout.
+
+    With 8 threads and 3 runs, learners are spread over threads too. What is summed over runs is
+    summed in the order of the runs.
+    """
+    case = replace(FAMILIES[name](), runs=7)
+    for keep in ("runs", "stats"):
+        expected = digest(case.simulate(keep=keep))
+        for threads, batch in ((1, 1), (1, 3), (1, 7), (2, None), (8, None), (8, 3), (1, None)):
+            found = digest(case.simulate(keep=keep, threads=threads, batch=batch))
+            assert found == expected, (keep, threads, batch)
+        few = replace(case, runs=3)
+        assert digest(few.simulate(keep=keep, threads=8)) == digest(few.simulate(keep=keep))
+
+
+@pytest.mark.parametrize("name", ["plain", "rules", "features"])
+def test_learners_do_not_see_who_else_is_there(name):
+    """In any order, and each half of them alone: the same bits for each learner."""
+    case, rng = FAMILIES[name](), np.random.default_rng(oracle.fresh_seed())
+    whole = case.simulate()
+    order = rng.permutation(len(case.learners))
+    moved = case.simulate(learners=[case.learners[k] for k in order])
+    assert digest(moved.isel(learner=np.argsort(order))) == digest(whole)
+    if name == "plain":  # others would be of another shape
+        few = np.sort(rng.permutation(len(case.learners))[:9])
+        part = case.simulate(learners=[case.learners[k] for k in few])
+        assert digest(part) == digest(whole.isel(learner=few))
+
+
+@pytest.mark.parametrize("name", ["plain", "frozen", "features"])
+def test_the_first_runs_are_the_same_however_many_follow(name):
+    case = FAMILIES[name]()
+    few, many = (replace(case, runs=runs).simulate() for runs in (3, 11))
+    first = many.isel(run=slice(3)).drop_vars("diverged")
+    assert digest(first) == digest(few.drop_vars("diverged"))
+
+
+def test_more_lanes_than_a_block_has():
+    """700 learners lie in two blocks; each has the bits that it has among a few."""
+    alphas = np.linspace(0.01, 0.99, 700)
+    case = replace(FAMILIES["plain"](), learners=rv.grid(rv.Direct, alpha=alphas))
+    whole = case.simulate(threads=2)
+    assert len(np.unique(whole.value.values[0, :, -1, 1])) == 700
+    for few in ([0, 699], [511, 512], [3, 510, 513]):
+        part = case.simulate(learners=[case.learners[k] for k in few])
+        assert digest(part) == digest(whole.isel(learner=few)), few
+    stats = case.simulate(keep="stats", threads=8)
+    check_statistics(whole, stats)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("batch", BATCHES)
+def test_order_company_threads_and_batches_do_not_matter(batch):
+    """For any simulation that Hypothesis chooses; 40 of them in plain Python, in the soak 2,000.
+
+    And statistics over runs are NumPy's over the runs kept.
+    """
+    plain.run("invariance", 200 if oracle.SOAK else 40)
+
+
+# ------------------------------------------------------------------------ divergence
+
+
+@pytest.mark.parametrize("name", ["wild", "features"])
+def test_a_lane_that_diverges_leaves_the_others_alone(name):
+    """Their bits are those of a simulation without it; it is flagged, and NaN from there on."""
+    case = FAMILIES[name]()
+    if name == "wild":  # without them it can be proved that none diverges: another kernel
+        mad = [1, 3]
+        calm = replace(case, learners=[case.learners[k] for k in (0, 2, 4)])
+    else:
+        calm, mad = case, [0, 5]  # one of each method on the first value node
+        learners = list(case.learners)
+        for method, at in ((rv.Direct, 0), (rv.VTD, 5)):
+            same = next(d for d in case.learners if isinstance(d, method))
+            learners.insert(at, same.replace(alpha_bar=1e40))
+        case = replace(case, learners=learners)
+    whole, alone = case.simulate(), calm.simulate()
+    others = [k for k in range(len(case.learners)) if k not in mad]
+    assert digest(whole.isel(learner=others)) == digest(alone)
+    assert (whole.diverged[mad] == case.runs).all()
+    assert (whole.diverged[others] == 0).all()
+    last = whole.isel(learner=mad).isel({case.unit: -1})
+    assert np.isnan(last.variance).all()
+    assert np.isnan(last.variance_rmse).all()
+    assert np.isnan(whole.variance_window[:, mad]).all()
+
+
+def test_averages_are_over_the_runs_that_have_not_diverged():
+    """One run starts so far out that it diverges, by the moment told; the others do not."""
+    far = np.zeros((5, 5))
+    far[2] = 1e149
+    learners = [rv.Direct(alpha=5.0, value=rv.PerRun(far)), rv.Direct(alpha=0.1)]
+    base = replace(FAMILIES["wild"](), learners=learners, length={"steps": 40}, runs=5)
+    record = rv.Record(at=[0, 3, 20, 40], window=10, rmse=True)
+    runs, stats = base.simulate(record=record), base.simulate(record=record, keep="stats")
+    assert runs.diverged.values.tolist() == [1, 0]
+    by = runs.diverged_by.values
+    assert np.isfinite(by).tolist() == [[False, False]] * 2 + [[True, False]] + [[False] * 2] * 2
+    assert stats.diverged_by[0] == by[2, 0]
+    assert np.isnan(stats.diverged_by[1])
+    late = runs.isel(step=-1, learner=0).value.values
+    assert np.isnan(late[2]).all()
+    kept = np.delete(late, 2, axis=0)
+    assert_allclose(stats.value[0, -1], kept.mean(axis=0), rtol=1e-12)
+    assert_allclose(stats.value_std[0, -1], kept.std(axis=0, ddof=1), rtol=1e-9)
+    check_statistics(runs, stats)
+
+
+# ------------------------------------------------------------------------ what is summed on the way
+
+
+def every_moment(case, **changes):
+    """The same simulation with every moment recorded."""
+    same = {k: v for k, v in case.record.items() if k in ("change", "step_sizes")}
+    return case.simulate(record=rv.Record(every=1, **same), **changes)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_window_is_the_average_over_its_last_moments(name):
+    """(1/W)Σ x and (1/W)Σ (x − truth)² over Record(every=1), for W from 1 to the whole run."""
+    case = FAMILIES[name]()
+    every, unit = every_moment(case), case.unit
+    for width in (1, 2, 37, case.total - 1, case.total):
+        record = rv.Record(**{**case.record, "window": width})
+        data = case.simulate(record=record)
+        last = every.isel({unit: slice(-width, None)})
+        for node in ("value", "variance"):
+            gone = np.isnan(last[node]).any(unit) | (every.diverged > 0)
+            mean, gap = last[node].mean(unit), last[node] - every[f"true_{node}"]
+            mse = (gap**2).mean(unit)
+            order = ("run", "learner", "state")
+            for name_, expected in ((f"{node}_window", mean), (f"{node}_window_mse", mse)):
+                expected = expected.where(~gone).transpose(*order)
+                assert_allclose(data[name_], expected, rtol=1e-9, atol=1e-12, err_msg=str(width))
+        if "variance_window_mse_frozen" in data:
+            for i, learner in enumerate(case.learners):
+                for run in range(case.runs):
+                    held = every.value.values[run, i, 0]
+                    truth = cases.truth_of(case, learner, held)[1]
+                    mse = ((last.variance.values[run, i] - truth) ** 2).mean(axis=0)
+                    found = data.variance_window_mse_frozen[run, i]
+                    assert_allclose(found, mse, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["shared", "episodes", "frozen", "frozen_features"])
+def test_a_change_is_the_mean_absolute_difference_from_moment_to_moment(name):
+    """(1/T)Σ |x(t) − x(t−1)| over Record(every=1); the chain visits a state once an episode."""
+    case = FAMILIES[name]()
+    record = rv.Record(at=range(case.total + 1), change=True)
+    every, unit = case.simulate(record=record), case.unit
+    for node in ("value", "variance", "mean", "second_moment"):
+        if node in every:
+            change = abs(every[node].diff(unit)).sum(unit, skipna=False) / case.total
+            expected = change.transpose("run", "learner", "state")
+            assert_allclose(every[f"{node}_change"], expected, rtol=1e-9, atol=1e-15)
+    assert (every.value_change == 0).all() == name.startswith("frozen")
+
+
+@pytest.mark.parametrize("name", ["shared", "features", "frozen", "wild"])
+def test_statistics_are_those_of_the_runs(name):
+    """Mean and standard deviation (n − 1) over runs of everything that is recorded."""
+    case = replace(FAMILIES[name](), runs=9)
+    check_statistics(case.simulate(), case.simulate(keep="stats", threads=2))
+    one = replace(case, runs=1).simulate(keep="stats")
+    assert np.isnan(one.value_std).all()  # a single run has no spread
+
+
+def test_what_is_recorded_does_not_depend_on_when():
+    """Every moment, some of them, spaced by factors: the same bits where they meet."""
+    case = FAMILIES["plain"]()
+    every = case.simulate(record=1)
+    assert_array_equal(every.step, np.arange(1, case.total + 1))
+    for record in ("log", 7, [3, 90, 5], rv.Record(points=10), rv.Record(points=6, log=True), None):
+        data = case.simulate(record=record)
+        there = every.sel(step=data.step)
+        for node in ("value", "variance"):
+            assert bits(data[node]) == bits(there[node]), record
+    some = case.simulate(record=rv.Record(every=1, states=["s3", 1]))
+    assert some.state.values.tolist() == ["s3", "s1"]
+    assert bits(some.value) == bits(every.value[..., [3, 1]])
+    assert bits(some.true_variance) == bits(every.true_variance[:, [3, 1]])
+
+
+# ------------------------------------------------------------------------ plain Python
+
+
+def test_compiled_code_and_plain_python_give_the_same_bits():
+    """Digests of all compiled cases, made once more by a Python that compiles nothing."""
+    expected = json.loads(plain.run("digests"))
+    found = {name: digest(make().simulate()) for name, make in FAMILIES.items()}
+    assert found == expected
+    assert len(ALPHAS) == len(FAMILIES["plain"]().learners)

@@ -1,0 +1,637 @@
+"""simulate: what goes in, what comes out, and what is refused before anything runs."""
+
+import json
+import logging
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.stats
+import xarray
+from numpy.testing import assert_allclose, assert_array_equal
+
+import retvar as rv
+from retvar.engine import runner
+from retvar.learners import from_dict
+from retvar.simulation.results import labels_of
+from tests import oracle
+from tests.cases import bits, digest
+from tests.families import FAMILIES, OFF
+
+COMPLEX = rv.domains.complex_mdp()
+CHAIN = rv.domains.chain()
+TWO = rv.grid(rv.Direct, alpha=[0.1, 0.2])  # of the shape that is compiled for most tests here
+ONCE = rv.Record(points=1)
+
+
+def simulate(learners=TWO, mdp=COMPLEX, **changes):
+    """A short simulation, a few of its arguments changed."""
+    length = {} if "steps" in changes or "episodes" in changes else {"steps": 50}
+    return rv.simulate(mdp, learners, **{"runs": 2, "seed": 1, **length, **changes})
+
+
+def python(script, *arguments, **environment):
+    """Run a script in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-c", script, *map(str, arguments)],
+        env={**os.environ, **environment}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+
+
+# ------------------------------------------------------------------------ Table 1
+
+J = rv.solve(CHAIN).value
+TABLE = {  # mdp, settings, length, policies; value, second moment, VTD, direct as printed
+    "chain-step-size/equal": (
+        CHAIN, {"alpha": 0.001}, {"episodes": 20_000}, {},
+        ("0.00332", "0.0157", "0.00415", "0.00415"),
+    ),
+    "chain-step-size/smaller": (
+        CHAIN, {"alpha": 0.01, "alpha_bar": 0.001}, {"episodes": 20_000}, {},
+        ("0.0322", "0.0165", "0.143", "0.00387"),
+    ),
+    "chain-step-size/larger": (
+        CHAIN, {"alpha": 0.001, "alpha_bar": 0.01}, {"episodes": 20_000}, {},
+        ("0.00332", "0.156", "0.142", "0.0419"),
+    ),
+    "chain-frozen-value": (
+        CHAIN, {"alpha": 0.0, "alpha_bar": 0.001, "value": J, "learn_value": False},
+        {"episodes": 20_000}, {}, ("0.0", "0.0166", "0.0166", "0.00381"),
+    ),
+    "complex-on-policy": (
+        COMPLEX, {"alpha": 0.01}, {"steps": 20_000}, {},
+        ("0.00362", "0.00675", "0.00381", "0.00385"),
+    ),
+    "complex-off-policy/target": (
+        COMPLEX, {"alpha": 0.01}, {"steps": 20_000}, OFF,
+        ("0.00362", "0.00461", "0.00303", "0.00307"),
+    ),
+    "complex-off-policy/return": (
+        COMPLEX, {"alpha": 0.01, "estimand": "off_policy_return"}, {"steps": 20_000}, OFF,
+        ("0.00362", "0.0110", "0.0116", "0.00838"),
+    ),
+}  # fmt: skip
+
+
+def table_1(name, runs):
+    """Sums over states of the mean absolute changes [figure, run]."""
+    mdp, settings, length, policies, _ = TABLE[name]
+    learners = {"direct": rv.Direct(**settings), "vtd": rv.VTD(**settings)}
+    if "value" in settings:  # all estimates start at 0, the second moment too: V = 0 − J²
+        learners["vtd"] = rv.VTD(**settings, initial_variance=-(settings["value"] ** 2))
+    record = rv.Record(points=1, change=True)
+    data = rv.simulate(
+        mdp, learners, **length, **policies, runs=runs, seed=0, record=record, keep="runs"
+    )
+    vtd, direct = (data.sel(learner=name) for name in ("vtd", "direct"))
+    found = [vtd.value_change, vtd.second_moment_change, vtd.variance_change]
+    return np.array([x.sum("state") for x in [*found, direct.variance_change]])
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_table_1_comes_out_with_thirty_runs(name):
+    """|measured − printed| ≤ 4√2 s.e. + ½ unit of the last printed digit; 0 is exactly 0.
+
+    Both figures are means of 30 runs, so their difference has √2 standard errors. The seed is
+    fixed: the bits are always the same, and there are no false alarms.
+    """
+    printed = TABLE[name][-1]
+    x = table_1(name, 30)
+    error = x.std(axis=1, ddof=1) / math.sqrt(30)
+    for text, mean, se in zip(printed, x.mean(axis=1), error, strict=True):
+        half = 0.5 * 10.0 ** -len(text.split(".")[1]) if float(text) else 0.0
+        assert abs(mean - float(text)) <= 4 * math.sqrt(2) * se + half, (text, mean, se)
+
+
+@pytest.mark.skipif(not oracle.SOAK, reason="3,000 runs: make soak")
+@pytest.mark.soak
+def test_table_1_with_three_thousand_runs(capsys):
+    """The mean is known to a tenth of the printed figures' standard error, which is left."""
+    lines = ["Table 1, 3,000 runs: value, second moment, VTD, direct (one standard error)"]
+    for name, (*_, printed) in TABLE.items():
+        x = table_1(name, 3_000)
+        mean, spread = x.mean(axis=1), x.std(axis=1, ddof=1)
+        cells = [
+            f"{text} {m:.6f} ({s / math.sqrt(3_000):.6f})"
+            for text, m, s in zip(printed, mean, spread, strict=True)
+        ]
+        lines.append(f"{name:26} " + "  ".join(f"{cell:28}" for cell in cells))
+        half = [0.5 * 10.0 ** -len(text.split(".")[1]) if float(text) else 0.0 for text in printed]
+        error = math.sqrt(2) * spread / math.sqrt(30)
+        assert (abs(mean - np.array(printed, dtype=float)) <= 4 * error + half).all(), name
+    with capsys.disabled():
+        print("\n" + "\n".join(lines))  # noqa: T201
+
+
+def test_totals_are_sums_over_all_states():
+    """Of changes and of squared errors; which states are recorded makes no difference."""
+    for name in ("shared", "episodes", "frozen_features"):
+        case = FAMILIES[name]()
+        data = case.simulate()
+        some = case.simulate(record=rv.Record(**{**case.record, "states": [1]}))
+        for part in ("change", "window_mse"):
+            for node in ("value", "variance"):
+                expected = data[f"{node}_{part}"].sum("state")
+                for found in (data, some):
+                    assert_allclose(found[f"{node}_{part}_total"], expected, rtol=1e-12, atol=1e-15)
+
+
+# ------------------------------------------------------------------------ truth
+
+
+@pytest.mark.parametrize("question", [{}, {"gamma": 0.5}, {"lam": 0.3}, {"gamma": 0.9, "lam": 1.0}])
+def test_the_truth_is_that_of_the_learners_own_question(question):
+    """γ and λ of a learner take the place of the MDP's, in its updates and in its truth."""
+    data = simulate(rv.grid(rv.Direct, alpha=[0.1, 0.2], **question), record=ONCE)
+    mdp = COMPLEX.replace(gamma=question["gamma"]) if "gamma" in question else COMPLEX
+    truth = rv.solve(mdp, lam=question.get("lam"))
+    for k in range(2):
+        assert_array_equal(data.true_value[k], truth.value)
+        assert_array_equal(data.true_variance[k], truth.variance)
+
+
+def test_an_infinite_variance_is_left_out_and_said(caplog):
+    """The value is finite, the variance of the weighted return is not: NaN, and a warning."""
+    case = FAMILIES["weighted_return"]()
+    learners = [d.replace(gamma=0.99, lam=1.0) for d in case.learners]
+    with caplog.at_level(logging.WARNING, "retvar"):
+        data = case.simulate(learners=learners)
+    assert "the true variance is left out" in caplog.text
+    assert np.isnan(data.true_variance).all()
+    assert_allclose(data.true_value[0], rv.solve(COMPLEX.replace(gamma=0.99), "pi").value)
+
+
+def test_the_truth_may_be_left_out():
+    data = simulate(truth=False, record=ONCE)
+    assert not {"true_value", "true_variance"} & set(data.data_vars)
+    assert bits(data.value) == bits(simulate(record=ONCE).value)
+
+
+def test_a_frozen_value_has_a_variance_of_its_own():
+    """`frozen_variance` is that of the λ-return that bootstraps from the value held fixed."""
+    case, held = FAMILIES["frozen"](), [4.0, 2.0, 1.0, 3.0]
+    data = case.simulate(learners=[d.replace(value=held) for d in case.learners])
+    for k in range(len(case.learners)):
+        assert_allclose(data.frozen_variance[k], rv.solve(CHAIN, value=held).variance)
+
+
+# ------------------------------------------------------------------------ initial values
+
+
+def initial_values(start, runs=2_000, seed=None, field="value"):
+    """What the states begin with [run, learner, state]."""
+    learners = rv.grid(rv.Direct, alpha=[0.1, 0.2], **{field: start})
+    seed = oracle.fresh_seed() if seed is None else seed
+    record = rv.Record(at=[0])
+    data = simulate(learners, steps=1, runs=runs, seed=seed, record=record, keep="runs")
+    return data["value" if field == "value" else "variance"].values[:, :, 0]
+
+
+def test_noisy_values_are_the_centre_plus_an_error_of_the_size_given():
+    """Uniform in ±½, and normal with 0.2: distributions to Massart's bound for 10⁻⁷.
+
+    10,000 numbers find a quantile off by 0.03.
+    """
+    center, bound = np.arange(5.0), math.sqrt(math.log(2e7) / 2e4)
+    spread = initial_values(rv.Noisy(center, uniform=0.5))[:, 0] - center
+    assert abs(spread).max() <= 0.5
+    assert scipy.stats.kstest(spread.ravel(), "uniform", (-0.5, 1.0)).statistic < bound
+    bell = initial_values(rv.Noisy(center, normal=0.2))[:, 0] - center
+    assert scipy.stats.kstest(bell.ravel(), "norm", (0.0, 0.2)).statistic < bound
+    both = initial_values(rv.Noisy(2.0, uniform=0.5, normal=0.2), seed=5) - 2.0
+    parts = [
+        initial_values(rv.Noisy(0.0, **{k: v}), seed=5)
+        for k, v in (("uniform", 0.5), ("normal", 0.2))
+    ]
+    assert_allclose(both, sum(parts), atol=1e-14)
+
+
+def test_noise_is_the_same_for_all_learners_and_its_own_in_each_run_and_field():
+    """Up to its size; and whatever the number of runs; fields have independent errors."""
+    starts = [rv.Noisy(0.0, uniform=1.0), rv.Noisy(0.0, uniform=0.25)]
+    found = initial_values(starts, seed=7)
+    large, small = found[:, 0], found[:, 1]
+    assert len(np.unique(large)) == large.size
+    one = initial_values(starts[0], seed=7)
+    assert bits(one[:, 0]) == bits(one[:, 1])
+    assert bits(initial_values(starts[0], runs=10, seed=7)) == bits(one[:10])
+    assert bits(initial_values(starts[1], seed=7)[:, 0]) == bits(0.25 * one[:, 0])
+    assert bits(small) in (bits(large), bits(0.25 * large))  # in the order of the grid
+    other = initial_values(starts[0], seed=7, field="initial_variance")
+    product = (one[:, 0] * other[:, 0]).ravel()  # of mean 0 and variance 1/9
+    assert abs(product.mean()) < 6 / 3 / math.sqrt(product.size)
+
+
+def test_per_run_values_are_taken_as_they_are():
+    table = np.random.default_rng(0).normal(size=(8, 5))
+    found = initial_values(rv.PerRun(table), runs=6)
+    for k in range(2):
+        assert bits(found[:, k]) == bits(table[:6])
+
+
+def test_noisy_weights_fit_the_features_of_their_node():
+    """Value and variance with features of different sizes; at moment 0 the value is Xw."""
+    case, rng = FAMILIES["frozen_features"](), np.random.default_rng(0)
+    tables = {"features": rng.normal(size=(5, 3)), "value_features": rng.normal(size=(5, 2))}
+    start = rv.Noisy([1.0, -1.0], uniform=0.5)
+    learners = [d.replace(value=start) for d in case.learners]
+    case = replace(case, learners=learners, features=tables, runs=20)
+    value = case.simulate().value.values[:, 0, 0]
+    weights, *_ = np.linalg.lstsq(tables["value_features"], value.T, rcond=None)
+    assert_allclose(tables["value_features"] @ weights, value.T, atol=1e-12)
+    assert (abs(weights.T - start.center) <= 0.5 + 1e-12).all()
+    assert len(np.unique(weights.round(12))) == 40
+
+
+def test_features_of_the_mean_do_not_matter_where_there_is_no_mean_node():
+    case = FAMILIES["features"]()
+    wide = {**case.features, "mean_features": np.ones((5, 4))}
+    assert digest(replace(case, features=wide).simulate()) == digest(case.simulate())
+
+
+@pytest.mark.parametrize("start", [rv.Noisy(1.0, uniform=0.5), rv.PerRun([[1.0, 2.0], [3.0, 4.0]])])
+def test_initial_values_by_run_are_a_matter_of_simulations(start):
+    """An online learner has one run; as plain data they can be written down."""
+    learner = rv.VTD(alpha=0.1, value=start)
+    with pytest.raises(rv.InputError, match=r"^value = (Noisy|PerRun): .*simulate"):
+        learner.online(states=2)
+    assert from_dict(json.loads(json.dumps(learner.to_dict()))) == learner
+    with pytest.raises(rv.InputError, match=r"^kappa"):
+        rv.Direct(alpha=0.1, kappa=start)
+
+
+# ------------------------------------------------------------------------ learners and labels
+
+
+def test_a_grid_spans_lists_and_keeps_the_rest():
+    """Its size is the product of the spans; order is that of the arguments, the last fastest."""
+    found = rv.grid(rv.Direct, rv.VTD, alpha=[0.1, 0.2], alpha_bar=(0.01, 0.02, 0.03), lam=0.5)
+    assert [type(d) for d in found] == [rv.Direct] * 6 + [rv.VTD] * 6
+    assert [(d.alpha, d.alpha_bar) for d in found[:6]] == [
+        (a, b) for a in (0.1, 0.2) for b in (0.01, 0.02, 0.03)
+    ]
+    assert {d.lam for d in found} == {0.5}
+    assert len(rv.grid(rv.Direct, alpha=np.geomspace(0.001, 1, 7))) == 7
+    table = np.array([0.1, 0.2, 0.3])
+    (one,) = rv.grid(rv.Direct, alpha=0.1, lam=table)  # an array elsewhere: one a state
+    assert_array_equal(one.lam, table)
+    assert [d.value for d in rv.grid(rv.Direct, alpha=0.1, value=[1.0, 2.0])] == [1.0, 2.0]
+    based = rv.grid(rv.Centred(alpha=0.1, kappa=0.9), alpha=[0.1, 0.2])
+    assert [(d.alpha, d.kappa) for d in based] == [(0.1, 0.9), (0.2, 0.9)]
+    mixed = rv.grid(rv.Direct, rv.Centred, alpha=0.1, alpha_mean=[0.1, 0.2])
+    assert len(mixed) == 3  # Direct has no mean node
+
+
+def test_learners_come_with_labels_and_settings():
+    """A mapping gives labels; otherwise what differs does. Settings are told in full."""
+    data = simulate({"slow": TWO[0], "quick": TWO[1]}, record=ONCE)
+    assert data.learner.values.tolist() == ["slow", "quick"]
+    assert data.alpha.values.tolist() == [0.1, 0.2]
+    assert data.algorithm.values.tolist() == ["Direct", "Direct"]
+    for text, learner in zip(data.settings.values, TWO, strict=True):
+        assert from_dict(json.loads(str(text))) == learner
+    assert simulate(record=ONCE).learner.values.tolist() == ["Direct alpha=0.1", "Direct alpha=0.2"]
+    again = simulate([TWO[0], TWO[1], TWO[0]], record=ONCE)
+    assert len(set(again.learner.values.tolist())) == 3
+    assert bits(again.value[0]) == bits(again.value[2])
+
+
+def test_attributes_say_how_to_do_it_again():
+    data = simulate(seed=2**64 - 1, record=rv.Record(points=2, window=7), **{"target": "mu"})
+    expected = {"steps": 50, "runs": 2, "seed": str(2**64 - 1), "window": 7, "mdp": "complex-mdp"}
+    assert {name: data.attrs[name] for name in expected} == expected
+    assert data.attrs["retvar"] == rv.__version__
+    assert data.attrs["target"] == data.attrs["behaviour"] == "mu"
+    assert "episodes" in FAMILIES["episodes"]().simulate().attrs
+
+
+def test_labels_are_the_same_in_every_process():
+    """Long tables are abbreviated, but not by what differs from one Python to the next."""
+    script = (
+        "import numpy as np, retvar as rv; from retvar.simulation.results import labels_of;"
+        "print(labels_of([rv.Direct(alpha=0.1, value=np.arange(40.0) + k) for k in range(3)]))"
+    )
+    found = {python(script, PYTHONHASHSEED=str(k)).stdout for k in range(2)}
+    assert len(found) == 1
+    learners = [rv.Direct(alpha=0.1, value=np.append(np.zeros(99), k)) for k in range(3)]
+    assert len(set(labels_of(learners))) == 3
+
+
+# ------------------------------------------------------------------------ records
+
+
+def test_moments_are_spaced_as_asked():
+    """Every k, evenly, or by equal factors; the last is the end, none comes twice."""
+    assert rv.Record(every=7).moments(30).tolist() == [7, 14, 21, 28]
+    assert rv.Record(at=[5, 0, 5, 2]).moments(5).tolist() == [0, 2, 5]
+    assert rv.Record().moments(10).tolist() == list(range(1, 11))
+    for total in (1, 2, 17, 1_000, 123_456):
+        for count in (1, 2, 50, 99):
+            for log in (False, True):
+                found = rv.Record(points=count, log=log).moments(total)
+                assert found[-1] == total
+                assert found[0] >= 1
+                assert (np.diff(found) > 0).all()
+                assert found.size <= min(count, total)
+    factors = np.diff(np.log(rv.Record(points=7, log=True).moments(1_000_000).astype(float)))
+    assert_allclose(factors, math.log(10), rtol=1e-12)
+    assert np.ptp(np.diff(rv.Record(points=50).moments(12_345))) <= 1
+
+
+# ------------------------------------------------------------------------ bad input
+
+TABLES = np.ones((5, 2))
+NO_END = rv.MDP.from_edges(
+    [rv.Edge(0, 0, 0, 1.0, 1.0), rv.Edge(0, 1, rv.END, 1.0, 0.0)],
+    gamma=0.9, policies={"stay": [[1.0, 0.0]]},
+)  # fmt: skip
+BAD = {
+    "no learners": ({"learners": []}, "learners", "at least one"),
+    "an empty mapping": ({"learners": {}}, "learners", "at least one"),
+    "not a learner": ({"learners": [3]}, "learners", "Direct, VTD, Centred"),
+    "a class": ({"learners": rv.Direct}, "learners", "Direct, VTD, Centred"),
+    "one of them none": ({"learners": [TWO[0], None]}, "learners", "Direct, VTD, Centred"),
+    "labels that read alike": ({"learners": {1: TWO[0], "1": TWO[1]}}, "learners", ""),
+    "not an MDP": ({"mdp": "complex"}, "mdp", "MDP"),
+    "no steps": ({"steps": 0}, "steps", "at least 1"),
+    "negative steps": ({"steps": -5}, "steps", "at least 1"),
+    "a truth value": ({"steps": True}, "steps", "whole number"),
+    "half a step": ({"steps": 10.0}, "steps", "whole number"),
+    "steps without end": ({"steps": 2**63}, "steps", ""),
+    "no runs": ({"runs": 0}, "runs", "at least 1"),
+    "negative runs": ({"runs": -1}, "runs", "at least 1"),
+    "runs: a truth value": ({"runs": True}, "runs", "whole number"),
+    "runs: a float": ({"runs": 2.0}, "runs", "whole number"),
+    "runs without end": ({"runs": 2**64}, "runs", ""),
+    "both": ({"steps": 5, "episodes": 5}, "steps, episodes", "one of the two"),
+    "neither": ({"steps": None}, "steps, episodes", "one of the two"),
+    "no ends": ({"episodes": 5}, "episodes", "give steps"),
+    "no end is reached": ({"mdp": NO_END, "episodes": 5}, "episodes", ""),
+    "no episodes": ({"mdp": CHAIN, "episodes": 0}, "episodes", "at least 1"),
+    "beyond the end": ({"record": [51]}, "record.at", "50"),
+    "before the beginning": ({"record": [-1, 5]}, "record.at", "between 0"),
+    "every beyond the end": ({"record": 51}, "record.every", "50"),
+    "window beyond the end": ({"record": rv.Record(window=51)}, "record.window", "50"),
+    "an unknown record": ({"record": "often"}, "record", "'log'"),
+    "an unknown state": ({"record": rv.Record(states=["s9"])}, "state", "s0, s1"),
+    "no states": ({"record": rv.Record(states=[])}, "record.states", "list of states"),
+    "a state, not a list": ({"record": rv.Record(states="s1")}, "record.states", "list"),
+    "a number, not a list": ({"record": rv.Record(states=1)}, "record.states", "list"),
+    "value of another MDP": (
+        {"learners": [TWO[0], rv.VTD(alpha=0.1, value=[1.0, 2.0])]}, "learners[1].value", "5",
+    ),
+    "kappa of another MDP": (
+        {"learners": [rv.VTD(alpha=0.1, kappa=[0.5, 0.5])]}, "learners[0].kappa", "5",
+    ),
+    "gamma of another MDP": (
+        {"learners": [*TWO, rv.VTD(alpha=0.1, gamma=[0.5] * 4)]}, "learners[2].gamma", "5",
+    ),
+    "lam of another MDP": (
+        {"learners": [rv.VTD(alpha=0.1, lam=[0.5] * 6)]}, "learners[0].lam", "5",
+    ),
+    "initial variance of another": (
+        {"learners": [rv.Direct(alpha=0.1, initial_variance=[1.0] * 3)]},
+        "learners[0].initial_variance", "5",
+    ),
+    "noise of another": (
+        {"learners": [rv.Direct(alpha=0.1, value=rv.Noisy([1.0] * 3, uniform=1.0))]},
+        "learners[0].value", "5",
+    ),
+    "rows of another": (
+        {"learners": [rv.Direct(alpha=0.1, value=rv.PerRun(np.ones((2, 3))))]},
+        "learners[0].value", "5",
+    ),
+    "too few rows": (
+        {"learners": [TWO[0], rv.Direct(alpha=0.1, value=rv.PerRun(np.ones((1, 5))))]},
+        "learners[1].value", "2 runs",
+    ),
+    "features of another": ({"features": np.ones((4, 2))}, "features", "5 rows"),
+    "value features of another": (
+        {"features": TABLES, "value_features": np.ones((6, 2))}, "value_features", "5 rows",
+    ),
+    "mean features of another": (
+        {"features": TABLES, "mean_features": np.ones((6, 2))}, "mean_features", "5 rows",
+    ),
+    "features without a table": ({"features": 2}, "features", "5 rows"),
+    "value features alone": ({"value_features": TABLES}, "value_features", "give features"),
+    "no weights given": (
+        {"features": TABLES, "learners": [rv.Direct(alpha=0.1, value=1.0)]},
+        "learners[0].value", "weights",
+    ),
+    "all runs of many": (
+        {"runs": 10**7, "keep": "runs", "steps": 10**6, "record": rv.Record(points=10**4)},
+        "keep", "keep='stats'",
+    ),
+    "every moment of many": ({"steps": 10**12, "record": 1}, "record", ""),
+    "keep nothing": ({"keep": "nothing"}, "keep", "'stats' or 'runs'"),
+    "no threads": ({"threads": 0}, "threads", "at least 1"),
+    "half a thread": ({"threads": 1.5}, "threads", "at least 1"),
+    "an empty batch": ({"batch": 0}, "batch", "at least 1"),
+    "no seed": ({"seed": None}, "seed", "whole number"),
+    "a negative seed": ({"seed": -1}, "seed", "from 0"),
+    "too large a seed": ({"seed": 2**64}, "seed", "2⁶⁴"),
+    "a seed that is true": ({"seed": True}, "seed", "whole number"),
+    "an unknown policy": ({"behaviour": "nu"}, "behaviour", "mu, pi"),
+    "a behaviour that does not cover": (
+        {"target": "mu", "behaviour": "pi"}, "behaviour[s1, 2]", "positive",
+    ),
+    "no expectation": ({"learners": [rv.Direct(alpha=0.1, gamma=1.0)]}, "states", "lower γ"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_refused_before_anything_runs(case, monkeypatch):
+    """An InputError that names field and remedy."""
+    arguments, field, remedy = BAD[case]
+
+    def ran(*_):
+        raise AssertionError("it ran")
+
+    monkeypatch.setattr(runner, "run", ran)
+    with pytest.raises(rv.InputError) as refused:
+        simulate(**arguments)
+    assert refused.value.field == field
+    assert remedy in refused.value.remedy
+    assert len(str(refused.value)) < 400
+
+
+def test_results_that_would_not_fit_are_refused_with_their_size():
+    """8 bytes × runs × points × states × lanes: the message says how much, and what would fit."""
+    with pytest.raises(rv.InputError, match=r"[\d,]+\.\d GB.* are free; keep='stats' needs") as no:
+        simulate(runs=10**7, keep="runs", steps=10**6, record=rv.Record(points=10**4))
+    said = float(str(no.value).split("'runs', ")[1].split(" GB")[0].replace(",", ""))
+    least = 8e-9 * 10**7 * 10**4 * 5 * 2 * len(TWO)
+    assert least <= said <= 20 * least  # lanes are padded, and there is work to do
+
+
+@pytest.mark.parametrize(
+    ("settings", "field"),
+    [
+        ({"every": 0}, "record.every"), ({"every": True}, "record.every"),
+        ({"every": 2.0}, "record.every"), ({"points": 0}, "record.points"),
+        ({"window": -1}, "record.window"), ({"at": []}, "record.at"),
+        ({"at": [1.5]}, "record.at"), ({"at": [[1]]}, "record.at"),
+        ({"at": [True]}, "record.at"), ({"every": 2, "points": 2}, "record"),
+        ({"every": 2, "log": True}, "record.log"),
+    ],
+)  # fmt: skip
+def test_records_that_make_no_sense_are_refused(settings, field):
+    with pytest.raises(rv.InputError) as refused:
+        rv.Record(**settings)
+    assert refused.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("make", "field"),
+    [
+        (lambda: rv.grid(), "learners"),
+        (lambda: rv.grid(3, alpha=0.1), "learners"),
+        (lambda: rv.grid(rv.Direct, alpha=[]), "alpha"),
+        (lambda: rv.grid(rv.Direct, alpha=0.1, alpha_baz=0.2), "settings"),
+        (lambda: rv.grid(rv.Direct, alpha=[0.1, -1.0]), "alpha"),
+        (lambda: rv.Noisy([1.0, np.nan]), "center[1]"),
+        (lambda: rv.Noisy(0.0, uniform=-1.0), "uniform"),
+        (lambda: rv.Noisy(0.0, normal=[1.0, 2.0]), "normal"),
+        (lambda: rv.PerRun([1.0, 2.0]), "values"),
+        (lambda: rv.PerRun([[np.inf]]), "values"),
+        (lambda: rv.replay(COMPLEX, seed=0, steps=5, run=-1), "run"),
+        (lambda: rv.replay(COMPLEX, seed=0, steps=5, run=True), "run"),
+        (lambda: rv.replay(COMPLEX, seed=0, steps=5, run=2**64), "run"),
+        (lambda: rv.replay(COMPLEX, seed=0, steps=0), "steps"),
+        (lambda: rv.replay(COMPLEX, seed=0), "steps, episodes"),
+        (lambda: rv.replay(COMPLEX, seed=0, episodes=3), "episodes"),
+        (lambda: rv.replay(COMPLEX, seed=-1, steps=3), "seed"),
+    ],
+)
+def test_other_bad_input_names_its_field(make, field):
+    with pytest.raises(rv.InputError) as refused:
+        make()
+    assert refused.value.field == field
+
+
+# ------------------------------------------------------------------------ long runs, and their end
+
+
+def test_progress_is_told_in_rising_shares_that_end_at_one():
+    told = []
+    simulate(runs=40, steps=200_000, record=ONCE, progress=told.append, threads=2)
+    assert told == sorted(told)
+    assert told[0] >= 0
+    assert told[-1] == 1.0
+
+
+def test_a_bar_goes_to_stderr(capsys):
+    simulate(record=ONCE, progress=True)
+    out, err = capsys.readouterr()
+    assert "simulating" in err
+    assert out == ""
+
+
+def test_an_error_on_the_way_ends_all_threads():
+    """Whatever the function that is told of progress raises comes out; nothing runs on."""
+
+    def enough(_):
+        raise RuntimeError("enough")
+
+    began = time.monotonic()
+    with pytest.raises(RuntimeError, match="enough"):
+        simulate(runs=8, steps=10**10, record=ONCE, progress=enough, threads=2)
+    assert time.monotonic() - began < 20
+    assert not [t.name for t in threading.enumerate() if t.name.startswith("retvar")]
+
+
+INTERRUPTED = """
+import threading, time, retvar as rv
+mdp, two = rv.domains.complex_mdp(), rv.grid(rv.Direct, alpha=[0.1, 0.2])
+rv.simulate(mdp, two, steps=10, runs=1, seed=0)  # compiled
+try:
+    rv.simulate(
+        mdp, two, steps=10**12, runs=8, seed=0, threads=2,
+        progress=lambda share: print("running", flush=True))
+except KeyboardInterrupt:
+    print("stopped", flush=True)
+    time.sleep(0.5)
+    print([t.name for t in threading.enumerate()], flush=True)
+    raise
+"""
+
+
+def test_an_interrupt_ends_it_within_a_second_and_leaves_nothing_behind(tmp_path):
+    """SIGINT in a run of 10¹² steps: KeyboardInterrupt, no threads, no files."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, cwd=tmp_path,
+    )  # fmt: skip
+    try:
+        assert child.stdout.readline() == "running\n"
+        began = time.monotonic()
+        child.send_signal(signal.SIGINT)
+        line = "running\n"
+        while line == "running\n":
+            line = child.stdout.readline()
+        took = time.monotonic() - began
+        threads, err = child.communicate(timeout=20)
+    finally:
+        child.kill()
+    assert line == "stopped\n"
+    assert took < 1.0
+    assert threads == "['MainThread']\n"
+    assert err.strip().endswith("KeyboardInterrupt")
+    assert child.returncode != 0
+    assert list(tmp_path.iterdir()) == []
+
+
+MEMORY = """
+import resource, sys, retvar as rv
+mdp, many = rv.domains.complex_mdp(), rv.grid(rv.Direct, alpha=[k / 20 for k in range(1, 20)])
+record = rv.Record(points=100, window=100, rmse=True)
+rv.simulate(mdp, many, steps=1_000, runs=10, seed=0, record=record)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+rv.simulate(mdp, many, steps=1_000, runs=2_000, seed=0, record=record)
+rv.simulate(mdp, many, steps=1, runs=200_000, seed=0, record=rv.Record(points=1))
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def test_memory_does_not_grow_with_the_runs():
+    """10 runs, then 2,000 with 100 points, then 200,000: less than 100 MB more (ru_maxrss)."""
+    assert int(python(MEMORY).stdout) < 100_000  # kilobytes
+
+
+COMPILING = """
+import logging, sys, retvar as rv
+logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
+mdp, two = rv.domains.complex_mdp(), rv.grid(rv.Direct, alpha=[0.1, 0.2])
+data = rv.simulate(mdp, two, steps=int(sys.argv[1]), runs=1, seed=0, record=[100])
+print(data.value.values.tobytes().hex())
+"""
+
+
+def test_the_first_call_says_that_it_compiles_and_the_next_process_need_not(tmp_path):
+    """Compiled code is kept on disk: the second process has the same bits without.
+
+    It does not say that it compiles either, though it runs for seconds.
+    """
+    first, second = (
+        python(COMPILING, steps, NUMBA_CACHE_DIR=str(tmp_path)) for steps in (100, 100_000_000)
+    )
+    assert "retvar: compiling" in first.stderr
+    assert first.stdout == second.stdout
+    assert "compiling" not in second.stderr
+
+
+@pytest.mark.parametrize("name", ["plain", "frozen", "rules", "features", "wild"])
+@pytest.mark.parametrize("keep", ["stats", "runs"])
+def test_a_dataset_can_be_written_and_read_back(tmp_path, name, keep):
+    """By netCDF: variables, coordinates and attributes are identical."""
+    data = FAMILIES[name]().simulate(keep=keep)
+    data.to_netcdf(tmp_path / "data.nc", engine="h5netcdf")
+    with xarray.open_dataset(tmp_path / "data.nc", engine="h5netcdf") as back:
+        assert back.load().identical(data)

@@ -1,0 +1,471 @@
+"""Random streams: the words as Python's whole numbers have them, and their statistics."""
+
+import math
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import scipy.stats
+from numba import njit
+from numpy.testing import assert_allclose, assert_array_equal
+
+import retvar as rv
+from retvar.engine import streams
+from tests import oracle, words
+from tests.cases import made_mdp
+
+U = np.uint64
+STRICT = 6.0  # standard errors: 2·10⁻⁹ for each of at most a hundred statistics a test
+
+
+@pytest.fixture
+def rng():
+    seed = oracle.fresh_seed()
+    print(f"RETVAR_SEED={seed}")  # noqa: T201
+    return np.random.default_rng(seed)
+
+
+def big(rng, count):
+    """Random 64-bit words as Python's whole numbers."""
+    return [int(x) for x in rng.integers(0, 2**64, size=count, dtype=np.uint64)]
+
+
+# ------------------------------------------------------------------------ words
+
+
+def test_words_are_those_of_whole_number_arithmetic(rng):
+    """word(c) = mix(mix(a + cφ) ^ b) mod 2⁶⁴; a uniform number is its 53 leading bits."""
+    corners = [0, 1, 2**63, 2**64 - 1]
+    seeds = [*corners, *big(rng, 60)]
+    runs = [0, 1, 2**40, 2**62, *(x >> 1 for x in big(rng, 60))]
+    counters = [
+        0,
+        words.START,
+        words.START + 4 + (2 << 50),
+        2**62 - 8,
+        *(x >> 2 for x in big(rng, 60)),
+    ]
+    for seed, run, c in zip(seeds, runs, counters, strict=True):
+        assert tuple(map(int, streams.key_of(U(seed), run))) == words.keys(seed, run)
+        found = np.empty((2, 5))
+        streams.uniforms(U(seed), run, c, found)
+        expected = [
+            [words.uniform(words.word(seed, run + r, c + i)) for i in range(5)] for r in range(2)
+        ]
+        assert found.tolist() == expected, (seed, run, c)
+
+
+def test_a_run_can_be_read_off_its_key(rng):
+    """Key a = mix(s + rφ) has the inverse r = (mix⁻¹(a) − s)φ⁻¹: runs have different keys."""
+    inverse = pow(words.GOLDEN, -1, words.M)
+    for seed, run in zip(big(rng, 300), big(rng, 300), strict=True):
+        a, _ = streams.key_of(U(seed), U(run))
+        scrambled = words.mix((seed + words.GOLDEN) % words.M)
+        assert (words.unmix(int(a)) - scrambled) * inverse % words.M == run
+    for z in big(rng, 300):
+        assert words.unmix(words.mix(z)) == z
+
+
+def test_a_million_runs_have_different_keys_and_first_words(rng):
+    """Keys by the bijection; first words since 2⁶⁴ ≫ 10¹²: a false alarm has 3·10⁻⁸ each."""
+    seed = int(rng.integers(2**63))
+    keys, first, start = first_words(U(seed), 1_000_000)
+    for column in (*keys.T, first, start):
+        assert np.unique(column).size == 1_000_000, f"seed {seed}"
+
+
+@njit
+def first_words(seed, runs):
+    """The keys of runs 0, 1, …, their words 0, and those that say where they start."""
+    keys = np.empty((runs, 2), dtype=np.uint64)
+    first, start = np.empty(runs, dtype=np.uint64), np.empty(runs, dtype=np.uint64)
+    for r in range(runs):
+        a, b = streams.keys(seed, r)
+        keys[r, 0], keys[r, 1] = a, b
+        first[r] = streams.word(a, b, U(0))
+        start[r] = streams.word(a, b, streams.START)
+    return keys, first, start
+
+
+# ------------------------------------------------------------------------ correlations
+
+
+@njit
+def products(one, other, stride, length):
+    """Σ (u − ½)(v − ½) over `length` numbers of pairs of streams: rows of (seed, run, first)."""
+    out = np.zeros(one.shape[0])
+    for i in range(out.size):
+        a, b = streams.keys(one[i, 0], one[i, 1])
+        c, d = streams.keys(other[i, 0], other[i, 1])
+        for k in range(length):
+            step = U(k) * stride[i]
+            u = streams.uniform(streams.word(a, b, one[i, 2] + step))
+            v = streams.uniform(streams.word(c, d, other[i, 2] + step))
+            out[i] += (u - 0.5) * (v - 0.5)
+    return out
+
+
+def largest_product(length, cases):
+    """What |Σxy| exceeds with probability 10⁻⁷ at most in so many cases: Chernoff's bound.
+
+    For independent x and y, uniform in ±½: E exp(sxy) = E[sinh(sx/2)/(sx/2)]; that of a sum of n is
+    its n-th power, and P(Σ > t) ≤ exp(−st)·E exp(sΣ) for every s.
+    """
+    x, weight = np.polynomial.legendre.leggauss(80)
+    s = np.linspace(0.1, 40, 2_000)[:, None]
+    z = s * x / 4
+    log_mean = np.log((weight / 2 * np.sinh(z) / z).sum(axis=1))
+    needed = math.log(2 * cases / 1e-7)
+    return float(np.min((length * log_mean + needed) / s[:, 0]))
+
+
+def pairs_of_streams(rng, relation, count):
+    """Rows (seed, run, first word) of `count` pairs, and how far apart their words are."""
+    one = rng.integers(0, 2**62, size=(count, 3), dtype=np.uint64)
+    one[:, 2] >>= U(2)
+    other, stride = one.copy(), np.full(count, 1, dtype=np.uint64)
+    lag = rng.integers(1, 65, size=count, dtype=np.uint64)
+    if relation == "two runs":
+        other[:, 1] = rng.integers(0, 2**62, size=count, dtype=np.uint64)
+    elif relation == "the first runs of a seed":
+        one[:, 0] = one[0, 0]
+        one[:, 1] = np.arange(count)
+        other[:] = one
+        other[:, 1] += lag
+    elif relation == "runs r and r + 1":
+        other[:, 1] += U(1)
+    elif relation == "runs r and r + 1, lagged":
+        other[:, 1] += U(1)
+        other[:, 2] += lag
+    elif relation == "seeds s and s + 1":
+        other[:, 0] += U(1)
+    elif relation == "seed and run exchanged":
+        other[:, 0], other[:, 1] = one[:, 1], one[:, 0]
+    elif relation == "one run, lagged":
+        other[:, 2] += lag
+        stride = 2 * lag  # so that no number is in two products
+    elif relation == "the edges of one run":
+        other[:, 2] += 4 * lag
+        stride = 8 * lag
+    else:  # runs whose counters a + cφ lie a shift apart
+        inverse = pow(words.GOLDEN, -1, words.M)
+        for row, shifted, by in zip(one.tolist(), other, lag.tolist(), strict=True):
+            a = (words.keys(*row[:2])[0] + by * words.GOLDEN) % words.M
+            seed = words.mix((row[0] + words.GOLDEN) % words.M)
+            shifted[1] = (words.unmix(a) - seed) * inverse % words.M
+        one[:, 2] += lag
+    return one, other, stride
+
+
+RELATIONS = [
+    "two runs", "the first runs of a seed", "runs r and r + 1", "runs r and r + 1, lagged",
+    "seeds s and s + 1", "seed and run exchanged", "one run, lagged", "the edges of one run",
+    "counters a shift apart",
+]  # fmt: skip
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_pairs_of_streams_are_uncorrelated(rng, relation):
+    """10⁶ pairs (make test: 20,000) of 128 numbers each, for each relation between two streams.
+
+    Three statistics of S = Σ(u − ½)(v − ½), of mean 0 and variance n/144. The largest |S| is held
+    against Chernoff's bound: it finds a single pair with a correlation above 0.75. The mean of S,
+    to 6 standard errors, finds a correlation of 6/√(128·N) common to all pairs: 0.0005. The mean of
+    S² finds pairs whose correlations differ in sign: 0.02 each, or 0.5 in one pair of 700. A shift
+    or a lag shared by two streams would make S = n/12 in every pair.
+    """
+    length, count = 128, 1_000_000 if oracle.SOAK else 20_000
+    if relation == "counters a shift apart":  # by Python's whole numbers, one by one
+        count //= 10
+    S = products(*pairs_of_streams(rng, relation, count), length)
+    variance = length / 144
+    fourth = length / 80**2 + 3 * length * (length - 1) / 144**2  # E S⁴
+    assert abs(S).max() < largest_product(length, count)
+    assert abs(S.mean()) < STRICT * math.sqrt(variance / count)
+    spread = math.sqrt((fourth - variance**2) / count)
+    assert abs((S**2).mean() - variance) < STRICT * spread
+
+
+def test_the_bounds_find_what_they_are_said_to_find(rng):
+    """The same run twice has S ≈ n/12; a correlation of ½ in one pair of 700 shows in S²."""
+    one, other, stride = pairs_of_streams(rng, "two runs", 50)
+    assert products(one, one, stride, 128).min() > largest_product(128, 10**6)
+    count, variance = 10**6, 128 / 144
+    spread = math.sqrt((128 / 80**2 + 3 * 128 * 127 / 144**2 - variance**2) / count)
+    assert STRICT * spread < (0.5 * 128 / 12) ** 2 / 700
+    assert abs(products(one, other, stride, 128)).max() < largest_product(128, 10**6)
+    assert largest_product(128, 10**6) < 0.76 * 128 / 12
+
+
+# ------------------------------------------------------------------------ distributions
+
+
+def drawn(rng, fill):
+    """A million numbers (soak: 30 million), half of one run, half from the beginnings of many."""
+    count = 15_000_000 if oracle.SOAK else 500_000
+    seed, run = int(rng.integers(2**63)), int(rng.integers(2**40))
+    long, many = np.empty((1, count)), np.empty((count // 10, 10))
+    fill(U(seed), run, 0, long)
+    fill(U(seed), 0, 0, many)
+    return np.concatenate([long.ravel(), many.ravel()])
+
+
+@pytest.mark.soak
+def test_uniform_numbers_are_uniform(rng):
+    """Moments to 6 standard errors; the empirical distribution to Massart's bound for 10⁻⁷.
+
+    P(sup|F̂ − F| > ε) ≤ 2exp(−2Nε²): a million find a bias of 0.003 in any quantile, of 0.0017 in
+    the mean.
+    """
+    u = drawn(rng, streams.uniforms)
+    assert u.min() >= 0
+    assert u.max() < 1
+    for k in range(1, 5):
+        error = math.sqrt((1 / (2 * k + 1) - 1 / (k + 1) ** 2) / u.size)
+        assert abs((u**k).mean() - 1 / (k + 1)) < STRICT * error, k
+    assert distance(u, lambda x: x) < massart(u.size)
+
+
+@pytest.mark.soak
+def test_every_bit_of_a_number_is_fair(rng):
+    """53 bits: half of the numbers have each, to 6 standard errors of ½/√N."""
+    whole = (drawn(rng, streams.uniforms) * 2**53).astype(np.uint64)
+    for bit in range(53):
+        share = float(((whole >> U(bit)) & U(1)).mean())
+        assert abs(share - 0.5) < STRICT * 0.5 / math.sqrt(whole.size), bit
+
+
+@pytest.mark.soak
+def test_normal_numbers_are_normal(rng):
+    """Four moments, the distribution, and how many lie beyond 4: 63 of a million.
+
+    The fourth moment finds a kurtosis off by 0.06, the tail a probability off by a factor of 2.
+    """
+    z = drawn(rng, streams.normals)
+    for k, (mean, variance) in enumerate([(0, 1), (1, 2), (0, 15), (3, 96)], start=1):
+        assert abs((z**k).mean() - mean) < STRICT * math.sqrt(variance / z.size), k
+    assert distance(z, scipy.stats.norm.cdf) < massart(z.size)
+    beyond = 2 * scipy.stats.norm.sf(4)
+    low, high = scipy.stats.binom.interval(1 - 1e-8, z.size, beyond)
+    assert low <= np.sum(abs(z) > 4) <= high
+    assert abs(z).max() < 8.6
+    pairs = z[: z.size // 2].reshape(-1, 2)
+    assert abs((pairs[:, 0] * pairs[:, 1]).mean()) < STRICT / math.sqrt(len(pairs))
+
+
+def distance(x, cdf):
+    """Kolmogorov and Smirnov's."""
+    F = cdf(np.sort(x))
+    k = np.arange(x.size + 1) / x.size
+    return max(np.max(F - k[:-1]), np.max(k[1:] - F))
+
+
+def massart(count):
+    return math.sqrt(math.log(2 / 1e-7) / (2 * count))
+
+
+def test_logarithm_and_cosine_are_right_to_four_units_in_the_last_place(rng):
+    """Against series of 50 digits; the C library's would differ between machines."""
+    edges = [2.0**-k for k in range(54)] + [1 - 2.0**-53, math.sqrt(0.5), math.sqrt(0.125)]
+    near = [np.nextafter(x, d) for x in edges for d in (0.0, 1.0)]
+    points = [*edges, *near, *rng.random(1_000), *(2.0 ** -rng.uniform(0, 53, 500))]
+    for x in map(float, points):
+        exact = words.logarithm(x)
+        found = Decimal(float(streams.logarithm(x)))
+        assert abs(found - exact) <= 4 * Decimal(math.ulp(float(exact))), x
+    turns = [k / 16 for k in range(16)]
+    near = [abs(np.nextafter(x, d)) for x in turns for d in (-1.0, 1.0)]
+    for u in map(float, [*turns, *near, 1 - 2.0**-53, *rng.random(1_000)]):
+        found = Decimal(float(streams.cosine(u)))
+        assert abs(found - words.cosine(u)) <= 4 * Decimal(2.0**-53), u
+        assert abs(found) <= 1, u
+
+
+def test_a_normal_number_is_box_and_mullers():
+    """√(−2 ln(u + 2⁻⁵³)) cos 2πv from two words; finite for the least and the largest word."""
+    rng = np.random.default_rng(oracle.fresh_seed())
+    for x, y in [(0, 0), (2**64 - 1, 2**64 - 1), *zip(big(rng, 200), big(rng, 200), strict=True)]:
+        u, v = words.uniform(x), words.uniform(y)
+        expected = math.sqrt(-2 * math.log(u + 2.0**-53)) * float(words.cosine(v))
+        assert streams.normal(U(x), U(y)) == pytest.approx(expected, rel=1e-13, abs=1e-14)
+
+
+# ------------------------------------------------------------------------ edges and starts
+
+
+def implied(threshold, other):
+    """Probability of each entry of one alias table, exactly."""
+    count = len(threshold)
+    found = [Fraction(0)] * count
+    for i, (own, rest) in enumerate(zip(threshold, other, strict=True)):
+        assert 0 <= own <= 1
+        found[i] += Fraction(float(own)) / count
+        found[int(rest)] += (1 - Fraction(float(own))) / count
+    return found
+
+
+def test_alias_tables_have_the_probabilities_of_the_edges(rng):
+    """p(e) = Σ over slots (own share, if it is e's, or the rest) / slots, to 10⁻¹⁵; no sampling."""
+    for _ in range(300):
+        mdp = made_mdp(
+            rng, int(rng.integers(1, 12)), int(rng.integers(1, 5)), bool(rng.integers(2)), False
+        )
+        mu = mdp.policy("pi").probabilities
+        stream, used = streams.stream_of(mdp, "pi")
+        e = mdp.edges
+        weight = mu[e.state, e.action] * e.probability
+        assert_array_equal(used, np.flatnonzero(weight > 0))
+        for s, (first, count) in enumerate(zip(stream.first, stream.fan, strict=True)):
+            mine = slice(first, first + int(count))
+            assert (e.state[used[mine]] == s).all()
+            found = implied(stream.threshold[mine], stream.other[mine] - first)
+            assert_allclose([float(p) for p in found], weight[used[mine]], rtol=0, atol=1e-15)
+        starts = implied(stream.start_threshold, stream.start_other)
+        assert_allclose([float(p) for p in starts], mdp.start, rtol=0, atol=1e-15)
+        for s in np.flatnonzero(mdp.start == 0):
+            assert starts[s] == 0
+
+
+def test_alias_tables_of_tiny_and_equal_probabilities():
+    """Where most entries are next to nothing, and where rounding leaves all of them equal."""
+    for p in (
+        [1 - 3e-16, 1e-16, 1e-16, 1e-16], [1e-300, 1.0], [0.1] * 10, [1 / 3] * 3, [1 / 49] * 49,
+        [*([1e-9] * 400), 1 - 4e-7], [5e-324, 0.5, 0.5],
+    ):  # fmt: skip
+        p = np.array(p) / np.sum(p)
+        threshold, other = streams._slots(p, np.array([0, p.size]))
+        found = np.array([float(x) for x in implied(threshold, other)])
+        assert_allclose(found, p, rtol=0, atol=1e-15)
+
+
+def test_the_largest_uniform_number_stays_within_the_table():
+    """(1 − 2⁻⁵³)·k rounds to less than k for every k: the last slot is the last."""
+    k = np.arange(1, 1_000_000, dtype=np.float64)
+    assert ((1 - 2.0**-53) * k < k).all()
+    table = np.ones(7), np.arange(7)
+    assert streams.slot(1 - 2.0**-53, 0, 7.0, *table) == 6
+    assert streams.slot(0.0, 0, 7.0, *table) == 0
+
+
+def test_a_replayed_run_is_drawn_from_its_words(rng):
+    """Word 4t chooses the edge, 4t + 1 and 4t + 2 the noise, 4t + 3 the next start."""
+    for _ in range(10):
+        mdp = made_mdp(rng, 5, 2, True, True)
+        seed, run = int(rng.integers(2**63)), int(rng.integers(2**40))
+        found = rv.replay(mdp, run=run, seed=seed, steps=60, target="pi", behaviour="mu")
+        stream, used = streams.stream_of(mdp, "pi", "mu", seed)
+        pi, mu = (mdp.policy(name).probabilities for name in ("pi", "mu"))
+        e, n = mdp.edges, mdp.n_states
+
+        def draw(c, first, count, threshold, other, seed=seed, run=run):
+            scaled = words.uniform(words.word(seed, run, c)) * count
+            i = first + int(scaled)
+            return int(i if scaled - int(scaled) < threshold[i] else other[i])
+
+        state = draw(words.START, 0, n, stream.start_threshold, stream.start_other)
+        for t in range(60):
+            assert found["state"][t] == state
+            k = draw(
+                4 * t, int(stream.first[state]), stream.fan[state], stream.threshold, stream.other
+            )
+            edge = used[k]
+            x, y = (words.uniform(words.word(seed, run, 4 * t + i)) for i in (1, 2))
+            z = math.sqrt(-2 * math.log(x + 2.0**-53)) * float(words.cosine(y))
+            assert found["reward"][t] == pytest.approx(
+                e.reward[edge] + e.reward_std[edge] * z, rel=1e-12
+            )
+            assert found["next_state"][t] == e.next_state[edge]
+            assert (
+                found["rho"][t]
+                == pi[e.state[edge], e.action[edge]] / mu[e.state[edge], e.action[edge]]
+            )
+            state = int(e.next_state[edge])
+            if state == rv.END:
+                state = draw(4 * t + 3, 0, n, stream.start_threshold, stream.start_other)
+
+
+def test_a_longer_replay_starts_with_the_shorter(rng):
+    """In steps and in episodes, which end where their number does."""
+    for _ in range(20):
+        mdp = made_mdp(rng, 4, 2, True, bool(rng.integers(2)))
+        run, seed = int(rng.integers(100)), int(rng.integers(2**63))
+        long = rv.replay(mdp, run=run, seed=seed, steps=3_000)
+        short = rv.replay(mdp, run=run, seed=seed, steps=int(rng.integers(1, 3_000)))
+        count = int(rng.integers(1, 60))
+        whole = rv.replay(mdp, run=run, seed=seed, episodes=count)
+        assert whole["terminated"].sum() == count
+        assert whole["terminated"][-1]
+        for columns in (short, whole):
+            size = columns["state"].size
+            for name, column in columns.items():
+                assert column[: min(size, 3_000)].tobytes() == long[name][:size].tobytes(), name
+
+
+def test_a_replay_is_a_walk_in_the_mdp(rng):
+    """Each step starts where the last one led; γ, λ, reward and ratio are those of an edge."""
+    for _ in range(10):
+        mdp = made_mdp(rng, 5, 3, bool(rng.integers(2)), False)
+        walk = rv.replay(mdp, seed=int(rng.integers(2**63)), steps=500, target="pi", behaviour="mu")
+        rows = {
+            (s, max(t, 0), r, rho, g, lam)
+            for s, t, _, rho, _, _, r, _, g, lam in oracle.transitions(mdp, "pi", "mu")
+        }
+        columns = ("state", "next_state", "reward", "rho", "gamma", "lam")
+        for s, t, r, rho, g, lam in zip(*(walk[c].tolist() for c in columns), strict=True):
+            assert (s, max(t, 0), r, rho, g, lam) in rows
+        ended = walk["terminated"]
+        assert_array_equal(walk["next_state"] == rv.END, ended)
+        assert_array_equal(walk["state"][1:][~ended[:-1]], walk["next_state"][:-1][~ended[:-1]])
+
+
+@pytest.mark.soak
+def test_edges_and_starts_are_as_frequent_as_they_should_be(rng):
+    """Given how often a state is left, edges are binomial: to 6 standard errors; 0 is never.
+
+    A million steps find an edge of probability ½ that is off by 0.01, whose state is a fifth.
+    """
+    mdp = made_mdp(rng, 5, 3, True, False)
+    steps = 20_000_000 if oracle.SOAK else 1_000_000
+    walk = rv.replay(mdp, seed=int(rng.integers(2**63)), steps=steps, target="pi", behaviour="pi")
+    e = mdp.edges
+    weight = mdp.policy("pi").probabilities[e.state, e.action] * e.probability
+    left = np.bincount(walk["state"], minlength=5)
+    for s in range(5):
+        mine = np.flatnonzero(e.state == s)
+        p = weight[mine]
+        taken = [
+            np.sum((walk["state"] == s) & (walk["reward"] == e.reward[k])) for k in mine.tolist()
+        ]
+        assert_allclose(
+            taken, left[s] * p, atol=1e-9 + STRICT * np.sqrt(left[s] * p * (1 - p)).max()
+        )
+        assert not np.array(taken)[p == 0].any()
+    started = walk["state"][1:][walk["terminated"][:-1]]
+    found = np.bincount(started, minlength=5)
+    error = np.sqrt(started.size * mdp.start * (1 - mdp.start))
+    assert (abs(found - started.size * mdp.start) <= STRICT * error + 1e-9).all()
+
+
+@pytest.mark.soak
+def test_the_states_at_a_step_are_distributed_over_runs_as_the_chain_has_it(rng):
+    """At step t a run is in s with probability (start·Pᵗ)(s), runs being independent: binomial.
+
+    2,000 runs (soak: 100,000) find a probability off by 0.07 (0.01).
+    """
+    mdp, seed = made_mdp(rng, 4, 2, True, False), int(rng.integers(2**63))
+    runs, steps = 100_000 if oracle.SOAK else 2_000, 12
+    visited = np.array(
+        [rv.replay(mdp, run=r, seed=seed, steps=steps)["state"] for r in range(runs)]
+    )
+    P = np.zeros((4, 4))
+    mu = mdp.policy().probabilities
+    for s, a, t, p, *_ in zip(*mdp.edges, strict=True):
+        P[s] += mu[s, a] * p * (mdp.start if t == rv.END else np.eye(4)[t])
+    share = mdp.start
+    for t in range(steps):
+        found = np.bincount(visited[:, t], minlength=4)
+        error = STRICT * np.sqrt(runs * share * (1 - share)) + 1e-6
+        assert (abs(found - runs * share) <= error).all(), t
+        share = share @ P
