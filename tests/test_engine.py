@@ -80,9 +80,9 @@ def test_any_simulation_is_the_online_learner_fed_the_replayed_stream(batch):
     """Hypothesis chooses; in plain Python, so that every kind of learner can be tried.
 
     Methods, estimands, policies, rules, features, traces, initial values, γ and λ of one's own,
-    steps and episodes, records; learners that diverge. 250 simulations, in the soak 10,000.
+    steps and episodes, records; learners that diverge. 200 simulations, in the soak 10,000.
     """
-    plain.run("bits", 1_000 if oracle.SOAK else 250)
+    plain.run("bits", 1_000 if oracle.SOAK else 200)
 
 
 def test_faded_traces_and_large_errors_are_as_the_online_learner_has_them():
@@ -93,10 +93,10 @@ def test_faded_traces_and_large_errors_are_as_the_online_learner_has_them():
 @pytest.mark.skipif(not oracle.SOAK, reason="compiles for minutes: make soak")
 @pytest.mark.soak
 @pytest.mark.parametrize("batch", BATCHES)
-@settings(max_examples=12, database=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=6, database=None, suppress_health_check=list(HealthCheck))
 @given(case=cases.cases())
 def test_any_compiled_simulation_is_the_online_learner(batch, case):
-    """The same, compiled: 120 simulations."""
+    """The same, compiled: 60 simulations."""
     cases.check(case)
 
 
@@ -158,11 +158,11 @@ def test_more_lanes_than_a_block_has():
 @pytest.mark.soak
 @pytest.mark.parametrize("batch", BATCHES)
 def test_order_company_threads_and_batches_do_not_matter(batch):
-    """For any simulation that Hypothesis chooses; 40 of them in plain Python, in the soak 2,000.
+    """For any simulation that Hypothesis chooses; 30 of them in plain Python, in the soak 2,000.
 
     And statistics over runs are NumPy's over the runs kept.
     """
-    plain.run("invariance", 200 if oracle.SOAK else 40)
+    plain.run("invariance", 200 if oracle.SOAK else 30)
 
 
 # ------------------------------------------------------------------------ divergence
