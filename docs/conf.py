@@ -13,7 +13,8 @@ html_theme = "furo"
 html_title = f"retvar {release}"
 nitpicky = True
 nitpick_ignore_regex = [
-    ("py:.*", r"numpy\..*|xarray\..*|retvar\.(linear|mdp|exact|report|experiments)\..*|.*Figure|Reproduction|collections\..*")
+    ("py:.*", r"numpy\..*|xarray\..*|retvar\.(linear|mdp|exact|report|experiments)\..*"),
+    ("py:.*", r".*Figure|Reproduction|collections\..*"),
 ]
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # parameters are told in words

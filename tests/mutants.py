@@ -288,8 +288,8 @@ MUTANTS = [
         "VTD's second moment started at V instead of V + J²",
         "with an initial value J the variance starts at V − J²",
         LEARNERS,
-        "return np.asarray(self.initial_variance, dtype=float) + np.asarray(self.value, float) ** 2",
-        "return np.asarray(self.initial_variance, dtype=float)",
+        "(self.initial_variance, dtype=float) + np.asarray(self.value, float) ** 2",
+        "(self.initial_variance, dtype=float)",
         REFERENCE + "[vtd-target_return]",
     ),
     Mutant(

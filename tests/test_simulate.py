@@ -119,7 +119,7 @@ def test_table_1_with_three_thousand_runs(capsys):
         x = table_1(name, 3_000)
         mean, spread = x.mean(axis=1), x.std(axis=1, ddof=1)
         cells = [
-            f"{text} {m:.6f} ({s / math.sqrt(3_000):.6f})"
+            f"{text} {m:.7f} ({s / math.sqrt(3_000):.1e})"
             for text, m, s in zip(printed, mean, spread, strict=True)
         ]
         lines.append(f"{name:26} " + "  ".join(f"{cell:28}" for cell in cells))
@@ -127,7 +127,7 @@ def test_table_1_with_three_thousand_runs(capsys):
         error = math.sqrt(2) * spread / math.sqrt(30)
         assert (abs(mean - np.array(printed, dtype=float)) <= 4 * error + half).all(), name
     with capsys.disabled():
-        print("\n" + "\n".join(lines))  # noqa: T201
+        print("\n" + "\n".join(lines), file=sys.stderr)  # noqa: T201 (stdout is xdist's)
 
 
 def test_totals_are_sums_over_all_states():
