@@ -144,3 +144,11 @@ def poisoned() -> Case:
     learners = [rv.Direct(**far), rv.Direct(**{**far, "value": 1.0}), rv.Centred(**far)]
     record = {"at": [0, 1, 2, 9], "window": 5, "change": True}
     return Case(rv.domains.complex_mdp(), learners, {"steps": 20}, 1, 10, OFF, {}, record)
+
+
+def company() -> Case:
+    """Two equal learners without traces; one could share a value node with a traced one."""
+    same = {"alpha": 0.1, "alpha_bar": 0.2}
+    learners = [rv.Direct(**same), rv.Direct(**same), rv.Centred(**same, kappa_mean=0.5)]
+    record = {"at": [0, 50], "window": 50, "change": True, "rmse": True}
+    return Case(rv.domains.complex_mdp(), learners, {"steps": 50}, 1, 11, {}, {}, record)

@@ -40,10 +40,14 @@ def invariance(examples: int) -> None:
 
 
 def fixed(_: int) -> None:
-    """Two that Hypothesis would not find: traces that fade, and errors too large to be squared."""
+    """What Hypothesis seldom finds: faded traces, errors too large to be squared, company."""
     cases.check(families.faded())
     data = cases.check(families.poisoned())
     assert data.diverged.values.tolist() == [1, 0, 1]
+    data = cases.check(families.company())
+    for name in data.data_vars:
+        one, other = (data[name].isel(learner=k) for k in range(2))
+        assert cases.bits(one) == cases.bits(other), name
 
 
 def digests(_: int) -> None:

@@ -85,8 +85,12 @@ def test_any_simulation_is_the_online_learner_fed_the_replayed_stream(batch):
     plain.run("bits", 1_000 if oracle.SOAK else 200)
 
 
-def test_faded_traces_and_large_errors_are_as_the_online_learner_has_them():
-    """150 states, of which the engine looks after 64 one by one; squares beyond 10¹⁵⁰."""
+def test_rare_cases_are_as_the_online_learner_has_them():
+    """150 states, of which the engine looks after 64 one by one; squares beyond 10¹⁵⁰; company.
+
+    Two equal learners, one of which could be laid beside one with traces: their windows, too,
+    have the same bits.
+    """
     plain.run("fixed")
 
 
