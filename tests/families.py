@@ -152,3 +152,12 @@ def company() -> Case:
     learners = [rv.Direct(**same), rv.Direct(**same), rv.Centred(**same, kappa_mean=0.5)]
     record = {"at": [0, 50], "window": 50, "change": True, "rmse": True}
     return Case(rv.domains.complex_mdp(), learners, {"steps": 50}, 1, 11, {}, {}, record)
+
+
+def shared_steps() -> Case:
+    """Learners with one value node and secondary steps of their own: each step told is its own."""
+    learners = [
+        rv.Direct(alpha=rv.Decay(0.5), alpha_bar=rv.Decay(a, power=0.7)) for a in (0.1, 0.2, 0.3)
+    ] + [rv.VTD(alpha=rv.Decay(0.5), alpha_bar=rv.Decay(a, power=0.7)) for a in (0.1, 0.2)]
+    record = {"at": [0, 7, 50], "step_sizes": True}
+    return Case(rv.domains.complex_mdp(), learners, {"steps": 50}, 1, 12, {}, {}, record)

@@ -44,6 +44,7 @@ def fixed(_: int) -> None:
     cases.check(families.faded())
     data = cases.check(families.poisoned())
     assert data.diverged.values.tolist() == [1, 0, 1]
+    cases.check(families.shared_steps())
     data = cases.check(families.company())
     for name in data.data_vars:
         one, other = (data[name].isel(learner=k) for k in range(2))

@@ -249,10 +249,11 @@ def plan(lanes: list[Lane], stream: Stream, recording: Recording, parts: int = 1
         by_kind = shapes.setdefault(lane.shape(), {}).setdefault(lane.value_node, {})
         by_kind.setdefault(lane.kind(), []).append(number)
     blocks = []
-    for by_value in shapes.values():
+    for (*_, rules), by_value in shapes.items():
+        traced = any(rule[1] for rule in rules)
         groups: dict[tuple[Kind, ...], list[dict[str, int]]] = {}
         for by_kind in by_value.values():
-            for kinds, column in _columns(by_kind):
+            for kinds, column in _columns(by_kind, traced):
                 groups.setdefault(kinds, []).append(column)
         for columns in groups.values():
             most = min(MOST_LANES, -(-len(columns) // parts))
@@ -262,11 +263,18 @@ def plan(lanes: list[Lane], stream: Stream, recording: Recording, parts: int = 1
     return blocks
 
 
-def _columns(by_kind: dict[Kind, list[int]]) -> Iterator[tuple[tuple[Kind, ...], dict[str, int]]]:
-    """Learners with one value node, put together: at most one of each method in a column."""
+def _columns(
+    by_kind: dict[Kind, list[int]], traced: bool
+) -> Iterator[tuple[tuple[Kind, ...], dict[str, int]]]:
+    """Learners with one value node, put together: at most one of each method in a column.
+
+    A trace in a mean node alone stays alone: others would be computed another way beside it.
+    """
     centred = sorted(kind for kind in by_kind if kind[0] == "centred")
-    together = sorted(set(by_kind) - set(centred[1:]))
-    for kinds in [together, *([kind] for kind in centred[1:])]:
+    fitting = [kind for kind in centred if traced or not kind[2]]
+    apart = [kind for kind in centred if kind not in fitting[:1]]
+    together = sorted(set(by_kind) - set(apart))
+    for kinds in [*([together] if together else []), *([kind] for kind in apart)]:
         for numbers in zip_longest(*(by_kind[kind] for kind in kinds)):
             pairs = zip(kinds, numbers, strict=True)
             there = {kind: number for kind, number in pairs if number is not None}

@@ -162,7 +162,7 @@ def run(
     stop = np.zeros(1, dtype=np.int64)
     local = threading.local()
     ticks: list[Array] = []
-    done = [0.0]
+    done, told = 0, 0.0
 
     def work(number: int, runs: range) -> Batch | None:
         if not hasattr(local, "workers"):
@@ -193,14 +193,15 @@ def run(
                     number, runs = flying.pop(future)
                     batch = future.result()
                     assert batch is not None
+                    done += len(runs)
                     waiting[number, runs.start] = (runs, batch)
                     while (number, due[number]) in waiting:
                         runs, batch = waiting.pop((number, due[number]))
                         fold(number, runs, batch)
                         due[number] = runs.stop
-                        done[0] += len(runs) / len(job.blocks)
-                if progress is not None:
-                    progress(done[0] + sum(float(t[0]) for t in ticks) / len(job.blocks))
+                if progress is not None:  # never less than before: a task ends before it is counted
+                    told = max(told, (done + sum(float(t[0]) for t in ticks)) / len(job.blocks))
+                    progress(told)
         except BaseException:
             stop[0] = 1
             pool.shutdown(wait=True, cancel_futures=True)
