@@ -1,0 +1,105 @@
+"""A stream of transitions, wherever it comes from: chunks of columns, or one by one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retvar.online import Transition
+
+__all__ = ["Experience", "Tally"]
+
+Array = NDArray[np.float64]
+Chunk = dict[str, NDArray[Any]]
+
+
+@dataclass
+class Tally:
+    """What has gone by so far.
+
+    >>> Tally(transitions=3).effective_sample_size
+    3.0
+    """
+
+    transitions: int = 0
+    episodes: int = 0  #: that ended or were cut off
+    rejected: Counter[str] = field(default_factory=Counter)  #: rows left out, by reason
+    outside: int = 0  #: observations beyond the bounds, taken at the nearest point within
+    largest_ratio: float = 1.0
+    ratios: float = 0.0  #: sum of ρ where it was given
+    squares: float = 0.0  #: sum of ρ²
+    weighted: int = 0  #: transitions with a ρ
+
+    @property
+    def effective_sample_size(self) -> float:
+        """(Σρ)²/Σρ²: as many transitions of the target policy would be as good."""
+        if not self.weighted:
+            return float(self.transitions)
+        return self.ratios**2 / self.squares if self.squares else 0.0
+
+    def count(self, chunk: Chunk) -> None:
+        """Take in a chunk."""
+        rows = len(chunk["reward"])
+        self.transitions += rows
+        flags = [chunk[name] for name in ("terminated", "truncated") if name in chunk]
+        if flags:
+            self.episodes += int(np.count_nonzero(np.any(flags, axis=0)))
+        if "rho" in chunk and rows:
+            rho = np.asarray(chunk["rho"], dtype=np.float64)
+            first = self.weighted == 0
+            self.weighted += rows
+            self.ratios += float(rho.sum())
+            self.squares += float((rho * rho).sum())
+            largest = float(rho.max())
+            self.largest_ratio = largest if first else max(self.largest_ratio, largest)
+
+
+@dataclass(eq=False)
+class Experience:
+    """A stream of transitions: ``for t in experience`` or, much faster, ``experience.chunks()``.
+
+    It is read once, as it comes. A chunk is a mapping of columns that ``update_many`` takes:
+    ``state``, ``reward``, ``next_state``, ``terminated``, ``truncated``, ``stream`` where there are
+    several, and ``rho``, ``gamma``, ``lam`` where the source has them. States are whole numbers, or
+    observations as rows of an array [transition, number]; after a terminal transition
+    ``next_state`` means nothing and repeats the state.
+
+    >>> import numpy as np
+    >>> column = {"state": np.array([0, 1]), "next_state": np.array([1, 0]),
+    ...           "reward": np.array([1.0, 2.0])}
+    >>> [t.reward for t in Experience("by hand", lambda tally: iter([column]), states=2)]
+    [1.0, 2.0]
+    """
+
+    name: str  #: where it comes from, for people
+    source: Callable[[Tally], Iterator[Chunk]]  #: makes the chunks, noting what it leaves out
+    states: int | None = None  #: how many states; None: observations, or more as they come
+    width: int | None = None  #: numbers in an observation; None: states
+    low: Array | None = None  #: bounds of observations, where known; ±inf: unbounded
+    high: Array | None = None
+    names: list[str] | None = None  #: of the numbers of an observation
+    labels: list[Any] | None = None  #: what states are called; grows as they come
+    grid: tuple[int, int] | None = None  #: rows and columns, where states lie on a map
+    policy: str = ""  #: in words
+    length: int | None = None  #: transitions to come, where known, for a bar
+    tally: Tally = field(default_factory=Tally)
+
+    def chunks(self) -> Iterator[Chunk]:
+        """The stream, a chunk of transitions at a time, counted in `tally`.
+
+        Where the source fails on the way, everything before comes first, then the error.
+        """
+        for chunk in self.source(self.tally):
+            self.tally.count(chunk)
+            yield chunk
+
+    def __iter__(self) -> Iterator[Transition]:
+        for chunk in self.chunks():
+            columns = [list(chunk[name]) for name in chunk]
+            for row in zip(*columns, strict=True):
+                yield Transition(**dict(zip(chunk, row, strict=True)))
