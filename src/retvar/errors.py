@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["ConvergenceError", "Diverged", "InfiniteVarianceError", "InputError", "RetvarError"]
+__all__ = [
+    "ConvergenceError",
+    "Diverged",
+    "InfiniteVarianceError",
+    "InputError",
+    "RetvarError",
+    "SourceError",
+]
 
 
 class RetvarError(Exception):
@@ -85,6 +92,25 @@ class Diverged(RetvarError):
             f"size {self.step_size:g}; its last finite weights are kept: take a smaller step size, "
             "or a behaviour closer to the target"
         )
+
+
+class SourceError(RetvarError):
+    """Experience stopped coming: an environment raised, or a file ended in the middle.
+
+    Everything that came before it has been handed over.
+
+    >>> print(SourceError("gymnasium:Robot-v0", 1_234, "RuntimeError: motor 3 does not answer"))
+    gymnasium:Robot-v0 failed after 1,234 transitions, which are kept: RuntimeError: motor 3 does
+    not answer
+    """
+
+    def __init__(self, source: str, transitions: int, reason: str) -> None:
+        self.source, self.transitions, self.reason = source, transitions, reason
+        super().__init__(source, transitions, reason)
+
+    def __str__(self) -> str:
+        count = f"{self.transitions:,} transitions"
+        return f"{self.source} failed after {count}, which are kept: {self.reason}"
 
 
 def listed(names: Iterable[object], most: int = 5) -> str:

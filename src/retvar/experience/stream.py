@@ -100,6 +100,6 @@ class Experience:
 
     def __iter__(self) -> Iterator[Transition]:
         for chunk in self.chunks():
-            columns = [list(chunk[name]) for name in chunk]
+            columns = [x.tolist() if x.ndim == 1 else list(x) for x in chunk.values()]
             for row in zip(*columns, strict=True):
                 yield Transition(**dict(zip(chunk, row, strict=True)))
