@@ -1,7 +1,4 @@
-"""What a state looks like to a node: a state's own weight, a row of a table, or features given.
-
-Every kind ends up as rows of one sparse table, which is all that the update knows of.
-"""
+"""The kinds of features that stand for themselves: states, tables, vectors and sets of indices."""
 
 from __future__ import annotations
 
