@@ -3,6 +3,12 @@
 Every kind ends up as rows of one sparse table, which is all that the update knows of.
 """
 
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from retvar.errors import InputError
 from retvar.features.base import (
     Active,
     Features,
@@ -13,5 +19,34 @@ from retvar.features.base import (
     Vector,
     features_of,
 )
+from retvar.features.bases import Fourier, Polynomial
+from retvar.features.observed import Observed
+from retvar.features.tiles import TileCoding
 
-__all__ = ["Active", "Features", "Given", "Rows", "States", "Table", "Vector", "features_of"]
+__all__ = [
+    "Active", "Features", "Fourier", "Given", "Observed", "Polynomial", "Rows", "States", "Table",
+    "TileCoding", "Vector", "features_of", "from_dict",
+]  # fmt: skip
+
+KINDS: dict[str, type[Any]] = {
+    each.kind: each for each in (States, Vector, Active, TileCoding, Polynomial, Fourier)
+}
+
+
+def from_dict(described: Mapping[str, Any]) -> Features:
+    """Features from plain data, as ``to_dict`` gives.
+
+    >>> waves = Fourier([0.0], [1.0], order=5)
+    >>> from_dict(waves.to_dict()) == waves
+    True
+    """
+    if not isinstance(described, Mapping) or described.get("kind") not in KINDS:
+        raise InputError("features", described, f"must be of a kind among {', '.join(KINDS)}")
+    settings = {("count" if k == "size" else k): x for k, x in described.items() if k != "kind"}
+    try:
+        made: Features = KINDS[described["kind"]](**settings)
+    except TypeError:
+        found = ", ".join(map(str, settings))
+        kind = described["kind"]
+        raise InputError("features", found, f"are not the settings of {kind}") from None
+    return made

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.sparse
@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 
 from retvar.errors import InputError
 
-__all__ = ["Active", "Features", "Given", "Rows", "States", "Table", "Vector", "features_of"]
+__all__ = [
+    "Active", "Features", "Given", "Rows", "States", "Table", "Vector", "features_of", "positive",
+]  # fmt: skip
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -39,10 +41,25 @@ class Features:
 
     size: int  #: how many weights a node with these features has
     states: int | None  #: how many states there are; None where features are given
+    kind: ClassVar[str]  #: what a file calls them, for kinds that plain data can tell of
 
     def rows(self, given: Any = None) -> Rows:
         """All rows of a table, or those of the features given."""
         raise NotImplementedError
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data from which :func:`from_dict` makes equal features, as in a checkpoint.
+
+        >>> Vector(2).to_dict()
+        {'kind': 'vector', 'size': 2}
+        """
+        if "kind" not in vars(type(self)):  # a subclass of a kind may be anything
+            name = type(self).__name__
+            raise InputError("features", name, "cannot be saved; take one of retvar.features")
+        return {"kind": self.kind, **self._settings()}
+
+    def _settings(self) -> dict[str, Any]:
+        return {"size": self.size}
 
 
 @dataclass(frozen=True)
@@ -54,9 +71,10 @@ class States(Features):
     """
 
     count: int
+    kind = "states"
 
     def __post_init__(self) -> None:
-        _positive("states", self.count)
+        positive("states", self.count)
 
     @property
     def size(self) -> int:  # type: ignore[override]
@@ -106,19 +124,34 @@ class Table(Features):
         return Rows(s.indptr.astype(np.int64), s.indices.astype(np.int64), s.data)
 
 
-@dataclass(frozen=True)
 class Given(Features):
-    """Features that come with each transition in place of a state: `count` of them.
+    """Features that come with each transition in place of a state.
 
     >>> issubclass(Vector, Given) and issubclass(Active, Given)
     True
     """
 
-    count: int
     states = None
 
+    @property
+    def entries(self) -> int | None:
+        """How many entries a row has, where all have as many."""
+        return None
+
+    @property
+    def blank(self) -> Any:
+        """What can be read where there is no state."""
+        return []
+
+
+@dataclass(frozen=True)
+class _Counted(Given):
+    """Features that are given as they are: `count` of them."""
+
+    count: int
+
     def __post_init__(self) -> None:
-        _positive("features", self.count)
+        positive("features", self.count)
 
     @property
     def size(self) -> int:  # type: ignore[override]
@@ -127,12 +160,19 @@ class Given(Features):
 
 
 @dataclass(frozen=True)
-class Vector(Given):
+class Vector(_Counted):
     """A vector of numbers, given with each transition in place of a state.
 
     >>> Vector(2).rows([[0.5, 2.0]]).values
     array([0.5, 2. ])
     """
+
+    kind = "vector"
+
+    @property
+    def blank(self) -> Array:
+        """Zeros."""
+        return np.zeros(self.size)
 
     def read(self, given: Any, may_lack: bool = False) -> Array:
         """One vector; an empty one where there may be none."""
@@ -160,7 +200,7 @@ class Vector(Given):
 
 
 @dataclass(frozen=True)
-class Active(Given):
+class Active(_Counted):
     """A set of active features, as their indices, given with each transition: tile coding's form.
 
     An index that is given twice counts twice.
@@ -168,6 +208,8 @@ class Active(Given):
     >>> Active(8).rows([[1, 5], [2]])
     Rows(indptr=array([0, 2, 3]), indices=array([1, 5, 2]), values=array([1., 1., 1.]))
     """
+
+    kind = "active"
 
     def rows(self, given: Any = None) -> Rows:
         """The indices, each with value 1."""
@@ -211,9 +253,12 @@ def features_of(field: str, given: Any) -> Features:
     raise InputError(field, given, "must be a table [state, feature], a length, or Features")
 
 
-def _positive(field: str, count: object) -> None:
-    if not isinstance(count, int | np.integer) or isinstance(count, bool) or count < 1:
-        raise InputError(field, repr(count), "must be a whole number of at least 1")
+def positive(field: str, count: object, most: int | None = None) -> None:
+    """Refuse what is no whole number from 1 to `most`."""
+    whole = isinstance(count, int | np.integer) and not isinstance(count, bool)
+    if not whole or count < 1 or (most is not None and count > most):  # type: ignore[operator]
+        limit = "of at least 1" if most is None else f"from 1 to {most:,}"
+        raise InputError(field, repr(count), f"must be a whole number {limit}")
 
 
 def _matrix(field: str, given: Any) -> Any:

@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from retvar.errors import InputError
-from retvar.features import Active, Features, States, Table, Vector
+from retvar.features import Features, Table, from_dict
 from retvar.files import write_with
 from retvar.online import kernel
 from retvar.online.estimator import Online
@@ -25,7 +25,6 @@ from retvar.online.estimator import Online
 __all__ = ["restore", "save"]
 
 FORMAT = 2
-KINDS = {"states": States, "vector": Vector, "active": Active}
 NODES = ("value", "mean", "variance")
 PARTS = ("indptr", "indices", "values")
 MALFORMED = (
@@ -117,12 +116,7 @@ def _describe(
         tensors[f"{name}.indptr"], tensors[f"{name}.indices"] = rows.indptr, rows.indices
         tensors[f"{name}.values"] = rows.values
         return {"kind": "table", "states": kind.states, "size": kind.size}
-    for label, kind_class in KINDS.items():
-        if type(kind) is kind_class:
-            return {"kind": label, "size": kind.size}
-    raise InputError(
-        "features", type(kind).__name__, "cannot be saved; take one of retvar.features"
-    )
+    return kind.to_dict()
 
 
 def _features(described: dict[str, Any], tensors: dict[str, Any]) -> list[Features]:
@@ -134,7 +128,7 @@ def _features(described: dict[str, Any], tensors: dict[str, Any]) -> list[Featur
         elif what["kind"] == "table":
             found[name] = _table(name, _count(what["states"]), _count(what["size"]), tensors)
         else:
-            found[name] = KINDS[what["kind"]](_count(what["size"]))
+            found[name] = from_dict(what)
     return list(found.values())
 
 

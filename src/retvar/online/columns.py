@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retvar.errors import InputError
-from retvar.features import Features, Rows, Vector
+from retvar.features import Features, Given, Rows
 
 __all__ = ["Columns", "read_columns"]
 
@@ -98,6 +98,11 @@ class Columns:
 
     def legible(self, nodes: list[Features]) -> Columns:
         """The same chunk with a blank where features cannot be read, its rows marked bad."""
+        try:
+            self.features(nodes)
+            return self
+        except InputError:  # which row is it?
+            pass
         bad = np.zeros(len(self), dtype=bool)
         for t in range(len(self)):
             try:
@@ -105,11 +110,8 @@ class Columns:
             except InputError:
                 bad[t] = True
         if bad.all():
-            nothing: list[Any] = [
-                np.zeros(node.size) if isinstance(node, Vector) else [] for node in nodes
-            ]
-            blank = dict(zip(("value", "mean", "variance"), nothing, strict=True))
-            rows = {name: [part] * len(self) for name, part in blank.items()}
+            names = ("value", "mean", "variance")
+            rows = {n: [_blank(node)] * len(self) for n, node in zip(names, nodes, strict=True)}
             kept = Columns(
                 rows, rows, self.flags, self.reward,
                 self.rho, self.gamma, self.lam, self.stream, self.tabular,
@@ -161,11 +163,17 @@ def _both(node: Features, state: Any, next_state: Any, missing: NDArray[np.bool_
     """Rows of the states, then of the next states; nothing where there is none."""
     for field, given in (("state", state), ("next_state", next_state)):
         _same_length(field, len(given), missing.size)
-    if not missing.any() and isinstance(state, np.ndarray) and isinstance(next_state, np.ndarray):
+    arrays = isinstance(state, np.ndarray) and isinstance(next_state, np.ndarray)
+    if arrays and not missing.any() and state.shape[1:] == next_state.shape[1:]:
         return node.rows(np.concatenate([state, next_state]))
-    blank: Any = np.zeros(node.size) if isinstance(node, Vector) else []
+    blank = _blank(node)
     follows = [blank if gone else x for x, gone in zip(next_state, missing, strict=True)]
     return node.rows([*state, *follows])
+
+
+def _blank(node: Features) -> Any:
+    """What can be read where there is no state."""
+    return node.blank if isinstance(node, Given) else []
 
 
 def read_columns(arrays: Any, tabular: bool) -> Columns:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retvar.errors import Diverged, InputError
-from retvar.features import Features, Rows, Vector
+from retvar.features import Features, Given, Observed, Rows, Vector
 from retvar.online import kernel
 from retvar.online.columns import Columns, features_of_node, read_columns
 from retvar.online.memory import Memory, memory_of, static_rows
@@ -20,6 +20,7 @@ __all__ = ["Online", "Transition"]
 
 Array = NDArray[np.float64]
 BLOCK = 4_096  # transitions whose features are laid out at a time
+ENTRIES = 1 << 20  # or fewer, where each has many features
 MOST_STREAMS = 1_000_000
 MOST_TRACES = 100_000_000  # streams × weights
 _STREAMS = f"must be a whole number from 0 to {MOST_STREAMS - 1}"
@@ -178,6 +179,11 @@ class Online:
                     self._attach()
                 x, x_next = kind.read(state), kind.read(next_state, True)
                 finite = kernel.lay_out(x, x_next, *self._rows)
+            elif isinstance(kind, Observed):
+                if self._rows is None:
+                    self._rows = kind.rows([kind.blank] * 2)
+                    self._attach()
+                finite = kind.write(state, next_state, self._rows)
             else:
                 self._rows = kind.rows([state, [] if next_state is None else next_state])
                 self._attach()
@@ -207,7 +213,7 @@ class Online:
             columns = read_columns(arrays, self._tabular)
             if columns.stream.max(initial=0) >= MOST_STREAMS:
                 raise InputError("stream", int(columns.stream.max()), _STREAMS)
-            size = max(1, len(columns)) if self._tabular else BLOCK
+            size = max(1, len(columns)) if self._tabular else self._block()
             blocks = [
                 (first, columns.part(first, first + size)) for first in range(0, len(columns), size)
             ]
@@ -222,6 +228,11 @@ class Online:
             if skip and not self._tabular:
                 block = block.legible(self.features)
             self._run(block, self._laid_out(block, skip), skip)
+
+    def _block(self) -> int:
+        """How many transitions to lay out at a time."""
+        entries = [f.entries for f in self.features if isinstance(f, Given)]
+        return max(1, min(BLOCK, ENTRIES // max(each or 1 for each in entries)))
 
     def _run(self, c: Columns, rows: Rows | None, skip: bool) -> None:
         m = self._memory

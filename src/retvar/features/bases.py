@@ -1,0 +1,189 @@
+"""Polynomial and Fourier bases: every feature is one before it times something of one dimension."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retvar.features.base import positive
+from retvar.features.observed import Observed, within
+from retvar.jit import compiled
+
+__all__ = ["Fourier", "Polynomial"]
+
+Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
+MOST_DEGREE = 1_000
+
+
+@dataclass(frozen=True)
+class _Basis(Observed):
+    """A basis whose features are all active, built up from the constant 1."""
+
+    @property
+    def entries(self) -> int:
+        """All of them."""
+        return self.size
+
+    @cached_property
+    def _chain(self) -> tuple[Integers, Integers]:
+        """For each feature: the one that it is made from, and the dimension that it adds."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Polynomial(_Basis):
+    """All products of powers up to a total degree, of the observation scaled to [−1, 1].
+
+    Parameters
+    ----------
+    low, high
+        Bounds, one number a dimension. A point outside is taken at the nearest point within.
+    degree
+        Largest sum of the powers in a product.
+
+    Examples
+    --------
+    >>> import retvar as rv
+    >>> rv.features.Polynomial([0.0, 0.0], [2.0, 4.0], degree=2).rows([[1.5, 1.0]]).values
+    array([ 1.  ,  0.5 , -0.5 ,  0.25, -0.25,  0.25])
+    """
+
+    degree: int = 2
+
+    kind = "polynomial"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive("degree", self.degree, MOST_DEGREE)
+        object.__setattr__(self, "degree", int(self.degree))
+        within(self.size, "degree", "take a smaller one")
+
+    @property
+    def size(self) -> int:  # type: ignore[override]
+        """One weight a product."""
+        return math.comb(self.width + self.degree, self.degree)
+
+    @cached_property
+    def _chain(self) -> tuple[Integers, Integers]:
+        """By degree, then by dimension: 1; x, y; x², xy, y²; and on."""
+        place: dict[tuple[int, ...], int] = {(): 0}
+        parts: list[tuple[int, int]] = [(0, 0)]
+        for degree in range(1, self.degree + 1):
+            for product in itertools.combinations_with_replacement(range(self.width), degree):
+                place[product] = len(parts)
+                parts.append((place[product[:-1]], product[-1]))
+        made_from, adds = np.array(parts, dtype=np.int64).T.copy()
+        return made_from, adds
+
+    def _fill(self, seen: Array, indices: Integers, values: Array) -> bool:
+        return bool(lay_powers(seen, self._lowest, self._range, *self._chain, indices, values))
+
+
+@dataclass(frozen=True)
+class Fourier(_Basis):
+    """cos(π c·x) of the observation x scaled to [0, 1], for all c of whole numbers up to `order`.
+
+    Konidaris, Osentoski and Thomas (2011).
+
+    Parameters
+    ----------
+    low, high
+        Bounds, one number a dimension. A point outside is taken at the nearest point within.
+    order
+        Largest entry of c: there are (`order` + 1) to the power of the dimension of them.
+
+    Examples
+    --------
+    >>> import retvar as rv
+    >>> rv.features.Fourier([0.0], [3.0], order=3).rows([[1.0]]).values.round(3)
+    array([ 1. ,  0.5, -0.5, -1. ])
+    """
+
+    order: int = 3
+
+    kind = "fourier"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive("order", self.order, MOST_DEGREE)
+        object.__setattr__(self, "order", int(self.order))
+        within(self.size, "order", "take a smaller one")
+
+    @property
+    def size(self) -> int:  # type: ignore[override]
+        """One weight a cosine."""
+        return int((self.order + 1) ** self.width)
+
+    @cached_property
+    def _chain(self) -> tuple[Integers, Integers]:
+        """In the order of counting: (0, 0), (0, 1), …; each adds 1 to its last entry but zeros."""
+        number = np.arange(self.size)
+        adds, made_from = np.zeros((2, self.size), dtype=np.int64)
+        for j in range(self.width):
+            step = (self.order + 1) ** (self.width - 1 - j)
+            some = number // step % (self.order + 1) > 0
+            adds[some] = j
+            made_from[some] = number[some] - step
+        return made_from, adds
+
+    def _fill(self, seen: Array, indices: Integers, values: Array) -> bool:
+        return bool(lay_waves(seen, self._lowest, self._range, *self._chain, indices, values))
+
+
+@compiled
+def scaled(x: Any, low: Any, span: Any) -> Any:
+    """A number between its bounds as one from 0 to 1; what is not finite becomes NaN."""
+    if not math.isfinite(x):
+        return math.nan
+    return min(max((x - low) / span, 0.0), 1.0)
+
+
+@compiled
+def lay_powers(
+    seen: Any, low: Any, span: Any, made_from: Any, adds: Any, indices: Any, values: Any
+) -> Any:
+    """Write the products of each observation; whether all are finite."""
+    n, size = seen.shape[0], adds.size
+    all_finite = True
+    at = np.empty(seen.shape[1])
+    for r in range(n):
+        value = 1.0
+        for j in range(at.size):
+            at[j] = 2.0 * scaled(seen[r, j], low[j], span[j]) - 1.0
+            value += 0.0 * at[j]  # NaN spoils the whole row
+        own = values[r * size : (r + 1) * size]
+        for k in range(size):
+            own[k] = value if k == 0 else own[made_from[k]] * at[adds[k]]
+            indices[r * size + k] = k
+        all_finite = all_finite and math.isfinite(value)
+    return all_finite
+
+
+@compiled
+def lay_waves(
+    seen: Any, low: Any, span: Any, made_from: Any, adds: Any, indices: Any, values: Any
+) -> Any:
+    """Write the cosines of each observation, as real parts of products of exp(iπx)."""
+    n, size = seen.shape[0], adds.size
+    all_finite = True
+    turn = np.empty(seen.shape[1], dtype=np.complex128)
+    wave = np.empty(size, dtype=np.complex128)
+    for r in range(n):
+        value = 1.0
+        for j in range(turn.size):
+            x = math.pi * scaled(seen[r, j], low[j], span[j])
+            turn[j] = complex(math.cos(x), math.sin(x))
+            value += 0.0 * x
+        for k in range(size):
+            wave[k] = value if k == 0 else wave[made_from[k]] * turn[adds[k]]
+            values[r * size + k] = wave[k].real
+            indices[r * size + k] = k
+        all_finite = all_finite and math.isfinite(value)
+    return all_finite

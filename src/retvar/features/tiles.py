@@ -1,0 +1,180 @@
+"""Tile coding: several grids laid over a space, each shifted against the others."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retvar.errors import InputError
+from retvar.features.base import positive
+from retvar.features.observed import Observed, within
+from retvar.jit import compiled
+
+__all__ = ["TileCoding"]
+
+Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
+MOST_TILES = 1_000_000  # in one dimension
+MOST_TILINGS = 1_024
+MOST_MEMORY = 100_000_000
+GOLDEN = 0x9E3779B97F4A7C15  # saved learners depend on what is hashed where: never change these
+FIRST, SECOND = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
+HALF, BEFORE = np.uint64(32), np.uint64(33)
+
+
+@dataclass(frozen=True)
+class TileCoding(Observed):
+    """Grids laid over a space: in each of them an observation lies in one tile, whose feature is 1.
+
+    Tiling t is shifted by t·(1, 3, 5, …)/`tilings` of a tile, so that tilings lie unevenly to each
+    other and what is learned at a point spreads to all sides alike (Sutton and Barto, 2018,
+    section 9.5.4, who advise a power of 2, of at least 4 times the dimension). Each has one tile
+    more a dimension than asked for, to cover the space when it is shifted.
+
+    Parameters
+    ----------
+    low, high
+        Bounds, one number a dimension. A point outside is taken at the nearest point within.
+    tiles
+        Tiles of a grid in each dimension: a number, or one a dimension.
+    tilings
+        How many grids. A step size α of the usual kind becomes α/`tilings`.
+    memory
+        How many weights tiles are hashed into, each tiling into its own share of them, where
+        there would be too many; tiles may then share a weight.
+
+    Examples
+    --------
+    >>> import retvar as rv
+    >>> tiles = rv.features.TileCoding([-1.2, -0.07], [0.6, 0.07], tiles=8, tilings=8)
+    >>> tiles.size, tiles.largest_square
+    (648, 8.0)
+    >>> tiles.rows([[-0.5, 0.0]]).indices
+    array([ 31, 112, 193, 274, 355, 436, 517, 598])
+    >>> step = 0.5 / tiles.largest_square
+    >>> risk = rv.Direct(alpha=step, gamma=0.9, lam=0.9).online(features=tiles)
+    >>> risk.update([-0.5, 0.0], -1.0, [-0.51, -0.001])
+    >>> risk.value([-0.5, 0.0])
+    -0.5
+    """
+
+    tiles: Any = 8
+    tilings: int = 8
+    memory: int | None = None
+
+    kind = "tile_coding"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive("tilings", self.tilings, MOST_TILINGS)
+        object.__setattr__(self, "tilings", int(self.tilings))
+        object.__setattr__(self, "tiles", _tiles(self.tiles, self.width))
+        if self.memory is None:
+            within(self.size, "tiles", "take fewer, or hash them into fewer weights with memory=…")
+            return
+        positive("memory", self.memory, MOST_MEMORY)
+        if self.memory < self.tilings:
+            raise InputError("memory", self.memory, f"must be one weight a tiling, {self.tilings}")
+        object.__setattr__(self, "memory", int(self.memory))
+
+    @property
+    def size(self) -> int:  # type: ignore[override]
+        """One weight a tile, or as many as they are hashed into."""
+        return self.tilings * self._share if self.memory is None else self.memory
+
+    @property
+    def entries(self) -> int:
+        """One tile a tiling."""
+        return self.tilings
+
+    @property
+    def _share(self) -> int:
+        """Weights of a tiling."""
+        if self.memory is not None:
+            return self.memory // self.tilings
+        return math.prod(n + 1 for n in self.tiles)
+
+    @cached_property
+    def _grid(self) -> tuple[Any, ...]:
+        """How the compiled code wants to be told."""
+        top = np.array(self.tiles, dtype=np.int64) * self.tilings
+        odd = 2 * np.arange(self.width, dtype=np.int64)[:, None] + 1
+        shift = (odd * np.arange(self.tilings)) % self.tilings
+        if self.memory is None:
+            counts = [n + 1 for n in self.tiles]
+            steps = np.array([math.prod(counts[j + 1 :]) for j in range(self.width)])
+        else:
+            keys = [(_mixed((j + 1) * GOLDEN) | 1) for j in range(self.width)]
+            steps = np.array(keys, dtype=np.uint64).view(np.int64)
+        hashed = self.memory is not None
+        return self._lowest, top / self._range, top, shift, steps, self._share, hashed
+
+    def _fill(self, seen: Array, indices: Integers, values: Array) -> bool:
+        return bool(lay_tiles(seen, *self._grid, indices, values))
+
+
+def _tiles(given: Any, width: int) -> tuple[int, ...]:
+    """Tiles in each dimension."""
+    each = [given] * width if np.ndim(given) == 0 else list(given)
+    if len(each) != width:
+        raise InputError("tiles", f"{len(each)} numbers", f"must be one, or {width} as low has")
+    for count in each:
+        positive("tiles", count, MOST_TILES)
+    return tuple(int(count) for count in each)
+
+
+def _mixed(z: int) -> int:
+    """A whole number of 64 bits, well mixed (MurmurHash3's last steps)."""
+    for factor in (int(FIRST), int(SECOND)):
+        z = ((z ^ ((z % 2**64) >> 33)) * factor) % 2**64
+    return z ^ (z >> 33)
+
+
+@compiled
+def lay_tiles(
+    seen: Any, low: Any, scale: Any, top: Any, shift: Any, steps: Any, share: Any, hashed: Any,
+    indices: Any, values: Any,
+) -> Any:  # fmt: skip
+    """Write the tile of each tiling that each observation lies in; whether all are finite.
+
+    A dimension is divided into tiles × tilings slices: a tiling shifted by s slices has slice q in
+    its tile (q + s) // tilings, which is that of q, or one more where s goes beyond its end.
+    """
+    n, width = seen.shape
+    tilings = shift.shape[1]
+    all_finite = True
+    for r in range(n):
+        own = indices[r * tilings : (r + 1) * tilings]
+        value = 1.0
+        for t in range(tilings):
+            own[t] = t if hashed else t * share
+        for j in range(width):
+            x = seen[r, j]
+            place = (x - low[j]) * scale[j]
+            q = 0
+            if not math.isfinite(x):
+                value = math.nan
+            elif place >= top[j]:
+                q = top[j] - 1
+            elif place > 0.0:
+                q = int(place)
+            tile = q // tilings
+            over = tilings - (q - tile * tilings)
+            for t in range(tilings):
+                own[t] += steps[j] * (tile + (1 if shift[j, t] >= over else 0))
+        if hashed:
+            for t in range(tilings):
+                z = np.uint64(own[t])
+                z = (z ^ (z >> BEFORE)) * FIRST
+                z = (z ^ (z >> BEFORE)) * SECOND
+                z = z ^ (z >> BEFORE)
+                own[t] = t * share + np.int64(((z >> HALF) * np.uint64(share)) >> HALF)
+        for t in range(tilings):
+            values[r * tilings + t] = value
+        all_finite = all_finite and value == 1.0
+    return all_finite
