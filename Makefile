@@ -5,7 +5,7 @@ READY := .venv/ready
 BENCH := .venv/bench-ready
 WORKERS ?= 2
 WARM := .venv/warm
-COMPILED := $(wildcard src/retvar/engine/*.py) $(addprefix src/retvar/,jit.py rules.py step_sizes.py online/kernel.py)
+COMPILED := $(wildcard src/retvar/engine/*.py) $(addprefix src/retvar/,jit.py words.py rules.py step_sizes.py online/kernel.py)
 
 .PHONY: setup test lint types layers unit reproduce bench mutants soak docs wheel clean
 

@@ -329,6 +329,7 @@ RULES = {
     "wild": [0.1, 1e20, 1e60, 1e90, 1e151],
     "1/n": [rv.Decay(), rv.Decay(0.7)],
     "slower": [rv.Decay(0.7, 0.6), rv.Decay(0.9, 0.6), rv.Decay(1.5, 0.6)],
+    "averaged": [rv.Averaged(), rv.Averaged(0.7, 0.6), rv.Averaged(1.5, 0.6)],
     "adadelta": [rv.Adadelta(), rv.Adadelta(0.9, 1e-2), rv.Adadelta(0.5, 10.0)],
     "bounded": [rv.AlphaBound(), rv.AlphaBound(0.5), rv.AlphaBound(2.0)],
 }

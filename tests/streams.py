@@ -44,6 +44,8 @@ STEPS = [
     lambda rng: rv.Constant(0.1),
     lambda rng: rv.Decay(),
     lambda rng: rv.Decay(alpha=0.7, power=0.6),
+    lambda rng: rv.Averaged(),
+    lambda rng: rv.Averaged(alpha=0.5, power=0.75),
     lambda rng: rv.Adadelta(),
     lambda rng: rv.AlphaBound(0.5),
 ]

@@ -18,6 +18,7 @@ SETTINGS = {
     "traces": {"alpha": 0.1, "gamma": 0.9, "lam": 0.8, "kappa": 0.7, "kappa_bar": 0.6},
     "full traces": {"alpha": 0.05, "kappa": 1.0, "kappa_bar": 1.0},
     "decay": {"alpha": rv.Decay(), "alpha_bar": rv.Decay(0.5, 0.6), "kappa": 0.5},
+    "averaged": {"alpha": rv.Averaged(), "alpha_bar": rv.Averaged(0.5, 0.8), "kappa": 0.5},
     "adadelta": {"alpha": rv.Adadelta(), "kappa": 0.5, "kappa_bar": 0.5},
     "alpha bound": {"alpha": rv.AlphaBound(), "alpha_bar": rv.AlphaBound(0.5), "kappa": 0.9},
     "held": {"alpha": 0.1, "value": [1.0, -2.0, 3.0, 0.5], "learn_value": False},

@@ -40,7 +40,7 @@ if TYPE_CHECKING:  # the names are loaded on first use, so that `retvar --help` 
     from retvar.mdp import END, MDP, Edge, Edges, Policy
     from retvar.online import Online, Transition
     from retvar.simulation import Record, replay, simulate
-    from retvar.step_sizes import Adadelta, AlphaBound, Constant, Decay
+    from retvar.step_sizes import Adadelta, AlphaBound, Averaged, Constant, Decay
 
 _HOMES = {
     "retvar.errors": [
@@ -68,7 +68,7 @@ _HOMES = {
     "retvar.mdp": ["END", "MDP", "Edge", "Edges", "Policy"],
     "retvar.online": ["Online", "Transition"],
     "retvar.simulation": ["Record", "replay", "simulate"],
-    "retvar.step_sizes": ["Adadelta", "AlphaBound", "Constant", "Decay"],
+    "retvar.step_sizes": ["Adadelta", "AlphaBound", "Averaged", "Constant", "Decay"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _MODULES = ("domains", "features", "plots", "rules", "step_sizes", "testing")
@@ -82,6 +82,7 @@ __all__ = [  # noqa: RUF022
     "testing",
     "Adadelta",
     "AlphaBound",
+    "Averaged",
     "Centred",
     "Constant",
     "ConvergenceError",

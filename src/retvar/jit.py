@@ -27,13 +27,14 @@ def compiled(function: Any, *sources: str, **options: Any) -> Any:
     """Compile, and keep the result on disk under a digest of all files that the code is made of.
 
     numba looks at the file of the function alone; what it inlines from other files (`sources`;
-    the rules are always among them) would go stale.
+    the rules and the random words are always among them) would go stale.
     """
     made_of = (
         function.__code__.co_filename,
         __file__,
         rules.__file__,
         step_sizes.__file__,
+        str(Path(__file__).with_name("words.py")),
         *sources,
     )
     digest = hashlib.sha256(b"".join(Path(source).read_bytes() for source in made_of)).hexdigest()

@@ -126,12 +126,16 @@ class Learner:
         features: Any = None,
         value_features: Any = None,
         mean_features: Any = None,
+        *,
+        replicates: int = 0,
+        seed: int = 0,
     ) -> Online:
         """Put the learner on a stream.
 
         Give `states`, how many there are, or `features`: a table [state, feature], the length of
         vectors that come with each transition, or :mod:`retvar.features`. The value node's
-        features default to the variance node's, the mean node's to the value node's.
+        features default to the variance node's, the mean node's to the value node's. With
+        `replicates` (100, say) it can tell intervals; `seed` is that of their coins.
 
         >>> import retvar as rv
         >>> rv.VTD(alpha=0.1, gamma=0.9, lam=1.0).online(states=16)
@@ -161,7 +165,7 @@ class Learner:
         if len({kind.states for kind in kinds}) > 1:
             counts = ", ".join(str(kind.states) for kind in kinds)
             raise InputError("features", counts, "value, mean and variance need the same states")
-        return Online(self, kinds)
+        return Online(self, kinds, replicates, seed)
 
     def replace(self, **changes: Any) -> Learner:
         """Another learner with some settings changed.
@@ -363,8 +367,8 @@ def _from_plain(given: Any) -> Any:
             raise InputError("initial", given["initial"], "must be Noisy or PerRun")
         return kind(**settings)
     name = str(settings.pop("rule", None))
-    if name not in ("Constant", "Decay", "Adadelta", "AlphaBound"):
-        raise InputError("rule", name, "must be Constant, Decay, Adadelta or AlphaBound")
+    if name not in ("Constant", "Decay", "Averaged", "Adadelta", "AlphaBound"):
+        raise InputError("rule", name, "must be Constant, Decay, Averaged, Adadelta or AlphaBound")
     return getattr(step_sizes, name)(**settings)
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 __all__ = [
     "adadelta_step",
+    "averaged",
     "bounded_step",
     "decayed_step",
     "direct_reward",
@@ -69,6 +70,17 @@ def decayed_step(alpha: float, power: float, visits: float) -> float:
     if power == 1.0:
         return alpha / visits
     return float(alpha / visits**power)
+
+
+def averaged(mean: T, w: T, visits: float) -> T:
+    """Move a mean by 4/(n+3) towards a weight at its n-th visit: later weights count for more.
+
+    The mean after n visits holds the k-th weight with a share of about 4k³/n⁴.
+
+    >>> averaged(0.0, 3.0, 1.0), averaged(3.0, 7.0, 5.0)
+    (3.0, 5.0)
+    """
+    return mean + 4 / (visits + 3) * (w - mean)
 
 
 def running_mean_square(decay: float, mean: float, x: float) -> float:

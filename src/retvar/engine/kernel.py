@@ -20,11 +20,12 @@ import numpy as np
 
 from retvar import rules
 from retvar.engine import streams
-from retvar.engine.streams import START, U, edge, keys, reward_of, start
+from retvar.engine.streams import START, edge, reward_of, start
 from retvar.jit import called, compiled, inlined, wide_and_apart
 from retvar.online import kernel as online
 from retvar.online.kernel import FAINT, LIMIT
-from retvar.step_sizes import DECAY
+from retvar.step_sizes import AVERAGED, DECAY
+from retvar.words import U, keys
 
 __all__ = ["Node", "Shape", "kernel_of"]
 
@@ -46,6 +47,7 @@ decayed_step = inlined(rules.decayed_step)
 running_mean_square = inlined(rules.running_mean_square)
 adadelta_step = inlined(rules.adadelta_step)
 bounded_step = inlined(rules.bounded_step)
+averaged = inlined(rules.averaged)
 
 
 class Shape(NamedTuple):
@@ -74,12 +76,13 @@ class Node(NamedTuple):
     The functions below take the fields one by one: numba leaves out whatever deals with None.
     """
 
-    w: Any  #: weights [weight, lane]; the last row stays 0, for the end of an episode
+    w: Any  #: weights [weight, lane]; the last row stays 0, for the end of an episode. With
+    #: Averaged the means, from which a node predicts
     p: Any  #: settings of the step-size rule [lane]; None: does not learn
     q: Any
-    first: Any  #: ADADELTA's accumulators [weight, lane]
-    second: Any
-    visits: Any  #: of each weight, for Decay
+    first: Any  #: ADADELTA's accumulators [weight, lane]; Averaged: the weights that learn
+    second: Any  #: ADADELTA only
+    visits: Any  #: of each weight, for Decay and Averaged
     bound: Any  #: AlphaBound's step [lane]
     peak: Any  #: largest size of a weight so far [lane]; None: proved to be small
     trace: Any  #: [weight, lane]
@@ -90,13 +93,14 @@ class Node(NamedTuple):
     now: Any  #: prediction of the state being left [lane]
     after: Any  #: of the state arrived in
     delta: Any  #: TD error
+    own: Any  #: Averaged: predictions of the weights that learn [2, lane], then their TD error
     indptr: Any  #: features as sparse rows; None: a weight for each state
     indices: Any
     values: Any
     initial: Any  #: [run or one for all, weight, lane]
 
 
-LEARNING, STEPPING = 8, 19  # how many of the fields `learn` and `td_node` take
+LEARNING, STEPPING = 8, 20  # how many of the fields `learn` and `td_node` take
 
 
 class Window(NamedTuple):
@@ -130,11 +134,41 @@ def learn(w, p, q, first, second, visits, bound, peak, i, lane, delta, E, on):
         second[i, lane] = updates if on else D
         size, before = abs(error), peak[lane]
         peak[lane] = size if size > before else before
-    new = moved(w[i, lane], step, delta, E)
-    w[i, lane] = new
+    if first is not None and second is None:  # averaged: the means follow at visits
+        new = moved(first[i, lane], step, delta, E)
+        first[i, lane] = new
+    else:
+        new = moved(w[i, lane], step, delta, E)
+        w[i, lane] = new
     if peak is not None:
         size, before = abs(new), peak[lane]
         peak[lane] = size if size > before else before
+    return step
+
+
+@inlined
+def own_error(w, first, second, s, s2, lane, fed, discount):
+    """The TD error that a tabular node learns from: that of its weights, averaged or not."""
+    if first is not None and second is None:
+        return td_error(fed, discount, first[s2, lane], first[s, lane])
+    return td_error(fed, discount, w[s2, lane], w[s, lane])
+
+
+@inlined
+def settle(w, first, second, visits, i, lane):
+    """Move the mean of a weight towards it, at a visit."""
+    if first is not None and second is None:
+        w[i, lane] = averaged(w[i, lane], first[i, lane], visits[i])
+
+
+@inlined
+def tabular_step(
+    w, p, q, first, second, visits, bound, peak, s, s2, lane, fed, discount, E, on
+):  # fmt: skip
+    """Let one node learn on a tabular step; returns its step size."""
+    delta = own_error(w, first, second, s, s2, lane, fed, discount)
+    step = learn(w, p, q, first, second, visits, bound, peak, s, lane, delta, E, on)
+    settle(w, first, second, visits, s, lane)
     return step
 
 
@@ -147,7 +181,9 @@ def value_lane(
     delta = td_error(reward, gamma, after, J)
     J_next, step = after, 0.0
     if p is not None:
-        step = learn(w, p, q, first, second, visits, bound, peak, s, lane, delta, E, on)
+        step = tabular_step(
+            w, p, q, first, second, visits, bound, peak, s, s2, lane, reward, gamma, E, on
+        )
         J_next = w[s, lane] if s == s2 else after
     return J, after, delta, J_next, step
 
@@ -171,7 +207,7 @@ def predict(w, indptr, indices, values, s, out):
 @inlined
 def td_node(
     w, p, q, first, second, visits, bound, peak, traces, live, phi, kappa, last, now, after, delta,
-    indptr, indices, values, used, s, s2, fed, discount, decay, weight,
+    own, indptr, indices, values, used, s, s2, fed, discount, decay, weight,
 ):  # fmt: skip
     """One step of the nodes of one sort, traces and features included."""
     lanes, size = fed.size, w.shape[0] - 1
@@ -182,9 +218,16 @@ def td_node(
         delta[lane] = td_error(fed[lane], discount[lane], after[lane], now[lane])
         decay[lane] = last[lane] * kappa[row, lane]
         last[lane] = discount[lane]
+    errors = delta
+    if own is not None:  # averaged: learns from errors of its own
+        predict(first, indptr, indices, values, s, own[0])
+        predict(first, indptr, indices, values, s2, own[1])
+        errors = own[0]
+        for lane in range(lanes):
+            errors[lane] = td_error(fed[lane], discount[lane], own[1, lane], own[0, lane])
     if p is not None:
         begin, end = indptr[s], indptr[s + 1]
-        own = indices[end - 1] if end > begin else -1
+        told = indices[end - 1] if end > begin else -1
         if visits is not None:
             for k in range(begin, end):
                 visits[indices[k]] += 1.0
@@ -194,10 +237,10 @@ def td_node(
                 i, E = indices[k], trace(0.0, 0.0, values[k], weight)
                 for lane in range(lanes):
                     step = learn(
-                        w, p, q, first, second, visits, bound, peak, i, lane, delta[lane], E, on
+                        w, p, q, first, second, visits, bound, peak, i, lane, errors[lane], E, on
                     )
                     if used is not None:
-                        used[s, lane] = step if i == own and on else used[s, lane]
+                        used[s, lane] = step if i == told and on else used[s, lane]
         else:
             count = live[2 * size]
             for k in range(begin, end):
@@ -219,11 +262,11 @@ def td_node(
                     if bound is None:
                         on = E != 0.0
                         step = learn(
-                            w, p, q, first, second, visits, bound, peak, i, lane, delta[lane], E,
+                            w, p, q, first, second, visits, bound, peak, i, lane, errors[lane], E,
                             on,
                         )  # fmt: skip
                         if used is not None:
-                            used[s, lane] = step if i == own and on else used[s, lane]
+                            used[s, lane] = step if i == told and on else used[s, lane]
             if bound is not None:
                 pull = decay  # E·(γ′φ′ − φ)
                 for lane in range(lanes):
@@ -246,9 +289,13 @@ def td_node(
                     for lane in range(lanes):
                         E = traces[i, lane]
                         learn(
-                            w, p, q, first, second, visits, bound, peak, i, lane, delta[lane], E,
+                            w, p, q, first, second, visits, bound, peak, i, lane, errors[lane], E,
                             True,
                         )  # fmt: skip
+        if own is not None:
+            for k in range(begin, end):
+                for lane in range(lanes):
+                    settle(w, first, second, visits, indices[k], lane)
 
 
 @called
@@ -296,6 +343,10 @@ def begin(w, p, q, first, second, visits, bound, peak, traces, live, last, initi
     if second is not None:
         first[:] = 0.0
         second[:] = 0.0
+    elif first is not None:
+        for i in range(initial.shape[1]):
+            for lane in range(w.shape[1]):
+                first[i, lane] = initial[at, i, lane]
     if visits is not None:
         visits[:] = 0.0
     if bound is not None:
@@ -401,7 +452,7 @@ def kernel_of(shape: Shape) -> Any:
     DIRECT, VTD, CENTRED, LEARN, OFF_POLICY = shape[:5]
     WEIGHTED, NOISY, LOCAL, SHARED, OWN = shape[5:10]
     CHANGE, STEPS = shape.change, shape.steps
-    DECAY_J, DECAY_G, DECAY_V = (kind == DECAY for kind in shape.kind)
+    DECAY_J, DECAY_G, DECAY_V = (kind in (DECAY, AVERAGED) for kind in shape.kind)
 
     def run_block(
         stream, first_run, runs, points, by_step, window, stop, ticks,
@@ -518,17 +569,19 @@ def kernel_of(shape: Shape) -> Any:
                             gamma_bar = variance_discount(root)
                             if DIRECT:
                                 reward_bar = direct_reward(delta, J, eta)
-                                V, V_next = direct.w[s, lane], direct.w[s2, lane]
-                                delta_bar = td_error(reward_bar, gamma_bar, V_next, V)
-                                step = learn(*direct[:LEARNING], s, lane, delta_bar, E_bar, on_bar)
+                                step = tabular_step(
+                                    *direct[:LEARNING], s, s2, lane, reward_bar, gamma_bar, E_bar,
+                                    on_bar,
+                                )  # fmt: skip
                                 if STEPS:
                                     told = used[DIRECT_, s, lane]
                                     used[DIRECT_, s, lane] = step if on_bar else told
                             if VTD:
                                 reward_bar = vtd_reward(R, g, lm, J_next, eta)
-                                M, M_next = vtd.w[s, lane], vtd.w[s2, lane]
-                                delta_bar = td_error(reward_bar, gamma_bar, M_next, M)
-                                step = learn(*vtd[:LEARNING], s, lane, delta_bar, E_bar, on_bar)
+                                step = tabular_step(
+                                    *vtd[:LEARNING], s, s2, lane, reward_bar, gamma_bar, E_bar,
+                                    on_bar,
+                                )  # fmt: skip
                                 if STEPS:
                                     told = used[VTD_, s, lane]
                                     used[VTD_, s, lane] = step if on_bar else told
@@ -536,13 +589,16 @@ def kernel_of(shape: Shape) -> Any:
                                 G, G_next = mean.w[s, lane], mean.w[s2, lane]
                                 reward_mean = mean_reward(R, g, lm, after, eta)
                                 delta_mean = td_error(reward_mean, root, G_next, G)
-                                step = learn(*mean[:LEARNING], s, lane, delta_mean, E_bar, on_bar)
+                                step = tabular_step(
+                                    *mean[:LEARNING], s, s2, lane, reward_mean, root, E_bar, on_bar
+                                )
                                 if STEPS:
                                     told = used[MEAN_, s, lane]
                                     used[MEAN_, s, lane] = step if on_bar else told
-                                V, V_next = centred.w[s, lane], centred.w[s2, lane]
-                                delta_bar = td_error(delta_mean * delta_mean, gamma_bar, V_next, V)
-                                step = learn(*centred[:LEARNING], s, lane, delta_bar, E_bar, on_bar)
+                                step = tabular_step(
+                                    *centred[:LEARNING], s, s2, lane, delta_mean * delta_mean,
+                                    gamma_bar, E_bar, on_bar,
+                                )  # fmt: skip
                                 if STEPS:
                                     told = used[CENTRED_, s, lane]
                                     used[CENTRED_, s, lane] = step if on_bar else told

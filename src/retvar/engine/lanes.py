@@ -30,7 +30,7 @@ from retvar.learners import Learner
 from retvar.mdp import END, MDP
 from retvar.online import kernel as online
 from retvar.online.memory import Memory, memory_of
-from retvar.step_sizes import ADADELTA, ALPHA_BOUND, CONSTANT, DECAY
+from retvar.step_sizes import ADADELTA, ALPHA_BOUND, AVERAGED, CONSTANT, DECAY
 
 __all__ = ["Block", "Draws", "Lane", "Recording", "Room", "aligned", "lanes_of", "plan"]
 
@@ -71,11 +71,11 @@ class Lane:
         return all(isinstance(f, States) for f in self.features)
 
     def rule(self, node: int) -> tuple[int, bool, float]:
-        """Step-size rule and whether there is a trace; Decay's power, which lanes must share."""
+        """Step-size rule, whether there is a trace, and a decaying rule's power, the same in all."""
         if node == online.VALUE and not self.learns_value:
             return CONSTANT, False, 0.0
         kind, traced = self.memory.plan[node, online.KIND], self.memory.plan[node, online.TRACED]
-        power = float(self.memory.settings[node, 1]) if kind == DECAY else 0.0
+        power = float(self.memory.settings[node, 1]) if kind in (DECAY, AVERAGED) else 0.0
         return int(kind), bool(traced), power
 
     def shape(self) -> tuple[Any, ...]:
@@ -425,10 +425,10 @@ class Room:
         return Node(
             w=aligned(size + 1, lanes),
             p=_table(settings[:, 0]) if learns else None,
-            q=_table(settings[:, 1]) if learns and kind in (DECAY, ADADELTA) else None,
-            first=aligned(*weights) if kind == ADADELTA else None,
+            q=_table(settings[:, 1]) if learns and kind in (DECAY, ADADELTA, AVERAGED) else None,
+            first=_first(kind, size, lanes) if learns else None,
             second=aligned(*weights) if kind == ADADELTA else None,
-            visits=np.zeros(size) if kind == DECAY else None,
+            visits=np.zeros(size) if kind in (DECAY, AVERAGED) else None,
             bound=aligned(lanes) if kind == ALPHA_BOUND else None,
             peak=aligned(lanes) if learns and not shape.safe else None,
             trace=aligned(*weights) if traced else None,
@@ -439,6 +439,7 @@ class Room:
             now=None if local else aligned(lanes),
             after=None if local else aligned(lanes),
             delta=None if local else aligned(lanes),
+            own=aligned(2, lanes) if learns and kind == AVERAGED and not local else None,
             indptr=None if rows is None else rows.indptr,
             indices=None if rows is None else rows.indices,
             values=None if rows is None else rows.values,
@@ -479,6 +480,13 @@ class Room:
         if self.block.shape.local:
             return None, None, None
         return tuple(self.lanes[self.block.learner(0)].features[online.SECONDARY].rows())
+
+
+def _first(kind: int, size: int, lanes: int) -> Array | None:
+    """ADADELTA's first accumulator, or the weights that learn where means predict."""
+    if kind == AVERAGED:  # as many rows as weights and means have
+        return aligned(size + 1, lanes)
+    return aligned(size, lanes) if kind == ADADELTA else None
 
 
 def _table(numbers: Array) -> Array:

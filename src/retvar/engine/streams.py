@@ -1,10 +1,5 @@
 """Random streams of experience: counter-based, so that any run can be made alone.
 
-The words of a run are a keyed hash of their numbers: word c is mix(mix(a + cφ) ^ b) with the run's
-key (a, b), mix being the finaliser of SplitMix64 (Steele, Lea and Flood, 2014), a bijection. For a
-given seed a is a bijection of the run's number, so no two runs share a key; and since b enters
-between the two rounds, runs whose counters happen to lie a shift apart still have other words.
-
 Step t takes word 4t for the edge, 4t + 1 and 4t + 2 for the noise of the reward, 4t + 3 for the
 state in which the next episode starts. Word START is for where a run begins; those from INITIAL on
 are for its initial values. Normal variates are Box and Muller's, with logarithm and cosine as
@@ -18,21 +13,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.errors import InputError
 from retvar.jit import compiled, inlined
 from retvar.mdp import END, MDP
 from retvar.mdp.flow import importance_ratio
+from retvar.words import ULP, U, keys, seed_of, uniform, word
 
 __all__ = ["Stream", "key_of", "normals", "stream_of", "uniforms"]
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
-U = np.uint64
-GOLDEN = U(0x9E3779B97F4A7C15)  # 2⁶⁴/φ, odd
 START = U(1 << 62)
 INITIAL = U((1 << 62) + 4)
-STATUS = U(0x6A09E667F3BCC909)  # √2: tells b from a
-ULP = 2.0**-53
 
 
 class Stream(NamedTuple):
@@ -90,16 +81,9 @@ def stream_of(
         importance_ratio(mdp, pi, mu)[e.state, e.action][used],
         start_threshold,
         start_other,
-        np.array([_seed(seed)]),
+        np.array([seed_of(seed)]),
     )
     return stream, used
-
-
-def _seed(seed: object) -> np.uint64:
-    whole = isinstance(seed, int | np.integer) and not isinstance(seed, bool)
-    if not whole or not 0 <= int(seed) < 2**64:  # type: ignore[call-overload]
-        raise InputError("seed", repr(seed), "must be a whole number from 0 to 2⁶⁴ − 1")
-    return U(int(seed))  # type: ignore[call-overload]
 
 
 def _slots(probability: Array, first: Any) -> tuple[Array, Integers]:
@@ -142,34 +126,6 @@ def fill_slots(probability, first, threshold, other):
 
 
 # ---------------------------------------------------------------------- words and numbers
-
-
-@inlined
-def mix(z):
-    """SplitMix64's finaliser: a bijection of 64-bit words in which every bit counts."""
-    z = (z ^ (z >> U(30))) * U(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> U(27))) * U(0x94D049BB133111EB)
-    return z ^ (z >> U(31))
-
-
-@inlined
-def keys(seed, run):
-    """The two halves of a run's key."""
-    seed = mix(seed + GOLDEN)
-    a = mix(seed + U(run) * GOLDEN)
-    return a, mix((a ^ STATUS) + seed)
-
-
-@inlined
-def word(a, b, c):
-    """Word c of the run with key (a, b)."""
-    return mix(mix(a + c * GOLDEN) ^ b)
-
-
-@inlined
-def uniform(x):
-    """A number in [0, 1) from a word."""
-    return np.float64(x >> U(11)) * ULP
 
 
 @inlined

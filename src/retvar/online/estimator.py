@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retvar.errors import Diverged, InputError
-from retvar.features import Features, Given, Observed, Rows, Vector
+from retvar.features import Features, Given, Observed, Rows, States, Vector
 from retvar.online import kernel
 from retvar.online.columns import Columns, features_of_node, read_columns
 from retvar.online.memory import Memory, memory_of, static_rows
+from retvar.online.replicates import Replicates, half_width, spread
 
 __all__ = ["Online", "Transition"]
 
@@ -59,7 +60,9 @@ class Online:
     (array([0.5, 1.5]), array([0.5, 4.5]))
     """
 
-    def __init__(self, description: Any, features: list[Features]) -> None:
+    def __init__(
+        self, description: Any, features: list[Features], replicates: int = 0, seed: int = 0
+    ) -> None:
         self.description = description
         self.features = features
         self.steps = 0  #: transitions learned from
@@ -67,6 +70,7 @@ class Online:
         self._memory = memory_of(description, features)
         self._rows = static_rows(features, self._memory)
         self._nodes = ("value", "mean", "second_moment" if self._is("vtd") else "variance")
+        self._riding = None if replicates == 0 else Replicates(self._memory, replicates, seed)
         self._attach()
 
     def _attach(self) -> None:
@@ -112,9 +116,9 @@ class Online:
                 state, next_state, (terminated, truncated, rho, gamma, lam, stream)
             )
         given = state
-        if self._alike:
+        if self._alike and self._riding is None:
             state, next_state = self._lay_out(state, next_state)
-        elif not self._tabular:
+        elif not self._tabular or self._riding is not None:
             row: dict[str, Any] = {"state": [state], "reward": [reward], "next_state": [next_state]}
             if isinstance(state, Mapping):  # its own features for each node
                 row["state"] = {name: [part] for name, part in state.items()}
@@ -240,6 +244,7 @@ class Online:
             *c.numbers(), kernel.SKIP if skip else kernel.TRUST,
             m.plan, m.settings, m.gammas, m.lams, *(rows or (None,) * 3),
             m.cells, m.traces, m.live, m.report,
+            *((None,) * 4 if self._riding is None else self._riding.arrays()),
         )  # fmt: skip
         self.steps += int(done) - int(skipped)
         self.rejected += int(skipped)
@@ -301,6 +306,59 @@ class Online:
         mean = self.mean(state)
         return self.variance(state) + mean * mean
 
+    # ------------------------------------------------------------------ how sure
+
+    @property
+    def replicates(self) -> int:
+        """How many replicates ride along, for intervals."""
+        return 0 if self._riding is None else self._riding.count
+
+    def replicate(self, what: str = "value", state: Any = None) -> Array:
+        """The replicates' estimates of ``"value"``, ``"mean"`` or ``"variance"``.
+
+        An array [state, replicate], or [replicate] for a state.
+        """
+        if self._riding is None:
+            raise InputError("replicates", 0, "none ride along; ask online(…, replicates=100)")
+        node = {"value": kernel.VALUE, "mean": kernel.MEAN, "variance": kernel.SECONDARY}.get(what)
+        if node is None:
+            raise InputError("what", repr(what), "must be 'value', 'mean' or 'variance'")
+        if what == "mean" and not self._is("centred"):
+            node = kernel.VALUE
+        found = self._riding.predictions(node, self._memory, self._rows_of(node, state))
+        if what == "variance" and self._is("vtd"):
+            found = found - self.replicate("value", state) ** 2
+        if self._tabular and state is not None:
+            found = found[self._known(state)]
+        return found[0] if not self._tabular and found.shape[0] == 1 else found
+
+    def interval(
+        self, what: str = "value", state: Any = None, *, level: float = 0.9
+    ) -> tuple[Any, Any]:
+        """Lower and upper end for ``"value"``, ``"mean"``, ``"variance"`` or ``"std"``.
+
+        Estimate ± z × the standard deviation over replicates; for the std the square root of the
+        variance's ends, so that the two hold together.
+        """
+        z = half_width(level)
+        if what == "std":
+            ends = self.interval("variance", state, level=level)
+            low, high = (np.sqrt(np.maximum(end, 0.0)) for end in ends)
+        else:
+            reach = z * spread(self.replicate(what, state))
+            estimate = getattr(self, what)(state)
+            low, high = estimate - reach, estimate + reach
+        return (low, high) if state is None else (float(low), float(high))
+
+    def _rows_of(self, node: int, state: Any) -> Rows | None:
+        """Rows of the features of a node: all states', or those of the state given."""
+        kind = self.features[node]
+        if self._tabular:
+            return None if isinstance(kind, States) else kind.rows()
+        if state is None:
+            raise InputError("state", None, "must be given: there is no list of all states")
+        return kind.rows([features_of_node(state, ("value", "mean", "variance")[node])])
+
     @property
     def td_error(self) -> float:
         """TD error of the value node on the last transition."""
@@ -357,6 +415,7 @@ class Online:
         fresh.adopt(m.traces)
         fresh.report[:] = m.report
         twin._memory = fresh
+        twin._riding = None if self._riding is None else self._riding.clone()
         twin._attach()
         return twin
 

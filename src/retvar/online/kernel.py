@@ -11,10 +11,20 @@ weights that it reaches, so that a step costs what is active. What the arrays ho
     plan      [node]    first weight, step-size kind, first row of its features, whether it has
                         a trace; then [3]: method, off-policy return, learn the value, rows
     settings  [node]    two numbers of its step-size rule; then κ, one or one per row
-    cells     [weight]  weight, two numbers of its step size, room for its new weight
+    cells     [weight]  weight, two numbers of its step size, room for its new weight; Averaged
+                        predicts from the mean (the weight) and learns in the second number
     traces    [stream]  one per weight; then the discounts of the last transition, one per node
     live      [stream]  weights that the trace reaches; their places in that list; how many a node
     report              TD errors of the nodes, then the steps they last used
+
+Replicates may ride along: learners that differ from this one only in that each takes every
+transition as often as a coin says, not at all or twice. Features, traces and steps are common to
+all of them; what is their own (None where there are none):
+
+    copies    [weight, replicate]  weights; with Averaged the means
+    learning  [weight, replicate]  with Averaged the weights that learn
+    room      [row, replicate]     for the numbers of one transition
+    coins                          key of the coins (two words), then the number of the transition
 """
 
 from __future__ import annotations
@@ -27,7 +37,8 @@ from numpy import uintp as u
 
 from retvar import rules
 from retvar.jit import compiled
-from retvar.step_sizes import ADADELTA, ALPHA_BOUND, DECAY
+from retvar.step_sizes import ADADELTA, ALPHA_BOUND, AVERAGED, DECAY
+from retvar.words import U, word
 
 VALUE, MEAN, SECONDARY = range(3)
 DIRECT, VTD, CENTRED = range(3)
@@ -41,6 +52,9 @@ FAINT = 1e-100  # traces below this are dropped
 OK, STATE, NEXT_STATE, NO_NEXT, REWARD, RHO, GAMMA, LAM = range(8)
 DIVERGED = 100  # plus the node
 STOP, SKIP, TRUST = range(3)  # at a bad row; TRUST: all rows have been checked
+TOSSED, FED, NOW, AFTER, DELTA, FOLLOWS, NOW_OWN, AFTER_OWN, OWN = range(9)  # of room
+ROOM = 9
+COINS = 64  # in a word
 
 
 td_error = njit(rules.td_error)
@@ -52,6 +66,7 @@ mean_discount = njit(rules.mean_discount)
 variance_discount = njit(rules.variance_discount)
 moved = njit(rules.moved)
 decayed_step = njit(rules.decayed_step)
+averaged = njit(rules.averaged)
 running_mean_square = njit(rules.running_mean_square)
 adadelta_step = njit(rules.adadelta_step)
 bounded_step = njit(rules.bounded_step)
@@ -107,10 +122,75 @@ def check(state, next_state, flags, reward, rho, gamma, lam, plan, gammas, lams)
     return -1, OK
 
 
+@njit
+def toss(coins, room):
+    """Whether each replicate takes this transition: 0 times or 2; the same for any number of them.
+
+    The mean is 1 and the variance 1, which is all that a multiplier bootstrap asks for.
+    """
+    heads = U(0)
+    for c in range(room.shape[1]):
+        if c % COINS == 0:
+            heads = word(coins[0], coins[1], (coins[2] << U(8)) + U(c // COINS))
+        room[TOSSED, c] = np.float64((heads & U(1)) << U(1))
+        heads >>= U(1)
+    coins[2] += U(1)
+
+
+@njit
+def predict_copies(weights, offset, begin, end, indices, values, room, to):
+    """w·φ of all replicates."""
+    for c in range(room.shape[1]):
+        room[to, c] = 0.0
+    for k in range(begin, end):
+        at = u(offset + (k if indices is None else indices[u(k)]))
+        x = 1.0 if values is None else values[u(k)]
+        for c in range(room.shape[1]):
+            room[to, c] += x * weights[at, c]
+
+
+@njit
+def feed_copies(node, method, R, g, lm, eta, room):
+    """What this node of each replicate is fed with, from what stands in the room of the last."""
+    for c in range(room.shape[1]):
+        if node == VALUE:
+            room[FED, c] = R
+        elif node == MEAN:
+            room[FED, c] = mean_reward(R, g, lm, room[AFTER, c], eta)
+        elif method == VTD:
+            room[FED, c] = vtd_reward(R, g, lm, room[FOLLOWS, c], eta)
+        elif method == CENTRED:
+            room[FED, c] = room[DELTA, c] * room[DELTA, c]
+        else:
+            room[FED, c] = direct_reward(room[DELTA, c], room[NOW, c], eta)
+
+
+@njit
+def err_copies(room, discount, after, now, to):
+    """TD errors of all replicates."""
+    for c in range(room.shape[1]):
+        room[to, c] = td_error(room[FED, c], discount, room[after, c], room[now, c])
+
+
+@njit
+def move_copies(weights, at, step, E, room):
+    """Move one weight of all replicates, each as often as its coin says."""
+    for c in range(room.shape[1]):
+        weights[at, c] = moved(weights[at, c], step * room[TOSSED, c], room[OWN, c], E)
+
+
+@njit
+def average_copies(means, weights, at, visits, room):
+    """Move the means of one weight of all replicates."""
+    for c in range(room.shape[1]):
+        means[at, c] = averaged(means[at, c], weights[at, c], visits)
+
+
 @compiled
 def advance(
     state, next_state, flags, reward, rho, gamma, lam, stream, mode,
     plan, settings, gammas, lams, indptr, indices, values, cells, traces, live, report,
+    copies, learning, room, coins,
 ):  # fmt: skip
     """Learn from the rows of a chunk; flags, ρ, γ, λ and stream may be one for all of them.
 
@@ -153,6 +233,8 @@ def advance(
         kappa = 2 + (row if settings.shape[1] > 3 else 0)
         J_next = reward_bar = 0.0
         begin_value = end_value = 0
+        if copies is not None:
+            toss(coins, room)
 
         for node in range(3):
             if node == MEAN and method != CENTRED:
@@ -182,6 +264,10 @@ def advance(
                         x = 1.0 if values is None else values[u(k)]
                         J_next += x * cells[u(i), WEIGHT]
                     reward_bar = vtd_reward(R, g, lm, J_next, eta)
+                    if copies is not None:
+                        predict_copies(
+                            copies, 0, begin_value, end_value, indices, values, room, FOLLOWS
+                        )
                 fed, weight = reward_bar, rho_bar
                 discount = variance_discount(mean_discount(g, lm, eta))
 
@@ -195,8 +281,33 @@ def advance(
                 i = k if indices is None else indices[u(k)]
                 x = 1.0 if values is None else values[u(k)]
                 after += x * cells[u(offset + i), WEIGHT]
-            delta = td_error(fed, discount, after, now)
+            delta = own_delta = td_error(fed, discount, after, now)
             report[u(node)] = delta
+            kind = plan[u(node), KIND]
+            if kind == AVERAGED:  # which predicts from the means and learns with the weights
+                now_own = after_own = 0.0
+                for k in range(begin, end):
+                    i = k if indices is None else indices[u(k)]
+                    x = 1.0 if values is None else values[u(k)]
+                    now_own += x * cells[u(offset + i), SECOND]
+                for k in range(begin_next, end_next):
+                    i = k if indices is None else indices[u(k)]
+                    x = 1.0 if values is None else values[u(k)]
+                    after_own += x * cells[u(offset + i), SECOND]
+                own_delta = td_error(fed, discount, after_own, now_own)
+            if copies is not None:
+                feed_copies(node, method, R, g, lm, eta, room)
+                predict_copies(copies, offset, begin, end, indices, values, room, NOW)
+                predict_copies(copies, offset, begin_next, end_next, indices, values, room, AFTER)
+                err_copies(room, discount, AFTER, NOW, DELTA)
+                if kind == AVERAGED:
+                    predict_copies(learning, offset, begin, end, indices, values, room, NOW_OWN)
+                    predict_copies(
+                        learning, offset, begin_next, end_next, indices, values, room, AFTER_OWN
+                    )
+                    err_copies(room, discount, AFTER_OWN, NOW_OWN, OWN)
+                else:
+                    err_copies(room, discount, AFTER, NOW, OWN)
             if node == VALUE:
                 J_next, begin_value, end_value = after, begin_next, end_next
                 reward_bar = direct_reward(delta, now, eta)
@@ -237,9 +348,9 @@ def advance(
                 live[u(lane), u(2 * total + node)] = count
 
             # its step
-            kind, p, q = plan[u(node), KIND], settings[u(node), 0], settings[u(node), 1]
-            step = p
-            if kind == DECAY:
+            p, q = settings[u(node), 0], settings[u(node), 1]
+            step, column = p, SECOND if kind == AVERAGED else WEIGHT
+            if kind in (DECAY, AVERAGED):
                 for k in range(begin, end):
                     i = k if indices is None else indices[u(k)]
                     cells[u(offset + i), FIRST] += 1.0
@@ -260,7 +371,7 @@ def advance(
             own = u(cells.shape[0])  # the weight of the state being left, whose step is reported
             if end > begin:
                 own = u(offset + (row if indices is None else indices[u(end - 1)]))
-            told = report[u(3 + node)] if kind in (DECAY, ADADELTA) else step
+            told = report[u(3 + node)] if kind in (DECAY, ADADELTA, AVERAGED) else step
             for k in range(count):
                 if traced:
                     at = u(offset + live[u(lane), u(offset + k)])
@@ -269,7 +380,7 @@ def advance(
                     at = u(offset + (begin + k if indices is None else indices[u(begin + k)]))
                     x = 1.0 if values is None else values[u(begin + k)]
                     E = trace(0.0, 0.0, x, weight)
-                if kind == DECAY:
+                if kind in (DECAY, AVERAGED):
                     step = decayed_step(p, q, max(cells[at, FIRST], 1.0))
                 elif kind == ADADELTA:
                     error = delta * E
@@ -281,8 +392,13 @@ def advance(
                     cells[at, SECOND] = running_mean_square(p, cells[at, SECOND], step * error)
                 if at == own:
                     told = step
-                new = moved(cells[at, WEIGHT], step, delta, E)
+                new = moved(cells[at, u(column)], step, own_delta, E)
                 cells[at, NEW] = new
+                if copies is not None:
+                    if kind == AVERAGED:
+                        move_copies(learning, at, step, E, room)
+                    else:
+                        move_copies(copies, at, step, E, room)
                 finite = finite and abs(new) <= LIMIT
             report[u(3 + node)] = told
             for k in range(count):
@@ -291,8 +407,15 @@ def advance(
                 else:
                     at = u(offset + (begin + k if indices is None else indices[u(begin + k)]))
                 if finite:
-                    cells[at, WEIGHT] = cells[at, NEW]
+                    cells[at, u(column)] = cells[at, NEW]
                 cells[at, NEW] = 0.0
+            if kind == AVERAGED and finite:
+                for k in range(begin, end):
+                    at = u(offset + (k if indices is None else indices[u(k)]))
+                    visits = cells[at, FIRST]
+                    cells[at, WEIGHT] = averaged(cells[at, WEIGHT], cells[at, SECOND], visits)
+                    if copies is not None:
+                        average_copies(copies, learning, at, visits, room)
             if kind == ALPHA_BOUND and finite:
                 cells[u(offset), FIRST] = step
             if not finite:
@@ -317,7 +440,7 @@ def advance_one(ints, floats, indptr, indices, values, traces, live):
         ints[20:21], ints[21:22], ints[22:23], floats[0:1], floats[1:2], floats[2:3], floats[3:4],
         ints[23:24], STOP, ints[0:16].reshape(4, 4), floats[4:a].reshape(3, (a - 4) // 3),
         floats[a:b], floats[b:c], indptr, indices, values,
-        floats[c:d].reshape((d - c) // 4, 4), traces, live, floats[d:],
+        floats[c:d].reshape((d - c) // 4, 4), traces, live, floats[d:], None, None, None, None,
     )  # fmt: skip
     return code
 

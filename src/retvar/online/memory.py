@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from retvar.errors import InputError
 from retvar.features import Features, Rows, States
 from retvar.online import kernel
-from retvar.step_sizes import ALPHA_BOUND
+from retvar.step_sizes import ALPHA_BOUND, AVERAGED
 
 __all__ = ["Memory", "memory_of", "static_rows"]
 
@@ -152,6 +152,8 @@ def _cells(node: Any, features: Features) -> Array:
         raise InputError(node.initial_name, "too large", f"must stay below {kernel.LIMIT:g}")
     cells[:, kernel.WEIGHT] = initial + 0.0  # no −0, which would show nowhere but in the bits
     cells[:, kernel.FIRST], cells[:, kernel.SECOND] = node.step.initial()
+    if node.step.kind == AVERAGED:  # the weight that learns; WEIGHT is its mean
+        cells[:, kernel.SECOND] = cells[:, kernel.WEIGHT]
     return cells
 
 
