@@ -13,12 +13,23 @@
 The figures of experiments take datasets by the name of their simulation: ``learning``, ``sweeps``,
 ``value_error``, ``walk``, ``table`` and ``schematics``. They share ``series`` (looks, lines with
 bands, panels), ``scales`` (axes), ``legend`` and ``placing`` (texts beside data).
+
+The figures of estimates from experience take the dataset of :func:`retvar.experience.estimate`:
+``maps``, ``heat``, ``states``, ``observed``, ``calibrated`` and ``rollouts``; ``estimates`` draws
+those that make sense. They share ``estimated`` (columns, titles, units).
 """
 
 from retvar.plots.answers import solution
+from retvar.plots.calibrated import calibration
+from retvar.plots.estimates import estimate_figures
 from retvar.plots.graph import draw_mdp
+from retvar.plots.heat import estimate_heat_maps
 from retvar.plots.learning import learning_curves, step_sizes
+from retvar.plots.maps import estimate_maps
+from retvar.plots.observed import observed_returns
+from retvar.plots.rollouts import check
 from retvar.plots.schematics import mdp, networks
+from retvar.plots.states import estimate_states
 from retvar.plots.style import save
 from retvar.plots.sweeps import large_returns, step_size_ratio
 from retvar.plots.table import table_1
@@ -26,12 +37,19 @@ from retvar.plots.value_error import value_error_best_step, value_error_spread
 from retvar.plots.walk import final_estimates, rmse_curves, sensitivity
 
 __all__ = [
+    "calibration",
+    "check",
     "draw_mdp",
+    "estimate_figures",
+    "estimate_heat_maps",
+    "estimate_maps",
+    "estimate_states",
     "final_estimates",
     "large_returns",
     "learning_curves",
     "mdp",
     "networks",
+    "observed_returns",
     "rmse_curves",
     "save",
     "sensitivity",

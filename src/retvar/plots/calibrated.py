@@ -1,0 +1,139 @@
+"""Calibration: whether returns stray as far as was predicted."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from retvar.plots import estimated as e
+from retvar.plots.legend import key
+from retvar.plots.observed import NEEDED, WHY, groups
+from retvar.plots.scales import SHADE
+from retvar.plots.series import GRID, TRUTH
+from retvar.plots.style import BLUE, RC, SOFT, Array
+
+if TYPE_CHECKING:
+    import xarray
+
+__all__ = ["calibration"]
+
+FEWEST = 20  # returns in a group, and altogether
+GROUPS = 10
+FARTHEST = 4.0  # std
+QUESTION = "do {count:,} observed returns stray as far as was predicted?"
+NORMAL = "a normal distribution, for reference only: returns need not be normal"
+BOUND = "too few, whatever the distribution (Chebyshev), but for chance"
+REFERENCE: Any = {"color": SOFT, "lw": 1.2, "ls": (0, (2, 1.5))}
+
+
+def calibration(data: xarray.Dataset) -> Figure:
+    """Draw how far observed returns strayed from their predictions against the predicted std.
+
+    At the left, returns in groups of like predicted std: the root mean square of their deviations
+    should equal the std. At the right, how many lie within k std; what a normal distribution
+    would give is a reference only, since returns need not be normal.
+
+    Parameters
+    ----------
+    data
+        From :func:`retvar.experience.estimate`, with observed returns.
+
+    Returns
+    -------
+    Figure
+        See :func:`save`; with fewer than 20 returns it holds a sentence that says so.
+
+    Raises
+    ------
+    InputError
+        Where the dataset holds no observed returns.
+
+    Examples
+    --------
+    >>> import numpy as np, xarray, retvar as rv
+    >>> seen = {"observed": np.tile([-1.0, 1.0], 20), "predicted": np.zeros(40)}
+    >>> columns = {**seen, "predicted_std": np.ones(40)}
+    >>> data = xarray.Dataset({name: ("sample", column) for name, column in columns.items()})
+    >>> [ax.get_title(loc="left") for ax in rv.plots.calibration(data).axes]
+    ['how far, in groups', 'how many, within k std']
+    """
+    e.need(data, *NEEDED, why=WHY)
+    found = e.samples(data)
+    count = found.observed.size
+    title = e.heading(data, QUESTION.format(count=count))
+    if count < FEWEST:
+        text = f"Too few observed returns to judge by: {count}, where {FEWEST} are needed."
+        return e.sentence(title, text)
+    with matplotlib.rc_context(RC):
+        figure = e.page(9.0, 4.8)
+        left, right = figure.subplots(1, 2)
+        _spread_skill(left, found)
+        _coverage(right, found)
+        e.put_title(figure, title)
+        key(figure, _entries(found.left_out), ncols=2)
+    return figure
+
+
+def _spread_skill(ax: Axes, found: e.Samples) -> None:
+    """Root mean square deviations by predicted std, with the diagonal."""
+    unit, suffix = e.unit_of(found.std, found.observed - found.predicted)
+    std, far = found.std / unit, (found.observed - found.predicted) / unit
+    parts = groups(std, GROUPS, FEWEST)
+    predicted = np.sqrt([np.mean(std[part] ** 2) for part in parts])
+    seen, error = np.transpose([_root(far[part] ** 2) for part in parts])
+    top = 1.12 * e.span(np.zeros(1), predicted, seen)[1]
+    ax.plot([0, top], [0, top], **TRUTH)
+    ax.vlines(predicted, np.maximum(seen - 2 * error, 0), seen + 2 * error, color=BLUE, lw=1.2)
+    ax.plot(predicted, seen, "o", color=BLUE, ms=5, mec="white", mew=0.6, zorder=5)
+    ax.set(xlim=(0, top), ylim=(0, top), aspect="equal", axisbelow=True)
+    ax.grid(**GRID)
+    ax.locator_params(nbins=6)
+    ax.set_title("how far, in groups")
+    ax.set_xlabel(f"predicted standard deviation{suffix}")
+    ax.set_ylabel(f"observed deviation{suffix}\n(root mean square, ± 2 standard errors)")
+
+
+def _root(squares: Array) -> tuple[float, float]:
+    """The root of a mean, and its standard error."""
+    root = float(np.sqrt(squares.mean()))
+    error = float(np.std(squares, ddof=1)) / math.sqrt(squares.size)
+    return root, error / (2 * root) if root else 0.0
+
+
+def _coverage(ax: Axes, found: e.Samples) -> None:
+    """The share of returns within k std, for every k."""
+    k = np.linspace(0, FARTHEST, 161)
+    share = np.array([found.within(x).mean() for x in k])
+    bound = np.where(k > 1, 1 - 1 / np.maximum(k, 1) ** 2, 0.0)
+    normal = [math.erf(x / math.sqrt(2)) for x in k]
+    ax.fill_between(k, 0, bound, color=SHADE, lw=0, zorder=0)
+    ax.plot(k, normal, **REFERENCE, zorder=3)
+    ax.plot(k, share, color=BLUE, lw=2, zorder=4)
+    for x in (1, 2, 3):
+        y = float(found.within(x).mean())
+        ax.plot(x, y, "o", color=BLUE, ms=4.5, mec="white", mew=0.6, zorder=5)
+    ax.set(xlim=(0, FARTHEST), ylim=(0, 1.03), axisbelow=True)
+    ax.grid(**GRID)
+    ax.set_yticks(np.linspace(0, 1, 6), [f"{p}%" for p in range(0, 101, 20)])
+    ax.set_title("how many, within k std")
+    ax.set_xlabel("k (times the predicted standard deviation)")
+    ax.set_ylabel("share of observed returns")
+
+
+def _entries(left_out: int) -> list[tuple[Any, str]]:
+    """For the legend."""
+    more = f" ({left_out:,} without a prediction left out)" if left_out else ""
+    seen = Line2D([], [], color=BLUE, lw=2, marker="o", ms=5, mec="white", mew=0.6)
+    return [
+        (seen, f"observed returns{more}"),
+        (Line2D([], [], **TRUTH), "as predicted"),
+        (Line2D([], [], **REFERENCE), NORMAL),
+        (Patch(facecolor=SHADE, edgecolor="#d5d5d5", lw=0.6), BOUND),
+    ]
