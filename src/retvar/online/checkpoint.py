@@ -1,7 +1,8 @@
 """Checkpoints: safetensors with a JSON header. They hold numbers only, and cannot run code.
 
-Format 2 carries a digest of everything in the file, so that damage is told and not learned from.
-Format 1 had none; it is still read, with every number checked.
+Since format 2 a file carries a digest of everything in it, so that damage is told and not learned
+from; format 1 had none, and is still read with every number checked. Format 3 has replicates and
+notes as well, where there are any.
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ from retvar.features import Features, Table, from_dict
 from retvar.files import write_with
 from retvar.online import kernel
 from retvar.online.estimator import Online
+from retvar.online.replicates import Replicates
+from retvar.step_sizes import AVERAGED
 
 __all__ = ["restore", "save"]
 
-FORMAT = 2
+FORMAT = 3
 NODES = ("value", "mean", "variance")
 PARTS = ("indptr", "indices", "values")
 MALFORMED = (
@@ -40,19 +43,22 @@ def save(estimator: Online, path: Any) -> None:
     features: dict[str, Any] = {}
     for name, kind in zip(NODES, estimator.features, strict=True):
         features[name] = _describe(kind, name, estimator.features, tensors)
+    if estimator._riding is not None:
+        tensors |= estimator._riding.tensors()
     header = {
         "format": FORMAT,
         "learner": estimator.description.to_dict(),
         "features": features,
         "steps": estimator.steps,
         "rejected": estimator.rejected,
+        "notes": estimator.notes,
     }
     tensors = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
-    header["digest"] = _digest(header, tensors)
-    metadata = {"retvar": json.dumps(header)}  # one entry: the order of several is not kept
     try:
+        header["digest"] = _digest(header, tensors)
+        metadata = {"retvar": json.dumps(header)}  # one entry: the order of several is not kept
         write_with(Path(path), lambda temporary: save_file(tensors, temporary, metadata))
-    except SafetensorError as error:
+    except (SafetensorError, TypeError) as error:
         raise InputError("path", path, f"cannot be written: {error}") from None
 
 
@@ -68,6 +74,7 @@ def restore(path: Any, learner_of: Any) -> Online:
         _adopt(estimator, tensors)
         estimator.steps = _count(header["steps"])
         estimator.rejected = _count(header["rejected"])
+        estimator.notes = dict(header.get("notes", {}))
     except InputError as error:
         raise InputError(f"{path}: {error.field}", error.value, error.remedy) from None
     except MALFORMED as error:
@@ -182,7 +189,14 @@ def _adopt(estimator: Online, tensors: dict[str, Any]) -> None:
             raise InputError(name, "not finite", "must hold finite numbers only")
     if np.abs(cells[:, kernel.WEIGHT]).max() > kernel.LIMIT:
         raise InputError("cells", "too large", f"weights must stay below {kernel.LIMIT:g}")
-    if cells[:, kernel.FIRST : kernel.SECOND + 1].min() < 0:
+    of_steps = cells[:, kernel.FIRST : kernel.SECOND + 1].copy()
+    for node in range(3):
+        if m.plan[node, kernel.KIND] == AVERAGED:  # whose second number is a weight
+            own = m.part(node)
+            if np.abs(of_steps[own, 1]).max() > kernel.LIMIT:
+                raise InputError("cells", "too large", f"weights must stay below {kernel.LIMIT:g}")
+            of_steps[own, 1] = 0.0
+    if of_steps.min() < 0:
         raise InputError("cells", "negative", "the state of a step size must be at least 0")
     if cells[:, kernel.NEW].any():  # the update takes it for features
         raise InputError("cells", "not at rest", "the last column must be 0")
@@ -192,6 +206,8 @@ def _adopt(estimator: Online, tensors: dict[str, Any]) -> None:
     m.cells[:] = cells
     m.report[:] = report
     m.adopt(traces)
+    if "copies" in tensors:
+        estimator._riding = Replicates.restored(m, tensors)
     estimator._attach()
 
 

@@ -67,6 +67,7 @@ class Online:
         self.features = features
         self.steps = 0  #: transitions learned from
         self.rejected = 0  #: transitions refused
+        self.notes: dict[str, Any] = {}  #: plain data of your own, kept in checkpoints
         self._memory = memory_of(description, features)
         self._rows = static_rows(features, self._memory)
         self._nodes = ("value", "mean", "second_moment" if self._is("vtd") else "variance")
@@ -407,6 +408,35 @@ class Online:
 
     # ------------------------------------------------------------------ copies
 
+    def grow(self, states: int) -> None:
+        """Make room for more states, which start as all states did.
+
+        >>> import retvar as rv
+        >>> risk = rv.Direct(alpha=0.5, gamma=0.9, lam=0.9).online(states=1)
+        >>> risk.update(0, 2.0, 0)
+        >>> risk.grow(3)
+        >>> risk.value()
+        array([1., 0., 0.])
+        """
+        count = self.features[0].states
+        if not all(isinstance(kind, States) for kind in self.features):
+            raise InputError("states", states, "can only grow where each state has its own weight")
+        if states < count:  # type: ignore[operator]
+            raise InputError("states", states, f"must not be fewer than the {count} there are")
+        fresh = Online(self.description, [States(states)] * 3)
+        place = np.concatenate(
+            [np.arange(count) + fresh._memory.part(node).start for node in range(3)]  # type: ignore[arg-type]
+        )
+        old, new = self._memory, fresh._memory
+        new.cells[place], new.report[:] = old.cells, old.report
+        traces = np.zeros((old.streams, new.traces.shape[1]))
+        traces[:, place], traces[:, -3:] = old.traces[:, :-3], old.traces[:, -3:]
+        new.adopt(traces)
+        if self._riding is not None:
+            self._riding = self._riding.grown(new, place)
+        self._memory, self.features = new, fresh.features
+        self._attach()
+
     def clone(self) -> Online:
         """An independent copy, traces and counters included."""
         twin = copy.copy(self)
@@ -415,6 +445,7 @@ class Online:
         fresh.adopt(m.traces)
         fresh.report[:] = m.report
         twin._memory = fresh
+        twin.notes = copy.deepcopy(self.notes)
         twin._riding = None if self._riding is None else self._riding.clone()
         twin._attach()
         return twin

@@ -87,10 +87,14 @@ class Memory:
                 self.live[stream, total + offset + reached] = np.arange(reached.size)
                 self.live[stream, 2 * total + node] = reached.size
 
+    def part(self, node: int) -> slice:
+        """Where the weights of a node stand."""
+        ends = [*self.plan[1:3, kernel.OFFSET], self.cells.shape[0]]
+        return slice(int(self.plan[node, kernel.OFFSET]), int(ends[node]))
+
     def weights(self, node: int) -> Array:
         """A view of the weights of a node."""
-        ends = [*self.plan[1:3, kernel.OFFSET], self.cells.shape[0]]
-        return self.cells[self.plan[node, kernel.OFFSET] : ends[node], kernel.WEIGHT]
+        return self.cells[self.part(node), kernel.WEIGHT]
 
 
 def _plan(

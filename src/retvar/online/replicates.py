@@ -69,10 +69,35 @@ class Replicates:
         twin.copies, twin.learning, twin.room, twin.coins = (x.copy() for x in self.arrays())
         return twin
 
+    def tensors(self) -> dict[str, Any]:
+        """What a checkpoint keeps."""
+        return {"copies": self.copies, "learning": self.learning, "coins": self.coins}
+
+    @classmethod
+    def restored(cls, memory: Memory, tensors: dict[str, Any]) -> Replicates:
+        """From a checkpoint, if it is sound: compiled code trusts it."""
+        found = {name: tensors[name] for name in ("copies", "learning", "coins")}
+        fresh = cls(memory, found["copies"].shape[-1])
+        for name, wanted in fresh.tensors().items():
+            given = found[name]
+            if given.dtype != wanted.dtype or given.shape != wanted.shape:
+                shape = f"{given.dtype} of shape {given.shape}"
+                raise InputError(name, shape, f"must be {wanted.dtype} of shape {wanted.shape}")
+            wanted[...] = given
+        return fresh
+
+    def grown(self, memory: Memory, place: NDArray[np.intp]) -> Replicates:
+        """The same replicates of a learner with more weights; `place` is where the old ones are."""
+        fresh = Replicates(memory, self.count)
+        fresh.coins[:] = self.coins
+        fresh.copies[place] = self.copies
+        if self.learning.size:
+            fresh.learning[place] = self.learning
+        return fresh
+
     def predictions(self, node: int, memory: Memory, rows: Rows | None) -> Array:
         """w·φ [row, replicate] of a node; of all its weights where there are no rows."""
-        ends = [*memory.plan[1:3, kernel.OFFSET], memory.cells.shape[0]]
-        weights = self.copies[memory.plan[node, kernel.OFFSET] : ends[node]]
+        weights = self.copies[memory.part(node)]
         if rows is None:
             return weights.copy()
         shape = (rows.indptr.size - 1, weights.shape[0])
