@@ -40,13 +40,13 @@ def from_dict(described: Mapping[str, Any]) -> Features:
     >>> from_dict(waves.to_dict()) == waves
     True
     """
-    if not isinstance(described, Mapping) or described.get("kind") not in KINDS:
+    kind = described.get("kind") if isinstance(described, Mapping) else None
+    if not isinstance(kind, str) or kind not in KINDS:
         raise InputError("features", described, f"must be of a kind among {', '.join(KINDS)}")
     settings = {("count" if k == "size" else k): x for k, x in described.items() if k != "kind"}
     try:
-        made: Features = KINDS[described["kind"]](**settings)
+        made: Features = KINDS[kind](**settings)
     except TypeError:
         found = ", ".join(map(str, settings))
-        kind = described["kind"]
         raise InputError("features", found, f"are not the settings of {kind}") from None
     return made

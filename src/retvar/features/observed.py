@@ -129,7 +129,7 @@ class Observed(Given):
 
     def _read(self, given: Any) -> Array:
         """Observations as an array [n, dimension]."""
-        seen = _numbers("state", given)
+        seen = _numbers("state", given, f"must be {self.width} numbers")
         if seen.ndim == 0 or seen.size != len(seen) * self.width:
             shape = f"an observation of shape {seen.shape[1:]}"
             raise InputError("state", shape, f"must be {self.width} numbers")
@@ -158,14 +158,14 @@ def within(size: int, field: str, remedy: str) -> None:
         raise InputError(field, f"{size:,} weights", f"more than {MOST_WEIGHTS:,}; {remedy}")
 
 
-def _numbers(field: str, given: Any) -> Array:
+def _numbers(field: str, given: Any, remedy: str = "must hold numbers") -> Array:
     try:
         array = np.asarray(given)
         if array.dtype.kind not in "biufO":
             raise TypeError
         return array.astype(np.float64, copy=False)
     except (TypeError, ValueError, OverflowError):
-        raise InputError(field, "no numbers", "must hold numbers, as many in each row") from None
+        raise InputError(field, "no array of numbers", remedy) from None
 
 
 def _bounds(low: Any, high: Any) -> tuple[tuple[float, ...], tuple[float, ...]]:

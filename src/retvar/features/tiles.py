@@ -14,6 +14,7 @@ from retvar.errors import InputError
 from retvar.features.base import positive
 from retvar.features.observed import Observed, within
 from retvar.jit import compiled
+from retvar.words import GOLDEN, U, mix
 
 __all__ = ["TileCoding"]
 
@@ -22,9 +23,7 @@ Integers = NDArray[np.int64]
 MOST_TILES = 1_000_000  # in one dimension
 MOST_TILINGS = 1_024
 MOST_MEMORY = 100_000_000
-GOLDEN = 0x9E3779B97F4A7C15  # saved learners depend on what is hashed where: never change these
-FIRST, SECOND = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
-HALF, BEFORE = np.uint64(32), np.uint64(33)
+HALF = U(32)
 
 
 @dataclass(frozen=True)
@@ -109,8 +108,7 @@ class TileCoding(Observed):
             counts = [n + 1 for n in self.tiles]
             steps = np.array([math.prod(counts[j + 1 :]) for j in range(self.width)])
         else:
-            keys = [(_mixed((j + 1) * GOLDEN) | 1) for j in range(self.width)]
-            steps = np.array(keys, dtype=np.uint64).view(np.int64)
+            steps = odd_words(self.width)
         hashed = self.memory is not None
         return self._lowest, top / self._range, top, shift, steps, self._share, hashed
 
@@ -128,11 +126,13 @@ def _tiles(given: Any, width: int) -> tuple[int, ...]:
     return tuple(int(count) for count in each)
 
 
-def _mixed(z: int) -> int:
-    """A whole number of 64 bits, well mixed (MurmurHash3's last steps)."""
-    for factor in (int(FIRST), int(SECOND)):
-        z = ((z ^ ((z % 2**64) >> 33)) * factor) % 2**64
-    return z ^ (z >> 33)
+@compiled
+def odd_words(count: Any) -> Any:
+    """What coordinates are multiplied by before they are hashed."""
+    found = np.empty(count, dtype=np.int64)
+    for j in range(count):
+        found[j] = np.int64(mix(U(j + 1) * GOLDEN) | U(1))
+    return found
 
 
 @compiled
@@ -169,11 +169,8 @@ def lay_tiles(
                 own[t] += steps[j] * (tile + (1 if shift[j, t] >= over else 0))
         if hashed:
             for t in range(tilings):
-                z = np.uint64(own[t])
-                z = (z ^ (z >> BEFORE)) * FIRST
-                z = (z ^ (z >> BEFORE)) * SECOND
-                z = z ^ (z >> BEFORE)
-                own[t] = t * share + np.int64(((z >> HALF) * np.uint64(share)) >> HALF)
+                upper = mix(U(own[t])) >> HALF  # saved learners depend on what is hashed where
+                own[t] = t * share + np.int64((upper * U(share)) >> HALF)
         for t in range(tilings):
             values[r * tilings + t] = value
         all_finite = all_finite and value == 1.0
