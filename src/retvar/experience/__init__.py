@@ -1,5 +1,17 @@
 """Experience from outside: environments, data sets and logs, as one stream of transitions."""
 
+from retvar.experience.environments import from_gymnasium
+from retvar.experience.minari import from_minari
+from retvar.experience.recording import recorded, write_table
 from retvar.experience.stream import Experience, Tally
+from retvar.experience.tables import from_table
 
-__all__ = ["Experience", "Tally"]
+__all__ = [
+    "Experience",
+    "Tally",
+    "from_gymnasium",
+    "from_minari",
+    "from_table",
+    "recorded",
+    "write_table",
+]

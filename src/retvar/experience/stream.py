@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ class Tally:
     transitions: int = 0
     episodes: int = 0  #: that ended or were cut off
     rejected: Counter[str] = field(default_factory=Counter)  #: rows left out, by reason
+    cuts: Counter[str] = field(default_factory=Counter)  #: traces cut with no flag, by reason
     outside: int = 0  #: observations beyond the bounds, taken at the nearest point within
     largest_ratio: float = 1.0
     ratios: float = 0.0  #: sum of ρ where it was given
@@ -103,3 +105,12 @@ class Experience:
             columns = [x.tolist() if x.ndim == 1 else list(x) for x in chunk.values()]
             for row in zip(*columns, strict=True):
                 yield Transition(**dict(zip(chunk, row, strict=True)))
+
+    def save(self, path: str | Path) -> None:
+        """Read the whole stream and write it to a Parquet file, from which it comes back.
+
+        See :func:`retvar.experience.write_table`.
+        """
+        from retvar.experience.recording import write_table
+
+        write_table(self, path)
