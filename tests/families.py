@@ -58,6 +58,28 @@ def rules() -> Case:
     return Case(rv.domains.complex_mdp(), learners, {"steps": 200}, 2, 4, OFF, {}, record)
 
 
+def averaged() -> Case:
+    """Means of weights: all three methods without traces, off-policy, each value node its own."""
+    learners = rv.grid(
+        rv.Direct, rv.VTD, rv.Centred, alpha=[rv.Averaged(), rv.Averaged(0.5)], value=0.5
+    )
+    record = {**EVERYTHING, "step_sizes": True}
+    return Case(rv.domains.complex_mdp(), learners, {"steps": 200}, 2, 14, OFF, {}, record)
+
+
+def averaged_traces() -> Case:
+    """Means of weights that traces reach, with features."""
+    rng = np.random.default_rng(15)
+    mdp = made_mdp(rng, 5, 2, ends=True, noisy=True)
+    learners = rv.grid(
+        rv.Direct, alpha=rv.Averaged(0.3), alpha_bar=[rv.Averaged(0.1), rv.Averaged(0.2)],
+        kappa=0.5, kappa_bar=0.7,
+    )  # fmt: skip
+    record = {**EVERYTHING, "change": True, "step_sizes": True}
+    tables = {"features": rng.normal(size=(5, 3))}
+    return Case(mdp, learners, {"steps": 200}, 2, 15, {}, tables, record)
+
+
 def features() -> Case:
     """Two methods with traces, features of their own, and λ of their own."""
     rng = np.random.default_rng(7)
@@ -119,7 +141,8 @@ def wild() -> Case:
 FAMILIES: dict[str, Callable[[], Case]] = {
     make.__name__: make
     for make in (
-        shared, ratios, weighted_return, episodes, frozen, rules, features, traces,
+        shared, ratios, weighted_return, episodes, frozen, rules, averaged, averaged_traces,
+        features, traces,
         frozen_features, plain, wild,
     )
 }  # fmt: skip

@@ -80,11 +80,12 @@ class Node(NamedTuple):
     #: Averaged the means, from which a node predicts
     p: Any  #: settings of the step-size rule [lane]; None: does not learn
     q: Any
-    first: Any  #: ADADELTA's accumulators [weight, lane]; Averaged: the weights that learn
-    second: Any  #: ADADELTA only
+    first: Any  #: ADADELTA's accumulators [weight, lane]
+    second: Any
     visits: Any  #: of each weight, for Decay and Averaged
     bound: Any  #: AlphaBound's step [lane]
     peak: Any  #: largest size of a weight so far [lane]; None: proved to be small
+    held: Any  #: Averaged: the weights that learn [weight, lane]
     trace: Any  #: [weight, lane]
     live: Any  #: weights that the traces reach; their places in this list; how many there are
     phi: Any  #: room for one state's features
@@ -100,7 +101,7 @@ class Node(NamedTuple):
     initial: Any  #: [run or one for all, weight, lane]
 
 
-LEARNING, STEPPING = 8, 20  # how many of the fields `learn` and `td_node` take
+LEARNING, STEPPING = 9, 21  # how many of the fields `learn` and `td_node` take
 
 
 class Window(NamedTuple):
@@ -117,7 +118,7 @@ class Window(NamedTuple):
 
 
 @inlined
-def learn(w, p, q, first, second, visits, bound, peak, i, lane, delta, E, on):
+def learn(w, p, q, first, second, visits, bound, peak, held, i, lane, delta, E, on):
     """Change one weight of one lane, and return the step: the one TD update."""
     step = p[lane]
     if visits is not None:
@@ -134,12 +135,11 @@ def learn(w, p, q, first, second, visits, bound, peak, i, lane, delta, E, on):
         second[i, lane] = updates if on else D
         size, before = abs(error), peak[lane]
         peak[lane] = size if size > before else before
-    if first is not None and second is None:  # averaged: the means follow at visits
-        new = moved(first[i, lane], step, delta, E)
-        first[i, lane] = new
-    else:
-        new = moved(w[i, lane], step, delta, E)
-        w[i, lane] = new
+    learning = w
+    if held is not None:  # the means follow at visits
+        learning = held
+    new = moved(learning[i, lane], step, delta, E)
+    learning[i, lane] = new
     if peak is not None:
         size, before = abs(new), peak[lane]
         peak[lane] = size if size > before else before
@@ -147,34 +147,35 @@ def learn(w, p, q, first, second, visits, bound, peak, i, lane, delta, E, on):
 
 
 @inlined
-def own_error(w, first, second, s, s2, lane, fed, discount):
+def own_error(w, held, s, s2, lane, fed, discount):
     """The TD error that a tabular node learns from: that of its weights, averaged or not."""
-    if first is not None and second is None:
-        return td_error(fed, discount, first[s2, lane], first[s, lane])
-    return td_error(fed, discount, w[s2, lane], w[s, lane])
+    learning = w
+    if held is not None:
+        learning = held
+    return td_error(fed, discount, learning[s2, lane], learning[s, lane])
 
 
 @inlined
-def settle(w, first, second, visits, i, lane):
+def settle(w, held, visits, i, lane):
     """Move the mean of a weight towards it, at a visit."""
-    if first is not None and second is None:
-        w[i, lane] = averaged(w[i, lane], first[i, lane], visits[i])
+    if held is not None:
+        w[i, lane] = averaged(w[i, lane], held[i, lane], visits[i])
 
 
 @inlined
 def tabular_step(
-    w, p, q, first, second, visits, bound, peak, s, s2, lane, fed, discount, E, on
+    w, p, q, first, second, visits, bound, peak, held, s, s2, lane, fed, discount, E, on
 ):  # fmt: skip
     """Let one node learn on a tabular step; returns its step size."""
-    delta = own_error(w, first, second, s, s2, lane, fed, discount)
-    step = learn(w, p, q, first, second, visits, bound, peak, s, lane, delta, E, on)
-    settle(w, first, second, visits, s, lane)
+    delta = own_error(w, held, s, s2, lane, fed, discount)
+    step = learn(w, p, q, first, second, visits, bound, peak, held, s, lane, delta, E, on)
+    settle(w, held, visits, s, lane)
     return step
 
 
 @inlined
 def value_lane(
-    w, p, q, first, second, visits, bound, peak, s, s2, lane, reward, gamma, E, on
+    w, p, q, first, second, visits, bound, peak, held, s, s2, lane, reward, gamma, E, on
 ):  # fmt: skip
     """One value node on a tabular step: J(s), J(s′), δ, J(s′) afterwards, and the step."""
     J, after = w[s, lane], w[s2, lane]
@@ -182,7 +183,7 @@ def value_lane(
     J_next, step = after, 0.0
     if p is not None:
         step = tabular_step(
-            w, p, q, first, second, visits, bound, peak, s, s2, lane, reward, gamma, E, on
+            w, p, q, first, second, visits, bound, peak, held, s, s2, lane, reward, gamma, E, on
         )
         J_next = w[s, lane] if s == s2 else after
     return J, after, delta, J_next, step
@@ -206,8 +207,8 @@ def predict(w, indptr, indices, values, s, out):
 
 @inlined
 def td_node(
-    w, p, q, first, second, visits, bound, peak, traces, live, phi, kappa, last, now, after, delta,
-    own, indptr, indices, values, used, s, s2, fed, discount, decay, weight,
+    w, p, q, first, second, visits, bound, peak, held, traces, live, phi, kappa, last, now, after,
+    delta, own, indptr, indices, values, used, s, s2, fed, discount, decay, weight,
 ):  # fmt: skip
     """One step of the nodes of one sort, traces and features included."""
     lanes, size = fed.size, w.shape[0] - 1
@@ -220,8 +221,8 @@ def td_node(
         last[lane] = discount[lane]
     errors = delta
     if own is not None:  # averaged: learns from errors of its own
-        predict(first, indptr, indices, values, s, own[0])
-        predict(first, indptr, indices, values, s2, own[1])
+        predict(held, indptr, indices, values, s, own[0])
+        predict(held, indptr, indices, values, s2, own[1])
         errors = own[0]
         for lane in range(lanes):
             errors[lane] = td_error(fed[lane], discount[lane], own[1, lane], own[0, lane])
@@ -237,7 +238,20 @@ def td_node(
                 i, E = indices[k], trace(0.0, 0.0, values[k], weight)
                 for lane in range(lanes):
                     step = learn(
-                        w, p, q, first, second, visits, bound, peak, i, lane, errors[lane], E, on
+                        w,
+                        p,
+                        q,
+                        first,
+                        second,
+                        visits,
+                        bound,
+                        peak,
+                        held,
+                        i,
+                        lane,
+                        errors[lane],
+                        E,
+                        on,
                     )
                     if used is not None:
                         used[s, lane] = step if i == told and on else used[s, lane]
@@ -262,8 +276,8 @@ def td_node(
                     if bound is None:
                         on = E != 0.0
                         step = learn(
-                            w, p, q, first, second, visits, bound, peak, i, lane, errors[lane], E,
-                            on,
+                            w, p, q, first, second, visits, bound, peak, held, i, lane,
+                            errors[lane], E, on,
                         )  # fmt: skip
                         if used is not None:
                             used[s, lane] = step if i == told and on else used[s, lane]
@@ -289,13 +303,13 @@ def td_node(
                     for lane in range(lanes):
                         E = traces[i, lane]
                         learn(
-                            w, p, q, first, second, visits, bound, peak, i, lane, errors[lane], E,
-                            True,
+                            w, p, q, first, second, visits, bound, peak, held, i, lane,
+                            errors[lane], E, True,
                         )  # fmt: skip
         if own is not None:
             for k in range(begin, end):
                 for lane in range(lanes):
-                    settle(w, first, second, visits, indices[k], lane)
+                    settle(w, held, visits, indices[k], lane)
 
 
 @called
@@ -334,7 +348,7 @@ def drop_faded(traces, live):
 
 
 @called
-def begin(w, p, q, first, second, visits, bound, peak, traces, live, last, initial, run):
+def begin(w, p, q, first, second, visits, bound, peak, held, traces, live, last, initial, run):
     """Set everything to how a run begins."""
     at = run if initial.shape[0] > 1 else 0
     for i in range(initial.shape[1]):
@@ -343,10 +357,10 @@ def begin(w, p, q, first, second, visits, bound, peak, traces, live, last, initi
     if second is not None:
         first[:] = 0.0
         second[:] = 0.0
-    elif first is not None:
+    if held is not None:
         for i in range(initial.shape[1]):
             for lane in range(w.shape[1]):
-                first[i, lane] = initial[at, i, lane]
+                held[i, lane] = initial[at, i, lane]
     if visits is not None:
         visits[:] = 0.0
     if bound is not None:
@@ -479,14 +493,14 @@ def kernel_of(shape: Shape) -> Any:
         )  # fmt: skip
         for r in range(runs):
             a, b = keys(stream.key[0], first_run + r)
-            begin(*value[:10], value.last, value.initial, r)
+            begin(*value[:11], value.last, value.initial, r)
             if DIRECT:
-                begin(*direct[:10], direct.last, direct.initial, r)
+                begin(*direct[:11], direct.last, direct.initial, r)
             if VTD:
-                begin(*vtd[:10], vtd.last, vtd.initial, r)
+                begin(*vtd[:11], vtd.last, vtd.initial, r)
             if CENTRED:
-                begin(*mean[:10], mean.last, mean.initial, r)
-                begin(*centred[:10], centred.last, centred.initial, r)
+                begin(*mean[:11], mean.last, mean.initial, r)
+                begin(*centred[:11], centred.last, centred.initial, r)
             died[r] = -1
             seen[:] = window
             if STEPS:

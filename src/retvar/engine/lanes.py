@@ -71,7 +71,7 @@ class Lane:
         return all(isinstance(f, States) for f in self.features)
 
     def rule(self, node: int) -> tuple[int, bool, float]:
-        """Step-size rule, whether there is a trace, and a decaying rule's power, the same in all."""
+        """Step-size rule, whether there is a trace, and the power of a decaying rule."""
         if node == online.VALUE and not self.learns_value:
             return CONSTANT, False, 0.0
         kind, traced = self.memory.plan[node, online.KIND], self.memory.plan[node, online.TRACED]
@@ -426,11 +426,12 @@ class Room:
             w=aligned(size + 1, lanes),
             p=_table(settings[:, 0]) if learns else None,
             q=_table(settings[:, 1]) if learns and kind in (DECAY, ADADELTA, AVERAGED) else None,
-            first=_first(kind, size, lanes) if learns else None,
+            first=aligned(*weights) if kind == ADADELTA else None,
             second=aligned(*weights) if kind == ADADELTA else None,
             visits=np.zeros(size) if kind in (DECAY, AVERAGED) else None,
             bound=aligned(lanes) if kind == ALPHA_BOUND else None,
             peak=aligned(lanes) if learns and not shape.safe else None,
+            held=aligned(size + 1, lanes) if learns and kind == AVERAGED else None,
             trace=aligned(*weights) if traced else None,
             live=live if traced else None,
             phi=np.zeros(size) if traced else None,
@@ -480,13 +481,6 @@ class Room:
         if self.block.shape.local:
             return None, None, None
         return tuple(self.lanes[self.block.learner(0)].features[online.SECONDARY].rows())
-
-
-def _first(kind: int, size: int, lanes: int) -> Array | None:
-    """ADADELTA's first accumulator, or the weights that learn where means predict."""
-    if kind == AVERAGED:  # as many rows as weights and means have
-        return aligned(size + 1, lanes)
-    return aligned(size, lanes) if kind == ADADELTA else None
 
 
 def _table(numbers: Array) -> Array:
