@@ -15,7 +15,7 @@ from retvar.features import Features, Given, Observed, Rows, States, Vector
 from retvar.online import kernel
 from retvar.online.columns import Columns, features_of_node, read_columns
 from retvar.online.memory import Memory, memory_of, static_rows
-from retvar.online.replicates import Replicates, half_width, spread
+from retvar.online.replicates import Replicates, half_width, spread, weighted
 
 __all__ = ["Online", "Transition"]
 
@@ -224,7 +224,8 @@ class Online:
             ]
             if not skip:
                 for first, block in blocks:
-                    self._check(block, self._laid_out(block, skip), first, where)
+                    rows = self._laid_out(block, skip)
+                    self._check(block, rows, first, where)
         except InputError:
             self.rejected += 1
             raise
@@ -232,7 +233,9 @@ class Online:
         for _, block in blocks:
             if skip and not self._tabular:
                 block = block.legible(self.features)
-            self._run(block, self._laid_out(block, skip), skip)
+            if skip or len(blocks) > 1:  # the rows of a single block are at hand
+                rows = self._laid_out(block, skip)
+            self._run(block, rows, skip)
 
     def _block(self) -> int:
         """How many transitions to lay out at a time."""
@@ -314,51 +317,77 @@ class Online:
         """How many replicates ride along, for intervals."""
         return 0 if self._riding is None else self._riding.count
 
-    def replicate(self, what: str = "value", state: Any = None) -> Array:
+    def replicate(self, what: str = "value", state: Any = None, *, states: Any = None) -> Array:
         """The replicates' estimates of ``"value"``, ``"mean"`` or ``"variance"``.
 
-        An array [state, replicate], or [replicate] for a state.
+        An array [state, replicate], of all states or of those in the column `states`; [replicate]
+        for one `state`.
         """
-        if self._riding is None:
+        riding = self._riding
+        if riding is None:
             raise InputError("replicates", 0, "none ride along; ask online(…, replicates=100)")
-        node = {"value": kernel.VALUE, "mean": kernel.MEAN, "variance": kernel.SECONDARY}.get(what)
-        if node is None:
-            raise InputError("what", repr(what), "must be 'value', 'mean' or 'variance'")
-        if what == "mean" and not self._is("centred"):
-            node = kernel.VALUE
-        found = self._riding.predictions(node, self._memory, self._rows_of(node, state))
-        if what == "variance" and self._is("vtd"):
-            found = found - self.replicate("value", state) ** 2
-        if self._tabular and state is not None:
-            found = found[self._known(state)]
-        return found[0] if not self._tabular and found.shape[0] == 1 else found
+        found = self._combine(what, lambda k: riding.copies[self._memory.part(k)], state, states)
+        return found if state is None else found[0]
+
+    def predict(self, what: str, states: Any) -> Array:
+        """Estimates for a column of states (or features) at once.
+
+        ``"value"``, ``"mean"``, ``"variance"`` or ``"std"``.
+
+        >>> import retvar as rv
+        >>> risk = rv.Direct(alpha=0.5, gamma=0.9, lam=0.9).online(features=2)
+        >>> risk.update([1.0, 0.0], 2.0, None, terminated=True)
+        >>> risk.predict("value", [[1.0, 0.0], [2.0, 5.0]])
+        array([1., 2.])
+        """
+        if what == "std":
+            with np.errstate(invalid="ignore"):
+                return np.asarray(np.sqrt(self.predict("variance", states)))
+        return self._combine(what, self._memory.weights, None, states)
 
     def interval(
-        self, what: str = "value", state: Any = None, *, level: float = 0.9
+        self, what: str = "value", state: Any = None, *, states: Any = None, level: float = 0.9
     ) -> tuple[Any, Any]:
         """Lower and upper end for ``"value"``, ``"mean"``, ``"variance"`` or ``"std"``.
 
         Estimate ± z × the standard deviation over replicates; for the std the square root of the
-        variance's ends, so that the two hold together.
+        variance's ends, so that the two hold together. For one `state`, a column `states`, or all.
         """
         z = half_width(level)
         if what == "std":
-            ends = self.interval("variance", state, level=level)
+            ends = self.interval("variance", state, states=states, level=level)
             low, high = (np.sqrt(np.maximum(end, 0.0)) for end in ends)
         else:
-            reach = z * spread(self.replicate(what, state))
-            estimate = getattr(self, what)(state)
+            reach = z * spread(self.replicate(what, state, states=states))
+            column = states if state is None else _column(state)
+            estimate = self._combine(what, self._memory.weights, None, column)
             low, high = estimate - reach, estimate + reach
-        return (low, high) if state is None else (float(low), float(high))
+        return (low, high) if state is None else (float(np.ravel(low)[0]), float(np.ravel(high)[0]))
 
-    def _rows_of(self, node: int, state: Any) -> Rows | None:
-        """Rows of the features of a node: all states', or those of the state given."""
-        kind = self.features[node]
+    def _combine(self, what: str, weights: Any, state: Any, states: Any) -> Array:
+        """w·φ of the states meant, by the weights of the node (or nodes) that tell `what`."""
+        node = {"value": kernel.VALUE, "mean": kernel.MEAN, "variance": kernel.SECONDARY}.get(what)
+        if node is None:
+            raise InputError("what", repr(what), "must be 'value', 'mean', 'variance' or 'std'")
+        if what == "mean" and not self._is("centred"):
+            node = kernel.VALUE
+        states = states if state is None else _column(state)
         if self._tabular:
-            return None if isinstance(kind, States) else kind.rows()
-        if state is None:
-            raise InputError("state", None, "must be given: there is no list of all states")
-        return kind.rows([features_of_node(state, ("value", "mean", "variance")[node])])
+            rows = self.features[node].rows() if self._rows is not None else None
+            found = weighted(rows, weights(node))
+            if states is not None:
+                found = found[[self._known(s) for s in np.asarray(states).tolist()]]
+        else:
+            if states is None:
+                raise InputError("state", None, "must be given: there is no list of all states")
+            column = features_of_node(states, ("value", "mean", "variance")[node])
+            rows = self.features[node].rows(column)
+            if not np.isfinite(rows.values).all():
+                raise InputError("state", "not finite", "must hold finite numbers only")
+            found = weighted(rows, weights(node))
+        if what == "variance" and self._is("vtd"):
+            found = found - self._combine("value", weights, None, states) ** 2
+        return found
 
     @property
     def td_error(self) -> float:
@@ -534,3 +563,10 @@ class Online:
         node = code - kernel.DIVERGED
         step_size = float(self._memory.report[3 + node])
         raise Diverged(self._nodes[node], self.steps + 1, state, step_size)
+
+
+def _column(state: Any) -> Any:
+    """One state (or its features) as a column."""
+    if isinstance(state, Mapping):
+        return {name: [part] for name, part in state.items()}
+    return [state]

@@ -95,14 +95,14 @@ class Replicates:
             fresh.learning[place] = self.learning
         return fresh
 
-    def predictions(self, node: int, memory: Memory, rows: Rows | None) -> Array:
-        """w·φ [row, replicate] of a node; of all its weights where there are no rows."""
-        weights = self.copies[memory.part(node)]
-        if rows is None:
-            return weights.copy()
-        shape = (rows.indptr.size - 1, weights.shape[0])
-        table = scipy.sparse.csr_array((rows.values, rows.indices, rows.indptr), shape=shape)
-        return np.asarray(table @ weights)
+
+def weighted(rows: Rows | None, weights: Array) -> Array:
+    """w·φ of sparse rows, for weights [weight] or [weight, replicate]; None: of each weight."""
+    if rows is None:
+        return weights.copy()
+    shape = (rows.indptr.size - 1, weights.shape[0])
+    table = scipy.sparse.csr_array((rows.values, rows.indices, rows.indptr), shape=shape)
+    return np.asarray(table @ weights)
 
 
 def _key(seed: object) -> tuple[Any, Any]:
