@@ -447,6 +447,32 @@ def test_a_constant_reward_is_worth_itself_over_one_minus_gamma(kind):
         assert online.variance(point) == pytest.approx(0.0, abs=0.01)
 
 
+@kinds
+def test_many_observations_are_asked_about_at_once(kind):
+    online = learner(kind, rv.VTD)
+    columns = experience(np.random.default_rng(15), 100)
+    online.update_many(columns)
+    x = columns["state"][:20]
+    for what in ("value", "mean", "variance"):
+        one_by_one = [getattr(online, what)(point) for point in x]
+        assert_allclose(online.predict(what, x), one_by_one, rtol=1e-12, atol=1e-14)
+    with pytest.raises(rv.InputError, match="not finite"):
+        online.predict("value", [[0.0, 0.0], [0.0, np.nan]])
+
+
+@kinds
+def test_replicates_ride_along_with_observations(kind):
+    columns = experience(np.random.default_rng(16), 60)
+    described = learner(kind).description
+    one, many = (described.online(features=kind, replicates=5, seed=1) for _ in range(2))
+    feed(one, columns)
+    many.update_many(columns)
+    assert same(one, many)
+    x = columns["state"][:7]
+    assert one.replicate("value", states=x).shape == (7, 5)
+    assert (one.replicate("value", states=x) == many.replicate("value", states=x)).all()
+
+
 def test_the_step_over_the_largest_square_reaches_the_target_in_one_step():
     tiles = KINDS[0]
     online = rv.Direct(alpha=1 / tiles.largest_square, gamma=0.9, lam=0.9).online(features=tiles)
