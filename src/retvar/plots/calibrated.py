@@ -83,11 +83,13 @@ def calibration(data: xarray.Dataset) -> Figure:
 
 def _spread_skill(ax: Axes, found: e.Samples) -> None:
     """Root mean square deviations by predicted std, with the diagonal."""
-    unit, suffix = e.unit_of(found.std, found.observed - found.predicted)
-    std, far = found.std / unit, (found.observed - found.predicted) / unit
-    parts = groups(std, GROUPS, FEWEST)
-    predicted = np.sqrt([np.mean(std[part] ** 2) for part in parts])
-    seen, error = np.transpose([_root(far[part] ** 2) for part in parts])
+    parts = groups(found.std, GROUPS, FEWEST)
+    far = found.observed - found.predicted
+    size = e.largest(found.std, far) or 1.0  # squares of huge and tiny numbers stay finite
+    predicted = size * np.sqrt([np.mean((found.std[part] / size) ** 2) for part in parts])
+    seen, error = size * np.transpose([_root((far[part] / size) ** 2) for part in parts])
+    unit, suffix = e.unit_of(predicted, seen)
+    predicted, seen, error = predicted / unit, seen / unit, error / unit
     top = 1.12 * e.span(np.zeros(1), predicted, seen)[1]
     ax.plot([0, top], [0, top], **TRUTH)
     ax.vlines(predicted, np.maximum(seen - 2 * error, 0), seen + 2 * error, color=BLUE, lw=1.2)

@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 __all__: list[str] = []  # taken by name
 
 TITLE, NOTE = 10.0, 7.5  # points
+LEAST = 1e-150  # smaller numbers are drawn as 0
 LONGEST = 48  # characters of the name of a source or a policy
 PLAIN = range(-3, 5)  # powers of ten that numbers are written in without a common factor
-LIGHTNESS = np.array([0.299, 0.587, 0.114])  # of red, green and blue
+NARROWER = 0.97  # lines may be set a little wider than measured
+LUMINANCE = np.array([0.2126, 0.7152, 0.0722])  # of red, green and blue light
 MARGIN = 0.1  # inches
 COLOURS = {  # both even in grey: a high value is bright, a large spread is dark
     "value": colormaps["viridis"],
@@ -74,12 +76,13 @@ def place(data: xarray.Dataset) -> str:
 
 
 def column(data: xarray.Dataset, name: str) -> Array:
-    """A variable, with NaN for all that is not a number."""
+    """A variable, with NaN for all that is not a number, and 0 for what has no square."""
     try:
         given = np.asarray(data[name].values, dtype=float)
     except (TypeError, ValueError):
         raise InputError(f"data.{name}", data[name].dtype, "must hold numbers") from None
-    return np.where(np.isfinite(given), given, np.nan)
+    given = np.where(np.isfinite(given), given, np.nan)
+    return np.where(np.abs(given) < LEAST, 0.0, given)
 
 
 def visited(data: xarray.Dataset) -> NDArray[np.bool_]:
@@ -110,7 +113,7 @@ def unit_of(*values: Array) -> tuple[float, str]:
     ((1.0, ''), (1000000.0, ' (×10⁶)'))
     """
     size = largest(*values)
-    power = math.floor(math.log10(size)) if size >= 1e-300 else 0
+    power = math.floor(math.log10(size)) if size else 0
     if power in PLAIN:
         return 1.0, ""
     power = power // 3 * 3
@@ -169,13 +172,13 @@ def _short(name: str) -> str:
 def wrapped(text: str, size: float, width: float, weight: str = "normal") -> str:
     """Text in lines of at most so many inches, where words allow.
 
-    >>> wrapped("what return to expect", 10, 1.0).splitlines()
+    >>> wrapped("what return to expect", 10, 1.2).splitlines()
     ['what return to', 'expect']
     """
     lines = [""]
     for word in text.split():
         longer = f"{lines[-1]} {word}".strip()
-        if lines[-1] and text_size(longer, size, weight)[0] > width:
+        if lines[-1] and text_size(longer, size, weight)[0] > NARROWER * width:
             lines.append(word)
         else:
             lines[-1] = longer
@@ -187,6 +190,15 @@ def page(width: float, height: float) -> Figure:
     figure = Figure(figsize=(width, height), layout="constrained")
     figure.get_layout_engine().set(w_pad=MARGIN, h_pad=0.09)  # type: ignore[union-attr, call-arg]
     return figure
+
+
+def inks(shades: Array) -> list[str]:
+    """Black or white, whichever stands out more from each shade [k, red green blue].
+
+    >>> inks(np.array([[1.0, 1.0, 0.0], [0.2, 0.0, 0.4]]))
+    ['black', 'white']
+    """
+    return ["black" if light > 0.18 else "white" for light in shades**2.2 @ LUMINANCE]
 
 
 def put_title(figure: Figure, text: str) -> None:

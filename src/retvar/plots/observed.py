@@ -67,7 +67,7 @@ def observed_returns(data: xarray.Dataset) -> Figure:
     title = e.heading(data, QUESTION)
     if not found.observed.size:
         return e.sentence(title, "No observed return has a prediction: nothing to compare.")
-    unit, suffix = e.unit_of(found.observed, found.predicted, found.std)
+    unit, suffix = e.unit_of(_most(found.observed), found.predicted, found.std)
     with matplotlib.rc_context(RC):
         figure = e.page(7.6, 4.2)
         ax = figure.add_subplot()
@@ -136,11 +136,15 @@ def _points(ax: Axes, found: e.Samples, unit: float, bands: Array) -> int:
     return int(np.sum((found.observed / unit > high) | (found.observed / unit < low)))
 
 
+def _most(observed: Array) -> Array:
+    """The ends of the range that all but a few lie in."""
+    return np.quantile(observed, [TAIL, 1 - TAIL])
+
+
 def _limits(observed: Array, bands: Array) -> tuple[float, float]:
     """Room for the bands and all points, or for all but a few that are far away."""
     low, high = e.span(observed, bands)
-    most = np.quantile(observed, [TAIL, 1 - TAIL])
-    near = e.span(most, bands)
+    near = e.span(_most(observed), bands)
     if high - low > FAR * (near[1] - near[0]):
         low, high = near
     room = 0.05 * (high - low)

@@ -78,10 +78,8 @@ def estimate_states(data: xarray.Dataset, order: str = "state") -> Figure:
         ax = figure.add_subplot()
         _rows(ax, data, chosen)
         ax.set_yticks(range(chosen.size), labels, fontsize=TICK)
-        if place == "region" and "label" not in data and "axis" in data.coords:
-            ax.set_ylabel(f"centre of the region ({', '.join(map(str, data['axis'].values))})")
-        if seen > chosen.size:
-            ax.set_title(f"the {chosen.size} most visited of {seen:,} {place}s", fontsize=9)
+        told = _told(data, place, chosen.size, seen)
+        ax.set_title(e.wrapped(told, 9, 4.0), fontsize=9)
         e.put_title(figure, title)
         key(figure, _entries(data))
     return figure
@@ -93,6 +91,14 @@ def _chosen(data: xarray.Dataset, order: str) -> NDArray[np.intp]:
     visits = e.column(data, "visits")[seen] if "visits" in data else np.zeros(seen.size)
     most = seen[np.argsort(-visits, kind="stable")[:MOST]]
     return most if order == "visits" else np.sort(most)
+
+
+def _told(data: xarray.Dataset, place: str, shown: int, seen: int) -> str:
+    """Which states are drawn, if not all, and what the numbers that name a region are."""
+    most = f"the {shown} most visited of {seen:,} {place}s" if shown < seen else ""
+    if place == "state" or "label" in data or "axis" not in data.coords:
+        return most
+    return f"{most or 'each region'}, by the centre ({', '.join(map(str, data['axis'].values))})"
 
 
 def _labels(data: xarray.Dataset, place: str, chosen: NDArray[np.intp]) -> list[str]:
