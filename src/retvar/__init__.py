@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 from retvar.version import __version__ as __version__
 
 if TYPE_CHECKING:  # the names are loaded on first use, so that `retvar --help` is quick
-    from retvar import domains, features, plots, rules, step_sizes, testing
+    from retvar import domains, experience, features, plots, rules, step_sizes, testing
     from retvar.errors import (
         ConvergenceError,
         Diverged,
         InfiniteVarianceError,
         InputError,
         RetvarError,
+        SourceError,
     )
     from retvar.exact import (
         Estimates,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:  # the names are loaded on first use, so that `retvar --help` 
         solve,
         stationary_distribution,
     )
+    from retvar.experience.estimating import Estimate, estimate
     from retvar.initial import Initial, Noisy, PerRun
     from retvar.learners import VTD, Centred, Direct, Learner, grid, load
     from retvar.mdp import END, MDP, Edge, Edges, Policy
@@ -49,6 +51,7 @@ _HOMES = {
         "InfiniteVarianceError",
         "InputError",
         "RetvarError",
+        "SourceError",
     ],
     "retvar.exact": [
         "Estimates",
@@ -63,6 +66,7 @@ _HOMES = {
         "solve",
         "stationary_distribution",
     ],
+    "retvar.experience.estimating": ["Estimate", "estimate"],
     "retvar.initial": ["Initial", "Noisy", "PerRun"],
     "retvar.learners": ["VTD", "Centred", "Direct", "Learner", "grid", "load"],
     "retvar.mdp": ["END", "MDP", "Edge", "Edges", "Policy"],
@@ -71,10 +75,11 @@ _HOMES = {
     "retvar.step_sizes": ["Adadelta", "AlphaBound", "Averaged", "Constant", "Decay"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-_MODULES = ("domains", "features", "plots", "rules", "step_sizes", "testing")
+_MODULES = ("domains", "experience", "features", "plots", "rules", "step_sizes", "testing")
 
 __all__ = [  # noqa: RUF022
     "domains",
+    "experience",
     "features",
     "plots",
     "rules",
@@ -92,6 +97,7 @@ __all__ = [  # noqa: RUF022
     "END",
     "Edge",
     "Edges",
+    "Estimate",
     "Estimates",
     "FixedPoint",
     "InfiniteVarianceError",
@@ -108,9 +114,11 @@ __all__ = [  # noqa: RUF022
     "Record",
     "RetvarError",
     "Solution",
+    "SourceError",
     "StateSolution",
     "Transition",
     "VTD",
+    "estimate",
     "expected_updates",
     "fixed_point",
     "grid",

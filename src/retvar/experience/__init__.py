@@ -1,14 +1,20 @@
 """Experience from outside: environments, data sets and logs, as one stream of transitions."""
 
 from retvar.experience.environments import from_gymnasium
+from retvar.experience.estimating import Estimate, estimate
 from retvar.experience.minari import from_minari
 from retvar.experience.recording import recorded, write_table
+from retvar.experience.rollouts import Check, check
 from retvar.experience.stream import Experience, Tally
 from retvar.experience.tables import from_table
 
 __all__ = [
+    "Check",
+    "Estimate",
     "Experience",
     "Tally",
+    "check",
+    "estimate",
     "from_gymnasium",
     "from_minari",
     "from_table",

@@ -42,7 +42,10 @@ class Tally:
         """(Σρ)²/Σρ²: as many transitions of the target policy would be as good."""
         if not self.weighted:
             return float(self.transitions)
-        return self.ratios**2 / self.squares if self.squares else 0.0
+        if not np.isfinite(self.squares):  # beyond what numbers can hold: one ratio outweighs all
+            return 1.0
+        size = self.ratios * self.ratios / self.squares if self.squares else 0.0
+        return min(size, float(self.weighted))
 
     def count(self, chunk: Chunk) -> None:
         """Take in a chunk."""
@@ -55,8 +58,9 @@ class Tally:
             rho = np.asarray(chunk["rho"], dtype=np.float64)
             first = self.weighted == 0
             self.weighted += rows
-            self.ratios += float(rho.sum())
-            self.squares += float((rho * rho).sum())
+            with np.errstate(over="ignore"):
+                self.ratios += float(rho.sum())
+                self.squares += float((rho * rho).sum())
             largest = float(rho.max())
             self.largest_ratio = largest if first else max(self.largest_ratio, largest)
 
@@ -87,6 +91,7 @@ class Experience:
     names: list[str] | None = None  #: of the numbers of an observation
     labels: list[Any] | None = None  #: what states are called; grows as they come
     grid: tuple[int, int] | None = None  #: rows and columns, where states lie on a map
+    cells: str = ""  #: a letter for each state, to print on the map
     policy: str = ""  #: in words
     length: int | None = None  #: transitions to come, where known, for a bar
     tally: Tally = field(default_factory=Tally)

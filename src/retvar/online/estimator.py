@@ -409,6 +409,11 @@ class Online:
         """Weights of each node, copied."""
         return {name: self._memory.weights(k).copy() for k, name in self._active()}
 
+    @property
+    def memory(self) -> Memory:
+        """The arrays it lives in, for code that needs them; change nothing there."""
+        return self._memory
+
     def _active(self) -> list[tuple[int, str]]:
         return [(k, n) for k, n in enumerate(self._nodes) if k != 1 or self._is("centred")]
 
