@@ -58,8 +58,7 @@ class Chain:
 
     def _release(self, rows: Chunk | None, *, last: bool) -> Iterator[Chunk]:
         if self._held is not None:
-            parts = [self._held] if rows is None else [self._held, rows]
-            rows = {name: np.concatenate([part[name] for part in parts]) for name in self._held}
+            rows = self._held if rows is None else _joined([self._held, rows])
         if rows is None or not rows["reward"].size:
             return
         links = _Links(rows, last)
@@ -162,6 +161,21 @@ class _Links:
         return _first(self.undecided, self.n)
 
 
+def _joined(parts: list[Chunk]) -> Chunk:
+    """Rows one after the other; marks that only some of them have are not set for the others."""
+    names = dict.fromkeys(name for part in parts for name in part)
+    missing = {name: np.zeros(1, dtype=bool) for name in ("bad", "lost")}
+    return {
+        name: np.concatenate(
+            [
+                part[name] if name in part else np.repeat(missing[name], part["reward"].size)
+                for part in parts
+            ]
+        )
+        for name in names
+    }
+
+
 def _successors(stream: Integers) -> Integers:
     """Number of the next row of the same stream; the number of rows where there is none."""
     n = stream.size
@@ -186,11 +200,10 @@ def _given_out(rows: Chunk, cut: Mask, drop: Mask | None, end: int) -> Iterator[
     """The first rows as a chunk, without those left out."""
     whole = {name: column[:end] for name, column in rows.items() if name not in INTERNAL}
     whole["truncated"] = whole["truncated"] | cut[:end]
-    gone = np.zeros(end, dtype=bool) if drop is None else drop[:end].copy()
-    if "bad" in rows:
-        gone |= rows["bad"][:end]
-    if gone.any():
-        whole = {name: column[~gone] for name, column in whole.items()}
+    gone = [mask[:end] for mask in (drop, rows.get("bad")) if mask is not None]
+    if any(mask.any() for mask in gone):
+        kept = ~np.logical_or.reduce(gone)
+        whole = {name: column[kept] for name, column in whole.items()}
     if whole["reward"].size:
         ended = whole["terminated"]
         if ended.any():

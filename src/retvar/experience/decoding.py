@@ -116,8 +116,7 @@ class Decoder:
             part.reject(none, f"{r.episode} is missing", r.episode, strict)
         self._pieces(part, rows)
         if part.bad.any():
-            rows["reward"] = np.where(part.bad, 0.0, rows["reward"])
-        rows["bad"] = part.bad
+            rows["bad"] = part.bad
         if strict:
             rows["row"] = part.number
         return rows
@@ -139,20 +138,18 @@ class Decoder:
             pairs = [wholes(each[0]) for each in columns]
             most = r.states or MOST_STATES
             found = [pair[0] for pair in pairs]
-            none = [gap | (value < 0) | (value >= most) for value, gap in pairs]
+            none = [gap | (value.view(np.uint64) >= most) for value, gap in pairs]
+        rows["state"], rows["next_state"] = found[0], found[-1]
         part.reject(none[0], self._unread("state"), r.state[0], self.strict)
-        rows["state"], rows["lost"] = found[0], none[0]
         if r.next_state is not None:
             gap = none[1] & ~ended
             part.reject(gap, self._unread("next_state"), r.next_state[0], self.strict)
-            wide = none[1] if found[1].ndim == 1 else none[1][:, None]
-            rows["next_state"] = np.where(wide, found[0], found[1])
-        else:
-            rows["next_state"] = found[0]
+            rows["next_state"] = _instead(none[1], found[0], found[1])
         if none[0].any():
-            wide = none[0] if found[0].ndim == 1 else none[0][:, None]
+            rows["lost"] = none[0]
+            nothing = np.zeros_like(found[0])
             for name in ("state", "next_state"):
-                rows[name] = np.where(wide, 0, rows[name])
+                rows[name] = _instead(none[0], nothing, rows[name])
 
     def _unread(self, name: str) -> str:
         most = self.roles.states or MOST_STATES
@@ -181,6 +178,13 @@ class Decoder:
             rows["piece"] = np.broadcast_to(piece, part.number.shape).astype(np.int64)
             if r.stream:
                 self.piece += int(np.count_nonzero(none))
+
+
+def _instead(mask: Mask, other: NDArray[Any], column: NDArray[Any]) -> NDArray[Any]:
+    """A column with `other` where `mask` says so."""
+    if not mask.any():
+        return column
+    return np.where(mask if column.ndim == 1 else mask[:, None], other, column)
 
 
 class _Part:
@@ -246,7 +250,7 @@ class _Part:
         self._refuse_first((b == 0) & (p > 0), behaviour, remedy)
         nothing = "an action that the behaviour never takes cannot have been taken"
         self._refuse_first((b == 0) & (p == 0), behaviour, nothing)
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             ratio = p / b
         endless = "so small that target / behaviour is no finite number"
         self._refuse_first((b > 0) & ~np.isfinite(ratio), behaviour, endless)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from retvar.errors import InputError, listed
 from retvar.experience.acting import Acting, acting_of
 from retvar.experience.chaining import Chain, handed_over, stopped
-from retvar.experience.checking import checked
+from retvar.experience.legible import checked
 from retvar.experience.spaces import Reading, reading_of
 from retvar.experience.stream import Chunk, Experience, Tally
 from retvar.words import seed_of
@@ -74,24 +74,24 @@ def from_gymnasium(
     if not whole or chunk < 1:
         raise InputError("chunk", repr(chunk), "must be a whole number of at least 1")
     crowd = _Crowd(env, options)
-    first = crowd.observed
-    reading = reading_of(first[0])
+    observed, acted = crowd.spaces
+    reading = reading_of(observed)
     children = np.random.SeedSequence(int(seed_of(seed))).spawn(crowd.count)
     seeds = [[int(word) >> 1 for word in child.generate_state(2)] for child in children]
-    acting = acting_of(policy, reading, first[1], seed, lambda i: seeds[i][1])
-    names = [pair[0] for pair in seeds]
+    acting = acting_of(policy, reading, acted, seed, lambda i: seeds[i][1])
+    name, count, own = crowd.name, crowd.count, [pair[0] for pair in seeds]
 
     def source(tally: Tally) -> Iterator[Chunk]:
         steps_of = _in_turn if crowd.vector is None else _side_by_side
-        raw = steps_of(crowd, acting, reading, names, limit, chunk)
-        pieces = _columns(raw, crowd, reading, tally)
+        raw = steps_of(crowd, acting, reading, own, limit, chunk)
+        pieces = _columns(raw, count, reading, tally)
         try:
-            yield from handed_over(pieces, Chain(tally), stopped(crowd.name, tally))
+            yield from handed_over(pieces, Chain(tally), stopped(name, tally))
         finally:
             crowd.close()
 
     return Experience(
-        name=crowd.name, source=source, states=reading.states, width=reading.width,
+        name=name, source=source, states=reading.states, width=reading.width,
         low=reading.low, high=reading.high, labels=reading.labels,
         grid=_grid(crowd.inner, reading.states), policy=acting.words, length=steps,
     )  # fmt: skip
@@ -155,7 +155,7 @@ class _Crowd:
         return len(self.singles) if self.vector is None else int(self.vector.num_envs)
 
     @property
-    def observed(self) -> tuple[Any, Any]:
+    def spaces(self) -> tuple[Any, Any]:
         """Spaces of a single observation and action."""
         if self.vector is not None:
             return self.vector.single_observation_space, self.vector.single_action_space
@@ -362,11 +362,9 @@ def _together(env: Any, actions: list[Any]) -> Any:
 # ---------------------------------------------------------------------- lists into columns
 
 
-def _columns(
-    pieces: Iterator[_Raw], crowd: _Crowd, reading: Reading, tally: Tally
-) -> Iterator[Chunk]:
+def _columns(pieces: Iterator[_Raw], count: int, reading: Reading, tally: Tally) -> Iterator[Chunk]:
     """Lists as columns, bad rows marked and counted."""
-    count, first = crowd.count, 0
+    first = 0
     for raw in pieces:
         if not len(raw):
             continue

@@ -11,7 +11,7 @@ import numpy as np
 
 from retvar.errors import InputError
 from retvar.experience.chaining import Chain, Stop, handed_over, in_words, stopped
-from retvar.experience.checking import checked
+from retvar.experience.legible import checked
 from retvar.experience.spaces import Reading, reading_of
 from retvar.experience.stream import Chunk, Experience, Tally
 

@@ -17,6 +17,7 @@ from retvar.experience.chaining import in_words
 __all__ = ["Reader", "arrow", "readers_of"]
 
 BLOCK = 4 << 20  # bytes of a CSV file read at a time
+ENCODING = "utf-8-sig"  # decoded as it is read, so that what is no text is an error, not a warning
 KEY = b"retvar"  # of what a file of ours says about itself
 KINDS = (".parquet", ".csv", ".csv.gz")
 SOURCE = "must be a path or pattern of .parquet or .csv files, a list of paths, or a table"
@@ -112,7 +113,8 @@ def _parquet(path: Path) -> Reader:
 
     def batches(columns: list[str], chunk: int) -> Iterator[Any]:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            yield from file.iter_batches(batch_size=chunk, columns=columns)
+            for groups in _grouped(meta, chunk):  # one failing takes no other with it
+                yield from file.iter_batches(chunk, row_groups=groups, columns=columns)
 
     def span(column: str) -> tuple[Any, Any] | None:
         j = names.index(column)
@@ -124,6 +126,20 @@ def _parquet(path: Path) -> Reader:
     return Reader(
         str(path), _types(schema), batches, int(meta.num_rows), told=_told(schema), span=span
     )
+
+
+def _grouped(meta: Any, rows: int) -> Iterator[list[int]]:
+    """Row groups, put together until they have enough rows."""
+    groups: list[int] = []
+    count = 0
+    for g in range(meta.num_row_groups):
+        groups.append(g)
+        count += meta.row_group(g).num_rows
+        if count >= rows:
+            yield groups
+            groups, count = [], 0
+    if groups:
+        yield groups
 
 
 def _csv(path: Path) -> Reader:
@@ -138,7 +154,7 @@ def _csv(path: Path) -> Reader:
         gone.clear()
         return csv.open_csv(
             str(path),
-            read_options=csv.ReadOptions(use_threads=False, block_size=BLOCK),
+            read_options=csv.ReadOptions(use_threads=False, block_size=BLOCK, encoding=ENCODING),
             parse_options=csv.ParseOptions(invalid_row_handler=invalid),
             convert_options=csv.ConvertOptions(
                 column_types=dict.fromkeys(columns, pa.string()),

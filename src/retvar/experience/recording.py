@@ -90,11 +90,12 @@ class _File:
         self._parts.append(_table(chunk))
         self._rows += len(chunk["reward"])
         if self._rows >= GROUP:
-            self._write()
+            self._write(self._rows // GROUP * GROUP)
 
-    def _write(self) -> None:
-        pa = arrow()
-        table = pa.concat_tables(self._parts)
+    def _write(self, rows: int) -> None:
+        """Write the first rows that have been taken, in groups of one size."""
+        taken = arrow().concat_tables(self._parts)
+        table = taken.slice(0, rows)
         try:
             if self._writer is None:
                 self._open(table.schema)
@@ -102,7 +103,8 @@ class _File:
         except OSError as error:
             told = error.strerror or error
             raise InputError("path", self.path, f"cannot be written: {told}") from None
-        self._parts, self._rows = [], 0
+        self._rows -= rows
+        self._parts = [taken.slice(rows)] if self._rows else []
 
     def _open(self, schema: Any) -> None:
         handle, name = tempfile.mkstemp(
@@ -129,7 +131,7 @@ class _File:
         """Write the rest and move the file into place; nothing where nothing came."""
         try:
             if self._parts:
-                self._write()
+                self._write(self._rows)
             if self._writer is None or self._temporary is None:
                 return
             if hasattr(self._writer, "add_key_value_metadata"):  # labels have come since

@@ -399,12 +399,16 @@ def _how_many(readers: list[Reader], roles: Roles, told: dict[str, Any]) -> int 
     if roles.states is not None:
         return roles.states
     spans = [r.span(name) for r in readers for name in (*roles.state, *(roles.next_state or []))]
-    largest = [span[1] for span in spans if span is not None and span[1] is not None]
+    largest = [span[1] for span in spans if span is not None and _finite(span[1])]
     if not largest or len(largest) < len(spans):
         return None
-    most = int(max(largest)) + 1
+    most = min(int(max(largest)) + 1, MOST_STATES)
     said = told.get("states")
-    return max(most, said) if isinstance(said, int) and 0 < said <= MOST_STATES else most
+    return max(most, said) if isinstance(said, int) and 0 < said <= MOST_STATES else max(most, 1)
+
+
+def _finite(given: Any) -> bool:
+    return isinstance(given, int | float) and bool(np.isfinite(float(given)))
 
 
 def _told_labels(told: dict[str, Any], roles: Roles) -> list[Any] | None:
