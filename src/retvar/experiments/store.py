@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["Store", "code_digest", "contents"]
 
 ASIDE = (  # these change no number
-    *("__init__.py", "__main__.py", "cli.py", "errors.py", "files.py", "signals.py", "testing.py"),
-    *("experiments", "plots", "report"),
+    *("__init__.py", "__main__.py", "errors.py", "files.py", "signals.py", "testing.py"),
+    *("cli", "experience", "experiments", "plots", "report"),
 )
 
 

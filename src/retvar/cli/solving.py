@@ -1,51 +1,24 @@
-"""The command line. Only this module prints; heavy imports wait until a command needs them."""
+"""The commands that know an MDP: solve and draw."""
 
 from __future__ import annotations
 
-import functools
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from retvar import __version__
-from retvar.errors import InputError, RetvarError
-from retvar.signals import Interrupted, Stop
+from retvar.cli.base import options_of
+from retvar.errors import InputError
 
 if TYPE_CHECKING:
     from retvar.exact import MonteCarlo, Solution
     from retvar.mdp import MDP
-    from retvar.report.folder import Folder
-    from retvar.report.watch import Watch
 
-__all__ = ["main"]
+__all__ = ["draw", "solve"]
 
 ROWS = 60  # of a table for people; all are in --json
 DOMAIN_HELP = "DOMAIN is chain, complex-mdp, random-walk, gymnasium:ID or FILE.toml."
-KEPT = "What is finished is kept; the same command goes on from there."
-FILE_HELP = "Python file with EXPERIMENTS = [...], in place of the paper's."
-
-
-class _Commands(click.Group):
-    """Tells expected errors in one line: exit status 2 for bad input, 1 for the rest."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except RetvarError as error:
-            click.echo(f"Error: {error}", err=True)
-            sys.exit(2 if isinstance(error, InputError) else 1)
-        except Interrupted as error:
-            click.echo("Interrupted.", err=True)
-            sys.exit(error.status)
-
-
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, message="retvar %(version)s")
-def main() -> None:
-    """How much return to expect, and how far it may stray."""
 
 
 def _domain_options(command: Any) -> Any:
@@ -65,7 +38,7 @@ def _domain_options(command: Any) -> Any:
     return command
 
 
-@main.command(epilog=DOMAIN_HELP)
+@click.command(epilog=DOMAIN_HELP)
 @_domain_options
 @click.option("--policy", help="Policy to follow: uniform, greedy or a NAME of the domain's.")
 @click.option("--target", help="Policy asked about, if experience comes from another.")
@@ -98,7 +71,7 @@ def solve(
 
     if policy is not None and target is not None:
         raise InputError("policy", policy, "is the target; give --policy or --target, not both")
-    mdp = rv.domains.find(domain, gamma=gamma, **_parsed(options))
+    mdp = rv.domains.find(domain, gamma=gamma, **options_of(options))
     if lam is not None:
         mdp = mdp.replace(lam=lam)
     question: dict[str, Any] = {
@@ -116,7 +89,7 @@ def solve(
         click.echo(_report(question, solution, sampled))
 
 
-@main.command(epilog=DOMAIN_HELP)
+@click.command(epilog=DOMAIN_HELP)
 @_domain_options
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option("--policy", help="Show the probabilities of this policy only.")
@@ -126,121 +99,8 @@ def draw(
     """Draw DOMAIN as a graph into OUT (PNG, SVG or PDF)."""
     import retvar as rv
 
-    mdp = rv.domains.find(domain, gamma=gamma, **_parsed(options))
+    mdp = rv.domains.find(domain, gamma=gamma, **options_of(options))
     rv.plots.save(rv.plots.draw_mdp(mdp, policy), out)
-
-
-@main.command()
-@click.option("--file", type=click.Path(path_type=Path), help=FILE_HELP)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, with the claims.")
-def experiments(file: Path | None, as_json: bool) -> None:
-    """List the experiments that `retvar reproduce` runs."""
-    from retvar import report
-
-    found = report.declared(file)
-    if as_json:
-        listed = [
-            {
-                "id": experiment.id,
-                "title": experiment.title,
-                "source": experiment.source,
-                "claims": [claim.name for claim in experiment.claims],
-            }
-            for experiment in found
-        ]
-        click.echo(json.dumps({"experiments": listed}, ensure_ascii=False))
-        return
-    width = max(len(experiment.id) for experiment in found)
-    for experiment in found:
-        click.echo(f"{experiment.id:{width}}  {experiment.title}")
-
-
-@main.command()
-@click.argument("ids", nargs=-1, metavar="[ID]...")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    default="reproduction",
-    show_default=True,
-    help="Folder of the report, its figures and data; made if it is not there.",
-)
-@click.option("--runs", type=click.IntRange(1), help="Runs in place of those declared.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed.")
-@click.option("--methods", help="Some of direct,vtd,centred; default: all.")
-@click.option(
-    "--format", "formats", default="png", show_default=True, help="Of figures: png,svg,pdf."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print claims, and rows of table-1, as JSON.")
-@click.option("--force", is_flag=True, help="Compute again what is already there.")
-@click.option("--file", type=click.Path(path_type=Path), help=FILE_HELP)
-@click.option("--threads", type=click.IntRange(1), help="How many; default: all there are.")
-def reproduce(
-    ids: tuple[str, ...],
-    out: Path,
-    runs: int | None,
-    seed: int,
-    methods: str | None,
-    formats: str,
-    as_json: bool,
-    force: bool,
-    file: Path | None,
-    threads: int | None,
-) -> None:
-    """Rerun experiments: all of them, or those with these IDs or below them.
-
-    Writes index.html (a page that needs nothing else), report.md, figures and data. What is
-    finished is kept: the same command goes on after an interruption.
-    """
-    with Stop() as stop:
-        from retvar import report
-        from retvar.report.folder import Folder
-        from retvar.report.watch import compiling_told, watching
-
-        with watching(sys.stderr, stop.check) as watch, compiling_told(watch):
-            stop.last = functools.partial(_abandon, watch, Folder(out))
-            try:
-                found = report.reproduce(
-                    ids, out, runs=runs, seed=seed, methods=_words(methods),
-                    formats=_words(formats) or (), force=force, file=file, threads=threads,
-                    watch=watch,
-                )  # fmt: skip
-            except Interrupted:
-                watch.note(KEPT)
-                raise
-    if as_json:
-        click.echo(json.dumps(found.plain(), ensure_ascii=False, allow_nan=False))
-    else:
-        click.echo(report.text(found, out))
-    if found.problems:
-        sys.exit(1)
-
-
-def _abandon(watch: Watch, folder: Folder) -> None:
-    watch.abandon()
-    folder.tidy()
-    click.echo(f"{KEPT}\nInterrupted.", err=True)
-
-
-def _words(given: str | None) -> tuple[str, ...] | None:
-    if given is None:
-        return None
-    return tuple(word.strip() for word in given.split(",") if word.strip())
-
-
-def _parsed(options: tuple[str, ...]) -> dict[str, Any]:
-    """``KEY=VALUE`` pairs; values are read as JSON where they can be."""
-    parsed: dict[str, Any] = {}
-    for option in options:
-        key, equals, value = option.partition("=")
-        if not key or not equals:
-            raise InputError("option", option, "must be KEY=VALUE")
-        if key == "gamma":
-            raise InputError("option", option, "γ has a flag of its own: --gamma")
-        try:
-            parsed[key] = json.loads(value)
-        except json.JSONDecodeError:
-            parsed[key] = value
-    return parsed
 
 
 def _as_dict(

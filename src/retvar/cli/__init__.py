@@ -1,0 +1,21 @@
+"""The command line. Only this package prints; heavy imports wait until a command needs them."""
+
+from __future__ import annotations
+
+import click
+
+from retvar import __version__
+from retvar.cli import reproducing, solving
+from retvar.cli.base import Commands
+
+__all__ = ["main"]
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, message="retvar %(version)s")
+def main() -> None:
+    """How much return to expect, and how far it may stray."""
+
+
+for command in (solving.solve, solving.draw, reproducing.experiments, reproducing.reproduce):
+    main.add_command(command)

@@ -1,0 +1,52 @@
+"""What commands have in common: how errors are told, and how options are read."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import click
+
+from retvar.errors import InputError, RetvarError
+from retvar.signals import Interrupted
+
+__all__ = ["Commands", "options_of", "words_of"]
+
+
+class Commands(click.Group):
+    """Tells expected errors in one line: exit status 2 for bad input, 1 for the rest."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command that was asked for."""
+        try:
+            return super().invoke(ctx)
+        except RetvarError as error:
+            click.echo(f"Error: {error}", err=True)
+            sys.exit(2 if isinstance(error, InputError) else 1)
+        except Interrupted as error:
+            click.echo("Interrupted.", err=True)
+            sys.exit(error.status)
+
+
+def words_of(given: str | None) -> tuple[str, ...] | None:
+    """Words between commas."""
+    if given is None:
+        return None
+    return tuple(word.strip() for word in given.split(",") if word.strip())
+
+
+def options_of(options: tuple[str, ...]) -> dict[str, Any]:
+    """``KEY=VALUE`` pairs; values are read as JSON where they can be."""
+    parsed: dict[str, Any] = {}
+    for option in options:
+        key, equals, value = option.partition("=")
+        if not key or not equals:
+            raise InputError("option", option, "must be KEY=VALUE")
+        if key == "gamma":
+            raise InputError("option", option, "γ has a flag of its own: --gamma")
+        try:
+            parsed[key] = json.loads(value)
+        except json.JSONDecodeError:
+            parsed[key] = value
+    return parsed
