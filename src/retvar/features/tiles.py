@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy import uintp as u
 from numpy.typing import NDArray
 
 from retvar.errors import InputError
@@ -149,29 +150,29 @@ def lay_tiles(
     tilings = shift.shape[1]
     all_finite = True
     for r in range(n):
-        own = indices[r * tilings : (r + 1) * tilings]
+        first = u(r * tilings)
         value = 1.0
         for t in range(tilings):
-            own[t] = t if hashed else t * share
+            indices[first + u(t)] = t if hashed else t * share
         for j in range(width):
-            x = seen[r, j]
-            place = (x - low[j]) * scale[j]
+            x = seen[u(r), u(j)]
+            place = (x - low[u(j)]) * scale[u(j)]
             q = 0
             if not math.isfinite(x):
                 value = math.nan
-            elif place >= top[j]:
-                q = top[j] - 1
+            elif place >= top[u(j)]:
+                q = top[u(j)] - 1
             elif place > 0.0:
                 q = int(place)
-            tile = q // tilings
-            over = tilings - (q - tile * tilings)
+            tile, step = q // tilings, steps[u(j)]
+            over, begin = tilings - (q - tile * tilings), step * tile
             for t in range(tilings):
-                own[t] += steps[j] * (tile + (1 if shift[j, t] >= over else 0))
-        if hashed:
+                indices[first + u(t)] += begin + (step if shift[u(j), u(t)] >= over else 0)
+        if hashed:  # saved learners depend on what is hashed where
             for t in range(tilings):
-                upper = mix(U(own[t])) >> HALF  # saved learners depend on what is hashed where
-                own[t] = t * share + np.int64((upper * U(share)) >> HALF)
+                upper = mix(U(indices[first + u(t)])) >> HALF
+                indices[first + u(t)] = t * share + np.int64((upper * U(share)) >> HALF)
         for t in range(tilings):
-            values[r * tilings + t] = value
+            values[first + u(t)] = value
         all_finite = all_finite and value == 1.0
     return all_finite
