@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from retvar import __version__
-from retvar.cli import reproducing, solving
+from retvar.cli import estimating, reproducing, solving
 from retvar.cli.base import Commands
 
 __all__ = ["main"]
@@ -17,5 +17,11 @@ def main() -> None:
     """How much return to expect, and how far it may stray."""
 
 
-for command in (solving.solve, solving.draw, reproducing.experiments, reproducing.reproduce):
+for command in (
+    solving.solve,
+    solving.draw,
+    estimating.estimate,
+    reproducing.experiments,
+    reproducing.reproduce,
+):
     main.add_command(command)

@@ -14,6 +14,7 @@ from retvar.errors import InputError, RetvarError
 from retvar.experience.results import dataset
 from retvar.experience.seen import Seen
 from retvar.experience.stream import Chunk, Experience
+from retvar.experience.words import behind, table
 from retvar.features import Features, Fourier, Observed, Polynomial, TileCoding
 from retvar.learners import LEARNERS, Learner, load
 from retvar.online import Online
@@ -56,6 +57,11 @@ class Estimate:
     def data(self) -> xarray.Dataset:
         """Value, variance and std with intervals, of each state or of the regions most visited."""
         return dataset(self.experience, self.learner, self.seen)
+
+    def text(self, rows: int = 20) -> str:
+        """A table for people: the states (or regions) most visited, and what it rests on."""
+        data = self.data
+        return f"{behind(data, self.experience.tally.rejected)}\n\n{table(data, rows)}"
 
     def save(self, path: str | Path) -> None:
         """Write the learner, from which ``estimate(…, resume=path)`` goes on with other data."""
