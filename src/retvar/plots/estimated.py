@@ -193,12 +193,12 @@ def page(width: float, height: float) -> Figure:
 
 
 def inks(shades: Array) -> list[str]:
-    """Black or white, whichever stands out more from each shade [k, red green blue].
+    """Black or white, such as stands out well from each shade [k, red green blue].
 
     >>> inks(np.array([[1.0, 1.0, 0.0], [0.2, 0.0, 0.4]]))
     ['black', 'white']
     """
-    return ["black" if light > 0.18 else "white" for light in shades**2.2 @ LUMINANCE]
+    return ["black" if light > 0.25 else "white" for light in shades**2.2 @ LUMINANCE]
 
 
 def put_title(figure: Figure, text: str) -> None:
@@ -220,7 +220,7 @@ def put_note(figure: Figure, sentences: Iterable[str]) -> None:
 def sentence(title: str, text: str) -> Figure:
     """A figure that says why there is nothing to draw."""
     with matplotlib.rc_context(RC):
-        figure = page(6.0, 1.8)
+        figure = page(6.0, 1.5)
         put_title(figure, title)
         look: Any = {"ha": "center", "va": "center", "fontsize": 9.5}
         ax = figure.add_subplot()

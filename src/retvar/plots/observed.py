@@ -77,7 +77,7 @@ def observed_returns(data: xarray.Dataset) -> Figure:
         ax.set_xlabel("each observed return, in the order of its prediction")
         ax.set_ylabel(f"return{suffix}")
         ax.grid(axis="y", **GRID)
-        ax.set_xlim(0, found.observed.size)
+        ax.set_xlim(-0.005 * found.observed.size, 1.005 * found.observed.size)
         ax.set_xticks([])
         e.put_title(figure, title)
         key(figure, _entries(outside), ncols=3)

@@ -150,7 +150,7 @@ def _or_nan(data: xarray.Dataset, name: str, chosen: NDArray[np.intp]) -> Array:
 
 def _visits(ax: Axes, visits: Array) -> None:
     """How often each was visited, at the right."""
-    look: Any = {"color": SOFT, "va": "center", "ha": "right", "fontsize": 7}
+    look: Any = {"color": SOFT, "va": "center_baseline", "ha": "right", "fontsize": 7}
     texts = [f"{int(count):,}" for count in visits]
     away = 1 + (max(text_size(text, 7)[0] for text in [*texts, "visits"]) + 0.1) / 4
     place = ax.get_yaxis_transform()
