@@ -531,12 +531,14 @@ def test_without_pyarrow_the_remedy_is_named(monkeypatch):
 # ---------------------------------------------------------------------- rubbish
 
 
-def rubbish(rng):
-    """A cell that may be anything."""
+def rubbish(rng, like):
+    """A cell that may be anything; more often than not, of the same kind as another."""
     cells = [
         None, NAN, math.inf, -math.inf, -1, 10**15, 2**63, -(2**63), 1.5, 1e308, 0, 1, 2, True,
         False, "", "a", "nan", "-inf", "1e999", "é\x00", "true", "0x10", " 1 ", "1_0", "١", "None",
     ]  # fmt: skip
+    if rng.random() < 0.95:
+        cells = [None, True, False] if isinstance(like, bool) else [None, NAN, math.inf, -1, 1.5, 2]
     return cells[int(rng.integers(len(cells)))]
 
 
@@ -559,13 +561,13 @@ def mangled(rng, n):
         if luck < 0.03:
             del columns[name]
         elif luck < 0.08:
-            columns[name] = [rubbish(rng) for _ in range(n)]
+            columns[name] = [rubbish(rng, None) for _ in range(n)]
         elif luck < 0.15:
-            one = rubbish(rng)
+            one = rubbish(rng, columns[name][0])
             columns[name] = [one] * n
         elif luck < 0.5:
             for t in np.flatnonzero(rng.random(n) < 0.1):
-                columns[name][t] = rubbish(rng)
+                columns[name][t] = rubbish(rng, columns[name][t])
     order = rng.permutation(list(columns)).tolist()
     return {name: columns[name] for name in order}
 
@@ -651,4 +653,4 @@ def test_rubbish_ends_in_an_error_or_a_count(kind, rng, tmp_path):
             continue
         source = columns if kind == "memory" else as_file(rng, columns, tmp_path / kind)
         read += fed(source, rng, n + 10, columns)
-    assert read > cases // 20
+    assert read > cases // 10
