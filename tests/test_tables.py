@@ -353,7 +353,7 @@ def test_cells_of_csv_that_are_no_numbers_are_left_out(tmp_path):
     """And lines with too many or too few fields: nothing leads over them."""
     path = tmp_path / "log.csv"
     lines = ["state,next_state,reward,terminated", "0,1,1.0,0", "1,2,x,false", "2,3,2.0,False"]
-    lines += ["3,4,3.0,0", "4,5", "4,5,4.0,no", "5,6,5.0,0,9", "6,7,6.0,perhaps", "7,8,7.0,1"]
+    lines += ["3,4,3.0,0", "4,5", "4,5,4.0,no", "5,6,5.0,0,9", "6,7,6.0,perhaps", "7,8,7.0,1", "8"]
     path.write_text("\n".join(lines))
     for chunk in (1, 2, 100):
         stream = from_table(path, chunk=chunk)
@@ -361,7 +361,7 @@ def test_cells_of_csv_that_are_no_numbers_are_left_out(tmp_path):
         assert_array_equal(found["state"], [0, 2, 3, 4, 7])
         assert_array_equal(found["truncated"], [True, False, True, True, False])
         assert stream.tally.rejected == {
-            "reward is missing or not finite": 1, "wrong number of fields": 2,
+            "reward is missing or not finite": 1, "wrong number of fields": 3,
             "terminated is neither true nor false": 1,
         }  # fmt: skip
     path.write_text("\n".join([*lines[:2], *lines[4:]]).replace("0,1,1.0", "2,3,1.0"))

@@ -113,10 +113,13 @@ def _experience(readers: list[Reader], roles: Roles, strict: bool, chunk: int) -
     labels: list[Any] | None = [] if roles.kind == "label" else _told_labels(told, roles)
     name = readers[0].name + (f" and {len(readers) - 1} more" if len(readers) > 1 else "")
 
+    def where(file: int, row: int) -> str:
+        return f"{readers[file].name}, row {row + 1:,}"
+
     def source(tally: Tally) -> Iterator[Chunk]:
         decoder = Decoder(roles, labels if roles.kind == "label" else None, tally, strict)
         lookup = roles.next_state is None
-        chain = Chain(tally, lookup=lookup, check=not lookup, strict=strict)
+        chain = Chain(tally, lookup=lookup, check=not lookup, where=where if strict else None)
         at = [readers[0].name]
 
         def pieces() -> Iterator[Chunk]:
