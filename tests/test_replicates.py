@@ -44,10 +44,10 @@ class Node:
         delta = fed + discount * self.w @ x_next - self.w @ x
         self.E = weight * (self.last * self.kappa * self.E + x)
         self.last = discount
-        self.visits += x != 0
+        self.visits += (x != 0) & ((weight != 0) | (not self.averaged))
         steps = np.array([self.step(max(n, 1)) for n in self.visits])
         self.w = self.w + times * steps * delta * self.E
-        active = x != 0
+        active = (x != 0) & (weight != 0)
         share = 4 / (self.visits[active] + 3)
         self.mean[active] += share * (self.w[active] - self.mean[active])
         return now, told

@@ -350,7 +350,7 @@ def advance(
             # its step
             p, q = settings[u(node), 0], settings[u(node), 1]
             step, column = p, SECOND if kind == AVERAGED else WEIGHT
-            if kind in (DECAY, AVERAGED):
+            if kind == DECAY or (kind == AVERAGED and weight != 0.0):
                 for k in range(begin, end):
                     i = k if indices is None else indices[u(k)]
                     cells[u(offset + i), FIRST] += 1.0
@@ -409,7 +409,7 @@ def advance(
                 if finite:
                     cells[at, u(column)] = cells[at, NEW]
                 cells[at, NEW] = 0.0
-            if kind == AVERAGED and finite:
+            if kind == AVERAGED and finite and weight != 0.0:
                 for k in range(begin, end):
                     at = u(offset + (k if indices is None else indices[u(k)]))
                     visits = cells[at, FIRST]
