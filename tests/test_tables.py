@@ -369,6 +369,15 @@ def test_cells_of_csv_that_are_no_numbers_are_left_out(tmp_path):
         list(from_table(path, on_error="raise").chunks())
 
 
+def test_na_is_a_label_in_csv_and_nothing_is_none(tmp_path):
+    """What is empty, null or nan is missing; NA may be North America."""
+    path = tmp_path / "log.csv"
+    path.write_text("state,reward,terminated\nNA,1,1\n,2,1\nnan,3,1\nEU,NA,1\nEU,5,1\n")
+    stream = from_table(path)
+    assert_array_equal(whole(stream)["reward"], [1, 5])
+    assert stream.labels == ["NA", "EU"]
+
+
 def test_a_row_of_an_unknown_stream_cuts_them_all():
     """It may have belonged to any."""
     columns = {"state": [0] * 5, "next_state": [0] * 5, "reward": [0.0, 1.0, 2.0, 3.0, 4.0]}

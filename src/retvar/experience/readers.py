@@ -20,6 +20,7 @@ __all__ = ["Reader", "readers_of"]
 
 BLOCK = 4 << 20  # bytes of a CSV file read at a time
 ENCODING = "utf-8-sig"  # decoded as it is read, so that what is no text is an error, not a warning
+MISSING = ["", "null", "NULL", "nan", "NaN"]  # not NA, which may be what a state is called
 KEY = b"retvar"  # of what a file of ours says about itself
 ROWS = 65_536  # looked at together
 KINDS = (".parquet", ".csv", ".csv.gz")
@@ -142,7 +143,7 @@ def _csv(path: Path) -> Reader:
             parse_options=csv.ParseOptions(invalid_row_handler=invalid),
             convert_options=csv.ConvertOptions(
                 column_types=dict.fromkeys(columns, pa.string()),
-                include_columns=columns, strings_can_be_null=True,
+                include_columns=columns, strings_can_be_null=True, null_values=MISSING,
             ),
         )  # fmt: skip
 
