@@ -73,7 +73,7 @@ def _columns(command: Any) -> Any:
     "--method", type=click.Choice(["direct", "centred", "vtd"]), default="direct",
     show_default=True, help="How the variance is learned.",
 )  # fmt: skip
-@click.option("--kappa", type=float, default=0.5, show_default=True, help="Trace decay.")
+@click.option("--kappa", type=float, help="Trace decay [default: a fifth of the horizon].")
 @click.option(
     "--estimand", default="target-return", show_default=True,
     help="Off-policy: target-return, or off-policy-return, weighted by importance ratios.",

@@ -27,6 +27,9 @@ Progress = Callable[[int], None]  # told how many transitions are done
 BASES: dict[str, type[Observed]] = {
     "tiles": TileCoding, "fourier": Fourier, "polynomial": Polynomial,
 }  # fmt: skip
+REACH = 5  # horizons of a trace in one of the return
+MOST_DECAY = 0.99
+UNKNOWN_DECAY = 0.9
 MEMORY = 2**16  # weights that the tiles of many dimensions are hashed into
 GAMMA = "must be given: how much a reward is worth one step later, such as 0.99"
 
@@ -76,7 +79,7 @@ def estimate(
     gamma: Any = None,
     lam: Any = 1.0,
     method: str = "direct",
-    kappa: float = 0.5,
+    kappa: float | None = None,
     estimand: Any = "target_return",
     features: Any = None,
     replicates: int = 100,
@@ -103,8 +106,8 @@ def estimate(
     method
         ``"direct"``, ``"centred"`` or ``"vtd"``.
     kappa
-        Trace decay of all nodes. Some (½) carries news to states that are seldom visited, and keeps
-        intervals honest there; much makes estimates noisy.
+        Trace decay of all nodes. By default traces reach a fifth of the horizon, 1/(1 − γ): enough
+        to carry news to states that are seldom visited, few enough to keep estimates quiet.
     estimand
         Off-policy: ``"target_return"`` or ``"off_policy_return"``.
     features
@@ -134,6 +137,7 @@ def estimate(
         kind = {each.method: each for each in LEARNERS.values()}.get(method)
         if kind is None:
             raise InputError("method", repr(method), "must be 'direct', 'centred' or 'vtd'")
+        kappa = trace_decay(gamma) if kappa is None else kappa
         learner = kind(
             alpha=Averaged(), gamma=gamma, lam=lam, kappa=kappa, kappa_bar=kappa, estimand=estimand
         )
@@ -154,6 +158,23 @@ def estimate(
         error.estimate = found if found._learner is not None else None  # type: ignore[union-attr]
         raise
     return found
+
+
+def trace_decay(gamma: Any) -> float:
+    """κ for which a trace reaches a fifth of the horizon: 1/(1 − γκ) = 1/(5(1 − γ)).
+
+    >>> round(trace_decay(0.9), 3), round(trace_decay(0.99), 3), trace_decay(0.5)
+    (0.556, 0.96, 0.0)
+    """
+    if gamma is None:  # it is in the data
+        return UNKNOWN_DECAY
+    try:
+        largest = float(np.max(gamma))
+    except (TypeError, ValueError):
+        return 0.0  # what is wrong with γ is told by the learner
+    if not 0 < largest <= 1:
+        return 0.0
+    return float(np.clip((1 - REACH * (1 - largest)) / largest, 0.0, MOST_DECAY))
 
 
 def _begin(
@@ -203,8 +224,8 @@ def features_for(experience: Experience, observed: Array, given: Any = None) -> 
     if kind is not TileCoding:
         return kind(low, high)
     small = low.size <= 4
-    tiles = {1: 32, 2: 10, 3: 8, 4: 6}.get(low.size, 4)
-    return TileCoding(low, high, tiles=tiles, tilings=8, memory=None if small else MEMORY)
+    tiles = {1: 32, 2: 20, 3: 8, 4: 6}.get(low.size, 4)
+    return TileCoding(low, high, tiles=tiles, tilings=16, memory=None if small else MEMORY)
 
 
 def take(learner: Online, seen: Seen, chunk: Chunk, experience: Experience) -> None:

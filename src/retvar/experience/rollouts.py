@@ -38,7 +38,7 @@ class Check:
 
     data: xarray.Dataset  #: the estimates, with check_mean, check_std and check_count
     places: int  #: states or regions with enough returns
-    cut_off: int  #: returns lost to truncation
+    cut_off: int  #: returns cut off by truncation
     largest: dict[str, float]  #: difference in standard errors, of value and of std
     limit: float  #: beyond which they do not agree
 
@@ -60,7 +60,10 @@ class Check:
                 f"largest difference is {z:.1f} standard errors; chance allows {self.limit:.1f}"
             )
         if self.cut_off:
-            lines.append(f"{self.cut_off:,} returns were cut off by truncation and left out")
+            lines.append(
+                f"{self.cut_off:,} returns were cut off by truncation; the estimates stand in for "
+                "their ends"
+            )
         return "\n".join(lines)
 
 
@@ -128,7 +131,7 @@ def _compared(found: Estimate, data: xarray.Dataset, returns: Returns, keys: _Ke
         if n < 2:
             continue
         rest = gap[mine] - gap[mine].mean()
-        spread = float((rest**2).sum() / (n - 1))
+        spread = float((rest**2).sum() / (n - 1) + returns.missing[mine].mean())
         columns["mean"][place] = returns.observed[mine].mean()
         columns["std"][place] = np.sqrt(spread)
         if n >= ENOUGH:

@@ -34,6 +34,7 @@ class Discounts:
     lam: Array
     eta: Array
     next_value: Array
+    next_variance: Array
     known: bool
 
     @classmethod
@@ -48,14 +49,19 @@ class Discounts:
         )
         rho = np.asarray(chunk.get("rho", np.ones(n)), dtype=np.float64)
         weighted = learner.description.estimand == "off_policy_return"
-        next_value = np.zeros(n)
+        next_value, next_variance = np.zeros(n), np.zeros(n)
         if np.any(lam < 1):
             next_value = learner.predict("value", follows)
+        cut = np.flatnonzero(chunk.get("truncated", ()))
+        if cut.size:  # the rest of the return is not seen
+            next_value[cut] = learner.predict("value", follows[cut])
+            next_variance[cut] = np.maximum(learner.predict("variance", follows[cut]), 0.0)
         return cls(
             gamma,
             lam,
             rho if weighted else np.ones(n),
             next_value,
+            next_variance,
             weighted or bool((rho == 1).all()),
         )
 
@@ -99,7 +105,7 @@ class Seen:
             np.ascontiguousarray(state.reshape(n, -1), dtype=np.float64),
             np.asarray(chunk["reward"], dtype=np.float64),
             np.ascontiguousarray(found.gamma), np.ascontiguousarray(found.lam),
-            np.ascontiguousarray(found.next_value), found.eta,
+            found.next_value, found.next_variance, found.eta,
             np.asarray(flags, dtype=np.int64),
             np.asarray(chunk.get("stream", none), dtype=np.int64),
         )  # fmt: skip
