@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from retvar.errors import InputError, RetvarError, SourceError
 from retvar.experience.stream import Chunk, Tally
 
-__all__ = ["Chain", "handed_over"]
+__all__ = ["Chain", "Stop", "handed_over", "in_words", "joined", "stopped"]
 
 Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -59,7 +59,7 @@ class Chain:
 
     def _release(self, rows: Chunk | None, *, last: bool) -> Iterator[Chunk]:
         if self._held is not None:
-            rows = self._held if rows is None else _joined([self._held, rows])
+            rows = self._held if rows is None else joined([self._held, rows])
         if rows is None or not rows["reward"].size:
             return
         links = _Links(rows, last)
@@ -164,8 +164,13 @@ class _Links:
         return _first(self.undecided, self.n)
 
 
-def _joined(parts: list[Chunk]) -> Chunk:
-    """Rows one after the other; marks that only some of them have are not set for the others."""
+def joined(parts: list[Chunk]) -> Chunk:
+    """Rows one after the other; marks that only some of them have are not set for the others.
+
+    >>> first, second = {"reward": np.ones(1)}, {"reward": np.ones(1), "bad": np.array([True])}
+    >>> joined([first, second])["bad"]
+    array([False,  True])
+    """
     names = dict.fromkeys(name for part in parts for name in part)
     missing = {name: np.zeros(1, dtype=bool) for name in ("bad", "lost")}
     return {

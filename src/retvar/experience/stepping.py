@@ -43,13 +43,22 @@ class Limit(NamedTuple):
 
 
 class Raw:
-    """Transitions of a chunk as plain lists."""
+    """Transitions of a chunk as plain lists; flags only where there are any."""
 
     def __init__(self) -> None:
-        self.lists: tuple[list[Any], ...] = ([], [], [], [], [])
+        self.state: list[Any] = []
+        self.reward: list[Any] = []
+        self.after: list[Any] = []
+        self.flags: list[tuple[int, Any, Any]] = []  # row, terminated, truncated
 
     def __len__(self) -> int:
-        return len(self.lists[0])
+        return len(self.after)
+
+    def flag(self, which: int) -> NDArray[np.bool_]:
+        """A column of flags: 1 terminated, 2 truncated."""
+        column = np.zeros(len(self), dtype=bool)
+        column[[row[0] for row in self.flags if row[which]]] = True
+        return column
 
 
 def in_turn(
@@ -67,7 +76,7 @@ def in_turn(
         moves = acting.in_turn(current)
         while done < limit.steps and ended < limit.episodes:
             raw = Raw()
-            state, reward, after, end, cut = (column.append for column in raw.lists)
+            state, reward, after = raw.state.append, raw.reward.append, raw.after.append
             for i, action in islice(moves, min(chunk, limit.steps - done)):
                 shown, gain, terminated, truncated, _ = steps[i](action)
                 if keep is not None:
@@ -75,9 +84,8 @@ def in_turn(
                 state(current[i])
                 reward(gain)
                 after(shown)
-                end(terminated)
-                cut(truncated)
                 if terminated or truncated:
+                    raw.flags.append((len(raw) - 1, terminated, truncated))
                     ended += 1
                     if ended == limit.episodes or done + len(raw) == limit.steps:
                         break
@@ -107,12 +115,15 @@ def side_by_side(
         except Exception as error:  # an environment may raise anything
             problem = error
         while queues[turn]:
-            row = queues[turn].popleft()
+            state, reward, after, terminated, truncated = queues[turn].popleft()
             turn = (turn + 1) % count
-            for column, entry in zip(raw.lists, row, strict=True):
-                column.append(entry)
+            raw.state.append(state)
+            raw.reward.append(reward)
+            raw.after.append(after)
             done += 1
-            ended += bool(row[3] or row[4])
+            if terminated or truncated:
+                raw.flags.append((len(raw) - 1, terminated, truncated))
+                ended += 1
             if done == limit.steps or ended == limit.episodes:
                 yield raw
                 return
@@ -197,16 +208,16 @@ def columns(pieces: Iterator[Raw], count: int, reading: Reading, tally: Tally) -
         if not len(raw):
             continue
         rows: Chunk = {
-            "state": reading.column(raw.lists[0]),
-            "reward": _rewards(raw.lists[1]),
-            "next_state": reading.column(raw.lists[2]),
-            "terminated": np.array(raw.lists[3], dtype=bool),
-            "truncated": np.array(raw.lists[4], dtype=bool),
+            "state": reading.column(raw.state),
+            "reward": _rewards(raw.reward),
+            "next_state": reading.column(raw.after),
+            "terminated": raw.flag(1),
+            "truncated": raw.flag(2),
         }
         if count > 1:
             rows["stream"] = (first + np.arange(len(raw))) % count
         first += len(raw)
-        yield from checked(rows, reading, tally, raw.lists[0], raw.lists[2])
+        yield from checked(rows, reading, tally, raw.state, raw.after)
 
 
 def _rewards(given: list[Any]) -> NDArray[np.float64]:
