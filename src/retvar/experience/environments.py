@@ -22,6 +22,13 @@ __all__ = ["from_gymnasium"]
 ENVIRONMENT = (
     "must be an id, a Gymnasium environment, a vector environment, or a list of single ones"
 )
+NAMES = {  # Gymnasium has none
+    "MountainCar": ("position", "velocity"),
+    "MountainCarContinuous": ("position", "velocity"),
+    "CartPole": ("position", "velocity", "angle", "spin"),
+    "Pendulum": ("cos angle", "sin angle", "spin"),
+    "Acrobot": ("cos 1", "sin 1", "cos 2", "sin 2", "spin 1", "spin 2"),
+}
 
 
 def from_gymnasium(
@@ -92,7 +99,8 @@ def from_gymnasium(
     return Experience(
         name=name, source=source, states=reading.states, width=reading.width,
         low=reading.low, high=reading.high, labels=reading.labels,
-        grid=_grid(crowd.inner, reading.states), policy=acting.words, length=steps,
+        names=_names(crowd.name, reading.width), grid=_grid(crowd.inner, reading.states),
+        cells=_letters(crowd.inner, reading.states), policy=acting.words, length=steps,
     )  # fmt: skip
 
 
@@ -193,3 +201,22 @@ def _grid(inner: Any, states: int | None) -> tuple[int, int] | None:
     if states is None or len(shape) != 2 or shape[0] * shape[1] != states:
         return None
     return int(shape[0]), int(shape[1])
+
+
+def _letters(inner: Any, states: int | None) -> str:
+    """What stands in each cell of a map: start, frozen, hole, cliff, goal."""
+    if _grid(inner, states) is None:
+        return ""
+    if hasattr(inner, "desc"):
+        return b"".join(np.asarray(inner.desc).ravel().tolist()).decode()
+    if not hasattr(inner, "_cliff") or not hasattr(inner, "start_state_index"):
+        return ""
+    letters = np.where(np.asarray(inner._cliff).ravel(), "C", " ")
+    letters[inner.start_state_index], letters[-1] = "S", "G"
+    return "".join(letters)
+
+
+def _names(name: str, width: int | None) -> list[str] | None:
+    """What the numbers of an observation are, in environments that everyone knows."""
+    known = next((n for start, n in NAMES.items() if name.startswith(f"gymnasium:{start}-")), ())
+    return list(known) if width is not None and len(known) == width else None

@@ -121,7 +121,7 @@ class _File:
         e = self.experience
         told = {
             "own": True, "name": e.name, "policy": e.policy, "states": e.states, "grid": e.grid,
-            "names": e.names,
+            "names": e.names, "cells": e.cells or None,
             "low": None if e.low is None else e.low.tolist(),
             "high": None if e.high is None else e.high.tolist(),
             "labels": _plain(e.labels),

@@ -146,6 +146,7 @@ def _experience(readers: list[Reader], roles: Roles, strict: bool, chunk: int) -
         names=told.get("names") or list(roles.state) if vector else None,
         labels=labels,
         grid=_pair(told.get("grid")),
+        cells=str(told.get("cells", "")),
         policy=str(told.get("policy", "")),
         length=sum(c or 0 for c in counts) if None not in counts else None,
     )
