@@ -64,6 +64,8 @@ def from_gymnasium(
     chunk
         Transitions handed over at a time.
 
+    Examples
+    --------
     >>> lake = from_gymnasium("FrozenLake-v1", steps=1_000, seed=1)
     >>> sum(len(part["reward"]) for part in lake.chunks()), lake.states, lake.grid
     (1000, 16, (4, 4))

@@ -31,6 +31,8 @@ def from_minari(dataset: Any) -> Experience:
     dataset
         A ``MinariDataset``, the id of one that has been downloaded, or the path of its folder.
 
+    Examples
+    --------
     >>> from_minari("nobody/knows-v0")
     Traceback (most recent call last):
     ...

@@ -75,6 +75,8 @@ def from_table(
     chunk
         Rows read at a time.
 
+    Examples
+    --------
     >>> log = from_table({"state": ["a", "b", "a"], "reward": [1.0, 2.0, float("nan")],
     ...                   "terminated": [False, True, False]})
     >>> [(t.state, t.reward, t.next_state, t.terminated) for t in log], log.labels

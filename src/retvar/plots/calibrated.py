@@ -44,7 +44,7 @@ def calibration(data: xarray.Dataset) -> Figure:
     Parameters
     ----------
     data
-        From :func:`retvar.experience.estimate`, with observed returns.
+        From :func:`retvar.estimate`, with observed returns.
 
     Returns
     -------

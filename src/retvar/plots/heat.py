@@ -35,7 +35,7 @@ def estimate_heat_maps(data: xarray.Dataset, contours: bool = False) -> Figure:
     Parameters
     ----------
     data
-        From :func:`retvar.experience.estimate`, of two-dimensional observations.
+        From :func:`retvar.estimate`, of two-dimensional observations.
     contours
         Whether to draw lines of equal height.
 

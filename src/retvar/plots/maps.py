@@ -41,7 +41,7 @@ def estimate_maps(data: xarray.Dataset) -> Figure:
     Parameters
     ----------
     data
-        From :func:`retvar.experience.estimate`, of a grid world.
+        From :func:`retvar.estimate`, of a grid world.
 
     Returns
     -------

@@ -42,7 +42,7 @@ def observed_returns(data: xarray.Dataset) -> Figure:
     Parameters
     ----------
     data
-        From :func:`retvar.experience.estimate`, with observed returns.
+        From :func:`retvar.estimate`, with observed returns.
 
     Returns
     -------

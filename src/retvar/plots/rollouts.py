@@ -35,7 +35,7 @@ def check(data: xarray.Dataset) -> Figure:
     Parameters
     ----------
     data
-        From :func:`retvar.experience.estimate`, with a check by roll-outs.
+        From :func:`retvar.estimate`, with a check by roll-outs.
 
     Returns
     -------

@@ -41,7 +41,7 @@ def estimate_states(data: xarray.Dataset, order: str = "state") -> Figure:
     Parameters
     ----------
     data
-        From :func:`retvar.experience.estimate`; of states, or of regions of observations.
+        From :func:`retvar.estimate`; of states, or of regions of observations.
     order
         From above: ``"state"``, as in the dataset, or ``"visits"``, the most visited first.
 
