@@ -44,6 +44,7 @@ class Job:
     frozen: Callable[[Block, range], Array]  #: variance for the frozen value [run, state, lane]
     threads: int
     batch: int | None = None
+    first: int = 0  #: number of the first run
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,7 +177,7 @@ def run(
 
     tasks = _tasks(job)
     waiting: dict[tuple[int, int], tuple[range, Batch]] = {}
-    due = dict.fromkeys(range(len(job.blocks)), 0)
+    due = dict.fromkeys(range(len(job.blocks)), job.first)
     flying: dict[Future[Batch | None], tuple[int, range]] = {}
     with ThreadPoolExecutor(job.threads, thread_name_prefix="retvar") as pool:
         try:
@@ -215,8 +216,9 @@ def _tasks(job: Job) -> Iterator[tuple[int, range]]:
         if size is None:
             each = bytes_of_a_run(block, job.recording, job.stream.first.size)
             size = min(-(-job.runs // (4 * job.threads)), max(1, BATCH_BYTES // max(each, 1)), 256)
-        for first in range(0, job.runs, size):
-            yield number, range(first, min(first + size, job.runs))
+        end = job.first + job.runs
+        for first in range(job.first, end, size):
+            yield number, range(first, min(first + size, end))
 
 
 def usable_threads() -> int:

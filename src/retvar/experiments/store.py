@@ -2,56 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-import io
-import json
-import os
 import re
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from retvar.errors import InputError
+from retvar import kept
 from retvar.experiments.declare import Simulation
-from retvar.files import write_with
+from retvar.kept import code_digest, contents
 
 if TYPE_CHECKING:
     import xarray
 
 __all__ = ["Store", "code_digest", "contents"]
-
-ASIDE = (  # these change no number
-    *("__init__.py", "__main__.py", "errors.py", "files.py", "signals.py", "testing.py"),
-    *("cli", "experience", "experiments", "plots", "report"),
-)
-
-
-@cache
-def code_digest() -> str:
-    """A digest of every file of the package that can change a number."""
-    root = Path(__file__).resolve().parents[1]
-    digest = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        name = path.relative_to(root)
-        if name.parts[0] not in ASIDE:
-            digest.update(name.as_posix().encode() + path.read_bytes())
-    return digest.hexdigest()
-
-
-def contents(data: xarray.Dataset) -> str:
-    """A digest of all that a dataset holds, whatever file it is in."""
-    digest = hashlib.sha256()
-    for name in sorted(data.variables, key=str):
-        variable = data.variables[name]
-        values = np.asarray(variable.values)
-        if values.dtype.kind in "OUST":
-            raw = json.dumps(values.astype(str).tolist()).encode()
-        else:
-            raw = np.ascontiguousarray(values).tobytes()
-        digest.update(f"{name} {variable.dims} {variable.shape}".encode() + raw)
-    return digest.hexdigest()
 
 
 class Store:
@@ -79,32 +41,10 @@ class Store:
 
     def read(self, simulation: Simulation, seed: int) -> xarray.Dataset:
         """The result, checked."""
-        import xarray
-
-        path = self.path(simulation, seed)
-        remedy = "is damaged or no result of retvar; compute it again with --force"
-        try:
-            with xarray.open_dataset(path, engine="h5netcdf") as opened:
-                data = opened.load()
-        except Exception as error:  # whatever a broken file makes the reader do
-            raise InputError("results", path, f"{remedy} ({type(error).__name__})") from None
-        if data.attrs.get("key") != simulation.key(seed, code_digest()):
-            raise InputError("results", path, remedy)
-        if data.attrs.get("contents") != contents(data):
-            raise InputError("results", path, remedy)
-        return data
+        key = simulation.key(seed, code_digest())
+        return kept.read(self.path(simulation, seed), key, "compute it again with --force")
 
     def write(self, simulation: Simulation, seed: int, data: xarray.Dataset) -> xarray.Dataset:
         """Keep a result; the file appears whole or not at all."""
-        data = data.assign_attrs(key=simulation.key(seed, code_digest()), contents=contents(data))
-        room = io.BytesIO()  # HDF5 itself does not say when a disk is full
-        data.to_netcdf(room, engine="h5netcdf")
-
-        def write(temporary: Path) -> None:
-            with temporary.open("wb") as file:
-                file.write(room.getbuffer())
-                file.flush()
-                os.fsync(file.fileno())
-
-        write_with(self.path(simulation, seed), write)
-        return data
+        key = simulation.key(seed, code_digest())
+        return kept.write(self.path(simulation, seed), data, key)

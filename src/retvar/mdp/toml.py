@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from retvar.mdp.model import MDP
     from retvar.mdp.policy import Policy
 
-__all__ = ["read_toml", "write_toml"]
+__all__ = ["mdp_of", "read_bytes", "read_toml", "told", "write_toml"]
 
 Key = int | str
 
@@ -46,22 +46,38 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     policies: dict[str, dict[str, Key | dict[str, float]]] = {}
 
 
-def read_toml(path: Path, gamma: Any = None) -> MDP:
-    """Read the file at `path`; what is wrong with it is told with the path of the field."""
-    from retvar.mdp.model import MDP
-
+def read_bytes(path: Path) -> bytes:
+    """What is in a file that somebody named."""
     try:
-        file = msgspec.toml.decode(path.read_bytes(), type=_File)
+        return path.read_bytes()
     except FileNotFoundError:
         raise InputError("file", path, "does not exist; check the path") from None
     except OSError as error:
         raise InputError("file", path, f"cannot be read: {error.strerror}") from None
+
+
+def told(error: msgspec.ValidationError) -> tuple[str, str]:
+    """The path of the field that is wrong, and what is wrong with it."""
+    problem, _, where = str(error).partition(" - at `$")
+    return where.rstrip("`").lstrip("."), problem
+
+
+def read_toml(path: Path, gamma: Any = None) -> MDP:
+    """Read the file at `path`; what is wrong with it is told with the path of the field."""
+    return mdp_of(read_bytes(path), path.name, gamma)
+
+
+def mdp_of(text: bytes | str, name: str, gamma: Any = None) -> MDP:
+    """The MDP that a file called `name` holds."""
+    from retvar.mdp.model import MDP
+
+    try:
+        file = msgspec.toml.decode(text, type=_File)
     except msgspec.ValidationError as error:
-        problem, _, where = str(error).partition(" - at `$")
-        field = where.rstrip("`").lstrip(".") or "top level"
-        raise InputError(f"{path.name}: {field}", "malformed", problem) from None
+        field, problem = told(error)
+        raise InputError(f"{name}: {field or 'top level'}", "malformed", problem) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path.name}", "not TOML", str(error)) from None
+        raise InputError(name, "not TOML", str(error)) from None
     own = gamma is None  # otherwise the γ given takes the place of the edges'
     rows = [
         Edge(
@@ -80,7 +96,7 @@ def read_toml(path: Path, gamma: Any = None) -> MDP:
     try:
         return MDP.from_edges(rows, **settings)
     except InputError as error:
-        raise InputError(f"{path.name}: {error.field}", error.value, error.remedy) from None
+        raise InputError(f"{name}: {error.field}", error.value, error.remedy) from None
 
 
 def write_toml(mdp: MDP, path: Path) -> None:

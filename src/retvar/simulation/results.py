@@ -52,6 +52,7 @@ class Folded:
 
     def take(self, runs: range, batch: Batch) -> None:
         """Take in the next runs."""
+        here = slice(runs.start - self.job.first, runs.stop - self.job.first)
         for method in self.diverged:
             rows = batch.died[:, RESTS_ON[method]]
             moments = np.where(rows < 0, np.inf, rows).min(axis=1)
@@ -59,7 +60,7 @@ class Folded:
             self.counts[method] += np.isfinite(moments).sum(axis=0)
             self.earliest[method] = np.fmin(self.earliest[method], np.fmin.reduce(moments, axis=0))
             if self.keep == "runs":
-                self.diverged[method][runs.start : runs.stop] = moments
+                self.diverged[method][here] = moments
         parts = {name: getattr(batch, name) for name in PARTS}
         parts |= {f"{name}_total": parts[name].sum(axis=2) for name in TOTALLED}
         for name, part in parts.items():
@@ -68,7 +69,7 @@ class Folded:
             if self.keep == "runs":
                 if name not in self.parts:
                     self.parts[name] = np.empty((self.job.runs, *part.shape[1:]))
-                self.parts[name][runs.start : runs.stop] = part
+                self.parts[name][here] = part
             else:
                 if name not in self.parts:
                     self.parts[name] = Moments(part.shape[1:])
@@ -246,7 +247,7 @@ class Results:
             "state": states if self.mdp.state_names else self.job.recording.states,
         }
         if run:
-            coords["run"] = np.arange(self.job.runs)
+            coords["run"] = np.arange(self.job.first, self.job.first + self.job.runs)
         learners = list(self.learners.values())
         coords["algorithm"] = ("learner", [type(learner).__name__ for learner in learners])
         for name, column in _varying(learners).items():

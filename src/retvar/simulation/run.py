@@ -53,6 +53,7 @@ def simulate(
     mean_features: Any = None,
     truth: bool = True,
     batch: int | None = None,
+    first_run: int = 0,
 ) -> xarray.Dataset:
     """Run learners on an MDP, all on the same streams, and tell what they learned.
 
@@ -87,6 +88,9 @@ def simulate(
         False leaves out the exact answers, which may take long for very many states.
     batch
         How many runs a thread takes at a time.
+    first_run
+        Number of the first run: with 30, the runs are 30, 31, … of a longer simulation, bit by
+        bit, so that one can be computed in parts.
 
     Returns
     -------
@@ -112,13 +116,14 @@ def simulate(
     named = _named(learners)
     total, by_step = _length(mdp, steps, episodes)
     runs = _count("runs", runs)
+    first_run = _run_number("first_run", first_run)
     threads = runner.usable_threads() if threads is None else _count("threads", threads)
     if keep not in ("stats", "runs"):
         raise InputError("keep", repr(keep), "must be 'stats' or 'runs'")
     wanted = record_of(record)
     stream, used = streams.stream_of(mdp, target, behaviour, seed)
     kinds = _features(mdp, features, value_features, mean_features)
-    laid = engine_lanes.lanes_of(mdp, list(named.values()), kinds, used, runs)
+    laid = engine_lanes.lanes_of(mdp, list(named.values()), kinds, used, first_run + runs)
     moments = wanted.moments(total)
     acting = target if behaviour is None else behaviour
     if not by_step:
@@ -144,6 +149,7 @@ def simulate(
         answers.frozen_lanes,
         threads,
         None if batch is None else _count("batch", batch),
+        first_run,
     )
     refuse_too_large(job, keep)
     for number in range(len(laid)):
@@ -159,6 +165,7 @@ def simulate(
         "mdp": mdp.name or repr(mdp),
         "steps" if by_step else "episodes": total,
         "runs": runs,
+        **({"first_run": first_run} if first_run else {}),
         "seed": str(int(seed)),
         "target": _policy_name(mdp, target),
         "behaviour": _policy_name(mdp, acting),
@@ -193,8 +200,7 @@ def replay(
     """
     must_be_mdp(mdp)
     total, by_step = _length(mdp, steps, episodes)
-    if not isinstance(run, int | np.integer) or isinstance(run, bool) or not 0 <= run < MOST:
-        raise InputError("run", repr(run), f"must be a whole number from 0 to {MOST - 1:,}")
+    run = _run_number("run", run)
     stream, used = streams.stream_of(mdp, target, behaviour, seed)
     parts: list[Any] = []
     state, t, left = 0, 0, total
@@ -258,6 +264,13 @@ def _count(field: str, given: Any) -> int:
         raise InputError(field, repr(given), "must be a whole number of at least 1")
     if given > MOST:
         raise InputError(field, f"{given:,}", f"must be at most {MOST:,}")
+    return int(given)
+
+
+def _run_number(field: str, given: Any) -> int:
+    whole = isinstance(given, int | np.integer) and not isinstance(given, bool)
+    if not whole or not 0 <= given < MOST:
+        raise InputError(field, repr(given), f"must be a whole number from 0 to {MOST - 1:,}")
     return int(given)
 
 

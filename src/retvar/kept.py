@@ -1,0 +1,139 @@
+"""Datasets kept on disk: named by what determines them, whole or not there, damage found."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from retvar.errors import InputError
+from retvar.files import write_with
+
+if TYPE_CHECKING:
+    import xarray
+
+__all__ = ["Seal", "code_digest", "contents", "read", "seal_of", "write"]
+
+ASIDE = (  # these change no number
+    *("__init__.py", "__main__.py", "errors.py", "files.py", "kept.py", "signals.py", "testing.py"),
+    *("cli", "experience", "experiments", "plots", "report", "sweep"),
+)
+MARK = b"\nretvar "  # what comes before the seal, after the end of the netCDF file proper
+
+
+class Seal(NamedTuple):
+    """The last line of a file: what determines it, what it holds, and a checksum of its bytes."""
+
+    key: str
+    contents: str
+    checksum: str
+
+
+@cache
+def code_digest() -> str:
+    """A digest of every file of the package that can change a number.
+
+    >>> len(code_digest())
+    64
+    """
+    root = Path(__file__).resolve().parent
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        name = path.relative_to(root)
+        if name.parts[0] not in ASIDE:
+            digest.update(name.as_posix().encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def contents(data: xarray.Dataset) -> str:
+    """A digest of all that a dataset holds, whatever file it is in.
+
+    >>> import xarray
+    >>> contents(xarray.Dataset({"x": 1.0})) == contents(xarray.Dataset({"x": 2.0}))
+    False
+    """
+    digest = hashlib.sha256()
+    for name in sorted(data.variables, key=str):
+        variable = data.variables[name]
+        values = np.asarray(variable.values)
+        if values.dtype.kind in "OUST":
+            raw = json.dumps(values.astype(str).tolist()).encode()
+        else:
+            raw = np.ascontiguousarray(values).tobytes()
+        digest.update(f"{name} {variable.dims} {variable.shape}".encode() + raw)
+    return digest.hexdigest()
+
+
+def write(path: Path, data: xarray.Dataset, key: str) -> xarray.Dataset:
+    """Keep a dataset; the file appears whole or not at all.
+
+    >>> import tempfile, xarray
+    >>> path = Path(tempfile.mkdtemp()) / "one.nc"
+    >>> _ = write(path, xarray.Dataset({"x": 1.0}), key="one")
+    >>> float(read(path, key="one").x)
+    1.0
+    """
+    data = data.assign_attrs(key=key, contents=contents(data))
+    room = io.BytesIO()  # HDF5 itself does not say when a disk is full
+    data.to_netcdf(room, engine="h5netcdf")
+    raw = room.getvalue()
+    seal = Seal(key, data.attrs["contents"], hashlib.sha256(raw).hexdigest())
+
+    def fill(temporary: Path) -> None:
+        with temporary.open("wb") as file:
+            file.write(raw + MARK + " ".join(seal).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    write_with(path, fill)
+    return data
+
+
+def _unsealed(path: Path) -> tuple[bytes, Seal]:
+    """The bytes of the netCDF file, checked, and its seal; ValueError for damage."""
+    raw, mark, line = path.read_bytes().rpartition(MARK)
+    words = line.decode("ascii").split(" ")
+    if not mark or len(words) != 3 or not line.endswith(b"\n"):
+        raise ValueError("it is cut off")
+    seal = Seal(words[0], words[1], words[2].strip())
+    if hashlib.sha256(raw).hexdigest() != seal.checksum:
+        raise ValueError("its checksum is wrong")
+    return raw, seal
+
+
+def seal_of(path: Path) -> Seal | None:
+    """The seal of a file that is sound, None where it is missing or damaged.
+
+    >>> import tempfile
+    >>> damaged = Path(tempfile.mkdtemp()) / "one.nc"
+    >>> _ = damaged.write_bytes(b"netCDF, or so it says")
+    >>> seal_of(damaged)
+    """
+    try:
+        return _unsealed(path)[1]
+    except (OSError, ValueError):
+        return None
+
+
+def read(path: Path, key: str, remedy: str = "compute it again") -> xarray.Dataset:
+    """A dataset that was kept, checked; what is wrong with it names the file and the remedy."""
+    import xarray
+
+    trouble = f"is damaged or no result of retvar; {remedy}"
+    try:
+        raw, seal = _unsealed(path)
+        with xarray.open_dataset(io.BytesIO(raw), engine="h5netcdf") as opened:
+            data = opened.load()
+    except Exception as error:  # whatever a broken file makes the reader do
+        raise InputError("results", path, f"{trouble} ({type(error).__name__})") from None
+    if not data.attrs.get("key") == seal.key == key:
+        raise InputError("results", path, trouble)
+    if not data.attrs.get("contents") == seal.contents == contents(data):
+        raise InputError("results", path, trouble)
+    return data
