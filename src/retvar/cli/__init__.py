@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from retvar import __version__
-from retvar.cli import estimating, reproducing, solving
+from retvar.cli import estimating, reproducing, solving, sweeping
 from retvar.cli.base import Commands
 
 __all__ = ["main"]
@@ -23,5 +23,6 @@ for command in (
     estimating.estimate,
     reproducing.experiments,
     reproducing.reproduce,
+    sweeping.sweep,
 ):
     main.add_command(command)

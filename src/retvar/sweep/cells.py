@@ -122,7 +122,7 @@ class Plan:
     >>> plan.labels
     ['Direct alpha=0.1', 'Direct alpha=0.2']
     >>> dict(plan.compute(plan.cells[0]).sizes)
-    {'learner': 2, 'run': 2, 'step': 20}
+    {'learner': 2, 'run': 2, 'step': 16}
     """
 
     sweep: Sweep
@@ -228,10 +228,12 @@ class Plan:
         record = self.sweep.record.record()
         if length is not None:
             record = dataclasses.replace(record, at=(length,), every=None, points=None, log=False)
+        steps = self.length if length is None else length
         data = simulate(
             place.mdp(),
             [self.learners[i] for i in cell.learners],
-            **{f"{self.unit}s": self.length if length is None else length},
+            steps=steps if self.unit == "step" else None,
+            episodes=steps if self.unit == "episode" else None,
             runs=len(cell.runs),
             first_run=cell.runs.start,
             seed=self.sweep.seed,
@@ -315,8 +317,7 @@ def _spans(
     for name, x in given.items():
         where = f"{field}.{name}"
         if name not in known:
-            raise InputError(where, x, f"none of these methods has it; leave it out, {family.method}"
-                             " being chosen")  # fmt: skip
+            raise InputError(where, x, "none of the methods chosen has it; leave it out")
         if isinstance(x, str) and name != "estimand":
             equal[name] = x
             continue

@@ -28,7 +28,7 @@ class _Plain(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Frozen, compared by value, and refused where a name is unknown."""
 
 
-class Range(_Plain):
+class Range(_Plain, frozen=True):
     """Values from one end to the other, evenly spaced or growing by equal factors.
 
     >>> Range(log=(0.001, 1.0), count=4).values("alpha")
@@ -66,7 +66,7 @@ Number = float | str | list[float] | Range  # a string names another setting
 Choice = str | list[str]
 
 
-class Learners(_Plain):
+class Learners(_Plain, frozen=True):
     """Learners of some methods with every combination of their settings.
 
     A list or a :class:`Range` spans a setting; the name of another setting makes it equal to that.
@@ -92,14 +92,14 @@ class Learners(_Plain):
     learn_value: bool | list[bool] | None = None
 
 
-class Seeds(_Plain):
+class Seeds(_Plain, frozen=True):
     """Seeds of random MDPs, one after the other."""
 
     count: int
     first: int = 0
 
 
-class Domain(_Plain):
+class Domain(_Plain, frozen=True):
     """A built-in domain or Gymnasium table (`id`), an MDP in a file, or random MDPs by seed.
 
     >>> Domain(random={"states": 20, "actions": 3, "branching": 4}, seeds=[1, 2, 3]).kind
@@ -125,7 +125,7 @@ class Domain(_Plain):
         return "random" if self.random is not None else "file"
 
 
-class Points(_Plain):
+class Points(_Plain, frozen=True):
     """When errors are recorded: ``"log"``, every so many moments, or a list of moments.
 
     >>> Points(at="log", points=4).record().moments(1_000)
@@ -141,7 +141,9 @@ class Points(_Plain):
             raise InputError("record.points", self.points, 'goes with at = "log" or "linear"')
         if isinstance(self.at, str):
             if self.at not in ("log", "linear"):
-                raise InputError("record.at", self.at, 'must be "log", "linear", a number or a list')
+                raise InputError(
+                    "record.at", self.at, 'must be "log", "linear", a number or a list'
+                )
             count = POINTS if self.points is None else self.points
             return Record(points=count, log=self.at == "log", states=[0], rmse=True)
         if isinstance(self.at, int):
@@ -152,7 +154,7 @@ class Points(_Plain):
 POINTS = 20
 
 
-class Cut(_Plain):
+class Cut(_Plain, frozen=True):
     """The most learners and runs that one cell has; the same on every machine.
 
     >>> Cut().learners
@@ -163,7 +165,7 @@ class Cut(_Plain):
     runs: int = 30
 
 
-class Sweep(_Plain):
+class Sweep(_Plain, frozen=True):
     """Learners on domains, so many runs of each: everything that the results depend on.
 
     Parameters

@@ -1,0 +1,288 @@
+"""The commands for sweeps: plan, run, status, retry and collect."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+import click
+
+from retvar.cli.base import Commands
+from retvar.signals import Interrupted, Stop
+
+if TYPE_CHECKING:
+    from retvar.sweep import Status, Watch
+
+__all__ = ["sweep"]
+
+KEPT = "What is finished is kept; the same command goes on from there."
+MINUTE = 60.0  # seconds between lines where output is piped
+SPEC = click.argument("spec", type=click.Path(path_type=Path), metavar="SPEC.toml")
+FOLDER = click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
+JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.group(cls=Commands)
+def sweep() -> None:
+    """Many learners on many domains: run, interrupt, go on, collect."""
+
+
+@sweep.command()
+@SPEC
+@JSON
+def plan(spec: Path, as_json: bool) -> None:
+    """Show what SPEC.toml asks for: cells, estimated time and size."""
+    with Stop() as stop:
+        from retvar.engine.runner import usable_threads
+        from retvar.report.words import duration
+        from retvar.sweep import Sweep, estimate
+
+        planned = Sweep.from_toml(spec).plan()
+        stop.check()
+        found = estimate(planned, stop.check)
+    sweep, cut = planned.sweep, planned.sweep.cell
+    if as_json:
+        told = {
+            "name": sweep.name,
+            "domains": len(planned.places),
+            "learners": len(planned.learners),
+            "runs": sweep.runs,
+            f"{planned.unit}s": planned.length,
+            "points": planned.moments.tolist(),
+            "cells": planned.count,
+            "seconds": found.seconds,
+            "seconds_per_cell": found.per_cell,
+            "bytes": found.bytes,
+            "digest": planned.digest,
+        }
+        click.echo(json.dumps(told, ensure_ascii=False))
+        return
+    cores = usable_threads()
+    lines = [
+        f"{sweep.name}: {len(planned.places):,} domains × {len(planned.learners):,} learners × "
+        f"{sweep.runs:,} runs of {planned.length:,} {planned.unit}s",
+        f"{planned.count:,} cells of up to {cut.learners:,} learners and {cut.runs:,} runs",
+        f"about {duration(found.per_cell)} a cell, {duration(found.seconds)} on one core, "
+        f"{duration(found.seconds / cores)} on the {cores} here",
+        f"about {_size(found.bytes)}, errors at {planned.moments.size} moments",
+    ]
+    click.echo("\n".join(lines))
+
+
+@sweep.command()
+@SPEC
+@click.option(
+    "--out", type=click.Path(path_type=Path), required=True, help="Folder of the store."
+)  # fmt: skip
+@click.option("--cluster", help="local, or the address of a dask scheduler: tcp://host:8786.")
+@click.option("--workers", type=click.IntRange(1), help="Processes of --cluster local.")
+@click.option(
+    "--threads", type=click.IntRange(1), help="Without a cluster; default: all there are."
+)
+@click.option(
+    "--timeout", type=click.FloatRange(0.1), default=10.0, show_default=True,
+    help="Seconds that a scheduler has for answering.",
+)  # fmt: skip
+@click.option(
+    "--stale", type=click.FloatRange(1.0), default=60.0, show_default=True,
+    help="Seconds without a sign of life after which a worker's cell goes to another.",
+)  # fmt: skip
+@JSON
+def run(
+    spec: Path,
+    out: Path,
+    cluster: str | None,
+    workers: int | None,
+    threads: int | None,
+    timeout: float,
+    stale: float,
+    as_json: bool,
+) -> None:
+    """Compute what is missing of SPEC.toml; go on where a run broke off.
+
+    Several runs on one folder share the work.
+    """
+    with _stopping() as (stop, watch):
+        from retvar.errors import InputError
+        from retvar.sweep import Dask, Local, Sweep, job
+
+        if workers is not None and cluster is None:
+            raise InputError("workers", workers, "goes with --cluster local")
+        executor = Local(threads) if cluster is None else Dask(cluster, workers, timeout)
+        planned = Sweep.from_toml(spec).plan()
+        stop.check()
+        found = job.run(planned, out, executor, watch=watch, stale=stale)
+    click.echo(json.dumps(found.plain()) if as_json else _told(found))
+    if not found.complete:
+        sys.exit(1)
+
+
+@sweep.command()
+@FOLDER
+@JSON
+def status(folder: Path, as_json: bool) -> None:
+    """How far the sweep in DIR has come; every file is checked."""
+    from retvar.sweep import Store, job
+
+    found = job.status(Store.opened(folder))
+    click.echo(json.dumps(found.plain()) if as_json else _told(found))
+
+
+@sweep.command()
+@FOLDER
+@JSON
+def retry(folder: Path, as_json: bool) -> None:
+    """Let cells that were set aside be tried again by the next run."""
+    from retvar.sweep import Store, job
+
+    count = job.retry(Store.opened(folder))
+    told = json.dumps({"cleared": count})
+    click.echo(told if as_json else f"{count:,} cells will be tried again by the next run")
+
+
+@sweep.command()
+@FOLDER
+@click.option(
+    "--out", type=click.Path(path_type=Path), required=True,
+    help="sweep.nc: a labelled dataset; sweep.parquet: a row for each learner of each cell.",
+)  # fmt: skip
+@click.option("--partial", is_flag=True, help="Take what is there, though cells are missing.")
+@JSON
+def collect(folder: Path, out: Path, partial: bool, as_json: bool) -> None:
+    """Put all cells of DIR into one file."""
+    with Stop() as stop:
+        from retvar.sweep import Store, save
+
+        digest = save(Store.opened(folder), out, partial=partial, check=stop.check)
+    told = {"out": str(out), "digest": digest}
+    click.echo(json.dumps(told) if as_json else f"{out}: digest {digest}")
+
+
+def _told(found: Status) -> str:
+    lines = [f"{found.done:,} of {found.cells:,} cells are done"]
+    for count, words in (
+        (found.computed, "were computed by this run"),
+        (found.running, "are being computed"),
+        (found.missing, "are to be computed"),
+        (found.failed, "were set aside; their tracebacks are in failed/"),
+        (len(found.damaged), "are damaged; run the sweep again:"),
+    ):
+        if count:
+            lines.append(f"{count:,} {words}")
+    lines += [f"  {path}" for path in found.damaged]
+    if found.digest is not None:
+        lines.append(f"digest of the contents: {found.digest}")
+    return "\n".join(lines)
+
+
+def _size(count: float) -> str:
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if count < 1_000:
+            return f"{count:,.0f} {unit}"
+        count /= 1_000
+    return f"{count:,.1f} TB"
+
+
+# ---------------------------------------------------------------------- progress
+
+
+@contextlib.contextmanager
+def _stopping() -> Iterator[tuple[Stop, Watch]]:
+    """A way to stop within seconds, and something that tells how far it has come."""
+    with Stop() as stop:
+        watch = _watch(sys.stderr, stop.check)
+        stop.last = lambda: _abandon(watch)
+        with watch:
+            try:
+                yield stop, watch
+            except Interrupted:
+                watch.note(KEPT)
+                raise
+
+
+def _abandon(watch: Any) -> None:
+    watch.__exit__()
+    click.echo(f"{KEPT}\nInterrupted.", err=True)
+
+
+def _watch(stream: TextIO, check: Callable[[], None]) -> Any:
+    """A bar on a terminal, elsewhere a line a minute."""
+    from retvar.report.watch import compiling_told
+    from retvar.report.words import duration
+    from retvar.sweep import Watch
+
+    class Lines(Watch):
+        def __init__(self) -> None:
+            self.cells = self.before = self.done = 0
+            self.began = self.last = time.monotonic()
+
+        def __enter__(self) -> Lines:
+            self.told = contextlib.ExitStack()
+            self.told.enter_context(compiling_told(self))  # type: ignore[arg-type]
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            self.told.close()
+
+        def check(self) -> None:
+            check()
+            self.now_and_then()
+
+        def begin(self, cells: int, done: int) -> None:
+            self.cells, self.before, self.done = cells, done, done
+            self.began = self.last = time.monotonic()
+            self.note(f"{done:,} of {cells:,} cells are there")
+
+        def advance(self, done: int, computed: int) -> None:
+            self.done = done
+            self.now_and_then()
+
+        def now_and_then(self) -> None:
+            if self.cells and time.monotonic() - self.last > MINUTE:
+                self.note(f"{self.done:,} of {self.cells:,} cells{self.pace()}")
+
+        def pace(self) -> str:
+            gone, more = time.monotonic() - self.began, self.done - self.before
+            if not more:
+                return ""
+            left = duration((self.cells - self.done) * gone / more)
+            return f", {more / gone:,.1f} a second, about {left} left"
+
+        def note(self, line: str) -> None:
+            self.last = time.monotonic()
+            click.echo(line, file=stream)
+
+    class Bar(Lines):
+        def __enter__(self) -> Lines:
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+            self.bar = Progress(
+                BarColumn(), TaskProgressColumn(), TextColumn("{task.description}", markup=False),
+                console=Console(file=stream), transient=True,
+            )  # fmt: skip
+            self.bar.start()
+            return super().__enter__()
+
+        def __exit__(self, *_: object) -> None:
+            super().__exit__()
+            self.bar.stop()
+
+        def begin(self, cells: int, done: int) -> None:
+            self.task = self.bar.add_task("", total=cells, completed=done)
+            super().begin(cells, done)
+
+        def now_and_then(self) -> None:
+            if self.cells:
+                told = f"{self.done:,} of {self.cells:,} cells{self.pace()}"
+                self.bar.update(self.task, completed=self.done, description=told)
+
+        def note(self, line: str) -> None:
+            self.bar.console.print(line, markup=False, highlight=False)
+
+    return Bar() if stream.isatty() else Lines()

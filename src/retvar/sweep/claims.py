@@ -1,0 +1,192 @@
+"""Who is computing a cell: small files that say so, on any file system that many can write to.
+
+A claim is created exclusively, so only one can have it, and is touched while its owner works. It is
+stale when it was not touched for long, or when its owner ran on this machine and is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from retvar.errors import InputError
+
+__all__ = ["STALE", "Claim", "held", "owner", "take"]
+
+STALE = 60.0  # seconds without a touch
+HALF_MADE = 2.0  # seconds that a claim may be without its text
+
+
+@cache
+def owner(pid: int) -> dict[str, Any]:
+    """What tells this process apart from any other on any machine.
+
+    >>> owner(os.getpid())["pid"] == os.getpid()
+    True
+    """
+    return {"host": socket.gethostname(), "space": _space(), "pid": pid, "began": _began(pid)}
+
+
+@cache
+def _space() -> str:
+    """Where process ids mean the same: this boot of this machine, this container."""
+    parts = []
+    with contextlib.suppress(OSError):
+        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip())
+        parts.append(os.readlink("/proc/self/ns/pid"))
+    return " ".join(parts)
+
+
+def _began(pid: int) -> str:
+    """When a process began, empty where it is gone; ids are used again."""
+    try:
+        words = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return ""
+    fields = words.rpartition(")")[2].split()
+    return "" if fields[0] in "ZX" else fields[19]
+
+
+class Claim:
+    """A claim that this process holds."""
+
+    def __init__(self, path: Path, token: str) -> None:
+        self.path, self.token = path, token
+
+    def touch(self) -> None:
+        """Say that its owner is alive."""
+        with contextlib.suppress(OSError):  # it may have been taken for stale: no harm
+            os.utime(self.path)
+
+    def release(self) -> None:
+        """Give it up, if it is still this one."""
+        with contextlib.suppress(OSError):
+            if (_read(self.path) or {}).get("token") == self.token:
+                self.path.unlink(missing_ok=True)
+
+
+def take(path: Path, stale: float = STALE) -> Claim | None:
+    """Claim a cell; None where somebody else has it.
+
+    >>> path = Path(tempfile.mkdtemp()) / "cell"
+    >>> claim = take(path)
+    >>> claim is not None, take(path) is None
+    (True, True)
+    >>> claim.release(); path.exists()
+    False
+    """
+    token = uuid.uuid4().hex
+    for _ in range(2):
+        try:
+            handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+        except FileExistsError:
+            if not _break(path, stale):
+                return None
+            continue
+        except OSError as error:
+            raise _unwritable(path, error) from None
+        text = json.dumps({**owner(os.getpid()), "token": token, "time": time.time()})
+        try:
+            os.write(handle, text.encode())
+        except OSError as error:
+            path.unlink(missing_ok=True)
+            raise _unwritable(path, error) from None
+        finally:
+            os.close(handle)
+        return Claim(path, token)
+    return None
+
+
+def _unwritable(path: Path, error: OSError) -> InputError:
+    return InputError("path", path, f"cannot be written: {error.strerror or error}")
+
+
+@contextlib.contextmanager
+def held(claim: Claim, stale: float = STALE) -> Iterator[None]:
+    """Touch a claim as long as the work goes on, and release it at the end."""
+    over = threading.Event()
+
+    def beat() -> None:
+        while not over.wait(stale / 4):
+            claim.touch()
+
+    threading.Thread(target=beat, name="retvar-claim", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+        claim.release()
+
+
+def alive(path: Path, stale: float = STALE) -> bool:
+    """Whether somebody is at work under this claim."""
+    try:
+        age = _now(path.parent) - path.stat().st_mtime
+    except FileNotFoundError:
+        return False
+    found = _read(path)
+    if found is None:
+        return age <= min(HALF_MADE, stale)
+    if age > stale:
+        return False
+    mine = owner(os.getpid())
+    if not mine["space"] or (found.get("host"), found.get("space")) != (
+        mine["host"],
+        mine["space"],
+    ):
+        return True  # its process cannot be seen from here
+    began = _began(int(found.get("pid", 0)))
+    return bool(began) and began == found.get("began")
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """What a claim says, None where it is not (yet) whole."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    whole = isinstance(found, dict) and "token" in found and isinstance(found.get("pid"), int)
+    return found if whole else None
+
+
+def _now(folder: Path) -> float:
+    """The time by the clock of the file system, which may differ from this machine's."""
+    try:
+        handle, name = tempfile.mkstemp(dir=folder, prefix=".now-")
+    except OSError:
+        return time.time()
+    try:
+        return os.fstat(handle).st_mtime
+    finally:
+        os.close(handle)
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+
+
+def _break(path: Path, stale: float) -> bool:
+    """Put a stale claim away; of several that try, one does it. True if it may be gone."""
+    before = (_read(path) or {}).get("token")
+    if alive(path, stale):
+        return False
+    aside = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
+    try:
+        os.rename(path, aside)
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        raise _unwritable(path, error) from None
+    if (_read(aside) or {}).get("token") != before:  # a new one, made in between: put it back
+        with contextlib.suppress(OSError):
+            os.link(aside, path)
+    aside.unlink(missing_ok=True)
+    return True

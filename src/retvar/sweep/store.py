@@ -1,0 +1,238 @@
+"""A folder of finished cells: any number of processes on any number of machines write to it.
+
+``manifest.json`` says which sweep it is; ``cells/`` holds a netCDF file for each finished cell,
+named by a digest of all that determines it; ``claims/`` says who computes what; ``failed/`` has the
+traceback of each cell that was set aside.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from retvar import kept
+from retvar.errors import InputError, listed
+from retvar.files import write_text
+from retvar.sweep import claims
+from retvar.sweep.cells import Cell, Plan, digest, identity
+from retvar.sweep.spec import Sweep
+
+if TYPE_CHECKING:
+    import xarray
+
+__all__ = ["Store"]
+
+MANIFEST = "manifest.json"
+PARTS = ("cells", "claims", "failed")
+FORMAT = 1  # of the folder
+AGAIN = "run the sweep again, which computes this cell anew"
+
+
+class Store:
+    """The finished cells of one plan.
+
+    >>> import tempfile
+    >>> from retvar.sweep import Domain, Learners, Sweep
+    >>> sweep = Sweep(runs=2, steps=9, domains=[Domain(id="chain")],
+    ...               learners=[Learners(method="direct", alpha=0.1)])
+    >>> folder = Path(tempfile.mkdtemp()) / "out"
+    >>> store = Store.made(folder, sweep.plan())
+    >>> cell = store.plan.cells[0]
+    >>> store.sound(cell)
+    False
+    >>> store.write(cell, store.plan.compute(cell))
+    >>> store.sound(cell), Store.opened(folder).read(cell).sizes["run"]
+    (True, 2)
+    """
+
+    def __init__(self, folder: Path, plan: Plan, stale: float = claims.STALE) -> None:
+        self.folder, self.plan, self.stale = folder, plan, stale
+        self.notes: list[str] = []  #: what people may want to know about the opening
+
+    @classmethod
+    def made(cls, folder: str | Path, plan: Plan, stale: float = claims.STALE) -> Store:
+        """The store of `plan`, made if it is not there; refused if it is another's."""
+        store = cls(Path(folder), plan, stale)
+        try:
+            for part in PARTS:
+                (store.folder / part).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            problem = f"cannot be made a store: {error.strerror or error}"
+            raise InputError("out", folder, problem) from None
+        found = _manifest(store.folder)
+        if found is None:
+            if (store.folder / MANIFEST).exists():
+                store.notes.append(f"{store.folder / MANIFEST} was damaged and is written again")
+                (store.folder / MANIFEST).unlink(missing_ok=True)
+            _write_new(store.folder / MANIFEST, _text_of(plan))
+            found = _manifest(store.folder)
+        if found is None:
+            raise InputError("out", folder, f"its {MANIFEST} cannot be read back")
+        _refuse_other(store.folder, found, plan)
+        store.tidy()
+        return store
+
+    @classmethod
+    def opened(cls, folder: str | Path, stale: float = claims.STALE) -> Store:
+        """A store that is there, with the sweep that its manifest tells."""
+        path = Path(folder)
+        if not (path / MANIFEST).is_file():
+            raise InputError("folder", path, "holds no sweep; `retvar sweep run` makes one")
+        found = _manifest(path)
+        if found is None:
+            remedy = "is damaged; `retvar sweep run` with the specification writes it again"
+            raise InputError("manifest", path / MANIFEST, remedy)
+        _refuse_version(path, found)
+        plan = Plan.of(Sweep.from_dict(found["sweep"]))
+        _refuse_other(path, found, plan)
+        return cls(path, plan, stale)
+
+    # ------------------------------------------------------------------ cells
+
+    def key(self, cell: Cell) -> str:
+        """What determines it, as a digest."""
+        return self.plan.keys[cell.number]
+
+    def path(self, cell: Cell) -> Path:
+        """Where its result is, or will be."""
+        return self.folder / "cells" / f"{self.key(cell)}.nc"
+
+    def has(self, cell: Cell) -> bool:
+        """Whether there is a file for it, sound or not."""
+        return self.path(cell).exists()
+
+    def sound(self, cell: Cell) -> bool:
+        """Whether it is there, with the right checksum."""
+        seal = kept.seal_of(self.path(cell))
+        return seal is not None and seal.key == self.key(cell)
+
+    def read(self, cell: Cell) -> xarray.Dataset:
+        """The result, checked."""
+        return kept.read(self.path(cell), self.key(cell), AGAIN)
+
+    def write(self, cell: Cell, data: xarray.Dataset) -> None:
+        """Keep a result; the file appears whole or not at all."""
+        kept.write(self.path(cell), data, self.key(cell))
+
+    def contents(self) -> str | None:
+        """A digest of what all cells hold, whatever computed them; None while some are missing."""
+        seals = [kept.seal_of(self.path(cell)) for cell in self.plan.cells]
+        if any(s is None or s.key != k for s, k in zip(seals, self.plan.keys, strict=True)):
+            return None
+        return digest([seal.contents for seal in seals if seal is not None])
+
+    # ------------------------------------------------------------------ who works, what failed
+
+    def claim(self, cell: Cell) -> claims.Claim | None:
+        """Claim a cell; None where somebody else is at it."""
+        return claims.take(self._claim(cell), self.stale)
+
+    def claimed(self, cell: Cell) -> bool:
+        """Whether somebody is at it."""
+        return claims.alive(self._claim(cell), self.stale)
+
+    def _claim(self, cell: Cell) -> Path:
+        return self.folder / "claims" / self.key(cell)
+
+    def failure(self, cell: Cell) -> Path:
+        """Where the traceback is if it was set aside."""
+        return self.folder / "failed" / f"{self.key(cell)}.txt"
+
+    def set_aside(self, cell: Cell, trace: str) -> None:
+        """Note that a cell cannot be computed."""
+        write_text(self.failure(cell), f"{self.plan.name(cell)}\n\n{trace}")
+
+    def failed(self) -> list[Cell]:
+        """Cells that were set aside."""
+        names = {path.stem for path in (self.folder / "failed").glob("*.txt")}
+        return [cell for cell in self.plan.cells if self.key(cell) in names]
+
+    def tidy(self) -> None:
+        """Remove what writers left behind that were killed; nothing that a live one needs."""
+        with contextlib.suppress(OSError):
+            for path in (self.folder / "cells").glob(".*"):
+                key = path.name[1:].partition("-")[0]
+                if not claims.alive(self.folder / "claims" / key, self.stale):
+                    path.unlink(missing_ok=True)
+            for path in (self.folder / "claims").iterdir():
+                if not path.name.startswith(".") and not claims.alive(path, self.stale):
+                    claim = claims.take(path, self.stale)
+                    if claim is not None:
+                        claim.release()
+
+
+# ---------------------------------------------------------------------- the manifest
+
+
+def _text_of(plan: Plan) -> str:
+    told = {
+        "format": FORMAT,
+        "made_with": identity(),
+        "cells": plan.count,
+        "digest": plan.digest,
+        "sweep": plan.sweep.plain(),
+    }
+    return json.dumps({**told, "checksum": digest(told)}, indent=1, ensure_ascii=False) + "\n"
+
+
+def _manifest(folder: Path) -> dict[str, Any] | None:
+    """What the manifest says; None where there is none, or a damaged one."""
+    try:
+        found = json.loads((folder / MANIFEST).read_bytes())
+        checksum = found.pop("checksum")
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        return None
+    return found if digest(found) == checksum else None
+
+
+def _write_new(path: Path, text: str) -> None:
+    """Write a file if there is none yet: of two at the same time, the first is kept."""
+    temporary = path.with_name(f".{path.name}-{os.getpid()}")
+    write_text(temporary, text)
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        pass
+    except OSError:  # not every file system has links
+        write_text(path, text)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _refuse_version(folder: Path, found: dict[str, Any]) -> None:
+    if found.get("format") != FORMAT:
+        raise InputError("store", folder, f"has format {found.get('format')}, not {FORMAT}")
+    made, here = found["made_with"], identity()
+    if made != here:
+        differ = [n for n in here if made.get(n) != here[n]]
+        told = ", ".join(f"{n} {made.get(n)}, not {here[n]}" for n in differ)
+        remedy = f"was made with {told}; go on with that version, or give another folder"
+        raise InputError("store", folder, remedy)
+
+
+def _refuse_other(folder: Path, found: dict[str, Any], plan: Plan) -> None:
+    _refuse_version(folder, found)
+    if found["digest"] == plan.digest and found["cells"] == plan.count:
+        return
+    ours, theirs = plan.sweep.plain(), found["sweep"]
+    differ = listed(_differences(theirs, ours)) or "what a package gives for its domains"
+    remedy = (
+        f"was made by another specification, {theirs.get('name')!r}; they differ in {differ}; "
+        "give another folder"
+    )
+    raise InputError("store", folder, remedy)
+
+
+def _differences(a: Any, b: Any, field: str = "") -> list[str]:
+    """Paths of the fields in which two specifications differ."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        names = dict.fromkeys([*a, *b])
+        pairs = [(f"{field}.{n}" if field else n, a.get(n), b.get(n)) for n in names]
+    elif isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
+        pairs = [(f"{field}[{i}]", x, y) for i, (x, y) in enumerate(zip(a, b, strict=True))]
+    else:
+        return [] if a == b else [field]
+    return [found for where, x, y in pairs for found in _differences(x, y, where)]
