@@ -70,8 +70,10 @@ def contents(data: xarray.Dataset) -> str:
     return digest.hexdigest()
 
 
-def write(path: Path, data: xarray.Dataset, key: str) -> xarray.Dataset:
+def write(path: Path, data: xarray.Dataset, key: str, *, classic: bool = False) -> xarray.Dataset:
     """Keep a dataset; the file appears whole or not at all.
+
+    Classic netCDF takes a tenth of netCDF-4's time to write, but has no integers of 64 bits.
 
     >>> import tempfile, xarray
     >>> path = Path(tempfile.mkdtemp()) / "one.nc"
@@ -80,9 +82,12 @@ def write(path: Path, data: xarray.Dataset, key: str) -> xarray.Dataset:
     1.0
     """
     data = data.assign_attrs(key=key, contents=contents(data))
-    room = io.BytesIO()  # HDF5 itself does not say when a disk is full
-    data.to_netcdf(room, engine="h5netcdf")
-    raw = room.getvalue()
+    if classic:
+        raw = bytes(data.to_netcdf(engine="scipy"))
+    else:
+        room = io.BytesIO()  # HDF5 itself does not say when a disk is full
+        data.to_netcdf(room, engine="h5netcdf")
+        raw = room.getvalue()
     seal = Seal(key, data.attrs["contents"], hashlib.sha256(raw).hexdigest())
 
     def fill(temporary: Path) -> None:
@@ -128,7 +133,8 @@ def read(path: Path, key: str, remedy: str = "compute it again") -> xarray.Datas
     trouble = f"is damaged or no result of retvar; {remedy}"
     try:
         raw, seal = _unsealed(path)
-        with xarray.open_dataset(io.BytesIO(raw), engine="h5netcdf") as opened:
+        engine = "scipy" if raw.startswith(b"CDF") else "h5netcdf"
+        with xarray.open_dataset(io.BytesIO(raw), engine=engine) as opened:
             data = opened.load()
     except Exception as error:  # whatever a broken file makes the reader do
         raise InputError("results", path, f"{trouble} ({type(error).__name__})") from None

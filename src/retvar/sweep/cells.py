@@ -250,8 +250,13 @@ class Plan:
             for name in ("value_rmse", "variance_rmse")
         }
         died = np.isfinite(data["diverged_by"].transpose(*dims[:2]).values)
-        coords = {"run": data["run"].values, self.unit: data[self.unit].values}
+        coords = {name: _classic(data[name].values) for name in ("run", self.unit)}
         return xarray.Dataset({**errors, "diverged": (dims[:2], died)}, coords)
+
+
+def _classic(numbers: Any) -> Any:
+    """Whole numbers in a type that classic netCDF has."""
+    return numbers.astype(np.int32 if numbers.max() < 2**31 else np.float64)
 
 
 def _cut(count: int, most: int) -> list[range]:

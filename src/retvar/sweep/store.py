@@ -115,7 +115,7 @@ class Store:
 
     def write(self, cell: Cell, data: xarray.Dataset) -> None:
         """Keep a result; the file appears whole or not at all."""
-        kept.write(self.path(cell), data, self.key(cell))
+        kept.write(self.path(cell), data, self.key(cell), classic=True)
 
     def contents(self) -> str | None:
         """A digest of what all cells hold, whatever computed them; None while some are missing."""

@@ -1,0 +1,60 @@
+"""A small sweep, and processes that run it: forked from one that has everything loaded."""
+
+import multiprocessing
+import os
+import signal
+from pathlib import Path
+
+from retvar.sweep import Cut, Domain, Learners, Sweep, job
+from retvar.sweep.cells import Plan
+
+
+def small(domains: int = 5, runs: int = 8, **changes) -> Sweep:
+    """A sweep of `domains` × 2 × `runs` / 2 cells, each a moment of work."""
+    settings = {
+        "name": "small",
+        "seed": 3,
+        "runs": runs,
+        "steps": 40,
+        "domains": [
+            Domain(random={"states": 4, "branching": 2}, seeds={"first": 0, "count": domains})
+        ],
+        "learners": [Learners(method="direct", alpha=[0.05, 0.4], lam=0.5)],
+        "cell": Cut(learners=1, runs=2),
+    }
+    return Sweep(**{**settings, **changes})
+
+
+def run_logged(plain: dict, out: str, log: str, limit: int | None = None) -> None:
+    """Run a sweep in this process; each cell is noted before it is computed."""
+    compute = Plan.compute
+
+    def noted(self, cell, *arguments, **options):
+        handle = os.open(log, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+        os.write(handle, f"{self.keys[cell.number]}\n".encode())
+        os.close(handle)
+        return compute(self, cell, *arguments, **options)
+
+    Plan.compute = noted
+    if limit is not None:  # a disk on which no file can grow beyond this
+        import resource
+
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    job.run(Sweep.from_dict(plain), out, job.Local(threads=1))
+
+
+def process(sweep: Sweep, out: Path, log: Path, limit: int | None = None):
+    """A process that runs `sweep`, started."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.sweepwarm"])
+    arguments = (sweep.plain(), str(out), str(log), limit)
+    started = context.Process(target=run_logged, args=arguments)
+    started.start()
+    return started
+
+
+def warm() -> None:
+    """Load the compiled code once, before processes are forked."""
+    plan = small(domains=1, runs=2).plan()
+    plan.compute(plan.cells[0])
