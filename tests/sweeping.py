@@ -3,21 +3,22 @@
 import multiprocessing
 import os
 import signal
+import tempfile
 from pathlib import Path
 
 from retvar.sweep import Cut, Domain, Learners, Sweep, job
 from retvar.sweep.cells import Plan
 
 
-def small(domains: int = 5, runs: int = 8, **changes) -> Sweep:
-    """A sweep of `domains` × 2 × `runs` / 2 cells, each a moment of work."""
+def small(count: int = 5, runs: int = 8, **changes) -> Sweep:
+    """A sweep of `count` × 2 × `runs` / 2 cells, each a moment of work."""
     settings = {
         "name": "small",
         "seed": 3,
         "runs": runs,
         "steps": 40,
         "domains": [
-            Domain(random={"states": 4, "branching": 2}, seeds={"first": 0, "count": domains})
+            Domain(random={"states": 4, "branching": 2}, seeds={"first": 0, "count": count})
         ],
         "learners": [Learners(method="direct", alpha=[0.05, 0.4], lam=0.5)],
         "cell": Cut(learners=1, runs=2),
@@ -55,6 +56,6 @@ def process(sweep: Sweep, out: Path, log: Path, limit: int | None = None):
 
 
 def warm() -> None:
-    """Load the compiled code once, before processes are forked."""
-    plan = small(domains=1, runs=2).plan()
-    plan.compute(plan.cells[0])
+    """Load everything once, compiled code too, before processes are forked."""
+    with tempfile.TemporaryDirectory() as folder:
+        job.run(small(count=1, runs=2), folder, job.Local(threads=1))

@@ -7,6 +7,7 @@ stale when it was not touched for long, or when its owner ran on this machine an
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import socket
@@ -85,26 +86,31 @@ def take(path: Path, stale: float = STALE) -> Claim | None:
     >>> claim.release(); path.exists()
     False
     """
+    claim = _created(path)
+    if claim is None and _broken(path, stale):
+        claim = _created(path)
+    return claim
+
+
+def _created(path: Path) -> Claim | None:
+    """A new claim; None where there is one."""
     token = uuid.uuid4().hex
-    for _ in range(2):
-        try:
-            handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
-        except FileExistsError:
-            if not _break(path, stale):
-                return None
-            continue
-        except OSError as error:
-            raise _unwritable(path, error) from None
-        text = json.dumps({**owner(os.getpid()), "token": token, "time": time.time()})
-        try:
-            os.write(handle, text.encode())
-        except OSError as error:
-            path.unlink(missing_ok=True)
-            raise _unwritable(path, error) from None
-        finally:
-            os.close(handle)
-        return Claim(path, token)
-    return None
+    text = json.dumps({**owner(os.getpid()), "token": token, "time": time.time()}).encode()
+    try:
+        handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+    except FileExistsError:
+        return None
+    except OSError as error:
+        raise _unwritable(path, error) from None
+    try:
+        if os.write(handle, text) < len(text):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise _unwritable(path, error) from None
+    finally:
+        os.close(handle)
+    return Claim(path, token)
 
 
 def _unwritable(path: Path, error: OSError) -> InputError:
@@ -173,20 +179,20 @@ def _now(folder: Path) -> float:
             os.unlink(name)
 
 
-def _break(path: Path, stale: float) -> bool:
-    """Put a stale claim away; of several that try, one does it. True if it may be gone."""
-    before = (_read(path) or {}).get("token")
+def _broken(path: Path, stale: float) -> bool:
+    """Whether a stale claim was put away: by one at a time, or it might be a new one."""
     if alive(path, stale):
         return False
-    aside = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
+    door = path.with_name(f".break-{path.name}")
+    key = _created(door)
+    if key is None:
+        if not alive(door, stale):
+            door.unlink(missing_ok=True)  # whoever was at it was killed; next time it is free
+        return False
     try:
-        os.rename(path, aside)
-    except FileNotFoundError:
+        if alive(path, stale):  # somebody was faster, and has it anew
+            return False
+        path.unlink(missing_ok=True)
         return True
-    except OSError as error:
-        raise _unwritable(path, error) from None
-    if (_read(aside) or {}).get("token") != before:  # a new one, made in between: put it back
-        with contextlib.suppress(OSError):
-            os.link(aside, path)
-    aside.unlink(missing_ok=True)
-    return True
+    finally:
+        key.release()

@@ -234,10 +234,9 @@ class Sweep(_Plain, frozen=True):
         except msgspec.ValidationError as error:
             field, problem = told(error)
             raise InputError(field or "sweep", _at(plain, field), _decapitalised(problem)) from None
-        texts = [_with_text(i, d, folder or Path()) for i, d in enumerate(found.domains)]
-        found = msgspec.structs.replace(found, domains=texts)
         _check(found)
-        return found
+        texts = [_with_text(i, d, folder or Path()) for i, d in enumerate(found.domains)]
+        return msgspec.structs.replace(found, domains=texts)
 
     def plain(self) -> dict[str, Any]:
         """Plain data from which an equal sweep can be made; settings left out are left out."""

@@ -158,10 +158,14 @@ class Store:
                 if not claims.alive(self.folder / "claims" / key, self.stale):
                     path.unlink(missing_ok=True)
             for path in (self.folder / "claims").iterdir():
-                if not path.name.startswith(".") and not claims.alive(path, self.stale):
-                    claim = claims.take(path, self.stale)
-                    if claim is not None:
-                        claim.release()
+                if path.name.startswith(".now-"):
+                    path.unlink(missing_ok=True)  # its owner has it open, and needs no name
+                elif claims.alive(path, self.stale):
+                    continue
+                elif path.name.startswith("."):
+                    path.unlink(missing_ok=True)
+                elif (claim := claims.take(path, self.stale)) is not None:
+                    claim.release()
 
 
 # ---------------------------------------------------------------------- the manifest

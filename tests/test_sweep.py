@@ -1,0 +1,810 @@
+"""Sweeps: whatever happens to those who compute, the store holds the right numbers, once."""
+
+import errno
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray
+from click.testing import CliRunner
+
+import retvar as rv
+from retvar import kept
+from retvar.cli import main
+from retvar.errors import InputError, RetvarError
+from retvar.signals import Interrupted
+from retvar.sweep import (
+    Cut,
+    Dask,
+    Domain,
+    Learners,
+    Local,
+    Points,
+    Range,
+    Store,
+    Sweep,
+    Watch,
+    claims,
+    collect,
+    executors,
+    retry,
+    run,
+    save,
+    status,
+)
+from retvar.sweep.cells import Plan
+from tests.oracle import SOAK, fresh_seed
+from tests.sweeping import process, small
+
+ONE = Local(threads=1)
+
+
+class Notes(Watch):
+    """Keeps what it is told."""
+
+    def __init__(self):
+        self.lines = []
+
+    def note(self, line):
+        self.lines.append(line)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The small sweep, never interrupted: its folder and the digest of its contents."""
+    out = tmp_path_factory.mktemp("whole") / "out"
+    found = run(small(), out, ONE)
+    assert found.complete
+    assert found.computed == 40
+    return out, found.digest
+
+
+@pytest.fixture
+def copy(whole, tmp_path):
+    """A copy of it to damage."""
+    out = tmp_path / "copy"
+    for path in whole[0].rglob("*"):
+        if path.is_file():
+            target = out / path.relative_to(whole[0])
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(path.read_bytes())
+    return out
+
+
+def leftovers(out: Path) -> list[str]:
+    """Whatever is in the folder besides a manifest and sound cells."""
+    hidden = [p for p in out.rglob("*") if p.is_file() and p.name.startswith(".")]
+    return [p.name for p in (*hidden, *(out / "claims").iterdir())]
+
+
+# ---------------------------------------------------------------------- runs by number
+
+
+def test_runs_in_the_middle_have_the_bits_that_they_have_in_the_whole():
+    """Runs 3…6 alone are runs 3…6 of ten, also where initial values differ from run to run."""
+    mdp = rv.domains.complex_mdp()
+    learners = [rv.Direct(alpha=0.1, value=rv.Noisy(0.0, uniform=0.5)), rv.Direct(alpha=0.2)]
+    asked = {"steps": 60, "seed": 5, "keep": "runs", "record": rv.Record(points=6, rmse=True)}
+    ten = rv.simulate(mdp, learners, runs=10, threads=2, **asked)
+    four = rv.simulate(mdp, learners, runs=4, first_run=3, threads=1, batch=3, **asked)
+    assert four.run.values.tolist() == [3, 4, 5, 6]
+    for name in ("value", "variance", "value_rmse", "variance_rmse", "diverged_by"):
+        assert ten[name].sel(run=[3, 4, 5, 6]).values.tobytes() == four[name].values.tobytes()
+
+
+def test_statistics_over_the_middle_runs_are_those_of_these_runs():
+    mdp, learner = rv.domains.chain(), rv.Direct(alpha=0.1)
+    asked = {"steps": 30, "seed": 1, "record": [30]}
+    every = rv.simulate(mdp, learner, runs=9, keep="runs", **asked)
+    some = rv.simulate(mdp, learner, runs=4, first_run=5, **asked)
+    np.testing.assert_allclose(
+        some.value.values, every.value.sel(run=slice(5, 8)).mean("run").values, rtol=1e-12
+    )
+
+
+@pytest.mark.parametrize("first", [-1, 1.5, True, "0", 10**15])
+def test_a_first_run_that_is_no_number_of_a_run_is_refused(first):
+    with pytest.raises(InputError, match="first_run"):
+        rv.simulate(
+            rv.domains.chain(), rv.Direct(alpha=0.1), steps=5, runs=1, seed=0, first_run=first
+        )
+
+
+# ---------------------------------------------------------------------- what is computed
+
+
+def test_the_collected_sweep_is_what_simulate_says_whatever_the_cut(whole):
+    """The oracle is one whole call of simulate for each domain."""
+    data = collect(Store.opened(whole[0]))
+    assert data.value_rmse.dims == ("domain", "learner", "step", "run")
+    sweep = small()
+    for number in range(5):
+        mdp = rv.domains.random_mdp(states=4, branching=2, seed=number)
+        learners = [rv.Direct(alpha=alpha, lam=0.5) for alpha in (0.05, 0.4)]
+        record = rv.Record(at=data.step.values.tolist(), rmse=True)
+        asked = {"steps": 40, "runs": 8, "seed": 3, "keep": "runs", "record": record}
+        one = rv.simulate(mdp, learners, **asked)
+        for name in ("value_rmse", "variance_rmse"):
+            wanted = one[name].transpose("learner", "step", "run").values
+            assert data[name].isel(domain=number).values.tobytes() == wanted.tobytes()
+    assert data.alpha.values.tolist() == [0.05, 0.4]
+    assert data.alpha_bar.values.tolist() == [0.05, 0.4]
+    assert data.domain_seed.values.tolist() == [0, 1, 2, 3, 4]
+    assert not data.diverged.any()
+    assert json.loads(data.attrs["spec"]) == sweep.plan().sweep.plain()
+
+
+def test_the_cut_changes_no_number(whole, tmp_path):
+    out = tmp_path / "other"
+    assert run(small(cell=Cut(learners=2, runs=5)), out, ONE).cells == 10
+    assert collect(Store.opened(out)).identical(
+        collect(Store.opened(whole[0])).assign_attrs(collect(Store.opened(out)).attrs)
+    )
+
+
+def test_a_diverging_learner_is_told_so(tmp_path):
+    family = Learners(method="direct", alpha=[0.1, 1e6], lam=1.0)
+    sweep = small(
+        domains=[Domain(id="complex-mdp")], learners=[family], steps=400, cell=Cut(), runs=2
+    )
+    run(sweep, tmp_path / "out", ONE)
+    data = collect(Store.opened(tmp_path / "out"))
+    assert data.diverged.values.tolist() == [[[False, False], [True, True]]]
+
+
+def test_all_kinds_of_domains_stand_beside_each_other(tmp_path):
+    """Built-in, Gymnasium, a file, random: labels, kinds, and the file is needed only once."""
+    rv.domains.chain(length=3).to_toml(tmp_path / "my.toml")
+    (tmp_path / "spec.toml").write_text(
+        """
+        runs = 2
+        steps = 20
+        domains = [
+            { id = "chain", options = { length = 5 } },
+            { id = "gymnasium:FrozenLake-v1", gamma = 0.9 },
+            { file = "my.toml" },
+            { random = { states = 4, ends = 0.2 }, seeds = [7, 3], gamma = 0.5 },
+        ]
+        learners = [{ method = "direct", alpha = 0.1, lam = 0.5 }]
+        """
+    )
+    sweep = Sweep.from_toml(tmp_path / "spec.toml")
+    (tmp_path / "my.toml").unlink()
+    run(sweep, tmp_path / "out", ONE)
+    data = collect(Store.opened(tmp_path / "out"))
+    assert data.kind.values.tolist() == ["built-in", "gymnasium", "file", "random", "random"]
+    assert data.domain.values.tolist() == [
+        "chain", "gymnasium:FrozenLake-v1", "my", "random 4 #7", "random 4 #3",
+    ]  # fmt: skip
+    assert np.isfinite(data.value_rmse.values).all()
+
+
+def test_methods_with_the_same_settings_are_neighbours_and_every_combination_is_there():
+    family = Learners(
+        method=["direct", "centred"], alpha=Range(log=(0.01, 1), count=3), alpha_bar="alpha",
+        lam=[0.0, 1.0], kappa_mean=[0.0, 0.5],
+    )  # fmt: skip
+    learners = small(learners=[family]).plan().learners
+    assert len(learners) == 3 * 2 + 3 * 2 * 2  # direct has no kappa_mean
+    assert [type(d).__name__ for d in learners[:3]] == ["Direct", "Centred", "Centred"]
+    assert all(d.alpha_bar == d.alpha for d in learners)
+    assert {d.alpha for d in learners} == {0.01, 0.1, 1.0}
+
+
+def test_python_objects_and_toml_make_the_same_sweep(tmp_path):
+    (tmp_path / "small.toml").write_text(
+        """
+        seed = 3
+        runs = 8
+        steps = 40
+        [cell]
+        learners = 1
+        runs = 2
+        [[domains]]
+        random = { states = 4, branching = 2 }
+        seeds = { first = 0, count = 5 }
+        [[learners]]
+        method = "direct"
+        alpha = [0.05, 0.4]
+        lam = 0.5
+        """
+    )
+    assert Sweep.from_toml(tmp_path / "small.toml").plan().digest == small().plan().digest
+
+
+# ---------------------------------------------------------------------- killed
+
+
+@pytest.mark.soak
+def test_a_sweep_killed_at_random_moments_ends_with_the_same_contents(tmp_path):
+    """40 cells and 12 kills by SIGKILL; 2,000 cells and 200 kills in `make soak`.
+
+    Every cell is stored once, and a kill costs at most the one cell that was being computed.
+    """
+    kills, count = (200, 250) if SOAK else (12, 5)
+    sweep, rng = small(count), random.Random(fresh_seed())
+    plan, out, log = sweep.plan(), tmp_path / "out", tmp_path / "log"
+    expected = run(sweep, tmp_path / "whole", ONE).digest
+    process(sweep, tmp_path / "whole", tmp_path / "ignored").join()  # starts what forks them
+    began, done = time.monotonic(), 0
+    process(sweep, tmp_path / "rate", tmp_path / "ignored").join()
+    pace = (time.monotonic() - began) / kills  # spreads the kills over the whole of the work
+    while done < kills:
+        started = process(sweep, out, log)
+        time.sleep(rng.uniform(0, 2 * pace))
+        if started.is_alive():
+            os.kill(started.pid, signal.SIGKILL)
+        started.join()
+        if started.exitcode == 0:
+            pace *= 0.7
+            if status(Store.opened(out)).complete:
+                break
+        done += 1
+    final = run(sweep, out, ONE)
+    computed = log.read_text().split() if log.exists() else []
+    assert final.digest == expected
+    assert final.complete
+    assert len(list((out / "cells").iterdir())) == plan.count == (2_000 if SOAK else 40)
+    assert len(computed) + final.computed <= plan.count + done
+    assert leftovers(out) == []
+    assert done >= kills // 2, "the kills came too late to try anything"
+
+
+def test_two_runs_at_once_share_the_work(whole, tmp_path):
+    """Both compute something, none of it twice."""
+    out, log = tmp_path / "out", tmp_path / "log"
+    sweep = small()
+    both = [process(sweep, out, log) for _ in range(2)]
+    for one in both:
+        one.join()
+    counted = Counter(log.read_text().split())
+    assert [one.exitcode for one in both] == [0, 0]
+    assert set(counted.values()) == {1}
+    assert len(counted) == 40
+    assert status(Store.opened(out)).digest == whole[1]
+    assert leftovers(out) == []
+
+
+def test_a_run_waits_for_a_cell_that_another_has_and_takes_it_over_when_that_one_is_dead(
+    whole, tmp_path
+):
+    store = Store.made(tmp_path / "out", small().plan(), stale=1.0)
+    path = store._claim(store.plan.cells[7])
+    path.write_text(json.dumps({"host": "elsewhere", "space": "", "pid": 1, "token": "theirs"}))
+    assert executors.work(store, store.plan.cells[7]).state == "busy"
+    assert executors.work(store, store.plan.cells[8]).state == "done"
+    began = time.monotonic()
+    found = run(small(), tmp_path / "out", ONE, stale=1.0)
+    assert found.digest == whole[1]
+    assert time.monotonic() - began > 0.5  # the claim was respected until it was stale
+
+
+def test_the_claim_of_a_process_of_this_machine_that_is_gone_is_void_at_once(tmp_path):
+    path = tmp_path / "claim"
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    text = {**claims.owner(os.getpid()), "token": "theirs", "time": 0.0}
+    path.write_text(json.dumps({**text, "pid": gone.pid}))
+    assert claims.take(path) is not None
+    path.write_text(json.dumps({**text, "began": "1"}))  # the id was used again
+    assert claims.take(path) is not None
+    path.write_text(json.dumps(text))  # this very process
+    assert claims.take(path) is None
+
+
+def test_a_claim_that_lost_its_text_is_void_after_a_moment(tmp_path):
+    path = tmp_path / "claim"
+    path.write_text("")
+    assert claims.take(path) is None
+    os.utime(path, (time.time() - 5, time.time() - 5))
+    assert claims.take(path) is not None
+
+
+def test_a_claim_taken_over_is_not_released_by_its_first_owner(tmp_path):
+    path = tmp_path / "claim"
+    first = claims.take(path)
+    os.utime(path, (time.time() - 100, time.time() - 100))
+    second = claims.take(path)
+    first.release()
+    assert path.exists()
+    second.release()
+    assert not path.exists()
+
+
+def test_of_many_that_find_a_stale_claim_one_gets_it(tmp_path):
+    """Threads, all at once, fifty times."""
+    import threading
+
+    for number in range(50):
+        path, got, barrier = tmp_path / str(number), [], threading.Barrier(4)
+        path.write_text(json.dumps({"host": "elsewhere", "pid": 1, "token": "theirs"}))
+        os.utime(path, (1, 1))
+
+        def grab(path=path, got=got, barrier=barrier):
+            barrier.wait()
+            got.append(claims.take(path))
+
+        threads = [threading.Thread(target=grab) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sum(claim is not None for claim in got) <= 1
+
+
+# ---------------------------------------------------------------------- damaged, full
+
+
+@pytest.mark.soak
+def test_a_file_cut_anywhere_is_named_and_only_that_cell_is_computed_again(copy, whole):
+    """At 20 random bytes (500 in `make soak`), the first and the last too; no number changes."""
+    rng = random.Random(fresh_seed())
+    store = Store.opened(copy)
+    for number in range(500 if SOAK else 20):
+        path = store.path(rng.choice(store.plan.cells))
+        raw = path.read_bytes()
+        at = {0: 0, 1: len(raw) - 1}.get(number, rng.randrange(len(raw)))
+        path.write_bytes(raw[:at])
+        with pytest.raises(InputError, match=path.name):
+            collect(store)
+        assert status(store).damaged == (str(path),)
+        notes = Notes()
+        found = run(small(), copy, ONE, watch=notes)
+        assert any(path.name in line for line in notes.lines)
+        assert (found.computed, found.digest) == (1, whole[1])
+
+
+@pytest.mark.soak
+def test_a_changed_byte_anywhere_is_found(copy):
+    """At 300 random bytes, 5,000 in `make soak`: refused, before anything of it is read."""
+    rng = random.Random(fresh_seed())
+    store = Store.opened(copy)
+    for _ in range(5_000 if SOAK else 300):
+        path = store.path(rng.choice(store.plan.cells))
+        raw = bytearray(path.read_bytes())
+        at = rng.randrange(len(raw))
+        old, raw[at] = raw[at], raw[at] ^ rng.randrange(1, 256)
+        path.write_bytes(raw)
+        seal = kept.seal_of(path)
+        assert (
+            seal is None
+            or seal.key != path.stem
+            or seal.contents not in raw.decode("latin1")[:-300]
+        )  # the seal itself was hit: it no longer fits the file
+        with pytest.raises(InputError, match=path.name):
+            kept.read(path, path.stem)
+        raw[at] = old
+        path.write_bytes(raw)
+
+
+def test_another_cells_file_is_not_taken_for_this_one(copy, whole):
+    store = Store.opened(copy)
+    first, second = store.path(store.plan.cells[0]), store.path(store.plan.cells[1])
+    first.write_bytes(second.read_bytes())
+    assert status(store).damaged == (str(first),)
+    assert run(small(), copy, ONE).digest == whole[1]
+
+
+def test_a_damaged_manifest_is_named_and_written_again(copy, whole):
+    path = copy / "manifest.json"
+    raw = path.read_bytes()
+    for at in (0, 1, len(raw) // 2, len(raw) - 3):
+        path.write_bytes(raw[:at])
+        with pytest.raises(InputError, match=r"manifest\.json"):
+            Store.opened(copy)
+        notes = Notes()
+        found = run(small(), copy, ONE, watch=notes)
+        assert any("manifest.json" in line for line in notes.lines)
+        assert (found.computed, found.digest) == (0, whole[1])
+        assert path.read_bytes() == raw
+
+
+@pytest.mark.parametrize(("module", "name"), [(os, "fsync"), (os, "replace"), (os, "write")])
+def test_a_disk_that_fills_up_at_any_write_stops_the_run_and_nothing_is_wrong(
+    monkeypatch, tmp_path, whole, module, name
+):
+    """The n-th sync, move or claim fails: what is there is sound, and the next run finishes."""
+    real = getattr(module, name)
+    for nth in (1, 2, 5):
+        out, count = tmp_path / f"{nth}", iter(range(1, 10**6))
+
+        def failing(*arguments, nth=nth, count=count):
+            if next(count) >= nth:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return real(*arguments)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, failing)
+            with pytest.raises(RetvarError, match="No space left"):
+                run(small(), out, ONE)
+        files = list((out / "cells").iterdir()) if out.exists() else []
+        assert all(kept.seal_of(path) is not None for path in files)
+        if files:
+            assert leftovers(out) == []
+        assert run(small(), out, ONE).digest == whole[1]
+
+
+def test_a_disk_on_which_files_cannot_grow_leaves_nothing_half_written(tmp_path, whole):
+    """Real writes that end in the middle, at any size of the file."""
+    out, log = tmp_path / "out", tmp_path / "log"
+    size = next((whole[0] / "cells").iterdir()).stat().st_size
+    Store.made(out, small().plan())
+    for limit in (1, 200, size // 2, size - 1):
+        started = process(small(), out, log, limit)
+        started.join()
+        assert started.exitcode == 1
+        assert list((out / "cells").iterdir()) == []
+        assert leftovers(out) == []
+    assert run(small(), out, ONE).digest == whole[1]
+
+
+@pytest.mark.parametrize("problem", [errno.EROFS, errno.EACCES])
+def test_a_folder_that_cannot_be_written_is_refused(monkeypatch, tmp_path, problem):
+    def refused(*_, **__):
+        raise OSError(problem, os.strerror(problem))
+
+    monkeypatch.setattr(Path, "mkdir", refused)
+    with pytest.raises(InputError, match=os.strerror(problem)):
+        run(small(), tmp_path / "out", ONE)
+
+
+def test_a_file_in_place_of_the_folder_is_refused(tmp_path):
+    (tmp_path / "out").write_text("mine")
+    with pytest.raises(InputError, match="out"):
+        run(small(), tmp_path / "out", ONE)
+    assert (tmp_path / "out").read_text() == "mine"
+
+
+# ---------------------------------------------------------------------- failing cells
+
+
+def test_a_cell_that_fails_three_times_is_set_aside_and_the_others_go_on(
+    monkeypatch, tmp_path, whole
+):
+    compute, tries, out = Plan.compute, Counter(), tmp_path / "out"
+
+    def failing(self, cell, *arguments, **options):
+        tries[cell.number] += 1
+        if cell.number == 11:
+            raise ZeroDivisionError("nobody can compute this")
+        return compute(self, cell, *arguments, **options)
+
+    notes = Notes()
+    with monkeypatch.context() as patch:
+        patch.setattr(Plan, "compute", failing)
+        found = run(small(), out, ONE, watch=notes)
+        assert (found.done, found.failed, found.missing, found.complete) == (39, 1, 0, False)
+        assert tries[11] == 3
+        assert set(tries.values()) == {1, 3}
+        again = run(small(), out, ONE)
+        assert (again.computed, tries[11]) == (0, 3)
+    store = Store.opened(out)
+    (trace,) = (out / "failed").iterdir()
+    assert trace.stem == store.plan.keys[11]
+    assert "ZeroDivisionError: nobody can compute this" in trace.read_text()
+    assert any("nobody can compute this" in line for line in notes.lines)
+    assert retry(store) == 1
+    last = run(small(), out, ONE)
+    assert (last.computed, last.digest) == (1, whole[1])
+
+
+def test_a_cell_that_fails_twice_is_computed(monkeypatch, tmp_path, whole):
+    compute, tries = Plan.compute, Counter()
+
+    def shaky(self, cell, *arguments, **options):
+        tries[cell.number] += 1
+        if tries[cell.number] < 3 and cell.number % 7 == 0:
+            raise MemoryError
+        return compute(self, cell, *arguments, **options)
+
+    monkeypatch.setattr(Plan, "compute", shaky)
+    assert run(small(), tmp_path / "out", ONE).digest == whole[1]
+
+
+# ---------------------------------------------------------------------- another's store
+
+
+def test_the_store_of_another_specification_is_refused_and_says_in_what_they_differ(copy):
+    with pytest.raises(InputError, match=r"'small'.*differ in runs, learners\[0\]\.alpha"):
+        run(small(runs=4, learners=[Learners(method="direct", alpha=[0.1], lam=0.5)]), copy, ONE)
+
+
+def test_the_store_of_another_version_is_refused_and_says_of_which(copy, monkeypatch):
+    from retvar.sweep import store
+
+    monkeypatch.setattr(store, "identity", lambda: {**known, "retvar": "9.9"})
+    known = json.loads((copy / "manifest.json").read_text())["made_with"]
+    for use in (lambda: run(small(), copy, ONE), lambda: Store.opened(copy)):
+        with pytest.raises(InputError, match=rf"made with retvar {rv.__version__}, not 9\.9"):
+            use()
+
+
+def test_a_folder_without_a_sweep_is_refused(tmp_path):
+    with pytest.raises(InputError, match="holds no sweep"):
+        Store.opened(tmp_path)
+
+
+# ---------------------------------------------------------------------- bad specifications
+
+GOOD = """
+runs = 2
+steps = 10
+[[domains]]
+id = "chain"
+[[learners]]
+method = "direct"
+alpha = 0.1
+"""
+BAD = {
+    "runs = 2": {
+        "runs = 0": "runs = 0: must be a whole number",
+        "runs = 'two'": "runs = 'two': expected int, got str",
+        "": "required field runs",
+        "runs = 2\nseed = -1": "seed = -1",
+        "runs = 2\nsteeps = 3": "steeps = 3: unknown; did you mean steps?",
+        "runs = 2\nepisodes = 3": "steps, episodes = both",
+        "runs = 2\nrecord = { at = [11] }": "record.at = 11",
+        "runs = 2\nrecord = { at = 'often' }": "record.at = often",
+        "runs = 2\ncell = { learners = 0 }": r"cell\.learners = 0",
+        "runs = ": "not TOML",
+    },
+    'id = "chain"': {
+        'id = "chian"': r"domains\[0\]\.id = chian: unknown; did you mean chain\?",
+        'id = "chain"\ngamma = 3.0': r"domains\[0\]\.gamma",
+        'id = "gymnasium:FrozenLake-v1"': r"domains\[0\]\.gamma = nothing",
+        'id = "chain"\noptions = { size = 3 }': r"domains\[0\]\.option = size",
+        'id = "chain"\ntarget = "best"': r"domains\[0\]\.",
+        'id = "chain"\nfile = "x.toml"': "id and file: give one of id, file and random",
+        "": r"domains\[0\] = none",
+        'file = "nowhere.toml"': r"domains\[0\]\.file = .*nowhere.toml: does not exist",
+        "random = { sates = 3 }": r"domains\[0\]\.random\.sates = 3: .*did you mean states",
+        "random = { actions = 3 }": r"domains\[0\]\.random\.states = nothing",
+        "random = { states = 2, branching = 3 }": r"domains\[0\]\.random\.branching = 3",
+        "random = { states = 'x' }": r"domains\[0\]\.random\.states = x",
+        "random = { states = 4 }\nseeds = { count = 0 }": r"domains\[0\]\.seeds\.count = 0",
+        "random = { states = 4 }\nseeds = []": r"domains\[0\]\.seeds = \[\]",
+        "random = { states = 4 }\nseeds = [1, 1]": "is the same as random 4 #1",
+        'id = "chain"\n[[domains]]\nid = "chain"': "domains must differ",
+    },
+    "alpha = 0.1": {
+        "": r"learners\[0\]",
+        "alpha = -1.0": r"learners\[0\]\.alpha = -1",
+        "alpha = nan": r"learners\[0\]\.alpha = nan",
+        "alpha = [0.1, 'x']": r"learners\[0\]\.alpha",
+        "alpha = []": r"learners\[0\]\.alpha = \[\]: is empty",
+        "alpha = [0.1, 0.1]": r"learners\[0\]\.alpha = 0.1: is there twice",
+        "alpha = { log = [0.0, 1.0], count = 3 }": r"learners\[0\]\.alpha\.log",
+        "alpha = { log = [1.0, 0.1], count = 3 }": r"learners\[0\]\.alpha = \[1.0, 0.1\]",
+        "alpha = { linear = [0.1, 1.0], count = 0 }": r"learners\[0\]\.alpha\.count = 0: .*empty",
+        "alpha = { linear = [0.1, 0.1], count = 2 }": r"learners\[0\]\.alpha = 0.1: is there twice",
+        "alpha = { linear = [0.1, inf], count = 2 }": r"learners\[0\]\.alpha",
+        "alpha = { lin = [0.1, 1.0], count = 2 }": r"learners\[0\]\.alpha\.lin = .*did you mean",
+        "alpha = { count = 2 }": r"learners\[0\]\.alpha = neither",
+        "alpha = { linear = [0.1, 1.0] }": r"learners\[0\]\.alpha = .*count",
+        "alpha = 0.1\nalfa_bar = 0.1": r"learners\[0\]\.alfa_bar = 0.1: .*mean alpha_bar",
+        "alpha = 0.1\nalpha_bar = 'alfa'": r"learners\[0\]\.alpha_bar = alfa",
+        "alpha = 0.1\nlam = 1.5": r"learners\[0\]\.lam",
+        "alpha = 0.1\nalpha_mean = 0.1": r"learners\[0\]\.alpha_mean = 0.1: none of the methods",
+        "alpha = 0.1\nestimand = 'mine'": r"learners\[0\]\.estimand",
+        "alpha = 0.1\n[[learners]]\nmethod = 'direct'\nalpha = 0.1": (
+            r"learners\[1\] = .*is in learners\[0\] too; ranges must not overlap"
+        ),
+    },
+    'method = "direct"': {
+        'method = "direkt"': r"learners\[0\]\.method = direkt: unknown; did you mean direct",
+        "method = []": r"learners\[0\]\.method = \[\]",
+        "method = ['vtd', 'vtd']": "twice",
+        "method = 3": r"learners\[0\]\.method = 3",
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"), [(old, *pair) for old, group in BAD.items() for pair in group.items()]
+)
+def test_a_bad_specification_is_refused_with_the_path_of_the_field(tmp_path, old, new, told):
+    assert GOOD.count(old) == 1
+    path = tmp_path / "spec.toml"
+    path.write_text(GOOD.replace(old, new))
+    with pytest.raises(InputError, match=told):
+        Sweep.from_toml(path).plan()
+
+
+def test_episodes_need_a_domain_in_which_they_end(tmp_path):
+    with pytest.raises(InputError, match="complex-mdp has no edge that ends an episode"):
+        small(steps=None, episodes=3, domains=[Domain(id="complex-mdp")]).plan()
+
+
+def test_a_sweep_can_be_counted_in_episodes(tmp_path):
+    sweep = small(steps=None, episodes=12, domains=[Domain(id="chain")], cell=Cut())
+    run(sweep, tmp_path / "out", ONE)
+    assert collect(Store.opened(tmp_path / "out")).value_rmse.dims[2] == "episode"
+
+
+def test_points_are_those_asked_for():
+    for given, wanted in (
+        (Points(at=10), [10, 20, 30, 40]),
+        (Points(at=[0, 40]), [0, 40]),
+        (Points(at="linear", points=2), [20, 40]),
+        (Points(at="log", points=2), [1, 40]),
+    ):
+        assert small(record=given).plan().moments.tolist() == wanted
+
+
+# ---------------------------------------------------------------------- collecting
+
+
+def test_collecting_what_is_not_finished_is_refused_unless_asked_for(copy):
+    store = Store.opened(copy)
+    store.path(store.plan.cells[3]).unlink()
+    with pytest.raises(InputError, match="cells = 1: of 40 are not there yet"):
+        collect(store)
+    part = collect(store, partial=True)
+    assert int(np.isnan(part.value_rmse.values).any(axis=2).sum()) == 2  # the runs of that cell
+
+
+def test_the_table_has_a_row_for_each_learner_of_each_cell(copy, tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    store = Store.opened(copy)
+    save(store, tmp_path / "all.parquet")
+    rows = parquet.read_table(tmp_path / "all.parquet").to_pylist()
+    data = collect(store)
+    assert len(rows) == 40
+    assert sum(row["runs"] for row in rows) == data.diverged.size
+    for row in rows[::7]:
+        runs = slice(row["first_run"], row["first_run"] + row["runs"] - 1)
+        one = data.sel(domain=row["domain"], learner=row["learner"], run=runs)
+        assert row["value_rmse_mean"] == pytest.approx(float(one.value_rmse[-1].mean()))
+        assert row["variance_rmse_std"] == pytest.approx(float(one.variance_rmse[-1].std(ddof=1)))
+
+
+def test_another_ending_is_refused(copy, tmp_path):
+    with pytest.raises(InputError, match=r"must end in \.nc or \.parquet"):
+        save(Store.opened(copy), tmp_path / "all.csv")
+
+
+# ---------------------------------------------------------------------- the commands
+
+SPEC = """
+runs = 8
+seed = 3
+steps = 40
+cell = { learners = 1, runs = 2 }
+domains = [{ random = { states = 4, branching = 2 }, seeds = { count = 5 } }]
+learners = [{ method = "direct", alpha = [0.05, 0.4], lam = 0.5 }]
+"""
+
+
+@pytest.fixture
+def spec(tmp_path):
+    path = tmp_path / "small.toml"
+    path.write_text(SPEC)
+    return path
+
+
+def command(*arguments):
+    return CliRunner().invoke(main, ["sweep", *map(str, arguments)])
+
+
+def test_the_commands_in_their_order(spec, tmp_path, whole):
+    """plan, run, status, retry, collect."""
+    out, target = tmp_path / "out", tmp_path / "all.nc"
+    planned = json.loads(command("plan", spec, "--json").stdout)
+    assert (planned["cells"], planned["domains"], planned["learners"]) == (40, 5, 2)
+    assert planned["seconds"] > 0
+    assert "40 cells" in command("plan", spec).stdout
+    ran = command("run", spec, "--out", out, "--json")
+    assert ran.exit_code == 0
+    assert json.loads(ran.stdout)["digest"] == whole[1]
+    assert json.loads(command("status", out, "--json").stdout)["complete"]
+    assert "40 of 40 cells are done" in command("status", out).stdout
+    assert json.loads(command("retry", out, "--json").stdout) == {"cleared": 0}
+    assert command("collect", out, "--out", target).exit_code == 0
+    with xarray.open_dataset(target, engine="h5netcdf") as data:
+        assert data.attrs["digest"] == collect(Store.opened(whole[0])).attrs["digest"]
+    size = sum(path.stat().st_size for path in (out / "cells").iterdir())
+    assert 0.3 < planned["bytes"] / size < 30
+
+
+def test_errors_are_one_line_and_status_2(spec, tmp_path):
+    spec.write_text(SPEC.replace("alpha", "alfa"))
+    result = command("run", spec, "--out", tmp_path / "out")
+    assert result.exit_code == 2
+    assert result.stderr.strip().splitlines()[-1].startswith("Error: learners[0].alfa = ")
+    assert not (tmp_path / "out").exists()
+    assert command("status", tmp_path / "nothing").exit_code == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_asked_to_stop_it_does_so_within_five_seconds_and_goes_on_later(tmp_path, number):
+    """The program itself, in the middle of a long cell."""
+    spec = tmp_path / "long.toml"
+    spec.write_text(SPEC.replace("steps = 40", "steps = 30_000_000"))
+    words = [sys.executable, "-m", "retvar", "sweep", "run", spec, "--out", tmp_path / "out"]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as started:
+        assert "0 of 40 cells" in started.stderr.readline()
+        time.sleep(1.0)
+        began = time.monotonic()
+        started.send_signal(number)
+        _, told = started.communicate(timeout=30)
+    assert time.monotonic() - began < 5
+    assert started.returncode == 128 + number
+    assert "goes on from there" in told
+    assert list((tmp_path / "out" / "cells").iterdir()) == []
+    store = Store.made(tmp_path / "out", Sweep.from_toml(spec).plan())  # which tidies
+    assert leftovers(store.folder) == []
+
+
+def test_an_interrupt_gives_up_the_cell_and_its_claim(tmp_path):
+    class Impatient(Watch):
+        def advance(self, done, computed):
+            if computed == 3:
+                raise Interrupted(signal.SIGTERM)
+
+    with pytest.raises(Interrupted):
+        run(small(), tmp_path / "out", ONE, watch=Impatient())
+    assert leftovers(tmp_path / "out") == []
+    assert status(Store.opened(tmp_path / "out")).done == 3
+
+
+# ---------------------------------------------------------------------- dask
+
+
+def test_a_scheduler_that_does_not_answer_is_told_after_the_time_out(spec, tmp_path):
+    pytest.importorskip("distributed")
+    began = time.monotonic()
+    words = ["run", spec, "--out", tmp_path / "out", "--cluster", "tcp://127.0.0.1:9"]
+    result = command(*words, "--timeout", 1)
+    assert result.exit_code == 2
+    assert "no scheduler answered within 1 seconds" in result.stderr
+    assert time.monotonic() - began < 15
+
+
+@pytest.mark.parametrize("words", [["--cluster", "nowhere"], ["--workers", "2"]])
+def test_options_of_clusters_that_make_no_sense_are_refused(spec, tmp_path, words):
+    assert command("run", spec, "--out", tmp_path / "out", *words).exit_code == 2
+
+
+class Killer(Watch):
+    """Kills workers by their process ids, which their claims tell."""
+
+    def __init__(self, out: Path, kills: int):
+        self.out, self.kills, self.killed, self.last = out, kills, [], 0.0
+
+    def check(self):
+        if len(self.killed) == self.kills or time.monotonic() - self.last < 0.5:
+            return
+        for path in (self.out / "claims").glob("[0-9a-f]*"):
+            try:
+                pid = json.loads(path.read_bytes())["pid"]
+            except (OSError, ValueError):
+                continue
+            if pid not in (*self.killed, os.getpid()):
+                os.kill(pid, signal.SIGKILL)
+                self.killed.append(pid)
+                self.last = time.monotonic()
+                return
+
+
+@pytest.mark.soak
+@pytest.mark.filterwarnings("default")
+def test_with_dask_and_workers_killed_the_contents_are_those_of_a_local_run(tmp_path, whole):
+    """One of two workers killed at work (of 6: 2 in `make soak`, over 400 cells)."""
+    pytest.importorskip("distributed")
+    workers, kills, count = (6, 2, 50) if SOAK else (2, 1, 5)
+    sweep, out = small(count), tmp_path / "out"
+    killer = Killer(out, kills)
+    found = run(sweep, out, Dask("local", workers=workers), watch=killer)
+    assert len(killer.killed) == kills
+    assert found.complete
+    expected = whole[1] if count == 5 else run(sweep, tmp_path / "local", ONE).digest
+    assert found.digest == expected
+    assert leftovers(out) == []
