@@ -236,7 +236,7 @@ def test_a_sweep_killed_at_random_moments_ends_with_the_same_contents(tmp_path):
     process(sweep, tmp_path / "whole", tmp_path / "ignored").join()  # starts what forks them
     began, done = time.monotonic(), 0
     process(sweep, tmp_path / "rate", tmp_path / "ignored").join()
-    pace = (time.monotonic() - began) / kills  # spreads the kills over the whole of the work
+    pace = 0.4 * (time.monotonic() - began) / kills  # so that all kills find it at work
     while done < kills:
         started = process(sweep, out, log)
         time.sleep(rng.uniform(0, 2 * pace))
@@ -244,9 +244,8 @@ def test_a_sweep_killed_at_random_moments_ends_with_the_same_contents(tmp_path):
             os.kill(started.pid, signal.SIGKILL)
         started.join()
         if started.exitcode == 0:
-            pace *= 0.7
-            if status(Store.opened(out)).complete:
-                break
+            break  # it was faster than expected
+        assert started.exitcode == -signal.SIGKILL
         done += 1
     final = run(sweep, out, ONE)
     computed = log.read_text().split() if log.exists() else []
@@ -255,7 +254,7 @@ def test_a_sweep_killed_at_random_moments_ends_with_the_same_contents(tmp_path):
     assert len(list((out / "cells").iterdir())) == plan.count == (2_000 if SOAK else 40)
     assert len(computed) + final.computed <= plan.count + done
     assert leftovers(out) == []
-    assert done >= kills // 2, "the kills came too late to try anything"
+    assert done >= (kills if SOAK else kills // 2), "the kills came too late to try anything"
 
 
 def test_two_runs_at_once_share_the_work(whole, tmp_path):

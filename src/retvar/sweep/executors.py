@@ -6,11 +6,14 @@ Whoever computes a cell writes it to the store, under a claim; what comes back i
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import signal
 import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
@@ -187,18 +190,23 @@ class Dask:
             "distributed.scheduler.allowed-failures": DEATHS,
             "distributed.worker.memory.terminate": False,
         }
-        with (
-            dask.config.set(settings),
-            distributed.LocalCluster(
+        with dask.config.set(settings):
+            cluster = distributed.LocalCluster(
                 n_workers=self.workers or usable_threads(),
                 threads_per_worker=1,
                 dashboard_address=None,
                 memory_limit=0,
                 silence_logs=50,
-            ) as cluster,
-            distributed.Client(cluster) as client,
-        ):
-            yield client
+            )
+            try:
+                with distributed.Client(cluster) as client:
+                    try:
+                        yield client
+                    except BaseException:
+                        _drop(cluster)
+                        raise
+            finally:
+                cluster.close(timeout=2)
 
     def _connected(self, distributed: Any) -> Any:
         try:
@@ -208,6 +216,17 @@ class Dask:
                 f"no scheduler answered within {self.timeout:g} seconds ({type(error).__name__})"
             )
             raise InputError("cluster", self.address, remedy) from None
+
+
+def _drop(cluster: Any) -> None:
+    """End the workers of a local cluster at once, whatever cell they are at."""
+    for name in ("distributed", "distributed.batched"):  # which would tell of each at length
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    for nanny in cluster.workers.values():
+        with contextlib.suppress(OSError, AttributeError):
+            nanny.auto_restart = False
+            if nanny.pid:
+                os.kill(nanny.pid, signal.SIGKILL)
 
 
 def _fed(client: Any, store: Store, waiting: deque[Cell], check: Check) -> Iterator[Outcome]:
@@ -252,7 +271,7 @@ def _landed(futures: list[Any]) -> Iterator[tuple[Any, Outcome | None]]:
     if not futures:
         time.sleep(0.05)
         return
-    with contextlib.suppress(TimeoutError):
+    with contextlib.suppress(TimeoutError, CancelledError):
         wait(futures, timeout=0.1, return_when="FIRST_COMPLETED")
     for future in futures:
         if future.status == "finished":
