@@ -27,6 +27,9 @@ __all__ = ["TIMEOUT", "Dask", "Executor", "Local", "Outcome", "work"]
 TIMEOUT = 10.0  # seconds that a scheduler has for answering
 PAUSE = 0.25  # seconds between looks at cells that others are computing
 DEATHS = 10  # workers that one cell may lose before dask gives it up (local clusters)
+NOISY = [  # what a worker's or scheduler's end makes them print is told by us, in a line
+    f"distributed{part}" for part in ("", ".batched", ".client", ".core", ".nanny", ".utils")
+]
 Check = Callable[[], None]
 
 
@@ -177,6 +180,8 @@ class Dask:
         except ImportError:
             remedy = 'needs dask: pip install "retvar[cluster]"'
             raise InputError("cluster", self.address, remedy) from None
+        for name in NOISY:
+            logging.getLogger(name).setLevel(logging.CRITICAL)
         if self.address != "local":
             client = self._connected(distributed)
             try:
@@ -220,8 +225,6 @@ class Dask:
 
 def _drop(cluster: Any) -> None:
     """End the workers of a local cluster at once, whatever cell they are at."""
-    for name in ("distributed", "distributed.batched"):  # which would tell of each at length
-        logging.getLogger(name).setLevel(logging.CRITICAL)
     for nanny in cluster.workers.values():
         with contextlib.suppress(OSError, AttributeError):
             nanny.auto_restart = False
