@@ -2,7 +2,9 @@
 
 Cells take about a second on one thread. Ways of computing the same cells are timed in turn, round
 after round; figures are medians over rounds of the ratios within a round. Workers are started and
-warmed up beforehand. Needs dask (the extra ``cluster``).
+warmed up beforehand. The same with cells that sleep a second in place of computing tells what store
+and dask cost by themselves, also on a machine whose cores others use. Needs dask (the extra
+``cluster``).
 """
 
 import argparse
@@ -61,6 +63,26 @@ def bare(steps: int) -> Callable[[], None]:
     return work
 
 
+def sleepy() -> None:
+    """From now on, cells in this process sleep a second and give numbers of the right shape."""
+    import numpy as np
+    import xarray
+
+    from retvar.sweep.cells import Plan
+
+    def compute(self, cell, *_, **__):  # type: ignore[no-untyped-def]
+        time.sleep(SECOND)
+        dims, shape = ("learner", "run", "step"), (len(cell.learners), len(cell.runs), 20)
+        errors = np.random.default_rng(cell.number).random((2, *shape))
+        return xarray.Dataset({
+            "value_rmse": (dims, errors[0]),
+            "variance_rmse": (dims, errors[1]),
+            "diverged": (dims[:2], np.zeros(shape[:2], dtype=bool)),
+        })  # fmt: skip
+
+    Plan.compute = compute  # type: ignore[method-assign]
+
+
 def kept(steps: int, executor: Local | Dask) -> Callable[[], None]:
     """Compute them into a store."""
 
@@ -102,6 +124,43 @@ def verdict(met: bool) -> str:
     return "met" if met else "NOT met"
 
 
+def table(times: dict[str, list[float]]) -> str:
+    medians = {name: statistics.median(found) for name, found in times.items()}
+    rows = [f"| {name} | {m:.2f} s | {m / CELLS:.3f} s |" for name, m in medians.items()]
+    return "\n".join(["| way | all cells | a cell |", "|---|---:|---:|", *rows])
+
+
+def computing(steps: int, times: dict[str, list[float]]) -> str:
+    """What was found for cells that compute."""
+    store = ratio(times, "into a store", "computed and forgotten") - 1
+    dask = ratio(times, "dask, one worker", "computed and forgotten") - 1
+    faster = ratio(times, "dask, one worker", "dask, two workers")
+    spread = max(times["computed and forgotten"]) / min(times["computed and forgotten"])
+    return f"""{CELLS} cells of 84 learners × 30 runs × {steps:,} steps, {ROUNDS} rounds:
+
+{table(times)}
+
+The store costs less than 5%: {verdict(store < 0.05)} ({store:.1%}). Store and dask cost less than
+5%: {verdict(dask < 0.05)} ({dask:.1%}). Two workers are at least 1.8 times one:
+{verdict(faster >= 1.8)} ({faster:.2f}). The slowest round of the plain computation took
+{spread:.2f} times the fastest; where that is far from 1, others used the machine and this says little.
+"""
+
+
+def sleeping(times: dict[str, list[float]]) -> str:
+    """What was found for cells that sleep."""
+    cost = {name: statistics.median(found) / CELLS - 1 for name, found in times.items()}
+    store, dask = cost["into a store"], cost["dask, one worker"]
+    faster = ratio(times, "dask, one worker", "dask, two workers")
+    return f"""Cells that sleep a second and write as much:
+
+{table(times)}
+
+By themselves the store costs {store:.1%} of a second a cell, {verdict(store < 0.05)}, store and
+dask {dask:.1%}, {verdict(dask < 0.05)}; two workers are {faster:.2f} times one.
+"""
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path)
@@ -109,27 +168,18 @@ def main() -> None:
     arguments = parser.parse_args()
     steps = calibrated()
     with warmed(1) as one, warmed(2) as two:
-        times = measured({
-            "computed and forgotten": bare(steps),
+        stores = {
             "into a store": kept(steps, Local(threads=1)),
             "dask, one worker": kept(steps, Dask(one.scheduler_address)),
             "dask, two workers": kept(steps, Dask(two.scheduler_address)),
-        })  # fmt: skip
-    store = ratio(times, "into a store", "computed and forgotten") - 1
-    dask = ratio(times, "dask, one worker", "computed and forgotten") - 1
-    faster = ratio(times, "dask, one worker", "dask, two workers")
-    rows = [
-        f"| {name} | {statistics.median(found):.2f} s | {statistics.median(found) / CELLS:.2f} s |"
-        for name, found in times.items()
-    ]
-    text = "\n".join([
-        "\n## Sweeps\n",
-        f"{CELLS} cells of 84 learners × 30 runs × {steps:,} steps, {ROUNDS} rounds:\n",
-        "| way | all cells | a cell |", "|---|---:|---:|", *rows,
-        f"\nThe store costs less than 5%: {verdict(store < 0.05)} ({store:.1%}). Store and dask "
-        f"cost less than 5%: {verdict(dask < 0.05)} ({dask:.1%}).",
-        f"Two workers are at least 1.8 times one: {verdict(faster >= 1.8)} ({faster:.2f}).\n",
-    ])  # fmt: skip
+        }
+        times = measured({"computed and forgotten": bare(steps), **stores})
+        sleepy()
+        for cluster in (one, two):
+            with Client(cluster) as client:
+                client.run(sleepy)
+        slept = measured(stores)
+    text = f"\n## Sweeps\n\n{computing(steps, times)}\n{sleeping(slept)}"
     print(text)
     if arguments.out:
         before = arguments.out.read_text(encoding="utf-8") if arguments.append else ""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from retvar.version import __version__ as __version__
 
 if TYPE_CHECKING:  # the names are loaded on first use, so that `retvar --help` is quick
-    from retvar import domains, experience, features, plots, rules, step_sizes, testing
+    from retvar import domains, experience, features, plots, rules, step_sizes, sweep, testing
     from retvar.errors import (
         ConvergenceError,
         Diverged,
@@ -75,7 +75,7 @@ _HOMES = {
     "retvar.step_sizes": ["Adadelta", "AlphaBound", "Averaged", "Constant", "Decay"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-_MODULES = ("domains", "experience", "features", "plots", "rules", "step_sizes", "testing")
+_MODULES = ("domains", "experience", "features", "plots", "rules", "step_sizes", "sweep", "testing")
 
 __all__ = [  # noqa: RUF022
     "domains",
@@ -84,6 +84,7 @@ __all__ = [  # noqa: RUF022
     "plots",
     "rules",
     "step_sizes",
+    "sweep",
     "testing",
     "Adadelta",
     "AlphaBound",
