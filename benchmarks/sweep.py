@@ -143,7 +143,7 @@ def computing(steps: int, times: dict[str, list[float]]) -> str:
 The store costs less than 5%: {verdict(store < 0.05)} ({store:.1%}). Store and dask cost less than
 5%: {verdict(dask < 0.05)} ({dask:.1%}). Two workers are at least 1.8 times one:
 {verdict(faster >= 1.8)} ({faster:.2f}). The slowest round of the plain computation took
-{spread:.2f} times the fastest; where that is far from 1, others used the machine and this says little.
+{spread:.2f} times the fastest; where that is far from 1, others used the machine: it says little.
 """
 
 
