@@ -226,6 +226,7 @@ def test_the_mean_of_averaged_weights_forgets_the_beginning():
     assert_allclose(learner.value(0), shares @ weights, rtol=1e-9)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("domain", ["chain", "complex_mdp"])
 @pytest.mark.parametrize("steps", [2_000, 20_000] if SOAK else [4_000])
