@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from retvar.cli.base import words_of
-from retvar.cli.opening import COLUMNS, STEPS, opened
+from retvar.cli.opening import COLUMNS, STEPS, in_options, opened
 from retvar.errors import InputError, RetvarError
 from retvar.signals import Interrupted, Stop
 
@@ -92,7 +92,8 @@ def _columns(command: Any) -> Any:
 @click.option("--out", type=click.Path(path_type=Path), default="estimate", show_default=True,
               help="Folder for figures, estimate.nc and learner.safetensors.")  # fmt: skip
 @click.option("--log", type=click.Path(path_type=Path), help="Also write the experience: .parquet.")
-@click.option("--format", "formats", default="png", show_default=True, help="png,svg,pdf.")
+@click.option("--format", "formats", default="png", show_default=True,
+              help="Of figures: png,svg,pdf, or none.")  # fmt: skip
 @click.option("--rows", type=click.IntRange(1), default=20, show_default=True, help="Of the table.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, all states.")
 def estimate(source: str, **given: Any) -> None:
@@ -101,7 +102,7 @@ def estimate(source: str, **given: Any) -> None:
     Writes a table, figures, estimate.nc (netCDF) and learner.safetensors, from which another run
     goes on with --resume.
     """
-    with Stop() as stop:
+    with Stop() as stop, in_options(file="--resume", resume="--resume"):
         from retvar.experience import check, recorded
         from retvar.experience.estimating import prepared
 
@@ -109,7 +110,8 @@ def estimate(source: str, **given: Any) -> None:
         experience = opened(source, given, given["seed"], stop)
         with _folder(given["out"]) as out:
             if given["log"] is not None:
-                experience = recorded(experience, given["log"])
+                with in_options(path="--log"):
+                    experience = recorded(experience, given["log"])
             found = prepared(experience, **settings)
             stop.last = functools.partial(_rescue, found, out)
             failure = _learned(found, stop)
@@ -121,10 +123,10 @@ def estimate(source: str, **given: Any) -> None:
                 except (RetvarError, Interrupted) as error:
                     failure = error
             drawn = [] if stop.number else _draw(found, checked, out, formats)
-    _tell(found, checked, drawn, given)
-    if failure is not None:
-        click.echo(f"What was learned is kept; go on with --resume {out / LEARNER}", err=True)
-        raise Interrupted(stop.number) if stop.number else failure
+        _tell(found, checked, drawn, given)
+        if failure is not None:
+            click.echo(f"What was learned is kept; go on with --resume {out / LEARNER}", err=True)
+            raise Interrupted(stop.number) if stop.number else failure
     if checked is not None and not checked.agrees:
         sys.exit(1)
 
@@ -172,9 +174,11 @@ def _settings(given: dict[str, Any]) -> dict[str, Any]:
 
 def _formats(given: str) -> tuple[str, ...]:
     formats = words_of(given) or ()
+    if formats == ("none",):
+        return ()
     for each in formats:
         if each not in FORMATS:
-            raise InputError("--format", each, f"must be some of {', '.join(FORMATS)}")
+            raise InputError("--format", each, f"must be some of {', '.join(FORMATS)}, or none")
     return formats
 
 
@@ -211,6 +215,8 @@ def _draw(found: Estimate, checked: Any, out: Path, formats: tuple[str, ...]) ->
     data = found.data if checked is None else checked.data
     if checked is not None:
         _keep(found, out, data)
+    if not formats:
+        return []
     written = []
     for name, figure in rv.plots.estimate_figures(data).items():
         for ending in formats:

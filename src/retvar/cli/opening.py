@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +18,40 @@ if TYPE_CHECKING:
     from retvar.experience import Experience
     from retvar.signals import Stop
 
-__all__ = ["COLUMNS", "STEPS", "Asked", "opened"]
+__all__ = ["COLUMNS", "STEPS", "Asked", "in_options", "opened"]
 
 STEPS = 200_000
+GAMMA = "say what a reward is worth one step later, such as --gamma 0.99"
 COLUMNS = (
     "state", "action", "reward", "next_state", "terminated", "truncated", "episode", "stream",
     "behaviour", "target", "rho",
 )  # fmt: skip
+OPTIONS = (
+    *COLUMNS, "states", "gamma", "lam", "kappa", "level", "features", "replicates", "estimand",
+    "method", "seed", "grid",
+)  # fmt: skip
+WORDS = {
+    "pass terminated=False": "say --terminated none",
+    "states='labels'": "--states labels",
+    ", or retvar.features": "",
+}
+
+
+@contextlib.contextmanager
+def in_options(**fields: str) -> Iterator[None]:
+    """Errors of the library in the words of the command line."""
+    try:
+        yield
+    except InputError as error:
+        if type(error) is not InputError:
+            raise
+        field = fields.get(error.field, error.field)
+        if field in OPTIONS:
+            field = f"--{field.replace('_', '-')}"
+        remedy = error.remedy
+        for python, option in WORDS.items():
+            remedy = remedy.replace(python, option)
+        raise InputError(field, error.value, remedy) from None
 
 
 class Asked(RetvarError):
@@ -36,7 +65,7 @@ def opened(source: str, given: dict[str, Any], seed: int, stop: Stop) -> Experie
     kind, colon, name = source.partition(":")
     kind = kind if colon and kind in ("gymnasium", "minari") else "table"
     if given["gamma"] is None and given["gamma_column"] is None and given["resume"] is None:
-        raise InputError("--gamma", "missing", "say what a reward is worth one step later: 0.99?")
+        raise InputError("--gamma", "missing", GAMMA)
     _refuse_misplaced(source, kind, given)
     if kind == "gymnasium":
         opened = _environment(name, given, seed, stop)
@@ -61,7 +90,8 @@ def _refuse_misplaced(source: str, kind: str, given: dict[str, Any]) -> None:
     for name, why in wrong:
         if given[name]:
             flag = "--option" if name == "options" else f"--{name.replace('_', '-')}"
-            raise InputError(flag, "given", why)
+            shown = given[name] if isinstance(given[name], str | int) else "given"
+            raise InputError(flag, "given" if shown is True else shown, why)
 
 
 def _environment(name: str, given: dict[str, Any], seed: int, stop: Stop) -> Experience:
@@ -101,19 +131,7 @@ def _table(source: str, given: dict[str, Any]) -> Experience:
     if given["states"] is not None:
         columns["states"] = int(given["states"]) if given["states"].isdigit() else given["states"]
     on_error = "raise" if given["strict"] else "skip"
-    try:
-        return experience.from_table(source, **columns, on_error=on_error)
-    except InputError as error:
-        raise _in_options(error) from None
-
-
-def _in_options(error: InputError) -> InputError:
-    """An error of the library in the words of the command line."""
-    remedy = error.remedy.replace("pass terminated=False", "say --terminated none")
-    remedy = remedy.replace("states='labels'", "--states labels")
-    option = error.field in (*COLUMNS, "states")
-    field = f"--{error.field.replace('_', '-')}" if option else error.field
-    return InputError(field, error.value, remedy)
+    return experience.from_table(source, **columns, on_error=on_error)
 
 
 def _policy(given: str, env: str, gamma: float | None, options: dict[str, Any]) -> Any:
@@ -132,7 +150,8 @@ def _policy(given: str, env: str, gamma: float | None, options: dict[str, Any]) 
         try:
             return np.load(given, allow_pickle=False)
         except (OSError, ValueError) as error:
-            raise InputError("--policy", given, f"cannot be read: {error}") from None
+            told = getattr(error, "strerror", None) or error
+            raise InputError("--policy", given, f"cannot be read: {told}") from None
     module, colon, name = given.partition(":")
     if not colon:
         raise InputError("--policy", given, "must be random, greedy, MODULE:FUNCTION or FILE.npy")
