@@ -789,9 +789,8 @@ def test_a_right_estimate_agrees_with_fresh_returns():
     """A false alarm has probability 0.01 for value and for std, by normal approximation.
 
     Measured: none in 100 runs of FrozenLake (5,000 steps), in 70 of CliffWalking (20,000 and
-    200,000 steps) and in 15 of CartPole, one in 15 of MountainCar (γ = 0.99, where it truly never
-    ends). A kurtosis taken from each small sample
-    alone gave 10–15% on CliffWalking.
+    200,000 steps) and in 15 of CartPole; one in 15 of MountainCar (γ = 0.99, 30,000 steps). A
+    kurtosis taken from each small sample alone gave 10–15% on CliffWalking.
     """
     for env, steps in (("FrozenLake-v1", 10_000), ("CliffWalking-v1", 20_000)):
         fresh = lambda seed: from_gymnasium(env, steps=steps, seed=seed)  # noqa: B023, E731

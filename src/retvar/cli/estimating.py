@@ -114,7 +114,8 @@ def estimate(source: str, **given: Any) -> None:
                     experience = recorded(experience, given["log"])
             found = prepared(experience, **settings)
             stop.last = functools.partial(_rescue, found, out)
-            failure = _learned(found, stop)
+            live = source.startswith("gymnasium:")
+            failure = _learned(found, stop, live)
             _keep(found, out)
             checked = None
             if given["check"] and failure is None:
@@ -131,10 +132,15 @@ def estimate(source: str, **given: Any) -> None:
         sys.exit(1)
 
 
-def _learned(found: Estimate, stop: Stop) -> BaseException | None:
-    """Learn to the end of the stream; what ended it before, where something was learned."""
+def _learned(found: Estimate, stop: Stop, live: bool) -> BaseException | None:
+    """Learn to the end of the stream; what ended it before, where something was learned.
+
+    An environment is stopped between steps, so that all it gave is handed over; to stop between
+    chunks as well would lose the last transition, which waits for the one that follows.
+    """
     try:
-        with _bar(found.experience.length, stop.check) as progress:
+        check = (lambda: None) if live else stop.check
+        with _bar(found.experience.length, check) as progress:
             found.learn(progress)
     except (RetvarError, Interrupted) as error:
         if getattr(error, "estimate", None) is None:
