@@ -239,11 +239,11 @@ def test_the_first_version_of_the_format_is_still_read():
 
 
 def test_a_version_from_the_future_is_told(tmp_path):
-    path = edited(tmp_path, ["format"], 3)
+    path = edited(tmp_path, ["format"], 4)
     tensors = load_file(path)
     raw = with_settings(path.read_bytes(), lambda ours: {**ours, "digest": _digest(ours, tensors)})
     path.write_bytes(raw)
-    with pytest.raises(rv.InputError, match="format = 3: this version reads up to 2"):
+    with pytest.raises(rv.InputError, match="format = 4: this version reads up to 3"):
         rv.load(path)
 
 

@@ -39,7 +39,10 @@ MOST = 2**63  # steps that a counter may tell
 def save(estimator: Online, path: Any) -> None:
     """Write the whole state of an estimator."""
     m = estimator._memory
-    tensors = {"cells": m.cells, "traces": m.traces, "report": m.report}
+    tensors = {"cells": m.cells.copy(), "traces": m.traces, "report": m.report}
+    tensors["cells"][:, kernel.NEW] = 0.0  # what stands there follows from the rest
+    if m.scales is not None:
+        tensors["scales"] = m.scales
     features: dict[str, Any] = {}
     for name, kind in zip(NODES, estimator.features, strict=True):
         features[name] = _describe(kind, name, estimator.features, tensors)
@@ -206,9 +209,27 @@ def _adopt(estimator: Online, tensors: dict[str, Any]) -> None:
     m.cells[:] = cells
     m.report[:] = report
     m.adopt(traces)
+    if m.scales is not None:
+        kernel.lay_steps(m.plan, m.settings, m.cells)
+        if "scales" in tensors:  # otherwise written when all traces were eager
+            m.scales[:] = _sound_scales(tensors["scales"], m.scales.shape)
     if "copies" in tensors:
         estimator._riding = Replicates.restored(m, tensors)
     estimator._attach()
+
+
+def _sound_scales(given: Any, shape: tuple[int, ...]) -> Any:
+    """The scales and sums of lazy traces, if compiled code may trust them."""
+    if given.dtype != np.float64 or given.shape != shape:
+        found = f"{given.dtype} of shape {given.shape}"
+        raise InputError("scales", found, f"must be float64 of shape {shape}")
+    scale, total = given[..., kernel.SCALE], given[..., kernel.SUM]
+    if not ((scale >= kernel.SMALL) & (scale <= kernel.LARGE)).all():
+        limits = f"{kernel.SMALL:g} to {kernel.LARGE:g}"
+        raise InputError("scales", "out of range", f"must lie between {limits}")
+    if not (np.abs(total) <= kernel.LIMIT).all():
+        raise InputError("scales", "too large", f"sums must stay below {kernel.LIMIT:g}")
+    return given
 
 
 def _count(given: Any) -> int:

@@ -16,6 +16,7 @@ from retvar.online import kernel
 from retvar.online.columns import Columns, features_of_node, read_columns
 from retvar.online.memory import Memory, memory_of, static_rows
 from retvar.online.replicates import Replicates, half_width, spread, weighted
+from retvar.step_sizes import AVERAGED
 
 __all__ = ["Online", "Transition"]
 
@@ -87,7 +88,7 @@ class Online:
             self._packed: tuple[Any, ...] = (m.ints, m.floats, m.traces, m.live)
         else:
             self._advance = kernel.advance_one
-            self._packed = (m.ints, m.floats, *self._rows, m.traces, m.live)
+            self._packed = (m.ints, m.floats, *self._rows, m.traces, m.live, m.scales)
 
     def _is(self, method: str) -> bool:
         return bool(self.description.method == method)
@@ -247,8 +248,8 @@ class Online:
         done, code, skipped = kernel.advance(
             *c.numbers(), kernel.SKIP if skip else kernel.TRUST,
             m.plan, m.settings, m.gammas, m.lams, *(rows or (None,) * 3),
-            m.cells, m.traces, m.live, m.report,
-            *((None,) * 4 if self._riding is None else self._riding.arrays()),
+            m.cells, m.traces, m.live, m.scales, m.report,
+            *((None,) * 5 if self._riding is None else self._riding.arrays()),
         )  # fmt: skip
         self.steps += int(done) - int(skipped)
         self.rejected += int(skipped)
@@ -276,10 +277,17 @@ class Online:
     def cut(self, stream: int | None = None) -> None:
         """Forget the traces of a stream, or of all: the next transition starts afresh."""
         m = self._memory
+        riding = (None,) * 3 if self._riding is None else self._riding.arrays()[:3]
+        code = 0
         for each in range(m.streams) if stream is None else (stream,):
             if not isinstance(each, int | np.integer) or not 0 <= each < m.streams:
                 raise InputError("stream", each, f"must lie between 0 and {m.streams - 1}")
+            if m.scales is not None:
+                lazy = (m.plan, m.cells, m.traces, m.live, m.scales, *riding)
+                code = code or kernel.fold_all(int(each), *lazy)
             kernel.clear(int(each), m.plan, m.traces, m.live)
+        if code:
+            self._diverged(code, None)
 
     # ------------------------------------------------------------------ answers
 
@@ -326,7 +334,7 @@ class Online:
         riding = self._riding
         if riding is None:
             raise InputError("replicates", 0, "none ride along; ask online(…, replicates=100)")
-        found = self._combine(what, lambda k: riding.copies[self._memory.part(k)], state, states)
+        found = self._combine(what, riding, state, states)
         return found if state is None else found[0]
 
     def predict(self, what: str, states: Any) -> Array:
@@ -343,7 +351,7 @@ class Online:
         if what == "std":
             with np.errstate(invalid="ignore"):
                 return np.asarray(np.sqrt(self.predict("variance", states)))
-        return self._combine(what, self._memory.weights, None, states)
+        return self._combine(what, None, None, states)
 
     def interval(
         self, what: str = "value", state: Any = None, *, states: Any = None, level: float = 0.9
@@ -360,12 +368,12 @@ class Online:
         else:
             reach = z * spread(self.replicate(what, state, states=states))
             column = states if state is None else _column(state)
-            estimate = self._combine(what, self._memory.weights, None, column)
+            estimate = self._combine(what, None, None, column)
             low, high = estimate - reach, estimate + reach
         return (low, high) if state is None else (float(np.ravel(low)[0]), float(np.ravel(high)[0]))
 
-    def _combine(self, what: str, weights: Any, state: Any, states: Any) -> Array:
-        """w·φ of the states meant, by the weights of the node (or nodes) that tell `what`."""
+    def _combine(self, what: str, riding: Replicates | None, state: Any, states: Any) -> Array:
+        """w·φ of the states meant, by the node (or nodes) that tell `what`; or all replicates'."""
         node = {"value": kernel.VALUE, "mean": kernel.MEAN, "variance": kernel.SECONDARY}.get(what)
         if node is None:
             raise InputError("what", repr(what), "must be 'value', 'mean', 'variance' or 'std'")
@@ -374,7 +382,7 @@ class Online:
         states = states if state is None else _column(state)
         if self._tabular:
             rows = self.features[node].rows() if self._rows is not None else None
-            found = weighted(rows, weights(node))
+            found = self._predicted(node, rows, riding)
             if states is not None:
                 found = found[[self._known(s) for s in np.asarray(states).tolist()]]
         else:
@@ -384,9 +392,24 @@ class Online:
             rows = self.features[node].rows(column)
             if not np.isfinite(rows.values).all():
                 raise InputError("state", "not finite", "must hold finite numbers only")
-            found = weighted(rows, weights(node))
+            found = self._predicted(node, rows, riding)
         if what == "variance" and self._is("vtd"):
-            found = found - self._combine("value", weights, None, states) ** 2
+            found = found - self._combine("value", riding, None, states) ** 2
+        return found
+
+    def _predicted(self, node: int, rows: Rows | None, riding: Replicates | None) -> Array:
+        """w·φ of sparse rows, [row] or [row, replicate]: of the bases, and what traces add."""
+        m = self._memory
+        own = m.part(node)
+        found = weighted(
+            rows, m.cells[own, kernel.WEIGHT] if riding is None else riding.copies[own]
+        )
+        if rows is not None and m.plan[node, kernel.KIND] != AVERAGED:
+            for stream, A in enumerate(m.sums(node)):
+                reached = m.reach(node, stream, rows)
+                some = np.flatnonzero(reached)
+                earned = A if riding is None else riding.sums[stream, node]
+                found[some] += np.multiply.outer(reached[some], earned)
         return found
 
     @property
@@ -407,7 +430,7 @@ class Online:
     @property
     def weights(self) -> dict[str, Array]:
         """Weights of each node, copied."""
-        return {name: self._memory.weights(k).copy() for k, name in self._active()}
+        return {name: np.array(self._memory.weights(k)) for k, name in self._active()}
 
     @property
     def memory(self) -> Memory:
@@ -432,7 +455,7 @@ class Online:
         _, indices, values = self.features[node].rows([given])
         if not np.isfinite(values).all():
             raise InputError("state", "not finite", "must hold finite numbers only")
-        return float(m.weights(node)[indices] @ values)
+        return float(m.weights(node, indices) @ values)
 
     def _known(self, state: Any) -> int:
         count = self.features[0].states
@@ -478,6 +501,8 @@ class Online:
         fresh = Memory(m.plan, m.settings, m.gammas, m.lams, m.cells)
         fresh.adopt(m.traces)
         fresh.report[:] = m.report
+        if m.scales is not None:
+            fresh.scales = m.scales.copy()
         twin._memory = fresh
         twin.notes = copy.deepcopy(self.notes)
         twin._riding = None if self._riding is None else self._riding.clone()

@@ -6,16 +6,31 @@ flat function, since a call that takes arrays costs more here than a node's whol
 
 Features come as rows of a sparse table (`indptr`, `indices`, `values`): a state is a row; a vector
 given with a transition makes rows of its own. A trace is kept per stream, with a list of the
-weights that it reaches, so that a step costs what is active. What the arrays hold:
+weights that it reaches. What the arrays hold:
 
-    plan      [node]    first weight, step-size kind, first row of its features, whether it has
-                        a trace; then [3]: method, off-policy return, learn the value, rows
+    plan      [node]    first weight, step-size kind, first row of its features, its kind of
+                        trace; then [3]: method, off-policy return, learn the value, rows
     settings  [node]    two numbers of its step-size rule; then κ, one or one per row
     cells     [weight]  weight, two numbers of its step size, room for its new weight; Averaged
-                        predicts from the mean (the weight) and learns in the second number
+                        predicts from the mean (the weight) and learns in the second number; with a
+                        lazy trace the last is α, or 1 where α is common to all weights
     traces    [stream]  one per weight; then the discounts of the last transition, one per node
     live      [stream]  weights that the trace reaches; their places in that list; how many a node
     report              TD errors of the nodes, then the steps they last used
+
+A trace is EAGER or LAZY. An eager one moves every weight that it reaches at every step. A
+lazy one, of features given with each transition, costs what is active: all traces of a stream decay
+alike and see the same error, so that E = s·e with one scale s, and what e has earned is α·e·A with
+one sum A of all δ·s since. The true weight is
+
+    w = base + α·Σe·A
+
+over the streams, `base` being what stands in the cells. Where e or α changes, base is changed so
+that w is not; where s leaves [SMALL, LARGE], what the trace reaches is folded: the base becomes the
+weight, E the new e, s = 1 and A = 0. Streams from OPEN on are folded after each of their steps, so
+that reading a weight does not cost what there are streams. None where there is no such trace:
+
+    scales    [stream up to OPEN, node]  s and A
 
 Replicates may ride along: learners that differ from this one only in that each takes every
 transition as often as a coin says, not at all or twice. Features, traces and steps are common to
@@ -23,6 +38,7 @@ all of them; what is their own (None where there are none):
 
     copies    [weight, replicate]  weights; with Averaged the means
     learning  [weight, replicate]  with Averaged the weights that learn
+    sums      [stream up to OPEN, node, replicate]  A; s and e are common
     room      [row, replicate]     for the numbers of one transition
     coins                          key of the coins (two words), then the number of the transition
 """
@@ -44,10 +60,15 @@ VALUE, MEAN, SECONDARY = range(3)
 DIRECT, VTD, CENTRED = range(3)
 OFFSET, KIND, ROWS, TRACED = range(4)  # of plan[node]
 METHOD, OFF_POLICY, LEARN_VALUE, COUNT = range(4)  # of plan[3]
+NONE, EAGER, LAZY = range(3)  # TRACED
 WEIGHT, FIRST, SECOND, NEW = range(4)  # of cells
+STEP = NEW  # of cells that a lazy trace reaches
+SCALE, SUM = range(2)  # of scales
 TERMINATED, TRUNCATED = 1, 2
 LIMIT = 1e150  # weights beyond this have diverged
 FAINT = 1e-100  # traces below this are dropped
+SMALL, LARGE = 1e-2, 1e2  # scales of a lazy trace
+OPEN = 8  # streams whose lazy traces stay unfolded
 
 OK, STATE, NEXT_STATE, NO_NEXT, REWARD, RHO, GAMMA, LAM = range(8)
 DIVERGED = 100  # plus the node
@@ -186,11 +207,283 @@ def average_copies(means, weights, at, visits, room):
         means[at, c] = averaged(means[at, c], weights[at, c], visits)
 
 
+@njit
+def reach(stream, offset, begin, end, indices, values, cells, traces):
+    """Σ αeφ over the features of a row: what its prediction moves by when A grows by 1."""
+    found = 0.0
+    for k in range(begin, end):
+        at = u(offset + indices[u(k)])
+        found += values[u(k)] * cells[at, STEP] * traces[u(stream), at]
+    return found
+
+
+@njit
+def earned(node, begin, end, plan, indices, values, cells, traces, scales):
+    """What lazy traces add to the prediction for a row, beyond its bases."""
+    found, offset = 0.0, plan[u(node), OFFSET]
+    for stream in range(min(OPEN, traces.shape[0])):
+        A = scales[u(stream), u(node), SUM]
+        if A != 0.0:
+            found += A * reach(stream, offset, begin, end, indices, values, cells, traces)
+    return found
+
+
+@njit
+def earned_copies(node, begin, end, plan, indices, values, cells, traces, sums, room, to):
+    """The same for all replicates, added to what stands in their room."""
+    offset = plan[u(node), OFFSET]
+    for stream in range(min(OPEN, traces.shape[0])):
+        x = reach(stream, offset, begin, end, indices, values, cells, traces)
+        if x != 0.0:
+            for c in range(room.shape[1]):
+                room[to, c] += sums[u(stream), u(node), c] * x
+
+
+@njit
+def owed(node, at, traces, scales):
+    """Σ eA over the streams: times α, what a weight is beyond its base."""
+    found = 0.0
+    for stream in range(min(OPEN, traces.shape[0])):
+        found += traces[u(stream), at] * scales[u(stream), u(node), SUM]
+    return found
+
+
+@njit
+def shift_copies(weights, node, at, step, traces, sums):
+    """Move the bases of one weight of all replicates by step·Σ eA."""
+    for stream in range(min(OPEN, traces.shape[0])):
+        e = traces[u(stream), at]
+        if step * e != 0.0:
+            earn_copies(weights, stream, node, at, step, e, sums)
+
+
+@njit
+def earn_copies(weights, slot, node, at, step, e, sums):
+    """Move the bases of one weight of all replicates by step·eA of one stream."""
+    for c in range(weights.shape[1]):
+        weights[at, c] = moved(weights[at, c], step, sums[u(slot), u(node), c], e)
+
+
+@njit
+def fold(stream, node, s, plan, cells, traces, live, scales, copies, learning, sums):
+    """Make bases of the weights that a lazy trace reaches, and measure the trace anew.
+
+    `s` is its scale from now on, 0 to forget it. Returns whether all is finite: a weight that would
+    leave [−LIMIT, LIMIT] stays at its base.
+    """
+    total, slot = traces.shape[1] - 3, min(stream, OPEN)
+    offset, averages = plan[u(node), OFFSET], plan[u(node), KIND] == AVERAGED
+    column = SECOND if averages else WEIGHT
+    A = scales[u(slot), u(node), SUM]
+    finite, kept = True, 0
+    for k in range(live[u(stream), u(2 * total + node)]):
+        i = live[u(stream), u(offset + k)]
+        at = u(offset + i)
+        e, step = traces[u(stream), at], cells[at, STEP]
+        new = moved(cells[at, u(column)], step, A, e)
+        if abs(new) <= LIMIT:
+            cells[at, u(column)] = new
+        else:
+            finite = False
+        if copies is not None:
+            if averages:
+                earn_copies(learning, slot, node, at, step, e, sums)
+            else:
+                earn_copies(copies, slot, node, at, step, e, sums)
+        E = s * e if s != 0.0 else 0.0
+        if abs(E) < FAINT:
+            traces[u(stream), at] = 0.0
+            live[u(stream), u(total + offset + i)] = -1
+        else:
+            traces[u(stream), at] = E
+            live[u(stream), u(offset + kept)] = i
+            kept += 1
+            finite = finite and abs(E) <= LIMIT
+    live[u(stream), u(2 * total + node)] = kept
+    scales[u(slot), u(node), SCALE] = 1.0
+    scales[u(slot), u(node), SUM] = 0.0
+    if copies is not None:
+        for c in range(sums.shape[2]):
+            sums[u(slot), u(node), c] = 0.0
+    return finite
+
+
+@compiled
+def fold_all(stream, plan, cells, traces, live, scales, copies, learning, sums):
+    """Fold and forget the lazy traces of a stream; OK, or DIVERGED plus a node."""
+    code = OK
+    for node in range(3):
+        if plan[node, TRACED] == LAZY:
+            fine = fold(
+                stream, node, 0.0, plan, cells, traces, live, scales, copies, learning, sums
+            )
+            if not fine and code == OK:
+                code = DIVERGED + node
+    return code
+
+
+@njit
+def visit(
+    stream, node, begin, end, weight, plan, settings, indices, values,
+    cells, traces, live, scales, copies, learning, sums,
+):  # fmt: skip
+    """Add the features of a row to a lazy trace, and count the visit; no weight is changed by it.
+
+    Returns whether all is finite.
+    """
+    total, slot = traces.shape[1] - 3, min(stream, OPEN)
+    offset, kind = plan[u(node), OFFSET], plan[u(node), KIND]
+    column = SECOND if kind == AVERAGED else WEIGHT
+    counts = kind in (DECAY, AVERAGED)
+    s, A = scales[u(slot), u(node), SCALE], scales[u(slot), u(node), SUM]
+    reached = live[u(stream), u(2 * total + node)]
+    finite = True
+    for k in range(begin, end):
+        i = indices[u(k)]
+        at = u(offset + i)
+        base, step, change = cells[at, u(column)], cells[at, STEP], 0.0
+        visits = cells[at, FIRST]
+        if counts:
+            visits += 1.0
+            step = decayed_step(settings[u(node), 0], settings[u(node), 1], visits)
+            change = cells[at, STEP] - step
+            base = moved(base, change, owed(node, at, traces, scales), 1.0)
+        e = trace(0.0, 0.0, values[u(k)], weight) / s
+        base = moved(base, -step, A, e)
+        if not (abs(e) <= LIMIT and abs(base) <= LIMIT):
+            finite = False
+            continue
+        cells[at, u(column)], cells[at, FIRST], cells[at, STEP] = base, visits, step
+        if copies is not None:
+            if kind == AVERAGED:
+                shift_copies(learning, node, at, change, traces, sums)
+                earn_copies(learning, slot, node, at, -step, e, sums)
+            else:
+                shift_copies(copies, node, at, change, traces, sums)
+                earn_copies(copies, slot, node, at, -step, e, sums)
+        if e != 0.0:
+            traces[u(stream), at] += e
+            if live[u(stream), u(total + offset + i)] < 0:
+                live[u(stream), u(total + offset + i)] = reached
+                live[u(stream), u(offset + reached)] = i
+                reached += 1
+    live[u(stream), u(2 * total + node)] = reached
+    return finite
+
+
+@njit
+def move_lazily(
+    stream, node, begin, end, begin_next, end_next, weight, decay, discount, delta,
+    plan, settings, indices, values, cells, traces, live, scales, report,
+    copies, learning, sums, room,
+):  # fmt: skip
+    """Trace, step and weights of a node with a lazy trace; whether it is finite.
+
+    A weight beyond LIMIT is noticed at once where its feature is active or its stream is not kept
+    open; otherwise when it is next folded, at the latest at the end of its episode. A trace beyond
+    LIMIT is noticed likewise.
+    """
+    slot, offset, kind = min(stream, OPEN), plan[u(node), OFFSET], plan[u(node), KIND]
+    s = trace(decay, scales[u(slot), u(node), SCALE], 0.0, weight)
+    finite = math.isfinite(discount)
+    scales[u(slot), u(node), SCALE] = s
+    if not SMALL <= s <= LARGE:
+        fine = fold(stream, node, s, plan, cells, traces, live, scales, copies, learning, sums)
+        finite, s = finite and fine, 1.0
+    fine = visit(
+        stream, node, begin, end, weight, plan, settings, indices, values,
+        cells, traces, live, scales, copies, learning, sums,
+    )  # fmt: skip
+    finite = finite and fine
+
+    step, told = settings[u(node), 0], report[u(3 + node)]
+    if kind == ALPHA_BOUND:  # E·(γ′φ′ − φ)
+        pull = discount * s * reach(
+            stream, offset, begin_next, end_next, indices, values, cells, traces
+        ) - s * reach(stream, offset, begin, end, indices, values, cells, traces)
+        step = bounded_step(cells[u(offset), FIRST], pull)
+    if kind in (DECAY, AVERAGED):
+        step = 1.0  # each weight has its own
+        if end > begin and weight != 0.0:
+            told = cells[u(offset + indices[u(end - 1)]), STEP]
+    else:
+        told = step
+    report[u(3 + node)] = told
+
+    A = scales[u(slot), u(node), SUM]
+    new = moved(A, step, delta, s)
+    finite = finite and abs(new) <= LIMIT
+    if not finite:
+        return False
+    scales[u(slot), u(node), SUM] = new
+    column = SECOND if kind == AVERAGED else WEIGHT
+    if stream >= OPEN:
+        if copies is not None:
+            sum_copies(slot, node, step, s, sums, room)
+        finite = fold(stream, node, s, plan, cells, traces, live, scales, copies, learning, sums)
+    else:
+        for k in range(begin, end):
+            at = u(offset + indices[u(k)])
+            w = moved(cells[at, u(column)], cells[at, STEP], owed(node, at, traces, scales), 1.0)
+            finite = finite and abs(w) <= LIMIT and abs(traces[u(stream), at]) <= LIMIT
+        if not finite:
+            scales[u(slot), u(node), SUM] = A
+        elif copies is not None:
+            sum_copies(slot, node, step, s, sums, room)
+    if finite and kind == ALPHA_BOUND:
+        cells[u(offset), FIRST] = step
+    if finite and kind == AVERAGED:
+        for k in range(begin, end):
+            at = u(offset + indices[u(k)])
+            w = moved(cells[at, SECOND], cells[at, STEP], owed(node, at, traces, scales), 1.0)
+            cells[at, WEIGHT] = averaged(cells[at, WEIGHT], w, cells[at, FIRST])
+            if copies is not None:
+                average_lazy_copies(copies, learning, node, at, cells, traces, sums, room)
+    return finite
+
+
+@njit
+def sum_copies(slot, node, step, s, sums, room):
+    """A of all replicates, each as often as its coin says."""
+    for c in range(room.shape[1]):
+        sums[u(slot), u(node), c] = moved(
+            sums[u(slot), u(node), c], step * room[TOSSED, c], room[OWN, c], s
+        )
+
+
+@njit
+def average_lazy_copies(means, weights, node, at, cells, traces, sums, room):
+    """Move the means of one weight of all replicates towards what its base and the traces give."""
+    for c in range(room.shape[1]):
+        room[OWN, c] = weights[at, c]
+    for stream in range(min(OPEN, traces.shape[0])):
+        x = cells[at, STEP] * traces[u(stream), at]
+        if x != 0.0:
+            for c in range(room.shape[1]):
+                room[OWN, c] += x * sums[u(stream), u(node), c]
+    for c in range(room.shape[1]):
+        means[at, c] = averaged(means[at, c], room[OWN, c], cells[at, FIRST])
+
+
+@compiled
+def lay_steps(plan, settings, cells):
+    """What stands in the cells of lazy traces for α: 1 where it is common to all weights."""
+    for node in range(3):
+        last = plan[node + 1, OFFSET] if node < 2 else cells.shape[0]
+        if plan[node, TRACED] == LAZY:
+            for at in range(plan[node, OFFSET], last):
+                step = 1.0
+                if plan[node, KIND] in (DECAY, AVERAGED):
+                    visits = max(cells[at, FIRST], 1.0)
+                    step = decayed_step(settings[node, 0], settings[node, 1], visits)
+                cells[at, STEP] = step
+
+
 @compiled
 def advance(
     state, next_state, flags, reward, rho, gamma, lam, stream, mode,
-    plan, settings, gammas, lams, indptr, indices, values, cells, traces, live, report,
-    copies, learning, room, coins,
+    plan, settings, gammas, lams, indptr, indices, values, cells, traces, live, scales, report,
+    copies, learning, sums, room, coins,
 ):  # fmt: skip
     """Learn from the rows of a chunk; flags, ρ, γ, λ and stream may be one for all of them.
 
@@ -217,8 +510,13 @@ def advance(
         if code != OK:
             if mode == STOP:
                 return t, code, skipped
-            skipped += 1
+            if scales is not None:
+                code = fold_all(lane, plan, cells, traces, live, scales, copies, learning, sums)
             clear(lane, plan, traces, live)
+            if scales is not None:
+                if code != OK:
+                    return t, code, skipped
+            skipped += 1
             continue
         if ended:
             row_next, g, lm = -1, 0.0, 0.0
@@ -263,11 +561,23 @@ def advance(
                         i = k if indices is None else indices[u(k)]
                         x = 1.0 if values is None else values[u(k)]
                         J_next += x * cells[u(i), WEIGHT]
+                    if scales is not None:
+                        if plan[VALUE, KIND] != AVERAGED:
+                            J_next += earned(
+                                VALUE, begin_value, end_value, plan, indices, values,
+                                cells, traces, scales,
+                            )  # fmt: skip
                     reward_bar = vtd_reward(R, g, lm, J_next, eta)
                     if copies is not None:
                         predict_copies(
                             copies, 0, begin_value, end_value, indices, values, room, FOLLOWS
                         )
+                        if scales is not None:
+                            if plan[VALUE, KIND] != AVERAGED:
+                                earned_copies(
+                                    VALUE, begin_value, end_value, plan, indices, values,
+                                    cells, traces, sums, room, FOLLOWS,
+                                )  # fmt: skip
                 fed, weight = reward_bar, rho_bar
                 discount = variance_discount(mean_discount(g, lm, eta))
 
@@ -281,9 +591,17 @@ def advance(
                 i = k if indices is None else indices[u(k)]
                 x = 1.0 if values is None else values[u(k)]
                 after += x * cells[u(offset + i), WEIGHT]
+            kind = plan[u(node), KIND]
+            if scales is not None:
+                now_earned = earned(node, begin, end, plan, indices, values, cells, traces, scales)
+                after_earned = earned(
+                    node, begin_next, end_next, plan, indices, values, cells, traces, scales
+                )
+                if kind != AVERAGED:
+                    now += now_earned
+                    after += after_earned
             delta = own_delta = td_error(fed, discount, after, now)
             report[u(node)] = delta
-            kind = plan[u(node), KIND]
             if kind == AVERAGED:  # which predicts from the means and learns with the weights
                 now_own = after_own = 0.0
                 for k in range(begin, end):
@@ -294,17 +612,38 @@ def advance(
                     i = k if indices is None else indices[u(k)]
                     x = 1.0 if values is None else values[u(k)]
                     after_own += x * cells[u(offset + i), SECOND]
+                if scales is not None:
+                    now_own += now_earned
+                    after_own += after_earned
                 own_delta = td_error(fed, discount, after_own, now_own)
             if copies is not None:
                 feed_copies(node, method, R, g, lm, eta, room)
                 predict_copies(copies, offset, begin, end, indices, values, room, NOW)
                 predict_copies(copies, offset, begin_next, end_next, indices, values, room, AFTER)
+                if scales is not None:
+                    if kind != AVERAGED:
+                        earned_copies(
+                            node, begin, end, plan, indices, values, cells, traces, sums, room, NOW
+                        )
+                        earned_copies(
+                            node, begin_next, end_next, plan, indices, values, cells, traces,
+                            sums, room, AFTER,
+                        )  # fmt: skip
                 err_copies(room, discount, AFTER, NOW, DELTA)
                 if kind == AVERAGED:
                     predict_copies(learning, offset, begin, end, indices, values, room, NOW_OWN)
                     predict_copies(
                         learning, offset, begin_next, end_next, indices, values, room, AFTER_OWN
                     )
+                    if scales is not None:
+                        earned_copies(
+                            node, begin, end, plan, indices, values, cells, traces,
+                            sums, room, NOW_OWN,
+                        )  # fmt: skip
+                        earned_copies(
+                            node, begin_next, end_next, plan, indices, values, cells, traces,
+                            sums, room, AFTER_OWN,
+                        )  # fmt: skip
                     err_copies(room, discount, AFTER_OWN, NOW_OWN, OWN)
                 else:
                     err_copies(room, discount, AFTER, NOW, OWN)
@@ -317,6 +656,19 @@ def advance(
             traces[u(lane), u(total + node)] = discount
             if node == VALUE and not learn_value:
                 continue
+            if scales is not None:
+                if plan[u(node), TRACED] == LAZY:
+                    finite = move_lazily(
+                        lane, node, begin, end, begin_next, end_next, weight, decay, discount,
+                        own_delta, plan, settings, indices, values, cells, traces, live, scales,
+                        report, copies, learning, sums, room,
+                    )  # fmt: skip
+                    if finite:
+                        continue
+                    report[u(node)] = 0.0
+                    fold_all(lane, plan, cells, traces, live, scales, copies, learning, sums)
+                    clear(lane, plan, traces, live)
+                    return t, DIVERGED + node, skipped
 
             # its trace, E = w(γκE + φ), over the weights that it reaches
             traced = plan[u(node), TRACED] != 0
@@ -421,15 +773,22 @@ def advance(
             if not finite:
                 report[u(node)] = 0.0
                 traces[u(lane), u(total + node)] = 0.0
+                if scales is not None:
+                    fold_all(lane, plan, cells, traces, live, scales, copies, learning, sums)
                 clear(lane, plan, traces, live)
                 return t, DIVERGED + node, skipped
         if flag != 0:
+            if scales is not None:
+                code = fold_all(lane, plan, cells, traces, live, scales, copies, learning, sums)
             clear(lane, plan, traces, live)
+            if scales is not None:
+                if code != OK:
+                    return t, code, skipped
     return state.size, OK, skipped
 
 
 @compiled
-def advance_one(ints, floats, indptr, indices, values, traces, live):
+def advance_one(ints, floats, indptr, indices, values, traces, live, scales):
     """Learn from the one transition that stands in front of the packed arrays.
 
     A call from Python costs by the array; packed, one transition costs about a microsecond.
@@ -440,7 +799,8 @@ def advance_one(ints, floats, indptr, indices, values, traces, live):
         ints[20:21], ints[21:22], ints[22:23], floats[0:1], floats[1:2], floats[2:3], floats[3:4],
         ints[23:24], STOP, ints[0:16].reshape(4, 4), floats[4:a].reshape(3, (a - 4) // 3),
         floats[a:b], floats[b:c], indptr, indices, values,
-        floats[c:d].reshape((d - c) // 4, 4), traces, live, floats[d:], None, None, None, None,
+        floats[c:d].reshape((d - c) // 4, 4), traces, live, scales, floats[d:],
+        None, None, None, None, None,
     )  # fmt: skip
     return code
 
@@ -448,7 +808,7 @@ def advance_one(ints, floats, indptr, indices, values, traces, live):
 @compiled
 def advance_one_state(ints, floats, traces, live):
     """The same where every state has its own weight."""
-    return advance_one(ints, floats, None, None, None, traces, live)
+    return advance_one(ints, floats, None, None, None, traces, live, None)
 
 
 @compiled

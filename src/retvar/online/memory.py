@@ -5,8 +5,8 @@
 
 The two lie in one buffer, so that a transition is written into it by one call.
 
-Only `cells`, `traces` and `report` change as it learns; the rest follows from the description. The
-list of weights that a trace reaches (`live`) follows from the traces.
+Only `cells`, `traces`, `scales` and `report` change as it learns; the rest follows from the
+description. The list of weights that a trace reaches (`live`) follows from the traces.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from retvar.errors import InputError
 from retvar.features import Features, Rows, States
 from retvar.online import kernel
-from retvar.step_sizes import ALPHA_BOUND, AVERAGED
+from retvar.step_sizes import ADADELTA, ALPHA_BOUND, AVERAGED
 
 __all__ = ["Memory", "memory_of", "static_rows"]
 
@@ -55,6 +55,11 @@ class Memory:
         self.report = self.floats[ends[4] :]
         self.traces = np.zeros((0, self.cells.shape[0] + 3))
         self.live = np.zeros((0, 2 * self.cells.shape[0] + 3), dtype=np.int64)
+        self.scales: Array | None = None
+        if (self.plan[:3, kernel.TRACED] == kernel.LAZY).any():
+            self.scales = np.zeros((kernel.OPEN + 1, 3, 2))
+            self.scales[:, :, kernel.SCALE] = 1.0
+            kernel.lay_steps(self.plan, self.settings, self.cells)
         self.grow(1)
 
     @property
@@ -92,9 +97,30 @@ class Memory:
         ends = [*self.plan[1:3, kernel.OFFSET], self.cells.shape[0]]
         return slice(int(self.plan[node, kernel.OFFSET]), int(ends[node]))
 
-    def weights(self, node: int) -> Array:
-        """A view of the weights of a node."""
-        return self.cells[self.part(node), kernel.WEIGHT]
+    def weights(self, node: int, at: Integers | slice = slice(None)) -> Array:
+        """The weights of a node, all or some: a view, or a copy where its trace is lazy."""
+        own = self.cells[self.part(node)][at]
+        found: Array = own[:, kernel.WEIGHT]
+        if self.plan[node, kernel.KIND] != AVERAGED:
+            for stream, A in enumerate(self.sums(node)):
+                trace = self.traces[stream, self.part(node)][at]
+                found = found + own[:, kernel.STEP] * trace * A
+        return found
+
+    def sums(self, node: int) -> list[float]:
+        """A of each stream with a lazy trace that is kept unfolded."""
+        if self.scales is None or self.plan[node, kernel.TRACED] != kernel.LAZY:
+            return []
+        found: list[float] = self.scales[: kernel.OPEN, node, kernel.SUM].tolist()
+        return found[: self.streams]
+
+    def reach(self, node: int, stream: int, rows: Rows) -> Array:
+        """Σ αeφ of each row: what its prediction moves by when the stream's sum A grows by 1."""
+        at = self.part(node).start + rows.indices
+        terms = rows.values * self.cells[at, kernel.STEP] * self.traces[stream, at]
+        count = rows.indptr.size - 1
+        row = np.repeat(np.arange(count), np.diff(rows.indptr))
+        return np.bincount(row, terms, count)
 
 
 def _plan(
@@ -126,6 +152,9 @@ def memory_of(d: Any, features: list[Features]) -> Memory:
     kappas = np.stack(np.broadcast_arrays(*(np.atleast_1d(node.kappa) for node in nodes)))
     bounded = plan[:3, kernel.KIND] == ALPHA_BOUND
     plan[:3, kernel.TRACED] = kappas.any(axis=1) | bounded
+    if count is None:  # each error would change Adadelta's steps
+        lazily = (plan[:3, kernel.TRACED] > 0) & (plan[:3, kernel.KIND] != ADADELTA)
+        plan[:3, kernel.TRACED][lazily] = kernel.LAZY
     rates = np.array([node.step.parameters() for node in nodes])
     cells = np.concatenate(
         [_cells(node, f) for node, f in zip(nodes, features, strict=True)], axis=0

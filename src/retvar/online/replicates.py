@@ -52,6 +52,8 @@ class Replicates:
         self.copies = np.repeat(memory.cells[:, [kernel.WEIGHT]], count, axis=1)
         averaged = (memory.plan[:3, kernel.KIND] == AVERAGED).any()
         self.learning = self.copies.copy() if averaged else np.zeros((0, count))
+        lazy = memory.scales is not None
+        self.sums = np.zeros((kernel.OPEN + 1 if lazy else 0, 3, count))
         self.room = np.zeros((kernel.ROOM, count))
 
     @property
@@ -61,25 +63,29 @@ class Replicates:
 
     def arrays(self) -> tuple[Any, ...]:
         """What the compiled update wants."""
-        return self.copies, self.learning, self.room, self.coins
+        return self.copies, self.learning, self.sums, self.room, self.coins
 
     def clone(self) -> Replicates:
         """An independent copy."""
         twin = object.__new__(Replicates)
-        twin.copies, twin.learning, twin.room, twin.coins = (x.copy() for x in self.arrays())
+        names = ("copies", "learning", "sums", "room", "coins")
+        for name, array in zip(names, self.arrays(), strict=True):
+            setattr(twin, name, array.copy())
         return twin
 
     def tensors(self) -> dict[str, Any]:
         """What a checkpoint keeps."""
-        return {"copies": self.copies, "learning": self.learning, "coins": self.coins}
+        kept = {"copies": self.copies, "learning": self.learning, "coins": self.coins}
+        return kept | ({"sums": self.sums} if self.sums.size else {})
 
     @classmethod
     def restored(cls, memory: Memory, tensors: dict[str, Any]) -> Replicates:
         """From a checkpoint, if it is sound: compiled code trusts it."""
-        found = {name: tensors[name] for name in ("copies", "learning", "coins")}
-        fresh = cls(memory, found["copies"].shape[-1])
+        fresh = cls(memory, tensors["copies"].shape[-1])
         for name, wanted in fresh.tensors().items():
-            given = found[name]
+            if name == "sums" and "scales" not in tensors:  # written when all traces were eager
+                continue
+            given = tensors[name]
             if given.dtype != wanted.dtype or given.shape != wanted.shape:
                 shape = f"{given.dtype} of shape {given.shape}"
                 raise InputError(name, shape, f"must be {wanted.dtype} of shape {wanted.shape}")
