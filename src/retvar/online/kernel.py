@@ -52,7 +52,7 @@ from numba import njit
 from numpy import uintp as u
 
 from retvar import rules
-from retvar.jit import compiled
+from retvar.jit import compiled, inlined
 from retvar.step_sizes import ADADELTA, ALPHA_BOUND, AVERAGED, DECAY
 from retvar.words import U, word
 
@@ -67,7 +67,7 @@ SCALE, SUM = range(2)  # of scales
 TERMINATED, TRUNCATED = 1, 2
 LIMIT = 1e150  # weights beyond this have diverged
 FAINT = 1e-100  # traces below this are dropped
-SMALL, LARGE = 1e-2, 1e2  # scales of a lazy trace
+SMALL, LARGE = 1e-3, 1e3  # scales of a lazy trace
 OPEN = 8  # streams whose lazy traces stay unfolded
 
 OK, STATE, NEXT_STATE, NO_NEXT, REWARD, RHO, GAMMA, LAM = range(8)
@@ -207,7 +207,7 @@ def average_copies(means, weights, at, visits, room):
         means[at, c] = averaged(means[at, c], weights[at, c], visits)
 
 
-@njit
+@inlined
 def reach(stream, offset, begin, end, indices, values, cells, traces):
     """Σ αeφ over the features of a row: what its prediction moves by when A grows by 1."""
     found = 0.0
@@ -217,7 +217,7 @@ def reach(stream, offset, begin, end, indices, values, cells, traces):
     return found
 
 
-@njit
+@inlined
 def earned(node, begin, end, plan, indices, values, cells, traces, scales):
     """What lazy traces add to the prediction for a row, beyond its bases."""
     found, offset = 0.0, plan[u(node), OFFSET]
@@ -239,7 +239,7 @@ def earned_copies(node, begin, end, plan, indices, values, cells, traces, sums, 
                 room[to, c] += sums[u(stream), u(node), c] * x
 
 
-@njit
+@inlined
 def owed(node, at, traces, scales):
     """Σ eA over the streams: times α, what a weight is beyond its base."""
     found = 0.0
@@ -322,7 +322,7 @@ def fold_all(stream, plan, cells, traces, live, scales, copies, learning, sums):
     return code
 
 
-@njit
+@inlined
 def visit(
     stream, node, begin, end, weight, plan, settings, indices, values,
     cells, traces, live, scales, copies, learning, sums,
@@ -335,7 +335,7 @@ def visit(
     offset, kind = plan[u(node), OFFSET], plan[u(node), KIND]
     column = SECOND if kind == AVERAGED else WEIGHT
     counts = kind in (DECAY, AVERAGED)
-    s, A = scales[u(slot), u(node), SCALE], scales[u(slot), u(node), SUM]
+    A, inverse = scales[u(slot), u(node), SUM], 1.0 / scales[u(slot), u(node), SCALE]
     reached = live[u(stream), u(2 * total + node)]
     finite = True
     for k in range(begin, end):
@@ -348,7 +348,7 @@ def visit(
             step = decayed_step(settings[u(node), 0], settings[u(node), 1], visits)
             change = cells[at, STEP] - step
             base = moved(base, change, owed(node, at, traces, scales), 1.0)
-        e = trace(0.0, 0.0, values[u(k)], weight) / s
+        e = trace(0.0, 0.0, values[u(k)], weight) * inverse
         base = moved(base, -step, A, e)
         if not (abs(e) <= LIMIT and abs(base) <= LIMIT):
             finite = False
@@ -371,7 +371,7 @@ def visit(
     return finite
 
 
-@njit
+@inlined
 def move_lazily(
     stream, node, begin, end, begin_next, end_next, weight, decay, discount, delta,
     plan, settings, indices, values, cells, traces, live, scales, report,
@@ -442,7 +442,7 @@ def move_lazily(
     return finite
 
 
-@njit
+@inlined
 def sum_copies(slot, node, step, s, sums, room):
     """A of all replicates, each as often as its coin says."""
     for c in range(room.shape[1]):
@@ -513,9 +513,8 @@ def advance(
             if scales is not None:
                 code = fold_all(lane, plan, cells, traces, live, scales, copies, learning, sums)
             clear(lane, plan, traces, live)
-            if scales is not None:
-                if code != OK:
-                    return t, code, skipped
+            if scales is not None and code != OK:
+                return t, code, skipped
             skipped += 1
             continue
         if ended:
@@ -561,23 +560,21 @@ def advance(
                         i = k if indices is None else indices[u(k)]
                         x = 1.0 if values is None else values[u(k)]
                         J_next += x * cells[u(i), WEIGHT]
-                    if scales is not None:
-                        if plan[VALUE, KIND] != AVERAGED:
-                            J_next += earned(
-                                VALUE, begin_value, end_value, plan, indices, values,
-                                cells, traces, scales,
-                            )  # fmt: skip
+                    if scales is not None and plan[VALUE, KIND] != AVERAGED:
+                        J_next += earned(
+                            VALUE, begin_value, end_value, plan, indices, values,
+                            cells, traces, scales,
+                        )  # fmt: skip
                     reward_bar = vtd_reward(R, g, lm, J_next, eta)
                     if copies is not None:
                         predict_copies(
                             copies, 0, begin_value, end_value, indices, values, room, FOLLOWS
                         )
-                        if scales is not None:
-                            if plan[VALUE, KIND] != AVERAGED:
-                                earned_copies(
-                                    VALUE, begin_value, end_value, plan, indices, values,
-                                    cells, traces, sums, room, FOLLOWS,
-                                )  # fmt: skip
+                        if scales is not None and plan[VALUE, KIND] != AVERAGED:
+                            earned_copies(
+                                VALUE, begin_value, end_value, plan, indices, values,
+                                cells, traces, sums, room, FOLLOWS,
+                            )  # fmt: skip
                 fed, weight = reward_bar, rho_bar
                 discount = variance_discount(mean_discount(g, lm, eta))
 
@@ -620,15 +617,14 @@ def advance(
                 feed_copies(node, method, R, g, lm, eta, room)
                 predict_copies(copies, offset, begin, end, indices, values, room, NOW)
                 predict_copies(copies, offset, begin_next, end_next, indices, values, room, AFTER)
-                if scales is not None:
-                    if kind != AVERAGED:
-                        earned_copies(
-                            node, begin, end, plan, indices, values, cells, traces, sums, room, NOW
-                        )
-                        earned_copies(
-                            node, begin_next, end_next, plan, indices, values, cells, traces,
-                            sums, room, AFTER,
-                        )  # fmt: skip
+                if scales is not None and kind != AVERAGED:
+                    earned_copies(
+                        node, begin, end, plan, indices, values, cells, traces, sums, room, NOW
+                    )
+                    earned_copies(
+                        node, begin_next, end_next, plan, indices, values, cells, traces,
+                        sums, room, AFTER,
+                    )  # fmt: skip
                 err_copies(room, discount, AFTER, NOW, DELTA)
                 if kind == AVERAGED:
                     predict_copies(learning, offset, begin, end, indices, values, room, NOW_OWN)
@@ -656,19 +652,18 @@ def advance(
             traces[u(lane), u(total + node)] = discount
             if node == VALUE and not learn_value:
                 continue
-            if scales is not None:
-                if plan[u(node), TRACED] == LAZY:
-                    finite = move_lazily(
-                        lane, node, begin, end, begin_next, end_next, weight, decay, discount,
-                        own_delta, plan, settings, indices, values, cells, traces, live, scales,
-                        report, copies, learning, sums, room,
-                    )  # fmt: skip
-                    if finite:
-                        continue
-                    report[u(node)] = 0.0
-                    fold_all(lane, plan, cells, traces, live, scales, copies, learning, sums)
-                    clear(lane, plan, traces, live)
-                    return t, DIVERGED + node, skipped
+            if scales is not None and plan[u(node), TRACED] == LAZY:
+                finite = move_lazily(
+                    lane, node, begin, end, begin_next, end_next, weight, decay, discount,
+                    own_delta, plan, settings, indices, values, cells, traces, live, scales,
+                    report, copies, learning, sums, room,
+                )  # fmt: skip
+                if finite:
+                    continue
+                report[u(node)] = 0.0
+                fold_all(lane, plan, cells, traces, live, scales, copies, learning, sums)
+                clear(lane, plan, traces, live)
+                return t, DIVERGED + node, skipped
 
             # its trace, E = w(γκE + φ), over the weights that it reaches
             traced = plan[u(node), TRACED] != 0
@@ -781,9 +776,8 @@ def advance(
             if scales is not None:
                 code = fold_all(lane, plan, cells, traces, live, scales, copies, learning, sums)
             clear(lane, plan, traces, live)
-            if scales is not None:
-                if code != OK:
-                    return t, code, skipped
+            if scales is not None and code != OK:
+                return t, code, skipped
     return state.size, OK, skipped
 
 
