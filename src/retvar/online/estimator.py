@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from retvar.errors import Diverged, InputError
 from retvar.features import Features, Given, Observed, Rows, States, Vector
-from retvar.online import kernel
+from retvar.online import kernel, layout, lazy
 from retvar.online.columns import Columns, features_of_node, read_columns
 from retvar.online.memory import Memory, memory_of, static_rows
 from retvar.online.replicates import Replicates, half_width, spread, weighted
@@ -150,7 +150,7 @@ class Online:
             self._admit(stream, (state, reward, next_state, rho, gamma, lam))
         code = self._advance(*self._packed)
         if code:
-            if code >= kernel.DIVERGED:
+            if code >= layout.DIVERGED:
                 self._diverged(code, given)
             self.rejected += 1
             raise self._wrong(code, state, reward, next_state, rho, gamma, lam)
@@ -198,8 +198,8 @@ class Online:
             raise
         if not finite:
             self._reject("state", "not finite", "must hold finite numbers only")
-        self._memory.plan[:3, kernel.ROWS] = 0
-        self._memory.plan[3, kernel.COUNT] = 2
+        self._memory.plan[:3, layout.ROWS] = 0
+        self._memory.plan[3, layout.COUNT] = 2
         return 0, None if next_state is None else 1
 
     def update_many(self, arrays: Any, on_error: str = "raise") -> None:
@@ -246,7 +246,7 @@ class Online:
     def _run(self, c: Columns, rows: Rows | None, skip: bool) -> None:
         m = self._memory
         done, code, skipped = kernel.advance(
-            *c.numbers(), kernel.SKIP if skip else kernel.TRUST,
+            *c.numbers(), layout.SKIP if skip else layout.TRUST,
             m.plan, m.settings, m.gammas, m.lams, *(rows or (None,) * 3),
             m.cells, m.traces, m.live, m.scales, m.report,
             *((None,) * 5 if self._riding is None else self._riding.arrays()),
@@ -267,8 +267,8 @@ class Online:
         if self._tabular:
             return self._rows
         rows, first, bad = c.features(self.features)
-        self._memory.plan[:3, kernel.ROWS] = first
-        self._memory.plan[3, kernel.COUNT] = 2 * len(c)
+        self._memory.plan[:3, layout.ROWS] = first
+        self._memory.plan[3, layout.COUNT] = 2 * len(c)
         if bad.any() and not skip:
             raise InputError("state", "not finite", "must hold finite numbers only")
         c.mark(bad)
@@ -278,26 +278,26 @@ class Online:
         """Forget the traces of a stream, or of all: the next transition starts afresh."""
         m = self._memory
         riding = (None,) * 3 if self._riding is None else self._riding.arrays()[:3]
-        code = 0
+        codes = [0]
         for each in range(m.streams) if stream is None else (stream,):
             if not isinstance(each, int | np.integer) or not 0 <= each < m.streams:
                 raise InputError("stream", each, f"must lie between 0 and {m.streams - 1}")
             if m.scales is not None:
-                lazy = (m.plan, m.cells, m.traces, m.live, m.scales, *riding)
-                code = code or kernel.fold_all(int(each), *lazy)
+                arrays = (m.plan, m.cells, m.traces, m.live, m.scales, *riding)
+                codes.append(lazy.fold_all(int(each), *arrays))
             kernel.clear(int(each), m.plan, m.traces, m.live)
-        if code:
-            self._diverged(code, None)
+        if any(codes):  # noticed as the weights were brought up to date
+            self._diverged(next(filter(None, codes)), None)
 
     # ------------------------------------------------------------------ answers
 
     def value(self, state: Any = None) -> Any:
         """Value of a state; of all states where none is named."""
-        return self._ask(kernel.VALUE, state)
+        return self._ask(layout.VALUE, state)
 
     def variance(self, state: Any = None) -> Any:
         """Variance of the λ-return; VTD's may be negative, and is told as it is."""
-        found = self._ask(kernel.SECONDARY, state)
+        found = self._ask(layout.SECONDARY, state)
         value = self.value(state) if self._is("vtd") else 0.0
         return found - value * value
 
@@ -309,12 +309,12 @@ class Online:
 
     def mean(self, state: Any = None) -> Any:
         """Mean of the λ-return: the mean node's of a centred learner, otherwise the value."""
-        return self._ask(kernel.MEAN if self._is("centred") else kernel.VALUE, state)
+        return self._ask(layout.MEAN if self._is("centred") else layout.VALUE, state)
 
     def second_moment(self, state: Any = None) -> Any:
         """Second moment of the λ-return: VTD's own, otherwise variance + mean²."""
         if self._is("vtd"):
-            return self._ask(kernel.SECONDARY, state)
+            return self._ask(layout.SECONDARY, state)
         mean = self.mean(state)
         return self.variance(state) + mean * mean
 
@@ -374,11 +374,11 @@ class Online:
 
     def _combine(self, what: str, riding: Replicates | None, state: Any, states: Any) -> Array:
         """w·φ of the states meant, by the node (or nodes) that tell `what`; or all replicates'."""
-        node = {"value": kernel.VALUE, "mean": kernel.MEAN, "variance": kernel.SECONDARY}.get(what)
+        node = {"value": layout.VALUE, "mean": layout.MEAN, "variance": layout.SECONDARY}.get(what)
         if node is None:
             raise InputError("what", repr(what), "must be 'value', 'mean', 'variance' or 'std'")
         if what == "mean" and not self._is("centred"):
-            node = kernel.VALUE
+            node = layout.VALUE
         states = states if state is None else _column(state)
         if self._tabular:
             rows = self.features[node].rows() if self._rows is not None else None
@@ -402,9 +402,9 @@ class Online:
         m = self._memory
         own = m.part(node)
         found = weighted(
-            rows, m.cells[own, kernel.WEIGHT] if riding is None else riding.copies[own]
+            rows, m.cells[own, layout.WEIGHT] if riding is None else riding.copies[own]
         )
-        if rows is not None and m.plan[node, kernel.KIND] != AVERAGED:
+        if rows is not None and m.plan[node, layout.KIND] != AVERAGED:
             for stream, A in enumerate(m.sums(node)):
                 reached = m.reach(node, stream, rows)
                 some = np.flatnonzero(reached)
@@ -415,7 +415,7 @@ class Online:
     @property
     def td_error(self) -> float:
         """TD error of the value node on the last transition."""
-        return float(self._memory.report[kernel.VALUE])
+        return float(self._memory.report[layout.VALUE])
 
     @property
     def td_errors(self) -> dict[str, float]:
@@ -577,20 +577,20 @@ class Online:
         *, where: str = "",
     ) -> InputError:  # fmt: skip
         """What is wrong with a transition, in words."""
-        known = f"unknown; states are 0 to {int(self._memory.plan[3, kernel.COUNT]) - 1}"
+        known = f"unknown; states are 0 to {int(self._memory.plan[3, layout.COUNT]) - 1}"
         field, value, remedy = {
-            kernel.STATE: ("state", state, known),
-            kernel.NEXT_STATE: ("next_state", next_state, known),
-            kernel.NO_NEXT: ("next_state", next_state, "must be given unless terminated"),
-            kernel.REWARD: ("reward", reward, "must be a finite number"),
-            kernel.RHO: ("rho", rho, "must be a finite number of at least 0"),
-            kernel.GAMMA: ("gamma", gamma, "must lie in [0, 1]; give it here or to the learner"),
-            kernel.LAM: ("lam", lam, "must lie in [0, 1]; give it here or to the learner"),
+            layout.STATE: ("state", state, known),
+            layout.NEXT_STATE: ("next_state", next_state, known),
+            layout.NO_NEXT: ("next_state", next_state, "must be given unless terminated"),
+            layout.REWARD: ("reward", reward, "must be a finite number"),
+            layout.RHO: ("rho", rho, "must be a finite number of at least 0"),
+            layout.GAMMA: ("gamma", gamma, "must lie in [0, 1]; give it here or to the learner"),
+            layout.LAM: ("lam", lam, "must lie in [0, 1]; give it here or to the learner"),
         }[code]
         return InputError(where + field, value, remedy)
 
     def _diverged(self, code: int, state: Any) -> None:
-        node = code - kernel.DIVERGED
+        node = code - layout.DIVERGED
         step_size = float(self._memory.report[3 + node])
         raise Diverged(self._nodes[node], self.steps + 1, state, step_size)
 

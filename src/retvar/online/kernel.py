@@ -4,43 +4,8 @@ An estimator is a network of TD nodes (0 value, 1 mean, 2 secondary). :func:`adv
 update: for each node it says what the node is fed with, and the rest is the same for all. It is one
 flat function, since a call that takes arrays costs more here than a node's whole update.
 
-Features come as rows of a sparse table (`indptr`, `indices`, `values`): a state is a row; a vector
-given with a transition makes rows of its own. A trace is kept per stream, with a list of the
-weights that it reaches. What the arrays hold:
-
-    plan      [node]    first weight, step-size kind, first row of its features, its kind of
-                        trace; then [3]: method, off-policy return, learn the value, rows
-    settings  [node]    two numbers of its step-size rule; then κ, one or one per row
-    cells     [weight]  weight, two numbers of its step size, room for its new weight; Averaged
-                        predicts from the mean (the weight) and learns in the second number; with a
-                        lazy trace the last is α, or 1 where α is common to all weights
-    traces    [stream]  one per weight; then the discounts of the last transition, one per node
-    live      [stream]  weights that the trace reaches; their places in that list; how many a node
-    report              TD errors of the nodes, then the steps they last used
-
-A trace is EAGER or LAZY. An eager one moves every weight that it reaches at every step. A
-lazy one, of features given with each transition, costs what is active: all traces of a stream decay
-alike and see the same error, so that E = s·e with one scale s, and what e has earned is α·e·A with
-one sum A of all δ·s since. The true weight is
-
-    w = base + α·Σe·A
-
-over the streams, `base` being what stands in the cells. Where e or α changes, base is changed so
-that w is not; where s leaves [SMALL, LARGE], what the trace reaches is folded: the base becomes the
-weight, E the new e, s = 1 and A = 0. Streams from OPEN on are folded after each of their steps, so
-that reading a weight does not cost what there are streams. None where there is no such trace:
-
-    scales    [stream up to OPEN, node]  s and A
-
-Replicates may ride along: learners that differ from this one only in that each takes every
-transition as often as a coin says, not at all or twice. Features, traces and steps are common to
-all of them; what is their own (None where there are none):
-
-    copies    [weight, replicate]  weights; with Averaged the means
-    learning  [weight, replicate]  with Averaged the weights that learn
-    sums      [stream up to OPEN, node, replicate]  A; s and e are common
-    room      [row, replicate]     for the numbers of one transition
-    coins                          key of the coins (two words), then the number of the transition
+What the arrays hold is told in :mod:`retvar.online.layout`. Eager traces are moved here, lazy ones,
+of features given with each transition, in :mod:`retvar.online.lazy`.
 """
 
 from __future__ import annotations
@@ -52,31 +17,21 @@ from numba import njit
 from numpy import uintp as u
 
 from retvar import rules
-from retvar.jit import compiled, inlined
+from retvar.jit import compiled
+from retvar.online import layout, lazy
+
+# isort: off
+from retvar.online.layout import (
+    AFTER, AFTER_OWN, CENTRED, COINS, COUNT, DELTA, DIVERGED, FAINT, FED, FIRST, FOLLOWS,
+    GAMMA, KIND, LAM, LAZY, LEARN_VALUE, LIMIT, MEAN, METHOD, NEW, NEXT_STATE, NOW, NOW_OWN,
+    NO_NEXT, OFFSET, OFF_POLICY, OK, OWN, REWARD, RHO, ROWS, SECOND, STATE, STOP, TERMINATED,
+    TOSSED, TRACED, TRUST, VALUE, VTD, WEIGHT,
+)  # fmt: skip
+
+# isort: on
+from retvar.online.lazy import earned, earned_copies, fold_all, move_lazily
 from retvar.step_sizes import ADADELTA, ALPHA_BOUND, AVERAGED, DECAY
 from retvar.words import U, word
-
-VALUE, MEAN, SECONDARY = range(3)
-DIRECT, VTD, CENTRED = range(3)
-OFFSET, KIND, ROWS, TRACED = range(4)  # of plan[node]
-METHOD, OFF_POLICY, LEARN_VALUE, COUNT = range(4)  # of plan[3]
-NONE, EAGER, LAZY = range(3)  # TRACED
-WEIGHT, FIRST, SECOND, NEW = range(4)  # of cells
-STEP = NEW  # of cells that a lazy trace reaches
-SCALE, SUM = range(2)  # of scales
-TERMINATED, TRUNCATED = 1, 2
-LIMIT = 1e150  # weights beyond this have diverged
-FAINT = 1e-100  # traces below this are dropped
-SMALL, LARGE = 1e-3, 1e3  # scales of a lazy trace
-OPEN = 8  # streams whose lazy traces stay unfolded
-
-OK, STATE, NEXT_STATE, NO_NEXT, REWARD, RHO, GAMMA, LAM = range(8)
-DIVERGED = 100  # plus the node
-STOP, SKIP, TRUST = range(3)  # at a bad row; TRUST: all rows have been checked
-TOSSED, FED, NOW, AFTER, DELTA, FOLLOWS, NOW_OWN, AFTER_OWN, OWN = range(9)  # of room
-ROOM = 9
-COINS = 64  # in a word
-
 
 td_error = njit(rules.td_error)
 trace = njit(rules.trace)
@@ -93,7 +48,11 @@ adadelta_step = njit(rules.adadelta_step)
 bounded_step = njit(rules.bounded_step)
 
 
-@compiled
+def _compiled(function):
+    return compiled(function, layout.__file__, lazy.__file__)
+
+
+@_compiled
 def clear(stream, plan, traces, live):
     """Forget the traces of a stream and the discounts of its last transition."""
     total = traces.shape[1] - 3
@@ -107,7 +66,7 @@ def clear(stream, plan, traces, live):
         traces[stream, total + node] = 0.0
 
 
-@compiled
+@_compiled
 def inspect(row, row_next, ended, reward, rho, gamma, lam, rows, any_gamma, any_lam):
     """OK, or what is wrong with a transition; γ and λ below 0 mean: not given."""
     if row < 0 or row >= rows:
@@ -127,7 +86,7 @@ def inspect(row, row_next, ended, reward, rho, gamma, lam, rows, any_gamma, any_
     return OK
 
 
-@compiled
+@_compiled
 def check(state, next_state, flags, reward, rho, gamma, lam, plan, gammas, lams):
     """First bad row of a chunk and what is wrong with it; (−1, OK) where all are good."""
     for t in range(state.size):
@@ -207,279 +166,7 @@ def average_copies(means, weights, at, visits, room):
         means[at, c] = averaged(means[at, c], weights[at, c], visits)
 
 
-@inlined
-def reach(stream, offset, begin, end, indices, values, cells, traces):
-    """Σ αeφ over the features of a row: what its prediction moves by when A grows by 1."""
-    found = 0.0
-    for k in range(begin, end):
-        at = u(offset + indices[u(k)])
-        found += values[u(k)] * cells[at, STEP] * traces[u(stream), at]
-    return found
-
-
-@inlined
-def earned(node, begin, end, plan, indices, values, cells, traces, scales):
-    """What lazy traces add to the prediction for a row, beyond its bases."""
-    found, offset = 0.0, plan[u(node), OFFSET]
-    for stream in range(min(OPEN, traces.shape[0])):
-        A = scales[u(stream), u(node), SUM]
-        if A != 0.0:
-            found += A * reach(stream, offset, begin, end, indices, values, cells, traces)
-    return found
-
-
-@njit
-def earned_copies(node, begin, end, plan, indices, values, cells, traces, sums, room, to):
-    """The same for all replicates, added to what stands in their room."""
-    offset = plan[u(node), OFFSET]
-    for stream in range(min(OPEN, traces.shape[0])):
-        x = reach(stream, offset, begin, end, indices, values, cells, traces)
-        if x != 0.0:
-            for c in range(room.shape[1]):
-                room[to, c] += sums[u(stream), u(node), c] * x
-
-
-@inlined
-def owed(node, at, traces, scales):
-    """Σ eA over the streams: times α, what a weight is beyond its base."""
-    found = 0.0
-    for stream in range(min(OPEN, traces.shape[0])):
-        found += traces[u(stream), at] * scales[u(stream), u(node), SUM]
-    return found
-
-
-@njit
-def shift_copies(weights, node, at, step, traces, sums):
-    """Move the bases of one weight of all replicates by step·Σ eA."""
-    for stream in range(min(OPEN, traces.shape[0])):
-        e = traces[u(stream), at]
-        if step * e != 0.0:
-            earn_copies(weights, stream, node, at, step, e, sums)
-
-
-@njit
-def earn_copies(weights, slot, node, at, step, e, sums):
-    """Move the bases of one weight of all replicates by step·eA of one stream."""
-    for c in range(weights.shape[1]):
-        weights[at, c] = moved(weights[at, c], step, sums[u(slot), u(node), c], e)
-
-
-@njit
-def fold(stream, node, s, plan, cells, traces, live, scales, copies, learning, sums):
-    """Make bases of the weights that a lazy trace reaches, and measure the trace anew.
-
-    `s` is its scale from now on, 0 to forget it. Returns whether all is finite: a weight that would
-    leave [−LIMIT, LIMIT] stays at its base.
-    """
-    total, slot = traces.shape[1] - 3, min(stream, OPEN)
-    offset, averages = plan[u(node), OFFSET], plan[u(node), KIND] == AVERAGED
-    column = SECOND if averages else WEIGHT
-    A = scales[u(slot), u(node), SUM]
-    finite, kept = True, 0
-    for k in range(live[u(stream), u(2 * total + node)]):
-        i = live[u(stream), u(offset + k)]
-        at = u(offset + i)
-        e, step = traces[u(stream), at], cells[at, STEP]
-        new = moved(cells[at, u(column)], step, A, e)
-        if abs(new) <= LIMIT:
-            cells[at, u(column)] = new
-        else:
-            finite = False
-        if copies is not None:
-            if averages:
-                earn_copies(learning, slot, node, at, step, e, sums)
-            else:
-                earn_copies(copies, slot, node, at, step, e, sums)
-        E = s * e if s != 0.0 else 0.0
-        if abs(E) < FAINT:
-            traces[u(stream), at] = 0.0
-            live[u(stream), u(total + offset + i)] = -1
-        else:
-            traces[u(stream), at] = E
-            live[u(stream), u(offset + kept)] = i
-            kept += 1
-            finite = finite and abs(E) <= LIMIT
-    live[u(stream), u(2 * total + node)] = kept
-    scales[u(slot), u(node), SCALE] = 1.0
-    scales[u(slot), u(node), SUM] = 0.0
-    if copies is not None:
-        for c in range(sums.shape[2]):
-            sums[u(slot), u(node), c] = 0.0
-    return finite
-
-
-@compiled
-def fold_all(stream, plan, cells, traces, live, scales, copies, learning, sums):
-    """Fold and forget the lazy traces of a stream; OK, or DIVERGED plus a node."""
-    code = OK
-    for node in range(3):
-        if plan[node, TRACED] == LAZY:
-            fine = fold(
-                stream, node, 0.0, plan, cells, traces, live, scales, copies, learning, sums
-            )
-            if not fine and code == OK:
-                code = DIVERGED + node
-    return code
-
-
-@inlined
-def visit(
-    stream, node, begin, end, weight, plan, settings, indices, values,
-    cells, traces, live, scales, copies, learning, sums,
-):  # fmt: skip
-    """Add the features of a row to a lazy trace, and count the visit; no weight is changed by it.
-
-    Returns whether all is finite.
-    """
-    total, slot = traces.shape[1] - 3, min(stream, OPEN)
-    offset, kind = plan[u(node), OFFSET], plan[u(node), KIND]
-    column = SECOND if kind == AVERAGED else WEIGHT
-    counts = kind in (DECAY, AVERAGED)
-    A, inverse = scales[u(slot), u(node), SUM], 1.0 / scales[u(slot), u(node), SCALE]
-    reached = live[u(stream), u(2 * total + node)]
-    finite = True
-    for k in range(begin, end):
-        i = indices[u(k)]
-        at = u(offset + i)
-        base, step, change = cells[at, u(column)], cells[at, STEP], 0.0
-        visits = cells[at, FIRST]
-        if counts:
-            visits += 1.0
-            step = decayed_step(settings[u(node), 0], settings[u(node), 1], visits)
-            change = cells[at, STEP] - step
-            base = moved(base, change, owed(node, at, traces, scales), 1.0)
-        e = trace(0.0, 0.0, values[u(k)], weight) * inverse
-        base = moved(base, -step, A, e)
-        if not (abs(e) <= LIMIT and abs(base) <= LIMIT):
-            finite = False
-            continue
-        cells[at, u(column)], cells[at, FIRST], cells[at, STEP] = base, visits, step
-        if copies is not None:
-            if kind == AVERAGED:
-                shift_copies(learning, node, at, change, traces, sums)
-                earn_copies(learning, slot, node, at, -step, e, sums)
-            else:
-                shift_copies(copies, node, at, change, traces, sums)
-                earn_copies(copies, slot, node, at, -step, e, sums)
-        if e != 0.0:
-            traces[u(stream), at] += e
-            if live[u(stream), u(total + offset + i)] < 0:
-                live[u(stream), u(total + offset + i)] = reached
-                live[u(stream), u(offset + reached)] = i
-                reached += 1
-    live[u(stream), u(2 * total + node)] = reached
-    return finite
-
-
-@inlined
-def move_lazily(
-    stream, node, begin, end, begin_next, end_next, weight, decay, discount, delta,
-    plan, settings, indices, values, cells, traces, live, scales, report,
-    copies, learning, sums, room,
-):  # fmt: skip
-    """Trace, step and weights of a node with a lazy trace; whether it is finite.
-
-    A weight beyond LIMIT is noticed at once where its feature is active or its stream is not kept
-    open; otherwise when it is next folded, at the latest at the end of its episode. A trace beyond
-    LIMIT is noticed likewise.
-    """
-    slot, offset, kind = min(stream, OPEN), plan[u(node), OFFSET], plan[u(node), KIND]
-    s = trace(decay, scales[u(slot), u(node), SCALE], 0.0, weight)
-    finite = math.isfinite(discount)
-    scales[u(slot), u(node), SCALE] = s
-    if not SMALL <= s <= LARGE:
-        fine = fold(stream, node, s, plan, cells, traces, live, scales, copies, learning, sums)
-        finite, s = finite and fine, 1.0
-    fine = visit(
-        stream, node, begin, end, weight, plan, settings, indices, values,
-        cells, traces, live, scales, copies, learning, sums,
-    )  # fmt: skip
-    finite = finite and fine
-
-    step, told = settings[u(node), 0], report[u(3 + node)]
-    if kind == ALPHA_BOUND:  # E·(γ′φ′ − φ)
-        pull = discount * s * reach(
-            stream, offset, begin_next, end_next, indices, values, cells, traces
-        ) - s * reach(stream, offset, begin, end, indices, values, cells, traces)
-        step = bounded_step(cells[u(offset), FIRST], pull)
-    if kind in (DECAY, AVERAGED):
-        step = 1.0  # each weight has its own
-        if end > begin and weight != 0.0:
-            told = cells[u(offset + indices[u(end - 1)]), STEP]
-    else:
-        told = step
-    report[u(3 + node)] = told
-
-    A = scales[u(slot), u(node), SUM]
-    new = moved(A, step, delta, s)
-    finite = finite and abs(new) <= LIMIT
-    if not finite:
-        return False
-    scales[u(slot), u(node), SUM] = new
-    column = SECOND if kind == AVERAGED else WEIGHT
-    if stream >= OPEN:
-        if copies is not None:
-            sum_copies(slot, node, step, s, sums, room)
-        finite = fold(stream, node, s, plan, cells, traces, live, scales, copies, learning, sums)
-    else:
-        for k in range(begin, end):
-            at = u(offset + indices[u(k)])
-            w = moved(cells[at, u(column)], cells[at, STEP], owed(node, at, traces, scales), 1.0)
-            finite = finite and abs(w) <= LIMIT and abs(traces[u(stream), at]) <= LIMIT
-        if not finite:
-            scales[u(slot), u(node), SUM] = A
-        elif copies is not None:
-            sum_copies(slot, node, step, s, sums, room)
-    if finite and kind == ALPHA_BOUND:
-        cells[u(offset), FIRST] = step
-    if finite and kind == AVERAGED:
-        for k in range(begin, end):
-            at = u(offset + indices[u(k)])
-            w = moved(cells[at, SECOND], cells[at, STEP], owed(node, at, traces, scales), 1.0)
-            cells[at, WEIGHT] = averaged(cells[at, WEIGHT], w, cells[at, FIRST])
-            if copies is not None:
-                average_lazy_copies(copies, learning, node, at, cells, traces, sums, room)
-    return finite
-
-
-@inlined
-def sum_copies(slot, node, step, s, sums, room):
-    """A of all replicates, each as often as its coin says."""
-    for c in range(room.shape[1]):
-        sums[u(slot), u(node), c] = moved(
-            sums[u(slot), u(node), c], step * room[TOSSED, c], room[OWN, c], s
-        )
-
-
-@njit
-def average_lazy_copies(means, weights, node, at, cells, traces, sums, room):
-    """Move the means of one weight of all replicates towards what its base and the traces give."""
-    for c in range(room.shape[1]):
-        room[OWN, c] = weights[at, c]
-    for stream in range(min(OPEN, traces.shape[0])):
-        x = cells[at, STEP] * traces[u(stream), at]
-        if x != 0.0:
-            for c in range(room.shape[1]):
-                room[OWN, c] += x * sums[u(stream), u(node), c]
-    for c in range(room.shape[1]):
-        means[at, c] = averaged(means[at, c], room[OWN, c], cells[at, FIRST])
-
-
-@compiled
-def lay_steps(plan, settings, cells):
-    """What stands in the cells of lazy traces for α: 1 where it is common to all weights."""
-    for node in range(3):
-        last = plan[node + 1, OFFSET] if node < 2 else cells.shape[0]
-        if plan[node, TRACED] == LAZY:
-            for at in range(plan[node, OFFSET], last):
-                step = 1.0
-                if plan[node, KIND] in (DECAY, AVERAGED):
-                    visits = max(cells[at, FIRST], 1.0)
-                    step = decayed_step(settings[node, 0], settings[node, 1], visits)
-                cells[at, STEP] = step
-
-
-@compiled
+@_compiled
 def advance(
     state, next_state, flags, reward, rho, gamma, lam, stream, mode,
     plan, settings, gammas, lams, indptr, indices, values, cells, traces, live, scales, report,
@@ -781,7 +468,7 @@ def advance(
     return state.size, OK, skipped
 
 
-@compiled
+@_compiled
 def advance_one(ints, floats, indptr, indices, values, traces, live, scales):
     """Learn from the one transition that stands in front of the packed arrays.
 
@@ -799,13 +486,13 @@ def advance_one(ints, floats, indptr, indices, values, traces, live, scales):
     return code
 
 
-@compiled
+@_compiled
 def advance_one_state(ints, floats, traces, live):
     """The same where every state has its own weight."""
     return advance_one(ints, floats, None, None, None, traces, live, None)
 
 
-@compiled
+@_compiled
 def lay_out(x, x_next, indptr, indices, values):
     """Two vectors as sparse rows without their zeros; whether all entries are finite."""
     k = 0
@@ -821,7 +508,7 @@ def lay_out(x, x_next, indptr, indices, values):
     return finite
 
 
-@compiled
+@_compiled
 def predict(node, first, last, plan, indptr, indices, values, cells):
     """w·φ of the rows from `first` to `last` (excluded)."""
     out = np.zeros(last - first)
