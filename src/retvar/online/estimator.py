@@ -111,7 +111,9 @@ class Online:
         """Learn from one transition, or from an object that has its fields.
 
         Terminated: nothing follows, γ′ = 0, traces are cleared. Truncated: bootstrap from
-        `next_state`, then clear. Both: terminated.
+        `next_state`, then clear. Both: terminated. ``Diverged`` is raised as soon as a weight
+        leaves the finite numbers; where features come with each transition, at the latest when the
+        trace that moves it has faded or its episode ends.
         """
         if reward is None:
             return self._update_from(

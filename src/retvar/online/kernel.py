@@ -199,10 +199,11 @@ def advance(
                 return t, code, skipped
             if scales is not None:
                 code = fold_all(lane, plan, cells, traces, live, scales, copies, learning, sums)
-            clear(lane, plan, traces, live)
-            if scales is not None and code != OK:
-                return t, code, skipped
+                if code != OK:
+                    clear(lane, plan, traces, live)
+                    return t, code, skipped
             skipped += 1
+            clear(lane, plan, traces, live)
             continue
         if ended:
             row_next, g, lm = -1, 0.0, 0.0
@@ -459,12 +460,13 @@ def advance(
                     fold_all(lane, plan, cells, traces, live, scales, copies, learning, sums)
                 clear(lane, plan, traces, live)
                 return t, DIVERGED + node, skipped
-        if flag != 0:
-            if scales is not None:
-                code = fold_all(lane, plan, cells, traces, live, scales, copies, learning, sums)
-            clear(lane, plan, traces, live)
-            if scales is not None and code != OK:
+        if scales is not None and flag != 0:
+            code = fold_all(lane, plan, cells, traces, live, scales, copies, learning, sums)
+            if code != OK:
+                clear(lane, plan, traces, live)
                 return t, code, skipped
+        if flag != 0:
+            clear(lane, plan, traces, live)
     return state.size, OK, skipped
 
 

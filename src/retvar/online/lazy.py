@@ -195,7 +195,9 @@ def visit(
         if not (abs(e) <= LIMIT and abs(base) <= LIMIT):
             finite = False
             continue
-        cells[at, u(column)], cells[at, FIRST], cells[at, STEP] = base, visits, step
+        cells[at, u(column)] = base
+        if counts:
+            cells[at, FIRST], cells[at, STEP] = visits, step
         if copies is not None:
             if kind == AVERAGED:
                 shift_copies(learning, node, at, change, traces, sums)
@@ -222,8 +224,9 @@ def move_lazily(
     """Trace, step and weights of a node with a lazy trace; whether it is finite.
 
     A weight beyond LIMIT is noticed at once where its feature is active or its stream is not kept
-    open; otherwise when it is next folded, at the latest at the end of its episode. A trace beyond
-    LIMIT is noticed likewise.
+    open, and then no weight is moved. Any other is noticed when it is folded: when the trace has
+    faded (or grown) by a factor of 1,000, when the episode ends or the trace is cut; it then stays
+    at its base, the others move. So it is with a trace beyond LIMIT.
     """
     slot, offset, kind = min(stream, OPEN), plan[u(node), OFFSET], plan[u(node), KIND]
     s = trace(decay, scales[u(slot), u(node), SCALE], 0.0, weight)
