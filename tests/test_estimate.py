@@ -850,7 +850,7 @@ def test_truncation_is_not_taken_for_an_end_by_the_check(env, gamma):
     if env == "MountainCar-v0":
         assert told.cut_off > 100
         assert_allclose(told.data["check_mean"].values[:5], -20, atol=0.5)
-        assert "returns were cut off by truncation; the estimates stand in" in told.text()
+        assert "were cut off by truncation; the estimates stand in for their ends" in told.text()
 
 
 def test_a_check_with_other_experience_is_refused():
@@ -878,10 +878,35 @@ def test_too_few_fresh_returns_say_nothing():
     told = check(found, lake(10, seed=3))
     assert not told.agrees
     assert told.text() == "nothing can be said: no place has 30 fresh returns; take more steps"
-    one = Check(told.data, 1, 1, {"value": 0.0, "std": 0.0}, 3.0)
-    assert one.text().endswith(
-        "1 return was cut off by truncation; the estimates stand in for its end"
+    some = Check(told.data, 1, 7, {"value": 0.0, "std": 0.0}, 3.0, 2_000)
+    assert some.text().endswith(
+        "7 of the 2,000 returns compared were cut off by truncation; the estimates stand in for "
+        "their ends"
     )
+
+
+def test_a_check_is_not_blind_where_everything_is_cut_off():
+    """The estimates stand in for what is cut off: late returns would agree with any estimate.
+
+    Two states in turn, reward −1 for ever, cut every 200 steps, γ = 0.98: the value is −50 and the
+    std 0. An estimate of −40 ± 0.1 agrees with returns of which most is cut off, since they are
+    mostly that estimate.
+    """
+    n = 20_000
+    rows = {
+        "state": np.arange(n) % 2, "next_state": (np.arange(n) + 1) % 2, "reward": np.full(n, -1.0),
+        "truncated": np.arange(n) % 200 == 199,
+    }  # fmt: skip
+    log = lambda: from_table(rows, terminated=False)  # noqa: E731
+    found = rv.estimate(log(), gamma=0.98)
+    assert_allclose(found.data["value"], -50, atol=0.5)
+    assert check(found, log()).places == 2
+    memory = found.learner.memory
+    memory.weights(0)[:] = -40.0
+    found.learner._riding.copies[memory.part(0)] = np.linspace(-40.1, -39.9, 100)
+    told = check(found, log())
+    assert told.largest["value"] > told.limit
+    assert told.cut_off == told.returns < 20_000 / 200 * 2 + 1
 
 
 # ---------------------------------------------------------------------- in words

@@ -40,9 +40,10 @@ class Check:
 
     data: xarray.Dataset  #: the estimates, with check_mean, check_std and check_count
     places: int  #: states or regions with enough returns
-    cut_off: int  #: returns cut off by truncation
+    cut_off: int  #: returns, of those compared, cut off by truncation
     largest: dict[str, float]  #: difference in standard errors, of value and of std
     limit: float  #: beyond which they do not agree
+    returns: int = 0  #: that were compared: those of which little can be cut off
 
     @property
     def agrees(self) -> bool:
@@ -62,10 +63,9 @@ class Check:
                 f"largest difference is {z:.1f} standard errors; chance allows {self.limit:.1f}"
             )
         if self.cut_off:
-            one = self.cut_off == 1
             lines.append(
-                f"{self.cut_off:,} {'return was' if one else 'returns were'} cut off by "
-                f"truncation; the estimates stand in for {'its end' if one else 'their ends'}"
+                f"{self.cut_off:,} of the {self.returns:,} returns compared were cut off by "
+                "truncation; the estimates stand in for their ends"
             )
         return "\n".join(lines)
 
@@ -127,6 +127,7 @@ class _Keys:
 
 def _compared(found: Estimate, data: xarray.Dataset, returns: Returns, keys: _Keys) -> Check:
     learner, size = found.learner, data.sizes[keys.dim]
+    early = _early(returns)  # of the others the estimates themselves are the larger part
     begun = returns.begun[:, 0].astype(np.int64) if keys.dim == "state" else returns.begun
     gap = returns.observed - learner.predict("value", begun)
     variance = learner.predict("variance", begun)
@@ -134,7 +135,7 @@ def _compared(found: Estimate, data: xarray.Dataset, returns: Returns, keys: _Ke
     counts = np.zeros(size, dtype=np.int64)
     rows = []
     for k, place in enumerate(keys.places):
-        mine = returns.key == k
+        mine = early & (returns.key == k)
         counts[place] = n = int(mine.sum())
         if n < 2:
             continue
@@ -150,7 +151,15 @@ def _compared(found: Estimate, data: xarray.Dataset, returns: Returns, keys: _Ke
     data["check_count"] = (keys.dim, counts)
     limit = NormalDist().inv_cdf(1 - ALARM / (2 * max(1, len(rows))))
     largest = _largest(np.array(rows).reshape(-1, 6), data, found)
-    return Check(data, len(rows), returns.cut_off, largest, limit)
+    cut = np.count_nonzero(returns.cut & early)
+    return Check(data, len(rows), int(cut), largest, limit, int(np.count_nonzero(early)))
+
+
+def _early(returns: Returns) -> NDArray[np.bool_]:
+    """Returns of which little can be cut off; all, where those are too few to say anything."""
+    early = returns.early
+    counts = np.bincount(returns.key[early], minlength=1)
+    return early if counts.max(initial=0) >= ENOUGH else np.ones_like(early)
 
 
 def _largest(rows: Array, data: xarray.Dataset, found: Estimate) -> dict[str, float]:
