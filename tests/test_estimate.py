@@ -885,28 +885,49 @@ def test_too_few_fresh_returns_say_nothing():
     )
 
 
-def test_a_check_is_not_blind_where_everything_is_cut_off():
+def test_a_check_looks_at_returns_of_which_little_is_cut_off():
     """The estimates stand in for what is cut off: late returns would agree with any estimate.
 
-    Two states in turn, reward −1 for ever, cut every 200 steps, γ = 0.98: the value is −50 and the
-    std 0. An estimate of −40 ± 0.1 agrees with returns of which most is cut off, since they are
-    mostly that estimate.
+    Reward −1 for ever, cut every 200 steps, γ = 0.98: the value is −50 wherever. States are the age
+    of the episode, in tens. From step 141 on more than 0.3 of a return is cut off, 0.98^(200 − t):
+    the last five states are not judged. Completed by 0 the others would lie up to 15 too high.
     """
     n = 20_000
+    age = np.arange(n) % 200
     rows = {
-        "state": np.arange(n) % 2, "next_state": (np.arange(n) + 1) % 2, "reward": np.full(n, -1.0),
-        "truncated": np.arange(n) % 200 == 199,
+        "state": age // 10, "next_state": np.minimum(age + 1, 199) // 10,
+        "reward": np.full(n, -1.0), "truncated": age == 199,
     }  # fmt: skip
     log = lambda: from_table(rows, terminated=False)  # noqa: E731
     found = rv.estimate(log(), gamma=0.98)
-    assert_allclose(found.data["value"], -50, atol=0.5)
-    assert check(found, log()).places == 2
     memory = found.learner.memory
-    memory.weights(0)[:] = -40.0
-    found.learner._riding.copies[memory.part(0)] = np.linspace(-40.1, -39.9, 100)
-    told = check(found, log())
-    assert told.largest["value"] > told.limit
-    assert told.cut_off == told.returns < 20_000 / 200 * 2 + 1
+    for value, agrees in ((-50.0, True), (-40.0, False)):
+        memory.weights(0)[:] = value
+        found.learner._riding.copies[memory.part(0)] = value + np.linspace(-0.1, 0.1, 100)
+        told = check(found, log())
+        assert (told.largest["value"] < told.limit) == agrees, told.text()
+        assert told.places == 15  # of 20
+        assert told.cut_off == told.returns
+        assert np.isnan(told.data["check_mean"].values[15:]).all()
+
+
+def test_rare_returns_that_a_small_sample_lacks_are_no_alarm():
+    """One return in fifty is 50, the others 0; 40 fresh ones from each of 30 states.
+
+    Nearly half of the states see none of the rare ones: no spread at all, and no noise either if
+    the sample were asked for it. Thirty samples of a right estimate still agree.
+    """
+    rng = np.random.default_rng(3)
+
+    def log(each):
+        n = 30 * each
+        rows = {"state": np.arange(n) % 30, "reward": 50.0 * (rng.random(n) < 0.02)}
+        return from_table(rows | {"terminated": np.ones(n, int)})
+
+    told = check(rv.estimate(log(4_000), gamma=0.9), log(40))
+    assert (told.data["check_std"] == 0).sum() > 5
+    assert told.places == 30
+    assert told.agrees, told.text()
 
 
 # ---------------------------------------------------------------------- in words
