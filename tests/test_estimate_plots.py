@@ -115,6 +115,16 @@ def heavy(data):
     return data.assign(observed=observed)
 
 
+def below(data):
+    """Some variances were estimated below zero, so that there is no std."""
+    place = data.value.dims[0]
+    gone = xarray.DataArray(np.arange(data.sizes[place]) == 2, dims=place)
+    data = data.assign(std=data["std"].where(~gone))
+    if "std_map" in data:
+        data["std_map"] = data.std_map.where(data.x < 0.5)
+    return data
+
+
 def alone(data):
     """Estimates only: nothing observed, nothing checked."""
     checked = ["check_mean", "check_std", "check_count"]
@@ -139,22 +149,27 @@ ODD = {
     "large": lambda: alone(grid(30, 30)),
     "huge": lambda: grid(scale=1e12),
     "enormous": lambda: grid(scale=-1e149),
-    "tiny": lambda: grid(scale=1e-12),
-    "negative": lambda: grid(scale=-100.0),
+    "tiny": lambda: alone(grid(scale=1e-12)),
+    "negative": lambda: alone(grid(scale=-100.0)),
+    "no std at all": lambda: alone(grid().assign(std=("state", np.full(16, np.nan)))),
+    "no std on the map": lambda: alone(regions().assign(std_map=regions().std_map * np.nan)),
     "equal": lambda: same(grid()),
     "bare": lambda: bare(grid()),
+    "below zero": lambda: below(grid(cells=LAKE)),
+    "states below zero": lambda: below(states(9)),
+    "regions below zero": lambda: below(regions()),
     "few seen": lambda: grid(seen=3),
     "one state": lambda: states(1),
     "five states": lambda: states(5),
     "many states": lambda: states(300, scale=1000.0),
     "equal states": lambda: same(states(9)),
-    "bare states": lambda: bare(states(9)),
+    "bare states": lambda: alone(bare(states(9))),
     "tiny states": lambda: states(9, scale=1e-9),
     "heavy tails": lambda: heavy(states(9, seen=2000)),
     "one region": lambda: regions(count=1, side=1),
     "two numbers": regions,
     "four numbers": lambda: regions(4),
-    "huge regions": lambda: regions(scale=1e9),
+    "huge regions": lambda: alone(regions(scale=1e9)),
     "equal regions": lambda: same(regions()),
     "long names": lambda: states(
         9,
@@ -238,6 +253,11 @@ def test_titles_say_where_the_estimates_are_from_and_what_is_shown():
     assert "old.csv, policy a:b, γ = 0.9, λ = 0.5: what return to expect from each state" in told
 
 
+def test_settings_that_are_no_numbers_are_told_in_words():
+    told = text_of(plots.estimate_maps(grid(gamma="in the data", lam="one per state")))
+    assert "random policy, γ in the data, λ one per state: what" in told
+
+
 def test_a_gamma_near_one_is_not_rounded_to_one():
     assert "γ = 0.9999" in text_of(plots.estimate_maps(grid(gamma=0.9999)))
 
@@ -285,6 +305,48 @@ def contrast(one, other) -> float:
 
     low, high = sorted((light(one), light(other)))
     return (high + 0.05) / (low + 0.05)
+
+
+# ---------------------------------------------------------------------- variances below zero
+
+
+BELOW = "the variance was estimated below zero"
+
+
+def test_a_cell_visited_without_a_std_has_a_question_mark_and_no_hatch():
+    figure = plots.estimate_maps(below(grid()))
+    value, std = figure.axes[:2]
+    assert of_kind(std, "unknown") == {(0, 2): "?"}
+    assert not of_kind(value, "unknown")
+    assert (1.5, -0.5) not in [patch.get_xy() for patch in std.patches]
+    assert f"?: {BELOW}" in text_of(figure)
+
+
+def test_a_state_without_a_std_is_hollow_and_the_legend_says_why():
+    data = below(states(9))
+    figure = plots.estimate_states(data)
+    full, hollow = [line for line in figure.axes[0].lines if line.get_marker() == "o"]
+    assert hollow.get_xdata() == [data.value.values[2]]
+    assert len(full.get_xdata()) == 6
+    assert f"no band: {BELOW}" in text_of(figure)
+    assert BELOW not in text_of(plots.estimate_states(states(9)))
+
+
+def test_parts_of_a_heat_map_without_a_std_are_white_not_hatched():
+    data = below(regions())
+    figure = plots.estimate_heat_maps(data)
+    value, std = figure.axes[:2]
+    assert len(value.collections) == 1
+    white = std.collections[1].get_array()
+    expected = data.visited_map.values & np.isnan(data.std_map.values)
+    assert expected.any()
+    assert (~np.ma.getmaskarray(white) == expected).all()
+    assert f"white: {BELOW}" in text_of(figure)
+
+
+def test_the_check_counts_those_without_a_std():
+    figure = plots.check(below(states(9)))
+    assert f"(1 left out: {BELOW})" in text_of(figure)
 
 
 # ---------------------------------------------------------------------- maps
@@ -512,8 +574,8 @@ def test_samples_without_a_prediction_are_left_out_and_counted():
     inside, count = plain_share(data, 2)
     told = text_of(plots.observed_returns(data))
     assert f"{round(100 * inside / count)}% of 91 observed returns" in told
-    assert "9 without a prediction left out" in told
-    assert "9 without a prediction left out" in text_of(plots.calibration(data))
+    assert "9 left out: no valid prediction" in told
+    assert "9 left out: no valid prediction" in text_of(plots.calibration(data))
 
 
 def test_returns_that_are_far_away_do_not_squash_the_others():

@@ -118,7 +118,7 @@ ARITY = {
     "td_error": 4, "trace": 4, "moved": 4, "direct_reward": 3, "vtd_reward": 5,
     "variance_discount": 1,
     "mean_reward": 5, "mean_discount": 3, "decayed_step": 3, "running_mean_square": 3,
-    "adadelta_step": 3, "bounded_step": 2,
+    "adadelta_step": 3, "bounded_step": 2, "averaged": 3,
 }  # fmt: skip
 
 
@@ -130,7 +130,7 @@ ARITY = {
 def test_compiled_rules_equal_plain_python_to_the_bit(numbers, signs):
     assert set(ARITY) == set(rules.__all__)
     for name, arity in ARITY.items():
-        signed = name not in ("decayed_step", "adadelta_step", "running_mean_square")
+        signed = name not in ("decayed_step", "adadelta_step", "running_mean_square", "averaged")
         given = [-x if minus and signed else x for x, minus in zip(numbers, signs, strict=True)]
         if name == "decayed_step":
             given[1] = min(given[1], 1.0)

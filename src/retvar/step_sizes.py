@@ -88,8 +88,9 @@ class Averaged(StepSize):
 
     A weight learns in the long strides of its own; predictions, and what is fed to the next node,
     come from a mean in which the k-th visit counts in proportion to k³, so that the beginning is
-    soon forgotten. Such an estimate is nearly as good as any can be, with nothing to tune, and its
-    spread over bootstrap replicates is an honest interval: the choice of ``retvar estimate``.
+    soon forgotten. Transitions with ratio 0 do not count as visits. Such an estimate is nearly as
+    good as any can be, with nothing to tune, and its spread over bootstrap replicates is an honest
+    interval: the choice of ``retvar estimate``.
 
     >>> Averaged()
     Averaged(alpha=1.0, power=0.6)

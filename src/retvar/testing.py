@@ -882,12 +882,16 @@ def first_step_is_step_size_times_error(case: Case) -> None:
 
 @_check(_has_value_trace)
 def traces_reach_back(case: Case) -> None:
-    """With κ above 0, a surprise changes the value of the state before."""
-    estimator = case.online()
-    case.step(estimator, 0, 0.0, 1)
-    before = estimator.value(0)
-    case.step(estimator, 1, 37.0, 2)
-    _expect(estimator.value(0) > before, "the value of the state before did not rise")
+    """With κ above 0, a surprise changes the value of the state before; means follow at a visit."""
+    calm, surprised = case.online(), case.online()
+    for estimator, reward in ((calm, 0.0), (surprised, 37.0)):
+        case.step(estimator, 0, 0.0, 1)
+        case.step(estimator, 1, reward, 2)
+    risen = surprised.value(0) > calm.value(0)
+    for estimator in (calm, surprised):
+        case.step(estimator, 0, 0.0, None, terminated=True)
+    risen |= surprised.value(0) > calm.value(0)
+    _expect(risen, "the value of the state before did not rise")
 
 
 @_check()

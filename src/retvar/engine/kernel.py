@@ -156,10 +156,11 @@ def own_error(w, held, s, s2, lane, fed, discount):
 
 
 @inlined
-def settle(w, held, visits, i, lane):
-    """Move the mean of a weight towards it, at a visit."""
+def settle(w, held, visits, i, lane, on):
+    """Move the mean of a weight towards it, at a visit that counts."""
     if held is not None:
-        w[i, lane] = averaged(w[i, lane], held[i, lane], visits[i])
+        mean = w[i, lane]
+        w[i, lane] = averaged(mean, held[i, lane], visits[i]) if on else mean
 
 
 @inlined
@@ -169,7 +170,7 @@ def tabular_step(
     """Let one node learn on a tabular step; returns its step size."""
     delta = own_error(w, held, s, s2, lane, fed, discount)
     step = learn(w, p, q, first, second, visits, bound, peak, held, s, lane, delta, E, on)
-    settle(w, held, visits, s, lane)
+    settle(w, held, visits, s, lane, on)
     return step
 
 
@@ -230,8 +231,11 @@ def td_node(
         begin, end = indptr[s], indptr[s + 1]
         told = indices[end - 1] if end > begin else -1
         if visits is not None:
+            counts = 1.0
+            if own is not None:  # averaged: visits that count
+                counts = 1.0 if weight != 0.0 else 0.0
             for k in range(begin, end):
-                visits[indices[k]] += 1.0
+                visits[indices[k]] += counts
         if traces is None:
             on = weight != 0.0
             for k in range(begin, end):
@@ -309,7 +313,7 @@ def td_node(
         if own is not None:
             for k in range(begin, end):
                 for lane in range(lanes):
-                    settle(w, held, visits, indices[k], lane)
+                    settle(w, held, visits, indices[k], lane, weight != 0.0)
 
 
 @called
@@ -467,6 +471,7 @@ def kernel_of(shape: Shape) -> Any:
     WEIGHTED, NOISY, LOCAL, SHARED, OWN = shape[5:10]
     CHANGE, STEPS = shape.change, shape.steps
     DECAY_J, DECAY_G, DECAY_V = (kind in (DECAY, AVERAGED) for kind in shape.kind)
+    ALWAYS_J, ALWAYS_G, ALWAYS_V = (kind == DECAY for kind in shape.kind)  # counts every visit
 
     def run_block(
         stream, first_run, runs, points, by_step, window, stop, ticks,
@@ -556,16 +561,17 @@ def kernel_of(shape: Shape) -> Any:
                         E, E_bar = trace(0.0, 0.0, 1.0, ratio), trace(0.0, 0.0, 1.0, rho_bar)
                         on, on_bar = ratio != 0.0, rho_bar != 0.0
                         if DECAY_J:
-                            value.visits[s] += 1.0
+                            value.visits[s] += 1.0 if ALWAYS_J or on else 0.0
                         if CENTRED and DECAY_G:
-                            mean.visits[s] += 1.0
+                            mean.visits[s] += 1.0 if ALWAYS_G or on_bar else 0.0
                         if DECAY_V:
+                            counts = 1.0 if ALWAYS_V or on_bar else 0.0
                             if DIRECT:
-                                direct.visits[s] += 1.0
+                                direct.visits[s] += counts
                             if VTD:
-                                vtd.visits[s] += 1.0
+                                vtd.visits[s] += counts
                             if CENTRED:
-                                centred.visits[s] += 1.0
+                                centred.visits[s] += counts
                         if SHARED:
                             J, after, delta, J_next, step_J = value_lane(
                                 *value[:LEARNING], s, s2, 0, R, gammas[e, 0], E, on

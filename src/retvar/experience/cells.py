@@ -8,15 +8,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retvar.errors import InputError
-from retvar.experience.readers import arrow
 
-__all__ = ["Labels", "episodes", "flags", "is_number", "is_text", "numbers", "wholes"]
+__all__ = ["Labels", "arrow", "episodes", "flags", "is_number", "is_text", "numbers", "wholes"]
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 MOST_LABELS = 10_000_000
 WORDS = ("false", "0", "0.0", "f", "no", "true", "1", "1.0", "t", "yes")
+
+
+def arrow() -> Any:
+    """PyArrow, or how to get it.
+
+    >>> arrow().__name__
+    'pyarrow'
+    """
+    try:
+        import pyarrow
+        import pyarrow.csv
+        import pyarrow.parquet
+    except ImportError:
+        remedy = 'reads and writes tables; install it: pip install "retvar[data]"'
+        raise InputError("pyarrow", "missing", remedy) from None
+    return pyarrow
 
 
 def is_number(kind: Any) -> bool:

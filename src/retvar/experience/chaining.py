@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from retvar.errors import InputError, RetvarError, SourceError
 from retvar.experience.stream import Chunk, Tally
 
-__all__ = ["Chain", "handed_over"]
+__all__ = ["Chain", "Stop", "handed_over", "in_words", "joined", "stopped"]
 
 Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
+Where = Callable[[int, int], str]  # a file and a row of it, for a message
 HORIZON = 65_536  # rows within which the next one of a stream must come
 INTERNAL = ("bad", "lost", "episode", "piece", "file", "row")
 FAR = f"the next row of its stream is more than {HORIZON:,} rows away"
@@ -40,12 +41,12 @@ class Chain:
     """
 
     def __init__(
-        self, tally: Tally, *, lookup: bool = False, check: bool = False, strict: bool = False
+        self, tally: Tally, *, lookup: bool = False, check: bool = False, where: Where | None = None
     ) -> None:
         self.tally = tally
         self.lookup = lookup  # next states are those of the next rows
         self.check = check  # next states must be those of the next rows
-        self.strict = strict  # what does not chain is an error
+        self.where = where  # what does not chain is an error, and so it is told where
         self._held: Chunk | None = None
 
     def feed(self, rows: Chunk) -> Iterator[Chunk]:
@@ -58,7 +59,7 @@ class Chain:
 
     def _release(self, rows: Chunk | None, *, last: bool) -> Iterator[Chunk]:
         if self._held is not None:
-            rows = self._held if rows is None else _joined([self._held, rows])
+            rows = self._held if rows is None else joined([self._held, rows])
         if rows is None or not rows["reward"].size:
             return
         links = _Links(rows, last)
@@ -70,15 +71,15 @@ class Chain:
             links.cut |= unchained
             if "file" in rows:
                 unchained &= ~links.border(rows)
-            broken = _first(unchained, end) if self.strict else end
+            broken = _first(unchained, end) if self.where else end
         self._count(unchained, drop, links, min(end, broken + 1))
         self._held = (
             {name: column[end:] for name, column in rows.items()} if end < links.n else None
         )
         yield from _given_out(rows, links.cut, drop, min(end, broken + 1))
-        if broken < end:
+        if self.where and broken < end:
             self._held = None
-            raise _not_chained(rows, links, broken)
+            raise _not_chained(rows, links, broken, self.where)
 
     def _look_up(self, rows: Chunk, links: _Links) -> Mask:
         """Take next states from the next rows; which rows have none and are left out."""
@@ -122,13 +123,14 @@ class _Links:
     def __init__(self, rows: Chunk, last: bool) -> None:
         self.n = n = int(rows["reward"].size)
         self._next = _successors(rows["stream"]) if "stream" in rows else None
-        at = np.arange(n)
+        self.seen: Mask = np.ones(n, dtype=bool)
+        self.far: Mask | None = None
         if self._next is None:
-            self.seen = at < n - 1
-            self.far = None
+            self.seen[-1] = False
         else:
-            self.seen = (self._next < n) & (self._next - at <= HORIZON)
-        over = np.ones(n, dtype=bool) if last else at < n - HORIZON
+            self.seen = (self._next < n) & (self._next - np.arange(n) <= HORIZON)
+        late = np.zeros(n, dtype=bool)  # where no next row can come any more
+        late[: n if last else max(n - HORIZON, 0)] = True
         self.open = ~(rows["terminated"] | rows["truncated"])
         self.same = self.seen.copy()
         if "bad" in rows:
@@ -136,10 +138,11 @@ class _Links:
         for name in ("episode", "piece"):
             if name in rows:
                 self.same &= rows[name] == self.follow(rows[name])
-        self.undecided = self.open & ~self.seen & ~over
+        self.undecided = self.open & ~self.seen & ~late
         self.cut = self.open & ~self.same & ~self.undecided
         if self._next is not None:
-            self.far = self.open & ~self.seen & ~self.undecided & (at < n - HORIZON)
+            late[max(n - HORIZON, 0) :] = False
+            self.far = self.open & ~self.seen & late
         if "bad" in rows:
             self.cut |= self.open & self.seen & self.follow(rows["bad"])
 
@@ -161,8 +164,13 @@ class _Links:
         return _first(self.undecided, self.n)
 
 
-def _joined(parts: list[Chunk]) -> Chunk:
-    """Rows one after the other; marks that only some of them have are not set for the others."""
+def joined(parts: list[Chunk]) -> Chunk:
+    """Rows one after the other; marks that only some of them have are not set for the others.
+
+    >>> first, second = {"reward": np.ones(1)}, {"reward": np.ones(1), "bad": np.array([True])}
+    >>> joined([first, second])["bad"]
+    array([False,  True])
+    """
     names = dict.fromkeys(name for part in parts for name in part)
     missing = {name: np.zeros(1, dtype=bool) for name in ("bad", "lost")}
     return {
@@ -212,11 +220,11 @@ def _given_out(rows: Chunk, cut: Mask, drop: Mask | None, end: int) -> Iterator[
         yield whole
 
 
-def _not_chained(rows: Chunk, links: _Links, at: int) -> InputError:
+def _not_chained(rows: Chunk, links: _Links, at: int, where: Where) -> InputError:
     follows = links.follow(rows["state"])[at]
-    row = f"row {int(rows['row'][at]) + 1:,}: " if "row" in rows else ""
+    file = int(rows["file"][at]) if "file" in rows else 0
     return InputError(
-        f"{row}next_state",
+        f"{where(file, int(rows['row'][at]))}: next_state",
         rows["next_state"][at],
         f"the next row of the episode has state {follows}; mark where episodes end or are cut off",
     )

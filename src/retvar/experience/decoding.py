@@ -68,9 +68,8 @@ class Decoder:
         for batch in reader.batches(self.roles.columns, chunk):
             if not batch.num_rows:
                 continue
-            number = np.arange(place, place + batch.num_rows)
+            part = _Part(reader, batch, place)
             place += batch.num_rows
-            part = _Part(reader, batch, number)
             if reader.gone:
                 counted = self._gone(part, counted)
             rows = self._decoded(part)
@@ -81,19 +80,25 @@ class Decoder:
             yield {name: column[:end] for name, column in rows.items()}
             if part.refused:
                 raise part.refused[1]
+        self.piece += len(reader.gone)
+        if left := len(reader.gone) - counted:
+            if self.strict:
+                raise self._wrong_fields(reader, counted)
+            self.tally.rejected[GONE] += left
+
+    def _wrong_fields(self, reader: Reader, which: int) -> InputError:
+        where = f"{reader.name}, row {sorted(reader.gone)[which]:,}"
+        return InputError("row", where, "has more or fewer fields than the header")
 
     def _gone(self, part: _Part, counted: int) -> int:
         """Number rows as in the file, where some could not be taken apart: nothing leads over."""
         gone = np.sort(np.array(part.reader.gone))
         before = np.searchsorted(gone - 1 - np.arange(gone.size), part.number, side="right")
-        part.number = part.number + before
         part.gaps = before
         last = int(before[-1])
         if self.strict and last > counted:
             at = int(np.argmax(before > counted))
-            where = f"{part.reader.name}, row {gone[counted]:,}"
-            remedy = "has more or fewer fields than the header"
-            part.refuse(at, InputError("row", where, remedy))
+            part.refuse(at, self._wrong_fields(part.reader, counted))
         elif last > counted:
             self.tally.rejected[GONE] += last - counted
         return last
@@ -175,7 +180,7 @@ class Decoder:
             rows["stream"] = np.where(none, -1, stream)
             piece = piece + np.cumsum(none)
         if r.stream or part.reader.text:
-            rows["piece"] = np.broadcast_to(piece, part.number.shape).astype(np.int64)
+            rows["piece"] = np.broadcast_to(piece, part.bad.shape).astype(np.int64)
             if r.stream:
                 self.piece += int(np.count_nonzero(none))
 
@@ -190,12 +195,18 @@ def _instead(mask: Mask, other: NDArray[Any], column: NDArray[Any]) -> NDArray[A
 class _Part:
     """One batch: which of its rows are bad and why, and the first that is refused."""
 
-    def __init__(self, reader: Reader, batch: Any, number: NDArray[np.int64]) -> None:
-        self.reader, self.batch, self.number = reader, batch, number
+    def __init__(self, reader: Reader, batch: Any, place: int) -> None:
+        self.reader, self.batch, self._place = reader, batch, place
         self.bad: Mask = np.zeros(batch.num_rows, dtype=bool)
         self.gaps: NDArray[np.int64] | None = None
         self.refused: tuple[int, InputError] | None = None
         self._reasons: list[tuple[str, Mask]] = []
+
+    @property
+    def number(self) -> NDArray[np.int64]:
+        """The numbers of its rows in the file, from 0."""
+        plain = np.arange(self._place, self._place + self.batch.num_rows)
+        return plain if self.gaps is None else plain + self.gaps
 
     def where(self, at: int) -> str:
         return f"{self.reader.name}, row {int(self.number[at]) + 1:,}"

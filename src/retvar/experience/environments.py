@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import difflib
 import warnings
-from collections import deque
 from collections.abc import Callable, Iterator
-from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from retvar.errors import InputError, listed
-from retvar.experience.acting import Acting, acting_of
+from retvar.experience.acting import acting_of
 from retvar.experience.chaining import Chain, handed_over, stopped
-from retvar.experience.legible import checked
-from retvar.experience.spaces import Reading, reading_of
+from retvar.experience.spaces import reading_of
+from retvar.experience.stepping import Limit, columns, in_turn, mode_of, side_by_side
 from retvar.experience.stream import Chunk, Experience, Tally
 from retvar.words import seed_of
 
@@ -25,6 +22,13 @@ __all__ = ["from_gymnasium"]
 ENVIRONMENT = (
     "must be an id, a Gymnasium environment, a vector environment, or a list of single ones"
 )
+NAMES = {  # Gymnasium has none
+    "MountainCar": ("position", "velocity"),
+    "MountainCarContinuous": ("position", "velocity"),
+    "CartPole": ("position", "velocity", "angle", "spin"),
+    "Pendulum": ("cos angle", "sin angle", "spin"),
+    "Acrobot": ("cos 1", "sin 1", "cos 2", "sin 2", "spin 1", "spin 2"),
+}
 
 
 def from_gymnasium(
@@ -60,6 +64,8 @@ def from_gymnasium(
     chunk
         Transitions handed over at a time.
 
+    Examples
+    --------
     >>> lake = from_gymnasium("FrozenLake-v1", steps=1_000, seed=1)
     >>> sum(len(part["reward"]) for part in lake.chunks()), lake.states, lake.grid
     (1000, 16, (4, 4))
@@ -69,7 +75,7 @@ def from_gymnasium(
     retvar.errors.InputError: environment = FrozenLake-v7: unknown to Gymnasium; did you mean
     FrozenLake-v1, FrozenLake8x8-v1...?
     """
-    limit = _Limit.of(steps, episodes)
+    limit = Limit.of(steps, episodes)
     whole = isinstance(chunk, int | np.integer) and not isinstance(chunk, bool)
     if not whole or chunk < 1:
         raise InputError("chunk", repr(chunk), "must be a whole number of at least 1")
@@ -82,9 +88,11 @@ def from_gymnasium(
     name, count, own = crowd.name, crowd.count, [pair[0] for pair in seeds]
 
     def source(tally: Tally) -> Iterator[Chunk]:
-        steps_of = _in_turn if crowd.vector is None else _side_by_side
-        raw = steps_of(crowd, acting, reading, own, limit, chunk)
-        pieces = _columns(raw, count, reading, tally)
+        if crowd.vector is None:
+            raw = in_turn(crowd.opened(), acting, reading, own, limit, chunk)
+        else:
+            raw = side_by_side(crowd.vector, acting, reading, own, limit, chunk)
+        pieces = columns(raw, count, reading, tally)
         try:
             yield from handed_over(pieces, Chain(tally), stopped(name, tally))
         finally:
@@ -93,26 +101,9 @@ def from_gymnasium(
     return Experience(
         name=name, source=source, states=reading.states, width=reading.width,
         low=reading.low, high=reading.high, labels=reading.labels,
-        grid=_grid(crowd.inner, reading.states), policy=acting.words, length=steps,
+        names=_names(crowd.name, reading.width), grid=_grid(crowd.inner, reading.states),
+        cells=_letters(crowd.inner, reading.states), policy=acting.words, length=steps,
     )  # fmt: skip
-
-
-class _Limit(NamedTuple):
-    """When to stop."""
-
-    steps: int
-    episodes: int
-
-    @classmethod
-    def of(cls, steps: Any, episodes: Any) -> _Limit:
-        if (steps is None) == (episodes is None):
-            found = "neither" if steps is None else "both"
-            raise InputError("steps, episodes", found, "give one of them: how long to go on")
-        field, given = ("steps", steps) if episodes is None else ("episodes", episodes)
-        if not isinstance(given, int | np.integer) or isinstance(given, bool) or given < 1:
-            raise InputError(field, repr(given), "must be a whole number of at least 1")
-        never = 2**63 - 1
-        return cls(int(steps or never), int(episodes or never))
 
 
 class _Crowd:
@@ -129,6 +120,7 @@ class _Crowd:
         elif options:
             raise InputError("options", listed(sorted(options)), "go with the id of an environment")
         elif isinstance(env, gymnasium.vector.VectorEnv):
+            mode_of(env)
             self.vector, self.singles = env, []
         else:
             self.singles = list(env) if isinstance(env, list | tuple) else [env]
@@ -213,187 +205,20 @@ def _grid(inner: Any, states: int | None) -> tuple[int, int] | None:
     return int(shape[0]), int(shape[1])
 
 
-# ---------------------------------------------------------------------- transitions as they come
+def _letters(inner: Any, states: int | None) -> str:
+    """What stands in each cell of a map: start, frozen, hole, cliff, goal."""
+    if _grid(inner, states) is None:
+        return ""
+    if hasattr(inner, "desc"):
+        return b"".join(np.asarray(inner.desc).ravel().tolist()).decode()
+    if not hasattr(inner, "_cliff") or not hasattr(inner, "start_state_index"):
+        return ""
+    letters = np.where(np.asarray(inner._cliff).ravel(), "C", " ")
+    letters[inner.start_state_index], letters[-1] = "S", "G"
+    return "".join(letters)
 
 
-class _Raw:
-    """Transitions of a chunk as plain lists."""
-
-    def __init__(self) -> None:
-        self.lists: tuple[list[Any], ...] = ([], [], [], [], [])
-
-    def __len__(self) -> int:
-        return len(self.lists[0])
-
-
-def _in_turn(
-    crowd: _Crowd, acting: Acting, reading: Reading, seeds: list[int], limit: _Limit, chunk: int
-) -> Iterator[_Raw]:
-    """Step single environments in turn; what came before an error is handed over before it."""
-    envs, keep = crowd.opened(), reading.keep
-    steps, resets = [env.step for env in envs], [env.reset for env in envs]
-    current: list[Any] = [None] * len(envs)
-    done, ended, raw = 0, 0, _Raw()
-    try:
-        for i, seed in enumerate(seeds):
-            shown = resets[i](seed=seed)[0]
-            current[i] = shown if keep is None else keep(shown)
-        moves = acting.in_turn(current)
-        while done < limit.steps and ended < limit.episodes:
-            raw = _Raw()
-            state, reward, after, end, cut = (column.append for column in raw.lists)
-            for i, action in islice(moves, min(chunk, limit.steps - done)):
-                shown, gain, terminated, truncated, _ = steps[i](action)
-                if keep is not None:
-                    shown = keep(shown)
-                state(current[i])
-                reward(gain)
-                after(shown)
-                end(terminated)
-                cut(truncated)
-                if terminated or truncated:
-                    ended += 1
-                    if ended == limit.episodes or done + len(raw) == limit.steps:
-                        break
-                    shown = resets[i]()[0]
-                    if keep is not None:
-                        shown = keep(shown)
-                current[i] = shown
-            done += len(raw)
-            yield raw
-    except Exception:
-        yield raw
-        raise
-
-
-def _side_by_side(
-    crowd: _Crowd, acting: Acting, reading: Reading, seeds: list[int], limit: _Limit, chunk: int
-) -> Iterator[_Raw]:
-    """Step a vector environment, and put its transitions into the order of single ones in turn."""
-    queues: list[deque[tuple[Any, ...]]] = [deque() for _ in range(crowd.count)]
-    rounds = _rounds(crowd.vector, acting, reading, seeds, queues)
-    done, ended, turn, raw = 0, 0, 0, _Raw()
-    problem: Exception | None = None
-    while problem is None:
-        try:
-            next(rounds)
-        except Exception as error:  # an environment may raise anything
-            problem = error
-        while queues[turn]:
-            row = queues[turn].popleft()
-            turn = (turn + 1) % crowd.count
-            for column, entry in zip(raw.lists, row, strict=True):
-                column.append(entry)
-            done += 1
-            ended += bool(row[3] or row[4])
-            if done == limit.steps or ended == limit.episodes:
-                yield raw
-                return
-            if len(raw) == chunk:
-                yield raw
-                raw = _Raw()
-    if len(raw):
-        yield raw
-    raise problem
-
-
-def _rounds(
-    env: Any, acting: Acting, reading: Reading, seeds: list[int], queues: list[Any]
-) -> Iterator[None]:
-    """Step all at once and queue the transitions of each; a reset is none."""
-    from gymnasium.vector import AutoresetMode
-
-    mode, n = _mode(env), int(env.num_envs)
-    single = hasattr(env.unwrapped, "env_fns") or hasattr(env.unwrapped, "envs")
-    current = _apart(env, reading, env.reset(seed=seeds if single else seeds[0])[0])
-    choosers = [acting.chooser(i) for i in range(n)]
-    actions: list[Any] = [None] * n
-    over = np.zeros(n, dtype=bool)
-    while True:
-        if mode is AutoresetMode.DISABLED and over.any():
-            shown = _apart(env, reading, env.reset(options={"reset_mask": over.copy()})[0])
-            current = [shown[i] if over[i] else current[i] for i in range(n)]
-            over[:] = False
-        resets = over if mode is AutoresetMode.NEXT_STEP else np.zeros(n, dtype=bool)
-        for i in range(n):
-            if not resets[i]:  # an action that only resets is not looked at
-                actions[i] = choosers[i](current[i])
-        batch, rewards, ends, cuts, infos = env.step(_together(env, actions))
-        shown = _apart(env, reading, batch)
-        over = np.logical_or(ends, cuts)
-        for i in np.flatnonzero(~resets).tolist():
-            after = shown[i]
-            if over[i] and mode is AutoresetMode.SAME_STEP:
-                after = infos["final_obs"][i]
-                after = after if reading.keep is None else reading.keep(after)
-            queues[i].append((current[i], float(rewards[i]), after, bool(ends[i]), bool(cuts[i])))
-        current = shown
-        yield
-
-
-def _mode(env: Any) -> Any:
-    from gymnasium.vector import AutoresetMode
-
-    given = env.metadata.get("autoreset_mode")
-    try:
-        return given if isinstance(given, AutoresetMode) else AutoresetMode(given)
-    except ValueError:
-        known = ", ".join(mode.value for mode in AutoresetMode)
-        remedy = f"the vector environment must say how it resets: one of {known}"
-        raise InputError('metadata["autoreset_mode"]', given, remedy) from None
-
-
-def _apart(env: Any, reading: Reading, batch: Any) -> list[Any]:
-    """The observations of a batch, one by one."""
-    from gymnasium.vector.utils import iterate
-
-    parts = list(iterate(env.observation_space, batch))
-    return parts if reading.keep is None else [reading.keep(part) for part in parts]
-
-
-def _together(env: Any, actions: list[Any]) -> Any:
-    """Actions as a batch."""
-    from gymnasium.vector.utils import concatenate, create_empty_array
-
-    space = env.single_action_space
-    return concatenate(space, actions, create_empty_array(space, len(actions)))
-
-
-# ---------------------------------------------------------------------- lists into columns
-
-
-def _columns(pieces: Iterator[_Raw], count: int, reading: Reading, tally: Tally) -> Iterator[Chunk]:
-    """Lists as columns, bad rows marked and counted."""
-    first = 0
-    for raw in pieces:
-        if not len(raw):
-            continue
-        rows: Chunk = {
-            "state": reading.column(raw.lists[0]),
-            "reward": _rewards(raw.lists[1]),
-            "next_state": reading.column(raw.lists[2]),
-            "terminated": np.array(raw.lists[3], dtype=bool),
-            "truncated": np.array(raw.lists[4], dtype=bool),
-        }
-        if count > 1:
-            rows["stream"] = (first + np.arange(len(raw))) % count
-        first += len(raw)
-        yield from checked(rows, reading, tally, raw.lists[0], raw.lists[2])
-
-
-def _rewards(given: list[Any]) -> NDArray[np.float64]:
-    """Rewards as numbers; NaN for what is none."""
-    try:
-        array = np.array(given, dtype=np.float64)
-        if array.ndim == 1:
-            return array
-    except (TypeError, ValueError, OverflowError):
-        pass
-    return np.array([_number(each) for each in given])
-
-
-def _number(given: Any) -> float:
-    try:
-        return float(np.asarray(given, dtype=np.float64).reshape(()))
-    except (TypeError, ValueError, OverflowError):
-        return float("nan")
+def _names(name: str, width: int | None) -> list[str] | None:
+    """What the numbers of an observation are, in environments that everyone knows."""
+    known = next((n for start, n in NAMES.items() if name.startswith(f"gymnasium:{start}-")), ())
+    return list(known) if width is not None and len(known) == width else None

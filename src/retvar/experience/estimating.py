@@ -6,29 +6,29 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import xarray
-from numpy.typing import NDArray
 
-from retvar.errors import InputError, RetvarError
+from retvar.errors import InputError
+from retvar.experience.beginning import (
+    begin,
+    completed,
+    described,
+    make_room,
+    refuse_features,
+    refuse_two_answers,
+)
 from retvar.experience.results import dataset
 from retvar.experience.seen import Seen
 from retvar.experience.stream import Chunk, Experience
 from retvar.experience.words import behind, table
-from retvar.features import Features, Fourier, Observed, Polynomial, TileCoding
-from retvar.learners import LEARNERS, Learner, load
+from retvar.features import Features
+from retvar.learners import Direct, Learner, load
 from retvar.online import Online
 from retvar.step_sizes import Averaged
 
 __all__ = ["Estimate", "estimate"]
 
-Array = NDArray[np.float64]
 Progress = Callable[[int], None]  # told how many transitions are done
-BASES: dict[str, type[Observed]] = {
-    "tiles": TileCoding, "fourier": Fourier, "polynomial": Polynomial,
-}  # fmt: skip
-MEMORY = 2**16  # weights that the tiles of many dimensions are hashed into
-GAMMA = "must be given: how much a reward is worth one step later, such as 0.99"
 
 
 class Estimate:
@@ -41,10 +41,18 @@ class Estimate:
     (5000, ('state',))
     """
 
-    def __init__(self, experience: Experience, learner: Online | None, seen: Seen) -> None:
+    def __init__(
+        self,
+        experience: Experience,
+        learner: Online | None,
+        seen: Seen,
+        begin: Callable[[Chunk], Online] | None = None,
+    ) -> None:
         self.experience = experience
-        self._learner = learner
         self.seen = seen
+        self.at_rest = True  #: False while a chunk is being learned from
+        self._learner = learner
+        self._begin = begin
 
     @property
     def learner(self) -> Online:
@@ -68,15 +76,41 @@ class Estimate:
         self.learner.notes = {"estimate": self.seen.to_dict(self.experience)}
         self.learner.save(path)
 
+    def learn(self, progress: Progress | None = None) -> None:
+        """Go through the stream; whatever stops it on the way carries this estimate."""
+        try:
+            for chunk in self.experience.chunks():
+                self._take(chunk)
+                if progress is not None:
+                    progress(self.experience.tally.transitions)
+            if self._learner is None:
+                name = self.experience.name
+                raise InputError("experience", name, "held no transition that could be used")
+        except BaseException as error:
+            error.estimate = None if self._learner is None else self  # type: ignore[attr-defined]
+            raise
+
+    def _take(self, chunk: Chunk) -> None:
+        """Learn from a chunk, and note where it went and which returns were seen."""
+        if self._learner is None:
+            assert self._begin is not None
+            self._learner = self._begin(chunk)
+        refuse_two_answers(self._learner.description, chunk)
+        self.at_rest = False
+        make_room(self._learner, chunk, self.experience)
+        self.seen.watch(self._learner, chunk)
+        self._learner.update_many(chunk, on_error="skip")
+        self.at_rest = True
+
 
 def estimate(
     experience: Experience,
     learner: Learner | None = None,
     *,
     gamma: Any = None,
-    lam: Any = 1.0,
+    lam: Any = None,
     method: str = "direct",
-    kappa: float = 0.5,
+    kappa: float | None = None,
     estimand: Any = "target_return",
     features: Any = None,
     replicates: int = 100,
@@ -99,12 +133,13 @@ def estimate(
     gamma
         Discount; it is never assumed. None where the data has it, one per transition.
     lam
-        λ of the return whose variance is meant; 1 is the return itself.
+        λ of the return whose variance is meant; by default that of the data where it has one for
+        each transition, and otherwise 1, which is the return itself.
     method
         ``"direct"``, ``"centred"`` or ``"vtd"``.
     kappa
-        Trace decay of all nodes. Some (½) carries news to states that are seldom visited, and keeps
-        intervals honest there; much makes estimates noisy.
+        Trace decay of all nodes. By default traces reach a fifth of the horizon, 1/(1 − γ): enough
+        to carry news to states that are seldom visited, few enough to keep estimates quiet.
     estimand
         Off-policy: ``"target_return"`` or ``"off_policy_return"``.
     features
@@ -117,6 +152,8 @@ def estimate(
     progress
         Called with the number of transitions done.
 
+    Examples
+    --------
     >>> import retvar as rv
     >>> lake = rv.experience.from_gymnasium("FrozenLake-v1", steps=20_000, seed=1)
     >>> found = rv.estimate(lake, gamma=0.9)
@@ -125,98 +162,61 @@ def estimate(
     >>> bool(low < truth < high)
     True
     """
-    seen = Seen(level=level)
-    live: Online | None = None
-    if resume is not None:
-        live = load(resume)
-        seen = Seen.restored(resume, live, experience)
-    elif learner is None:
-        kind = {each.method: each for each in LEARNERS.values()}.get(method)
-        if kind is None:
-            raise InputError("method", repr(method), "must be 'direct', 'centred' or 'vtd'")
-        learner = kind(
-            alpha=Averaged(), gamma=gamma, lam=lam, kappa=kappa, kappa_bar=kappa, estimand=estimand
-        )
-    elif gamma is not None:
-        raise InputError("gamma", gamma, "is the learner's; give it there")
-    found = Estimate(experience, live, seen)
-    try:
-        for chunk in experience.chunks():
-            if found._learner is None:
-                assert learner is not None
-                found._learner = _begin(experience, chunk, learner, features, replicates, seed)
-            take(found.learner, seen, chunk, experience)
-            if progress is not None:
-                progress(experience.tally.transitions)
-        if found._learner is None:
-            raise InputError("experience", experience.name, "held no transition that could be used")
-    except (RetvarError, KeyboardInterrupt) as error:
-        error.estimate = found if found._learner is not None else None  # type: ignore[union-attr]
-        raise
+    found = prepared(
+        experience, learner, gamma=gamma, lam=lam, method=method, kappa=kappa, estimand=estimand,
+        features=features, replicates=replicates, level=level, seed=seed, resume=resume,
+    )  # fmt: skip
+    found.learn(progress)
     return found
 
 
-def _begin(
+def prepared(
     experience: Experience,
-    chunk: Chunk,
-    learner: Learner,
-    features: Any,
-    replicates: int,
-    seed: int,
-) -> Online:
-    """Put the learner on the stream, with the features that its first chunk asks for."""
-    if learner.gamma is None and "gamma" not in chunk:
-        raise InputError("gamma", "not given", GAMMA)
-    if experience.width is None:
-        if features is not None:
-            raise InputError("features", features, "are for observations; here are states")
-        count = experience.states or int(max(chunk["state"].max(), chunk["next_state"].max())) + 1
-        return learner.online(states=count, replicates=replicates, seed=seed)
-    kind = features_for(experience, chunk["state"], features)
-    square = getattr(kind, "largest_square", 1.0)
-    steps = {
-        name: Averaged(rule.alpha / square, rule.power)
-        for name in ("alpha", "alpha_bar", "alpha_mean")
-        if isinstance(rule := getattr(learner, name, None), Averaged)
-    }
-    return learner.replace(**steps).online(features=kind, replicates=replicates, seed=seed)
+    learner: Learner | None = None,
+    *,
+    features: Any = None,
+    replicates: int = 100,
+    level: float = 0.9,
+    seed: int = 0,
+    resume: str | Path | None = None,
+    **settings: Any,
+) -> Estimate:
+    """An estimate before the first transition: everything that can be checked is.
 
-
-def features_for(experience: Experience, observed: Array, given: Any = None) -> Features:
-    """Features for observations: those given, or a basis between the bounds of the space.
-
-    Where the space has no bounds, those of the first observations stand in.
+    >>> import retvar as rv
+    >>> lake = rv.experience.from_gymnasium("FrozenLake-v1", steps=100)
+    >>> rv.experience.estimating.prepared(lake, gamma=0.9, level=90)
+    Traceback (most recent call last):
+    ...
+    retvar.errors.InputError: level = 90: must lie between 0 and 1, such as 0.9
     """
-    if isinstance(given, Features):
-        return given
-    kind = BASES.get("tiles" if given is None else str(given))
-    if kind is None:
-        choices = ", ".join(map(repr, BASES))
-        raise InputError("features", repr(given), f"must be {choices}, or retvar.features")
-    around = Polynomial.from_data(observed, degree=1)
-    low, high = np.array(around.low), np.array(around.high)
-    if experience.low is not None and experience.high is not None:
-        wide = 1e6 * np.maximum(high - low, 1.0)  # bounds beyond all that is seen are none
-        bounded = (experience.high - experience.low) < wide
-        low = np.where(bounded, experience.low, low)
-        high = np.where(bounded, experience.high, high)
-    if kind is not TileCoding:
-        return kind(low, high)
-    small = low.size <= 4
-    tiles = {1: 32, 2: 10, 3: 8, 4: 6}.get(low.size, 4)
-    return TileCoding(low, high, tiles=tiles, tilings=8, memory=None if small else MEMORY)
+    if resume is not None:
+        own = {"learner": learner, "features": features, **settings}
+        _refuse(own, "comes from the saved learner; leave it out")
+        live = load(resume)
+        return Estimate(experience, live, Seen.restored(resume, live, experience))
+    if learner is None:
+        learner = described(**settings)
+        defaults = {"lam": 1.0}
+    else:
+        _refuse(settings, "is the learner's; give it there")
+        defaults = {}
+    refuse_features(experience, features)
+    Direct(alpha=Averaged(), gamma=0.0, lam=0.0).online(  # which refuses what cannot be
+        states=1, replicates=replicates, seed=seed
+    )
+
+    def first(chunk: Chunk) -> Online:
+        whole = completed(learner, chunk, defaults)
+        return begin(experience, chunk, whole, features, replicates, seed)
+
+    return Estimate(experience, None, Seen(level), first)
 
 
-def take(learner: Online, seen: Seen, chunk: Chunk, experience: Experience) -> None:
-    """Learn from a chunk, and note where it went and which returns were seen."""
-    tabular = experience.width is None
-    state, follows = chunk["state"], chunk["next_state"]
-    if tabular:
-        top = int(max(state.max(initial=0), follows.max(initial=0))) + 1
-        count = learner.features[0].states
-        if top > count:  # type: ignore[operator]
-            if experience.states is not None:
-                raise InputError("state", top - 1, f"unknown; states are 0 to {count - 1}")  # type: ignore[operator]
-            learner.grow(max(top, 2 * count))  # type: ignore[operator]
-    seen.watch(learner, chunk)
-    learner.update_many(chunk, on_error="skip")
+def _refuse(given: dict[str, Any], why: str) -> None:
+    """Refuse settings that are not what they are by default."""
+    usual = {"method": "direct", "estimand": "target_return"}
+    for name, value in given.items():
+        if value is not None and not (isinstance(value, str) and value == usual.get(name)):
+            shown = type(value).__name__ if isinstance(value, Learner | Features) else value
+            raise InputError(name, shown, why)

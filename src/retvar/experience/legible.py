@@ -55,7 +55,9 @@ def checked(
     for reason, bad in reasons.items():
         if bad.any():
             tally.rejected[reason] += int(np.count_nonzero(bad))
-    rows["bad"] = ~(legible & finite)
+    good = legible & finite
+    if not good.all():
+        rows["bad"] = ~good
     yield rows
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from retvar.errors import InputError
-from retvar.experience.chaining import Chain, Stop, handed_over, in_words, stopped
+from retvar.experience.chaining import Chain, Stop, handed_over, in_words, joined, stopped
 from retvar.experience.legible import checked
 from retvar.experience.spaces import Reading, reading_of
 from retvar.experience.stream import Chunk, Experience, Tally
@@ -31,6 +31,8 @@ def from_minari(dataset: Any) -> Experience:
     dataset
         A ``MinariDataset``, the id of one that has been downloaded, or the path of its folder.
 
+    Examples
+    --------
     >>> from_minari("nobody/knows-v0")
     Traceback (most recent call last):
     ...
@@ -117,13 +119,9 @@ def _together(episodes: Iterator[Chunk]) -> Iterator[Chunk]:
         except Exception as error:  # told after what came before it
             problem = error
         if sum(part["reward"].size for part in parts) >= ROWS:
-            yield _joined(parts)
+            yield joined(parts)
             parts = []
     if parts:
-        yield _joined(parts)
+        yield joined(parts)
     if problem is not None:
         raise problem
-
-
-def _joined(parts: list[Chunk]) -> Chunk:
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

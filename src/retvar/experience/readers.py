@@ -6,19 +6,23 @@ import glob
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from retvar.errors import InputError, listed
+from retvar.experience.cells import arrow, wholes
 from retvar.experience.chaining import in_words
 
-__all__ = ["Reader", "arrow", "readers_of"]
+__all__ = ["Reader", "readers_of"]
 
 BLOCK = 4 << 20  # bytes of a CSV file read at a time
 ENCODING = "utf-8-sig"  # decoded as it is read, so that what is no text is an error, not a warning
+MISSING = ["", "null", "NULL", "nan", "NaN"]  # not NA, which may be what a state is called
 KEY = b"retvar"  # of what a file of ours says about itself
+ROWS = 65_536  # looked at together
 KINDS = (".parquet", ".csv", ".csv.gz")
 SOURCE = "must be a path or pattern of .parquet or .csv files, a list of paths, or a table"
 
@@ -39,22 +43,6 @@ class Reader:
     told: dict[str, Any] = field(default_factory=dict)  #: what a file of ours says about itself
     span: Callable[[str], tuple[Any, Any] | None] = lambda _: None  #: least and largest, if known
     gone: list[int] = field(default_factory=list)
-
-
-def arrow() -> Any:
-    """PyArrow, or how to get it.
-
-    >>> arrow().__name__
-    'pyarrow'
-    """
-    try:
-        import pyarrow
-        import pyarrow.csv
-        import pyarrow.parquet
-    except ImportError:
-        remedy = 'reads and writes tables; install it: pip install "retvar[data]"'
-        raise InputError("pyarrow", "missing", remedy) from None
-    return pyarrow
 
 
 def readers_of(source: Any) -> list[Reader]:
@@ -109,19 +97,16 @@ def _parquet(path: Path) -> Reader:
     with pq.ParquetFile(path) as file:
         schema, meta = file.schema_arrow, file.metadata
     _some(str(path), schema, meta.num_rows)
-    names = [meta.schema.column(j).path for j in range(meta.num_columns)]
 
     def batches(columns: list[str], chunk: int) -> Iterator[Any]:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             for groups in _grouped(meta, chunk):  # one failing takes no other with it
                 yield from file.iter_batches(chunk, row_groups=groups, columns=columns)
 
+    # not by the statistics in the file: PyArrow aborts where those are damaged
+    @cache
     def span(column: str) -> tuple[Any, Any] | None:
-        j = names.index(column)
-        groups = [meta.row_group(g).column(j).statistics for g in range(meta.num_row_groups)]
-        if not all(each is not None and each.has_min_max for each in groups) or not groups:
-            return None
-        return min(each.min for each in groups), max(each.max for each in groups)
+        return _span(batches([column], ROWS))
 
     return Reader(
         str(path), _types(schema), batches, int(meta.num_rows), told=_told(schema), span=span
@@ -158,7 +143,7 @@ def _csv(path: Path) -> Reader:
             parse_options=csv.ParseOptions(invalid_row_handler=invalid),
             convert_options=csv.ConvertOptions(
                 column_types=dict.fromkeys(columns, pa.string()),
-                include_columns=columns, strings_can_be_null=True,
+                include_columns=columns, strings_can_be_null=True, null_values=MISSING,
             ),
         )  # fmt: skip
 
@@ -178,19 +163,33 @@ def _csv(path: Path) -> Reader:
 
 def _memory(table: Any) -> Reader:
     _some("the table", table.schema, table.num_rows)
-    compute = __import__("pyarrow.compute", fromlist=["min_max"])
 
     def batches(columns: list[str], chunk: int) -> Iterator[Any]:
         yield from table.select(columns).to_batches(max_chunksize=chunk)
 
-    def span(column: str) -> tuple[Any, Any]:
-        least = compute.min_max(table[column]).as_py()
-        return least["min"], least["max"]
+    @cache
+    def span(column: str) -> tuple[Any, Any] | None:
+        return _span(batches([column], ROWS))
 
     return Reader(
         "the table", _types(table.schema), batches, int(table.num_rows),
         told=_told(table.schema), span=span,
     )  # fmt: skip
+
+
+def _span(batches: Iterator[Any]) -> tuple[Any, Any] | None:
+    """Least and largest number of a column; None where it cannot be read to its end."""
+    least, largest = [], []
+    try:
+        for batch in batches:
+            value, none = wholes(batch.column(0))
+            value = value[~none] if none.any() else value
+            if value.size:
+                least.append(int(value.min()))
+                largest.append(int(value.max()))
+    except Exception:  # which will be met, and told, when the rows are read
+        return None
+    return (min(least), max(largest)) if least else None
 
 
 def _tabulated(columns: Mapping[Any, Any]) -> Any:

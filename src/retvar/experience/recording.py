@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from retvar.errors import InputError
-from retvar.experience.readers import KEY, arrow
+from retvar.experience.cells import arrow
+from retvar.experience.readers import KEY
 from retvar.experience.stream import Chunk, Experience, Tally
 from retvar.files import write_with
 
@@ -120,7 +121,7 @@ class _File:
         e = self.experience
         told = {
             "own": True, "name": e.name, "policy": e.policy, "states": e.states, "grid": e.grid,
-            "names": e.names,
+            "names": e.names, "cells": e.cells or None,
             "low": None if e.low is None else e.low.tolist(),
             "high": None if e.high is None else e.high.tolist(),
             "labels": _plain(e.labels),

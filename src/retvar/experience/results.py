@@ -97,11 +97,12 @@ def _add_maps(found: xarray.Dataset, learner: Online, where: Regions, axes: list
 def _add_observed(found: xarray.Dataset, learner: Online, seen: Seen) -> None:
     """Returns that were really seen, beside what is now predicted where they began."""
     returns = seen.returns
-    if returns is None or not returns.observed.size:
+    if returns is None or not returns.whole.any():
         return
     tabular = learner.features[0].states is not None
-    begun = returns.begun[:, 0].astype(np.int64) if tabular else returns.begun
-    found["observed"] = ("sample", returns.observed)
+    begun = returns.begun[returns.whole]
+    begun = begun[:, 0].astype(np.int64) if tabular else begun
+    found["observed"] = ("sample", returns.observed[returns.whole])
     found["predicted"] = ("sample", learner.predict("value", begun))
     found["predicted_std"] = ("sample", learner.predict("std", begun))
     state = begun if tabular else np.full(len(begun), -1, dtype=np.int64)

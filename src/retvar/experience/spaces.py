@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from array import array as words
 from collections.abc import Callable
 from typing import Any
 
@@ -67,11 +68,15 @@ class _Numbers(Reading):
     def column(self, given: Any) -> Integers:
         """States; −1 for what is none."""
         try:
+            if isinstance(given, list) and self.labels is None:
+                array = np.frombuffer(words("q", given), dtype=np.int64)  # refuses fractions
+                if array.size and array.min() >= 0 and array.max() < self.states:
+                    return array
             array = np.asarray(given)
             array = array.reshape(len(array), self.counts.size)
             if array.dtype.kind not in "iub":
                 raise ValueError
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             array = np.array([self._one(each) for each in given])
         digits = array.astype(np.int64) - self.starts
         good = ((digits >= 0) & (digits < self.counts)).all(axis=1)

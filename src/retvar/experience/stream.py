@@ -39,7 +39,7 @@ class Tally:
 
     @property
     def effective_sample_size(self) -> float:
-        """(Σρ)²/Σρ²: as many transitions of the target policy would be as good."""
+        """As many transitions of the target policy would be as good, (Σρ)²/Σρ²."""
         if not self.weighted:
             return float(self.transitions)
         if not np.isfinite(self.squares):  # beyond what numbers can hold: one ratio outweighs all

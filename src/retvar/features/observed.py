@@ -100,7 +100,7 @@ class Observed(Given):
 
     @property
     def largest_square(self) -> float:
-        """The largest Σφ² there can be: divide a step size by it, and no error is overshot.
+        """The largest Σφ² there can be; divide a step size by it, and no error is overshot.
 
         >>> import retvar as rv
         >>> rv.features.TileCoding([0.0], [1.0], tilings=4).largest_square
@@ -110,7 +110,7 @@ class Observed(Given):
 
     @property
     def blank(self) -> Array:
-        """The middle of nowhere: zeros."""
+        """Zeros, where there is no observation."""
         return np.zeros(self.width)
 
     def rows(self, given: Any = None) -> Rows:

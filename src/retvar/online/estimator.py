@@ -386,7 +386,7 @@ class Online:
             rows = self.features[node].rows() if self._rows is not None else None
             found = self._predicted(node, rows, riding)
             if states is not None:
-                found = found[[self._known(s) for s in np.asarray(states).tolist()]]
+                found = found[self._all_known(states)]
         else:
             if states is None:
                 raise InputError("state", None, "must be given: there is no list of all states")
@@ -458,6 +458,16 @@ class Online:
         if not np.isfinite(values).all():
             raise InputError("state", "not finite", "must hold finite numbers only")
         return float(m.weights(node, indices) @ values)
+
+    def _all_known(self, states: Any) -> Any:
+        """A column of states, all of which there are."""
+        column = np.asarray(states)
+        if column.dtype.kind not in "iu" or column.ndim != 1:
+            return [self._known(s) for s in column.tolist()]
+        bad = (column < 0) | (column >= self.features[0].states)
+        if bad.any():
+            self._known(column[int(np.argmax(bad))])
+        return column
 
     def _known(self, state: Any) -> int:
         count = self.features[0].states

@@ -153,6 +153,25 @@ def err_copies(room, discount, after, now, to):
 
 
 @njit
+def err_states(means, weights, kind, at, follows, discount, room):
+    """Predictions and TD errors of all replicates where a state has a weight of its own.
+
+    At the end of an episode `follows` is any weight: its discount is 0.
+    """
+    for c in range(room.shape[1]):
+        now, after = means[at, c], means[follows, c]
+        room[NOW, c], room[AFTER, c] = now, after
+        room[DELTA, c] = td_error(room[FED, c], discount, after, now)
+    if kind == AVERAGED:
+        for c in range(room.shape[1]):
+            now, after = weights[at, c], weights[follows, c]
+            room[OWN, c] = td_error(room[FED, c], discount, after, now)
+    else:
+        for c in range(room.shape[1]):
+            room[OWN, c] = room[DELTA, c]
+
+
+@njit
 def move_copies(weights, at, step, E, room):
     """Move one weight of all replicates, each as often as its coin says."""
     for c in range(room.shape[1]):
@@ -303,34 +322,40 @@ def advance(
                 own_delta = td_error(fed, discount, after_own, now_own)
             if copies is not None:
                 feed_copies(node, method, R, g, lm, eta, room)
-                predict_copies(copies, offset, begin, end, indices, values, room, NOW)
-                predict_copies(copies, offset, begin_next, end_next, indices, values, room, AFTER)
-                if scales is not None and kind != AVERAGED:
-                    earned_copies(
-                        node, begin, end, plan, indices, values, cells, traces, sums, room, NOW
-                    )
-                    earned_copies(
-                        node, begin_next, end_next, plan, indices, values, cells, traces,
-                        sums, room, AFTER,
-                    )  # fmt: skip
-                err_copies(room, discount, AFTER, NOW, DELTA)
-                if kind == AVERAGED:
-                    predict_copies(learning, offset, begin, end, indices, values, room, NOW_OWN)
+                if indices is None:
+                    at, follows = u(offset + begin), u(offset + max(begin_next, 0))
+                    err_states(copies, learning, kind, at, follows, discount, room)
+                else:
+                    predict_copies(copies, offset, begin, end, indices, values, room, NOW)
                     predict_copies(
-                        learning, offset, begin_next, end_next, indices, values, room, AFTER_OWN
+                        copies, offset, begin_next, end_next, indices, values, room, AFTER
                     )
-                    if scales is not None:
+                    if scales is not None and kind != AVERAGED:
                         earned_copies(
-                            node, begin, end, plan, indices, values, cells, traces,
-                            sums, room, NOW_OWN,
-                        )  # fmt: skip
+                            node, begin, end, plan, indices, values, cells, traces, sums, room, NOW
+                        )
                         earned_copies(
                             node, begin_next, end_next, plan, indices, values, cells, traces,
-                            sums, room, AFTER_OWN,
+                            sums, room, AFTER,
                         )  # fmt: skip
-                    err_copies(room, discount, AFTER_OWN, NOW_OWN, OWN)
-                else:
-                    err_copies(room, discount, AFTER, NOW, OWN)
+                    err_copies(room, discount, AFTER, NOW, DELTA)
+                    if kind == AVERAGED:
+                        predict_copies(learning, offset, begin, end, indices, values, room, NOW_OWN)
+                        predict_copies(
+                            learning, offset, begin_next, end_next, indices, values, room, AFTER_OWN
+                        )
+                        if scales is not None:
+                            earned_copies(
+                                node, begin, end, plan, indices, values, cells, traces,
+                                sums, room, NOW_OWN,
+                            )  # fmt: skip
+                            earned_copies(
+                                node, begin_next, end_next, plan, indices, values, cells, traces,
+                                sums, room, AFTER_OWN,
+                            )  # fmt: skip
+                        err_copies(room, discount, AFTER_OWN, NOW_OWN, OWN)
+                    else:
+                        err_copies(room, discount, AFTER, NOW, OWN)
             if node == VALUE:
                 J_next, begin_value, end_value = after, begin_next, end_next
                 reward_bar = direct_reward(delta, now, eta)
@@ -385,7 +410,7 @@ def advance(
             # its step
             p, q = settings[u(node), 0], settings[u(node), 1]
             step, column = p, SECOND if kind == AVERAGED else WEIGHT
-            if kind in (DECAY, AVERAGED):
+            if kind == DECAY or (kind == AVERAGED and weight != 0.0):
                 for k in range(begin, end):
                     i = k if indices is None else indices[u(k)]
                     cells[u(offset + i), FIRST] += 1.0
@@ -444,7 +469,7 @@ def advance(
                 if finite:
                     cells[at, u(column)] = cells[at, NEW]
                 cells[at, NEW] = 0.0
-            if kind == AVERAGED and finite:
+            if kind == AVERAGED and finite and weight != 0.0:
                 for k in range(begin, end):
                     at = u(offset + (k if indices is None else indices[u(k)]))
                     visits = cells[at, FIRST]

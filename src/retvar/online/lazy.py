@@ -177,7 +177,7 @@ def visit(
     total, slot = traces.shape[1] - 3, min(stream, OPEN)
     offset, kind = plan[u(node), OFFSET], plan[u(node), KIND]
     column = SECOND if kind == AVERAGED else WEIGHT
-    counts = kind in (DECAY, AVERAGED)
+    counts = kind == DECAY or (kind == AVERAGED and weight != 0.0)
     A, inverse = scales[u(slot), u(node), SUM], 1.0 / scales[u(slot), u(node), SCALE]
     reached = live[u(stream), u(2 * total + node)]
     finite = True
@@ -282,7 +282,7 @@ def move_lazily(
         finite = fold(stream, node, s, plan, cells, traces, live, scales, copies, learning, sums)
     if finite and kind == ALPHA_BOUND:
         cells[u(offset), FIRST] = step
-    if finite and kind == AVERAGED:
+    if finite and kind == AVERAGED and weight != 0.0:
         for k in range(begin, end):
             at = u(offset + indices[u(k)])
             w = moved(cells[at, SECOND], cells[at, STEP], owed(node, at, traces, scales), 1.0)

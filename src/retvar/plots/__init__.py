@@ -14,7 +14,7 @@ The figures of experiments take datasets by the name of their simulation: ``lear
 ``value_error``, ``walk``, ``table`` and ``schematics``. They share ``series`` (looks, lines with
 bands, panels), ``scales`` (axes), ``legend`` and ``placing`` (texts beside data).
 
-The figures of estimates from experience take the dataset of :func:`retvar.experience.estimate`:
+The figures of estimates from experience take the dataset of :func:`retvar.estimate`:
 ``maps``, ``heat``, ``states``, ``observed``, ``calibrated`` and ``rollouts``; ``estimates`` draws
 those that make sense. They share ``estimated`` (columns, titles, units).
 """

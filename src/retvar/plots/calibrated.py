@@ -44,7 +44,7 @@ def calibration(data: xarray.Dataset) -> Figure:
     Parameters
     ----------
     data
-        From :func:`retvar.experience.estimate`, with observed returns.
+        From :func:`retvar.estimate`, with observed returns.
 
     Returns
     -------
@@ -145,7 +145,7 @@ def _coverage(ax: Axes, found: e.Samples) -> None:
 
 def _entries(left_out: int) -> list[tuple[Any, str]]:
     """For the legend."""
-    more = f" ({left_out:,} without a prediction left out)" if left_out else ""
+    more = f" ({left_out:,} left out: no valid prediction)" if left_out else ""
     seen = Line2D([], [], color=BLUE, lw=2, marker="o", ms=5, mec="white", mew=0.6)
     return [
         (seen, f"observed returns{more}"),

@@ -35,6 +35,7 @@ COLOURS = {  # both even in grey: a high value is bright, a large spread is dark
     "value": colormaps["viridis"],
     "std": ListedColormap(colormaps["magma_r"](np.linspace(0.02, 0.82, 256)), "spread"),
 }
+BELOW = "the variance was estimated below zero"  # as may happen; it then has no root
 UNVISITED: Any = {"facecolor": "#fafafa", "edgecolor": "#c9c9c9", "hatch": "////", "lw": 0.0}
 
 
@@ -45,7 +46,7 @@ class Samples:
     observed: Array
     predicted: Array
     std: Array
-    left_out: int  #: how many lack a prediction
+    left_out: int  #: how many lack a valid prediction
 
     @property
     def slack(self) -> float:
@@ -152,15 +153,15 @@ def heading(data: xarray.Dataset, question: str) -> str:
     for letter, key in (("γ", "gamma"), ("λ", "lam")):
         given = data.attrs.get(key, 1.0 if key == "lam" else "")
         if given != "" and not (key == "lam" and np.all(given == 1)):
-            parts.append(f"{letter} = {_short(_told(given))}")
+            parts.append(f"{letter} {_short(_told(given))}")
     about = ", ".join(part for part in parts if part)
     return f"{about}: {question}" if about else question[:1].upper() + question[1:]
 
 
 def _told(given: Any) -> str:
-    """A setting: a number in full (0.9999 must not read as 1), or words."""
+    """A setting: a number in full (0.9999 must not read as 1), or words ("in the data")."""
     try:
-        return f"{float(given):g}"
+        return f"= {float(given):g}"
     except (TypeError, ValueError):
         return str(given)
 

@@ -26,7 +26,7 @@ def estimate_figures(data: xarray.Dataset) -> dict[str, Figure]:
     Parameters
     ----------
     data
-        From :func:`retvar.experience.estimate`.
+        From :func:`retvar.estimate`.
 
     Returns
     -------

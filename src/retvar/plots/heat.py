@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
 
 from retvar.errors import InputError
 from retvar.plots import estimated as e
@@ -22,6 +23,7 @@ __all__ = ["estimate_heat_maps"]
 
 TABLES = {"value": "expected return", "std": "spread (standard deviation)"}
 LEVELS = 6  # lines of equal height, at most
+HATCHED = "hatched: never visited"
 QUESTION = "what return to expect, and how far it may stray"
 
 
@@ -33,7 +35,7 @@ def estimate_heat_maps(data: xarray.Dataset, contours: bool = False) -> Figure:
     Parameters
     ----------
     data
-        From :func:`retvar.experience.estimate`, of two-dimensional observations.
+        From :func:`retvar.estimate`, of two-dimensional observations.
     contours
         Whether to draw lines of equal height.
 
@@ -61,17 +63,18 @@ def estimate_heat_maps(data: xarray.Dataset, contours: bool = False) -> Figure:
     title = e.heading(data, QUESTION)
     seen = _table(data, "visited") > 0
     tables = {name: np.where(seen, _table(data, name), np.nan) for name in TABLES}
-    if not all(np.isfinite(table).any() for table in tables.values()):
+    if not np.isfinite(tables["value"]).any():
         return e.sentence(title, "Nothing was visited, so there is nothing to draw.")
     with matplotlib.rc_context(RC):
         figure = e.page(8.6, 3.9)
         axes = figure.subplots(1, 2, sharey=True)
         for ax, (name, table) in zip(axes, tables.items(), strict=True):
             _heat(ax, data, name, table, contours)
+            _blank(ax, seen & np.isnan(table))
         axes[0].set_ylabel(str(data.attrs.get("y_name", "y")))
         e.put_title(figure, title)
-        complete = all(np.isfinite(table).all() for table in tables.values())
-        e.put_note(figure, [] if complete else ["hatched: never visited"])
+        below = any(np.isnan(table[seen]).any() for table in tables.values())
+        e.put_note(figure, [HATCHED * (not seen.all()), f"white: {e.BELOW}" * below])
     return figure
 
 
@@ -103,6 +106,15 @@ def _heat(ax: Axes, data: xarray.Dataset, name: str, table: Array, contours: boo
     bar.ax.locator_params(nbins=6)
     if contours:
         _contours(ax, x, y, table, bar)
+
+
+def _blank(ax: Axes, cells: NDArray[np.bool_]) -> None:
+    """White where something was visited and yet has no estimate."""
+    if cells.any():
+        edges = ax.collections[0].get_coordinates()  # type: ignore[attr-defined]
+        white = np.ma.masked_array(np.ones(cells.shape), ~cells)
+        x, y = edges[0, :, 0], edges[:, 0, 1]
+        ax.pcolormesh(x, y, white, cmap="gray", vmin=0, vmax=1, zorder=1, rasterized=True)
 
 
 def _contours(ax: Axes, x: Array, y: Array, table: Array, bar: Any) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from numpy.typing import NDArray
 
 from retvar.errors import InputError
 from retvar.plots import estimated as e
@@ -40,7 +41,7 @@ def estimate_maps(data: xarray.Dataset) -> Figure:
     Parameters
     ----------
     data
-        From :func:`retvar.experience.estimate`, of a grid world.
+        From :func:`retvar.estimate`, of a grid world.
 
     Returns
     -------
@@ -126,11 +127,12 @@ def _map(ax: Axes, data: xarray.Dataset, name: str, shape: tuple[int, int], cell
     ax.set_anchor("W")
     _bar(ax, image, cell * shape[1], cell * shape[0])
     ink = e.inks(_shades(image, table.ravel()))
-    for k in np.flatnonzero(np.isnan(table.ravel())):
+    for k in np.flatnonzero(~e.visited(data)):
         row, column = divmod(int(k), shape[1])
         ax.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, **e.UNVISITED))
     _borders(ax, shape, cell)
     _numbers(ax, table, _halves(data, name) / unit, ink, cell)
+    _unknown(ax, e.visited(data).reshape(shape) & np.isnan(table), cell)
     _letters(ax, str(data.attrs.get("cells", "")), shape, ink, cell)
 
 
@@ -186,6 +188,13 @@ def _numbers(ax: Axes, table: Array, halves: Array, ink: Any, cell: float) -> No
             ax.text(column, y, more, fontsize=small, color=ink[k], **look, gid="interval")
 
 
+def _unknown(ax: Axes, cells: NDArray[np.bool_], cell: float) -> None:
+    """A question mark in cells that were visited and yet have no estimate."""
+    look: Any = {"ha": "center", "va": "center", "fontsize": min(LARGE, 0.5 * 72 * cell)}
+    for row, column in np.argwhere(cells):
+        ax.text(column, row, "?", color="black", gid="unknown", **look)
+
+
 def _letters(ax: Axes, cells: str, shape: tuple[int, int], ink: Any, cell: float) -> None:
     """What each cell is, faint in its corner."""
     size = min(6.5, 0.2 * 72 * cell)
@@ -204,6 +213,7 @@ def _notes(data: xarray.Dataset, drawn: set[str], complete: bool) -> list[str]:
     letters = sorted(set(str(data.attrs.get("cells", ""))) - {" "}, key="SFHCG".find)
     if "letter" in drawn and set(letters) <= set(LETTERS):
         notes.append(", ".join(f"{letter} {LETTERS[letter]}" for letter in letters))
+    notes += [f"?: {e.BELOW}"] if "unknown" in drawn else []
     return notes if complete else [*notes, HATCHED]
 
 

@@ -42,7 +42,7 @@ def observed_returns(data: xarray.Dataset) -> Figure:
     Parameters
     ----------
     data
-        From :func:`retvar.experience.estimate`, with observed returns.
+        From :func:`retvar.estimate`, with observed returns.
 
     Returns
     -------
@@ -157,7 +157,7 @@ def _told(found: e.Samples) -> str:
     many = e.share(inside, found.observed.size, "observed returns")
     text = f"{many} lie within 2 std of what was predicted"
     if found.left_out:
-        text += f" ({found.left_out:,} without a prediction left out)"
+        text += f" ({found.left_out:,} left out: no valid prediction)"
     return text
 
 

@@ -35,7 +35,7 @@ def check(data: xarray.Dataset) -> Figure:
     Parameters
     ----------
     data
-        From :func:`retvar.experience.estimate`, with a check by roll-outs.
+        From :func:`retvar.estimate`, with a check by roll-outs.
 
     Returns
     -------
@@ -95,7 +95,9 @@ def _against(ax: Axes, data: xarray.Dataset, name: str, compared: Any) -> None:
     ax.grid(**GRID)
     ax.locator_params(nbins=6)
     ax.set_title(f"{PANELS[name]}{suffix}")
-    ax.set_xlabel("estimate from experience")
+    missing = int(np.sum(np.isnan(x)))
+    more = f"\n({missing:,} left out: {e.BELOW})" if missing else ""
+    ax.set_xlabel(f"estimate from experience{more}")
 
 
 def _rolled(data: xarray.Dataset, name: str) -> tuple[Array, Array]:

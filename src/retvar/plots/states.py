@@ -27,6 +27,8 @@ MOST = 60
 ROW = 0.19  # inches
 WIDEST = 2.6  # inches of a label
 TICK = 8.0  # points
+DOT: Any = {"marker": "o", "ls": "none", "ms": 4.2, "color": "#08264a", "mec": "white", "mew": 0.6}
+HOLLOW: Any = {**DOT, "color": "white", "mec": "#08264a", "mew": 1.0}
 ORDERS = ("state", "visits")
 QUESTION = "what return to expect from each {place}, and how far it may stray"
 
@@ -39,7 +41,7 @@ def estimate_states(data: xarray.Dataset, order: str = "state") -> Figure:
     Parameters
     ----------
     data
-        From :func:`retvar.experience.estimate`; of states, or of regions of observations.
+        From :func:`retvar.estimate`; of states, or of regions of observations.
     order
         From above: ``"state"``, as in the dataset, or ``"visits"``, the most visited first.
 
@@ -81,7 +83,8 @@ def estimate_states(data: xarray.Dataset, order: str = "state") -> Figure:
         told = _told(data, place, chosen.size, seen)
         ax.set_title(e.wrapped(told, 9, 4.0), fontsize=9)
         e.put_title(figure, title)
-        key(figure, _entries(data))
+        entries = _entries(data, chosen)
+        key(figure, entries, ncols=3 if len(entries) < 4 else 2)
     return figure
 
 
@@ -131,7 +134,10 @@ def _rows(ax: Axes, data: xarray.Dataset, chosen: NDArray[np.intp]) -> None:
     wide: Any = {"height": 0.62, "color": LIGHT_BLUE, "lw": 0, "zorder": 2}
     ax.barh(y, 2 * np.nan_to_num(std), left=value - np.nan_to_num(std), **wide)
     ax.hlines(y, low, high, color=BLUE, linewidth=2.4, zorder=3)
-    ax.plot(value, y, "o", ms=4.2, color="#08264a", mec="white", mew=0.6, zorder=4)
+    known = np.isfinite(std)
+    ax.plot(value[known], y[known], **DOT, zorder=4)
+    if not known.all():
+        ax.plot(value[~known], y[~known], **HOLLOW, zorder=4)
     least, most = e.span(value - np.nan_to_num(std), value + np.nan_to_num(std), low, high)
     room = 0.03 * (most - least)
     ax.set(xlim=(least - room, most + room), ylim=(chosen.size - 0.4, -0.6), axisbelow=True)
@@ -159,10 +165,12 @@ def _visits(ax: Axes, visits: Array) -> None:
     ax.text(away, -0.75, "visits", transform=place, **{**look, "va": "bottom"})
 
 
-def _entries(data: xarray.Dataset) -> list[tuple[Any, str]]:
+def _entries(data: xarray.Dataset, chosen: NDArray[np.intp]) -> list[tuple[Any, str]]:
     """For the legend."""
-    dot = Line2D([], [], marker="o", ls="none", ms=4.2, color="#08264a", mec="white", mew=0.6)
-    entries: list[tuple[Any, str]] = [(dot, "expected return")]
+    entries: list[tuple[Any, str]] = [(Line2D([], [], **DOT), "expected return")]
     if "value_low" in data and "value_high" in data:
         entries.append((Line2D([], [], color=BLUE, lw=2.4), f"its {e.interval_name(data)}"))
-    return [*entries, (Patch(facecolor=LIGHT_BLUE), "± 1 std: how far a return strays")]
+    entries.append((Patch(facecolor=LIGHT_BLUE), "± 1 std: how far a return strays"))
+    if np.isnan(e.column(data, "std")[chosen]).any():
+        entries.append((Line2D([], [], **HOLLOW), f"no band: {e.BELOW}"))
+    return entries
