@@ -322,15 +322,16 @@ def finite(learner):
 
 
 @pytest.mark.parametrize("stream_number", [0, layout.OPEN])
-@pytest.mark.parametrize("step", STEPS, ids=repr)
-def test_divergence_of_an_active_weight_is_noticed_at_once(step, stream_number):
+@pytest.mark.parametrize("wild", [(1.0, 1e200), (1e70, 1e100)], ids=["error", "feature"])
+@pytest.mark.parametrize("step", [*STEPS[:3], rv.Constant(0.5)], ids=repr)
+def test_divergence_of_an_active_weight_is_noticed_at_once(step, wild, stream_number):
     """The weights stay as they were before that transition, and learning can go on."""
     learner = rv.Direct(alpha=step, gamma=0.9, lam=0.9, kappa=0.9).online(features=2)
     given = {"stream": stream_number}
     learner.update([1.0, 0.5], 1.0, [0.5, 1.0], **given)
     before = learner.weights
     with pytest.raises(rv.Diverged, match="value node diverged at step 2"):
-        learner.update([0.5, 1.0], 1e200, [0.5, 1.0], **given)
+        learner.update([0.5, wild[0]], wild[1], [0.0, 0.0], **given)
     for name, wanted in before.items():
         close(learner.weights[name], wanted, 1e-12)
     assert finite(learner)

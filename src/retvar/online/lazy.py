@@ -8,7 +8,8 @@ since (of all αδs where α is common to all weights). The true weight is
 
 over the streams, `base` being what stands in the cells. Where e or α changes, the base is changed
 so that w is not. Where s leaves [SMALL, LARGE], what the trace reaches is folded: the weight
-becomes the base, E becomes e, s = 1 and A = 0. At the end of an episode it is folded and forgotten.
+becomes the base, E becomes e, s = 1 and A = 0. So it is before a feature beyond LARGE is added,
+for the digits of w would be lost in e·A. At the end of an episode it is folded and forgotten.
 Streams from OPEN on are folded after each of their steps: the cost of reading a weight must not
 grow with the number of streams.
 """
@@ -223,16 +224,19 @@ def move_lazily(
 ):  # fmt: skip
     """Trace, step and weights of a node with a lazy trace; whether it is finite.
 
-    A weight beyond LIMIT is noticed at once where its feature is active or its stream is not kept
-    open, and then no weight is moved. Any other is noticed when it is folded: when the trace has
-    faded (or grown) by a factor of 1,000, when the episode ends or the trace is cut; it then stays
-    at its base, the others move. So it is with a trace beyond LIMIT.
+    A weight beyond LIMIT is noticed at once where its feature is active, and then none is moved.
+    Any other is noticed when it is folded: when the trace has faded (or grown) by a factor of
+    1,000, when the episode ends or the trace is cut, and at once in streams that are not kept open;
+    it then stays at its base, while the others move. So it is with a trace beyond LIMIT.
     """
     slot, offset, kind = min(stream, OPEN), plan[u(node), OFFSET], plan[u(node), KIND]
     s = trace(decay, scales[u(slot), u(node), SCALE], 0.0, weight)
     finite = math.isfinite(discount)
     scales[u(slot), u(node), SCALE] = s
-    if not SMALL <= s <= LARGE:
+    largest = 0.0
+    for k in range(begin, end):
+        largest = max(largest, abs(values[u(k)]))
+    if not (SMALL <= s <= LARGE and weight * largest <= LARGE):
         fine = fold(stream, node, s, plan, cells, traces, live, scales, copies, learning, sums)
         finite, s = finite and fine, 1.0
     fine = visit(
@@ -262,19 +266,20 @@ def move_lazily(
         return False
     scales[u(slot), u(node), SUM] = new
     column = SECOND if kind == AVERAGED else WEIGHT
+    for k in range(begin, end):
+        at = u(offset + indices[u(k)])
+        e, due = traces[u(stream), at], owed(node, at, traces, scales)
+        if stream >= OPEN:
+            due += e * new
+        w = moved(cells[at, u(column)], cells[at, STEP], due, 1.0)
+        finite = finite and abs(w) <= LIMIT and abs(e) <= LIMIT
+    if not finite:
+        scales[u(slot), u(node), SUM] = A
+        return False
+    if copies is not None:
+        sum_copies(slot, node, step, s, sums, room)
     if stream >= OPEN:
-        if copies is not None:
-            sum_copies(slot, node, step, s, sums, room)
         finite = fold(stream, node, s, plan, cells, traces, live, scales, copies, learning, sums)
-    else:
-        for k in range(begin, end):
-            at = u(offset + indices[u(k)])
-            w = moved(cells[at, u(column)], cells[at, STEP], owed(node, at, traces, scales), 1.0)
-            finite = finite and abs(w) <= LIMIT and abs(traces[u(stream), at]) <= LIMIT
-        if not finite:
-            scales[u(slot), u(node), SUM] = A
-        elif copies is not None:
-            sum_copies(slot, node, step, s, sums, room)
     if finite and kind == ALPHA_BOUND:
         cells[u(offset), FIRST] = step
     if finite and kind == AVERAGED and weight != 0.0:
