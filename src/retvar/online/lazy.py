@@ -14,8 +14,6 @@ Streams from OPEN on are folded after each of their steps: the cost of reading a
 grow with the number of streams.
 """
 
-# mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disallow-untyped-decorators=False
-
 from __future__ import annotations
 
 import math
