@@ -423,6 +423,7 @@ def failures(folder: Path, tests: list[str], compiled: bool) -> tuple[int, str]:
         "COLUMNS": "500",  # reasons are told in full
     }
     command = [sys.executable, "-m", "pytest", "-q", "-x", "--tb=short", "-p", "no:cacheprovider"]
+    command += ["-W", "ignore:overflow encountered:RuntimeWarning"]  # random words, not compiled
     done = subprocess.run(
         [*command, *(f"tests/{test}" for test in tests)],
         cwd=folder, env=environment, capture_output=True, text=True, check=False,
