@@ -50,6 +50,8 @@ bench: $(BENCH)
 	$(BIN)/python benchmarks/exact.py --out docs/benchmarks.md
 	$(BIN)/python benchmarks/online.py --append --out docs/benchmarks.md
 	$(BIN)/python benchmarks/engine.py --append --out docs/benchmarks.md
+	$(BIN)/python benchmarks/tiles.py --append --out docs/benchmarks.md
+	$(BIN)/python benchmarks/experience.py --append --out docs/benchmarks.md
 	$(BIN)/python benchmarks/sweep.py --append --out docs/benchmarks.md
 
 mutants: $(READY)

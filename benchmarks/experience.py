@@ -201,8 +201,8 @@ def main() -> None:
     }
     said = [
         "\n## Real experience\n",
-        f"A Parquet file of {ROWS:,} rows, {STATES} states as numbers, direct method, no traces (the",
-        f"slow loops read its first {FEW:,} rows):\n",
+        f"A Parquet file of {ROWS:,} rows, {STATES} states as numbers, direct method, no traces",
+        f"(the slow loops read its first {FEW:,} rows):\n",
         table(
             logs, "row by row, NumPy class", "times as fast as the NumPy class", lambda b, t: b / t
         ),

@@ -143,9 +143,36 @@ MUTANTS = [
         "importance ratio applied twice, in the trace and in the step",
         "transitions weigh ρ² instead of ρ; what is learned is the return of no policy",
         KERNEL,
-        "new = moved(cells[at, WEIGHT], step, delta, E)",
-        "new = moved(cells[at, WEIGHT], step, delta, E * weight)",
+        "new = moved(cells[at, u(column)], step, own_delta, E)",
+        "new = moved(cells[at, u(column)], step, own_delta, E * weight)",
         REFERENCE + "[direct-target_return]",
+    ),
+    Mutant(
+        "averaged-feeds-itself",
+        "the variance node fed with errors of the weights that learn, not of their means",
+        "steps of n^−0.6 keep δ noisy: its square is too large, and so is the variance",
+        KERNEL,
+        "reward_bar = direct_reward(delta, now, eta)",
+        "reward_bar = direct_reward(own_delta, now, eta)",
+        "test_replicates.py::test_learner_and_replicates_are_as_typed_in_anew",
+    ),
+    Mutant(
+        "coins-shared",
+        "all replicates toss the same coin",
+        "they do not differ, and every interval is a point",
+        KERNEL,
+        "        heads >>= U(1)\n",
+        "        heads >>= U(0)\n",
+        "test_replicates.py::test_learner_and_replicates_are_as_typed_in_anew",
+    ),
+    Mutant(
+        "lazy-forgets-base",
+        "a lazy trace takes up a feature without keeping the weight as it was",
+        "each visit adds what the trace has earned once more",
+        "online/lazy.py",
+        "        base = moved(base, -step, A, e)\n",
+        "        base = moved(base, 0.0, A, e)\n",
+        "test_lazy.py::test_learner_and_replicates_are_as_typed_in_anew",
     ),
     Mutant(
         "ratio-missing",
@@ -396,6 +423,7 @@ def failures(folder: Path, tests: list[str], compiled: bool) -> tuple[int, str]:
         "COLUMNS": "500",  # reasons are told in full
     }
     command = [sys.executable, "-m", "pytest", "-q", "-x", "--tb=short", "-p", "no:cacheprovider"]
+    command += ["-W", "ignore:overflow encountered:RuntimeWarning"]  # random words, not compiled
     done = subprocess.run(
         [*command, *(f"tests/{test}" for test in tests)],
         cwd=folder, env=environment, capture_output=True, text=True, check=False,

@@ -78,5 +78,7 @@ def same(a, b) -> bool:
         m.cells.tobytes() == n.cells.tobytes()
         and m.traces.tobytes() == n.traces.tobytes()
         and m.report.tobytes() == n.report.tobytes()
+        and (None if m.scales is None else m.scales.tobytes())
+        == (None if n.scales is None else n.scales.tobytes())
         and (a.steps, a.rejected) == (b.steps, b.rejected)
     )

@@ -226,10 +226,12 @@ def test_the_mean_of_averaged_weights_forgets_the_beginning():
     assert_allclose(learner.value(0), shares @ weights, rtol=1e-9)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("domain", ["chain", "complex_mdp"])
 @pytest.mark.parametrize("steps", [2_000, 20_000] if SOAK else [4_000])
-def test_intervals_cover_the_exact_answer_as_often_as_they_say(domain, method, steps):
+@pytest.mark.parametrize("kappa", [0.0, 0.99] if SOAK else [0.0])
+def test_intervals_cover_the_exact_answer_as_often_as_they_say(domain, method, steps, kappa):
     """90% intervals of value and variance cover the truth in 85–95% of repetitions, every state.
 
     A share that is truly between 87 and 93% leaves the limits below with a probability under 10⁻⁷
@@ -241,7 +243,7 @@ def test_intervals_cover_the_exact_answer_as_often_as_they_say(domain, method, s
     times, inside = 1_000 if SOAK else 100, {"value": 0, "variance": 0, "std": 0}
     seed = int(np.random.default_rng().integers(2**63))
     for run in range(times):
-        learner = METHODS[method](alpha=rv.Averaged()).online(
+        learner = METHODS[method](alpha=rv.Averaged(), kappa=kappa, kappa_bar=kappa).online(
             states=mdp.n_states, replicates=100, seed=run
         )
         learner.update_many(rv.replay(mdp, steps=steps, run=run, seed=seed))

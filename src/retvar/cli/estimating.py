@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
+import functools
 import json
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -13,24 +14,24 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from retvar.cli.base import options_of, words_of
+from retvar.cli.base import words_of
+from retvar.cli.opening import COLUMNS, STEPS, in_options, opened
 from retvar.errors import InputError, RetvarError
 from retvar.signals import Interrupted, Stop
 
 if TYPE_CHECKING:
-    from retvar.experience import Estimate, Experience
+    import xarray
+
+    from retvar.experience import Estimate
 
 __all__ = ["estimate"]
 
-STEPS = 200_000
+LEARNER = "learner.safetensors"
+FORMATS = ("png", "svg", "pdf")
 QUIET = 10.0  # seconds without a line
 SOURCES = (
     "SOURCE is gymnasium:ID, minari:NAME, or a log: FILE.parquet, FILE.csv, or a pattern of them."
 )
-COLUMNS = (
-    "state", "action", "reward", "next_state", "terminated", "truncated", "episode", "stream",
-    "behaviour", "target", "rho",
-)  # fmt: skip
 COLUMN_HELP = {
     "state": "Column of the state; several, with commas, are an observation.",
     "terminated": "Column telling that the episode ended; 'none' where episodes never end.",
@@ -55,8 +56,9 @@ def _columns(command: Any) -> Any:
 @click.option("--gamma", type=float, help="Discount; always asked for, never assumed.")
 @click.option("--lam", type=float, help="λ of the return meant; 1, the return itself, by default.")
 @click.option(
-    "--policy", default="random", show_default=True,
-    help="In an environment: random, greedy, MODULE:FUNCTION or a FILE.npy of actions.",
+    "--policy",
+    help="In an environment: random, greedy, MODULE:FUNCTION or a FILE.npy of actions "
+    "[default: random].",
 )  # fmt: skip
 @click.option("--steps", type=click.IntRange(1), help=f"Transitions to take [default: {STEPS:,}].")
 @click.option("--episodes", type=click.IntRange(1), help="Episodes to take, in place of steps.")
@@ -65,6 +67,7 @@ def _columns(command: Any) -> Any:
     help="Setting of the environment, such as is_slippery=false; may be repeated.",
 )  # fmt: skip
 @_columns
+@click.option("--states", metavar="N", help="How many states; 'labels': numbers are only names.")
 @click.option("--gamma-column", metavar="COL", help="Column of γ, in place of --gamma.")
 @click.option("--lam-column", metavar="COL", help="Column of λ, in place of --lam.")
 @click.option("--strict", is_flag=True, help="Stop at the first bad row, in place of counting it.")
@@ -82,14 +85,15 @@ def _columns(command: Any) -> Any:
 @click.option("--replicates", type=click.IntRange(0), default=100, show_default=True,
               help="Bootstrap replicates behind the intervals; 0: no intervals.")  # fmt: skip
 @click.option("--level", type=float, default=0.9, show_default=True, help="Of the intervals.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed.")
+@click.option("--seed", type=click.IntRange(0), help="Seed [default: 0; with --resume a new one].")
 @click.option("--resume", type=click.Path(path_type=Path),
               help="A learner.safetensors of an earlier estimate, to go on from.")  # fmt: skip
 @click.option("--check", is_flag=True, help="Roll out again, and say whether estimates agree.")
 @click.option("--out", type=click.Path(path_type=Path), default="estimate", show_default=True,
               help="Folder for figures, estimate.nc and learner.safetensors.")  # fmt: skip
 @click.option("--log", type=click.Path(path_type=Path), help="Also write the experience: .parquet.")
-@click.option("--format", "formats", default="png", show_default=True, help="png,svg,pdf.")
+@click.option("--format", "formats", default="png", show_default=True,
+              help="Of figures: png,svg,pdf, or none.")  # fmt: skip
 @click.option("--rows", type=click.IntRange(1), default=20, show_default=True, help="Of the table.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, all states.")
 def estimate(source: str, **given: Any) -> None:
@@ -98,147 +102,127 @@ def estimate(source: str, **given: Any) -> None:
     Writes a table, figures, estimate.nc (netCDF) and learner.safetensors, from which another run
     goes on with --resume.
     """
-    with Stop() as stop:
-        from retvar import experience
+    with Stop() as stop, in_options(file="--resume", resume="--resume"):
+        from retvar.experience import check, recorded
+        from retvar.experience.estimating import prepared
 
-        opened = _opened(source, given, given["seed"])
-        out = _folder(given["out"])
-        if given["log"] is not None:
-            opened = experience.recorded(opened, given["log"])
-        failure: BaseException | None = None
-        try:
-            with _bar(opened.length, stop.check) as progress:
-                found = experience.estimate(opened, **_settings(given), progress=progress)
-        except (RetvarError, Interrupted) as error:
-            failure, so_far = error, getattr(error, "estimate", None)
-            if so_far is None:
-                raise
-            found = so_far
-        checked = None
-        if given["check"] and failure is None:
-            fresh = _opened(source, given, given["seed"] + 1)
-            checked = experience.check(found, fresh)
-        written = _write(found, checked, out, words_of(given["formats"]) or ())
-    _tell(found, checked, written, given)
-    if failure is not None:
-        click.echo("What was learned so far is kept in " + str(out) + ".", err=True)
-        raise failure
+        formats, settings = _formats(given["formats"]), _settings(given)
+        experience = opened(source, given, given["seed"], stop)
+        with _folder(given["out"]) as out:
+            if given["log"] is not None:
+                with in_options(path="--log"):
+                    experience = recorded(experience, given["log"])
+            found = prepared(experience, **settings)
+            stop.last = functools.partial(_rescue, found, out)
+            live = source.startswith("gymnasium:")
+            failure = _learned(found, stop, live)
+            _keep(found, out)
+            checked = None
+            if given["check"] and failure is None:
+                try:
+                    checked = check(found, opened(source, given, given["seed"] + 1, stop))
+                except (RetvarError, Interrupted) as error:
+                    failure = error
+            drawn = [] if stop.number else _draw(found, checked, out, formats)
+        _tell(found, checked, drawn, given)
+        if failure is not None:
+            click.echo(f"What was learned is kept; go on with --resume {out / LEARNER}", err=True)
+            raise Interrupted(stop.number) if stop.number else failure
     if checked is not None and not checked.agrees:
         sys.exit(1)
 
 
-def _settings(given: dict[str, Any]) -> dict[str, Any]:
-    if given["resume"] is not None:
-        if given["gamma"] is not None or given["lam"] is not None:
-            raise InputError("gamma, lam", "with resume", "are those of the saved learner")
-        return {"resume": given["resume"]}
-    lam = None if given["lam_column"] else 1.0
-    return {
-        "gamma": given["gamma"],
-        "lam": lam if given["lam"] is None else given["lam"],
-        **{name: given[name] for name in ("method", "kappa", "features", "replicates", "level")},
-        "estimand": given["estimand"].replace("-", "_"),
-        "seed": given["seed"],
-    }
+def _learned(found: Estimate, stop: Stop, live: bool) -> BaseException | None:
+    """Learn to the end of the stream; what ended it before, where something was learned.
 
-
-def _opened(source: str, given: dict[str, Any], seed: int) -> Experience:
-    """The experience meant."""
-    from retvar import experience
-
-    kind, colon, name = source.partition(":")
-    live = kind == "gymnasium" and bool(colon)
-    if given["gamma"] is None and given["gamma_column"] is None and given["resume"] is None:
-        raise InputError("gamma", "not given", "say what a reward is worth one step later: --gamma")
-    named = [
-        f"--{n.replace('_', '-')}" for n in (*COLUMNS, "gamma_column", "lam_column") if given[n]
-    ]
-    if named and (live or kind == "minari"):
-        raise InputError(named[0], "given", f"is for logs; {source} has no columns")
-    if not live and (given["check"] or given["steps"] or given["episodes"] or given["options"]):
-        flag = "check" if given["check"] else "steps, episodes, option"
-        raise InputError(flag, "given", f"needs an environment to act in; {source} is a log")
-    if live:
-        length = {"steps": given["steps"], "episodes": given["episodes"]}
-        if given["steps"] is None and given["episodes"] is None:
-            length["steps"] = STEPS
-        options = options_of(given["options"])
-        policy = _policy(given["policy"], name, given["gamma"], options)
-        opened = experience.from_gymnasium(name, policy, **length, seed=seed, **options)
-        if given["policy"] == "greedy":
-            opened.policy = "greedy"
-    elif kind == "minari" and colon:
-        opened = experience.from_minari(name)
-    else:
-        opened = _table(source, given)
-    if given["grid"] is not None:
-        opened.grid = _grid(given["grid"])
-    return opened
-
-
-def _table(source: str, given: dict[str, Any]) -> Experience:
-    from retvar import experience
-
-    columns = {name: given[name] for name in COLUMNS if given[name] is not None}
-    columns |= {n: given[f"{n}_column"] for n in ("gamma", "lam") if given[f"{n}_column"]}
-    for name in ("state", "next_state"):
-        if "," in columns.get(name, ""):
-            columns[name] = list(words_of(columns[name]) or ())
-    if columns.get("terminated") == "none":
-        columns["terminated"] = False
-    return experience.from_table(source, **columns, on_error="raise" if given["strict"] else "skip")
-
-
-def _policy(given: str, env: str, gamma: float | None, options: dict[str, Any]) -> Any:
-    """A policy by its name on the command line."""
-    import numpy as np
-
-    import retvar as rv
-
-    if given == "random":
-        return given
-    if given == "greedy":
-        if gamma is None:
-            raise InputError("policy", "greedy", "needs --gamma: what is best depends on it")
-        return rv.Policy.greedy(rv.MDP.from_gymnasium(env, gamma=gamma, **options))
-    if given.endswith(".npy"):
-        try:
-            return np.load(given, allow_pickle=False)
-        except (OSError, ValueError) as error:
-            raise InputError("policy", given, f"cannot be read: {error}") from None
-    module, colon, name = given.partition(":")
-    if not colon:
-        raise InputError("policy", given, "must be random, greedy, MODULE:FUNCTION or FILE.npy")
-    sys.path.insert(0, str(Path.cwd()))
+    An environment is stopped between steps, so that all it gave is handed over; to stop between
+    chunks as well would lose the last transition, which waits for the one that follows.
+    """
     try:
-        return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise InputError("policy", given, f"cannot be imported: {error}") from None
+        check = (lambda: None) if live else stop.check
+        with _bar(found.experience.length, check) as progress:
+            found.learn(progress)
+    except (RetvarError, Interrupted) as error:
+        if getattr(error, "estimate", None) is None:
+            raise Interrupted(stop.number) if stop.number else error from None
+        return error
+    return None
 
 
-def _grid(given: str) -> tuple[int, int]:
-    rows, by, columns = given.lower().partition("x")
-    if not by or not rows.isdigit() or not columns.isdigit() or not int(rows) * int(columns):
-        raise InputError("grid", given, "must be ROWSxCOLUMNS, such as 4x12")
-    return int(rows), int(columns)
+def _rescue(found: Estimate, out: Path) -> None:
+    """Keep what was learned of a program that is about to be ended, such as in a long reset."""
+    if found.at_rest:
+        _keep(found, out)
+        click.echo(f"What was learned is kept; go on with --resume {out / LEARNER}", err=True)
+    click.echo("Interrupted.", err=True)
 
 
-def _folder(out: Path) -> Path:
+def _settings(given: dict[str, Any]) -> dict[str, Any]:
+    """Settings of the learner; those of a saved one where it goes on, and a seed of its own."""
+    if given["resume"] is None:
+        given["seed"] = given["seed"] or 0
+        names = ("gamma", "lam", "method", "kappa", "features", "replicates", "level", "seed")
+        estimand = given["estimand"].replace("-", "_")
+        return {"estimand": estimand, **{name: given[name] for name in names}}
+    from retvar.learners import load
+
+    source = click.get_current_context().get_parameter_source
+    for name in ("gamma", "lam", "method", "kappa", "estimand", "features", "replicates", "level"):
+        if source(name) is click.core.ParameterSource.COMMANDLINE:
+            raise InputError(f"--{name}", given[name], "comes from the saved learner; leave it out")
+    saved = load(given["resume"])
+    gamma = saved.description.gamma
+    given["gamma"] = float(gamma) if isinstance(gamma, float | int) else None  # for greedy
+    if given["seed"] is None:  # not what it has already seen
+        given["seed"] = saved.steps
+    return {"resume": given["resume"]}
+
+
+def _formats(given: str) -> tuple[str, ...]:
+    formats = words_of(given) or ()
+    if formats == ("none",):
+        return ()
+    for each in formats:
+        if each not in FORMATS:
+            raise InputError("--format", each, f"must be some of {', '.join(FORMATS)}, or none")
+    return formats
+
+
+@contextlib.contextmanager
+def _folder(out: Path) -> Iterator[Path]:
+    """The folder to write to; gone again where nothing has been written."""
+    before = out.is_dir()
+    if out.exists() and not before:
+        raise InputError("--out", out, "is a file; name a folder")
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError("out", out, f"cannot be made: {error.strerror or error}") from None
-    return out
+        raise InputError("--out", out, f"cannot be made: {error.strerror or error}") from None
+    try:
+        yield out
+    finally:
+        if not before and not any(out.iterdir()):
+            out.rmdir()
 
 
-def _write(found: Estimate, checked: Any, out: Path, formats: tuple[str, ...]) -> list[Path]:
-    """Everything into the folder; figures last, since they take longest."""
-    import retvar as rv
+def _keep(found: Estimate, out: Path, data: xarray.Dataset | None = None) -> None:
+    """The learner and the estimates, which take no time."""
     from retvar.files import write_with
 
-    data = found.data if checked is None else checked.data
-    found.save(out / "learner.safetensors")
+    data = found.data if data is None else data
+    found.save(out / LEARNER)
     write_with(out / "estimate.nc", lambda path: data.to_netcdf(path, engine="h5netcdf"))
+
+
+def _draw(found: Estimate, checked: Any, out: Path, formats: tuple[str, ...]) -> list[Path]:
+    """The figures; the estimates once more where they have been checked."""
+    import retvar as rv
+
+    data = found.data if checked is None else checked.data
+    if checked is not None:
+        _keep(found, out, data)
+    if not formats:
+        return []
     written = []
     for name, figure in rv.plots.estimate_figures(data).items():
         for ending in formats:
@@ -247,15 +231,15 @@ def _write(found: Estimate, checked: Any, out: Path, formats: tuple[str, ...]) -
     return written
 
 
-def _tell(found: Estimate, checked: Any, written: list[Path], given: dict[str, Any]) -> None:
+def _tell(found: Estimate, checked: Any, drawn: list[Path], given: dict[str, Any]) -> None:
     if given["as_json"]:
         click.echo(json.dumps(_plain(found, checked), ensure_ascii=False, allow_nan=False))
         return
     click.echo(found.text(given["rows"]))
     if checked is not None:
         click.echo("\n" + checked.text())
-    click.echo("\nwritten: " + ", ".join(map(str, written)))
-    click.echo(f"         {given['out']}/estimate.nc, {given['out']}/learner.safetensors")
+    whole = [given["out"] / name for name in ("estimate.nc", LEARNER)]
+    click.echo("\nwritten: " + "\n         ".join(map(str, [*drawn, *whole])))
 
 
 def _plain(found: Estimate, checked: Any) -> dict[str, Any]:
@@ -263,7 +247,7 @@ def _plain(found: Estimate, checked: Any) -> dict[str, Any]:
     data = found.data if checked is None else checked.data
     dim = "state" if "state" in data.dims else "region"
     columns = {
-        str(name): [None if x != x else x for x in data[name].values.tolist()]
+        str(name): [_finite(x) for x in data[name].values.tolist()]
         for name in data.data_vars
         if data[name].dims == (dim,)
     }
@@ -273,7 +257,16 @@ def _plain(found: Estimate, checked: Any) -> dict[str, Any]:
     plain |= {"left_out": dict(found.experience.tally.rejected), **columns}
     if checked is not None:
         plain["agrees"] = checked.agrees
+        plain["check"] = {
+            "places": checked.places, "cut_off": checked.cut_off, "limit": checked.limit,
+            **{name: _finite(z) for name, z in checked.largest.items()},
+        }  # fmt: skip
     return plain
+
+
+def _finite(x: Any) -> Any:
+    """A number that JSON has a word for, or none."""
+    return x if not isinstance(x, float) or math.isfinite(x) else None
 
 
 @contextlib.contextmanager

@@ -22,8 +22,8 @@ from retvar import rules
 from retvar.engine import streams
 from retvar.engine.streams import START, edge, reward_of, start
 from retvar.jit import called, compiled, inlined, wide_and_apart
-from retvar.online import kernel as online
-from retvar.online.kernel import FAINT, LIMIT
+from retvar.online import layout as online
+from retvar.online.layout import FAINT, LIMIT
 from retvar.step_sizes import AVERAGED, DECAY
 from retvar.words import U, keys
 

@@ -28,7 +28,7 @@ from retvar.features import Features, States
 from retvar.initial import Initial
 from retvar.learners import Learner
 from retvar.mdp import END, MDP
-from retvar.online import kernel as online
+from retvar.online import layout as online
 from retvar.online.memory import Memory, memory_of
 from retvar.step_sizes import ADADELTA, ALPHA_BOUND, AVERAGED, CONSTANT, DECAY
 

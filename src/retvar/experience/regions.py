@@ -37,9 +37,12 @@ class Visits:
         """Plain data, for a checkpoint."""
         return {"counts": self.counts.tolist()}
 
-    def restore(self, plain: dict[str, Any]) -> None:
-        """Take back what `to_dict` gave."""
-        self.counts = np.array(plain["counts"], dtype=np.int64)
+    @classmethod
+    def restored(cls, plain: dict[str, Any]) -> Visits:
+        """From what `to_dict` gave."""
+        visits = cls()
+        visits.counts = np.array(plain["counts"], dtype=np.int64)
+        return visits
 
 
 class Regions:
@@ -64,7 +67,7 @@ class Regions:
         """The number of the box that each observation lies in."""
         d = self.dimensions
         scaled = (observations[:, :d] - self.low[:d]) / (self.high[:d] - self.low[:d])
-        bins = np.clip((scaled * self.bins).astype(np.int64), 0, self.bins - 1)
+        bins = np.clip(scaled * self.bins, 0, self.bins - 1).astype(np.int64)  # so large fits too
         return np.asarray(bins @ self.bins ** np.arange(d, dtype=np.int64))
 
     def add(self, observations: Array) -> None:
@@ -99,13 +102,18 @@ class Regions:
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for a checkpoint."""
         return {
+            "low": self.low.tolist(),
+            "high": self.high.tolist(),
             "cells": list(self._count),
             "counts": list(self._count.values()),
             "sums": [total.tolist() for total in self._sum.values()],
         }
 
-    def restore(self, plain: dict[str, Any]) -> None:
-        """Take back what `to_dict` gave."""
+    @classmethod
+    def restored(cls, plain: dict[str, Any]) -> Regions:
+        """From what `to_dict` gave."""
+        regions = cls(np.array(plain["low"]), np.array(plain["high"]))
         for cell, count, total in zip(plain["cells"], plain["counts"], plain["sums"], strict=True):
-            self._count[int(cell)] = int(count)
-            self._sum[int(cell)] = np.array(total, dtype=np.float64)
+            regions._count[int(cell)] = int(count)
+            regions._sum[int(cell)] = np.array(total, dtype=np.float64)
+        return regions

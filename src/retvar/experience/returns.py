@@ -105,21 +105,31 @@ class Returns:
         return self._rows()[:, MISSING]
 
     @property
+    def cut(self) -> NDArray[np.bool_]:
+        """Whether the end of each was cut off."""
+        return np.asarray(self._rows()[:, CUT] > 0)
+
+    @property
     def begun(self) -> Array:
         """What was seen when each began [return, number]."""
         return self._rows()[:, BEGAN + 1 :]
 
     @property
-    def whole(self) -> NDArray[np.bool_]:
-        """Which began so early in their episode that little can have been cut off.
+    def early(self) -> NDArray[np.bool_]:
+        """Which began so early in their episode that little can be cut off.
 
         That does not depend on how they went on, as leaving out those that were cut off would.
         """
         rows = self._rows()
         much = rows[:, CUT] > LITTLE
         if np.count_nonzero(much) <= FEW * len(rows):  # such as at the end of the stream
-            return ~much
-        return np.asarray(rows[:, BEGAN] < np.quantile(rows[much, BEGAN], FEW)) & ~much
+            return np.ones(len(rows), dtype=bool)
+        return np.asarray(rows[:, BEGAN] < np.quantile(rows[much, BEGAN], FEW))
+
+    @property
+    def whole(self) -> NDArray[np.bool_]:
+        """Which began early, and of which little was cut off indeed."""
+        return self.early & (self._rows()[:, CUT] <= LITTLE)
 
     def _rows(self) -> Array:
         return self._kept[: min(self.count, self._kept.shape[0])]

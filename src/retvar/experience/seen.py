@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from retvar.errors import InputError
 from retvar.experience.regions import Regions, Visits
 from retvar.experience.returns import Returns
-from retvar.experience.stream import Chunk, Experience
+from retvar.experience.stream import Chunk, Experience, Tally
 from retvar.features import Observed
 from retvar.online import Online
 from retvar.online.replicates import half_width
@@ -21,6 +21,7 @@ __all__ = ["Discounts", "Seen"]
 Array = NDArray[np.float64]
 KEYS = 64  # returns that may be open at once
 CARRIED = ("transitions", "episodes", "outside", "largest_ratio", "ratios", "squares", "weighted")
+COUNTED = ("rejected", "cuts")
 
 
 @dataclass
@@ -74,8 +75,7 @@ class Seen:
         self.level = level
         self.where: Visits | Regions | None = None
         self.returns: Returns | None = None
-        self.earlier: dict[str, Any] = {}  # the tally of streams before a resumed one
-        self.labels: list[Any] | None = None
+        self.off_policy = False  # returns of the target policy are not seen
 
     def watch(self, learner: Online, chunk: Chunk) -> None:
         """Note what a chunk holds, before it is learned from."""
@@ -86,10 +86,9 @@ class Seen:
             self.returns = Returns(KEYS, 1 if state.ndim == 1 else state.shape[1])
         self.where.add(state)
         found = Discounts.of(learner, chunk)
-        if found.known:
+        self.off_policy |= not found.known  # from then on: a chunk of ratios 1 is no fair sample
+        if not self.off_policy:
             self.collect(self.returns, chunk, self._keys(state) % KEYS, found)
-        else:
-            self.returns.forget()
 
     def _keys(self, state: Any) -> NDArray[np.int64]:
         return self.where.cells(state) if isinstance(self.where, Regions) else state
@@ -113,11 +112,15 @@ class Seen:
     def to_dict(self, experience: Experience) -> dict[str, Any]:
         """Plain data for a checkpoint: where it was, and what has gone by."""
         tally = {name: getattr(experience.tally, name) for name in CARRIED}
+        counted = {name: dict(getattr(experience.tally, name)) for name in COUNTED}
+        labels, grid = experience.labels, experience.grid
         return {
             "level": self.level,
-            "labels": None if experience.labels is None else list(experience.labels),
+            "labels": None if labels is None else [plain_label(each) for each in labels],
+            "grid": None if grid is None else list(grid),
             "visits": self.where.to_dict() if self.where is not None else None,
-            "tally": tally,
+            "off_policy": self.off_policy,
+            "tally": tally | counted,
         }
 
     @classmethod
@@ -126,22 +129,74 @@ class Seen:
         notes = learner.notes.get("estimate")
         if not isinstance(notes, dict):
             raise InputError("resume", path, "was not written by estimate")
-        width = learner.features[0].states is None and getattr(learner.features[0], "width", None)
-        if (experience.width or False) != (width or False):
-            saved = f"observations of {width} numbers" if width else "states"
-            raise InputError("resume", path, f"was learned from {saved}; {experience.name} differs")
-        seen = cls(float(notes["level"]))
-        if notes["visits"] is not None:
-            seen.where = _places(learner, None)
-            seen.where.restore(notes["visits"])
-        if notes["labels"] is not None:
-            if experience.labels is None:
-                raise InputError("resume", path, "has names for its states; here are numbers")
-            experience.labels[:] = notes["labels"]
-        for name, given in notes["tally"].items():
-            if name in CARRIED:
-                setattr(experience.tally, name, given)
+        try:
+            _refuse_another_kind(path, learner, notes, experience)
+            seen = cls(float(notes["level"]))
+            seen.off_policy = bool(notes["off_policy"])
+            if notes["visits"] is not None:
+                kind = Visits if learner.features[0].states is not None else Regions
+                seen.where = kind.restored(notes["visits"])
+            if notes["labels"] is not None:
+                _adopt_labels(path, notes["labels"], experience)
+            _adopt_tally(notes["tally"], experience.tally)
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError("resume", path, f"its notes cannot be read: {error!r}") from None
         return seen
+
+
+def _refuse_another_kind(path: Any, learner: Online, notes: Any, experience: Experience) -> None:
+    """Refuse experience whose states are not those of the checkpoint."""
+    kind = learner.features[0]
+    width = None if kind.states is not None else getattr(kind, "width", experience.width)
+    if experience.width != width:
+        saved, here = (f"observations of {w} numbers" if w else "states" for w in
+                       (width, experience.width))  # fmt: skip
+        raise InputError("resume", path, f"was learned from {saved}; {experience.name} has {here}")
+    if (notes["labels"] is None) != (experience.labels is None):
+        saved, here = ("names", "numbers") if experience.labels is None else ("numbers", "names")
+        raise InputError("resume", path, f"has {saved} for its states; here are {here}")
+    grid = experience.grid
+    if grid is not None and notes["grid"] is not None and list(grid) != notes["grid"]:
+        saved, here = ("{} × {}".format(*size) for size in (notes["grid"], grid))
+        raise InputError("resume", path, f"was learned on a map of {saved}; here is one of {here}")
+
+
+def _adopt_labels(path: Any, saved: list[Any], experience: Experience) -> None:
+    """Number states as they were numbered before."""
+    labels = [tuple(each) if isinstance(each, list) else each for each in saved]
+    for label in labels:
+        if isinstance(label, dict):
+            remedy = f"names its states by {label['kind']}, which does not come back; use text"
+            raise InputError("resume", path, remedy)
+    assert experience.labels is not None
+    if experience.states is not None and experience.labels != labels:
+        raise InputError("resume", path, f"has other states than {experience.name}")
+    experience.labels[:] = labels
+
+
+def _adopt_tally(saved: dict[str, Any], tally: Tally) -> None:
+    for name in CARRIED:
+        setattr(tally, name, type(getattr(tally, name))(saved[name]))
+    for name in COUNTED:
+        getattr(tally, name).update(saved[name])
+
+
+def plain_label(label: Any) -> Any:
+    """A label as it can be written as JSON, with its type where it would not come back.
+
+    >>> import datetime
+    >>> plain_label("a"), plain_label((1, 2)), plain_label(datetime.date(2026, 1, 31))
+    ('a', [1, 2], {'kind': 'date', 'text': '2026-01-31'})
+    """
+    if isinstance(label, tuple):
+        return [plain_label(each) for each in label]
+    if isinstance(label, np.generic):
+        label = label.item()
+    if isinstance(label, str | int | float | bool | None):
+        return label
+    return {"kind": type(label).__name__, "text": str(label)}
 
 
 def _places(learner: Online, state: Any) -> Visits | Regions:

@@ -2,78 +2,150 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import xarray
+from numpy.typing import NDArray
 
-__all__ = ["behind", "table"]
+__all__ = ["behind", "number", "table"]
+
+HUGE, TINY = 1e7, 1e-4  # beyond which numbers are told with a power of ten
+LONGEST = 40  # letters of a label
+NONE = "–"
 
 
 def table(data: xarray.Dataset, rows: int = 20) -> str:
-    """States, or regions, with value and std and their intervals; the most visited first."""
+    """States, or regions, with value and std and their intervals; the most visited first.
+
+    >>> ends = {f"{what}_{end}": ("state", [1.0]) for what in ("value", "std")
+    ...         for end in ("low", "high")}
+    >>> one = {"visits": ("state", [7]), "value": ("state", [1.0]), "std": ("state", [1.0])}
+    >>> coords = {"label": ("state", ["dock"])}
+    >>> print(table(xarray.Dataset(one | ends, coords, {"level": 0.9})))
+    state  visits  value          90%    std          90%
+     dock       7   1.00  1.00 … 1.00   1.00  1.00 … 1.00
+    """
     tabular = "state" in data.dims
     visits = data["visits"].values
     order = np.argsort(-visits, kind="stable")
     order = order[visits[order] > 0]
     shown = np.sort(order[:rows]) if tabular and order.size <= rows else order[:rows]
-    level = f"{data.attrs['level']:.0%}"
+    level = f"{100 * data.attrs['level']:.4g}%"
     sure = "value_low" in data
     head = ["state" if tabular else ", ".join(map(str, data["axis"].values)), "visits"]
     head += ["value", level, "std", level] if sure else ["value", "std"]
+    names = _labels(data) if tabular else _centres(data["centre"].values)
     lines = [head]
     for i in shown:
-        if tabular:
-            name = str(data["label"].values[i])
-        else:
-            name = ", ".join(f"{x:.3g}" for x in data["centre"].values[i])
-        line = [name, f"{visits[i]:,}"]
+        line = [names[i], f"{visits[i]:,}"]
         for what in ("value", "std"):
-            digits = _digits(data, what, int(i))
-            line.append(f"{float(data[what][i]):.{digits}f}")
-            if sure:
-                low, high = (float(data[f"{what}_{end}"][i]) for end in ("low", "high"))
-                line.append(f"{low:.{digits}f} … {high:.{digits}f}")
+            ends = [f"{what}_low", f"{what}_high"] if sure else []
+            told = _together(*(float(data[name][i]) for name in (what, *ends)))
+            line += [told[0], f"{told[1]} … {told[2]}"] if sure else told
         lines.append(line)
-    widths = [max(len(line[k]) for line in lines) for k in range(len(head))]
-    text = [
-        "  ".join(cell.rjust(w) for cell, w in zip(line, widths, strict=True)) for line in lines
-    ]
+    text = _aligned(lines)
     left = order.size - shown.size
     if left > 0:
-        kind = "states" if tabular else "regions"
+        kind = ("state" if tabular else "region") + ("s" if left > 1 else "")
         text.append(f"… and {left:,} more {kind}, less visited")
     return "\n".join(text)
 
 
-def _digits(data: xarray.Dataset, what: str, i: int) -> int:
-    """Decimals worth telling: two digits of the uncertainty, or three of the number."""
-    size = abs(float(data[what][i]))
-    if f"{what}_low" in data:
-        size = 10 * (float(data[f"{what}_high"][i]) - float(data[f"{what}_low"][i])) / 2
-    if not np.isfinite(size) or size == 0:
-        return 3
-    return int(np.clip(2 - np.floor(np.log10(size)), 0, 9))
+def _labels(data: xarray.Dataset) -> list[str]:
+    """Labels on one line, and not too long for a table."""
+    words = (" ".join(str(label).split()) or "''" for label in data["label"].values)
+    return [word if len(word) <= LONGEST else word[: LONGEST - 1] + "…" for word in words]
 
 
-def behind(data: xarray.Dataset, rejected: Any = ()) -> str:
+def _centres(centres: NDArray[np.float64]) -> list[str]:
+    return [", ".join(number(x, 3) for x in row) for row in centres]
+
+
+def _aligned(lines: list[list[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return [
+        "  ".join(cell.rjust(w) for cell, w in zip(line, widths, strict=True)) for line in lines
+    ]
+
+
+def _together(estimate: float, *ends: float) -> list[str]:
+    """An estimate and its ends with as many decimals as its uncertainty is worth: two digits.
+
+    >>> _together(0.123456, 0.11, 0.13), _together(5.0), _together(0.0, 0.0, 0.0)
+    (['0.123', '0.110', '0.130'], ['5.00'], ['0', '0', '0'])
+    >>> _together(float("nan"), 0.0, 0.02)
+    ['–', '0.000', '0.020']
+    """
+    numbers = [estimate, *ends]
+    largest = max((abs(x) for x in numbers if np.isfinite(x)), default=0.0)
+    if largest == 0:
+        return [number(x) for x in numbers]
+    reach = (ends[1] - ends[0]) / 2 if len(ends) == 2 else 0.0
+    magnitude = int(np.floor(np.log10(largest)))
+    last = magnitude - 2  # the power of ten of the last digit told
+    if np.isfinite(reach) and reach > 0:
+        last = int(np.clip(np.floor(np.log10(reach)) - 1, magnitude - 8, magnitude - 1))
+    return [number(x, magnitude=magnitude, last=last) for x in numbers]
+
+
+def number(
+    x: float, digits: int = 3, *, magnitude: int | None = None, last: int | None = None
+) -> str:
+    """A number with so many digits, or down to the power of ten `last`; huge and tiny ones as ×10ⁿ.
+
+    >>> [number(x) for x in (0.0, -0.0, 1234.5, 0.05, 1.5e9, -2e-12, float("inf"))]
+    ['0', '0', '1,234', '0.0500', '1.50e+09', '-2.00e-12', '∞']
+    >>> number(-0.0001, magnitude=0, last=-2)
+    '0.00'
+    """
+    if not np.isfinite(x):
+        return NONE if np.isnan(x) else "∞" if x > 0 else "−∞"
+    if magnitude is None:
+        if x == 0:
+            return "0"
+        magnitude = int(np.floor(np.log10(abs(x))))
+    last = magnitude - digits + 1 if last is None else last
+    if TINY <= 10.0**magnitude < HUGE:
+        return _unsigned_zero(f"{x:,.{max(0, -last)}f}")
+    own = int(np.floor(np.log10(abs(x)))) if x else magnitude
+    return _unsigned_zero(f"{x:.{int(np.clip(own - last, 0, 9))}e}") if own >= last else "0"
+
+
+def _unsigned_zero(text: str) -> str:
+    return text if any(digit in text.split("e")[0] for digit in "123456789") else text.lstrip("-")
+
+
+def behind(data: xarray.Dataset, rejected: Mapping[str, int] | None = None) -> str:
     """What the estimates rest on."""
     a = data.attrs
     policy = f", {a['policy']} policy" if a["policy"] else ""
-    gamma = a["gamma"] if isinstance(a["gamma"], str) else f"{a['gamma']:g}"
-    lam = a["lam"] if isinstance(a["lam"], str) else f"{a['lam']:g}"
+    gamma, lam = (given if isinstance(given := a[name], str) else f"{given:g}"
+                  for name in ("gamma", "lam"))  # fmt: skip
     lines = [
         f"{a['source']}{policy}: γ = {gamma}, λ = {lam}, {a['method']} method",
-        f"{a['transitions']:,} transitions, {a['episodes']:,} episodes",
+        f"{_count(a['transitions'], 'transition')}, {_count(a['episodes'], 'episode')}",
     ]
     if a["largest_ratio"] != 1.0 or a["effective_sample_size"] < a["transitions"]:
         lines.append(
-            f"importance ratios: the largest is {a['largest_ratio']:.3g}; as good as "
-            f"{a['effective_sample_size']:,.0f} transitions of the target policy"
+            f"importance ratios: the largest is {number(a['largest_ratio'])}; as good as "
+            f"{_count(round(a['effective_sample_size']), 'transition')} of the target policy"
         )
     if rejected:
         reasons = ", ".join(f"{count:,} × {reason}" for reason, count in sorted(rejected.items()))
         lines.append(f"left out: {reasons}")
     if a["outside"]:
-        lines.append(f"{a['outside']:,} observations lay outside the bounds: moved to the edge")
+        lines.append(
+            f"{_count(a['outside'], 'observation')} lay outside the bounds: moved to the edge"
+        )
     return "\n".join(lines)
+
+
+def _count(n: Any, what: str) -> str:
+    """So many of something.
+
+    >>> _count(1, "episode"), _count(12_000, "episode")
+    ('1 episode', '12,000 episodes')
+    """
+    return f"{n:,} {what}" + ("" if n == 1 else "s")

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from retvar.errors import Diverged, InputError
 from retvar.features import Features, Given, Observed, Rows, States, Vector
-from retvar.online import kernel
+from retvar.online import kernel, layout, lazy
 from retvar.online.columns import Columns, features_of_node, read_columns
 from retvar.online.memory import Memory, memory_of, static_rows
 from retvar.online.replicates import Replicates, half_width, spread, weighted
+from retvar.step_sizes import AVERAGED
 
 __all__ = ["Online", "Transition"]
 
@@ -87,7 +88,7 @@ class Online:
             self._packed: tuple[Any, ...] = (m.ints, m.floats, m.traces, m.live)
         else:
             self._advance = kernel.advance_one
-            self._packed = (m.ints, m.floats, *self._rows, m.traces, m.live)
+            self._packed = (m.ints, m.floats, *self._rows, m.traces, m.live, m.scales)
 
     def _is(self, method: str) -> bool:
         return bool(self.description.method == method)
@@ -110,7 +111,9 @@ class Online:
         """Learn from one transition, or from an object that has its fields.
 
         Terminated: nothing follows, γ′ = 0, traces are cleared. Truncated: bootstrap from
-        `next_state`, then clear. Both: terminated.
+        `next_state`, then clear. Both: terminated. ``Diverged`` is raised as soon as a weight
+        leaves the finite numbers; where features come with each transition, at the latest when the
+        trace that moves it has faded or its episode ends.
         """
         if reward is None:
             return self._update_from(
@@ -149,7 +152,7 @@ class Online:
             self._admit(stream, (state, reward, next_state, rho, gamma, lam))
         code = self._advance(*self._packed)
         if code:
-            if code >= kernel.DIVERGED:
+            if code >= layout.DIVERGED:
                 self._diverged(code, given)
             self.rejected += 1
             raise self._wrong(code, state, reward, next_state, rho, gamma, lam)
@@ -197,8 +200,8 @@ class Online:
             raise
         if not finite:
             self._reject("state", "not finite", "must hold finite numbers only")
-        self._memory.plan[:3, kernel.ROWS] = 0
-        self._memory.plan[3, kernel.COUNT] = 2
+        self._memory.plan[:3, layout.ROWS] = 0
+        self._memory.plan[3, layout.COUNT] = 2
         return 0, None if next_state is None else 1
 
     def update_many(self, arrays: Any, on_error: str = "raise") -> None:
@@ -245,10 +248,10 @@ class Online:
     def _run(self, c: Columns, rows: Rows | None, skip: bool) -> None:
         m = self._memory
         done, code, skipped = kernel.advance(
-            *c.numbers(), kernel.SKIP if skip else kernel.TRUST,
+            *c.numbers(), layout.SKIP if skip else layout.TRUST,
             m.plan, m.settings, m.gammas, m.lams, *(rows or (None,) * 3),
-            m.cells, m.traces, m.live, m.report,
-            *((None,) * 4 if self._riding is None else self._riding.arrays()),
+            m.cells, m.traces, m.live, m.scales, m.report,
+            *((None,) * 5 if self._riding is None else self._riding.arrays()),
         )  # fmt: skip
         self.steps += int(done) - int(skipped)
         self.rejected += int(skipped)
@@ -266,8 +269,8 @@ class Online:
         if self._tabular:
             return self._rows
         rows, first, bad = c.features(self.features)
-        self._memory.plan[:3, kernel.ROWS] = first
-        self._memory.plan[3, kernel.COUNT] = 2 * len(c)
+        self._memory.plan[:3, layout.ROWS] = first
+        self._memory.plan[3, layout.COUNT] = 2 * len(c)
         if bad.any() and not skip:
             raise InputError("state", "not finite", "must hold finite numbers only")
         c.mark(bad)
@@ -276,20 +279,27 @@ class Online:
     def cut(self, stream: int | None = None) -> None:
         """Forget the traces of a stream, or of all: the next transition starts afresh."""
         m = self._memory
+        riding = (None,) * 3 if self._riding is None else self._riding.arrays()[:3]
+        codes = [0]
         for each in range(m.streams) if stream is None else (stream,):
             if not isinstance(each, int | np.integer) or not 0 <= each < m.streams:
                 raise InputError("stream", each, f"must lie between 0 and {m.streams - 1}")
+            if m.scales is not None:
+                arrays = (m.plan, m.cells, m.traces, m.live, m.scales, *riding)
+                codes.append(lazy.fold_all(int(each), *arrays))
             kernel.clear(int(each), m.plan, m.traces, m.live)
+        if any(codes):  # noticed as the weights were brought up to date
+            self._diverged(next(filter(None, codes)), None)
 
     # ------------------------------------------------------------------ answers
 
     def value(self, state: Any = None) -> Any:
         """Value of a state; of all states where none is named."""
-        return self._ask(kernel.VALUE, state)
+        return self._ask(layout.VALUE, state)
 
     def variance(self, state: Any = None) -> Any:
         """Variance of the λ-return; VTD's may be negative, and is told as it is."""
-        found = self._ask(kernel.SECONDARY, state)
+        found = self._ask(layout.SECONDARY, state)
         value = self.value(state) if self._is("vtd") else 0.0
         return found - value * value
 
@@ -301,12 +311,12 @@ class Online:
 
     def mean(self, state: Any = None) -> Any:
         """Mean of the λ-return: the mean node's of a centred learner, otherwise the value."""
-        return self._ask(kernel.MEAN if self._is("centred") else kernel.VALUE, state)
+        return self._ask(layout.MEAN if self._is("centred") else layout.VALUE, state)
 
     def second_moment(self, state: Any = None) -> Any:
         """Second moment of the λ-return: VTD's own, otherwise variance + mean²."""
         if self._is("vtd"):
-            return self._ask(kernel.SECONDARY, state)
+            return self._ask(layout.SECONDARY, state)
         mean = self.mean(state)
         return self.variance(state) + mean * mean
 
@@ -326,7 +336,7 @@ class Online:
         riding = self._riding
         if riding is None:
             raise InputError("replicates", 0, "none ride along; ask online(…, replicates=100)")
-        found = self._combine(what, lambda k: riding.copies[self._memory.part(k)], state, states)
+        found = self._combine(what, riding, state, states)
         return found if state is None else found[0]
 
     def predict(self, what: str, states: Any) -> Array:
@@ -343,7 +353,7 @@ class Online:
         if what == "std":
             with np.errstate(invalid="ignore"):
                 return np.asarray(np.sqrt(self.predict("variance", states)))
-        return self._combine(what, self._memory.weights, None, states)
+        return self._combine(what, None, None, states)
 
     def interval(
         self, what: str = "value", state: Any = None, *, states: Any = None, level: float = 0.9
@@ -360,21 +370,21 @@ class Online:
         else:
             reach = z * spread(self.replicate(what, state, states=states))
             column = states if state is None else _column(state)
-            estimate = self._combine(what, self._memory.weights, None, column)
+            estimate = self._combine(what, None, None, column)
             low, high = estimate - reach, estimate + reach
         return (low, high) if state is None else (float(np.ravel(low)[0]), float(np.ravel(high)[0]))
 
-    def _combine(self, what: str, weights: Any, state: Any, states: Any) -> Array:
-        """w·φ of the states meant, by the weights of the node (or nodes) that tell `what`."""
-        node = {"value": kernel.VALUE, "mean": kernel.MEAN, "variance": kernel.SECONDARY}.get(what)
+    def _combine(self, what: str, riding: Replicates | None, state: Any, states: Any) -> Array:
+        """w·φ of the states meant, by the node (or nodes) that tell `what`; or all replicates'."""
+        node = {"value": layout.VALUE, "mean": layout.MEAN, "variance": layout.SECONDARY}.get(what)
         if node is None:
             raise InputError("what", repr(what), "must be 'value', 'mean', 'variance' or 'std'")
         if what == "mean" and not self._is("centred"):
-            node = kernel.VALUE
+            node = layout.VALUE
         states = states if state is None else _column(state)
         if self._tabular:
             rows = self.features[node].rows() if self._rows is not None else None
-            found = weighted(rows, weights(node))
+            found = self._predicted(node, rows, riding)
             if states is not None:
                 found = found[self._all_known(states)]
         else:
@@ -384,15 +394,30 @@ class Online:
             rows = self.features[node].rows(column)
             if not np.isfinite(rows.values).all():
                 raise InputError("state", "not finite", "must hold finite numbers only")
-            found = weighted(rows, weights(node))
+            found = self._predicted(node, rows, riding)
         if what == "variance" and self._is("vtd"):
-            found = found - self._combine("value", weights, None, states) ** 2
+            found = found - self._combine("value", riding, None, states) ** 2
+        return found
+
+    def _predicted(self, node: int, rows: Rows | None, riding: Replicates | None) -> Array:
+        """w·φ of sparse rows, [row] or [row, replicate]: of the bases, and what traces add."""
+        m = self._memory
+        own = m.part(node)
+        found = weighted(
+            rows, m.cells[own, layout.WEIGHT] if riding is None else riding.copies[own]
+        )
+        if rows is not None and m.plan[node, layout.KIND] != AVERAGED:
+            for stream, A in enumerate(m.sums(node)):
+                reached = m.reach(node, stream, rows)
+                some = np.flatnonzero(reached)
+                earned = A if riding is None else riding.sums[stream, node]
+                found[some] += np.multiply.outer(reached[some], earned)
         return found
 
     @property
     def td_error(self) -> float:
         """TD error of the value node on the last transition."""
-        return float(self._memory.report[kernel.VALUE])
+        return float(self._memory.report[layout.VALUE])
 
     @property
     def td_errors(self) -> dict[str, float]:
@@ -407,7 +432,7 @@ class Online:
     @property
     def weights(self) -> dict[str, Array]:
         """Weights of each node, copied."""
-        return {name: self._memory.weights(k).copy() for k, name in self._active()}
+        return {name: np.array(self._memory.weights(k)) for k, name in self._active()}
 
     @property
     def memory(self) -> Memory:
@@ -432,7 +457,7 @@ class Online:
         _, indices, values = self.features[node].rows([given])
         if not np.isfinite(values).all():
             raise InputError("state", "not finite", "must hold finite numbers only")
-        return float(m.weights(node)[indices] @ values)
+        return float(m.weights(node, indices) @ values)
 
     def _all_known(self, states: Any) -> Any:
         """A column of states, all of which there are."""
@@ -488,6 +513,8 @@ class Online:
         fresh = Memory(m.plan, m.settings, m.gammas, m.lams, m.cells)
         fresh.adopt(m.traces)
         fresh.report[:] = m.report
+        if m.scales is not None:
+            fresh.scales = m.scales.copy()
         twin._memory = fresh
         twin.notes = copy.deepcopy(self.notes)
         twin._riding = None if self._riding is None else self._riding.clone()
@@ -562,20 +589,20 @@ class Online:
         *, where: str = "",
     ) -> InputError:  # fmt: skip
         """What is wrong with a transition, in words."""
-        known = f"unknown; states are 0 to {int(self._memory.plan[3, kernel.COUNT]) - 1}"
+        known = f"unknown; states are 0 to {int(self._memory.plan[3, layout.COUNT]) - 1}"
         field, value, remedy = {
-            kernel.STATE: ("state", state, known),
-            kernel.NEXT_STATE: ("next_state", next_state, known),
-            kernel.NO_NEXT: ("next_state", next_state, "must be given unless terminated"),
-            kernel.REWARD: ("reward", reward, "must be a finite number"),
-            kernel.RHO: ("rho", rho, "must be a finite number of at least 0"),
-            kernel.GAMMA: ("gamma", gamma, "must lie in [0, 1]; give it here or to the learner"),
-            kernel.LAM: ("lam", lam, "must lie in [0, 1]; give it here or to the learner"),
+            layout.STATE: ("state", state, known),
+            layout.NEXT_STATE: ("next_state", next_state, known),
+            layout.NO_NEXT: ("next_state", next_state, "must be given unless terminated"),
+            layout.REWARD: ("reward", reward, "must be a finite number"),
+            layout.RHO: ("rho", rho, "must be a finite number of at least 0"),
+            layout.GAMMA: ("gamma", gamma, "must lie in [0, 1]; give it here or to the learner"),
+            layout.LAM: ("lam", lam, "must lie in [0, 1]; give it here or to the learner"),
         }[code]
         return InputError(where + field, value, remedy)
 
     def _diverged(self, code: int, state: Any) -> None:
-        node = code - kernel.DIVERGED
+        node = code - layout.DIVERGED
         step_size = float(self._memory.report[3 + node])
         raise Diverged(self._nodes[node], self.steps + 1, state, step_size)
 

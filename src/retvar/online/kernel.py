@@ -4,27 +4,8 @@ An estimator is a network of TD nodes (0 value, 1 mean, 2 secondary). :func:`adv
 update: for each node it says what the node is fed with, and the rest is the same for all. It is one
 flat function, since a call that takes arrays costs more here than a node's whole update.
 
-Features come as rows of a sparse table (`indptr`, `indices`, `values`): a state is a row; a vector
-given with a transition makes rows of its own. A trace is kept per stream, with a list of the
-weights that it reaches, so that a step costs what is active. What the arrays hold:
-
-    plan      [node]    first weight, step-size kind, first row of its features, whether it has
-                        a trace; then [3]: method, off-policy return, learn the value, rows
-    settings  [node]    two numbers of its step-size rule; then κ, one or one per row
-    cells     [weight]  weight, two numbers of its step size, room for its new weight; Averaged
-                        predicts from the mean (the weight) and learns in the second number
-    traces    [stream]  one per weight; then the discounts of the last transition, one per node
-    live      [stream]  weights that the trace reaches; their places in that list; how many a node
-    report              TD errors of the nodes, then the steps they last used
-
-Replicates may ride along: learners that differ from this one only in that each takes every
-transition as often as a coin says, not at all or twice. Features, traces and steps are common to
-all of them; what is their own (None where there are none):
-
-    copies    [weight, replicate]  weights; with Averaged the means
-    learning  [weight, replicate]  with Averaged the weights that learn
-    room      [row, replicate]     for the numbers of one transition
-    coins                          key of the coins (two words), then the number of the transition
+What the arrays hold is told in :mod:`retvar.online.layout`. Eager traces are moved here, lazy ones,
+of features given with each transition, in :mod:`retvar.online.lazy`.
 """
 
 from __future__ import annotations
@@ -37,25 +18,20 @@ from numpy import uintp as u
 
 from retvar import rules
 from retvar.jit import compiled
+from retvar.online import layout, lazy
+
+# isort: off
+from retvar.online.layout import (
+    AFTER, AFTER_OWN, CENTRED, COINS, COUNT, DELTA, DIVERGED, FAINT, FED, FIRST, FOLLOWS,
+    GAMMA, KIND, LAM, LAZY, LEARN_VALUE, LIMIT, MEAN, METHOD, NEW, NEXT_STATE, NOW, NOW_OWN,
+    NO_NEXT, OFFSET, OFF_POLICY, OK, OWN, REWARD, RHO, ROWS, SECOND, STATE, STOP, TERMINATED,
+    TOSSED, TRACED, TRUST, VALUE, VTD, WEIGHT,
+)  # fmt: skip
+
+# isort: on
+from retvar.online.lazy import earned, earned_copies, fold_all, move_lazily
 from retvar.step_sizes import ADADELTA, ALPHA_BOUND, AVERAGED, DECAY
 from retvar.words import U, word
-
-VALUE, MEAN, SECONDARY = range(3)
-DIRECT, VTD, CENTRED = range(3)
-OFFSET, KIND, ROWS, TRACED = range(4)  # of plan[node]
-METHOD, OFF_POLICY, LEARN_VALUE, COUNT = range(4)  # of plan[3]
-WEIGHT, FIRST, SECOND, NEW = range(4)  # of cells
-TERMINATED, TRUNCATED = 1, 2
-LIMIT = 1e150  # weights beyond this have diverged
-FAINT = 1e-100  # traces below this are dropped
-
-OK, STATE, NEXT_STATE, NO_NEXT, REWARD, RHO, GAMMA, LAM = range(8)
-DIVERGED = 100  # plus the node
-STOP, SKIP, TRUST = range(3)  # at a bad row; TRUST: all rows have been checked
-TOSSED, FED, NOW, AFTER, DELTA, FOLLOWS, NOW_OWN, AFTER_OWN, OWN = range(9)  # of room
-ROOM = 9
-COINS = 64  # in a word
-
 
 td_error = njit(rules.td_error)
 trace = njit(rules.trace)
@@ -72,7 +48,11 @@ adadelta_step = njit(rules.adadelta_step)
 bounded_step = njit(rules.bounded_step)
 
 
-@compiled
+def _compiled(function):
+    return compiled(function, layout.__file__, lazy.__file__)
+
+
+@_compiled
 def clear(stream, plan, traces, live):
     """Forget the traces of a stream and the discounts of its last transition."""
     total = traces.shape[1] - 3
@@ -86,7 +66,7 @@ def clear(stream, plan, traces, live):
         traces[stream, total + node] = 0.0
 
 
-@compiled
+@_compiled
 def inspect(row, row_next, ended, reward, rho, gamma, lam, rows, any_gamma, any_lam):
     """OK, or what is wrong with a transition; γ and λ below 0 mean: not given."""
     if row < 0 or row >= rows:
@@ -106,7 +86,7 @@ def inspect(row, row_next, ended, reward, rho, gamma, lam, rows, any_gamma, any_
     return OK
 
 
-@compiled
+@_compiled
 def check(state, next_state, flags, reward, rho, gamma, lam, plan, gammas, lams):
     """First bad row of a chunk and what is wrong with it; (−1, OK) where all are good."""
     for t in range(state.size):
@@ -173,6 +153,25 @@ def err_copies(room, discount, after, now, to):
 
 
 @njit
+def err_states(means, weights, kind, at, follows, discount, room):
+    """Predictions and TD errors of all replicates where a state has a weight of its own.
+
+    At the end of an episode `follows` is any weight: its discount is 0.
+    """
+    for c in range(room.shape[1]):
+        now, after = means[at, c], means[follows, c]
+        room[NOW, c], room[AFTER, c] = now, after
+        room[DELTA, c] = td_error(room[FED, c], discount, after, now)
+    if kind == AVERAGED:
+        for c in range(room.shape[1]):
+            now, after = weights[at, c], weights[follows, c]
+            room[OWN, c] = td_error(room[FED, c], discount, after, now)
+    else:
+        for c in range(room.shape[1]):
+            room[OWN, c] = room[DELTA, c]
+
+
+@njit
 def move_copies(weights, at, step, E, room):
     """Move one weight of all replicates, each as often as its coin says."""
     for c in range(room.shape[1]):
@@ -186,11 +185,11 @@ def average_copies(means, weights, at, visits, room):
         means[at, c] = averaged(means[at, c], weights[at, c], visits)
 
 
-@compiled
+@_compiled
 def advance(
     state, next_state, flags, reward, rho, gamma, lam, stream, mode,
-    plan, settings, gammas, lams, indptr, indices, values, cells, traces, live, report,
-    copies, learning, room, coins,
+    plan, settings, gammas, lams, indptr, indices, values, cells, traces, live, scales, report,
+    copies, learning, sums, room, coins,
 ):  # fmt: skip
     """Learn from the rows of a chunk; flags, ρ, γ, λ and stream may be one for all of them.
 
@@ -217,6 +216,11 @@ def advance(
         if code != OK:
             if mode == STOP:
                 return t, code, skipped
+            if scales is not None:
+                code = fold_all(lane, plan, cells, traces, live, scales, copies, learning, sums)
+                if code != OK:
+                    clear(lane, plan, traces, live)
+                    return t, code, skipped
             skipped += 1
             clear(lane, plan, traces, live)
             continue
@@ -263,11 +267,21 @@ def advance(
                         i = k if indices is None else indices[u(k)]
                         x = 1.0 if values is None else values[u(k)]
                         J_next += x * cells[u(i), WEIGHT]
+                    if scales is not None and plan[VALUE, KIND] != AVERAGED:
+                        J_next += earned(
+                            VALUE, begin_value, end_value, plan, indices, values,
+                            cells, traces, scales,
+                        )  # fmt: skip
                     reward_bar = vtd_reward(R, g, lm, J_next, eta)
                     if copies is not None:
                         predict_copies(
                             copies, 0, begin_value, end_value, indices, values, room, FOLLOWS
                         )
+                        if scales is not None and plan[VALUE, KIND] != AVERAGED:
+                            earned_copies(
+                                VALUE, begin_value, end_value, plan, indices, values,
+                                cells, traces, sums, room, FOLLOWS,
+                            )  # fmt: skip
                 fed, weight = reward_bar, rho_bar
                 discount = variance_discount(mean_discount(g, lm, eta))
 
@@ -281,9 +295,17 @@ def advance(
                 i = k if indices is None else indices[u(k)]
                 x = 1.0 if values is None else values[u(k)]
                 after += x * cells[u(offset + i), WEIGHT]
+            kind = plan[u(node), KIND]
+            if scales is not None:
+                now_earned = earned(node, begin, end, plan, indices, values, cells, traces, scales)
+                after_earned = earned(
+                    node, begin_next, end_next, plan, indices, values, cells, traces, scales
+                )
+                if kind != AVERAGED:
+                    now += now_earned
+                    after += after_earned
             delta = own_delta = td_error(fed, discount, after, now)
             report[u(node)] = delta
-            kind = plan[u(node), KIND]
             if kind == AVERAGED:  # which predicts from the means and learns with the weights
                 now_own = after_own = 0.0
                 for k in range(begin, end):
@@ -294,20 +316,46 @@ def advance(
                     i = k if indices is None else indices[u(k)]
                     x = 1.0 if values is None else values[u(k)]
                     after_own += x * cells[u(offset + i), SECOND]
+                if scales is not None:
+                    now_own += now_earned
+                    after_own += after_earned
                 own_delta = td_error(fed, discount, after_own, now_own)
             if copies is not None:
                 feed_copies(node, method, R, g, lm, eta, room)
-                predict_copies(copies, offset, begin, end, indices, values, room, NOW)
-                predict_copies(copies, offset, begin_next, end_next, indices, values, room, AFTER)
-                err_copies(room, discount, AFTER, NOW, DELTA)
-                if kind == AVERAGED:
-                    predict_copies(learning, offset, begin, end, indices, values, room, NOW_OWN)
-                    predict_copies(
-                        learning, offset, begin_next, end_next, indices, values, room, AFTER_OWN
-                    )
-                    err_copies(room, discount, AFTER_OWN, NOW_OWN, OWN)
+                if indices is None:
+                    at, follows = u(offset + begin), u(offset + max(begin_next, 0))
+                    err_states(copies, learning, kind, at, follows, discount, room)
                 else:
-                    err_copies(room, discount, AFTER, NOW, OWN)
+                    predict_copies(copies, offset, begin, end, indices, values, room, NOW)
+                    predict_copies(
+                        copies, offset, begin_next, end_next, indices, values, room, AFTER
+                    )
+                    if scales is not None and kind != AVERAGED:
+                        earned_copies(
+                            node, begin, end, plan, indices, values, cells, traces, sums, room, NOW
+                        )
+                        earned_copies(
+                            node, begin_next, end_next, plan, indices, values, cells, traces,
+                            sums, room, AFTER,
+                        )  # fmt: skip
+                    err_copies(room, discount, AFTER, NOW, DELTA)
+                    if kind == AVERAGED:
+                        predict_copies(learning, offset, begin, end, indices, values, room, NOW_OWN)
+                        predict_copies(
+                            learning, offset, begin_next, end_next, indices, values, room, AFTER_OWN
+                        )
+                        if scales is not None:
+                            earned_copies(
+                                node, begin, end, plan, indices, values, cells, traces,
+                                sums, room, NOW_OWN,
+                            )  # fmt: skip
+                            earned_copies(
+                                node, begin_next, end_next, plan, indices, values, cells, traces,
+                                sums, room, AFTER_OWN,
+                            )  # fmt: skip
+                        err_copies(room, discount, AFTER_OWN, NOW_OWN, OWN)
+                    else:
+                        err_copies(room, discount, AFTER, NOW, OWN)
             if node == VALUE:
                 J_next, begin_value, end_value = after, begin_next, end_next
                 reward_bar = direct_reward(delta, now, eta)
@@ -317,6 +365,18 @@ def advance(
             traces[u(lane), u(total + node)] = discount
             if node == VALUE and not learn_value:
                 continue
+            if scales is not None and plan[u(node), TRACED] == LAZY:
+                finite = move_lazily(
+                    lane, node, begin, end, begin_next, end_next, weight, decay, discount,
+                    own_delta, plan, settings, indices, values, cells, traces, live, scales,
+                    report, copies, learning, sums, room,
+                )  # fmt: skip
+                if finite:
+                    continue
+                report[u(node)] = 0.0
+                fold_all(lane, plan, cells, traces, live, scales, copies, learning, sums)
+                clear(lane, plan, traces, live)
+                return t, DIVERGED + node, skipped
 
             # its trace, E = w(γκE + φ), over the weights that it reaches
             traced = plan[u(node), TRACED] != 0
@@ -421,15 +481,22 @@ def advance(
             if not finite:
                 report[u(node)] = 0.0
                 traces[u(lane), u(total + node)] = 0.0
+                if scales is not None:
+                    fold_all(lane, plan, cells, traces, live, scales, copies, learning, sums)
                 clear(lane, plan, traces, live)
                 return t, DIVERGED + node, skipped
+        if scales is not None and flag != 0:
+            code = fold_all(lane, plan, cells, traces, live, scales, copies, learning, sums)
+            if code != OK:
+                clear(lane, plan, traces, live)
+                return t, code, skipped
         if flag != 0:
             clear(lane, plan, traces, live)
     return state.size, OK, skipped
 
 
-@compiled
-def advance_one(ints, floats, indptr, indices, values, traces, live):
+@_compiled
+def advance_one(ints, floats, indptr, indices, values, traces, live, scales):
     """Learn from the one transition that stands in front of the packed arrays.
 
     A call from Python costs by the array; packed, one transition costs about a microsecond.
@@ -440,18 +507,19 @@ def advance_one(ints, floats, indptr, indices, values, traces, live):
         ints[20:21], ints[21:22], ints[22:23], floats[0:1], floats[1:2], floats[2:3], floats[3:4],
         ints[23:24], STOP, ints[0:16].reshape(4, 4), floats[4:a].reshape(3, (a - 4) // 3),
         floats[a:b], floats[b:c], indptr, indices, values,
-        floats[c:d].reshape((d - c) // 4, 4), traces, live, floats[d:], None, None, None, None,
+        floats[c:d].reshape((d - c) // 4, 4), traces, live, scales, floats[d:],
+        None, None, None, None, None,
     )  # fmt: skip
     return code
 
 
-@compiled
+@_compiled
 def advance_one_state(ints, floats, traces, live):
     """The same where every state has its own weight."""
-    return advance_one(ints, floats, None, None, None, traces, live)
+    return advance_one(ints, floats, None, None, None, traces, live, None)
 
 
-@compiled
+@_compiled
 def lay_out(x, x_next, indptr, indices, values):
     """Two vectors as sparse rows without their zeros; whether all entries are finite."""
     k = 0
@@ -467,7 +535,7 @@ def lay_out(x, x_next, indptr, indices, values):
     return finite
 
 
-@compiled
+@_compiled
 def predict(node, first, last, plan, indptr, indices, values, cells):
     """w·φ of the rows from `first` to `last` (excluded)."""
     out = np.zeros(last - first)

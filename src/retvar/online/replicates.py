@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from retvar.errors import InputError
 from retvar.features import Rows
-from retvar.online import kernel
+from retvar.online import layout
 from retvar.online.memory import Memory
 from retvar.step_sizes import ADADELTA, AVERAGED
 from retvar.words import U, seed_of
@@ -44,15 +44,17 @@ class Replicates:
         whole = isinstance(count, int | np.integer) and not isinstance(count, bool)
         if not whole or not FEWEST <= count <= MOST:
             raise InputError("replicates", repr(count), f"must be 0, or from {FEWEST} to {MOST:,}")
-        if (memory.plan[:3, kernel.KIND] == ADADELTA).any():
+        if (memory.plan[:3, layout.KIND] == ADADELTA).any():
             raise InputError(
                 "replicates", count, "need steps that do not depend on errors: not Adadelta"
             )
         self.coins = np.array([*_key(seed), 0], dtype=np.uint64)
-        self.copies = np.repeat(memory.cells[:, [kernel.WEIGHT]], count, axis=1)
-        averaged = (memory.plan[:3, kernel.KIND] == AVERAGED).any()
+        self.copies = np.repeat(memory.cells[:, [layout.WEIGHT]], count, axis=1)
+        averaged = (memory.plan[:3, layout.KIND] == AVERAGED).any()
         self.learning = self.copies.copy() if averaged else np.zeros((0, count))
-        self.room = np.zeros((kernel.ROOM, count))
+        lazy = memory.scales is not None
+        self.sums = np.zeros((layout.OPEN + 1 if lazy else 0, 3, count))
+        self.room = np.zeros((layout.ROOM, count))
 
     @property
     def count(self) -> int:
@@ -61,25 +63,29 @@ class Replicates:
 
     def arrays(self) -> tuple[Any, ...]:
         """What the compiled update wants."""
-        return self.copies, self.learning, self.room, self.coins
+        return self.copies, self.learning, self.sums, self.room, self.coins
 
     def clone(self) -> Replicates:
         """An independent copy."""
         twin = object.__new__(Replicates)
-        twin.copies, twin.learning, twin.room, twin.coins = (x.copy() for x in self.arrays())
+        names = ("copies", "learning", "sums", "room", "coins")
+        for name, array in zip(names, self.arrays(), strict=True):
+            setattr(twin, name, array.copy())
         return twin
 
     def tensors(self) -> dict[str, Any]:
         """What a checkpoint keeps."""
-        return {"copies": self.copies, "learning": self.learning, "coins": self.coins}
+        kept = {"copies": self.copies, "learning": self.learning, "coins": self.coins}
+        return kept | ({"sums": self.sums} if self.sums.size else {})
 
     @classmethod
     def restored(cls, memory: Memory, tensors: dict[str, Any]) -> Replicates:
         """From a checkpoint, if it is sound: compiled code trusts it."""
-        found = {name: tensors[name] for name in ("copies", "learning", "coins")}
-        fresh = cls(memory, found["copies"].shape[-1])
+        fresh = cls(memory, tensors["copies"].shape[-1])
         for name, wanted in fresh.tensors().items():
-            given = found[name]
+            if name == "sums" and "scales" not in tensors:  # written when all traces were eager
+                continue
+            given = tensors[name]
             if given.dtype != wanted.dtype or given.shape != wanted.shape:
                 shape = f"{given.dtype} of shape {given.shape}"
                 raise InputError(name, shape, f"must be {wanted.dtype} of shape {wanted.shape}")
@@ -114,7 +120,7 @@ def _key(seed: object) -> tuple[Any, Any]:
 
 def spread(predictions: Array) -> Array:
     """Standard deviation over replicates; those that diverged are left out."""
-    usable = np.isfinite(predictions) & (np.abs(predictions) <= kernel.LIMIT)
+    usable = np.isfinite(predictions) & (np.abs(predictions) <= layout.LIMIT)
     count = usable.sum(axis=-1)
     with np.errstate(invalid="ignore", over="ignore"):
         mean = np.where(usable, predictions, 0.0).sum(axis=-1) / np.maximum(count, 1)

@@ -13,7 +13,7 @@ from retvar.errors import InfiniteVarianceError
 from retvar.exact.solution import solve, variances_for
 from retvar.learners import Learner
 from retvar.mdp import MDP, Flow, ask, state_values
-from retvar.online import kernel as online
+from retvar.online import layout as online
 
 __all__ = ["Truth"]
 

@@ -1,0 +1,453 @@
+"""`retvar estimate` as people use it."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+import warnings
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+import xarray
+from click.testing import CliRunner
+from numpy.testing import assert_array_equal
+
+import retvar as rv
+from retvar.cli import main
+
+LAKE = "gymnasium:FrozenLake-v1"
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, ["estimate", *map(str, arguments)])
+
+
+def done(*arguments):
+    result = run(*arguments)
+    assert result.exit_code == 0, result.output + result.stderr
+    return result
+
+
+def refused(*arguments, status=2):
+    """The one line that is told."""
+    result = run(*arguments)
+    assert result.exit_code == status, result.output
+    assert "Traceback" not in result.output
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    return line.removeprefix("Error: ")
+
+
+def files(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def answer(*arguments):
+    return json.loads(done(*arguments, "--json", "--format", "none").stdout)
+
+
+# ---------------------------------------------------------------------- environments
+
+
+def test_everything_is_written_and_can_be_read(tmp_path):
+    result = done(LAKE, "--gamma", 0.9, "--steps", 5_000, "--out", "a")
+    assert files(tmp_path / "a") == [
+        "calibration.png", "estimate.nc", "learner.safetensors", "map.png", "observed.png",
+    ]  # fmt: skip
+    lines = result.stdout.splitlines()
+    assert lines[0] == f"{LAKE}, random policy: γ = 0.9, λ = 1, direct method"
+    assert lines[1].startswith("5,000 transitions, ")
+    assert lines[3].split() == ["state", "visits", "value", "90%", "std", "90%"]
+    assert result.stderr == ""
+    with xarray.open_dataset(tmp_path / "a" / "estimate.nc", engine="h5netcdf") as data:
+        assert data.attrs["source"] == LAKE
+        assert data.attrs["gamma"] == 0.9
+        assert all(isinstance(x, str | int | float | np.generic) for x in data.attrs.values())
+        again = rv.estimate(rv.experience.from_gymnasium("FrozenLake-v1", steps=5_000), gamma=0.9)
+        for name in again.data.data_vars:
+            assert_array_equal(data[name], again.data[name], err_msg=str(name))
+    assert rv.load(tmp_path / "a" / "learner.safetensors").steps == 5_000
+
+
+def test_json_is_complete_and_unknown_numbers_are_null():
+    plain = answer(LAKE, "--gamma", 0.9, "--steps", 3_000, "--check")
+    assert plain["state"] == [str(s) for s in range(16)]
+    assert (plain["gamma"], plain["lam"], plain["transitions"]) == (0.9, 1.0, 3_000)
+    for name in ("value", "variance", "std"):
+        for ending in ("", "_low", "_high"):
+            assert len(plain[name + ending]) == 16
+            assert plain[name + ending][15] is None
+    assert plain["visits"][15] == 0
+    assert plain["left_out"] == {}
+    assert plain["agrees"] is True
+    assert set(plain["check"]) == {"places", "cut_off", "limit", "value", "std"}
+    assert len(plain["check_mean"]) == 16
+
+
+def test_observations_are_told_by_region():
+    plain = answer("gymnasium:CartPole-v1", "--gamma", 0.9, "--episodes", 30)
+    assert len(plain["region"]) == len(plain["centre"]) == len(plain["value"])
+    assert len(plain["centre"][0]) == 4
+    assert plain["episodes"] == 30
+
+
+def test_a_check_that_agrees_is_told_and_drawn(tmp_path):
+    result = done(LAKE, "--gamma", 0.9, "--steps", 5_000, "--check", "--out", "a")
+    assert "value agrees with fresh Monte Carlo returns in" in result.stdout
+    assert "check.png" in files(tmp_path / "a")
+    with xarray.open_dataset(tmp_path / "a" / "estimate.nc", engine="h5netcdf") as data:
+        assert np.isfinite(data["check_mean"][0])
+
+
+def test_a_check_that_does_not_agree_ends_with_1(monkeypatch):
+    """Everything is written all the same."""
+    from retvar.experience.rollouts import Check
+
+    monkeypatch.setattr(Check, "agrees", False)
+    result = run(
+        *(LAKE, "--gamma", 0.9, "--steps", 1_000, "--check", "--out", "a", "--format", "none")
+    )
+    assert result.exit_code == 1
+    assert "written: " in result.stdout
+
+
+def test_the_log_comes_back_with_the_same_answers(tmp_path):
+    plain = answer(LAKE, "--gamma", 0.9, "--steps", 2_000, "--log", "lake.parquet")
+    again = answer("lake.parquet", "--gamma", 0.9)
+    assert again["policy"] == "random"
+    assert (again["value"], again["std_high"]) == (plain["value"], plain["std_high"])
+
+
+def test_a_run_goes_on_with_experience_that_it_has_not_seen():
+    """Without a seed of its own the second run would repeat the first to the step."""
+    answer(LAKE, "--gamma", 0.9, "--steps", 2_000, "--out", "a")
+    first = rv.load("a/learner.safetensors")
+    plain = answer(LAKE, "--steps", 2_000, "--resume", "a/learner.safetensors", "--out", "a")
+    assert plain["transitions"] == 4_000
+    second = rv.load("a/learner.safetensors")
+    repeated = answer(LAKE, "--gamma", 0.9, "--steps", 2_000, "--seed", 2_000, "--out", "b")
+    counts = [np.array(each.notes["estimate"]["visits"]["counts"]) for each in (first, second)]
+    assert_array_equal(counts[1] - counts[0], repeated["visits"][: counts[0].size])
+    assert plain["gamma"] == 0.9
+
+
+POLICY = """
+import numpy as np
+right = lambda observation: 2
+def odd(observation): return "north"
+not_one = 3.5
+"""
+
+
+def test_policies_are_named_on_the_command_line(tmp_path):
+    (tmp_path / "walkers_of_mine.py").write_text(POLICY)
+    np.save(tmp_path / "down.npy", np.ones(16, dtype=int))
+    common = (LAKE, "--gamma", 0.9, "--steps", 300, "--option", "is_slippery=false")
+    right = answer(*common, "--policy", "walkers_of_mine:right")
+    assert right["policy"] == "<lambda>"
+    assert [s for s, n in enumerate(right["visits"]) if n] == [0, 1, 2, 3]
+    down = answer(*common, "--policy", "down.npy")
+    assert [s for s, n in enumerate(down["visits"]) if n] == [0, 4, 8]
+    greedy = answer(*common, "--policy", "greedy")
+    assert greedy["policy"] == "greedy"
+    assert greedy["value"][0] == pytest.approx(0.9**5, rel=0.02)
+    later = answer(
+        *(LAKE, "--steps", 300, "--option", "is_slippery=false", "--policy", "greedy"),
+        *("--resume", "estimate/learner.safetensors"),
+    )
+    assert later["transitions"] == 600
+
+
+def test_figures_come_in_the_formats_asked_for(tmp_path):
+    done(LAKE, "--gamma", 0.9, "--steps", 500, "--format", "svg", "--out", "a")
+    assert "map.svg" in files(tmp_path / "a")
+    assert "map.png" not in files(tmp_path / "a")
+
+
+# ---------------------------------------------------------------------- logs
+
+
+def walk(n=600, seed=0):
+    """A robot between stations, in named columns."""
+    rng = np.random.default_rng(seed)
+    at = rng.integers(3, size=n + 1)
+    ends = rng.random(n) < 0.1
+    ends[-1] = True
+    names = np.array(["dock", "hall", "lab"])
+    return {
+        "place": names[at[:-1]], "then": names[at[1:]], "joy": rng.normal(at[:-1]),
+        "over": ends, "discount": np.full(n, 0.5),
+    }  # fmt: skip
+
+
+NAMED = ("--state", "place", "--next-state", "then", "--reward", "joy", "--terminated", "over")
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_a_log_with_columns_of_any_name_is_read(tmp_path, ending):
+    table = pa.table(walk())
+    write = {"parquet": pq.write_table, "csv": pyarrow.csv.write_csv}[ending]
+    write(table, tmp_path / f"log.{ending}")
+    plain = answer(f"log.{ending}", *NAMED, "--gamma", 0.5)
+    assert sorted(plain["state"]) == ["dock", "hall", "lab"]
+    column = answer(f"log.{ending}", *NAMED, "--gamma-column", "discount", "--kappa", 0)
+    assert column["gamma"] == "in the data"
+    constant = answer(f"log.{ending}", *NAMED, "--gamma", 0.5, "--kappa", 0)
+    assert column["value"] == constant["value"]
+    done(f"log.{ending}", *NAMED, "--gamma", 0.5)
+    assert files(tmp_path / "estimate")[-1] == "states.png"
+
+
+def test_bad_rows_are_counted_or_refused(tmp_path):
+    rows = walk()
+    rows["joy"][4] = np.nan
+    pq.write_table(pa.table(rows), tmp_path / "log.parquet")
+    plain = answer("log.parquet", *NAMED, "--gamma", 0.5)
+    assert plain["left_out"] == {"joy is missing or not finite": 1}
+    result = run("log.parquet", *NAMED, "--gamma", 0.5, "--strict", "--out", "b")
+    assert result.exit_code == 2
+    assert "log.parquet, row 5: joy = nan" in result.stderr.splitlines()[-1]
+
+
+def test_states_of_a_log_are_drawn_as_a_map_where_a_grid_is_given(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = {"state": rng.integers(6, size=300), "reward": rng.normal(size=300)}
+    pq.write_table(pa.table(rows | {"terminated": np.ones(300, int)}), tmp_path / "log.parquet")
+    done("log.parquet", "--gamma", 0.5, "--grid", "2x3", "--out", "a")
+    assert "map.png" in files(tmp_path / "a")
+    assert refused("log.parquet", "--gamma", 0.5, "--grid", "2x2", "--out", "b") == (
+        "--grid = 2x2: has 4 places for 6 states"
+    )
+
+
+def test_numbers_that_are_only_names_can_be_labels(tmp_path):
+    rows = {"state": [7_000_000, 12], "reward": [1.0, 2.0], "terminated": [1, 1]}
+    pq.write_table(pa.table(rows), tmp_path / "log.parquet")
+    message = refused("log.parquet", "--gamma", 0.5, "--out", "a")
+    assert message.startswith(
+        "--state = numbers up to 7,000,000: need 32 GiB with 100 replicates; "
+    )
+    assert message.endswith(
+        "take numbers with gaps as labels (--states labels), or fewer replicates"
+    )
+    assert not (tmp_path / "a").exists()
+    assert answer("log.parquet", "--gamma", 0.5, "--states", "labels")["state"] == ["7000000", "12"]
+
+
+def test_a_data_set_of_minari_is_read(tmp_path, monkeypatch):
+    minari = pytest.importorskip("minari")
+    from gymnasium import spaces
+    from minari.data_collector.episode_buffer import EpisodeBuffer
+
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    episode = EpisodeBuffer(
+        observations=np.array([0, 1, 2]), actions=np.zeros(2, dtype=np.int64),
+        rewards=[1.0, 2.0], terminations=[False, True], truncations=[False, False],
+    )  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that no author is named
+        minari.create_dataset_from_buffers(
+            "test/log-v0", [episode] * 20,
+            observation_space=spaces.Discrete(3), action_space=spaces.Discrete(2),
+        )  # fmt: skip
+    plain = answer("minari:test/log-v0", "--gamma", 0.5)
+    assert plain["visits"] == [20, 20, 0]
+    assert plain["source"] == "minari:test/log-v0"
+    assert refused("minari:test/log-v0", "--gamma", 0.5, "--state", "x").startswith(
+        "--state = x: is for logs in tables; minari:test/log-v0 is none"
+    )
+    assert "is not on this disk" in refused("minari:test/lag-v0", "--gamma", 0.5)
+
+
+# ---------------------------------------------------------------------- refusals
+
+ENV = (LAKE, "--gamma", 0.9, "--steps", 100)
+WRONG = {
+    (LAKE,): "--gamma = missing: say what a reward is worth one step later, such as --gamma 0.99",
+    (LAKE, "--gamma", 1.5): "--gamma = 1.5: must lie in [0, 1]",
+    ("gymnasium:FrozenLake-v9", "--gamma", 0.9):
+        "environment = FrozenLake-v9: unknown to Gymnasium; did you mean FrozenLake-v1, ",
+    ("missing.parquet", "--gamma", 0.9): "source = missing.parquet: ",
+    (*ENV, "--state", "x"): f"--state = x: is for logs in tables; {LAKE} is none",
+    (*ENV, "--strict"): f"--strict = given: is for logs in tables; {LAKE} is none",
+    (*ENV, "--episodes", 3): "steps, episodes = both: give one of them: how long to go on",
+    (*ENV, "--option", "size"): "option = size: must be KEY=VALUE",
+    (*ENV, "--option", "size=4"): "environment = FrozenLake-v1: cannot be made: ",
+    (*ENV, "--policy", "nonsense"):
+        "--policy = nonsense: must be random, greedy, MODULE:FUNCTION or FILE.npy",
+    (*ENV, "--policy", "nowhere:f"): "--policy = nowhere:f: cannot be imported: No module named",
+    (*ENV, "--policy", "json:nothing"): "--policy = json:nothing: cannot be imported: ",
+    (*ENV, "--policy", "missing.npy"): "--policy = missing.npy: cannot be read: No such file",
+    (*ENV, "--out", "file"): "--out = file: is a file; name a folder",
+    (*ENV, "--format", "gif"): "--format = gif: must be some of png, svg, pdf, or none",
+    (*ENV, "--features", "tiles"): f"--features = tiles: are for observations; {LAKE} has states",
+    (*ENV, "--level", 90): "--level = 90.0: must lie between 0 and 1, such as 0.9",
+    (*ENV, "--estimand", "mine"): "--estimand = 'mine': must be ",
+    (*ENV, "--grid", "4"): "--grid = 4: must be ROWSxCOLUMNS, such as 4x12",
+    (*ENV, "--log", "a.txt"): "--log = a.txt: must be the name of a .parquet file",
+    (*ENV, "--log", "no/a.parquet"): "--log = no/a.parquet: its folder does not exist",
+    ("log.parquet", "--gamma", 0.9, "--check"):
+        "--check = given: needs an environment to act in; log.parquet is none",
+    ("log.parquet", "--gamma", 0.9, "--policy", "greedy"):
+        "--policy = greedy: needs an environment to act in; log.parquet is none",
+    ("log.parquet", "--gamma", 0.9): "--terminated = missing: name the column that says where ",
+    ("log.parquet", "--gamma", 0.9, "--reward", "prize", "--terminated", "none"):
+        "--reward = prize: log.parquet has no such column; it has state, reward",
+    ("text.parquet", "--gamma", 0.9): "source = text.parquet: cannot be read: ",
+    (LAKE, "--resume", "missing"): "--resume = missing: does not exist",
+    (LAKE, "--resume", "text.parquet"): "--resume = text.parquet: is not a checkpoint of retvar",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("arguments", WRONG, ids=lambda given: " ".join(map(str, given)))
+def test_what_is_wrong_is_told_in_one_line_and_nothing_is_written(tmp_path, arguments):
+    (tmp_path / "file").write_text("something")
+    (tmp_path / "text.parquet").write_text("hello")
+    pq.write_table(pa.table({"state": [0, 1], "reward": [1.0, 2.0]}), tmp_path / "log.parquet")
+    before = files(tmp_path)
+    told = refused(*arguments)
+    assert told.startswith(WRONG[arguments]), told
+    assert files(tmp_path) == before
+
+
+def test_the_remedy_for_endless_logs_is_an_option(tmp_path):
+    pq.write_table(pa.table({"state": [0, 1], "reward": [1.0, 2.0]}), tmp_path / "log.parquet")
+    told = refused("log.parquet", "--gamma", 0.9)
+    assert told.endswith("or say --terminated none where they never do")
+    assert answer("log.parquet", "--gamma", 0.9, "--terminated", "none")["transitions"] == 1
+
+
+@pytest.mark.parametrize("given", [("--gamma", 0.9), ("--replicates", 10), ("--method", "vtd")])
+def test_settings_of_a_saved_learner_are_its_own(tmp_path, given):
+    done(*ENV, "--out", "a")
+    told = refused(LAKE, "--resume", "a/learner.safetensors", *given, "--out", "b")
+    assert told == f"{given[0]} = {given[1]}: comes from the saved learner; leave it out"
+    assert not (tmp_path / "b").exists()
+
+
+def test_another_environment_does_not_go_on(tmp_path):
+    done(*ENV, "--out", "a")
+    told = refused("gymnasium:CliffWalking-v1", "--resume", "a/learner.safetensors", "--out", "b")
+    assert told == (
+        "--resume = a/learner.safetensors: was learned on a map of 4 × 4; here is one of 4 × 12"
+    )
+    assert not (tmp_path / "b").exists()
+
+
+# ---------------------------------------------------------------------- interruptions
+
+BREAKS = """
+import atexit, pathlib, time
+count = 0
+atexit.register(lambda: pathlib.Path("calls").write_text(str(count)))
+def quick(observation):
+    global count
+    count += 1
+    if count == 10_000:
+        pathlib.Path("ready").touch()
+    return count % 4
+def policy(observation):
+    global count
+    count += 1
+    if count > 3_000:
+        raise RuntimeError("motor 3 does not answer")
+    return 1
+def slow(observation):
+    global count
+    count += 1
+    if count == 20:
+        pathlib.Path("ready").touch()
+    time.sleep(0.01)
+    return 1
+def stuck(observation):
+    global count
+    count += 1
+    if count > 5_000:
+        pathlib.Path("ready").touch()
+        time.sleep(60)
+    return count % 4
+"""
+
+
+def test_what_was_learned_before_a_failure_is_kept(tmp_path):
+    (tmp_path / "robot_that_breaks.py").write_text(BREAKS)
+    result = run(LAKE, "--gamma", 0.9, "--policy", "robot_that_breaks:policy", "--log", "a.parquet")
+    assert result.exit_code == 1
+    kept, told = result.stderr.splitlines()
+    assert kept == "What was learned is kept; go on with --resume estimate/learner.safetensors"
+    assert told == (
+        f"Error: {LAKE} failed after 3,000 transitions, which are kept: RuntimeError: motor 3 does "
+        "not answer"
+    )
+    assert "3,000 transitions" in result.stdout
+    assert "map.png" in files(tmp_path / "estimate")
+    assert rv.load("estimate/learner.safetensors").steps == 3_000
+    assert pq.read_table("a.parquet").num_rows == 3_000
+
+
+def test_a_failure_while_checking_loses_nothing(tmp_path):
+    (tmp_path / "robot_that_breaks_later.py").write_text(BREAKS)
+    result = run(
+        *(LAKE, "--gamma", 0.9, "--policy", "robot_that_breaks_later:policy"),
+        *("--steps", 2_000, "--check"),
+    )
+    assert result.exit_code == 1
+    assert "motor 3" in result.stderr
+    assert rv.load("estimate/learner.safetensors").steps == 2_000
+
+
+def interrupted(tmp_path, policy, *arguments, number=signal.SIGINT):
+    """Run as people do, send a signal once it is at work, and see how it ends."""
+    (tmp_path / "robots.py").write_text(BREAKS)
+    arguments = (LAKE, "--gamma", "0.9", "--policy", f"robots:{policy}", "--out", "a", *arguments)
+    with subprocess.Popen(
+        [sys.executable, "-m", "retvar", "estimate", *arguments],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
+    ) as running:  # fmt: skip
+        while not (tmp_path / "ready").exists() and running.poll() is None:
+            time.sleep(0.05)
+        sent = time.monotonic()
+        running.send_signal(number)
+        stdout, stderr = running.communicate(timeout=60)
+    assert time.monotonic() - sent < 5
+    assert running.returncode == 128 + number, stderr
+    assert "Traceback" not in stderr
+    assert stderr.splitlines()[-1] == "Interrupted."
+    assert "What was learned is kept; go on with --resume a/learner.safetensors" in stderr
+    assert files(tmp_path / "a") == ["estimate.nc", "learner.safetensors"]
+    return rv.load(tmp_path / "a" / "learner.safetensors"), stdout
+
+
+def test_ctrl_c_ends_it_soon_and_keeps_what_was_learned(tmp_path):
+    """A billion steps, with a log of those taken."""
+    steps = ("--steps", "1000000000", "--log", "log.parquet")
+    kept, stdout = interrupted(tmp_path, "quick", *steps)
+    assert kept.steps == int((tmp_path / "calls").read_text()) - 1 >= 9_999
+    assert f"{kept.steps:,} transitions" in stdout
+    assert pq.read_table(tmp_path / "log.parquet").num_rows == kept.steps
+    assert not [name for name in files(tmp_path) if name.startswith(".")]
+
+
+def test_a_slow_robot_can_be_stopped_between_steps(tmp_path):
+    """100 steps a second: a chunk of 4,096 would take 40 s, and what came of it is not lost.
+
+    Every step but the one that was asked for last was made, and every one of them is kept.
+    """
+    kept, _ = interrupted(tmp_path, "slow", number=signal.SIGTERM)
+    assert kept.steps == int((tmp_path / "calls").read_text()) - 1
+    assert 19 <= kept.steps < 1_000
+
+
+def test_a_robot_that_is_stuck_is_left_and_what_was_learned_kept(tmp_path):
+    """Nothing comes back from the environment: after 3 s the program ends all the same."""
+    kept, _ = interrupted(tmp_path, "stuck")
+    assert 4_000 < kept.steps < 5_000
