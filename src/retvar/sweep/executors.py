@@ -12,7 +12,7 @@ import signal
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import CancelledError
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
@@ -49,7 +49,9 @@ class Outcome(NamedTuple):
 class Executor(Protocol):
     """Anything that can work on cells."""
 
-    def outcomes(self, store: Store, cells: deque[Cell], check: Check) -> Iterator[Outcome]:
+    def outcomes(
+        self, store: Store, cells: deque[Cell], check: Check
+    ) -> Generator[Outcome, None, None]:
         """Work until `cells` is empty, which the caller may add to; call `check` often."""
         ...
 
@@ -102,7 +104,9 @@ class Local:
     def __init__(self, threads: int | None = None) -> None:
         self.threads = threads
 
-    def outcomes(self, store: Store, cells: deque[Cell], check: Check) -> Iterator[Outcome]:
+    def outcomes(
+        self, store: Store, cells: deque[Cell], check: Check
+    ) -> Generator[Outcome, None, None]:
         """Work on them, coming back later to those that others are at."""
         idle = 0  # cells in a row that others are at
         while cells:
@@ -160,7 +164,9 @@ class Dask:
             raise InputError("workers", workers, "goes with a local cluster; theirs are there")
         self.address, self.workers, self.timeout = address, workers, timeout
 
-    def outcomes(self, store: Store, cells: deque[Cell], check: Check) -> Iterator[Outcome]:
+    def outcomes(
+        self, store: Store, cells: deque[Cell], check: Check
+    ) -> Generator[Outcome, None, None]:
         """Keep the workers busy; a cell whose worker died goes to another one."""
         check()
         with self._client() as client:
@@ -187,7 +193,8 @@ class Dask:
             try:
                 yield client
             finally:
-                client.close(timeout=2)
+                with contextlib.suppress(TimeoutError):
+                    client.close(timeout=2)
             return
         from retvar.engine.runner import usable_threads
 
@@ -211,7 +218,10 @@ class Dask:
                         _drop(cluster)
                         raise
             finally:
-                cluster.close(timeout=2)
+                try:
+                    cluster.close(timeout=2)
+                except TimeoutError:  # a busy machine; its workers have nothing to lose
+                    _drop(cluster)
 
     def _connected(self, distributed: Any) -> Any:
         try:
@@ -232,7 +242,9 @@ def _drop(cluster: Any) -> None:
                 os.kill(nanny.pid, signal.SIGKILL)
 
 
-def _fed(client: Any, store: Store, waiting: deque[Cell], check: Check) -> Iterator[Outcome]:
+def _fed(
+    client: Any, store: Store, waiting: deque[Cell], check: Check
+) -> Generator[Outcome, None, None]:
     """Hand out cells, a few more than there are threads, and take in how they went."""
     folder, digest = str(store.folder.resolve()), store.plan.digest
     flying: dict[Any, Cell] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter, deque
 from dataclasses import asdict, dataclass
@@ -149,11 +150,15 @@ def _work(store: Store, waiting: deque[Cell], executor: Executor, watch: Watch) 
     failures: Counter[int] = Counter()
     done = store.plan.count - len(waiting) - len(store.failed())
     computed = aside = 0
-    for outcome in executor.outcomes(store, waiting, watch.check):
-        cell = store.plan.cells[outcome.number]
-        if outcome.state == "stopped":
-            raise Stopped(f"{outcome.detail}; what is finished is kept")
-        if outcome.state == "failed":
+    with contextlib.closing(executor.outcomes(store, waiting, watch.check)) as outcomes:
+        for outcome in outcomes:
+            cell = store.plan.cells[outcome.number]
+            if outcome.state == "stopped":
+                raise Stopped(f"{outcome.detail}; what is finished is kept")
+            if outcome.state != "failed":
+                done, computed = done + 1, computed + (outcome.state == "done")
+                watch.advance(done, computed)
+                continue
             failures[cell.number] += 1
             if failures[cell.number] < TRIES:
                 waiting.append(cell)
@@ -162,9 +167,6 @@ def _work(store: Store, waiting: deque[Cell], executor: Executor, watch: Watch) 
             aside += 1
             if aside <= TOLD:
                 watch.note(_failure(store, cell, outcome.detail, aside == TOLD))
-            continue
-        done, computed = done + 1, computed + (outcome.state == "done")
-        watch.advance(done, computed)
     return computed
 
 
