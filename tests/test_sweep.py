@@ -363,21 +363,16 @@ def test_a_file_cut_anywhere_is_named_and_only_that_cell_is_computed_again(copy,
 
 @pytest.mark.soak
 def test_a_changed_byte_anywhere_is_found(copy):
-    """At 300 random bytes, 5,000 in `make soak`: refused, before anything of it is read."""
+    """At 300 random bytes, 5,000 in `make soak`, and each byte of the seal at the end."""
     rng = random.Random(fresh_seed())
     store = Store.opened(copy)
-    for _ in range(5_000 if SOAK else 300):
+    for number in range(5_000 if SOAK else 500):
         path = store.path(rng.choice(store.plan.cells))
         raw = bytearray(path.read_bytes())
-        at = rng.randrange(len(raw))
+        at = len(raw) - 1 - number if number < 200 else rng.randrange(len(raw))
         old, raw[at] = raw[at], raw[at] ^ rng.randrange(1, 256)
         path.write_bytes(raw)
-        seal = kept.seal_of(path)
-        assert (
-            seal is None
-            or seal.key != path.stem
-            or seal.contents not in raw.decode("latin1")[:-300]
-        )  # the seal itself was hit: it no longer fits the file
+        assert kept.seal_of(path) is None
         with pytest.raises(InputError, match=path.name):
             kept.read(path, path.stem)
         raw[at] = old

@@ -88,7 +88,7 @@ def write(path: Path, data: xarray.Dataset, key: str, *, classic: bool = False) 
         room = io.BytesIO()  # HDF5 itself does not say when a disk is full
         data.to_netcdf(room, engine="h5netcdf")
         raw = room.getvalue()
-    seal = Seal(key, data.attrs["contents"], hashlib.sha256(raw).hexdigest())
+    seal = Seal(key, data.attrs["contents"], _checksum(raw, key, data.attrs["contents"]))
 
     def fill(temporary: Path) -> None:
         with temporary.open("wb") as file:
@@ -100,6 +100,13 @@ def write(path: Path, data: xarray.Dataset, key: str, *, classic: bool = False) 
     return data
 
 
+def _checksum(raw: bytes, key: str, held: str) -> str:
+    """Of all that stands before it in the file."""
+    digest = hashlib.sha256(raw)
+    digest.update(f" {key} {held}".encode())
+    return digest.hexdigest()
+
+
 def _unsealed(path: Path) -> tuple[bytes, Seal]:
     """The bytes of the netCDF file, checked, and its seal; ValueError for damage."""
     raw, mark, line = path.read_bytes().rpartition(MARK)
@@ -107,7 +114,7 @@ def _unsealed(path: Path) -> tuple[bytes, Seal]:
     if not mark or len(words) != 3 or not line.endswith(b"\n"):
         raise ValueError("it is cut off")
     seal = Seal(words[0], words[1], words[2].strip())
-    if hashlib.sha256(raw).hexdigest() != seal.checksum:
+    if _checksum(raw, seal.key, seal.contents) != seal.checksum:
         raise ValueError("its checksum is wrong")
     return raw, seal
 
