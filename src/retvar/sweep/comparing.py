@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
@@ -119,6 +119,7 @@ def compare(
     at: int = -1,
     *,
     what: str = "variance_rmse",
+    where: Mapping[str, Any] | None = None,
     asked: Sequence[str] | None = None,
     over: str | None = None,
     level: float = 0.95,
@@ -144,6 +145,8 @@ def compare(
         The setting that is compared.
     at, what
         When (−1 is the end, otherwise a step or episode that was recorded), and which error.
+    where
+        Settings to hold fixed, like ``{"alpha": 0.1}`` where the value's learner is given.
     asked
         Settings that say what is asked, not how it is learned: methods are compared for each of
         their values. Default: ``gamma``, ``lam`` and ``estimand``.
@@ -176,7 +179,7 @@ def compare(
     Variance RMSE at step 1,000: 1 domain, 20 runs (10 choose settings, 10 judge them)
     """
     unit_level("level", level)
-    errors = c.errors_of(data, what, at)
+    errors = c.errors_of(data, what, at).where(where or {})
     over = c.over_what(over, len(errors.domains))
     questions = errors.asked(asked)
     pairs = list(combinations(errors.methods(by), 2))
