@@ -7,6 +7,7 @@ import numpy as np
 import xarray
 
 import retvar as rv
+from retvar.sweep.comparing import compare
 
 LAMBDAS = [0.0, 0.5, 0.9, 1.0]
 SIZES = 20, 3, 4  # states, actions, next states an action may lead to
@@ -42,14 +43,18 @@ def shifted(mdp: rv.MDP, shift: float) -> rv.MDP:
 
 def answer(data: xarray.Dataset, given: float, folder: Path) -> None:
     """Say which method is better when, and draw it."""
-    from retvar.sweep.comparing import compare
-
-    tuned, fixed = compare(data), compare(data, where={"alpha": given})
-    print(f"Both step sizes free\n{tuned.text()}\n")
-    print(f"The value's step size given, α = {given:g}\n{fixed.text()}")
+    found = {
+        "free": ("Both step sizes free", compare(data)),
+        "given": (
+            f"The value's step size given, α = {given:g}",
+            compare(data, where={"alpha": given}),
+        ),
+        "equal": ("Both step sizes equal", compare(data.sel(learner=data.alpha == data.alpha_bar))),
+    }
+    for name, (title, comparison) in found.items():
+        print(f"{title}\n{comparison.text()}\n")
+        rv.plots.save(rv.plots.comparison(comparison), folder / f"which-method-{name}.png")
     figures = {
-        "tuned": rv.plots.comparison(tuned),
-        "given": rv.plots.comparison(fixed),
         "alpha": rv.plots.sensitivity_curves(data, x="alpha"),
         "alpha_bar": rv.plots.sensitivity_curves(data, x="alpha_bar", where={"alpha": given}),
         "maps": rv.plots.sweep_heat_map(data, x="alpha", y="alpha_bar"),

@@ -135,7 +135,8 @@ def compare(
 
     The effect is the ratio of errors, a's over b's: the interquartile mean of its logarithm over
     runs, and over domains the interquartile mean of theirs. A run that diverged is worse than all
-    that did not, and equal to others that did; such runs are also counted.
+    that did not, and equal to others that did; such runs are also counted. Errors that differ by
+    less than 1e-9 of their size are equal.
 
     Parameters
     ----------
