@@ -246,7 +246,7 @@ def _matched(errors: Errors, by: str, left: Indices, right: Indices) -> tuple[In
     keys = [{tuple(c.plain(errors.column(n)[k]) for n in own): k for k in side}
             for side in (left, right)]  # fmt: skip
     both = [key for key in keys[0] if key in keys[1]]
-    if not both or min(len(keys[0]), len(keys[1])) < min(left.size, right.size):
+    if not both or len(keys[0]) < left.size or len(keys[1]) < right.size:
         found = "no setting in common" if not both else "settings that occur twice"
         raise InputError("data, learners", found, "sweep the methods over the same settings, once")
     return np.array([keys[0][key] for key in both]), np.array([keys[1][key] for key in both])
