@@ -114,8 +114,9 @@ def _rows(one: xarray.Dataset) -> Iterator[Row]:
 
 def _limits(rows: list[Row]) -> tuple[float, float]:
     """Room for intervals and most domains, the same on both sides of 1."""
-    ends = np.abs(np.log([x for row in rows for x in (row.low, row.high)]))
-    strokes = np.abs(np.log(np.concatenate([row.domains for row in rows])))
+    with np.errstate(divide="ignore"):  # a ratio of 0 is infinitely far from 1
+        ends = np.abs(np.log([x for row in rows for x in (row.low, row.high)]))
+        strokes = np.abs(np.log(np.concatenate([row.domains for row in rows])))
     far = np.append(ends[np.isfinite(ends)], 0.05)
     near = strokes[np.isfinite(strokes)]
     reach = max(far.max(), float(np.quantile(near, SHARE)) if near.size else 0.0)
