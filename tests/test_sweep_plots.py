@@ -228,12 +228,23 @@ def test_a_dataset_is_compared_first(tmp_path):
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
 
 
+def test_few_domains_have_a_line_each_where_one_question_was_asked():
+    data = swept(domains=3, second=[0.1], lambdas=[0.5])
+    found = compare(data)
+    ax = plots.comparison(found, settings=["shared"]).axes[0]
+    assert [tick.get_text() for tick in ax.get_yticklabels()] == ["d0", "d1", "d2", "all"]
+    points = [line.get_xdata()[0] for line in ax.lines if line.get_gid() == "ratio"]
+    np.testing.assert_allclose(points, found.data.ratio.sel(settings="shared")[0, 0])
+    alone = plots.comparison(data.isel(domain=[1])).axes[0]
+    assert [tick.get_text() for tick in alone.get_yticklabels()] == ["d1"]
+
+
 def test_infinite_ratios_stay_at_the_edge():
     data = swept(second=[0.1], lambdas=[0.5])
     figure = drawn(plots.comparison(broken(data, (data.algorithm == "VTD") & (data.run < 8))))
     ax = figure.axes[0]
-    (point,) = [line for line in ax.lines if line.get_gid() == "ratio"]
-    assert point.get_xdata()[0] == pytest.approx(ax.get_xlim()[0])
+    points = [line.get_xdata()[0] for line in ax.lines if line.get_gid() == "ratio"]
+    assert points == pytest.approx([ax.get_xlim()[0]] * 4)
 
 
 # ---------------------------------------------------------------------- the example

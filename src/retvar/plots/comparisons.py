@@ -27,6 +27,7 @@ __all__ = ["comparison"]
 
 ROW = 0.2  # inches
 FARTHEST = 30.0  # a ratio beyond this is at the edge
+FEW = 12  # domains that may have a line each
 SHARE = 0.98  # of the domains lie within the panel
 POINT: Any = {"marker": "o", "ms": 5, "mec": "white", "mew": 0.5, "ls": "none"}
 DOT: Any = {"marker": "|", "ms": 5, "mew": 0.6, "alpha": 0.35, "ls": "none", "zorder": 1}
@@ -51,7 +52,8 @@ def comparison(
 
     A panel for each way of choosing settings and pair of methods, a line for each question asked
     (each λ, say). Points with intervals are over all domains and have the colour of the method that
-    is surely better, grey where none is; strokes are single domains.
+    is surely better, grey where none is; strokes are single domains. Where one question was asked,
+    up to 12 domains have lines of their own.
 
     Parameters
     ----------
@@ -101,15 +103,24 @@ def comparison(
 
 
 def _rows(one: xarray.Dataset) -> Iterator[Row]:
-    """By question, with domains as strokes."""
+    """By question, with domains as strokes; with one question, a few domains have own lines."""
     single = one.isel(domain=slice(None, -1))
-    alone = single.sizes["domain"] == 1
+    domains = single.sizes["domain"]
+    if one.sizes["question"] == 1 and domains <= FEW:
+        lines = one.isel(question=0, domain=slice(None, domains + (domains > 1)))
+        for k in range(lines.sizes["domain"]):
+            row = lines.isel(domain=k)
+            yield _row(str(row.domain.item()), row, np.zeros(0))
+        return
     for question in one.question.values:
-        row = one.sel(question=question).isel(domain=0 if alone else -1)
-        strokes = single.ratio.sel(question=question).values if not alone else np.zeros(0)
-        label = swept.question_title(str(question)) or "all"
-        ratio, low, high = (float(row[name]) for name in ("ratio", "low", "high"))
-        yield Row(label, ratio, low, high, strokes, str(row.winner.item()))
+        row = one.sel(question=question).isel(domain=0 if domains == 1 else -1)
+        strokes = single.ratio.sel(question=question).values if domains > 1 else np.zeros(0)
+        yield _row(swept.question_title(str(question)) or "all", row, strokes)
+
+
+def _row(label: str, row: xarray.Dataset, strokes: Array) -> Row:
+    ratio, low, high = (float(row[name]) for name in ("ratio", "low", "high"))
+    return Row(label, ratio, low, high, strokes, str(row.winner.item()))
 
 
 def _limits(rows: list[Row]) -> tuple[float, float]:
@@ -167,7 +178,7 @@ def _key(figure: Figure, found: xarray.Dataset, rows: Any) -> None:
     ]
     if "" in winners:
         entries.append((_swatch(SOFT), "not sure"))
-    if found.sizes["domain"] > 2:
+    if any(row.domains.size for panel in rows.values() for row in panel):
         entries.append((Line2D([], [], color=SOFT, **DOT), "single domains"))
     title = f"at {told['at']}, {told['level']:.0%} intervals over {told['over']}"
     legend.key(figure, entries, title=title, title_fontsize=8)
