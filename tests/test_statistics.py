@@ -327,6 +327,19 @@ def test_the_best_setting_is_chosen_by_even_runs_and_judged_by_odd_ones():
     assert best.ratio.item() == pytest.approx(5.0)
 
 
+def test_the_shared_setting_is_the_one_at_which_the_larger_error_is_least():
+    """One setting suits a and not b, the other both fairly: the second is shared."""
+    levels = np.array([1.0, 3.0, 10.0, 3.5])  # a and b, at two settings each
+    errors = np.tile(levels[:, None], (1, 1, 8))
+    data = swept(errors, ["Direct", "Direct", "VTD", "VTD"], [1.0, 2.0, 1.0, 2.0])
+    one = row(compare(data), "shared", "d0")
+    assert (one.setting_a, one.setting_b) == ("Direct 1", "VTD 3")
+    assert one.ratio.item() == pytest.approx(3 / 3.5)
+    assert row(compare(data), "best", "d0").ratio.item() == pytest.approx(1 / 3.5)
+    middle = np.sqrt(1 / 10 * 3 / 3.5)
+    assert row(compare(data), "typical", "d0").ratio.item() == pytest.approx(middle)
+
+
 def test_what_is_asked_is_never_chosen():
     """Methods are compared for each λ, however much easier one λ is than another."""
     errors = np.random.default_rng(0).lognormal(size=(2, 4, 10)) * np.array([1, 9, 2, 9])[:, None]
