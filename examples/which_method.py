@@ -7,7 +7,7 @@ import numpy as np
 import xarray
 
 import retvar as rv
-from retvar.sweep.comparing import compare
+from retvar.sweep import compare
 
 LAMBDAS = [0.0, 0.5, 0.9, 1.0]
 SIZES = 20, 3, 4  # states, actions, next states an action may lead to

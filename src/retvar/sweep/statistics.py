@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, stdtrit
-from scipy.stats import rankdata
 
 from retvar.errors import InputError
 
@@ -175,6 +174,8 @@ def signed_rank(differences: ArrayLike) -> float:
     >>> signed_rank([1.0, 2.0, 3.0, 4.0, 5.0])
     0.0625
     """
+    from scipy.stats import rankdata  # slow to import, and figures need not wait for it
+
     values = np.atleast_2d(_numbers("differences", differences))
     ranks = np.rint(2 * rankdata(np.abs(values), axis=-1)).astype(np.int64)  # whole numbers
     signs = np.sign(values)
