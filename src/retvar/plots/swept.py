@@ -12,7 +12,6 @@ from retvar.errors import InputError
 from retvar.plots import series as s
 from retvar.plots.style import Array, number
 from retvar.sweep import collected as c
-from retvar.sweep.statistics import Interval
 from retvar.sweep.telling import field_name
 
 if TYPE_CHECKING:
@@ -156,9 +155,3 @@ def told_intervals(sweep: Sweep, level: float, split: bool) -> str:
     domains, runs = len(sweep.errors.domains), sweep.errors.values.shape[-1]
     over = f"{domains} domains" if sweep.over == "domains" else f"{runs // (1 + split)} runs"
     return f"interquartile mean, {level:.0%} interval over {over}"
-
-
-def best_place(found: Interval) -> int | None:
-    """Which is least, if any is finite."""
-    finite = np.where(np.isfinite(found.estimate), found.estimate, np.inf)
-    return int(np.argmin(finite)) if np.isfinite(finite).any() else None
