@@ -1,4 +1,8 @@
-"""Direct, VTD or centred: which method to choose when, on random MDPs, with intervals."""
+"""Direct, VTD or centred: which method to choose when, on random MDPs, with intervals.
+
+Step sizes are four a decade: with two a decade, differences of up to 15% between methods at their
+best settings come from which of them happens to have its best step size on the grid.
+"""
 
 import argparse
 from pathlib import Path
@@ -69,7 +73,7 @@ def main(*arguments: str) -> None:
     parser.add_argument("--mdps", type=int, default=100)
     parser.add_argument("--runs", type=int, default=40, help="half choose settings, half judge")
     parser.add_argument("--steps", type=int, default=20_000)
-    parser.add_argument("--sizes", type=int, default=7, help="step sizes from 0.001 to 1")
+    parser.add_argument("--sizes", type=int, default=13, help="step sizes from 0.001 to 1")
     parser.add_argument("--shift", type=float, default=0.0, help="added to every reward")
     parser.add_argument("--out", type=Path, default=Path("."), help="folder for the figures")
     given = parser.parse_args(arguments or None)
