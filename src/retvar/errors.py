@@ -109,6 +109,8 @@ class SourceError(RetvarError):
         super().__init__(source, transitions, reason)
 
     def __str__(self) -> str:
+        if not self.transitions:
+            return f"{self.source} failed before its first transition: {self.reason}"
         count = f"{self.transitions:,} transitions"
         return f"{self.source} failed after {count}, which are kept: {self.reason}"
 

@@ -42,6 +42,7 @@ class Stop:
         self.number = 0
         self.last: Callable[[], object] = lambda: None
         self._over = threading.Event()
+        self._ending = threading.Lock()  # held while the program is being ended
         self._before: dict[int, Any] = {}
 
     def check(self) -> None:
@@ -62,7 +63,8 @@ class Stop:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()
+        with self._ending:  # a program that is being ended does not also go on to its own end
+            self._over.set()
         if not self._before:
             return
         for number, handler in self._before.items():
@@ -80,7 +82,8 @@ class Stop:
                     break
                 self.number = heard[0]
                 ours.settimeout(PATIENCE)
-        if self.number and not self._over.is_set():
-            with contextlib.suppress(Exception):
-                self.last()
-            os._exit(128 + self.number)
+        with self._ending:
+            if self.number and not self._over.is_set():
+                with contextlib.suppress(Exception):
+                    self.last()
+                os._exit(128 + self.number)

@@ -886,7 +886,7 @@ def traces_reach_back(case: Case) -> None:
     calm, surprised = case.online(), case.online()
     for estimator, reward in ((calm, 0.0), (surprised, 37.0)):
         case.step(estimator, 0, 0.0, 1)
-        case.step(estimator, 1, reward, 2)
+        case.step(estimator, 1, reward, None, terminated=True)
     risen = surprised.value(0) > calm.value(0)
     for estimator in (calm, surprised):
         case.step(estimator, 0, 0.0, None, terminated=True)

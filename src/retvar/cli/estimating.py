@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["estimate"]
 
+FIGURES = ("map", "heat_map", "states", "observed", "calibration", "check")
 LEARNER = "learner.safetensors"
 FORMATS = ("png", "svg", "pdf")
 QUIET = 10.0  # seconds without a line
@@ -113,20 +114,23 @@ def estimate(source: str, **given: Any) -> None:
                 with in_options(path="--log"):
                     experience = recorded(experience, given["log"])
             found = prepared(experience, **settings)
-            stop.last = functools.partial(_rescue, found, out)
+            beside = not _ours(out, given["resume"])
+            stop.last = functools.partial(_rescue, found, out, beside)
             live = source.startswith("gymnasium:")
             failure = _learned(found, stop, live)
-            _keep(found, out)
+            kept = _keep(found, out, beside=failure is not None and beside)
             checked = None
             if given["check"] and failure is None:
                 try:
                     checked = check(found, opened(source, given, given["seed"] + 1, stop))
                 except (RetvarError, Interrupted) as error:
                     failure = error
-            drawn = [] if stop.number else _draw(found, checked, out, formats)
-        _tell(found, checked, drawn, given)
+            drawn = (
+                [] if stop.number or kept.name != LEARNER else _draw(found, checked, out, formats)
+            )
+        _tell(found, checked, drawn, kept, given)
         if failure is not None:
-            click.echo(f"What was learned is kept; go on with --resume {out / LEARNER}", err=True)
+            click.echo(f"What was learned is kept; go on with --resume {kept}", err=True)
             raise Interrupted(stop.number) if stop.number else failure
     if checked is not None and not checked.agrees:
         sys.exit(1)
@@ -149,11 +153,11 @@ def _learned(found: Estimate, stop: Stop, live: bool) -> BaseException | None:
     return None
 
 
-def _rescue(found: Estimate, out: Path) -> None:
+def _rescue(found: Estimate, out: Path, beside: bool) -> None:
     """Keep what was learned of a program that is about to be ended, such as in a long reset."""
     if found.at_rest:
-        _keep(found, out)
-        click.echo(f"What was learned is kept; go on with --resume {out / LEARNER}", err=True)
+        kept = _keep(found, out, beside=beside)
+        click.echo(f"What was learned is kept; go on with --resume {kept}", err=True)
     click.echo("Interrupted.", err=True)
 
 
@@ -205,13 +209,23 @@ def _folder(out: Path) -> Iterator[Path]:
             out.rmdir()
 
 
-def _keep(found: Estimate, out: Path, data: xarray.Dataset | None = None) -> None:
-    """The learner and the estimates, which take no time."""
+def _ours(out: Path, resume: Path | None) -> bool:
+    """Whether a run may replace the learner in its folder though it fails: it goes on from it."""
+    here = out / LEARNER
+    return not here.exists() or (resume is not None and here.resolve() == Path(resume).resolve())
+
+
+def _keep(
+    found: Estimate, out: Path, data: xarray.Dataset | None = None, beside: bool = False
+) -> Path:
+    """Write the learner and the estimates, `beside` those that are there; where the learner is."""
     from retvar.files import write_with
 
     data = found.data if data is None else data
-    found.save(out / LEARNER)
-    write_with(out / "estimate.nc", lambda path: data.to_netcdf(path, engine="h5netcdf"))
+    start = "unfinished-" if beside else ""
+    found.save(out / (start + LEARNER))
+    write_with(out / f"{start}estimate.nc", lambda path: data.to_netcdf(path, engine="h5netcdf"))
+    return out / (start + LEARNER)
 
 
 def _draw(found: Estimate, checked: Any, out: Path, formats: tuple[str, ...]) -> list[Path]:
@@ -223,7 +237,10 @@ def _draw(found: Estimate, checked: Any, out: Path, formats: tuple[str, ...]) ->
         _keep(found, out, data)
     if not formats:
         return []
-    written = []
+    written: list[Path] = []
+    for name in FIGURES:  # of an earlier run, which may have had others
+        for ending in FORMATS:
+            (out / f"{name}.{ending}").unlink(missing_ok=True)
     for name, figure in rv.plots.estimate_figures(data).items():
         for ending in formats:
             written.append(out / f"{name}.{ending}")
@@ -231,14 +248,16 @@ def _draw(found: Estimate, checked: Any, out: Path, formats: tuple[str, ...]) ->
     return written
 
 
-def _tell(found: Estimate, checked: Any, drawn: list[Path], given: dict[str, Any]) -> None:
+def _tell(
+    found: Estimate, checked: Any, drawn: list[Path], kept: Path, given: dict[str, Any]
+) -> None:
     if given["as_json"]:
         click.echo(json.dumps(_plain(found, checked), ensure_ascii=False, allow_nan=False))
         return
     click.echo(found.text(given["rows"]))
     if checked is not None:
         click.echo("\n" + checked.text())
-    whole = [given["out"] / name for name in ("estimate.nc", LEARNER)]
+    whole = [kept.with_name(kept.name.replace(LEARNER, "estimate.nc")), kept]
     click.echo("\nwritten: " + "\n         ".join(map(str, [*drawn, *whole])))
 
 
@@ -254,7 +273,8 @@ def _plain(found: Estimate, checked: Any) -> dict[str, Any]:
     if dim == "region":
         columns["centre"] = data["centre"].values.tolist()
     plain = {**data.attrs, dim: [str(x) for x in data["label" if dim == "state" else dim].values]}
-    plain |= {"left_out": dict(found.experience.tally.rejected), **columns}
+    tally = found.experience.tally
+    plain |= {"left_out": dict(tally.rejected), "cut": dict(tally.cuts), **columns}
     if checked is not None:
         plain["agrees"] = checked.agrees
         plain["check"] = {

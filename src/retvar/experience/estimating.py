@@ -20,7 +20,7 @@ from retvar.experience.beginning import (
 from retvar.experience.results import dataset
 from retvar.experience.seen import Seen
 from retvar.experience.stream import Chunk, Experience
-from retvar.experience.words import behind, table
+from retvar.experience.words import behind, reasons, table
 from retvar.features import Features
 from retvar.learners import Direct, Learner, load
 from retvar.online import Online
@@ -69,7 +69,7 @@ class Estimate:
     def text(self, rows: int = 20) -> str:
         """A table for people: the states (or regions) most visited, and what it rests on."""
         data = self.data
-        return f"{behind(data, self.experience.tally.rejected)}\n\n{table(data, rows)}"
+        return f"{behind(data, self.experience.tally)}\n\n{table(data, rows)}"
 
     def save(self, path: str | Path) -> None:
         """Write the learner, from which ``estimate(…, resume=path)`` goes on with other data."""
@@ -85,17 +85,21 @@ class Estimate:
                     progress(self.experience.tally.transitions)
             if self._learner is None:
                 name = self.experience.name
-                raise InputError("experience", name, "held no transition that could be used")
+                why = reasons(self.experience.tally.rejected)
+                remedy = "held no transition that could be used"
+                raise InputError("experience", name, f"{remedy}: {why}" if why else remedy)
         except BaseException as error:
             error.estimate = None if self._learner is None else self  # type: ignore[attr-defined]
             raise
 
     def _take(self, chunk: Chunk) -> None:
         """Learn from a chunk, and note where it went and which returns were seen."""
-        if self._learner is None:
+        learner = self._learner
+        if learner is None:
             assert self._begin is not None
-            self._learner = self._begin(chunk)
-        refuse_two_answers(self._learner.description, chunk)
+            learner = self._begin(chunk)
+        refuse_two_answers(learner.description, chunk)
+        self._learner = learner
         self.at_rest = False
         make_room(self._learner, chunk, self.experience)
         self.seen.watch(self._learner, chunk)

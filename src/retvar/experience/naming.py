@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from retvar.errors import InputError, listed
 from retvar.experience.cells import arrow, is_number, is_text
 from retvar.experience.readers import Reader
 
-__all__ = ["Search", "refuse_half_a_ratio", "terminated_of"]
+log = logging.getLogger("retvar")
+QUESTIONS = ("gamma", "lam", "rho", "behaviour", "target")  # columns that change the answer
+
+__all__ = ["Search", "refuse_half_a_ratio", "tell_unused", "terminated_of"]
 
 OWN = ("gamma", "lam", "rho")  # taken without being named from files of our own only
 
@@ -135,3 +139,10 @@ def refuse_half_a_ratio(roles: dict[str, Any]) -> None:
         raise InputError(other, "missing", f"{pair[0]} is given; the ratio needs both")
     if pair and roles["rho"]:
         raise InputError("rho", roles["rho"], "give ρ, or the two probabilities, not both")
+
+
+def tell_unused(search: Search, roles: dict[str, Any]) -> None:
+    """Log a warning where columns that would change the answer are there but were not named."""
+    unused = [name for name in QUESTIONS if roles[name] is None and search.has(name)]
+    if unused:
+        log.warning("not used, since not named: the columns %s", listed(unused))

@@ -47,6 +47,8 @@ def _answers(learner: Online, states: Any, level: float) -> dict[str, Array]:
 def _by_state(experience: Experience, learner: Online, seen: Seen) -> xarray.Dataset:
     counts = seen.where.counts if isinstance(seen.where, Visits) else np.zeros(0, dtype=np.int64)
     n = max(experience.states or 0, counts.size)
+    if experience.grid is not None and n < experience.grid[0] * experience.grid[1]:
+        n = experience.grid[0] * experience.grid[1]  # cells that were never left
     visits = np.zeros(n, dtype=np.int64)
     visits[: counts.size] = counts
     states = np.flatnonzero(visits)
@@ -124,6 +126,7 @@ def _settings(experience: Experience, learner: Online, seen: Seen) -> dict[str, 
         "transitions": int(learner.steps),
         "episodes": int(tally.episodes),
         "rejected": int(sum(tally.rejected.values()) + learner.rejected),
+        "cuts": int(sum(tally.cuts.values())),
         "outside": int(tally.outside),
         "effective_sample_size": float(tally.effective_sample_size),
         "largest_ratio": float(tally.largest_ratio),

@@ -11,7 +11,7 @@ from retvar.errors import InputError, RetvarError, SourceError
 from retvar.experience.chaining import Chain, handed_over, in_words
 from retvar.experience.decoding import MOST_STATES, Decoder, Roles
 from retvar.experience.kinds import roles_of
-from retvar.experience.naming import Search, refuse_half_a_ratio, terminated_of
+from retvar.experience.naming import Search, refuse_half_a_ratio, tell_unused, terminated_of
 from retvar.experience.readers import Reader, readers_of
 from retvar.experience.stream import Chunk, Experience, Tally
 
@@ -41,9 +41,12 @@ def from_table(
     """Read logged transitions, a row each, in chunks.
 
     Rows of a stream follow one another; where they do not (another episode begins, a row is left
-    out, the next state is not the next row's state), the row before is marked truncated. Columns
-    that are not named are looked for under the names of the arguments; those that are named must
-    be there. Rows are numbered from 1, the header not counted.
+    out, the next state is not the next row's state), the row before is marked truncated. The
+    columns of the transition itself, episode and stream are looked for under the names of the
+    arguments where they are not named; those that are named must be there. γ, λ, ρ and
+    probabilities change the question: they are used where they are named (or where retvar wrote the
+    file), and a warning is logged where columns of these names lie unused. Rows are numbered from
+    1, the header not counted.
 
     Parameters
     ----------
@@ -107,6 +110,7 @@ def from_table(
         "target": search.optional("target", target),
     }
     refuse_half_a_ratio(roles)
+    tell_unused(search, roles)
     return _experience(readers, roles_of(search, roles, states), on_error == "raise", chunk)
 
 

@@ -9,7 +9,9 @@ import numpy as np
 import xarray
 from numpy.typing import NDArray
 
-__all__ = ["behind", "number", "table"]
+from retvar.experience.stream import Tally
+
+__all__ = ["behind", "number", "reasons", "table"]
 
 HUGE, TINY = 1e7, 1e-4  # beyond which numbers are told with a power of ten
 LONGEST = 40  # letters of a label
@@ -117,7 +119,7 @@ def _unsigned_zero(text: str) -> str:
     return text if any(digit in text.split("e")[0] for digit in "123456789") else text.lstrip("-")
 
 
-def behind(data: xarray.Dataset, rejected: Mapping[str, int] | None = None) -> str:
+def behind(data: xarray.Dataset, tally: Tally) -> str:
     """What the estimates rest on."""
     a = data.attrs
     policy = f", {a['policy']} policy" if a["policy"] else ""
@@ -125,21 +127,32 @@ def behind(data: xarray.Dataset, rejected: Mapping[str, int] | None = None) -> s
                   for name in ("gamma", "lam"))  # fmt: skip
     lines = [
         f"{a['source']}{policy}: γ = {gamma}, λ = {lam}, {a['method']} method",
-        f"{_count(a['transitions'], 'transition')}, {_count(a['episodes'], 'episode')}",
+        f"{_count(a['transitions'], 'transition')}, "
+        f"{_count(a['episodes'], 'piece' if tally.cuts else 'episode')}",
     ]
     if a["largest_ratio"] != 1.0 or a["effective_sample_size"] < a["transitions"]:
         lines.append(
             f"importance ratios: the largest is {number(a['largest_ratio'])}; as good as "
             f"{_count(round(a['effective_sample_size']), 'transition')} of the target policy"
         )
-    if rejected:
-        reasons = ", ".join(f"{count:,} × {reason}" for reason, count in sorted(rejected.items()))
-        lines.append(f"left out: {reasons}")
+    if tally.rejected:
+        lines.append(f"left out: {reasons(tally.rejected)}")
+    if tally.cuts:
+        lines.append(f"cut, with no end told: {reasons(tally.cuts)}")
     if a["outside"]:
         lines.append(
             f"{_count(a['outside'], 'observation')} lay outside the bounds: moved to the edge"
         )
     return "\n".join(lines)
+
+
+def reasons(counted: Mapping[str, int]) -> str:
+    """How often what happened.
+
+    >>> reasons({"reward is missing": 2, "does not chain": 1})
+    '1 × does not chain, 2 × reward is missing'
+    """
+    return ", ".join(f"{count:,} × {reason}" for reason, count in sorted(counted.items()))
 
 
 def _count(n: Any, what: str) -> str:

@@ -1,16 +1,26 @@
-"""Sweeps: many learners on many domains, computed once, wherever, whatever happens."""
+"""Sweeps: many learners on many domains, computed once, whatever happens, and then compared."""
 
 from retvar.sweep.cells import Plan
 from retvar.sweep.collecting import collect, save
+from retvar.sweep.comparing import Comparison, compare, paired_difference
 from retvar.sweep.executors import Dask, Local
 from retvar.sweep.job import Status, Watch, estimate, retry, run, status
 from retvar.sweep.spec import Cut, Domain, Learners, Points, Range, Sweep
+from retvar.sweep.statistics import (
+    Interval,
+    bootstrap_interval,
+    holm,
+    interquartile_mean,
+    signed_rank,
+)
 from retvar.sweep.store import Store
 
 __all__ = [
+    "Comparison",
     "Cut",
     "Dask",
     "Domain",
+    "Interval",
     "Learners",
     "Local",
     "Plan",
@@ -20,10 +30,16 @@ __all__ = [
     "Store",
     "Sweep",
     "Watch",
+    "bootstrap_interval",
     "collect",
+    "compare",
     "estimate",
+    "holm",
+    "interquartile_mean",
+    "paired_difference",
     "retry",
     "run",
     "save",
+    "signed_rank",
     "status",
 ]

@@ -1,0 +1,157 @@
+"""What figures of sweeps share: errors by setting, in the middle of domains and runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from retvar.errors import InputError
+from retvar.plots import series as s
+from retvar.plots.style import Array, number
+from retvar.sweep import collected as c
+from retvar.sweep.telling import field_name
+
+if TYPE_CHECKING:
+    import xarray
+
+__all__: list[str] = []  # taken by name
+
+LETTERS = {
+    "alpha": "step size of the value, α",
+    "alpha_bar": "step size of the variance, ᾱ",
+    "alpha_mean": "step size of the mean",
+    "lam": "λ",
+    "gamma": "γ",
+    "kappa": "trace decay of the value, κ",
+    "kappa_bar": "trace decay of the variance, κ̄",
+}
+SHORT = {"lam": "λ", "gamma": "γ", "alpha": "α", "alpha_bar": "ᾱ", "kappa": "κ", "kappa_bar": "κ̄"}
+
+
+@dataclass(frozen=True, eq=False)
+class Sweep:
+    """A dataset, ready to be drawn."""
+
+    errors: c.Errors
+    by: str
+    what: str
+    over: str
+
+    @property
+    def relative(self) -> bool:
+        """Whether errors are told as multiples of the best of each domain."""
+        return len(self.errors.domains) > 1
+
+    @property
+    def label(self) -> str:
+        """What is drawn."""
+        name = field_name(self.what)
+        return f"{name}, times the best of each domain" if self.relative else name
+
+    def cell(self, members: c.Indices, split: bool) -> Array:
+        """Errors [domain, run] of the best of these learners, chosen by one half of the runs."""
+        if not split:
+            return np.asarray(self.errors.values[:, members[0]])
+        here = np.arange(len(self.errors.domains))
+        judged = self.errors.values[:, :, self.errors.halves()[1]]
+        return np.asarray(judged[here, self.errors.best(members)])
+
+    def logs(self, cells: Array, question: c.Indices) -> Array:
+        """Logarithms of errors [..., domain, run], against the best learner of each domain."""
+        with np.errstate(divide="ignore"):
+            found = np.log(cells)
+            if not self.relative:
+                return found
+            best = c.centre(self.errors.values[:, question]).min(axis=1)
+            if not np.isfinite(best).all() or not best.all():
+                raise InputError("data", "a domain without a best", "every learner diverged there")
+            return np.asarray(found - np.log(best)[:, None])
+
+
+def sweep_of(
+    data: xarray.Dataset, by: str, what: str, at: int, where: Mapping[str, Any] | None, over: Any
+) -> Sweep:
+    """Check what is to be drawn, before anything is."""
+    errors = c.errors_of(data, what, at).where(where or {})
+    errors.column(by)
+    return Sweep(errors, by, what, c.over_what(over, len(errors.domains)))
+
+
+def axis_values(errors: c.Errors, name: str) -> list[float]:
+    """The numbers that a setting takes, ascending."""
+    column = errors.column(name)
+    values = sorted({float(x) for x in column if isinstance(x, float | int) and x == x})
+    if len(values) < 2:
+        raise InputError(name, f"{len(values)} numbers", "must be a setting that was varied")
+    return values
+
+
+def having(errors: c.Errors, name: str, value: float) -> c.Indices:
+    """Learners with a number as a setting."""
+    column = errors.column(name)
+    return np.array([k for k, x in enumerate(column) if x == value], dtype=np.intp)
+
+
+def questions_without(errors: c.Errors, *names: str) -> dict[str, c.Indices]:
+    """Learners by what they are asked, save what an axis shows."""
+    return errors.asked([name for name in c.ASKED if name in errors.settings and name not in names])
+
+
+def question_title(words: str) -> str:
+    """A question with the letters of the paper.
+
+    >>> question_title("gamma = 0.9, lam = 1")
+    'γ = 0.9, λ = 1'
+    """
+    parts = (part.partition(" = ") for part in words.split(", "))
+    return ", ".join(f"{SHORT.get(name, name)} = {value}" for name, _, value in parts if name)
+
+
+def look_of(method: str, k: int) -> s.Look:
+    """That of a method, whatever its capitals."""
+    return s.look_of(method.lower(), k)
+
+
+def method_title(method: str) -> str:
+    """A method's name in a figure."""
+    return s.title(method.lower()) if method.lower() in s.METHODS else method
+
+
+def spaced_by_factors(values: Sequence[float]) -> bool:
+    """Whether numbers are for a logarithmic axis: positive, and apart by factors, not by steps.
+
+    >>> spaced_by_factors([0.01, 0.1, 1.0]), spaced_by_factors([0.0, 0.5, 0.9, 1.0])
+    (True, False)
+    """
+    x = np.asarray(values)
+    if (x <= 0).any() or x.size < 2:
+        return False
+    factors, steps = np.diff(np.log(x)), np.diff(x)
+    return bool(
+        np.ptp(factors) / factors.mean() < np.ptp(steps) / steps.mean() or x[-1] > 50 * x[0]
+    )
+
+
+def ticks_of(values: Sequence[float], log: bool, most: int = 6) -> tuple[list[float], list[str]]:
+    """Where ticks go and what they say: powers of ten where values are many.
+
+    >>> ticks_of([0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0], True)
+    ([0.01, 0.1, 1.0, 10.0], ['0.01', '0.1', '1', '10'])
+    """
+    taken = list(values)
+    if len(taken) > most and log:
+        tens = [x for x in taken if abs(np.log10(x) - round(np.log10(x))) < 1e-6]
+        taken = tens if len(tens) > 1 else taken
+    while len(taken) > most:
+        taken = taken[::2]
+    return taken, [number(float(f"{x:.3g}")) for x in taken]
+
+
+def told_intervals(sweep: Sweep, level: float, split: bool) -> str:
+    """What the bands are, for a legend."""
+    domains, runs = len(sweep.errors.domains), sweep.errors.values.shape[-1]
+    over = f"{domains} domains" if sweep.over == "domains" else f"{runs // (1 + split)} runs"
+    return f"interquartile mean, {level:.0%} interval over {over}"

@@ -1,0 +1,214 @@
+"""What a sweep collected, as comparisons and figures take it: errors by domain, learner and run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retvar.errors import InputError, listed
+from retvar.sweep.statistics import Interval, bootstrap_interval, interquartile_mean
+
+if TYPE_CHECKING:
+    import xarray
+
+__all__: list[str] = []  # taken by name
+
+Array = NDArray[np.float64]
+Indices = NDArray[np.intp]
+ASKED = ("gamma", "lam", "estimand")  # settings that say what is asked, not how it is learned
+NOT_SETTINGS = ("learner", "settings")
+EQUAL = 1e-9  # relative; with equal step sizes direct and centred are one method but for rounding
+MANY = 10  # domains from which one may generalise to others
+
+
+@dataclass(frozen=True, eq=False)
+class Errors:
+    """Errors at one moment [domain, learner, run]; infinite where a run has diverged."""
+
+    values: Array
+    domains: list[str]
+    learners: list[str]
+    settings: dict[str, list[Any]]  #: those of each learner, by name
+    moment: str
+
+    def asked(self, names: Sequence[str] | None = None) -> dict[str, Indices]:
+        """Learners by what they are asked, so that their errors can be compared."""
+        taken = [name for name in ASKED if name in self.settings] if names is None else names
+        varying = [name for name in taken if len(set(self.column(name))) > 1]
+        return self.groups(varying)
+
+    def groups(self, names: Sequence[str]) -> dict[str, Indices]:
+        """Learners by what these settings are, in words; in their order."""
+        found: dict[str, list[int]] = {}
+        for k in range(len(self.learners)):
+            words = ", ".join(f"{name} = {plain(self.column(name)[k])}" for name in names)
+            found.setdefault(words, []).append(k)
+        return {words: np.array(members) for words, members in found.items()}
+
+    def column(self, name: str) -> list[Any]:
+        """A setting of every learner."""
+        if name not in self.settings:
+            known = listed(self.settings, most=12)
+            raise InputError("setting", name, f"is none of this dataset's, which are {known}")
+        return self.settings[name]
+
+    def methods(self, by: str) -> dict[str, Indices]:
+        """Learners by method, in order of appearance."""
+        column = self.column(by)
+        names = list(dict.fromkeys(column))
+        return {plain(name): np.array([k for k, x in enumerate(column) if x == name])
+                for name in names}  # fmt: skip
+
+    def halves(self) -> tuple[slice, slice]:
+        """Runs that choose settings, and those that judge what was chosen."""
+        return slice(0, None, 2), slice(1, None, 2)
+
+    def best(self, members: Indices) -> Indices:
+        """By domain, which of these learners errs least in the choosing runs."""
+        chosen = interquartile_mean(self.values[:, members, self.halves()[0]], axis=-1)
+        return np.asarray(members[np.argmin(chosen, axis=1)])
+
+    def where(self, settings: Mapping[str, Any]) -> Errors:
+        """Only learners with these settings."""
+        keep = np.ones(len(self.learners), dtype=bool)
+        for name, value in settings.items():
+            column = self.column(name)
+            hit = np.array([_same(x, value) for x in column])
+            if not hit.any():
+                known = listed(dict.fromkeys(map(plain, column)), most=12)
+                raise InputError(f"where[{name!r}]", value, f"is not there; there are {known}")
+            keep &= hit
+        if not keep.any():
+            raise InputError("where", dict(settings), "no learner has all of these settings")
+        at = np.flatnonzero(keep)
+        rest = {name: [column[k] for k in at] for name, column in self.settings.items()}
+        names = [self.learners[k] for k in at]
+        return Errors(self.values[:, at], self.domains, names, rest, self.moment)
+
+
+def errors_of(data: xarray.Dataset, what: str, at: int) -> Errors:
+    """Take the errors at a moment out of what was collected, or out of a simulation's runs."""
+    if not hasattr(data, "data_vars"):
+        raise InputError("data", type(data).__name__, "must be a dataset, as retvar sweep collects")
+    if what not in data:
+        raise InputError("what", what, "is not in the data; record it: see retvar.Record")
+    table = data[what]
+    for dim in ("learner", "run"):
+        if dim not in table.dims:
+            remedy = "is no dimension of the data; simulate with keep='runs'"
+            raise InputError(f"data.{what}", dim, remedy)
+    if table.sizes["run"] < 4:
+        remedy = "must be at least 4: half of them choose settings, half judge them"
+        raise InputError("data, runs", table.sizes["run"], remedy)
+    table, moment = _at(table, at)
+    if "domain" not in table.dims:
+        table = table.expand_dims(domain=[str(data.attrs.get("mdp", "domain"))])
+    values = np.array(table.transpose("domain", "learner", "run"), dtype=float)
+    _refuse_missing(data, what, table, values)
+    values[np.isnan(values)] = np.inf
+    names = [str(x) for x in data.learner.values]
+    settings = {
+        str(name): column.values.tolist()
+        for name, column in data.coords.items()
+        if column.dims == ("learner",) and name not in NOT_SETTINGS
+    }
+    return Errors(values, [str(x) for x in table.domain.values], names, settings, moment)
+
+
+def _at(table: xarray.DataArray, at: Any) -> tuple[xarray.DataArray, str]:
+    """The table at a moment, and the moment in words."""
+    unit = next((dim for dim in ("step", "episode") if dim in table.dims), None)
+    if unit is None:
+        return table, "the end"
+    moments = table[unit].values
+    if not isinstance(at, int | np.integer) or isinstance(at, bool):
+        raise InputError("at", repr(at), f"must be −1 (the end) or a {unit} that was recorded")
+    if at < 0 and -at <= moments.size:
+        at = int(moments[at])
+    if at not in moments:
+        raise InputError("at", at, f"was not recorded; {unit}s are {listed(moments, most=12)}")
+    return table.sel({unit: at}), f"{unit} {int(at):,}"
+
+
+def _refuse_missing(
+    data: xarray.Dataset, what: str, table: xarray.DataArray, values: Array
+) -> None:
+    """A missing error is no divergence: refuse NaN in runs that did not diverge."""
+    died = data.diverged if "diverged" in data and "run" in data.diverged.dims else None
+    if died is None and "diverged_by" in data and "run" in data.diverged_by.dims:
+        died = data.diverged_by.notnull()
+    if died is None:
+        return
+    if "domain" not in died.dims:
+        died = died.expand_dims(domain=table.domain.values)
+    known = np.asarray(died.transpose("domain", "learner", "run")).astype(bool)
+    missing = int((np.isnan(values) & ~known).sum())
+    if missing:
+        remedy = "finish the sweep, or leave out the domains and learners that are not done"
+        raise InputError(f"data.{what}", f"missing in {missing:,} runs", remedy)
+
+
+def log_ratio(a: Array, b: Array) -> Array:
+    """How many times as large a's errors are, as logarithms; equal ones, also infinite, give 0.
+
+    >>> log_ratio(np.array([1.0, np.inf, np.inf]), np.array([1.0, 1.0, np.inf])).tolist()
+    [0.0, inf, 0.0]
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(_equal(a, b), 0.0, np.log(a) - np.log(b))
+
+
+def difference(a: Array, b: Array) -> Array:
+    """How much larger a's errors are; equal ones, also infinite, give 0."""
+    with np.errstate(invalid="ignore"):
+        return np.where(_equal(a, b), 0.0, a - b)
+
+
+def _equal(a: Array, b: Array) -> NDArray[np.bool_]:
+    """Whether errors are the same save for rounding, which would otherwise win or lose runs."""
+    return np.isclose(a, b, rtol=EQUAL, atol=0.0)
+
+
+def centre(x: Array, axis: Any = -1) -> Array:
+    """The interquartile mean, over runs and then over domains; 0 where infinities face each other.
+
+    >>> centre(np.array([-np.inf, np.inf])).item()
+    0.0
+    """
+    for _ in np.atleast_1d(axis):  # the last axis, or the last two
+        found = np.asarray(interquartile_mean(x, axis=-1))
+        x = np.where(np.isnan(found), 0.0, found)
+    return x
+
+
+def over_domains(x: Array, over: str, level: float, resamples: int, seed: int) -> Interval:
+    """Interval of the centre of [..., domain, run]: for these domains, or for such domains."""
+    if over == "domains":
+        return bootstrap_interval(centre(x), centre, level, resamples, seed)
+    return bootstrap_interval(x, centre, level, resamples, seed, stratified=True)
+
+
+def over_what(over: str | None, domains: int) -> str:
+    """What intervals generalise over: ``"domains"`` from ten of them, otherwise ``"runs"``."""
+    if over is None:
+        return "domains" if domains >= MANY else "runs"
+    if over not in ("runs", "domains"):
+        raise InputError("over", repr(over), "must be 'runs' or 'domains'")
+    if over == "domains" and domains < 2:
+        raise InputError("over", "'domains'", "there is one domain; say 'runs'")
+    return over
+
+
+def plain(value: Any) -> str:
+    """A setting in few letters."""
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def _same(x: Any, value: Any) -> bool:
+    if isinstance(x, float) and isinstance(value, float | int | np.number):
+        return bool(np.isclose(x, float(value), rtol=1e-6, atol=0.0))
+    return bool(x == value)

@@ -1,0 +1,326 @@
+"""Which method is better where, by how much, and how sure that is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from retvar.errors import InputError, listed
+from retvar.sweep import collected as c
+from retvar.sweep.collected import Array, Errors, Indices
+from retvar.sweep.statistics import bootstrap_interval, holm, signed_rank, unit_level
+from retvar.sweep.telling import table_of
+
+if TYPE_CHECKING:
+    import xarray
+
+__all__ = ["Comparison", "compare", "paired_difference"]
+
+SETTINGS = ("best", "shared", "typical")
+ALL = "all"
+
+
+def paired_difference(
+    data: xarray.Dataset,
+    a: str,
+    b: str,
+    what: str = "variance_rmse",
+    at: int = -1,
+    *,
+    relative: bool = False,
+    level: float = 0.95,
+    resamples: int = 2_000,
+    seed: int = 0,
+) -> xarray.Dataset:
+    """How much larger the error of one learner is than that of another, on common streams.
+
+    Differences are taken run by run, so that what both owe to the stream falls out. A run in which
+    one diverged is an infinite difference, one in which both did is none: the interquartile mean
+    stays finite up to a quarter of such runs.
+
+    Parameters
+    ----------
+    data
+        What a sweep collected, or a simulation with ``keep="runs"``.
+    a, b
+        Labels of two learners.
+    what, at
+        Which error, and when: −1 is the end, otherwise a step or episode that was recorded.
+    relative
+        Tell how many times b's error a's is, in place of a difference.
+    level, resamples, seed
+        Of the intervals; see :func:`bootstrap_interval`.
+
+    Returns
+    -------
+    xarray.Dataset
+        By domain: ``difference`` (or ``ratio``) with ``low`` and ``high``; ``better``, the share of
+        runs in which a errs less (equal ones count half); ``p`` of :func:`signed_rank`;
+        ``diverged_a`` and ``diverged_b``, how many runs did.
+
+    Examples
+    --------
+    >>> import retvar as rv
+    >>> learners = {"slow": rv.Direct(alpha=0.001), "quick": rv.Direct(alpha=0.01)}
+    >>> record = rv.Record(at=[500], rmse=True)
+    >>> mdp = rv.domains.complex_mdp()
+    >>> runs = rv.simulate(
+    ...     mdp, learners, steps=500, runs=20, seed=0, record=record, keep="runs")
+    >>> found = paired_difference(runs, "slow", "quick")
+    >>> bool(found.low.item() > 0), found.better.item()
+    (True, 0.0)
+    """
+    import xarray
+
+    errors = c.errors_of(data, what, at)
+    left, right = (errors.values[:, _index(errors, name, label)] for name, label in
+                   (("a", a), ("b", b)))  # fmt: skip
+    gaps = (c.log_ratio if relative else c.difference)(left, right)
+    low, middle, high = bootstrap_interval(gaps, c.centre, level, resamples, seed)
+    ends = [np.exp(x) if relative else x for x in (middle, low, high)]
+    names = ("ratio" if relative else "difference", "low", "high")
+    columns = dict(zip(names, ends, strict=True))
+    columns["better"] = _won(gaps).mean(axis=-1)
+    columns["p"] = np.array([signed_rank(row) for row in gaps])
+    columns |= {f"diverged_{k}": np.isinf(x).sum(-1) for k, x in (("a", left), ("b", right))}
+    told = {"a": a, "b": b, "what": what, "at": errors.moment, "level": level}
+    return xarray.Dataset(
+        {name: ("domain", column) for name, column in columns.items()},
+        {"domain": errors.domains},
+        told,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """What :func:`compare` found; ``print(comparison.text())`` tells it.
+
+    ``data`` has a row for each question (λ, say), way of choosing settings (``best``, ``shared``,
+    ``typical``), pair of methods and domain, and ``all`` over domains.
+    """
+
+    data: xarray.Dataset
+
+    def text(self, domains: bool = False) -> str:
+        """Say it as a table; with `domains`, also domain by domain."""
+        return table_of(self.data, domains)
+
+    def __str__(self) -> str:
+        return self.text()
+
+
+def compare(
+    data: xarray.Dataset,
+    by: str = "algorithm",
+    at: int = -1,
+    *,
+    what: str = "variance_rmse",
+    where: Mapping[str, Any] | None = None,
+    asked: Sequence[str] | None = None,
+    over: str | None = None,
+    level: float = 0.95,
+    resamples: int = 2_000,
+    seed: int = 0,
+) -> Comparison:
+    """Compare methods pair by pair, on every domain and over all, run by run on common streams.
+
+    Three comparisons: each method at its ``best`` settings on the domain; both at the same
+    settings, those ``shared`` ones at which the larger of their errors is least; and ``typical``,
+    the median over all settings that both have. Settings are chosen by the runs of even number and
+    judged by those of odd number, so that choosing does not flatter.
+
+    The effect is the ratio of errors, a's over b's: the interquartile mean of its logarithm over
+    runs, and over domains the interquartile mean of theirs. A run that diverged is worse than all
+    that did not, and equal to others that did; such runs are also counted. Errors that differ by
+    less than 1e-9 of their size are equal.
+
+    Parameters
+    ----------
+    data
+        What a sweep collected, or a simulation with ``keep="runs"``.
+    by
+        The setting that is compared.
+    at, what
+        When (−1 is the end, otherwise a step or episode that was recorded), and which error.
+    where
+        Settings to hold fixed, like ``{"alpha": 0.1}`` where the value's learner is given.
+    asked
+        Settings that say what is asked, not how it is learned: methods are compared for each of
+        their values. Default: ``gamma``, ``lam`` and ``estimand``.
+    over
+        What the intervals over all domains speak of: ``"runs"``, more runs on these domains, or
+        ``"domains"``, more domains like these. Default: domains if there are at least ten.
+    level, resamples, seed
+        Of the intervals; see :func:`bootstrap_interval`.
+
+    Returns
+    -------
+    Comparison
+        ``ratio`` with ``low`` and ``high``, ``better`` (the share of runs in which a errs less),
+        ``p`` (Wilcoxon's signed ranks), ``p_holm`` (corrected for the number of rows: of those over
+        all domains, and of those of single domains), ``winner`` (where ``p_holm`` is below 1 −
+        level and the interval does not hold 1), shares that diverged, and the settings chosen.
+
+    Examples
+    --------
+    >>> import retvar as rv
+    >>> learners = rv.grid(rv.Direct, rv.VTD, alpha=[0.01, 0.1], alpha_bar=[0.01, 0.1])
+    >>> record = rv.Record(at=[1_000], rmse=True)
+    >>> mdp = rv.domains.complex_mdp()
+    >>> runs = rv.simulate(
+    ...     mdp, learners, steps=1_000, runs=20, seed=0, record=record, keep="runs")
+    >>> found = compare(runs)
+    >>> found.data.pair.values.tolist()
+    ['Direct / VTD']
+    >>> print(found.text().splitlines()[0])
+    Variance RMSE at step 1,000: 1 domain, 20 runs (10 choose settings, 10 judge them)
+    """
+    unit_level("level", level)
+    errors = c.errors_of(data, what, at).where(where or {})
+    over = c.over_what(over, len(errors.domains))
+    questions = errors.asked(asked)
+    pairs = list(combinations(errors.methods(by), 2))
+    if not pairs:
+        remedy = "there is one of it, and nothing to compare it with"
+        raise InputError("by", by, remedy)
+    rows = [_row(errors, by, members, a, b, how) for members in questions.values()
+            for how in SETTINGS for a, b in pairs]  # fmt: skip
+    shape = (len(questions), len(SETTINGS), len(pairs))
+    logs = np.array([row.logs for row in rows])
+    columns = _judged(logs, over, level, resamples, seed)
+    for name in ("diverged_a", "diverged_b", "setting_a", "setting_b"):
+        columns[name] = np.array([getattr(row, name) for row in rows])
+    coords = {
+        "question": list(questions),
+        "settings": list(SETTINGS),
+        "pair": [f"{a} / {b}" for a, b in pairs],
+        "domain": [*errors.domains, ALL],
+    }
+    columns["winner"] = _winners(columns, pairs, level)
+    runs = {"runs": errors.values.shape[-1], "judging": logs.shape[-1]}
+    told = {"by": by, "what": what, "at": errors.moment, "level": level, "over": over, **runs}
+    return Comparison(_dataset(columns, shape, coords, told))
+
+
+@dataclass(frozen=True, eq=False)
+class _Row:
+    """One pair, at settings chosen in one way: what the judging runs say [domain, run]."""
+
+    logs: Array
+    diverged_a: Array  # shares, with that of all domains last
+    diverged_b: Array
+    setting_a: list[str]
+    setting_b: list[str]
+
+
+def _row(errors: Errors, by: str, members: Indices, a: str, b: str, how: str) -> _Row:
+    methods = errors.methods(by)
+    left, right = (np.intersect1d(methods[name], members) for name in (a, b))
+    if not left.size or not right.size:
+        raise InputError("data", f"no {b if left.size else a}", "must answer every question asked")
+    if how == "best":
+        left, right = errors.best(left)[:, None], errors.best(right)[:, None]
+    else:
+        left, right = _matched(errors, by, left, right)
+        if how == "shared":
+            left, right = _shared(errors, left, right)
+        else:
+            left, right = (np.tile(x, (len(errors.domains), 1)) for x in (left, right))
+    here = np.arange(len(errors.domains))[:, None]
+    judged = errors.values[:, :, errors.halves()[1]]
+    one, other = judged[here, left], judged[here, right]  # [domain, setting, run]
+    names = [[errors.learners[x[0]] if x.size == 1 else "" for x in side] + [""]
+             for side in (left, right)]  # fmt: skip
+    died = [_with_all(np.isinf(x).mean(axis=(1, 2))) for x in (one, other)]
+    return _Row(_middle(c.log_ratio(one, other)), died[0], died[1], names[0], names[1])
+
+
+def _matched(errors: Errors, by: str, left: Indices, right: Indices) -> tuple[Indices, Indices]:
+    """Learners of both methods that share all settings that both methods have."""
+    names = [name for name in errors.settings if name != by]
+    own = [name for name in names if _has(errors, name, left) and _has(errors, name, right)]
+    keys = [{tuple(c.plain(errors.column(n)[k]) for n in own): k for k in side}
+            for side in (left, right)]  # fmt: skip
+    both = [key for key in keys[0] if key in keys[1]]
+    if not both or len(keys[0]) < left.size or len(keys[1]) < right.size:
+        found = "no setting in common" if not both else "settings that occur twice"
+        raise InputError("data, learners", found, "sweep the methods over the same settings, once")
+    return np.array([keys[0][key] for key in both]), np.array([keys[1][key] for key in both])
+
+
+def _has(errors: Errors, name: str, members: Indices) -> bool:
+    """Whether a setting is one of the method's: not NaN throughout."""
+    column = errors.column(name)
+    return any(column[k] == column[k] for k in members)
+
+
+def _shared(errors: Errors, left: Indices, right: Indices) -> tuple[Indices, Indices]:
+    """By domain, the setting at which the larger of two errors is least."""
+    choosing = errors.values[:, :, errors.halves()[0]]
+    worse = np.maximum(c.centre(choosing[:, left]), c.centre(choosing[:, right]))
+    at = np.argmin(worse, axis=1)
+    return left[at][:, None], right[at][:, None]
+
+
+def _middle(logs: Array) -> Array:
+    """The median over settings [domain, setting, run] → [domain, run]; opposite infinities tie."""
+    ordered = np.sort(logs, axis=1)
+    n = logs.shape[1]
+    with np.errstate(invalid="ignore"):
+        found = (ordered[:, (n - 1) // 2] + ordered[:, n // 2]) / 2
+    return np.where(np.isnan(found), 0.0, found)
+
+
+def _won(gaps: Array) -> Array:
+    """1 where a errs less, a half where both err alike."""
+    return np.asarray((gaps < 0) + 0.5 * (gaps == 0))
+
+
+def _judged(logs: Array, over: str, level: float, resamples: int, seed: int) -> dict[str, Array]:
+    """Effects [row, domain and all] of what the judging runs say [row, domain, run]."""
+    each = bootstrap_interval(logs, c.centre, level, resamples, seed)
+    whole = c.over_domains(logs, over, level, resamples, seed)
+    ends = {name: np.exp(np.concatenate([x, y[:, None]], axis=1))
+            for name, x, y in zip(("low", "ratio", "high"), each, whole, strict=True)}  # fmt: skip
+    p_each = np.array([[signed_rank(runs) for runs in row] for row in logs])
+    units = c.centre(logs) if over == "domains" else logs
+    p_all = np.array([signed_rank(row) for row in units])
+    return {
+        **ends,
+        "better": np.array([_with_all(row.mean(axis=-1)) for row in _won(logs)]),
+        "p": np.column_stack([p_each, p_all]),
+        "p_holm": np.column_stack([holm(p_each), holm(p_all)]),
+    }
+
+
+def _with_all(shares: Array) -> Array:
+    return np.append(shares, shares.mean())
+
+
+def _winners(columns: dict[str, Array], pairs: list[tuple[str, str]], level: float) -> Any:
+    """Who is surely better, or nobody: by the test, and by the interval, which must agree."""
+    names = np.tile(np.array(pairs, dtype=object), (len(columns["p"]) // len(pairs), 1))
+    sure = columns["p_holm"] < 1 - level
+    found = np.where(columns["high"] < 1, names[:, :1], "")
+    found = np.where(columns["low"] > 1, names[:, 1:], found)
+    return np.where(sure, found, "").astype(str)
+
+
+def _dataset(
+    columns: dict[str, Any], shape: tuple[int, ...], coords: dict[str, list[str]], told: Any
+) -> xarray.Dataset:
+    import xarray
+
+    dims = tuple(coords)
+    full = {name: (dims, x.reshape(*shape, x.shape[-1])) for name, x in columns.items()}
+    return xarray.Dataset(full, coords, told)
+
+
+def _index(errors: Errors, field: str, label: str) -> int:
+    if label not in errors.learners:
+        raise InputError(field, label, f"is none of the learners: {listed(errors.learners)}")
+    return errors.learners.index(label)

@@ -1,0 +1,432 @@
+"""Statistics of sweeps: intervals hold the truth as often as they say, and choosing is honest."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+import xarray
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import integrate, stats
+
+import retvar as rv
+from retvar.sweep.comparing import compare, paired_difference
+from retvar.sweep.statistics import bootstrap_interval, holm, interquartile_mean, signed_rank
+
+LAWS = {
+    "normal": stats.norm(),
+    "exponential": stats.expon(),
+    "lognormal": stats.lognorm(1.0),
+    "heavy": stats.t(2),
+}
+
+
+def swept(errors, methods, settings=None, lam=None, diverged=None):
+    """What a sweep collects, of errors [domain, learner, run]."""
+    errors = np.asarray(errors, dtype=float)
+    learners = [f"{m} {k}" for k, m in enumerate(methods)]
+    coords = {
+        "domain": [f"d{k}" for k in range(errors.shape[0])],
+        "learner": learners,
+        "step": [100],
+        "algorithm": ("learner", list(methods)),
+        "alpha": ("learner", [1.0] * len(methods) if settings is None else list(settings)),
+    }
+    if lam is not None:
+        coords["lam"] = ("learner", list(lam))
+    died = np.isnan(errors) if diverged is None else diverged
+    variables = {
+        "variance_rmse": (("domain", "learner", "step", "run"), errors[:, :, None, :]),
+        "diverged": (("domain", "learner", "run"), died),
+    }
+    return xarray.Dataset(variables, coords)
+
+
+def pair(a, b):
+    """Two learners on one domain."""
+    return swept(np.stack([a, b])[None], ["Direct", "VTD"])
+
+
+def row(comparison, settings="best", domain="all"):
+    return comparison.data.sel(settings=settings, domain=domain).isel(question=0, pair=0)
+
+
+# ---------------------------------------------------------------------- interquartile mean
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40))
+def test_the_interquartile_mean_is_that_of_the_middle_half(x):
+    """By the definition, and by SciPy's trimmed mean."""
+    ordered, cut = sorted(x), len(x) // 4
+    middle = ordered[cut : len(x) - cut]
+    found = interquartile_mean(x)
+    assert found == pytest.approx(sum(middle) / len(middle), abs=1e-6)
+    assert found == pytest.approx(stats.trim_mean(x, 0.25), abs=1e-6)
+
+
+def test_axes_are_taken_as_numpy_takes_them():
+    x = np.random.default_rng(0).normal(size=(3, 8, 5))
+    np.testing.assert_allclose(interquartile_mean(x, axis=1), stats.trim_mean(x, 0.25, axis=1))
+    both = [stats.trim_mean(x[:, k].ravel(), 0.25) for k in range(8)]
+    np.testing.assert_allclose(interquartile_mean(x, axis=(0, 2)), both)
+    assert interquartile_mean(x) == pytest.approx(stats.trim_mean(x.ravel(), 0.25))
+
+
+def test_up_to_a_quarter_of_infinite_runs_leave_the_mean_finite():
+    x = np.arange(8.0)
+    assert interquartile_mean(np.where(x >= 6, np.inf, x)) == interquartile_mean(x)
+    assert interquartile_mean(np.where(x >= 5, np.inf, x)) == np.inf
+    assert np.isnan(interquartile_mean([-np.inf, np.inf]))
+
+
+# ---------------------------------------------------------------------- bootstrap
+
+
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("runs", [8, 20])
+def test_intervals_hold_the_truth_as_often_as_they_say(law, runs):
+    """90% intervals of the interquartile mean, 800 samples: 90% less 3 sigma, at most 97%."""
+    law = LAWS[law]
+    truth = 2 * integrate.quad(law.ppf, 0.25, 0.75)[0]
+    data = law.rvs(size=(800, runs), random_state=np.random.default_rng(runs))
+    low, _, high = bootstrap_interval(data, level=0.9, resamples=800, seed=1)
+    share = np.mean((low <= truth) & (truth <= high))
+    assert 0.9 - 3 * np.sqrt(0.09 / 800) < share < 0.97
+
+
+def test_the_interval_of_a_mean_is_that_of_student():
+    """For many runs of normal data both are the same; widths within 5%."""
+    data = np.random.default_rng(3).normal(size=60)
+    low, middle, high = bootstrap_interval(data, np.mean, 0.95, 20_000)
+    width = 2 * stats.t.ppf(0.975, 59) * data.std(ddof=1) / np.sqrt(60)
+    assert middle == pytest.approx(data.mean())
+    assert high - low == pytest.approx(width, rel=0.05)
+
+
+def test_strata_are_drawn_from_by_themselves():
+    """Domains that differ widely but have equal runs leave no doubt about their mean."""
+    data = np.repeat([[1.0], [100.0], [10_000.0]], 10, axis=1)
+    low, middle, high = bootstrap_interval(data, np.mean, stratified=True)
+    assert low == middle == high == pytest.approx(3367.0)
+    pooled = bootstrap_interval(data.ravel(), np.mean)
+    assert pooled.high - pooled.low > 1000
+
+
+def test_stratified_intervals_hold_the_truth_as_often_as_they_say():
+    """300 samples of 5 domains with 6 runs each, means far apart."""
+    random = np.random.default_rng(5)
+    shift = np.array([0.0, 5.0, -3.0, 100.0, 7.0])
+    data = random.normal(size=(300, 5, 6)) + shift[:, None]
+    low, _, high = bootstrap_interval(data, np.mean, 0.9, 500, stratified=True)
+    share = np.mean((low <= shift.mean()) & (shift.mean() <= high))
+    assert 0.9 - 3 * np.sqrt(0.09 / 300) < share < 0.97
+
+
+def test_the_same_seed_gives_the_same_bits_whatever_stands_beside():
+    data = np.random.default_rng(0).normal(size=(4, 12))
+    whole = bootstrap_interval(data, seed=7)
+    alone = bootstrap_interval(data[2], seed=7)
+    assert (alone.low, alone.high) == (whole.low[2], whole.high[2])
+    assert bootstrap_interval(data[2], seed=8).low != alone.low
+
+
+def test_an_interval_reaches_infinity_where_resamples_do():
+    data = np.append(np.arange(14.0), [np.inf, np.inf, np.inf])
+    low, middle, high = bootstrap_interval(data)
+    assert np.isfinite([low, middle]).all()
+    assert high == np.inf
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (([1.0, np.nan],), "data = 1 NaN: leave them out"),
+        (([1.0],), r"data = shape \(1,\): must have at least two runs"),
+        ((["a", "b"],), "data = list: must be numbers"),
+        (([1.0, 2.0], np.mean, 95), "level = 95: must lie between 0 and 1, like 0.95"),
+        (([1.0, 2.0], np.mean, 0.9, 10), "resamples = 10: must be a whole number of at least 100"),
+        (([1.0, 2.0], np.mean, 0.9, 100, -1), "seed = -1: must be a whole number of at least 0"),
+    ],
+)
+def test_bad_input_to_the_bootstrap_is_named(arguments, told):
+    with pytest.raises(rv.InputError, match=told):
+        bootstrap_interval(*arguments)
+
+
+# ---------------------------------------------------------------------- signed ranks, Holm
+
+
+@given(st.lists(st.floats(-10, 10), min_size=2, max_size=30, unique_by=abs))
+def test_signed_ranks_are_those_of_scipy(x):
+    x = [v for v in x if v != 0] or [1.0]
+    expected = stats.wilcoxon(x, method="exact").pvalue
+    assert signed_rank(x) == pytest.approx(expected, abs=1e-12)
+
+
+@given(st.lists(st.integers(-3, 3), min_size=1, max_size=9))
+def test_signed_ranks_with_ties_zeros_and_infinities_are_exact(x):
+    """Against all ways to set the signs of what is not zero; 3 stands for infinity."""
+    x = np.where(np.abs(x) == 3, np.copysign(np.inf, x), x)
+    ranks = stats.rankdata(np.abs(x))[x != 0]
+    seen = abs(np.sum(np.sign(x[x != 0]) * ranks))
+    sums = [abs(np.dot(signs, ranks)) for signs in product([-1, 1], repeat=ranks.size)]
+    assert signed_rank(x) == pytest.approx(np.mean(np.array(sums) >= seen - 1e-9))
+
+
+def test_many_signed_ranks_are_close_to_exact():
+    x = np.random.default_rng(0).normal(0.1, 1, 201)
+    expected = stats.wilcoxon(x, method="exact").pvalue
+    assert signed_rank(x) == pytest.approx(expected, rel=0.05)
+
+
+def test_no_difference_is_a_false_alarm_as_rarely_as_stated():
+    """2,000 samples of 15: at most 5% below 0.05, give or take 3 sigma; and not far fewer."""
+    x = np.random.default_rng(2).standard_t(2, size=(2_000, 15))
+    share = np.mean([signed_rank(sample) <= 0.05 for sample in x])
+    assert 0.03 < share < 0.05 + 3 * np.sqrt(0.05 * 0.95 / 2_000)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
+def test_holm_rejects_step_by_step(p):
+    """p_(k) is rejected at a level iff (n − j) p_(j) ≤ level for all j ≤ k."""
+    found = holm(p)
+    for level in (0.01, 0.05, 0.3):
+        rejected, left = set(), sorted(range(len(p)), key=lambda k: p[k])
+        while left and p[left[0]] * len(left) <= level:
+            rejected.add(left.pop(0))
+        assert {k for k, x in enumerate(found) if x <= level} == rejected
+
+
+# ---------------------------------------------------------------------- paired differences
+
+
+def test_paired_differences_have_the_variance_that_pairing_promises():
+    """What both owe to the stream falls out: widths are those of Va + Vb − 2 Cov, within 20%."""
+    random = np.random.default_rng(1)
+    stream, own = 10 + random.normal(0, 2.0, 200), random.normal(0, 0.1, (2, 200))
+    a, b = stream + own[0] + 0.05, stream + own[1]
+    found = paired_difference(pair(a, b), "Direct 0", "VTD 1")
+    width = float(found.high[0] - found.low[0])
+    gaps = own[0] - own[1]
+    trimmed = gaps[np.abs(gaps - np.median(gaps)).argsort()[:100]]
+    huber = (np.sum((trimmed - trimmed.mean()) ** 2) + 100 * trimmed.max() ** 2) / 200 / 0.25
+    assert width == pytest.approx(2 * 1.96 * np.sqrt(huber / 200), rel=0.2)
+    unpaired = bootstrap_interval(a).high - bootstrap_interval(a).low
+    assert width < unpaired / 5
+    assert found.low.item() < 0.05 < found.high.item()
+
+
+@pytest.mark.parametrize("relative", [False, True])
+def test_differences_are_symmetric_under_exchange(relative):
+    random = np.random.default_rng(4)
+    data = pair(random.lognormal(size=21), random.lognormal(size=21))
+    one = paired_difference(data, "Direct 0", "VTD 1", relative=relative)
+    other = paired_difference(data, "VTD 1", "Direct 0", relative=relative)
+    name, back = ("ratio", lambda x: 1 / x) if relative else ("difference", lambda x: -x)
+    np.testing.assert_allclose(other[name], back(one[name]))
+    np.testing.assert_allclose(other.low, back(one.high))
+    np.testing.assert_allclose(other.high, back(one.low))
+    np.testing.assert_allclose(other.better, 1 - one.better)
+    np.testing.assert_allclose(other.p, one.p)
+
+
+def test_runs_that_diverged_are_worse_than_all_others_and_counted():
+    a, b = np.full(12, 2.0), np.full(12, 1.0)
+    a[:2], b[1] = np.nan, np.nan
+    found = paired_difference(pair(a, b), "Direct 0", "VTD 1")
+    assert found.difference.item() == 1.0
+    assert found.better.item() == pytest.approx(0.5 / 12)
+    assert (found.diverged_a.item(), found.diverged_b.item()) == (2, 1)
+    a[:6] = np.nan
+    assert paired_difference(pair(a, b), "Direct 0", "VTD 1").difference.item() == np.inf
+
+
+# ---------------------------------------------------------------------- comparisons
+
+
+def lucky(random, domains, runs, settings=(8, 8), effect=1.0):
+    """Two methods whose settings are all equally good; b's errors are `effect` times a's."""
+    methods = ["Direct"] * settings[0] + ["VTD"] * settings[1]
+    stream = random.normal(0, 0.5, (domains, 1, runs))
+    own = random.normal(0, 0.3, (domains, len(methods), runs))
+    scale = np.array([1.0 if m == "Direct" else effect for m in methods])
+    alphas = [float(k) for count in settings for k in range(count)]
+    return swept(np.exp(stream + own) * scale[:, None], methods, alphas)
+
+
+@pytest.mark.parametrize("over", ["runs", "domains"])
+def test_no_difference_gives_no_winner_but_as_rarely_as_stated(over):
+    """100 sweeps of 12 domains: a winner over all in at most 10% of them, give or take 3 sigma."""
+    random = np.random.default_rng(11)
+    alarms, covered = 0, 0
+    for _ in range(100):
+        data = lucky(random, 12, 12, settings=(4, 4))
+        found = compare(data, over=over, level=0.9, resamples=200)
+        alarms += any(row(found, way).winner != "" for way in ("best", "shared", "typical"))
+        best = row(found)
+        covered += bool(best.low <= 1 <= best.high)
+    assert alarms / 100 < 0.1 + 3 * np.sqrt(0.09 / 100)
+    assert 0.9 - 3 * np.sqrt(0.09 / 100) < covered / 100
+
+
+def test_choosing_among_many_settings_does_not_flatter():
+    """A method with 30 settings, all as good as the other's one, is no better; taken in, it is."""
+    random = np.random.default_rng(6)
+    data = lucky(random, 200, 10, settings=(30, 1))
+    best = row(compare(data, over="domains"))
+    assert best.low.item() < 1 < best.high.item()
+    errors = np.log(data.variance_rmse.values[:, :, 0])
+    naive = interquartile_mean(errors, axis=-1)[:, :30].min(axis=1) - interquartile_mean(
+        errors[:, 30], axis=-1
+    )
+    assert np.exp(naive.mean()) < 0.9
+
+
+@pytest.mark.parametrize("over", ["runs", "domains"])
+def test_a_difference_is_found_and_its_size_held_as_often_as_stated(over):
+    """40 sweeps of 20 domains where b errs 1.5 times as much: 95% intervals, less 3 sigma."""
+    random, ways = np.random.default_rng(7), ("best", "shared", "typical")
+    held = dict.fromkeys(ways, 0)
+    for _ in range(40):
+        found = compare(lucky(random, 20, 20, (4, 4), effect=1.5), over=over, resamples=400)
+        for way in ways:
+            one = row(found, way)
+            assert one.winner == "Direct"
+            held[way] += bool(one.low <= 1 / 1.5 <= one.high)
+    assert min(held.values()) / 40 > 0.95 - 3 * np.sqrt(0.05 * 0.95 / 40)
+
+
+def test_a_large_difference_is_found_on_most_single_domains():
+    """After Holm's correction for 60 rows, with 15 runs that judge."""
+    found = compare(lucky(np.random.default_rng(7), 20, 30, effect=1.7)).data
+    single = found.winner.sel(settings="typical").isel(domain=slice(None, -1))
+    assert np.mean(single.values == "Direct") > 0.8
+
+
+def test_comparisons_are_symmetric_under_exchange():
+    data = lucky(np.random.default_rng(8), 4, 10, settings=(3, 3), effect=1.2)
+    there, back = compare(data).data, compare(data.isel(learner=[3, 4, 5, 0, 1, 2])).data
+    assert back.pair.values.tolist() == ["VTD / Direct"]
+    np.testing.assert_allclose(back.ratio.values, 1 / there.ratio.values)
+    np.testing.assert_allclose(back.low.values, 1 / there.high.values)
+    np.testing.assert_allclose(back.better.values, 1 - there.better.values)
+    np.testing.assert_allclose(back.p_holm.values, there.p_holm.values)
+    np.testing.assert_array_equal(back.winner.values, there.winner.values)
+
+
+def test_the_best_setting_is_chosen_by_even_runs_and_judged_by_odd_ones():
+    """A setting that is good in even runs only is chosen, and judged as bad as it is."""
+    even = np.arange(20) % 2 == 0
+    errors = np.ones((1, 3, 20))
+    errors[0, 0] = np.where(even, 0.1, 5.0)
+    data = swept(errors, ["Direct", "Direct", "VTD"], [1.0, 2.0, 1.0])
+    best = row(compare(data), domain="d0")
+    assert best.setting_a == "Direct 0"
+    assert best.ratio.item() == pytest.approx(5.0)
+
+
+def test_the_shared_setting_is_the_one_at_which_the_larger_error_is_least():
+    """One setting suits a and not b, the other both fairly: the second is shared."""
+    levels = np.array([1.0, 3.0, 10.0, 3.5])  # a and b, at two settings each
+    errors = np.tile(levels[:, None], (1, 1, 8))
+    data = swept(errors, ["Direct", "Direct", "VTD", "VTD"], [1.0, 2.0, 1.0, 2.0])
+    one = row(compare(data), "shared", "d0")
+    assert (one.setting_a, one.setting_b) == ("Direct 1", "VTD 3")
+    assert one.ratio.item() == pytest.approx(3 / 3.5)
+    assert row(compare(data), "best", "d0").ratio.item() == pytest.approx(1 / 3.5)
+    middle = np.sqrt(1 / 10 * 3 / 3.5)
+    assert row(compare(data), "typical", "d0").ratio.item() == pytest.approx(middle)
+
+
+def test_what_is_asked_is_never_chosen():
+    """Methods are compared for each λ, however much easier one λ is than another."""
+    errors = np.random.default_rng(0).lognormal(size=(2, 4, 10)) * np.array([1, 9, 2, 9])[:, None]
+    data = swept(errors, ["Direct", "Direct", "VTD", "VTD"], lam=[0.0, 1.0, 0.0, 1.0])
+    found = compare(data).data
+    assert found.question.values.tolist() == ["lam = 0", "lam = 1"]
+    chosen = found.setting_a.sel(settings="best", domain="d0").values.ravel().tolist()
+    assert chosen == ["Direct 0", "Direct 1"]
+
+
+def test_divergence_loses_and_is_told():
+    random = np.random.default_rng(9)
+    errors = random.lognormal(0, 0.1, (3, 2, 40))
+    errors[:, 1, ::3] = np.nan
+    found = compare(swept(errors, ["Direct", "VTD"]))
+    one = row(found)
+    assert one.winner == "Direct"
+    assert one.ratio.item() == 0.0
+    assert "diverged: 0%, 3" in found.text()
+
+
+def test_settings_that_one_method_does_not_have_do_not_keep_them_apart():
+    data = lucky(np.random.default_rng(0), 2, 8, settings=(2, 2))
+    data = data.assign_coords(alpha_mean=("learner", [np.nan, np.nan, 0.1, 0.1]))
+    assert row(compare(data), "shared", "d0").setting_b in ("VTD 2", "VTD 3")
+
+
+def test_methods_that_are_one_but_for_rounding_tie():
+    """With equal step sizes direct and centred are the same, on random MDPs of different sizes."""
+    learners = rv.grid(rv.Direct, rv.Centred, alpha=[0.05, 0.1], lam=0.5, gamma=0.8)
+    record = rv.Record(at=[300], rmse=True)
+    parts = []
+    for seed, states in enumerate((4, 7)):
+        mdp = rv.domains.random_mdp(states, seed=seed, gamma=0.8)
+        part = rv.simulate(
+            mdp, learners, steps=300, runs=8, seed=seed, record=record, keep="runs", threads=1
+        )
+        part = part.assign(diverged=part.diverged_by.notnull())
+        parts.append(part[["value_rmse", "variance_rmse", "diverged"]])
+    data = xarray.concat(parts, xarray.Variable("domain", ["four", "seven"]))
+    one = row(compare(data))
+    assert (one.ratio, one.low, one.high, one.better, one.p) == (1, 1, 1, 0.5, 1)
+    assert one.winner == ""
+
+
+def test_the_same_data_give_the_same_words():
+    data = lucky(np.random.default_rng(0), 3, 10, settings=(2, 2))
+    first, second = compare(data).text(domains=True), compare(data).text(domains=True)
+    assert first == second
+    assert first.count("d1") == 3
+    assert str(compare(data)) == compare(data).text()
+
+
+def broken(**change):
+    data = lucky(np.random.default_rng(0), 2, 8, settings=(2, 2))
+    return change["by"](data)
+
+
+@pytest.mark.parametrize(
+    ("change", "how", "told"),
+    [
+        (lambda d: d.isel(run=slice(3)), {}, "runs = 3: must be at least 4"),
+        (lambda d: d.mean("run"), {}, "run: is no dimension of the data; simulate with keep"),
+        (lambda d: d.isel(learner=[0, 1]), {}, "by = algorithm: there is one of it"),
+        (lambda d: d, {"by": "kappa"}, "setting = kappa: is none of this dataset's"),
+        (lambda d: d, {"what": "rmse"}, "what = rmse: is not in the data; record it"),
+        (lambda d: d, {"at": 7}, "at = 7: was not recorded; steps are 100"),
+        (lambda d: d, {"at": 0.5}, "at = 0.5: must be −1"),
+        (lambda d: d, {"over": "seeds"}, "over = 'seeds': must be 'runs' or 'domains'"),
+        (lambda d: d.isel(domain=[0]), {"over": "domains"}, "there is one domain; say 'runs'"),
+        (lambda d: d, {"level": 2}, "level = 2: must lie between 0 and 1"),
+        (lambda d: d, {"where": {"alpha": 9}}, r"where\['alpha'\] = 9: is not there; there are"),
+        (lambda d: d.isel(learner=[0, 3]), {}, "learners = no setting in common"),
+        (lambda d: d.isel(learner=[0, 0, 2]), {}, "learners = settings that occur twice"),
+        (
+            lambda d: d.assign(variance_rmse=d.variance_rmse.where(d.alpha > 0)),
+            {},
+            "missing in 32 runs: finish the sweep",
+        ),
+    ],
+)
+def test_bad_input_to_comparisons_is_named(change, how, told):
+    with pytest.raises(rv.InputError, match=told):
+        compare(broken(by=change), **how)
+
+
+def test_a_learner_that_is_not_there_is_named():
+    data = lucky(np.random.default_rng(0), 2, 8, settings=(1, 1))
+    with pytest.raises(rv.InputError, match="b = Centred: is none of the learners: Direct 0"):
+        paired_difference(data, "Direct 0", "Centred")
