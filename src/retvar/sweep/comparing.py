@@ -101,6 +101,13 @@ class Comparison:
 
     ``data`` has a row for each question (λ, say), way of choosing settings (``best``, ``shared``,
     ``typical``), pair of methods and domain, and ``all`` over domains.
+
+    >>> import retvar as rv
+    >>> runs = rv.simulate(
+    ...     rv.domains.complex_mdp(), rv.grid(rv.Direct, rv.VTD, alpha=[0.01, 0.1]), steps=100,
+    ...     runs=20, seed=0, record=rv.Record(at=[100], rmse=True), keep="runs")
+    >>> print(rv.sweep.compare(runs).text().splitlines()[0])
+    Variance RMSE at step 100: 1 domain, 20 runs (10 choose settings, 10 judge them)
     """
 
     data: xarray.Dataset
