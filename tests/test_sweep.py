@@ -802,3 +802,40 @@ def test_with_dask_and_workers_killed_the_contents_are_those_of_a_local_run(tmp_
     expected = whole[1] if count == 5 else run(sweep, tmp_path / "local", ONE).digest
     assert found.digest == expected
     assert leftovers(out) == []
+
+
+def test_a_sweep_is_drawn_and_compared_from_its_folder(tmp_path):
+    """Curves, heat maps and the comparison: the same as from the collected dataset."""
+    text = """
+name = "small"
+runs = 8
+steps = 300
+[record]
+at = [300]
+[[domains]]
+random = { states = 4, actions = 2, branching = 2, gamma = 0.9 }
+seeds = { first = 0, count = 2 }
+[[learners]]
+method = ["direct", "vtd"]
+alpha = [0.05, 0.2]
+alpha_bar = "alpha"
+lam = [0.0, 0.9]
+"""
+    (tmp_path / "small.toml").write_text(text)
+    out = str(tmp_path / "out")
+    call = CliRunner().invoke
+    assert call(main, ["sweep", "run", str(tmp_path / "small.toml"), "--out", out]).exit_code == 0
+    for more, name in (([], "curves.png"), (["--y", "lam"], "maps.svg")):
+        drawn = call(main, ["sweep", "plot", out, *more, "--out", str(tmp_path / name)])
+        assert drawn.exit_code == 0, drawn.output
+        assert (tmp_path / name).stat().st_size > 5_000
+    told = call(main, ["sweep", "compare", out, "--plot", str(tmp_path / "compared.pdf")])
+    assert told.exit_code == 0, told.output
+    collected = rv.sweep.collect(rv.sweep.Store.opened(tmp_path / "out"))
+    assert told.stdout.strip() == rv.sweep.compare(collected).text().strip()
+    one = call(main, ["sweep", "compare", out, "--where", "lam=0.9", "--json"])
+    assert "ratio" in json.loads(one.stdout) or json.loads(one.stdout)
+    wrong = call(main, ["sweep", "plot", out, "--x", "beta", "--out", str(tmp_path / "x.png")])
+    assert wrong.exit_code == 2
+    assert "beta" in wrong.stderr
+    assert not (tmp_path / "x.png").exists()

@@ -1,9 +1,10 @@
-"""The commands for sweeps: plan, run, status, retry and collect."""
+"""The commands for sweeps: plan, run, status, retry, collect, plot and compare."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from retvar.cli.base import Commands
+from retvar.cli.base import Commands, options_of
 from retvar.signals import Interrupted, Stop
 
 if TYPE_CHECKING:
@@ -161,6 +162,81 @@ def collect(folder: Path, out: Path, partial: bool, as_json: bool) -> None:
         digest = save(Store.opened(folder), out, partial=partial, check=stop.check)
     told = {"out": str(out), "digest": digest}
     click.echo(json.dumps(told) if as_json else f"{out}: digest {digest}")
+
+
+WHERE = click.option(
+    "--where", multiple=True, metavar="SETTING=VALUE",
+    help="Only learners with this setting, such as lam=0.9; may be repeated.",
+)  # fmt: skip
+WHAT = click.option(
+    "--what", type=click.Choice(["variance_rmse", "value_rmse"]), default="variance_rmse",
+    show_default=True, help="The error.",
+)  # fmt: skip
+
+
+@sweep.command()
+@FOLDER
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="PNG, SVG or PDF.")
+@click.option("--x", default="alpha", show_default=True, help="Setting along the axis.")
+@click.option("--y", help="A second setting: heat maps, in place of curves.")
+@WHAT
+@WHERE
+@click.option("--partial", is_flag=True, help="Take what is there, though cells are missing.")
+def plot(
+    folder: Path, out: Path, x: str, y: str | None, what: str, where: tuple[str, ...], partial: bool
+) -> None:
+    """Draw errors of DIR against a setting (or two), the best marked, with intervals over seeds."""
+    import retvar as rv
+
+    with Stop() as stop:
+        data = rv.sweep.collect(rv.sweep.Store.opened(folder), partial=partial, check=stop.check)
+        only = options_of(where)
+        if y is None:
+            figure = rv.plots.sensitivity_curves(data, x=x, what=what, where=only)
+        else:
+            figure = rv.plots.sweep_heat_map(data, x=x, y=y, what=what, where=only)
+        rv.plots.save(figure, out)
+    click.echo(f"written: {out}")
+
+
+@sweep.command()
+@FOLDER
+@WHAT
+@WHERE
+@click.option("--domains", is_flag=True, help="Also tell each domain apart.")
+@click.option("--plot", "drawn", type=click.Path(path_type=Path), help="Draw it: PNG, SVG or PDF.")
+@click.option("--partial", is_flag=True, help="Take what is there, though cells are missing.")
+@JSON
+def compare(
+    folder: Path, what: str, where: tuple[str, ...], domains: bool, drawn: Path | None,
+    partial: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Say which method of DIR is better where, and how sure that is."""
+    import retvar as rv
+
+    with Stop() as stop:
+        data = rv.sweep.collect(rv.sweep.Store.opened(folder), partial=partial, check=stop.check)
+        found = rv.sweep.compare(data, what=what, where=options_of(where))
+        if drawn is not None:
+            rv.plots.save(rv.plots.comparison(found), drawn)
+    if as_json:
+        click.echo(json.dumps(_plain(found.data), ensure_ascii=False, allow_nan=False))
+    else:
+        click.echo(found.text(domains=domains))
+
+
+def _plain(data: Any) -> dict[str, Any]:
+    """A dataset as plain data; what is not a number is null."""
+
+    def finite(given: Any) -> Any:
+        if isinstance(given, list):
+            return [finite(each) for each in given]
+        return given if not isinstance(given, float) or math.isfinite(given) else None
+
+    return {
+        str(name): {"dims": list(data[name].dims), "values": finite(data[name].values.tolist())}
+        for name in data.variables
+    }
 
 
 def _told(found: Status) -> str:
