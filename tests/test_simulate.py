@@ -549,7 +549,8 @@ def test_an_error_on_the_way_ends_all_threads():
 
 
 INTERRUPTED = """
-import threading, time, retvar as rv
+import signal, threading, time, retvar as rv
+signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs in the background ignore it
 mdp, two = rv.domains.complex_mdp(), rv.grid(rv.Direct, alpha=[0.1, 0.2])
 rv.simulate(mdp, two, steps=10, runs=1, seed=0)  # compiled
 try:
