@@ -278,7 +278,8 @@ def test_what_came_before_an_error_is_handed_over(at):
     script = [(0, float(k), False, False) for k in range(at)] + [RuntimeError("motor 3")]
     stream = from_gymnasium(Scripted(script, spaces.Discrete(1)), steps=100, chunk=8)
     rewards = []
-    with pytest.raises(SourceError, match=f"failed after {at} transitions.*motor 3"):
+    when = f"after {at} transitions, which are kept" if at else "before its first transition"
+    with pytest.raises(SourceError, match=f"failed {when}: RuntimeError: motor 3"):
         rewards.extend(t.reward for t in stream)
     assert rewards == list(range(at))
     assert stream.tally.transitions == at
