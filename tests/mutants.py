@@ -278,9 +278,8 @@ MUTANTS = [
         "VTD reads J(s′) before the value's update",
         "off by the move of J(s′), which traces and self-loops cause; unseen without them",
         KERNEL,
-        "                    J_next = 0.0\n"
-        "                    for k in range(begin_value, end_value):",
-        "                    for k in range(0):",
+        "J_next = dot(cells, WEIGHT, 0, begin_value, end_value, indices, values)",
+        "pass",
         REFERENCE + "[vtd-target_return]",
     ),
     Mutant(

@@ -17,7 +17,7 @@ from numba import njit
 from numpy import uintp as u
 
 from retvar import rules
-from retvar.jit import compiled
+from retvar.jit import compiled, inlined
 from retvar.online import layout, lazy
 
 # isort: off
@@ -100,6 +100,17 @@ def check(state, next_state, flags, reward, rho, gamma, lam, plan, gammas, lams)
         if code != OK:
             return t, code
     return -1, OK
+
+
+@inlined
+def dot(cells, column, offset, begin, end, indices, values):
+    """w·φ of a row, w being a column of the cells."""
+    found = 0.0
+    for k in range(begin, end):
+        i = k if indices is None else indices[u(k)]
+        x = 1.0 if values is None else values[u(k)]
+        found += x * cells[u(offset + i), u(column)]
+    return found
 
 
 @njit
@@ -262,11 +273,7 @@ def advance(
                 discount, weight = mean_discount(g, lm, eta), rho_bar
             else:
                 if method == VTD:  # which reads the value after its update
-                    J_next = 0.0
-                    for k in range(begin_value, end_value):
-                        i = k if indices is None else indices[u(k)]
-                        x = 1.0 if values is None else values[u(k)]
-                        J_next += x * cells[u(i), WEIGHT]
+                    J_next = dot(cells, WEIGHT, 0, begin_value, end_value, indices, values)
                     if scales is not None and plan[VALUE, KIND] != AVERAGED:
                         J_next += earned(
                             VALUE, begin_value, end_value, plan, indices, values,
@@ -286,15 +293,8 @@ def advance(
                 discount = variance_discount(mean_discount(g, lm, eta))
 
             # its TD error, and what that gives to the next node
-            now = after = 0.0
-            for k in range(begin, end):
-                i = k if indices is None else indices[u(k)]
-                x = 1.0 if values is None else values[u(k)]
-                now += x * cells[u(offset + i), WEIGHT]
-            for k in range(begin_next, end_next):
-                i = k if indices is None else indices[u(k)]
-                x = 1.0 if values is None else values[u(k)]
-                after += x * cells[u(offset + i), WEIGHT]
+            now = dot(cells, WEIGHT, offset, begin, end, indices, values)
+            after = dot(cells, WEIGHT, offset, begin_next, end_next, indices, values)
             kind = plan[u(node), KIND]
             if scales is not None:
                 now_earned = earned(node, begin, end, plan, indices, values, cells, traces, scales)
@@ -307,15 +307,8 @@ def advance(
             delta = own_delta = td_error(fed, discount, after, now)
             report[u(node)] = delta
             if kind == AVERAGED:  # which predicts from the means and learns with the weights
-                now_own = after_own = 0.0
-                for k in range(begin, end):
-                    i = k if indices is None else indices[u(k)]
-                    x = 1.0 if values is None else values[u(k)]
-                    now_own += x * cells[u(offset + i), SECOND]
-                for k in range(begin_next, end_next):
-                    i = k if indices is None else indices[u(k)]
-                    x = 1.0 if values is None else values[u(k)]
-                    after_own += x * cells[u(offset + i), SECOND]
+                now_own = dot(cells, SECOND, offset, begin, end, indices, values)
+                after_own = dot(cells, SECOND, offset, begin_next, end_next, indices, values)
                 if scales is not None:
                     now_own += now_earned
                     after_own += after_earned
