@@ -1,26 +1,32 @@
 """What sweeping costs beyond computing: the store, dask, and what a second worker brings.
 
 Cells take about a second on one thread. Ways of computing the same cells are timed in turn, round
-after round; figures are medians over rounds of the ratios within a round. Workers are started and
-warmed up beforehand. The same with cells that sleep a second in place of computing tells what store
-and dask cost by themselves, also on a machine whose cores others use. Needs dask (the extra
-``cluster``).
+after round; figures are medians over rounds of the ratios within a round. Worker processes are
+started and warmed up before the clock, and ended before the next way has its turn, so that idle
+ones cost nobody anything. Two bare processes that share the cells, without store and dask, tell
+what two workers could bring at best on this machine. Cells that sleep a second in place of
+computing tell what store and dask cost by themselves. Needs dask (the extra ``cluster``).
 """
 
 import argparse
+import multiprocessing
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
-from distributed import Client, LocalCluster
+from distributed import Client
 
 from retvar.files import write_text
 from retvar.sweep import Cut, Dask, Domain, Learners, Local, Points, Range, Sweep, run
+from retvar.sweep.executors import Executor, local_cluster
 
-CELLS, ROUNDS = 8, 3
+CELLS = 16
 SECOND = 1.0
+Way = Callable[[], AbstractContextManager[Callable[[], object]]]  # gets ready; what to time
 
 
 def sweep(steps: int, seed: int = 0, cells: int = CELLS) -> Sweep:
@@ -52,15 +58,43 @@ def calibrated() -> int:
         steps *= 4
 
 
-def bare(steps: int) -> Callable[[], None]:
+def bare(steps: int) -> Way:
     """Compute the cells and forget them."""
+    return lambda: nullcontext(lambda: _compute(steps))
 
-    def work() -> None:
-        plan = sweep(steps).plan()
-        for cell in plan.cells:
-            plan.compute(cell, threads=1)
 
-    return work
+def _compute(steps: int, share: slice = slice(None)) -> None:
+    plan = sweep(steps).plan()
+    for cell in plan.cells[share]:
+        plan.compute(cell, threads=1)
+
+
+def shared(steps: int) -> Way:
+    """Two processes that compute every second cell."""
+
+    @contextmanager
+    def ready() -> Iterator[Callable[[], object]]:
+        begin, ends = multiprocessing.Barrier(3), multiprocessing.Barrier(3)
+        pair = [
+            multiprocessing.Process(target=_share, args=(steps, slice(i, None, 2), begin, ends))
+            for i in range(2)
+        ]
+        for process in pair:
+            process.start()
+        begin.wait()
+        yield lambda: (begin.wait(), ends.wait())
+        for process in pair:
+            process.join()
+
+    return ready
+
+
+def _share(steps: int, share: slice, begin: Any, ends: Any) -> None:
+    _compute(20)
+    begin.wait()
+    begin.wait()
+    _compute(steps, share)
+    ends.wait()
 
 
 def sleepy() -> None:
@@ -83,9 +117,29 @@ def sleepy() -> None:
     Plan.compute = compute  # type: ignore[method-assign]
 
 
-def kept(steps: int, executor: Local | Dask) -> Callable[[], None]:
-    """Compute them into a store."""
+def local(steps: int) -> Way:
+    """Compute them into a store, in this process."""
+    return lambda: nullcontext(_kept(steps, Local(threads=1)))
 
+
+def dask(steps: int, workers: int, before: Callable[[], None] | None = None) -> Way:
+    """Compute them into a store by worker processes, which have computed something beforehand."""
+
+    @contextmanager
+    def ready() -> Iterator[Callable[[], object]]:
+        with local_cluster(workers) as cluster:
+            executor = Dask(cluster.scheduler_address)
+            with tempfile.TemporaryDirectory() as folder, Client(cluster) as client:
+                client.wait_for_workers(workers)
+                run(sweep(20, seed=1, cells=12 * workers), folder, executor)
+                if before:
+                    client.run(before)
+            yield _kept(steps, executor)
+
+    return ready
+
+
+def _kept(steps: int, executor: Executor) -> Callable[[], object]:
     def work() -> None:
         with tempfile.TemporaryDirectory() as folder:
             assert run(sweep(steps), folder, executor).computed == CELLS
@@ -93,25 +147,15 @@ def kept(steps: int, executor: Local | Dask) -> Callable[[], None]:
     return work
 
 
-def warmed(workers: int) -> LocalCluster:
-    """A cluster all of whose workers have computed something."""
-    cluster = LocalCluster(
-        n_workers=workers, threads_per_worker=1, dashboard_address=None, memory_limit=0
-    )
-    with tempfile.TemporaryDirectory() as folder, Client(cluster) as client:
-        client.wait_for_workers(workers)
-        run(sweep(20, seed=1, cells=12 * workers), folder, Dask(cluster.scheduler_address))
-    return cluster
-
-
-def measured(ways: dict[str, Callable[[], None]]) -> dict[str, list[float]]:
+def measured(ways: dict[str, Way], rounds: int) -> dict[str, list[float]]:
     """Seconds of each, round by round."""
     times: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         for name, way in ways.items():
-            before = time.perf_counter()
-            way()
-            times[name].append(time.perf_counter() - before)
+            with way() as work:
+                before = time.perf_counter()
+                work()
+                times[name].append(time.perf_counter() - before)
     return times
 
 
@@ -135,15 +179,17 @@ def computing(steps: int, times: dict[str, list[float]]) -> str:
     store = ratio(times, "into a store", "computed and forgotten") - 1
     dask = ratio(times, "dask, one worker", "computed and forgotten") - 1
     faster = ratio(times, "dask, one worker", "dask, two workers")
-    spread = max(times["computed and forgotten"]) / min(times["computed and forgotten"])
-    return f"""{CELLS} cells of 84 learners × 30 runs × {steps:,} steps, {ROUNDS} rounds:
+    best = ratio(times, "computed and forgotten", "the same, two processes")
+    plain = times["computed and forgotten"]
+    return f"""{CELLS} cells of 84 learners × 30 runs × {steps:,} steps, {len(plain)} rounds:
 
 {table(times)}
 
 The store costs less than 5%: {verdict(store < 0.05)} ({store:.1%}). Store and dask cost less than
 5%: {verdict(dask < 0.05)} ({dask:.1%}). Two workers are at least 1.8 times one:
-{verdict(faster >= 1.8)} ({faster:.2f}). The slowest round of the plain computation took
-{spread:.2f} times the fastest; where that is far from 1, others used the machine: it says little.
+{verdict(faster >= 1.8)} ({faster:.2f}; without store and dask {best:.2f}). The slowest round of the
+plain computation took {max(plain) / min(plain):.2f} times the fastest; where that is far from 1,
+others used the machine: it says little.
 """
 
 
@@ -167,18 +213,21 @@ def main() -> None:
     parser.add_argument("--append", action="store_true")
     arguments = parser.parse_args()
     steps = calibrated()
-    with warmed(1) as one, warmed(2) as two:
-        stores = {
-            "into a store": kept(steps, Local(threads=1)),
-            "dask, one worker": kept(steps, Dask(one.scheduler_address)),
-            "dask, two workers": kept(steps, Dask(two.scheduler_address)),
-        }
-        times = measured({"computed and forgotten": bare(steps), **stores})
-        sleepy()
-        for cluster in (one, two):
-            with Client(cluster) as client:
-                client.run(sleepy)
-        slept = measured(stores)
+    ways = {
+        "computed and forgotten": bare(steps),
+        "the same, two processes": shared(steps),
+        "into a store": local(steps),
+        "dask, one worker": dask(steps, 1),
+        "dask, two workers": dask(steps, 2),
+    }
+    times = measured(ways, 5)
+    sleepy()
+    ways = {
+        "into a store": local(steps),
+        "dask, one worker": dask(steps, 1, sleepy),
+        "dask, two workers": dask(steps, 2, sleepy),
+    }
+    slept = measured(ways, 3)
     text = f"\n## Sweeps\n\n{computing(steps, times)}\n{sleeping(slept)}"
     print(text)
     if arguments.out:

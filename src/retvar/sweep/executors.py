@@ -26,7 +26,14 @@ __all__ = ["TIMEOUT", "Dask", "Executor", "Local", "Outcome", "work"]
 
 TIMEOUT = 10.0  # seconds that a scheduler has for answering
 PAUSE = 0.25  # seconds between looks at cells that others are computing
-DEATHS = 10  # workers that one cell may lose before dask gives it up (local clusters)
+LOCAL = {  # settings of a local cluster
+    "distributed.scheduler.allowed-failures": 10,  # workers one cell may lose before it is given up
+    "distributed.worker.memory.terminate": False,
+    # looking at itself so often would cost dask a tenth of each core
+    "distributed.worker.profile.enabled": False,
+    "distributed.admin.tick.interval": "500ms",
+    "distributed.admin.system-monitor.interval": "5s",
+}
 NOISY = [  # what a worker's or scheduler's end makes them print is told by us, in a line
     f"distributed{part}" for part in ("", ".batched", ".client", ".core", ".nanny", ".utils")
 ]
@@ -181,7 +188,6 @@ class Dask:
     @contextlib.contextmanager
     def _client(self) -> Iterator[Any]:
         try:
-            import dask
             import distributed
         except ImportError:
             remedy = 'needs dask: pip install "retvar[cluster]"'
@@ -196,32 +202,12 @@ class Dask:
                 with contextlib.suppress(TimeoutError):
                     client.close(timeout=2)
             return
-        from retvar.engine.runner import usable_threads
-
-        settings = {
-            "distributed.scheduler.allowed-failures": DEATHS,
-            "distributed.worker.memory.terminate": False,
-        }
-        with dask.config.set(settings):
-            cluster = distributed.LocalCluster(
-                n_workers=self.workers or usable_threads(),
-                threads_per_worker=1,
-                dashboard_address=None,
-                memory_limit=0,
-                silence_logs=50,
-            )
+        with local_cluster(self.workers) as cluster, distributed.Client(cluster) as client:
             try:
-                with distributed.Client(cluster) as client:
-                    try:
-                        yield client
-                    except BaseException:
-                        _drop(cluster)
-                        raise
-            finally:
-                try:
-                    cluster.close(timeout=2)
-                except TimeoutError:  # a busy machine; its workers have nothing to lose
-                    _drop(cluster)
+                yield client
+            except BaseException:
+                _drop(cluster)
+                raise
 
     def _connected(self, distributed: Any) -> Any:
         try:
@@ -231,6 +217,32 @@ class Dask:
                 f"no scheduler answered within {self.timeout:g} seconds ({type(error).__name__})"
             )
             raise InputError("cluster", self.address, remedy) from None
+
+
+@contextlib.contextmanager
+def local_cluster(workers: int | None = None) -> Iterator[Any]:
+    """Worker processes on this machine, one thread each; as many as there are cores."""
+    import dask
+    import distributed
+
+    from retvar.engine.runner import usable_threads
+
+    with dask.config.set(LOCAL):
+        cluster = distributed.LocalCluster(
+            n_workers=workers or usable_threads(),
+            threads_per_worker=1,
+            dashboard_address=":0",  # any free port: others may be at work on this machine
+            scheduler_kwargs={"dashboard": False},
+            memory_limit=0,
+            silence_logs=50,
+        )
+        try:
+            yield cluster
+        finally:
+            try:
+                cluster.close(timeout=2)
+            except TimeoutError:  # a busy machine; its workers have nothing to lose
+                _drop(cluster)
 
 
 def _drop(cluster: Any) -> None:
