@@ -412,8 +412,6 @@ def broken(**change):
         (lambda d: d.isel(domain=[0]), {"over": "domains"}, "there is one domain; say 'runs'"),
         (lambda d: d, {"level": 2}, "level = 2: must lie between 0 and 1"),
         (lambda d: d, {"where": {"alpha": 9}}, r"where\['alpha'\] = 9: is not there; there are"),
-        (lambda d: d.isel(learner=[0, 3]), {}, "learners = no setting in common"),
-        (lambda d: d.isel(learner=[0, 0, 2]), {}, "learners = settings that occur twice"),
         (
             lambda d: d.assign(variance_rmse=d.variance_rmse.where(d.alpha > 0)),
             {},
@@ -424,6 +422,22 @@ def broken(**change):
 def test_bad_input_to_comparisons_is_named(change, how, told):
     with pytest.raises(rv.InputError, match=told):
         compare(broken(by=change), **how)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "told"),
+    [([0, 3], "have no setting in common"), ([0, 0, 2], "differ in what only one of them has")],
+)
+def test_methods_that_cannot_be_matched_are_compared_at_their_best_alone(chosen, told):
+    """With one learner of each the best are those two: their paired difference, on judging runs."""
+    data = lucky(np.random.default_rng(0), 2, 8, settings=(2, 2)).isel(learner=chosen)
+    found = compare(data)
+    assert found.data.settings.values.tolist() == ["best"]
+    assert f"{told}: each at its best only" in found.text()
+    judging = data.isel(run=slice(1, None, 2)).isel(learner=[0, -1])
+    names = judging.learner.values
+    wanted = paired_difference(judging, names[0], names[1], relative=True)
+    assert found.data.ratio[0, 0, 0, :2].values == pytest.approx(wanted.ratio.values)
 
 
 def test_a_learner_that_is_not_there_is_named():

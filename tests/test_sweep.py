@@ -21,6 +21,7 @@ from retvar import kept
 from retvar.cli import main
 from retvar.errors import InputError, RetvarError
 from retvar.signals import Interrupted
+from retvar.step_sizes import Adadelta, Averaged, Decay
 from retvar.sweep import (
     Cut,
     Dask,
@@ -34,6 +35,7 @@ from retvar.sweep import (
     Watch,
     claims,
     collect,
+    compare,
     executors,
     retry,
     run,
@@ -218,6 +220,46 @@ def test_python_objects_and_toml_make_the_same_sweep(tmp_path):
         """
     )
     assert Sweep.from_toml(tmp_path / "small.toml").plan().digest == small().plan().digest
+
+
+RULED = """
+method = ["direct", "vtd"]
+alpha = [0.1, { rule = "decay", power = [0.6, 0.8] }, { rule = "Averaged" }]
+alpha_bar = { rule = "adadelta", epsilon = { log = [1e-6, 1e-4], count = 2 } }
+lam = 0.5
+"""
+
+
+def test_step_size_rules_are_swept_like_numbers(tmp_path):
+    """The oracle is simulate with the rules as objects; a rule's settings are columns."""
+    path = tmp_path / "small.toml"
+    path.write_text(
+        "seed = 3\nruns = 4\nsteps = 40\n[[domains]]\nid = 'chain'\n[[learners]]" + RULED
+    )
+    steps = [0.1, Decay(power=0.6), Decay(power=0.8), Averaged()]
+    bars = [Adadelta(epsilon=1e-6), Adadelta(epsilon=1e-4)]
+    family = Learners(method=["direct", "vtd"], alpha=steps, alpha_bar=bars, lam=0.5)
+    shape = {"runs": 4, "cell": Cut(), "domains": [Domain(id="chain")]}
+    sweep = small(learners=[family], **shape)
+    assert Sweep.from_toml(path).plan().digest == sweep.plan().digest
+    run(Sweep.from_toml(path), tmp_path / "out", ONE)
+    data = collect(Store.opened(tmp_path / "out"))
+    learners = [kind(alpha=a, alpha_bar=b, lam=0.5) for a in steps for b in bars
+                for kind in (rv.Direct, rv.VTD)]  # fmt: skip
+    record = rv.Record(at=data.step.values.tolist(), rmse=True)
+    one = rv.simulate(
+        rv.domains.chain(), learners, steps=40, runs=4, seed=3, keep="runs", record=record
+    )
+    wanted = one.variance_rmse.transpose("learner", "step", "run").values
+    assert data.variance_rmse.values[0].tobytes() == wanted.tobytes()
+    assert len(set(data.learner.values)) == 16
+    assert data.alpha_rule.values[::4].tolist() == ["constant", "decay", "decay", "averaged"]
+    assert data.alpha.values[::4].tolist() == [0.1, 1.0, 1.0, 1.0]
+    np.testing.assert_array_equal(data.alpha_power.values[::4], [np.nan, 0.6, 0.8, 0.6])
+    assert set(data.alpha_bar_rule.values) == {"adadelta"}
+    assert data.alpha_bar_epsilon.values[:4].tolist() == [1e-6, 1e-6, 1e-4, 1e-4]
+    found = compare(data, by="alpha_rule").data
+    assert found.pair.values[0] == "constant / decay"
 
 
 # ---------------------------------------------------------------------- killed
@@ -583,6 +625,16 @@ BAD = {
         "alpha = { lin = [0.1, 1.0], count = 2 }": r"learners\[0\]\.alpha\.lin = .*did you mean",
         "alpha = { count = 2 }": r"learners\[0\]\.alpha = neither",
         "alpha = { linear = [0.1, 1.0] }": r"learners\[0\]\.alpha = .*count",
+        "alpha = true": r"learners\[0\]\.alpha = True: must be a number",
+        "alpha = [0.1, [0.2]]": r"learners\[0\]\.alpha\[1\] = \[0.2\]: must be a number",
+        "alpha = { linear = ['a', 1.0], count = 2 }": r"learners\[0\]\.alpha\.linear\[0\] = 'a'",
+        "alpha = { rule = 'decy' }": r"learners\[0\]\.alpha\.rule = 'decy': .*mean decay",
+        "alpha = { rule = 'decay', powr = 1 }": r"alpha\.powr = 1: unknown; did you mean power",
+        "alpha = [1, { rule = 'decay', power = [2] }]": r"alpha\[1\]\.power = 2",
+        "alpha = { rule = 'decay', power = 'x' }": r"learners\[0\]\.alpha\.power = 'x'",
+        "alpha = { rule = 'decay', power = [] }": r"learners\[0\]\.alpha\.power = \[\]",
+        "alpha = { rule = 'constant' }": r"learners\[0\]\.alpha = .*must have alpha",
+        "alpha = [1.0, { rule = 'constant', alpha = 1 }]": r"alpha = 1.0: is there twice",
         "alpha = 0.1\nalfa_bar = 0.1": r"learners\[0\]\.alfa_bar = 0.1: .*mean alpha_bar",
         "alpha = 0.1\nalpha_bar = 'alfa'": r"learners\[0\]\.alpha_bar = alfa",
         "alpha = 0.1\nlam = 1.5": r"learners\[0\]\.lam",

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
+from retvar.errors import InputError
 from retvar.plots import legend, swept
 from retvar.plots import series as s
 from retvar.plots.scales import powers
@@ -81,7 +82,10 @@ def comparison(
     ['λ = 0', 'λ = 0.9']
     """
     found = (data if isinstance(data, Comparison) else compare(data, **how)).data
-    ways = list(TITLES) if settings is None else list(settings)
+    there = [str(way) for way in found.settings.values]
+    ways = there if settings is None else list(settings)
+    if not ways or not set(ways) <= set(there):
+        raise InputError("settings", ways, f"must be some of {', '.join(there)}")
     pairs = [str(pair) for pair in found.pair.values]
     rows = {(way, pair): list(_rows(found.sel(settings=way, pair=pair)))
             for way in ways for pair in pairs}  # fmt: skip

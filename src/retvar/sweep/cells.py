@@ -22,7 +22,7 @@ from retvar.mdp import MDP
 from retvar.mdp.toml import mdp_of
 from retvar.simulation import simulate
 from retvar.simulation.results import labels_of
-from retvar.sweep.spec import Domain, Learners, Range, Sweep, nearest
+from retvar.sweep.spec import STEPS, Domain, Learners, Range, Sweep, nearest, steps_of
 from retvar.version import __version__
 
 if TYPE_CHECKING:
@@ -277,7 +277,7 @@ def _learners(sweep: Sweep) -> list[Learner]:
             if key in found:
                 other, same = found[key][0], labels_of([learner, learner])[0]
                 here = "twice" if other == i else f"in learners[{other}] too"
-                told = f"{same} alpha={learner.alpha:g}"
+                told = f"{same} alpha={learner.alpha}"
                 raise InputError(f"learners[{i}]", told, f"is {here}; ranges must not overlap")
             found[key] = (i, learner)
     return [learner for _, learner in found.values()]
@@ -326,7 +326,7 @@ def _spans(
         if isinstance(x, str) and name != "estimand":
             equal[name] = x
             continue
-        spans[name] = _values(where, x)
+        spans[name] = _values(where, steps_of(where, x) if name in STEPS else x)
     for name, other in equal.items():
         if other not in spans:
             remedy = nearest(other, spans).replace("unknown", "is no setting with numbers here")

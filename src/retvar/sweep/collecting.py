@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +14,9 @@ from retvar import kept
 from retvar.errors import InputError
 from retvar.files import write_with
 from retvar.learners import Learner
+from retvar.step_sizes import StepSize
 from retvar.sweep.cells import Cell, Plan
+from retvar.sweep.spec import STEPS
 from retvar.sweep.store import Store
 from retvar.version import __version__
 
@@ -103,7 +106,7 @@ def _coords(plan: Plan) -> dict[str, Any]:
 
 
 def _settings(plan: Plan) -> dict[str, Any]:
-    """Columns of the settings that are numbers: the usual ones, and others that the sweep names."""
+    """Columns of the settings: the usual ones, others that the sweep names, and rules in parts."""
     named = {n for family in plan.sweep.learners for n in family.__struct_fields__
              if getattr(family, n) is not None}  # fmt: skip
     others = sorted(named - {"method", "estimand", "learn_value", *SETTINGS})
@@ -115,14 +118,32 @@ def _settings(plan: Plan) -> dict[str, Any]:
         columns["initial_value"] = columns.pop("value")
     for name in sorted(named & {"estimand", "learn_value"}):
         columns[name] = [str(getattr(learner, name)) for learner in plan.learners]
+    for name in STEPS:
+        columns |= _rules(name, [_given(learner, name) for learner in plan.learners])
     return columns
 
 
-def _number(learner: Learner, name: str) -> float:
-    """A setting as a number, NaN where it is none."""
+def _rules(name: str, given: list[Any]) -> dict[str, Any]:
+    """What step-size rules are and how they are set, if there are any."""
+    if not any(isinstance(step, StepSize) for step in given):
+        return {}
+    parts = dict.fromkeys(f.name for x in given if isinstance(x, StepSize)
+                          for f in dataclasses.fields(x) if f.name != "alpha")  # fmt: skip
+    kinds = [type(x).__name__.lower() if isinstance(x, StepSize) else "constant" for x in given]
+    kinds = ["" if x is None else kind for x, kind in zip(given, kinds, strict=True)]
+    columns = {part: np.array([getattr(x, part, np.nan) for x in given]) for part in parts}
+    return {f"{name}_rule": kinds, **{f"{name}_{part}": x for part, x in columns.items()}}
+
+
+def _given(learner: Learner, name: str) -> Any:
     given = getattr(learner, name, None)
-    if name == "alpha_bar" and given is None:
-        given = learner.alpha
+    return learner.alpha if name == "alpha_bar" and given is None else given
+
+
+def _number(learner: Learner, name: str) -> float:
+    """A setting as a number, a rule's α, or NaN where it is neither."""
+    given = _given(learner, name)
+    given = getattr(given, "alpha", None) if isinstance(given, StepSize) else given
     return float(given) if isinstance(given, int | float) else float("nan")
 
 

@@ -137,7 +137,8 @@ def compare(
 
     Three comparisons: each method at its ``best`` settings on the domain; both at the same
     settings, those ``shared`` ones at which the larger of their errors is least; and ``typical``,
-    the median over all settings that both have. Settings are chosen by the runs of even number and
+    the median over all settings that both have. Where methods cannot be matched like that, there is
+    the first alone. Settings are chosen by the runs of even number and
     judged by those of odd number, so that choosing does not flatter.
 
     The effect is the ratio of errors, a's over b's: the interquartile mean of its logarithm over
@@ -194,22 +195,25 @@ def compare(
     if not pairs:
         remedy = "there is one of it, and nothing to compare it with"
         raise InputError("by", by, remedy)
+    refused = _unmatched(errors, by, questions, pairs)
+    ways = SETTINGS[:1] if refused else SETTINGS
     rows = [_row(errors, by, members, a, b, how) for members in questions.values()
-            for how in SETTINGS for a, b in pairs]  # fmt: skip
-    shape = (len(questions), len(SETTINGS), len(pairs))
+            for how in ways for a, b in pairs]  # fmt: skip
+    shape = (len(questions), len(ways), len(pairs))
     logs = np.array([row.logs for row in rows])
     columns = _judged(logs, over, level, resamples, seed)
     for name in ("diverged_a", "diverged_b", "setting_a", "setting_b"):
         columns[name] = np.array([getattr(row, name) for row in rows])
     coords = {
         "question": list(questions),
-        "settings": list(SETTINGS),
+        "settings": list(ways),
         "pair": [f"{a} / {b}" for a, b in pairs],
         "domain": [*errors.domains, ALL],
     }
     columns["winner"] = _winners(columns, pairs, level)
     runs = {"runs": errors.values.shape[-1], "judging": logs.shape[-1]}
     told = {"by": by, "what": what, "at": errors.moment, "level": level, "over": over, **runs}
+    told["unmatched"] = refused
     return Comparison(_dataset(columns, shape, coords, told))
 
 
@@ -224,11 +228,32 @@ class _Row:
     setting_b: list[str]
 
 
-def _row(errors: Errors, by: str, members: Indices, a: str, b: str, how: str) -> _Row:
+def _unmatched(
+    errors: Errors, by: str, questions: dict[str, Indices], pairs: list[tuple[str, str]]
+) -> str:
+    """Why methods cannot be compared at the same settings; empty where they can."""
+    for members in questions.values():
+        for a, b in pairs:
+            left, right = _sides(errors, by, members, a, b)
+            keys = _keys(errors, by, left, right)
+            if not set(keys[0]) & set(keys[1]):
+                return f"{a} and {b} have no setting in common"
+            if len(keys[0]) < left.size or len(keys[1]) < right.size:
+                return f"{a} and {b} have learners that differ in what only one of them has"
+    return ""
+
+
+def _sides(errors: Errors, by: str, members: Indices, a: str, b: str) -> tuple[Indices, Indices]:
+    """Learners of two methods that answer a question."""
     methods = errors.methods(by)
     left, right = (np.intersect1d(methods[name], members) for name in (a, b))
     if not left.size or not right.size:
         raise InputError("data", f"no {b if left.size else a}", "must answer every question asked")
+    return left, right
+
+
+def _row(errors: Errors, by: str, members: Indices, a: str, b: str, how: str) -> _Row:
+    left, right = _sides(errors, by, members, a, b)
     if how == "best":
         left, right = errors.best(left)[:, None], errors.best(right)[:, None]
     else:
@@ -247,16 +272,18 @@ def _row(errors: Errors, by: str, members: Indices, a: str, b: str, how: str) ->
 
 
 def _matched(errors: Errors, by: str, left: Indices, right: Indices) -> tuple[Indices, Indices]:
-    """Learners of both methods that share all settings that both methods have."""
-    names = [name for name in errors.settings if name != by]
-    own = [name for name in names if _has(errors, name, left) and _has(errors, name, right)]
-    keys = [{tuple(c.plain(errors.column(n)[k]) for n in own): k for k in side}
-            for side in (left, right)]  # fmt: skip
+    """Learners of both methods with the same settings."""
+    keys = _keys(errors, by, left, right)
     both = [key for key in keys[0] if key in keys[1]]
-    if not both or len(keys[0]) < left.size or len(keys[1]) < right.size:
-        found = "no setting in common" if not both else "settings that occur twice"
-        raise InputError("data, learners", found, "sweep the methods over the same settings, once")
     return np.array([keys[0][key] for key in both]), np.array([keys[1][key] for key in both])
+
+
+def _keys(errors: Errors, by: str, *sides: Indices) -> list[dict[tuple[str, ...], int]]:
+    """Learners by those of their settings that all of these methods have."""
+    names = [name for name in errors.settings if name != by]
+    own = [name for name in names if all(_has(errors, name, side) for side in sides)]
+    return [{tuple(c.plain(errors.column(n)[k]) for n in own): int(k) for k in side}
+            for side in sides]  # fmt: skip
 
 
 def _has(errors: Errors, name: str, members: Indices) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import inspect
+import itertools
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -17,10 +19,14 @@ from retvar.domains import random_mdp
 from retvar.errors import InputError
 from retvar.mdp.toml import read_bytes, told
 from retvar.simulation import Record
+from retvar.step_sizes import Adadelta, AlphaBound, Averaged, Constant, Decay, StepSize
 
 __all__ = ["Cut", "Domain", "Learners", "Points", "Range", "Sweep"]
 
 MOST_VALUES = 100_000  # that one setting may span
+RULES: dict[str, type[StepSize]] = {
+    kind.__name__.lower(): kind for kind in (Constant, Decay, Averaged, Adadelta, AlphaBound)
+}
 RANDOM = tuple(name for name in inspect.signature(random_mdp).parameters if name != "seed")
 
 
@@ -63,13 +69,89 @@ class Range(_Plain, frozen=True):
 
 
 Number = float | str | list[float] | Range  # a string names another setting
+Step = Any  # the same, or a rule, or a list of numbers and rules
 Choice = str | list[str]
+
+
+def steps_of(field: str, given: Any) -> list[float | StepSize]:
+    """All step sizes that are meant: numbers, and rules with every combination of theirs.
+
+    >>> steps_of("alpha", [0.1, {"rule": "decay", "power": [0.6, 0.8]}])
+    [0.1, Decay(alpha=1.0, power=0.6), Decay(alpha=1.0, power=0.8)]
+    """
+    if isinstance(given, list):
+        parts = [_step(f"{field}[{i}]", x, listed=True) for i, x in enumerate(given)]
+        return [x for part in parts for x in part]
+    return _step(field, given)
+
+
+def _step(field: str, given: Any, *, listed: bool = False) -> list[float | StepSize]:
+    if isinstance(given, Mapping) and "rule" in given:
+        return _rules(field, given)
+    if isinstance(given, Mapping) and not listed:
+        return list(_converted(field, given, Range).values(field))
+    if isinstance(given, bool) or not isinstance(given, int | float):
+        remedy = "must be a number, a list, a range, a rule or the name of another setting"
+        raise InputError(field, _short(given), remedy)
+    return [float(given)]
+
+
+def _rules(field: str, given: Mapping[str, Any]) -> list[float | StepSize]:
+    """The rules of a table such as ``{ rule = "decay", power = [0.6, 0.8] }``."""
+    kind = RULES.get(str(given["rule"]).lower())
+    if kind is None:
+        raise InputError(f"{field}.rule", _short(given["rule"]), nearest(str(given["rule"]), RULES))
+    known = [setting.name for setting in dataclasses.fields(kind)]
+    spans: dict[str, list[float]] = {}
+    for name, x in given.items():
+        where = f"{field}.{name}"
+        if name == "rule":
+            continue
+        if name not in known:
+            raise InputError(where, _short(x), nearest(str(name), known))
+        numbers = _converted(where, x, float | list[float] | Range)
+        numbers = numbers.values(where) if isinstance(numbers, Range) else numbers
+        spans[name] = numbers if isinstance(numbers, list) else [numbers]
+        if not spans[name]:
+            raise InputError(where, "[]", "is empty; must hold at least one value")
+    try:
+        found = [
+            kind(**dict(zip(spans, values, strict=True)))
+            for values in itertools.product(*spans.values())
+        ]
+    except (InputError, TypeError) as error:
+        if not isinstance(error, InputError):
+            raise InputError(field, _short(given), f"must have {', '.join(known)}") from None
+        raise InputError(f"{field}.{error.field}", error.value, error.remedy) from None
+    return [rule.alpha if isinstance(rule, Constant) else rule for rule in found]
+
+
+def _converted(field: str, given: Any, kind: Any) -> Any:
+    """Plain data as something else; errors name the path of the field."""
+    try:
+        return msgspec.convert(given, kind)
+    except msgspec.ValidationError as error:
+        below, problem = told(error)
+        where = f"{field}{'.' * (below[:1] not in ('', '['))}{below}"
+        raise InputError(where, _at(given, below) if below else _short(given),
+                         _decapitalised(problem)) from None  # fmt: skip
+
+
+def _plain_step(given: Any) -> Any:
+    """A step size as plain data: rules are tables."""
+    if isinstance(given, list | tuple):
+        return [_plain_step(x) for x in given]
+    if isinstance(given, StepSize):
+        return {"rule": type(given).__name__.lower(), **dataclasses.asdict(given)}
+    return given
 
 
 class Learners(_Plain, frozen=True):
     """Learners of some methods with every combination of their settings.
 
     A list or a :class:`Range` spans a setting; the name of another setting makes it equal to that.
+    Step sizes may be rules (:class:`~retvar.step_sizes.Decay`, …; in TOML
+    ``{ rule = "decay", power = [0.6, 0.8] }``).
 
     >>> some = Learners(method=["direct", "vtd"], alpha=[0.01, 0.1], alpha_bar="alpha")
     >>> len(Sweep(runs=1, steps=1, domains=[Domain(id="chain")], learners=[some]).plan().learners)
@@ -77,19 +159,26 @@ class Learners(_Plain, frozen=True):
     """
 
     method: Choice
-    alpha: Number
-    alpha_bar: Number | None = None
+    alpha: Step
+    alpha_bar: Step = None
     gamma: Number | None = None
     lam: Number | None = None
     kappa: Number | None = None
     kappa_bar: Number | None = None
     value: Number | None = None
     initial_variance: Number | None = None
-    alpha_mean: Number | None = None
+    alpha_mean: Step = None
     kappa_mean: Number | None = None
     initial_mean: Number | None = None
     estimand: Choice | None = None
     learn_value: bool | list[bool] | None = None
+
+    def __post_init__(self) -> None:
+        for name in STEPS:
+            msgspec.structs.force_setattr(self, name, _plain_step(getattr(self, name)))
+
+
+STEPS = ("alpha", "alpha_bar", "alpha_mean")
 
 
 class Seeds(_Plain, frozen=True):
@@ -306,7 +395,7 @@ def _refuse_unknown(plain: Any, field: str = "", kind: Any = None) -> None:
             for i, table in enumerate(tables):
                 below = f"{where}[{i}]" if isinstance(given, list) else where
                 _refuse_unknown(table, below, inner[name])
-        elif isinstance(given, Mapping) and kind is Learners:
+        elif isinstance(given, Mapping) and kind is Learners and "rule" not in given:
             _refuse_unknown(given, where, Range)
         elif isinstance(given, Mapping) and name == "random":
             for option in given:

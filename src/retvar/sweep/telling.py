@@ -47,12 +47,14 @@ def _heading(told: dict[str, Any], domains: int) -> list[str]:
     choosing = told["runs"] - told["judging"]
     level = told["level"]
     over = "domains like these" if told["over"] == "domains" else "runs on these domains"
+    alone = [f"{told['unmatched']}: each at its best only"] if told["unmatched"] else []
     return [
         f"{what[0].upper()}{what[1:]} at {told['at']}: {domains} domain{'s' * (domains != 1)}, "
         f"{told['runs']} runs ({choosing} choose settings, {told['judging']} judge them)",
         f"a / b: ratio of errors, below 1 where a is better; {level:.0%} intervals over {over};",
         f"who is better: where p < {1 - level:.3g} after Holm's correction and 1 is not in the "
         "interval",
+        *alone,
     ]
 
 
