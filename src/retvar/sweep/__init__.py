@@ -5,7 +5,8 @@ from retvar.sweep.collecting import collect, save
 from retvar.sweep.comparing import Comparison, compare, paired_difference
 from retvar.sweep.executors import Dask, Local
 from retvar.sweep.job import Status, Watch, estimate, retry, run, status
-from retvar.sweep.spec import Cut, Domain, Learners, Points, Range, Sweep
+from retvar.sweep.spans import Range
+from retvar.sweep.spec import Cut, Domain, Learners, Points, Sweep
 from retvar.sweep.statistics import (
     Interval,
     bootstrap_interval,

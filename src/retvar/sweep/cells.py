@@ -22,7 +22,9 @@ from retvar.mdp import MDP
 from retvar.mdp.toml import mdp_of
 from retvar.simulation import simulate
 from retvar.simulation.results import labels_of
-from retvar.sweep.spec import STEPS, Domain, Learners, Range, Sweep, nearest, steps_of
+from retvar.sweep.reading import nearest
+from retvar.sweep.spans import Range, steps_of
+from retvar.sweep.spec import STEPS, Domain, Learners, Sweep
 from retvar.version import __version__
 
 if TYPE_CHECKING:

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
 import inspect
-import itertools
-import math
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,136 +12,17 @@ import numpy as np
 
 from retvar.domains import random_mdp
 from retvar.errors import InputError
-from retvar.mdp.toml import read_bytes, told
+from retvar.mdp.toml import read_bytes
 from retvar.simulation import Record
-from retvar.step_sizes import Adadelta, AlphaBound, Averaged, Constant, Decay, StepSize
+from retvar.sweep.reading import Plain, converted, nearest, short
+from retvar.sweep.spans import Choice, Number, Range, Step, plain_step
 
-__all__ = ["Cut", "Domain", "Learners", "Points", "Range", "Sweep"]
+__all__ = ["Cut", "Domain", "Learners", "Points", "Sweep"]
 
-MOST_VALUES = 100_000  # that one setting may span
-RULES: dict[str, type[StepSize]] = {
-    kind.__name__.lower(): kind for kind in (Constant, Decay, Averaged, Adadelta, AlphaBound)
-}
 RANDOM = tuple(name for name in inspect.signature(random_mdp).parameters if name != "seed")
 
 
-class _Plain(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Frozen, compared by value, and refused where a name is unknown."""
-
-
-class Range(_Plain, frozen=True):
-    """Values from one end to the other, evenly spaced or growing by equal factors.
-
-    >>> Range(log=(0.001, 1.0), count=4).values("alpha")
-    [0.001, 0.01, 0.1, 1.0]
-    >>> Range(linear=(0.0, 1.0), count=5).values("lam")
-    [0.0, 0.25, 0.5, 0.75, 1.0]
-    """
-
-    count: int
-    linear: tuple[float, float] | None = None
-    log: tuple[float, float] | None = None
-
-    def values(self, field: str) -> list[float]:
-        """All of them; `field` is what an error names."""
-        if (self.linear is None) == (self.log is None):
-            given = "neither" if self.linear is None else "both"
-            raise InputError(field, given, "give one of linear and log")
-        ends = self.linear or self.log
-        assert ends is not None
-        low, high = ends
-        if not 1 <= self.count <= MOST_VALUES:
-            remedy = f"the range is empty or too long; must lie in [1, {MOST_VALUES:,}]"
-            raise InputError(f"{field}.count", self.count, remedy)
-        if not (math.isfinite(low) and math.isfinite(high)) or low > high:
-            raise InputError(field, list(ends), "must go from a number up to a greater one")
-        if self.log is not None and low <= 0:
-            raise InputError(f"{field}.log", list(ends), "must lie above 0")
-        if self.log is None:
-            return [float(x) for x in np.linspace(low, high, self.count)]
-        grown = np.geomspace(low, high, self.count)
-        return [float(f"{x:.12g}") for x in grown]  # 0.01 rather than 0.010000000000000002
-
-
-Number = float | str | list[float] | Range  # a string names another setting
-Step = Any  # the same, or a rule, or a list of numbers and rules
-Choice = str | list[str]
-
-
-def steps_of(field: str, given: Any) -> list[float | StepSize]:
-    """All step sizes that are meant: numbers, and rules with every combination of theirs.
-
-    >>> steps_of("alpha", [0.1, {"rule": "decay", "power": [0.6, 0.8]}])
-    [0.1, Decay(alpha=1.0, power=0.6), Decay(alpha=1.0, power=0.8)]
-    """
-    if isinstance(given, list):
-        parts = [_step(f"{field}[{i}]", x, listed=True) for i, x in enumerate(given)]
-        return [x for part in parts for x in part]
-    return _step(field, given)
-
-
-def _step(field: str, given: Any, *, listed: bool = False) -> list[float | StepSize]:
-    if isinstance(given, Mapping) and "rule" in given:
-        return _rules(field, given)
-    if isinstance(given, Mapping) and not listed:
-        return list(_converted(field, given, Range).values(field))
-    if isinstance(given, bool) or not isinstance(given, int | float):
-        remedy = "must be a number, a list, a range, a rule or the name of another setting"
-        raise InputError(field, _short(given), remedy)
-    return [float(given)]
-
-
-def _rules(field: str, given: Mapping[str, Any]) -> list[float | StepSize]:
-    """The rules of a table such as ``{ rule = "decay", power = [0.6, 0.8] }``."""
-    kind = RULES.get(str(given["rule"]).lower())
-    if kind is None:
-        raise InputError(f"{field}.rule", _short(given["rule"]), nearest(str(given["rule"]), RULES))
-    known = [setting.name for setting in dataclasses.fields(kind)]
-    spans: dict[str, list[float]] = {}
-    for name, x in given.items():
-        where = f"{field}.{name}"
-        if name == "rule":
-            continue
-        if name not in known:
-            raise InputError(where, _short(x), nearest(str(name), known))
-        numbers = _converted(where, x, float | list[float] | Range)
-        numbers = numbers.values(where) if isinstance(numbers, Range) else numbers
-        spans[name] = numbers if isinstance(numbers, list) else [numbers]
-        if not spans[name]:
-            raise InputError(where, "[]", "is empty; must hold at least one value")
-    try:
-        found = [
-            kind(**dict(zip(spans, values, strict=True)))
-            for values in itertools.product(*spans.values())
-        ]
-    except (InputError, TypeError) as error:
-        if not isinstance(error, InputError):
-            raise InputError(field, _short(given), f"must have {', '.join(known)}") from None
-        raise InputError(f"{field}.{error.field}", error.value, error.remedy) from None
-    return [rule.alpha if isinstance(rule, Constant) else rule for rule in found]
-
-
-def _converted(field: str, given: Any, kind: Any) -> Any:
-    """Plain data as something else; errors name the path of the field."""
-    try:
-        return msgspec.convert(given, kind)
-    except msgspec.ValidationError as error:
-        below, problem = told(error)
-        where = f"{field}{'.' * (below[:1] not in ('', '['))}{below}"
-        raise InputError(where, _at(given, below) if below else _short(given),
-                         _decapitalised(problem)) from None  # fmt: skip
-
-
-def _plain_step(given: Any) -> Any:
-    """A step size as plain data: rules are tables."""
-    if isinstance(given, list | tuple):
-        return [_plain_step(x) for x in given]
-    if isinstance(given, StepSize):
-        return {"rule": type(given).__name__.lower(), **dataclasses.asdict(given)}
-    return given
-
-
-class Learners(_Plain, frozen=True):
+class Learners(Plain, frozen=True):
     """Learners of some methods with every combination of their settings.
 
     A list or a :class:`Range` spans a setting; the name of another setting makes it equal to that.
@@ -175,20 +51,20 @@ class Learners(_Plain, frozen=True):
 
     def __post_init__(self) -> None:
         for name in STEPS:
-            msgspec.structs.force_setattr(self, name, _plain_step(getattr(self, name)))
+            msgspec.structs.force_setattr(self, name, plain_step(getattr(self, name)))
 
 
 STEPS = ("alpha", "alpha_bar", "alpha_mean")
 
 
-class Seeds(_Plain, frozen=True):
+class Seeds(Plain, frozen=True):
     """Seeds of random MDPs, one after the other."""
 
     count: int
     first: int = 0
 
 
-class Domain(_Plain, frozen=True):
+class Domain(Plain, frozen=True):
     """A built-in domain or Gymnasium table (`id`), an MDP in a file, or random MDPs by seed.
 
     >>> Domain(random={"states": 20, "actions": 3, "branching": 4}, seeds=[1, 2, 3]).kind
@@ -214,7 +90,7 @@ class Domain(_Plain, frozen=True):
         return "random" if self.random is not None else "file"
 
 
-class Points(_Plain, frozen=True):
+class Points(Plain, frozen=True):
     """When errors are recorded: ``"log"``, every so many moments, or a list of moments.
 
     >>> Points(at="log", points=4).record().moments(1_000)
@@ -243,7 +119,7 @@ class Points(_Plain, frozen=True):
 POINTS = 20
 
 
-class Cut(_Plain, frozen=True):
+class Cut(Plain, frozen=True):
     """The most learners and runs that one cell has; the same on every machine.
 
     >>> Cut().learners
@@ -254,7 +130,7 @@ class Cut(_Plain, frozen=True):
     runs: int = 30
 
 
-class Sweep(_Plain, frozen=True):
+class Sweep(Plain, frozen=True):
     """Learners on domains, so many runs of each: everything that the results depend on.
 
     Parameters
@@ -318,11 +194,7 @@ class Sweep(_Plain, frozen=True):
     def from_dict(cls, plain: Mapping[str, Any], folder: Path | None = None) -> Sweep:
         """The same from plain data; errors name the path of the field."""
         _refuse_unknown(plain)
-        try:
-            found = msgspec.convert(dict(plain), cls)
-        except msgspec.ValidationError as error:
-            field, problem = told(error)
-            raise InputError(field or "sweep", _at(plain, field), _decapitalised(problem)) from None
+        found: Sweep = converted(dict(plain), cls)
         _check(found)
         texts = [_with_text(i, d, folder or Path()) for i, d in enumerate(found.domains)]
         return msgspec.structs.replace(found, domains=texts)
@@ -367,18 +239,6 @@ def _with_text(number: int, domain: Domain, folder: Path) -> Domain:
 # ---------------------------------------------------------------------- what is wrong, and where
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """What is said of an unknown name.
-
-    >>> nearest("alfa", ["alpha", "lam"])
-    'unknown; did you mean alpha? There are alpha, lam'
-    """
-    names = list(known)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f"did you mean {close[0]}? " if close else ""
-    return f"unknown; {hint}There are {', '.join(names)}"
-
-
 def _refuse_unknown(plain: Any, field: str = "", kind: Any = None) -> None:
     """Refuse a name that a table does not have, with the one that was probably meant."""
     kind = Sweep if kind is None else kind
@@ -389,7 +249,7 @@ def _refuse_unknown(plain: Any, field: str = "", kind: Any = None) -> None:
     for name, given in plain.items():
         where = f"{field}.{name}" if field else str(name)
         if name not in known:
-            raise InputError(where, _short(given), nearest(str(name), known))
+            raise InputError(where, short(given), nearest(str(name), known))
         if kind is Sweep and name in inner:
             tables = given if isinstance(given, list) else [given]
             for i, table in enumerate(tables):
@@ -401,27 +261,8 @@ def _refuse_unknown(plain: Any, field: str = "", kind: Any = None) -> None:
             for option in given:
                 if option not in RANDOM:
                     raise InputError(
-                        f"{where}.{option}", _short(given[option]), nearest(str(option), RANDOM)
+                        f"{where}.{option}", short(given[option]), nearest(str(option), RANDOM)
                     )
-
-
-def _short(given: Any) -> str:
-    text = repr(given)
-    return text if len(text) <= 60 else f"{text[:57]}…"
-
-
-def _at(plain: Any, field: str) -> str:
-    """What stands at a path such as ``learners[1].alpha``."""
-    for name, number in re.findall(r"([^.\[\]]+)|\[(\d+)\]", field):
-        try:
-            plain = plain[name] if name else plain[int(number)]
-        except (KeyError, IndexError, TypeError):
-            return "malformed"
-    return _short(plain) if field else "malformed"
-
-
-def _decapitalised(problem: str) -> str:
-    return problem[:1].lower() + problem[1:].replace("`", "")
 
 
 def _check(sweep: Sweep) -> None:

@@ -1,0 +1,127 @@
+"""The values that a setting spans: numbers, lists, ranges, and step-size rules."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from retvar.errors import InputError
+from retvar.step_sizes import Adadelta, AlphaBound, Averaged, Constant, Decay, StepSize
+from retvar.sweep.reading import Plain, converted, nearest, short
+
+__all__ = ["Choice", "Number", "Range", "Step", "plain_step", "steps_of"]
+
+MOST_VALUES = 100_000  # that one setting may span
+RULES: dict[str, type[StepSize]] = {
+    kind.__name__.lower(): kind for kind in (Constant, Decay, Averaged, Adadelta, AlphaBound)
+}
+
+
+class Range(Plain, frozen=True):
+    """Values from one end to the other, evenly spaced or growing by equal factors.
+
+    >>> Range(log=(0.001, 1.0), count=4).values("alpha")
+    [0.001, 0.01, 0.1, 1.0]
+    >>> Range(linear=(0.0, 1.0), count=5).values("lam")
+    [0.0, 0.25, 0.5, 0.75, 1.0]
+    """
+
+    count: int
+    linear: tuple[float, float] | None = None
+    log: tuple[float, float] | None = None
+
+    def values(self, field: str) -> list[float]:
+        """All of them; `field` is what an error names."""
+        if (self.linear is None) == (self.log is None):
+            given = "neither" if self.linear is None else "both"
+            raise InputError(field, given, "give one of linear and log")
+        ends = self.linear or self.log
+        assert ends is not None
+        low, high = ends
+        if not 1 <= self.count <= MOST_VALUES:
+            remedy = f"the range is empty or too long; must lie in [1, {MOST_VALUES:,}]"
+            raise InputError(f"{field}.count", self.count, remedy)
+        if not (math.isfinite(low) and math.isfinite(high)) or low > high:
+            raise InputError(field, list(ends), "must go from a number up to a greater one")
+        if self.log is not None and low <= 0:
+            raise InputError(f"{field}.log", list(ends), "must lie above 0")
+        if self.log is None:
+            return [float(x) for x in np.linspace(low, high, self.count)]
+        grown = np.geomspace(low, high, self.count)
+        return [float(f"{x:.12g}") for x in grown]  # 0.01 rather than 0.010000000000000002
+
+
+Number = float | str | list[float] | Range  # a string names another setting
+Step = Any  # the same, or a rule, or a list of numbers and rules
+Choice = str | list[str]
+
+
+def steps_of(field: str, given: Any) -> list[float | StepSize]:
+    """All step sizes that are meant: numbers, and rules with every combination of theirs.
+
+    >>> steps_of("alpha", [0.1, {"rule": "decay", "power": [0.6, 0.8]}])
+    [0.1, Decay(alpha=1.0, power=0.6), Decay(alpha=1.0, power=0.8)]
+    """
+    if isinstance(given, list):
+        parts = [_step(f"{field}[{i}]", x, listed=True) for i, x in enumerate(given)]
+        return [x for part in parts for x in part]
+    return _step(field, given)
+
+
+def _step(field: str, given: Any, *, listed: bool = False) -> list[float | StepSize]:
+    if isinstance(given, Mapping) and "rule" in given:
+        return _rules(field, given)
+    if isinstance(given, Mapping) and not listed:
+        return list(converted(given, Range, field).values(field))
+    if isinstance(given, bool) or not isinstance(given, int | float):
+        remedy = "must be a number, a list, a range, a rule or the name of another setting"
+        raise InputError(field, short(given), remedy)
+    return [float(given)]
+
+
+def _rules(field: str, given: Mapping[str, Any]) -> list[float | StepSize]:
+    """The rules of a table such as ``{ rule = "decay", power = [0.6, 0.8] }``."""
+    kind = RULES.get(str(given["rule"]).lower())
+    if kind is None:
+        raise InputError(f"{field}.rule", short(given["rule"]), nearest(str(given["rule"]), RULES))
+    known = [setting.name for setting in dataclasses.fields(kind)]
+    spans: dict[str, list[float]] = {}
+    for name, x in given.items():
+        where = f"{field}.{name}"
+        if name == "rule":
+            continue
+        if name not in known:
+            raise InputError(where, short(x), nearest(str(name), known))
+        numbers = converted(x, float | list[float] | Range, where)
+        numbers = numbers.values(where) if isinstance(numbers, Range) else numbers
+        spans[name] = numbers if isinstance(numbers, list) else [numbers]
+        if not spans[name]:
+            raise InputError(where, "[]", "is empty; must hold at least one value")
+    try:
+        found = [
+            kind(**dict(zip(spans, values, strict=True)))
+            for values in itertools.product(*spans.values())
+        ]
+    except (InputError, TypeError) as error:
+        if not isinstance(error, InputError):
+            raise InputError(field, short(given), f"must have {', '.join(known)}") from None
+        raise InputError(f"{field}.{error.field}", error.value, error.remedy) from None
+    return [rule.alpha if isinstance(rule, Constant) else rule for rule in found]
+
+
+def plain_step(given: Any) -> Any:
+    """A step size as plain data: rules are tables.
+
+    >>> plain_step([0.1, Decay(power=0.6)])
+    [0.1, {'rule': 'decay', 'alpha': 1.0, 'power': 0.6}]
+    """
+    if isinstance(given, list | tuple):
+        return [plain_step(x) for x in given]
+    if isinstance(given, StepSize):
+        return {"rule": type(given).__name__.lower(), **dataclasses.asdict(given)}
+    return given
