@@ -1,48 +1,38 @@
 """Direct, VTD or centred: which method to choose when, on random MDPs, with intervals.
 
-Step sizes are four a decade: with two a decade, differences of up to 15% between methods at their
-best settings come from which of them happens to have its best step size on the grid.
+The sweep is that of ``which_method.toml``, beside this file; options make it smaller. It is kept in
+a folder, and what is there is not computed again. Step sizes are four a decade: with two a decade,
+differences of up to 15% between methods at their best settings come from which of them happens to
+have its best step size on the grid.
 """
 
 import argparse
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import xarray
 
 import retvar as rv
-from retvar.sweep import compare
+from retvar.sweep import Points, Range, Store, Sweep, collect, compare, run
 
-LAMBDAS = [0.0, 0.5, 0.9, 1.0]
-SIZES = 20, 3, 4  # states, actions, next states an action may lead to
-GAMMA = 0.9
+SPEC = Path(__file__).with_suffix(".toml")
 
 
-def collected(mdps: int, runs: int, steps: int, sizes: int, shift: float = 0.0) -> xarray.Dataset:
-    """Every method × step sizes × λ on every MDP, on common streams; errors run by run."""
-    alphas = np.logspace(-3, 0, sizes).tolist()
-    methods = (rv.Direct, rv.VTD, rv.Centred)
-    learners = rv.grid(*methods, alpha=alphas, alpha_bar=alphas, lam=LAMBDAS, gamma=GAMMA)
-    moments = sorted({max(1, steps // 100), max(1, steps // 10), steps})
-    record = rv.Record(at=moments, rmse=True, states=[0])
-    found = []
-    for seed in range(mdps):
-        mdp = shifted(rv.domains.random_mdp(*SIZES, seed=seed, gamma=GAMMA), shift)
-        data = rv.simulate(
-            mdp, learners, steps=steps, runs=runs, seed=seed, record=record, keep="runs"
-        )
-        errors = data[["value_rmse", "variance_rmse"]].drop_vars("settings")
-        diverged = data.diverged_by.notnull().drop_vars("settings")
-        found.append(errors.assign(diverged=diverged).transpose("learner", "step", "run"))
-    return xarray.concat(found, xarray.Variable("domain", [f"random-{k}" for k in range(mdps)]))
-
-
-def shifted(mdp: rv.MDP, shift: float) -> rv.MDP:
-    """The same MDP with so much added to every reward: variances stay, values move."""
-    if shift == 0:
-        return mdp
-    edges = mdp.edges._replace(reward=mdp.edges.reward + shift)
-    return rv.MDP(edges, policies=mdp.policies, states=mdp.n_states, name=mdp.name)
+def sweep(mdps: int, runs: int, steps: int, sizes: int, shift: float) -> Sweep:
+    """The sweep of the specification, with other numbers."""
+    given = Sweep.from_toml(SPEC)
+    random = {**given.domains[0].random, "reward_mean": shift} if shift else given.domains[0].random
+    alphas = Range(log=(1e-3, 1.0), count=sizes)
+    replace = msgspec.structs.replace
+    return replace(
+        given,
+        runs=runs,
+        steps=steps,
+        record=Points(at=sorted({max(1, steps // 100), max(1, steps // 10), steps})),
+        domains=[replace(given.domains[0], random=random, seeds={"first": 0, "count": mdps})],
+        learners=[replace(given.learners[0], alpha=alphas, alpha_bar=alphas)],
+    )
 
 
 def answer(data: xarray.Dataset, given: float, folder: Path) -> None:
@@ -75,9 +65,11 @@ def main(*arguments: str) -> None:
     parser.add_argument("--steps", type=int, default=20_000)
     parser.add_argument("--sizes", type=int, default=13, help="step sizes from 0.001 to 1")
     parser.add_argument("--shift", type=float, default=0.0, help="added to every reward")
+    parser.add_argument("--store", type=Path, default=Path("which"), help="folder of the sweep")
     parser.add_argument("--out", type=Path, default=Path("."), help="folder for the figures")
     given = parser.parse_args(arguments or None)
-    data = collected(given.mdps, given.runs, given.steps, given.sizes, given.shift)
+    run(sweep(given.mdps, given.runs, given.steps, given.sizes, given.shift), given.store)
+    data = collect(Store.opened(given.store))
     sizes = np.unique(data.alpha)
     answer(data, float(sizes[2 * (sizes.size - 1) // 3]), given.out)
 

@@ -142,6 +142,16 @@ def test_random_mdps_take_numbers_and_ranges():
     assert 0.4 < inside.mean() < 0.6
 
 
+def test_a_mean_of_the_rewards_moves_values_and_leaves_variances():
+    """With γ the same everywhere, values move by mean/(1 − γ)."""
+    low, high = (rv.solve(rv.domains.random_mdp(20, seed=3, gamma=0.9, reward_mean=mean))
+                 for mean in (0.0, 2.0))  # fmt: skip
+    np.testing.assert_allclose(high.value, low.value + 20.0, rtol=1e-12)
+    np.testing.assert_allclose(high.variance, low.variance, rtol=1e-9)
+    with pytest.raises(rv.InputError, match="reward_mean = nan"):
+        rv.domains.random_mdp(20, reward_mean=float("nan"))
+
+
 @pytest.mark.parametrize(
     ("make", "text"),
     [

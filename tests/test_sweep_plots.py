@@ -253,10 +253,14 @@ def test_infinite_ratios_stay_at_the_edge():
 def test_the_example_says_which_method_is_better_when(capsys, tmp_path):
     """In small: 3 MDPs, 8 runs of 200 steps; the figures of the full example are in the docs."""
     small = ["--mdps", "3", "--runs", "8", "--steps", "200", "--sizes", "4"]
-    told = run("which_method", capsys, *small, "--out", str(tmp_path))
+    folders = ["--store", str(tmp_path / "which"), "--out", str(tmp_path)]
+    told = run("which_method", capsys, *small, *folders)
     assert told.count("Variance RMSE at step 200: 3 domains, 8 runs") == 3
     equal = told[told.index("Both step sizes equal") :]
     ties = [line for line in equal.splitlines() if "Direct / Centred" in line]
     assert len(ties) == 12
     assert all("1.000 [1.000, 1.000]  a in 50% of runs" in line for line in ties)
     assert len(list(tmp_path.glob("which-method-*.png"))) == 6
+    assert run("which_method", capsys, *small, *folders) == told  # from what is kept
+    with pytest.raises(rv.InputError, match=r"differ in domains\[0\]\.random\.reward_mean"):
+        run("which_method", capsys, *small, "--shift", "1", *folders)

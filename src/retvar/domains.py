@@ -123,15 +123,17 @@ def random_mdp(
     gamma: float | Sequence[float] = (0.0, 1.0),
     lam: float | Sequence[float] = (0.0, 1.0),
     reward_std: float | Sequence[float] = (0.0, 1.0),
+    reward_mean: float = 0.0,
     ends: float = 0.0,
     parallel: bool = False,
 ) -> MDP:
     """Draw a random MDP (Garnet) with policies ``target`` (the default) and ``behaviour``.
 
     Each action in each state leads to `branching` states with random probabilities and normal
-    rewards. γ, λ and the noise of the rewards are numbers, or ranges to draw from for each state
-    or edge; `ends` is the share of edges that end an episode; with `parallel`, next states are
-    drawn with repetition, so that two edges of one action may join the same two states.
+    rewards around `reward_mean`. γ, λ and the noise of the rewards are numbers, or ranges to draw
+    from for each state or edge; `ends` is the share of edges that end an episode; with `parallel`,
+    next states are drawn with repetition, so that two edges of one action may join the same two
+    states.
 
     >>> random_mdp(states=10, actions=2, branching=3, seed=0)
     MDP(random-mdp: 10 states, 2 actions, 60 edges; γ = 0.0927455 … 0.789666,
@@ -142,6 +144,7 @@ def random_mdp(
     if branching > states and not parallel:
         raise InputError("branching", branching, f"must not exceed the {states} states")
     checks.unit_interval("ends", ends, 1)
+    checks.numbers("reward_mean", reward_mean, 1)
     try:
         rng = np.random.default_rng(seed)
     except (TypeError, ValueError) as error:
@@ -157,7 +160,7 @@ def random_mdp(
         np.tile(np.repeat(np.arange(actions), branching), states),
         next_state,
         _simplex(rng, pairs, branching).ravel(),
-        rng.normal(size=count),
+        reward_mean + rng.normal(size=count),
         _uniform("reward_std", rng, reward_std, count),
         None,
     )
