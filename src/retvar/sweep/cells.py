@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Cell", "Place", "Plan", "identity"]
 
-FORMAT = 1  # of what a cell stores: a higher one makes other keys
+FORMAT = 2  # of what a cell stores: a higher one makes other keys
 METHODS = {kind.method: kind for kind in LEARNERS.values()}
 MOST_CELLS = 10_000_000
 
@@ -190,6 +190,12 @@ class Plan:
         return [Cell(number, *parts) for number, parts in enumerate(crossed)]
 
     @cached_property
+    def seeds(self) -> list[int]:
+        """Of the streams of each domain: luck on one must be no luck on another."""
+        found = (digest([self.sweep.seed, place.recipe]) for place in self.places)
+        return [int(each, 16) % 2**53 for each in found]  # whole numbers that floats can hold
+
+    @cached_property
     def keys(self) -> list[str]:
         """Of each cell a digest of everything that determines what it holds."""
         common = digest([FORMAT, identity(), self.sweep.seed, self.unit, self.length,
@@ -238,7 +244,7 @@ class Plan:
             episodes=steps if self.unit == "episode" else None,
             runs=len(cell.runs),
             first_run=cell.runs.start,
-            seed=self.sweep.seed,
+            seed=self.seeds[cell.place],
             target=place.domain.target,
             behaviour=place.domain.behaviour,
             record=record,

@@ -98,6 +98,7 @@ def _coords(plan: Plan) -> dict[str, Any]:
             "domain",
             np.array([np.nan if p.seed is None else float(p.seed) for p in plan.places]),
         ),
+        "stream_seed": ("domain", plan.seeds),
         "algorithm": ("learner", [type(learner).__name__ for learner in plan.learners]),
     }
     for name, column in _settings(plan).items():
@@ -175,6 +176,7 @@ def table(
                 "domain": place.label,
                 "kind": place.domain.kind,
                 "domain_seed": place.seed,
+                "stream_seed": plan.seeds[cell.place],
                 "learner": plan.labels[learner],
                 "algorithm": type(plan.learners[learner]).__name__,
                 **{name: column[learner] for name, column in settings.items()},

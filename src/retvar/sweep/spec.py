@@ -138,7 +138,8 @@ class Sweep(Plain, frozen=True):
     domains, learners
         What is crossed with what: :class:`Domain` and :class:`Learners`.
     runs, seed
-        Runs of each learner on each domain, and the seed; all learners see the same streams.
+        Runs of each learner on each domain, and the seed. On a domain all learners see the same
+        streams; each domain has its own.
     steps, episodes
         How long a run is: give one of the two.
     record
