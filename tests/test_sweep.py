@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -43,6 +44,8 @@ from retvar.sweep import (
     save,
     status,
 )
+from retvar.sweep import cells as cells_module
+from retvar.sweep import store as store_module
 from retvar.sweep.cells import Plan
 from tests.oracle import SOAK, fresh_seed
 from tests.sweeping import process, small
@@ -577,14 +580,96 @@ def test_the_store_of_another_specification_is_refused_and_says_in_what_they_dif
         run(small(runs=4, learners=[Learners(method="direct", alpha=[0.1], lam=0.5)]), copy, ONE)
 
 
-def test_the_store_of_another_version_is_refused_and_says_of_which(copy, monkeypatch):
-    from retvar.sweep import store
-
-    monkeypatch.setattr(store, "identity", lambda: {**known, "retvar": "9.9"})
+def test_the_store_of_another_version_can_be_read_but_not_gone_on_with(copy, monkeypatch):
+    before = collect(Store.opened(copy))
     known = json.loads((copy / "manifest.json").read_text())["made_with"]
-    for use in (lambda: run(small(), copy, ONE), lambda: Store.opened(copy)):
-        with pytest.raises(InputError, match=rf"made with retvar {rv.__version__}, not 9\.9"):
+    for module in (store_module, cells_module):
+        monkeypatch.setattr(module, "identity", lambda: {**known, "numpy": "9.9"})
+    told = rf"made with numpy {np.__version__}, not 9\.9"
+    store = Store.opened(copy)
+    assert re.search(told, store.notes[0])
+    assert collect(store).identical(before)
+    assert status(store).complete
+    for use in (
+        lambda: run(small(), copy, ONE),
+        lambda: run(small(runs=10), copy, ONE, extend=True),
+        lambda: store.claim(store.plan.cells[0]),
+    ):
+        with pytest.raises(InputError, match=told):
             use()
+
+
+def test_cells_of_another_format_are_refused(copy, monkeypatch):
+    known = json.loads((copy / "manifest.json").read_text())["made_with"]
+    monkeypatch.setattr(store_module, "identity", lambda: {**known, "cells": "99"})
+    with pytest.raises(InputError, match=rf"has cells of format {known['cells']}, not 99"):
+        Store.opened(copy)
+
+
+def test_a_damaged_manifest_does_not_let_another_sweep_take_the_store_over(copy, whole):
+    cut_off = (copy / "manifest.json").read_bytes()[:50]
+    (copy / "manifest.json").write_bytes(cut_off)
+    with pytest.raises(InputError, match="holds 40 cells of another specification or version"):
+        run(small(steps=41), copy, ONE)
+    assert (copy / "manifest.json").read_bytes() == cut_off
+    found = run(small(), copy, ONE)
+    assert (found.digest, found.computed) == (whole[1], 0)
+
+
+def test_a_manifest_that_is_a_folder_is_refused(tmp_path):
+    (tmp_path / "out" / "manifest.json").mkdir(parents=True)
+    with pytest.raises(InputError, match=r"manifest\.json: cannot be replaced"):
+        run(small(), tmp_path / "out", ONE)
+
+
+# ---------------------------------------------------------------------- extended
+
+
+@pytest.mark.parametrize("cut", [Cut(learners=1, runs=2), Cut(learners=2, runs=3)])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"runs": 12},
+        {"count": 7},
+        {"learners": [Learners(method="direct", alpha=[0.05, 0.4, 0.1], lam=0.5)]},
+    ],
+)
+def test_a_sweep_that_was_extended_is_the_larger_sweep(tmp_path, cut, more):
+    """In contents and in files; what both have is not computed again."""
+    smaller, larger = small(cell=cut), small(cell=cut, **more)
+    run(smaller, tmp_path / "out", ONE)
+    common = len(set(smaller.plan().keys) & set(larger.plan().keys))
+    found = run(larger, tmp_path / "out", ONE, extend=True)
+    assert found.computed == larger.plan().count - common
+    assert found.digest == run(larger, tmp_path / "whole", ONE).digest
+    files = {path.stem for path in (tmp_path / "out" / "cells").iterdir()}
+    assert files == set(larger.plan().keys)
+    assert run(larger, tmp_path / "out", ONE).computed == 0
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        ({"runs": 6}, "has run 7, which this specification has not"),
+        ({"count": 4}, "has random 4×2 #4, which"),
+        ({"steps": 41}, "has 40 steps, which"),
+        ({"seed": 4}, "has seed 3, which"),
+        ({"record": Points(at=[40])}, "has the moments recorded, which"),
+        (
+            {"learners": [Learners(method="vtd", alpha=[0.05, 0.4])]},
+            "has Direct alpha=0.05, Direct",
+        ),
+    ],
+)
+def test_extending_can_only_add(copy, whole, other, told):
+    with pytest.raises(InputError, match=told):
+        run(small(**other), copy, ONE, extend=True)
+    assert run(small(), copy, ONE).digest == whole[1]
+
+
+def test_a_run_takes_the_path_of_a_specification(tmp_path):
+    (tmp_path / "spec.toml").write_text(GOOD)
+    assert run(tmp_path / "spec.toml", tmp_path / "out", ONE).complete
 
 
 def test_a_folder_without_a_sweep_is_refused(tmp_path):
@@ -606,8 +691,11 @@ alpha = 0.1
 BAD = {
     "runs = 2": {
         "runs = 0": "runs = 0: must be a whole number",
-        "runs = 'two'": "runs = 'two': expected int, got str",
-        "": "required field runs",
+        "runs = 'two'": "runs = 'two': must be a whole number, not text",
+        "": "runs = nothing: must be given",
+        "runs = 2\nrecord = { at = 0 }": "record.at = 0: must be a whole number from 1",
+        "runs = 2\nrecord = { at = 11 }": "record.at = 11: is beyond the end",
+        "runs = 2\nseed = [1]": "seed = .*: must be a whole number, not a list",
         "runs = 2\nseed = -1": "seed = -1",
         "runs = 2\nsteeps = 3": "steeps = 3: unknown; did you mean steps?",
         "runs = 2\nepisodes = 3": "steps, episodes = both",
@@ -620,14 +708,21 @@ BAD = {
         'id = "chian"': r"domains\[0\]\.id = chian: unknown; did you mean chain\?",
         'id = "chain"\ngamma = 3.0': r"domains\[0\]\.gamma",
         'id = "gymnasium:FrozenLake-v1"': r"domains\[0\]\.gamma = nothing",
-        'id = "chain"\noptions = { size = 3 }': r"domains\[0\]\.option = size",
+        'id = "chain"\noptions = { size = 3 }': r"domains\[0\]\.options = size",
         'id = "chain"\ntarget = "best"': r"domains\[0\]\.",
+        'id = "chain"\nname = " "': r"domains\[0\]\.name = ' ': must not be empty",
+        'id = "chain"\ntext = "x"': r"domains\[0\]\.text = 'x': unknown",
         'id = "chain"\nfile = "x.toml"': "id and file: give one of id, file and random",
         "": r"domains\[0\] = none",
         'file = "nowhere.toml"': r"domains\[0\]\.file = .*nowhere.toml: does not exist",
         "random = { sates = 3 }": r"domains\[0\]\.random\.sates = 3: .*did you mean states",
         "random = { actions = 3 }": r"domains\[0\]\.random\.states = nothing",
         "random = { states = 2, branching = 3 }": r"domains\[0\]\.random\.branching = 3",
+        "random = { states = true }": r"domains\[0\]\.random\.states = True",
+        "random = { states = 4, gamma = 2 }": r"domains\[0\]\.random\.gamma",
+        "random = { states = 4 }\nseeds = { count = 10_000_000 }": (
+            r"domains\[0\]\.seeds\.count = 10000000: .* to 1,000,000"
+        ),
         "random = { states = 'x' }": r"domains\[0\]\.random\.states = x",
         "random = { states = 4 }\nseeds = { count = 0 }": r"domains\[0\]\.seeds\.count = 0",
         "random = { states = 4 }\nseeds = []": r"domains\[0\]\.seeds = \[\]",
@@ -648,7 +743,7 @@ BAD = {
         "alpha = { linear = [0.1, inf], count = 2 }": r"learners\[0\]\.alpha",
         "alpha = { lin = [0.1, 1.0], count = 2 }": r"learners\[0\]\.alpha\.lin = .*did you mean",
         "alpha = { count = 2 }": r"learners\[0\]\.alpha = neither",
-        "alpha = { linear = [0.1, 1.0] }": r"learners\[0\]\.alpha = .*count",
+        "alpha = { linear = [0.1, 1.0] }": r"learners\[0\]\.alpha\.count = nothing",
         "alpha = true": r"learners\[0\]\.alpha = True: must be a number",
         "alpha = [0.1, [0.2]]": r"learners\[0\]\.alpha\[1\] = \[0.2\]: must be a number",
         "alpha = { linear = ['a', 1.0], count = 2 }": r"learners\[0\]\.alpha\.linear\[0\] = 'a'",
@@ -664,6 +759,12 @@ BAD = {
         "alpha = 0.1\nlam = 1.5": r"learners\[0\]\.lam",
         "alpha = 0.1\nalpha_mean = 0.1": r"learners\[0\]\.alpha_mean = 0.1: none of the methods",
         "alpha = 0.1\nestimand = 'mine'": r"learners\[0\]\.estimand",
+        "alpha = 0.1\n[[learners]]\nmethod = 'direct'\nalpha = 0.1\nalpha_bar = 0.1\nkappa = 0": (
+            r"learners\[1\] = .*is in learners\[0\] too; ranges must not overlap"
+        ),
+        "alpha = { linear = [0, 1], count = 9_999 }\nlam = { linear = [0, 1], count = 999 }": (
+            r"learners\[0\] = 9,989,001 learners: must be at most"
+        ),
         "alpha = 0.1\n[[learners]]\nmethod = 'direct'\nalpha = 0.1": (
             r"learners\[1\] = .*is in learners\[0\] too; ranges must not overlap"
         ),

@@ -250,5 +250,5 @@ def _uniform(
 
 
 def _whole(field: str, given: int, least: int) -> None:
-    if not isinstance(given, int | np.integer) or given < least:
+    if isinstance(given, bool) or not isinstance(given, int | np.integer) or given < least:
         raise InputError(field, given, f"must be a whole number of at least {least}")

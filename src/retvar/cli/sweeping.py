@@ -81,6 +81,10 @@ def plan(spec: Path, as_json: bool) -> None:
     "--out", type=click.Path(path_type=Path), required=True, help="Folder of the store."
 )  # fmt: skip
 @click.option("--cluster", help="local, or the address of a dask scheduler: tcp://host:8786.")
+@click.option(
+    "--extend", is_flag=True,
+    help="Let the folder be that of a smaller sweep, to which SPEC.toml adds runs, say.",
+)  # fmt: skip
 @click.option("--workers", type=click.IntRange(1), help="Processes of --cluster local.")
 @click.option(
     "--threads", type=click.IntRange(1), help="Without a cluster; default: all there are."
@@ -98,6 +102,7 @@ def run(
     spec: Path,
     out: Path,
     cluster: str | None,
+    extend: bool,
     workers: int | None,
     threads: int | None,
     timeout: float,
@@ -117,7 +122,7 @@ def run(
         executor = Local(threads) if cluster is None else Dask(cluster, workers, timeout)
         planned = Sweep.from_toml(spec).plan()
         stop.check()
-        found = job.run(planned, out, executor, watch=watch, stale=stale)
+        found = job.run(planned, out, executor, watch=watch, stale=stale, extend=extend)
     click.echo(json.dumps(found.plain()) if as_json else _told(found))
     if not found.complete:
         sys.exit(1)

@@ -6,6 +6,8 @@ import dataclasses
 import hashlib
 import itertools
 import json
+import math
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -15,7 +17,7 @@ import numpy as np
 
 from retvar import domains
 from retvar.engine.streams import stream_of
-from retvar.errors import InputError
+from retvar.errors import InputError, listed
 from retvar.kept import code_digest
 from retvar.learners import LEARNERS, Learner
 from retvar.mdp import MDP
@@ -34,7 +36,7 @@ __all__ = ["Cell", "Place", "Plan", "identity"]
 
 FORMAT = 2  # of what a cell stores: a higher one makes other keys
 METHODS = {kind.method: kind for kind in LEARNERS.values()}
-MOST_CELLS = 10_000_000
+MOST_CELLS, MOST_LEARNERS = 10_000_000, 100_000
 
 
 @cache
@@ -42,13 +44,14 @@ def identity() -> dict[str, str]:
     """The versions that numbers may depend on; a store keeps to one set of them.
 
     >>> sorted(identity())
-    ['code', 'numba', 'numpy', 'retvar', 'scipy']
+    ['cells', 'code', 'numba', 'numpy', 'retvar', 'scipy']
     """
     import numba
     import scipy
 
     return {
         "retvar": __version__,
+        "cells": str(FORMAT),
         "code": code_digest()[:16],
         "numpy": np.__version__,
         "numba": numba.__version__,
@@ -130,13 +133,14 @@ class Plan:
     sweep: Sweep
     places: list[Place]
     learners: list[Learner]
+    made_with: dict[str, str]  #: versions; see :func:`identity`
 
     @classmethod
-    def of(cls, sweep: Sweep) -> Plan:
+    def of(cls, sweep: Sweep, made_with: dict[str, str] | None = None) -> Plan:
         """Spell out a sweep that has been read; whatever is wrong with it is found here."""
         learners = _learners(sweep)
         places = _places(sweep)
-        plan = cls(sweep, places, learners)
+        plan = cls(sweep, places, learners, made_with or identity())
         if plan.count > MOST_CELLS:
             remedy = f"must be at most {MOST_CELLS:,}; let `cell` hold more learners or runs"
             raise InputError("cells", f"{plan.count:,}", remedy)
@@ -162,7 +166,7 @@ class Plan:
     @cached_property
     def moments(self) -> Any:
         """When errors are recorded."""
-        return self.sweep.record.record().moments(self.length)
+        return self.sweep.record.moments(self.length)
 
     @cached_property
     def labels(self) -> list[str]:
@@ -198,7 +202,7 @@ class Plan:
     @cached_property
     def keys(self) -> list[str]:
         """Of each cell a digest of everything that determines what it holds."""
-        common = digest([FORMAT, identity(), self.sweep.seed, self.unit, self.length,
+        common = digest([self.made_with, self.sweep.seed, self.unit, self.length,
                          self.moments.tolist()])  # fmt: skip
         blocks = {
             block: digest([self.learners[i].to_dict() for i in block]) for block in self.blocks
@@ -213,6 +217,25 @@ class Plan:
     def digest(self) -> str:
         """A digest of the whole: of the keys of all cells."""
         return digest(self.keys)
+
+    def beyond(self, other: Plan) -> str:
+        """What of another plan this one does not hold, in words; empty where it only adds to it."""
+        if self.made_with != other.made_with:
+            return "the version"
+        if (self.unit, self.length) != (other.unit, other.length):
+            return f"{other.length:,} {other.unit}s"
+        if self.moments.tolist() != other.moments.tolist():
+            return "the moments recorded"
+        if self.sweep.seed != other.sweep.seed:
+            return f"seed {other.sweep.seed}"
+        if self.sweep.runs < other.sweep.runs:
+            return f"run {other.sweep.runs - 1}"
+        recipes = {place.recipe for place in self.places}
+        gone = [place.label for place in other.places if place.recipe not in recipes]
+        meant = set(map(_meaning, self.learners))
+        gone += [label for label, learner in zip(other.labels, other.learners, strict=True)
+                 if _meaning(learner) not in meant]  # fmt: skip
+        return listed(gone)
 
     def name(self, cell: Cell) -> str:
         """What people call a cell."""
@@ -281,14 +304,22 @@ def _learners(sweep: Sweep) -> list[Learner]:
     found: dict[str, tuple[int, Learner]] = {}
     for i, family in enumerate(sweep.learners):
         for learner in _family(f"learners[{i}]", family):
-            key = digest(learner.to_dict())
+            key = _meaning(learner)
             if key in found:
-                other, same = found[key][0], labels_of([learner, learner])[0]
+                other = found[key][0]
                 here = "twice" if other == i else f"in learners[{other}] too"
-                told = f"{same} alpha={learner.alpha}"
+                told = f"{type(learner).__name__} alpha={learner.alpha}"
                 raise InputError(f"learners[{i}]", told, f"is {here}; ranges must not overlap")
             found[key] = (i, learner)
     return [learner for _, learner in found.values()]
+
+
+def _meaning(learner: Learner) -> str:
+    """The same for learners that are the same, whether a default is spelled out or not."""
+    nodes = [[repr(node.step), node.kappa, np.asarray(node.initial).tolist()]
+             for node in learner.nodes()]  # fmt: skip
+    rest = [learner.gamma, learner.lam, learner.estimand, learner.learn_value]
+    return digest([learner.method, nodes, rest])
 
 
 def _family(field: str, family: Learners) -> Iterator[Learner]:
@@ -303,6 +334,10 @@ def _family(field: str, family: Learners) -> Iterator[Learner]:
         raise InputError(f"{field}.method", methods, "holds one of them twice")
     own = {m: {f.name for f in dataclasses.fields(METHODS[m])} for m in methods}
     spans, equal = _spans(field, family, set().union(*own.values()))
+    count = len(methods) * math.prod(map(len, spans.values()))
+    if count > MOST_LEARNERS:
+        remedy = f"must be at most {MOST_LEARNERS:,}; let settings have fewer values"
+        raise InputError(field, f"{count:,} learners", remedy)
     seen = set()
     for values in itertools.product(*spans.values()):
         chosen = dict(zip(spans, values, strict=True))
@@ -420,5 +455,8 @@ def _told(field: str, domain: Domain, error: InputError) -> InputError:
         return InputError(f"{field}.id", error.value, remedy)
     if domain.file is not None:
         return InputError(f"{field}.file: {error.field}", error.value, error.remedy)
-    below = "random." if domain.random is not None and error.field in domain.random else ""
+    if error.field == "option":
+        return InputError(f"{field}.options", error.value, error.remedy)
+    name = re.split(r"[\[.]", error.field)[0]
+    below = "random." if domain.random is not None and name in domain.random else ""
     return InputError(f"{field}.{below}{error.field}", error.value, error.remedy)

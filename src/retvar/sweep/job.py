@@ -85,10 +85,11 @@ class Status:
 
 
 def run(
-    sweep: Sweep | Plan,
+    sweep: Sweep | Plan | str | Path,
     out: str | Path,
     executor: Executor | None = None,
     *,
+    extend: bool = False,
     watch: Watch | None = None,
     stale: float = STALE,
 ) -> Status:
@@ -97,11 +98,14 @@ def run(
     Parameters
     ----------
     sweep
-        What to compute.
+        What to compute, or the path of a specification in TOML.
     out
         Folder of the store, made if it is not there. Any number of runs may share it.
     executor
         Where: :class:`~retvar.sweep.Local` (the default) or :class:`~retvar.sweep.Dask`.
+    extend
+        Let `out` be the store of a smaller sweep, to which this one adds domains, learners or runs;
+        what is there and in both is not computed again.
     watch
         Told how far it has come.
     stale
@@ -119,7 +123,9 @@ def run(
     """
     watch = watch or Watch()
     watch.check()
-    store = Store.made(out, sweep if isinstance(sweep, Plan) else sweep.plan(), stale)
+    sweep = Sweep.from_toml(sweep) if isinstance(sweep, str | Path) else sweep
+    plan = sweep if isinstance(sweep, Plan) else sweep.plan()
+    store = Store.made(out, plan, stale, extend=extend)
     for note in store.notes:
         watch.note(note)
     waiting = _waiting(store, watch)

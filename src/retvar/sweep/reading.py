@@ -14,6 +14,15 @@ from retvar.mdp.toml import told
 
 __all__ = ["Plain", "converted", "nearest", "short"]
 
+WORDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a table",
+}
+
 
 class Plain(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Frozen, compared by value, and refused where a name is unknown."""
@@ -27,15 +36,31 @@ def converted(plain: Any, kind: Any, field: str = "") -> Any:
     >>> converted([1, "b"], list[float], "alpha")
     Traceback (most recent call last):
     ...
-    retvar.errors.InputError: alpha[1] = 'b': expected float, got str
+    retvar.errors.InputError: alpha[1] = 'b': must be a number, not text
     """
     try:
         return msgspec.convert(plain, kind)
     except msgspec.ValidationError as error:
         below, problem = told(error)
         where = f"{field}.{below}" if field and below[:1] not in ("", "[") else field + below
-        problem = problem[:1].lower() + problem[1:].replace("`", "")
-        raise InputError(where or "sweep", _at(plain, below), problem) from None
+        missing = re.search("missing required field `(.*)`", problem)
+        if missing:
+            place = f"{where}.{missing[1]}" if where else missing[1]
+            raise InputError(place, "nothing", "must be given") from None
+        raise InputError(where or "sweep", _at(plain, below), _in_words(problem)) from None
+
+
+def _in_words(problem: str) -> str:
+    """What is wrong, in the words of TOML.
+
+    >>> _in_words("Expected `int | array | null`, got `str`")
+    'must be a whole number or a list, not text'
+    """
+    found = re.fullmatch("Expected `(.*)`, got `(.*)`", problem)
+    if found is None:
+        return problem[:1].lower() + problem[1:].replace("`", "")
+    kinds = [WORDS.get(kind, kind) for kind in found[1].split(" | ") if kind != "null"]
+    return f"must be {' or '.join(kinds)}, not {WORDS.get(found[2], found[2])}"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

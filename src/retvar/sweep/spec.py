@@ -19,6 +19,7 @@ from retvar.sweep.spans import Choice, Number, Range, Step, plain_step
 
 __all__ = ["Cut", "Domain", "Learners", "Points", "Sweep"]
 
+MOST_DOMAINS = 1_000_000  # that one table may span
 RANDOM = tuple(name for name in inspect.signature(random_mdp).parameters if name != "seed")
 
 
@@ -112,8 +113,15 @@ class Points(Plain, frozen=True):
             count = POINTS if self.points is None else self.points
             return Record(points=count, log=self.at == "log", states=[0], rmse=True)
         if isinstance(self.at, int):
+            _whole("record.at", self.at, 1)
             return Record(every=self.at, states=[0], rmse=True)
         return Record(at=self.at, states=[0], rmse=True)
+
+    def moments(self, total: int) -> Any:
+        """The moments themselves, in a run of so many."""
+        if isinstance(self.at, int) and self.at > total:
+            raise InputError("record.at", self.at, f"is beyond the end; must be at most {total:,}")
+        return self.record().moments(total)
 
 
 POINTS = 20
@@ -245,7 +253,7 @@ def _refuse_unknown(plain: Any, field: str = "", kind: Any = None) -> None:
     kind = Sweep if kind is None else kind
     if not isinstance(plain, Mapping):
         return
-    known = [name for name in kind.__struct_fields__ if name != "text" or "text" in plain]
+    known = [name for name in kind.__struct_fields__ if name != "text" or "file" in plain]
     inner = {"domains": Domain, "learners": Learners, "record": Points, "cell": Cut}
     for name, given in plain.items():
         where = f"{field}.{name}" if field else str(name)
@@ -280,7 +288,7 @@ def _check(sweep: Sweep) -> None:
     _whole(length[0], length[1] or 0, 1)
     _whole("cell.learners", sweep.cell.learners, 1)
     _whole("cell.runs", sweep.cell.runs, 1)
-    sweep.record.record().moments(length[1] or 0)
+    sweep.record.moments(length[1] or 0)
     for field in ("domains", "learners"):
         if not getattr(sweep, field):
             raise InputError(field, "[]", "must hold at least one")
@@ -294,10 +302,12 @@ def _check_domain(field: str, domain: Domain) -> None:
         raise InputError(field, " and ".join(kinds) or "none", "give one of id, file and random")
     if domain.seeds is not None and domain.random is None:
         raise InputError(f"{field}.seeds", "given", "goes with random")
+    if domain.name is not None and not domain.name.strip():
+        raise InputError(f"{field}.name", repr(domain.name), "must not be empty; leave it out")
     if domain.options is not None and domain.id is None:
         raise InputError(f"{field}.options", "given", "goes with id")
     if isinstance(domain.seeds, Seeds):
-        _whole(f"{field}.seeds.count", domain.seeds.count, 1)
+        _whole(f"{field}.seeds.count", domain.seeds.count, 1, MOST_DOMAINS)
         _whole(f"{field}.seeds.first", domain.seeds.first, 0)
     elif domain.seeds is not None:
         if not domain.seeds:
@@ -308,6 +318,7 @@ def _check_domain(field: str, domain: Domain) -> None:
         raise InputError(f"{field}.random.states", "nothing", "give how many states there are")
 
 
-def _whole(field: str, given: int, least: int) -> None:
-    if not least <= given <= 10**15:
-        raise InputError(field, given, f"must be a whole number from {least} to 10¹⁵")
+def _whole(field: str, given: int, least: int, most: int = 10**15) -> None:
+    if not least <= given <= most:
+        told = "10¹⁵" if most == 10**15 else f"{most:,}"
+        raise InputError(field, given, f"must be a whole number from {least} to {told}")

@@ -53,8 +53,14 @@ class Store:
         self.notes: list[str] = []  #: what people may want to know about the opening
 
     @classmethod
-    def made(cls, folder: str | Path, plan: Plan, stale: float = claims.STALE) -> Store:
-        """The store of `plan`, made if it is not there; refused if it is another's."""
+    def made(
+        cls, folder: str | Path, plan: Plan, stale: float = claims.STALE, *, extend: bool = False
+    ) -> Store:
+        """The store of `plan`, made if it is not there; refused if it is another's.
+
+        With `extend` it may be that of a smaller sweep, to which `plan` adds domains, learners or
+        runs: cells that both have are kept.
+        """
         store = cls(Path(folder), plan, stale)
         try:
             for part in PARTS:
@@ -64,20 +70,24 @@ class Store:
             raise InputError("out", folder, problem) from None
         found = _manifest(store.folder)
         if found is None:
-            if (store.folder / MANIFEST).exists():
-                store.notes.append(f"{store.folder / MANIFEST} was damaged and is written again")
-                (store.folder / MANIFEST).unlink(missing_ok=True)
-            _write_new(store.folder / MANIFEST, _text_of(plan))
+            store._begin()
             found = _manifest(store.folder)
         if found is None:
             raise InputError("out", folder, f"its {MANIFEST} cannot be read back")
-        _refuse_other(store.folder, found, plan)
+        if extend:
+            store._extend(found)
+        else:
+            _refuse_version(store.folder, found)
+            _refuse_other(store.folder, found, plan)
         store.tidy()
         return store
 
     @classmethod
     def opened(cls, folder: str | Path, stale: float = claims.STALE) -> Store:
-        """A store that is there, with the sweep that its manifest tells."""
+        """A store that is there, with the sweep that its manifest tells.
+
+        One that was made by other versions can be read, but not gone on with.
+        """
         path = Path(folder)
         if not (path / MANIFEST).is_file():
             raise InputError("folder", path, "holds no sweep; `retvar sweep run` makes one")
@@ -85,10 +95,56 @@ class Store:
         if found is None:
             remedy = "is damaged; `retvar sweep run` with the specification writes it again"
             raise InputError("manifest", path / MANIFEST, remedy)
-        _refuse_version(path, found)
-        plan = Plan.of(Sweep.from_dict(found["sweep"]))
-        _refuse_other(path, found, plan)
-        return cls(path, plan, stale)
+        _refuse_format(path, found)
+        store = cls(path, _plan_of(found), stale)
+        _refuse_other(path, found, store.plan)
+        if store.others:
+            store.notes.append(f"{path} was made with {store.others}")
+        return store
+
+    @property
+    def others(self) -> str:
+        """The versions by which it was made, where they are others."""
+        return _others(self.plan.made_with)
+
+    def _begin(self) -> None:
+        """Write the manifest, unless what is there belongs to another sweep."""
+        path = self.folder / MANIFEST
+        strangers = self._strangers()
+        if strangers:
+            remedy = (
+                f"holds {len(strangers):,} cells of another specification or version, and its "
+                f"{MANIFEST} is missing or damaged; give another folder, or move them away"
+            )
+            raise InputError("out", self.folder, remedy)
+        if path.exists():
+            self.notes.append(f"{path} was damaged and is written again")
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                raise InputError("out", path, f"cannot be replaced: {error.strerror}") from None
+        _write_new(path, _text_of(self.plan))
+
+    def _extend(self, found: dict[str, Any]) -> None:
+        """Become the store of a larger plan; cells go that are part of a larger one now."""
+        _refuse_version(self.folder, found)
+        smaller = _plan_of(found)
+        missing = self.plan.beyond(smaller)
+        if missing:
+            remedy = f"has {missing}, which this specification has not; extending can only add"
+            raise InputError("store", self.folder, remedy)
+        if smaller.digest != self.plan.digest:
+            more = self.plan.count - len(set(self.plan.keys) & set(smaller.keys))
+            self.notes.append(f"{self.folder} is extended; {more:,} cells are new")
+            write_text(self.folder / MANIFEST, _text_of(self.plan))
+        for path in self._strangers():
+            path.unlink(missing_ok=True)
+
+    def _strangers(self) -> list[Path]:
+        """Finished cells that are not of this plan."""
+        own = set(self.plan.keys)
+        return [path for path in (self.folder / "cells").glob("*.nc")
+                if path.stem not in own and not path.name.startswith(".")]  # fmt: skip
 
     # ------------------------------------------------------------------ cells
 
@@ -128,6 +184,9 @@ class Store:
 
     def claim(self, cell: Cell) -> claims.Claim | None:
         """Claim a cell; None where somebody else is at it."""
+        if self.others:
+            remedy = f"was made with {self.others}; go on with that version"
+            raise InputError("store", self.folder, remedy)
         return claims.take(self._claim(cell), self.stale)
 
     def claimed(self, cell: Cell) -> bool:
@@ -174,7 +233,7 @@ class Store:
 def _text_of(plan: Plan) -> str:
     told = {
         "format": FORMAT,
-        "made_with": identity(),
+        "made_with": plan.made_with,
         "cells": plan.count,
         "digest": plan.digest,
         "sweep": plan.sweep.plain(),
@@ -206,26 +265,43 @@ def _write_new(path: Path, text: str) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def _plan_of(found: dict[str, Any]) -> Plan:
+    return Plan.of(Sweep.from_dict(found["sweep"]), found["made_with"])
+
+
+def _others(made: dict[str, str]) -> str:
+    """In what versions differ, empty where they do not."""
+    here = identity()
+    differ = [name for name in here if made.get(name) != here[name]]
+    return ", ".join(f"{name} {made.get(name)}, not {here[name]}" for name in differ)
+
+
+def _refuse_format(folder: Path, found: dict[str, Any]) -> None:
+    made = found.get("made_with", {})
+    for name, given, here in (
+        ("format", found.get("format"), FORMAT),
+        ("cells of format", made.get("cells"), identity()["cells"]),
+    ):
+        if given != here:
+            raise InputError("store", folder, f"has {name} {given}, not {here}")
+
+
 def _refuse_version(folder: Path, found: dict[str, Any]) -> None:
-    if found.get("format") != FORMAT:
-        raise InputError("store", folder, f"has format {found.get('format')}, not {FORMAT}")
-    made, here = found["made_with"], identity()
-    if made != here:
-        differ = [n for n in here if made.get(n) != here[n]]
-        told = ", ".join(f"{n} {made.get(n)}, not {here[n]}" for n in differ)
+    _refuse_format(folder, found)
+    told = _others(found["made_with"])
+    if told:
         remedy = f"was made with {told}; go on with that version, or give another folder"
         raise InputError("store", folder, remedy)
 
 
 def _refuse_other(folder: Path, found: dict[str, Any], plan: Plan) -> None:
-    _refuse_version(folder, found)
     if found["digest"] == plan.digest and found["cells"] == plan.count:
         return
     ours, theirs = plan.sweep.plain(), found["sweep"]
     differ = listed(_differences(theirs, ours)) or "what a package gives for its domains"
     remedy = (
         f"was made by another specification, {theirs.get('name')!r}; they differ in {differ}; "
-        "give another folder"
+        "give another folder, or --extend if this one only adds to it"
     )
     raise InputError("store", folder, remedy)
 
