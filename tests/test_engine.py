@@ -9,7 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from numpy.testing import assert_allclose, assert_array_equal
 
 import retvar as rv
-from retvar.engine import kernel, runner
+from retvar.engine import kernel, lanes, runner
+from retvar.features import States
+from retvar.online.memory import memory_of
 from tests import cases, oracle, plain
 from tests.cases import bits, check_statistics, digest
 from tests.families import ALPHAS, FAMILIES
@@ -136,6 +138,21 @@ def test_learners_do_not_see_who_else_is_there(name):
         few = np.sort(rng.permutation(len(case.learners))[:9])
         part = case.simulate(learners=[case.learners[k] for k in few])
         assert digest(part) == digest(whole.isel(learner=few))
+
+
+def test_learners_that_differ_in_step_sizes_alone_are_laid_out_once(monkeypatch):
+    """A layout for each method, kind of rule and other setting, not for each of 36 learners."""
+    laid = []
+    monkeypatch.setattr(lanes, "memory_of", lambda *given: laid.append(given) or memory_of(*given))
+    rules = [0.1, 0.2, rv.step_sizes.Decay(power=0.7), rv.step_sizes.Decay(power=0.8)]
+    learners = rv.grid(rv.Direct, rv.VTD, rv.Centred, alpha=0.1, alpha_bar=rules, lam=[0, 0.5, 1])
+    found = lanes.lanes_of(rv.domains.chain(), learners, [States(4)] * 3, np.arange(4))
+    assert len(laid) == 3 * 2 * 3
+    for learner, lane in zip(learners, found, strict=True):
+        alone = memory_of(learner, [States(4)] * 3)
+        assert_array_equal(lane.settings, alone.settings)
+        assert_array_equal(lane.form.memory.plan, alone.plan)
+        assert_array_equal(lane.form.memory.lams, alone.lams)
 
 
 @pytest.mark.parametrize("name", ["plain", "frozen", "features"])
