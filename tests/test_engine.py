@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -184,6 +185,18 @@ def test_order_company_threads_and_batches_do_not_matter(batch):
     And statistics over runs are NumPy's over the runs kept.
     """
     plain.run("invariance", 200 if oracle.SOAK else 30)
+
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compiled")
+@pytest.mark.parametrize("name", ["plain", "frozen", "features"])
+def test_a_shape_is_compiled_once_whatever_is_recorded(name):
+    """Its kernel knows one signature: records, truth, runs and threads do not change the types."""
+    case = FAMILIES[name]()
+    same = {k: v for k, v in case.record.items() if k in ("change", "step_sizes")}
+    for other in ({"window": 2}, {"rmse": True}, {"at": [1]}, {"states": [0]}):
+        for truth in (True, False):
+            case.simulate(record=rv.Record(**same, **other), keep="stats", truth=truth, threads=2)
+    assert {len(kernel.kernel_of(s).signatures) for s in runner._compiled} == {1}
 
 
 # ------------------------------------------------------------------------ divergence

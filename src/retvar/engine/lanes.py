@@ -93,22 +93,22 @@ class Form:
         random = [repr(self.initial[name].to_dict()) for name in sorted(self.initial)]
         return (self.learner.method, self.memory.cells[:, online.WEIGHT].tobytes(), *random)
 
-    def weights(self, node: int, runs: range, draws: Draws) -> Array:
-        """Initial weights [run or one for all, weight] of a node."""
-        size = self.features[node].size
+    def weights(self, runs: range, draws: Draws) -> list[Array]:
+        """Initial weights [run or one for all, weight] of the nodes."""
         if not self.initial:
-            return self.memory.weights(node)[None, :]
-        twin = copy.copy(self.learner)
-        for number, (name, place) in enumerate(_INITIAL.items()):
-            if name in self.initial:
-                of = self.features[place].size
-                drawn = self.initial[name].of(runs, of, draws.of(number))
-                object.__setattr__(twin, name, drawn)
-        initial = twin.nodes(tabular=self.tabular)[node].initial
-        table = np.asarray(initial, dtype=np.float64) + 0.0
-        if not np.all(np.abs(table) <= online.LIMIT):
-            raise InputError("value", "too large", f"must stay below {online.LIMIT:g}")
-        return np.broadcast_to(table, (len(runs), size)) if table.ndim < 2 else table
+            return [self.memory.weights(node)[None, :] for node in range(3)]
+        drawn = {
+            name: self.initial[name].of(runs, self.features[place].size, draws.of(number))
+            for number, (name, place) in enumerate(_INITIAL.items())
+            if name in self.initial
+        }
+        twin, found = _twin(self.learner, drawn), []
+        for node, kind in zip(twin.nodes(tabular=self.tabular), self.features, strict=True):
+            table = np.asarray(node.initial, dtype=np.float64) + 0.0
+            if not np.all(np.abs(table) <= online.LIMIT):
+                raise InputError("value", "too large", f"must stay below {online.LIMIT:g}")
+            found.append(np.broadcast_to(table, (len(runs), kind.size)))
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,12 +204,19 @@ def _form(
     mdp: MDP, learner: Learner, features: list[Features], used: NDArray[np.intp], runs: int
 ) -> Form:
     initial = {name: x for name, x in vars(learner).items() if isinstance(x, Initial)}
-    typical = learner.replace(**{name: given.typical for name, given in initial.items()})
+    typical = _twin(learner, {name: given.typical for name, given in initial.items()})
     own = features if learner.method == "centred" else [features[0], features[0], features[2]]
     memory = memory_of(typical, own)
     for given in initial.values():
         given.of(range(runs - 1, runs), np.size(given.typical), _no_draw)
     return Form(learner, own, memory, *_discounts(mdp, memory, used), initial)
+
+
+def _twin(learner: Learner, settings: dict[str, Any]) -> Learner:
+    """The learner with other settings, which are known to be good."""
+    twin = copy.copy(learner)
+    vars(twin).update(settings)
+    return twin
 
 
 def _no_draw(what: str, runs: range, size: int) -> Array:
@@ -416,13 +423,13 @@ class Room:
         self.width = block.lanes
         self.values = -(-len(block.value_lanes) // WIDTH) * WIDTH
         own = block.shape.own
-        self.nodes: dict[str, Node | None] = {
-            name: self._node(name) if self._has(name) else None for name in PLACE
-        }
+        self.members = {name: self._members(name) for name in PLACE if self._has(name)}
+        self.differs = any(m.form.initial for each in self.members.values() for m in each)
+        self.nodes = {name: self._node(name) for name in self.members}
         forms = [lanes[block.learner(lane)].form for lane in range(self.width if own else 1)]
         self.gammas = side_by_side([form.gamma for form in forms])
         self.lams = side_by_side([form.lam for form in forms])
-        values = self._members("value")[: self.values if own else 1]
+        values = self.members["value"][: self.values if own else 1]
         self.value_gammas = side_by_side([lane.form.gamma for lane in values])
         alone = block.shape.local and not block.shape.shared
         self.share = None if alone else block.share  # None: each lane has its own value node
@@ -430,7 +437,6 @@ class Room:
         self.slot[block.rows] = np.arange(len(block.rows))
         self.scratch = [aligned(self.values) for _ in range(4)]
         self.scratch += [aligned(self.width) for _ in range(4)]
-        self.differs = any(lanes[n].form.initial for c in block.columns for n in c.values())
 
     def _has(self, name: str) -> bool:
         return name == "value" or getattr(self.block.shape, "centred" if name == "mean" else name)
@@ -446,7 +452,7 @@ class Room:
         return [self.lanes[self.block.learner(column, method)] for column in at]
 
     def _node(self, name: str) -> Node:
-        shape, place, members = self.block.shape, PLACE[name], self._members(name)
+        shape, place, members = self.block.shape, PLACE[name], self.members[name]
         kind, traced = shape.kind[place], shape.traced[place]
         learns = name != "value" or shape.learn
         features, lanes = members[0].form.features[place], len(members)
@@ -479,25 +485,19 @@ class Room:
             indptr=None if rows is None else rows.indptr,
             indices=None if rows is None else rows.indices,
             values=None if rows is None else rows.values,
-            initial=self._initial(name, range(1)),
+            initial=None,
         )
-
-    def _initial(self, name: str, runs: range, draws: Draws | None = None) -> Array:
-        forms, place = [member.form for member in self._members(name)], PLACE[name]
-        draws = Draws(self.seed) if draws is None else draws
-        unique = {form.start: form for form in forms}
-        found = {start: form.weights(place, runs, draws) for start, form in unique.items()}
-        return side_by_side([found[form.start] for form in forms])
 
     def nodes_for(self, runs: range) -> list[Node | None]:
         """The nodes with the initial values of these runs."""
-        if not self.differs:
-            return list(self.nodes.values())
-        draws = Draws(self.seed)
-        return [
-            None if node is None else node._replace(initial=self._initial(name, runs, draws))
-            for name, node in self.nodes.items()
-        ]
+        if self.differs or self.nodes["value"].initial is None:
+            draws = Draws(self.seed)
+            forms = {m.form.start: m.form for each in self.members.values() for m in each}
+            found = {start: form.weights(runs, draws) for start, form in forms.items()}
+            for name, members in self.members.items():
+                initial = side_by_side([found[m.form.start][PLACE[name]] for m in members])
+                self.nodes[name] = self.nodes[name]._replace(initial=initial)
+        return [self.nodes.get(name) for name in PLACE]
 
     def rows(self) -> tuple[Any, ...]:
         """Features of the variance nodes; None where each state has its own weight."""

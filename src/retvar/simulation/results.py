@@ -249,7 +249,8 @@ def _state(dims: list[str]) -> list[str]:
 
 
 def _fields(learners: list[Learner]) -> list[str]:
-    return list(dict.fromkeys(f.name for d in learners for f in dataclasses.fields(d)))
+    kinds = dict.fromkeys(type(d) for d in learners)
+    return list(dict.fromkeys(f.name for kind in kinds for f in dataclasses.fields(kind)))
 
 
 def _varying(learners: list[Learner]) -> dict[str, Any]:

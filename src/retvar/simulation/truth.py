@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from retvar.engine.lanes import Block, Draws, Form, Lane, side_by_side
 from retvar.errors import InfiniteVarianceError
 from retvar.exact.solution import solve, variances_for
 from retvar.learners import Learner
-from retvar.mdp import MDP, Flow, ask, state_values
+from retvar.mdp import MDP, ask, state_values
 from retvar.online import layout as online
 
 __all__ = ["Truth"]
@@ -36,7 +37,7 @@ class Truth:
         self.mdp, self.lanes, self.seed, self.wanted = mdp, lanes, seed, wanted
         self.target, self.behaviour = target, behaviour
         self._solved: dict[Any, tuple[Array, Array]] = {}
-        self._flows: dict[Any, Flow] = {}
+        self._frozen: dict[Any, Callable[[Array], Array]] = {}
 
     def of(self, form: Form) -> tuple[Array, Array]:
         """Value and variance of every state, as the learner should find them."""
@@ -96,7 +97,7 @@ class Truth:
 
     def _held(self, form: Form, runs: range, draws: Draws) -> Array:
         """The values that learners of a form hold fixed [run or one for all, state]."""
-        weights = form.weights(online.VALUE, runs, draws)
+        weights = form.weights(runs, draws)[online.VALUE]
         rows = form.features[online.VALUE].rows()
         values = np.zeros((weights.shape[0], self.mdp.n_states))
         state = np.repeat(np.arange(self.mdp.n_states), np.diff(rows.indptr))
@@ -104,9 +105,9 @@ class Truth:
         return values
 
     def _variances(self, form: Form, values: Array) -> Array:
-        if form.question not in self._flows:
-            self._flows[form.question] = ask(**self._asked(form.learner))
         try:
-            return variances_for(self._flows[form.question], values)
+            if form.question not in self._frozen:
+                self._frozen[form.question] = variances_for(ask(**self._asked(form.learner)))
+            return self._frozen[form.question](values)
         except InfiniteVarianceError:
             return np.full_like(values, np.nan)
