@@ -10,6 +10,7 @@ so if all lanes have the same: computing a value node again costs less than fetc
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -398,7 +399,7 @@ def _size(initial: Initial) -> float:
 
 def aligned(*shape: int) -> Array:
     """Zeros at an address that vector loads like."""
-    size = int(np.prod(shape, dtype=np.int64))
+    size = math.prod(shape)
     room = np.zeros(size + WIDTH)
     first = (-room.ctypes.data % 64) // 8
     return room[first : first + size].reshape(shape)
