@@ -197,7 +197,8 @@ class Lanes:
             mdp, learners, steps=1, runs=runs, seed=SEED, record=[0], keep="runs", truth=False
         )
         value = begin.value.values[:, :SETTINGS, 0]  # [run, learner, state]
-        frozen = np.array([variances_for(ask(mdp), value[:, i]) for i in range(SETTINGS)])
+        variances = variances_for(ask(mdp))
+        frozen = np.array([variances(value[:, i]) for i in range(SETTINGS)])
         self.alpha = _lanes(np.array([learner.alpha_bar for learner in learners[:SETTINGS]]))
         self.J = _lanes(value.transpose(0, 2, 1))
         self.frozen = _lanes(frozen.transpose(1, 2, 0))

@@ -3,13 +3,16 @@
 import json
 from dataclasses import replace
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from numpy.testing import assert_allclose, assert_array_equal
 
 import retvar as rv
-from retvar.engine import kernel, runner
+from retvar.engine import kernel, lanes, runner
+from retvar.features import States
+from retvar.online.memory import memory_of
 from tests import cases, oracle, plain
 from tests.cases import bits, check_statistics, digest
 from tests.families import ALPHAS, FAMILIES
@@ -138,6 +141,21 @@ def test_learners_do_not_see_who_else_is_there(name):
         assert digest(part) == digest(whole.isel(learner=few))
 
 
+def test_learners_that_differ_in_step_sizes_alone_are_laid_out_once(monkeypatch):
+    """A layout for each method, kind of rule and other setting, not for each of 36 learners."""
+    laid = []
+    monkeypatch.setattr(lanes, "memory_of", lambda *given: laid.append(given) or memory_of(*given))
+    rules = [0.1, 0.2, rv.step_sizes.Decay(power=0.7), rv.step_sizes.Decay(power=0.8)]
+    learners = rv.grid(rv.Direct, rv.VTD, rv.Centred, alpha=0.1, alpha_bar=rules, lam=[0, 0.5, 1])
+    found = lanes.lanes_of(rv.domains.chain(), learners, [States(4)] * 3, np.arange(4))
+    assert len(laid) == 3 * 2 * 3
+    for learner, lane in zip(learners, found, strict=True):
+        alone = memory_of(learner, [States(4)] * 3)
+        assert_array_equal(lane.settings, alone.settings)
+        assert_array_equal(lane.form.memory.plan, alone.plan)
+        assert_array_equal(lane.form.memory.lams, alone.lams)
+
+
 @pytest.mark.parametrize("name", ["plain", "frozen", "features"])
 def test_the_first_runs_are_the_same_however_many_follow(name):
     case = FAMILIES[name]()
@@ -167,6 +185,18 @@ def test_order_company_threads_and_batches_do_not_matter(batch):
     And statistics over runs are NumPy's over the runs kept.
     """
     plain.run("invariance", 200 if oracle.SOAK else 30)
+
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compiled")
+@pytest.mark.parametrize("name", ["plain", "frozen", "features"])
+def test_a_shape_is_compiled_once_whatever_is_recorded(name):
+    """Its kernel knows one signature: records, truth, runs and threads do not change the types."""
+    case = FAMILIES[name]()
+    same = {k: v for k, v in case.record.items() if k in ("change", "step_sizes")}
+    for other in ({"window": 2}, {"rmse": True}, {"at": [1]}, {"states": [0]}):
+        for truth in (True, False):
+            case.simulate(record=rv.Record(**same, **other), keep="stats", truth=truth, threads=2)
+    assert {len(kernel.kernel_of(s).signatures) for s in runner._compiled} == {1}
 
 
 # ------------------------------------------------------------------------ divergence

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from retvar.errors import ConvergenceError, InputError
 
-__all__ = ["Radius", "Resolvent", "Solved", "spectral_radius"]
+__all__ = ["Apply", "Radius", "Resolvent", "Solved", "spectral_radius"]
 
 Array = NDArray[np.float64]
 Sparse: TypeAlias = scipy.sparse.csr_array

@@ -10,8 +10,9 @@ so if all lanes have the same: computing a value node again costs less than fetc
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import zip_longest
 from typing import Any
@@ -32,11 +33,16 @@ from retvar.online import layout as online
 from retvar.online.memory import Memory, memory_of
 from retvar.step_sizes import ADADELTA, ALPHA_BOUND, AVERAGED, CONSTANT, DECAY
 
-__all__ = ["Block", "Draws", "Lane", "Recording", "Room", "aligned", "lanes_of", "plan"]
+__all__ = [
+    "Block", "Draws", "Form", "Lane", "Recording", "Room", "aligned", "lanes_of", "plan",
+    "side_by_side",
+]  # fmt: skip
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
+Rule = tuple[int, bool, float]  # of a node: step sizes, whether there is a trace, power
 Kind = tuple[str, int, bool, float]  # of a learner: its method, and its mean node's rule
+PLAIN: Rule = (CONSTANT, False, 0.0)
 MOST_LANES = 512  # of a block: what it works on should stay in the nearer caches
 LONGEST = 1e15  # steps, more than can be run
 PLACE = {  # of each sort of node in a learner's memory, in the order that the kernel takes them
@@ -50,10 +56,10 @@ ROW = {"direct": k.DIRECT_, "vtd": k.VTD_, "centred": k.CENTRED_}
 
 
 @dataclass(frozen=True, eq=False)
-class Lane:
-    """A learner laid out for a stream."""
+class Form:
+    """What learners have in common that differ in the numbers of their step sizes alone."""
 
-    learner: Learner
+    learner: Learner  #: one of them
     features: list[Features]
     memory: Memory
     gamma: Array  #: of each edge of the stream
@@ -70,62 +76,73 @@ class Lane:
         """Whether each state has a weight of its own in all nodes."""
         return all(isinstance(f, States) for f in self.features)
 
-    def rule(self, node: int) -> tuple[int, bool, float]:
-        """Step-size rule, whether there is a trace, and the power of a decaying rule."""
-        if node == online.VALUE and not self.learns_value:
-            return CONSTANT, False, 0.0
-        kind, traced = self.memory.plan[node, online.KIND], self.memory.plan[node, online.TRACED]
-        power = float(self.memory.settings[node, 1]) if kind in (DECAY, AVERAGED) else 0.0
-        return int(kind), bool(traced), power
-
-    def shape(self) -> tuple[Any, ...]:
-        """What lanes of a block have in common."""
-        rules = self.rule(online.VALUE), self.rule(online.SECONDARY)
-        per_state = self.memory.settings[0].size > 3  # trace decay for each state
-        return (self.learner.estimand, self.learns_value, per_state, rules)
-
-    def kind(self) -> Kind:
-        """The method, with the rule of its mean node where it has one."""
-        method = self.learner.method
-        return (
-            method,
-            *(self.rule(online.MEAN) if method == "centred" else (CONSTANT, False, 0.0)),
-        )
+    @cached_property
+    def question(self) -> tuple[Any, ...]:
+        """Equal for learners that ask for the same exact answers."""
+        return self.gamma.tobytes(), self.lam.tobytes(), self.learner.estimand
 
     @cached_property
-    def value_node(self) -> tuple[Any, ...]:
-        """Equal for learners whose value nodes are the same."""
+    def value_start(self) -> tuple[Any, ...]:
+        """Equal for learners whose value nodes start from the same weights, in every run."""
         start = self.initial.get("value")
-        return (
-            self.memory.settings[online.VALUE].tobytes() if self.learns_value else b"",
-            self.memory.weights(online.VALUE).tobytes(),
-            None if start is None else repr(start.to_dict()),
-            self.gamma.tobytes(),
-            self.lam.tobytes(),
-        )
-
-    def weights(self, node: int, runs: range, draws: Draws) -> Array:
-        """Initial weights [run or one for all, weight] of a node."""
-        size = self.features[node].size
-        if not self.initial:
-            return self.memory.weights(node)[None, :]
-        twin = copy.copy(self.learner)
-        for number, (name, place) in enumerate(_INITIAL.items()):
-            if name in self.initial:
-                of = self.features[place].size
-                drawn = self.initial[name].of(runs, of, draws.of(number))
-                object.__setattr__(twin, name, drawn)
-        initial = twin.nodes(tabular=self.tabular)[node].initial
-        table = np.asarray(initial, dtype=np.float64) + 0.0
-        if not np.all(np.abs(table) <= online.LIMIT):
-            raise InputError("value", "too large", f"must stay below {online.LIMIT:g}")
-        return np.broadcast_to(table, (len(runs), size)) if table.ndim < 2 else table
+        weights = self.memory.weights(online.VALUE).tobytes()
+        return weights, None if start is None else repr(start.to_dict())
 
     @cached_property
     def start(self) -> tuple[Any, ...]:
         """Equal for learners that start from the same weights in all nodes, in every run."""
         random = [repr(self.initial[name].to_dict()) for name in sorted(self.initial)]
         return (self.learner.method, self.memory.cells[:, online.WEIGHT].tobytes(), *random)
+
+    def weights(self, runs: range, draws: Draws) -> list[Array]:
+        """Initial weights [run or one for all, weight] of the nodes."""
+        if not self.initial:
+            return [self.memory.weights(node)[None, :] for node in range(3)]
+        drawn = {
+            name: self.initial[name].of(runs, self.features[place].size, draws.of(number))
+            for number, (name, place) in enumerate(_INITIAL.items())
+            if name in self.initial
+        }
+        twin, found = _twin(self.learner, drawn), []
+        for node, kind in zip(twin.nodes(tabular=self.tabular), self.features, strict=True):
+            table = np.asarray(node.initial, dtype=np.float64) + 0.0
+            if not np.all(np.abs(table) <= online.LIMIT):
+                raise InputError("value", "too large", f"must stay below {online.LIMIT:g}")
+            found.append(np.broadcast_to(table, (len(runs), kind.size)))
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Lane:
+    """A learner laid out for a stream."""
+
+    form: Form
+    settings: Array  #: of each node: two numbers of its step-size rule, then κ
+
+    def rule(self, node: int) -> Rule:
+        """Step-size rule, whether there is a trace, and the power of a decaying rule."""
+        if node == online.VALUE and not self.form.learns_value:
+            return PLAIN
+        plan = self.form.memory.plan[node]
+        kind, traced = int(plan[online.KIND]), bool(plan[online.TRACED])
+        return kind, traced, float(self.settings[node, 1]) if kind in (DECAY, AVERAGED) else 0.0
+
+    def shape(self) -> tuple[Any, ...]:
+        """What lanes of a block have in common."""
+        rules = self.rule(online.VALUE), self.rule(online.SECONDARY)
+        per_state = self.settings[0].size > 3  # trace decay for each state
+        return (self.form.learner.estimand, self.form.learns_value, per_state, rules)
+
+    def kind(self) -> Kind:
+        """The method, with the rule of its mean node where it has one."""
+        method = self.form.learner.method
+        return (method, *(self.rule(online.MEAN) if method == "centred" else PLAIN))
+
+    @cached_property
+    def value_node(self) -> tuple[Any, ...]:
+        """Equal for learners whose value nodes are the same."""
+        learned = self.settings[online.VALUE].tobytes() if self.form.learns_value else b""
+        return learned, self.form.value_start, self.form.question
 
 
 _INITIAL = {
@@ -165,26 +182,42 @@ def lanes_of(
     runs: int = 1,
 ) -> list[Lane]:
     """Lay out each learner for a stream over the edges `used`; errors name the learner."""
+    forms: dict[Any, Form] = {}
     lanes = []
     for number, learner in enumerate(learners):
-        initial = {
-            f.name: getattr(learner, f.name)
-            for f in fields(learner)
-            if isinstance(getattr(learner, f.name), Initial)
-        }
-        typical = learner.replace(**{name: given.typical for name, given in initial.items()})
-        own = features if learner.method == "centred" else [features[0], features[0], features[2]]
-        try:
-            memory = memory_of(typical, own)
-            for given in initial.values():
-                given.of(range(runs - 1, runs), np.size(given.typical), _no_draw)
-        except InputError as error:
-            raise InputError(
-                f"learners[{number}].{error.field}", error.value, error.remedy
-            ) from None
-        gamma, lam = _discounts(mdp, memory, used)
-        lanes.append(Lane(learner, own, memory, gamma, lam, initial))
+        steps = [node.step for node in learner.nodes(tabular=False)]
+        given = {n: id(x) for n, x in vars(learner).items() if not n.startswith("alpha")}
+        key = (type(learner), *(step.kind for step in steps), *given.values())
+        if key not in forms:
+            try:
+                forms[key] = _form(mdp, learner, features, used, runs)
+            except InputError as error:
+                raise InputError(
+                    f"learners[{number}].{error.field}", error.value, error.remedy
+                ) from None
+        settings = forms[key].memory.settings.copy()
+        settings[:, :2] = [step.parameters() for step in steps]
+        lanes.append(Lane(forms[key], settings))
     return lanes
+
+
+def _form(
+    mdp: MDP, learner: Learner, features: list[Features], used: NDArray[np.intp], runs: int
+) -> Form:
+    initial = {name: x for name, x in vars(learner).items() if isinstance(x, Initial)}
+    typical = _twin(learner, {name: given.typical for name, given in initial.items()})
+    own = features if learner.method == "centred" else [features[0], features[0], features[2]]
+    memory = memory_of(typical, own)
+    for given in initial.values():
+        given.of(range(runs - 1, runs), np.size(given.typical), _no_draw)
+    return Form(learner, own, memory, *_discounts(mdp, memory, used), initial)
+
+
+def _twin(learner: Learner, settings: dict[str, Any]) -> Learner:
+    """The learner with other settings, which are known to be good."""
+    twin = copy.copy(learner)
+    vars(twin).update(settings)
+    return twin
 
 
 def _no_draw(what: str, runs: range, size: int) -> Array:
@@ -286,13 +319,11 @@ def _block(
 ) -> Block:
     members = [lanes[next(iter(column.values()))] for column in columns]
     one, methods = members[0], columns[0]
-    centred = lanes[methods["centred"]] if "centred" in methods else None
-    rules = [one.rule(online.VALUE), (CONSTANT, False, 0.0), one.rule(online.SECONDARY)]
-    if centred:
-        rules[1] = centred.rule(online.MEAN)
+    mean = lanes[methods["centred"]].rule(online.MEAN) if "centred" in methods else PLAIN
+    rules = [one.rule(online.VALUE), mean, one.rule(online.SECONDARY)]
     kind = tuple(rule[0] for rule in rules)
     traced = tuple(rule[1] for rule in rules)
-    local = one.tabular and not any(traced)
+    local = one.form.tabular and not any(traced)
     keys: dict[tuple[Any, ...], int] = {}
     width = -(-len(columns) // WIDTH) * WIDTH
     for column, member in enumerate(members):
@@ -305,19 +336,18 @@ def _block(
         number = {key: i for i, key in enumerate(keys)}
         share = np.zeros(width, dtype=np.int64)
         share[: len(members)] = [number[member.value_node] for member in members]
-    discounts = {(m.gamma.tobytes(), m.lam.tobytes()) for m in members}
-    off_policy = one.learner.estimand == "off_policy_return"
+    off_policy = one.form.learner.estimand == "off_policy_return"
     shape = Shape(
         direct="direct" in methods,
         vtd="vtd" in methods,
         centred="centred" in methods,
-        learn=one.learns_value,
+        learn=one.form.learns_value,
         off_policy=off_policy,
         weighted=stream.weighted,
         noisy=stream.noisy,
         local=local,
         shared=shared,
-        own=len(discounts) > 1,
+        own=len({member.form.question for member in members}) > 1,
         safe=local and _safe([lanes[i] for c in columns for i in c.values()], stream, off_policy),
         kind=kind,  # type: ignore[arg-type]
         traced=traced,  # type: ignore[arg-type]
@@ -338,16 +368,17 @@ def _safe(members: list[Lane], stream: Stream, off_policy: bool) -> bool:
     reward = float(np.max(np.abs(stream.reward) + 9 * stream.noise))
     for lane in members:
         nodes = [online.SECONDARY]
-        nodes += [online.MEAN] if lane.learner.method == "centred" else []
-        nodes += [online.VALUE] if lane.learns_value else []
+        nodes += [online.MEAN] if lane.form.learner.method == "centred" else []
+        nodes += [online.VALUE] if lane.form.learns_value else []
         for node in nodes:
             ratio = largest_ratio if node == online.VALUE else rho_bar
-            if lane.rule(node)[0] == ADADELTA or lane.memory.settings[node, 0] * ratio > 1:
+            if lane.rule(node)[0] == ADADELTA or lane.settings[node, 0] * ratio > 1:
                 return False
-        if np.max(eta * lane.gamma * lane.lam) > 1:
+    for form in {lane.form for lane in members}:
+        if np.max(eta * form.gamma * form.lam) > 1:
             return False
-        start = float(np.abs(lane.memory.cells[:, online.WEIGHT]).max())
-        start += sum(_size(initial) for initial in lane.initial.values())
+        start = float(np.abs(form.memory.cells[:, online.WEIGHT]).max())
+        start += sum(_size(initial) for initial in form.initial.values())
         start = max(start, start * start)  # VTD's second moment
         value = start + LONGEST * reward
         mean = start + LONGEST * eta * (reward + value)
@@ -368,10 +399,21 @@ def _size(initial: Initial) -> float:
 
 def aligned(*shape: int) -> Array:
     """Zeros at an address that vector loads like."""
-    size = int(np.prod(shape, dtype=np.int64))
+    size = math.prod(shape)
     room = np.zeros(size + WIDTH)
     first = (-room.ctypes.data % 64) // 8
     return room[first : first + size].reshape(shape)
+
+
+def side_by_side(tables: Sequence[Array]) -> Array:
+    """Tables as lanes [row, …, lane]; one row stands for as many as others have."""
+    out = aligned(max(len(table) for table in tables), *tables[0].shape[1:], len(tables))
+    places: dict[int, list[int]] = {}
+    for lane, table in enumerate(tables):
+        places.setdefault(id(table), []).append(lane)
+    for at in places.values():
+        out[..., at] = tables[at[0]][..., None]
+    return out
 
 
 class Room:
@@ -382,20 +424,20 @@ class Room:
         self.width = block.lanes
         self.values = -(-len(block.value_lanes) // WIDTH) * WIDTH
         own = block.shape.own
-        self.nodes: dict[str, Node | None] = {
-            name: self._node(name) if self._has(name) else None for name in PLACE
-        }
-        self.gammas, self.lams = self._discounts(
-            self.width if own else 1, range(len(block.columns))
-        )
-        self.value_gammas, _ = self._discounts(self.values if own else 1, block.value_lanes)
+        self.members = {name: self._members(name) for name in PLACE if self._has(name)}
+        self.differs = any(m.form.initial for each in self.members.values() for m in each)
+        self.nodes = {name: self._node(name) for name in self.members}
+        forms = [lanes[block.learner(lane)].form for lane in range(self.width if own else 1)]
+        self.gammas = side_by_side([form.gamma for form in forms])
+        self.lams = side_by_side([form.lam for form in forms])
+        values = self.members["value"][: self.values if own else 1]
+        self.value_gammas = side_by_side([lane.form.gamma for lane in values])
         alone = block.shape.local and not block.shape.shared
         self.share = None if alone else block.share  # None: each lane has its own value node
         self.slot = np.full(k.ROWS, -1, dtype=np.int64)
         self.slot[block.rows] = np.arange(len(block.rows))
         self.scratch = [aligned(self.values) for _ in range(4)]
         self.scratch += [aligned(self.width) for _ in range(4)]
-        self.differs = any(lanes[n].initial for column in block.columns for n in column.values())
 
     def _has(self, name: str) -> bool:
         return name == "value" or getattr(self.block.shape, "centred" if name == "mean" else name)
@@ -411,12 +453,12 @@ class Room:
         return [self.lanes[self.block.learner(column, method)] for column in at]
 
     def _node(self, name: str) -> Node:
-        shape, place, members = self.block.shape, PLACE[name], self._members(name)
+        shape, place, members = self.block.shape, PLACE[name], self.members[name]
         kind, traced = shape.kind[place], shape.traced[place]
         learns = name != "value" or shape.learn
-        features, lanes = members[0].features[place], len(members)
+        features, lanes = members[0].form.features[place], len(members)
         size, local = features.size, shape.local
-        settings = np.array([member.memory.settings[place] for member in members])
+        settings = np.array([member.settings[place] for member in members])
         weights = (size, lanes)
         rows = None if local else features.rows()
         traced = traced and learns
@@ -444,43 +486,25 @@ class Room:
             indptr=None if rows is None else rows.indptr,
             indices=None if rows is None else rows.indices,
             values=None if rows is None else rows.values,
-            initial=self._initial(name, range(1)),
+            initial=None,
         )
-
-    def _initial(self, name: str, runs: range, draws: Draws | None = None) -> Array:
-        members, place = self._members(name), PLACE[name]
-        draws = Draws(self.seed) if draws is None else draws
-        unique = {m.start: m for m in members}
-        found = {start: m.weights(place, runs, draws) for start, m in unique.items()}
-        tables = [found[m.start] for m in members]
-        out = aligned(max(t.shape[0] for t in tables), tables[0].shape[1], len(members))
-        for lane, table in enumerate(tables):
-            out[:, :, lane] = table
-        return out
-
-    def _discounts(self, width: int, columns: Sequence[int]) -> tuple[Array, Array]:
-        gammas, lams = aligned(self.stream.rho.size, width), aligned(self.stream.rho.size, width)
-        for lane in range(width):
-            column = columns[lane] if lane < len(columns) else columns[0]
-            member = self.lanes[self.block.learner(column)]
-            gammas[:, lane], lams[:, lane] = member.gamma, member.lam
-        return gammas, lams
 
     def nodes_for(self, runs: range) -> list[Node | None]:
         """The nodes with the initial values of these runs."""
-        if not self.differs:
-            return list(self.nodes.values())
-        draws = Draws(self.seed)
-        return [
-            None if node is None else node._replace(initial=self._initial(name, runs, draws))
-            for name, node in self.nodes.items()
-        ]
+        if self.differs or self.nodes["value"].initial is None:
+            draws = Draws(self.seed)
+            forms = {m.form.start: m.form for each in self.members.values() for m in each}
+            found = {start: form.weights(runs, draws) for start, form in forms.items()}
+            for name, members in self.members.items():
+                initial = side_by_side([found[m.form.start][PLACE[name]] for m in members])
+                self.nodes[name] = self.nodes[name]._replace(initial=initial)
+        return [self.nodes.get(name) for name in PLACE]
 
     def rows(self) -> tuple[Any, ...]:
         """Features of the variance nodes; None where each state has its own weight."""
         if self.block.shape.local:
             return None, None, None
-        return tuple(self.lanes[self.block.learner(0)].features[online.SECONDARY].rows())
+        return tuple(self.lanes[self.block.learner(0)].form.features[online.SECONDARY].rows())
 
 
 def _table(numbers: Array) -> Array:

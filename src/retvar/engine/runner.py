@@ -6,6 +6,7 @@ order of the runs' numbers, they are the same for any number of threads and any 
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retvar.engine import kernel as k
-from retvar.engine.kernel import Window, kernel_of
+from retvar.engine.kernel import Shape, Window, kernel_of
 from retvar.engine.lanes import Block, Lane, Recording, Room, aligned
 from retvar.engine.streams import Stream
 from retvar.jit import compiled, telling
@@ -28,6 +29,7 @@ Array = NDArray[np.float64]
 BATCH_BYTES = 16_000_000  # results of a batch that has not been folded
 NEVER = 2**62
 Progress = Callable[[float], None]  # told how many runs are done
+_compiled: set[Shape] = set()  # in this process
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +86,7 @@ class Worker:
     def __init__(self, job: Job, block: Block) -> None:
         self.job, self.block = job, block
         self.room = Room(block, job.lanes, job.stream, job.seed)
-        self.kernel, self.compiled = kernel_of(block.shape), False
+        self.kernel = kernel_of(block.shape)
         self.truth = job.truth(block)
         slots, states, lanes = len(block.rows), job.stream.first.size, block.lanes
         rec = job.recording
@@ -129,10 +131,10 @@ class Worker:
             )  # fmt: skip
             return done
 
-        if not self.compiled:
+        if block.shape not in _compiled:
             with telling("the update for these learners"):
                 start(0)
-            self.compiled = True
+            _compiled.add(block.shape)
         if not start(count):
             return None
         self._mask(out)
@@ -255,7 +257,7 @@ class Moments:
         return np.where(self.count > 0, self.mean, np.nan)
 
 
-@compiled
+@functools.partial(compiled, nogil=True)
 def fold_moments(batch, count, mean, squares):
     """Welford's recursion, run by run."""
     for r in range(batch.shape[0]):

@@ -22,7 +22,7 @@ import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
 from retvar.errors import ConvergenceError, InfiniteVarianceError, InputError
-from retvar.linear import Radius, Resolvent, spectral_radius
+from retvar.linear import Apply, Radius, Resolvent, spectral_radius
 from retvar.mdp import MDP, Flow, ask, checks, state_values
 from retvar.mdp.flow import Estimand
 
@@ -243,37 +243,41 @@ def solution_of(mdp: MDP, flow: Flow, H: Array | None) -> Solution:
     )
 
 
-def variances_for(flow: Flow, values: Array) -> Array:
-    """Variance of the λ-returns that bootstrap from each row of `values`, an array [case, state].
+def variances_for(flow: Flow) -> Apply:
+    """A function from values [case, state] to the variances of λ-returns that bootstrap from them.
 
     >>> import retvar as rv
     >>> from retvar.mdp import ask
     >>> mdp, H = rv.domains.complex_mdp(), [1.0, 2.0, 3.0, 4.0, 5.0]
-    >>> gap = variances_for(ask(mdp), np.array([H])) - rv.solve(mdp, value=H).variance
+    >>> gap = variances_for(ask(mdp))(np.array([H])) - rv.solve(mdp, value=H).variance
     >>> bool(abs(gap).max() < 1e-12)
     True
     """
-    discounted = Resolvent(flow.matrix(flow.eta * flow.gamma * flow.lam))
-    resolvent, _ = variance_resolvent(flow)
+    mean = _applied(Resolvent(flow.matrix(flow.eta * flow.gamma * flow.lam)))
+    variance = _applied(variance_resolvent(flow)[0])
     expect = scipy.sparse.csr_array(
         (flow.b, (flow.state, np.arange(flow.b.size))), shape=(flow.n, flow.b.size)
     )
-    H = values.T[flow.next_state]  # [edge, case]
     reward, gamma, lam, eta = (x[:, None] for x in (flow.reward, flow.gamma, flow.lam, flow.eta))
-    bootstrapped = eta * (reward + gamma * (1 - lam) * H)
-    g = _applied(discounted, expect @ bootstrapped)
-    inside = bootstrapped + eta * gamma * lam * g[flow.next_state]
     noise = (flow.eta * flow.reward_std)[:, None]
-    source = expect @ ((inside - g[flow.state]) ** 2 + noise**2)
-    return np.maximum(_applied(resolvent, source), 0.0).T
+
+    def variances(values: Array) -> Array:
+        H = values.T[flow.next_state]  # [edge, case]
+        bootstrapped = eta * (reward + gamma * (1 - lam) * H)
+        g = mean(expect @ bootstrapped)
+        inside = bootstrapped + eta * gamma * lam * g[flow.next_state]
+        source = expect @ ((inside - g[flow.state]) ** 2 + noise**2)
+        return np.maximum(variance(source), 0.0).T
+
+    return variances
 
 
-def _applied(resolvent: Resolvent, columns: Array) -> Array:
+def _applied(resolvent: Resolvent) -> Apply:
     """The resolvent times each column: the bits of one do not depend on how many there are."""
     if resolvent.n > MOST_INVERTED:
-        return resolvent.solve(columns).x
+        return lambda columns: resolvent.solve(columns).x
     inverse = resolvent.solve(np.eye(resolvent.n)).x
-    return np.stack([inverse @ column for column in columns.T], axis=1)
+    return lambda columns: np.stack([inverse @ column for column in columns.T], axis=1)
 
 
 def variance_resolvent(flow: Flow) -> tuple[Resolvent, Radius]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import cached_property
 from hashlib import sha256
+from itertools import compress
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -75,12 +77,12 @@ class Folded:
                     self.parts[name] = Moments(part.shape[1:])
                 self.parts[name].fold(part)
 
-    def arrays(self, name: str) -> dict[str, Array]:
-        """By suffix: the mean and the standard deviation, or all runs."""
-        part = self.parts[name]
+    @cached_property
+    def arrays(self) -> dict[str, dict[str, Array]]:
+        """Of each part, by suffix: the mean and the standard deviation, or all runs."""
         if self.keep == "runs":
-            return {"": part}
-        return {"": part.average, "_std": part.std}
+            return {name: {"": part} for name, part in self.parts.items()}
+        return {name: {"": part.average, "_std": part.std} for name, part in self.parts.items()}
 
 
 def refuse_too_large(job: Job, keep: str) -> None:
@@ -171,73 +173,59 @@ class Results:
         variables |= self._exact() | self._died(run)
         return xarray.Dataset(variables, self._coords(unit, run), self.attributes)
 
-    def _places(self) -> list[tuple[int, int, str]]:
-        """Block, lane and method of each learner."""
-        places: dict[int, tuple[int, int, str]] = {}
-        for number, folded in enumerate(self.folded):
-            for lane, column in enumerate(folded.block.columns):
-                for method, learner in column.items():
-                    places[learner] = (number, lane, method)
-        return [places[i] for i in range(len(places))]
+    def _members(self) -> Iterator[tuple[Folded, str, list[int]]]:
+        """The learners of each block, by method, in the order of their lanes."""
+        for folded in self.folded:
+            for method in folded.block.columns[0]:
+                yield folded, method, [column[method] for column in folded.block.columns]
 
     def _gather(
         self, part: str, rows: dict[str, int], dims: list[str], scale: float
     ) -> dict[str, Array]:
         """Arrays [(run,) learner, …] from the slots and lanes of the blocks."""
-        arrays = [folded.arrays(part) for folded in self.folded]
-        rec, out = self.job.recording, {}
-        keep = np.searchsorted(rec.points, self.moments)
-        for suffix in arrays[0]:
-            pieces = []
-            for number, lane, method in self._places():
-                block, found = self.folded[number].block, arrays[number][suffix]
-                runs = found.shape[:1] if dims[0] == "run" else ()
-                at_points = bool({"step", "episode"} & set(dims))
-                at = len(runs) + (1 if at_points else 0)
-                row = rows.get(method)
-                if row is None:
-                    piece = np.full_like(np.take(found[..., lane], 0, axis=at), np.nan)
-                else:
-                    piece = np.take(found[..., lane], block.rows.index(row), axis=at)
-                if at_points:
-                    piece = np.take(piece, keep, axis=len(runs))
-                if dims[-1] == "all":
-                    piece = piece[..., rec.states]
-                pieces.append(piece)
-            out[suffix] = scale * np.stack(pieces, axis=1 if dims[0] == "run" else 0)
+        states, points = self.job.recording.states, self.moments.size  # the end is one more
+        sizes = {"run": self.job.runs, "learner": len(self.learners)}
+        sizes |= {"step": points, "episode": points, "state": states.size, "all": states.size}
+        shape, axis = [sizes[dim] for dim in dims], dims.index("learner")
+        out = {suffix: np.full(shape, np.nan) for suffix in self.folded[0].arrays[part]}
+        whole: tuple[Any, ...] = (slice(None),) * axis
+        if "step" in dims or "episode" in dims:
+            whole += (slice(points),)
+        for folded, method, numbers in self._members():
+            for suffix, found in folded.arrays[part].items() if method in rows else ():
+                slot = folded.block.rows.index(rows[method])
+                piece = np.moveaxis(found[(*whole, slot)], -1, 0)[: len(numbers)]
+                piece = piece[..., states] if dims[-1] == "all" else piece
+                np.moveaxis(out[suffix], axis, 0)[numbers] = scale * piece
         return out
 
     def _exact(self) -> dict[str, Any]:
         if not self.truth.wanted:
             return {}
-        found = [self.truth.of(i) for i in range(len(self.learners))]
+        forms = [lane.form for lane in self.job.lanes]
+        found = [self.truth.of(form) for form in forms]
         at, dims = self.job.recording.states, ("learner", "state")
         exact: dict[str, Any] = {
             "true_value": (dims, np.array([value[at] for value, _ in found])),
             "true_variance": (dims, np.array([variance[at] for _, variance in found])),
         }
-        fixed = [not lane.learns_value and "value" not in lane.initial for lane in self.job.lanes]
+        fixed = [not form.learns_value and "value" not in form.initial for form in forms]
         if any(fixed):
-            unknown = np.full(at.size, np.nan)
-            frozen = [
-                self.truth.frozen(i, range(1))[0, at] if fixed[i] else unknown
-                for i in range(len(fixed))
-            ]
-            exact["frozen_variance"] = (dims, np.array(frozen))
+            frozen = np.full((len(forms), at.size), np.nan)
+            held = self.truth.frozen(list(compress(forms, fixed)), range(1))
+            frozen[fixed] = [table[0, at] for table in held]
+            exact["frozen_variance"] = (dims, frozen)
         return exact
 
     def _died(self, run: list[str]) -> dict[str, Any]:
         """In how many runs each learner diverged, and by which moment it first had."""
-        places = self._places()
-        counts = [self.folded[block].counts[method][lane] for block, lane, method in places]
-        found: dict[str, Any] = {"diverged": ("learner", np.array(counts))}
-        if run:
-            moments = [self.folded[b].diverged[method][:, lane] for b, lane, method in places]
-            found["diverged_by"] = (("run", "learner"), np.stack(moments, axis=1))
-        else:
-            first = [self.folded[block].earliest[method][lane] for block, lane, method in places]
-            found["diverged_by"] = ("learner", np.array(first))
-        return found
+        counts = np.zeros(len(self.learners), dtype=np.int64)
+        by = np.empty((*([self.job.runs] if run else []), counts.size))
+        for folded, method, numbers in self._members():
+            moments = (folded.diverged if run else folded.earliest)[method]
+            counts[numbers] = folded.counts[method][: len(numbers)]
+            by[..., numbers] = moments[..., : len(numbers)]
+        return {"diverged": ("learner", counts), "diverged_by": ([*run, "learner"], by)}
 
     def _coords(self, unit: str, run: list[str]) -> dict[str, Any]:
         states = [self.mdp.state_name(int(s)) for s in self.job.recording.states]
@@ -261,7 +249,8 @@ def _state(dims: list[str]) -> list[str]:
 
 
 def _fields(learners: list[Learner]) -> list[str]:
-    return list(dict.fromkeys(f.name for d in learners for f in dataclasses.fields(d)))
+    kinds = dict.fromkeys(type(d) for d in learners)
+    return list(dict.fromkeys(f.name for kind in kinds for f in dataclasses.fields(kind)))
 
 
 def _varying(learners: list[Learner]) -> dict[str, Any]:
@@ -271,7 +260,7 @@ def _varying(learners: list[Learner]) -> dict[str, Any]:
         given = [getattr(d, name, None) for d in learners]
         if name == "alpha_bar":
             given = [d.alpha if x is None else x for d, x in zip(learners, given, strict=True)]
-        texts = [_text(x) for x in given]
+        texts = _texts(given)
         if len(set(texts)) > 1 or name in ("alpha", "alpha_bar"):
             plain = all(
                 x is None or (isinstance(x, Real) and not isinstance(x, bool)) for x in given
@@ -280,6 +269,13 @@ def _varying(learners: list[Learner]) -> dict[str, Any]:
                 np.array([np.nan if x is None else float(x) for x in given]) if plain else texts
             )
     return columns
+
+
+def _texts(given: list[Any]) -> list[str]:
+    """Settings in few letters; one that many learners have is put into words once."""
+    found = {id(x): x for x in given}
+    texts = {key: _text(x) for key, x in found.items()}
+    return [texts[id(x)] for x in given]
 
 
 def _text(x: Any) -> str:
@@ -309,7 +305,7 @@ def labels_of(learners: list[Learner]) -> list[str]:
     """
     columns = {}
     for name in _fields(learners):
-        texts = [_text(getattr(d, name, None)) for d in learners]
+        texts = _texts([getattr(d, name, None) for d in learners])
         if len(set(texts)) > 1 and len({type(d) for d in learners if hasattr(d, name)}) == len(
             {type(d) for d in learners}
         ):

@@ -152,8 +152,8 @@ def simulate(
         first_run,
     )
     refuse_too_large(job, keep)
-    for number in range(len(laid)):
-        answers.of(number)
+    for lane in laid:
+        answers.of(lane.form)
     folded = [Folded(block, job, keep) for block in job.blocks]
 
     def fold(number: int, first: range, found: Batch) -> None:

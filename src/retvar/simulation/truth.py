@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.engine.lanes import Block, Draws, Lane, aligned
+from retvar.engine.lanes import Block, Draws, Form, Lane, side_by_side
 from retvar.errors import InfiniteVarianceError
 from retvar.exact.solution import solve, variances_for
 from retvar.learners import Learner
-from retvar.mdp import MDP, Flow, ask, state_values
+from retvar.mdp import MDP, ask, state_values
 from retvar.online import layout as online
 
 __all__ = ["Truth"]
@@ -36,76 +37,77 @@ class Truth:
         self.mdp, self.lanes, self.seed, self.wanted = mdp, lanes, seed, wanted
         self.target, self.behaviour = target, behaviour
         self._solved: dict[Any, tuple[Array, Array]] = {}
-        self._flows: dict[Any, Flow] = {}
+        self._frozen: dict[Any, Callable[[Array], Array]] = {}
 
-    def of(self, number: int) -> tuple[Array, Array]:
+    def of(self, form: Form) -> tuple[Array, Array]:
         """Value and variance of every state, as the learner should find them."""
-        key = self._question(number)
-        if key not in self._solved:
-            self._solved[key] = self._solve(self.lanes[number].learner)
-        return self._solved[key]
+        if form.question not in self._solved:
+            self._solved[form.question] = self._solve(form.learner)
+        return self._solved[form.question]
 
-    def _question(self, number: int) -> Any:
-        lane = self.lanes[number]
-        return lane.gamma.tobytes(), lane.lam.tobytes(), lane.learner.estimand
-
-    def _mdp(self, learner: Learner) -> MDP:
-        return self.mdp if learner.gamma is None else self.mdp.replace(gamma=learner.gamma)
-
-    def _ask(self, number: int) -> Flow:
-        key = self._question(number)
-        if key not in self._flows:
-            learner = self.lanes[number].learner
-            mdp = self._mdp(learner)
-            self._flows[key] = ask(mdp, self.target, self.behaviour, learner.estimand, learner.lam)
-        return self._flows[key]
+    def _asked(self, learner: Learner) -> dict[str, Any]:
+        return {
+            "mdp": self.mdp if learner.gamma is None else self.mdp.replace(gamma=learner.gamma),
+            "target": self.target,
+            "behaviour": self.behaviour,
+            "estimand": learner.estimand,
+            "lam": learner.lam,
+        }
 
     def _solve(self, learner: Learner) -> tuple[Array, Array]:
         unknown = np.full(self.mdp.n_states, np.nan)
         if not self.wanted:
             return unknown, unknown
-        mdp, question = self._mdp(learner), (self.target, self.behaviour, learner.estimand)
+        asked = self._asked(learner)
         try:
-            solution = solve(mdp, *question, lam=learner.lam)
+            solution = solve(**asked)
         except InfiniteVarianceError as error:
             log.warning("the true variance is left out: %s", error)
-            return state_values(ask(mdp, *question, learner.lam)).x, unknown
+            return state_values(ask(**asked)).x, unknown
         return np.asarray(solution.value), np.asarray(solution.variance)
+
+    def _forms(self, block: Block) -> list[Form]:
+        return [self.lanes[block.learner(lane)].form for lane in range(block.lanes)]
 
     def lanes_of(self, block: Block) -> Array:
         """Value and variance [2, state, lane] for the lanes of a block."""
-        table = aligned(2, self.mdp.n_states, block.lanes)
-        for lane in range(block.lanes):
-            table[0, :, lane], table[1, :, lane] = self.of(block.learner(lane))
-        return table
+        found = {form: np.stack(self.of(form)) for form in set(self._forms(block))}
+        return side_by_side([found[form] for form in self._forms(block)])
 
-    def frozen(self, number: int, runs: range, draws: Draws | None = None) -> Array:
-        """Variance for the value that a learner holds fixed [run or one for all, state]."""
-        lane = self.lanes[number]
-        weights = lane.weights(online.VALUE, runs, draws or Draws(self.seed))
+    def frozen_lanes(self, block: Block, runs: range) -> Array:
+        """Variance for the frozen value [run or one for all, state, lane], lane by lane."""
+        return side_by_side(self.frozen(self._forms(block), runs))
+
+    def frozen(self, forms: list[Form], runs: range) -> list[Array]:
+        """Variance for the value that each holds fixed [run or one for all, state]."""
         if not self.wanted:
-            return np.full((weights.shape[0], self.mdp.n_states), np.nan)
-        rows = lane.features[online.VALUE].rows()
+            return [np.full((1, self.mdp.n_states), np.nan)] * len(forms)
+        draws = Draws(self.seed)
+        by_question: dict[Any, dict[Any, Form]] = {}
+        for form in forms:
+            by_question.setdefault(form.question, {}).setdefault(form.value_start, form)
+        found: dict[Any, Array] = {}
+        for question, distinct in by_question.items():
+            held = [self._held(form, runs, draws) for form in distinct.values()]
+            ends = np.cumsum([len(values) for values in held])
+            first = next(iter(distinct.values()))
+            parts = np.split(self._variances(first, np.concatenate(held)), ends[:-1])
+            found |= {(question, start): part for start, part in zip(distinct, parts, strict=True)}
+        return [found[form.question, form.value_start] for form in forms]
+
+    def _held(self, form: Form, runs: range, draws: Draws) -> Array:
+        """The values that learners of a form hold fixed [run or one for all, state]."""
+        weights = form.weights(runs, draws)[online.VALUE]
+        rows = form.features[online.VALUE].rows()
         values = np.zeros((weights.shape[0], self.mdp.n_states))
         state = np.repeat(np.arange(self.mdp.n_states), np.diff(rows.indptr))
         np.add.at(values.T, state, (weights[:, rows.indices] * rows.values).T)
+        return values
+
+    def _variances(self, form: Form, values: Array) -> Array:
         try:
-            return variances_for(self._ask(number), values)
+            if form.question not in self._frozen:
+                self._frozen[form.question] = variances_for(ask(**self._asked(form.learner)))
+            return self._frozen[form.question](values)
         except InfiniteVarianceError:
             return np.full_like(values, np.nan)
-
-    def frozen_lanes(self, block: Block, runs: range) -> Array:
-        """The same for the lanes of a block [run or one for all, state, lane]."""
-        found: dict[Any, Array] = {}
-        draws = Draws(self.seed)
-        tables = []
-        for lane in range(block.lanes):
-            number = block.learner(lane)
-            key = self.lanes[number].value_node, self.lanes[number].learner.estimand
-            if key not in found:
-                found[key] = self.frozen(number, runs, draws)
-            tables.append(found[key])
-        out = aligned(max(t.shape[0] for t in tables), self.mdp.n_states, block.lanes)
-        for lane, table in enumerate(tables):
-            out[:, :, lane] = table
-        return out
