@@ -20,10 +20,7 @@ from retvar.experience.rollouts import Check
 from retvar.experience.words import table
 from tests import oracle
 
-COLUMNS = (
-    "key", "seen", "reward", "gamma", "lam", "next_value", "next_variance", "eta", "flags",
-    "stream",
-)  # fmt: skip
+COLUMNS = ("key", "seen", "reached", "reward", "gamma", "lam", "eta", "flags", "stream")
 ANSWERS = ("value", "variance", "std")
 
 # ---------------------------------------------------------------------- returns
@@ -35,20 +32,24 @@ def random_rows(rng, n, keys, streams, *, width=2):
     return {
         "key": rng.integers(-1, keys, size=n),
         "seen": rng.normal(size=(n, width)),
+        "reached": rng.normal(size=(n, width)),
         "reward": rng.normal(size=n),
         "gamma": np.where(rng.random(n) < 0.1, 0.0, rng.uniform(0.5, 1, n)),
         "lam": np.where(rng.random(n) < 0.5, 1.0, rng.random(n)),
-        "next_value": rng.normal(size=n),
-        "next_variance": rng.random(n),
         "eta": np.where(rng.random(n) < 0.5, 1.0, rng.uniform(0, 2, n)),
         "flags": flags,
         "stream": rng.integers(streams, size=n),
     }
 
 
-def plain_returns(rows, keys):
+def value(rows):
+    """Some function of what was reached."""
+    return np.cos(rows).sum(axis=1) * 3
+
+
+def plain_returns(rows, value=value):
     """Every return by its definition: follow it to its end, then add up backwards."""
-    n = len(rows["reward"])
+    n, follows = len(rows["reward"]), value(rows["reached"])
     busy, begun = {}, []  # until when a key is taken; (first step, key)
     ends = {}
     for t in range(n):
@@ -69,40 +70,49 @@ def plain_returns(rows, keys):
         if end is None:
             continue
         cut = abs(share) >= 1e-4
-        G = rows["next_value"][end] if cut else 0.0
+        G = follows[end] if cut else 0.0
         for u, g in reversed(steps):
-            lam, v = rows["lam"][u], rows["next_value"][u]
+            lam, v = rows["lam"][u], follows[u]
             G = rows["eta"][u] * (rows["reward"][u] + g * ((1 - lam) * v + lam * G))
-        missing = share**2 * rows["next_variance"][end] if cut else 0.0
+        missing = share**2 * follows[end] ** 2 if cut else 0.0
         ends.setdefault(end, []).append((k, G, missing, cut, t))
     for end in sorted(ends):
         begun += sorted(ends[end])
     return begun
 
 
-def collected(rows, keys, pieces, most=10_000):
+def collected(rows, keys, pieces, most=10_000, at_once=False, **room):
     """What `Returns` keeps of rows that come in pieces."""
-    returns = Returns(keys, rows["seen"].shape[1], most)
+    returns = Returns(keys, rows["seen"].shape[1], most, **room)
     for part in np.array_split(np.arange(len(rows["reward"])), pieces):
-        returns.add(*(rows[name][part] for name in COLUMNS))
+        columns = [rows[name][part] for name in COLUMNS]
+        returns.add(*columns, value(rows["reached"][part]) if at_once else None)
     return returns
 
 
+@pytest.mark.parametrize("at_once", [False, True])
 @pytest.mark.parametrize("seed", range(12))
-def test_returns_are_those_of_their_definition_wherever_chunks_are_cut(seed):
-    """Streams, ends, cuts, λ and η: the same returns, in the order in which they end."""
+def test_returns_are_those_of_their_definition_wherever_chunks_are_cut(seed, at_once):
+    """Streams, ends, cuts, λ and η: the same returns, in the order in which they end.
+
+    Whether values are known as they pass, or only when all has been learned.
+    """
     rng = np.random.default_rng(seed)
     keys, streams, n = rng.integers(1, 8), rng.integers(1, 4), 400
     rows = random_rows(rng, n, keys, streams)
-    expected = plain_returns(rows, keys)
+    if seed % 3 == 0:
+        rows["lam"][: n // 2] = 1.0  # λ below 1 comes late, while returns are open
+    expected = plain_returns(rows)
     cuts = np.sort(rng.integers(0, n, size=rng.integers(0, 30)))
-    found = collected(rows, keys, cuts)
+    found = collected(rows, keys, cuts, at_once=at_once)
     assert len(expected) > 20
     assert found.count == len(expected)
     assert found.cut_off == sum(cut for *_, cut, _ in expected)
     assert_array_equal(found.key, [k for k, *_ in expected])
-    assert_allclose(found.observed, [G for _, G, *_ in expected], rtol=1e-9, atol=1e-12)
-    assert_allclose(found.missing, [m for _, _, m, *_ in expected], rtol=1e-9, atol=1e-15)
+    whole = found.completed(value)
+    assert_allclose(whole, [G for _, G, *_ in expected], rtol=1e-9, atol=1e-12)
+    missing = found.missing(lambda reached: value(reached) ** 2)
+    assert_allclose(missing, [m for _, _, m, *_ in expected], rtol=1e-9, atol=1e-15)
     assert_array_equal(found.begun, rows["seen"][[t for *_, t in expected]])
 
 
@@ -122,12 +132,12 @@ def test_one_return_at_most_is_open_for_each_key_and_stream():
 
 def finished(n):
     """N returns, each of one step, told apart by what was seen: their number."""
-    one, zero = np.ones(n), np.zeros(n)
+    one = np.ones(n)
     number = np.arange(n, dtype=float)
     whole = np.zeros(n, dtype=np.int64)
     return {
-        "key": whole, "seen": number[:, None], "reward": number, "gamma": one, "lam": one,
-        "next_value": zero, "next_variance": zero, "eta": one, "flags": whole + 1, "stream": whole,
+        "key": whole, "seen": number[:, None], "reached": number[:, None], "reward": number,
+        "gamma": one, "lam": one, "eta": one, "flags": whole + 1, "stream": whole,
     }  # fmt: skip
 
 
@@ -142,8 +152,9 @@ def test_where_there_are_more_returns_those_kept_are_any_of_them_alike(most, tim
     n = most * times
     found = collected(finished(n), 1, 13, most)
     assert found.count == n
-    assert found.observed.size == np.unique(found.observed).size == most
-    counts = np.histogram(found.observed, bins=20, range=(0, n))[0]
+    kept = found.completed(value)
+    assert kept.size == np.unique(kept).size == most
+    counts = np.histogram(kept, bins=20, range=(0, n))[0]
     statistic = ((counts - most / 20) ** 2 / (most / 20)).sum() / (1 - 1 / times)
     assert chi2.ppf(1e-7, 19) < statistic < chi2.isf(1e-7, 19)
 
@@ -162,13 +173,14 @@ def test_returns_are_unbiased_given_the_state_they_began_in(lam):
     value = np.append(truth.value, 0.0)
     returns = Returns(12, 1, 200_000)
     flags = np.where(steps["terminated"], 1, 0)
+    seen, reached = (steps[name][:, None].astype(float) for name in ("state", "next_state"))
     returns.add(
-        steps["state"], steps["state"][:, None].astype(float), steps["reward"], steps["gamma"],
-        np.full(n, lam), value[steps["next_state"]], np.zeros(n), np.ones(n), flags,
-        np.zeros(n, dtype=np.int64),
+        steps["state"], seen, reached, steps["reward"], steps["gamma"], np.full(n, lam),
+        np.ones(n), flags, np.zeros(n, dtype=np.int64), value[steps["next_state"]],
     )  # fmt: skip
+    observed = returns.completed(lambda rows: value[rows[:, 0].astype(int)])
     for s in range(12):
-        mine = returns.observed[returns.key == s]
+        mine = observed[returns.key == s]
         assert mine.size > 300
         error = mine.std(ddof=1) / np.sqrt(mine.size)
         assert abs(mine.mean() - truth.value[s]) < 6 * error + 1e-4 * np.abs(value).max()
@@ -186,6 +198,129 @@ def test_returns_that_are_shown_began_early_enough_to_be_whole():
     shown = returns.whole
     assert 0 < shown.sum() < shown.size
     assert found.data.sizes["sample"] == shown.sum()
+
+
+@pytest.mark.parametrize("room", [400, 3_000])
+def test_where_room_for_values_on_the_way_is_short_fewer_returns_are_kept_and_those_exact(room):
+    """λ = 0.9 over a thousand observations: 400 numbers are room for few of the returns."""
+    rng = np.random.default_rng(7)
+    rows = random_rows(rng, 3_000, 4, 2)
+    rows["lam"][:] = 0.9
+    rows["seen"][:, 0] = np.arange(3_000)
+    found, every = (collected(rows, 4, 9, room=r) for r in (room, 10**9))
+    exact = {(k, t): G for k, G, _, _, t in plain_returns(rows)}
+    assert found.count == every.count == len(every.key) == len(exact)
+    assert 0 < len(found.key) < len(every.key) / 2
+    assert found.room_taken <= room
+    for returns in (found, every):
+        began = returns.begun[:, 0].astype(int)
+        expected = [exact[k, t] for k, t in zip(returns.key, began, strict=True)]
+        assert len(set(zip(returns.key, began, strict=True))) == len(expected)
+        assert_allclose(returns.completed(value), expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("room", [600, 2_000, 7_000])
+def test_returns_that_stay_where_room_is_short_are_any_of_them_alike(room):
+    """One step each with λ = 0, one value each: χ² over 20 parts of the stream; 1e-7 each side."""
+    n = 20_000
+    rows = finished(n) | {"lam": np.zeros(n), "flags": np.zeros(n, dtype=np.int64)}
+    found = collected(rows, 1, 13, room=room)
+    kept = found.begun[:, 0]
+    assert room / 4 < found.room_taken == 2 * kept.size <= room
+    assert_allclose(found.completed(lambda reached: -reached[:, 0]), 0.0)
+    counts = np.histogram(kept, bins=20, range=(0, n))[0]
+    mean = kept.size / 20
+    statistic = ((counts - mean) ** 2 / mean).sum() / (1 - kept.size / n)
+    assert chi2.ppf(1e-7, 19) < statistic < chi2.isf(1e-7, 19)
+
+
+def ring(n, states, cut, *, observations=False, streams=1):
+    """Round and round, a reward for each state, cut off every so many steps: nothing is random."""
+    t = np.arange(n)
+    state, after = t // streams % states, (t // streams + 1) % states
+    at = np.eye(states) if observations else np.arange(states)
+    rows = {
+        "state": at[state], "next_state": at[after], "reward": REWARDS[state],
+        "truncated": t // streams % cut == cut - 1, "stream": t % streams,
+    }  # fmt: skip
+
+    def source(tally):
+        for first in range(0, n, 1_000):
+            yield {name: column[first : first + 1_000] for name, column in rows.items()}
+
+    width = states if observations else None
+    return Experience("a ring", source, states=None if observations else states, width=width)
+
+
+REWARDS = np.array([10.0, -3.0, 5.0])
+RING_GAMMAS = {"one": np.full(3, 0.9), "per state": np.array([0.95, 0.8, 0.9])}
+
+
+@pytest.mark.parametrize("lam", [1.0, 0.7])
+@pytest.mark.parametrize(
+    ("gamma", "observations"), [("one", False), ("per state", False), ("one", True)]
+)
+def test_returns_cut_off_early_end_with_the_values_known_at_last(gamma, lam, observations):
+    """Where nothing is random every observed return is the exact value, v = R + γ′v′.
+
+    The learner starts at 0, where values lie between 20 and 50: completed with the values of that
+    time, the first returns would be too small, and with them the mean.
+    """
+    gammas = RING_GAMMAS[gamma]
+    follows = np.roll(np.eye(3), 1, axis=1)
+    exact = np.linalg.solve(np.eye(3) - follows * gammas, REWARDS)
+    assert exact.min() > 20
+    given = 0.9 if gamma == "one" else gammas
+    own = rv.Direct(alpha=0.5, gamma=given, lam=lam)
+    kind = rv.features.Vector(3) if observations else None
+    steps = ring(6_000, 3, 50, observations=observations, streams=2)
+    found = rv.estimate(steps, own, features=kind, replicates=0)
+    at = np.eye(3) if observations else np.arange(3)
+    assert_allclose(found.learner.predict("value", at), exact, rtol=1e-9)
+    assert found.seen.returns.cut_off > (100 if lam == 1 else 10)
+    data = found.data
+    assert data.sizes["sample"] > 300
+    assert_allclose(data["observed"], data["predicted"], rtol=2e-4)  # 1e-4 is enough
+    for s in range(3):
+        state = found.seen.returns.begun[found.seen.returns.whole]
+        mine = (state[:, 0] == s) if not observations else (state[:, s] == 1)
+        assert_allclose(data["observed"].values[mine].mean(), exact[s], rtol=2e-4)
+
+
+@pytest.mark.parametrize("lam", [1.0, 0.8, "in the data"])
+def test_observed_returns_are_computed_anew_from_the_log_with_the_values_known_at_last(lam):
+    """A noisy walk in three streams, cut off or ended every 30 steps: against a plain loop."""
+    rng = np.random.default_rng(11)
+    n, states = 1_500, 5
+    state, over = rng.integers(states, size=n), np.arange(n) // 3 % 30 == 29
+    ended = over & (rng.random(n) < 0.3)
+    rows = {
+        "state": state, "next_state": rng.integers(states, size=n), "reward": rng.normal(state),
+        "truncated": over & ~ended, "terminated": ended, "stream": np.arange(n) % 3,
+    }  # fmt: skip
+    lams = rng.uniform(0.5, 1, n) if lam == "in the data" else np.full(n, lam)
+    if lam == "in the data":
+        rows["lam"] = lams
+
+    def source(tally):
+        for part in np.array_split(np.arange(n), 7):
+            yield {name: column[part] for name, column in rows.items()}
+
+    given = None if lam == "in the data" else lam
+    found = rv.estimate(Experience("a walk", source, states=states), gamma=0.9, lam=given)
+    final = found.learner.value()
+    plain = {
+        "key": state, "reached": rows["next_state"][:, None], "reward": rows["reward"],
+        "gamma": np.full(n, 0.9), "lam": lams, "eta": np.ones(n), "stream": rows["stream"],
+        "flags": rows["terminated"] + 2 * rows["truncated"],
+    }  # fmt: skip
+    expected = plain_returns(plain, lambda reached: final[reached[:, 0]])
+    shown = found.seen.returns.whole
+    assert np.count_nonzero(found.seen.returns.cut & shown) > 20
+    assert_allclose(
+        found.data["observed"], np.array([G for _, G, *_ in expected])[shown], rtol=1e-9, atol=1e-9
+    )
+    assert_array_equal(found.data["sample_state"], np.array([k for k, *_ in expected])[shown])
 
 
 # ---------------------------------------------------------------------- places
