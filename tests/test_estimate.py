@@ -917,6 +917,69 @@ def test_a_learner_that_diverges_says_so_and_keeps_what_there_was():
     assert caught.value.estimate.learner.steps > 10
 
 
+@pytest.mark.parametrize("observations", [False, True])
+def test_what_is_told_after_a_divergence_is_what_was_learned_until_then(observations):
+    """Counts, visits, ratios, returns: those of an estimate that stops just before that step.
+
+    The values need not be the same: the value node may have taken that step before the variance
+    node diverged.
+    """
+    rng = np.random.default_rng(6)
+    n = 4_000
+    state = rng.integers(3, size=n)
+    rows = {
+        "state": np.eye(3)[state] if observations else state,
+        "reward": rng.normal(size=n), "terminated": rng.random(n) < 0.3,
+        "truncated": rng.random(n) < 0.1, "rho": rng.uniform(0.5, 2.0, n),
+    }  # fmt: skip
+    rows |= {"next_state": rows["state"]}
+    rows["rho"][-1] = 50.0
+    wild = rv.Direct(alpha=4.0, gamma=0.5, lam=1.0, estimand="off_policy_return")
+    kind = {"features": rv.features.Vector(3)} if observations else {}
+
+    def steps(end, chunk=700):
+        def source(tally):
+            for first in range(0, end, chunk):
+                last = min(first + chunk, end)
+                yield {name: column[first:last] for name, column in rows.items()}
+
+        shape = {"width": 3} if observations else {"states": 3}
+        return Experience("wild", source, **shape)
+
+    with pytest.raises(rv.Diverged) as caught:
+        rv.estimate(steps(n), wild, replicates=0, **kind)
+    found = caught.value.estimate
+    end = found.learner.steps
+    assert 700 < end < n - 700
+    assert end % 700 != 0
+    assert caught.value.step == end + 1
+    until = rv.estimate(steps(end), wild, replicates=0, **kind)
+    assert found.experience.tally.transitions == end
+    assert found.experience.tally.largest_ratio < 50
+    assert found.experience.tally == until.experience.tally
+    assert found.data.attrs == until.data.attrs
+    assert_array_equal(found.data["visits"], until.data["visits"])
+    returns, expected = (each.seen.returns for each in (found, until))
+    assert_array_equal(returns.begun, expected.begun)
+    assert_array_equal(returns.completed(value), expected.completed(value))
+
+
+def test_a_chunk_that_is_refused_is_not_counted():
+    """Its third state was never to come: what is told is what was learned before."""
+    state = np.array([0, 1, 0, 1, 2, 0])
+
+    def source(tally):
+        for part in np.array_split(np.arange(6), 3):
+            yield {"state": state[part], "next_state": state[part], "reward": np.ones(2),
+                   "terminated": np.ones(2, dtype=bool)}  # fmt: skip
+
+    with pytest.raises(InputError, match="unknown; states are 0 to 1") as caught:
+        rv.estimate(Experience("two", source, states=2), gamma=0.9)
+    found = caught.value.estimate
+    assert found.learner.steps == found.experience.tally.transitions == 4
+    assert found.data.attrs["episodes"] == found.data["visits"].sum() == 4
+
+
 # ---------------------------------------------------------------------- checks
 
 
