@@ -829,6 +829,154 @@ def test_a_file_for_other_states_is_refused(tmp_path, lake_file):
         rv.estimate(lake(), resume=tmp_path / "b")
 
 
+class Numbered(gymnasium.Env):
+    """States from 0 to n − 1, at random; nothing else is known of it."""
+
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, n):
+        self.observation_space = gymnasium.spaces.Discrete(n)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return int(self.np_random.integers(self.observation_space.n)), {}
+
+    def step(self, action):
+        return int(self.np_random.integers(self.observation_space.n)), 1.0, False, False, {}
+
+
+class Boxed(Numbered):
+    """Two numbers between bounds."""
+
+    def __init__(self, low, high):
+        self.observation_space = gymnasium.spaces.Box(np.array(low), np.array(high), dtype=float)
+
+    def reset(self, *, seed=None, options=None):
+        super(Numbered, self).reset(seed=seed)
+        self.observation_space.seed(seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        return self.observation_space.sample(), 1.0, False, False, {}
+
+
+def some_states(top, **options):
+    """A log of the states 0 to `top`, one after the other."""
+    state = np.arange(top + 1)
+    rows = {"state": state, "next_state": np.append(state[1:], 0), "reward": state * 1.0}
+    return from_table(rows, terminated=False, **options)
+
+
+def two_columns(*names, scale=1.0):
+    """A log of observations in columns of these names."""
+    rng = np.random.default_rng(0)
+    rows = {f"{start}{name}": scale * rng.random(50) for name in names for start in ("", "next_")}
+    return from_table(
+        rows | {"reward": np.ones(50)}, state=list(names), terminated=False,
+        next_state=[f"next_{name}" for name in names],
+    )  # fmt: skip
+
+
+def numbered(n):
+    return from_gymnasium(Numbered(n), steps=50)
+
+
+def boxed(low, high):
+    return from_gymnasium(Boxed([low, low], [high, high]), steps=50)
+
+
+ELSEWHERE = {
+    "another space": (numbered(7), numbered(8), "was learned from 7 states; .*:Numbered has 8"),
+    "a log that goes beyond": (numbered(7), some_states(8), "was learned from 7 states; .* has 9"),
+    "a count given": (some_states(3, states=7), some_states(8), "learned from 7 states; .* has 9"),
+    "states that are none": (some_states(8), numbered(7), "was learned from 9 states; .* has 7"),
+    "columns in another order":
+        (two_columns("x", "v"), two_columns("v", "x"),
+         "was learned from the columns x, v, in this order; here they are v, x"),
+    "bounds beyond": (boxed(0, 1), boxed(0, 100), "lie between .* gymnasium:Boxed reach beyond"),
+    "bounds that there are not":
+        (boxed(0, 1), boxed(-np.inf, np.inf), "lie between .* gymnasium:Boxed reach beyond"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ELSEWHERE)
+def test_experience_that_does_not_fit_a_saved_learner_is_refused_before_its_first_step(
+    case, tmp_path
+):
+    first, second, message = ELSEWHERE[case]
+    rv.estimate(first, gamma=0.9, replicates=0).save(tmp_path / "a")
+    with pytest.raises(InputError, match=message) as caught:
+        rv.estimate(second, resume=tmp_path / "a")
+    assert caught.value.field == "resume"
+    assert second.tally.transitions == 0
+
+
+def test_a_text_log_that_goes_beyond_a_known_space_is_refused_where_it_does(tmp_path):
+    """How many states a CSV file has is known only when it has been read."""
+    rv.estimate(numbered(7), gamma=0.9, replicates=0).save(tmp_path / "a")
+    (tmp_path / "log.csv").write_text("state,reward,terminated\n" + "3,1.0,1\n" * 5 + "7,1.0,1\n")
+    with pytest.raises(InputError, match="state = 7: unknown; states are 0 to 6") as caught:
+        rv.estimate(from_table(tmp_path / "log.csv", chunk=5), resume=tmp_path / "a")
+    assert caught.value.estimate.learner.steps == 55
+
+
+OTHERWISE = {
+    "another environment":
+        (numbered(7), from_gymnasium(type("Other", (Numbered,), {})(7), steps=50),
+         ["gymnasium:Numbered", "gymnasium:Other"]),
+    "a log": (numbered(7), some_states(5), ["gymnasium:Numbered", "the table"]),
+    "other columns": (two_columns("x", "v"), two_columns("y", "w"), ["x, v", "y, w"]),
+    "another policy":
+        (numbered(7), from_gymnasium(Numbered(7), np.zeros(7, dtype=int), steps=50),
+         ["random", "an array of actions"]),
+    "bounds within": (boxed(0, 9), boxed(1, 2), ["between 0, 0 and 9, 9", "between 1, 1 and 2, 2"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", OTHERWISE)
+def test_experience_that_fits_but_is_called_otherwise_is_noted(case, tmp_path, caplog):
+    first, second, words = OTHERWISE[case]
+    rv.estimate(first, gamma=0.9, replicates=0).save(tmp_path / "a")
+    assert not caplog.messages
+    found = rv.estimate(second, resume=tmp_path / "a")
+    assert found.learner.steps > 50 - 2
+    (message,) = caplog.messages
+    assert message.startswith("goes on from ")
+    began, here = message.split("; here is ")
+    assert words[0] in began
+    assert words[1] in here
+
+
+def test_going_on_with_the_same_experience_is_not_worth_a_word(tmp_path, caplog):
+    """Once, twice, and with several environments side by side."""
+    rv.estimate(numbered(7), gamma=0.9, replicates=0).save(tmp_path / "a")
+    rv.estimate(numbered(7), resume=tmp_path / "a").save(tmp_path / "b")
+    several = from_gymnasium([Numbered(7), Numbered(7)], steps=50)
+    rv.estimate(several, resume=tmp_path / "b").save(tmp_path / "c")
+    assert rv.estimate(numbered(7), resume=tmp_path / "c").learner.steps == 200
+    assert not caplog.messages
+
+
+def test_a_note_tells_where_it_began_not_where_it_last_was(tmp_path, caplog):
+    rv.estimate(numbered(7), gamma=0.9, replicates=0).save(tmp_path / "a")
+    rv.estimate(some_states(5), resume=tmp_path / "a").save(tmp_path / "b")
+    caplog.clear()
+    rv.estimate(some_states(4), resume=tmp_path / "b")
+    assert "gymnasium:Numbered" in caplog.messages[0]
+    with pytest.raises(InputError, match="was learned from 7 states"):
+        rv.estimate(some_states(8), resume=tmp_path / "b")
+
+
+def test_a_file_that_does_not_say_where_it_began_goes_on(tmp_path, caplog):
+    """As those that earlier versions wrote."""
+    rv.estimate(numbered(7), gamma=0.9, replicates=0).save(tmp_path / "a")
+    learner = rv.load(tmp_path / "a")
+    del learner.notes["estimate"]["began"]
+    learner.save(tmp_path / "old")
+    assert rv.estimate(some_states(8), resume=tmp_path / "old").learner.steps == 59
+    assert not caplog.messages
+
+
 def test_settings_beside_a_saved_learner_are_refused(lake_file):
     for given in ({"gamma": 0.9}, {"lam": 1.0}, {"method": "vtd"}, {"features": "tiles"}):
         with pytest.raises(InputError, match="comes from the saved learner; leave it out"):

@@ -343,6 +343,18 @@ def test_another_environment_does_not_go_on(tmp_path):
     assert not (tmp_path / "b").exists()
 
 
+def test_a_run_that_goes_on_elsewhere_says_so_on_stderr(tmp_path):
+    """In a process of its own, as people see it; standard output stays what programs read."""
+    done(*ENV, "--out", "a", "--log", "lake.parquet")
+    command = [sys.executable, "-m", "retvar", "estimate", "lake.parquet", "--json"]
+    command += ["--format", "none", "--resume", "a/learner.safetensors", "--out", "b"]
+    result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    assert result.stderr.splitlines() == [
+        f"goes on from a/learner.safetensors, which began with {LAKE}; here is lake.parquet"
+    ]
+    assert json.loads(result.stdout)["transitions"] == 200
+
+
 # ---------------------------------------------------------------------- interruptions
 
 BREAKS = """

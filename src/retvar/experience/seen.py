@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from retvar.errors import InputError
 from retvar.experience.ahead import Value
+from retvar.experience.origins import Origin
 from retvar.experience.regions import Regions, Visits
 from retvar.experience.returns import Returns
 from retvar.experience.stream import Chunk, Experience, Tally
@@ -78,9 +79,10 @@ class Seen:
         self.where: Visits | Regions | None = None
         self.returns: Returns | None = None
         self.off_policy = False  # returns of the target policy are not seen
+        self.began: Origin | None = None  # where, if not with what is being watched
 
     def watch(self, learner: Online, chunk: Chunk) -> None:
-        """Note what a chunk holds, before it is learned from."""
+        """Note what a chunk holds."""
         state = chunk["state"]
         if self.where is None:
             self.where = _places(learner, state)
@@ -119,6 +121,7 @@ class Seen:
         labels, grid = experience.labels, experience.grid
         return {
             "level": self.level,
+            "began": (self.began or Origin.of(experience)).to_dict(),
             "labels": None if labels is None else [plain_label(each) for each in labels],
             "grid": None if grid is None else list(grid),
             "visits": self.where.to_dict() if self.where is not None else None,
@@ -139,6 +142,10 @@ class Seen:
             if notes["visits"] is not None:
                 kind = Visits if learner.features[0].states is not None else Regions
                 seen.where = kind.restored(notes["visits"])
+            if "began" in notes:  # files of earlier versions do not say
+                visited = seen.where.counts.size if isinstance(seen.where, Visits) else 0
+                seen.began = Origin.restored(notes["began"])
+                seen.began.compare(path, learner, experience, visited)
             if notes["labels"] is not None:
                 _adopt_labels(path, notes["labels"], experience)
             _adopt_tally(notes["tally"], experience.tally)

@@ -114,6 +114,7 @@ class Experience:
     name: str  #: where it comes from, for people
     source: Callable[[Tally], Iterator[Chunk]]  #: makes the chunks, noting what it leaves out
     states: int | None = None  #: how many states; None: observations, or more as they come
+    closed: bool = False  #: whether other experience of the same kind can have no more states
     width: int | None = None  #: numbers in an observation; None: states
     low: Array | None = None  #: bounds of observations, where known; ±inf: unbounded
     high: Array | None = None
