@@ -546,18 +546,59 @@ def test_gamma_is_never_assumed():
         rv.estimate(lake, gamma=1.5)
 
 
-def test_a_gamma_of_the_data_is_used_and_another_one_beside_it_is_refused():
-    rows = {"state": [0, 0], "next_state": [0, 0], "reward": [1.0, 1.0], "g": [0.5, 0.5],
-            "terminated": [False, False]}  # fmt: skip
-    log = lambda: from_table(rows, gamma="g")  # noqa: E731
-    own = rv.estimate(log())
+G_ROWS = {"state": [0, 0], "next_state": [0, 0], "reward": [1.0, 1.0], "g": [0.5, 0.5],
+          "terminated": [False, False]}  # fmt: skip
+
+
+def test_a_gamma_of_the_data_is_used_and_another_one_beside_it_is_refused(tmp_path):
+    """A file of our own has it without being asked for; there the same once more does no harm."""
+    path = tmp_path / "own.parquet"
+    from_table(G_ROWS, gamma="g").save(path)
+    own = rv.estimate(from_table(path))
     assert own.data.attrs["gamma"] == "in the data"
-    same = rv.estimate(log(), gamma=0.5, kappa=0.9)
+    same = rv.estimate(from_table(path), gamma=0.5, kappa=0.9)
     assert_array_equal(own.learner.value(), same.learner.value())
     with pytest.raises(InputError, match=r"^gamma = 0.9: the data has another of its own"):
-        rv.estimate(log(), gamma=0.9)
+        rv.estimate(from_table(path), gamma=0.9)
+    from_table(G_ROWS, lam="g").save(path)
     with pytest.raises(InputError, match=r"^lam = 0.2: the data has another"):
-        rv.estimate(from_table(rows, lam="g"), gamma=0.9, lam=0.2)
+        rv.estimate(from_table(path), gamma=0.9, lam=0.2)
+
+
+def unread(**columns):
+    """A log with γ or λ in a column that is named, which must not be read."""
+    log = from_table(G_ROWS, **columns)
+
+    def source(tally):
+        raise AssertionError("it is read")
+
+    log.source = source
+    return log
+
+
+@pytest.mark.parametrize("name", ["gamma", "lam"])
+def test_a_column_and_a_number_for_the_same_are_refused_before_anything_is_read(name, tmp_path):
+    """Whatever the number: as a setting, as a learner's own, and as a saved one's."""
+    settings = {"gamma": 0.5, "lam": 0.5}
+    remedy = rf"^{name} = 0.5: is in the data, in the column 'g'; give one of the two"
+    with pytest.raises(InputError, match=remedy):
+        rv.estimate(unread(**{name: "g"}), **settings)
+    with pytest.raises(InputError, match=remedy):
+        rv.estimate(unread(**{name: "g"}), rv.Direct(alpha=0.1, **settings))
+    rv.estimate(from_table(G_ROWS), replicates=0, **settings).save(tmp_path / "a")
+    with pytest.raises(InputError, match=remedy):
+        rv.estimate(unread(**{name: "g"}), resume=tmp_path / "a")
+    if name == "gamma":
+        with pytest.raises(InputError, match=r"^gamma = \[0.5, 0.5\]: is in the data"):
+            rv.estimate(unread(gamma="g"), gamma=[0.5, 0.5])
+
+
+@pytest.mark.parametrize("name", ["gamma", "lam"])
+def test_a_saved_learner_misses_what_was_in_its_data_and_is_not_here(name, tmp_path):
+    settings = {"gamma": 0.5, "lam": 0.5} | {name: None}
+    rv.estimate(from_table(G_ROWS, **{name: "g"}), **settings).save(tmp_path / "a")
+    with pytest.raises(InputError, match=f"^{name} = missing: was in the data so far; here it is"):
+        rv.estimate(from_table(G_ROWS), resume=tmp_path / "a")
 
 
 REFUSED = {

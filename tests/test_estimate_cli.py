@@ -302,6 +302,9 @@ WRONG = {
     ("log.parquet", "--gamma", 0.9): "--terminated = missing: name the column that says where ",
     ("log.parquet", "--gamma", 0.9, "--reward", "prize", "--terminated", "none"):
         "--reward = prize: log.parquet has no such column; it has state, reward",
+    ("log.parquet", "--gamma", 0.9, "--gamma-column", "reward", "--terminated", "none",
+     "--log", "copy.parquet"):
+        "--gamma = 0.9: is in the data, in the column 'reward'; give one of the two",
     ("text.parquet", "--gamma", 0.9): "source = text.parquet: cannot be read: ",
     (LAKE, "--resume", "missing"): "--resume = missing: does not exist",
     (LAKE, "--resume", "text.parquet"): "--resume = text.parquet: is not a checkpoint of retvar",

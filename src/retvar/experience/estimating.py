@@ -15,7 +15,9 @@ from retvar.experience.beginning import (
     described,
     make_room,
     refuse_features,
+    refuse_no_answer,
     refuse_two_answers,
+    refuse_two_sources,
 )
 from retvar.experience.results import dataset
 from retvar.experience.seen import Seen
@@ -103,6 +105,7 @@ class Estimate:
             learner = self._begin(chunk)
         before = learner.steps + learner.rejected
         try:
+            refuse_no_answer(learner.description, chunk)
             refuse_two_answers(learner.description, chunk)
             make_room(learner, chunk, self.experience)
             self._learner, self.at_rest = learner, False
@@ -209,6 +212,7 @@ def prepared(
         own = {"learner": learner, "features": features, **settings}
         _refuse(own, "comes from the saved learner; leave it out")
         live = load(resume)
+        refuse_two_sources(live.description, experience)
         return Estimate(experience, live, Seen.restored(resume, live, experience))
     if learner is None:
         learner = described(**settings)
@@ -216,6 +220,7 @@ def prepared(
     else:
         _refuse(settings, "is the learner's; give it there")
         defaults = {}
+    refuse_two_sources(learner, experience)
     refuse_features(experience, features)
     Direct(alpha=Averaged(), gamma=0.0, lam=0.0).online(  # which refuses what cannot be
         states=1, replicates=replicates, seed=seed

@@ -123,6 +123,7 @@ class Experience:
     grid: tuple[int, int] | None = None  #: rows and columns, where states lie on a map
     cells: str = ""  #: a letter for each state, to print on the map
     policy: str = ""  #: in words
+    named: dict[str, str] = field(default_factory=dict)  #: columns that were named for γ and λ
     length: int | None = None  #: transitions to come, where known, for a bar
     tally: Tally = field(default_factory=Tally)
 

@@ -113,6 +113,7 @@ def from_table(
     tell_unused(search, roles)
     found = _experience(readers, roles_of(search, roles, states), on_error == "raise", chunk)
     found.closed = isinstance(states, int | np.integer)
+    found.named = {name: col for name, col in (("gamma", gamma), ("lam", lam)) if col}
     return found
 
 
