@@ -20,10 +20,7 @@ from retvar.experience.rollouts import Check
 from retvar.experience.words import table
 from tests import oracle
 
-COLUMNS = (
-    "key", "seen", "reward", "gamma", "lam", "next_value", "next_variance", "eta", "flags",
-    "stream",
-)  # fmt: skip
+COLUMNS = ("key", "seen", "reached", "reward", "gamma", "lam", "eta", "flags", "stream")
 ANSWERS = ("value", "variance", "std")
 
 # ---------------------------------------------------------------------- returns
@@ -35,20 +32,24 @@ def random_rows(rng, n, keys, streams, *, width=2):
     return {
         "key": rng.integers(-1, keys, size=n),
         "seen": rng.normal(size=(n, width)),
+        "reached": rng.normal(size=(n, width)),
         "reward": rng.normal(size=n),
         "gamma": np.where(rng.random(n) < 0.1, 0.0, rng.uniform(0.5, 1, n)),
         "lam": np.where(rng.random(n) < 0.5, 1.0, rng.random(n)),
-        "next_value": rng.normal(size=n),
-        "next_variance": rng.random(n),
         "eta": np.where(rng.random(n) < 0.5, 1.0, rng.uniform(0, 2, n)),
         "flags": flags,
         "stream": rng.integers(streams, size=n),
     }
 
 
-def plain_returns(rows, keys):
+def value(rows):
+    """Some function of what was reached."""
+    return np.cos(rows).sum(axis=1) * 3
+
+
+def plain_returns(rows, value=value):
     """Every return by its definition: follow it to its end, then add up backwards."""
-    n = len(rows["reward"])
+    n, follows = len(rows["reward"]), value(rows["reached"])
     busy, begun = {}, []  # until when a key is taken; (first step, key)
     ends = {}
     for t in range(n):
@@ -69,40 +70,49 @@ def plain_returns(rows, keys):
         if end is None:
             continue
         cut = abs(share) >= 1e-4
-        G = rows["next_value"][end] if cut else 0.0
+        G = follows[end] if cut else 0.0
         for u, g in reversed(steps):
-            lam, v = rows["lam"][u], rows["next_value"][u]
+            lam, v = rows["lam"][u], follows[u]
             G = rows["eta"][u] * (rows["reward"][u] + g * ((1 - lam) * v + lam * G))
-        missing = share**2 * rows["next_variance"][end] if cut else 0.0
+        missing = share**2 * follows[end] ** 2 if cut else 0.0
         ends.setdefault(end, []).append((k, G, missing, cut, t))
     for end in sorted(ends):
         begun += sorted(ends[end])
     return begun
 
 
-def collected(rows, keys, pieces, most=10_000):
+def collected(rows, keys, pieces, most=10_000, at_once=False, **room):
     """What `Returns` keeps of rows that come in pieces."""
-    returns = Returns(keys, rows["seen"].shape[1], most)
+    returns = Returns(keys, rows["seen"].shape[1], most, **room)
     for part in np.array_split(np.arange(len(rows["reward"])), pieces):
-        returns.add(*(rows[name][part] for name in COLUMNS))
+        columns = [rows[name][part] for name in COLUMNS]
+        returns.add(*columns, value(rows["reached"][part]) if at_once else None)
     return returns
 
 
+@pytest.mark.parametrize("at_once", [False, True])
 @pytest.mark.parametrize("seed", range(12))
-def test_returns_are_those_of_their_definition_wherever_chunks_are_cut(seed):
-    """Streams, ends, cuts, λ and η: the same returns, in the order in which they end."""
+def test_returns_are_those_of_their_definition_wherever_chunks_are_cut(seed, at_once):
+    """Streams, ends, cuts, λ and η: the same returns, in the order in which they end.
+
+    Whether values are known as they pass, or only when all has been learned.
+    """
     rng = np.random.default_rng(seed)
     keys, streams, n = rng.integers(1, 8), rng.integers(1, 4), 400
     rows = random_rows(rng, n, keys, streams)
-    expected = plain_returns(rows, keys)
+    if seed % 3 == 0:
+        rows["lam"][: n // 2] = 1.0  # λ below 1 comes late, while returns are open
+    expected = plain_returns(rows)
     cuts = np.sort(rng.integers(0, n, size=rng.integers(0, 30)))
-    found = collected(rows, keys, cuts)
+    found = collected(rows, keys, cuts, at_once=at_once)
     assert len(expected) > 20
     assert found.count == len(expected)
     assert found.cut_off == sum(cut for *_, cut, _ in expected)
     assert_array_equal(found.key, [k for k, *_ in expected])
-    assert_allclose(found.observed, [G for _, G, *_ in expected], rtol=1e-9, atol=1e-12)
-    assert_allclose(found.missing, [m for _, _, m, *_ in expected], rtol=1e-9, atol=1e-15)
+    whole = found.completed(value)
+    assert_allclose(whole, [G for _, G, *_ in expected], rtol=1e-9, atol=1e-12)
+    missing = found.missing(lambda reached: value(reached) ** 2)
+    assert_allclose(missing, [m for _, _, m, *_ in expected], rtol=1e-9, atol=1e-15)
     assert_array_equal(found.begun, rows["seen"][[t for *_, t in expected]])
 
 
@@ -122,12 +132,12 @@ def test_one_return_at_most_is_open_for_each_key_and_stream():
 
 def finished(n):
     """N returns, each of one step, told apart by what was seen: their number."""
-    one, zero = np.ones(n), np.zeros(n)
+    one = np.ones(n)
     number = np.arange(n, dtype=float)
     whole = np.zeros(n, dtype=np.int64)
     return {
-        "key": whole, "seen": number[:, None], "reward": number, "gamma": one, "lam": one,
-        "next_value": zero, "next_variance": zero, "eta": one, "flags": whole + 1, "stream": whole,
+        "key": whole, "seen": number[:, None], "reached": number[:, None], "reward": number,
+        "gamma": one, "lam": one, "eta": one, "flags": whole + 1, "stream": whole,
     }  # fmt: skip
 
 
@@ -142,8 +152,9 @@ def test_where_there_are_more_returns_those_kept_are_any_of_them_alike(most, tim
     n = most * times
     found = collected(finished(n), 1, 13, most)
     assert found.count == n
-    assert found.observed.size == np.unique(found.observed).size == most
-    counts = np.histogram(found.observed, bins=20, range=(0, n))[0]
+    kept = found.completed(value)
+    assert kept.size == np.unique(kept).size == most
+    counts = np.histogram(kept, bins=20, range=(0, n))[0]
     statistic = ((counts - most / 20) ** 2 / (most / 20)).sum() / (1 - 1 / times)
     assert chi2.ppf(1e-7, 19) < statistic < chi2.isf(1e-7, 19)
 
@@ -162,13 +173,14 @@ def test_returns_are_unbiased_given_the_state_they_began_in(lam):
     value = np.append(truth.value, 0.0)
     returns = Returns(12, 1, 200_000)
     flags = np.where(steps["terminated"], 1, 0)
+    seen, reached = (steps[name][:, None].astype(float) for name in ("state", "next_state"))
     returns.add(
-        steps["state"], steps["state"][:, None].astype(float), steps["reward"], steps["gamma"],
-        np.full(n, lam), value[steps["next_state"]], np.zeros(n), np.ones(n), flags,
-        np.zeros(n, dtype=np.int64),
+        steps["state"], seen, reached, steps["reward"], steps["gamma"], np.full(n, lam),
+        np.ones(n), flags, np.zeros(n, dtype=np.int64), value[steps["next_state"]],
     )  # fmt: skip
+    observed = returns.completed(lambda rows: value[rows[:, 0].astype(int)])
     for s in range(12):
-        mine = returns.observed[returns.key == s]
+        mine = observed[returns.key == s]
         assert mine.size > 300
         error = mine.std(ddof=1) / np.sqrt(mine.size)
         assert abs(mine.mean() - truth.value[s]) < 6 * error + 1e-4 * np.abs(value).max()
@@ -186,6 +198,129 @@ def test_returns_that_are_shown_began_early_enough_to_be_whole():
     shown = returns.whole
     assert 0 < shown.sum() < shown.size
     assert found.data.sizes["sample"] == shown.sum()
+
+
+@pytest.mark.parametrize("room", [400, 3_000])
+def test_where_room_for_values_on_the_way_is_short_fewer_returns_are_kept_and_those_exact(room):
+    """λ = 0.9 over a thousand observations: 400 numbers are room for few of the returns."""
+    rng = np.random.default_rng(7)
+    rows = random_rows(rng, 3_000, 4, 2)
+    rows["lam"][:] = 0.9
+    rows["seen"][:, 0] = np.arange(3_000)
+    found, every = (collected(rows, 4, 9, room=r) for r in (room, 10**9))
+    exact = {(k, t): G for k, G, _, _, t in plain_returns(rows)}
+    assert found.count == every.count == len(every.key) == len(exact)
+    assert 0 < len(found.key) < len(every.key) / 2
+    assert found.room_taken <= room
+    for returns in (found, every):
+        began = returns.begun[:, 0].astype(int)
+        expected = [exact[k, t] for k, t in zip(returns.key, began, strict=True)]
+        assert len(set(zip(returns.key, began, strict=True))) == len(expected)
+        assert_allclose(returns.completed(value), expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("room", [600, 2_000, 7_000])
+def test_returns_that_stay_where_room_is_short_are_any_of_them_alike(room):
+    """One step each with λ = 0, one value each: χ² over 20 parts of the stream; 1e-7 each side."""
+    n = 20_000
+    rows = finished(n) | {"lam": np.zeros(n), "flags": np.zeros(n, dtype=np.int64)}
+    found = collected(rows, 1, 13, room=room)
+    kept = found.begun[:, 0]
+    assert room / 4 < found.room_taken == 2 * kept.size <= room
+    assert_allclose(found.completed(lambda reached: -reached[:, 0]), 0.0)
+    counts = np.histogram(kept, bins=20, range=(0, n))[0]
+    mean = kept.size / 20
+    statistic = ((counts - mean) ** 2 / mean).sum() / (1 - kept.size / n)
+    assert chi2.ppf(1e-7, 19) < statistic < chi2.isf(1e-7, 19)
+
+
+def ring(n, states, cut, *, observations=False, streams=1):
+    """Round and round, a reward for each state, cut off every so many steps: nothing is random."""
+    t = np.arange(n)
+    state, after = t // streams % states, (t // streams + 1) % states
+    at = np.eye(states) if observations else np.arange(states)
+    rows = {
+        "state": at[state], "next_state": at[after], "reward": REWARDS[state],
+        "truncated": t // streams % cut == cut - 1, "stream": t % streams,
+    }  # fmt: skip
+
+    def source(tally):
+        for first in range(0, n, 1_000):
+            yield {name: column[first : first + 1_000] for name, column in rows.items()}
+
+    width = states if observations else None
+    return Experience("a ring", source, states=None if observations else states, width=width)
+
+
+REWARDS = np.array([10.0, -3.0, 5.0])
+RING_GAMMAS = {"one": np.full(3, 0.9), "per state": np.array([0.95, 0.8, 0.9])}
+
+
+@pytest.mark.parametrize("lam", [1.0, 0.7])
+@pytest.mark.parametrize(
+    ("gamma", "observations"), [("one", False), ("per state", False), ("one", True)]
+)
+def test_returns_cut_off_early_end_with_the_values_known_at_last(gamma, lam, observations):
+    """Where nothing is random every observed return is the exact value, v = R + γ′v′.
+
+    The learner starts at 0, where values lie between 20 and 50: completed with the values of that
+    time, the first returns would be too small, and with them the mean.
+    """
+    gammas = RING_GAMMAS[gamma]
+    follows = np.roll(np.eye(3), 1, axis=1)
+    exact = np.linalg.solve(np.eye(3) - follows * gammas, REWARDS)
+    assert exact.min() > 20
+    given = 0.9 if gamma == "one" else gammas
+    own = rv.Direct(alpha=0.5, gamma=given, lam=lam)
+    kind = rv.features.Vector(3) if observations else None
+    steps = ring(6_000, 3, 50, observations=observations, streams=2)
+    found = rv.estimate(steps, own, features=kind, replicates=0)
+    at = np.eye(3) if observations else np.arange(3)
+    assert_allclose(found.learner.predict("value", at), exact, rtol=1e-9)
+    assert found.seen.returns.cut_off > (100 if lam == 1 else 10)
+    data = found.data
+    assert data.sizes["sample"] > 300
+    assert_allclose(data["observed"], data["predicted"], rtol=2e-4)  # 1e-4 is enough
+    for s in range(3):
+        state = found.seen.returns.begun[found.seen.returns.whole]
+        mine = (state[:, 0] == s) if not observations else (state[:, s] == 1)
+        assert_allclose(data["observed"].values[mine].mean(), exact[s], rtol=2e-4)
+
+
+@pytest.mark.parametrize("lam", [1.0, 0.8, "in the data"])
+def test_observed_returns_are_computed_anew_from_the_log_with_the_values_known_at_last(lam):
+    """A noisy walk in three streams, cut off or ended every 30 steps: against a plain loop."""
+    rng = np.random.default_rng(11)
+    n, states = 1_500, 5
+    state, over = rng.integers(states, size=n), np.arange(n) // 3 % 30 == 29
+    ended = over & (rng.random(n) < 0.3)
+    rows = {
+        "state": state, "next_state": rng.integers(states, size=n), "reward": rng.normal(state),
+        "truncated": over & ~ended, "terminated": ended, "stream": np.arange(n) % 3,
+    }  # fmt: skip
+    lams = rng.uniform(0.5, 1, n) if lam == "in the data" else np.full(n, lam)
+    if lam == "in the data":
+        rows["lam"] = lams
+
+    def source(tally):
+        for part in np.array_split(np.arange(n), 7):
+            yield {name: column[part] for name, column in rows.items()}
+
+    given = None if lam == "in the data" else lam
+    found = rv.estimate(Experience("a walk", source, states=states), gamma=0.9, lam=given)
+    final = found.learner.value()
+    plain = {
+        "key": state, "reached": rows["next_state"][:, None], "reward": rows["reward"],
+        "gamma": np.full(n, 0.9), "lam": lams, "eta": np.ones(n), "stream": rows["stream"],
+        "flags": rows["terminated"] + 2 * rows["truncated"],
+    }  # fmt: skip
+    expected = plain_returns(plain, lambda reached: final[reached[:, 0]])
+    shown = found.seen.returns.whole
+    assert np.count_nonzero(found.seen.returns.cut & shown) > 20
+    assert_allclose(
+        found.data["observed"], np.array([G for _, G, *_ in expected])[shown], rtol=1e-9, atol=1e-9
+    )
+    assert_array_equal(found.data["sample_state"], np.array([k for k, *_ in expected])[shown])
 
 
 # ---------------------------------------------------------------------- places
@@ -411,18 +546,59 @@ def test_gamma_is_never_assumed():
         rv.estimate(lake, gamma=1.5)
 
 
-def test_a_gamma_of_the_data_is_used_and_another_one_beside_it_is_refused():
-    rows = {"state": [0, 0], "next_state": [0, 0], "reward": [1.0, 1.0], "g": [0.5, 0.5],
-            "terminated": [False, False]}  # fmt: skip
-    log = lambda: from_table(rows, gamma="g")  # noqa: E731
-    own = rv.estimate(log())
+G_ROWS = {"state": [0, 0], "next_state": [0, 0], "reward": [1.0, 1.0], "g": [0.5, 0.5],
+          "terminated": [False, False]}  # fmt: skip
+
+
+def test_a_gamma_of_the_data_is_used_and_another_one_beside_it_is_refused(tmp_path):
+    """A file of our own has it without being asked for; there the same once more does no harm."""
+    path = tmp_path / "own.parquet"
+    from_table(G_ROWS, gamma="g").save(path)
+    own = rv.estimate(from_table(path))
     assert own.data.attrs["gamma"] == "in the data"
-    same = rv.estimate(log(), gamma=0.5, kappa=0.9)
+    same = rv.estimate(from_table(path), gamma=0.5, kappa=0.9)
     assert_array_equal(own.learner.value(), same.learner.value())
     with pytest.raises(InputError, match=r"^gamma = 0.9: the data has another of its own"):
-        rv.estimate(log(), gamma=0.9)
+        rv.estimate(from_table(path), gamma=0.9)
+    from_table(G_ROWS, lam="g").save(path)
     with pytest.raises(InputError, match=r"^lam = 0.2: the data has another"):
-        rv.estimate(from_table(rows, lam="g"), gamma=0.9, lam=0.2)
+        rv.estimate(from_table(path), gamma=0.9, lam=0.2)
+
+
+def unread(**columns):
+    """A log with γ or λ in a column that is named, which must not be read."""
+    log = from_table(G_ROWS, **columns)
+
+    def source(tally):
+        raise AssertionError("it is read")
+
+    log.source = source
+    return log
+
+
+@pytest.mark.parametrize("name", ["gamma", "lam"])
+def test_a_column_and_a_number_for_the_same_are_refused_before_anything_is_read(name, tmp_path):
+    """Whatever the number: as a setting, as a learner's own, and as a saved one's."""
+    settings = {"gamma": 0.5, "lam": 0.5}
+    remedy = rf"^{name} = 0.5: is in the data, in the column 'g'; give one of the two"
+    with pytest.raises(InputError, match=remedy):
+        rv.estimate(unread(**{name: "g"}), **settings)
+    with pytest.raises(InputError, match=remedy):
+        rv.estimate(unread(**{name: "g"}), rv.Direct(alpha=0.1, **settings))
+    rv.estimate(from_table(G_ROWS), replicates=0, **settings).save(tmp_path / "a")
+    with pytest.raises(InputError, match=remedy):
+        rv.estimate(unread(**{name: "g"}), resume=tmp_path / "a")
+    if name == "gamma":
+        with pytest.raises(InputError, match=r"^gamma = \[0.5, 0.5\]: is in the data"):
+            rv.estimate(unread(gamma="g"), gamma=[0.5, 0.5])
+
+
+@pytest.mark.parametrize("name", ["gamma", "lam"])
+def test_a_saved_learner_misses_what_was_in_its_data_and_is_not_here(name, tmp_path):
+    settings = {"gamma": 0.5, "lam": 0.5} | {name: None}
+    rv.estimate(from_table(G_ROWS, **{name: "g"}), **settings).save(tmp_path / "a")
+    with pytest.raises(InputError, match=f"^{name} = missing: was in the data so far; here it is"):
+        rv.estimate(from_table(G_ROWS), resume=tmp_path / "a")
 
 
 REFUSED = {
@@ -694,6 +870,154 @@ def test_a_file_for_other_states_is_refused(tmp_path, lake_file):
         rv.estimate(lake(), resume=tmp_path / "b")
 
 
+class Numbered(gymnasium.Env):
+    """States from 0 to n − 1, at random; nothing else is known of it."""
+
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, n):
+        self.observation_space = gymnasium.spaces.Discrete(n)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return int(self.np_random.integers(self.observation_space.n)), {}
+
+    def step(self, action):
+        return int(self.np_random.integers(self.observation_space.n)), 1.0, False, False, {}
+
+
+class Boxed(Numbered):
+    """Two numbers between bounds."""
+
+    def __init__(self, low, high):
+        self.observation_space = gymnasium.spaces.Box(np.array(low), np.array(high), dtype=float)
+
+    def reset(self, *, seed=None, options=None):
+        super(Numbered, self).reset(seed=seed)
+        self.observation_space.seed(seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        return self.observation_space.sample(), 1.0, False, False, {}
+
+
+def some_states(top, **options):
+    """A log of the states 0 to `top`, one after the other."""
+    state = np.arange(top + 1)
+    rows = {"state": state, "next_state": np.append(state[1:], 0), "reward": state * 1.0}
+    return from_table(rows, terminated=False, **options)
+
+
+def two_columns(*names, scale=1.0):
+    """A log of observations in columns of these names."""
+    rng = np.random.default_rng(0)
+    rows = {f"{start}{name}": scale * rng.random(50) for name in names for start in ("", "next_")}
+    return from_table(
+        rows | {"reward": np.ones(50)}, state=list(names), terminated=False,
+        next_state=[f"next_{name}" for name in names],
+    )  # fmt: skip
+
+
+def numbered(n):
+    return from_gymnasium(Numbered(n), steps=50)
+
+
+def boxed(low, high):
+    return from_gymnasium(Boxed([low, low], [high, high]), steps=50)
+
+
+ELSEWHERE = {
+    "another space": (numbered(7), numbered(8), "was learned from 7 states; .*:Numbered has 8"),
+    "a log that goes beyond": (numbered(7), some_states(8), "was learned from 7 states; .* has 9"),
+    "a count given": (some_states(3, states=7), some_states(8), "learned from 7 states; .* has 9"),
+    "states that are none": (some_states(8), numbered(7), "was learned from 9 states; .* has 7"),
+    "columns in another order":
+        (two_columns("x", "v"), two_columns("v", "x"),
+         "was learned from the columns x, v, in this order; here they are v, x"),
+    "bounds beyond": (boxed(0, 1), boxed(0, 100), "lie between .* gymnasium:Boxed reach beyond"),
+    "bounds that there are not":
+        (boxed(0, 1), boxed(-np.inf, np.inf), "lie between .* gymnasium:Boxed reach beyond"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ELSEWHERE)
+def test_experience_that_does_not_fit_a_saved_learner_is_refused_before_its_first_step(
+    case, tmp_path
+):
+    first, second, message = ELSEWHERE[case]
+    rv.estimate(first, gamma=0.9, replicates=0).save(tmp_path / "a")
+    with pytest.raises(InputError, match=message) as caught:
+        rv.estimate(second, resume=tmp_path / "a")
+    assert caught.value.field == "resume"
+    assert second.tally.transitions == 0
+
+
+def test_a_text_log_that_goes_beyond_a_known_space_is_refused_where_it_does(tmp_path):
+    """How many states a CSV file has is known only when it has been read."""
+    rv.estimate(numbered(7), gamma=0.9, replicates=0).save(tmp_path / "a")
+    (tmp_path / "log.csv").write_text("state,reward,terminated\n" + "3,1.0,1\n" * 5 + "7,1.0,1\n")
+    with pytest.raises(InputError, match="state = 7: unknown; states are 0 to 6") as caught:
+        rv.estimate(from_table(tmp_path / "log.csv", chunk=5), resume=tmp_path / "a")
+    assert caught.value.estimate.learner.steps == 55
+
+
+OTHERWISE = {
+    "another environment":
+        (numbered(7), from_gymnasium(type("Other", (Numbered,), {})(7), steps=50),
+         ["gymnasium:Numbered", "gymnasium:Other"]),
+    "a log": (numbered(7), some_states(5), ["gymnasium:Numbered", "the table"]),
+    "other columns": (two_columns("x", "v"), two_columns("y", "w"), ["x, v", "y, w"]),
+    "another policy":
+        (numbered(7), from_gymnasium(Numbered(7), np.zeros(7, dtype=int), steps=50),
+         ["random", "an array of actions"]),
+    "bounds within": (boxed(0, 9), boxed(1, 2), ["between 0, 0 and 9, 9", "between 1, 1 and 2, 2"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", OTHERWISE)
+def test_experience_that_fits_but_is_called_otherwise_is_noted(case, tmp_path, caplog):
+    first, second, words = OTHERWISE[case]
+    rv.estimate(first, gamma=0.9, replicates=0).save(tmp_path / "a")
+    assert not caplog.messages
+    found = rv.estimate(second, resume=tmp_path / "a")
+    assert found.learner.steps > 50 - 2
+    (message,) = caplog.messages
+    assert message.startswith("goes on from ")
+    began, here = message.split("; here is ")
+    assert words[0] in began
+    assert words[1] in here
+
+
+def test_going_on_with_the_same_experience_is_not_worth_a_word(tmp_path, caplog):
+    """Once, twice, and with several environments side by side."""
+    rv.estimate(numbered(7), gamma=0.9, replicates=0).save(tmp_path / "a")
+    rv.estimate(numbered(7), resume=tmp_path / "a").save(tmp_path / "b")
+    several = from_gymnasium([Numbered(7), Numbered(7)], steps=50)
+    rv.estimate(several, resume=tmp_path / "b").save(tmp_path / "c")
+    assert rv.estimate(numbered(7), resume=tmp_path / "c").learner.steps == 200
+    assert not caplog.messages
+
+
+def test_a_note_tells_where_it_began_not_where_it_last_was(tmp_path, caplog):
+    rv.estimate(numbered(7), gamma=0.9, replicates=0).save(tmp_path / "a")
+    rv.estimate(some_states(5), resume=tmp_path / "a").save(tmp_path / "b")
+    caplog.clear()
+    rv.estimate(some_states(4), resume=tmp_path / "b")
+    assert "gymnasium:Numbered" in caplog.messages[0]
+    with pytest.raises(InputError, match="was learned from 7 states"):
+        rv.estimate(some_states(8), resume=tmp_path / "b")
+
+
+def test_a_file_that_does_not_say_where_it_began_goes_on(tmp_path, caplog):
+    """As those that earlier versions wrote."""
+    rv.estimate(numbered(7), gamma=0.9, replicates=0).save(tmp_path / "a")
+    learner = rv.load(tmp_path / "a")
+    del learner.notes["estimate"]["began"]
+    learner.save(tmp_path / "old")
+    assert rv.estimate(some_states(8), resume=tmp_path / "old").learner.steps == 59
+    assert not caplog.messages
+
+
 def test_settings_beside_a_saved_learner_are_refused(lake_file):
     for given in ({"gamma": 0.9}, {"lam": 1.0}, {"method": "vtd"}, {"features": "tiles"}):
         with pytest.raises(InputError, match="comes from the saved learner; leave it out"):
@@ -780,6 +1104,69 @@ def test_a_learner_that_diverges_says_so_and_keeps_what_there_was():
     with pytest.raises(rv.Diverged) as caught:
         rv.estimate(from_table(rows, terminated=False), wild, replicates=0)
     assert caught.value.estimate.learner.steps > 10
+
+
+@pytest.mark.parametrize("observations", [False, True])
+def test_what_is_told_after_a_divergence_is_what_was_learned_until_then(observations):
+    """Counts, visits, ratios, returns: those of an estimate that stops just before that step.
+
+    The values need not be the same: the value node may have taken that step before the variance
+    node diverged.
+    """
+    rng = np.random.default_rng(6)
+    n = 4_000
+    state = rng.integers(3, size=n)
+    rows = {
+        "state": np.eye(3)[state] if observations else state,
+        "reward": rng.normal(size=n), "terminated": rng.random(n) < 0.3,
+        "truncated": rng.random(n) < 0.1, "rho": rng.uniform(0.5, 2.0, n),
+    }  # fmt: skip
+    rows |= {"next_state": rows["state"]}
+    rows["rho"][-1] = 50.0
+    wild = rv.Direct(alpha=4.0, gamma=0.5, lam=1.0, estimand="off_policy_return")
+    kind = {"features": rv.features.Vector(3)} if observations else {}
+
+    def steps(end, chunk=700):
+        def source(tally):
+            for first in range(0, end, chunk):
+                last = min(first + chunk, end)
+                yield {name: column[first:last] for name, column in rows.items()}
+
+        shape = {"width": 3} if observations else {"states": 3}
+        return Experience("wild", source, **shape)
+
+    with pytest.raises(rv.Diverged) as caught:
+        rv.estimate(steps(n), wild, replicates=0, **kind)
+    found = caught.value.estimate
+    end = found.learner.steps
+    assert 700 < end < n - 700
+    assert end % 700 != 0
+    assert caught.value.step == end + 1
+    until = rv.estimate(steps(end), wild, replicates=0, **kind)
+    assert found.experience.tally.transitions == end
+    assert found.experience.tally.largest_ratio < 50
+    assert found.experience.tally == until.experience.tally
+    assert found.data.attrs == until.data.attrs
+    assert_array_equal(found.data["visits"], until.data["visits"])
+    returns, expected = (each.seen.returns for each in (found, until))
+    assert_array_equal(returns.begun, expected.begun)
+    assert_array_equal(returns.completed(value), expected.completed(value))
+
+
+def test_a_chunk_that_is_refused_is_not_counted():
+    """Its third state was never to come: what is told is what was learned before."""
+    state = np.array([0, 1, 0, 1, 2, 0])
+
+    def source(tally):
+        for part in np.array_split(np.arange(6), 3):
+            yield {"state": state[part], "next_state": state[part], "reward": np.ones(2),
+                   "terminated": np.ones(2, dtype=bool)}  # fmt: skip
+
+    with pytest.raises(InputError, match="unknown; states are 0 to 1") as caught:
+        rv.estimate(Experience("two", source, states=2), gamma=0.9)
+    found = caught.value.estimate
+    assert found.learner.steps == found.experience.tally.transitions == 4
+    assert found.data.attrs["episodes"] == found.data["visits"].sum() == 4
 
 
 # ---------------------------------------------------------------------- checks

@@ -302,6 +302,9 @@ WRONG = {
     ("log.parquet", "--gamma", 0.9): "--terminated = missing: name the column that says where ",
     ("log.parquet", "--gamma", 0.9, "--reward", "prize", "--terminated", "none"):
         "--reward = prize: log.parquet has no such column; it has state, reward",
+    ("log.parquet", "--gamma", 0.9, "--gamma-column", "reward", "--terminated", "none",
+     "--log", "copy.parquet"):
+        "--gamma = 0.9: is in the data, in the column 'reward'; give one of the two",
     ("text.parquet", "--gamma", 0.9): "source = text.parquet: cannot be read: ",
     (LAKE, "--resume", "missing"): "--resume = missing: does not exist",
     (LAKE, "--resume", "text.parquet"): "--resume = text.parquet: is not a checkpoint of retvar",
@@ -341,6 +344,18 @@ def test_another_environment_does_not_go_on(tmp_path):
         "--resume = a/learner.safetensors: was learned on a map of 4 × 4; here is one of 4 × 12"
     )
     assert not (tmp_path / "b").exists()
+
+
+def test_a_run_that_goes_on_elsewhere_says_so_on_stderr(tmp_path):
+    """In a process of its own, as people see it; standard output stays what programs read."""
+    done(*ENV, "--out", "a", "--log", "lake.parquet")
+    command = [sys.executable, "-m", "retvar", "estimate", "lake.parquet", "--json"]
+    command += ["--format", "none", "--resume", "a/learner.safetensors", "--out", "b"]
+    result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    assert result.stderr.splitlines() == [
+        f"goes on from a/learner.safetensors, which began with {LAKE}; here is lake.parquet"
+    ]
+    assert json.loads(result.stdout)["transitions"] == 200
 
 
 # ---------------------------------------------------------------------- interruptions

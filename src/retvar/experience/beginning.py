@@ -16,7 +16,7 @@ from retvar.step_sizes import Averaged
 
 __all__ = [
     "begin", "completed", "described", "features_for", "make_room", "refuse_features",
-    "refuse_two_answers", "trace_decay",
+    "refuse_no_answer", "refuse_two_answers", "refuse_two_sources", "trace_decay",
 ]  # fmt: skip
 
 Array = NDArray[np.float64]
@@ -63,6 +63,23 @@ def completed(learner: Learner, chunk: Chunk, defaults: dict[str, float]) -> Lea
                 raise InputError(name, "not given", remedy)
             learner = learner.replace(**{name: defaults[name]})
     return learner
+
+
+def refuse_two_sources(learner: Learner, experience: Experience) -> None:
+    """Refuse a γ or λ beside a column that was named for it, before that is read."""
+    for name, column in experience.named.items():
+        given = getattr(learner, name)
+        if given is not None:
+            raise InputError(
+                name, given, f"is in the data, in the column {column!r}; give one of the two"
+            )
+
+
+def refuse_no_answer(learner: Learner, chunk: Chunk) -> None:
+    """Refuse data without the γ or λ that the learner has taken from data so far."""
+    for name in ("gamma", "lam"):
+        if getattr(learner, name) is None and name not in chunk:
+            raise InputError(name, "missing", "was in the data so far; here it is not")
 
 
 def refuse_two_answers(learner: Learner, chunk: Chunk) -> None:

@@ -99,8 +99,8 @@ def from_gymnasium(
             crowd.close()
 
     return Experience(
-        name=name, source=source, states=reading.states, width=reading.width,
-        low=reading.low, high=reading.high, labels=reading.labels,
+        name=name, source=source, states=reading.states, closed=reading.states is not None,
+        width=reading.width, low=reading.low, high=reading.high, labels=reading.labels,
         names=_names(crowd.name, reading.width), grid=_grid(crowd.inner, reading.states),
         cells=_letters(crowd.inner, reading.states), policy=acting.words, length=steps,
     )  # fmt: skip

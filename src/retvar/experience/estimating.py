@@ -15,11 +15,13 @@ from retvar.experience.beginning import (
     described,
     make_room,
     refuse_features,
+    refuse_no_answer,
     refuse_two_answers,
+    refuse_two_sources,
 )
 from retvar.experience.results import dataset
 from retvar.experience.seen import Seen
-from retvar.experience.stream import Chunk, Experience
+from retvar.experience.stream import Chunk, Experience, first_rows
 from retvar.experience.words import behind, reasons, table
 from retvar.features import Features
 from retvar.learners import Direct, Learner, load
@@ -93,18 +95,30 @@ class Estimate:
             raise
 
     def _take(self, chunk: Chunk) -> None:
-        """Learn from a chunk, and note where it went and which returns were seen."""
+        """Learn from a chunk, and note where it went and which returns were seen.
+
+        Where that stops on the way, what is noted is the part that was learned from.
+        """
         learner = self._learner
         if learner is None:
             assert self._begin is not None
             learner = self._begin(chunk)
-        refuse_two_answers(learner.description, chunk)
-        self._learner = learner
-        self.at_rest = False
-        make_room(self._learner, chunk, self.experience)
-        self.seen.watch(self._learner, chunk)
-        self._learner.update_many(chunk, on_error="skip")
-        self.at_rest = True
+        before = learner.steps + learner.rejected
+        try:
+            refuse_no_answer(learner.description, chunk)
+            refuse_two_answers(learner.description, chunk)
+            make_room(learner, chunk, self.experience)
+            self._learner, self.at_rest = learner, False
+            learner.update_many(chunk, on_error="skip")
+        except BaseException as error:
+            done = learner.steps + learner.rejected - before
+            chunk = first_rows(chunk, 0 if isinstance(error, InputError) else done)
+            self.experience.tally.recount(chunk)
+            raise
+        finally:
+            if len(chunk["reward"]):
+                self.seen.watch(learner, chunk)
+            self.at_rest = True
 
 
 def estimate(
@@ -198,6 +212,7 @@ def prepared(
         own = {"learner": learner, "features": features, **settings}
         _refuse(own, "comes from the saved learner; leave it out")
         live = load(resume)
+        refuse_two_sources(live.description, experience)
         return Estimate(experience, live, Seen.restored(resume, live, experience))
     if learner is None:
         learner = described(**settings)
@@ -205,6 +220,7 @@ def prepared(
     else:
         _refuse(settings, "is the learner's; give it there")
         defaults = {}
+    refuse_two_sources(learner, experience)
     refuse_features(experience, features)
     Direct(alpha=Averaged(), gamma=0.0, lam=0.0).online(  # which refuses what cannot be
         states=1, replicates=replicates, seed=seed

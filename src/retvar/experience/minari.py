@@ -47,8 +47,8 @@ def from_minari(dataset: Any) -> Experience:
         return handed_over(pieces, Chain(tally), stopped(name, tally))
 
     return Experience(
-        name=name, source=source, states=reading.states, width=reading.width,
-        low=reading.low, high=reading.high, labels=reading.labels,
+        name=name, source=source, states=reading.states, closed=reading.states is not None,
+        width=reading.width, low=reading.low, high=reading.high, labels=reading.labels,
         policy="as recorded", length=int(data.total_steps),
     )  # fmt: skip
 

@@ -9,7 +9,7 @@ import xarray
 from numpy.typing import NDArray
 
 from retvar.experience.regions import Regions, Visits
-from retvar.experience.seen import Seen
+from retvar.experience.seen import Seen, at_rows
 from retvar.experience.stream import Experience
 from retvar.online import Online
 from retvar.version import __version__
@@ -102,12 +102,12 @@ def _add_observed(found: xarray.Dataset, learner: Online, seen: Seen) -> None:
     if returns is None or not returns.whole.any():
         return
     tabular = learner.features[0].states is not None
-    begun = returns.begun[returns.whole]
-    begun = begun[:, 0].astype(np.int64) if tabular else begun
-    found["observed"] = ("sample", returns.observed[returns.whole])
-    found["predicted"] = ("sample", learner.predict("value", begun))
-    found["predicted_std"] = ("sample", learner.predict("std", begun))
-    state = begun if tabular else np.full(len(begun), -1, dtype=np.int64)
+    whole = returns.whole
+    begun = returns.begun[whole]
+    found["observed"] = ("sample", returns.completed(at_rows(learner, "value"))[whole])
+    found["predicted"] = ("sample", at_rows(learner, "value")(begun))
+    found["predicted_std"] = ("sample", at_rows(learner, "std")(begun))
+    state = begun[:, 0].astype(np.int64) if tabular else np.full(len(begun), -1, dtype=np.int64)
     found["sample_state"] = ("sample", state)
 
 

@@ -14,7 +14,7 @@ from retvar.errors import InputError
 from retvar.experience.estimating import Estimate
 from retvar.experience.regions import Regions
 from retvar.experience.returns import Returns
-from retvar.experience.seen import Discounts, Seen
+from retvar.experience.seen import Discounts, Seen, at_rows
 from retvar.experience.stream import Chunk, Experience
 from retvar.online.replicates import half_width
 
@@ -92,7 +92,7 @@ def check(found: Estimate, fresh: Experience) -> Check:
     keys = _Keys(data, found.seen, tabular)
     returns = Returns(keys.count, fresh.width or 1, KEPT)
     for chunk in fresh.chunks():
-        discounts = Discounts.of(found.learner, chunk)
+        discounts = Discounts.of(found.learner, chunk, at_rest=True)
         if not discounts.known:
             raise InputError("fresh", fresh.name, "is off-policy: its returns are not the target's")
         Seen.collect(returns, chunk, keys.of(chunk), discounts)
@@ -128,9 +128,10 @@ class _Keys:
 def _compared(found: Estimate, data: xarray.Dataset, returns: Returns, keys: _Keys) -> Check:
     learner, size = found.learner, data.sizes[keys.dim]
     early = _early(returns)  # of the others the estimates themselves are the larger part
-    begun = returns.begun[:, 0].astype(np.int64) if keys.dim == "state" else returns.begun
-    gap = returns.observed - learner.predict("value", begun)
-    variance = learner.predict("variance", begun)
+    value, variance = at_rows(learner, "value"), at_rows(learner, "variance")
+    observed, expected = returns.completed(value), variance(returns.begun)
+    missing = returns.missing(lambda rows: np.maximum(variance(rows), 0.0))
+    gap = observed - value(returns.begun)
     columns = {name: np.full(size, np.nan) for name in ("check_mean", "check_std")}
     counts = np.zeros(size, dtype=np.int64)
     rows = []
@@ -140,12 +141,12 @@ def _compared(found: Estimate, data: xarray.Dataset, returns: Returns, keys: _Ke
         if n < 2:
             continue
         rest = gap[mine] - gap[mine].mean()
-        spread = float((rest**2).sum() / (n - 1) + returns.missing[mine].mean())
-        columns["check_mean"][place] = returns.observed[mine].mean()
+        spread = float((rest**2).sum() / (n - 1) + missing[mine].mean())
+        columns["check_mean"][place] = observed[mine].mean()
         columns["check_std"][place] = np.sqrt(spread)
         if n >= ENOUGH:
             fourth = float((rest**4).mean())
-            rows.append((place, n, gap[mine].mean(), spread, variance[mine].mean(), fourth))
+            rows.append((place, n, gap[mine].mean(), spread, expected[mine].mean(), fourth))
     for name, column in columns.items():
         data[name] = (keys.dim, column)
     data["check_count"] = (keys.dim, counts)

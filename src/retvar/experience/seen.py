@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retvar.errors import InputError
+from retvar.experience.ahead import Value
+from retvar.experience.origins import Origin
 from retvar.experience.regions import Regions, Visits
 from retvar.experience.returns import Returns
 from retvar.experience.stream import Chunk, Experience, Tally
@@ -16,7 +18,7 @@ from retvar.features import Observed
 from retvar.online import Online
 from retvar.online.replicates import half_width
 
-__all__ = ["Discounts", "Seen"]
+__all__ = ["Discounts", "Seen", "at_rows"]
 
 Array = NDArray[np.float64]
 KEYS = 64  # returns that may be open at once
@@ -26,21 +28,21 @@ COUNTED = ("rejected", "cuts")
 
 @dataclass
 class Discounts:
-    """γ, λ, η and the value that follows, of each transition of a chunk: what a return is made of.
+    """γ, λ and η of each transition of a chunk: what a return is made of.
 
-    `known` is False where the returns of the target policy cannot be seen: off-policy.
+    `next_value` is the value that follows, where it is known for good. `known` is False where the
+    returns of the target policy cannot be seen: off-policy.
     """
 
     gamma: Array
     lam: Array
     eta: Array
-    next_value: Array
-    next_variance: Array
+    next_value: Array | None
     known: bool
 
     @classmethod
-    def of(cls, learner: Online, chunk: Chunk) -> Discounts:
-        """Those of the chunk, or else the learner's."""
+    def of(cls, learner: Online, chunk: Chunk, at_rest: bool = False) -> Discounts:
+        """Those of the chunk, or else the learner's; `at_rest`: it learns no more."""
         n, m, follows = len(chunk["reward"]), learner.memory, chunk["next_state"]
         gamma, lam = (
             np.asarray(chunk[name], dtype=np.float64)
@@ -50,21 +52,22 @@ class Discounts:
         )
         rho = np.asarray(chunk.get("rho", np.ones(n)), dtype=np.float64)
         weighted = learner.description.estimand == "off_policy_return"
-        next_value, next_variance = np.zeros(n), np.zeros(n)
-        if np.any(lam < 1):
-            next_value = learner.predict("value", follows)
-        cut = np.flatnonzero(chunk.get("truncated", ()))
-        if cut.size:  # the rest of the return is not seen
-            next_value[cut] = learner.predict("value", follows[cut])
-            next_variance[cut] = np.maximum(learner.predict("variance", follows[cut]), 0.0)
-        return cls(
-            gamma,
-            lam,
-            rho if weighted else np.ones(n),
-            next_value,
-            next_variance,
-            weighted or bool((rho == 1).all()),
-        )
+        next_value = None
+        if at_rest:
+            values = np.any(lam < 1)
+            next_value = learner.predict("value", follows) if values else np.zeros(n)
+        eta = rho if weighted else np.ones(n)
+        return cls(gamma, lam, eta, next_value, weighted or bool((rho == 1).all()))
+
+
+def at_rows(learner: Online, what: str) -> Value:
+    """How a learner answers for rows as returns keep them: states, or observations."""
+    tabular = learner.features[0].states is not None
+
+    def answer(rows: Array) -> Array:
+        return learner.predict(what, rows[:, 0].astype(np.int64) if tabular else rows)
+
+    return answer
 
 
 class Seen:
@@ -76,9 +79,10 @@ class Seen:
         self.where: Visits | Regions | None = None
         self.returns: Returns | None = None
         self.off_policy = False  # returns of the target policy are not seen
+        self.began: Origin | None = None  # where, if not with what is being watched
 
     def watch(self, learner: Online, chunk: Chunk) -> None:
-        """Note what a chunk holds, before it is learned from."""
+        """Note what a chunk holds."""
         state = chunk["state"]
         if self.where is None:
             self.where = _places(learner, state)
@@ -96,17 +100,18 @@ class Seen:
     @staticmethod
     def collect(returns: Returns, chunk: Chunk, keys: Any, found: Discounts) -> None:
         """Let returns be collected from a chunk."""
-        n, state = len(chunk["reward"]), chunk["state"]
+        n = len(chunk["reward"])
+        seen, reached = (
+            np.ascontiguousarray(chunk[name].reshape(n, -1), dtype=np.float64)
+            for name in ("state", "next_state")
+        )
         none = np.zeros(n, dtype=np.int64)
         flags = chunk.get("terminated", none) + 2 * np.asarray(chunk.get("truncated", none), int)
         returns.add(
-            np.ascontiguousarray(keys, dtype=np.int64),
-            np.ascontiguousarray(state.reshape(n, -1), dtype=np.float64),
-            np.asarray(chunk["reward"], dtype=np.float64),
-            np.ascontiguousarray(found.gamma), np.ascontiguousarray(found.lam),
-            found.next_value, found.next_variance, found.eta,
+            np.ascontiguousarray(keys, dtype=np.int64), seen, reached,
+            np.asarray(chunk["reward"], dtype=np.float64), found.gamma, found.lam, found.eta,
             np.asarray(flags, dtype=np.int64),
-            np.asarray(chunk.get("stream", none), dtype=np.int64),
+            np.asarray(chunk.get("stream", none), dtype=np.int64), found.next_value,
         )  # fmt: skip
 
     def to_dict(self, experience: Experience) -> dict[str, Any]:
@@ -116,6 +121,7 @@ class Seen:
         labels, grid = experience.labels, experience.grid
         return {
             "level": self.level,
+            "began": (self.began or Origin.of(experience)).to_dict(),
             "labels": None if labels is None else [plain_label(each) for each in labels],
             "grid": None if grid is None else list(grid),
             "visits": self.where.to_dict() if self.where is not None else None,
@@ -136,6 +142,10 @@ class Seen:
             if notes["visits"] is not None:
                 kind = Visits if learner.features[0].states is not None else Regions
                 seen.where = kind.restored(notes["visits"])
+            if "began" in notes:  # files of earlier versions do not say
+                visited = seen.where.counts.size if isinstance(seen.where, Visits) else 0
+                seen.began = Origin.restored(notes["began"])
+                seen.began.compare(path, learner, experience, visited)
             if notes["labels"] is not None:
                 _adopt_labels(path, notes["labels"], experience)
             _adopt_tally(notes["tally"], experience.tally)

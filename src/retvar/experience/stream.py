@@ -13,15 +13,29 @@ from numpy.typing import NDArray
 
 from retvar.online import Transition
 
-__all__ = ["Experience", "Tally"]
+__all__ = ["Experience", "Tally", "first_rows"]
 
 Array = NDArray[np.float64]
 Chunk = dict[str, NDArray[Any]]
+BY_CHUNK = ("transitions", "episodes", "largest_ratio", "ratios", "squares", "weighted")
+
+
+def first_rows(chunk: Chunk, n: int) -> Chunk:
+    """The first rows of a chunk.
+
+    >>> first_rows({"reward": np.array([1.0, 2.0, 3.0])}, 2)
+    {'reward': array([1., 2.])}
+    """
+    return {name: column[:n] for name, column in chunk.items()}
 
 
 @dataclass
 class Tally:
     """What has gone by so far.
+
+    Where an estimate stops within a chunk, transitions, episodes and ratios are those that it
+    learned from. What a source notes while it reads (`rejected`, `cuts`, `outside`) is of all that
+    was read: rows that are left out have no place among those handed over.
 
     >>> Tally(transitions=3).effective_sample_size
     3.0
@@ -36,6 +50,7 @@ class Tally:
     ratios: float = 0.0  #: sum of ρ where it was given
     squares: float = 0.0  #: sum of ρ²
     weighted: int = 0  #: transitions with a ρ
+    _before: tuple[Any, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def effective_sample_size(self) -> float:
@@ -49,6 +64,7 @@ class Tally:
 
     def count(self, chunk: Chunk) -> None:
         """Take in a chunk."""
+        self._before = tuple(getattr(self, name) for name in BY_CHUNK)
         rows = len(chunk["reward"])
         self.transitions += rows
         flags = [chunk[name] for name in ("terminated", "truncated") if name in chunk]
@@ -63,6 +79,19 @@ class Tally:
                 self.squares += float((rho * rho).sum())
             largest = float(rho.max())
             self.largest_ratio = largest if first else max(self.largest_ratio, largest)
+
+    def recount(self, part: Chunk) -> None:
+        """Take in a part of the last chunk, in place of the whole.
+
+        >>> tally, chunk = Tally(), {"reward": np.ones(5)}
+        >>> tally.count(chunk)
+        >>> tally.recount(first_rows(chunk, 3))
+        >>> tally.transitions
+        3
+        """
+        for name, number in zip(BY_CHUNK, self._before, strict=True):
+            setattr(self, name, number)
+        self.count(part)
 
 
 @dataclass(eq=False)
@@ -85,6 +114,7 @@ class Experience:
     name: str  #: where it comes from, for people
     source: Callable[[Tally], Iterator[Chunk]]  #: makes the chunks, noting what it leaves out
     states: int | None = None  #: how many states; None: observations, or more as they come
+    closed: bool = False  #: whether other experience of the same kind can have no more states
     width: int | None = None  #: numbers in an observation; None: states
     low: Array | None = None  #: bounds of observations, where known; ±inf: unbounded
     high: Array | None = None
@@ -93,6 +123,7 @@ class Experience:
     grid: tuple[int, int] | None = None  #: rows and columns, where states lie on a map
     cells: str = ""  #: a letter for each state, to print on the map
     policy: str = ""  #: in words
+    named: dict[str, str] = field(default_factory=dict)  #: columns that were named for γ and λ
     length: int | None = None  #: transitions to come, where known, for a bar
     tally: Tally = field(default_factory=Tally)
 

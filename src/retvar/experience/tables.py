@@ -111,7 +111,10 @@ def from_table(
     }
     refuse_half_a_ratio(roles)
     tell_unused(search, roles)
-    return _experience(readers, roles_of(search, roles, states), on_error == "raise", chunk)
+    found = _experience(readers, roles_of(search, roles, states), on_error == "raise", chunk)
+    found.closed = isinstance(states, int | np.integer)
+    found.named = {name: col for name, col in (("gamma", gamma), ("lam", lam)) if col}
+    return found
 
 
 def _experience(readers: list[Reader], roles: Roles, strict: bool, chunk: int) -> Experience:
