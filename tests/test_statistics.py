@@ -350,6 +350,81 @@ def test_what_is_asked_is_never_chosen():
     assert chosen == ["Direct 0", "Direct 1"]
 
 
+def four(**settings):
+    """Two learners of two methods each, with settings; those of a method in the order given."""
+    errors = np.random.default_rng(0).lognormal(size=(2, 4, 10))
+    data = swept(errors, ["Direct", "Direct", "VTD", "VTD"])
+    return data.assign_coords({name: ("learner", list(x)) for name, x in settings.items()})
+
+
+@pytest.mark.parametrize(
+    ("lam", "told"),
+    [
+        ([0.9997, 1.0], ["lam = 0.9997", "lam = 1"]),
+        ([0.12345678, 0.12345679], ["lam = 0.12345678", "lam = 0.12345679"]),
+        ([0.123456, 0.9], ["lam = 0.123", "lam = 0.9"]),
+        ([0.5, np.nan], ["lam = 0.5", "lam = the domain's"]),
+    ],
+)
+def test_questions_are_told_apart_by_as_many_digits_as_that_takes(lam, told):
+    found = compare(four(lam=lam * 2)).data
+    assert found.question.values.tolist() == told
+    chosen = found.setting_a.sel(settings="best", domain="d0").values.ravel().tolist()
+    assert chosen == ["Direct 0", "Direct 1"]
+
+
+def test_settings_that_are_close_are_not_one():
+    """Of κ = 0.9991 and 0.9992 each method's learners are matched with those of the other."""
+    found = compare(four(kappa=[0.9991, 0.9992, 0.9992, 0.9991]))
+    assert found.data.settings.values.tolist() == ["best", "shared", "typical"]
+    one = row(found, "shared", "d0")
+    matched = {"Direct 0": "VTD 3", "Direct 1": "VTD 2"}
+    assert matched[one.setting_a.item()] == one.setting_b.item()
+    by = compare(four(kappa=[0.9991, 0.9992] * 2), by="kappa").data
+    assert by.pair.values.tolist() == ["0.9991 / 0.9992"]
+
+
+def test_settings_that_differ_by_rounding_are_one():
+    found = compare(four(kappa=[0.1 + 0.2, 0.1, 0.3, 0.1]))
+    assert found.data.settings.values.tolist() == ["best", "shared", "typical"]
+
+
+def test_what_no_learner_sets_is_no_question():
+    """λ is the domain's for all of them: NaN throughout, which is one value and not four."""
+    found = compare(four(lam=[np.nan] * 4, alpha=[0.1, 0.2] * 2))
+    assert found.data.question.values.tolist() == [""]
+    assert "lam" not in found.text()
+    assert found.data.settings.values.tolist() == ["best", "shared", "typical"]
+
+
+def test_several_values_of_one_setting_are_their_union():
+    data = swept(
+        np.random.default_rng(0).lognormal(size=(2, 6, 8)),
+        ["Direct"] * 3 + ["VTD"] * 3,
+        lam=[0.0, 0.5, 1.0] * 2,
+    )
+    both = compare(data, where={"lam": [0.5, 1.0]})
+    assert both.data.question.values.tolist() == ["lam = 0.5", "lam = 1"]
+    assert both.data.identical(compare(data.isel(learner=[1, 2, 4, 5])).data)
+    with pytest.raises(rv.InputError, match=r"where\['lam'\] = 7: is not there"):
+        compare(data, where={"lam": [0.5, 7]})
+    with pytest.raises(rv.InputError, match=r"where\['lam'\] = \[\]: must have a value"):
+        compare(data, where={"lam": []})
+    own = data.assign_coords(lam=("learner", [0.5, np.nan, np.nan] * 2))
+    for asked in (None, np.nan, "the domain's"):
+        found = compare(own, where={"lam": asked, "alpha": 1})
+        assert found.data.question.values.tolist() == [""]
+
+
+def test_a_value_is_taken_to_six_digits_only_where_no_other_is_nearer():
+    close = four(lam=[1.0, 1 - 1e-8] * 2)
+    found = compare(close, where={"lam": 1.0}).data
+    assert set(found.setting_a.values.ravel()) - {""} == {"Direct 0"}
+    near = four(alpha=[0.00316227766, 0.1] * 2)
+    found = compare(near, where={"alpha": 0.00316228}).data
+    assert set(found.setting_a.values.ravel()) - {""} == {"Direct 0"}
+
+
 def test_divergence_loses_and_is_told():
     random = np.random.default_rng(9)
     errors = random.lognormal(0, 0.1, (3, 2, 40))

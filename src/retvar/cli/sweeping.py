@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from retvar.cli.base import Commands, options_of
+from retvar.cli.base import Commands, pair_of
 from retvar.signals import Interrupted, Stop
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def collect(folder: Path, out: Path, partial: bool, as_json: bool) -> None:
 
 WHERE = click.option(
     "--where", multiple=True, metavar="SETTING=VALUE",
-    help="Only learners with this setting, such as lam=0.9; may be repeated.",
+    help="Only learners with this setting, such as lam=0.9; of several values, with any.",
 )  # fmt: skip
 WHAT = click.option(
     "--what", type=click.Choice(["variance_rmse", "value_rmse"]), default="variance_rmse",
@@ -190,7 +190,7 @@ def plot(
 
     with Stop() as stop:
         data = rv.sweep.collect(rv.sweep.Store.opened(folder), partial=partial, check=stop.check)
-        only = options_of(where)
+        only = _where(where)
         if y is None:
             figure = rv.plots.sensitivity_curves(data, x=x, what=what, where=only)
         else:
@@ -216,13 +216,21 @@ def compare(
 
     with Stop() as stop:
         data = rv.sweep.collect(rv.sweep.Store.opened(folder), partial=partial, check=stop.check)
-        found = rv.sweep.compare(data, what=what, where=options_of(where))
+        found = rv.sweep.compare(data, what=what, where=_where(where))
         if drawn is not None:
             rv.plots.save(rv.plots.comparison(found), drawn)
     if as_json:
         click.echo(json.dumps(_plain(found.data), ensure_ascii=False, allow_nan=False))
     else:
         click.echo(found.text(domains=domains))
+
+
+def _where(options: tuple[str, ...]) -> dict[str, list[Any]]:
+    """Settings with all values that were given."""
+    found: dict[str, list[Any]] = {}
+    for key, value in map(pair_of, options):
+        found.setdefault(key, []).extend(value if isinstance(value, list) else [value])
+    return found
 
 
 def _plain(data: Any) -> dict[str, Any]:

@@ -73,7 +73,7 @@ def sensitivity_curves(
     by
         The setting that tells lines apart.
     where
-        Settings to hold fixed, like ``{"lam": 0.9}``.
+        Settings to hold fixed, like ``{"lam": 0.9}``; of a list, any.
     over, level, resamples, seed
         Of the intervals; see :func:`retvar.sweep.compare`.
 

@@ -58,7 +58,7 @@ def sweep_heat_map(
     what, at
         Which error, and when: −1 is the end, otherwise a step or episode that was recorded.
     where
-        Settings to hold fixed, like ``{"lam": 0.9}``.
+        Settings to hold fixed, like ``{"lam": 0.9}``; of a list, any.
 
     Returns
     -------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +20,11 @@ __all__: list[str] = []  # taken by name
 Array = NDArray[np.float64]
 Indices = NDArray[np.intp]
 ASKED = ("gamma", "lam", "estimand")  # settings that say what is asked, not how it is learned
+OF_DOMAINS = ("gamma", "lam")  # where a learner has none of its own
 NOT_SETTINGS = ("learner", "settings")
 EQUAL = 1e-9  # relative; with equal step sizes direct and centred are one method but for rounding
+DIGITS = 12  # of settings that count
+NEAR = 1e-6  # relative; a value that people write may be rounded
 MANY = 10  # domains from which one may generalise to others
 
 
@@ -43,14 +46,20 @@ class Errors:
 
     def groups(self, names: Sequence[str]) -> dict[str, Indices]:
         """Learners by what these settings are, in words; in their order."""
-        found: dict[str, list[int]] = {}
+        columns = [self.column(name) for name in names]
+        texts = [told(name, column) for name, column in zip(names, columns, strict=True)]
+        found: dict[tuple[Any, ...], list[int]] = {}
         for k in range(len(self.learners)):
-            words = ", ".join(f"{name} = {plain(self.column(name)[k])}" for name in names)
-            found.setdefault(words, []).append(k)
-        return {words: np.array(members) for words, members in found.items()}
+            found.setdefault(tuple(column[k] for column in columns), []).append(k)
+
+        def words(key: tuple[Any, ...]) -> str:
+            parts = zip(names, texts, key, strict=True)
+            return ", ".join(f"{name} = {text[x]}" for name, text, x in parts)
+
+        return {words(key): np.array(members) for key, members in found.items()}
 
     def column(self, name: str) -> list[Any]:
-        """A setting of every learner."""
+        """A setting of every learner; None where it has none of its own."""
         if name not in self.settings:
             known = listed(self.settings, most=12)
             raise InputError("setting", name, f"is none of this dataset's, which are {known}")
@@ -59,9 +68,10 @@ class Errors:
     def methods(self, by: str) -> dict[str, Indices]:
         """Learners by method, in order of appearance."""
         column = self.column(by)
-        names = list(dict.fromkeys(column))
-        return {plain(name): np.array([k for k, x in enumerate(column) if x == name])
-                for name in names}  # fmt: skip
+        return {
+            text: np.array([k for k, x in enumerate(column) if x == value])
+            for value, text in told(by, column).items()
+        }
 
     def halves(self) -> tuple[slice, slice]:
         """Runs that choose settings, and those that judge what was chosen."""
@@ -73,15 +83,13 @@ class Errors:
         return np.asarray(members[np.argmin(chosen, axis=1)])
 
     def where(self, settings: Mapping[str, Any]) -> Errors:
-        """Only learners with these settings."""
+        """Only learners with these settings; of several values of one, with any."""
         keep = np.ones(len(self.learners), dtype=bool)
-        for name, value in settings.items():
-            column = self.column(name)
-            hit = np.array([_same(x, value) for x in column])
-            if not hit.any():
-                known = listed(dict.fromkeys(map(plain, column)), most=12)
-                raise InputError(f"where[{name!r}]", value, f"is not there; there are {known}")
-            keep &= hit
+        for name, given in settings.items():
+            wanted = _several(given)
+            if not wanted:
+                raise InputError(f"where[{name!r}]", given, "must have a value")
+            keep &= np.any([_hits(name, self.column(name), value) for value in wanted], axis=0)
         if not keep.any():
             raise InputError("where", dict(settings), "no learner has all of these settings")
         at = np.flatnonzero(keep)
@@ -112,7 +120,7 @@ def errors_of(data: xarray.Dataset, what: str, at: int) -> Errors:
     values[np.isnan(values)] = np.inf
     names = [str(x) for x in data.learner.values]
     settings = {
-        str(name): column.values.tolist()
+        str(name): [_exact(x) for x in column.values.tolist()]
         for name, column in data.coords.items()
         if column.dims == ("learner",) and name not in NOT_SETTINGS
     }
@@ -203,12 +211,56 @@ def over_what(over: str | None, domains: int) -> str:
     return over
 
 
-def plain(value: Any) -> str:
-    """A setting in few letters."""
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+def told(name: str, column: Iterable[Any]) -> dict[Any, str]:
+    """The values of a setting in words: numbers in the fewest digits that tell them apart.
+
+    >>> told("lam", [0.9997, 1.0, 0.123456]), told("lam", [None, 0.123456])
+    ({0.9997: '0.9997', 1.0: '1', 0.123456: '0.1235'}, {None: "the domain's", 0.123456: '0.123'})
+    """
+    values = list(dict.fromkeys(column))
+    digits = digits_of([x for x in values if isinstance(x, float)])
+    own = "the domain's" if name in OF_DOMAINS else "not set"
+    return {x: f"{x:.{digits}g}" if isinstance(x, float) else own if x is None else str(x)
+            for x in values}  # fmt: skip
 
 
-def _same(x: Any, value: Any) -> bool:
-    if isinstance(x, float) and isinstance(value, float | int | np.number):
-        return bool(np.isclose(x, float(value), rtol=1e-6, atol=0.0))
-    return bool(x == value)
+def digits_of(values: Iterable[float]) -> int:
+    """How many digits, three or more, tell all these numbers apart.
+
+    >>> digits_of([0.01, 0.0316, 0.1]), digits_of([0.9997, 1.0])
+    (3, 4)
+    """
+    distinct = set(values)
+    enough = (d for d in range(3, 18) if len({f"{x:.{d}g}" for x in distinct}) == len(distinct))
+    return next(enough, 17)
+
+
+def _exact(x: Any) -> Any:
+    """A setting as it is compared: NaN is none, and numbers that differ by rounding are one."""
+    if not isinstance(x, float):
+        return x
+    return None if x != x else float(f"{x:.{DIGITS}g}")
+
+
+def _several(given: Any) -> list[Any]:
+    """The values that one setting may have."""
+    return [*given] if isinstance(given, list | tuple | set | np.ndarray) else [given]
+
+
+def _hits(name: str, column: list[Any], given: Any) -> NDArray[np.bool_]:
+    """Which learners have a value: exactly, or otherwise to six digits, as people write it."""
+    texts = told(name, column)
+    value = _exact(float(given)) if _is_number(given) else given
+    words = str(value)
+    hit = np.array([x == value or (not isinstance(x, float) and texts[x] == words) for x in column])
+    if not hit.any() and isinstance(value, float):
+        hit = np.array([isinstance(x, float) and bool(np.isclose(x, value, rtol=NEAR, atol=0.0))
+                        for x in column])  # fmt: skip
+    if not hit.any():
+        known = listed(texts.values(), most=12)
+        raise InputError(f"where[{name!r}]", given, f"is not there; there are {known}")
+    return hit
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, float | int | np.number) and not isinstance(value, bool)

@@ -155,7 +155,8 @@ def compare(
     at, what
         When (−1 is the end, otherwise a step or episode that was recorded), and which error.
     where
-        Settings to hold fixed, like ``{"alpha": 0.1}`` where the value's learner is given.
+        Settings to hold fixed, like ``{"alpha": 0.1}`` where the value's learner is given; of a
+        list of values, any.
     asked
         Settings that say what is asked, not how it is learned: methods are compared for each of
         their values. Default: ``gamma``, ``lam`` and ``estimand``.
@@ -278,18 +279,18 @@ def _matched(errors: Errors, by: str, left: Indices, right: Indices) -> tuple[In
     return np.array([keys[0][key] for key in both]), np.array([keys[1][key] for key in both])
 
 
-def _keys(errors: Errors, by: str, *sides: Indices) -> list[dict[tuple[str, ...], int]]:
+def _keys(errors: Errors, by: str, *sides: Indices) -> list[dict[tuple[Any, ...], int]]:
     """Learners by those of their settings that all of these methods have."""
     names = [name for name in errors.settings if name != by]
     own = [name for name in names if all(_has(errors, name, side) for side in sides)]
-    return [{tuple(c.plain(errors.column(n)[k]) for n in own): int(k) for k in side}
+    return [{tuple(errors.column(n)[k] for n in own): int(k) for k in side}
             for side in sides]  # fmt: skip
 
 
 def _has(errors: Errors, name: str, members: Indices) -> bool:
-    """Whether a setting is one of the method's: not NaN throughout."""
+    """Whether a setting is one of the method's: set by any of its learners."""
     column = errors.column(name)
-    return any(column[k] == column[k] for k in members)
+    return any(column[k] is not None for k in members)
 
 
 def _shared(errors: Errors, left: Indices, right: Indices) -> tuple[Indices, Indices]:
