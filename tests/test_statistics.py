@@ -460,6 +460,34 @@ def test_methods_that_are_one_but_for_rounding_tie():
     assert one.winner == ""
 
 
+@pytest.mark.parametrize("over", ["runs", "domains"])
+@pytest.mark.parametrize(("domains", "runs"), [(1, 8), (3, 8), (3, 40), (12, 8), (12, 60)])
+def test_where_even_the_clearest_difference_cannot_be_told_that_is_said(domains, runs, over):
+    """VTD errs 9 times as much in every run: p is the least there can be, and so is told."""
+    if over == "domains" and domains == 1:
+        return
+    data = swept(
+        np.tile([[1.0], [9.0]], (domains, 1, runs)) * np.random.default_rng(0).uniform(1, 2, runs),
+        ["Direct", "VTD"],
+    )
+    found = compare(data, over=over)
+    single, whole = (found.data.sel(domain=d) for d in ("d0", "all"))
+    near = {"rtol": 1e-9, "atol": 1e-50}  # beyond 200 signs p is that of the normal distribution
+    np.testing.assert_allclose(np.minimum(single.least_p, 1), single.p_holm.max(), **near)
+    np.testing.assert_allclose(np.minimum(whole.least_p, 1), whole.p_holm.max(), **near)
+    for rows in (single, whole):
+        possible = rows.least_p.item() < 0.05
+        assert (rows.winner.values == ("Direct" if possible else "")).all()
+    text = found.text()
+    few = single.least_p.item() >= 0.05
+    needed = 2 * next(n for n in range(2, 99) if 3 * domains * 2.0 ** (1 - n) < 0.05)
+    assert (f"too few runs to decide on single domains; {needed} would do" in text) == few
+    assert "on 0 and 0 of" not in text
+    if domains > 1:
+        assert ("too few domains to decide" in text) == (whole.least_p.item() >= 0.05)
+        assert (f"on {domains} and 0 of {domains} domains" in text) != few
+
+
 def test_the_same_data_give_the_same_words():
     data = lucky(np.random.default_rng(0), 3, 10, settings=(2, 2))
     first, second = compare(data).text(domains=True), compare(data).text(domains=True)

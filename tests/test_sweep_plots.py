@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations, product
+from itertools import combinations, pairwise, product
 
 import numpy as np
 import pytest
@@ -245,6 +245,38 @@ def test_infinite_ratios_stay_at_the_edge():
     ax = figure.axes[0]
     points = [line.get_xdata()[0] for line in ax.lines if line.get_gid() == "ratio"]
     assert points == pytest.approx([ax.get_xlim()[0]] * 4)
+
+
+def ratios(reach, domains=3, label="d"):
+    """A comparison in which VTD errs `reach` times as much on the last domain, equally else."""
+    errors = np.ones((domains, 3, 1, 8))
+    errors[-1, 1] = reach
+    coords = {
+        "domain": [f"{label}{k}" for k in range(domains)],
+        "learner": list(METHODS),
+        "step": [10],
+        "algorithm": ("learner", list(METHODS)),
+        "alpha": ("learner", [0.1] * 3),
+    }
+    died = ("domain", "learner", "run"), np.zeros((domains, 3, 8), dtype=bool)
+    dims = ("domain", "learner", "step", "run")
+    return xarray.Dataset({"variance_rmse": (dims, errors), "diverged": died}, coords)
+
+
+@pytest.mark.parametrize("label", ["d", "a domain with a long name, number "])
+@pytest.mark.parametrize("reach", [1.0, 1.1, 1.25, 1.45, 1.6, 1.75, 1.9, 2.4, 4.0, 9.0, 25.0, 1e9])
+def test_ratios_have_a_scale_on_both_sides_of_one(reach, label):
+    """At least three ticks, whatever the range; their labels apart from each other."""
+    figure = drawn(plots.comparison(ratios(reach, label=label), settings=["best"], resamples=100))
+    renderer = figure.canvas.get_renderer()
+    for ax in figure.axes:
+        low, high = ax.get_xlim()
+        ticks = ax.get_xticks()
+        assert low <= ticks[0] < 1 < ticks[-1] <= high
+        assert 1 in ticks
+        boxes = [text.get_window_extent(renderer) for text in ax.get_xticklabels()]
+        assert [text.get_text() for text in ax.get_xticklabels()] == [f"{t:g}" for t in ticks]
+        assert all(a.x1 + 3 < b.x0 for a, b in pairwise(boxes))
 
 
 # ---------------------------------------------------------------------- the example

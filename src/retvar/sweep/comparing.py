@@ -172,7 +172,9 @@ def compare(
         ``ratio`` with ``low`` and ``high``, ``better`` (the share of runs in which a errs less),
         ``p`` (Wilcoxon's signed ranks), ``p_holm`` (corrected for the number of rows: of those over
         all domains, and of those of single domains), ``winner`` (where ``p_holm`` is below 1 −
-        level and the interval does not hold 1), shares that diverged, and the settings chosen.
+        level and the interval does not hold 1), shares that diverged, and the settings chosen;
+        ``least_p``, what ``p_holm`` would be were a better in every run, in all rows: where even
+        that is above 1 − level, nobody can win, and the text says so.
 
     Examples
     --------
@@ -212,10 +214,11 @@ def compare(
         "domain": [*errors.domains, ALL],
     }
     columns["winner"] = _winners(columns, pairs, level)
+    least = _least(len(rows), errors.domains, logs.shape[-1], over)
     runs = {"runs": errors.values.shape[-1], "judging": logs.shape[-1]}
     told = {"by": by, "what": what, "at": errors.moment, "level": level, "over": over, **runs}
     told["unmatched"] = refused
-    return Comparison(_dataset(columns, shape, coords, told))
+    return Comparison(_dataset(columns, shape, coords, told).assign(least_p=("domain", least)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -330,6 +333,17 @@ def _judged(logs: Array, over: str, level: float, resamples: int, seed: int) -> 
         "p": np.column_stack([p_each, p_all]),
         "p_holm": np.column_stack([holm(p_each), holm(p_all)]),
     }
+
+
+def _least(rows: int, domains: list[str], runs: int, over: str) -> Array:
+    """The least p after Holm's correction that there can be, of each domain and of all.
+
+    >>> _least(3, ["a", "b"], 5, "runs").tolist()
+    [0.375, 0.375, 0.005859375]
+    """
+    signs = len(domains) * (1 if over == "domains" else runs)  # that all agree
+    each = rows * len(domains) * 0.5 ** (runs - 1)
+    return np.array([each] * len(domains) + [rows * 0.5 ** (signs - 1)])
 
 
 def _with_all(shares: Array) -> Array:
