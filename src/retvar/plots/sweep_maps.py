@@ -39,6 +39,7 @@ def sweep_heat_map(
     what: str = "variance_rmse",
     at: int = -1,
     where: Mapping[str, Any] | None = None,
+    over: str | None = None,
 ) -> Figure:
     """Draw an error over two settings: a map for each method, all on one scale.
 
@@ -78,7 +79,7 @@ def sweep_heat_map(
     """
     if x == y:
         raise InputError("y", y, "must differ from x")
-    sweep = swept.sweep_of(data, by, what, at, where, None)
+    sweep = swept.sweep_of(data, by, what, at, where, over)
     across, up = (swept.axis_values(sweep.errors, name) for name in (x, y))
     rows = swept.questions_without(sweep.errors, x, y)
     methods = list(sweep.errors.methods(by))

@@ -75,7 +75,7 @@ def sweep_of(
     data: xarray.Dataset, by: str, what: str, at: int, where: Mapping[str, Any] | None, over: Any
 ) -> Sweep:
     """Check what is to be drawn, before anything is."""
-    errors = c.errors_of(data, what, at).where(where or {})
+    errors = c.errors_of(data, what, at, where)
     errors.column(by)
     return Sweep(errors, by, what, c.over_what(over, len(errors.domains)))
 

@@ -191,7 +191,7 @@ def compare(
     Variance RMSE at step 1,000: 1 domain, 20 runs (10 choose settings, 10 judge them)
     """
     unit_level("level", level)
-    errors = c.errors_of(data, what, at).where(where or {})
+    errors = c.errors_of(data, what, at, where)
     over = c.over_what(over, len(errors.domains))
     questions = errors.asked(asked)
     pairs = list(combinations(errors.methods(by), 2))
