@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 import retvar as rv
+from retvar.sweep.collected import contenders
 from retvar.sweep.comparing import compare, paired_difference
 from retvar.sweep.statistics import bootstrap_interval, holm, interquartile_mean, signed_rank
 
@@ -241,6 +242,45 @@ def test_runs_that_diverged_are_worse_than_all_others_and_counted():
     assert (found.diverged_a.item(), found.diverged_b.item()) == (2, 1)
     a[:6] = np.nan
     assert paired_difference(pair(a, b), "Direct 0", "VTD 1").difference.item() == np.inf
+
+
+# ---------------------------------------------------------------------- which may be the best
+
+
+@pytest.mark.parametrize(
+    ("over", "shape"), [("runs", (1, 16)), ("runs", (3, 8)), ("domains", (24, 4))]
+)
+def test_the_best_is_among_those_not_surely_worse_as_often_as_stated(over, shape):
+    """400 sweeps of 10 settings that hardly differ and one that is clearly worse: 90% intervals.
+
+    Only too large a ratio leaves the best out, so that 95% is due; had the same runs chosen what
+    all are compared with, it would be far less.
+    """
+    random = np.random.default_rng(13)
+    level = np.linspace(0, 0.02, 11)
+    level[-1] = 2.0
+    held, left, flattered = 0, 0, 0
+    for _ in range(400):
+        place = random.normal(0, 0.2, (11, shape[0], 1)) * (over == "domains")
+        errors = np.exp(level[:, None, None] + place + random.normal(0, 0.2, (11, *shape)))
+        found = contenders(errors, over, False, 0.9, 100, 0)
+        held, left = held + found[0], left + found[-1]
+        twice = np.repeat(errors, 2, axis=2 if over == "runs" else 1)
+        flattered += contenders(twice[..., : 2 * shape[1]], over, False, 0.9, 100, 0)[0]
+    assert held / 400 > 0.95 - 3 * np.sqrt(0.05 * 0.95 / 400)
+    assert left == 0
+    assert flattered < held
+
+
+def test_of_equal_settings_all_may_be_the_best_and_of_diverged_ones_none():
+    one = np.random.default_rng(0).lognormal(size=(1, 2, 12))
+    errors = np.concatenate([one, one, 1.5 * one, np.full_like(one, np.inf)])
+    for over in ("runs", "domains"):
+        many = np.tile(errors, (1, 3, 1))
+        found = contenders(many, over, False, 0.95, 200, 0)
+        assert found.tolist() == [True, True, False, False]
+    with pytest.raises(rv.InputError, match="over = 'domains': needs at least 4 of them here"):
+        contenders(errors, "domains", False, 0.95, 200, 0)
 
 
 # ---------------------------------------------------------------------- comparisons

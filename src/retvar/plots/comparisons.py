@@ -33,14 +33,14 @@ SHARE = 0.98  # of the domains lie within the panel
 PANEL, GAP = 2.2, 0.07  # inches: the width of a panel, and the least between labels
 LADDERS = (  # ratios for ticks, the closest first
     *([round(1 + k * step, 2) for k in range(-9, 10)] for step in (0.02, 0.05, 0.1)),
-    [0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 1.75, 2.0, 2.5],
+    [0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.4, 1.7, 2.0, 2.5],
     [0.4, 0.5, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 2.5],
     [0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0],
     [0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0],
     [0.1, 0.3, 1.0, 3.0, 10.0],
 )
 POINT: Any = {"marker": "o", "ms": 5, "mec": "white", "mew": 0.5, "ls": "none"}
-DOT: Any = {"marker": "|", "ms": 7.5, "mew": 0.8, "alpha": 0.55, "ls": "none", "zorder": 1}
+DOT: Any = {"marker": "|", "ms": 7, "mew": 0.7, "alpha": 0.45, "ls": "none", "zorder": 1}
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,7 +164,8 @@ def _panel(ax: Axes, rows: list[Row], limits: tuple[float, float]) -> None:
         look = swept.look_of(row.winner, k) if row.winner else s.Look(SOFT, "o")
         low, middle, high = np.clip([row.low, row.ratio, row.high], *limits)
         ax.plot(np.clip(row.domains, *limits), np.full(row.domains.size, k), color=LINE, **DOT)
-        ax.plot([low, high], [k, k], color=look.colour, lw=2.2, solid_capstyle="butt", zorder=3)
+        for colour, lw in (("white", 4.4), (look.colour, 2.4)):  # apart from the strokes
+            ax.plot([low, high], [k, k], color=colour, lw=lw, solid_capstyle="butt", zorder=3)
         ax.plot(middle, k, color=look.colour, zorder=4, gid="ratio", **POINT)
     ax.set_yticks(range(len(rows)), [row.label for row in rows])
     ax.set_ylim(len(rows) - 0.4, -0.6)

@@ -301,6 +301,33 @@ def over_domains(x: Array, over: str, level: float, resamples: int, seed: int) -
     return bootstrap_interval(x, centre, level, resamples, seed, stratified=True)
 
 
+def contenders(
+    errors: Array, over: str, split: bool, level: float, resamples: int, seed: int
+) -> NDArray[np.bool_]:
+    """Which settings [setting, domain, run] are not surely worse than the best of them.
+
+    One half of the runs (of the domains, if it is for such domains) says which seems the best; the
+    other half says which are worse than that one. So the truly best is left out only if the
+    interval of its ratio is wholly above 1, though in truth it is at most 1. With `split`, the
+    runs of even number have chosen other settings before, and judge nothing.
+
+    >>> errors = np.array([1.0, 1.0, 2.0])[:, None, None] * np.ones((1, 8))
+    >>> contenders(errors, "runs", False, 0.95, 100, 0).tolist()
+    [True, True, False]
+    """
+    if over == "runs":
+        choosing, judging = errors[..., ::2], errors[..., 1::2]
+    elif errors.shape[1] < 4:
+        raise InputError("over", "'domains'", "needs at least 4 of them here; say 'runs'")
+    else:
+        runs = errors[..., 1::2] if split else errors
+        choosing, judging = runs[:, ::2], runs[:, 1::2]
+    with np.errstate(divide="ignore"):
+        first = int(np.argmin(centre(np.log(choosing), (-2, -1))))
+    gaps = log_ratio(judging, judging[first])
+    return np.asarray(over_domains(gaps, over, level, resamples, seed).low <= 0)
+
+
 def over_what(over: str | None, domains: int) -> str:
     """What intervals generalise over: ``"domains"`` from ten of them, otherwise ``"runs"``."""
     if over is None:
