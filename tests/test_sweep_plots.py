@@ -116,6 +116,17 @@ def test_curves_are_the_errors_at_the_best_of_the_other_settings():
     assert ax.get_ylabel() == "variance RMSE"
 
 
+def test_what_no_learner_sets_is_in_no_title():
+    data = swept(domains=1, lambdas=[0.5], second=[0.1])
+    own = data.assign_coords(lam=("learner", np.full(21, np.nan)))
+    assert titles(plots.sensitivity_curves(own)) == [""]
+    some = data.assign_coords(
+        lam=("learner", np.tile([np.nan, 0.5, 0.9997, 1.0, 0.1, 0.2, 0.3], 3))
+    )
+    told = titles(plots.sensitivity_curves(some.sel(learner=some.alpha > 0), x="alpha"))
+    assert told[:4] == ["λ = the domain's", "λ = 0.5", "λ = 0.9997", "λ = 1"]
+
+
 def test_bands_are_intervals_over_runs():
     data = swept(domains=1, lambdas=[0.5], second=[0.1])
     ax = plots.sensitivity_curves(data, resamples=400).axes[0]

@@ -62,8 +62,9 @@ def sweep_heat_map(
     a question of its own. Around it an outline holds all cells that are not surely worse than the
     best: the interval of the ratio of errors, paired over runs or domains, holds 1. What is taken
     for the best there is chosen by one half of the runs (or domains) and judged by the other, so
-    that the outline holds the truly best cell at least as often as `level` says. Cells in which
-    more than a quarter of the runs diverged are hatched.
+    that the outline holds the truly best cell about as often as `level` says, or more often (with
+    fewer than 8 runs, or domains, less). Cells in which more than a quarter of the runs diverged
+    are hatched.
 
     Parameters
     ----------
