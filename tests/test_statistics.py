@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 import retvar as rv
+from retvar.sweep.collected import contenders
 from retvar.sweep.comparing import compare, paired_difference
 from retvar.sweep.statistics import bootstrap_interval, holm, interquartile_mean, signed_rank
 
@@ -243,6 +244,45 @@ def test_runs_that_diverged_are_worse_than_all_others_and_counted():
     assert paired_difference(pair(a, b), "Direct 0", "VTD 1").difference.item() == np.inf
 
 
+# ---------------------------------------------------------------------- which may be the best
+
+
+@pytest.mark.parametrize(
+    ("over", "shape"), [("runs", (1, 16)), ("runs", (3, 8)), ("domains", (24, 4))]
+)
+def test_the_best_is_among_those_not_surely_worse_as_often_as_stated(over, shape):
+    """400 sweeps of 10 settings that hardly differ and one that is clearly worse: 90% intervals.
+
+    Only too large a ratio leaves the best out, so that 95% is due; had the same runs chosen what
+    all are compared with, it would be far less.
+    """
+    random = np.random.default_rng(13)
+    level = np.linspace(0, 0.02, 11)
+    level[-1] = 2.0
+    held, left, flattered = 0, 0, 0
+    for _ in range(400):
+        place = random.normal(0, 0.2, (11, shape[0], 1)) * (over == "domains")
+        errors = np.exp(level[:, None, None] + place + random.normal(0, 0.2, (11, *shape)))
+        found = contenders(errors, over, False, 0.9, 100, 0)
+        held, left = held + found[0], left + found[-1]
+        twice = np.repeat(errors, 2, axis=2 if over == "runs" else 1)
+        flattered += contenders(twice[..., : 2 * shape[1]], over, False, 0.9, 100, 0)[0]
+    assert held / 400 > 0.95 - 3 * np.sqrt(0.05 * 0.95 / 400)
+    assert left == 0
+    assert flattered < held
+
+
+def test_of_equal_settings_all_may_be_the_best_and_of_diverged_ones_none():
+    one = np.random.default_rng(0).lognormal(size=(1, 2, 12))
+    errors = np.concatenate([one, one, 1.5 * one, np.full_like(one, np.inf)])
+    for over in ("runs", "domains"):
+        many = np.tile(errors, (1, 3, 1))
+        found = contenders(many, over, False, 0.95, 200, 0)
+        assert found.tolist() == [True, True, False, False]
+    with pytest.raises(rv.InputError, match="over = 'domains': needs at least 4 of them here"):
+        contenders(errors, "domains", False, 0.95, 200, 0)
+
+
 # ---------------------------------------------------------------------- comparisons
 
 
@@ -350,6 +390,81 @@ def test_what_is_asked_is_never_chosen():
     assert chosen == ["Direct 0", "Direct 1"]
 
 
+def four(**settings):
+    """Two learners of two methods each, with settings; those of a method in the order given."""
+    errors = np.random.default_rng(0).lognormal(size=(2, 4, 10))
+    data = swept(errors, ["Direct", "Direct", "VTD", "VTD"])
+    return data.assign_coords({name: ("learner", list(x)) for name, x in settings.items()})
+
+
+@pytest.mark.parametrize(
+    ("lam", "told"),
+    [
+        ([0.9997, 1.0], ["lam = 0.9997", "lam = 1"]),
+        ([0.12345678, 0.12345679], ["lam = 0.12345678", "lam = 0.12345679"]),
+        ([0.123456, 0.9], ["lam = 0.123", "lam = 0.9"]),
+        ([0.5, np.nan], ["lam = 0.5", "lam = the domain's"]),
+    ],
+)
+def test_questions_are_told_apart_by_as_many_digits_as_that_takes(lam, told):
+    found = compare(four(lam=lam * 2)).data
+    assert found.question.values.tolist() == told
+    chosen = found.setting_a.sel(settings="best", domain="d0").values.ravel().tolist()
+    assert chosen == ["Direct 0", "Direct 1"]
+
+
+def test_settings_that_are_close_are_not_one():
+    """Of κ = 0.9991 and 0.9992 each method's learners are matched with those of the other."""
+    found = compare(four(kappa=[0.9991, 0.9992, 0.9992, 0.9991]))
+    assert found.data.settings.values.tolist() == ["best", "shared", "typical"]
+    one = row(found, "shared", "d0")
+    matched = {"Direct 0": "VTD 3", "Direct 1": "VTD 2"}
+    assert matched[one.setting_a.item()] == one.setting_b.item()
+    by = compare(four(kappa=[0.9991, 0.9992] * 2), by="kappa").data
+    assert by.pair.values.tolist() == ["0.9991 / 0.9992"]
+
+
+def test_settings_that_differ_by_rounding_are_one():
+    found = compare(four(kappa=[0.1 + 0.2, 0.1, 0.3, 0.1]))
+    assert found.data.settings.values.tolist() == ["best", "shared", "typical"]
+
+
+def test_what_no_learner_sets_is_no_question():
+    """λ is the domain's for all of them: NaN throughout, which is one value and not four."""
+    found = compare(four(lam=[np.nan] * 4, alpha=[0.1, 0.2] * 2))
+    assert found.data.question.values.tolist() == [""]
+    assert "lam" not in found.text()
+    assert found.data.settings.values.tolist() == ["best", "shared", "typical"]
+
+
+def test_several_values_of_one_setting_are_their_union():
+    data = swept(
+        np.random.default_rng(0).lognormal(size=(2, 6, 8)),
+        ["Direct"] * 3 + ["VTD"] * 3,
+        lam=[0.0, 0.5, 1.0] * 2,
+    )
+    both = compare(data, where={"lam": [0.5, 1.0]})
+    assert both.data.question.values.tolist() == ["lam = 0.5", "lam = 1"]
+    assert both.data.identical(compare(data.isel(learner=[1, 2, 4, 5])).data)
+    with pytest.raises(rv.InputError, match=r"where\['lam'\] = 7: is not there"):
+        compare(data, where={"lam": [0.5, 7]})
+    with pytest.raises(rv.InputError, match=r"where\['lam'\] = \[\]: must have a value"):
+        compare(data, where={"lam": []})
+    own = data.assign_coords(lam=("learner", [0.5, np.nan, np.nan] * 2))
+    for asked in (None, np.nan, "the domain's"):
+        found = compare(own, where={"lam": asked, "alpha": 1})
+        assert found.data.question.values.tolist() == [""]
+
+
+def test_a_value_is_taken_to_six_digits_only_where_no_other_is_nearer():
+    close = four(lam=[1.0, 1 - 1e-8] * 2)
+    found = compare(close, where={"lam": 1.0}).data
+    assert set(found.setting_a.values.ravel()) - {""} == {"Direct 0"}
+    near = four(alpha=[0.00316227766, 0.1] * 2)
+    found = compare(near, where={"alpha": 0.00316228}).data
+    assert set(found.setting_a.values.ravel()) - {""} == {"Direct 0"}
+
+
 def test_divergence_loses_and_is_told():
     random = np.random.default_rng(9)
     errors = random.lognormal(0, 0.1, (3, 2, 40))
@@ -383,6 +498,34 @@ def test_methods_that_are_one_but_for_rounding_tie():
     one = row(compare(data))
     assert (one.ratio, one.low, one.high, one.better, one.p) == (1, 1, 1, 0.5, 1)
     assert one.winner == ""
+
+
+@pytest.mark.parametrize("over", ["runs", "domains"])
+@pytest.mark.parametrize(("domains", "runs"), [(1, 8), (3, 8), (3, 40), (12, 8), (12, 60)])
+def test_where_even_the_clearest_difference_cannot_be_told_that_is_said(domains, runs, over):
+    """VTD errs 9 times as much in every run: p is the least there can be, and so is told."""
+    if over == "domains" and domains == 1:
+        return
+    data = swept(
+        np.tile([[1.0], [9.0]], (domains, 1, runs)) * np.random.default_rng(0).uniform(1, 2, runs),
+        ["Direct", "VTD"],
+    )
+    found = compare(data, over=over)
+    single, whole = (found.data.sel(domain=d) for d in ("d0", "all"))
+    near = {"rtol": 1e-9, "atol": 1e-50}  # beyond 200 signs p is that of the normal distribution
+    np.testing.assert_allclose(np.minimum(single.least_p, 1), single.p_holm.max(), **near)
+    np.testing.assert_allclose(np.minimum(whole.least_p, 1), whole.p_holm.max(), **near)
+    for rows in (single, whole):
+        possible = rows.least_p.item() < 0.05
+        assert (rows.winner.values == ("Direct" if possible else "")).all()
+    text = found.text()
+    few = single.least_p.item() >= 0.05
+    needed = 2 * next(n for n in range(2, 99) if 3 * domains * 2.0 ** (1 - n) < 0.05)
+    assert (f"too few runs to decide on single domains; {needed} would do" in text) == few
+    assert "on 0 and 0 of" not in text
+    if domains > 1:
+        assert ("too few domains to decide" in text) == (whole.least_p.item() >= 0.05)
+        assert (f"on {domains} and 0 of {domains} domains" in text) != few
 
 
 def test_the_same_data_give_the_same_words():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations, product
+from itertools import combinations, pairwise, product
 
 import numpy as np
 import pytest
@@ -116,6 +116,17 @@ def test_curves_are_the_errors_at_the_best_of_the_other_settings():
     assert ax.get_ylabel() == "variance RMSE"
 
 
+def test_what_no_learner_sets_is_in_no_title():
+    data = swept(domains=1, lambdas=[0.5], second=[0.1])
+    own = data.assign_coords(lam=("learner", np.full(21, np.nan)))
+    assert titles(plots.sensitivity_curves(own)) == [""]
+    some = data.assign_coords(
+        lam=("learner", np.tile([np.nan, 0.5, 0.9997, 1.0, 0.1, 0.2, 0.3], 3))
+    )
+    told = titles(plots.sensitivity_curves(some.sel(learner=some.alpha > 0), x="alpha"))
+    assert told[:4] == ["λ = the domain's", "λ = 0.5", "λ = 0.9997", "λ = 1"]
+
+
 def test_bands_are_intervals_over_runs():
     data = swept(domains=1, lambdas=[0.5], second=[0.1])
     ax = plots.sensitivity_curves(data, resamples=400).axes[0]
@@ -196,6 +207,82 @@ def test_cells_that_diverged_are_hatched():
     assert "hatched" not in plots.sweep_heat_map(data, y="alpha_bar").get_supxlabel()
 
 
+def outlined(ax):
+    """Which cells are within the outline: an odd number of its edges is left of them."""
+    lines = [one for one in ax.collections if one.get_gid() == "contenders"]
+    edges = [edge for edge in lines[-1].get_segments() if edge[0][0] == edge[1][0]]
+    shape = np.asarray(ax.collections[0].get_array()).shape
+    found = np.zeros(shape, dtype=bool)
+    for row, column in np.ndindex(shape):
+        crossed = [x for (x, a), (_, b) in edges if x < column and min(a, b) < row < max(a, b)]
+        found[row, column] = len(crossed) % 2
+    return found
+
+
+@pytest.mark.parametrize("domains", [1, 3, 12])
+@pytest.mark.parametrize("split", [False, True])
+def test_cells_that_may_be_the_best_are_outlined(domains, split):
+    """Six cells err alike in every run, the others half as much again: the six are outlined."""
+    data = swept(methods=("Direct",), lambdas=[0.5], domains=domains)
+    inside = np.zeros((7, 7), dtype=bool)
+    inside[2:4, 3:6] = True  # [ᾱ, α]
+    one = np.random.default_rng(1).lognormal(0, 0.3, (domains, 1, 1, 8))
+    noise = np.random.default_rng(2).lognormal(0, 0.01, (domains, 49, 1, 8))
+    flat = inside.T.ravel()[:, None, None]
+    errors = data.variance_rmse.copy(data=np.where(flat, 1.0, 1.5 * noise) * one)
+    data = data.assign(variance_rmse=errors)
+    if split:  # each cell has a second learner, which is worse
+        worse = data.assign(variance_rmse=9 * errors)
+        data = xarray.concat([data, worse], "learner").assign_coords(
+            learner=[f"l{k}" for k in range(98)], kappa=("learner", [0.0] * 49 + [1.0] * 49)
+        )
+    figure = drawn(plots.sweep_heat_map(data, y="alpha_bar", resamples=200))
+    np.testing.assert_array_equal(outlined(figure.axes[0]), inside)
+    told = " ".join(figure.get_supxlabel().split())
+    over = "6 domains" if domains == 12 else "4 runs"
+    assert f"95% interval of the ratio to the best, over {over}, holds 1" in told
+
+
+def test_every_lambda_has_an_outline_of_its_own():
+    """Errors are least at α = 0.1 whatever λ, and clearly larger beside it."""
+    figure = plots.sweep_heat_map(swept(second=[0.1]))
+    for ax in figure.axes[:3]:
+        wanted = np.zeros((4, 7), dtype=bool)
+        wanted[:, 4] = True
+        np.testing.assert_array_equal(outlined(ax), wanted)
+    turned = plots.sweep_heat_map(swept(second=[0.1]), x="lam", y="alpha")
+    assert all(outlined(ax)[4].all() and outlined(ax).sum() == 4 for ax in turned.axes[:3])
+
+
+@pytest.mark.parametrize("count", [4, 7, 13])
+def test_steps_that_are_no_powers_of_ten_have_ticks_at_those(count):
+    """At their places on the axis: of maps, between cells."""
+    steps = (np.logspace(-3, 0, count) * 0.707).tolist()
+    ax = plots.sensitivity_curves(swept(first=steps, second=[0.1], lambdas=[0.5])).axes[0]
+    assert [text.get_text() for text in ax.get_xticklabels()] == ["0.001", "0.01", "0.1"]
+    np.testing.assert_allclose(ax.get_xticks(), [0.001, 0.01, 0.1])
+    ax = plots.sweep_heat_map(swept(first=steps, second=[0.1])).axes[0]
+    places = np.log10(np.array([0.001, 0.01, 0.1]) / steps[0]) * (count - 1) / 3
+    np.testing.assert_allclose(ax.get_xticks(), places, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ([0.05, 0.1, 0.2], "0.05 0.1 0.2"),
+        ([0.0354, 0.0707, 0.1414, 0.2828, 0.5657], "0.05 0.1 0.2 0.5"),
+        ([0.9991, 0.9992, 0.9995], "0.9991 0.9992 0.9995"),
+        ([1e-6, 1e-4, 1e-2], "1e−6 0.0001 0.01"),
+        ([0.0, 0.25, 0.5], "0 0.25 0.5"),
+        ([2.0, 2.5], "2 2.5"),
+    ],
+)
+def test_ticks_are_short_and_distinct(values, told):
+    ticks, texts = plots.swept.ticks_of(values, plots.swept.spaced_by_factors(values))
+    assert " ".join(texts) == told
+    assert [float(text.replace("−", "-")) for text in texts] == pytest.approx(ticks)
+
+
 def test_an_axis_cannot_be_both():
     with pytest.raises(rv.InputError, match="y = alpha: must differ from x"):
         plots.sweep_heat_map(swept(), y="alpha")
@@ -245,6 +332,38 @@ def test_infinite_ratios_stay_at_the_edge():
     ax = figure.axes[0]
     points = [line.get_xdata()[0] for line in ax.lines if line.get_gid() == "ratio"]
     assert points == pytest.approx([ax.get_xlim()[0]] * 4)
+
+
+def ratios(reach, domains=3, label="d"):
+    """A comparison in which VTD errs `reach` times as much on the last domain, equally else."""
+    errors = np.ones((domains, 3, 1, 8))
+    errors[-1, 1] = reach
+    coords = {
+        "domain": [f"{label}{k}" for k in range(domains)],
+        "learner": list(METHODS),
+        "step": [10],
+        "algorithm": ("learner", list(METHODS)),
+        "alpha": ("learner", [0.1] * 3),
+    }
+    died = ("domain", "learner", "run"), np.zeros((domains, 3, 8), dtype=bool)
+    dims = ("domain", "learner", "step", "run")
+    return xarray.Dataset({"variance_rmse": (dims, errors), "diverged": died}, coords)
+
+
+@pytest.mark.parametrize("label", ["d", "a domain with a long name, number "])
+@pytest.mark.parametrize("reach", [1.0, 1.1, 1.25, 1.45, 1.6, 1.75, 1.9, 2.4, 4.0, 9.0, 25.0, 1e9])
+def test_ratios_have_a_scale_on_both_sides_of_one(reach, label):
+    """At least three ticks, whatever the range; their labels apart from each other."""
+    figure = drawn(plots.comparison(ratios(reach, label=label), settings=["best"], resamples=100))
+    renderer = figure.canvas.get_renderer()
+    for ax in figure.axes:
+        low, high = ax.get_xlim()
+        ticks = ax.get_xticks()
+        assert low <= ticks[0] < 1 < ticks[-1] <= high
+        assert 1 in ticks
+        boxes = [text.get_window_extent(renderer) for text in ax.get_xticklabels()]
+        assert [text.get_text() for text in ax.get_xticklabels()] == [f"{t:g}" for t in ticks]
+        assert all(a.x1 + 3 < b.x0 for a, b in pairwise(boxes))
 
 
 # ---------------------------------------------------------------------- the example

@@ -8,7 +8,7 @@ import json
 import os
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -63,10 +63,11 @@ def contents(data: xarray.Dataset) -> str:
         variable = data.variables[name]
         values = np.asarray(variable.values)
         if values.dtype.kind in "OUST":
-            raw = json.dumps(values.astype(str).tolist()).encode()
+            raw: Any = json.dumps(values.astype(str).tolist()).encode()
         else:
-            raw = np.ascontiguousarray(values).tobytes()
-        digest.update(f"{name} {variable.dims} {variable.shape}".encode() + raw)
+            raw = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+        digest.update(f"{name} {variable.dims} {variable.shape}".encode())
+        digest.update(raw)
     return digest.hexdigest()
 
 
@@ -83,16 +84,17 @@ def write(path: Path, data: xarray.Dataset, key: str, *, classic: bool = False) 
     """
     data = data.assign_attrs(key=key, contents=contents(data))
     if classic:
-        raw = bytes(data.to_netcdf(engine="scipy"))
+        raw: Any = data.to_netcdf(engine="scipy")
     else:
         room = io.BytesIO()  # HDF5 itself does not say when a disk is full
         data.to_netcdf(room, engine="h5netcdf")
-        raw = room.getvalue()
+        raw = room.getbuffer()  # no copy of it is made
     seal = Seal(key, data.attrs["contents"], _checksum(raw, key, data.attrs["contents"]))
 
     def fill(temporary: Path) -> None:
         with temporary.open("wb") as file:
-            file.write(raw + MARK + " ".join(seal).encode() + b"\n")
+            file.write(raw)
+            file.write(MARK + " ".join(seal).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
 
@@ -100,7 +102,7 @@ def write(path: Path, data: xarray.Dataset, key: str, *, classic: bool = False) 
     return data
 
 
-def _checksum(raw: bytes, key: str, held: str) -> str:
+def _checksum(raw: Any, key: str, held: str) -> str:
     """Of all that stands before it in the file."""
     digest = hashlib.sha256(raw)
     digest.update(f" {key} {held}".encode())

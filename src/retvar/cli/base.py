@@ -11,7 +11,7 @@ import click
 from retvar.errors import InputError, RetvarError
 from retvar.signals import Interrupted
 
-__all__ = ["Commands", "options_of", "words_of"]
+__all__ = ["Commands", "options_of", "pair_of", "words_of"]
 
 
 class Commands(click.Group):
@@ -40,13 +40,19 @@ def options_of(options: tuple[str, ...]) -> dict[str, Any]:
     """``KEY=VALUE`` pairs; values are read as JSON where they can be."""
     parsed: dict[str, Any] = {}
     for option in options:
-        key, equals, value = option.partition("=")
-        if not key or not equals:
-            raise InputError("option", option, "must be KEY=VALUE")
+        key, value = pair_of(option)
         if key == "gamma":
             raise InputError("option", option, "γ has a flag of its own: --gamma")
-        try:
-            parsed[key] = json.loads(value)
-        except json.JSONDecodeError:
-            parsed[key] = value
+        parsed[key] = value
     return parsed
+
+
+def pair_of(option: str) -> tuple[str, Any]:
+    """``KEY=VALUE``; the value is read as JSON where it can be."""
+    key, equals, value = option.partition("=")
+    if not key or not equals:
+        raise InputError("option", option, "must be KEY=VALUE")
+    try:
+        return key, json.loads(value)
+    except json.JSONDecodeError:
+        return key, value

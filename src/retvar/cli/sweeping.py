@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from retvar.cli.base import Commands, options_of
+from retvar.cli.base import Commands, pair_of
 from retvar.signals import Interrupted, Stop
 
 if TYPE_CHECKING:
@@ -164,19 +164,65 @@ def collect(folder: Path, out: Path, partial: bool, as_json: bool) -> None:
     with Stop() as stop:
         from retvar.sweep import Store, save
 
-        digest = save(Store.opened(folder), out, partial=partial, check=stop.check)
+        digest = save(Store.opened(folder), out, partial=partial, check=stop.check, note=_noted)
     told = {"out": str(out), "digest": digest}
-    click.echo(json.dumps(told) if as_json else f"{out}: digest {digest}")
+    words = "no digest, since cells are missing" if digest is None else f"digest {digest}"
+    click.echo(json.dumps(told) if as_json else f"{out}: {words}")
 
 
-WHERE = click.option(
-    "--where", multiple=True, metavar="SETTING=VALUE",
-    help="Only learners with this setting, such as lam=0.9; may be repeated.",
-)  # fmt: skip
-WHAT = click.option(
-    "--what", type=click.Choice(["variance_rmse", "value_rmse"]), default="variance_rmse",
-    show_default=True, help="The error.",
-)  # fmt: skip
+def _chosen(command: Any) -> Any:
+    """Options that say what of a sweep is drawn or compared."""
+    for option in (
+        click.option("--partial", is_flag=True, help="Leave out what is not finished."),
+        click.option(
+            "--over", type=click.Choice(["runs", "domains"]),
+            help="What intervals speak of; default: domains if there are ten.",
+        ),
+        click.option(
+            "--at", type=int, default=-1, show_default=True,
+            help="A recorded step or episode; −1 is the end.",
+        ),
+        click.option(
+            "--domain", "domains", multiple=True, metavar="LABEL",
+            help="Only this domain; may be repeated.",
+        ),
+        click.option(
+            "--where", multiple=True, metavar="SETTING=VALUE",
+            help="Only learners with this setting, such as lam=0.9; of several values, with any.",
+        ),
+        click.option(
+            "--what", type=click.Choice(["variance_rmse", "value_rmse"]), default="variance_rmse",
+            show_default=True, help="The error.",
+        ),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def _asked(
+    folder: Path, check: Callable[[], None], what: str, where: tuple[str, ...],
+    domains: tuple[str, ...], at: int, over: str | None, partial: bool,
+) -> tuple[Any, dict[str, Any]]:  # fmt: skip
+    """What of a sweep is drawn or compared, read alone, and how."""
+    from retvar.errors import listed
+    from retvar.sweep import Store, collect, finished
+
+    only = _where(where)
+    data = collect(
+        Store.opened(folder), partial=partial, at=at, what=what, domains=domains or None,
+        check=check, note=_noted,
+    )  # fmt: skip
+    if partial:
+        data, *left_out = finished(data, what, only)
+        for kind, names in zip(("domain", "learner"), left_out, strict=True):
+            if names:
+                count = f"{len(names):,} {kind}{'s' * (len(names) != 1)}"
+                _noted(f"left out, not finished: {count}: {listed(names)}")
+    return data, {"what": what, "where": only, "over": over}
+
+
+def _noted(line: str) -> None:
+    click.echo(line, err=True)
 
 
 @sweep.command()
@@ -184,50 +230,48 @@ WHAT = click.option(
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="PNG, SVG or PDF.")
 @click.option("--x", default="alpha", show_default=True, help="Setting along the axis.")
 @click.option("--y", help="A second setting: heat maps, in place of curves.")
-@WHAT
-@WHERE
-@click.option("--partial", is_flag=True, help="Take what is there, though cells are missing.")
-def plot(
-    folder: Path, out: Path, x: str, y: str | None, what: str, where: tuple[str, ...], partial: bool
-) -> None:
+@_chosen
+def plot(folder: Path, out: Path, x: str, y: str | None, **asked: Any) -> None:
     """Draw errors of DIR against a setting (or two), the best marked, with intervals over seeds."""
     import retvar as rv
 
     with Stop() as stop:
-        data = rv.sweep.collect(rv.sweep.Store.opened(folder), partial=partial, check=stop.check)
-        only = options_of(where)
+        data, how = _asked(folder, stop.check, **asked)
         if y is None:
-            figure = rv.plots.sensitivity_curves(data, x=x, what=what, where=only)
+            figure = rv.plots.sensitivity_curves(data, x=x, **how)
         else:
-            figure = rv.plots.sweep_heat_map(data, x=x, y=y, what=what, where=only)
+            figure = rv.plots.sweep_heat_map(data, x=x, y=y, **how)
         rv.plots.save(figure, out)
     click.echo(f"written: {out}")
 
 
 @sweep.command()
 @FOLDER
-@WHAT
-@WHERE
-@click.option("--domains", is_flag=True, help="Also tell each domain apart.")
+@click.option("--domains", "each", is_flag=True, help="Also tell each domain apart.")
 @click.option("--plot", "drawn", type=click.Path(path_type=Path), help="Draw it: PNG, SVG or PDF.")
-@click.option("--partial", is_flag=True, help="Take what is there, though cells are missing.")
+@_chosen
 @JSON
-def compare(
-    folder: Path, what: str, where: tuple[str, ...], domains: bool, drawn: Path | None,
-    partial: bool, as_json: bool,
-) -> None:  # fmt: skip
+def compare(folder: Path, each: bool, drawn: Path | None, as_json: bool, **asked: Any) -> None:
     """Say which method of DIR is better where, and how sure that is."""
     import retvar as rv
 
     with Stop() as stop:
-        data = rv.sweep.collect(rv.sweep.Store.opened(folder), partial=partial, check=stop.check)
-        found = rv.sweep.compare(data, what=what, where=options_of(where))
+        data, how = _asked(folder, stop.check, **asked)
+        found = rv.sweep.compare(data, **how)
         if drawn is not None:
             rv.plots.save(rv.plots.comparison(found), drawn)
     if as_json:
         click.echo(json.dumps(_plain(found.data), ensure_ascii=False, allow_nan=False))
     else:
-        click.echo(found.text(domains=domains))
+        click.echo(found.text(domains=each))
+
+
+def _where(options: tuple[str, ...]) -> dict[str, list[Any]]:
+    """Settings with all values that were given."""
+    found: dict[str, list[Any]] = {}
+    for key, value in map(pair_of, options):
+        found.setdefault(key, []).extend(value if isinstance(value, list) else [value])
+    return found
 
 
 def _plain(data: Any) -> dict[str, Any]:

@@ -17,21 +17,30 @@ from retvar.errors import InputError
 from retvar.plots import legend, swept
 from retvar.plots import series as s
 from retvar.plots.scales import powers
-from retvar.plots.style import INK, RC, SOFT, Array
+from retvar.plots.style import INK, LINE, RC, SOFT, Array, text_size
 from retvar.sweep.comparing import Comparison, compare
-from retvar.sweep.telling import TITLES
+from retvar.sweep.telling import TITLES, possible
 
 if TYPE_CHECKING:
     import xarray
 
 __all__ = ["comparison"]
 
-ROW = 0.2  # inches
+ROW, LEAST = 0.2, 3.8  # inches: the height of a line, and the least width of the figure
 FARTHEST = 30.0  # a ratio beyond this is at the edge
 FEW = 12  # domains that may have a line each
 SHARE = 0.98  # of the domains lie within the panel
+PANEL, GAP = 2.2, 0.07  # inches: the width of a panel, and the least between labels
+LADDERS = (  # ratios for ticks, the closest first
+    *([round(1 + k * step, 2) for k in range(-9, 10)] for step in (0.02, 0.05, 0.1)),
+    [0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.4, 1.7, 2.0, 2.5],
+    [0.4, 0.5, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 2.5],
+    [0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0],
+    [0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0],
+    [0.1, 0.3, 1.0, 3.0, 10.0],
+)
 POINT: Any = {"marker": "o", "ms": 5, "mec": "white", "mew": 0.5, "ls": "none"}
-DOT: Any = {"marker": "|", "ms": 5, "mew": 0.6, "alpha": 0.35, "ls": "none", "zorder": 1}
+DOT: Any = {"marker": "|", "ms": 7, "mew": 0.7, "alpha": 0.45, "ls": "none", "zorder": 1}
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +101,9 @@ def comparison(
     lines = len(next(iter(rows.values())))
     with matplotlib.rc_context(RC):
         height = 0.6 + (ROW * max(lines, 2) + 0.75) * len(ways)
-        figure = Figure(figsize=(1.2 + 2.6 * len(pairs), height), layout="constrained")
+        widest = max(text_size(row.label, RC["font.size"])[0] for row in next(iter(rows.values())))
+        width = 0.3 + widest + (PANEL + 0.25) * len(pairs)
+        figure = Figure(figsize=(max(width, LEAST), height), layout="constrained")
         axes = figure.subplots(len(ways), len(pairs), squeeze=False, sharey=True)
         limits = _limits([row for panel in rows.values() for row in panel])
         for ax, ((way, pair), panel) in zip(axes.ravel(), rows.items(), strict=True):
@@ -152,8 +163,9 @@ def _panel(ax: Axes, rows: list[Row], limits: tuple[float, float]) -> None:
     for k, row in enumerate(rows):
         look = swept.look_of(row.winner, k) if row.winner else s.Look(SOFT, "o")
         low, middle, high = np.clip([row.low, row.ratio, row.high], *limits)
-        ax.plot(np.clip(row.domains, *limits), np.full(row.domains.size, k), color=SOFT, **DOT)
-        ax.plot([low, high], [k, k], color=look.colour, lw=2.2, solid_capstyle="butt", zorder=3)
+        ax.plot(np.clip(row.domains, *limits), np.full(row.domains.size, k), color=LINE, **DOT)
+        for colour, lw in (("white", 4.4), (look.colour, 2.4)):  # apart from the strokes
+            ax.plot([low, high], [k, k], color=colour, lw=lw, solid_capstyle="butt", zorder=3)
         ax.plot(middle, k, color=look.colour, zorder=4, gid="ratio", **POINT)
     ax.set_yticks(range(len(rows)), [row.label for row in rows])
     ax.set_ylim(len(rows) - 0.4, -0.6)
@@ -162,13 +174,22 @@ def _panel(ax: Axes, rows: list[Row], limits: tuple[float, float]) -> None:
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """A few round ratios, 1 among them."""
-    if high < 1.6:
-        step = 0.05 if high < 1.13 else 0.1 if high < 1.3 else 0.2
-        ticks = [round(1 + k * step, 3) for k in range(-9, 10)]
-    else:
-        ticks = [0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0]
-    return [t for t in ticks if low <= t <= high]
+    """Round ratios on both sides of 1, as many as have room.
+
+    >>> _ticks(0.55, 1.8), _ticks(0.03, 30.0)
+    ([0.6, 0.8, 1.0, 1.25, 1.5], [0.1, 0.3, 1.0, 3.0, 10.0])
+    """
+    for ladder in LADDERS:
+        ticks = [t for t in ladder if low <= t <= high]
+        if min(ticks) < 1 < max(ticks) and _apart(ticks, PANEL / np.log(high / low)):
+            break
+    return ticks
+
+
+def _apart(ticks: list[float], scale: float) -> bool:
+    """Whether labels have room on an axis with so many inches to a factor of e."""
+    widths = np.array([text_size(text, RC["font.size"])[0] for text in powers(ticks)])
+    return bool(np.all(scale * np.diff(np.log(ticks)) > (widths[1:] + widths[:-1]) / 2 + GAP))
 
 
 def _key(figure: Figure, found: xarray.Dataset, rows: Any) -> None:
@@ -181,9 +202,11 @@ def _key(figure: Figure, found: xarray.Dataset, rows: Any) -> None:
         if m in winners
     ]
     if "" in winners:
-        entries.append((_swatch(SOFT), "not sure"))
+        decided = possible(found.isel(domain=0 if found.sizes["domain"] == 2 else -1))
+        few = "" if decided else f" (too few {told['over']})"
+        entries.append((_swatch(SOFT), f"not sure{few}"))
     if any(row.domains.size for panel in rows.values() for row in panel):
-        entries.append((Line2D([], [], color=SOFT, **DOT), "single domains"))
+        entries.append((Line2D([], [], color=LINE, **DOT), "single domains"))
     title = f"at {told['at']}, {told['level']:.0%} intervals over {told['over']}"
     legend.key(figure, entries, title=title, title_fontsize=8)
 

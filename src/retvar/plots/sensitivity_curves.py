@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["sensitivity_curves"]
 
 ACROSS, WIDTH, HEIGHT = 4, 9.2, 2.9
+BESIDE = 0.07  # inches at the sides of a panel, so that ticks of two do not touch
 FARTHEST = 50.0  # times the least error; what is above is cut off
 RING: Any = {"marker": "o", "ms": 10, "mfc": "none", "mew": 1.3, "ls": "none", "zorder": 6}
 CROSS: Any = {"marker": "x", "ms": 4.5, "mew": 1.2, "ls": "none", "clip_on": False, "zorder": 6}
@@ -73,7 +74,7 @@ def sensitivity_curves(
     by
         The setting that tells lines apart.
     where
-        Settings to hold fixed, like ``{"lam": 0.9}``.
+        Settings to hold fixed, like ``{"lam": 0.9}``; of a list, any.
     over, level, resamples, seed
         Of the intervals; see :func:`retvar.sweep.compare`.
 
@@ -106,6 +107,8 @@ def sensitivity_curves(
     with matplotlib.rc_context(RC):
         width = max(0.5, min(len(lines) / ACROSS, 1.0)) * WIDTH
         figure, axes = s.panels(len(lines), ACROSS, width, HEIGHT)
+        layout: Any = figure.get_layout_engine()
+        layout.set(w_pad=BESIDE)
         every = np.concatenate(
             [np.ravel([a.low, a.middle, a.high]) for p in lines.values() for a in p.values()]
         )

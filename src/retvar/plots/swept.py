@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,6 +39,7 @@ class Sweep:
     by: str
     what: str
     over: str
+    known: dict[bytes, Array] = field(default_factory=dict)
 
     @property
     def relative(self) -> bool:
@@ -53,11 +54,16 @@ class Sweep:
 
     def cell(self, members: c.Indices, split: bool) -> Array:
         """Errors [domain, run] of the best of these learners, chosen by one half of the runs."""
-        if not split:
-            return np.asarray(self.errors.values[:, members[0]])
-        here = np.arange(len(self.errors.domains))
-        judged = self.errors.values[:, :, self.errors.halves()[1]]
-        return np.asarray(judged[here, self.errors.best(members)])
+        return self.judging(self.runs(members), split)
+
+    def runs(self, members: c.Indices) -> Array:
+        """Errors [domain, run] of the best of these learners, in all runs."""
+        chosen = members[:1] if members.size == 1 else self.errors.best(members)
+        return np.asarray(self.errors.values[np.arange(len(self.errors.domains)), chosen])
+
+    def judging(self, runs: Array, split: bool) -> Array:
+        """Of runs [..., run] those that have chosen no settings."""
+        return runs[..., self.errors.halves()[1]] if split else runs
 
     def logs(self, cells: Array, question: c.Indices) -> Array:
         """Logarithms of errors [..., domain, run], against the best learner of each domain."""
@@ -65,17 +71,24 @@ class Sweep:
             found = np.log(cells)
             if not self.relative:
                 return found
+            return np.asarray(found - np.log(self._least(question))[:, None])
+
+    def _least(self, question: c.Indices) -> Array:
+        """The error of the best learner of each domain; slow, and asked for by every cell."""
+        key = question.tobytes()
+        if key not in self.known:
             best = c.centre(self.errors.values[:, question]).min(axis=1)
             if not np.isfinite(best).all() or not best.all():
                 raise InputError("data", "a domain without a best", "every learner diverged there")
-            return np.asarray(found - np.log(best)[:, None])
+            self.known[key] = best
+        return self.known[key]
 
 
 def sweep_of(
     data: xarray.Dataset, by: str, what: str, at: int, where: Mapping[str, Any] | None, over: Any
 ) -> Sweep:
     """Check what is to be drawn, before anything is."""
-    errors = c.errors_of(data, what, at).where(where or {})
+    errors = c.errors_of(data, what, at, where)
     errors.column(by)
     return Sweep(errors, by, what, c.over_what(over, len(errors.domains)))
 
@@ -136,18 +149,35 @@ def spaced_by_factors(values: Sequence[float]) -> bool:
 
 
 def ticks_of(values: Sequence[float], log: bool, most: int = 6) -> tuple[list[float], list[str]]:
-    """Where ticks go and what they say: powers of ten where values are many.
+    """Where ticks go and what they say: at the values, or at round numbers where those are long.
 
     >>> ticks_of([0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0], True)
     ([0.01, 0.1, 1.0, 10.0], ['0.01', '0.1', '1', '10'])
+    >>> ticks_of([0.00707, 0.0354, 0.177], True)
+    ([0.01, 0.1], ['0.01', '0.1'])
     """
     taken = list(values)
-    if len(taken) > most and log:
-        tens = [x for x in taken if abs(np.log10(x) - round(np.log10(x))) < 1e-6]
-        taken = tens if len(tens) > 1 else taken
+    short = all(float(f"{x:.2g}") == x for x in taken)
+    if log and (len(taken) > most or not short):
+        taken = _round(taken, most)
     while len(taken) > most:
         taken = taken[::2]
+    digits = c.digits_of(taken)
+    if digits > 3:
+        return taken, [f"{x:.{digits}g}".replace("-", "−") for x in taken]
     return taken, [number(float(f"{x:.3g}")) for x in taken]
+
+
+def _round(values: Sequence[float], most: int) -> list[float]:
+    """Powers of ten between the ends, or 1, 2 and 5 times such; the values if both are few."""
+    low, high = min(values) * (1 - 1e-6), max(values) * (1 + 1e-6)
+    powers = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
+    for steps in ((1,), (1, 2, 5)):
+        ticks = [float(f"{k}e{power}") for power in powers for k in steps]
+        ticks = [t for t in ticks if low <= t <= high]
+        if len(ticks) > 1:
+            return ticks[:: -(-len(ticks) // most)]
+    return list(values)
 
 
 def told_intervals(sweep: Sweep, level: float, split: bool) -> str:

@@ -1,6 +1,7 @@
 """Sweeps: many learners on many domains, computed once, whatever happens, and then compared."""
 
 from retvar.sweep.cells import Plan
+from retvar.sweep.collected import Finished, finished
 from retvar.sweep.collecting import collect, save
 from retvar.sweep.comparing import Comparison, compare, paired_difference
 from retvar.sweep.executors import Dask, Local
@@ -21,6 +22,7 @@ __all__ = [
     "Cut",
     "Dask",
     "Domain",
+    "Finished",
     "Interval",
     "Learners",
     "Local",
@@ -35,6 +37,7 @@ __all__ = [
     "collect",
     "compare",
     "estimate",
+    "finished",
     "holm",
     "interquartile_mean",
     "paired_difference",

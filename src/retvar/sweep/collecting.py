@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from retvar import kept
-from retvar.errors import InputError
+from retvar.errors import InputError, listed
 from retvar.files import write_with
 from retvar.learners import Learner
 from retvar.step_sizes import StepSize
-from retvar.sweep.cells import Cell, Plan
+from retvar.sweep.cells import Cell, Plan, digest
+from retvar.sweep.collected import recorded
 from retvar.sweep.spec import STEPS
 from retvar.sweep.store import Store
 from retvar.version import __version__
@@ -30,12 +31,37 @@ ERRORS = ("value_rmse", "variance_rmse")
 
 
 def collect(
-    store: Store, *, partial: bool = False, check: Callable[[], None] = lambda: None
+    store: Store,
+    *,
+    partial: bool = False,
+    at: int | None = None,
+    what: str | None = None,
+    domains: Sequence[str] | None = None,
+    check: Callable[[], None] = lambda: None,
+    note: Callable[[str], None] = lambda line: None,
 ) -> xarray.Dataset:
     """One dataset (domain, learner, step or episode, run) of all that was found.
 
-    With `partial`, cells that are missing are NaN.
+    Parameters
+    ----------
+    store
+        Where it is.
+    partial
+        Take what is there: cells that are missing or damaged are NaN. See :func:`finished`.
+    at, what, domains
+        Only one moment (−1 is the end), one error, some domains by their labels; default: all. What
+        is not asked for takes no memory.
+    check, note
+        Called often; and with what people may want to know.
 
+    Returns
+    -------
+    xarray.Dataset
+        ``digest`` among its attributes is that of the store's contents, which ``status`` tells;
+        there is none where cells are missing or were not asked for.
+
+    Examples
+    --------
     >>> import tempfile
     >>> from retvar.sweep import Domain, Learners, Sweep, run
     >>> sweep = Sweep(runs=2, steps=9, domains=[Domain(id="chain")],
@@ -45,60 +71,121 @@ def collect(
     >>> data = collect(Store.opened(out))
     >>> dict(data.value_rmse.sizes), data.algorithm.values.tolist()
     ({'domain': 1, 'learner': 2, 'step': 7, 'run': 2}, ['Direct', 'VTD'])
+    >>> dict(collect(Store.opened(out), at=-1).sizes)["step"]
+    1
     """
     import xarray
 
     plan = store.plan
-    dims = ("domain", "learner", plan.unit, "run")
-    shape = (len(plan.places), len(plan.learners), plan.moments.size, plan.sweep.runs)
-    errors = {name: np.full(shape, np.nan) for name in ERRORS}
+    places, moments = _places(plan, domains), _moments(plan, at)
+    if what is not None and what not in ERRORS:
+        raise InputError("what", what, f"must be one of {listed(ERRORS)}")
+    coords = _coords(plan, places, moments)
+    shape = (len(places), len(plan.learners), plan.moments[moments].size, plan.sweep.runs)
+    errors = {name: np.full(shape, np.nan) for name in ERRORS if what in (None, name)}
     died = np.zeros((*shape[:2], shape[3]), dtype=bool)
-    for cell, data in _cells(store, partial, check):
-        learners = slice(cell.learners.start, cell.learners.stop)
+    cells = _Cells(store, partial, check, note, places)
+    for cell, data in cells:
+        here = (places.index(cell.place), slice(cell.learners.start, cell.learners.stop))
         runs = slice(cell.runs.start, cell.runs.stop)
-        for name in ERRORS:
+        for name, room in errors.items():
             part = data[name].transpose("learner", plan.unit, "run").values
-            errors[name][cell.place, learners, :, runs] = part
-        died[cell.place, learners, runs] = data["diverged"].transpose("learner", "run").values
-    variables: dict[str, Any] = {name: (dims, errors[name]) for name in ERRORS}
+            room[(*here, slice(None), runs)] = part[:, moments]
+        died[(*here, runs)] = data["diverged"].transpose("learner", "run").values
+    dims = ("domain", "learner", plan.unit, "run")
+    variables: dict[str, Any] = {name: (dims, room) for name, room in errors.items()}
     variables["diverged"] = (("domain", "learner", "run"), died)
-    found = xarray.Dataset(variables, _coords(plan))
-    return found.assign_attrs(
-        name=plan.sweep.name,
-        seed=str(plan.sweep.seed),
-        spec=json.dumps(plan.sweep.plain(), ensure_ascii=False),
-        digest=kept.contents(found),
-        retvar=__version__,
-    )
+    told = {
+        "name": plan.sweep.name,
+        "seed": str(plan.sweep.seed),
+        "spec": json.dumps(plan.sweep.plain(), ensure_ascii=False),
+        "retvar": __version__,
+    }
+    if cells.digest is not None:
+        told["digest"] = cells.digest
+    return xarray.Dataset(variables, coords, told)
 
 
-def _cells(
-    store: Store, partial: bool, check: Callable[[], None]
-) -> Iterator[tuple[Cell, xarray.Dataset]]:
-    """Each cell with its data, checked."""
-    missing = [cell for cell in store.plan.cells if not store.has(cell)]
-    if missing and (not partial or len(missing) == store.plan.count):
-        remedy = f"of {store.plan.count:,} are not there yet; run the sweep, or give --partial"
-        raise InputError("cells", f"{len(missing):,}", remedy)
-    gone = {cell.number for cell in missing}
-    for cell in store.plan.cells:
-        check()
-        if cell.number not in gone:
-            yield cell, store.read(cell)
+def _places(plan: Plan, domains: Sequence[str] | None) -> list[int]:
+    """Numbers of the domains that are asked for, in their order."""
+    labels = [place.label for place in plan.places]
+    for name in domains or ():
+        if name not in labels:
+            raise InputError("domain", name, f"is none of the sweep's: {listed(labels)}")
+    return [k for k, label in enumerate(labels) if domains is None or label in domains]
 
 
-def _coords(plan: Plan) -> dict[str, Any]:
+def _moments(plan: Plan, at: int | None) -> slice:
+    """Which recorded moments are asked for."""
+    if at is None:
+        return slice(None)
+    k = plan.moments.tolist().index(recorded(plan.moments, plan.unit, at))
+    return slice(k, k + 1)
+
+
+class _Cells:
+    """Cells with their data, checked, one after the other; and then the digest of them all."""
+
+    def __init__(
+        self,
+        store: Store,
+        partial: bool,
+        check: Callable[[], None],
+        note: Callable[[str], None],
+        places: Sequence[int] | None = None,
+    ) -> None:
+        self.store, self.partial, self.check, self.note = store, partial, check, note
+        cells = store.plan.cells
+        self.asked = cells if places is None else [c for c in cells if c.place in set(places)]
+        self.held: dict[int, str] = {}  # what each cell holds, as a digest
+
+    def __iter__(self) -> Iterator[tuple[Cell, xarray.Dataset]]:
+        there = [cell for cell in self.asked if self.store.has(cell)]
+        missing, count = len(self.asked) - len(there), len(self.asked)
+        if missing and (not self.partial or not there):
+            remedy = f"of {count:,} are not there yet; run the sweep, or give --partial"
+            raise InputError("cells", f"{missing:,}", remedy)
+        if missing:
+            self.note(f"{missing:,} of {count:,} cells {'is' if missing == 1 else 'are'} not there")
+        for cell in there:
+            self.check()
+            data = self._read(cell)
+            if data is not None:
+                self.held[cell.number] = data.attrs["contents"]
+                yield cell, data
+        if not self.held:
+            raise InputError("cells", f"{count:,}", "are missing or damaged; run the sweep")
+
+    def _read(self, cell: Cell) -> xarray.Dataset | None:
+        try:
+            return self.store.read(cell)
+        except InputError:
+            if not self.partial:
+                raise
+        name = self.store.plan.name(cell)
+        self.note(f"left out: {self.store.path(cell)} is damaged ({name})")
+        return None
+
+    @property
+    def digest(self) -> str | None:
+        """That of the store's contents; None where some are missing."""
+        whole = len(self.held) == self.store.plan.count
+        return digest([self.held[k] for k in sorted(self.held)]) if whole else None
+
+
+def _coords(plan: Plan, chosen: list[int], moments: slice) -> dict[str, Any]:
+    places = [plan.places[k] for k in chosen]
     coords: dict[str, Any] = {
-        "domain": [place.label for place in plan.places],
+        "domain": [place.label for place in places],
         "learner": plan.labels,
-        plan.unit: plan.moments,
+        plan.unit: plan.moments[moments],
         "run": np.arange(plan.sweep.runs),
-        "kind": ("domain", [place.domain.kind for place in plan.places]),
+        "kind": ("domain", [place.domain.kind for place in places]),
         "domain_seed": (
             "domain",
-            np.array([np.nan if p.seed is None else float(p.seed) for p in plan.places]),
+            np.array([np.nan if p.seed is None else float(p.seed) for p in places]),
         ),
-        "stream_seed": ("domain", plan.seeds),
+        "stream_seed": ("domain", [plan.seeds[k] for k in chosen]),
         "algorithm": ("learner", [type(learner).__name__ for learner in plan.learners]),
     }
     for name, column in _settings(plan).items():
@@ -149,7 +236,11 @@ def _number(learner: Learner, name: str) -> float:
 
 
 def table(
-    store: Store, *, partial: bool = False, check: Callable[[], None] = lambda: None
+    store: Store,
+    *,
+    partial: bool = False,
+    check: Callable[[], None] = lambda: None,
+    note: Callable[[str], None] = lambda line: None,
 ) -> dict[str, list[Any]]:
     """Columns with a row for each learner of each cell: errors at the end, and over all points.
 
@@ -164,10 +255,14 @@ def table(
     >>> table(Store.opened(out))["algorithm"]
     ['Direct', 'VTD']
     """
-    plan = store.plan
+    return _rows(_Cells(store, partial, check, note))
+
+
+def _rows(cells: _Cells) -> dict[str, list[Any]]:
+    store, plan = cells.store, cells.store.plan
     columns: dict[str, list[Any]] = {}
     settings = {name: list(column) for name, column in _settings(plan).items()}
-    for cell, data in _cells(store, partial, check):
+    for cell, data in cells:
         died = data["diverged"].values
         place = plan.places[cell.place]
         for row, learner in enumerate(cell.learners):
@@ -209,8 +304,11 @@ def save(
     *,
     partial: bool = False,
     check: Callable[[], None] = lambda: None,
-) -> str:
+    note: Callable[[str], None] = lambda line: None,
+) -> str | None:
     """Write ``.nc``: one dataset, or ``.parquet``: one table; returns the digest of the contents.
+
+    It is the store's, which ``status`` tells, and is kept in the file; a part has none.
 
     >>> import tempfile
     >>> from retvar.sweep import Domain, Learners, Sweep, run
@@ -226,9 +324,9 @@ def save(
     """
     path = Path(path)
     if path.suffix == ".nc":
-        data = collect(store, partial=partial, check=check)
+        data = collect(store, partial=partial, check=check, note=note)
         kept.write(path, data, store.plan.digest)
-        return str(data.attrs["digest"])
+        return data.attrs.get("digest")
     if path.suffix != ".parquet":
         raise InputError("out", path, "must end in .nc or .parquet")
     try:
@@ -237,8 +335,11 @@ def save(
     except ImportError:
         remedy = 'needs pyarrow: pip install "retvar[data]"'
         raise InputError("out", path, remedy) from None
-    columns = pyarrow.table(table(store, partial=partial, check=check))
-    attributes = {"name": store.plan.sweep.name, "retvar": __version__, "digest": store.plan.digest}
+    cells = _Cells(store, partial, check, note)
+    columns = pyarrow.table(_rows(cells))
+    attributes = {"name": store.plan.sweep.name, "retvar": __version__}
+    if cells.digest is not None:
+        attributes["digest"] = cells.digest
     columns = columns.replace_schema_metadata(attributes)
     write_with(path, lambda temporary: pyarrow.parquet.write_table(columns, temporary))
-    return store.plan.digest
+    return cells.digest

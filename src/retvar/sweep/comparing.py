@@ -155,7 +155,8 @@ def compare(
     at, what
         When (−1 is the end, otherwise a step or episode that was recorded), and which error.
     where
-        Settings to hold fixed, like ``{"alpha": 0.1}`` where the value's learner is given.
+        Settings to hold fixed, like ``{"alpha": 0.1}`` where the value's learner is given; of a
+        list of values, any.
     asked
         Settings that say what is asked, not how it is learned: methods are compared for each of
         their values. Default: ``gamma``, ``lam`` and ``estimand``.
@@ -171,7 +172,9 @@ def compare(
         ``ratio`` with ``low`` and ``high``, ``better`` (the share of runs in which a errs less),
         ``p`` (Wilcoxon's signed ranks), ``p_holm`` (corrected for the number of rows: of those over
         all domains, and of those of single domains), ``winner`` (where ``p_holm`` is below 1 −
-        level and the interval does not hold 1), shares that diverged, and the settings chosen.
+        level and the interval does not hold 1), shares that diverged, and the settings chosen;
+        ``least_p``, what ``p_holm`` would be were a better in every run, in all rows: where even
+        that is above 1 − level, nobody can win, and the text says so.
 
     Examples
     --------
@@ -188,7 +191,7 @@ def compare(
     Variance RMSE at step 1,000: 1 domain, 20 runs (10 choose settings, 10 judge them)
     """
     unit_level("level", level)
-    errors = c.errors_of(data, what, at).where(where or {})
+    errors = c.errors_of(data, what, at, where)
     over = c.over_what(over, len(errors.domains))
     questions = errors.asked(asked)
     pairs = list(combinations(errors.methods(by), 2))
@@ -211,10 +214,11 @@ def compare(
         "domain": [*errors.domains, ALL],
     }
     columns["winner"] = _winners(columns, pairs, level)
+    least = _least(len(rows), errors.domains, logs.shape[-1], over)
     runs = {"runs": errors.values.shape[-1], "judging": logs.shape[-1]}
     told = {"by": by, "what": what, "at": errors.moment, "level": level, "over": over, **runs}
     told["unmatched"] = refused
-    return Comparison(_dataset(columns, shape, coords, told))
+    return Comparison(_dataset(columns, shape, coords, told).assign(least_p=("domain", least)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -278,18 +282,18 @@ def _matched(errors: Errors, by: str, left: Indices, right: Indices) -> tuple[In
     return np.array([keys[0][key] for key in both]), np.array([keys[1][key] for key in both])
 
 
-def _keys(errors: Errors, by: str, *sides: Indices) -> list[dict[tuple[str, ...], int]]:
+def _keys(errors: Errors, by: str, *sides: Indices) -> list[dict[tuple[Any, ...], int]]:
     """Learners by those of their settings that all of these methods have."""
     names = [name for name in errors.settings if name != by]
     own = [name for name in names if all(_has(errors, name, side) for side in sides)]
-    return [{tuple(c.plain(errors.column(n)[k]) for n in own): int(k) for k in side}
+    return [{tuple(errors.column(n)[k] for n in own): int(k) for k in side}
             for side in sides]  # fmt: skip
 
 
 def _has(errors: Errors, name: str, members: Indices) -> bool:
-    """Whether a setting is one of the method's: not NaN throughout."""
+    """Whether a setting is one of the method's: set by any of its learners."""
     column = errors.column(name)
-    return any(column[k] == column[k] for k in members)
+    return any(column[k] is not None for k in members)
 
 
 def _shared(errors: Errors, left: Indices, right: Indices) -> tuple[Indices, Indices]:
@@ -329,6 +333,17 @@ def _judged(logs: Array, over: str, level: float, resamples: int, seed: int) -> 
         "p": np.column_stack([p_each, p_all]),
         "p_holm": np.column_stack([holm(p_each), holm(p_all)]),
     }
+
+
+def _least(rows: int, domains: list[str], runs: int, over: str) -> Array:
+    """The least p after Holm's correction that there can be, of each domain and of all.
+
+    >>> _least(3, ["a", "b"], 5, "runs").tolist()
+    [0.375, 0.375, 0.005859375]
+    """
+    signs = len(domains) * (1 if over == "domains" else runs)  # that all agree
+    each = rows * len(domains) * 0.5 ** (runs - 1)
+    return np.array([each] * len(domains) + [rows * 0.5 ** (signs - 1)])
 
 
 def _with_all(shares: Array) -> Array:

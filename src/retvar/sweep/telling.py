@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["field_name", "table_of"]
+__all__ = ["field_name", "possible", "table_of"]
 
 TITLES = {
     "best": "each at its best settings",
@@ -30,7 +31,7 @@ def field_name(what: str) -> str:
 
 def table_of(data: xarray.Dataset, domains: bool) -> str:
     """The whole table of a comparison; with `domains`, also domain by domain."""
-    lines = [*_heading(data.attrs, data.sizes["domain"] - 1), ""]
+    lines = [*_heading(data.attrs, data.sizes["domain"] - 1), *_undecided(data), ""]
     rows: list[list[str]] = []
     for question in data.question.values:
         rows += [[f"{question}"]] if question else []
@@ -58,6 +59,29 @@ def _heading(told: dict[str, Any], domains: int) -> list[str]:
     ]
 
 
+def _undecided(data: xarray.Dataset) -> list[str]:
+    """Where nobody can win, however much better: the test has too few signs to go by."""
+    told, least, domains = data.attrs, data.least_p.values, data.sizes["domain"] - 1
+    found = []
+    if not possible(data.isel(domain=0)):
+        more = math.floor(math.log2(least[0] / (1 - told["level"]))) + 1
+        runs = 2 * (told["judging"] + more)
+        found.append(f"too few runs to decide on single domains; {runs} would do")
+    if domains > 1 and not possible(data.isel(domain=-1)):
+        found.append(f"too few {told['over']} to decide over all domains")
+    return found
+
+
+def possible(row: xarray.Dataset) -> bool:
+    """Whether anybody could win on a domain, or over all of them.
+
+    >>> import xarray
+    >>> possible(xarray.Dataset({"least_p": 0.06}, attrs={"level": 0.95}))
+    False
+    """
+    return bool(row.least_p < 1 - row.attrs["level"])
+
+
 def _pair(one: xarray.Dataset, domains: bool) -> list[list[str]]:
     """The row over all domains, and those of each."""
     single = one.isel(domain=slice(None, -1))
@@ -66,7 +90,8 @@ def _pair(one: xarray.Dataset, domains: bool) -> list[list[str]]:
     if not alone:
         a, b = str(one.pair.item()).split(" / ")
         won = [int((single.winner == name).sum()) for name in (a, b)]
-        last.append(f"on {won[0]} and {won[1]} of {single.sizes['domain']} domains")
+        if possible(single.isel(domain=0)):
+            last.append(f"on {won[0]} and {won[1]} of {single.sizes['domain']} domains")
     rows = [[f"    {one.pair.item()}", *last]]
     if domains and not alone:
         names = single.domain.values
@@ -75,6 +100,7 @@ def _pair(one: xarray.Dataset, domains: bool) -> list[list[str]]:
 
 
 def _cells(row: xarray.Dataset) -> list[str]:
+    few = row.attrs["over"] if row.domain.item() == "all" else "runs"
     ratio, low, high, better, p = (
         float(row[name]) for name in ("ratio", "low", "high", "better", "p_holm")
     )
@@ -85,7 +111,7 @@ def _cells(row: xarray.Dataset) -> list[str]:
         f"{_times(ratio)} [{_times(low)}, {_times(high)}]",
         f"a in {better:.0%} of runs",
         "p < 1e-6" if p < 1e-6 else f"p = {p:.2g}",
-        winner or "nobody",
+        winner or ("nobody" if possible(row) else f"too few {few}"),
         told,
     ]
 

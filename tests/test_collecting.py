@@ -1,0 +1,247 @@
+"""Collecting a sweep, whole or in part, and what the commands make of it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import retvar as rv
+from retvar.cli import main
+from retvar.sweep import (
+    Cut,
+    Domain,
+    Learners,
+    Local,
+    Points,
+    Store,
+    Sweep,
+    collect,
+    compare,
+    finished,
+    run,
+    save,
+    status,
+)
+
+ONE = Local(threads=1)
+
+
+def sweep(**changes) -> Sweep:
+    """2 methods × 2 steps × 2 λ on 3 domains, a cell for each domain and method."""
+    random = {"states": 4, "actions": 2, "branching": 2, "gamma": 0.9}
+    settings = {
+        "name": "small",
+        "runs": 8,
+        "steps": 60,
+        "record": Points(at=[20, 60]),
+        "domains": [Domain(random=random, seeds={"first": 0, "count": 3})],
+        "learners": [
+            Learners(method=method, alpha=[0.05, 0.2], lam=[0.0, 0.9])
+            for method in ("direct", "vtd")
+        ],
+        "cell": Cut(learners=4, runs=8),
+    }
+    return Sweep(**{**settings, **changes})
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    out = tmp_path_factory.mktemp("made") / "out"
+    assert run(sweep(), out, ONE).complete
+    return out
+
+
+@pytest.fixture
+def copy(made, tmp_path):
+    """The same, to be spoilt."""
+    shutil.copytree(made, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def command(*arguments):
+    return CliRunner().invoke(main, ["sweep", *map(str, arguments)])
+
+
+def told(*arguments):
+    """What a command prints as JSON."""
+    found = command(*arguments, "--json")
+    assert found.exit_code == 0, found.output
+    return json.loads(found.stdout)
+
+
+# ---------------------------------------------------------------------- some of the learners
+
+
+def test_repeated_values_of_a_setting_are_their_union(made):
+    both = told("compare", made, "--where", "lam=0", "--where", "lam=0.9")
+    assert both["question"]["values"] == ["lam = 0", "lam = 0.9"]
+    assert both == told("compare", made) == told("compare", made, "--where", "lam=[0, 0.9]")
+    one = told("compare", made, "--where", "lam=0.9", "--where", "alpha=0.2")
+    assert one["question"]["values"] == [""]
+
+
+def test_some_domains_are_those_alone(made):
+    names = collect(Store.opened(made)).domain.values.tolist()
+    some = told("compare", made, "--domain", names[2], "--domain", names[0])
+    assert some["domain"]["values"] == [names[0], names[2], "all"]
+    wanted = compare(collect(Store.opened(made)).isel(domain=[0, 2])).data
+    np.testing.assert_allclose(some["ratio"]["values"], wanted.ratio.values)
+    wrong = command("compare", made, "--domain", "nowhere")
+    assert wrong.exit_code == 2
+    assert "domain = nowhere: is none of the sweep's: " in wrong.stderr
+
+
+@pytest.mark.parametrize("at", [-1, 60, -2, 20])
+def test_one_moment_is_that_of_the_whole(made, at):
+    whole, one = (collect(Store.opened(made), at=when) for when in (None, at))
+    assert one.sizes["step"] == 1
+    chosen = whole.isel(step=[{-1: 1, 60: 1, -2: 0, 20: 0}[at]])
+    assert one.identical(chosen)
+    only = collect(Store.opened(made), at=at, what="value_rmse")
+    assert only.identical(chosen.drop_vars("variance_rmse"))
+    wanted = compare(whole, at=at, over="runs").data
+    found = told("compare", made, "--at", at, "--over", "runs")
+    np.testing.assert_array_equal(found["ratio"]["values"], wanted.ratio.values)
+
+
+def test_what_was_not_recorded_is_named(made, tmp_path):
+    for asked in (["compare", made], ["plot", made, "--out", tmp_path / "a.png"]):
+        wrong = command(*asked, "--at", 30)
+        assert wrong.exit_code == 2
+        assert "at = 30: was not recorded; steps are 20, 60" in wrong.stderr
+    assert command("compare", made, "--over", "seeds").exit_code == 2
+    with pytest.raises(rv.InputError, match="what = rmse: must be one of value_rmse"):
+        collect(Store.opened(made), what="rmse")
+
+
+# ---------------------------------------------------------------------- one digest
+
+
+@pytest.mark.parametrize("name", ["all.nc", "all.parquet"])
+def test_a_store_has_one_digest_whatever_is_made_of_it(made, tmp_path, name):
+    """The one that run and status tell: printed by collect, and kept in what it writes."""
+    expected = status(Store.opened(made)).digest
+    assert expected == Store.opened(made).contents()
+    assert told("collect", made, "--out", tmp_path / name)["digest"] == expected
+    assert digest_in(tmp_path / name) == expected
+    assert collect(Store.opened(made), at=-1).attrs["digest"] == expected
+
+
+def digest_in(path):
+    if path.suffix == ".nc":
+        import xarray
+
+        with xarray.open_dataset(path, engine="h5netcdf") as data:
+            return data.attrs.get("digest")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    found = parquet.read_schema(path).metadata.get(b"digest")
+    return None if found is None else found.decode()
+
+
+@pytest.mark.parametrize("name", ["all.nc", "all.parquet"])
+def test_a_part_has_no_digest(copy, tmp_path, name):
+    store = Store.opened(copy)
+    store.path(store.plan.cells[1]).unlink()
+    assert save(store, tmp_path / name, partial=True) is None
+    assert digest_in(tmp_path / name) is None
+    said = command("collect", copy, "--out", tmp_path / name, "--partial")
+    assert said.stdout.strip() == f"{tmp_path / name}: no digest, since cells are missing"
+    assert "1 of 6 cells is not there" in said.stderr
+    assert "digest" not in collect(store, domains=[store.plan.places[2].label]).attrs
+
+
+# ---------------------------------------------------------------------- a part
+
+
+def spoilt(store, *cells):
+    """Without these cells."""
+    for number in cells:
+        store.path(store.plan.cells[number]).unlink()
+
+
+def test_domains_that_are_not_finished_are_left_out_and_named(copy, tmp_path):
+    """Of domain 1 one method is missing; the rest is the comparison of domains 0 and 2."""
+    whole = collect(Store.opened(copy))
+    spoilt(Store.opened(copy), 3)
+    names = whole.domain.values.tolist()
+    assert command("compare", copy).exit_code == 2
+    found = command("compare", copy, "--partial")
+    assert found.exit_code == 0, found.output
+    assert found.stdout.strip() == compare(whole.isel(domain=[0, 2])).text().strip()
+    assert f"left out, not finished: 1 domain: {names[1]}" in found.stderr
+    drawn = command("plot", copy, "--partial", "--out", tmp_path / "a.png")
+    assert drawn.exit_code == 0, drawn.output
+    assert names[1] in drawn.stderr
+
+
+def test_only_what_is_asked_for_must_be_there(copy):
+    """The missing cell is VTD's: among direct's learners nothing is missing."""
+    whole = collect(Store.opened(copy))
+    spoilt(Store.opened(copy), 3)
+    part = collect(Store.opened(copy), partial=True)
+    only = {"algorithm": "Direct"}
+    found, wanted = (compare(data, by="alpha", where=only) for data in (part, whole))
+    assert found.data.identical(wanted.data)
+    assert finished(part, where=only).data.identical(part)
+    with pytest.raises(rv.InputError, match=r"missing in 32 runs: .* retvar\.sweep\.finished"):
+        compare(part)
+    assert compare(part.isel(domain=[0, 2])).data.sizes["domain"] == 3
+
+
+def test_learners_are_left_out_where_that_keeps_more(copy):
+    """VTD is missing on all domains but one, then on all: domains stay, and learners go."""
+    whole = collect(Store.opened(copy))
+    store = Store.opened(copy)
+    spoilt(store, 1, 3)
+    for more in ((), (5,)):
+        spoilt(store, *more)
+        found = finished(collect(store, partial=True))
+        assert found.domains == []
+        assert found.learners == whole.learner.values[whole.algorithm == "VTD"].tolist()
+        kept = whole.isel(learner=whole.algorithm.values == "Direct")
+        assert found.data.variance_rmse.identical(kept.variance_rmse)
+    said = command("compare", copy, "--partial")
+    assert "left out, not finished: 4 learners: " in said.stderr
+    assert said.exit_code == 2
+    assert "by = algorithm: there is one of it" in said.stderr
+
+
+def test_a_domain_of_which_nothing_is_there_costs_no_learner(copy):
+    store = Store.opened(copy)
+    spoilt(store, 2, 3, 5)
+    found = finished(collect(store, partial=True))
+    assert found.domains == [store.plan.places[k].label for k in (1, 2)]
+    assert found.learners == []
+
+
+def test_where_nothing_is_finished_that_is_said(copy):
+    store = Store.opened(copy)
+    part = collect(store)
+    part = part.assign(variance_rmse=part.variance_rmse * np.nan)
+    with pytest.raises(rv.InputError, match="data = nothing finished: run the sweep"):
+        finished(part)
+    spoilt(store, *range(6))
+    with pytest.raises(rv.InputError, match="cells = 6: of 6 are not there yet"):
+        collect(store, partial=True)
+
+
+@pytest.mark.parametrize("name", ["all.nc", "all.parquet"])
+def test_a_damaged_cell_counts_as_missing_where_a_part_will_do(copy, tmp_path, name):
+    store = Store.opened(copy)
+    path = store.path(store.plan.cells[3])
+    raw = path.read_bytes()
+    path.write_bytes(raw[: len(raw) // 2])
+    assert command("collect", copy, "--out", tmp_path / name).exit_code == 2
+    assert not (tmp_path / name).exists()
+    found = command("collect", copy, "--out", tmp_path / name, "--partial")
+    assert found.exit_code == 0, found.output
+    assert f"left out: {path} is damaged" in found.stderr
+    assert digest_in(tmp_path / name) is None
+    part = collect(store, partial=True)
+    path.unlink()
+    assert part.identical(collect(store, partial=True))
+    assert command("compare", copy, "--partial").exit_code == 0
