@@ -49,7 +49,7 @@ class Store:
     """
 
     def __init__(self, folder: Path, plan: Plan, stale: float = claims.STALE) -> None:
-        self.folder, self.plan, self.stale = folder, plan, stale
+        self.folder, self.plan, self.stale = folder, plan, claims.seconds("stale", stale)
         self.notes: list[str] = []  #: what people may want to know about the opening
 
     @classmethod
@@ -134,6 +134,10 @@ class Store:
         """Whether somebody is at it."""
         return claims.alive(self._claim(cell), self.stale)
 
+    def holder(self, cell: Cell) -> str:
+        """Who is at it, in words."""
+        return claims.holder(self._claim(cell))
+
     def _claim(self, cell: Cell) -> Path:
         return self.folder / "claims" / self.key(cell)
 
@@ -152,7 +156,7 @@ class Store:
 
     def tidy(self) -> None:
         """Remove what writers left behind that were killed; nothing that a live one needs."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, InputError):
             for path in (self.folder / "cells").glob(".*"):
                 key = path.name[1:].partition("-")[0]
                 if not claims.alive(self.folder / "claims" / key, self.stale):
