@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from retvar.cli import sweeping
 from retvar.errors import InputError, RetvarError
 from retvar.signals import Interrupted
 from retvar.sweep import Dask, Store, Watch, claims, executors, run, status
@@ -129,6 +130,7 @@ def test_a_time_that_cannot_be_waited_for_is_refused(tmp_path, value):
         (["--cluster", "tcp://127.0.0.1:9", "--timeout", "inf"], "timeout = inf"),
         (["--stale", "nan"], "stale = nan"),
         (["--stale", "inf"], "stale = inf"),
+        (["--cluster", "local", "--threads", "2"], "threads = 2: goes without --cluster"),
     ],
 )
 def test_options_that_make_no_sense_are_refused_before_anything_is_done(
@@ -315,3 +317,85 @@ def test_the_clock_of_the_file_system_counts_and_not_ours(monkeypatch, tmp_path)
     assert claims.alive(path, 60.0)
     os.utime(path, (touched - 120, touched - 120))
     assert not claims.alive(path, 60.0)
+
+
+# ---------------------------------------------------------------------- nobody reads
+
+
+def test_a_run_goes_on_when_nobody_reads_what_it_tells(spec, tmp_path):
+    """Like ``2>&1 | head -0``: both ends are closed before anything is written."""
+    ours, theirs = os.pipe()
+    os.close(ours)
+    words = [*PROGRAM, spec, "--out", tmp_path / "out"]
+    ended = subprocess.run(words, stdout=theirs, stderr=theirs, timeout=120, check=False)
+    os.close(theirs)
+    assert status(Store.opened(tmp_path / "out")).complete
+    assert ended.returncode == 0
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_an_answer_that_cannot_be_written_is_one_line(spec, tmp_path):
+    words = [*PROGRAM, spec, "--out", tmp_path / "out"]
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            words, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False
+        )
+    assert ended.returncode == 1
+    assert "Error: stdout cannot be written: No space left on device" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert "Exception" not in ended.stderr
+    assert status(Store.opened(tmp_path / "out")).complete
+
+
+class Stream:
+    """Keeps what is written; a terminal or not."""
+
+    def __init__(self, terminal=False, broken=False):
+        self.text, self.terminal, self.broken = "", terminal, broken
+
+    def write(self, text):
+        if self.broken:
+            raise BrokenPipeError
+        self.text += text
+        return len(text)
+
+    def flush(self):
+        pass
+
+    def isatty(self):
+        return self.terminal
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_compiling_is_told_once(terminal):
+    import logging
+
+    stream = Stream(terminal)
+    with sweeping._watch(stream, lambda: None):
+        for moment in (0.0, 10.0, 20.0):
+            record = logging.LogRecord("retvar", logging.INFO, "", 0, "compiling it", (), None)
+            record.created = moment
+            logging.getLogger("retvar").handle(record)
+    assert stream.text.count("compiling it") == 1
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_progress_that_nobody_reads_stops_nothing(terminal):
+    with sweeping._watch(Stream(terminal, broken=True), lambda: None) as watch:
+        watch.begin(10, 0)
+        watch.note("something")
+        watch.advance(1, 1)
+        watch.check()
+
+
+def test_a_line_a_minute_is_told_while_nothing_finishes_whatever_else_is(monkeypatch):
+    clock, stream = [0.0], Stream()
+    monkeypatch.setattr(sweeping.time, "monotonic", lambda: clock[0])
+    with sweeping._watch(stream, lambda: None) as watch:
+        watch.begin(10, 4)
+        for now in range(200):
+            clock[0] = float(now)
+            if now % 50 == 0:
+                watch.note("something else")
+            watch.check()
+    assert stream.text.count("4 of 10 cells\n") == 3

@@ -5,15 +5,18 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 from retvar.cli.base import Commands, options_of
+from retvar.errors import RetvarError
 from retvar.signals import Interrupted, Stop
 
 if TYPE_CHECKING:
@@ -114,11 +117,14 @@ def run(
 
         if workers is not None and cluster is None:
             raise InputError("workers", workers, "goes with --cluster local")
+        if threads is not None and cluster is not None:
+            remedy = "goes without --cluster, whose workers have one each; see --workers"
+            raise InputError("threads", threads, remedy)
         executor = Local(threads) if cluster is None else Dask(cluster, workers, timeout)
         planned = Sweep.from_toml(spec).plan()
         stop.check()
         found = job.run(planned, out, executor, watch=watch, stale=stale)
-    click.echo(json.dumps(found.plain()) if as_json else _told(found))
+    _answer(json.dumps(found.plain()) if as_json else _told(found))
     if not found.complete:
         sys.exit(1)
 
@@ -256,6 +262,16 @@ def _told(found: Status) -> str:
     return "\n".join(lines)
 
 
+def _answer(text: str) -> None:
+    """Print what a long run has found; whether anybody reads it does not change how it went."""
+    try:
+        click.echo(text)
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or it is tried again
+        if not isinstance(error, BrokenPipeError):
+            raise RetvarError(f"stdout cannot be written: {error.strerror}; {KEPT}") from None
+
+
 def _size(count: float) -> str:
     for unit in ("bytes", "kB", "MB", "GB"):
         if count < 1_000:
@@ -286,20 +302,43 @@ def _abandon(watch: Any) -> None:
     click.echo(f"{KEPT}\nInterrupted.", err=True)
 
 
-def _watch(stream: TextIO, check: Callable[[], None]) -> Any:
+class _Unheard:
+    """A stream that may have no reader any more: what cannot be written is dropped."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            self._stream.flush()
+
+
+def _watch(given: TextIO, check: Callable[[], None]) -> Any:
     """A bar on a terminal, elsewhere a line a minute."""
     from retvar.report.watch import compiling_told
     from retvar.report.words import duration
     from retvar.sweep import Watch
 
+    stream: Any = _Unheard(given)
+
     class Lines(Watch):
         def __init__(self) -> None:
             self.cells = self.before = self.done = 0
             self.began = self.last = time.monotonic()
+            self.known: set[str] = set()
 
         def __enter__(self) -> Lines:
             self.told = contextlib.ExitStack()
-            self.told.enter_context(compiling_told(self))  # type: ignore[arg-type]
+            logged: Any = SimpleNamespace(note=self.once)
+            self.told.enter_context(compiling_told(logged))
             return self
 
         def __exit__(self, *_: object) -> None:
@@ -320,6 +359,7 @@ def _watch(stream: TextIO, check: Callable[[], None]) -> Any:
 
         def now_and_then(self) -> None:
             if self.cells and time.monotonic() - self.last > MINUTE:
+                self.last = time.monotonic()
                 self.note(f"{self.done:,} of {self.cells:,} cells{self.pace()}")
 
         def pace(self) -> str:
@@ -329,8 +369,12 @@ def _watch(stream: TextIO, check: Callable[[], None]) -> Any:
             left = duration((self.cells - self.done) * gone / more)
             return f", {more / gone:,.1f} a second, about {left} left"
 
+        def once(self, line: str) -> None:
+            if line not in self.known:
+                self.known.add(line)
+                self.note(line)
+
         def note(self, line: str) -> None:
-            self.last = time.monotonic()
             click.echo(line, file=stream)
 
     class Bar(Lines):
