@@ -269,6 +269,34 @@ def test_waiting_is_told_after_a_while_and_then_once_a_minute(monkeypatch):
     assert told == [(now, "for it") for now in (8.0, 71.0, 131.0, 191.0)]
 
 
+@pytest.mark.parametrize("what", ["claim", ".break-claim"])
+def test_what_was_gone_when_looked_for_is_not_removed_when_it_is_there_again(
+    monkeypatch, tmp_path, what
+):
+    """The stale claim, or the door to breaking it, goes and comes again between look and act."""
+    path, real, created = tmp_path / "claim", Path.stat, claims._created
+    path.write_text(json.dumps({"host": "node17", "pid": 1, "token": "dead"}))
+    os.utime(path, (1, 1))
+
+    def stat(self, **options):
+        try:
+            return real(self, **options)
+        except FileNotFoundError:
+            if self.name == what:  # right after this look
+                self.write_text("theirs")
+            raise
+
+    def door(self):
+        if self != path and what == "claim":
+            path.unlink()  # by whoever went through the door before
+        return created(self) if self == path or what == "claim" else None
+
+    monkeypatch.setattr(Path, "stat", stat)
+    monkeypatch.setattr(claims, "_created", door)
+    assert claims.take(path) is None
+    assert (tmp_path / what).read_text() == "theirs"
+
+
 @pytest.mark.parametrize("age", [0, 100])
 def test_a_folder_in_place_of_a_claim_is_told_of(tmp_path, age):
     """A young one might be anything, and is waited for."""

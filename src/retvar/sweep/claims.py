@@ -157,28 +157,33 @@ def held(claim: Claim, stale: float = STALE) -> Iterator[None]:
 
 def alive(path: Path, stale: float = STALE) -> bool:
     """Whether somebody is at work under this claim."""
+    return _void(path, stale) is False
+
+
+def _void(path: Path, stale: float) -> bool | None:
+    """Whether nobody is at work under a claim any more; None where there is none."""
     try:
         path.stat()  # most have none, and to look at the clock costs a file
         now = _now(path.parent)  # before the last touch is read: nothing looks older than it is
         age = now - path.stat().st_mtime
     except FileNotFoundError:
-        return False
+        return None
     except OSError as error:
         remedy = f"cannot be read: {error.strerror}; put it right, or remove it"
         raise InputError("claims", path.parent, remedy) from None
     found = _read(path)
     if found is None:
-        return age <= min(HALF_MADE, stale)
+        return age > min(HALF_MADE, stale)
     if age > stale:
-        return False
+        return True
     mine = owner(os.getpid())
     if not mine["space"] or (found.get("host"), found.get("space")) != (
         mine["host"],
         mine["space"],
     ):
-        return True  # its process cannot be seen from here
+        return False  # its process cannot be seen from here
     began = _began(int(found.get("pid", 0)))
-    return bool(began) and began == found.get("began")
+    return not began or began != found.get("began")
 
 
 def holder(path: Path) -> str:
@@ -227,20 +232,24 @@ def _clock(folder: Path) -> float:
 
 
 def _broken(path: Path, stale: float) -> bool:
-    """Whether a stale claim was put away: by one at a time, or it might be a new one."""
-    if alive(path, stale):
-        return False
+    """Whether a stale claim is gone: put away by one at a time, or it might be a new one.
+
+    Only what was seen is removed: what was gone may have come again.
+    """
+    void = _void(path, stale)
+    if not void:
+        return void is None
     door = path.with_name(f".break-{path.name}")
     key = _created(door)
     if key is None:
-        if not alive(door, stale):
+        if _void(door, stale):
             _remove(door)  # whoever was at it was killed; next time it is free
         return False
     try:
-        if alive(path, stale):  # somebody was faster, and has it anew
-            return False
-        _remove(path)
-        return True
+        void = _void(path, stale)  # somebody was faster, and may have it anew
+        if void:
+            _remove(path)
+        return void is not False
     finally:
         key.release()
 
