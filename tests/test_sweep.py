@@ -876,7 +876,7 @@ def test_the_commands_in_their_order(spec, tmp_path, whole):
     assert ran.exit_code == 0
     assert json.loads(ran.stdout)["digest"] == whole[1]
     assert json.loads(command("status", out, "--json").stdout)["complete"]
-    assert "40 of 40 cells are done" in command("status", out).stdout
+    assert "40 of 40 cells done" in command("status", out).stdout
     assert json.loads(command("retry", out, "--json").stdout) == {"cleared": 0}
     assert command("collect", out, "--out", target).exit_code == 0
     with xarray.open_dataset(target, engine="h5netcdf") as data:

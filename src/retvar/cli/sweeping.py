@@ -5,15 +5,19 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 from retvar.cli.base import Commands, pair_of
+from retvar.errors import RetvarError
+from retvar.report.words import count as count_of
 from retvar.signals import Interrupted, Stop
 
 if TYPE_CHECKING:
@@ -61,18 +65,20 @@ def plan(spec: Path, as_json: bool) -> None:
             "bytes": found.bytes,
             "digest": planned.digest,
         }
-        click.echo(json.dumps(told, ensure_ascii=False))
+        _answer(json.dumps(told, ensure_ascii=False))
         return
     cores = usable_threads()
     lines = [
-        f"{sweep.name}: {len(planned.places):,} domains × {len(planned.learners):,} learners × "
-        f"{sweep.runs:,} runs of {planned.length:,} {planned.unit}s",
-        f"{planned.count:,} cells of up to {cut.learners:,} learners and {cut.runs:,} runs",
+        f"{sweep.name}: {count_of(len(planned.places), 'domain')} × "
+        f"{count_of(len(planned.learners), 'learner')} × "
+        f"{count_of(sweep.runs, 'run')} of {count_of(planned.length, planned.unit)}",
+        f"{count_of(planned.count, 'cell')} of up to {count_of(cut.learners, 'learner')} and "
+        f"{count_of(cut.runs, 'run')}",
         f"about {duration(found.per_cell)} a cell, {duration(found.seconds)} on one core, "
         f"{duration(found.seconds / cores)} on the {cores} here",
         f"about {_size(found.bytes)}, errors at {planned.moments.size} moments",
     ]
-    click.echo("\n".join(lines))
+    _answer("\n".join(lines))
 
 
 @sweep.command()
@@ -119,11 +125,14 @@ def run(
 
         if workers is not None and cluster is None:
             raise InputError("workers", workers, "goes with --cluster local")
+        if threads is not None and cluster is not None:
+            remedy = "goes without --cluster, whose workers have one each; see --workers"
+            raise InputError("threads", threads, remedy)
         executor = Local(threads) if cluster is None else Dask(cluster, workers, timeout)
         planned = Sweep.from_toml(spec).plan()
         stop.check()
         found = job.run(planned, out, executor, watch=watch, stale=stale, extend=extend)
-    click.echo(json.dumps(found.plain()) if as_json else _told(found))
+    _answer(json.dumps(found.plain()) if as_json else _told(found))
     if not found.complete:
         sys.exit(1)
 
@@ -133,10 +142,10 @@ def run(
 @JSON
 def status(folder: Path, as_json: bool) -> None:
     """How far the sweep in DIR has come; every file is checked."""
-    from retvar.sweep import Store, job
+    from retvar.sweep import job
 
-    found = job.status(Store.opened(folder))
-    click.echo(json.dumps(found.plain()) if as_json else _told(found))
+    found = job.status(_opened(folder))
+    _answer(json.dumps(found.plain()) if as_json else _told(found))
 
 
 @sweep.command()
@@ -144,11 +153,11 @@ def status(folder: Path, as_json: bool) -> None:
 @JSON
 def retry(folder: Path, as_json: bool) -> None:
     """Let cells that were set aside be tried again by the next run."""
-    from retvar.sweep import Store, job
+    from retvar.sweep import job
 
-    count = job.retry(Store.opened(folder))
+    count = job.retry(_opened(folder))
     told = json.dumps({"cleared": count})
-    click.echo(told if as_json else f"{count:,} cells will be tried again by the next run")
+    _answer(told if as_json else f"{count_of(count, 'cell')} will be tried again by the next run")
 
 
 @sweep.command()
@@ -162,12 +171,12 @@ def retry(folder: Path, as_json: bool) -> None:
 def collect(folder: Path, out: Path, partial: bool, as_json: bool) -> None:
     """Put all cells of DIR into one file."""
     with Stop() as stop:
-        from retvar.sweep import Store, save
+        from retvar.sweep import save
 
-        digest = save(Store.opened(folder), out, partial=partial, check=stop.check, note=_noted)
+        digest = save(_opened(folder), out, partial=partial, check=stop.check, note=_noted)
     told = {"out": str(out), "digest": digest}
     words = "no digest, since cells are missing" if digest is None else f"digest {digest}"
-    click.echo(json.dumps(told) if as_json else f"{out}: {words}")
+    _answer(json.dumps(told) if as_json else f"{out}: {words}")
 
 
 def _chosen(command: Any) -> Any:
@@ -205,20 +214,30 @@ def _asked(
 ) -> tuple[Any, dict[str, Any]]:  # fmt: skip
     """What of a sweep is drawn or compared, read alone, and how."""
     from retvar.errors import listed
-    from retvar.sweep import Store, collect, finished
+    from retvar.sweep import collect, finished
 
     only = _where(where)
     data = collect(
-        Store.opened(folder), partial=partial, at=at, what=what, domains=domains or None,
+        _opened(folder), partial=partial, at=at, what=what, domains=domains or None,
         check=check, note=_noted,
     )  # fmt: skip
     if partial:
         data, *left_out = finished(data, what, only)
         for kind, names in zip(("domain", "learner"), left_out, strict=True):
             if names:
-                count = f"{len(names):,} {kind}{'s' * (len(names) != 1)}"
+                count = count_of(len(names), kind)
                 _noted(f"left out, not finished: {count}: {listed(names)}")
     return data, {"what": what, "where": only, "over": over}
+
+
+def _opened(folder: Path) -> Any:
+    """The store in a folder, with what there is to note about it."""
+    from retvar.sweep import Store
+
+    store = Store.opened(folder)
+    for note in store.notes:
+        _noted(note)
+    return store
 
 
 def _noted(line: str) -> None:
@@ -242,7 +261,7 @@ def plot(folder: Path, out: Path, x: str, y: str | None, **asked: Any) -> None:
         else:
             figure = rv.plots.sweep_heat_map(data, x=x, y=y, **how)
         rv.plots.save(figure, out)
-    click.echo(f"written: {out}")
+    _answer(f"written: {out}")
 
 
 @sweep.command()
@@ -261,9 +280,9 @@ def compare(folder: Path, each: bool, drawn: Path | None, as_json: bool, **asked
         if drawn is not None:
             rv.plots.save(rv.plots.comparison(found), drawn)
     if as_json:
-        click.echo(json.dumps(_plain(found.data), ensure_ascii=False, allow_nan=False))
+        _answer(json.dumps(_plain(found.data), ensure_ascii=False, allow_nan=False))
     else:
-        click.echo(found.text(domains=each))
+        _answer(found.text(domains=each))
 
 
 def _where(options: tuple[str, ...]) -> dict[str, list[Any]]:
@@ -289,13 +308,13 @@ def _plain(data: Any) -> dict[str, Any]:
 
 
 def _told(found: Status) -> str:
-    lines = [f"{found.done:,} of {found.cells:,} cells are done"]
+    lines = [f"{found.done:,} of {count_of(found.cells, 'cell')} done"]
     for count, words in (
-        (found.computed, "were computed by this run"),
-        (found.running, "are being computed"),
-        (found.missing, "are to be computed"),
-        (found.failed, "were set aside; their tracebacks are in failed/"),
-        (len(found.damaged), "are damaged; run the sweep again:"),
+        (found.computed, "computed by this run"),
+        (found.running, "being computed"),
+        (found.missing, "to be computed"),
+        (found.failed, "set aside, with tracebacks in failed/"),
+        (len(found.damaged), "damaged; run the sweep again:"),
     ):
         if count:
             lines.append(f"{count:,} {words}")
@@ -303,6 +322,16 @@ def _told(found: Status) -> str:
     if found.digest is not None:
         lines.append(f"digest of the contents: {found.digest}")
     return "\n".join(lines)
+
+
+def _answer(text: str) -> None:
+    """Print what was found; whether anybody reads it does not change how it went."""
+    try:
+        click.echo(text)
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or it is tried again
+        if not isinstance(error, BrokenPipeError):
+            raise RetvarError(f"stdout cannot be written: {error.strerror}") from None
 
 
 def _size(count: float) -> str:
@@ -335,20 +364,43 @@ def _abandon(watch: Any) -> None:
     click.echo(f"{KEPT}\nInterrupted.", err=True)
 
 
-def _watch(stream: TextIO, check: Callable[[], None]) -> Any:
+class _Unheard:
+    """A stream that may have no reader any more: what cannot be written is dropped."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            self._stream.flush()
+
+
+def _watch(given: TextIO, check: Callable[[], None]) -> Any:
     """A bar on a terminal, elsewhere a line a minute."""
     from retvar.report.watch import compiling_told
     from retvar.report.words import duration
     from retvar.sweep import Watch
 
+    stream: Any = _Unheard(given)
+
     class Lines(Watch):
         def __init__(self) -> None:
             self.cells = self.before = self.done = 0
             self.began = self.last = time.monotonic()
+            self.known: set[str] = set()
 
         def __enter__(self) -> Lines:
             self.told = contextlib.ExitStack()
-            self.told.enter_context(compiling_told(self))  # type: ignore[arg-type]
+            logged: Any = SimpleNamespace(note=self.once)
+            self.told.enter_context(compiling_told(logged))
             return self
 
         def __exit__(self, *_: object) -> None:
@@ -369,6 +421,7 @@ def _watch(stream: TextIO, check: Callable[[], None]) -> Any:
 
         def now_and_then(self) -> None:
             if self.cells and time.monotonic() - self.last > MINUTE:
+                self.last = time.monotonic()
                 self.note(f"{self.done:,} of {self.cells:,} cells{self.pace()}")
 
         def pace(self) -> str:
@@ -378,8 +431,12 @@ def _watch(stream: TextIO, check: Callable[[], None]) -> Any:
             left = duration((self.cells - self.done) * gone / more)
             return f", {more / gone:,.1f} a second, about {left} left"
 
+        def once(self, line: str) -> None:
+            if line not in self.known:
+                self.known.add(line)
+                self.note(line)
+
         def note(self, line: str) -> None:
-            self.last = time.monotonic()
             click.echo(line, file=stream)
 
     class Bar(Lines):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import math
 import os
 import socket
 import tempfile
@@ -22,10 +23,30 @@ from typing import Any
 
 from retvar.errors import InputError
 
-__all__ = ["STALE", "Claim", "held", "owner", "take"]
+__all__ = ["STALE", "Claim", "held", "holder", "owner", "seconds", "take", "void"]
 
 STALE = 60.0  # seconds without a touch
 HALF_MADE = 2.0  # seconds that a claim may be without its text
+LONGEST = 1e6  # seconds that may be asked for
+TICK = 1.0  # seconds for which the file system's clock is believed to go like ours
+_ahead: dict[Path, tuple[float, float]] = {}  # when looked, and by how much its clock was ahead
+
+
+def seconds(field: str, value: float) -> float:
+    """A time that can be waited for.
+
+    >>> seconds("stale", 60)
+    60
+    >>> seconds("stale", float("nan"))
+    Traceback (most recent call last):
+    ...
+    retvar.errors.InputError: stale = nan: must be a number of seconds above 0, at most 1,000,000
+    """
+    whole = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not whole or not 0 < value <= LONGEST:
+        remedy = f"must be a number of seconds above 0, at most {LONGEST:,.0f}"
+        raise InputError(field, value, remedy)
+    return value
 
 
 @cache
@@ -136,23 +157,46 @@ def held(claim: Claim, stale: float = STALE) -> Iterator[None]:
 
 def alive(path: Path, stale: float = STALE) -> bool:
     """Whether somebody is at work under this claim."""
+    return void(path, stale) is False
+
+
+def void(path: Path, stale: float) -> bool | None:
+    """Whether nobody is at work under a claim any more; None where there is none.
+
+    >>> void(Path("nowhere"), STALE)
+    """
     try:
-        age = _now(path.parent) - path.stat().st_mtime
+        path.stat()  # most have none, and to look at the clock costs a file
+        now = _now(path.parent)  # before the last touch is read: nothing looks older than it is
+        age = now - path.stat().st_mtime
     except FileNotFoundError:
-        return False
+        return None
+    except OSError as error:
+        remedy = f"cannot be read: {error.strerror}; put it right, or remove it"
+        raise InputError("claims", path.parent, remedy) from None
     found = _read(path)
     if found is None:
-        return age <= min(HALF_MADE, stale)
+        return age > min(HALF_MADE, stale)
     if age > stale:
-        return False
+        return True
     mine = owner(os.getpid())
     if not mine["space"] or (found.get("host"), found.get("space")) != (
         mine["host"],
         mine["space"],
     ):
-        return True  # its process cannot be seen from here
+        return False  # its process cannot be seen from here
     began = _began(int(found.get("pid", 0)))
-    return bool(began) and began == found.get("began")
+    return not began or began != found.get("began")
+
+
+def holder(path: Path) -> str:
+    """Who has a claim, in words.
+
+    >>> holder(Path("nowhere"))
+    'another'
+    """
+    found = _read(path)
+    return f"{found.get('host')} (process {found['pid']})" if found else "another"
 
 
 def _read(path: Path) -> dict[str, Any] | None:
@@ -167,6 +211,17 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 def _now(folder: Path) -> float:
     """The time by the clock of the file system, which may differ from this machine's."""
+    looked, ahead = _ahead.get(folder, (-math.inf, 0.0))
+    if time.monotonic() - looked > TICK:
+        clock = _clock(folder)
+        looked = time.monotonic()
+        ahead = clock - looked
+        _ahead[folder] = looked, ahead
+    return time.monotonic() + ahead
+
+
+def _clock(folder: Path) -> float:
+    """What the clock of the file system says, by a file that is made."""
     try:
         handle, name = tempfile.mkstemp(dir=folder, prefix=".now-")
     except OSError:
@@ -180,19 +235,31 @@ def _now(folder: Path) -> float:
 
 
 def _broken(path: Path, stale: float) -> bool:
-    """Whether a stale claim was put away: by one at a time, or it might be a new one."""
-    if alive(path, stale):
-        return False
+    """Whether a stale claim is gone: put away by one at a time, or it might be a new one.
+
+    Only what was seen is removed: what was gone may have come again.
+    """
+    gone = void(path, stale)
+    if not gone:
+        return gone is None
     door = path.with_name(f".break-{path.name}")
     key = _created(door)
     if key is None:
-        if not alive(door, stale):
-            door.unlink(missing_ok=True)  # whoever was at it was killed; next time it is free
+        if void(door, stale):
+            _remove(door)  # whoever was at it was killed; next time it is free
         return False
     try:
-        if alive(path, stale):  # somebody was faster, and has it anew
-            return False
-        path.unlink(missing_ok=True)
-        return True
+        gone = void(path, stale)  # somebody was faster, and may have it anew
+        if gone:
+            _remove(path)
+        return gone is not False
     finally:
         key.release()
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:  # such as a folder in its place
+        remedy = f"is no claim, or cannot be removed: {error.strerror}; remove it"
+        raise InputError("claim", path, remedy) from None

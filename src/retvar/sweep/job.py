@@ -156,7 +156,7 @@ def _work(store: Store, waiting: deque[Cell], executor: Executor, watch: Watch) 
     failures: Counter[int] = Counter()
     done = store.plan.count - len(waiting) - len(store.failed())
     computed = aside = 0
-    with contextlib.closing(executor.outcomes(store, waiting, watch.check)) as outcomes:
+    with contextlib.closing(executor.outcomes(store, waiting, watch.check, watch.note)) as outcomes:
         for outcome in outcomes:
             cell = store.plan.cells[outcome.number]
             if outcome.state == "stopped":

@@ -49,7 +49,7 @@ class Store:
     """
 
     def __init__(self, folder: Path, plan: Plan, stale: float = claims.STALE) -> None:
-        self.folder, self.plan, self.stale = folder, plan, stale
+        self.folder, self.plan, self.stale = folder, plan, claims.seconds("stale", stale)
         self.notes: list[str] = []  #: what people may want to know about the opening
 
     @classmethod
@@ -193,6 +193,10 @@ class Store:
         """Whether somebody is at it."""
         return claims.alive(self._claim(cell), self.stale)
 
+    def holder(self, cell: Cell) -> str:
+        """Who is at it, in words."""
+        return claims.holder(self._claim(cell))
+
     def _claim(self, cell: Cell) -> Path:
         return self.folder / "claims" / self.key(cell)
 
@@ -211,20 +215,30 @@ class Store:
 
     def tidy(self) -> None:
         """Remove what writers left behind that were killed; nothing that a live one needs."""
-        with contextlib.suppress(OSError):
-            for path in (self.folder / "cells").glob(".*"):
-                key = path.name[1:].partition("-")[0]
-                if not claims.alive(self.folder / "claims" / key, self.stale):
-                    path.unlink(missing_ok=True)
-            for path in (self.folder / "claims").iterdir():
-                if path.name.startswith(".now-"):
-                    path.unlink(missing_ok=True)  # its owner has it open, and needs no name
-                elif claims.alive(path, self.stale):
-                    continue
-                elif path.name.startswith("."):
-                    path.unlink(missing_ok=True)
-                elif (claim := claims.take(path, self.stale)) is not None:
-                    claim.release()
+        for path in [*_within(self.folder / "cells"), *_within(self.folder / "claims")]:
+            with contextlib.suppress(OSError, InputError):
+                self._tidy(path)
+
+    def _tidy(self, path: Path) -> None:
+        hidden = path.name.startswith(".")
+        if path.parent.name == "cells":
+            claim = self.folder / "claims" / path.name[1:].partition("-")[0]
+            if hidden and not claims.alive(claim, self.stale):
+                path.unlink(missing_ok=True)
+        elif path.name.startswith(".now-"):
+            path.unlink(missing_ok=True)  # its owner has it open, and needs no name
+        elif claims.void(path, self.stale):
+            if hidden:
+                path.unlink(missing_ok=True)
+            elif (taken := claims.take(path, self.stale)) is not None:
+                taken.release()
+
+
+def _within(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
 
 
 # ---------------------------------------------------------------------- the manifest

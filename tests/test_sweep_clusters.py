@@ -1,0 +1,429 @@
+"""Whoever computes a sweep: strange schedulers, workers, claims and readers are told of."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from retvar.cli import sweeping
+from retvar.errors import InputError, RetvarError
+from retvar.signals import Interrupted
+from retvar.sweep import Dask, Store, Watch, claims, executors, run, status
+from tests.sweeping import small
+from tests.test_sweep import ONE, SPEC, Notes, command
+
+PROGRAM = [sys.executable, "-m", "retvar", "sweep", "run"]
+
+
+@pytest.fixture
+def spec(tmp_path):
+    path = tmp_path / "small.toml"
+    path.write_text(SPEC)
+    return path
+
+
+class Leaving(Notes):
+    """Leaves as soon as it is told something of the kind."""
+
+    def __init__(self, word):
+        super().__init__()
+        self.word = word
+
+    def note(self, line):
+        super().note(line)
+        if self.word in line:
+            raise Interrupted(signal.SIGINT)
+
+
+# ---------------------------------------------------------------------- no scheduler
+
+
+@contextlib.contextmanager
+def listening(greeting: bytes):
+    """Something that takes connections, greets, and then says nothing; its address."""
+    kept = []
+
+    def accept():
+        with contextlib.suppress(OSError):
+            while True:
+                taken, _ = server.accept()
+                kept.append(taken)
+                taken.sendall(greeting)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=accept, daemon=True).start()
+        yield f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
+    for taken in kept:
+        taken.close()
+
+
+@pytest.mark.parametrize("greeting", [b"", b"SSH-2.0-OpenSSH_9.6\r\n"])
+def test_what_listens_but_is_no_scheduler_is_told_after_the_time_out(spec, tmp_path, greeting):
+    """The program itself: it must be able to end, too."""
+    pytest.importorskip("distributed")
+    with listening(greeting) as address:
+        words = [*PROGRAM, spec, "--out", tmp_path / "out", "--cluster", address, "--timeout", "1"]
+        ended = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr.splitlines()[-1].startswith(
+        f"Error: cluster = {address}: no scheduler answered within 1 seconds ("
+    )
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.filterwarnings("default")
+def test_waiting_for_a_scheduler_can_be_interrupted(tmp_path):
+    """It would answer within an hour, for all we know."""
+    pytest.importorskip("distributed")
+
+    class Impatient(Watch):
+        calls = 0
+
+        def check(self):
+            self.calls += 1
+            if self.calls > 60:  # 40 of them before there is anything to wait for
+                raise Interrupted(signal.SIGINT)
+
+    with listening(b"") as address, pytest.raises(Interrupted):
+        run(small(), tmp_path / "out", Dask(address, timeout=3600), watch=Impatient())
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["foo://bar:8786", "tcp://127.0.0.1", "tcp://127.0.0.1:", "tcp://:8786", "tcp://a:b",
+     "host:8786", "tcp://::1:8786", "tcp://host:8786/x", "://host:8786", ""],
+)  # fmt: skip
+def test_an_address_that_cannot_be_one_is_refused_before_anything_is_done(spec, tmp_path, address):
+    with pytest.raises(InputError, match=r"cluster = .*tcp://host:8786"):
+        Dask(address)
+    result = command("run", spec, "--out", tmp_path / "out", "--cluster", address)
+    assert result.exit_code == 2
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("address", ["tcp://a.b-c:1", "tls://[::1]:8786", "local", "ws://x:80"])
+def test_addresses_of_schedulers_are_taken(address):
+    assert Dask(address).address == address
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 0, -1.0, 1e300, True, "9", None])
+def test_a_time_that_cannot_be_waited_for_is_refused(tmp_path, value):
+    with pytest.raises(InputError, match="timeout"):
+        Dask("tcp://127.0.0.1:8786", timeout=value)
+    with pytest.raises(InputError, match="stale"):
+        run(small(), tmp_path / "out", ONE, stale=value)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--cluster", "tcp://127.0.0.1:9", "--timeout", "nan"], "timeout = nan"),
+        (["--cluster", "tcp://127.0.0.1:9", "--timeout", "inf"], "timeout = inf"),
+        (["--stale", "nan"], "stale = nan"),
+        (["--stale", "inf"], "stale = inf"),
+        (["--cluster", "local", "--threads", "2"], "threads = 2: goes without --cluster"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused_before_anything_is_done(
+    spec, tmp_path, words, told
+):
+    result = command("run", spec, "--out", tmp_path / "out", *words)
+    assert result.exit_code == 2
+    assert told in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+# ---------------------------------------------------------------------- no workers
+
+
+@pytest.fixture
+def scheduler(monkeypatch):
+    """The address of a scheduler without workers; what is waited for is told at once."""
+    distributed = pytest.importorskip("distributed")
+    monkeypatch.setattr(executors, "SOON", 0.1)
+    quiet = {"dashboard": False}
+    with distributed.LocalCluster(
+        n_workers=0, dashboard_address=":0", scheduler_kwargs=quiet, silence_logs=50
+    ) as cluster:
+        yield cluster.scheduler_address
+
+
+@contextlib.contextmanager
+def worker(address: str, **environment: str):
+    """A worker process of that scheduler."""
+    module = "distributed.cli.dask_worker"
+    options = ["--no-nanny", "--nthreads", "1", "--no-dashboard", "--death-timeout", "60"]
+    started = subprocess.Popen(
+        [sys.executable, "-m", module, address, *options],
+        env={**os.environ, **environment},
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield started
+    finally:
+        started.kill()
+        started.wait()
+
+
+@pytest.mark.filterwarnings("default")
+def test_that_there_are_no_workers_yet_is_told(scheduler, tmp_path):
+    leaving = Leaving("no workers")
+    with pytest.raises(Interrupted):
+        run(small(), tmp_path / "out", Dask(scheduler), watch=leaving)
+    assert leaving.lines == [f"no workers yet at {scheduler}; waiting"]
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_worker_without_retvar_is_told_and_costs_no_cell(scheduler, tmp_path):
+    """A package of that name that cannot be loaded stands for none."""
+    (tmp_path / "retvar").mkdir()
+    (tmp_path / "retvar" / "__init__.py").write_text("raise ImportError('there is none')")
+    with (
+        worker(scheduler, PYTHONPATH=str(tmp_path)),
+        pytest.raises(RetvarError, match=r"worker cannot load retvar \(there is none\).*install"),
+    ):
+        run(small(), tmp_path / "out", Dask(scheduler))
+    assert status(Store.opened(tmp_path / "out")).missing == 40
+
+
+@pytest.mark.filterwarnings("default")
+def test_workers_may_come_late_and_the_contents_are_those_of_a_local_run(scheduler, tmp_path):
+    class Late(Notes):
+        """Starts a worker when there is none."""
+
+        def note(self, line):
+            super().note(line)
+            if "no workers" in line:
+                stack.enter_context(worker(scheduler))
+
+    sweep, late = small(count=1), Late()
+    with contextlib.ExitStack() as stack:
+        found = run(sweep, tmp_path / "out", Dask(scheduler), watch=late)
+    assert late.lines == [f"no workers yet at {scheduler}; waiting"]
+    assert found.digest == run(sweep, tmp_path / "local", ONE).digest
+
+
+# ---------------------------------------------------------------------- claims of others
+
+
+def claimed(out: Path, *numbers: int) -> Store:
+    """A store in which a process on another machine has these cells."""
+    store = Store.made(out, small().plan())
+    for number in numbers:
+        text = {"host": "node17", "space": "", "pid": 123 + number % 2, "token": "theirs"}
+        store._claim(store.plan.cells[number]).write_text(json.dumps(text))
+    return store
+
+
+@pytest.mark.parametrize(
+    ("numbers", "told"),
+    [
+        ([2], "waiting for 1 cell that node17 (process 123) is computing"),
+        ([2, 4], "waiting for 2 cells that node17 (process 123) is computing"),
+        (
+            [2, 3],
+            "waiting for 2 cells that node17 (process 123), node17 (process 124) are computing",
+        ),
+    ],
+)
+def test_whose_cells_are_waited_for_is_told(monkeypatch, tmp_path, numbers, told):
+    monkeypatch.setattr(executors, "SOON", 0.1)
+    claimed(tmp_path / "out", *numbers)
+    leaving = Leaving("waiting")
+    with pytest.raises(Interrupted):
+        run(small(), tmp_path / "out", ONE, watch=leaving)
+    assert leaving.lines == [told]
+    assert status(Store.opened(tmp_path / "out")).done == 40 - len(numbers)
+
+
+@pytest.mark.filterwarnings("default")
+def test_whose_cells_are_waited_for_is_told_with_dask_too(monkeypatch, tmp_path):
+    pytest.importorskip("distributed")
+    monkeypatch.setattr(executors, "SOON", 0.1)
+    claimed(tmp_path / "out", 2)
+    leaving = Leaving("waiting")
+    with pytest.raises(Interrupted):
+        run(small(), tmp_path / "out", Dask("local", workers=1), watch=leaving)
+    assert leaving.lines[-1] == "waiting for 1 cell that node17 (process 123) is computing"
+    assert status(Store.opened(tmp_path / "out")).done == 39
+
+
+def test_waiting_is_told_after_a_while_and_then_once_a_minute(monkeypatch):
+    clock, told = [0.0], []
+    monkeypatch.setattr(executors.time, "monotonic", lambda: clock[0])
+    patience = executors._Patience(lambda line: told.append((clock[0], line)))
+    for now in range(200):
+        clock[0] = float(now)
+        if now in (3, 66):  # something came
+            patience.over()
+        patience.waiting("for it")
+    assert told == [(now, "for it") for now in (8.0, 71.0, 131.0, 191.0)]
+
+
+@pytest.mark.parametrize("what", ["claim", ".break-claim"])
+def test_what_was_gone_when_looked_for_is_not_removed_when_it_is_there_again(
+    monkeypatch, tmp_path, what
+):
+    """The stale claim, or the door to breaking it, goes and comes again between look and act."""
+    path, real, created = tmp_path / "claim", Path.stat, claims._created
+    path.write_text(json.dumps({"host": "node17", "pid": 1, "token": "dead"}))
+    os.utime(path, (1, 1))
+
+    def stat(self, **options):
+        try:
+            return real(self, **options)
+        except FileNotFoundError:
+            if self.name == what:  # right after this look
+                self.write_text("theirs")
+            raise
+
+    def door(self):
+        if self != path and what == "claim":
+            path.unlink()  # by whoever went through the door before
+        return created(self) if self == path or what == "claim" else None
+
+    monkeypatch.setattr(Path, "stat", stat)
+    monkeypatch.setattr(claims, "_created", door)
+    assert claims.take(path) is None
+    assert (tmp_path / what).read_text() == "theirs"
+
+
+@pytest.mark.parametrize("age", [0, 100])
+def test_a_folder_in_place_of_a_claim_is_told_of(tmp_path, age):
+    """A young one might be anything, and is waited for."""
+    store = Store.made(tmp_path / "out", small().plan())
+    path = store._claim(store.plan.cells[3])
+    path.mkdir()
+    when = path.stat().st_mtime - age
+    os.utime(path, (when, when))
+    with pytest.raises(RetvarError, match=f"{path.name}.*Is a directory; remove it"):
+        run(small(), tmp_path / "out", ONE)
+    path.rmdir()
+    assert run(small(), tmp_path / "out", ONE).complete
+
+
+def test_a_file_in_place_of_all_claims_is_told_of(tmp_path):
+    out = tmp_path / "out"
+    Store.made(out, small().plan())
+    (out / "claims").rmdir()
+    (out / "claims").write_text("mine")
+    result = command("status", out)
+    assert result.exit_code == 2
+    assert f"claims = {out / 'claims'}: cannot be read: Not a directory" in result.stderr
+
+
+def test_cells_that_nobody_has_cost_no_file(monkeypatch, tmp_path):
+    """And those that somebody has cost one a second, all together."""
+    made, store = [], claimed(tmp_path / "out", 0, 1, 2, 3)
+    real = claims.tempfile.mkstemp
+    monkeypatch.setattr(claims.tempfile, "mkstemp", lambda **kw: made.append(1) or real(**kw))
+    monkeypatch.setattr(claims, "TICK", 1e6)
+    monkeypatch.setattr(claims, "_ahead", {})
+    for cell in store.plan.cells[4:]:
+        assert not store.claimed(cell)
+    assert made == []
+    for _ in range(3):
+        assert status(store).running == 4
+    assert len(made) == 1
+
+
+def test_the_clock_of_the_file_system_counts_and_not_ours(monkeypatch, tmp_path):
+    """Ours is an hour late: a claim touched now is alive, one of two minutes ago is not."""
+    path = tmp_path / "claim"
+    path.write_text(json.dumps({"host": "node17", "pid": 1, "token": "theirs"}))
+    touched = path.stat().st_mtime
+    monkeypatch.setattr(claims.time, "time", lambda: touched - 3600)
+    assert claims.alive(path, 60.0)
+    os.utime(path, (touched - 120, touched - 120))
+    assert not claims.alive(path, 60.0)
+
+
+# ---------------------------------------------------------------------- nobody reads
+
+
+def test_a_run_goes_on_when_nobody_reads_what_it_tells(spec, tmp_path):
+    """Like ``2>&1 | head -0``: both ends are closed before anything is written."""
+    ours, theirs = os.pipe()
+    os.close(ours)
+    words = [*PROGRAM, spec, "--out", tmp_path / "out"]
+    ended = subprocess.run(words, stdout=theirs, stderr=theirs, timeout=120, check=False)
+    os.close(theirs)
+    assert status(Store.opened(tmp_path / "out")).complete
+    assert ended.returncode == 0
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_an_answer_that_cannot_be_written_is_one_line(spec, tmp_path):
+    words = [*PROGRAM, spec, "--out", tmp_path / "out"]
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            words, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False
+        )
+    assert ended.returncode == 1
+    assert "Error: stdout cannot be written: No space left on device" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert "Exception" not in ended.stderr
+    assert status(Store.opened(tmp_path / "out")).complete
+
+
+class Stream:
+    """Keeps what is written; a terminal or not."""
+
+    def __init__(self, terminal=False, broken=False):
+        self.text, self.terminal, self.broken = "", terminal, broken
+
+    def write(self, text):
+        if self.broken:
+            raise BrokenPipeError
+        self.text += text
+        return len(text)
+
+    def flush(self):
+        pass
+
+    def isatty(self):
+        return self.terminal
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_compiling_is_told_once(terminal):
+    import logging
+
+    stream = Stream(terminal)
+    with sweeping._watch(stream, lambda: None):
+        for moment in (0.0, 10.0, 20.0):
+            record = logging.LogRecord("retvar", logging.INFO, "", 0, "compiling it", (), None)
+            record.created = moment
+            logging.getLogger("retvar").handle(record)
+    assert stream.text.count("compiling it") == 1
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_progress_that_nobody_reads_stops_nothing(terminal):
+    with sweeping._watch(Stream(terminal, broken=True), lambda: None) as watch:
+        watch.begin(10, 0)
+        watch.note("something")
+        watch.advance(1, 1)
+        watch.check()
+
+
+def test_a_line_a_minute_is_told_while_nothing_finishes_whatever_else_is(monkeypatch):
+    clock, stream = [0.0], Stream()
+    monkeypatch.setattr(sweeping.time, "monotonic", lambda: clock[0])
+    with sweeping._watch(stream, lambda: None) as watch:
+        watch.begin(10, 4)
+        for now in range(200):
+            clock[0] = float(now)
+            if now % 50 == 0:
+                watch.note("something else")
+            watch.check()
+    assert stream.text.count("4 of 10 cells\n") == 3
