@@ -17,7 +17,6 @@ import click
 
 from retvar.cli.base import Commands, pair_of
 from retvar.errors import RetvarError
-from retvar.report.words import count as count_of
 from retvar.signals import Interrupted, Stop
 
 if TYPE_CHECKING:
@@ -69,11 +68,11 @@ def plan(spec: Path, as_json: bool) -> None:
         return
     cores = usable_threads()
     lines = [
-        f"{sweep.name}: {count_of(len(planned.places), 'domain')} × "
-        f"{count_of(len(planned.learners), 'learner')} × "
-        f"{count_of(sweep.runs, 'run')} of {count_of(planned.length, planned.unit)}",
-        f"{count_of(planned.count, 'cell')} of up to {count_of(cut.learners, 'learner')} and "
-        f"{count_of(cut.runs, 'run')}",
+        f"{sweep.name}: {_count(len(planned.places), 'domain')} × "
+        f"{_count(len(planned.learners), 'learner')} × "
+        f"{_count(sweep.runs, 'run')} of {_count(planned.length, planned.unit)}",
+        f"{_count(planned.count, 'cell')} of up to {_count(cut.learners, 'learner')} and "
+        f"{_count(cut.runs, 'run')}",
         f"about {duration(found.per_cell)} a cell, {duration(found.seconds)} on one core, "
         f"{duration(found.seconds / cores)} on the {cores} here",
         f"about {_size(found.bytes)}, errors at {planned.moments.size} moments",
@@ -157,7 +156,7 @@ def retry(folder: Path, as_json: bool) -> None:
 
     count = job.retry(_opened(folder))
     told = json.dumps({"cleared": count})
-    _answer(told if as_json else f"{count_of(count, 'cell')} will be tried again by the next run")
+    _answer(told if as_json else f"{_count(count, 'cell')} will be tried again by the next run")
 
 
 @sweep.command()
@@ -225,7 +224,7 @@ def _asked(
         data, *left_out = finished(data, what, only)
         for kind, names in zip(("domain", "learner"), left_out, strict=True):
             if names:
-                count = count_of(len(names), kind)
+                count = _count(len(names), kind)
                 _noted(f"left out, not finished: {count}: {listed(names)}")
     return data, {"what": what, "where": only, "over": over}
 
@@ -308,7 +307,7 @@ def _plain(data: Any) -> dict[str, Any]:
 
 
 def _told(found: Status) -> str:
-    lines = [f"{found.done:,} of {count_of(found.cells, 'cell')} done"]
+    lines = [f"{found.done:,} of {_count(found.cells, 'cell')} done"]
     for count, words in (
         (found.computed, "computed by this run"),
         (found.running, "being computed"),
@@ -332,6 +331,12 @@ def _answer(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or it is tried again
         if not isinstance(error, BrokenPipeError):
             raise RetvarError(f"stdout cannot be written: {error.strerror}") from None
+
+
+def _count(number: int, one: str) -> str:
+    from retvar.report.words import count
+
+    return count(number, one)
 
 
 def _size(count: float) -> str:
