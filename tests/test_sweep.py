@@ -622,6 +622,18 @@ def test_a_manifest_that_is_a_folder_is_refused(tmp_path):
         run(small(), tmp_path / "out", ONE)
 
 
+def test_what_a_killed_writer_left_beside_the_manifest_is_removed_and_a_live_ones_is_not(copy):
+    gone = process(small(count=1, runs=2), copy.parent / "other", copy.parent / "log")
+    gone.join()
+    dead, old = copy / f".manifest-a1-{gone.pid}", copy / "failed" / ".b2-x.txt"
+    live, new = copy / f".manifest-a1-{os.getpid()}", copy / "failed" / ".c3-x.txt"
+    for path in (dead, old, live, new):
+        path.write_text("half")
+    os.utime(old, (0, 0))
+    Store.opened(copy).tidy()
+    assert [path.exists() for path in (dead, old, live, new)] == [False, False, True, True]
+
+
 # ---------------------------------------------------------------------- extended
 
 

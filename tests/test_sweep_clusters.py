@@ -350,12 +350,17 @@ def test_the_clock_of_the_file_system_counts_and_not_ours(monkeypatch, tmp_path)
 # ---------------------------------------------------------------------- nobody reads
 
 
-def test_a_run_goes_on_when_nobody_reads_what_it_tells(spec, tmp_path):
+@pytest.mark.parametrize("buffered", [True, False])
+def test_a_run_goes_on_when_nobody_reads_what_it_tells(spec, tmp_path, buffered):
     """Like ``2>&1 | head -0``: both ends are closed before anything is written."""
+    settings = {n: x for n, x in os.environ.items() if n != "PYTHONUNBUFFERED"}
+    settings |= {} if buffered else {"PYTHONUNBUFFERED": "1"}
     ours, theirs = os.pipe()
     os.close(ours)
     words = [*PROGRAM, spec, "--out", tmp_path / "out"]
-    ended = subprocess.run(words, stdout=theirs, stderr=theirs, timeout=120, check=False)
+    ended = subprocess.run(
+        words, stdout=theirs, stderr=theirs, timeout=120, check=False, env=settings
+    )
     os.close(theirs)
     assert status(Store.opened(tmp_path / "out")).complete
     assert ended.returncode == 0

@@ -328,9 +328,17 @@ def _answer(text: str) -> None:
     try:
         click.echo(text)
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or it is tried again
+        _silence(sys.stdout)
         if not isinstance(error, BrokenPipeError):
             raise RetvarError(f"stdout cannot be written: {error.strerror}") from None
+
+
+def _silence(stream: TextIO) -> None:
+    """Let a stream go nowhere: what is left in it would be tried again at the end, and fail."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
 
 
 def _count(number: int, one: str) -> str:
@@ -379,13 +387,17 @@ class _Unheard:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        with contextlib.suppress(OSError):
+        try:
             self._stream.write(text)
+        except OSError:
+            _silence(self._stream)
         return len(text)
 
     def flush(self) -> None:
-        with contextlib.suppress(OSError):
+        try:
             self._stream.flush()
+        except OSError:
+            _silence(self._stream)
 
 
 def _watch(given: TextIO, check: Callable[[], None]) -> Any:

@@ -23,7 +23,7 @@ from typing import Any
 
 from retvar.errors import InputError
 
-__all__ = ["STALE", "Claim", "held", "holder", "owner", "seconds", "take", "void"]
+__all__ = ["STALE", "Claim", "abandoned", "held", "holder", "owner", "seconds", "take", "void"]
 
 STALE = 60.0  # seconds without a touch
 HALF_MADE = 2.0  # seconds that a claim may be without its text
@@ -187,6 +187,20 @@ def void(path: Path, stale: float) -> bool | None:
         return False  # its process cannot be seen from here
     began = _began(int(found.get("pid", 0)))
     return not began or began != found.get("began")
+
+
+def abandoned(path: Path, stale: float) -> bool:
+    """Whether whoever wrote a temporary file is gone: by the id in its name, or its age.
+
+    >>> abandoned(Path("nowhere"), STALE)
+    False
+    """
+    try:
+        age = _now(path.parent) - path.stat().st_mtime
+    except OSError:
+        return False
+    pid = path.name.rpartition("-")[2]
+    return age > stale or (pid.isdecimal() and not _began(int(pid)))
 
 
 def holder(path: Path) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -215,13 +216,17 @@ class Store:
 
     def tidy(self) -> None:
         """Remove what writers left behind that were killed; nothing that a live one needs."""
-        for path in [*_within(self.folder / "cells"), *_within(self.folder / "claims")]:
-            with contextlib.suppress(OSError, InputError):
-                self._tidy(path)
+        for folder in (self.folder, *(self.folder / part for part in PARTS)):
+            for path in _within(folder):
+                with contextlib.suppress(OSError, InputError):
+                    self._tidy(path)
 
     def _tidy(self, path: Path) -> None:
-        hidden = path.name.startswith(".")
-        if path.parent.name == "cells":
+        hidden, folder = path.name.startswith("."), path.parent
+        if folder in (self.folder, self.folder / "failed"):
+            if hidden and claims.abandoned(path, self.stale):
+                path.unlink(missing_ok=True)
+        elif folder == self.folder / "cells":
             claim = self.folder / "claims" / path.name[1:].partition("-")[0]
             if hidden and not claims.alive(claim, self.stale):
                 path.unlink(missing_ok=True)
@@ -267,16 +272,21 @@ def _manifest(folder: Path) -> dict[str, Any] | None:
 
 def _write_new(path: Path, text: str) -> None:
     """Write a file if there is none yet: of two at the same time, the first is kept."""
-    temporary = path.with_name(f".{path.name}-{os.getpid()}")
-    write_text(temporary, text)
+    temporary = path.with_name(f".{path.stem}-{uuid.uuid4().hex}-{os.getpid()}")
     try:
-        os.link(temporary, path)
+        for _ in range(3):  # one on another machine may take it for abandoned
+            temporary.write_text(text, encoding="utf-8")
+            with contextlib.suppress(FileNotFoundError):
+                os.link(temporary, path)
+                return
     except FileExistsError:
-        pass
+        return
     except OSError:  # not every file system has links
-        write_text(path, text)
+        pass
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+    write_text(path, text)
 
 
 def _plan_of(found: dict[str, Any]) -> Plan:
