@@ -627,6 +627,7 @@ def test_what_a_killed_writer_left_beside_the_manifest_is_removed_and_a_live_one
     gone.join()
     dead, old = copy / f".manifest-a1-{gone.pid}", copy / "failed" / ".b2-x.txt"
     live, new = copy / f".manifest-a1-{os.getpid()}", copy / "failed" / ".c3-x.txt"
+    (copy / "failed").mkdir(exist_ok=True)
     for path in (dead, old, live, new):
         path.write_text("half")
     os.utime(old, (0, 0))

@@ -335,7 +335,7 @@ def _answer(text: str) -> None:
 
 def _silence(stream: TextIO) -> None:
     """Let a stream go nowhere: what is left in it would be tried again at the end, and fail."""
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, ValueError, AttributeError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
         os.close(nowhere)
