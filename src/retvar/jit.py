@@ -21,6 +21,7 @@ __all__ = ["called", "compiled", "inlined", "telling", "wide_and_apart"]
 
 log = logging.getLogger("retvar")
 PATIENCE = 0.5  # seconds of compiling after which a line is logged
+_setting = threading.Lock()
 
 
 def compiled(function: Any, *sources: str, **options: Any) -> Any:
@@ -38,17 +39,18 @@ def compiled(function: Any, *sources: str, **options: Any) -> Any:
         *sources,
     )
     digest = hashlib.sha256(b"".join(Path(source).read_bytes() for source in made_of)).hexdigest()
-    before = numba.config.CACHE_DIR
-    home = before or os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    folder = os.path.join(home, "retvar", digest[:16])
-    try:
-        os.makedirs(folder, exist_ok=True)
-        numba.config.CACHE_DIR = folder
-        return njit(cache=os.access(folder, os.W_OK), **options)(function)
-    except (OSError, RuntimeError):  # nowhere to keep it: compile anew in each process
-        return njit(**options)(function)
-    finally:
-        numba.config.CACHE_DIR = before
+    with _setting:  # numba takes the folder from a setting that all threads share
+        before = numba.config.CACHE_DIR
+        home = before or os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        folder = os.path.join(home, "retvar", digest[:16])
+        try:
+            os.makedirs(folder, exist_ok=True)
+            numba.config.CACHE_DIR = folder
+            return njit(cache=os.access(folder, os.W_OK), **options)(function)
+        except (OSError, RuntimeError):  # nowhere to keep it: compile anew in each process
+            return njit(**options)(function)
+        finally:
+            numba.config.CACHE_DIR = before
 
 
 def inlined(function: Any) -> Any:

@@ -30,6 +30,7 @@ BATCH_BYTES = 16_000_000  # results of a batch that has not been folded
 NEVER = 2**62
 Progress = Callable[[float], None]  # told how many runs are done
 _compiled: set[Shape] = set()  # in this process
+_making = threading.Lock()
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +87,8 @@ class Worker:
     def __init__(self, job: Job, block: Block) -> None:
         self.job, self.block = job, block
         self.room = Room(block, job.lanes, job.stream, job.seed)
-        self.kernel = kernel_of(block.shape)
+        with _making:  # one for all threads
+            self.kernel = kernel_of(block.shape)
         self.truth = job.truth(block)
         slots, states, lanes = len(block.rows), job.stream.first.size, block.lanes
         rec = job.recording
