@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from retvar.cli import sweeping
+from retvar.cli import progress as shown
 from retvar.errors import InputError, RetvarError
 from retvar.signals import Interrupted
 from retvar.sweep import Dask, Store, Watch, claims, executors, run, status
@@ -404,7 +404,7 @@ def test_compiling_is_told_once(terminal):
     import logging
 
     stream = Stream(terminal)
-    with sweeping._watch(stream, lambda: None):
+    with shown.progress(stream, lambda: None):
         for moment in (0.0, 10.0, 20.0):
             record = logging.LogRecord("retvar", logging.INFO, "", 0, "compiling it", (), None)
             record.created = moment
@@ -414,7 +414,7 @@ def test_compiling_is_told_once(terminal):
 
 @pytest.mark.parametrize("terminal", [False, True])
 def test_progress_that_nobody_reads_stops_nothing(terminal):
-    with sweeping._watch(Stream(terminal, broken=True), lambda: None) as watch:
+    with shown.progress(Stream(terminal, broken=True), lambda: None) as watch:
         watch.begin(10, 0)
         watch.note("something")
         watch.advance(1, 1)
@@ -423,8 +423,8 @@ def test_progress_that_nobody_reads_stops_nothing(terminal):
 
 def test_a_line_a_minute_is_told_while_nothing_finishes_whatever_else_is(monkeypatch):
     clock, stream = [0.0], Stream()
-    monkeypatch.setattr(sweeping.time, "monotonic", lambda: clock[0])
-    with sweeping._watch(stream, lambda: None) as watch:
+    monkeypatch.setattr(shown.time, "monotonic", lambda: clock[0])
+    with shown.progress(stream, lambda: None) as watch:
         watch.begin(10, 4)
         for now in range(200):
             clock[0] = float(now)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import sys
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
 from retvar.errors import InputError, RetvarError
 from retvar.signals import Interrupted
 
-__all__ = ["Commands", "options_of", "pair_of", "words_of"]
+__all__ = ["Commands", "options_of", "pair_of", "silence", "words_of"]
 
 
 class Commands(click.Group):
@@ -27,6 +29,14 @@ class Commands(click.Group):
         except Interrupted as error:
             click.echo("Interrupted.", err=True)
             sys.exit(error.status)
+
+
+def silence(stream: TextIO) -> None:
+    """Let a stream go nowhere: what is left in it would be tried again at the end, and fail."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
 
 
 def words_of(given: str | None) -> tuple[str, ...] | None:

@@ -5,17 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from retvar.cli.base import Commands, pair_of
+from retvar.cli.base import Commands, pair_of, silence
 from retvar.errors import RetvarError
 from retvar.signals import Interrupted, Stop
 
@@ -25,7 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["sweep"]
 
 KEPT = "What is finished is kept; the same command goes on from there."
-MINUTE = 60.0  # seconds between lines where output is piped
 SPEC = click.argument("spec", type=click.Path(path_type=Path), metavar="SPEC.toml")
 FOLDER = click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -328,17 +324,9 @@ def _answer(text: str) -> None:
     try:
         click.echo(text)
     except OSError as error:
-        _silence(sys.stdout)
+        silence(sys.stdout)
         if not isinstance(error, BrokenPipeError):
             raise RetvarError(f"stdout cannot be written: {error.strerror}") from None
-
-
-def _silence(stream: TextIO) -> None:
-    """Let a stream go nowhere: what is left in it would be tried again at the end, and fail."""
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())
-        os.close(nowhere)
 
 
 def _count(number: int, one: str) -> str:
@@ -362,7 +350,9 @@ def _size(count: float) -> str:
 def _stopping() -> Iterator[tuple[Stop, Watch]]:
     """A way to stop within seconds, and something that tells how far it has come."""
     with Stop() as stop:
-        watch = _watch(sys.stderr, stop.check)
+        from retvar.cli.progress import progress
+
+        watch = progress(sys.stderr, stop.check)
         stop.last = lambda: _abandon(watch)
         with watch:
             try:
@@ -375,113 +365,3 @@ def _stopping() -> Iterator[tuple[Stop, Watch]]:
 def _abandon(watch: Any) -> None:
     watch.__exit__()
     click.echo(f"{KEPT}\nInterrupted.", err=True)
-
-
-class _Unheard:
-    """A stream that may have no reader any more: what cannot be written is dropped."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def write(self, text: str) -> int:
-        try:
-            self._stream.write(text)
-        except OSError:
-            _silence(self._stream)
-        return len(text)
-
-    def flush(self) -> None:
-        try:
-            self._stream.flush()
-        except OSError:
-            _silence(self._stream)
-
-
-def _watch(given: TextIO, check: Callable[[], None]) -> Any:
-    """A bar on a terminal, elsewhere a line a minute."""
-    from retvar.report.watch import compiling_told
-    from retvar.report.words import duration
-    from retvar.sweep import Watch
-
-    stream: Any = _Unheard(given)
-
-    class Lines(Watch):
-        def __init__(self) -> None:
-            self.cells = self.before = self.done = 0
-            self.began = self.last = time.monotonic()
-            self.known: set[str] = set()
-
-        def __enter__(self) -> Lines:
-            self.told = contextlib.ExitStack()
-            logged: Any = SimpleNamespace(note=self.once)
-            self.told.enter_context(compiling_told(logged))
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            self.told.close()
-
-        def check(self) -> None:
-            check()
-            self.now_and_then()
-
-        def begin(self, cells: int, done: int) -> None:
-            self.cells, self.before, self.done = cells, done, done
-            self.began = self.last = time.monotonic()
-            self.note(f"{done:,} of {cells:,} cells are there")
-
-        def advance(self, done: int, computed: int) -> None:
-            self.done = done
-            self.now_and_then()
-
-        def now_and_then(self) -> None:
-            if self.cells and time.monotonic() - self.last > MINUTE:
-                self.last = time.monotonic()
-                self.note(f"{self.done:,} of {self.cells:,} cells{self.pace()}")
-
-        def pace(self) -> str:
-            gone, more = time.monotonic() - self.began, self.done - self.before
-            if not more:
-                return ""
-            left = duration((self.cells - self.done) * gone / more)
-            return f", {more / gone:,.1f} a second, about {left} left"
-
-        def once(self, line: str) -> None:
-            if line not in self.known:
-                self.known.add(line)
-                self.note(line)
-
-        def note(self, line: str) -> None:
-            click.echo(line, file=stream)
-
-    class Bar(Lines):
-        def __enter__(self) -> Lines:
-            from rich.console import Console
-            from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
-
-            self.bar = Progress(
-                BarColumn(), TaskProgressColumn(), TextColumn("{task.description}", markup=False),
-                console=Console(file=stream), transient=True,
-            )  # fmt: skip
-            self.bar.start()
-            return super().__enter__()
-
-        def __exit__(self, *_: object) -> None:
-            super().__exit__()
-            self.bar.stop()
-
-        def begin(self, cells: int, done: int) -> None:
-            self.task = self.bar.add_task("", total=cells, completed=done)
-            super().begin(cells, done)
-
-        def now_and_then(self) -> None:
-            if self.cells:
-                told = f"{self.done:,} of {self.cells:,} cells{self.pace()}"
-                self.bar.update(self.task, completed=self.done, description=told)
-
-        def note(self, line: str) -> None:
-            self.bar.console.print(line, markup=False, highlight=False)
-
-    return Bar() if stream.isatty() else Lines()
