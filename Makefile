@@ -5,7 +5,7 @@ READY := .venv/ready
 BENCH := .venv/bench-ready
 WORKERS ?= 2
 WARM := .venv/warm
-COMPILED := $(wildcard src/retvar/engine/*.py) $(addprefix src/retvar/,jit.py words.py rules.py step_sizes.py online/kernel.py)
+COMPILED := $(wildcard src/retvar/engine/*.py) $(addprefix src/retvar/,jit.py random.py rules.py step_sizes.py online/kernel.py)
 
 .PHONY: setup test lint types layers unit reproduce bench mutants soak docs wheel clean
 
@@ -18,7 +18,7 @@ $(READY): pyproject.toml constraints.txt
 	touch $(READY)
 
 $(WARM): $(READY) $(COMPILED)
-	$(BIN)/python -m retvar.experiments.warm
+	$(BIN)/python -m retvar.experiments.precompile
 	touch $(WARM)
 
 test: lint types layers docs unit

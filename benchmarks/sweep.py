@@ -102,7 +102,7 @@ def sleepy() -> None:
     import numpy as np
     import xarray
 
-    from retvar.sweep.cells import Plan
+    from retvar.sweep.plan import Plan
 
     def compute(self, cell, *_, **__):  # type: ignore[no-untyped-def]
         time.sleep(SECOND)

@@ -169,7 +169,7 @@ MUTANTS = [
         "lazy-forgets-base",
         "a lazy trace takes up a feature without keeping the weight as it was",
         "each visit adds what the trace has earned once more",
-        "online/lazy.py",
+        "online/lazy_traces.py",
         "        base = moved(base, -step, A, e)\n",
         "        base = moved(base, 0.0, A, e)\n",
         "test_lazy.py::test_learner_and_replicates_are_as_typed_in_anew",
@@ -254,9 +254,9 @@ MUTANTS = [
         "            decay = traces[u(lane), u(total + node)] * settings[u(node), u(kappa)]\n"
         "            traces[u(lane), u(total + node)] = discount\n",
         "            decay = traces[u(lane), u(total + node)] * settings[u(node), u(kappa)]\n"
-        "            decay *= eta * eta if node == layout.SECONDARY else 1.0\n"
+        "            decay *= eta * eta if node == memory_layout.SECONDARY else 1.0\n"
         "            traces[u(lane), u(total + node)] = (\n"
-        "                (g * lm) ** 2 if node == layout.SECONDARY else discount\n"
+        "                (g * lm) ** 2 if node == memory_layout.SECONDARY else discount\n"
         "            )\n",
         PREVIOUS_RATIO,
     ),
@@ -266,7 +266,7 @@ MUTANTS = [
         "without traces δ has shrunk to (1−α)δ: the variance is (1−α)² of what it should be",
         KERNEL,
         "                fed, weight = reward_bar, rho_bar\n",
-        "                if method == layout.DIRECT and indices is None:\n"
+        "                if method == memory_layout.DIRECT and indices is None:\n"
         "                    J = cells[u(row), WEIGHT]\n"
         "                    J_next = cells[u(row_next), WEIGHT] if row_next >= 0 else 0.0\n"
         "                    reward_bar = direct_reward(td_error(R, g, J_next, J), J, eta)\n"

@@ -6,8 +6,8 @@ import signal
 import tempfile
 from pathlib import Path
 
-from retvar.sweep import Cut, Domain, Learners, Sweep, job
-from retvar.sweep.cells import Plan
+from retvar.sweep import Cut, Domain, Learners, Sweep, operations
+from retvar.sweep.plan import Plan
 
 
 def small(count: int = 5, runs: int = 8, **changes) -> Sweep:
@@ -42,7 +42,7 @@ def run_logged(plain: dict, out: str, log: str, limit: int | None = None) -> Non
 
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-    job.run(Sweep.from_dict(plain), out, job.Local(threads=1))
+    operations.run(Sweep.from_dict(plain), out, operations.Local(threads=1))
 
 
 def process(sweep: Sweep, out: Path, log: Path, limit: int | None = None):
@@ -58,4 +58,4 @@ def process(sweep: Sweep, out: Path, log: Path, limit: int | None = None):
 def warm() -> None:
     """Load everything once, compiled code too, before processes are forked."""
     with tempfile.TemporaryDirectory() as folder:
-        job.run(small(count=1, runs=2), folder, job.Local(threads=1))
+        operations.run(small(count=1, runs=2), folder, operations.Local(threads=1))

@@ -14,10 +14,10 @@ from scipy.stats import chi2
 import retvar as rv
 from retvar.errors import InputError, SourceError
 from retvar.experience import Experience, check, from_gymnasium, from_table
+from retvar.experience.format import table
+from retvar.experience.monte_carlo_check import Check
 from retvar.experience.regions import FINEST, Regions, Visits
 from retvar.experience.returns import Returns
-from retvar.experience.rollouts import Check
-from retvar.experience.words import table
 from tests import oracle
 
 COLUMNS = ("key", "seen", "reached", "reward", "gamma", "lam", "eta", "flags", "stream")

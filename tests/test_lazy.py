@@ -14,13 +14,13 @@ from safetensors.numpy import load_file, save_file
 
 import retvar as rv
 from retvar.features import Active, Fourier, Polynomial, TileCoding, Vector
-from retvar.online import layout
+from retvar.online import memory_layout
 from tests import oracle, streams
 from tests.streams import METHODS, feed, same, stream
 from tests.test_replicates import RULES, Replicate, coins
 
 TIMES = 5 if oracle.SOAK else 1
-MANY = layout.OPEN + 3  # streams: some are kept open, some are not
+MANY = memory_layout.OPEN + 3  # streams: some are kept open, some are not
 
 
 def close(found, wanted, tolerance=1e-9):
@@ -291,7 +291,7 @@ def test_cutting_leaves_every_weight_where_it_is():
         before = learner.weights, learner.replicate("variance", states=points)
         learner.cut()
         assert not learner._memory.traces.any()
-        assert (learner._memory.scales[..., layout.SUM] == 0).all()
+        assert (learner._memory.scales[..., memory_layout.SUM] == 0).all()
         for name, wanted in before[0].items():
             close(learner.weights[name], wanted, 1e-12)
         close(learner.replicate("variance", states=points), before[1], 1e-12)
@@ -318,10 +318,10 @@ def test_faint_traces_are_dropped():
 def finite(learner):
     m = learner._memory
     numbers = [*learner.weights.values(), m.cells, m.traces, m.scales]
-    return all(np.isfinite(x).all() and (np.abs(x) <= layout.LIMIT).all() for x in numbers)
+    return all(np.isfinite(x).all() and (np.abs(x) <= memory_layout.LIMIT).all() for x in numbers)
 
 
-@pytest.mark.parametrize("stream_number", [0, layout.OPEN])
+@pytest.mark.parametrize("stream_number", [0, memory_layout.OPEN])
 @pytest.mark.parametrize("wild", [(1.0, 1e200), (1e70, 1e100)], ids=["error", "feature"])
 @pytest.mark.parametrize("step", [*STEPS[:3], rv.Constant(0.5)], ids=repr)
 def test_divergence_of_an_active_weight_is_noticed_at_once(step, wild, stream_number):
@@ -380,11 +380,11 @@ def test_whatever_diverges_nothing_becomes_nan():
             except rv.Diverged:
                 diverged += 1
             m = learner._memory
-            bases = m.cells[:, [layout.WEIGHT, layout.SECOND]]
+            bases = m.cells[:, [memory_layout.WEIGHT, memory_layout.SECOND]]
             assert np.isfinite(m.cells).all()
             assert np.isfinite(m.traces).all()
             assert m.scales is None or np.isfinite(m.scales).all()
-            assert (np.abs(bases[:, 0]) <= layout.LIMIT).all()
+            assert (np.abs(bases[:, 0]) <= memory_layout.LIMIT).all()
             assert all(np.isfinite(w).all() for w in learner.weights.values())
     assert diverged > 100
 

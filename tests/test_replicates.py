@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import binom
 
 import retvar as rv
-from retvar.online.replicates import spread
+from retvar.online.bootstrap import spread
 from tests import words
 from tests.oracle import SOAK
 from tests.streams import METHODS, same, stream

@@ -17,7 +17,7 @@ import pytest
 import retvar as rv
 from retvar import report
 from retvar.experiments import Claim, Experiment, Finding, Simulation, all_experiments
-from retvar.report.table import COLUMNS, Cell
+from retvar.report.table1 import COLUMNS, Cell
 from retvar.report.watch import Bars, Lines, compiling_told
 
 DATA = Path(__file__).parent / "data"

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from retvar.cli import main
 from retvar.experiments import all_experiments
-from retvar.experiments.store import contents
+from retvar.experiments.results import contents
 from tests.oracle import SOAK, fresh_seed
 
 DATA = Path(__file__).parent / "data"
@@ -220,7 +220,7 @@ def test_what_a_killed_run_left_is_cleared_away_and_nothing_else(tmp_path):
 
 
 def test_two_runs_do_not_share_a_folder(tmp_path):
-    from retvar.report.folder import Folder
+    from retvar.report.output_folder import Folder
 
     with Folder(tmp_path / "a").opened():
         result = small(tmp_path / "a", "nothing")

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 import retvar as rv
-from retvar.sweep.collected import contenders
-from retvar.sweep.comparing import compare, paired_difference
+from retvar.sweep.comparison import compare, paired_difference
+from retvar.sweep.run_errors import contenders
 from retvar.sweep.statistics import bootstrap_interval, holm, interquartile_mean, signed_rank
 
 LAWS = {

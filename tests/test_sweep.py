@@ -19,7 +19,7 @@ import xarray
 from click.testing import CliRunner
 
 import retvar as rv
-from retvar import kept
+from retvar import cache
 from retvar.cli import main
 from retvar.errors import InputError, RetvarError
 from retvar.signals import Interrupted
@@ -35,18 +35,18 @@ from retvar.sweep import (
     Store,
     Sweep,
     Watch,
-    claims,
     collect,
     compare,
     executors,
+    leases,
     retry,
     run,
     save,
     status,
 )
-from retvar.sweep import cells as cells_module
+from retvar.sweep import plan as plan_module
 from retvar.sweep import store as store_module
-from retvar.sweep.cells import Plan
+from retvar.sweep.plan import Plan
 from tests.oracle import SOAK, fresh_seed
 from tests.sweeping import process, small
 
@@ -359,28 +359,28 @@ def test_the_claim_of_a_process_of_this_machine_that_is_gone_is_void_at_once(tmp
     path = tmp_path / "claim"
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    text = {**claims.owner(os.getpid()), "token": "theirs", "time": 0.0}
+    text = {**leases.owner(os.getpid()), "token": "theirs", "time": 0.0}
     path.write_text(json.dumps({**text, "pid": gone.pid}))
-    assert claims.take(path) is not None
+    assert leases.take(path) is not None
     path.write_text(json.dumps({**text, "began": "1"}))  # the id was used again
-    assert claims.take(path) is not None
+    assert leases.take(path) is not None
     path.write_text(json.dumps(text))  # this very process
-    assert claims.take(path) is None
+    assert leases.take(path) is None
 
 
 def test_a_claim_that_lost_its_text_is_void_after_a_moment(tmp_path):
     path = tmp_path / "claim"
     path.write_text("")
-    assert claims.take(path) is None
+    assert leases.take(path) is None
     os.utime(path, (time.time() - 5, time.time() - 5))
-    assert claims.take(path) is not None
+    assert leases.take(path) is not None
 
 
 def test_a_claim_taken_over_is_not_released_by_its_first_owner(tmp_path):
     path = tmp_path / "claim"
-    first = claims.take(path)
+    first = leases.take(path)
     os.utime(path, (time.time() - 100, time.time() - 100))
-    second = claims.take(path)
+    second = leases.take(path)
     first.release()
     assert path.exists()
     second.release()
@@ -398,7 +398,7 @@ def test_of_many_that_find_a_stale_claim_one_gets_it(tmp_path):
 
         def grab(path=path, got=got, barrier=barrier):
             barrier.wait()
-            got.append(claims.take(path))
+            got.append(leases.take(path))
 
         threads = [threading.Thread(target=grab) for _ in range(4)]
         for thread in threads:
@@ -441,9 +441,9 @@ def test_a_changed_byte_anywhere_is_found(copy):
         at = len(raw) - 1 - number if number < 200 else rng.randrange(len(raw))
         old, raw[at] = raw[at], raw[at] ^ rng.randrange(1, 256)
         path.write_bytes(raw)
-        assert kept.seal_of(path) is None
+        assert cache.seal_of(path) is None
         with pytest.raises(InputError, match=path.name):
-            kept.read(path, path.stem)
+            cache.read(path, path.stem)
         raw[at] = old
         path.write_bytes(raw)
 
@@ -489,7 +489,7 @@ def test_a_disk_that_fills_up_at_any_write_stops_the_run_and_nothing_is_wrong(
             with pytest.raises(RetvarError, match="No space left"):
                 run(small(), out, ONE)
         files = list((out / "cells").iterdir()) if out.exists() else []
-        assert all(kept.seal_of(path) is not None for path in files)
+        assert all(cache.seal_of(path) is not None for path in files)
         if files:
             assert leftovers(out) == []
         assert run(small(), out, ONE).digest == whole[1]
@@ -583,7 +583,7 @@ def test_the_store_of_another_specification_is_refused_and_says_in_what_they_dif
 def test_the_store_of_another_version_can_be_read_but_not_gone_on_with(copy, monkeypatch):
     before = collect(Store.opened(copy))
     known = json.loads((copy / "manifest.json").read_text())["made_with"]
-    for module in (store_module, cells_module):
+    for module in (store_module, plan_module):
         monkeypatch.setattr(module, "identity", lambda: {**known, "numpy": "9.9"})
     told = rf"made with numpy {np.__version__}, not 9\.9"
     store = Store.opened(copy)

@@ -15,7 +15,7 @@ import pytest
 from retvar.cli import progress as shown
 from retvar.errors import InputError, RetvarError
 from retvar.signals import Interrupted
-from retvar.sweep import Dask, Store, Watch, claims, executors, run, status
+from retvar.sweep import Dask, Store, Watch, executors, leases, run, status
 from tests.sweeping import small
 from tests.test_sweep import ONE, SPEC, Notes, command
 
@@ -274,7 +274,7 @@ def test_what_was_gone_when_looked_for_is_not_removed_when_it_is_there_again(
     monkeypatch, tmp_path, what
 ):
     """The stale claim, or the door to breaking it, goes and comes again between look and act."""
-    path, real, created = tmp_path / "claim", Path.stat, claims._created
+    path, real, created = tmp_path / "claim", Path.stat, leases._created
     path.write_text(json.dumps({"host": "node17", "pid": 1, "token": "dead"}))
     os.utime(path, (1, 1))
 
@@ -292,8 +292,8 @@ def test_what_was_gone_when_looked_for_is_not_removed_when_it_is_there_again(
         return created(self) if self == path or what == "claim" else None
 
     monkeypatch.setattr(Path, "stat", stat)
-    monkeypatch.setattr(claims, "_created", door)
-    assert claims.take(path) is None
+    monkeypatch.setattr(leases, "_created", door)
+    assert leases.take(path) is None
     assert (tmp_path / what).read_text() == "theirs"
 
 
@@ -324,10 +324,10 @@ def test_a_file_in_place_of_all_claims_is_told_of(tmp_path):
 def test_cells_that_nobody_has_cost_no_file(monkeypatch, tmp_path):
     """And those that somebody has cost one a second, all together."""
     made, store = [], claimed(tmp_path / "out", 0, 1, 2, 3)
-    real = claims.tempfile.mkstemp
-    monkeypatch.setattr(claims.tempfile, "mkstemp", lambda **kw: made.append(1) or real(**kw))
-    monkeypatch.setattr(claims, "TICK", 1e6)
-    monkeypatch.setattr(claims, "_ahead", {})
+    real = leases.tempfile.mkstemp
+    monkeypatch.setattr(leases.tempfile, "mkstemp", lambda **kw: made.append(1) or real(**kw))
+    monkeypatch.setattr(leases, "TICK", 1e6)
+    monkeypatch.setattr(leases, "_ahead", {})
     for cell in store.plan.cells[4:]:
         assert not store.claimed(cell)
     assert made == []
@@ -341,10 +341,10 @@ def test_the_clock_of_the_file_system_counts_and_not_ours(monkeypatch, tmp_path)
     path = tmp_path / "claim"
     path.write_text(json.dumps({"host": "node17", "pid": 1, "token": "theirs"}))
     touched = path.stat().st_mtime
-    monkeypatch.setattr(claims.time, "time", lambda: touched - 3600)
-    assert claims.alive(path, 60.0)
+    monkeypatch.setattr(leases.time, "time", lambda: touched - 3600)
+    assert leases.alive(path, 60.0)
     os.utime(path, (touched - 120, touched - 120))
-    assert not claims.alive(path, 60.0)
+    assert not leases.alive(path, 60.0)
 
 
 # ---------------------------------------------------------------------- nobody reads

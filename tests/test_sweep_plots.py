@@ -10,7 +10,7 @@ import xarray
 
 import retvar as rv
 from retvar import plots
-from retvar.sweep.comparing import compare
+from retvar.sweep.comparison import compare
 from tests.test_examples import run
 from tests.test_experiment_plots import drawn, titles, written
 

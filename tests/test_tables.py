@@ -10,7 +10,7 @@ from numpy.testing import assert_array_equal
 
 import retvar as rv
 from retvar.errors import Diverged, InputError, RetvarError, SourceError
-from retvar.experience import chaining, from_gymnasium, from_table, readers, write_table
+from retvar.experience import episodes, from_gymnasium, from_table, readers, write_table
 from tests import oracle
 
 pa = pytest.importorskip("pyarrow")
@@ -303,7 +303,7 @@ def test_rows_are_chained_cut_and_left_out_as_by_a_loop(case, lookup, rng):
 
 def test_a_stream_that_comes_again_too_late_is_cut(monkeypatch):
     """Rows wait for the next of their stream a limited time, so that memory stays bounded."""
-    monkeypatch.setattr(chaining, "HORIZON", 5)
+    monkeypatch.setattr(episodes, "HORIZON", 5)
     n = 30
     stream = [0, *[1] * (n - 2), 0]
     columns = {"state": [0] * n, "next_state": [0] * n, "reward": np.arange(n) * 1.0}

@@ -36,8 +36,8 @@ if TYPE_CHECKING:  # the names are loaded on first use, so that `retvar --help` 
         solve,
         stationary_distribution,
     )
-    from retvar.experience.estimating import Estimate, estimate
-    from retvar.initial import Initial, Noisy, PerRun
+    from retvar.experience.estimation import Estimate, estimate
+    from retvar.initial_values import Initial, Noisy, PerRun
     from retvar.learners import VTD, Centred, Direct, Learner, grid, load
     from retvar.mdp import END, MDP, Edge, Edges, Policy
     from retvar.online import Online, Transition
@@ -66,8 +66,8 @@ _HOMES = {
         "solve",
         "stationary_distribution",
     ],
-    "retvar.experience.estimating": ["Estimate", "estimate"],
-    "retvar.initial": ["Initial", "Noisy", "PerRun"],
+    "retvar.experience.estimation": ["Estimate", "estimate"],
+    "retvar.initial_values": ["Initial", "Noisy", "PerRun"],
     "retvar.learners": ["VTD", "Centred", "Direct", "Learner", "grid", "load"],
     "retvar.mdp": ["END", "MDP", "Edge", "Edges", "Policy"],
     "retvar.online": ["Online", "Transition"],

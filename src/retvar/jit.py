@@ -35,7 +35,7 @@ def compiled(function: Any, *sources: str, **options: Any) -> Any:
         __file__,
         rules.__file__,
         step_sizes.__file__,
-        str(Path(__file__).with_name("words.py")),
+        str(Path(__file__).with_name("random.py")),
         *sources,
     )
     digest = hashlib.sha256(b"".join(Path(source).read_bytes() for source in made_of)).hexdigest()

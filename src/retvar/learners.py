@@ -13,9 +13,9 @@ from numpy.typing import ArrayLike
 from retvar import step_sizes
 from retvar.errors import InputError
 from retvar.features import Features, States, features_of
-from retvar.initial import Initial, Noisy, PerRun
+from retvar.initial_values import Initial, Noisy, PerRun
 from retvar.mdp import checks
-from retvar.mdp.flow import Estimand
+from retvar.mdp.weighted_edges import Estimand
 from retvar.step_sizes import StepSize, step_size
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from retvar import __version__
-from retvar.cli import estimating, reproducing, solving, sweeping
+from retvar.cli import estimate, reproduce, solve, sweep
 from retvar.cli.base import Commands
 
 __all__ = ["main"]
@@ -18,11 +18,11 @@ def main() -> None:
 
 
 for command in (
-    solving.solve,
-    solving.draw,
-    estimating.estimate,
-    reproducing.experiments,
-    reproducing.reproduce,
-    sweeping.sweep,
+    solve.solve,
+    solve.draw,
+    estimate.estimate,
+    reproduce.experiments,
+    reproduce.reproduce,
+    sweep.sweep,
 ):
     main.add_command(command)

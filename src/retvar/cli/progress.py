@@ -11,8 +11,8 @@ from typing import Any, TextIO
 import click
 
 from retvar.cli.base import silence
+from retvar.report.format import duration
 from retvar.report.watch import compiling_told
-from retvar.report.words import duration
 from retvar.sweep import Watch
 
 __all__ = ["progress"]

@@ -22,10 +22,10 @@ from retvar import rules
 from retvar.engine import streams
 from retvar.engine.streams import START, edge, reward_of, start
 from retvar.jit import called, compiled, inlined, wide_and_apart
-from retvar.online import layout as online
-from retvar.online.layout import FAINT, LIMIT
+from retvar.online import memory_layout as online
+from retvar.online.memory_layout import FAINT, LIMIT
+from retvar.random import U, keys
 from retvar.step_sizes import AVERAGED, DECAY
-from retvar.words import U, keys
 
 __all__ = ["Node", "Shape", "kernel_of"]
 

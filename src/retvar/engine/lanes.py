@@ -26,10 +26,10 @@ from retvar.engine.kernel import WIDTH, Node, Shape
 from retvar.engine.streams import Stream
 from retvar.errors import InputError
 from retvar.features import Features, States
-from retvar.initial import Initial
+from retvar.initial_values import Initial
 from retvar.learners import Learner
 from retvar.mdp import END, MDP
-from retvar.online import layout as online
+from retvar.online import memory_layout as online
 from retvar.online.memory import Memory, memory_of
 from retvar.step_sizes import ADADELTA, ALPHA_BOUND, AVERAGED, CONSTANT, DECAY
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from retvar.jit import compiled, inlined
 from retvar.mdp import END, MDP
-from retvar.mdp.flow import importance_ratio
-from retvar.words import ULP, U, keys, seed_of, uniform, word
+from retvar.mdp.weighted_edges import importance_ratio
+from retvar.random import ULP, U, keys, seed_of, uniform, word
 
 __all__ = ["Stream", "key_of", "normals", "stream_of", "uniforms"]
 

@@ -38,7 +38,7 @@ from retvar.exact.stationary import stationary_distribution
 from retvar.exact.updates import Method, check_method
 from retvar.linear import Radius, Resolvent, spectral_radius
 from retvar.mdp import MDP, Flow, ask, checks, state_values
-from retvar.mdp.flow import Estimand
+from retvar.mdp.weighted_edges import Estimand
 
 __all__ = ["FixedPoint", "Node", "fixed_point"]
 

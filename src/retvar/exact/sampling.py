@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from retvar.errors import ConvergenceError, InputError
 from retvar.exact.solution import Solution, variance_resolvent
 from retvar.mdp import MDP, Flow, ask, checks, state_values
-from retvar.mdp.flow import Estimand
+from retvar.mdp.weighted_edges import Estimand
 
 __all__ = ["MonteCarlo", "monte_carlo"]
 

@@ -1,7 +1,7 @@
 """Value, mean and variance of the λ-return in closed form.
 
-With b, η, E[·] and the matrices Σ b x of :mod:`retvar.mdp.flow`, and H the value function that the
-λ-return bootstraps from (the true one, j, or any other):
+With b, η, E[·] and the matrices Σ b x of :mod:`retvar.mdp.weighted_edges`, and H the value
+function that the λ-return bootstraps from (the true one, j, or any other):
 
     j = (I − PG)⁻¹ E[ηr]                                             PG  = Σ b ηγ′
     g = (I − PGL)⁻¹ E[η(r + γ′(1−λ′)H′)]                             PGL = Σ b ηγ′λ′
@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from retvar.errors import ConvergenceError, InfiniteVarianceError, InputError
 from retvar.linear import Apply, Radius, Resolvent, spectral_radius
 from retvar.mdp import MDP, Flow, ask, checks, state_values
-from retvar.mdp.flow import Estimand
+from retvar.mdp.weighted_edges import Estimand
 
 __all__ = ["Solution", "StateSolution", "solve"]
 

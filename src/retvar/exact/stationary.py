@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from retvar.errors import InputError, listed
 from retvar.linear import Resolvent
 from retvar.mdp import END, MDP
-from retvar.mdp.flow import must_be_mdp
+from retvar.mdp.weighted_edges import must_be_mdp
 
 __all__ = ["stationary_distribution"]
 

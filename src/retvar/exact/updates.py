@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from retvar import rules
 from retvar.errors import ConvergenceError, InputError
 from retvar.mdp import END, MDP, Edges, ask, checks
-from retvar.mdp.flow import Estimand, importance_ratio, lam_of
+from retvar.mdp.weighted_edges import Estimand, importance_ratio, lam_of
 
 __all__ = ["Estimates", "Method", "expected_updates"]
 

@@ -1,10 +1,10 @@
 """Experience from outside: environments, data sets and logs, as one stream of transitions."""
 
 from retvar.experience.environments import from_gymnasium
-from retvar.experience.estimating import Estimate, estimate
+from retvar.experience.estimation import Estimate, estimate
 from retvar.experience.minari import from_minari
+from retvar.experience.monte_carlo_check import Check, check
 from retvar.experience.recording import recorded, write_table
-from retvar.experience.rollouts import Check, check
 from retvar.experience.stream import Experience, Tally
 from retvar.experience.tables import from_table
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from retvar.errors import InputError
-from retvar.experience.chaining import Chain, Stop, handed_over, in_words, joined, stopped
-from retvar.experience.legible import checked
+from retvar.experience.episodes import Chain, Stop, handed_over, in_words, joined, stopped
 from retvar.experience.spaces import Reading, reading_of
 from retvar.experience.stream import Chunk, Experience, Tally
+from retvar.experience.validate import checked
 
 __all__ = ["from_minari"]
 

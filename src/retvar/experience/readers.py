@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from retvar.errors import InputError, listed
-from retvar.experience.cells import arrow, wholes
-from retvar.experience.chaining import in_words
+from retvar.experience.arrow_columns import arrow, wholes
+from retvar.experience.episodes import in_words
 
 __all__ = ["Reader", "readers_of"]
 

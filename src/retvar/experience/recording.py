@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from retvar.errors import InputError
-from retvar.experience.cells import arrow
+from retvar.experience.arrow_columns import arrow
 from retvar.experience.readers import KEY
 from retvar.experience.stream import Chunk, Experience, Tally
 from retvar.files import write_with

@@ -8,8 +8,8 @@ import numpy as np
 import xarray
 from numpy.typing import NDArray
 
+from retvar.experience.monitor import Seen, at_rows
 from retvar.experience.regions import Regions, Visits
-from retvar.experience.seen import Seen, at_rows
 from retvar.experience.stream import Experience
 from retvar.online import Online
 from retvar.version import __version__

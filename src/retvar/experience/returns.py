@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retvar import rules
-from retvar.experience.ahead import Ahead, Value
+from retvar.experience.bootstrap_terms import Ahead, Value
 from retvar.jit import compiled, inlined
-from retvar.words import U, mix
+from retvar.random import U, mix
 
 __all__ = ["Returns"]
 

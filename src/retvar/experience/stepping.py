@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retvar.errors import InputError
-from retvar.experience.acting import Acting
-from retvar.experience.legible import checked
+from retvar.experience.policies import Acting
 from retvar.experience.spaces import Reading
 from retvar.experience.stream import Chunk, Tally
+from retvar.experience.validate import checked
 
 __all__ = ["Limit", "columns", "in_turn", "mode_of", "side_by_side"]
 

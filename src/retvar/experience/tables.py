@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from retvar.errors import InputError, RetvarError, SourceError
-from retvar.experience.chaining import Chain, handed_over, in_words
-from retvar.experience.decoding import MOST_STATES, Decoder, Roles
-from retvar.experience.kinds import roles_of
-from retvar.experience.naming import Search, refuse_half_a_ratio, tell_unused, terminated_of
+from retvar.experience.column_roles import Search, refuse_half_a_ratio, tell_unused, terminated_of
+from retvar.experience.decoder import MOST_STATES, Decoder, Roles
+from retvar.experience.episodes import Chain, handed_over, in_words
 from retvar.experience.readers import Reader, readers_of
+from retvar.experience.state_types import roles_of
 from retvar.experience.stream import Chunk, Experience, Tally
 
 __all__ = ["from_table"]

@@ -1,7 +1,7 @@
 """Experiments: one declaration per figure, with the claims it must support."""
 
-from retvar.experiments.declare import Claim, Experiment, Finding, Simulation
+from retvar.experiments.definitions import Claim, Experiment, Finding, Simulation
 from retvar.experiments.paper import all_experiments
-from retvar.experiments.store import Store
+from retvar.experiments.results import Store
 
 __all__ = ["Claim", "Experiment", "Finding", "Simulation", "Store", "all_experiments"]

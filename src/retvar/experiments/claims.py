@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.experiments.declare import Claim, Data, Finding
+from retvar.experiments.definitions import Claim, Data, Finding
 
 if TYPE_CHECKING:
     import xarray

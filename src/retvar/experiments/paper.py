@@ -10,8 +10,8 @@ import numpy as np
 from retvar import domains
 from retvar.exact import solve
 from retvar.experiments import claims as c
-from retvar.experiments.declare import Experiment, Simulation
-from retvar.initial import Noisy
+from retvar.experiments.definitions import Experiment, Simulation
+from retvar.initial_values import Noisy
 from retvar.learners import VTD, Centred, Direct, Learner, grid
 from retvar.simulation import Record
 from retvar.step_sizes import Adadelta

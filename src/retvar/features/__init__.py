@@ -19,9 +19,9 @@ from retvar.features.base import (
     Vector,
     features_of,
 )
-from retvar.features.bases import Fourier, Polynomial
-from retvar.features.observed import Observed
-from retvar.features.tiles import TileCoding
+from retvar.features.basis_functions import Fourier, Polynomial
+from retvar.features.bounds import Observed
+from retvar.features.tile_coding import TileCoding
 
 __all__ = [
     "Active", "Features", "Fourier", "Given", "Observed", "Polynomial", "Rows", "States", "Table",

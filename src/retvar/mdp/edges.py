@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from retvar.errors import InputError, listed
 from retvar.mdp import checks
-from retvar.mdp.rows import END
+from retvar.mdp.parsing import END
 
 __all__ = ["Edges", "Validation"]
 

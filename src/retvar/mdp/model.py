@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from retvar.errors import InputError, listed
-from retvar.mdp import checks, rows
+from retvar.mdp import checks, parsing
 from retvar.mdp.edges import Edges, Validation
+from retvar.mdp.parsing import END, END_NAMES, Edge
 from retvar.mdp.policy import Policy
-from retvar.mdp.rows import END, END_NAMES, Edge
 
 __all__ = ["END", "MDP", "Edge", "Edges"]
 
@@ -76,8 +76,8 @@ class MDP:
             remedy = "must be the seven columns of Edges; for rows use MDP.from_edges"
             raise InputError("edges", type(edges).__name__, remedy)
         self.name = str(name)
-        self.state_names, self.n_states = rows.names("states", states, edges[0])
-        self.action_names, self.n_actions = rows.names("actions", actions, edges[1])
+        self.state_names, self.n_states = parsing.names("states", states, edges[0])
+        self.action_names, self.n_actions = parsing.names("actions", actions, edges[1])
         self._refuse_unused(np.size(edges[0]))
         columns = Validation(self.n_states, self.n_actions, self.state_name, self.action_name)
         self.edges = Edges(*map(_frozen, columns.edges(edges, gamma)))
@@ -114,22 +114,27 @@ class MDP:
         """
         if not isinstance(edges, Iterable):
             raise InputError("edges", repr(edges), "must be a list of edges")
-        parsed = [rows.edge(i, row) for i, row in enumerate(edges)]
+        parsed = [parsing.edge(i, row) for i, row in enumerate(edges)]
         if not parsed:
             raise InputError("edges", "[]", "must hold at least one edge")
         keys = [k for r in parsed for k in (r.state, r.next_state) if k not in END_NAMES]
-        states = settings.setdefault("states", rows.found("states", keys))
-        actions = settings.setdefault("actions", rows.found("actions", [r.action for r in parsed]))
+        states = settings.setdefault("states", parsing.found("states", keys))
+        actions = settings.setdefault(
+            "actions", parsing.found("actions", [r.action for r in parsed])
+        )
         for field, given in (("states", states), ("actions", actions)):
-            rows.names(field, given, ())
-        state_of = rows.lookup("states", states)
-        next_of = rows.lookup("states", states, dict.fromkeys(END_NAMES, END))
+            parsing.names(field, given, ())
+        state_of = parsing.lookup("states", states)
+        next_of = parsing.lookup("states", states, dict.fromkeys(END_NAMES, END))
         columns = (
-            rows.column(parsed, "state", state_of),
-            rows.column(parsed, "action", rows.lookup("actions", actions)),
-            rows.column(parsed, "next_state", next_of),
-            *(rows.column(parsed, f, rows.number) for f in ("probability", "reward", "reward_std")),
-            rows.edge_gammas(parsed),
+            parsing.column(parsed, "state", state_of),
+            parsing.column(parsed, "action", parsing.lookup("actions", actions)),
+            parsing.column(parsed, "next_state", next_of),
+            *(
+                parsing.column(parsed, f, parsing.number)
+                for f in ("probability", "reward", "reward_std")
+            ),
+            parsing.edge_gammas(parsed),
         )
         return cls(columns, **settings)
 
@@ -163,8 +168,8 @@ class MDP:
             action,
             next_state,
             table[state, action, next_state],
-            rows.spread("R", R, table.shape)[state, action, next_state],
-            rows.spread("reward_std", reward_std, table.shape)[state, action, next_state],
+            parsing.spread("R", R, table.shape)[state, action, next_state],
+            parsing.spread("reward_std", reward_std, table.shape)[state, action, next_state],
             None,
         )
         settings.setdefault("states", table.shape[0])
@@ -181,9 +186,9 @@ class MDP:
         >>> lake.n_states, lake.n_actions
         (16, 4)
         """
-        from retvar.mdp import tables
+        from retvar.mdp import toy_text
 
-        return tables.from_gymnasium(env, gamma=gamma, lam=lam, **options)
+        return toy_text.from_gymnasium(env, gamma=gamma, lam=lam, **options)
 
     @classmethod
     def from_toml(cls, source: str | Path, *, gamma: ArrayLike | None = None) -> MDP:
@@ -346,7 +351,9 @@ class MDP:
         if isinstance(start, Mapping):
             table = np.zeros(self.n_states)
             for state, probability in start.items():
-                table[self._state_of("start", state)] = rows.number(f"start[{state}]", probability)
+                table[self._state_of("start", state)] = parsing.number(
+                    f"start[{state}]", probability
+                )
             start = table
         return checks.distribution("start", start, self.n_states, self.state_name)  # type: ignore[arg-type]
 
@@ -370,18 +377,18 @@ class MDP:
         if isinstance(policy, Policy):
             return policy.fitting(self, field)
         if isinstance(policy, Mapping):
-            return Policy.from_callable(self, rows.by_state(self, policy, field), field)
+            return Policy.from_callable(self, parsing.by_state(self, policy, field), field)
         if callable(policy):
             return Policy.from_callable(self, policy, field)
         return Policy.from_array(self, policy, field)
 
     @cached_property
     def _state_of(self) -> Callable[[str, object], int]:
-        return rows.lookup("states", self.state_names or self.n_states)
+        return parsing.lookup("states", self.state_names or self.n_states)
 
     @cached_property
     def _action_of(self) -> Callable[[str, object], int]:
-        return rows.lookup("actions", self.action_names or self.n_actions)
+        return parsing.lookup("actions", self.action_names or self.n_actions)
 
 
 def _rebuild(edges: tuple[Any, ...], settings: dict[str, Any]) -> MDP:

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from retvar.errors import ConvergenceError, InputError
-from retvar.mdp import checks, rows
-from retvar.mdp.flow import ask, must_be_mdp, state_values
+from retvar.mdp import checks, parsing
+from retvar.mdp.weighted_edges import ask, must_be_mdp, state_values
 
 if TYPE_CHECKING:
     from retvar.mdp.model import MDP
@@ -133,7 +133,7 @@ class Policy:
                 for action, probability in answer.items():
                     where = f"{field}.{mdp.state_name(state)}"
                     a = mdp._action_of(where, action)
-                    table[state, a] = rows.number(f"{where}.{action}", probability)
+                    table[state, a] = parsing.number(f"{where}.{action}", probability)
                 continue
             what = f"an action, a mapping from actions, or {mdp.n_actions} probabilities"
             row = checks.floats(f"{field}[{mdp.state_name(state)}]", answer, what)

@@ -13,7 +13,7 @@ import numpy as np
 
 from retvar.errors import InputError
 from retvar.files import write_text
-from retvar.mdp.rows import END, Edge
+from retvar.mdp.parsing import END, Edge
 
 if TYPE_CHECKING:
     from retvar.mdp.model import MDP

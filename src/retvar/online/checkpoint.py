@@ -20,9 +20,9 @@ from safetensors.numpy import save_file
 from retvar.errors import InputError
 from retvar.features import Features, Table, from_dict
 from retvar.files import write_with
-from retvar.online import layout, lazy
+from retvar.online import lazy_traces, memory_layout
+from retvar.online.bootstrap import Replicates
 from retvar.online.estimator import Online
-from retvar.online.replicates import Replicates
 from retvar.step_sizes import AVERAGED
 
 __all__ = ["restore", "save"]
@@ -40,7 +40,7 @@ def save(estimator: Online, path: Any) -> None:
     """Write the whole state of an estimator."""
     m = estimator._memory
     tensors = {"cells": m.cells.copy(), "traces": m.traces, "report": m.report}
-    tensors["cells"][:, layout.NEW] = 0.0  # what stands there follows from the rest
+    tensors["cells"][:, memory_layout.NEW] = 0.0  # what stands there follows from the rest
     if m.scales is not None:
         tensors["scales"] = m.scales
     features: dict[str, Any] = {}
@@ -190,18 +190,20 @@ def _adopt(estimator: Online, tensors: dict[str, Any]) -> None:
             raise InputError(name, f"an array of shape {array.shape}", f"must have shape {shape}")
         if array is not report and not np.isfinite(array).all():  # an error may be, as it diverged
             raise InputError(name, "not finite", "must hold finite numbers only")
-    if np.abs(cells[:, layout.WEIGHT]).max() > layout.LIMIT:
-        raise InputError("cells", "too large", f"weights must stay below {layout.LIMIT:g}")
-    of_steps = cells[:, layout.FIRST : layout.SECOND + 1].copy()
+    if np.abs(cells[:, memory_layout.WEIGHT]).max() > memory_layout.LIMIT:
+        raise InputError("cells", "too large", f"weights must stay below {memory_layout.LIMIT:g}")
+    of_steps = cells[:, memory_layout.FIRST : memory_layout.SECOND + 1].copy()
     for node in range(3):
-        if m.plan[node, layout.KIND] == AVERAGED:  # whose second number is a weight
+        if m.plan[node, memory_layout.KIND] == AVERAGED:  # whose second number is a weight
             own = m.part(node)
-            if np.abs(of_steps[own, 1]).max() > layout.LIMIT:
-                raise InputError("cells", "too large", f"weights must stay below {layout.LIMIT:g}")
+            if np.abs(of_steps[own, 1]).max() > memory_layout.LIMIT:
+                raise InputError(
+                    "cells", "too large", f"weights must stay below {memory_layout.LIMIT:g}"
+                )
             of_steps[own, 1] = 0.0
     if of_steps.min() < 0:
         raise InputError("cells", "negative", "the state of a step size must be at least 0")
-    if cells[:, layout.NEW].any():  # the update takes it for features
+    if cells[:, memory_layout.NEW].any():  # the update takes it for features
         raise InputError("cells", "not at rest", "the last column must be 0")
     total = m.cells.shape[0]
     if traces[:, total:].min() < 0:
@@ -210,7 +212,7 @@ def _adopt(estimator: Online, tensors: dict[str, Any]) -> None:
     m.report[:] = report
     m.adopt(traces)
     if m.scales is not None:
-        lazy.lay_steps(m.plan, m.settings, m.cells)
+        lazy_traces.lay_steps(m.plan, m.settings, m.cells)
         if "scales" in tensors:  # otherwise written when all traces were eager
             m.scales[:] = _sound_scales(tensors["scales"], m.scales.shape)
     if "copies" in tensors:
@@ -223,12 +225,12 @@ def _sound_scales(given: Any, shape: tuple[int, ...]) -> Any:
     if given.dtype != np.float64 or given.shape != shape:
         found = f"{given.dtype} of shape {given.shape}"
         raise InputError("scales", found, f"must be float64 of shape {shape}")
-    scale, total = given[..., layout.SCALE], given[..., layout.SUM]
-    if not ((scale >= layout.SMALL) & (scale <= layout.LARGE)).all():
-        limits = f"{layout.SMALL:g} to {layout.LARGE:g}"
+    scale, total = given[..., memory_layout.SCALE], given[..., memory_layout.SUM]
+    if not ((scale >= memory_layout.SMALL) & (scale <= memory_layout.LARGE)).all():
+        limits = f"{memory_layout.SMALL:g} to {memory_layout.LARGE:g}"
         raise InputError("scales", "out of range", f"must lie between {limits}")
-    if not (np.abs(total) <= layout.LIMIT).all():
-        raise InputError("scales", "too large", f"sums must stay below {layout.LIMIT:g}")
+    if not (np.abs(total) <= memory_layout.LIMIT).all():
+        raise InputError("scales", "too large", f"sums must stay below {memory_layout.LIMIT:g}")
     return given
 
 

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from retvar.errors import Diverged, InputError
 from retvar.features import Features, Given, Observed, Rows, States, Vector
-from retvar.online import kernel, layout, lazy
+from retvar.online import kernel, lazy_traces, memory_layout
+from retvar.online.bootstrap import Replicates, half_width, spread, weighted
 from retvar.online.columns import Columns, features_of_node, read_columns
 from retvar.online.memory import Memory, memory_of, static_rows
-from retvar.online.replicates import Replicates, half_width, spread, weighted
 from retvar.step_sizes import AVERAGED
 
 __all__ = ["Online", "Transition"]
@@ -152,7 +152,7 @@ class Online:
             self._admit(stream, (state, reward, next_state, rho, gamma, lam))
         code = self._advance(*self._packed)
         if code:
-            if code >= layout.DIVERGED:
+            if code >= memory_layout.DIVERGED:
                 self._diverged(code, given)
             self.rejected += 1
             raise self._wrong(code, state, reward, next_state, rho, gamma, lam)
@@ -200,8 +200,8 @@ class Online:
             raise
         if not finite:
             self._reject("state", "not finite", "must hold finite numbers only")
-        self._memory.plan[:3, layout.ROWS] = 0
-        self._memory.plan[3, layout.COUNT] = 2
+        self._memory.plan[:3, memory_layout.ROWS] = 0
+        self._memory.plan[3, memory_layout.COUNT] = 2
         return 0, None if next_state is None else 1
 
     def update_many(self, arrays: Any, on_error: str = "raise") -> None:
@@ -248,7 +248,7 @@ class Online:
     def _run(self, c: Columns, rows: Rows | None, skip: bool) -> None:
         m = self._memory
         done, code, skipped = kernel.advance(
-            *c.numbers(), layout.SKIP if skip else layout.TRUST,
+            *c.numbers(), memory_layout.SKIP if skip else memory_layout.TRUST,
             m.plan, m.settings, m.gammas, m.lams, *(rows or (None,) * 3),
             m.cells, m.traces, m.live, m.scales, m.report,
             *((None,) * 5 if self._riding is None else self._riding.arrays()),
@@ -269,8 +269,8 @@ class Online:
         if self._tabular:
             return self._rows
         rows, first, bad = c.features(self.features)
-        self._memory.plan[:3, layout.ROWS] = first
-        self._memory.plan[3, layout.COUNT] = 2 * len(c)
+        self._memory.plan[:3, memory_layout.ROWS] = first
+        self._memory.plan[3, memory_layout.COUNT] = 2 * len(c)
         if bad.any() and not skip:
             raise InputError("state", "not finite", "must hold finite numbers only")
         c.mark(bad)
@@ -286,7 +286,7 @@ class Online:
                 raise InputError("stream", each, f"must lie between 0 and {m.streams - 1}")
             if m.scales is not None:
                 arrays = (m.plan, m.cells, m.traces, m.live, m.scales, *riding)
-                codes.append(lazy.fold_all(int(each), *arrays))
+                codes.append(lazy_traces.fold_all(int(each), *arrays))
             kernel.clear(int(each), m.plan, m.traces, m.live)
         if any(codes):  # noticed as the weights were brought up to date
             self._diverged(next(filter(None, codes)), None)
@@ -295,11 +295,11 @@ class Online:
 
     def value(self, state: Any = None) -> Any:
         """Value of a state; of all states where none is named."""
-        return self._ask(layout.VALUE, state)
+        return self._ask(memory_layout.VALUE, state)
 
     def variance(self, state: Any = None) -> Any:
         """Variance of the λ-return; VTD's may be negative, and is told as it is."""
-        found = self._ask(layout.SECONDARY, state)
+        found = self._ask(memory_layout.SECONDARY, state)
         value = self.value(state) if self._is("vtd") else 0.0
         return found - value * value
 
@@ -311,12 +311,12 @@ class Online:
 
     def mean(self, state: Any = None) -> Any:
         """Mean of the λ-return: the mean node's of a centred learner, otherwise the value."""
-        return self._ask(layout.MEAN if self._is("centred") else layout.VALUE, state)
+        return self._ask(memory_layout.MEAN if self._is("centred") else memory_layout.VALUE, state)
 
     def second_moment(self, state: Any = None) -> Any:
         """Second moment of the λ-return: VTD's own, otherwise variance + mean²."""
         if self._is("vtd"):
-            return self._ask(layout.SECONDARY, state)
+            return self._ask(memory_layout.SECONDARY, state)
         mean = self.mean(state)
         return self.variance(state) + mean * mean
 
@@ -376,11 +376,15 @@ class Online:
 
     def _combine(self, what: str, riding: Replicates | None, state: Any, states: Any) -> Array:
         """w·φ of the states meant, by the node (or nodes) that tell `what`; or all replicates'."""
-        node = {"value": layout.VALUE, "mean": layout.MEAN, "variance": layout.SECONDARY}.get(what)
+        node = {
+            "value": memory_layout.VALUE,
+            "mean": memory_layout.MEAN,
+            "variance": memory_layout.SECONDARY,
+        }.get(what)
         if node is None:
             raise InputError("what", repr(what), "must be 'value', 'mean', 'variance' or 'std'")
         if what == "mean" and not self._is("centred"):
-            node = layout.VALUE
+            node = memory_layout.VALUE
         states = states if state is None else _column(state)
         if self._tabular:
             rows = self.features[node].rows() if self._rows is not None else None
@@ -404,9 +408,9 @@ class Online:
         m = self._memory
         own = m.part(node)
         found = weighted(
-            rows, m.cells[own, layout.WEIGHT] if riding is None else riding.copies[own]
+            rows, m.cells[own, memory_layout.WEIGHT] if riding is None else riding.copies[own]
         )
-        if rows is not None and m.plan[node, layout.KIND] != AVERAGED:
+        if rows is not None and m.plan[node, memory_layout.KIND] != AVERAGED:
             for stream, A in enumerate(m.sums(node)):
                 reached = m.reach(node, stream, rows)
                 some = np.flatnonzero(reached)
@@ -417,7 +421,7 @@ class Online:
     @property
     def td_error(self) -> float:
         """TD error of the value node on the last transition."""
-        return float(self._memory.report[layout.VALUE])
+        return float(self._memory.report[memory_layout.VALUE])
 
     @property
     def td_errors(self) -> dict[str, float]:
@@ -589,20 +593,24 @@ class Online:
         *, where: str = "",
     ) -> InputError:  # fmt: skip
         """What is wrong with a transition, in words."""
-        known = f"unknown; states are 0 to {int(self._memory.plan[3, layout.COUNT]) - 1}"
+        known = f"unknown; states are 0 to {int(self._memory.plan[3, memory_layout.COUNT]) - 1}"
         field, value, remedy = {
-            layout.STATE: ("state", state, known),
-            layout.NEXT_STATE: ("next_state", next_state, known),
-            layout.NO_NEXT: ("next_state", next_state, "must be given unless terminated"),
-            layout.REWARD: ("reward", reward, "must be a finite number"),
-            layout.RHO: ("rho", rho, "must be a finite number of at least 0"),
-            layout.GAMMA: ("gamma", gamma, "must lie in [0, 1]; give it here or to the learner"),
-            layout.LAM: ("lam", lam, "must lie in [0, 1]; give it here or to the learner"),
+            memory_layout.STATE: ("state", state, known),
+            memory_layout.NEXT_STATE: ("next_state", next_state, known),
+            memory_layout.NO_NEXT: ("next_state", next_state, "must be given unless terminated"),
+            memory_layout.REWARD: ("reward", reward, "must be a finite number"),
+            memory_layout.RHO: ("rho", rho, "must be a finite number of at least 0"),
+            memory_layout.GAMMA: (
+                "gamma",
+                gamma,
+                "must lie in [0, 1]; give it here or to the learner",
+            ),
+            memory_layout.LAM: ("lam", lam, "must lie in [0, 1]; give it here or to the learner"),
         }[code]
         return InputError(where + field, value, remedy)
 
     def _diverged(self, code: int, state: Any) -> None:
-        node = code - layout.DIVERGED
+        node = code - memory_layout.DIVERGED
         step_size = float(self._memory.report[3 + node])
         raise Diverged(self._nodes[node], self.steps + 1, state, step_size)
 

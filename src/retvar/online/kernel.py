@@ -4,8 +4,8 @@ An estimator is a network of TD nodes (0 value, 1 mean, 2 secondary). :func:`adv
 update: for each node it says what the node is fed with, and the rest is the same for all. It is one
 flat function, since a call that takes arrays costs more here than a node's whole update.
 
-What the arrays hold is told in :mod:`retvar.online.layout`. Eager traces are moved here, lazy ones,
-of features given with each transition, in :mod:`retvar.online.lazy`.
+:mod:`retvar.online.memory_layout` describes the arrays. Eager traces are updated here; lazy ones,
+of features given with each transition, in :mod:`retvar.online.lazy_traces`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from numpy import uintp as u
 
 from retvar import rules
 from retvar.jit import compiled, inlined
-from retvar.online import layout, lazy
+from retvar.online import lazy_traces, memory_layout
 
 # isort: off
-from retvar.online.layout import (
+from retvar.online.memory_layout import (
     AFTER, AFTER_OWN, CENTRED, COINS, COUNT, DELTA, DIVERGED, FAINT, FED, FIRST, FOLLOWS,
     GAMMA, KIND, LAM, LAZY, LEARN_VALUE, LIMIT, MEAN, METHOD, NEW, NEXT_STATE, NOW, NOW_OWN,
     NO_NEXT, OFFSET, OFF_POLICY, OK, OWN, REWARD, RHO, ROWS, SECOND, STATE, STOP, TERMINATED,
@@ -29,9 +29,9 @@ from retvar.online.layout import (
 )  # fmt: skip
 
 # isort: on
-from retvar.online.lazy import earned, earned_copies, fold_all, move_lazily
+from retvar.online.lazy_traces import earned, earned_copies, fold_all, move_lazily
+from retvar.random import U, word
 from retvar.step_sizes import ADADELTA, ALPHA_BOUND, AVERAGED, DECAY
-from retvar.words import U, word
 
 td_error = njit(rules.td_error)
 trace = njit(rules.trace)
@@ -49,7 +49,7 @@ bounded_step = njit(rules.bounded_step)
 
 
 def _compiled(function):
-    return compiled(function, layout.__file__, lazy.__file__)
+    return compiled(function, memory_layout.__file__, lazy_traces.__file__)
 
 
 @_compiled

@@ -18,12 +18,16 @@ from numpy.typing import NDArray
 
 from retvar.errors import InputError
 from retvar.features import Features, Rows, States
-from retvar.online import layout, lazy
+from retvar.online import lazy_traces, memory_layout
 from retvar.step_sizes import ADADELTA, ALPHA_BOUND, AVERAGED
 
 __all__ = ["Memory", "memory_of", "static_rows"]
 
-METHODS = {"direct": layout.DIRECT, "vtd": layout.VTD, "centred": layout.CENTRED}
+METHODS = {
+    "direct": memory_layout.DIRECT,
+    "vtd": memory_layout.VTD,
+    "centred": memory_layout.CENTRED,
+}
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -56,10 +60,10 @@ class Memory:
         self.traces = np.zeros((0, self.cells.shape[0] + 3))
         self.live = np.zeros((0, 2 * self.cells.shape[0] + 3), dtype=np.int64)
         self.scales: Array | None = None
-        if (self.plan[:3, layout.TRACED] == layout.LAZY).any():
-            self.scales = np.zeros((layout.OPEN + 1, 3, 2))
-            self.scales[:, :, layout.SCALE] = 1.0
-            lazy.lay_steps(self.plan, self.settings, self.cells)
+        if (self.plan[:3, memory_layout.TRACED] == memory_layout.LAZY).any():
+            self.scales = np.zeros((memory_layout.OPEN + 1, 3, 2))
+            self.scales[:, :, memory_layout.SCALE] = 1.0
+            lazy_traces.lay_steps(self.plan, self.settings, self.cells)
         self.grow(1)
 
     @property
@@ -83,10 +87,10 @@ class Memory:
         self.grow(traces.shape[0])
         self.traces[:] = traces
         total = self.cells.shape[0]
-        ends = [*self.plan[1:3, layout.OFFSET], total]
+        ends = [*self.plan[1:3, memory_layout.OFFSET], total]
         for stream in range(self.streams):
             for node, end in enumerate(ends):
-                offset = self.plan[node, layout.OFFSET]
+                offset = self.plan[node, memory_layout.OFFSET]
                 reached = np.flatnonzero(self.traces[stream, offset:end])
                 self.live[stream, offset : offset + reached.size] = reached
                 self.live[stream, total + offset + reached] = np.arange(reached.size)
@@ -94,30 +98,30 @@ class Memory:
 
     def part(self, node: int) -> slice:
         """Where the weights of a node stand."""
-        ends = [*self.plan[1:3, layout.OFFSET], self.cells.shape[0]]
-        return slice(int(self.plan[node, layout.OFFSET]), int(ends[node]))
+        ends = [*self.plan[1:3, memory_layout.OFFSET], self.cells.shape[0]]
+        return slice(int(self.plan[node, memory_layout.OFFSET]), int(ends[node]))
 
     def weights(self, node: int, at: Integers | slice = slice(None)) -> Array:
         """The weights of a node, all or some: a view, or a copy where its trace is lazy."""
         own = self.cells[self.part(node)][at]
-        found: Array = own[:, layout.WEIGHT]
-        if self.plan[node, layout.KIND] != AVERAGED:
+        found: Array = own[:, memory_layout.WEIGHT]
+        if self.plan[node, memory_layout.KIND] != AVERAGED:
             for stream, A in enumerate(self.sums(node)):
                 trace = self.traces[stream, self.part(node)][at]
-                found = found + own[:, layout.STEP] * trace * A
+                found = found + own[:, memory_layout.STEP] * trace * A
         return found
 
     def sums(self, node: int) -> list[float]:
         """A of each stream with a lazy trace that is kept unfolded."""
-        if self.scales is None or self.plan[node, layout.TRACED] != layout.LAZY:
+        if self.scales is None or self.plan[node, memory_layout.TRACED] != memory_layout.LAZY:
             return []
-        found: list[float] = self.scales[: layout.OPEN, node, layout.SUM].tolist()
+        found: list[float] = self.scales[: memory_layout.OPEN, node, memory_layout.SUM].tolist()
         return found[: self.streams]
 
     def reach(self, node: int, stream: int, rows: Rows) -> Array:
         """Σ αeφ of each row: what its prediction moves by when the stream's sum A grows by 1."""
         at = self.part(node).start + rows.indices
-        terms = rows.values * self.cells[at, layout.STEP] * self.traces[stream, at]
+        terms = rows.values * self.cells[at, memory_layout.STEP] * self.traces[stream, at]
         count = rows.indptr.size - 1
         row = np.repeat(np.arange(count), np.diff(rows.indptr))
         found: Array = np.bincount(row, terms, count).astype(np.float64)
@@ -129,8 +133,8 @@ def _plan(
 ) -> Integers:
     """Where each node's weights begin, and what it does; see :mod:`retvar.online.kernel`."""
     plan = np.zeros((4, 4), dtype=np.int64)
-    plan[:3, layout.OFFSET] = np.cumsum([0, *(f.size for f in features[:2])])
-    plan[:3, layout.KIND] = rules
+    plan[:3, memory_layout.OFFSET] = np.cumsum([0, *(f.size for f in features[:2])])
+    plan[:3, memory_layout.KIND] = rules
     plan[3] = method, off_policy, learn_value, 0
     return plan
 
@@ -146,16 +150,16 @@ def memory_of(d: Any, features: list[Features]) -> Memory:
         features,
         [node.step.kind for node in nodes],
     )
-    plan[3, layout.COUNT] = count or 0
+    plan[3, memory_layout.COUNT] = count or 0
     for node in nodes:
         if np.size(node.kappa) not in (1, count):
             raise InputError("kappa", f"{np.size(node.kappa)} numbers", f"must be one or {count}")
     kappas = np.stack(np.broadcast_arrays(*(np.atleast_1d(node.kappa) for node in nodes)))
-    bounded = plan[:3, layout.KIND] == ALPHA_BOUND
-    plan[:3, layout.TRACED] = kappas.any(axis=1) | bounded
+    bounded = plan[:3, memory_layout.KIND] == ALPHA_BOUND
+    plan[:3, memory_layout.TRACED] = kappas.any(axis=1) | bounded
     if count is None:  # each error would change Adadelta's steps
-        lazily = (plan[:3, layout.TRACED] > 0) & (plan[:3, layout.KIND] != ADADELTA)
-        plan[:3, layout.TRACED][lazily] = layout.LAZY
+        lazily = (plan[:3, memory_layout.TRACED] > 0) & (plan[:3, memory_layout.KIND] != ADADELTA)
+        plan[:3, memory_layout.TRACED][lazily] = memory_layout.LAZY
     rates = np.array([node.step.parameters() for node in nodes])
     cells = np.concatenate(
         [_cells(node, f) for node, f in zip(nodes, features, strict=True)], axis=0
@@ -182,12 +186,14 @@ def _cells(node: Any, features: Features) -> Array:
             float(initial),
             f"with features, give the {features.size} weights to start from",
         )
-    if not np.all(np.abs(initial) <= layout.LIMIT):
-        raise InputError(node.initial_name, "too large", f"must stay below {layout.LIMIT:g}")
-    cells[:, layout.WEIGHT] = initial + 0.0  # no −0, which would show nowhere but in the bits
-    cells[:, layout.FIRST], cells[:, layout.SECOND] = node.step.initial()
+    if not np.all(np.abs(initial) <= memory_layout.LIMIT):
+        raise InputError(node.initial_name, "too large", f"must stay below {memory_layout.LIMIT:g}")
+    cells[:, memory_layout.WEIGHT] = (
+        initial + 0.0
+    )  # no −0, which would show nowhere but in the bits
+    cells[:, memory_layout.FIRST], cells[:, memory_layout.SECOND] = node.step.initial()
     if node.step.kind == AVERAGED:  # the weight that learns; WEIGHT is its mean
-        cells[:, layout.SECOND] = cells[:, layout.WEIGHT]
+        cells[:, memory_layout.SECOND] = cells[:, memory_layout.WEIGHT]
     return cells
 
 
@@ -211,7 +217,7 @@ def static_rows(features: list[Features], memory: Memory) -> Rows | None:
     shift = np.cumsum([0, *(p.values.size for p in parts)])
     indptr = np.concatenate([p.indptr + k for p, k in zip(parts, shift, strict=False)])
     count = features[0].states + 1
-    memory.plan[:3, layout.ROWS] = [0, count, 2 * count]
+    memory.plan[:3, memory_layout.ROWS] = [0, count, 2 * count]
     return Rows(
         indptr,
         np.concatenate([p.indices for p in parts]),

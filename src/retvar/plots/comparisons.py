@@ -18,8 +18,8 @@ from retvar.plots import legend, swept
 from retvar.plots import series as s
 from retvar.plots.scales import powers
 from retvar.plots.style import INK, LINE, RC, SOFT, Array, text_size
-from retvar.sweep.comparing import Comparison, compare
-from retvar.sweep.telling import TITLES, possible
+from retvar.sweep.comparison import Comparison, compare
+from retvar.sweep.format import TITLES, possible
 
 if TYPE_CHECKING:
     import xarray

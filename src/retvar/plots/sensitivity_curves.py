@@ -17,7 +17,7 @@ from retvar.plots import legend, swept
 from retvar.plots import series as s
 from retvar.plots.scales import log_together
 from retvar.plots.style import INK, RC, Array
-from retvar.sweep import collected as c
+from retvar.sweep import run_errors as c
 from retvar.sweep.statistics import unit_level
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from retvar.errors import InputError
 from retvar.plots import swept
 from retvar.plots.scales import powers
 from retvar.plots.style import INK, RC, SOFT, Array
-from retvar.sweep import collected as c
+from retvar.sweep import run_errors as c
 from retvar.sweep.statistics import unit_level
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import numpy as np
 from retvar.errors import InputError
 from retvar.plots import series as s
 from retvar.plots.style import Array, number
-from retvar.sweep import collected as c
-from retvar.sweep.telling import field_name
+from retvar.sweep import run_errors as c
+from retvar.sweep.format import field_name
 
 if TYPE_CHECKING:
     import xarray

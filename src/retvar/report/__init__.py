@@ -11,9 +11,9 @@
 ``watch`` shows how far it has come.
 """
 
-from retvar.report.choice import declared, select
-from retvar.report.job import reproduce
 from retvar.report.outcome import Outcome, Reproduction
+from retvar.report.reproduce import reproduce
+from retvar.report.selection import declared, select
 from retvar.report.summary import text
 
 __all__ = ["Outcome", "Reproduction", "declared", "reproduce", "select", "text"]

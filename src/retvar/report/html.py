@@ -9,10 +9,10 @@ from html import escape
 from importlib import resources
 
 from retvar.report import summary
+from retvar.report.format import digits, duration, minus, z_text
 from retvar.report.outcome import Checked, Outcome, Reproduction
 from retvar.report.settings import described
-from retvar.report.table import Row
-from retvar.report.words import digits, duration, minus, z_text
+from retvar.report.table1 import Row
 
 __all__ = ["page"]
 

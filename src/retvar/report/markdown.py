@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from retvar.report import summary
+from retvar.report.format import digits, duration, minus, z_text
 from retvar.report.html import FIGURES, HEADINGS, TITLE
 from retvar.report.outcome import Checked, Outcome, Reproduction
 from retvar.report.settings import described
-from retvar.report.table import Row
-from retvar.report.words import digits, duration, minus, z_text
+from retvar.report.table1 import Row
 
 __all__ = ["page"]
 

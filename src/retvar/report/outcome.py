@@ -9,7 +9,7 @@ from typing import Any
 
 from retvar.experiments import Claim, Experiment, Finding, Simulation
 from retvar.report.figures import Drawn
-from retvar.report.table import Row, is_table
+from retvar.report.table1 import Row, is_table
 
 __all__ = ["Asked", "Checked", "Outcome", "Reproduction"]
 

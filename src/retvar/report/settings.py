@@ -9,10 +9,10 @@ import numpy as np
 
 from retvar.errors import listed
 from retvar.experiments import Experiment, Simulation
-from retvar.initial import Initial
+from retvar.initial_values import Initial
 from retvar.learners import Learner
 from retvar.plots.style import number
-from retvar.report.words import count, joined
+from retvar.report.format import count, joined
 from retvar.step_sizes import StepSize, step_size
 
 __all__ = ["NAMES", "described"]

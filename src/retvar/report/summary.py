@@ -6,8 +6,8 @@ import importlib.metadata
 import platform
 from pathlib import Path
 
+from retvar.report.format import count, duration, joined
 from retvar.report.outcome import PLAIN_LOOP, Checked, Outcome, Reproduction
-from retvar.report.words import count, duration, joined
 from retvar.version import __version__
 
 __all__ = ["SOURCES", "failures", "on_centred", "run_with", "text", "times", "verdict", "versions"]

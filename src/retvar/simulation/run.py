@@ -20,7 +20,7 @@ from retvar.exact.stationary import transitions
 from retvar.features import Features, States, features_of
 from retvar.learners import Learner
 from retvar.mdp import END, MDP
-from retvar.mdp.flow import lam_of, must_be_mdp
+from retvar.mdp.weighted_edges import lam_of, must_be_mdp
 from retvar.simulation.record import Record, record_of
 from retvar.simulation.results import Folded, Results, labels_of, refuse_too_large
 from retvar.simulation.truth import Truth

@@ -14,7 +14,7 @@ from retvar.errors import InfiniteVarianceError
 from retvar.exact.solution import solve, variances_for
 from retvar.learners import Learner
 from retvar.mdp import MDP, ask, state_values
-from retvar.online import layout as online
+from retvar.online import memory_layout as online
 
 __all__ = ["Truth"]
 

@@ -1,12 +1,12 @@
 """Sweeps: many learners on many domains, computed once, whatever happens, and then compared."""
 
-from retvar.sweep.cells import Plan
-from retvar.sweep.collected import Finished, finished
-from retvar.sweep.collecting import collect, save
-from retvar.sweep.comparing import Comparison, compare, paired_difference
+from retvar.sweep.comparison import Comparison, compare, paired_difference
 from retvar.sweep.executors import Dask, Local
-from retvar.sweep.job import Status, Watch, estimate, retry, run, status
-from retvar.sweep.spans import Range
+from retvar.sweep.grids import Range
+from retvar.sweep.operations import Status, Watch, estimate, retry, run, status
+from retvar.sweep.plan import Plan
+from retvar.sweep.results import collect, save
+from retvar.sweep.run_errors import Finished, finished
 from retvar.sweep.spec import Cut, Domain, Learners, Points, Sweep
 from retvar.sweep.statistics import (
     Interval,

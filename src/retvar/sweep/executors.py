@@ -22,8 +22,8 @@ from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 from retvar.errors import InputError, RetvarError, listed
-from retvar.sweep.cells import Cell
-from retvar.sweep.claims import held, seconds
+from retvar.sweep.leases import held, seconds
+from retvar.sweep.plan import Cell
 from retvar.sweep.store import Store
 
 __all__ = ["TIMEOUT", "Dask", "Executor", "Local", "Outcome", "work"]

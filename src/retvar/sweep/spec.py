@@ -14,8 +14,8 @@ from retvar.domains import random_mdp
 from retvar.errors import InputError
 from retvar.mdp.toml import read_bytes
 from retvar.simulation import Record
-from retvar.sweep.reading import Plain, converted, nearest, short
-from retvar.sweep.spans import Choice, Number, Range, Step, plain_step
+from retvar.sweep.convert import Plain, converted, nearest, short
+from retvar.sweep.grids import Choice, Number, Range, Step, plain_step
 
 __all__ = ["Cut", "Domain", "Learners", "Points", "Sweep"]
 
@@ -215,7 +215,7 @@ class Sweep(Plain, frozen=True):
 
     def plan(self) -> Any:
         """Everything spelled out, checked, and cut into cells (:class:`Plan`)."""
-        from retvar.sweep.cells import Plan
+        from retvar.sweep.plan import Plan
 
         return Plan.of(Sweep.from_dict(self.plain()))
 

@@ -14,11 +14,11 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from retvar import kept
+from retvar import cache
 from retvar.errors import InputError, listed
 from retvar.files import write_text
-from retvar.sweep import claims
-from retvar.sweep.cells import Cell, Plan, digest, identity
+from retvar.sweep import leases
+from retvar.sweep.plan import Cell, Plan, digest, identity
 from retvar.sweep.spec import Sweep
 
 if TYPE_CHECKING:
@@ -49,13 +49,13 @@ class Store:
     (True, 2)
     """
 
-    def __init__(self, folder: Path, plan: Plan, stale: float = claims.STALE) -> None:
-        self.folder, self.plan, self.stale = folder, plan, claims.seconds("stale", stale)
+    def __init__(self, folder: Path, plan: Plan, stale: float = leases.STALE) -> None:
+        self.folder, self.plan, self.stale = folder, plan, leases.seconds("stale", stale)
         self.notes: list[str] = []  #: what people may want to know about the opening
 
     @classmethod
     def made(
-        cls, folder: str | Path, plan: Plan, stale: float = claims.STALE, *, extend: bool = False
+        cls, folder: str | Path, plan: Plan, stale: float = leases.STALE, *, extend: bool = False
     ) -> Store:
         """The store of `plan`, made if it is not there; refused if it is another's.
 
@@ -84,7 +84,7 @@ class Store:
         return store
 
     @classmethod
-    def opened(cls, folder: str | Path, stale: float = claims.STALE) -> Store:
+    def opened(cls, folder: str | Path, stale: float = leases.STALE) -> Store:
         """A store that is there, with the sweep that its manifest tells.
 
         One that was made by other versions can be read, but not gone on with.
@@ -163,40 +163,40 @@ class Store:
 
     def sound(self, cell: Cell) -> bool:
         """Whether it is there, with the right checksum."""
-        seal = kept.seal_of(self.path(cell))
+        seal = cache.seal_of(self.path(cell))
         return seal is not None and seal.key == self.key(cell)
 
     def read(self, cell: Cell) -> xarray.Dataset:
         """The result, checked."""
-        return kept.read(self.path(cell), self.key(cell), AGAIN)
+        return cache.read(self.path(cell), self.key(cell), AGAIN)
 
     def write(self, cell: Cell, data: xarray.Dataset) -> None:
         """Keep a result; the file appears whole or not at all."""
-        kept.write(self.path(cell), data, self.key(cell), classic=True)
+        cache.write(self.path(cell), data, self.key(cell), classic=True)
 
     def contents(self) -> str | None:
         """A digest of what all cells hold, whatever computed them; None while some are missing."""
-        seals = [kept.seal_of(self.path(cell)) for cell in self.plan.cells]
+        seals = [cache.seal_of(self.path(cell)) for cell in self.plan.cells]
         if any(s is None or s.key != k for s, k in zip(seals, self.plan.keys, strict=True)):
             return None
         return digest([seal.contents for seal in seals if seal is not None])
 
     # ------------------------------------------------------------------ who works, what failed
 
-    def claim(self, cell: Cell) -> claims.Claim | None:
+    def claim(self, cell: Cell) -> leases.Claim | None:
         """Claim a cell; None where somebody else is at it."""
         if self.others:
             remedy = f"was made with {self.others}; go on with that version"
             raise InputError("store", self.folder, remedy)
-        return claims.take(self._claim(cell), self.stale)
+        return leases.take(self._claim(cell), self.stale)
 
     def claimed(self, cell: Cell) -> bool:
         """Whether somebody is at it."""
-        return claims.alive(self._claim(cell), self.stale)
+        return leases.alive(self._claim(cell), self.stale)
 
     def holder(self, cell: Cell) -> str:
         """Who is at it, in words."""
-        return claims.holder(self._claim(cell))
+        return leases.holder(self._claim(cell))
 
     def _claim(self, cell: Cell) -> Path:
         return self.folder / "claims" / self.key(cell)
@@ -224,18 +224,18 @@ class Store:
     def _tidy(self, path: Path) -> None:
         hidden, folder = path.name.startswith("."), path.parent
         if folder in (self.folder, self.folder / "failed"):
-            if hidden and claims.abandoned(path, self.stale):
+            if hidden and leases.abandoned(path, self.stale):
                 path.unlink(missing_ok=True)
         elif folder == self.folder / "cells":
             claim = self.folder / "claims" / path.name[1:].partition("-")[0]
-            if hidden and not claims.alive(claim, self.stale):
+            if hidden and not leases.alive(claim, self.stale):
                 path.unlink(missing_ok=True)
         elif path.name.startswith(".now-"):
             path.unlink(missing_ok=True)  # its owner has it open, and needs no name
-        elif claims.void(path, self.stale):
+        elif leases.void(path, self.stale):
             if hidden:
                 path.unlink(missing_ok=True)
-            elif (taken := claims.take(path, self.stale)) is not None:
+            elif (taken := leases.take(path, self.stale)) is not None:
                 taken.release()
 
 

@@ -23,10 +23,10 @@ from numpy import uintp as u
 
 from retvar import rules
 from retvar.jit import compiled, inlined
-from retvar.online import layout
+from retvar.online import memory_layout
 
 # isort: off
-from retvar.online.layout import (
+from retvar.online.memory_layout import (
     DIVERGED, FAINT, FIRST, KIND, LARGE, LAZY, LIMIT, OFFSET, OK, OPEN, OWN, SCALE, SECOND, SMALL,
     STEP, SUM, TOSSED, TRACED, WEIGHT,
 )  # fmt: skip
@@ -42,7 +42,7 @@ bounded_step = njit(rules.bounded_step)
 
 
 def _compiled(function):
-    return compiled(function, layout.__file__)
+    return compiled(function, memory_layout.__file__)
 
 
 @inlined

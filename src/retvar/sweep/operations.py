@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from retvar import kept
+from retvar import cache
 from retvar.errors import InputError, RetvarError
-from retvar.sweep.cells import Cell, Plan, digest
-from retvar.sweep.claims import STALE
 from retvar.sweep.executors import Executor, Local
+from retvar.sweep.leases import STALE
+from retvar.sweep.plan import Cell, Plan, digest
 from retvar.sweep.spec import Sweep
 from retvar.sweep.store import Store
 
@@ -195,7 +195,7 @@ def status(store: Store, computed: int = 0) -> Status:
     aside = {cell.number for cell in store.failed()}
     held, damaged, failed, running = [], [], 0, 0
     for cell in store.plan.cells:
-        seal = kept.seal_of(store.path(cell))
+        seal = cache.seal_of(store.path(cell))
         if seal is not None and seal.key == store.key(cell):
             held.append(seal.contents)
             continue

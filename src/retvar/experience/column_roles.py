@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 from retvar.errors import InputError, listed
-from retvar.experience.cells import arrow, is_number, is_text
+from retvar.experience.arrow_columns import arrow, is_number, is_text
 from retvar.experience.readers import Reader
 
 log = logging.getLogger("retvar")

@@ -39,7 +39,7 @@ def plan(spec: Path, as_json: bool) -> None:
     """Show what SPEC.toml asks for: cells, estimated time and size."""
     with Stop() as stop:
         from retvar.engine.runner import usable_threads
-        from retvar.report.words import duration
+        from retvar.report.format import duration
         from retvar.sweep import Sweep, estimate
 
         planned = Sweep.from_toml(spec).plan()
@@ -116,7 +116,7 @@ def run(
     """
     with _stopping() as (stop, watch):
         from retvar.errors import InputError
-        from retvar.sweep import Dask, Local, Sweep, job
+        from retvar.sweep import Dask, Local, Sweep, operations
 
         if workers is not None and cluster is None:
             raise InputError("workers", workers, "goes with --cluster local")
@@ -126,7 +126,7 @@ def run(
         executor = Local(threads) if cluster is None else Dask(cluster, workers, timeout)
         planned = Sweep.from_toml(spec).plan()
         stop.check()
-        found = job.run(planned, out, executor, watch=watch, stale=stale, extend=extend)
+        found = operations.run(planned, out, executor, watch=watch, stale=stale, extend=extend)
     _answer(json.dumps(found.plain()) if as_json else _told(found))
     if not found.complete:
         sys.exit(1)
@@ -137,9 +137,9 @@ def run(
 @JSON
 def status(folder: Path, as_json: bool) -> None:
     """How far the sweep in DIR has come; every file is checked."""
-    from retvar.sweep import job
+    from retvar.sweep import operations
 
-    found = job.status(_opened(folder))
+    found = operations.status(_opened(folder))
     _answer(json.dumps(found.plain()) if as_json else _told(found))
 
 
@@ -148,9 +148,9 @@ def status(folder: Path, as_json: bool) -> None:
 @JSON
 def retry(folder: Path, as_json: bool) -> None:
     """Let cells that were set aside be tried again by the next run."""
-    from retvar.sweep import job
+    from retvar.sweep import operations
 
-    count = job.retry(_opened(folder))
+    count = operations.retry(_opened(folder))
     told = json.dumps({"cleared": count})
     _answer(told if as_json else f"{_count(count, 'cell')} will be tried again by the next run")
 
@@ -330,7 +330,7 @@ def _answer(text: str) -> None:
 
 
 def _count(number: int, one: str) -> str:
-    from retvar.report.words import count
+    from retvar.report.format import count
 
     return count(number, one)
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retvar.errors import InputError
-from retvar.experience.cells import Labels, episodes, flags, is_number, numbers, wholes
+from retvar.experience.arrow_columns import Labels, episodes, flags, is_number, numbers, wholes
 from retvar.experience.readers import Reader
 from retvar.experience.stream import Chunk, Tally
 

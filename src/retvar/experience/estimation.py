@@ -9,7 +9,10 @@ from typing import Any
 import xarray
 
 from retvar.errors import InputError
-from retvar.experience.beginning import (
+from retvar.experience.format import behind, reasons, table
+from retvar.experience.monitor import Seen
+from retvar.experience.results import dataset
+from retvar.experience.setup import (
     begin,
     completed,
     described,
@@ -19,10 +22,7 @@ from retvar.experience.beginning import (
     refuse_two_answers,
     refuse_two_sources,
 )
-from retvar.experience.results import dataset
-from retvar.experience.seen import Seen
 from retvar.experience.stream import Chunk, Experience, first_rows
-from retvar.experience.words import behind, reasons, table
 from retvar.features import Features
 from retvar.learners import Direct, Learner, load
 from retvar.online import Online
@@ -203,7 +203,7 @@ def prepared(
 
     >>> import retvar as rv
     >>> lake = rv.experience.from_gymnasium("FrozenLake-v1", steps=100)
-    >>> rv.experience.estimating.prepared(lake, gamma=0.9, level=90)
+    >>> rv.experience.estimation.prepared(lake, gamma=0.9, level=90)
     Traceback (most recent call last):
     ...
     retvar.errors.InputError: level = 90: must lie between 0 and 1, such as 0.9

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from retvar.errors import InputError, listed
 from retvar.linear import Resolvent, Solved
 from retvar.mdp import checks
-from retvar.mdp.rows import END
+from retvar.mdp.parsing import END
 
 if TYPE_CHECKING:
     from retvar.mdp.model import MDP

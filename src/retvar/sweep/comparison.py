@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from retvar.errors import InputError, listed
-from retvar.sweep import collected as c
-from retvar.sweep.collected import Array, Errors, Indices
+from retvar.sweep import run_errors as c
+from retvar.sweep.format import table_of
+from retvar.sweep.run_errors import Array, Errors, Indices
 from retvar.sweep.statistics import bootstrap_interval, holm, signed_rank, unit_level
-from retvar.sweep.telling import table_of
 
 if TYPE_CHECKING:
     import xarray

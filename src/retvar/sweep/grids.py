@@ -12,7 +12,7 @@ import numpy as np
 
 from retvar.errors import InputError
 from retvar.step_sizes import Adadelta, AlphaBound, Averaged, Constant, Decay, StepSize
-from retvar.sweep.reading import Plain, converted, nearest, short
+from retvar.sweep.convert import Plain, converted, nearest, short
 
 __all__ = ["Choice", "Number", "Range", "Step", "plain_step", "steps_of"]
 

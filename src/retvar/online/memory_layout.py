@@ -3,7 +3,7 @@
 Features come as rows of a sparse table (`indptr`, `indices`, `values`): a state is a row; a vector
 given with a transition makes rows of its own. A trace is kept per stream, with a list of the
 weights that it reaches. EAGER traces are moved in :mod:`retvar.online.kernel`,
-LAZY ones in :mod:`retvar.online.lazy`. What the arrays hold:
+LAZY ones in :mod:`retvar.online.lazy_traces`. What the arrays hold:
 
     plan      [node]    first weight, step-size kind, first row of its features, its kind of
                         trace; then [3]: method, off-policy return, learn the value, rows

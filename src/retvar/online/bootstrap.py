@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from retvar.errors import InputError
 from retvar.features import Rows
-from retvar.online import layout
+from retvar.online import memory_layout
 from retvar.online.memory import Memory
+from retvar.random import U, seed_of
 from retvar.step_sizes import ADADELTA, AVERAGED
-from retvar.words import U, seed_of
 
 __all__ = ["Replicates"]
 
@@ -44,17 +44,17 @@ class Replicates:
         whole = isinstance(count, int | np.integer) and not isinstance(count, bool)
         if not whole or not FEWEST <= count <= MOST:
             raise InputError("replicates", repr(count), f"must be 0, or from {FEWEST} to {MOST:,}")
-        if (memory.plan[:3, layout.KIND] == ADADELTA).any():
+        if (memory.plan[:3, memory_layout.KIND] == ADADELTA).any():
             raise InputError(
                 "replicates", count, "need steps that do not depend on errors: not Adadelta"
             )
         self.coins = np.array([*_key(seed), 0], dtype=np.uint64)
-        self.copies = np.repeat(memory.cells[:, [layout.WEIGHT]], count, axis=1)
-        averaged = (memory.plan[:3, layout.KIND] == AVERAGED).any()
+        self.copies = np.repeat(memory.cells[:, [memory_layout.WEIGHT]], count, axis=1)
+        averaged = (memory.plan[:3, memory_layout.KIND] == AVERAGED).any()
         self.learning = self.copies.copy() if averaged else np.zeros((0, count))
         lazy = memory.scales is not None
-        self.sums = np.zeros((layout.OPEN + 1 if lazy else 0, 3, count))
-        self.room = np.zeros((layout.ROOM, count))
+        self.sums = np.zeros((memory_layout.OPEN + 1 if lazy else 0, 3, count))
+        self.room = np.zeros((memory_layout.ROOM, count))
 
     @property
     def count(self) -> int:
@@ -120,7 +120,7 @@ def _key(seed: object) -> tuple[Any, Any]:
 
 def spread(predictions: Array) -> Array:
     """Standard deviation over replicates; those that diverged are left out."""
-    usable = np.isfinite(predictions) & (np.abs(predictions) <= layout.LIMIT)
+    usable = np.isfinite(predictions) & (np.abs(predictions) <= memory_layout.LIMIT)
     count = usable.sum(axis=-1)
     with np.errstate(invalid="ignore", over="ignore"):
         mean = np.where(usable, predictions, 0.0).sum(axis=-1) / np.maximum(count, 1)

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from retvar.errors import InputError, RetvarError, listed
-from retvar.experience.cells import arrow, is_number, numbers, wholes
-from retvar.experience.chaining import in_words
-from retvar.experience.decoding import MOST_STATES, Roles
-from retvar.experience.naming import Search
+from retvar.experience.arrow_columns import arrow, is_number, numbers, wholes
+from retvar.experience.column_roles import Search
+from retvar.experience.decoder import MOST_STATES, Roles
+from retvar.experience.episodes import in_words
 from retvar.experience.readers import ROWS, Reader
 
 __all__ = ["roles_of"]

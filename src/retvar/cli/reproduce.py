@@ -14,7 +14,7 @@ from retvar.cli.base import words_of
 from retvar.signals import Interrupted, Stop
 
 if TYPE_CHECKING:
-    from retvar.report.folder import Folder
+    from retvar.report.output_folder import Folder
     from retvar.report.watch import Watch
 
 __all__ = ["experiments", "reproduce"]
@@ -86,7 +86,7 @@ def reproduce(
     """
     with Stop() as stop:
         from retvar import report
-        from retvar.report.folder import Folder
+        from retvar.report.output_folder import Folder
         from retvar.report.watch import compiling_told, watching
 
         with watching(sys.stderr, stop.check) as watch, compiling_told(watch):

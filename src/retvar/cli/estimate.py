@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from retvar.cli.base import words_of
-from retvar.cli.opening import COLUMNS, STEPS, in_options, opened
+from retvar.cli.sources import COLUMNS, STEPS, in_options, opened
 from retvar.errors import InputError, RetvarError
 from retvar.signals import Interrupted, Stop
 
@@ -105,7 +105,7 @@ def estimate(source: str, **given: Any) -> None:
     """
     with Stop() as stop, in_options(file="--resume", resume="--resume"):
         from retvar.experience import check, recorded
-        from retvar.experience.estimating import prepared
+        from retvar.experience.estimation import prepared
 
         formats, settings = _formats(given["formats"]), _settings(given)
         experience = opened(source, given, given["seed"], stop)

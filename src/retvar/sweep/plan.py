@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from retvar import domains
+from retvar.cache import code_digest
 from retvar.engine.streams import stream_of
 from retvar.errors import InputError, listed
-from retvar.kept import code_digest
 from retvar.learners import LEARNERS, Learner
 from retvar.mdp import MDP
 from retvar.mdp.toml import mdp_of
 from retvar.simulation import simulate
 from retvar.simulation.results import labels_of
-from retvar.sweep.reading import nearest
-from retvar.sweep.spans import Range, steps_of
+from retvar.sweep.convert import nearest
+from retvar.sweep.grids import Range, steps_of
 from retvar.sweep.spec import STEPS, Domain, Learners, Sweep
 from retvar.version import __version__
 

@@ -12,12 +12,12 @@ from retvar.errors import InputError
 from retvar.experiments import Claim, Experiment, Finding, Simulation
 from retvar.files import write_text
 from retvar.report import figures, html, markdown
-from retvar.report.choice import declared, restrict, select
-from retvar.report.folder import Folder
+from retvar.report.format import duration
 from retvar.report.outcome import Asked, Checked, Outcome, Reproduction
-from retvar.report.table import is_table, rows
+from retvar.report.output_folder import Folder
+from retvar.report.selection import declared, restrict, select
+from retvar.report.table1 import is_table, rows
 from retvar.report.watch import Watch
-from retvar.report.words import duration
 
 if TYPE_CHECKING:
     import xarray

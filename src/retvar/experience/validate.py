@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.experience.chaining import Stop
+from retvar.experience.episodes import Stop
 from retvar.experience.spaces import Reading
 from retvar.experience.stream import Chunk, Tally
 

@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retvar.errors import InputError
-from retvar.experience.ahead import Value
-from retvar.experience.origins import Origin
+from retvar.experience.bootstrap_terms import Value
+from retvar.experience.provenance import Origin
 from retvar.experience.regions import Regions, Visits
 from retvar.experience.returns import Returns
 from retvar.experience.stream import Chunk, Experience, Tally
 from retvar.features import Observed
 from retvar.online import Online
-from retvar.online.replicates import half_width
+from retvar.online.bootstrap import half_width
 
 __all__ = ["Discounts", "Seen", "at_rows"]
 

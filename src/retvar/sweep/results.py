@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from retvar import kept
+from retvar import cache
 from retvar.errors import InputError, listed
 from retvar.files import write_with
 from retvar.learners import Learner
 from retvar.step_sizes import StepSize
-from retvar.sweep.cells import Cell, Plan, digest
-from retvar.sweep.collected import recorded
+from retvar.sweep.plan import Cell, Plan, digest
+from retvar.sweep.run_errors import recorded
 from retvar.sweep.spec import STEPS
 from retvar.sweep.store import Store
 from retvar.version import __version__
@@ -325,7 +325,7 @@ def save(
     path = Path(path)
     if path.suffix == ".nc":
         data = collect(store, partial=partial, check=check, note=note)
-        kept.write(path, data, store.plan.digest)
+        cache.write(path, data, store.plan.digest)
         return data.attrs.get("digest")
     if path.suffix != ".parquet":
         raise InputError("out", path, "must end in .nc or .parquet")

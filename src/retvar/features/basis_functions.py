@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retvar.features.base import positive
-from retvar.features.observed import Observed, within
+from retvar.features.bounds import Observed, within
 from retvar.jit import compiled
 
 __all__ = ["Fourier", "Polynomial"]

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from retvar.errors import InputError
 from retvar.features.base import positive
-from retvar.features.observed import Observed, within
+from retvar.features.bounds import Observed, within
 from retvar.jit import compiled
-from retvar.words import GOLDEN, U, mix
+from retvar.random import GOLDEN, U, mix
 
 __all__ = ["TileCoding"]
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from retvar.errors import InputError
-from retvar.mdp.rows import END, Edge
+from retvar.mdp.parsing import END, Edge
 
 if TYPE_CHECKING:
     from retvar.mdp.model import MDP

@@ -1,7 +1,7 @@
-"""Compile what the paper's experiments need, on all cores: ``python -m retvar.experiments.warm``.
+"""Compile what the paper's experiments need, on all cores.
 
-Each shape of learners is compiled when it is first met, and kept on disk. Done beforehand, in
-processes beside each other, nobody waits for it in the middle of an experiment.
+``python -m retvar.experiments.precompile`` fills the compile cache. Without it each shape of
+learners is compiled when an experiment first uses it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable
 
 from retvar.engine.runner import usable_threads
-from retvar.experiments.declare import Simulation
+from retvar.experiments.definitions import Simulation
 from retvar.experiments.paper import all_experiments
 
 __all__ = ["tiny", "warm"]

@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from retvar import kept
-from retvar.experiments.declare import Simulation
-from retvar.kept import code_digest, contents
+from retvar import cache
+from retvar.cache import code_digest, contents
+from retvar.experiments.definitions import Simulation
 
 if TYPE_CHECKING:
     import xarray
@@ -42,9 +42,9 @@ class Store:
     def read(self, simulation: Simulation, seed: int) -> xarray.Dataset:
         """The result, checked."""
         key = simulation.key(seed, code_digest())
-        return kept.read(self.path(simulation, seed), key, "compute it again with --force")
+        return cache.read(self.path(simulation, seed), key, "compute it again with --force")
 
     def write(self, simulation: Simulation, seed: int, data: xarray.Dataset) -> xarray.Dataset:
         """Keep a result; the file appears whole or not at all."""
         key = simulation.key(seed, code_digest())
-        return kept.write(self.path(simulation, seed), data, key)
+        return cache.write(self.path(simulation, seed), data, key)

@@ -11,12 +11,12 @@ import xarray
 from numpy.typing import NDArray
 
 from retvar.errors import InputError
-from retvar.experience.estimating import Estimate
+from retvar.experience.estimation import Estimate
+from retvar.experience.monitor import Discounts, Seen, at_rows
 from retvar.experience.regions import Regions
 from retvar.experience.returns import Returns
-from retvar.experience.seen import Discounts, Seen, at_rows
 from retvar.experience.stream import Chunk, Experience
-from retvar.online.replicates import half_width
+from retvar.online.bootstrap import half_width
 
 __all__ = ["Check", "check"]
 
