@@ -98,19 +98,19 @@ def reading(path: Path) -> Callable[[], int]:
     return run
 
 
-def ours(path: Path, replicates: int) -> Callable[[], int]:
-    """from_table and a learner; with replicates also `estimate`'s visits and observed returns."""
+def ours(path: Path, bootstrap_samples: int) -> Callable[[], int]:
+    """from_table and a learner; with bootstrap samples also visits and observed returns."""
     learner = rv.Direct(alpha=0.01, gamma=GAMMA, lam=LAM)
 
     def run() -> int:
         log = rv.experience.from_table(path, states=STATES)
-        if replicates:
-            rv.estimate(log, gamma=GAMMA, lam=LAM, kappa=0.0, replicates=replicates)
+        if bootstrap_samples:
+            rv.estimate(log, gamma=GAMMA, lam=LAM, kappa=0.0, bootstrap_samples=bootstrap_samples)
         else:
             risk = learner.online(states=STATES)
             for chunk in log.chunks():
                 risk.update_many(chunk)
-        return log.tally.transitions
+        return log.counts.transitions
 
     return run
 
@@ -182,14 +182,16 @@ def main() -> None:
             "row by row, Python's numbers": careful(path),
             "reading the columns alone": reading(path),
             "`from_table` and a learner": ours(path, 0),
-            "`estimate`, 100 replicates": ours(path, 100),
+            "`estimate`, 100 bootstrap samples": ours(path, 100),
         })  # fmt: skip
     lake = measure({
         "stepping alone": stepping(),
         "`from_gymnasium`, nothing learned": living(lambda x: [None for _ in x.chunks()]),
         "… and a learner": living(plain_learner),
-        "`estimate`, no replicates": living(lambda x: rv.estimate(x, gamma=GAMMA, replicates=0)),
-        "`estimate`, 100 replicates": living(lambda x: rv.estimate(x, gamma=GAMMA)),
+        "`estimate`, no bootstrap samples": living(
+            lambda x: rv.estimate(x, gamma=GAMMA, bootstrap_samples=0)
+        ),
+        "`estimate`, 100 bootstrap samples": living(lambda x: rv.estimate(x, gamma=GAMMA)),
     })  # fmt: skip
     slow, quick = logs["row by row, NumPy class"], logs["`from_table` and a learner"]
     times = statistics.median(a / b for a, b in zip(slow, quick, strict=True))
@@ -197,7 +199,7 @@ def main() -> None:
         name: statistics.median(
             a / b for a, b in zip(lake[name], lake["stepping alone"], strict=True)
         )
-        for name in ("… and a learner", "`estimate`, 100 replicates")
+        for name in ("… and a learner", "`estimate`, 100 bootstrap samples")
     }
     said = [
         "\n## Real experience\n",
@@ -212,8 +214,8 @@ def main() -> None:
         table(lake, "stepping alone", "times stepping alone", lambda b, t: t / b),
         "\nA learner adds at most 15%: "
         f"{'met' if added['… and a learner'] <= 1.15 else 'NOT met'}"
-        f" ({added['… and a learner'] - 1:.0%}); with 100 replicates for intervals "
-        f"{added['`estimate`, 100 replicates'] - 1:.0%}.\n",
+        f" ({added['… and a learner'] - 1:.0%}); with 100 bootstrap_samples for intervals "
+        f"{added['`estimate`, 100 bootstrap_samples'] - 1:.0%}.\n",
     ]
     text = "\n".join(said)
     print(text)

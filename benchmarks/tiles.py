@@ -88,7 +88,7 @@ class Usual:
         self.discount, self.discount_bar = gamma, gamma_bar
 
 
-def learner() -> rv.Online:
+def learner() -> rv.OnlineEstimator:
     features = rv.features.TileCoding(LOW, HIGH, tiles=TILES, tilings=TILINGS)
     direct = rv.Direct(alpha=STEP, gamma=GAMMA, lam=LAM, kappa=KAPPA, kappa_bar=KAPPA)
     return direct.online(features=features)

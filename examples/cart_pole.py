@@ -24,11 +24,11 @@ def controller(observation: np.ndarray) -> int:
 def as_ends(experience: rv.experience.Experience) -> rv.experience.Experience:
     """The mistake: truncation taken for termination."""
 
-    def source(tally):
+    def source(counts):
         for chunk in experience.chunks():
             yield {**chunk, "terminated": chunk["terminated"] | chunk["truncated"]}
 
-    return replace(experience, source=source, tally=rv.experience.Tally())
+    return replace(experience, source=source, counts=rv.experience.Counts())
 
 
 def main(steps: int = 100_000) -> None:
@@ -41,14 +41,14 @@ def main(steps: int = 100_000) -> None:
     tiles = rv.features.TileCoding(low, high, tiles=6, tilings=16)
     right = rv.estimate(balance(), gamma=GAMMA, features=tiles)
     wrong = rv.estimate(as_ends(balance()), gamma=GAMMA, features=tiles)
-    print(right.text(rows=5))
-    tally = right.experience.tally
-    print(f"\n{tally.episodes} episodes in {tally.transitions:,} steps")
+    print(right.summary(rows=5))
+    counts = right.experience.counts
+    print(f"\n{counts.episodes} episodes in {counts.transitions:,} steps")
     where = [0.0, 0.0, 0.0, 0.0]
     for name, found in (("right", right), ("truncation taken for an end", wrong)):
-        low_end, high_end = found.learner.interval("value", where)
+        low_end, high_end = found.estimator.interval(where, "value")
         print(
-            f"value upright in the middle, {name}: {found.learner.value(where):.1f} "
+            f"value upright in the middle, {name}: {found.estimator.value(where):.1f} "
             f"(90%: {low_end:.1f} … {high_end:.1f}); never to fall is worth {1 / (1 - GAMMA):.0f}"
         )
 

@@ -34,9 +34,9 @@ def main(steps: int = 200_000, out: str | None = None) -> None:
         return rv.experience.from_gymnasium("MountainCar-v0", driver(seed), steps=length, seed=seed)
 
     found = rv.estimate(drive(1, steps), gamma=0.99)
-    print(found.text(rows=8))
+    print(found.summary(rows=8))
     checked = rv.experience.check(found, drive(2, steps // 2))
-    print(checked.text())
+    print(checked.summary())
     data = checked.data
     both = np.isfinite(data["std"].values) & (data["check_count"].values >= 30)
     ratio = np.median(data["std"].values[both] / data["check_std"].values[both])

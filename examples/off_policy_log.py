@@ -40,7 +40,7 @@ def main(steps: int = 300_000) -> None:
         )  # fmt: skip
         found = rv.estimate(log, lam=None)
     truth = rv.solve(mdp, target="pi", behaviour="mu")
-    print(found.text())
+    print(found.summary())
     print("\nexact value:", truth.value.round(3), "\nexact std:  ", truth.std.round(3))
 
 

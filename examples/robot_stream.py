@@ -24,7 +24,7 @@ class Radio:
     def __init__(self, seed: int, steps: int, fails: bool) -> None:
         self.rng, self.steps, self.fails = np.random.default_rng(seed), steps, fails
 
-    def chunks(self, tally: rv.experience.Tally) -> Iterator[dict[str, np.ndarray]]:
+    def chunks(self, counts: rv.experience.Counts) -> Iterator[dict[str, np.ndarray]]:
         """Messages of a thousand transitions."""
         here = 0
         for first in range(0, self.steps, 1_000):
@@ -41,7 +41,7 @@ class Radio:
                 "reward": self.rng.normal(state * 0.5, 0.2) - 10.0 * ended,
             }  # fmt: skip
         if self.fails:
-            raise rv.SourceError("radio", tally.transitions, "no answer from the robot")
+            raise rv.SourceError("radio", counts.transitions, "no answer from the robot")
 
 
 def heard(seed: int, steps: int, fails: bool = False) -> rv.experience.Experience:
@@ -60,14 +60,14 @@ def main(steps: int = 50_000) -> None:
             print(f"day 1: {error}")
             error.estimate.save(file)
         second = rv.estimate(heard(2, steps), resume=file)
-    print(second.text())
+    print(second.summary())
 
-    def both(tally: rv.experience.Tally) -> Iterator[dict[str, np.ndarray]]:
-        yield from Radio(1, steps, fails=False).chunks(tally)
-        yield from Radio(2, steps, fails=False).chunks(tally)
+    def both(counts: rv.experience.Counts) -> Iterator[dict[str, np.ndarray]]:
+        yield from Radio(1, steps, fails=False).chunks(counts)
+        yield from Radio(2, steps, fails=False).chunks(counts)
 
     whole = rv.estimate(rv.experience.Experience("radio", both, states=4), gamma=GAMMA)
-    same = np.array_equal(whole.learner.variance(), second.learner.variance())
+    same = np.array_equal(whole.estimator.variance(), second.estimator.variance())
     print(f"the same bits as without the break: {same}")
 
 

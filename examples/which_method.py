@@ -46,7 +46,7 @@ def answer(data: xarray.Dataset, given: float, folder: Path) -> None:
         "equal": ("Both step sizes equal", compare(data.sel(learner=data.alpha == data.alpha_bar))),
     }
     for name, (title, comparison) in found.items():
-        print(f"{title}\n{comparison.text()}\n")
+        print(f"{title}\n{comparison.summary()}\n")
         rv.plots.save(rv.plots.comparison(comparison), folder / f"which-method-{name}.png")
     figures = {
         "alpha": rv.plots.sensitivity_curves(data, x="alpha"),

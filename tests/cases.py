@@ -120,7 +120,7 @@ def live(case: Case, learner: rv.Learner, run: int) -> Life:
         s, ended, rho = row.pop("state"), row["terminated"], row["rho"]
         try:
             alone.update(s, row.pop("reward"), row.pop("next_state"), **row)
-        except rv.Diverged as death:
+        except rv.DivergenceError as death:
             life.died, life.node = moment + 1, death.node
             return life
         for node, step in alone.step_sizes.items():

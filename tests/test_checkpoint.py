@@ -138,7 +138,7 @@ def test_saved_again_the_file_is_the_same(tmp_path):
 
 def test_what_diverged_can_be_saved_and_loaded(tmp_path):
     estimator = rv.Direct(alpha=0.1, gamma=0.9, lam=0.9).online(states=2)
-    with pytest.raises(rv.Diverged):
+    with pytest.raises(rv.DivergenceError):
         estimator.update(0, 1e160, 1)
     estimator.save(tmp_path / "a.safetensors")
     again = rv.load(tmp_path / "a.safetensors")
@@ -609,7 +609,7 @@ def use(estimator, rng):
                 s, float(rng.normal()), t, rho=0.5, **told, stream=int(rng.integers(2))
             )
             estimator.update(s, 1.0, None, terminated=True)
-        except (rv.InputError, rv.Diverged):
+        except (rv.InputError, rv.DivergenceError):
             pass
     if tabular:
         for answer in (estimator.value(), estimator.variance(), estimator.std()):

@@ -282,7 +282,7 @@ def test_what_came_before_an_error_is_handed_over(at):
     with pytest.raises(SourceError, match=f"failed {when}: RuntimeError: motor 3"):
         rewards.extend(t.reward for t in stream)
     assert rewards == list(range(at))
-    assert stream.tally.transitions == at
+    assert stream.counts.transitions == at
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -295,7 +295,7 @@ def test_a_vector_that_fails_hands_over_what_it_had(mode):
     stream = from_gymnasium(env, steps=100)
     with pytest.raises(SourceError, match="stuck"):
         list(stream.chunks())
-    assert stream.tally.transitions == 10
+    assert stream.counts.transitions == 10
 
 
 def test_a_reset_that_is_not_needed_is_not_made():
@@ -340,10 +340,10 @@ def test_rows_that_are_not_finite_are_left_out_and_cut_the_trace(chunk, streams)
     assert_array_equal(found["truncated"][own], [True, True, False, False])
     assert_array_equal(found["state"][own].ravel(), [0, 0, 0, 1])
     assert_array_equal(found["next_state"][own].ravel(), [0, 0, 1, 1])
-    assert stream.tally.rejected == {
+    assert stream.counts.rejected == {
         "reward not finite": 2 * streams, "observation not finite": 2 * streams
     }  # fmt: skip
-    assert stream.tally.outside == streams
+    assert stream.counts.outside == streams
 
 
 @pytest.mark.parametrize("shown", [3, -1, 0.5, None, "x", np.array([1, 2])])
@@ -353,7 +353,7 @@ def test_a_state_that_is_none_ends_the_stream(shown):
     stream = from_gymnasium(Scripted(script, spaces.Discrete(3)), steps=10)
     with pytest.raises(SourceError, match=r"after 1 transitions.*not in the observation space"):
         list(stream.chunks())
-    assert stream.tally.transitions == 1
+    assert stream.counts.transitions == 1
 
 
 @pytest.mark.parametrize("action", [4, -1, 0.5, "left", None, [0, 1], True])
@@ -364,7 +364,7 @@ def test_an_action_that_is_none_is_refused(action):
     stream = from_gymnasium(env, lambda _: next(answers), steps=10)
     with pytest.raises(InputError, match=r"must give an action of Discrete\(4\)"):
         list(stream.chunks())
-    assert stream.tally.transitions == 2
+    assert stream.counts.transitions == 2
 
 
 @pytest.mark.parametrize(
@@ -420,7 +420,7 @@ def test_a_recording_keeps_what_came_before_an_error(tmp_path):
     stream = recorded(from_gymnasium(Scripted(script, spaces.Discrete(1)), steps=99), path)
     with pytest.raises(SourceError, match="motor"):
         list(stream.chunks())
-    assert stream.tally.transitions == 10
+    assert stream.counts.transitions == 10
     assert_array_equal(whole(from_table(path))["reward"], np.arange(10.0))
     assert [file.name for file in tmp_path.iterdir()] == ["robot.parquet"]
 
@@ -436,6 +436,6 @@ def test_a_recording_that_is_left_keeps_what_was_read(tmp_path):
 
 def test_every_name_is_exported():
     """The module's list of names is what it has."""
-    assert {"Experience", "Tally", "from_gymnasium", "from_minari", "from_table"} <= set(
+    assert {"Experience", "Counts", "from_gymnasium", "from_minari", "from_table"} <= set(
         experience.__all__
     )

@@ -244,7 +244,7 @@ def ring(n, states, cut, *, observations=False, streams=1):
         "truncated": t // streams % cut == cut - 1, "stream": t % streams,
     }  # fmt: skip
 
-    def source(tally):
+    def source(counts):
         for first in range(0, n, 1_000):
             yield {name: column[first : first + 1_000] for name, column in rows.items()}
 
@@ -274,9 +274,9 @@ def test_returns_cut_off_early_end_with_the_values_known_at_last(gamma, lam, obs
     own = rv.Direct(alpha=0.5, gamma=given, lam=lam)
     kind = rv.features.Vector(3) if observations else None
     steps = ring(6_000, 3, 50, observations=observations, streams=2)
-    found = rv.estimate(steps, own, features=kind, replicates=0)
+    found = rv.estimate(steps, own, features=kind, bootstrap_samples=0)
     at = np.eye(3) if observations else np.arange(3)
-    assert_allclose(found.learner.predict("value", at), exact, rtol=1e-9)
+    assert_allclose(found.estimator.predict(at, "value"), exact, rtol=1e-9)
     assert found.seen.returns.cut_off > (100 if lam == 1 else 10)
     data = found.data
     assert data.sizes["sample"] > 300
@@ -302,13 +302,13 @@ def test_observed_returns_are_computed_anew_from_the_log_with_the_values_known_a
     if lam == "in the data":
         rows["lam"] = lams
 
-    def source(tally):
+    def source(counts):
         for part in np.array_split(np.arange(n), 7):
             yield {name: column[part] for name, column in rows.items()}
 
     given = None if lam == "in the data" else lam
     found = rv.estimate(Experience("a walk", source, states=states), gamma=0.9, lam=given)
-    final = found.learner.value()
+    final = found.estimator.value()
     plain = {
         "key": state, "reached": rows["next_state"][:, None], "reward": rows["reward"],
         "gamma": np.full(n, 0.9), "lam": lams, "eta": np.ones(n), "stream": rows["stream"],
@@ -445,7 +445,7 @@ def test_every_method_comes_close_to_the_exact_answer(method, lam):
     assert found.data.attrs["method"] == method
     assert (found.data.attrs["gamma"], found.data.attrs["lam"]) == ("in the data", lam)
     for what in ("value", "variance"):
-        low, high = found.learner.interval(what)
+        low, high = found.estimator.interval(what=what)
         error = (high - low) / (2 * 1.6449)
         off = np.abs(found.data[what].values - getattr(truth, what)) / error
         assert off.max() < 5, (what, off)
@@ -472,7 +472,7 @@ def test_an_off_policy_log_is_asked_about_another_policy(tmp_path, estimand):
     found = rv.estimate(stream, estimand=estimand)
     truth = rv.solve(mdp, "pi", "mu", estimand)
     for what in ("value", "variance"):
-        low, high = found.learner.interval(what)
+        low, high = found.estimator.interval(what=what)
         off = np.abs(found.data[what].values - getattr(truth, what)) / ((high - low) / 3.29)
         assert off.max() < 5, (what, off)
     rho = log["rho"]
@@ -480,13 +480,13 @@ def test_an_off_policy_log_is_asked_about_another_policy(tmp_path, estimand):
     assert_allclose(attrs["effective_sample_size"], rho.sum() ** 2 / (rho**2).sum())
     assert attrs["largest_ratio"] == rho.max()
     assert ("observed" in found.data) == (estimand == "off_policy_return")
-    assert "importance ratios: the largest is" in found.text()
+    assert "importance ratios: the largest is" in found.summary()
 
 
 def test_a_chunk_in_which_all_ratios_are_one_is_no_fair_sample_of_returns():
     """Where the log is off-policy, returns are not collected from its lucky stretches."""
 
-    def source(tally):
+    def source(counts):
         for rho in (0.5, 1.0):
             n = 100
             yield {
@@ -523,7 +523,7 @@ def test_tables_grow_as_new_states_come():
     rows = {"state": state, "reward": rng.normal(size=4_000), "terminated": ends,
             "next_state": np.append(state[1:], 0)}  # fmt: skip
 
-    def source(tally):
+    def source(counts):
         for first in range(0, 4_000, 500):
             yield {name: column[first : first + 500] for name, column in rows.items()}
 
@@ -532,7 +532,7 @@ def test_tables_grow_as_new_states_come():
     )
     with pytest.raises(InputError, match="unknown; states are 0 to 4") as caught:
         rv.estimate(Experience("a walk", source, states=5), gamma=0.9)
-    assert caught.value.estimate.learner.steps == 1_500
+    assert caught.value.estimate.estimator.steps == 1_500
     for name in early.data.data_vars:
         if early.data[name].dims == ("state",):
             assert_array_equal(late.data[name], early.data[name], err_msg=name)
@@ -557,7 +557,7 @@ def test_a_gamma_of_the_data_is_used_and_another_one_beside_it_is_refused(tmp_pa
     own = rv.estimate(from_table(path))
     assert own.data.attrs["gamma"] == "in the data"
     same = rv.estimate(from_table(path), gamma=0.5, kappa=0.9)
-    assert_array_equal(own.learner.value(), same.learner.value())
+    assert_array_equal(own.estimator.value(), same.estimator.value())
     with pytest.raises(InputError, match=r"^gamma = 0.9: the data has another of its own"):
         rv.estimate(from_table(path), gamma=0.9)
     from_table(G_ROWS, lam="g").save(path)
@@ -569,7 +569,7 @@ def unread(**columns):
     """A log with γ or λ in a column that is named, which must not be read."""
     log = from_table(G_ROWS, **columns)
 
-    def source(tally):
+    def source(counts):
         raise AssertionError("it is read")
 
     log.source = source
@@ -585,7 +585,7 @@ def test_a_column_and_a_number_for_the_same_are_refused_before_anything_is_read(
         rv.estimate(unread(**{name: "g"}), **settings)
     with pytest.raises(InputError, match=remedy):
         rv.estimate(unread(**{name: "g"}), rv.Direct(alpha=0.1, **settings))
-    rv.estimate(from_table(G_ROWS), replicates=0, **settings).save(tmp_path / "a")
+    rv.estimate(from_table(G_ROWS), bootstrap_samples=0, **settings).save(tmp_path / "a")
     with pytest.raises(InputError, match=remedy):
         rv.estimate(unread(**{name: "g"}), resume=tmp_path / "a")
     if name == "gamma":
@@ -604,7 +604,7 @@ def test_a_saved_learner_misses_what_was_in_its_data_and_is_not_here(name, tmp_p
 REFUSED = {
     "method": ({"method": "mc"}, "method = 'mc': must be 'direct', 'centred' or 'vtd'"),
     "level": ({"level": 90}, "level = 90: must lie between 0 and 1"),
-    "replicates": ({"replicates": 1}, "replicates = 1: must be 0, or from 2"),
+    "bootstrap_samples": ({"bootstrap_samples": 1}, "bootstrap_samples = 1: must be 0, or from 2"),
     "kappa": ({"kappa": 2.0}, "kappa = 2: must lie in [0, 1]"),
     "estimand": ({"estimand": "both"}, "estimand = 'both'"),
     "features": ({"features": "tiles"}, "features = tiles: are for observations; gymnasium:Froz"),
@@ -619,7 +619,7 @@ def test_bad_settings_are_refused_before_the_first_step(name):
     with pytest.raises(InputError) as caught:
         rv.estimate(lake, gamma=0.9, **given)
     assert str(caught.value).startswith(message)
-    assert lake.tally.transitions == 0
+    assert lake.counts.transitions == 0
 
 
 def test_unknown_features_are_refused_before_the_first_step():
@@ -627,13 +627,13 @@ def test_unknown_features_are_refused_before_the_first_step():
     for given in ("wavelets", 3):
         with pytest.raises(InputError, match="must be 'tiles', 'fourier', 'polynomial', or retvar"):
             rv.estimate(car, gamma=0.9, features=given)
-    assert car.tally.transitions == 0
+    assert car.counts.transitions == 0
 
 
 def test_settings_beside_a_learner_of_ones_own_are_refused():
     own = rv.Direct(alpha=rv.Averaged(), gamma=0.9, lam=1.0)
     lake = lambda: from_gymnasium("FrozenLake-v1", steps=1_000)  # noqa: E731
-    assert rv.estimate(lake(), own).learner.steps == 1_000
+    assert rv.estimate(lake(), own).estimator.steps == 1_000
     for given in ({"gamma": 0.9}, {"lam": 1.0}, {"kappa": 0.5}, {"method": "vtd"}):
         with pytest.raises(InputError, match="is the learner's; give it there"):
             rv.estimate(lake(), own, **given)
@@ -651,7 +651,7 @@ def test_states_with_huge_numbers_are_refused_before_memory_is_full():
 
 
 def test_nothing_to_learn_from_is_an_error():
-    empty = Experience("nothing", lambda tally: iter(()), states=2)
+    empty = Experience("nothing", lambda counts: iter(()), states=2)
     with pytest.raises(InputError, match="held no transition that could be used") as caught:
         rv.estimate(empty, gamma=0.9)
     assert caught.value.estimate is None
@@ -678,9 +678,9 @@ def test_each_kind_of_features_learns_the_value_of_a_line(features):
     log = from_table(rows, state=["x"], next_state=None)
     found = rv.estimate(log, gamma=0.9, features=features)
     at = np.array([[0.2], [0.5], [0.8]])
-    assert_allclose(found.learner.predict("value", at), at[:, 0], atol=0.04)
+    assert_allclose(found.estimator.predict(at, "value"), at[:, 0], atol=0.04)
     coarse = 0.02 if features == "tiles" else 0.004  # with 512 weights in place of 4 to 6
-    assert_allclose(found.learner.predict("variance", at), 0.01, atol=coarse)
+    assert_allclose(found.estimator.predict(at, "variance"), 0.01, atol=coarse)
 
 
 def test_everything_in_the_dataset_can_be_written_and_read(tmp_path):
@@ -729,7 +729,7 @@ def assert_same_estimates(one, other):
             assert a[name].values.tobytes() == b[name].values.tobytes(), name
     assert_array_equal(a.get("label", []), b.get("label", []))
     assert {**a.attrs, "source": ""} == {**b.attrs, "source": ""}
-    assert one.experience.tally == other.experience.tally
+    assert one.experience.counts == other.experience.counts
 
 
 def resumed(tmp_path, first, second, both, **settings):
@@ -771,7 +771,7 @@ def test_going_on_with_observations_gives_the_bits_of_one_pass(tmp_path):
     assert_same_estimates(whole, later)
 
 
-def test_going_on_with_ratios_and_rows_left_out_carries_the_tally(tmp_path):
+def test_going_on_with_ratios_and_rows_left_out_carries_the_counts(tmp_path):
     rng = np.random.default_rng(3)
     files = []
     for i in range(2):
@@ -783,7 +783,7 @@ def test_going_on_with_ratios_and_rows_left_out_carries_the_tally(tmp_path):
     whole, later = resumed(tmp_path, *opened)
     assert whole.data.attrs["rejected"] == later.data.attrs["rejected"] == 2
     assert_same_estimates(whole, later)
-    assert "left out: 2 × reward is missing or not finite" in later.text()
+    assert "left out: 2 × reward is missing or not finite" in later.summary()
 
 
 def test_an_environment_goes_on_and_keeps_its_labels(tmp_path):
@@ -792,7 +792,7 @@ def test_an_environment_goes_on_and_keeps_its_labels(tmp_path):
     first.save(tmp_path / "a.safetensors")
     again = from_gymnasium("Blackjack-v1", steps=500, seed=2)
     second = rv.estimate(again, resume=tmp_path / "a.safetensors")
-    assert second.learner.steps == 1_000
+    assert second.estimator.steps == 1_000
     assert_array_equal(first.data["label"], second.data["label"])
 
 
@@ -803,7 +803,7 @@ def test_features_of_ones_own_go_on(tmp_path):
     own = rv.Direct(alpha=0.01, gamma=0.9, lam=1.0)
     rv.estimate(steps(1), own, features=kind).save(tmp_path / "a.safetensors")
     second = rv.estimate(steps(2), resume=tmp_path / "a.safetensors")
-    assert second.learner.steps == 1_200
+    assert second.estimator.steps == 1_200
     assert second.data["visits"].sum() > 100
 
 
@@ -864,7 +864,7 @@ def test_a_file_for_other_states_is_refused(tmp_path, lake_file):
     for message, other in cases.items():
         with pytest.raises(InputError, match=message):
             rv.estimate(other, resume=lake_file)
-        assert other.tally.transitions == 0
+        assert other.counts.transitions == 0
     rv.estimate(from_gymnasium("Blackjack-v1", steps=99), gamma=1.0).save(tmp_path / "b")
     with pytest.raises(InputError, match="has names for its states; here are numbers"):
         rv.estimate(lake(), resume=tmp_path / "b")
@@ -945,20 +945,20 @@ def test_experience_that_does_not_fit_a_saved_learner_is_refused_before_its_firs
     case, tmp_path
 ):
     first, second, message = ELSEWHERE[case]
-    rv.estimate(first, gamma=0.9, replicates=0).save(tmp_path / "a")
+    rv.estimate(first, gamma=0.9, bootstrap_samples=0).save(tmp_path / "a")
     with pytest.raises(InputError, match=message) as caught:
         rv.estimate(second, resume=tmp_path / "a")
     assert caught.value.field == "resume"
-    assert second.tally.transitions == 0
+    assert second.counts.transitions == 0
 
 
 def test_a_text_log_that_goes_beyond_a_known_space_is_refused_where_it_does(tmp_path):
     """How many states a CSV file has is known only when it has been read."""
-    rv.estimate(numbered(7), gamma=0.9, replicates=0).save(tmp_path / "a")
+    rv.estimate(numbered(7), gamma=0.9, bootstrap_samples=0).save(tmp_path / "a")
     (tmp_path / "log.csv").write_text("state,reward,terminated\n" + "3,1.0,1\n" * 5 + "7,1.0,1\n")
     with pytest.raises(InputError, match="state = 7: unknown; states are 0 to 6") as caught:
         rv.estimate(from_table(tmp_path / "log.csv", chunk=5), resume=tmp_path / "a")
-    assert caught.value.estimate.learner.steps == 55
+    assert caught.value.estimate.estimator.steps == 55
 
 
 OTHERWISE = {
@@ -977,10 +977,10 @@ OTHERWISE = {
 @pytest.mark.parametrize("case", OTHERWISE)
 def test_experience_that_fits_but_is_called_otherwise_is_noted(case, tmp_path, caplog):
     first, second, words = OTHERWISE[case]
-    rv.estimate(first, gamma=0.9, replicates=0).save(tmp_path / "a")
+    rv.estimate(first, gamma=0.9, bootstrap_samples=0).save(tmp_path / "a")
     assert not caplog.messages
     found = rv.estimate(second, resume=tmp_path / "a")
-    assert found.learner.steps > 50 - 2
+    assert found.estimator.steps > 50 - 2
     (message,) = caplog.messages
     assert message.startswith("goes on from ")
     began, here = message.split("; here is ")
@@ -990,16 +990,16 @@ def test_experience_that_fits_but_is_called_otherwise_is_noted(case, tmp_path, c
 
 def test_going_on_with_the_same_experience_is_not_worth_a_word(tmp_path, caplog):
     """Once, twice, and with several environments side by side."""
-    rv.estimate(numbered(7), gamma=0.9, replicates=0).save(tmp_path / "a")
+    rv.estimate(numbered(7), gamma=0.9, bootstrap_samples=0).save(tmp_path / "a")
     rv.estimate(numbered(7), resume=tmp_path / "a").save(tmp_path / "b")
     several = from_gymnasium([Numbered(7), Numbered(7)], steps=50)
     rv.estimate(several, resume=tmp_path / "b").save(tmp_path / "c")
-    assert rv.estimate(numbered(7), resume=tmp_path / "c").learner.steps == 200
+    assert rv.estimate(numbered(7), resume=tmp_path / "c").estimator.steps == 200
     assert not caplog.messages
 
 
 def test_a_note_tells_where_it_began_not_where_it_last_was(tmp_path, caplog):
-    rv.estimate(numbered(7), gamma=0.9, replicates=0).save(tmp_path / "a")
+    rv.estimate(numbered(7), gamma=0.9, bootstrap_samples=0).save(tmp_path / "a")
     rv.estimate(some_states(5), resume=tmp_path / "a").save(tmp_path / "b")
     caplog.clear()
     rv.estimate(some_states(4), resume=tmp_path / "b")
@@ -1010,11 +1010,11 @@ def test_a_note_tells_where_it_began_not_where_it_last_was(tmp_path, caplog):
 
 def test_a_file_that_does_not_say_where_it_began_goes_on(tmp_path, caplog):
     """As those that earlier versions wrote."""
-    rv.estimate(numbered(7), gamma=0.9, replicates=0).save(tmp_path / "a")
+    rv.estimate(numbered(7), gamma=0.9, bootstrap_samples=0).save(tmp_path / "a")
     learner = rv.load(tmp_path / "a")
     del learner.notes["estimate"]["began"]
     learner.save(tmp_path / "old")
-    assert rv.estimate(some_states(8), resume=tmp_path / "old").learner.steps == 59
+    assert rv.estimate(some_states(8), resume=tmp_path / "old").estimator.steps == 59
     assert not caplog.messages
 
 
@@ -1073,7 +1073,7 @@ def test_what_a_file_gave_before_its_damage_is_kept(tmp_path):
     with pytest.raises(SourceError) as caught:
         rv.estimate(from_table(path, chunk=10_000), gamma=0.9)
     found = caught.value.estimate
-    n = found.learner.steps
+    n = found.estimator.steps
     assert 70_000 <= n <= 140_000
     part = from_table({name: column[:n] for name, column in rows.items()}, chunk=10_000)
     expected = rv.estimate(part, gamma=0.9)
@@ -1092,8 +1092,8 @@ def test_an_interruption_keeps_what_was_learned(kind):
     with pytest.raises(kind) as caught:
         rv.estimate(lake(50_000, seed=5), gamma=0.9, progress=progress)
     found = caught.value.estimate
-    assert 8_192 <= found.learner.steps < 50_000
-    whole = rv.estimate(lake(found.learner.steps, seed=5), gamma=0.9)
+    assert 8_192 <= found.estimator.steps < 50_000
+    whole = rv.estimate(lake(found.estimator.steps, seed=5), gamma=0.9)
     for name in ("visits", *ANSWERS, "value_low", "std_high"):
         assert_array_equal(found.data[name], whole.data[name])
 
@@ -1101,9 +1101,9 @@ def test_an_interruption_keeps_what_was_learned(kind):
 def test_a_learner_that_diverges_says_so_and_keeps_what_there_was():
     wild = rv.Direct(alpha=3.0, gamma=0.0, lam=1.0)
     rows = {"state": [0] * 4_000, "next_state": [0] * 4_000, "reward": [1.0] * 4_000}
-    with pytest.raises(rv.Diverged) as caught:
-        rv.estimate(from_table(rows, terminated=False), wild, replicates=0)
-    assert caught.value.estimate.learner.steps > 10
+    with pytest.raises(rv.DivergenceError) as caught:
+        rv.estimate(from_table(rows, terminated=False), wild, bootstrap_samples=0)
+    assert caught.value.estimate.estimator.steps > 10
 
 
 @pytest.mark.parametrize("observations", [False, True])
@@ -1127,7 +1127,7 @@ def test_what_is_told_after_a_divergence_is_what_was_learned_until_then(observat
     kind = {"features": rv.features.Vector(3)} if observations else {}
 
     def steps(end, chunk=700):
-        def source(tally):
+        def source(counts):
             for first in range(0, end, chunk):
                 last = min(first + chunk, end)
                 yield {name: column[first:last] for name, column in rows.items()}
@@ -1135,17 +1135,17 @@ def test_what_is_told_after_a_divergence_is_what_was_learned_until_then(observat
         shape = {"width": 3} if observations else {"states": 3}
         return Experience("wild", source, **shape)
 
-    with pytest.raises(rv.Diverged) as caught:
-        rv.estimate(steps(n), wild, replicates=0, **kind)
+    with pytest.raises(rv.DivergenceError) as caught:
+        rv.estimate(steps(n), wild, bootstrap_samples=0, **kind)
     found = caught.value.estimate
-    end = found.learner.steps
+    end = found.estimator.steps
     assert 700 < end < n - 700
     assert end % 700 != 0
     assert caught.value.step == end + 1
-    until = rv.estimate(steps(end), wild, replicates=0, **kind)
-    assert found.experience.tally.transitions == end
-    assert found.experience.tally.largest_ratio < 50
-    assert found.experience.tally == until.experience.tally
+    until = rv.estimate(steps(end), wild, bootstrap_samples=0, **kind)
+    assert found.experience.counts.transitions == end
+    assert found.experience.counts.largest_ratio < 50
+    assert found.experience.counts == until.experience.counts
     assert found.data.attrs == until.data.attrs
     assert_array_equal(found.data["visits"], until.data["visits"])
     returns, expected = (each.seen.returns for each in (found, until))
@@ -1157,7 +1157,7 @@ def test_a_chunk_that_is_refused_is_not_counted():
     """Its third state was never to come: what is told is what was learned before."""
     state = np.array([0, 1, 0, 1, 2, 0])
 
-    def source(tally):
+    def source(counts):
         for part in np.array_split(np.arange(6), 3):
             yield {"state": state[part], "next_state": state[part], "reward": np.ones(2),
                    "terminated": np.ones(2, dtype=bool)}  # fmt: skip
@@ -1165,7 +1165,7 @@ def test_a_chunk_that_is_refused_is_not_counted():
     with pytest.raises(InputError, match="unknown; states are 0 to 1") as caught:
         rv.estimate(Experience("two", source, states=2), gamma=0.9)
     found = caught.value.estimate
-    assert found.learner.steps == found.experience.tally.transitions == 4
+    assert found.estimator.steps == found.experience.counts.transitions == 4
     assert found.data.attrs["episodes"] == found.data["visits"].sum() == 4
 
 
@@ -1182,9 +1182,9 @@ def test_a_right_estimate_agrees_with_fresh_returns():
     for env, steps in (("FrozenLake-v1", 10_000), ("CliffWalking-v1", 20_000)):
         fresh = lambda seed: from_gymnasium(env, steps=steps, seed=seed)  # noqa: B023, E731
         found = check(rv.estimate(fresh(1), gamma=0.9), fresh(2))
-        assert found.agrees, found.text()
+        assert found.agrees, found.summary()
         assert found.places > 5
-        assert "agrees with fresh Monte Carlo returns in" in found.text()
+        assert "agrees with fresh Monte Carlo returns in" in found.summary()
 
 
 @pytest.mark.soak
@@ -1208,16 +1208,16 @@ def test_a_wrong_discount_or_another_policy_does_not_agree():
     for other in (fresh(never_down), fresh(np.tile([0.1, 0.1, 0.7, 0.1], (48, 1)))):
         told = check(found, other)
         assert not told.agrees
-        assert "DOES NOT AGREE" in told.text()
+        assert "DOES NOT AGREE" in told.summary()
     wrong = rv.estimate(from_gymnasium("CliffWalking-v1", steps=20_000, seed=1), gamma=0.8)
-    wrong.learner.memory.gammas[:] = 0.9  # returns are then those of 0.9
+    wrong.estimator.memory.gammas[:] = 0.9  # returns are then those of 0.9
     assert not check(wrong, fresh()).agrees
 
 
 def test_a_spread_that_is_wrong_alone_does_not_agree():
     cliff = lambda seed: from_gymnasium("CliffWalking-v1", steps=20_000, seed=seed)  # noqa: E731
     found = rv.estimate(cliff(1), gamma=0.9)
-    memory = found.learner.memory
+    memory = found.estimator.memory
     memory.weights(2)[:] *= 4
     told = check(found, cliff(2))
     assert told.largest["value"] < told.limit < told.largest["std"]
@@ -1232,12 +1232,12 @@ def test_truncation_is_not_taken_for_an_end_by_the_check(env, gamma):
     fresh = lambda seed: from_gymnasium(env, steps=12_000, seed=seed)  # noqa: E731
     found = rv.estimate(fresh(1), gamma=gamma)
     told = check(found, fresh(2))
-    assert told.agrees, told.text()
+    assert told.agrees, told.summary()
     assert told.places > 3
     if env == "MountainCar-v0":
         assert told.cut_off > 100
         assert_allclose(told.data["check_mean"].values[:5], -20, atol=0.5)
-        assert "were cut off by truncation; the estimates stand in for their ends" in told.text()
+        assert "were cut off by truncation; the estimates stand in for their ends" in told.summary()
 
 
 def test_a_check_with_other_experience_is_refused():
@@ -1257,16 +1257,16 @@ def test_labels_of_a_fresh_log_are_numbered_as_before():
                       "terminated": np.ones(s.size, int)}  # fmt: skip
     found = rv.estimate(from_table(rows(np.append("poor", state))), gamma=0.9)
     told = check(found, from_table(rows(np.append("rich", state))))
-    assert told.agrees, told.text()
+    assert told.agrees, told.summary()
 
 
 def test_too_few_fresh_returns_say_nothing():
     found = rv.estimate(lake(), gamma=0.9)
     told = check(found, lake(10, seed=3))
     assert not told.agrees
-    assert told.text() == "nothing can be said: no place has 30 fresh returns; take more steps"
+    assert told.summary() == "nothing can be said: no place has 30 fresh returns; take more steps"
     some = Check(told.data, 1, 7, {"value": 0.0, "std": 0.0}, 3.0, 2_000)
-    assert some.text().endswith(
+    assert some.summary().endswith(
         "7 of the 2,000 returns compared were cut off by truncation; the estimates stand in for "
         "their ends"
     )
@@ -1287,12 +1287,12 @@ def test_a_check_looks_at_returns_of_which_little_is_cut_off():
     }  # fmt: skip
     log = lambda: from_table(rows, terminated=False)  # noqa: E731
     found = rv.estimate(log(), gamma=0.98)
-    memory = found.learner.memory
+    memory = found.estimator.memory
     for value, agrees in ((-50.0, True), (-40.0, False)):
         memory.weights(0)[:] = value
-        found.learner._riding.copies[memory.part(0)] = value + np.linspace(-0.1, 0.1, 100)
+        found.estimator._riding.copies[memory.part(0)] = value + np.linspace(-0.1, 0.1, 100)
         told = check(found, log())
-        assert (told.largest["value"] < told.limit) == agrees, told.text()
+        assert (told.largest["value"] < told.limit) == agrees, told.summary()
         assert told.places == 15  # of 20
         assert told.cut_off == told.returns
         assert np.isnan(told.data["check_mean"].values[15:]).all()
@@ -1314,7 +1314,7 @@ def test_rare_returns_that_a_small_sample_lacks_are_no_alarm():
     told = check(rv.estimate(log(4_000), gamma=0.9), log(40))
     assert (told.data["check_std"] == 0).sum() > 5
     assert told.places == 30
-    assert told.agrees, told.text()
+    assert told.agrees, told.summary()
 
 
 # ---------------------------------------------------------------------- in words

@@ -61,7 +61,7 @@ def answer(*arguments):
 def test_everything_is_written_and_can_be_read(tmp_path):
     result = done(LAKE, "--gamma", 0.9, "--steps", 5_000, "--out", "a")
     assert files(tmp_path / "a") == [
-        "calibration.png", "estimate.nc", "learner.safetensors", "map.png", "observed.png",
+        "calibration.png", "estimate.nc", "estimator.safetensors", "map.png", "observed.png",
     ]  # fmt: skip
     lines = result.stdout.splitlines()
     assert lines[0] == f"{LAKE}, random policy: γ = 0.9, λ = 1, direct method"
@@ -75,7 +75,7 @@ def test_everything_is_written_and_can_be_read(tmp_path):
         again = rv.estimate(rv.experience.from_gymnasium("FrozenLake-v1", steps=5_000), gamma=0.9)
         for name in again.data.data_vars:
             assert_array_equal(data[name], again.data[name], err_msg=str(name))
-    assert rv.load(tmp_path / "a" / "learner.safetensors").steps == 5_000
+    assert rv.load(tmp_path / "a" / "estimator.safetensors").steps == 5_000
 
 
 def test_json_is_complete_and_unknown_numbers_are_null():
@@ -130,10 +130,10 @@ def test_the_log_comes_back_with_the_same_answers(tmp_path):
 def test_a_run_goes_on_with_experience_that_it_has_not_seen():
     """Without a seed of its own the second run would repeat the first to the step."""
     answer(LAKE, "--gamma", 0.9, "--steps", 2_000, "--out", "a")
-    first = rv.load("a/learner.safetensors")
-    plain = answer(LAKE, "--steps", 2_000, "--resume", "a/learner.safetensors", "--out", "a")
+    first = rv.load("a/estimator.safetensors")
+    plain = answer(LAKE, "--steps", 2_000, "--resume", "a/estimator.safetensors", "--out", "a")
     assert plain["transitions"] == 4_000
-    second = rv.load("a/learner.safetensors")
+    second = rv.load("a/estimator.safetensors")
     repeated = answer(LAKE, "--gamma", 0.9, "--steps", 2_000, "--seed", 2_000, "--out", "b")
     counts = [np.array(each.notes["estimate"]["visits"]["counts"]) for each in (first, second)]
     assert_array_equal(counts[1] - counts[0], repeated["visits"][: counts[0].size])
@@ -162,7 +162,7 @@ def test_policies_are_named_on_the_command_line(tmp_path):
     assert greedy["value"][0] == pytest.approx(0.9**5, rel=0.02)
     later = answer(
         *(LAKE, "--steps", 300, "--option", "is_slippery=false", "--policy", "greedy"),
-        *("--resume", "estimate/learner.safetensors"),
+        *("--resume", "estimate/estimator.safetensors"),
     )
     assert later["transitions"] == 600
 
@@ -234,10 +234,10 @@ def test_numbers_that_are_only_names_can_be_labels(tmp_path):
     pq.write_table(pa.table(rows), tmp_path / "log.parquet")
     message = refused("log.parquet", "--gamma", 0.5, "--out", "a")
     assert message.startswith(
-        "--state = numbers up to 7,000,000: need 32 GiB with 100 replicates; "
+        "--state = numbers up to 7,000,000: need 32 GiB with 100 bootstrap samples; "
     )
     assert message.endswith(
-        "take numbers with gaps as labels (--states labels), or fewer replicates"
+        "take numbers with gaps as labels (--states labels), or fewer bootstrap samples"
     )
     assert not (tmp_path / "a").exists()
     assert answer("log.parquet", "--gamma", 0.5, "--states", "labels")["state"] == ["7000000", "12"]
@@ -329,19 +329,21 @@ def test_the_remedy_for_endless_logs_is_an_option(tmp_path):
     assert answer("log.parquet", "--gamma", 0.9, "--terminated", "none")["transitions"] == 1
 
 
-@pytest.mark.parametrize("given", [("--gamma", 0.9), ("--replicates", 10), ("--method", "vtd")])
+@pytest.mark.parametrize(
+    "given", [("--gamma", 0.9), ("--bootstrap-samples", 10), ("--method", "vtd")]
+)
 def test_settings_of_a_saved_learner_are_its_own(tmp_path, given):
     done(*ENV, "--out", "a")
-    told = refused(LAKE, "--resume", "a/learner.safetensors", *given, "--out", "b")
+    told = refused(LAKE, "--resume", "a/estimator.safetensors", *given, "--out", "b")
     assert told == f"{given[0]} = {given[1]}: comes from the saved learner; leave it out"
     assert not (tmp_path / "b").exists()
 
 
 def test_another_environment_does_not_go_on(tmp_path):
     done(*ENV, "--out", "a")
-    told = refused("gymnasium:CliffWalking-v1", "--resume", "a/learner.safetensors", "--out", "b")
+    told = refused("gymnasium:CliffWalking-v1", "--resume", "a/estimator.safetensors", "--out", "b")
     assert told == (
-        "--resume = a/learner.safetensors: was learned on a map of 4 × 4; here is one of 4 × 12"
+        "--resume = a/estimator.safetensors: was learned on a map of 4 × 4; here is one of 4 × 12"
     )
     assert not (tmp_path / "b").exists()
 
@@ -350,10 +352,10 @@ def test_a_run_that_goes_on_elsewhere_says_so_on_stderr(tmp_path):
     """In a process of its own, as people see it; standard output stays what programs read."""
     done(*ENV, "--out", "a", "--log", "lake.parquet")
     command = [sys.executable, "-m", "retvar", "estimate", "lake.parquet", "--json"]
-    command += ["--format", "none", "--resume", "a/learner.safetensors", "--out", "b"]
+    command += ["--format", "none", "--resume", "a/estimator.safetensors", "--out", "b"]
     result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
     assert result.stderr.splitlines() == [
-        f"goes on from a/learner.safetensors, which began with {LAKE}; here is lake.parquet"
+        f"goes on from a/estimator.safetensors, which began with {LAKE}; here is lake.parquet"
     ]
     assert json.loads(result.stdout)["transitions"] == 200
 
@@ -399,14 +401,14 @@ def test_what_was_learned_before_a_failure_is_kept(tmp_path):
     result = run(LAKE, "--gamma", 0.9, "--policy", "robot_that_breaks:policy", "--log", "a.parquet")
     assert result.exit_code == 1
     kept, told = result.stderr.splitlines()
-    assert kept == "What was learned is kept; go on with --resume estimate/learner.safetensors"
+    assert kept == "What was learned is kept; go on with --resume estimate/estimator.safetensors"
     assert told == (
         f"Error: {LAKE} failed after 3,000 transitions, which are kept: RuntimeError: motor 3 does "
         "not answer"
     )
     assert "3,000 transitions" in result.stdout
     assert "map.png" in files(tmp_path / "estimate")
-    assert rv.load("estimate/learner.safetensors").steps == 3_000
+    assert rv.load("estimate/estimator.safetensors").steps == 3_000
     assert pq.read_table("a.parquet").num_rows == 3_000
 
 
@@ -418,7 +420,7 @@ def test_a_failure_while_checking_loses_nothing(tmp_path):
     )
     assert result.exit_code == 1
     assert "motor 3" in result.stderr
-    assert rv.load("estimate/learner.safetensors").steps == 2_000
+    assert rv.load("estimate/estimator.safetensors").steps == 2_000
 
 
 def interrupted(tmp_path, policy, *arguments, number=signal.SIGINT):
@@ -438,9 +440,9 @@ def interrupted(tmp_path, policy, *arguments, number=signal.SIGINT):
     assert running.returncode == 128 + number, stderr
     assert "Traceback" not in stderr
     assert stderr.splitlines()[-1] == "Interrupted."
-    assert "What was learned is kept; go on with --resume a/learner.safetensors" in stderr
-    assert files(tmp_path / "a") == ["estimate.nc", "learner.safetensors"]
-    return rv.load(tmp_path / "a" / "learner.safetensors"), stdout
+    assert "What was learned is kept; go on with --resume a/estimator.safetensors" in stderr
+    assert files(tmp_path / "a") == ["estimate.nc", "estimator.safetensors"]
+    return rv.load(tmp_path / "a" / "estimator.safetensors"), stdout
 
 
 def test_ctrl_c_ends_it_soon_and_keeps_what_was_learned(tmp_path):
@@ -493,11 +495,11 @@ def test_a_run_that_fails_leaves_an_earlier_learner_as_it_was(tmp_path):
     assert strict.exit_code == 2
     assert "row 3" in strict.stderr
     assert files(tmp_path / "a") == sorted(
-        [*before, "unfinished-estimate.nc", "unfinished-learner.safetensors"]
+        [*before, "unfinished-estimate.nc", "unfinished-estimator.safetensors"]
     )
     for name, content in before.items():
         assert (tmp_path / "a" / name).read_bytes() == content
-    assert rv.load(tmp_path / "a" / "unfinished-learner.safetensors").steps == 3
+    assert rv.load(tmp_path / "a" / "unfinished-estimator.safetensors").steps == 3
 
 
 def test_transitions_that_do_not_chain_are_told(tmp_path):

@@ -455,22 +455,25 @@ def test_many_observations_are_asked_about_at_once(kind):
     x = columns["state"][:20]
     for what in ("value", "mean", "variance"):
         one_by_one = [getattr(online, what)(point) for point in x]
-        assert_allclose(online.predict(what, x), one_by_one, rtol=1e-12, atol=1e-14)
+        assert_allclose(online.predict(x, what), one_by_one, rtol=1e-12, atol=1e-14)
     with pytest.raises(rv.InputError, match="not finite"):
-        online.predict("value", [[0.0, 0.0], [0.0, np.nan]])
+        online.predict([[0.0, 0.0], [0.0, np.nan]], "value")
 
 
 @kinds
 def test_replicates_ride_along_with_observations(kind):
     columns = experience(np.random.default_rng(16), 60)
     described = learner(kind).description
-    one, many = (described.online(features=kind, replicates=5, seed=1) for _ in range(2))
+    one, many = (described.online(features=kind, bootstrap_samples=5, seed=1) for _ in range(2))
     feed(one, columns)
     many.update_many(columns)
     assert same(one, many)
     x = columns["state"][:7]
-    assert one.replicate("value", states=x).shape == (7, 5)
-    assert (one.replicate("value", states=x) == many.replicate("value", states=x)).all()
+    assert one.bootstrap_estimates(what="value", states=x).shape == (7, 5)
+    assert (
+        one.bootstrap_estimates(what="value", states=x)
+        == many.bootstrap_estimates(what="value", states=x)
+    ).all()
 
 
 def test_the_step_over_the_largest_square_reaches_the_target_in_one_step():
@@ -506,7 +509,7 @@ def test_observations_that_are_not_finite_are_refused_and_counted(kind, bad, fie
     skipping.update_many(chunk, on_error="skip")
     assert (skipping.steps, skipping.rejected) == (19, 1)
     without.update_many({name: column[:12] for name, column in columns.items()})
-    without.cut()
+    without.reset_traces()
     without.update_many({name: column[13:] for name, column in columns.items()})
     for node, weights in skipping.weights.items():
         assert weights.tobytes() == without.weights[node].tobytes()

@@ -68,7 +68,7 @@ def test_learner_and_replicates_are_as_typed_in_anew(method, rule, estimand):
     kappas = dict(zip(("kappa", "kappa_mean", "kappa_bar"), rng.random(3), strict=True))
     settings = kappas if method == "centred" else {k: kappas[k] for k in ("kappa", "kappa_bar")}
     learner = METHODS[method](alpha=RULES[rule][0], estimand=estimand, **settings).online(
-        features=5, replicates=count, seed=5
+        features=5, bootstrap_samples=count, seed=5
     )
     learner.update_many(seen(columns, table))
     times = np.concatenate([np.ones((steps, 1)), coins(5, count, steps)], axis=1)
@@ -82,9 +82,9 @@ def test_learner_and_replicates_are_as_typed_in_anew(method, rule, estimand):
                 columns["rho"][t], columns["terminated"][t], columns["truncated"][t], times[t, c],
             )  # fmt: skip
         tell = (
-            (lambda what: learner.predict(what, points))
+            (lambda what: learner.predict(points, what))
             if c == 0
-            else (lambda what, c=c: learner.replicate(what, states=points)[:, c - 1])
+            else (lambda what, c=c: learner.bootstrap_estimates(what=what, states=points)[:, c - 1])
         )
         close(tell("value"), twin.J.told)
         if method == "vtd":
@@ -209,7 +209,7 @@ def test_chunks_one_by_one_clones_and_files_give_the_same_bits(kind, replicates,
         description = METHODS[method](alpha=step, kappa=0.8, kappa_bar=0.6)
         columns = observed(rng, kind, 120)
         single, whole, cut = (
-            description.online(features=kind, replicates=replicates) for _ in range(3)
+            description.online(features=kind, bootstrap_samples=replicates) for _ in range(3)
         )
         whole.update_many(columns)
         for t in range(120):
@@ -229,7 +229,7 @@ def test_chunks_one_by_one_clones_and_files_give_the_same_bits(kind, replicates,
 def test_reading_changes_nothing_and_all_answers_agree(step):
     rng = np.random.default_rng(oracle.fresh_seed())
     for method, kind in METHODS.items():
-        learner = kind(alpha=step, kappa=0.8, kappa_bar=0.6).online(features=3, replicates=4)
+        learner = kind(alpha=step, kappa=0.8, kappa_bar=0.6).online(features=3, bootstrap_samples=4)
         columns = seen(stream(rng, 100, states=5, streams=3), sparse(rng, 5, 3))
         columns["rho"] = np.minimum(columns["rho"], 1.25)
         learner.update_many({n: c for n, c in columns.items() if n not in ("terminated",)})
@@ -240,11 +240,11 @@ def test_reading_changes_nothing_and_all_answers_agree(step):
         close([learner.second_moment(x) for x in points] if method == "vtd" else
               [learner.variance(x) for x in points], points @ weights[name])  # fmt: skip
         for what in ("value", "variance", "mean"):
-            close(learner.predict(what, points), [getattr(learner, what)(x) for x in points])
-            each = learner.replicate(what, states=points)
-            close(each, [learner.replicate(what, x) for x in points])
-            low, high = learner.interval(what, states=points)
-            close((low + high) / 2, learner.predict(what, points))
+            close(learner.predict(points, what), [getattr(learner, what)(x) for x in points])
+            each = learner.bootstrap_estimates(what=what, states=points)
+            close(each, [learner.bootstrap_estimates(x, what) for x in points])
+            low, high = learner.interval(what=what, states=points)
+            close((low + high) / 2, learner.predict(points, what))
         learner.std(points[0])
         assert learner.td_error == learner.td_errors["value"]
         assert held(learner) == before, (method, step)
@@ -255,7 +255,7 @@ def test_more_replicates_leave_the_learner_as_it_was():
     for step in STEPS:
         description = rv.Centred(alpha=step, kappa=0.8, kappa_bar=0.6)
         columns = observed(rng, KINDS[2], 200)
-        alone, ridden = (description.online(features=KINDS[2], replicates=n) for n in (0, 3))
+        alone, ridden = (description.online(features=KINDS[2], bootstrap_samples=n) for n in (0, 3))
         alone.update_many(columns)
         ridden.update_many(columns)
         assert same(alone, ridden), step
@@ -273,7 +273,7 @@ def test_a_bad_row_cuts_the_trace_of_its_stream():
         )
         skipping.update_many(columns, on_error="skip")
         feed(cutting, {n: c[:30] for n, c in columns.items()})
-        cutting.cut(0)
+        cutting.reset_traces(0)
         assert not cutting._memory.traces[0].any()
         cutting.update_many({n: c[31:] for n, c in columns.items()})
         cutting.rejected = 1
@@ -284,17 +284,17 @@ def test_cutting_leaves_every_weight_where_it_is():
     rng = np.random.default_rng(oracle.fresh_seed())
     for step in STEPS:
         learner = rv.Direct(alpha=step, kappa=0.9, kappa_bar=0.9).online(
-            features=KINDS[2], replicates=3
+            features=KINDS[2], bootstrap_samples=3
         )
         learner.update_many(observed(rng, KINDS[2], 100))
         points = rng.normal(size=(9, 2))
-        before = learner.weights, learner.replicate("variance", states=points)
-        learner.cut()
+        before = learner.weights, learner.bootstrap_estimates(what="variance", states=points)
+        learner.reset_traces()
         assert not learner._memory.traces.any()
         assert (learner._memory.scales[..., memory_layout.SUM] == 0).all()
         for name, wanted in before[0].items():
             close(learner.weights[name], wanted, 1e-12)
-        close(learner.replicate("variance", states=points), before[1], 1e-12)
+        close(learner.bootstrap_estimates(what="variance", states=points), before[1], 1e-12)
 
 
 def test_faint_traces_are_dropped():
@@ -330,7 +330,7 @@ def test_divergence_of_an_active_weight_is_noticed_at_once(step, wild, stream_nu
     given = {"stream": stream_number}
     learner.update([1.0, 0.5], 1.0, [0.5, 1.0], **given)
     before = learner.weights
-    with pytest.raises(rv.Diverged, match="value node diverged at step 2"):
+    with pytest.raises(rv.DivergenceError, match="value node diverged at step 2"):
         learner.update([0.5, wild[0]], wild[1], [0.0, 0.0], **given)
     for name, wanted in before.items():
         close(learner.weights[name], wanted, 1e-12)
@@ -350,11 +350,11 @@ def test_divergence_of_another_weight_is_noticed_when_it_is_folded(how):
     learner.update([0.0, 1.0, 0.0], 1e70, [0.0, 0.0, 0.0])
     small = {"state": [[0.0, 0.0, 1.0]], "reward": [2.0], "next_state": [[0.0, 0.0, 0.0]]}
     act = {
-        "cut": learner.cut,
+        "cut": learner.reset_traces,
         "bad row": lambda: learner.update_many({**small, "reward": [np.nan]}, on_error="skip"),
         "fold": lambda: learner.update_many({n: c * 100 for n, c in small.items()}),
     }.get(how, lambda: learner.update_many({**small, how: [True]}))
-    with pytest.raises(rv.Diverged, match="value node"):
+    with pytest.raises(rv.DivergenceError, match="value node"):
         act()
     assert finite(learner)
     assert learner.weights["value"][0] == 0.0
@@ -377,7 +377,7 @@ def test_whatever_diverges_nothing_becomes_nan():
         for t in range(0, 100, 10):
             try:
                 learner.update_many({n: c[t : t + 10] for n, c in columns.items()})
-            except rv.Diverged:
+            except rv.DivergenceError:
                 diverged += 1
             m = learner._memory
             bases = m.cells[:, [memory_layout.WEIGHT, memory_layout.SECOND]]

@@ -76,7 +76,7 @@ def test_boxes_are_vectors_within_their_bounds():
     assert_array_equal(found["reward"], [0, 3])
     assert_array_equal(found["next_state"], [[0.5, 1], [1, 1]])
     assert_array_equal(found["truncated"], [True, True])
-    assert stream.tally.rejected == {"observation not finite": 2}
+    assert stream.counts.rejected == {"observation not finite": 2}
     assert stream.width == 2
 
 
@@ -96,7 +96,7 @@ def test_what_came_before_a_state_that_is_none_is_kept():
     stream = from_minari(data)
     with pytest.raises(SourceError, match="after 2 transitions"):
         list(stream.chunks())
-    assert stream.tally.transitions == 2
+    assert stream.counts.transitions == 2
 
 
 def test_what_is_no_dataset_is_refused(tmp_path):

@@ -116,7 +116,7 @@ def test_learner_and_replicates_are_as_typed_in_anew(method, rule, estimand, tab
     settings = kappas if method == "centred" else {k: kappas[k] for k in ("kappa", "kappa_bar")}
     given = {"states": 4} if tabular else {"features": table}
     learner = METHODS[method](alpha=RULES[rule][0], estimand=estimand, **settings).online(
-        **given, replicates=70, seed=5
+        **given, bootstrap_samples=70, seed=5
     )
     learner.update_many(columns)
     times = np.concatenate([np.ones((60, 1)), coins(5, 70, 60)], axis=1)
@@ -129,8 +129,10 @@ def test_learner_and_replicates_are_as_typed_in_anew(method, rule, estimand, tab
                 columns["lam"][t], columns["rho"][t], columns["terminated"][t],
                 columns["truncated"][t], times[t, c],
             )  # fmt: skip
-        value = learner.value() if c == 0 else learner.replicate("value")[:, c - 1]
-        variance = learner.variance() if c == 0 else learner.replicate("variance")[:, c - 1]
+        value = learner.value() if c == 0 else learner.bootstrap_estimates(what="value")[:, c - 1]
+        variance = (
+            learner.variance() if c == 0 else learner.bootstrap_estimates(what="variance")[:, c - 1]
+        )
         scale = np.abs(value).max() ** 2 + np.abs(variance).max() + 1e-12
         assert_allclose(value, table @ twin.J.told, rtol=1e-9, atol=1e-9 * np.sqrt(scale))
         wanted = [twin.variance(x) for x in table]
@@ -145,7 +147,7 @@ def learners(**settings):
 @pytest.mark.parametrize("description", learners(), ids=lambda d: d.method)
 def test_the_learner_does_not_notice_its_replicates(description):
     columns = stream(np.random.default_rng(), 300, states=4)
-    alone, ridden = description.online(states=4), description.online(states=4, replicates=9)
+    alone, ridden = description.online(states=4), description.online(states=4, bootstrap_samples=9)
     alone.update_many(columns)
     ridden.update_many(columns)
     assert same(alone, ridden)
@@ -155,7 +157,9 @@ def test_the_learner_does_not_notice_its_replicates(description):
 def test_chunks_one_by_one_copies_and_files_give_the_same_replicates(description, tmp_path):
     """The coins are numbered by transition: however they come, replicates have the same bits."""
     columns = stream(np.random.default_rng(), 200, states=4)
-    whole, parts, single = (description.online(states=4, replicates=7, seed=3) for _ in range(3))
+    whole, parts, single = (
+        description.online(states=4, bootstrap_samples=7, seed=3) for _ in range(3)
+    )
     whole.update_many(columns)
     parts.update_many({name: column[:90] for name, column in columns.items()})
     parts.save(tmp_path / "half.safetensors")
@@ -163,19 +167,25 @@ def test_chunks_one_by_one_copies_and_files_give_the_same_replicates(description
     for twin in (rv.load(tmp_path / "half.safetensors"), parts.clone(), parts):
         twin.update_many(rest)
         for what in ("value", "variance", "mean"):
-            assert_array_equal(twin.replicate(what), whole.replicate(what))
+            assert_array_equal(
+                twin.bootstrap_estimates(what=what), whole.bootstrap_estimates(what=what)
+            )
     for t in range(200):
         row = {name: column[t] for name, column in columns.items()}
         single.update(row.pop("state"), row.pop("reward"), row.pop("next_state"), **row)
-    assert_array_equal(single.replicate("variance"), whole.replicate("variance"))
+    assert_array_equal(
+        single.bootstrap_estimates(what="variance"), whole.bootstrap_estimates(what="variance")
+    )
 
 
 def test_fewer_replicates_are_the_first_of_more():
     columns = stream(np.random.default_rng(), 100, states=4)
-    few, many = (learners()[0].online(states=4, replicates=n, seed=1) for n in (5, 200))
+    few, many = (learners()[0].online(states=4, bootstrap_samples=n, seed=1) for n in (5, 200))
     few.update_many(columns)
     many.update_many(columns)
-    assert_array_equal(few.replicate("variance"), many.replicate("variance")[:, :5])
+    assert_array_equal(
+        few.bootstrap_estimates(what="variance"), many.bootstrap_estimates(what="variance")[:, :5]
+    )
 
 
 @pytest.mark.parametrize("description", learners(value=0.5), ids=lambda d: d.method)
@@ -184,7 +194,7 @@ def test_a_learner_that_grows_goes_on_as_if_it_had_been_large_from_the_start(des
     rng = np.random.default_rng()
     columns = stream(rng, 200, states=4)
     columns["stream"] = rng.integers(0, 3, 200)
-    small, large = (description.online(states=n, replicates=6) for n in (4, 7))
+    small, large = (description.online(states=n, bootstrap_samples=6) for n in (4, 7))
     for learner in (small, large):
         learner.update_many(columns)
     small.grow(7)
@@ -193,7 +203,9 @@ def test_a_learner_that_grows_goes_on_as_if_it_had_been_large_from_the_start(des
     for learner in (small, large):
         learner.update_many(columns)
     assert same(small, large)
-    assert_array_equal(small.replicate("variance"), large.replicate("variance"))
+    assert_array_equal(
+        small.bootstrap_estimates(what="variance"), large.bootstrap_estimates(what="variance")
+    )
 
 
 def test_what_cannot_grow_says_so():
@@ -244,11 +256,11 @@ def test_intervals_cover_the_exact_answer_as_often_as_they_say(domain, method, s
     seed = int(np.random.default_rng().integers(2**63))
     for run in range(times):
         learner = METHODS[method](alpha=rv.Averaged(), kappa=kappa, kappa_bar=kappa).online(
-            states=mdp.n_states, replicates=100, seed=run
+            states=mdp.n_states, bootstrap_samples=100, seed=run
         )
         learner.update_many(rv.replay(mdp, steps=steps, run=run, seed=seed))
         for what in inside:
-            low, high = learner.interval(what, level=0.9)
+            low, high = learner.interval(what=what, level=0.9)
             inside[what] = inside[what] + (
                 (low <= getattr(truth, what)) & (getattr(truth, what) <= high)
             )
@@ -260,12 +272,12 @@ def test_intervals_cover_the_exact_answer_as_often_as_they_say(domain, method, s
 
 def test_intervals_are_of_the_level_asked_for():
     """Normal quantiles: a 99% interval is 1.5662 times as wide as a 90% one, and std's is √."""
-    learner = learners()[0].online(states=4, replicates=20)
+    learner = learners()[0].online(states=4, bootstrap_samples=20)
     learner.update_many(stream(np.random.default_rng(), 100, states=4))
-    widths = [np.diff(learner.interval("value", level=x), axis=0)[0] for x in (0.9, 0.99)]
+    widths = [np.diff(learner.interval(what="value", level=x), axis=0)[0] for x in (0.9, 0.99)]
     assert_allclose(widths[1], widths[0] * 2.5758293 / 1.6448536, rtol=1e-6)
-    low, high = learner.interval("std", 2)
-    assert_allclose((low**2, high**2), np.maximum(learner.interval("variance", 2), 0), atol=1e-12)
+    low, high = learner.interval(2, "std")
+    assert_allclose((low**2, high**2), np.maximum(learner.interval(2, "variance"), 0), atol=1e-12)
 
 
 def test_replicates_that_diverge_are_left_out():
@@ -275,20 +287,20 @@ def test_replicates_that_diverge_are_left_out():
 
 @pytest.mark.parametrize("given", [-1, 1, 1.5, True, "100", 20_000])
 def test_a_bad_number_of_replicates_is_refused(given):
-    with pytest.raises(rv.InputError, match="replicates"):
-        rv.Direct(alpha=0.1, gamma=0.9, lam=0.9).online(states=2, replicates=given)
+    with pytest.raises(rv.InputError, match="bootstrap_samples"):
+        rv.Direct(alpha=0.1, gamma=0.9, lam=0.9).online(states=2, bootstrap_samples=given)
 
 
 def test_what_replicates_cannot_do_is_said():
     with pytest.raises(rv.InputError, match="Adadelta"):
-        rv.Direct(alpha=rv.Adadelta()).online(states=2, replicates=10)
+        rv.Direct(alpha=rv.Adadelta()).online(states=2, bootstrap_samples=10)
     learner = rv.Direct(alpha=0.1, gamma=0.9, lam=0.9).online(states=2)
-    with pytest.raises(rv.InputError, match=r"ask online\(…, replicates=100\)"):
-        learner.interval("value")
-    learner = rv.Direct(alpha=0.1, gamma=0.9, lam=0.9).online(states=2, replicates=10)
+    with pytest.raises(rv.InputError, match=r"ask online\(…, bootstrap_samples=100\)"):
+        learner.interval(what="value")
+    learner = rv.Direct(alpha=0.1, gamma=0.9, lam=0.9).online(states=2, bootstrap_samples=10)
     with pytest.raises(rv.InputError, match=r"level = 90: must lie between 0 and 1"):
-        learner.interval("value", level=90)
+        learner.interval(what="value", level=90)
     with pytest.raises(rv.InputError, match="must be 'value'"):
-        learner.interval("quantile")
+        learner.interval(what="quantile")
     with pytest.raises(rv.InputError, match="power"):
         rv.Averaged(power=0.5)

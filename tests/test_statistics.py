@@ -433,7 +433,7 @@ def test_what_no_learner_sets_is_no_question():
     """λ is the domain's for all of them: NaN throughout, which is one value and not four."""
     found = compare(four(lam=[np.nan] * 4, alpha=[0.1, 0.2] * 2))
     assert found.data.question.values.tolist() == [""]
-    assert "lam" not in found.text()
+    assert "lam" not in found.summary()
     assert found.data.settings.values.tolist() == ["best", "shared", "typical"]
 
 
@@ -473,7 +473,7 @@ def test_divergence_loses_and_is_told():
     one = row(found)
     assert one.winner == "Direct"
     assert one.ratio.item() == 0.0
-    assert "diverged: 0%, 3" in found.text()
+    assert "diverged: 0%, 3" in found.summary()
 
 
 def test_settings_that_one_method_does_not_have_do_not_keep_them_apart():
@@ -518,7 +518,7 @@ def test_where_even_the_clearest_difference_cannot_be_told_that_is_said(domains,
     for rows in (single, whole):
         possible = rows.least_p.item() < 0.05
         assert (rows.winner.values == ("Direct" if possible else "")).all()
-    text = found.text()
+    text = found.summary()
     few = single.least_p.item() >= 0.05
     needed = 2 * next(n for n in range(2, 99) if 3 * domains * 2.0 ** (1 - n) < 0.05)
     assert (f"too few runs to decide on single domains; {needed} would do" in text) == few
@@ -530,10 +530,10 @@ def test_where_even_the_clearest_difference_cannot_be_told_that_is_said(domains,
 
 def test_the_same_data_give_the_same_words():
     data = lucky(np.random.default_rng(0), 3, 10, settings=(2, 2))
-    first, second = compare(data).text(domains=True), compare(data).text(domains=True)
+    first, second = compare(data).summary(domains=True), compare(data).summary(domains=True)
     assert first == second
     assert first.count("d1") == 3
-    assert str(compare(data)) == compare(data).text()
+    assert str(compare(data)) == compare(data).summary()
 
 
 def broken(**change):
@@ -576,7 +576,7 @@ def test_methods_that_cannot_be_matched_are_compared_at_their_best_alone(chosen,
     data = lucky(np.random.default_rng(0), 2, 8, settings=(2, 2)).isel(learner=chosen)
     found = compare(data)
     assert found.data.settings.values.tolist() == ["best"]
-    assert f"{told}: each at its best only" in found.text()
+    assert f"{told}: each at its best only" in found.summary()
     judging = data.isel(run=slice(1, None, 2)).isel(learner=[0, -1])
     names = judging.learner.values
     wanted = paired_difference(judging, names[0], names[1], relative=True)

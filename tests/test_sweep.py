@@ -1022,7 +1022,7 @@ lam = [0.0, 0.9]
     told = call(main, ["sweep", "compare", out, "--plot", str(tmp_path / "compared.pdf")])
     assert told.exit_code == 0, told.output
     collected = rv.sweep.collect(rv.sweep.Store.opened(tmp_path / "out"))
-    assert told.stdout.strip() == rv.sweep.compare(collected).text().strip()
+    assert told.stdout.strip() == rv.sweep.compare(collected).summary().strip()
     one = call(main, ["sweep", "compare", out, "--where", "lam=0.9", "--json"])
     assert "ratio" in json.loads(one.stdout) or json.loads(one.stdout)
     wrong = call(main, ["sweep", "plot", out, "--x", "beta", "--out", str(tmp_path / "x.png")])

@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import retvar as rv
-from retvar.errors import Diverged, InputError, RetvarError, SourceError
+from retvar.errors import DivergenceError, InputError, RetvarError, SourceError
 from retvar.experience import episodes, from_gymnasium, from_table, readers, write_table
 from tests import oracle
 
@@ -100,7 +100,7 @@ def test_several_files_are_read_one_after_the_other(tmp_path):
         assert_array_equal(found["truncated"], [False, False, True])
     apart = from_table([paths[2], paths[0]], on_error="raise")
     assert_array_equal(whole(apart)["truncated"], [True, True])
-    assert not apart.tally.cuts
+    assert not apart.counts.cuts
 
 
 def test_the_next_state_is_the_next_row_s_where_there_is_no_column():
@@ -110,7 +110,7 @@ def test_the_next_state_is_the_next_row_s_where_there_is_no_column():
     assert_array_equal(found["reward"], [1, 2, 3])
     assert_array_equal(found["next_state"], [1, 1, 0])
     assert_array_equal(found["truncated"], [False, False, True])
-    assert stream.tally.rejected == {"no next state": 1}
+    assert stream.counts.rejected == {"no next state": 1}
 
 
 def test_another_episode_cuts_the_trace():
@@ -133,7 +133,7 @@ def test_transitions_that_do_not_chain_are_counted_and_cut():
     }
     stream = from_table(columns)
     assert_array_equal(whole(stream)["truncated"], [False, True, True])
-    assert stream.tally.cuts == {"does not chain": 1}
+    assert stream.counts.cuts == {"does not chain": 1}
     with pytest.raises(InputError, match="row 2: next_state = 2: the next row of the episode has"):
         list(from_table(columns, on_error="raise").chunks())
 
@@ -182,7 +182,7 @@ def test_floats_that_are_whole_are_states():
     """As pandas makes of whole numbers with gaps."""
     stream = from_table(log(state=[0.0, 1.0, NAN, 0.0]))
     assert_array_equal(whole(stream)["state"], [0, 1, 0])
-    assert stream.tally.rejected.total() == 1
+    assert stream.counts.rejected.total() == 1
 
 
 def test_probabilities_give_ratios():
@@ -190,8 +190,8 @@ def test_probabilities_give_ratios():
     columns = log(b=[0.5, 0.25, 1.0, 0.5], p=[0.25, 0.5, 0.0, 0.5])
     stream = from_table(columns, behaviour="b", target="p")
     assert_array_equal(whole(stream)["rho"], [0.5, 2, 0, 1])
-    assert stream.tally.largest_ratio == 2
-    assert stream.tally.effective_sample_size == 3.5**2 / (0.25 + 4 + 1)
+    assert stream.counts.largest_ratio == 2
+    assert stream.counts.effective_sample_size == 3.5**2 / (0.25 + 4 + 1)
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_probabilities_that_are_wrong_are_refused_never_skipped(b, p, message):
     stream = from_table({**columns, "b": b, "p": p}, behaviour="b", target="p", on_error="skip")
     with pytest.raises(InputError, match=message):
         list(stream.chunks())
-    assert stream.tally.transitions == 1
+    assert stream.counts.transitions == 1
 
 
 def test_gamma_lambda_and_rho_of_a_stranger_s_file_must_be_named():
@@ -223,7 +223,7 @@ def test_gamma_lambda_and_rho_of_a_stranger_s_file_must_be_named():
     found = whole(stream)
     assert_array_equal(found["rho"], [1, 2])
     assert_array_equal(found["gamma"], [0.5, 0.5])
-    assert stream.tally.rejected == {
+    assert stream.counts.rejected == {
         "lam is not within [0, 1]": 1,
         "rho is not within 0 or more": 1,
     }
@@ -298,7 +298,7 @@ def test_rows_are_chained_cut_and_left_out_as_by_a_loop(case, lookup, rng):
             (t.state, t.reward, t.next_state, t.terminated, t.truncated, t.stream) for t in stream
         ]
         assert found == expected, chunk
-        assert stream.tally.transitions + stream.tally.rejected.total() == n
+        assert stream.counts.transitions + stream.counts.rejected.total() == n
 
 
 def test_a_stream_that_comes_again_too_late_is_cut(monkeypatch):
@@ -311,7 +311,7 @@ def test_a_stream_that_comes_again_too_late_is_cut(monkeypatch):
     for chunk in (1, 4, 100):
         log = from_table({**columns, "terminated": [False] * n, "stream": stream}, chunk=chunk)
         found.append(whole(log))
-        assert log.tally.cuts.total() == 1
+        assert log.counts.cuts.total() == 1
     for one in found:
         assert_array_equal(one["reward"], np.arange(n))
         assert_array_equal(np.flatnonzero(one["truncated"]), [0, n - 2, n - 1])
@@ -342,11 +342,11 @@ def test_rows_with_gaps_are_left_out_and_counted_or_refused(kind, column, value,
     found = whole(stream)
     assert_array_equal(found["reward"], [1, 3, 4])
     assert_array_equal(found["truncated"], [True, False, True])
-    assert stream.tally.rejected.total() == 1
+    assert stream.counts.rejected.total() == 1
     strict = from_table(path, on_error="raise")
     with pytest.raises(InputError, match=f"log.{kind}, row 2: {column}"):
         list(strict.chunks())
-    assert strict.tally.transitions == 1
+    assert strict.counts.transitions == 1
 
 
 def test_cells_of_csv_that_are_no_numbers_are_left_out(tmp_path):
@@ -360,7 +360,7 @@ def test_cells_of_csv_that_are_no_numbers_are_left_out(tmp_path):
         found = whole(stream)
         assert_array_equal(found["state"], [0, 2, 3, 4, 7])
         assert_array_equal(found["truncated"], [True, False, True, True, False])
-        assert stream.tally.rejected == {
+        assert stream.counts.rejected == {
             "reward is missing or not finite": 1, "wrong number of fields": 3,
             "terminated is neither true nor false": 1,
         }  # fmt: skip
@@ -464,7 +464,7 @@ def test_a_file_damaged_in_the_middle_gives_what_comes_before(tmp_path):
     stream = from_table(path)
     with pytest.raises(SourceError, match=r"log.parquet failed after 131,072 transitions"):
         list(stream.chunks())
-    assert stream.tally.transitions == 131_072
+    assert stream.counts.transitions == 131_072
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 0.999])
@@ -498,8 +498,8 @@ def test_what_is_written_comes_back_as_it_was(tmp_path, rng):
     for name in first:
         assert_array_equal(first[name], second[name], err_msg=name)
     assert again.states == 7
-    assert not again.tally.rejected
-    assert not again.tally.cuts
+    assert not again.counts.rejected
+    assert not again.counts.cuts
 
 
 def test_what_a_stream_is_called_comes_back_with_it(tmp_path):
@@ -632,12 +632,12 @@ def fed(source, rng, n, columns):
             if chunk["state"].ndim > 1 or max(chunk["state"].max(), chunk["next_state"].max()) < 50:
                 learner.update_many(chunk)  # with 'raise': any bad row would be an InputError
                 assert all(np.isfinite(w).all() for w in learner.weights.values())
-        assert stream.tally.transitions + stream.tally.rejected.total() <= n
-    except Diverged:  # observations of 1e308
+        assert stream.counts.transitions + stream.counts.rejected.total() <= n
+    except DivergenceError:  # observations of 1e308
         pass
     except RetvarError:
         if stream is not None and on_error == "skip" and "behaviour" not in names:
-            assert stream.tally.transitions < n
+            assert stream.counts.transitions < n
         return False
     return True
 

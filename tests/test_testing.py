@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import retvar as rv
-from retvar.online import Online
+from retvar.online import OnlineEstimator
 from retvar.testing import CHECKS, check_learner
 from tests import oracle, streams
 from tests.streams import METHODS
@@ -78,7 +78,7 @@ def test_a_learner_for_too_few_states_is_told():
 class Faulty(rv.Direct):
     """A direct learner whose estimators have a fault."""
 
-    estimator: ClassVar[type] = Online
+    estimator: ClassVar[type] = OnlineEstimator
 
     def online(self, *args, **kwargs):
         return self._turned(super().online(*args, **kwargs))
@@ -100,29 +100,29 @@ def with_fault(estimator) -> Faulty:
 
 
 def test_the_faultless_one_passes():
-    assert len(check_learner(with_fault(Online))) >= 55
+    assert len(check_learner(with_fault(OnlineEstimator))) >= 55
 
 
-class Noisy(Online):
+class Noisy(OnlineEstimator):
     def update_many(self, arrays, on_error="raise"):
         super().update_many(arrays, on_error)
         self._memory.cells[0, 0] += np.random.default_rng().normal()
 
 
-class WritesInput(Online):
+class WritesInput(OnlineEstimator):
     def update_many(self, arrays, on_error="raise"):
         super().update_many(arrays, on_error)
         if not isinstance(arrays, np.ndarray) and len(arrays["reward"]):
             arrays["reward"][0] = 0.0
 
 
-class LendsItsWeights(Online):
+class LendsItsWeights(OnlineEstimator):
     def value(self, state=None):
         found = super().value(state)
         return self._memory.weights(0) if state is None else found
 
 
-class ShallowClone(Online):
+class ShallowClone(OnlineEstimator):
     def clone(self):
         twin = super().clone()
         twin._memory = self._memory
@@ -130,41 +130,41 @@ class ShallowClone(Online):
         return twin
 
 
-class CloneWithoutTraces(Online):
+class CloneWithoutTraces(OnlineEstimator):
     def clone(self):
         twin = super().clone()
-        twin.cut()
+        twin.reset_traces()
         return twin
 
 
-class CountsChunks(Online):
+class CountsChunks(OnlineEstimator):
     def update_many(self, arrays, on_error="raise"):
         before = self.steps
         super().update_many(arrays, on_error)
         self.steps = before + 1
 
 
-class SavesNoTraces(Online):
+class SavesNoTraces(OnlineEstimator):
     def save(self, path):
         bare = super().clone()
-        bare.cut()
-        Online.save(bare, path)
+        bare.reset_traces()
+        OnlineEstimator.save(bare, path)
 
 
-class SavesNoCounters(Online):
+class SavesNoCounters(OnlineEstimator):
     def save(self, path):
         bare = super().clone()
         bare.steps = 0
-        Online.save(bare, path)
+        OnlineEstimator.save(bare, path)
 
 
-class CutsBySaving(Online):
+class CutsBySaving(OnlineEstimator):
     def save(self, path):
         super().save(path)
-        self.cut()
+        self.reset_traces()
 
 
-class OneByOne(Online):
+class OneByOne(OnlineEstimator):
     """A base for faults of single updates: chunks are made of them."""
 
     def update(self, state, reward=None, next_state=None, **more):
@@ -174,8 +174,8 @@ class OneByOne(Online):
         self.learn(state, reward, next_state, **more)
 
     def update_many(self, arrays, on_error="raise"):
-        trial = Online.clone(self)
-        trial.__class__ = Online
+        trial = OnlineEstimator.clone(self)
+        trial.__class__ = OnlineEstimator
         try:
             trial.update_many(arrays, on_error)  # what is wrong with the chunk is told here
         except rv.InputError:
@@ -187,7 +187,7 @@ class OneByOne(Online):
             try:
                 self.update(**row)
             except rv.InputError:
-                self.cut(row["stream"])
+                self.reset_traces(row["stream"])
 
     def learn(self, *arguments, **more):
         super().update(*arguments, **more)
@@ -261,28 +261,28 @@ class OneStreamForAll(OneByOne):
         super().learn(*arguments, **more)
 
 
-class ClipsTheVariance(Online):
+class ClipsTheVariance(OnlineEstimator):
     def std(self, state=None):
         root = np.sqrt(np.maximum(self.variance(state), 0.0))
         return root if state is None else float(root)
 
 
-class CutDoesNothing(Online):
-    def cut(self, stream=None):
+class CutDoesNothing(OnlineEstimator):
+    def reset_traces(self, stream=None):
         pass
 
 
-class CutsAll(Online):
-    def cut(self, stream=None):
-        super().cut()
+class CutsAll(OnlineEstimator):
+    def reset_traces(self, stream=None):
+        super().reset_traces()
 
 
-class AnswersForNobody(Online):
+class AnswersForNobody(OnlineEstimator):
     def value(self, state=None):
         return super().value(state if state is None else int(state) % 4)
 
 
-class TDErrorAfterwards(Online):
+class TDErrorAfterwards(OnlineEstimator):
     @property
     def td_error(self):
         return super().td_error * 0.9
@@ -337,7 +337,7 @@ def test_a_fault_is_found_by_the_check_that_is_for_it(fault):
 
 
 def test_an_error_in_a_learner_is_a_failed_check():
-    class Breaks(Online):
+    class Breaks(OnlineEstimator):
         def clone(self):
             raise RuntimeError("no copies")
 

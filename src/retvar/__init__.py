@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # the names are loaded on first use, so that `retvar --help` 
     from retvar import domains, experience, features, plots, rules, step_sizes, sweep, testing
     from retvar.errors import (
         ConvergenceError,
-        Diverged,
+        DivergenceError,
         InfiniteVarianceError,
         InputError,
         RetvarError,
@@ -37,17 +37,17 @@ if TYPE_CHECKING:  # the names are loaded on first use, so that `retvar --help` 
         stationary_distribution,
     )
     from retvar.experience.estimation import Estimate, estimate
-    from retvar.initial_values import Initial, Noisy, PerRun
+    from retvar.initial_values import InitialValues, Noisy, PerRun
     from retvar.learners import VTD, Centred, Direct, Learner, grid, load
     from retvar.mdp import END, MDP, Edge, Edges, Policy
-    from retvar.online import Online, Transition
+    from retvar.online import OnlineEstimator, Transition
     from retvar.simulation import Record, replay, simulate
     from retvar.step_sizes import Adadelta, AlphaBound, Averaged, Constant, Decay
 
 _HOMES = {
     "retvar.errors": [
         "ConvergenceError",
-        "Diverged",
+        "DivergenceError",
         "InfiniteVarianceError",
         "InputError",
         "RetvarError",
@@ -67,10 +67,10 @@ _HOMES = {
         "stationary_distribution",
     ],
     "retvar.experience.estimation": ["Estimate", "estimate"],
-    "retvar.initial_values": ["Initial", "Noisy", "PerRun"],
+    "retvar.initial_values": ["InitialValues", "Noisy", "PerRun"],
     "retvar.learners": ["VTD", "Centred", "Direct", "Learner", "grid", "load"],
     "retvar.mdp": ["END", "MDP", "Edge", "Edges", "Policy"],
-    "retvar.online": ["Online", "Transition"],
+    "retvar.online": ["OnlineEstimator", "Transition"],
     "retvar.simulation": ["Record", "replay", "simulate"],
     "retvar.step_sizes": ["Adadelta", "AlphaBound", "Averaged", "Constant", "Decay"],
 }
@@ -94,7 +94,7 @@ __all__ = [  # noqa: RUF022
     "ConvergenceError",
     "Decay",
     "Direct",
-    "Diverged",
+    "DivergenceError",
     "END",
     "Edge",
     "Edges",
@@ -102,14 +102,14 @@ __all__ = [  # noqa: RUF022
     "Estimates",
     "FixedPoint",
     "InfiniteVarianceError",
-    "Initial",
+    "InitialValues",
     "InputError",
     "Learner",
     "MDP",
     "MonteCarlo",
     "Node",
     "Noisy",
-    "Online",
+    "OnlineEstimator",
     "PerRun",
     "Policy",
     "Record",

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 __all__ = [
     "ConvergenceError",
-    "Diverged",
+    "DivergenceError",
     "InfiniteVarianceError",
     "InputError",
     "RetvarError",
@@ -74,10 +74,10 @@ class ConvergenceError(RetvarError):
     """
 
 
-class Diverged(RetvarError):
+class DivergenceError(RetvarError):
     """A learner's weights left the finite numbers (beyond 1e150); the last finite ones are kept.
 
-    >>> print(Diverged("variance", step=12, state=3, step_size=2.0))
+    >>> print(DivergenceError("variance", step=12, state=3, step_size=2.0))
     the variance node diverged at step 12 in state 3 with step size 2; its last finite weights are
     kept: take a smaller step size, or a behaviour closer to the target
     """

@@ -12,17 +12,17 @@ from numpy.typing import ArrayLike, NDArray
 from retvar.errors import InputError
 from retvar.mdp import checks
 
-__all__ = ["Initial", "Noisy", "PerRun"]
+__all__ = ["InitialValues", "Noisy", "PerRun"]
 
 Array = NDArray[np.float64]
 Draw = Callable[[str, range, int], Array]  # what, runs, how many in each: [run, number]
 
 
 @dataclass(frozen=True, eq=False)
-class Initial:
+class InitialValues:
     """Base of initial values that differ from run to run.
 
-    >>> issubclass(Noisy, Initial) and issubclass(PerRun, Initial)
+    >>> issubclass(Noisy, InitialValues) and issubclass(PerRun, InitialValues)
     True
     """
 
@@ -41,7 +41,7 @@ class Initial:
 
 
 @dataclass(frozen=True, eq=False)
-class Noisy(Initial):
+class Noisy(InitialValues):
     """Values with a random error in each run: uniform in ± `uniform`, plus `normal` times a normal.
 
     The errors are the same for all learners of a simulation (up to their size), so that learners
@@ -93,7 +93,7 @@ class Noisy(Initial):
 
 
 @dataclass(frozen=True, eq=False)
-class PerRun(Initial):
+class PerRun(InitialValues):
     """Values given for each run: an array [run, state].
 
     >>> import numpy as np

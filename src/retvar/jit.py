@@ -17,7 +17,7 @@ from numba.extending import intrinsic
 
 from retvar import rules, step_sizes
 
-__all__ = ["called", "compiled", "inlined", "telling", "wide_and_apart"]
+__all__ = ["called", "compiled", "inlined", "log_slow_compilation", "wide_and_apart"]
 
 log = logging.getLogger("retvar")
 PATIENCE = 0.5  # seconds of compiling after which a line is logged
@@ -64,7 +64,7 @@ def called(function: Any) -> Any:
 
 
 @contextmanager
-def telling(what: str) -> Iterator[None]:
+def log_slow_compilation(what: str) -> Iterator[None]:
     """Log that something is being compiled, if it takes long enough for people to wonder."""
     timer = threading.Timer(
         PATIENCE, log.info, (f"compiling {what}: once; it is kept on disk for the next time",)

@@ -13,13 +13,13 @@ from numpy.typing import ArrayLike
 from retvar import step_sizes
 from retvar.errors import InputError
 from retvar.features import Features, States, features_of
-from retvar.initial_values import Initial, Noisy, PerRun
+from retvar.initial_values import InitialValues, Noisy, PerRun
 from retvar.mdp import checks
 from retvar.mdp.weighted_edges import Estimand
 from retvar.step_sizes import StepSize, step_size
 
 if TYPE_CHECKING:
-    from retvar.online import Online
+    from retvar.online import OnlineEstimator
 
 __all__ = ["VTD", "Centred", "Direct", "Learner", "grid", "load"]
 
@@ -71,9 +71,9 @@ class Learner:
     kappa: ArrayLike = 0.0
     kappa_bar: ArrayLike = 0.0
     estimand: Estimand = "target_return"
-    value: ArrayLike | Initial = 0.0
+    value: ArrayLike | InitialValues = 0.0
     learn_value: bool = True
-    initial_variance: ArrayLike | Initial = 0.0
+    initial_variance: ArrayLike | InitialValues = 0.0
 
     method: ClassVar[str]
 
@@ -95,7 +95,7 @@ class Learner:
                 step_size(field.name, given)
             elif field.name in ("gamma", "lam") or field.name.startswith("kappa"):
                 checks.unit_interval(field.name, given, np.size(given))
-            elif isinstance(given, Initial):
+            elif isinstance(given, InitialValues):
                 if not field.name.startswith(("value", "initial")):
                     raise InputError(field.name, given, "must not differ from run to run")
             elif field.name in ("value", "initial_variance", "initial_mean"):
@@ -127,27 +127,27 @@ class Learner:
         value_features: Any = None,
         mean_features: Any = None,
         *,
-        replicates: int = 0,
+        bootstrap_samples: int = 0,
         seed: int = 0,
-    ) -> Online:
+    ) -> OnlineEstimator:
         """Put the learner on a stream.
 
         Give `states`, how many there are, or `features`: a table [state, feature], the length of
         vectors that come with each transition, or :mod:`retvar.features`. The value node's
         features default to the variance node's, the mean node's to the value node's. With
-        `replicates` (100, say) it can tell intervals; `seed` is that of their coins.
+        `bootstrap_samples` (100, say) it can tell intervals; `seed` is that of their coins.
 
         >>> import retvar as rv
         >>> rv.VTD(alpha=0.1, gamma=0.9, lam=1.0).online(states=16)
         <VTD online: 0 steps, 0 rejected>
         """
-        from retvar.online import Online
+        from retvar.online import OnlineEstimator
 
         if (states is None) == (features is None):
             given = "both" if states is not None else "neither"
             raise InputError("states, features", given, "give one of the two")
         for field in dataclasses.fields(self):
-            if isinstance(getattr(self, field.name), Initial):
+            if isinstance(getattr(self, field.name), InitialValues):
                 kind = type(getattr(self, field.name)).__name__
                 raise InputError(field.name, kind, "differs from run to run: give it to simulate")
         variance: Features
@@ -165,7 +165,7 @@ class Learner:
         if len({kind.states for kind in kinds}) > 1:
             counts = ", ".join(str(kind.states) for kind in kinds)
             raise InputError("features", counts, "value, mean and variance need the same states")
-        return Online(self, kinds, replicates, seed)
+        return OnlineEstimator(self, kinds, bootstrap_samples, seed)
 
     def replace(self, **changes: Any) -> Learner:
         """Another learner with some settings changed.
@@ -263,7 +263,7 @@ class Centred(Learner):
 
     alpha_mean: float | StepSize | None = None
     kappa_mean: ArrayLike | None = None
-    initial_mean: ArrayLike | Initial | None = None
+    initial_mean: ArrayLike | InitialValues | None = None
 
     method = "centred"
 
@@ -333,7 +333,7 @@ def from_dict(plain: dict[str, Any]) -> Learner:
     return kind(**settings)
 
 
-def load(path: Any) -> Online:
+def load(path: Any) -> OnlineEstimator:
     """Read an estimator that ``save`` wrote, to go on exactly where it was.
 
     >>> import pathlib, tempfile, retvar as rv
@@ -348,7 +348,7 @@ def load(path: Any) -> Online:
 
 
 def _plain(given: Any) -> Any:
-    if isinstance(given, Initial):
+    if isinstance(given, InitialValues):
         return given.to_dict()
     if isinstance(given, StepSize):
         return {"rule": type(given).__name__, **dataclasses.asdict(given)}

@@ -672,7 +672,7 @@ def skips_bad_rows_where_asked(case: Case) -> None:
     skipped.update_many(columns, on_error="skip")
     _expect((skipped.steps, skipped.rejected) == (19, 1), repr(skipped))
     cut.update_many(_rows(columns, slice(0, 7)))
-    cut.cut(0)
+    cut.reset_traces(0)
     cut.update_many(_rows(columns, slice(8, None)))
     cut.rejected = 1
     _same(case, skipped, cut)
@@ -736,7 +736,7 @@ def truncated_bootstraps(case: Case) -> None:
     case.step(a, 0, 2.0, 1, truncated=True)
     case.step(b, 0, 2.0, 1)
     _alike(a, b)
-    b.cut(0)
+    b.reset_traces(0)
     _same(case, a, b)
 
 
@@ -766,7 +766,7 @@ def _across(case: Case, **end: bool) -> None:
 def cut_forgets(case: Case) -> None:
     """After a cut, a transition changes the state that it leaves and no other."""
     estimator = case.used()
-    estimator.cut()
+    estimator.reset_traces()
     before = estimator.clone()
     case.step(estimator, 1, 5.0, 2)
     case.step(estimator, 1, 5.0, 2, stream=1)
@@ -778,7 +778,7 @@ def cut_of_a_stream_spares_the_others(case: Case) -> None:
     """To cut one stream changes nothing for another."""
     estimator = case.used()
     cut = estimator.clone()
-    cut.cut(1)
+    cut.reset_traces(1)
     more = {**case.stream(10, ends=False), "stream": np.zeros(10, dtype=int)}
     for each in (estimator, cut):
         each.update_many(more)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["estimate"]
 
 FIGURES = ("map", "heat_map", "states", "observed", "calibration", "check")
-LEARNER = "learner.safetensors"
+LEARNER = "estimator.safetensors"
 FORMATS = ("png", "svg", "pdf")
 QUIET = 10.0  # seconds without a line
 SOURCES = (
@@ -83,15 +83,15 @@ def _columns(command: Any) -> Any:
     help="Off-policy: target-return, or off-policy-return, weighted by importance ratios.",
 )  # fmt: skip
 @click.option("--features", help="Of observations: tiles, fourier or polynomial [default: tiles].")
-@click.option("--replicates", type=click.IntRange(0), default=100, show_default=True,
+@click.option("--bootstrap-samples", type=click.IntRange(0), default=100, show_default=True,
               help="Bootstrap replicates behind the intervals; 0: no intervals.")  # fmt: skip
 @click.option("--level", type=float, default=0.9, show_default=True, help="Of the intervals.")
 @click.option("--seed", type=click.IntRange(0), help="Seed [default: 0; with --resume a new one].")
 @click.option("--resume", type=click.Path(path_type=Path),
-              help="A learner.safetensors of an earlier estimate, to go on from.")  # fmt: skip
+              help="A estimator.safetensors of an earlier estimate, to go on from.")  # fmt: skip
 @click.option("--check", is_flag=True, help="Roll out again, and say whether estimates agree.")
 @click.option("--out", type=click.Path(path_type=Path), default="estimate", show_default=True,
-              help="Folder for figures, estimate.nc and learner.safetensors.")  # fmt: skip
+              help="Folder for figures, estimate.nc and estimator.safetensors.")  # fmt: skip
 @click.option("--log", type=click.Path(path_type=Path), help="Also write the experience: .parquet.")
 @click.option("--format", "formats", default="png", show_default=True,
               help="Of figures: png,svg,pdf, or none.")  # fmt: skip
@@ -100,7 +100,7 @@ def _columns(command: Any) -> Any:
 def estimate(source: str, **given: Any) -> None:
     """Value ± spread of every state of SOURCE, with intervals, from experience alone.
 
-    Writes a table, figures, estimate.nc (netCDF) and learner.safetensors, from which another run
+    Writes a table, figures, estimate.nc (netCDF) and estimator.safetensors, from which another run
     goes on with --resume.
     """
     with Stop() as stop, in_options(file="--resume", resume="--resume"):
@@ -165,15 +165,34 @@ def _settings(given: dict[str, Any]) -> dict[str, Any]:
     """Settings of the learner; those of a saved one where it goes on, and a seed of its own."""
     if given["resume"] is None:
         given["seed"] = given["seed"] or 0
-        names = ("gamma", "lam", "method", "kappa", "features", "replicates", "level", "seed")
+        names = (
+            "gamma",
+            "lam",
+            "method",
+            "kappa",
+            "features",
+            "bootstrap_samples",
+            "level",
+            "seed",
+        )
         estimand = given["estimand"].replace("-", "_")
         return {"estimand": estimand, **{name: given[name] for name in names}}
     from retvar.learners import load
 
     source = click.get_current_context().get_parameter_source
-    for name in ("gamma", "lam", "method", "kappa", "estimand", "features", "replicates", "level"):
+    for name in (
+        "gamma",
+        "lam",
+        "method",
+        "kappa",
+        "estimand",
+        "features",
+        "bootstrap_samples",
+        "level",
+    ):
         if source(name) is click.core.ParameterSource.COMMANDLINE:
-            raise InputError(f"--{name}", given[name], "comes from the saved learner; leave it out")
+            field = f"--{name.replace('_', '-')}"
+            raise InputError(field, given[name], "comes from the saved learner; leave it out")
     saved = load(given["resume"])
     gamma = saved.description.gamma
     given["gamma"] = float(gamma) if isinstance(gamma, float | int) else None  # for greedy
@@ -254,9 +273,9 @@ def _tell(
     if given["as_json"]:
         click.echo(json.dumps(_plain(found, checked), ensure_ascii=False, allow_nan=False))
         return
-    click.echo(found.text(given["rows"]))
+    click.echo(found.summary(given["rows"]))
     if checked is not None:
-        click.echo("\n" + checked.text())
+        click.echo("\n" + checked.summary())
     whole = [kept.with_name(kept.name.replace(LEARNER, "estimate.nc")), kept]
     click.echo("\nwritten: " + "\n         ".join(map(str, [*drawn, *whole])))
 
@@ -273,8 +292,8 @@ def _plain(found: Estimate, checked: Any) -> dict[str, Any]:
     if dim == "region":
         columns["centre"] = data["centre"].values.tolist()
     plain = {**data.attrs, dim: [str(x) for x in data["label" if dim == "state" else dim].values]}
-    tally = found.experience.tally
-    plain |= {"left_out": dict(tally.rejected), "cut": dict(tally.cuts), **columns}
+    counts = found.experience.counts
+    plain |= {"left_out": dict(counts.rejected), "cut": dict(counts.cuts), **columns}
     if checked is not None:
         plain["agrees"] = checked.agrees
         plain["check"] = {

@@ -144,7 +144,7 @@ def _report(question: dict[str, Any], solution: Solution, sampled: MonteCarlo | 
         repr(mdp),
         f"target {asked['target']}, behaviour {asked['behaviour']}: {return_of[asked['estimand']]}",
         "",
-        solution.text(ROWS),
+        solution.summary(ROWS),
         "",
         f"spectral radius of B: {bound}{radius_text(solution.spectral_radius)} (below 1: the "
         "variance is finite)",

@@ -27,8 +27,8 @@ COLUMNS = (
     "behaviour", "target", "rho",
 )  # fmt: skip
 OPTIONS = (
-    *COLUMNS, "states", "gamma", "lam", "kappa", "level", "features", "replicates", "estimand",
-    "method", "seed", "grid",
+    *COLUMNS, "states", "gamma", "lam", "kappa", "level", "features", "bootstrap_samples",
+    "estimand", "method", "seed", "grid",
 )  # fmt: skip
 WORDS = {
     "pass terminated=False": "say --terminated none",

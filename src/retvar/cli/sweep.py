@@ -277,7 +277,7 @@ def compare(folder: Path, each: bool, drawn: Path | None, as_json: bool, **asked
     if as_json:
         _answer(json.dumps(_plain(found.data), ensure_ascii=False, allow_nan=False))
     else:
-        _answer(found.text(domains=each))
+        _answer(found.summary(domains=each))
 
 
 def _where(options: tuple[str, ...]) -> dict[str, list[Any]]:

@@ -26,7 +26,7 @@ from retvar.engine.kernel import WIDTH, Node, Shape
 from retvar.engine.streams import Stream
 from retvar.errors import InputError
 from retvar.features import Features, States
-from retvar.initial_values import Initial
+from retvar.initial_values import InitialValues
 from retvar.learners import Learner
 from retvar.mdp import END, MDP
 from retvar.online import memory_layout as online
@@ -64,7 +64,7 @@ class Form:
     memory: Memory
     gamma: Array  #: of each edge of the stream
     lam: Array
-    initial: dict[str, Initial]  #: fields that differ from run to run
+    initial: dict[str, InitialValues]  #: fields that differ from run to run
 
     @property
     def learns_value(self) -> bool:
@@ -204,7 +204,7 @@ def lanes_of(
 def _form(
     mdp: MDP, learner: Learner, features: list[Features], used: NDArray[np.intp], runs: int
 ) -> Form:
-    initial = {name: x for name, x in vars(learner).items() if isinstance(x, Initial)}
+    initial = {name: x for name, x in vars(learner).items() if isinstance(x, InitialValues)}
     typical = _twin(learner, {name: given.typical for name, given in initial.items()})
     own = features if learner.method == "centred" else [features[0], features[0], features[2]]
     memory = memory_of(typical, own)
@@ -388,7 +388,7 @@ def _safe(members: list[Lane], stream: Stream, off_policy: bool) -> bool:
     return True
 
 
-def _size(initial: Initial) -> float:
+def _size(initial: InitialValues) -> float:
     plain = initial.to_dict()
     numbers = (np.abs(v).max() for v in plain.values() if not isinstance(v, str))
     return 10.0 * float(sum(numbers))

@@ -21,7 +21,7 @@ from retvar.engine import kernel as k
 from retvar.engine.kernel import Shape, Window, kernel_of
 from retvar.engine.lanes import Block, Lane, Recording, Room, aligned
 from retvar.engine.streams import Stream
-from retvar.jit import compiled, telling
+from retvar.jit import compiled, log_slow_compilation
 
 __all__ = ["Batch", "Job", "Moments", "run"]
 
@@ -134,7 +134,7 @@ class Worker:
             return done
 
         if block.shape not in _compiled:
-            with telling("the update for these learners"):
+            with log_slow_compilation("the update for these learners"):
                 start(0)
             _compiled.add(block.shape)
         if not start(count):

@@ -37,7 +37,7 @@ from retvar.exact.solution import (
 from retvar.exact.stationary import stationary_distribution
 from retvar.exact.updates import Method, check_method
 from retvar.linear import Radius, Resolvent, spectral_radius
-from retvar.mdp import MDP, Flow, ask, checks, state_values
+from retvar.mdp import MDP, WeightedEdges, ask, checks, state_values
 from retvar.mdp.weighted_edges import Estimand
 
 __all__ = ["FixedPoint", "Node", "fixed_point"]
@@ -276,7 +276,7 @@ class _Network:
     """The nodes of all methods on one question."""
 
     mdp: MDP
-    flow: Flow
+    flow: WeightedEdges
     policy: tuple[MDP, object]
 
     def value(self, features: Array | None, K: Array) -> Node:

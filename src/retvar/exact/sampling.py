@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from retvar.errors import ConvergenceError, InputError
 from retvar.exact.solution import Solution, variance_resolvent
-from retvar.mdp import MDP, Flow, ask, checks, state_values
+from retvar.mdp import MDP, WeightedEdges, ask, checks, state_values
 from retvar.mdp.weighted_edges import Estimand
 
 __all__ = ["MonteCarlo", "monte_carlo"]
@@ -124,7 +124,9 @@ def monte_carlo(
 class _Walk:
     """Walks over the edges of a flow, many at once."""
 
-    def __init__(self, flow: Flow, H: Array, rng: np.random.Generator, max_steps: int) -> None:
+    def __init__(
+        self, flow: WeightedEdges, H: Array, rng: np.random.Generator, max_steps: int
+    ) -> None:
         self.flow, self.rng, self.max_steps = flow, rng, max_steps
         self.bootstrap = flow.gamma * (1 - flow.lam) * H[flow.next_state]
         self.keeps = flow.eta * flow.gamma * flow.lam

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from retvar.errors import ConvergenceError, InfiniteVarianceError, InputError
 from retvar.linear import Apply, Radius, Resolvent, spectral_radius
-from retvar.mdp import MDP, Flow, ask, checks, state_values
+from retvar.mdp import MDP, WeightedEdges, ask, checks, state_values
 from retvar.mdp.weighted_edges import Estimand
 
 __all__ = ["Solution", "StateSolution", "solve"]
@@ -130,9 +130,9 @@ class Solution:
         return [heading, *body]
 
     def __str__(self) -> str:
-        return self.text()
+        return self.summary()
 
-    def text(self, most: int = 100) -> str:
+    def summary(self, most: int = 100) -> str:
         """A table of the first `most` states that a person can read."""
         rows = self.table(most)
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -213,7 +213,7 @@ def radius_text(radius: float) -> str:
 
 
 @np.errstate(over="ignore", invalid="ignore")  # told as an error where it happens
-def solution_of(mdp: MDP, flow: Flow, H: Array | None) -> Solution:
+def solution_of(mdp: MDP, flow: WeightedEdges, H: Array | None) -> Solution:
     """Solve a question already asked; H = None stands for the true value function."""
     solved = [state_values(flow)]
     j = solved[0].x
@@ -243,7 +243,7 @@ def solution_of(mdp: MDP, flow: Flow, H: Array | None) -> Solution:
     )
 
 
-def variances_for(flow: Flow) -> Apply:
+def variances_for(flow: WeightedEdges) -> Apply:
     """A function from values [case, state] to the variances of λ-returns that bootstrap from them.
 
     >>> import retvar as rv
@@ -280,7 +280,7 @@ def _applied(resolvent: Resolvent) -> Apply:
     return lambda columns: np.stack([inverse @ column for column in columns.T], axis=1)
 
 
-def variance_resolvent(flow: Flow) -> tuple[Resolvent, Radius]:
+def variance_resolvent(flow: WeightedEdges) -> tuple[Resolvent, Radius]:
     """(I − B)⁻¹ and the radius of B, certified to be below 1.
 
     Where no ηγ′λ′ exceeds 1, B is nowhere above PG, whose radius is below 1 for every question that
@@ -302,12 +302,12 @@ def variance_resolvent(flow: Flow) -> tuple[Resolvent, Radius]:
     return resolvent, radius
 
 
-def mean_reward(flow: Flow, H: Array) -> Array:
+def mean_reward(flow: WeightedEdges, H: Array) -> Array:
     """η(r + γ′(1−λ′)H′) of each edge: what the mean of the λ-return is made of."""
     return flow.eta * (flow.reward + flow.gamma * (1 - flow.lam) * H[flow.next_state])
 
 
-def spread(flow: Flow, H: Array, G: Array) -> Array:
+def spread(flow: WeightedEdges, H: Array, G: Array) -> Array:
     """E[(η(r + γ′((1−λ′)H′ + λ′G′)) − G)²] + E[η²w]: one step's spread around G.
 
     With G = g this is the source of the variance; with G = H, the direct method's E[R̄].

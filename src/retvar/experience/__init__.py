@@ -5,14 +5,14 @@ from retvar.experience.estimation import Estimate, estimate
 from retvar.experience.minari import from_minari
 from retvar.experience.monte_carlo_check import Check, check
 from retvar.experience.recording import recorded, write_table
-from retvar.experience.stream import Experience, Tally
+from retvar.experience.stream import Counts, Experience
 from retvar.experience.tables import from_table
 
 __all__ = [
     "Check",
+    "Counts",
     "Estimate",
     "Experience",
-    "Tally",
     "check",
     "estimate",
     "from_gymnasium",

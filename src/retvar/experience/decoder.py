@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from retvar.errors import InputError
 from retvar.experience.arrow_columns import Labels, episodes, flags, is_number, numbers, wholes
 from retvar.experience.readers import Reader
-from retvar.experience.stream import Chunk, Tally
+from retvar.experience.stream import Chunk, Counts
 
 __all__ = ["Decoder", "Roles"]
 
@@ -55,8 +55,10 @@ class Roles:
 class Decoder:
     """Turns the batches of a table into rows, and remembers what goes on between them."""
 
-    def __init__(self, roles: Roles, labels: list[Any] | None, tally: Tally, strict: bool) -> None:
-        self.roles, self.tally, self.strict = roles, tally, strict
+    def __init__(
+        self, roles: Roles, labels: list[Any] | None, counts: Counts, strict: bool
+    ) -> None:
+        self.roles, self.counts, self.strict = roles, counts, strict
         self.labels = Labels(labels if labels is not None else [])
         self.streams = Labels([])
         self.piece = 0
@@ -76,7 +78,7 @@ class Decoder:
             if file is not None:
                 rows["file"] = np.full(batch.num_rows, file)
             end = part.refused[0] if part.refused else batch.num_rows
-            part.count(self.tally, end)
+            part.count(self.counts, end)
             yield {name: column[:end] for name, column in rows.items()}
             if part.refused:
                 raise part.refused[1]
@@ -84,7 +86,7 @@ class Decoder:
         if left := len(reader.gone) - counted:
             if self.strict:
                 raise self._wrong_fields(reader, counted)
-            self.tally.rejected[GONE] += left
+            self.counts.rejected[GONE] += left
 
     def _wrong_fields(self, reader: Reader, which: int) -> InputError:
         where = f"{reader.name}, row {sorted(reader.gone)[which]:,}"
@@ -100,7 +102,7 @@ class Decoder:
             at = int(np.argmax(before > counted))
             part.refuse(at, self._wrong_fields(part.reader, counted))
         elif last > counted:
-            self.tally.rejected[GONE] += last - counted
+            self.counts.rejected[GONE] += last - counted
         return last
 
     def _decoded(self, part: _Part) -> Chunk:
@@ -228,10 +230,10 @@ class _Part:
         self._reasons.append((reason, mask))
         self.bad |= mask
 
-    def count(self, tally: Tally, end: int) -> None:
+    def count(self, counts: Counts, end: int) -> None:
         for reason, mask in self._reasons:
             if count := int(np.count_nonzero(mask[:end])):
-                tally.rejected[reason] += count
+                counts.rejected[reason] += count
 
     def floats(
         self, column: str, strict: bool, least: float = -np.inf, most: float = np.inf

@@ -14,7 +14,7 @@ from retvar.experience.episodes import Chain, handed_over, stopped
 from retvar.experience.policies import acting_of
 from retvar.experience.spaces import reading_of
 from retvar.experience.stepping import Limit, columns, in_turn, mode_of, side_by_side
-from retvar.experience.stream import Chunk, Experience, Tally
+from retvar.experience.stream import Chunk, Counts, Experience
 from retvar.random import seed_of
 
 __all__ = ["from_gymnasium"]
@@ -87,14 +87,14 @@ def from_gymnasium(
     acting = acting_of(policy, reading, acted, seed, lambda i: seeds[i][1])
     name, count, own = crowd.name, crowd.count, [pair[0] for pair in seeds]
 
-    def source(tally: Tally) -> Iterator[Chunk]:
+    def source(counts: Counts) -> Iterator[Chunk]:
         if crowd.vector is None:
             raw = in_turn(crowd.opened(), acting, reading, own, limit, chunk)
         else:
             raw = side_by_side(crowd.vector, acting, reading, own, limit, chunk)
-        pieces = columns(raw, count, reading, tally)
+        pieces = columns(raw, count, reading, counts)
         try:
-            yield from handed_over(pieces, Chain(tally), stopped(name, tally))
+            yield from handed_over(pieces, Chain(counts), stopped(name, counts))
         finally:
             crowd.close()
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retvar.errors import InputError, RetvarError, SourceError
-from retvar.experience.stream import Chunk, Tally
+from retvar.experience.stream import Chunk, Counts
 
 __all__ = ["Chain", "Stop", "handed_over", "in_words", "joined", "stopped"]
 
@@ -35,15 +35,20 @@ class Chain:
     >>> column = {"state": np.array([0, 1, 2]), "next_state": np.array([1, 2, 0]),
     ...           "reward": np.ones(3), "terminated": np.zeros(3, dtype=bool),
     ...           "truncated": np.zeros(3, dtype=bool), "bad": np.array([False, True, False])}
-    >>> chain = Chain(Tally())
+    >>> chain = Chain(Counts())
     >>> [(c["state"], c["truncated"]) for c in (*chain.feed(column), *chain.finish())]
     [(array([0]), array([ True])), (array([2]), array([ True]))]
     """
 
     def __init__(
-        self, tally: Tally, *, lookup: bool = False, check: bool = False, where: Where | None = None
+        self,
+        counts: Counts,
+        *,
+        lookup: bool = False,
+        check: bool = False,
+        where: Where | None = None,
     ) -> None:
-        self.tally = tally
+        self.counts = counts
         self.lookup = lookup  # next states are those of the next rows
         self.check = check  # next states must be those of the next rows
         self.where = where  # what does not chain is an error, and so it is told where
@@ -112,9 +117,9 @@ class Chain:
         counts = {UNCHAINED: unchained, FAR: links.far}
         for reason, mask in counts.items():
             if mask is not None and (count := int(np.count_nonzero(mask[:end]))):
-                self.tally.cuts[reason] += count
+                self.counts.cuts[reason] += count
         if drop is not None and (count := int(np.count_nonzero(drop[:end]))):
-            self.tally.rejected[NO_NEXT] += count
+            self.counts.rejected[NO_NEXT] += count
 
 
 class _Links:
@@ -266,15 +271,15 @@ def in_words(error: Exception) -> str:
     return f"{type(error).__name__}: {told}" if told else type(error).__name__
 
 
-def stopped(name: str, tally: Tally) -> Callable[[Exception], RetvarError]:
+def stopped(name: str, counts: Counts) -> Callable[[Exception], RetvarError]:
     """How a failure is told: a SourceError with what had been handed over.
 
-    >>> print(stopped("gymnasium:Robot-v0", Tally(transitions=2))(RuntimeError("stuck")))
+    >>> print(stopped("gymnasium:Robot-v0", Counts(transitions=2))(RuntimeError("stuck")))
     gymnasium:Robot-v0 failed after 2 transitions, which are kept: RuntimeError: stuck
     """
 
     def failed(error: Exception) -> RetvarError:
         reason = str(error) if isinstance(error, Stop) else in_words(error)
-        return SourceError(name, tally.transitions, reason)
+        return SourceError(name, counts.transitions, reason)
 
     return failed

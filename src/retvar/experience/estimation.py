@@ -25,7 +25,7 @@ from retvar.experience.setup import (
 from retvar.experience.stream import Chunk, Experience, first_rows
 from retvar.features import Features
 from retvar.learners import Direct, Learner, load
-from retvar.online import Online
+from retvar.online import OnlineEstimator
 from retvar.step_sizes import Averaged
 
 __all__ = ["Estimate", "estimate"]
@@ -39,44 +39,44 @@ class Estimate:
     >>> import retvar as rv
     >>> lake = rv.experience.from_gymnasium("FrozenLake-v1", steps=5_000, seed=1)
     >>> found = rv.estimate(lake, gamma=0.9)
-    >>> found.learner.steps, found.data["value"].dims
+    >>> found.estimator.steps, found.data["value"].dims
     (5000, ('state',))
     """
 
     def __init__(
         self,
         experience: Experience,
-        learner: Online | None,
+        learner: OnlineEstimator | None,
         seen: Seen,
-        begin: Callable[[Chunk], Online] | None = None,
+        begin: Callable[[Chunk], OnlineEstimator] | None = None,
     ) -> None:
         self.experience = experience
         self.seen = seen
         self.at_rest = True  #: False while a chunk is being learned from
-        self._learner = learner
+        self._estimator = learner
         self._begin = begin
 
     @property
-    def learner(self) -> Online:
+    def estimator(self) -> OnlineEstimator:
         """The learner, which can go on learning."""
-        if self._learner is None:
+        if self._estimator is None:
             raise InputError("experience", self.experience.name, "no transition has come yet")
-        return self._learner
+        return self._estimator
 
     @property
     def data(self) -> xarray.Dataset:
         """Value, variance and std with intervals, of each state or of the regions most visited."""
-        return dataset(self.experience, self.learner, self.seen)
+        return dataset(self.experience, self.estimator, self.seen)
 
-    def text(self, rows: int = 20) -> str:
+    def summary(self, rows: int = 20) -> str:
         """A table for people: the states (or regions) most visited, and what it rests on."""
         data = self.data
-        return f"{behind(data, self.experience.tally)}\n\n{table(data, rows)}"
+        return f"{behind(data, self.experience.counts)}\n\n{table(data, rows)}"
 
     def save(self, path: str | Path) -> None:
         """Write the learner, from which ``estimate(…, resume=path)`` goes on with other data."""
-        self.learner.notes = {"estimate": self.seen.to_dict(self.experience)}
-        self.learner.save(path)
+        self.estimator.notes = {"estimate": self.seen.to_dict(self.experience)}
+        self.estimator.save(path)
 
     def learn(self, progress: Progress | None = None) -> None:
         """Go through the stream; whatever stops it on the way carries this estimate."""
@@ -84,14 +84,14 @@ class Estimate:
             for chunk in self.experience.chunks():
                 self._take(chunk)
                 if progress is not None:
-                    progress(self.experience.tally.transitions)
-            if self._learner is None:
+                    progress(self.experience.counts.transitions)
+            if self._estimator is None:
                 name = self.experience.name
-                why = reasons(self.experience.tally.rejected)
+                why = reasons(self.experience.counts.rejected)
                 remedy = "held no transition that could be used"
                 raise InputError("experience", name, f"{remedy}: {why}" if why else remedy)
         except BaseException as error:
-            error.estimate = None if self._learner is None else self  # type: ignore[attr-defined]
+            error.estimate = None if self._estimator is None else self  # type: ignore[attr-defined]
             raise
 
     def _take(self, chunk: Chunk) -> None:
@@ -99,7 +99,7 @@ class Estimate:
 
         Where that stops on the way, what is noted is the part that was learned from.
         """
-        learner = self._learner
+        learner = self._estimator
         if learner is None:
             assert self._begin is not None
             learner = self._begin(chunk)
@@ -108,12 +108,12 @@ class Estimate:
             refuse_no_answer(learner.description, chunk)
             refuse_two_answers(learner.description, chunk)
             make_room(learner, chunk, self.experience)
-            self._learner, self.at_rest = learner, False
+            self._estimator, self.at_rest = learner, False
             learner.update_many(chunk, on_error="skip")
         except BaseException as error:
             done = learner.steps + learner.rejected - before
             chunk = first_rows(chunk, 0 if isinstance(error, InputError) else done)
-            self.experience.tally.recount(chunk)
+            self.experience.counts.recount(chunk)
             raise
         finally:
             if len(chunk["reward"]):
@@ -131,7 +131,7 @@ def estimate(
     kappa: float | None = None,
     estimand: Any = "target_return",
     features: Any = None,
-    replicates: int = 100,
+    bootstrap_samples: int = 100,
     level: float = 0.9,
     seed: int = 0,
     resume: str | Path | None = None,
@@ -163,8 +163,8 @@ def estimate(
     features
         For observations: ``"tiles"`` (the default), ``"fourier"``, ``"polynomial"``, or
         :mod:`retvar.features`.
-    replicates, level, seed
-        Of the intervals: bootstrap replicates, confidence, coins.
+    bootstrap_samples, level, seed
+        Of the intervals: bootstrap samples, confidence, coins.
     resume
         A file that :meth:`Estimate.save` wrote: go on from there; then nothing else is given.
     progress
@@ -175,14 +175,15 @@ def estimate(
     >>> import retvar as rv
     >>> lake = rv.experience.from_gymnasium("FrozenLake-v1", steps=20_000, seed=1)
     >>> found = rv.estimate(lake, gamma=0.9)
-    >>> low, high = found.learner.interval("value", 0)
+    >>> low, high = found.estimator.interval(0, "value")
     >>> truth = rv.solve(rv.MDP.from_gymnasium("FrozenLake-v1", gamma=0.9)).value[0]
     >>> bool(low < truth < high)
     True
     """
     found = prepared(
         experience, learner, gamma=gamma, lam=lam, method=method, kappa=kappa, estimand=estimand,
-        features=features, replicates=replicates, level=level, seed=seed, resume=resume,
+        features=features, bootstrap_samples=bootstrap_samples, level=level, seed=seed,
+        resume=resume,
     )  # fmt: skip
     found.learn(progress)
     return found
@@ -193,7 +194,7 @@ def prepared(
     learner: Learner | None = None,
     *,
     features: Any = None,
-    replicates: int = 100,
+    bootstrap_samples: int = 100,
     level: float = 0.9,
     seed: int = 0,
     resume: str | Path | None = None,
@@ -223,12 +224,12 @@ def prepared(
     refuse_two_sources(learner, experience)
     refuse_features(experience, features)
     Direct(alpha=Averaged(), gamma=0.0, lam=0.0).online(  # which refuses what cannot be
-        states=1, replicates=replicates, seed=seed
+        states=1, bootstrap_samples=bootstrap_samples, seed=seed
     )
 
-    def first(chunk: Chunk) -> Online:
+    def first(chunk: Chunk) -> OnlineEstimator:
         whole = completed(learner, chunk, defaults)
-        return begin(experience, chunk, whole, features, replicates, seed)
+        return begin(experience, chunk, whole, features, bootstrap_samples, seed)
 
     return Estimate(experience, None, Seen(level), first)
 

@@ -9,7 +9,7 @@ import numpy as np
 import xarray
 from numpy.typing import NDArray
 
-from retvar.experience.stream import Tally
+from retvar.experience.stream import Counts
 
 __all__ = ["behind", "number", "reasons", "table"]
 
@@ -119,7 +119,7 @@ def _unsigned_zero(text: str) -> str:
     return text if any(digit in text.split("e")[0] for digit in "123456789") else text.lstrip("-")
 
 
-def behind(data: xarray.Dataset, tally: Tally) -> str:
+def behind(data: xarray.Dataset, counts: Counts) -> str:
     """What the estimates rest on."""
     a = data.attrs
     policy = f", {a['policy']} policy" if a["policy"] else ""
@@ -128,17 +128,17 @@ def behind(data: xarray.Dataset, tally: Tally) -> str:
     lines = [
         f"{a['source']}{policy}: γ = {gamma}, λ = {lam}, {a['method']} method",
         f"{_count(a['transitions'], 'transition')}, "
-        f"{_count(a['episodes'], 'piece' if tally.cuts else 'episode')}",
+        f"{_count(a['episodes'], 'piece' if counts.cuts else 'episode')}",
     ]
     if a["largest_ratio"] != 1.0 or a["effective_sample_size"] < a["transitions"]:
         lines.append(
             f"importance ratios: the largest is {number(a['largest_ratio'])}; as good as "
             f"{_count(round(a['effective_sample_size']), 'transition')} of the target policy"
         )
-    if tally.rejected:
-        lines.append(f"left out: {reasons(tally.rejected)}")
-    if tally.cuts:
-        lines.append(f"cut, with no end told: {reasons(tally.cuts)}")
+    if counts.rejected:
+        lines.append(f"left out: {reasons(counts.rejected)}")
+    if counts.cuts:
+        lines.append(f"cut, with no end told: {reasons(counts.cuts)}")
     if a["outside"]:
         lines.append(
             f"{_count(a['outside'], 'observation')} lay outside the bounds: moved to the edge"

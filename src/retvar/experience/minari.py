@@ -12,7 +12,7 @@ import numpy as np
 from retvar.errors import InputError
 from retvar.experience.episodes import Chain, Stop, handed_over, in_words, joined, stopped
 from retvar.experience.spaces import Reading, reading_of
-from retvar.experience.stream import Chunk, Experience, Tally
+from retvar.experience.stream import Chunk, Counts, Experience
 from retvar.experience.validate import checked
 
 __all__ = ["from_minari"]
@@ -42,9 +42,9 @@ def from_minari(dataset: Any) -> Experience:
     name = f"minari:{data.spec.dataset_id}"
     reading = reading_of(data.spec.observation_space)
 
-    def source(tally: Tally) -> Iterator[Chunk]:
-        pieces = _together(_episodes(data, reading, tally))
-        return handed_over(pieces, Chain(tally), stopped(name, tally))
+    def source(counts: Counts) -> Iterator[Chunk]:
+        pieces = _together(_episodes(data, reading, counts))
+        return handed_over(pieces, Chain(counts), stopped(name, counts))
 
     return Experience(
         name=name, source=source, states=reading.states, closed=reading.states is not None,
@@ -85,7 +85,7 @@ def _near(name: str) -> str:
     return f"; did you mean {', '.join(near)}?" if near else f"; get it: minari download {name}"
 
 
-def _episodes(data: Any, reading: Reading, tally: Tally) -> Iterator[Chunk]:
+def _episodes(data: Any, reading: Reading, counts: Counts) -> Iterator[Chunk]:
     for episode in data.iterate_episodes():
         rewards = np.asarray(episode.rewards, dtype=np.float64)
         n = rewards.size
@@ -104,7 +104,7 @@ def _episodes(data: Any, reading: Reading, tally: Tally) -> Iterator[Chunk]:
             "state": seen[:-1], "reward": rewards, "next_state": seen[1:],
             "terminated": ends, "truncated": cuts,
         }  # fmt: skip
-        yield from checked(rows, reading, tally, given[:-1], given[1:])
+        yield from checked(rows, reading, counts, given[:-1], given[1:])
 
 
 def _together(episodes: Iterator[Chunk]) -> Iterator[Chunk]:

@@ -13,9 +13,9 @@ from retvar.experience.bootstrap_terms import Value
 from retvar.experience.provenance import Origin
 from retvar.experience.regions import Regions, Visits
 from retvar.experience.returns import Returns
-from retvar.experience.stream import Chunk, Experience, Tally
+from retvar.experience.stream import Chunk, Counts, Experience
 from retvar.features import Observed
-from retvar.online import Online
+from retvar.online import OnlineEstimator
 from retvar.online.bootstrap import half_width
 
 __all__ = ["Discounts", "Seen", "at_rows"]
@@ -41,7 +41,7 @@ class Discounts:
     known: bool
 
     @classmethod
-    def of(cls, learner: Online, chunk: Chunk, at_rest: bool = False) -> Discounts:
+    def of(cls, learner: OnlineEstimator, chunk: Chunk, at_rest: bool = False) -> Discounts:
         """Those of the chunk, or else the learner's; `at_rest`: it learns no more."""
         n, m, follows = len(chunk["reward"]), learner.memory, chunk["next_state"]
         gamma, lam = (
@@ -55,17 +55,17 @@ class Discounts:
         next_value = None
         if at_rest:
             values = np.any(lam < 1)
-            next_value = learner.predict("value", follows) if values else np.zeros(n)
+            next_value = learner.predict(follows, "value") if values else np.zeros(n)
         eta = rho if weighted else np.ones(n)
         return cls(gamma, lam, eta, next_value, weighted or bool((rho == 1).all()))
 
 
-def at_rows(learner: Online, what: str) -> Value:
+def at_rows(learner: OnlineEstimator, what: str) -> Value:
     """How a learner answers for rows as returns keep them: states, or observations."""
     tabular = learner.features[0].states is not None
 
     def answer(rows: Array) -> Array:
-        return learner.predict(what, rows[:, 0].astype(np.int64) if tabular else rows)
+        return learner.predict(rows[:, 0].astype(np.int64) if tabular else rows, what)
 
     return answer
 
@@ -81,7 +81,7 @@ class Seen:
         self.off_policy = False  # returns of the target policy are not seen
         self.began: Origin | None = None  # where, if not with what is being watched
 
-    def watch(self, learner: Online, chunk: Chunk) -> None:
+    def watch(self, learner: OnlineEstimator, chunk: Chunk) -> None:
         """Note what a chunk holds."""
         state = chunk["state"]
         if self.where is None:
@@ -116,8 +116,8 @@ class Seen:
 
     def to_dict(self, experience: Experience) -> dict[str, Any]:
         """Plain data for a checkpoint: where it was, and what has gone by."""
-        tally = {name: getattr(experience.tally, name) for name in CARRIED}
-        counted = {name: dict(getattr(experience.tally, name)) for name in COUNTED}
+        counts = {name: getattr(experience.counts, name) for name in CARRIED}
+        counted = {name: dict(getattr(experience.counts, name)) for name in COUNTED}
         labels, grid = experience.labels, experience.grid
         return {
             "level": self.level,
@@ -126,11 +126,11 @@ class Seen:
             "grid": None if grid is None else list(grid),
             "visits": self.where.to_dict() if self.where is not None else None,
             "off_policy": self.off_policy,
-            "tally": tally | counted,
+            "counts": counts | counted,
         }
 
     @classmethod
-    def restored(cls, path: Any, learner: Online, experience: Experience) -> Seen:
+    def restored(cls, path: Any, learner: OnlineEstimator, experience: Experience) -> Seen:
         """Go on from a checkpoint; the experience must be of the same kind."""
         notes = learner.notes.get("estimate")
         if not isinstance(notes, dict):
@@ -148,7 +148,7 @@ class Seen:
                 seen.began.compare(path, learner, experience, visited)
             if notes["labels"] is not None:
                 _adopt_labels(path, notes["labels"], experience)
-            _adopt_tally(notes["tally"], experience.tally)
+            _adopt_counts(notes["counts"], experience.counts)
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             if isinstance(error, InputError):
                 raise
@@ -156,7 +156,9 @@ class Seen:
         return seen
 
 
-def _refuse_another_kind(path: Any, learner: Online, notes: Any, experience: Experience) -> None:
+def _refuse_another_kind(
+    path: Any, learner: OnlineEstimator, notes: Any, experience: Experience
+) -> None:
     """Refuse experience whose states are not those of the checkpoint."""
     kind = learner.features[0]
     width = None if kind.states is not None else getattr(kind, "width", experience.width)
@@ -186,11 +188,11 @@ def _adopt_labels(path: Any, saved: list[Any], experience: Experience) -> None:
     experience.labels[:] = labels
 
 
-def _adopt_tally(saved: dict[str, Any], tally: Tally) -> None:
+def _adopt_counts(saved: dict[str, Any], counts: Counts) -> None:
     for name in CARRIED:
-        setattr(tally, name, type(getattr(tally, name))(saved[name]))
+        setattr(counts, name, type(getattr(counts, name))(saved[name]))
     for name in COUNTED:
-        getattr(tally, name).update(saved[name])
+        getattr(counts, name).update(saved[name])
 
 
 def plain_label(label: Any) -> Any:
@@ -209,7 +211,7 @@ def plain_label(label: Any) -> Any:
     return {"kind": type(label).__name__, "text": str(label)}
 
 
-def _places(learner: Online, state: Any) -> Visits | Regions:
+def _places(learner: OnlineEstimator, state: Any) -> Visits | Regions:
     kind = learner.features[0]
     if kind.states is not None:
         return Visits()

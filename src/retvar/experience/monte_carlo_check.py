@@ -50,7 +50,7 @@ class Check:
         """Whether no difference is larger than chance allows."""
         return bool(self.places) and all(z <= self.limit for z in self.largest.values())
 
-    def text(self) -> str:
+    def summary(self) -> str:
         """The verdict in words."""
         if not self.places:
             return f"nothing can be said: no place has {ENOUGH} fresh returns; take more steps"
@@ -92,7 +92,7 @@ def check(found: Estimate, fresh: Experience) -> Check:
     keys = _Keys(data, found.seen, tabular)
     returns = Returns(keys.count, fresh.width or 1, KEPT)
     for chunk in fresh.chunks():
-        discounts = Discounts.of(found.learner, chunk, at_rest=True)
+        discounts = Discounts.of(found.estimator, chunk, at_rest=True)
         if not discounts.known:
             raise InputError("fresh", fresh.name, "is off-policy: its returns are not the target's")
         Seen.collect(returns, chunk, keys.of(chunk), discounts)
@@ -126,7 +126,7 @@ class _Keys:
 
 
 def _compared(found: Estimate, data: xarray.Dataset, returns: Returns, keys: _Keys) -> Check:
-    learner, size = found.learner, data.sizes[keys.dim]
+    learner, size = found.estimator, data.sizes[keys.dim]
     early = _early(returns)  # of the others the estimates themselves are the larger part
     value, variance = at_rows(learner, "value"), at_rows(learner, "variance")
     observed, expected = returns.completed(value), variance(returns.begun)
@@ -181,7 +181,7 @@ def _largest(rows: Array, data: xarray.Dataset, found: Estimate) -> dict[str, fl
     z, scores = half_width(found.seen.level), {}
     for what, difference in (("value", gap), ("variance", spread - variance)):
         reach = np.zeros(len(rows))
-        if found.learner.replicates:
+        if found.estimator.bootstrap_samples:
             low, high = (data[f"{what}_{end}"].values[place.astype(int)] for end in ENDS)
             reach = (high - low) / (2 * z)
         scores[what] = _score(np.abs(difference), noise[what] + reach**2)

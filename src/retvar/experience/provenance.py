@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from retvar.errors import InputError, listed
 from retvar.experience.stream import Experience
 from retvar.features import Observed
-from retvar.online import Online
+from retvar.online import OnlineEstimator
 
 __all__ = ["Origin"]
 
@@ -26,7 +26,7 @@ MOST = 12  # columns that are named
 class Origin:
     """What a source says of itself.
 
-    >>> Origin.of(Experience("gymnasium:Robot-v0 × 4", lambda tally: iter(()), policy="random"))
+    >>> Origin.of(Experience("gymnasium:Robot-v0 × 4", lambda counts: iter(()), policy="random"))
     Origin(name='gymnasium:Robot-v0', policy='random', states=None, names=None, low=None, high=None)
     """
 
@@ -61,7 +61,9 @@ class Origin:
         """Plain data, for a checkpoint."""
         return asdict(self)
 
-    def compare(self, path: Any, learner: Online, experience: Experience, visited: int) -> None:
+    def compare(
+        self, path: Any, learner: OnlineEstimator, experience: Experience, visited: int
+    ) -> None:
         """Refuse experience that does not fit; note where it does, but is called otherwise.
 
         `visited` is one more than the largest state that was.
@@ -104,7 +106,7 @@ class Origin:
         words = (listed(names, most=MOST) for names in (ours, theirs))
         return "was learned from the columns {}, in this order; here they are {}".format(*words)
 
-    def _beyond(self, here: Origin, learner: Online) -> str:
+    def _beyond(self, here: Origin, learner: OnlineEstimator) -> str:
         """Features that lie between bounds cannot tell apart what lies beyond them."""
         if not isinstance(learner.features[0], Observed) or not (self.low and here.low):
             return ""

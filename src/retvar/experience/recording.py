@@ -15,7 +15,7 @@ import numpy as np
 from retvar.errors import InputError
 from retvar.experience.arrow_columns import arrow
 from retvar.experience.readers import KEY
-from retvar.experience.stream import Chunk, Experience, Tally
+from retvar.experience.stream import Chunk, Counts, Experience
 from retvar.files import write_with
 
 __all__ = ["recorded", "write_table"]
@@ -65,10 +65,10 @@ def recorded(experience: Experience, path: str | Path) -> Experience:
         raise InputError("path", path, "must be the name of a .parquet file")
     inner = experience.source
 
-    def source(tally: Tally) -> Iterator[Chunk]:
+    def source(counts: Counts) -> Iterator[Chunk]:
         file = _File(path, experience)
         try:
-            for chunk in inner(tally):
+            for chunk in inner(counts):
                 file.take(chunk)
                 yield chunk
         finally:

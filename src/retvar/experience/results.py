@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from retvar.experience.monitor import Seen, at_rows
 from retvar.experience.regions import Regions, Visits
 from retvar.experience.stream import Experience
-from retvar.online import Online
+from retvar.online import OnlineEstimator
 from retvar.version import __version__
 
 __all__ = ["dataset"]
@@ -22,7 +22,7 @@ REGIONS = 20  # told of
 FINE = 60  # points of a map along each dimension
 
 
-def dataset(experience: Experience, learner: Online, seen: Seen) -> xarray.Dataset:
+def dataset(experience: Experience, learner: OnlineEstimator, seen: Seen) -> xarray.Dataset:
     """Value, variance and std with their intervals, and what was observed."""
     if isinstance(seen.where, Regions):
         found = _by_region(experience, learner, seen, seen.where)
@@ -33,18 +33,18 @@ def dataset(experience: Experience, learner: Online, seen: Seen) -> xarray.Datas
     return found
 
 
-def _answers(learner: Online, states: Any, level: float) -> dict[str, Array]:
+def _answers(learner: OnlineEstimator, states: Any, level: float) -> dict[str, Array]:
     """Estimates and ends of intervals for a column of states."""
     out = {}
     for what in QUESTIONS:
-        out[what] = learner.predict(what, states)
-        if learner.replicates:
-            ends = learner.interval(what, states=states, level=level)
+        out[what] = learner.predict(states, what)
+        if learner.bootstrap_samples:
+            ends = learner.interval(what=what, states=states, level=level)
             out[f"{what}_low"], out[f"{what}_high"] = ends
     return out
 
 
-def _by_state(experience: Experience, learner: Online, seen: Seen) -> xarray.Dataset:
+def _by_state(experience: Experience, learner: OnlineEstimator, seen: Seen) -> xarray.Dataset:
     counts = seen.where.counts if isinstance(seen.where, Visits) else np.zeros(0, dtype=np.int64)
     n = max(experience.states or 0, counts.size)
     if experience.grid is not None and n < experience.grid[0] * experience.grid[1]:
@@ -69,7 +69,7 @@ def _by_state(experience: Experience, learner: Online, seen: Seen) -> xarray.Dat
 
 
 def _by_region(
-    experience: Experience, learner: Online, seen: Seen, where: Regions
+    experience: Experience, learner: OnlineEstimator, seen: Seen, where: Regions
 ) -> xarray.Dataset:
     visits, centres = where.most_visited(REGIONS)
     axes = experience.names or [f"x{i}" for i in range(centres.shape[1])]
@@ -83,20 +83,22 @@ def _by_region(
     return found
 
 
-def _add_maps(found: xarray.Dataset, learner: Online, where: Regions, axes: list[str]) -> None:
+def _add_maps(
+    found: xarray.Dataset, learner: OnlineEstimator, where: Regions, axes: list[str]
+) -> None:
     """Value and std on a fine grid over two dimensions."""
     middles = (np.arange(FINE) + 0.5) / FINE
     x, y = (where.low[i] + middles * (where.high[i] - where.low[i]) for i in range(2))
     points = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)
     found.coords["x"], found.coords["y"] = x, y
     for what in ("value", "std"):
-        found[f"{what}_map"] = (("y", "x"), learner.predict(what, points).reshape(FINE, FINE))
+        found[f"{what}_map"] = (("y", "x"), learner.predict(points, what).reshape(FINE, FINE))
     visited = where.map().ravel()[where.cells(points)].reshape(FINE, FINE)
     found["visited_map"] = (("y", "x"), visited)
     found.attrs["x_name"], found.attrs["y_name"] = axes[0], axes[1]
 
 
-def _add_observed(found: xarray.Dataset, learner: Online, seen: Seen) -> None:
+def _add_observed(found: xarray.Dataset, learner: OnlineEstimator, seen: Seen) -> None:
     """Returns that were really seen, beside what is now predicted where they began."""
     returns = seen.returns
     if returns is None or not returns.whole.any():
@@ -111,9 +113,9 @@ def _add_observed(found: xarray.Dataset, learner: Online, seen: Seen) -> None:
     found["sample_state"] = ("sample", state)
 
 
-def _settings(experience: Experience, learner: Online, seen: Seen) -> dict[str, Any]:
+def _settings(experience: Experience, learner: OnlineEstimator, seen: Seen) -> dict[str, Any]:
     """What is worth knowing of how it came about; netCDF takes numbers and text."""
-    d, tally = learner.description, experience.tally
+    d, counts = learner.description, experience.counts
     told = {name: getattr(d, name) for name in ("gamma", "lam", "kappa")}
     return {
         "source": experience.name,
@@ -122,14 +124,14 @@ def _settings(experience: Experience, learner: Online, seen: Seen) -> dict[str, 
         "estimand": d.estimand,
         **{name: _told(given) for name, given in told.items()},
         "level": float(seen.level),
-        "replicates": int(learner.replicates),
+        "bootstrap_samples": int(learner.bootstrap_samples),
         "transitions": int(learner.steps),
-        "episodes": int(tally.episodes),
-        "rejected": int(sum(tally.rejected.values()) + learner.rejected),
-        "cuts": int(sum(tally.cuts.values())),
-        "outside": int(tally.outside),
-        "effective_sample_size": float(tally.effective_sample_size),
-        "largest_ratio": float(tally.largest_ratio),
+        "episodes": int(counts.episodes),
+        "rejected": int(sum(counts.rejected.values()) + learner.rejected),
+        "cuts": int(sum(counts.cuts.values())),
+        "outside": int(counts.outside),
+        "effective_sample_size": float(counts.effective_sample_size),
+        "largest_ratio": float(counts.largest_ratio),
         "retvar": __version__,
     }
 

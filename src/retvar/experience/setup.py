@@ -11,7 +11,7 @@ from retvar.errors import InputError
 from retvar.experience.stream import Chunk, Experience
 from retvar.features import Features, Fourier, Observed, Polynomial, TileCoding
 from retvar.learners import LEARNERS, Learner
-from retvar.online import Online
+from retvar.online import OnlineEstimator
 from retvar.step_sizes import Averaged
 
 __all__ = [
@@ -117,14 +117,14 @@ def begin(
     chunk: Chunk,
     learner: Learner,
     features: Any,
-    replicates: int,
+    bootstrap_samples: int,
     seed: int,
-) -> Online:
+) -> OnlineEstimator:
     """Put the learner on the stream, with the features that its first chunk asks for."""
     if experience.width is None:
         count = experience.states or int(max(chunk["state"].max(), chunk["next_state"].max())) + 1
-        _refuse_too_many(count, replicates)
-        return learner.online(states=count, replicates=replicates, seed=seed)
+        _refuse_too_many(count, bootstrap_samples)
+        return learner.online(states=count, bootstrap_samples=bootstrap_samples, seed=seed)
     kind = features_for(experience, chunk["state"], features)
     square = getattr(kind, "largest_square", 1.0)
     steps = {
@@ -132,7 +132,9 @@ def begin(
         for name in ("alpha", "alpha_bar", "alpha_mean")
         if isinstance(rule := getattr(learner, name, None), Averaged)
     }
-    return learner.replace(**steps).online(features=kind, replicates=replicates, seed=seed)
+    return learner.replace(**steps).online(
+        features=kind, bootstrap_samples=bootstrap_samples, seed=seed
+    )
 
 
 def refuse_features(experience: Experience, given: Any) -> None:
@@ -168,7 +170,7 @@ def features_for(experience: Experience, observed: Array, given: Any = None) -> 
     return TileCoding(low, high, tiles=tiles, tilings=16, memory=None if small else MEMORY)
 
 
-def make_room(learner: Online, chunk: Chunk, experience: Experience) -> None:
+def make_room(learner: OnlineEstimator, chunk: Chunk, experience: Experience) -> None:
     """Let a table grow where new states come; refuse those beyond what there can be."""
     if experience.width is not None:
         return
@@ -178,16 +180,16 @@ def make_room(learner: Online, chunk: Chunk, experience: Experience) -> None:
         raise InputError("state", top - 1, f"unknown; states are 0 to {experience.states - 1}")
     count = learner.features[0].states or 0
     if top > count:
-        _refuse_too_many(top, learner.replicates)
+        _refuse_too_many(top, learner.bootstrap_samples)
         learner.grow(experience.states or max(top, 2 * count))
 
 
-def _refuse_too_many(states: int, replicates: int) -> None:
+def _refuse_too_many(states: int, bootstrap_samples: int) -> None:
     """Refuse what would not fit into memory, before it is asked for."""
-    room = states * NODES * (CELL + 2 * 8 * replicates)
+    room = states * NODES * (CELL + 2 * 8 * bootstrap_samples)
     if room > MOST_ROOM:
         raise InputError(
             "state", f"numbers up to {states - 1:,}",
-            f"need {room / 2**30:,.0f} GiB with {replicates} replicates; take numbers with gaps as "
-            "labels (states='labels'), or fewer replicates",
+            f"need {room / 2**30:,.0f} GiB with {bootstrap_samples} bootstrap samples; take "
+            "numbers with gaps as labels (states='labels'), or fewer bootstrap samples",
         )  # fmt: skip

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from retvar.errors import InputError
 from retvar.experience.policies import Acting
 from retvar.experience.spaces import Reading
-from retvar.experience.stream import Chunk, Tally
+from retvar.experience.stream import Chunk, Counts
 from retvar.experience.validate import checked
 
 __all__ = ["Limit", "columns", "in_turn", "mode_of", "side_by_side"]
@@ -201,7 +201,7 @@ def _together(env: Any, actions: list[Any]) -> Any:
 # ---------------------------------------------------------------------- lists into columns
 
 
-def columns(pieces: Iterator[Raw], count: int, reading: Reading, tally: Tally) -> Iterator[Chunk]:
+def columns(pieces: Iterator[Raw], count: int, reading: Reading, counts: Counts) -> Iterator[Chunk]:
     """Lists as columns, bad rows marked and counted."""
     first = 0
     for raw in pieces:
@@ -217,7 +217,7 @@ def columns(pieces: Iterator[Raw], count: int, reading: Reading, tally: Tally) -
         if count > 1:
             rows["stream"] = (first + np.arange(len(raw))) % count
         first += len(raw)
-        yield from checked(rows, reading, tally, raw.state, raw.after)
+        yield from checked(rows, reading, counts, raw.state, raw.after)
 
 
 def _rewards(given: list[Any]) -> NDArray[np.float64]:

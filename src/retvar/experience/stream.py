@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from retvar.online import Transition
 
-__all__ = ["Experience", "Tally", "first_rows"]
+__all__ = ["Counts", "Experience", "first_rows"]
 
 Array = NDArray[np.float64]
 Chunk = dict[str, NDArray[Any]]
@@ -30,14 +30,14 @@ def first_rows(chunk: Chunk, n: int) -> Chunk:
 
 
 @dataclass
-class Tally:
+class Counts:
     """What has gone by so far.
 
     Where an estimate stops within a chunk, transitions, episodes and ratios are those that it
     learned from. What a source notes while it reads (`rejected`, `cuts`, `outside`) is of all that
     was read: rows that are left out have no place among those handed over.
 
-    >>> Tally(transitions=3).effective_sample_size
+    >>> Counts(transitions=3).effective_sample_size
     3.0
     """
 
@@ -83,10 +83,10 @@ class Tally:
     def recount(self, part: Chunk) -> None:
         """Take in a part of the last chunk, in place of the whole.
 
-        >>> tally, chunk = Tally(), {"reward": np.ones(5)}
-        >>> tally.count(chunk)
-        >>> tally.recount(first_rows(chunk, 3))
-        >>> tally.transitions
+        >>> counts, chunk = Counts(), {"reward": np.ones(5)}
+        >>> counts.count(chunk)
+        >>> counts.recount(first_rows(chunk, 3))
+        >>> counts.transitions
         3
         """
         for name, number in zip(BY_CHUNK, self._before, strict=True):
@@ -107,12 +107,12 @@ class Experience:
     >>> import numpy as np
     >>> column = {"state": np.array([0, 1]), "next_state": np.array([1, 0]),
     ...           "reward": np.array([1.0, 2.0])}
-    >>> [t.reward for t in Experience("by hand", lambda tally: iter([column]), states=2)]
+    >>> [t.reward for t in Experience("by hand", lambda counts: iter([column]), states=2)]
     [1.0, 2.0]
     """
 
     name: str  #: where it comes from, for people
-    source: Callable[[Tally], Iterator[Chunk]]  #: makes the chunks, noting what it leaves out
+    source: Callable[[Counts], Iterator[Chunk]]  #: makes the chunks, noting what it leaves out
     states: int | None = None  #: how many states; None: observations, or more as they come
     closed: bool = False  #: whether other experience of the same kind can have no more states
     width: int | None = None  #: numbers in an observation; None: states
@@ -125,15 +125,15 @@ class Experience:
     policy: str = ""  #: in words
     named: dict[str, str] = field(default_factory=dict)  #: columns that were named for γ and λ
     length: int | None = None  #: transitions to come, where known, for a bar
-    tally: Tally = field(default_factory=Tally)
+    counts: Counts = field(default_factory=Counts)
 
     def chunks(self) -> Iterator[Chunk]:
-        """The stream, a chunk of transitions at a time, counted in `tally`.
+        """The stream, a chunk of transitions at a time, counted in `counts`.
 
         Where the source fails on the way, everything before comes first, then the error.
         """
-        for chunk in self.source(self.tally):
-            self.tally.count(chunk)
+        for chunk in self.source(self.counts):
+            self.counts.count(chunk)
             yield chunk
 
     def __iter__(self) -> Iterator[Transition]:

@@ -13,7 +13,7 @@ from retvar.experience.decoder import MOST_STATES, Decoder, Roles
 from retvar.experience.episodes import Chain, handed_over, in_words
 from retvar.experience.readers import Reader, readers_of
 from retvar.experience.state_types import roles_of
-from retvar.experience.stream import Chunk, Experience, Tally
+from retvar.experience.stream import Chunk, Counts, Experience
 
 __all__ = ["from_table"]
 
@@ -70,7 +70,7 @@ def from_table(
         Probability of the action under either policy, which give ρ. Whatever is wrong with one is
         refused.
     on_error
-        ``"skip"`` leaves bad rows out and counts them, by reason, in ``tally``; ``"raise"`` stops
+        ``"skip"`` leaves bad rows out and counts them, by reason, in ``counts``; ``"raise"`` stops
         at the first.
     states
         How many there are, where they are numbers; ``"labels"`` to take numbers as labels, as
@@ -84,7 +84,7 @@ def from_table(
     ...                   "terminated": [False, True, False]})
     >>> [(t.state, t.reward, t.next_state, t.terminated) for t in log], log.labels
     ([(0, 1.0, 1, False), (1, 2.0, 1, True)], ['a', 'b'])
-    >>> log.tally.rejected
+    >>> log.counts.rejected
     Counter({'reward is missing or not finite': 1})
     """
     if on_error not in ("skip", "raise"):
@@ -125,10 +125,10 @@ def _experience(readers: list[Reader], roles: Roles, strict: bool, chunk: int) -
     def where(file: int, row: int) -> str:
         return f"{readers[file].name}, row {row + 1:,}"
 
-    def source(tally: Tally) -> Iterator[Chunk]:
-        decoder = Decoder(roles, labels if roles.kind == "label" else None, tally, strict)
+    def source(counts: Counts) -> Iterator[Chunk]:
+        decoder = Decoder(roles, labels if roles.kind == "label" else None, counts, strict)
         lookup = roles.next_state is None
-        chain = Chain(tally, lookup=lookup, check=not lookup, where=where if strict else None)
+        chain = Chain(counts, lookup=lookup, check=not lookup, where=where if strict else None)
         at = [readers[0].name]
 
         def pieces() -> Iterator[Chunk]:
@@ -137,8 +137,8 @@ def _experience(readers: list[Reader], roles: Roles, strict: bool, chunk: int) -
                 yield from decoder.rows(reader, file if len(readers) > 1 else None, chunk)
 
         def failed(error: Exception) -> RetvarError:
-            if tally.transitions:
-                return SourceError(at[0], tally.transitions, in_words(error))
+            if counts.transitions:
+                return SourceError(at[0], counts.transitions, in_words(error))
             return InputError("source", at[0], f"cannot be read: {in_words(error)}")
 
         return handed_over(pieces(), chain, failed)

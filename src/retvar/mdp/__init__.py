@@ -4,6 +4,6 @@ from retvar.mdp.edges import Edges
 from retvar.mdp.model import MDP
 from retvar.mdp.parsing import END, Edge
 from retvar.mdp.policy import Policy
-from retvar.mdp.weighted_edges import Flow, ask, state_values
+from retvar.mdp.weighted_edges import WeightedEdges, ask, state_values
 
-__all__ = ["END", "MDP", "Edge", "Edges", "Flow", "Policy", "ask", "state_values"]
+__all__ = ["END", "MDP", "Edge", "Edges", "Policy", "WeightedEdges", "ask", "state_values"]

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from retvar.mdp.model import MDP
     from retvar.mdp.policy import Policy
 
-__all__ = ["Estimand", "Flow", "ask", "importance_ratio", "state_values"]
+__all__ = ["Estimand", "WeightedEdges", "ask", "importance_ratio", "state_values"]
 
 Array = NDArray[np.float64]
 Estimand = Literal["target_return", "off_policy_return"]
 
 
 @dataclass(frozen=True, eq=False)
-class Flow:
+class WeightedEdges:
     """Edges with positive probability b, and what each carries; arrays have one entry an edge."""
 
     n: int
@@ -74,7 +74,7 @@ def ask(
     behaviour: object = None,
     estimand: Estimand = "target_return",
     lam: ArrayLike | None = None,
-) -> Flow:
+) -> WeightedEdges:
     """Weigh the edges of `mdp` for a question about the return of `target`.
 
     >>> import retvar as rv
@@ -98,7 +98,7 @@ def ask(
     ends = (e.next_state == END)[used]
     next_state = np.where(ends, 0, e.next_state[used])
     rho, ones = rho[used], np.ones(next_state.size)
-    flow = Flow(
+    flow = WeightedEdges(
         n=mdp.n_states,
         state=e.state[used],
         next_state=next_state,
@@ -143,13 +143,13 @@ def importance_ratio(mdp: MDP, target: Policy, behaviour: Policy) -> Array:
     return np.divide(pi, mu, out=np.zeros_like(pi), where=mu > 0)
 
 
-def state_values(flow: Flow) -> Solved:
+def state_values(flow: WeightedEdges) -> Solved:
     """J = (I − PG)⁻¹ E[ηr], with PG = Σ b ηγ′: the value of each state."""
     discounted = Resolvent(flow.matrix(flow.eta * flow.gamma))
     return discounted.solve(flow.expect(flow.eta * flow.reward))
 
 
-def _refuse_improper(mdp: MDP, flow: Flow) -> None:
+def _refuse_improper(mdp: MDP, flow: WeightedEdges) -> None:
     """Name the states from which the target never reaches an edge with γ < 1."""
     taken = flow.eta > 0  # where the return goes on
     stops = taken & (flow.gamma < 1)

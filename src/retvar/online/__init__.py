@@ -1,6 +1,6 @@
 """A learner living on a stream of transitions."""
 
 from retvar.online.checkpoint import restore, save
-from retvar.online.estimator import Online, Transition
+from retvar.online.estimator import OnlineEstimator, Transition
 
-__all__ = ["Online", "Transition", "restore", "save"]
+__all__ = ["OnlineEstimator", "Transition", "restore", "save"]

@@ -21,21 +21,22 @@ from retvar.online.memory import Memory
 from retvar.random import U, seed_of
 from retvar.step_sizes import ADADELTA, AVERAGED
 
-__all__ = ["Replicates"]
+__all__ = ["BootstrapSamples"]
 
 Array = NDArray[np.float64]
 MOST = 16_384  # replicates that the counter of coins has room for
 FEWEST = 2
 
 
-class Replicates:
+class BootstrapSamples:
     """Weights of `count` replicates of a learner, and the coins that they toss.
 
     >>> import retvar as rv
-    >>> risk = rv.Direct(alpha=rv.Averaged(), gamma=0.0, lam=0.0).online(states=1, replicates=50)
+    >>> learner = rv.Direct(alpha=rv.Averaged(), gamma=0.0, lam=0.0)
+    >>> risk = learner.online(states=1, bootstrap_samples=50)
     >>> for reward in (0.0, 2.0) * 500:
     ...     risk.update(0, reward, None, terminated=True)
-    >>> low, high = risk.interval("value", 0)
+    >>> low, high = risk.interval(0, "value")
     >>> 0.9 < low < 1.0 < high < 1.1
     True
     """
@@ -43,10 +44,12 @@ class Replicates:
     def __init__(self, memory: Memory, count: int, seed: int = 0) -> None:
         whole = isinstance(count, int | np.integer) and not isinstance(count, bool)
         if not whole or not FEWEST <= count <= MOST:
-            raise InputError("replicates", repr(count), f"must be 0, or from {FEWEST} to {MOST:,}")
+            raise InputError(
+                "bootstrap_samples", repr(count), f"must be 0, or from {FEWEST} to {MOST:,}"
+            )
         if (memory.plan[:3, memory_layout.KIND] == ADADELTA).any():
             raise InputError(
-                "replicates", count, "need steps that do not depend on errors: not Adadelta"
+                "bootstrap_samples", count, "need steps that do not depend on errors: not Adadelta"
             )
         self.coins = np.array([*_key(seed), 0], dtype=np.uint64)
         self.copies = np.repeat(memory.cells[:, [memory_layout.WEIGHT]], count, axis=1)
@@ -65,9 +68,9 @@ class Replicates:
         """What the compiled update wants."""
         return self.copies, self.learning, self.sums, self.room, self.coins
 
-    def clone(self) -> Replicates:
+    def clone(self) -> BootstrapSamples:
         """An independent copy."""
-        twin = object.__new__(Replicates)
+        twin = object.__new__(BootstrapSamples)
         names = ("copies", "learning", "sums", "room", "coins")
         for name, array in zip(names, self.arrays(), strict=True):
             setattr(twin, name, array.copy())
@@ -79,7 +82,7 @@ class Replicates:
         return kept | ({"sums": self.sums} if self.sums.size else {})
 
     @classmethod
-    def restored(cls, memory: Memory, tensors: dict[str, Any]) -> Replicates:
+    def restored(cls, memory: Memory, tensors: dict[str, Any]) -> BootstrapSamples:
         """From a checkpoint, if it is sound: compiled code trusts it."""
         fresh = cls(memory, tensors["copies"].shape[-1])
         for name, wanted in fresh.tensors().items():
@@ -92,9 +95,9 @@ class Replicates:
             wanted[...] = given
         return fresh
 
-    def grown(self, memory: Memory, place: NDArray[np.intp]) -> Replicates:
+    def grown(self, memory: Memory, place: NDArray[np.intp]) -> BootstrapSamples:
         """The same replicates of a learner with more weights; `place` is where the old ones are."""
-        fresh = Replicates(memory, self.count)
+        fresh = BootstrapSamples(memory, self.count)
         fresh.coins[:] = self.coins
         fresh.copies[place] = self.copies
         if self.learning.size:

@@ -21,8 +21,8 @@ from retvar.errors import InputError
 from retvar.features import Features, Table, from_dict
 from retvar.files import write_with
 from retvar.online import lazy_traces, memory_layout
-from retvar.online.bootstrap import Replicates
-from retvar.online.estimator import Online
+from retvar.online.bootstrap import BootstrapSamples
+from retvar.online.estimator import OnlineEstimator
 from retvar.step_sizes import AVERAGED
 
 __all__ = ["restore", "save"]
@@ -36,7 +36,7 @@ MALFORMED = (
 MOST = 2**63  # steps that a counter may tell
 
 
-def save(estimator: Online, path: Any) -> None:
+def save(estimator: OnlineEstimator, path: Any) -> None:
     """Write the whole state of an estimator."""
     m = estimator._memory
     tensors = {"cells": m.cells.copy(), "traces": m.traces, "report": m.report}
@@ -65,7 +65,7 @@ def save(estimator: Online, path: Any) -> None:
         raise InputError("path", path, f"cannot be written: {error}") from None
 
 
-def restore(path: Any, learner_of: Any) -> Online:
+def restore(path: Any, learner_of: Any) -> OnlineEstimator:
     """Read an estimator back; `learner_of` makes a description from its part of the header."""
     header, tensors = _read(Path(path))
     try:
@@ -73,7 +73,7 @@ def restore(path: Any, learner_of: Any) -> Online:
             raise InputError("format", header["format"], f"this version reads up to {FORMAT}")
         features = _features(header["features"], tensors)
         _agree(features, tensors["cells"])
-        estimator = Online(learner_of(header["learner"]), features)
+        estimator = OnlineEstimator(learner_of(header["learner"]), features)
         _adopt(estimator, tensors)
         estimator.steps = _count(header["steps"])
         estimator.rejected = _count(header["rejected"])
@@ -174,7 +174,7 @@ def _agree(features: list[Features], cells: Any) -> None:
         raise InputError("cells", shape, f"must have shape {(size, 4)}")
 
 
-def _adopt(estimator: Online, tensors: dict[str, Any]) -> None:
+def _adopt(estimator: OnlineEstimator, tensors: dict[str, Any]) -> None:
     m = estimator._memory
     if m.floats.dtype != np.float64:
         raise InputError("learner", m.floats.dtype, "its settings must be numbers")
@@ -216,7 +216,7 @@ def _adopt(estimator: Online, tensors: dict[str, Any]) -> None:
         if "scales" in tensors:  # otherwise written when all traces were eager
             m.scales[:] = _sound_scales(tensors["scales"], m.scales.shape)
     if "copies" in tensors:
-        estimator._riding = Replicates.restored(m, tensors)
+        estimator._riding = BootstrapSamples.restored(m, tensors)
     estimator._attach()
 
 

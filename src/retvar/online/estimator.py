@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.errors import Diverged, InputError
+from retvar.errors import DivergenceError, InputError
 from retvar.features import Features, Given, Observed, Rows, States, Vector
 from retvar.online import kernel, lazy_traces, memory_layout
-from retvar.online.bootstrap import Replicates, half_width, spread, weighted
+from retvar.online.bootstrap import BootstrapSamples, half_width, spread, weighted
 from retvar.online.columns import Columns, features_of_node, read_columns
 from retvar.online.memory import Memory, memory_of, static_rows
 from retvar.step_sizes import AVERAGED
 
-__all__ = ["Online", "Transition"]
+__all__ = ["OnlineEstimator", "Transition"]
 
 Array = NDArray[np.float64]
 BLOCK = 4_096  # transitions whose features are laid out at a time
@@ -50,7 +50,7 @@ class Transition(NamedTuple):
     stream: int = 0
 
 
-class Online:
+class OnlineEstimator:
     """A learner on a stream: made by ``Direct(...).online(...)`` and the like.
 
     >>> import retvar as rv
@@ -62,7 +62,7 @@ class Online:
     """
 
     def __init__(
-        self, description: Any, features: list[Features], replicates: int = 0, seed: int = 0
+        self, description: Any, features: list[Features], bootstrap_samples: int = 0, seed: int = 0
     ) -> None:
         self.description = description
         self.features = features
@@ -72,7 +72,11 @@ class Online:
         self._memory = memory_of(description, features)
         self._rows = static_rows(features, self._memory)
         self._nodes = ("value", "mean", "second_moment" if self._is("vtd") else "variance")
-        self._riding = None if replicates == 0 else Replicates(self._memory, replicates, seed)
+        self._riding = (
+            None
+            if bootstrap_samples == 0
+            else BootstrapSamples(self._memory, bootstrap_samples, seed)
+        )
         self._attach()
 
     def _attach(self) -> None:
@@ -111,9 +115,9 @@ class Online:
         """Learn from one transition, or from an object that has its fields.
 
         Terminated: nothing follows, γ′ = 0, traces are cleared. Truncated: bootstrap from
-        `next_state`, then clear. Both: terminated. ``Diverged`` is raised as soon as a weight
-        leaves the finite numbers; where features come with each transition, at the latest when the
-        trace that moves it has faded or its episode ends.
+        `next_state`, then clear. Both: terminated. ``DivergenceError`` is raised as soon as a
+        weight leaves the finite numbers; where features come with each transition, at the
+        latest when the trace that moves it has faded or its episode ends.
         """
         if reward is None:
             return self._update_from(
@@ -276,7 +280,7 @@ class Online:
         c.mark(bad)
         return rows
 
-    def cut(self, stream: int | None = None) -> None:
+    def reset_traces(self, stream: int | None = None) -> None:
         """Forget the traces of a stream, or of all: the next transition starts afresh."""
         m = self._memory
         riding = (None,) * 3 if self._riding is None else self._riding.arrays()[:3]
@@ -323,11 +327,13 @@ class Online:
     # ------------------------------------------------------------------ how sure
 
     @property
-    def replicates(self) -> int:
+    def bootstrap_samples(self) -> int:
         """How many replicates ride along, for intervals."""
         return 0 if self._riding is None else self._riding.count
 
-    def replicate(self, what: str = "value", state: Any = None, *, states: Any = None) -> Array:
+    def bootstrap_estimates(
+        self, state: Any = None, what: str = "value", *, states: Any = None
+    ) -> Array:
         """The replicates' estimates of ``"value"``, ``"mean"`` or ``"variance"``.
 
         An array [state, replicate], of all states or of those in the column `states`; [replicate]
@@ -335,11 +341,13 @@ class Online:
         """
         riding = self._riding
         if riding is None:
-            raise InputError("replicates", 0, "none ride along; ask online(…, replicates=100)")
+            raise InputError(
+                "bootstrap_samples", 0, "none ride along; ask online(…, bootstrap_samples=100)"
+            )
         found = self._combine(what, riding, state, states)
         return found if state is None else found[0]
 
-    def predict(self, what: str, states: Any) -> Array:
+    def predict(self, states: Any, what: str = "value") -> Array:
         """Estimates for a column of states (or features) at once.
 
         ``"value"``, ``"mean"``, ``"variance"`` or ``"std"``.
@@ -347,16 +355,16 @@ class Online:
         >>> import retvar as rv
         >>> risk = rv.Direct(alpha=0.5, gamma=0.9, lam=0.9).online(features=2)
         >>> risk.update([1.0, 0.0], 2.0, None, terminated=True)
-        >>> risk.predict("value", [[1.0, 0.0], [2.0, 5.0]])
+        >>> risk.predict([[1.0, 0.0], [2.0, 5.0]], "value")
         array([1., 2.])
         """
         if what == "std":
             with np.errstate(invalid="ignore"):
-                return np.asarray(np.sqrt(self.predict("variance", states)))
+                return np.asarray(np.sqrt(self.predict(states, "variance")))
         return self._combine(what, None, None, states)
 
     def interval(
-        self, what: str = "value", state: Any = None, *, states: Any = None, level: float = 0.9
+        self, state: Any = None, what: str = "value", *, states: Any = None, level: float = 0.9
     ) -> tuple[Any, Any]:
         """Lower and upper end for ``"value"``, ``"mean"``, ``"variance"`` or ``"std"``.
 
@@ -365,16 +373,18 @@ class Online:
         """
         z = half_width(level)
         if what == "std":
-            ends = self.interval("variance", state, states=states, level=level)
+            ends = self.interval(state, "variance", states=states, level=level)
             low, high = (np.sqrt(np.maximum(end, 0.0)) for end in ends)
         else:
-            reach = z * spread(self.replicate(what, state, states=states))
+            reach = z * spread(self.bootstrap_estimates(state, what, states=states))
             column = states if state is None else _column(state)
             estimate = self._combine(what, None, None, column)
             low, high = estimate - reach, estimate + reach
         return (low, high) if state is None else (float(np.ravel(low)[0]), float(np.ravel(high)[0]))
 
-    def _combine(self, what: str, riding: Replicates | None, state: Any, states: Any) -> Array:
+    def _combine(
+        self, what: str, riding: BootstrapSamples | None, state: Any, states: Any
+    ) -> Array:
         """w·φ of the states meant, by the node (or nodes) that tell `what`; or all replicates'."""
         node = {
             "value": memory_layout.VALUE,
@@ -403,7 +413,7 @@ class Online:
             found = found - self._combine("value", riding, None, states) ** 2
         return found
 
-    def _predicted(self, node: int, rows: Rows | None, riding: Replicates | None) -> Array:
+    def _predicted(self, node: int, rows: Rows | None, riding: BootstrapSamples | None) -> Array:
         """w·φ of sparse rows, [row] or [row, replicate]: of the bases, and what traces add."""
         m = self._memory
         own = m.part(node)
@@ -496,7 +506,7 @@ class Online:
             raise InputError("states", states, "can only grow where each state has its own weight")
         if states < count:  # type: ignore[operator]
             raise InputError("states", states, f"must not be fewer than the {count} there are")
-        fresh = Online(self.description, [States(states)] * 3)
+        fresh = OnlineEstimator(self.description, [States(states)] * 3)
         place = np.concatenate(
             [np.arange(count) + fresh._memory.part(node).start for node in range(3)]  # type: ignore[arg-type]
         )
@@ -510,7 +520,7 @@ class Online:
         self._memory, self.features = new, fresh.features
         self._attach()
 
-    def clone(self) -> Online:
+    def clone(self) -> OnlineEstimator:
         """An independent copy, traces and counters included."""
         twin = copy.copy(self)
         m = twin._memory = copy.copy(self._memory)
@@ -525,7 +535,7 @@ class Online:
         twin._attach()
         return twin
 
-    def __deepcopy__(self, memo: Any) -> Online:
+    def __deepcopy__(self, memo: Any) -> OnlineEstimator:
         return self.clone()
 
     def save(self, path: Any) -> None:
@@ -612,7 +622,7 @@ class Online:
     def _diverged(self, code: int, state: Any) -> None:
         node = code - memory_layout.DIVERGED
         step_size = float(self._memory.report[3 + node])
-        raise Diverged(self._nodes[node], self.steps + 1, state, step_size)
+        raise DivergenceError(self._nodes[node], self.steps + 1, state, step_size)
 
 
 def _column(state: Any) -> Any:

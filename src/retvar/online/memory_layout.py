@@ -17,7 +17,7 @@ LAZY ones in :mod:`retvar.online.lazy_traces`. What the arrays hold:
                         where no trace is lazy
     report              TD errors of the nodes, then the steps they last used
 
-Replicates may ride along: learners that differ from this one only in that each takes every
+BootstrapSamples may ride along: learners that differ from this one only in that each takes every
 transition as often as a coin says, not at all or twice. Features, traces and steps are common to
 all of them; what is their own (None where there are none):
 

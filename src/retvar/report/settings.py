@@ -9,7 +9,7 @@ import numpy as np
 
 from retvar.errors import listed
 from retvar.experiments import Experiment, Simulation
-from retvar.initial_values import Initial
+from retvar.initial_values import InitialValues
 from retvar.learners import Learner
 from retvar.plots.style import number
 from retvar.report.format import count, joined
@@ -149,7 +149,7 @@ def _value(learners: Sequence[Learner]) -> str:
     """Where the value starts, and whether it learns."""
     frozen = not any(d.learn_value for d in learners)
     given = [d.value for d in learners]
-    if any(isinstance(value, Initial) for value in given):
+    if any(isinstance(value, InitialValues) for value in given):
         start = "values drawn anew for each run"
     elif all(np.all(np.asarray(value) == 0) for value in given):
         start = "0"

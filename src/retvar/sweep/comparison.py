@@ -97,7 +97,7 @@ def paired_difference(
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """What :func:`compare` found; ``print(comparison.text())`` tells it.
+    """What :func:`compare` found; ``print(comparison.summary())`` tells it.
 
     ``data`` has a row for each question (λ, say), way of choosing settings (``best``, ``shared``,
     ``typical``), pair of methods and domain, and ``all`` over domains.
@@ -106,18 +106,18 @@ class Comparison:
     >>> runs = rv.simulate(
     ...     rv.domains.complex_mdp(), rv.grid(rv.Direct, rv.VTD, alpha=[0.01, 0.1]), steps=100,
     ...     runs=20, seed=0, record=rv.Record(at=[100], rmse=True), keep="runs")
-    >>> print(rv.sweep.compare(runs).text().splitlines()[0])
+    >>> print(rv.sweep.compare(runs).summary().splitlines()[0])
     Variance RMSE at step 100: 1 domain, 20 runs (10 choose settings, 10 judge them)
     """
 
     data: xarray.Dataset
 
-    def text(self, domains: bool = False) -> str:
+    def summary(self, domains: bool = False) -> str:
         """Say it as a table; with `domains`, also domain by domain."""
         return table_of(self.data, domains)
 
     def __str__(self) -> str:
-        return self.text()
+        return self.summary()
 
 
 def compare(
@@ -187,7 +187,7 @@ def compare(
     >>> found = compare(runs)
     >>> found.data.pair.values.tolist()
     ['Direct / VTD']
-    >>> print(found.text().splitlines()[0])
+    >>> print(found.summary().splitlines()[0])
     Variance RMSE at step 1,000: 1 domain, 20 runs (10 choose settings, 10 judge them)
     """
     unit_level("level", level)
