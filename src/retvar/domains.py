@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from retvar.errors import InputError, listed
-from retvar.mdp import END, MDP, Edge, Policy, checks
+from retvar import arguments
+from retvar.errors import InputError
+from retvar.format import listed
+from retvar.mdp import END, MDP, Edge, Policy
 
 __all__ = ["chain", "complex_mdp", "find", "from_gymnasium", "random_mdp", "random_walk"]
 
@@ -96,7 +98,7 @@ def random_walk(length: int = 30, *, right: float = 0.7, lam: ArrayLike = 1.0) -
     array([-72.125,  -1.5  ])
     """
     _whole("length", length, 1)
-    if not float(checks.numbers("right", right, 1)[0]) > 0 or right > 1:
+    if not float(arguments.numbers("right", right, 1)[0]) > 0 or right > 1:
         raise InputError("right", right, "must be a probability above 0, or no walk ends")
     last = length - 1
     edges = [
@@ -143,8 +145,8 @@ def random_mdp(
         _whole(field, count, 1)
     if branching > states and not parallel:
         raise InputError("branching", branching, f"must not exceed the {states} states")
-    checks.unit_interval("ends", ends, 1)
-    checks.numbers("reward_mean", reward_mean, 1)
+    arguments.unit_interval("ends", ends, 1)
+    arguments.numbers("reward_mean", reward_mean, 1)
     try:
         rng = np.random.default_rng(seed)
     except (TypeError, ValueError) as error:
@@ -241,7 +243,7 @@ def _distinct(rng: np.random.Generator, draw: NDArray[np.int64], states: int) ->
 def _uniform(
     field: str, rng: np.random.Generator, given: float | Sequence[float], count: int
 ) -> NDArray[np.float64]:
-    bounds = checks.floats(field, given, "a number or a range (low, high)")
+    bounds = arguments.floats(field, given, "a number or a range (low, high)")
     if bounds.ndim == 0:
         return np.full(count, float(bounds))
     if bounds.shape != (2,) or not bounds[0] <= bounds[1] < np.inf:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 __all__ = [
     "ConvergenceError",
     "DivergenceError",
@@ -113,16 +111,3 @@ class SourceError(RetvarError):
             return f"{self.source} failed before its first transition: {self.reason}"
         count = f"{self.transitions:,} transitions"
         return f"{self.source} failed after {count}, which are kept: {self.reason}"
-
-
-def listed(names: Iterable[object], most: int = 5) -> str:
-    """Name a few of many: ``a, b, c and 7 more``.
-
-    >>> listed("abc")
-    'a, b, c'
-    >>> listed(range(12), most=3)
-    '0, 1, 2 and 9 more'
-    """
-    words = [str(name) for name in names]
-    rest = len(words) - most
-    return ", ".join(words[:most]) + (f" and {rest} more" if rest > 0 else "")

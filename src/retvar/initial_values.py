@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from retvar import arguments
 from retvar.errors import InputError
-from retvar.mdp import checks
 
 __all__ = ["InitialValues", "Noisy", "PerRun"]
 
@@ -58,10 +58,10 @@ class Noisy(InitialValues):
     normal: float = 0.0
 
     def __post_init__(self) -> None:
-        values = checks.numbers("center", self.center, np.size(self.center))
+        values = arguments.numbers("center", self.center, np.size(self.center))
         object.__setattr__(self, "center", values if np.ndim(self.center) else float(values[0]))
         for field in ("uniform", "normal"):
-            given = checks.numbers(field, getattr(self, field), 1)
+            given = arguments.numbers(field, getattr(self, field), 1)
             if np.ndim(getattr(self, field)) or given[0] < 0:
                 raise InputError(field, getattr(self, field), "must be one number of at least 0")
             object.__setattr__(self, field, float(given[0]))
@@ -104,7 +104,7 @@ class PerRun(InitialValues):
     values: ArrayLike
 
     def __post_init__(self) -> None:
-        table = checks.floats("values", self.values, "an array [run, state]")
+        table = arguments.floats("values", self.values, "an array [run, state]")
         if table.ndim != 2 or 0 in table.shape or not np.isfinite(table).all():
             found = f"an array of shape {table.shape}"
             raise InputError("values", found, "must be an array [run, state] of finite numbers")

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
-from retvar import step_sizes
+from retvar import arguments, step_sizes
 from retvar.errors import InputError
 from retvar.features import Features, States, features_of
 from retvar.initial_values import InitialValues, Noisy, PerRun
-from retvar.mdp import checks
 from retvar.mdp.weighted_edges import Estimand
 from retvar.step_sizes import StepSize, step_size
 
@@ -94,13 +93,13 @@ class Learner:
             if field.name.startswith("alpha"):
                 step_size(field.name, given)
             elif field.name in ("gamma", "lam") or field.name.startswith("kappa"):
-                checks.unit_interval(field.name, given, np.size(given))
+                arguments.unit_interval(field.name, given, np.size(given))
             elif isinstance(given, InitialValues):
                 if not field.name.startswith(("value", "initial")):
                     raise InputError(field.name, given, "must not differ from run to run")
             elif field.name in ("value", "initial_variance", "initial_mean"):
                 _refuse_float32(field.name, given)
-                checks.numbers(field.name, given, np.size(given))
+                arguments.numbers(field.name, given, np.size(given))
 
     def nodes(self, *, tabular: bool = True) -> list[NodeSettings]:
         """Settings of the value, mean and secondary node; with features they start from weights."""

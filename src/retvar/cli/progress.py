@@ -11,7 +11,7 @@ from typing import Any, TextIO
 import click
 
 from retvar.cli.base import silence
-from retvar.report.format import duration
+from retvar.format import duration
 from retvar.report.watch import compiling_told
 from retvar.sweep import Watch
 

@@ -39,7 +39,7 @@ def plan(spec: Path, as_json: bool) -> None:
     """Show what SPEC.toml asks for: cells, estimated time and size."""
     with Stop() as stop:
         from retvar.engine.runner import usable_threads
-        from retvar.report.format import duration
+        from retvar.format import duration
         from retvar.sweep import Sweep, estimate
 
         planned = Sweep.from_toml(spec).plan()
@@ -208,7 +208,7 @@ def _asked(
     domains: tuple[str, ...], at: int, over: str | None, partial: bool,
 ) -> tuple[Any, dict[str, Any]]:  # fmt: skip
     """What of a sweep is drawn or compared, read alone, and how."""
-    from retvar.errors import listed
+    from retvar.format import listed
     from retvar.sweep import collect, finished
 
     only = _where(where)
@@ -330,7 +330,7 @@ def _answer(text: str) -> None:
 
 
 def _count(number: int, one: str) -> str:
-    from retvar.report.format import count
+    from retvar.format import count
 
     return count(number, one)
 

@@ -26,6 +26,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
+from retvar import arguments
 from retvar.errors import InputError
 from retvar.exact.solution import (
     Solution,
@@ -37,7 +38,7 @@ from retvar.exact.solution import (
 from retvar.exact.stationary import stationary_distribution
 from retvar.exact.updates import Method, check_method
 from retvar.linear import Radius, Resolvent, spectral_radius
-from retvar.mdp import MDP, WeightedEdges, ask, checks, state_values
+from retvar.mdp import MDP, WeightedEdges, ask, state_values
 from retvar.mdp.weighted_edges import Estimand
 
 __all__ = ["FixedPoint", "Node", "fixed_point"]
@@ -249,10 +250,10 @@ def fixed_point(
         "kappa_bar": kappa_bar,
         "kappa_mean": kappa if kappa_mean is None else kappa_mean,
     }
-    k = {f: checks.unit_interval(f, x, mdp.n_states, mdp.state_name) for f, x in decays.items()}
+    k = {f: arguments.unit_interval(f, x, mdp.n_states, mdp.state_name) for f, x in decays.items()}
     nodes: dict[str, Node] = {}
     if value is not None:
-        H = checks.numbers("value", value, mdp.n_states, mdp.state_name)
+        H = arguments.numbers("value", value, mdp.n_states, mdp.state_name)
     else:
         nodes["value"] = network.value(Phi if X is None else X, k["kappa"])
         H = nodes["value"].prediction
@@ -369,12 +370,12 @@ def _feature_table(field: str, given: Any, mdp: MDP) -> Array | None:
     if given is None:
         return None
     dense = given.toarray() if scipy.sparse.issparse(given) else given
-    table = checks.floats(field, dense, "an array [state, feature]")
+    table = arguments.floats(field, dense, "an array [state, feature]")
     if table.ndim != 2 or table.shape[0] != mdp.n_states or table.shape[1] == 0:
         raise InputError(
             field,
             f"an array of shape {table.shape}",
             f"must be [state, feature] with {mdp.n_states} rows",
         )
-    checks.refuse(field, table.ravel(), ~np.isfinite(table.ravel()), "must be a finite number")
+    arguments.refuse(field, table.ravel(), ~np.isfinite(table.ravel()), "must be a finite number")
     return table

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from retvar import arguments
 from retvar.errors import ConvergenceError, InputError
 from retvar.exact.solution import Solution, variance_resolvent
-from retvar.mdp import MDP, WeightedEdges, ask, checks, state_values
+from retvar.mdp import MDP, WeightedEdges, ask, state_values
 from retvar.mdp.weighted_edges import Estimand
 
 __all__ = ["MonteCarlo", "monte_carlo"]
@@ -101,7 +102,7 @@ def monte_carlo(
     if value is None:
         H = state_values(flow).x
     else:
-        H = checks.numbers("value", value, mdp.n_states, mdp.state_name)
+        H = arguments.numbers("value", value, mdp.n_states, mdp.state_name)
     walk = _Walk(flow, H, rng, max_steps)
     batch = max(1, LANES // samples)
     moments = [

@@ -21,9 +21,10 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
+from retvar import arguments
 from retvar.errors import ConvergenceError, InfiniteVarianceError, InputError
 from retvar.linear import Apply, Radius, Resolvent, spectral_radius
-from retvar.mdp import MDP, WeightedEdges, ask, checks, state_values
+from retvar.mdp import MDP, WeightedEdges, ask, state_values
 from retvar.mdp.weighted_edges import Estimand
 
 __all__ = ["Solution", "StateSolution", "solve"]
@@ -199,7 +200,7 @@ def solve(
     """
     flow = ask(mdp, target, behaviour, estimand, lam)
     if value is not None:
-        value = checks.numbers("value", value, mdp.n_states, mdp.state_name)
+        value = arguments.numbers("value", value, mdp.n_states, mdp.state_name)
     return solution_of(mdp, flow, value)
 
 

@@ -7,7 +7,8 @@ import scipy.sparse
 import scipy.sparse.csgraph
 from numpy.typing import NDArray
 
-from retvar.errors import InputError, listed
+from retvar.errors import InputError
+from retvar.format import listed
 from retvar.linear import Resolvent
 from retvar.mdp import END, MDP
 from retvar.mdp.weighted_edges import must_be_mdp

@@ -8,9 +8,9 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from retvar import rules
+from retvar import arguments, rules
 from retvar.errors import ConvergenceError, InputError
-from retvar.mdp import END, MDP, Edges, ask, checks
+from retvar.mdp import END, MDP, Edges, ask
 from retvar.mdp.weighted_edges import Estimand, importance_ratio, lam_of
 
 __all__ = ["Estimates", "Method", "expected_updates"]
@@ -99,8 +99,8 @@ def _check_steps(sweeps: int, alpha: float, alpha_bar: float) -> None:
     if not isinstance(sweeps, int | np.integer) or isinstance(sweeps, bool) or sweeps < 0:
         raise InputError("sweeps", repr(sweeps), "must be a whole number of at least 0")
     for field, given in (("alpha", alpha), ("alpha_bar", alpha_bar)):
-        step = checks.numbers(field, given, 1)
-        checks.refuse(field, step, step < 0, "must not be negative")
+        step = arguments.numbers(field, given, 1)
+        arguments.refuse(field, step, step < 0, "must not be negative")
 
 
 class _Experience:
@@ -166,5 +166,5 @@ def _copied(mdp: MDP, given: Estimates) -> Estimates:
         raise InputError("estimates", type(given).__name__, "must be retvar.Estimates")
     fields = ("value", "variance", "mean")
     return Estimates(
-        *(checks.numbers(f, getattr(given, f), mdp.n_states, mdp.state_name) for f in fields)
+        *(arguments.numbers(f, getattr(given, f), mdp.n_states, mdp.state_name) for f in fields)
     )

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from retvar.errors import InputError, listed
+from retvar.errors import InputError
 from retvar.experience.arrow_columns import arrow, is_number, is_text
 from retvar.experience.readers import Reader
+from retvar.format import listed
 
 log = logging.getLogger("retvar")
 QUESTIONS = ("gamma", "lam", "rho", "behaviour", "target")  # columns that change the answer

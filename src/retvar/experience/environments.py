@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from retvar.errors import InputError, listed
+from retvar.errors import InputError
 from retvar.experience.episodes import Chain, handed_over, stopped
 from retvar.experience.policies import acting_of
 from retvar.experience.spaces import reading_of
 from retvar.experience.stepping import Limit, columns, in_turn, mode_of, side_by_side
 from retvar.experience.stream import Chunk, Counts, Experience
+from retvar.format import listed
 from retvar.random import seed_of
 
 __all__ = ["from_gymnasium"]

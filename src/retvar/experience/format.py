@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import xarray
 from numpy.typing import NDArray
 
 from retvar.experience.stream import Counts
+from retvar.format import align, count, number
 
-__all__ = ["behind", "number", "reasons", "table"]
+__all__ = ["behind", "reasons", "table"]
 
-HUGE, TINY = 1e7, 1e-4  # beyond which numbers are told with a power of ten
 LONGEST = 40  # letters of a label
-NONE = "–"
 
 
 def table(data: xarray.Dataset, rows: int = 20) -> str:
@@ -47,7 +45,7 @@ def table(data: xarray.Dataset, rows: int = 20) -> str:
             told = _together(*(float(data[name][i]) for name in (what, *ends)))
             line += [told[0], f"{told[1]} … {told[2]}"] if sure else told
         lines.append(line)
-    text = _aligned(lines)
+    text = align(lines)
     left = order.size - shown.size
     if left > 0:
         kind = ("state" if tabular else "region") + ("s" if left > 1 else "")
@@ -63,13 +61,6 @@ def _labels(data: xarray.Dataset) -> list[str]:
 
 def _centres(centres: NDArray[np.float64]) -> list[str]:
     return [", ".join(number(x, 3) for x in row) for row in centres]
-
-
-def _aligned(lines: list[list[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return [
-        "  ".join(cell.rjust(w) for cell, w in zip(line, widths, strict=True)) for line in lines
-    ]
 
 
 def _together(estimate: float, *ends: float) -> list[str]:
@@ -92,33 +83,6 @@ def _together(estimate: float, *ends: float) -> list[str]:
     return [number(x, magnitude=magnitude, last=last) for x in numbers]
 
 
-def number(
-    x: float, digits: int = 3, *, magnitude: int | None = None, last: int | None = None
-) -> str:
-    """A number with so many digits, or down to the power of ten `last`; huge and tiny ones as ×10ⁿ.
-
-    >>> [number(x) for x in (0.0, -0.0, 1234.5, 0.05, 1.5e9, -2e-12, float("inf"))]
-    ['0', '0', '1,234', '0.0500', '1.50e+09', '-2.00e-12', '∞']
-    >>> number(-0.0001, magnitude=0, last=-2)
-    '0.00'
-    """
-    if not np.isfinite(x):
-        return NONE if np.isnan(x) else "∞" if x > 0 else "−∞"
-    if magnitude is None:
-        if x == 0:
-            return "0"
-        magnitude = int(np.floor(np.log10(abs(x))))
-    last = magnitude - digits + 1 if last is None else last
-    if TINY <= 10.0**magnitude < HUGE:
-        return _unsigned_zero(f"{x:,.{max(0, -last)}f}")
-    own = int(np.floor(np.log10(abs(x)))) if x else magnitude
-    return _unsigned_zero(f"{x:.{int(np.clip(own - last, 0, 9))}e}") if own >= last else "0"
-
-
-def _unsigned_zero(text: str) -> str:
-    return text if any(digit in text.split("e")[0] for digit in "123456789") else text.lstrip("-")
-
-
 def behind(data: xarray.Dataset, counts: Counts) -> str:
     """What the estimates rest on."""
     a = data.attrs
@@ -127,13 +91,13 @@ def behind(data: xarray.Dataset, counts: Counts) -> str:
                   for name in ("gamma", "lam"))  # fmt: skip
     lines = [
         f"{a['source']}{policy}: γ = {gamma}, λ = {lam}, {a['method']} method",
-        f"{_count(a['transitions'], 'transition')}, "
-        f"{_count(a['episodes'], 'piece' if counts.cuts else 'episode')}",
+        f"{count(a['transitions'], 'transition')}, "
+        f"{count(a['episodes'], 'piece' if counts.cuts else 'episode')}",
     ]
     if a["largest_ratio"] != 1.0 or a["effective_sample_size"] < a["transitions"]:
         lines.append(
             f"importance ratios: the largest is {number(a['largest_ratio'])}; as good as "
-            f"{_count(round(a['effective_sample_size']), 'transition')} of the target policy"
+            f"{count(round(a['effective_sample_size']), 'transition')} of the target policy"
         )
     if counts.rejected:
         lines.append(f"left out: {reasons(counts.rejected)}")
@@ -141,7 +105,7 @@ def behind(data: xarray.Dataset, counts: Counts) -> str:
         lines.append(f"cut, with no end told: {reasons(counts.cuts)}")
     if a["outside"]:
         lines.append(
-            f"{_count(a['outside'], 'observation')} lay outside the bounds: moved to the edge"
+            f"{count(a['outside'], 'observation')} lay outside the bounds: moved to the edge"
         )
     return "\n".join(lines)
 
@@ -152,13 +116,4 @@ def reasons(counted: Mapping[str, int]) -> str:
     >>> reasons({"reward is missing": 2, "does not chain": 1})
     '1 × does not chain, 2 × reward is missing'
     """
-    return ", ".join(f"{count:,} × {reason}" for reason, count in sorted(counted.items()))
-
-
-def _count(n: Any, what: str) -> str:
-    """So many of something.
-
-    >>> _count(1, "episode"), _count(12_000, "episode")
-    ('1 episode', '12,000 episodes')
-    """
-    return f"{n:,} {what}" + ("" if n == 1 else "s")
+    return ", ".join(f"{times:,} × {reason}" for reason, times in sorted(counted.items()))

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.errors import InputError, listed
+from retvar.errors import InputError
 from retvar.experience.stream import Experience
 from retvar.features import Observed
+from retvar.format import listed
 from retvar.online import OnlineEstimator
 
 __all__ = ["Origin"]

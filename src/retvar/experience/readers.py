@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from retvar.errors import InputError, listed
+from retvar.errors import InputError
 from retvar.experience.arrow_columns import arrow, wholes
 from retvar.experience.episodes import in_words
+from retvar.format import listed
 
 __all__ = ["Reader", "readers_of"]
 

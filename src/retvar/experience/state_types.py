@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from retvar.errors import InputError, RetvarError, listed
+from retvar.errors import InputError, RetvarError
 from retvar.experience.arrow_columns import arrow, is_number, numbers, wholes
 from retvar.experience.column_roles import Search
 from retvar.experience.decoder import MOST_STATES, Roles
 from retvar.experience.episodes import in_words
 from retvar.experience.readers import ROWS, Reader
+from retvar.format import listed
 
 __all__ = ["roles_of"]
 

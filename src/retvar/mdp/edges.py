@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from retvar.errors import InputError, listed
-from retvar.mdp import checks
+from retvar import arguments
+from retvar.errors import InputError
+from retvar.format import listed
 from retvar.mdp.parsing import END
 
 __all__ = ["Edges", "Validation"]
@@ -50,9 +51,9 @@ class Validation:
         if len(given) != len(Edges._fields):
             fields = ", ".join(Edges._fields)
             raise InputError("edges", f"{len(given)} columns", f"must be the columns {fields}")
-        state = checks.indices("edges.state", given[0], 0, self.n_states)
-        action = checks.indices("edges.action", given[1], 0, self.n_actions)
-        next_state = checks.indices("edges.next_state", given[2], END, self.n_states)
+        state = arguments.indices("edges.state", given[0], 0, self.n_states)
+        action = arguments.indices("edges.action", given[1], 0, self.n_actions)
+        next_state = arguments.indices("edges.next_state", given[2], END, self.n_states)
         count = state.size
         if count == 0:
             raise InputError("edges", "none", "must hold at least one edge")
@@ -65,11 +66,11 @@ class Validation:
             to = "end" if next_state[i] == END else self.state_name(int(next_state[i]))
             return f"{self.state_name(int(state[i]))}, {self.action_name(int(action[i]))} → {to}"
 
-        probability = checks.numbers("probability", given[3], count, label)
-        reward = checks.numbers("reward", given[4], count, label)
-        std = checks.numbers("reward_std", given[5], count, label)
+        probability = arguments.numbers("probability", given[3], count, label)
+        reward = arguments.numbers("reward", given[4], count, label)
+        std = arguments.numbers("reward_std", given[5], count, label)
         for field, amount in (("probability", probability), ("reward_std", std)):
-            checks.refuse(field, amount, amount < 0, "must not be negative", label)
+            arguments.refuse(field, amount, amount < 0, "must not be negative", label)
         discount = self._discount(given[6], gamma, next_state, label)
         order = np.lexsort((action, state))
         state, action, probability = state[order], action[order], probability[order]
@@ -96,13 +97,13 @@ class Validation:
         if per_state is not None:
             if per_edge is not None:
                 raise InputError("gamma", "given per state and per edge", once)
-            arriving = checks.unit_interval("gamma", per_state, self.n_states, self.state_name)
+            arriving = arguments.unit_interval("gamma", per_state, self.n_states, self.state_name)
             return np.where(ends, 0.0, arriving[next_state])
         if per_edge is None:
             raise InputError("gamma", "nothing", once)
-        discount = checks.unit_interval("gamma", per_edge, next_state.size, label)
+        discount = arguments.unit_interval("gamma", per_edge, next_state.size, label)
         remedy = "must be 0 where the episode ends; name a state to go on in, or give 0"
-        checks.refuse("gamma", discount, ends & (discount != 0), remedy, label)
+        arguments.refuse("gamma", discount, ends & (discount != 0), remedy, label)
         return discount
 
     def _normalised(self, state: Integers, action: Integers, probability: Array) -> Array:
@@ -111,7 +112,7 @@ class Validation:
         starts = np.flatnonzero(np.concatenate([[True], pair[1:] != pair[:-1]]))
         sizes = np.diff(np.append(starts, pair.size))
         totals = np.add.reduceat(probability, starts)
-        wrong = np.abs(totals - 1) > checks.TOLERANCE
+        wrong = np.abs(totals - 1) > arguments.TOLERANCE
         if np.any(wrong):
             first = int(np.argmax(wrong))
             s, a = int(state[starts[first]]), int(action[starts[first]])
@@ -127,5 +128,5 @@ class Validation:
                 listed(self.state_name(int(s)) for s in stuck),
                 "must have an edge that leaves them; where an episode ends, use next state 'end'",
             )
-        keep = np.abs(totals - 1) <= checks.EXACT * sizes
+        keep = np.abs(totals - 1) <= arguments.EXACT * sizes
         return np.asarray(probability / np.repeat(np.where(keep, 1.0, totals), sizes))

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from retvar.errors import InputError, listed
-from retvar.mdp import checks, parsing
+from retvar import arguments
+from retvar.errors import InputError
+from retvar.format import listed
+from retvar.mdp import parsing
 from retvar.mdp.edges import Edges, Validation
 from retvar.mdp.parsing import END, END_NAMES, Edge
 from retvar.mdp.policy import Policy
@@ -82,7 +84,7 @@ class MDP:
         columns = Validation(self.n_states, self.n_actions, self.state_name, self.action_name)
         self.edges = Edges(*map(_frozen, columns.edges(edges, gamma)))
         self.gamma: Array | None = self._arrival(gamma)
-        self.lam = _frozen(checks.unit_interval("lam", lam, self.n_states, self.state_name))
+        self.lam = _frozen(arguments.unit_interval("lam", lam, self.n_states, self.state_name))
         self.start = _frozen(self._start(start))
         self.positions = None if positions is None else _frozen(self._positions(positions))
         given = policies or {"uniform": Policy.uniform(self)}
@@ -155,7 +157,7 @@ class MDP:
         >>> MDP.from_dense([[[0, 1]], [[1, 0]]], [0.0, 1.0], gamma=0.5).n_states
         2
         """
-        table = checks.floats("P", P, "an array P[s, a, s′] of numbers")
+        table = arguments.floats("P", P, "an array P[s, a, s′] of numbers")
         if table.ndim != 3 or table.shape[0] != table.shape[2]:
             raise InputError("P", f"an array of shape {table.shape}", "must be P[s, a, s′]")
         bad = ~np.isfinite(table) | (table < 0)
@@ -340,7 +342,7 @@ class MDP:
         """γ on arriving in each state, 1 where nothing arrives; None if edges into one differ."""
         e = self.edges
         enters = e.next_state != END
-        gamma = checks.numbers("gamma", 1.0 if given is None else given, self.n_states)
+        gamma = arguments.numbers("gamma", 1.0 if given is None else given, self.n_states)
         gamma[e.next_state[enters]] = e.gamma[enters]
         same = np.array_equal(gamma[e.next_state[enters]], e.gamma[enters])
         return _frozen(gamma) if same else None
@@ -355,10 +357,10 @@ class MDP:
                     f"start[{state}]", probability
                 )
             start = table
-        return checks.distribution("start", start, self.n_states, self.state_name)  # type: ignore[arg-type]
+        return arguments.distribution("start", start, self.n_states, self.state_name)  # type: ignore[arg-type]
 
     def _positions(self, positions: ArrayLike) -> Array:
-        table = checks.floats("positions", positions, "one (x, y) for each state")
+        table = arguments.floats("positions", positions, "one (x, y) for each state")
         if table.shape != (self.n_states, 2) or not np.isfinite(table).all():
             found = f"an array of shape {table.shape}"
             raise InputError("positions", found, f"must be {self.n_states} finite pairs (x, y)")

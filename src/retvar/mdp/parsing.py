@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from retvar.errors import InputError, listed
-from retvar.mdp import checks
+from retvar import arguments
+from retvar.errors import InputError
+from retvar.format import listed
 
 if TYPE_CHECKING:
     from retvar.mdp.model import MDP
@@ -47,7 +48,7 @@ def names(
 ) -> tuple[tuple[str, ...] | None, int]:
     """Return the names (None where there are none) and how many things there are."""
     if given is None:
-        index = checks.floats(field, used, "whole numbers")
+        index = arguments.floats(field, used, "whole numbers")
         return None, 1 + int(np.max(index, initial=-1)) if np.isfinite(index).all() else 1
     if isinstance(given, int | np.integer) and not isinstance(given, bool):
         if given < 1:
@@ -146,7 +147,7 @@ def edge_gammas(rows: Sequence[Edge]) -> Array | None:
 
 def spread(field: str, given: ArrayLike, shape: tuple[int, ...]) -> Array:
     """R[s], R[s, a] or R[s, a, s′] as R[s, a, s′]."""
-    array = checks.floats(field, given, "an array of numbers")
+    array = arguments.floats(field, given, "an array of numbers")
     if not np.isfinite(array).all():
         raise InputError(field, "not finite", "must hold finite numbers only")
     if array.shape != shape[: array.ndim]:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from retvar import arguments
 from retvar.errors import ConvergenceError, InputError
-from retvar.mdp import checks, parsing
+from retvar.mdp import parsing
 from retvar.mdp.weighted_edges import ask, must_be_mdp, state_values
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class Policy:
 
     def __init__(self, probabilities: ArrayLike | Policy, *, field: str = "policy") -> None:
         given = probabilities.probabilities if isinstance(probabilities, Policy) else probabilities
-        table = checks.floats(field, given, "an array [state, action]") + 0.0  # no −0
+        table = arguments.floats(field, given, "an array [state, action]") + 0.0  # no −0
         if table.ndim != 2:
             found = f"an array of shape {table.shape}"
             raise InputError(field, found, "must be an array [state, action]")
@@ -45,10 +46,10 @@ class Policy:
             raise InputError(f"{field}[{s}, {a}]", table[s, a], "must be a probability")
         totals = table.sum(axis=1)
         off = np.abs(totals - 1)
-        if np.any(off > checks.TOLERANCE):
-            s = int(np.argmax(off > checks.TOLERANCE))
+        if np.any(off > arguments.TOLERANCE):
+            s = int(np.argmax(off > arguments.TOLERANCE))
             raise InputError(f"sum of {field}[{s}]", f"{totals[s]:.12g}", "must be 1")
-        table /= np.where(off <= checks.EXACT * table.shape[1], 1.0, totals)[:, None]
+        table /= np.where(off <= arguments.EXACT * table.shape[1], 1.0, totals)[:, None]
         table.flags.writeable = False
         self._probabilities = table
 
@@ -83,7 +84,7 @@ class Policy:
         array([0., 1., 0., 0.])
         """
         if value is not None:
-            return _first_best(mdp, checks.numbers("value", value, mdp.n_states, mdp.state_name))
+            return _first_best(mdp, arguments.numbers("value", value, mdp.n_states, mdp.state_name))
         return _optimal(mdp)
 
     @classmethod
@@ -95,7 +96,7 @@ class Policy:
         >>> Policy.epsilon_greedy(walk, 0.1) == Policy.uniform(walk)
         True
         """
-        weight = float(checks.unit_interval("epsilon", epsilon, 1)[0])
+        weight = float(arguments.unit_interval("epsilon", epsilon, 1)[0])
         greedy, uniform = cls.greedy(mdp, value), cls.uniform(mdp)
         return cls((1 - weight) * greedy.probabilities + weight * uniform.probabilities)
 
@@ -109,7 +110,7 @@ class Policy:
         """
         table = given.toarray() if hasattr(given, "toarray") else given  # sparse
         if not isinstance(table, Policy) and np.ndim(table) == 1:  # type: ignore[arg-type]
-            actions = checks.indices(field, table, 0, mdp.n_actions)  # type: ignore[arg-type]
+            actions = arguments.indices(field, table, 0, mdp.n_actions)  # type: ignore[arg-type]
             table = np.eye(mdp.n_actions)[actions]
         return cls(table, field=field).fitting(mdp, field)  # type: ignore[arg-type]
 
@@ -136,7 +137,7 @@ class Policy:
                     table[state, a] = parsing.number(f"{where}.{action}", probability)
                 continue
             what = f"an action, a mapping from actions, or {mdp.n_actions} probabilities"
-            row = checks.floats(f"{field}[{mdp.state_name(state)}]", answer, what)
+            row = arguments.floats(f"{field}[{mdp.state_name(state)}]", answer, what)
             if row.shape != (mdp.n_actions,):
                 raise InputError(f"{field}[{mdp.state_name(state)}]", answer, f"must be {what}")
             table[state] = row

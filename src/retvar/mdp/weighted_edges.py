@@ -16,9 +16,10 @@ import scipy.sparse
 import scipy.sparse.csgraph
 from numpy.typing import ArrayLike, NDArray
 
-from retvar.errors import InputError, listed
+from retvar import arguments
+from retvar.errors import InputError
+from retvar.format import listed
 from retvar.linear import Resolvent, Solved
-from retvar.mdp import checks
 from retvar.mdp.parsing import END
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def lam_of(mdp: MDP, lam: ArrayLike | None) -> Array:
     """λ on arriving in each state: the MDP's, or the one given in its place."""
     if lam is None:
         return np.asarray(mdp.lam)
-    return checks.unit_interval("lam", lam, mdp.n_states, mdp.state_name)
+    return arguments.unit_interval("lam", lam, mdp.n_states, mdp.state_name)
 
 
 def importance_ratio(mdp: MDP, target: Policy, behaviour: Policy) -> Array:

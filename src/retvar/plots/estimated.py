@@ -15,9 +15,10 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from retvar.errors import InputError, listed
+from retvar.errors import InputError
+from retvar.format import listed, short_number
 from retvar.plots.scales import RAISED
-from retvar.plots.style import RC, Array, number, text_size
+from retvar.plots.style import RC, Array, text_size
 
 if TYPE_CHECKING:
     import xarray
@@ -255,4 +256,6 @@ def interval_name(data: xarray.Dataset) -> str:
     ('90% interval', 'interval')
     """
     level = data.attrs.get("level")
-    return "interval" if level is None else f"{number(round(100 * float(level), 6))}% interval"
+    return (
+        "interval" if level is None else f"{short_number(round(100 * float(level), 6))}% interval"
+    )

@@ -14,10 +14,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from retvar.errors import InputError
+from retvar.format import short_number
 from retvar.plots import legend, placing
 from retvar.plots import series as s
 from retvar.plots.scales import SHADE, compress_y, log_together
-from retvar.plots.style import RC, Array, number
+from retvar.plots.style import RC, Array
 
 if TYPE_CHECKING:
     import xarray
@@ -75,7 +76,7 @@ def learning_curves(data: s.Given, truth: bool = True) -> Figure:
         if truth and "true_variance" in found:
             entries.append(legend.truth_entry())
         if knee is not None:
-            entries.append((Patch(facecolor=SHADE), f"scale compressed below {number(knee)}"))
+            entries.append((Patch(facecolor=SHADE), f"scale compressed below {short_number(knee)}"))
         return _finish(figure, axes, entries)
 
 

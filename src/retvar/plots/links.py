@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from retvar.format import short_number
 from retvar.mdp import END, MDP, Policy
-from retvar.plots.style import Array, number
+from retvar.plots.style import Array
 
 __all__ = ["Link", "Plan", "plan"]
 
@@ -119,15 +120,15 @@ def _chance(probability: float) -> str:
     ('0.3', '0.33', '0.004')
     """
     rounded = round(probability, 12)
-    return number(rounded if rounded >= 0.01 else float(f"{rounded:.1g}"))
+    return short_number(rounded if rounded >= 0.01 else float(f"{rounded:.1g}"))
 
 
 def _reward(mdp: MDP, edge: int) -> str:
     e = mdp.edges
-    text = f"r = {number(float(e.reward[edge]))}"
+    text = f"r = {short_number(float(e.reward[edge]))}"
     if e.reward_std[edge] > 0:
-        text += f" ± {number(float(e.reward_std[edge]))}"
-    return text if mdp.gamma is not None else f"{text}\nγ = {number(float(e.gamma[edge]))}"
+        text += f" ± {short_number(float(e.reward_std[edge]))}"
+    return text if mdp.gamma is not None else f"{text}\nγ = {short_number(float(e.gamma[edge]))}"
 
 
 def _elide(links: list[Link]) -> tuple[list[Link], str]:
@@ -159,10 +160,10 @@ def _discounts(mdp: MDP) -> tuple[list[str], str]:
     for letter, values in (("γ", mdp.gamma), ("λ", mdp.lam)):
         known = {} if values is None else {s: float(v) for s, v in enumerate(values) if v == v}
         if len(set(known.values())) == 1:
-            shared.append(f"{letter} = {number(next(iter(known.values())))}")
+            shared.append(f"{letter} = {short_number(next(iter(known.values())))}")
             continue
         for s, value in known.items():
-            inside[s].append(f"{letter}={number(value)}")
+            inside[s].append(f"{letter}={short_number(value)}")
     return ["\n".join(lines) for lines in inside], ", ".join(shared)
 
 
@@ -173,4 +174,4 @@ def _starts(mdp: MDP) -> dict[int, str]:
         return {}
     if len(found) == 1:
         return {found[0]: "start"}
-    return {s: f"start {number(float(mdp.start[s]))}" for s in found}
+    return {s: f"start {short_number(float(mdp.start[s]))}" for s in found}

@@ -13,8 +13,9 @@ from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from retvar.errors import InputError
+from retvar.format import short_number
 from retvar.plots import estimated as e
-from retvar.plots.style import RC, Array, number, text_size
+from retvar.plots.style import RC, Array, text_size
 
 if TYPE_CHECKING:
     import xarray
@@ -241,7 +242,7 @@ def _fixed(value: float, decimals: int, before: str = "") -> str:
         return ""
     rounded = round(float(value), decimals)
     if rounded == 0 and value != 0:
-        return before + number(float(f"{value:.1g}"))
+        return before + short_number(float(f"{value:.1g}"))
     if abs(rounded) >= LONG:  # an interval may be far wider than values are large
         return before + f"{value:.1e}".replace("e+0", "e").replace("e+", "e").replace("-", "−")
     return before + f"{rounded + 0.0:.{decimals}f}".replace("-", "−")

@@ -10,7 +10,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedFormatter, FixedLocator, LogLocator, MaxNLocator, NullLocator
 
-from retvar.plots.style import LINE, Array, number
+from retvar.format import short_number
+from retvar.plots.style import LINE, Array
 
 __all__ = ["SHADE", "compress_y", "log_together", "log_x", "powers"]
 
@@ -31,10 +32,10 @@ def powers(values: Sequence[float], base: int = 10) -> list[str]:
     exponents = [math.log(value, base) for value in values if value > 0]
     short = base == 10 and all(abs(exponent) <= SHORT for exponent in exponents)
     if short or any(abs(exponent - round(exponent)) > 1e-9 for exponent in exponents):
-        return [number(value) for value in values]
+        return [short_number(value) for value in values]
     raised = [str(round(exponent)).translate(RAISED) for exponent in exponents]
     texts = iter("1" if text == "⁰" else f"{base}{text}" for text in raised)
-    return [next(texts) if value > 0 else number(value) for value in values]
+    return [next(texts) if value > 0 else short_number(value) for value in values]
 
 
 def log_together(axes: Sequence[Axes], values: Array) -> None:

@@ -12,8 +12,9 @@ from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from retvar.errors import InputError, listed
+from retvar.errors import InputError
 from retvar.experiments.claims import NAMES, only
+from retvar.format import listed
 from retvar.plots.style import INK, Array
 
 if TYPE_CHECKING:

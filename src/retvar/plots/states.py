@@ -13,10 +13,11 @@ from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
 from retvar.errors import InputError
+from retvar.format import short_number
 from retvar.plots import estimated as e
 from retvar.plots.legend import key
 from retvar.plots.series import GRID
-from retvar.plots.style import BLUE, LIGHT_BLUE, RC, SOFT, Array, number, text_size
+from retvar.plots.style import BLUE, LIGHT_BLUE, RC, SOFT, Array, text_size
 
 if TYPE_CHECKING:
     import xarray
@@ -110,7 +111,7 @@ def _labels(data: xarray.Dataset, place: str, chosen: NDArray[np.intp]) -> list[
         return [str(label) for label in data["label"].values[chosen]]
     if place == "region" and "centre" in data:
         centres = np.asarray(data["centre"].transpose("region", "axis").values)[chosen]
-        short = [[number(float(f"{x:.3g}")) for x in centre] for centre in centres]
+        short = [[short_number(float(f"{x:.3g}")) for x in centre] for centre in centres]
         return [f"({', '.join(texts)})" for texts in short]
     names = data[place].values if place in data.coords else np.arange(data.sizes[place])
     return [str(name) for name in names[chosen]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,11 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextToPath
 from numpy.typing import NDArray
 
-from retvar.errors import InputError, listed
+from retvar.errors import InputError
 from retvar.files import write_with
+from retvar.format import listed
 
-__all__ = ["RC", "number", "save", "text_size"]
+__all__ = ["RC", "save", "text_size"]
 
 Array = NDArray[np.float64]
 
@@ -29,7 +29,6 @@ ORANGE = "#d55e00"
 POINT = 1 / 72  # inch
 LINE_SPACING = 1.2
 NAME, SMALL, LABEL = 9.0, 6.5, 7.5  # points: names of states, what is below, text at arrows
-DIGITS = (2, 3, 4)  # as few as give the number exactly; otherwise the first
 
 RC: Any = {  # a dict; matplotlib types its keys one by one
     "font.family": "DejaVu Sans",
@@ -92,23 +91,6 @@ def save(figure: Figure, path: str | Path) -> None:
             figure.savefig(temporary, format=suffix[1:], dpi=200, metadata=UNDATED[suffix])
 
     write_with(path, write)
-
-
-def number(value: float) -> str:
-    """Write a number short, with a real minus sign.
-
-    >>> number(-0.5), number(1 / 3), number(0.125), number(-100), number(12345.6), number(1e-7)
-    ('−0.5', '0.33', '0.125', '−100', '12346', '1e−7')
-    """
-    if value == 0 or not math.isfinite(value):
-        text = f"{value + 0.0:g}"
-    elif 100 <= abs(value) < 1e6:
-        text = f"{value:.0f}"
-    else:
-        exact = (f"{value:.{d}g}" for d in DIGITS if float(f"{value:.{d}g}") == value)
-        text = next(exact, f"{value:.{DIGITS[0]}g}")
-    mantissa, e, power = text.partition("e")
-    return (mantissa + (e and f"e{int(power)}")).replace("-", "−")
 
 
 def text_size(text: str, size: float, weight: str = "normal") -> tuple[float, float]:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from retvar.errors import InputError
+from retvar.format import short_number
 from retvar.plots import series as s
-from retvar.plots.style import Array, number
+from retvar.plots.style import Array
 from retvar.sweep import run_errors as c
 from retvar.sweep.format import field_name
 
@@ -165,7 +166,7 @@ def ticks_of(values: Sequence[float], log: bool, most: int = 6) -> tuple[list[fl
     digits = c.digits_of(taken)
     if digits > 3:
         return taken, [f"{x:.{digits}g}".replace("-", "−") for x in taken]
-    return taken, [number(float(f"{x:.3g}")) for x in taken]
+    return taken, [short_number(float(f"{x:.3g}")) for x in taken]
 
 
 def _round(values: Sequence[float], most: int) -> list[float]:

@@ -12,10 +12,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from retvar.experiments.claims import best_per_state, least_error
+from retvar.format import short_number
 from retvar.plots import legend, placing
 from retvar.plots import series as s
 from retvar.plots.scales import log_together
-from retvar.plots.style import RC, number
+from retvar.plots.style import RC
 
 __all__ = ["value_error_best_step", "value_error_spread"]
 
@@ -127,7 +128,7 @@ def value_error_best_step(data: s.Given, ratios: Sequence[float]) -> Figure:
         placing.settle(axes)
         for ax, case in zip(axes, cases, strict=True):
             lines = [np.stack([ratios, least[case, m][0]], axis=1) for m in methods]
-            texts = [[number(step) for step in least[case, m][1]] for m in methods]
+            texts = [[short_number(step) for step in least[case, m][1]] for m in methods]
             placing.at_points(ax, lines, texts, [s.METHODS[m].ink for m in methods])
         return figure
 
@@ -140,5 +141,5 @@ def _chosen(found: tuple[Any, Any, Any], ratios: Sequence[float]) -> tuple[Any, 
 
 
 def _ratio_axis(ax: Axes, ratios: Sequence[float]) -> None:
-    ax.set_xticks(list(ratios), [number(ratio) for ratio in ratios])
+    ax.set_xticks(list(ratios), [short_number(ratio) for ratio in ratios])
     ax.set_xlim(min(ratios) - 0.03, max(ratios) + 0.03)

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from html import escape
 from importlib import resources
 
+from retvar.format import digits, duration, minus, z_text
 from retvar.report import summary
-from retvar.report.format import digits, duration, minus, z_text
 from retvar.report.outcome import Checked, Outcome, Reproduction
 from retvar.report.settings import described
 from retvar.report.table1 import Row

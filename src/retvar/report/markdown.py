@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from retvar.format import digits, duration, minus, z_text
 from retvar.report import summary
-from retvar.report.format import digits, duration, minus, z_text
 from retvar.report.html import FIGURES, HEADINGS, TITLE
 from retvar.report.outcome import Checked, Outcome, Reproduction
 from retvar.report.settings import described

@@ -10,9 +10,10 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from retvar.errors import InputError, listed
+from retvar.errors import InputError
 from retvar.experiments import Store
 from retvar.files import write_text
+from retvar.format import listed
 
 __all__ = ["Folder"]
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from retvar.errors import InputError
 from retvar.experiments import Claim, Experiment, Finding, Simulation
 from retvar.files import write_text
+from retvar.format import duration
 from retvar.report import figures, html, markdown
-from retvar.report.format import duration
 from retvar.report.outcome import Asked, Checked, Outcome, Reproduction
 from retvar.report.output_folder import Folder
 from retvar.report.selection import declared, restrict, select

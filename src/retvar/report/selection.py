@@ -9,8 +9,9 @@ import types
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from retvar.errors import InputError, listed
+from retvar.errors import InputError
 from retvar.experiments import Experiment, all_experiments
+from retvar.format import listed
 
 __all__ = ["declared", "restrict", "select"]
 

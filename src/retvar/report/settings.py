@@ -7,12 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from retvar.errors import listed
 from retvar.experiments import Experiment, Simulation
+from retvar.format import count, joined, listed, short_number
 from retvar.initial_values import InitialValues
 from retvar.learners import Learner
-from retvar.plots.style import number
-from retvar.report.format import count, joined
 from retvar.step_sizes import StepSize, step_size
 
 __all__ = ["NAMES", "described"]
@@ -88,14 +86,14 @@ def _table(values: Any) -> str:
     """
     table = np.asarray(values, dtype=float).ravel()
     if table.size and (table == table[0]).all():
-        return number(float(table[0]))
+        return short_number(float(table[0]))
     if table.size <= MOST:
-        return ", ".join(number(float(x)) for x in table) + " (by state)"
+        return ", ".join(short_number(float(x)) for x in table) + " (by state)"
     return f"{_range(table)} (by state)"
 
 
 def _range(values: Any) -> str:
-    return f"{number(float(np.min(values)))} to {number(float(np.max(values)))}"
+    return f"{short_number(float(np.min(values)))} to {short_number(float(np.max(values)))}"
 
 
 def _steps(learners: Sequence[Learner]) -> str:
@@ -129,7 +127,7 @@ def power(value: float) -> str:
     exponent = np.log2(value) if value > 0 else 0.0
     if exponent == round(exponent) and exponent < -3:
         return "2" + str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
-    return number(value)
+    return short_number(value)
 
 
 def _spanned(texts: Iterable[str]) -> str:

@@ -6,7 +6,7 @@ import importlib.metadata
 import platform
 from pathlib import Path
 
-from retvar.report.format import count, duration, joined
+from retvar.format import count, duration, joined
 from retvar.report.outcome import PLAIN_LOOP, Checked, Outcome, Reproduction
 from retvar.version import __version__
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, TextIO
 
-from retvar.report.format import duration
+from retvar.format import duration
 
 __all__ = ["Bars", "Lines", "Watch", "compiling_told", "watching"]
 

@@ -14,10 +14,11 @@ from retvar.engine import lanes as engine_lanes
 from retvar.engine import runner, streams
 from retvar.engine.lanes import Recording
 from retvar.engine.runner import Batch, Job
-from retvar.errors import InputError, listed
+from retvar.errors import InputError
 from retvar.exact import stationary_distribution
 from retvar.exact.stationary import transitions
 from retvar.features import Features, States, features_of
+from retvar.format import listed
 from retvar.learners import Learner
 from retvar.mdp import END, MDP
 from retvar.mdp.weighted_edges import lam_of, must_be_mdp

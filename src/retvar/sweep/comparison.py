@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from retvar.errors import InputError, listed
+from retvar.errors import InputError
+from retvar.format import listed
 from retvar.sweep import run_errors as c
 from retvar.sweep.format import table_of
 from retvar.sweep.run_errors import Array, Errors, Indices

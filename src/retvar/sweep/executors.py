@@ -21,7 +21,8 @@ from concurrent.futures import CancelledError
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
-from retvar.errors import InputError, RetvarError, listed
+from retvar.errors import InputError, RetvarError
+from retvar.format import listed
 from retvar.sweep.leases import held, seconds
 from retvar.sweep.plan import Cell
 from retvar.sweep.store import Store

@@ -18,7 +18,8 @@ import numpy as np
 from retvar import domains
 from retvar.cache import code_digest
 from retvar.engine.streams import stream_of
-from retvar.errors import InputError, listed
+from retvar.errors import InputError
+from retvar.format import listed
 from retvar.learners import LEARNERS, Learner
 from retvar.mdp import MDP
 from retvar.mdp.toml import mdp_of

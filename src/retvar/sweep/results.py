@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from retvar import cache
-from retvar.errors import InputError, listed
+from retvar.errors import InputError
 from retvar.files import write_with
+from retvar.format import listed
 from retvar.learners import Learner
 from retvar.step_sizes import StepSize
 from retvar.sweep.plan import Cell, Plan, digest

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.errors import InputError, listed
+from retvar.errors import InputError
+from retvar.format import listed
 from retvar.sweep.statistics import Interval, bootstrap_interval, interquartile_mean
 
 if TYPE_CHECKING:

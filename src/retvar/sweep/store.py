@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from retvar import cache
-from retvar.errors import InputError, listed
+from retvar.errors import InputError
 from retvar.files import write_text
+from retvar.format import listed
 from retvar.sweep import leases
 from retvar.sweep.plan import Cell, Plan, digest, identity
 from retvar.sweep.spec import Sweep

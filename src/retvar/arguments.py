@@ -1,17 +1,75 @@
-"""Turn what people give into arrays, or say what is wrong with it."""
+"""Validate arguments: return them as numbers or arrays, or raise an :class:`InputError`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from retvar.errors import InputError
 
+__all__ = [
+    "distribution",
+    "floats",
+    "indices",
+    "integer",
+    "is_integer",
+    "level",
+    "numbers",
+    "refuse",
+    "unit_interval",
+]
+
 Array = NDArray[np.float64]
 Namer = Callable[[int], str]
+TOLERANCE = 1e-9  # a sum of probabilities farther from 1 than this is refused
+EXACT = 1e-15  # rounding error per summand; sums farther from 1 than this are rescaled
+
+
+def is_integer(given: object) -> TypeGuard[int]:
+    """Whether this is an integer of Python or NumPy; booleans are not.
+
+    >>> is_integer(3), is_integer(np.int32(3)), is_integer(True), is_integer(3.0)
+    (True, True, False, False)
+    """
+    return isinstance(given, int | np.integer) and not isinstance(given, bool)
+
+
+def integer(field: str, given: object, low: int | None = None, high: int | None = None) -> int:
+    """An integer from `low` to `high`, both included.
+
+    >>> integer("runs", np.int64(3), 1)
+    3
+    >>> integer("runs", 0, 1)
+    Traceback (most recent call last):
+    ...
+    retvar.errors.InputError: runs = 0: must be a whole number of at least 1
+    """
+    if is_integer(given) and (low is None or given >= low) and (high is None or given <= high):
+        return int(given)
+    if high is not None:
+        limit = f" from {0 if low is None else low:,} to {high:,}"
+    else:
+        limit = "" if low is None else f" of at least {low:,}"
+    raise InputError(field, repr(given), f"must be a whole number{limit}")
+
+
+def level(field: str, given: object) -> float:
+    """The level of an interval, between 0 and 1.
+
+    >>> level("level", 0.9)
+    0.9
+    >>> level("level", 90)
+    Traceback (most recent call last):
+    ...
+    retvar.errors.InputError: level = 90: must lie between 0 and 1, such as 0.9
+    """
+    real = isinstance(given, float | int | np.floating) and not isinstance(given, bool)
+    if not real or not 0 < given < 1:  # type: ignore[operator]
+        raise InputError(field, repr(given), "must lie between 0 and 1, such as 0.9")
+    return float(given)  # type: ignore[arg-type]
 
 
 def numbers(field: str, given: ArrayLike, length: int, name: Namer = str) -> Array:
@@ -78,7 +136,3 @@ def refuse(
     if np.any(bad):
         where = int(np.argmax(bad))
         raise InputError(f"{field}[{name(where)}]", f"{array[where]:.12g}", remedy)
-
-
-TOLERANCE = 1e-9  # how far a sum of probabilities may be from 1 before it is refused
-EXACT = 1e-15  # per summand: what rounding leaves; beyond it, sums are scaled to 1

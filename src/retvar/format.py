@@ -1,0 +1,166 @@
+"""Numbers, durations, lists and tables as text."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+
+__all__ = [
+    "align",
+    "count",
+    "digits",
+    "duration",
+    "joined",
+    "listed",
+    "minus",
+    "number",
+    "short_number",
+    "z_text",
+]
+
+HUGE, TINY = 1e7, 1e-4  # numbers beyond these are written with a power of ten
+MISSING = "–"
+SHORT_DIGITS = (2, 3, 4)
+
+
+def duration(seconds: float) -> str:
+    """A time that people can take in.
+
+    >>> [duration(s) for s in (0.04, 3.21, 42, 200, 5_000, 100_000, 9e6)]
+    ['0.04 s', '3.2 s', '42 s', '3 min 20 s', '1 h 23 min', '28 hours', '104 days']
+    """
+    if seconds < 0.1:
+        return f"{seconds:.2f} s"
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3_600:
+        return f"{whole // 60} min {whole % 60} s"
+    if whole < 24 * 3_600:
+        return f"{whole // 3_600} h {whole % 3_600 // 60} min"
+    if whole < 3 * 24 * 3_600:
+        return f"{whole / 3_600:.0f} hours"
+    return f"{whole / 86_400:,.0f} days"
+
+
+def joined(words: Iterable[object]) -> str:
+    """``a, b and c``.
+
+    >>> joined("abc"), joined("a"), joined("")
+    ('a, b and c', 'a', '')
+    """
+    texts = [str(word) for word in words]
+    return " and ".join([", ".join(texts[:-1]), texts[-1]] if len(texts) > 1 else texts)
+
+
+def count(number: int, one: str, many: str | None = None) -> str:
+    """``1 claim``, ``2 claims``.
+
+    >>> count(1, "claim"), count(2_000, "claim"), count(2, "entry", "entries")
+    ('1 claim', '2,000 claims', '2 entries')
+    """
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def minus(text: str) -> str:
+    """Numbers with a real minus sign.
+
+    >>> minus("from -1.5 to 1e-6, state-0")
+    'from −1.5 to 1e-6, state-0'
+    """
+    return re.sub(r"(?<!\w)-(?=\d)", "−", text)
+
+
+def digits(value: float, significant: int = 4) -> str:
+    """A small number with so many digits; a dash for none.
+
+    >>> digits(0.0041503), digits(0.0000123, 2), digits(math.nan), digits(0.0)
+    ('0.004150', '0.000012', '–', '0')
+    """
+    if not math.isfinite(value):
+        return "–"
+    if value == 0:
+        return "0"
+    places = max(0, significant - 1 - math.floor(math.log10(abs(value))))
+    return f"{value:.{places}f}"
+
+
+def z_text(z: float) -> str:
+    """The number z with its sign; a dash for none.
+
+    >>> z_text(-1.234), z_text(0.0), z_text(math.nan)
+    ('−1.2', '0.0', '–')
+    """
+    if not math.isfinite(z):
+        return "–"
+    return f"{z:+.1f}".replace("-", "−") if z else "0.0"
+
+
+def listed(names: Iterable[object], most: int = 5) -> str:
+    """Name a few of many: ``a, b, c and 7 more``.
+
+    >>> listed("abc")
+    'a, b, c'
+    >>> listed(range(12), most=3)
+    '0, 1, 2 and 9 more'
+    """
+    words = [str(name) for name in names]
+    rest = len(words) - most
+    return ", ".join(words[:most]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def number(
+    x: float, digits: int = 3, *, magnitude: int | None = None, last: int | None = None
+) -> str:
+    """A number with so many digits, or down to the power of ten `last`; huge and tiny ones as ×10ⁿ.
+
+    >>> [number(x) for x in (0.0, -0.0, 1234.5, 0.05, 1.5e9, -2e-12, float("inf"))]
+    ['0', '0', '1,234', '0.0500', '1.50e+09', '-2.00e-12', '∞']
+    >>> number(-0.0001, magnitude=0, last=-2)
+    '0.00'
+    """
+    if not math.isfinite(x):
+        return MISSING if math.isnan(x) else "∞" if x > 0 else "−∞"
+    if magnitude is None:
+        if x == 0:
+            return "0"
+        magnitude = math.floor(math.log10(abs(x)))
+    last = magnitude - digits + 1 if last is None else last
+    if TINY <= 10.0**magnitude < HUGE:
+        return _unsigned_zero(f"{x:,.{max(0, -last)}f}")
+    own = math.floor(math.log10(abs(x))) if x else magnitude
+    return _unsigned_zero(f"{x:.{min(max(own - last, 0), 9)}e}") if own >= last else "0"
+
+
+def _unsigned_zero(text: str) -> str:
+    return text if any(digit in text.split("e")[0] for digit in "123456789") else text.lstrip("-")
+
+
+def short_number(value: float) -> str:
+    """Write a number short, with a real minus sign.
+
+    >>> [short_number(x) for x in (-0.5, 1 / 3, 0.125, -100, 12345.6, 1e-7)]
+    ['−0.5', '0.33', '0.125', '−100', '12346', '1e−7']
+    """
+    if value == 0 or not math.isfinite(value):
+        text = f"{value + 0.0:g}"
+    elif 100 <= abs(value) < 1e6:
+        text = f"{value:.0f}"
+    else:
+        exact = (f"{value:.{d}g}" for d in SHORT_DIGITS if float(f"{value:.{d}g}") == value)
+        text = next(exact, f"{value:.{SHORT_DIGITS[0]}g}")
+    mantissa, e, power = text.partition("e")
+    return (mantissa + (e and f"e{int(power)}")).replace("-", "−")
+
+
+def align(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of a table, its columns flush right.
+
+    >>> align([["state", "value"], ["a", "10.5"]])
+    ['state  value', '    a   10.5']
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)) for row in rows]
