@@ -606,7 +606,7 @@ def vector_features() -> Arrays:
     learner = rv.VTD(**settings).online(features=3)
     in_chunks(learner, vectors(stream(seed=5), FEATURES))
     one_by_one(learner, vectors(stream(20, seed=6), FEATURES))
-    found = {name: learner.predict(name, FEATURES) for name in ("value", "variance")}
+    found = {name: learner.predict(FEATURES, name) for name in ("value", "variance")}
     found["value alone"] = np.array([learner.value(row) for row in FEATURES])
     return state_of(learner, **found)
 
@@ -621,7 +621,7 @@ def active_features() -> Arrays:
         learner = learner_of(method, **settings).online(features=rv.features.Active(40))
         in_chunks(learner, vectors(stream(seed=7), sets))
         one_by_one(learner, vectors(stream(20, seed=8), sets))
-        part = {name: learner.predict(name, sets) for name in ("value", "variance")}
+        part = {name: learner.predict(sets, name) for name in ("value", "variance")}
         found |= {f"{k} {method}": x for k, x in state_of(learner, **part).items()}
     return found
 
@@ -648,12 +648,15 @@ def replicates() -> Arrays:
     found: Arrays = {}
     for method in METHODS:
         settings = {"alpha": 0.125, "alpha_bar": rv.Decay(), "kappa": 0.5, "kappa_bar": 0.25}
-        learner = learner_of(method, **settings).online(states=4, replicates=12, seed=5)
+        learner = learner_of(method, **settings).online(states=4, bootstrap_samples=12, seed=5)
         in_chunks(learner, stream(seed=10))
         one_by_one(learner, stream(20, seed=11))
-        part = {f"replicate {k}": learner.replicate(k) for k in ("value", "mean", "variance")}
-        part |= {f"interval {k}": np.array(learner.interval(k)) for k in ("value", "std")}
-        part["interval of one"] = np.array(learner.interval("variance", 2, level=0.5))
+        part = {
+            f"replicate {k}": learner.bootstrap_estimates(what=k)
+            for k in ("value", "mean", "variance")
+        }
+        part |= {f"interval {k}": np.array(learner.interval(what=k)) for k in ("value", "std")}
+        part["interval of one"] = np.array(learner.interval(2, "variance", level=0.5))
         found |= {f"{name} {method}": x for name, x in state_of(learner, **part).items()}
     return found
 
@@ -662,10 +665,10 @@ def replicates() -> Arrays:
 def replicates_of_active_features() -> Arrays:
     sets = np.array([[0, 7, 15], [1, 7, 20], [2, 30, 39], [0, 20, 39]])
     learner = rv.Direct(alpha=0.125, kappa=0.75, kappa_bar=0.5)
-    learner = learner.online(features=rv.features.Active(40), replicates=8)
+    learner = learner.online(features=rv.features.Active(40), bootstrap_samples=8)
     in_chunks(learner, vectors(stream(seed=12), sets))
-    ends = learner.interval("variance", states=sets)
-    copies = learner.replicate("value", states=sets)
+    ends = learner.interval(what="variance", states=sets)
+    copies = learner.bootstrap_estimates(what="value", states=sets)
     return state_of(learner, **{"interval": np.array(ends), "interval copies": copies})
 
 
@@ -675,7 +678,10 @@ def saved_and_loaded() -> Arrays:
     settings = {"alpha": 0.125, "alpha_bar": rv.Adadelta(0.9, 1e-2), "kappa": 0.75}
     plans = {
         "plain": (settings, {"states": 4}),
-        "bound": ({**settings, "alpha_bar": rv.AlphaBound()}, {"states": 4, "replicates": 5}),
+        "bound": (
+            {**settings, "alpha_bar": rv.AlphaBound()},
+            {"states": 4, "bootstrap_samples": 5},
+        ),
     }
     with tempfile.TemporaryDirectory() as folder:
         for name, (own, how) in plans.items():
@@ -686,8 +692,8 @@ def saved_and_loaded() -> Arrays:
             learner = rv.load(path)
             in_chunks(learner, stream(seed=14))
             part = state_of(learner, **answers(learner))
-            if learner.replicates:
-                part["replicate"] = learner.replicate("variance")
+            if learner.bootstrap_samples:
+                part["replicate"] = learner.bootstrap_estimates(what="variance")
             found |= {f"{name} {k}": x for k, x in part.items()}
     return found
 
@@ -698,7 +704,7 @@ def bad_rows_cuts_and_growth() -> Arrays:
     columns = stream(seed=15)
     columns["reward"][[3, 40, 41]] = np.nan
     learner.update_many(columns, on_error="skip")
-    learner.cut(1)
+    learner.reset_traces(1)
     learner.grow(6)
     more = stream(60, seed=16)
     more["state"] += 2
@@ -710,8 +716,8 @@ def bad_rows_cuts_and_growth() -> Arrays:
 
 
 def estimated(experience: Any, **how: Any) -> Any:
-    """An estimate with few replicates."""
-    return rv.estimate(experience, replicates=10, **how)
+    """An estimate with few bootstrap samples."""
+    return rv.estimate(experience, bootstrap_samples=10, **how)
 
 
 def lake(steps: int = 1_500, seed: int = 1, name: str = "FrozenLake-v1") -> Any:
