@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -96,7 +97,7 @@ class LeastSquares:
         return self.std * np.exp(-reach), self.std * np.exp(reach)
 
     def __getitem__(self, states: NDArray[np.intp]) -> LeastSquares:
-        columns = {
+        columns: dict[str, Any] = {
             name: column[states] if isinstance(column, np.ndarray) else column
             for name, column in vars(self).items()
         }
@@ -182,7 +183,7 @@ class _Problem:
     # ------------------------------------------------------------------ sums by state
 
     def _by_state(self, x: Array) -> Array:
-        return np.bincount(self.s, x, minlength=self.states)
+        return np.bincount(self.s, x, minlength=self.states).astype(np.float64, copy=False)
 
     def _matrix(self, x: Array) -> scipy.sparse.csr_array:
         """[s, s′]: the sum of x over the keys, divided by W(s)."""
@@ -405,9 +406,7 @@ class _Problem:
         terms = S * S * q2 + 2.0 * S * K * cross + K * K * q
         S2, K2 = S * S, K * K
         monomials = (S2 * S2, S2 * S * K, S2 * K2, S * K2 * K, K2 * K2)
-        fourth = sum(
-            math.comb(4, i) * (monomials[i] @ mixed[i]) for i in range(5)
-        )  # type: ignore[assignment]
+        fourth = sum(math.comb(4, i) * (monomials[i] @ mixed[i]) for i in range(5))  # type: ignore[assignment]
         self._put(found, "variance", at, terms, df, fourth)
 
     @cached_property
@@ -526,7 +525,7 @@ def _reaching(M: scipy.sparse.csr_array, goal: Mask) -> Mask:
 
 def _expanding(B: scipy.sparse.csr_array) -> Mask:
     """States in a strongly connected part whose block of B has a radius of 1 or more."""
-    count, part = scipy.sparse.csgraph.connected_components(B, connection="strong")
+    _, part = scipy.sparse.csgraph.connected_components(B, connection="strong")
     found = np.zeros(B.shape[0], dtype=bool)
     rows = np.asarray(B.sum(axis=1)).ravel()
     for k in np.unique(part[rows >= 1.0]):
@@ -535,5 +534,3 @@ def _expanding(B: scipy.sparse.csr_array) -> Mask:
         if block.nnz and not spectral_radius(block).below_one:
             found[members] = True
     return found
-
-

@@ -242,12 +242,12 @@ def _slot(s, s2, g, trace, ints, floats, table):
             and floats[key, 1] == trace
         ):
             return at
-        at = at + 1 if at + 1 < table.size else 0
+        at += 1
+        if at == table.size:
+            at = np.int64(0)
 
 
-def _accumulate(
-    s, s2, g, trace, r, rho, first, count, ints, floats, sums, table
-):  # pragma: no cover
+def _accumulate(s, s2, g, trace, r, rho, first, count, ints, floats, sums, table):
     """Add rows from `first` on; stops where there is no room for a new key."""
     room = ints.shape[0]
     for t in range(first, s.size):
@@ -280,7 +280,7 @@ def _accumulate(
     return s.size, count
 
 
-def _insert(first, ints, floats, where, count, to_ints, to_floats, table):  # pragma: no cover
+def _insert(first, ints, floats, where, count, to_ints, to_floats, table):
     """Find or make the keys of another table; stops where there is no room for a new one."""
     room = to_ints.shape[0]
     for k in range(first, ints.shape[0]):
@@ -296,7 +296,7 @@ def _insert(first, ints, floats, where, count, to_ints, to_floats, table):  # pr
     return ints.shape[0], count
 
 
-def _rehash(count, ints, floats, table):  # pragma: no cover
+def _rehash(count, ints, floats, table):
     """Enter all keys into an empty hash table."""
     for key in range(count):
         at = slot(ints[key, 0], ints[key, 1], floats[key, 0], floats[key, 1], ints, floats, table)

@@ -1,0 +1,96 @@
+"""Where the return will fall: intervals calibrated on returns that the fit has not seen.
+
+Split conformal prediction: the estimates Ĵ and σ̂ come from one part of the episodes, the scores
+(G − Ĵ)/σ̂ from returns of the other. Their quantiles, with the n + 1 correction and each side apart,
+hold the stated share of new returns on average over visited places, whatever the estimates' bias.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retvar import arguments
+from retvar.errors import InputError
+
+__all__ = ["Calibration"]
+
+Array = NDArray[np.float64]
+SMALLEST = 1e-3  # of the median σ̂: smaller ones are raised to it, so that scores stay finite
+CUT_OFF = 0.2  # share of returns that may be cut off by truncation before the result is doubtful
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Scores of returns that the fit has not seen, sorted.
+
+    >>> rng = np.random.default_rng(0)
+    >>> fit = Calibration.of(rng.normal(5.0, 2.0, 999), np.full(999, 5.0), np.full(999, 2.0))
+    >>> low, high = fit.interval(np.array([5.0]), np.array([2.0]), level=0.9)
+    >>> f"{low[0]:.1f} … {high[0]:.1f}"  # about 5 ± 1.645 × 2
+    '1.9 … 8.0'
+    """
+
+    scores: Array
+    scale: float  #: smallest σ̂ that is used
+    cut_off: float = 0.0  #: share of the returns that truncation cut off
+
+    @classmethod
+    def of(
+        cls, returns: Array, value: Array, std: Array, cut: NDArray[np.bool_] | None = None
+    ) -> Calibration:
+        """Scores of returns, with the estimates for where they began."""
+        known = np.isfinite(value) & np.isfinite(std) & np.isfinite(returns)
+        positive = std[known & (std > 0)]
+        scale = SMALLEST * float(np.median(positive)) if positive.size else 0.0
+        least = np.maximum(std[known], scale)
+        error = returns[known] - value[known]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            scores = np.where(
+                least > 0, error / least, np.where(error == 0, 0.0, np.sign(error) * np.inf)
+            )
+        share = 0.0 if cut is None or not known.any() else float(cut[known].mean())
+        return cls(np.sort(scores), scale, share)
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether so many returns were cut off that the interval may not hold."""
+        return self.cut_off > CUT_OFF
+
+    def needed(self, level: float, sides: int = 2) -> int:
+        """Calibration returns that an interval of this level needs."""
+        return math.ceil(sides / (1.0 - level)) - 1
+
+    def interval(self, value: Array, std: Array, level: float = 0.9) -> tuple[Array, Array]:
+        """Ends between which a new return falls with probability `level`."""
+        arguments.level("level", level)
+        tail = (1.0 - level) / 2.0
+        low, high = self.quantile(tail), self.quantile(1.0 - tail)
+        return self._at(value, std, low), self._at(value, std, high)
+
+    def above(self, value: Array, std: Array, level: float = 0.95) -> Array:
+        """The number that a new return exceeds with probability `level`."""
+        arguments.level("level", level)
+        return self._at(value, std, self.quantile(1.0 - level))
+
+    def quantile(self, share: float) -> float:
+        """The score below which (above ½: above which no more than the rest) of new scores lie."""
+        n = self.scores.size
+        rank = (
+            math.floor((n + 1) * share + 1e-9) if share < 0.5 else math.ceil((n + 1) * share - 1e-9)
+        )
+        if not 1 <= rank <= n:
+            outside = min(share, 1.0 - share)
+            raise InputError(
+                "level", f"{1.0 - outside:.6g} on this side",
+                f"needs {math.ceil(1.0 / outside) - 1:,} calibration returns; there are {n:,}",
+            )  # fmt: skip
+        return float(self.scores[rank - 1])
+
+    def _at(self, value: Array, std: Array, score: float) -> Array:
+        if score == 0.0:
+            return np.asarray(value, dtype=np.float64)
+        return np.asarray(value + np.maximum(std, self.scale) * score, dtype=np.float64)

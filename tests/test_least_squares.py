@@ -1,0 +1,423 @@
+"""Least squares from the sums of a log: exact on the empirical MDP, honest where it knows nothing.
+
+The oracle works row by row on dense matrices, as the formulas are written, and shares no code with
+the sums. Coverage is measured on worlds whose answers are known in closed form.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.stats
+from numpy.testing import assert_allclose, assert_array_equal
+
+import retvar as rv
+from retvar.estimation import least_squares as module
+from retvar.estimation.least_squares import least_squares
+from retvar.estimation.transition_sums import TransitionSums
+from tests.oracle import SOAK, fresh_seed
+
+# ------------------------------------------------------------------------ logs
+
+
+def random_log(rng, states=6, rows=400, weighted=False, ends=0.1):
+    """Transitions of no particular MDP: every column is drawn by itself."""
+    log = {
+        "state": rng.integers(0, states, rows),
+        "next_state": rng.integers(0, states, rows),
+        "reward": np.where(rng.random(rows) < 0.3, 1.0, rng.normal(size=rows)),
+        "terminated": rng.random(rows) < ends,
+        "gamma": rng.choice([0.9, 0.5], rows),
+        "lam": rng.choice([1.0, 0.8], rows),
+    }
+    if weighted:
+        log["rho"] = rng.choice([0.0, 0.5, 1.0, 1.8], rows)
+    return log
+
+
+def summed(log, **settings):
+    sums = TransitionSums()
+    sums.add(**log, **settings)
+    return sums
+
+
+class World:
+    """Logs of an MDP under a behaviour policy, episode after episode."""
+
+    def __init__(self, mdp, behaviour=None, target=None, limit=None):
+        uniform = np.full((mdp.n_states, mdp.n_actions), 1 / mdp.n_actions)
+        self.mdp, self.limit = mdp, limit
+        self.behaviour = uniform if behaviour is None else np.asarray(behaviour)
+        self.target = self.behaviour if target is None else np.asarray(target)
+        self.start = mdp.start
+        e = mdp.edges
+        weight = e.probability * self.behaviour[e.state, e.action]
+        self.rows = [np.flatnonzero((e.state == s) & (weight > 0)) for s in range(mdp.n_states)]
+        self.cumulated = [np.cumsum(weight[rows]) / weight[rows].sum() for rows in self.rows]
+
+    def log(self, rng, rows):
+        e, uniform = self.mdp.edges, rng.random(rows)
+        taken = np.empty(rows, dtype=np.int64)
+        truncated = np.zeros(rows, dtype=bool)
+        s, age = int(rng.choice(self.mdp.n_states, p=self.start)), 0
+        for t in range(rows):
+            k = int(np.searchsorted(self.cumulated[s], uniform[t], side="right"))
+            edge = self.rows[s][min(k, len(self.rows[s]) - 1)]
+            taken[t], age, follows = edge, age + 1, e.next_state[edge]
+            truncated[t] = follows >= 0 and age == self.limit
+            if follows < 0 or truncated[t]:
+                s, age = int(rng.choice(self.mdp.n_states, p=self.start)), 0
+            else:
+                s = int(follows)
+        state, ends = e.state[taken], e.next_state[taken] < 0
+        log = {
+            "state": state,
+            "next_state": np.where(ends, state, e.next_state[taken]),
+            "reward": e.reward[taken] + e.reward_std[taken] * rng.normal(size=rows),
+            "terminated": ends,
+            "gamma": e.gamma[taken],
+            "lam": np.append(self.mdp.lam, 0.0)[e.next_state[taken]],
+        }
+        if self.target is not self.behaviour:
+            at = state, e.action[taken]
+            log["rho"] = self.target[at] / self.behaviour[at]
+        return log
+
+    def truth(self):
+        return rv.solve(self.mdp, target=self.target)
+
+
+def table(pi, states):
+    return np.tile(pi, (states, 1))
+
+
+def two_states(gamma, noisy):
+    if noisy:
+        edges = [(0, 0, 0, 0.7, 1.0, 10.0), (0, 0, 1, 0.3, 0.0, 10.0),
+                 (1, 0, 0, 0.4, 0.0, 5.0), (1, 0, 1, 0.6, -1.0, 5.0)]  # fmt: skip
+        return rv.MDP.from_edges(edges, gamma=gamma, lam=1.0, start=[0.5, 0.5])
+    edges = [(0, 0, 0, 0.6, 1.0), (0, 0, 1, 0.4, 0.0), (0, 1, 1, 1.0, -1.0),
+             (1, 0, 0, 0.5, 0.5), (1, 0, 1, 0.5, 0.0), (1, 1, 0, 1.0, 2.0)]  # fmt: skip
+    return rv.MDP.from_edges(edges, gamma=gamma, lam=1.0, start=[0.5, 0.5])
+
+
+def off_policy(gamma=0.9):
+    return World(two_states(gamma, noisy=False), target=table([0.9, 0.1], 2))
+
+
+# ------------------------------------------------------------------------ the oracle
+
+
+def by_rows(log, n):
+    """Steps 1 to 8 for states that all have many visits, row by row."""
+    S, N, R, ended = (log[name] for name in ("state", "next_state", "reward", "terminated"))
+    rho = log.get("rho", np.ones(R.size))
+    g = np.where(ended, 0.0, log["gamma"])
+    length = g * log["lam"]
+    W, visits = np.bincount(S, rho, n), np.bincount(S, minlength=n)
+    kish = np.minimum(W**2 / np.bincount(S, rho**2, n), W)
+    f = kish / (kish - 1)
+
+    def matrix(x):
+        return np.bincount(S * n + N, x, n * n).reshape(n, n) / W[:, None]
+
+    M = np.linalg.inv(np.eye(n) - matrix(rho * g))
+    J = M @ (np.bincount(S, rho * R, n) / W)
+    delta = R + g * J[N] - J[S]
+    xi = rho * delta / W[S]
+    cov = (M * (f * np.bincount(S, xi**2, n))) @ M.T
+    P = matrix(rho * g)
+    bias = matrix(rho * g**2) @ np.diag(cov) - np.diag(P @ cov @ P.T)
+    raw = f * np.bincount(S, rho * delta**2, n) / W
+    M2 = np.linalg.inv(np.eye(n) - matrix(rho * length**2))
+    V = M2 @ np.maximum(raw - bias, raw / 2)
+    zeta = rho * (f[S] * delta**2 + length**2 * V[N] - V[S]) / W[S]
+    zeta = zeta - (np.bincount(S, zeta, n) / visits)[S]
+    K = M2 @ matrix(2 * rho * delta * g) @ M
+    for_J = M[:, S] * xi
+    for_V = M2[:, S] * zeta + K[:, S] * xi
+    corrected = (f**2)[S]
+    return {
+        "value": J,
+        "variance": V,
+        "value_error": np.sqrt((for_J**2 * corrected).sum(1)),
+        "variance_error": np.sqrt((for_V**2 * corrected).sum(1)),
+        "value_events": (for_J**2 * corrected).sum(1) ** 2 / (for_J**4).sum(1),
+        "variance_events": (for_V**2 * corrected).sum(1) ** 2 / (for_V**4).sum(1),
+    }
+
+
+@pytest.mark.parametrize("weighted", [False, True], ids=["on-policy", "off-policy"])
+def test_sums_give_what_the_rows_give(weighted):
+    """Every formula is a polynomial of the sums: the answer is that of the rows themselves."""
+    rng = np.random.default_rng(fresh_seed())
+    for _ in range(20):
+        log = random_log(rng, weighted=weighted)
+        found, oracle = least_squares(summed(log), 6), by_rows(log, 6)
+        for name, column in oracle.items():
+            assert_allclose(getattr(found, name), column, rtol=1e-8, err_msg=name)
+
+
+def test_off_policy_return_is_that_of_weighted_rewards_and_discounts():
+    rng = np.random.default_rng(fresh_seed())
+    log = random_log(rng, weighted=True)
+    rho = log.pop("rho")
+    found = least_squares(summed(log, rho=rho, off_policy_return=True), 6)
+    log["reward"], log["gamma"] = rho * log["reward"], rho * log["gamma"]
+    found_directly = least_squares(summed(log), 6)
+    assert_allclose(found.value, found_directly.value, rtol=1e-12)
+
+
+def test_value_and_variance_are_those_of_the_empirical_mdp():
+    """On-policy, without the two corrections for few visits, V solves the empirical MDP."""
+    rng = np.random.default_rng(fresh_seed())
+    log = random_log(rng, rows=50_000) | {"gamma": np.full(50_000, 0.9), "lam": np.ones(50_000)}
+    sums = summed(log)
+    edges = [
+        (int(s), 0, int(s2) if g > 0 else "end", p, r, sd)
+        for s, s2, g, p, r, sd in zip(
+            sums.state, sums.next_state, sums.discount,
+            sums.moment(1, 0) / np.bincount(sums.state, sums.moment(1, 0))[sums.state],
+            sums.centre + sums.moment(1, 1) / sums.moment(1, 0),
+            np.sqrt(np.maximum(sums.moment(1, 2) / sums.moment(1, 0)
+                               - (sums.moment(1, 1) / sums.moment(1, 0)) ** 2, 0)),
+            strict=True,
+        )
+    ]  # fmt: skip
+    exact = rv.solve(rv.MDP.from_edges(edges, gamma=0.9, lam=1.0))
+    found = least_squares(sums, 6)
+    assert_allclose(found.value, exact.value, rtol=1e-10)
+    assert_allclose(found.variance, exact.variance, rtol=3e-3)  # corrections of order 1/n
+
+
+# ------------------------------------------------------------------------ sums
+
+
+def test_pieces_of_a_log_add_up():
+    """Any split, in any order, with ratios or without: the same answer to 1e-12."""
+    rng = np.random.default_rng(fresh_seed())
+    for weighted in (False, True):
+        log = random_log(rng, rows=3_000, weighted=weighted)
+        whole, pieces = summed(log), TransitionSums()
+        for part in np.split(rng.permutation(3_000), np.sort(rng.integers(0, 3_000, 5))):
+            pieces.merge(summed({name: column[part] for name, column in log.items()}))
+        assert pieces.rows == whole.rows == 3_000
+        for name in ("value", "variance", "value_error", "variance_error", "variance_events"):
+            a, b = (getattr(least_squares(sums, 6), name) for sums in (pieces, whole))
+            assert_allclose(a, b, rtol=1e-9 if "events" in name else 1e-11, err_msg=name)
+
+
+def test_ratios_may_come_late():
+    """A log whose first chunk has ratios of 1 only is the same as one chunk."""
+    rng = np.random.default_rng(fresh_seed())
+    log = random_log(rng, weighted=True)
+    log["rho"][:100] = 1.0
+    whole, parts = summed(log), TransitionSums()
+    parts.add(**{name: x[:100] for name, x in log.items() if name != "rho"})
+    parts.add(**{name: x[100:] for name, x in log.items()})
+    assert_allclose(least_squares(parts, 6).variance, least_squares(whole, 6).variance, rtol=1e-12)
+
+
+def test_sums_resume_to_the_bit():
+    rng = np.random.default_rng(fresh_seed())
+    log = random_log(rng, weighted=True)
+    halves = [{name: x[part] for name, x in log.items()} for part in (slice(200), slice(200, None))]
+    saved = TransitionSums.restored(summed(halves[0]).arrays())
+    going_on = summed(halves[0])
+    for sums in (saved, going_on):
+        sums.add(**halves[1])
+    assert_array_equal(least_squares(saved, 6).variance, least_squares(going_on, 6).variance)
+
+
+def test_many_keys_make_the_table_grow():
+    rng = np.random.default_rng(fresh_seed())
+    rows = 20_000
+    state, follows = rng.integers(0, 500, (2, rows))
+    sums = TransitionSums()
+    sums.add(state, follows, np.ones(rows), gamma=0.9, lam=1.0)
+    pairs = np.unique(500 * state + follows)
+    assert_array_equal(np.sort(500 * sums.state + sums.next_state), pairs)
+    assert sums.moment(0, 0).sum() == rows
+
+
+# ------------------------------------------------------------------------ equivariance
+
+
+def test_rewards_scale_and_shift():
+    """Rewards × c: value × c, variance × c², same relative errors; episodes of one length shift."""
+    rng = np.random.default_rng(fresh_seed())
+    log = random_log(rng)
+    found = least_squares(summed(log), 6)
+    scaled = least_squares(summed(log | {"reward": -3.0 * log["reward"]}), 6)
+    assert_allclose(scaled.value, -3.0 * found.value, rtol=1e-10)
+    assert_allclose(scaled.variance, 9.0 * found.variance, rtol=1e-10)
+    assert_allclose(scaled.variance_error, 9.0 * found.variance_error, rtol=1e-9)
+    assert_allclose(scaled.variance_events, found.variance_events, rtol=1e-8)
+
+
+def test_far_from_zero_rewards_lose_no_digits():
+    """A constant of 10⁶ in every reward leaves the variance of a bandit as it was."""
+    rng = np.random.default_rng(fresh_seed())
+    reward, zero = rng.normal(size=2_000), np.zeros(2_000, dtype=int)
+    near, far = TransitionSums(), TransitionSums()
+    near.add(zero, zero, reward, gamma=0.9, lam=1.0, terminated=True)
+    far.add(zero, zero, reward + 1e6, gamma=0.9, lam=1.0, terminated=True)
+    a, b = least_squares(near, 1), least_squares(far, 1)
+    assert_allclose(b.variance, a.variance, rtol=1e-8)
+    assert_allclose(b.variance_error, a.variance_error, rtol=1e-6)
+
+
+def test_sparse_and_dense_agree(monkeypatch):
+    """Above the dense size: the same values and standard errors; the bias is from probes."""
+    rng = np.random.default_rng(fresh_seed())
+    log = random_log(rng, states=40, rows=40_000)
+    dense = least_squares(summed(log), 40)
+    monkeypatch.setattr(module, "DENSE", 10)
+    sparse = least_squares(summed(log), 40, at=np.arange(40))
+    assert sparse.probes
+    assert not dense.probes
+    assert_allclose(sparse.value, dense.value, rtol=1e-9)
+    assert_allclose(sparse.value_error, dense.value_error, rtol=1e-9)
+    assert_allclose(sparse.std, dense.std, rtol=1e-3)
+    assert_allclose(sparse.variance_error, dense.variance_error, rtol=1e-2)
+
+
+# ------------------------------------------------------------------------ honesty
+
+
+def one_by_one(*rows, gamma=1.0):
+    sums = TransitionSums()
+    for state, follows, reward, ended in rows:
+        sums.add([state], [follows], [reward], gamma=gamma, lam=1.0, terminated=[ended])
+    return sums
+
+
+def test_a_state_visited_once_has_no_spread():
+    found = least_squares(one_by_one((0, 0, 10.0, True)), 1)
+    assert found.value[0] == 10.0
+    assert np.isnan(found.std[0])
+    assert np.isnan(found.value_interval(0.9)[0][0])
+    assert found.note[0] == "one visit"
+
+
+def test_never_left_and_never_visited_states_are_not_answered():
+    found = least_squares(one_by_one((0, 1, 1.0, False), (0, 0, 2.0, True), gamma=0.9), 3)
+    assert np.isnan(found.value[1:]).all()
+    assert found.note[1:].tolist() == ["never left", "never visited"]
+
+
+def test_no_end_seen_is_not_answered_and_the_rest_is():
+    """State 1 only loops with γ = 1; state 0 may get there; state 2 ends."""
+    rows = [(0, 1, 1.0, False), (0, 0, 0.0, True), (1, 1, 1.0, False), (2, 2, 5.0, True)]
+    found = least_squares(one_by_one(*rows), 3)
+    assert np.isnan(found.value[:2]).all()
+    assert found.value[2] == 5.0
+    assert found.note[:2].tolist() == ["no end was seen from here"] * 2
+
+
+def test_nothing_varied_is_said():
+    found = least_squares(one_by_one(*[(0, 0, 3.0, True)] * 30), 1)
+    assert found.value[0] == 3.0
+    assert found.std[0] == 0.0
+    assert np.isnan(found.std_interval(0.9)[0][0])
+    assert found.note[0] == "nothing varied"
+
+
+def test_rare_events_are_marked():
+    """200 visits, of which 3 had another reward: the spread rests on few events."""
+    rows = [(0, 0, 100.0 if t < 3 else 0.0, True) for t in range(200)]
+    assert least_squares(one_by_one(*rows), 1).note[0] == "rests on few events"
+
+
+def test_an_infinite_variance_is_named_where_it_is():
+    """Off-policy return with ratios of 2: (ργλ)² = 2·0.81 doubles in expectation; no number."""
+    rng = np.random.default_rng(fresh_seed())
+    rho = rng.choice([0.0, 2.0], 4_000)
+    state = np.zeros(4_000, dtype=int)
+    sums = TransitionSums()
+    sums.add(state, state, rng.normal(size=4_000), gamma=0.9, lam=1.0, rho=rho,
+             off_policy_return=True)  # fmt: skip
+    sums.add(state + 1, state + 1, rng.normal(size=4_000), gamma=0.9, lam=1.0, terminated=True)
+    found = least_squares(sums, 2)
+    assert np.isnan(found.variance[0])
+    assert np.isfinite(found.variance[1])
+    assert found.note[0] == "the variance is infinite"
+    assert np.isfinite(found.value[0])
+
+
+def test_off_policy_answers_need_support_everywhere():
+    """Where the target's action hardly occurs, and wherever that state is reached, no answer."""
+    log = {
+        "state": np.r_[np.zeros(100, int), np.ones(100, int)],
+        "next_state": np.r_[np.ones(100, int), np.ones(100, int)],
+        "reward": np.linspace(0, 1, 200),
+        "terminated": np.r_[np.zeros(100, bool), np.ones(100, bool)],
+        "rho": np.r_[np.ones(100), np.full(100, 0.02)],
+    }
+    found = least_squares(summed(log, gamma=0.9, lam=1.0), 2)
+    assert np.isnan(found.value).all()
+    assert found.note.tolist() == ["rests on states with too few effective visits"] * 2
+
+
+def test_an_empty_log_is_refused():
+    with pytest.raises(rv.InputError, match="nothing to estimate from"):
+        least_squares(TransitionSums(), 3)
+
+
+# ------------------------------------------------------------------------ coverage
+
+WORLDS = {
+    "chain": (lambda: World(rv.domains.chain(lam=1.0)), 1_000),
+    "complex-mdp pi": (
+        lambda: World(
+            rv.domains.complex_mdp(),
+            behaviour=rv.domains.complex_mdp().policy("pi").probabilities,
+        ),
+        2_000,
+    ),
+    "complex-mdp mu to pi": (
+        lambda: World(
+            rv.domains.complex_mdp(),
+            behaviour=rv.domains.complex_mdp().policy("mu").probabilities,
+            target=rv.domains.complex_mdp().policy("pi").probabilities,
+        ),
+        4_000,
+    ),
+    "heavy noise": (lambda: World(two_states(0.8, noisy=True)), 2_000),
+    "off-policy": (lambda: off_policy(0.9), 3_000),
+}
+REPETITIONS = 500 if SOAK else 60
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_nine_in_ten_intervals_hold(name):
+    """Share of 90% intervals that hold the exact answer, over repetitions and states.
+
+    States of one log are not independent, so each repetition counts as one number. The threshold is
+    4.9 standard errors of their mean (false alarms below 1e-6) on top of [.85, .95]; with 60
+    repetitions it would notice a mean coverage below about .75.
+    """
+    make, rows = WORLDS[name]
+    world = make()
+    truth, rng = world.truth(), np.random.default_rng(fresh_seed())
+    shares = {"value": [], "std": []}
+    for _ in range(REPETITIONS):
+        found = least_squares(summed(world.log(rng, rows)), world.mdp.n_states)
+        enough = (found.effective_visits >= 10) & (found.variance_events >= 25)
+        for what in shares:
+            low, high = getattr(found, f"{what}_interval")(0.9)
+            exact = getattr(truth, what)
+            if enough.any():
+                shares[what].append(np.mean((low <= exact) & (exact <= high), where=enough))
+    for what, share in shares.items():
+        mean, error = np.mean(share), np.std(share, ddof=1) / np.sqrt(len(share))
+        assert mean + 4.9 * error > 0.85, (name, what, mean, error)
+        assert mean - 4.9 * error < 0.95, (name, what, mean, error)
+
+
+def test_an_interval_of_half_the_width_would_be_noticed():
+    """The test above has the power to fail: half as wide, 90% intervals hold in about 59%."""
+    share = scipy.stats.norm.cdf(1.645 / 2) - scipy.stats.norm.cdf(-1.645 / 2)
+    error = np.sqrt(share * (1 - share) / REPETITIONS)  # at most, where all states are alike
+    assert share + 2 * 4.9 * error < 0.85 or REPETITIONS < 200
+    assert share + 4.9 * error / np.sqrt(2) < 0.85
