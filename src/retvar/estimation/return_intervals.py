@@ -62,7 +62,7 @@ class Calibration:
 
     def needed(self, level: float, sides: int = 2) -> int:
         """Calibration returns that an interval of this level needs."""
-        return math.ceil(sides / (1.0 - level)) - 1
+        return math.ceil(sides / (1.0 - level) - 1e-9) - 1
 
     def interval(self, value: Array, std: Array, level: float = 0.9) -> tuple[Array, Array]:
         """Ends between which a new return falls with probability `level`."""
@@ -86,7 +86,7 @@ class Calibration:
             outside = min(share, 1.0 - share)
             raise InputError(
                 "level", f"{1.0 - outside:.6g} on this side",
-                f"needs {math.ceil(1.0 / outside) - 1:,} calibration returns; there are {n:,}",
+                f"needs {math.ceil(1.0 / outside - 1e-9) - 1:,} calibration returns; there are {n:,}",
             )  # fmt: skip
         return float(self.scores[rank - 1])
 
