@@ -41,7 +41,7 @@ def installed():
     return {
         canonicalize_name(d.name): (
             d.version,
-            d.metadata["Requires-Python"] or "",
+            d.metadata.get("Requires-Python", ""),
             d.requires or [],
         )
         for d in importlib.metadata.distributions()
