@@ -1,59 +1,163 @@
-"""Files appear whole or not at all."""
+"""Write files atomically: a file appears whole, or not at all, and survives a power cut.
+
+The contents go to a temporary file in the same folder, which is synced and then moved into place.
+Its name tells the process that writes it, so that the next write to the same path can remove what
+a killed process left behind, and nothing of one that lives.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
-import tempfile
-from collections.abc import Callable
+import re
+import secrets
+import socket
+import stat
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from zlib import crc32
 
 from retvar.errors import InputError
 
-__all__ = ["write_text", "write_with"]
+__all__ = ["remove_abandoned", "temporary_beside", "write_text", "write_with"]
+
+OLD = 24 * 3600.0  # seconds after which a temporary file of another machine counts as abandoned
+LONGEST = 60  # letters of the name that a temporary file repeats
+TEMPORARY = re.compile(r"^\.(?P<stem>.*)-(?P<host>[0-9a-f]{8})\.(?P<pid>\d+)\.[0-9a-f]{8}\b")
 
 
 def write_with(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a temporary file beside `path`, then move it into place.
+    """Let `write` fill a temporary file in the folder of `path`, then move it into place.
 
+    A symbolic link is followed: the file that it points to is replaced, the link stays.
+
+    >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
     >>> write_with(folder / "a.txt", lambda temporary: temporary.write_text("whole"))
     >>> [file.name for file in folder.iterdir()]
     ['a.txt']
     """
-    if not path.parent.is_dir():
-        raise InputError("path", path, "its folder does not exist; create it first")
-    if path.is_dir():
-        raise InputError("path", path, "is a folder; name a file")
+    with temporary_beside(path) as temporary:
+        write(temporary)
+
+
+@contextlib.contextmanager
+def temporary_beside(path: Path) -> Iterator[Path]:
+    """A temporary file that replaces `path` when the block ends without an error."""
+    path = Path(path)
+    target = _target(path)
+    remove_abandoned(target)
     try:
-        handle, name = tempfile.mkstemp(
-            dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix
-        )
+        temporary = _created(target)
     except OSError as error:
         raise _unwritable(path, error) from None
-    os.close(handle)
-    temporary = Path(name)
     try:
-        write(temporary)
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)
-        os.replace(temporary, path)
+        yield temporary
+        _sync(temporary, os.O_RDWR)
+        os.replace(temporary, target)
+        _sync(target.parent, os.O_RDONLY)
     except OSError as error:
         raise _unwritable(path, error) from None
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def _unwritable(path: Path, error: OSError) -> InputError:
-    return InputError("path", path, f"cannot be written: {error.strerror or error}")
-
-
 def write_text(path: Path, text: str) -> None:
     """Write `text` as UTF-8.
 
+    >>> import tempfile
     >>> file = Path(tempfile.mkdtemp()) / "a.txt"
     >>> write_text(file, "λ")
     >>> file.read_text(encoding="utf-8")
     'λ'
     """
     write_with(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
+def remove_abandoned(path: Path) -> None:
+    """Remove temporary files for `path` whose writers are dead.
+
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp()) / "a.txt"
+    >>> remove_abandoned(file)  # nothing to remove
+    """
+    with contextlib.suppress(OSError):
+        for found in path.parent.glob(f".{_escaped(_stem(path))}-*"):
+            parts = TEMPORARY.match(found.name)
+            if parts is not None and parts["stem"] == _stem(path) and _abandoned(found, parts):
+                with contextlib.suppress(OSError):
+                    found.unlink()
+
+
+def _target(path: Path) -> Path:
+    """The regular file that is meant, links followed; it need not exist."""
+    try:
+        target = Path(os.path.realpath(path))
+        if not target.parent.is_dir():
+            raise InputError("path", path, "its folder does not exist; create it first")
+        mode = target.stat().st_mode
+    except FileNotFoundError:
+        return target
+    except (OSError, ValueError) as error:
+        raise InputError("path", path, f"cannot be written: {_reason(error)}") from None
+    if stat.S_ISDIR(mode):
+        raise InputError("path", path, "is a folder; name a file")
+    if not stat.S_ISREG(mode):
+        raise InputError("path", path, "is a device or a pipe; name a file")
+    return target
+
+
+def _created(target: Path) -> Path:
+    """A new empty temporary file; the kernel applies the umask to its mode."""
+    owner = f"{_host()}.{os.getpid()}"
+    temporary = target.with_name(f".{_stem(target)}-{owner}.{secrets.token_hex(4)}{target.suffix}")
+    os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666))
+    return temporary
+
+
+def _abandoned(temporary: Path, parts: re.Match[str]) -> bool:
+    """Whether the process that wrote it is dead, or on another machine and the file old."""
+    if parts["host"] != _host():
+        return time.time() - temporary.stat().st_mtime > OLD
+    try:
+        os.kill(int(parts["pid"]), 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return False
+
+
+def _host() -> str:
+    return f"{crc32(socket.gethostname().encode()):08x}"
+
+
+def _sync(path: Path, how: int) -> None:
+    """Flush a file or folder to the disk; some file systems cannot sync folders."""
+    handle = os.open(path, how)
+    try:
+        os.fsync(handle)
+    except OSError:
+        if how == os.O_RDWR:
+            raise
+    finally:
+        os.close(handle)
+
+
+def _stem(path: Path) -> str:
+    """The start of the name of a temporary file; long names would exceed the file system's."""
+    return path.stem[:LONGEST]
+
+
+def _escaped(stem: str) -> str:
+    """A name that glob takes literally."""
+    return re.sub(r"([*?[])", r"[\1]", stem)
+
+
+def _reason(error: Exception) -> str:
+    return str(getattr(error, "strerror", None) or error)
+
+
+def _unwritable(path: Path, error: OSError) -> InputError:
+    return InputError("path", path, f"cannot be written: {_reason(error)}")

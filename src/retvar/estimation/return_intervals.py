@@ -84,9 +84,10 @@ class Calibration:
         )
         if not 1 <= rank <= n:
             outside = min(share, 1.0 - share)
+            needed = math.ceil(1.0 / outside - 1e-9) - 1
             raise InputError(
                 "level", f"{1.0 - outside:.6g} on this side",
-                f"needs {math.ceil(1.0 / outside - 1e-9) - 1:,} calibration returns; there are {n:,}",
+                f"needs {needed:,} calibration returns; there are {n:,}",
             )  # fmt: skip
         return float(self.scores[rank - 1])
 

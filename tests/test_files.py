@@ -1,0 +1,181 @@
+"""Files appear whole or not at all, only where files belong, and leave nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+import retvar as rv
+from retvar import files
+from retvar.files import write_text, write_with
+
+
+def temporaries(folder):
+    return [path.name for path in folder.iterdir() if path.name.startswith(".")]
+
+
+def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path):
+    write_text(tmp_path / "a.txt", "old")
+
+    def fails(temporary):
+        temporary.write_text("half")
+        raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError):
+        write_with(tmp_path / "a.txt", fails)
+    assert (tmp_path / "a.txt").read_text() == "old"
+    assert temporaries(tmp_path) == []
+
+
+def test_a_link_stays_and_its_target_is_replaced(tmp_path):
+    """Also where the target lies elsewhere, and where it does not exist yet."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    link = tmp_path / "link.txt"
+    link.symlink_to(elsewhere / "target.txt")
+    for text in ("one", "two"):
+        write_text(link, text)
+        assert link.is_symlink()
+        assert (elsewhere / "target.txt").read_text() == text
+    assert not (elsewhere / "target.txt").is_symlink()
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "device", "link to a pipe", "no folder"])
+def test_only_files_are_written(tmp_path, kind):
+    path = tmp_path / "x"
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "device":
+        path = type(path)(os.devnull)
+    elif kind == "no folder":
+        path = tmp_path / "none" / "x"
+    else:
+        os.mkfifo(tmp_path / "pipe")
+        path = tmp_path / "pipe"
+        if kind != "pipe":
+            (tmp_path / "link").symlink_to(path)
+            path = tmp_path / "link"
+    with pytest.raises(rv.InputError) as error:
+        write_text(path, "text")
+    wanted = {"folder": "is a folder", "no folder": "does not exist"}
+    assert wanted.get(kind, "is a device or a pipe; name a file") in str(error.value)
+    if kind == "device":
+        assert stat.S_ISCHR(os.stat(os.devnull).st_mode)
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077, 0o002])
+def test_the_mode_follows_the_umask(tmp_path, umask):
+    before = os.umask(umask)
+    try:
+        write_text(tmp_path / "a", "text")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o666 & ~umask
+
+
+def test_the_umask_of_the_process_is_never_changed(tmp_path, monkeypatch):
+    """Another thread's files would get the wrong mode for a moment."""
+    monkeypatch.setattr(os, "umask", lambda mask: pytest.fail("umask was called"))
+    write_text(tmp_path / "a", "text")
+
+
+def test_many_threads_write_one_path(tmp_path):
+    texts = [str(i) * 10_000 for i in range(8)]
+    threads = [threading.Thread(target=write_text, args=(tmp_path / "a", x)) for x in texts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (tmp_path / "a").read_text() in texts
+    assert temporaries(tmp_path) == []
+
+
+def test_file_and_folder_are_synced(tmp_path, monkeypatch):
+    synced = []
+    real = os.fsync
+
+    def fsync(handle):
+        synced.append(stat.S_ISDIR(os.fstat(handle).st_mode))
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    write_text(tmp_path / "a", "text")
+    assert synced == [False, True]
+
+
+HANGS = """
+import sys, time, pathlib
+from retvar.files import write_with
+def hang(temporary):
+    temporary.write_text("half")
+    print("writing", flush=True)
+    time.sleep(60)
+write_with(pathlib.Path(sys.argv[1]), hang)
+"""
+
+
+def test_what_a_killed_writer_left_is_removed_by_the_next_and_a_living_one_is_spared(tmp_path):
+    path = tmp_path / "a.txt"
+    writers = [
+        subprocess.Popen([sys.executable, "-c", HANGS, str(path)], stdout=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    try:
+        for writer in writers:
+            assert writer.stdout.readline().strip() == b"writing"
+        writers[0].send_signal(signal.SIGKILL)
+        writers[0].wait()
+        assert len(temporaries(tmp_path)) == 2
+        write_text(path, "whole")
+        assert len(temporaries(tmp_path)) == 1
+        assert f".{writers[1].pid}." in temporaries(tmp_path)[0]
+    finally:
+        for writer in writers:
+            writer.kill()
+            writer.communicate()
+    write_text(path, "again")
+    assert temporaries(tmp_path) == []
+
+
+def test_temporaries_of_other_machines_are_removed_by_age(tmp_path):
+    young, old = (tmp_path / f".a-00000000.1.{token}.txt" for token in ("0" * 8, "1" * 8))
+    for each in (young, old):
+        each.write_text("half")
+    then = time.time() - files.OLD - 60
+    os.utime(old, (then, then))
+    write_text(tmp_path / "a.txt", "whole")
+    assert young.exists()
+    assert not old.exists()
+
+
+def test_other_peoples_hidden_files_are_left_alone(tmp_path):
+    for name in (".a-notes.txt", ".a-", ".b-00000000.1.00000000.txt", ".a[1]-x"):
+        (tmp_path / name).write_text("mine")
+    write_text(tmp_path / "a.txt", "whole")
+    write_text(tmp_path / "a[1].txt", "whole")
+    assert len(temporaries(tmp_path)) == 4
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_rights_is_named(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(rv.InputError, match="Permission denied"):
+        write_text(tmp_path / "a", "text")
+
+
+def test_a_name_that_no_file_can_have_is_refused(tmp_path):
+    for name in ("a\0b", "x" * 300):
+        with pytest.raises(rv.InputError, match="cannot be written"):
+            write_text(tmp_path / name, "text")
+
+
+def test_a_name_as_long_as_any_can_be_written(tmp_path):
+    write_text(tmp_path / ("x" * 251 + ".txt"), "text")
+    assert temporaries(tmp_path) == []
