@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # the names are loaded on first use, so that `retvar --help` 
         RetvarError,
         SourceError,
     )
+    from retvar.estimation.rollouts import rollouts
     from retvar.exact import (
         Estimates,
         FixedPoint,
@@ -66,6 +67,7 @@ _HOMES = {
         "solve",
         "stationary_distribution",
     ],
+    "retvar.estimation.rollouts": ["rollouts"],
     "retvar.experience.estimation": ["Estimate", "estimate"],
     "retvar.initial_values": ["InitialValues", "Noisy", "PerRun"],
     "retvar.learners": ["VTD", "Centred", "Direct", "Learner", "grid", "load"],
@@ -126,6 +128,7 @@ __all__ = [  # noqa: RUF022
     "load",
     "monte_carlo",
     "replay",
+    "rollouts",
     "simulate",
     "solve",
     "stationary_distribution",

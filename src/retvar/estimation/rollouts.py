@@ -1,0 +1,233 @@
+"""Monte Carlo: the return of a policy from where an environment starts, or from a given state."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retvar import arguments
+from retvar.errors import InputError
+from retvar.estimation.return_sample import ReturnSample
+from retvar.experience import from_gymnasium
+
+__all__ = ["rollouts"]
+
+Array = NDArray[np.float64]
+Value = Callable[[Any], Any]
+NEGLIGIBLE = 1e-6  # share of what follows that no longer counts: the return is whole
+ENDLESS = 2**60  # episodes asked of the source; it is left when every stream has its share
+
+
+def rollouts(
+    env: Any,
+    policy: Any = "random",
+    *,
+    gamma: float,
+    start: Any = None,
+    episodes: int = 500,
+    max_steps: int | None = None,
+    value: Value | None = None,
+    reward_range: tuple[float, float] | None = None,
+    level: float = 0.9,
+    seed: int = 0,
+    **options: Any,
+) -> ReturnSample:
+    """Sample returns by letting the policy act, one return for each episode.
+
+    Parameters
+    ----------
+    env, policy, options
+        As for :func:`retvar.experience.from_gymnasium`: an id, an environment, a list of them, or
+        a vector environment. Each environment runs the same number of episodes, so that short
+        episodes are not preferred.
+    gamma
+        Discount.
+    start
+        Where every episode starts; default: where the environment starts it. A state of a toy-text
+        environment, the ``state`` of a classic-control one, ``(qpos, qvel)`` of a MuJoCo one, or a
+        function that puts an environment (unwrapped, just reset) into a state and returns the
+        observation. Needs an id, a single environment or a list.
+    episodes
+        Number of returns.
+    max_steps
+        Steps after which an episode is cut off; default: the environment's own limit, if any.
+    value
+        Value of an observation, which completes returns that were cut off.
+    reward_range
+        Smallest and largest reward; default: those seen. Without `value` they bound what a cut-off
+        return misses.
+    level, seed
+        Of the intervals; of environments and actions.
+
+    Examples
+    --------
+    >>> import retvar as rv
+    >>> sample = rv.rollouts("FrozenLake-v1", gamma=0.9, start=14, episodes=2_000)
+    >>> print(sample.mean)  # exactly 0.391
+    0.398 [0.382, 0.415]
+    >>> print(sample.std)  # exactly 0.457
+    0.458 [0.454, 0.462]
+    """
+    gamma = float(arguments.unit_interval("gamma", gamma, 1)[0])
+    arguments.integer("episodes", episodes, 2)
+    arguments.level("level", level)
+    if reward_range is not None:
+        _rest(gamma, *reward_range)
+    placed = _placed(env, start, max_steps, options)
+    experience = from_gymnasium(placed, policy, episodes=ENDLESS, seed=seed)
+    found = _Sampled()
+    found.collect(experience, gamma, episodes)
+    returns, share = np.array(found.totals), np.array(found.shares)
+    cut: NDArray[np.bool_] = share > 0.0
+    count = int(np.count_nonzero(cut))
+    if value is not None and count:
+        rest = np.array([_answer(value, end) for end in found.ends])
+        returns = returns + share * rest
+        return ReturnSample(returns, returns, count, True, level, seed)
+    low, high = _rest(gamma, *(reward_range or (found.least, found.most)))
+    with np.errstate(invalid="ignore"):
+        lower, upper = (np.where(cut, returns + share * end, returns) for end in (low, high))
+    return ReturnSample(lower, upper, count, False, level, seed)
+
+
+def _rest(gamma: float, smallest: float, largest: float) -> tuple[float, float]:
+    """Bounds on the return that follows a cut."""
+    low, high = arguments.numbers("reward_range", (smallest, largest), 2).tolist()
+    if low > high:
+        raise InputError("reward_range", (smallest, largest), "must be (smallest, largest)")
+    if gamma == 1.0:
+        return (-math.inf if low < 0 else 0.0), (math.inf if high > 0 else 0.0)
+    return min(low / (1.0 - gamma), 0.0), max(high / (1.0 - gamma), 0.0)
+
+
+def _answer(value: Value, observation: Any) -> float:
+    """The value of one observation, a finite number; 0 where none is needed."""
+    if observation is None:
+        return 0.0
+    try:
+        found = float(np.asarray(value(observation), dtype=np.float64).reshape(()))
+    except (TypeError, ValueError):
+        found = math.nan
+    if not math.isfinite(found):
+        raise InputError("value", f"{value!r}", "must give a finite number for an observation")
+    return found
+
+
+class _Sampled:
+    """Returns of whole episodes, an equal share from each stream."""
+
+    def __init__(self) -> None:
+        self.totals: list[float] = []
+        self.shares: list[float] = []  # of what follows; 0 where the return is whole
+        self.ends: list[Any] = []  # the last observation, None where the return is whole
+        self.least, self.most = math.inf, -math.inf  # rewards seen
+
+    def collect(self, experience: Any, gamma: float, episodes: int) -> None:
+        """Go through the stream until there are `episodes` returns."""
+        total: dict[int, float] = defaultdict(float)
+        weight: dict[int, float] = defaultdict(lambda: 1.0)
+        done: dict[int, int] = defaultdict(int)
+        for chunk in experience.chunks():
+            reward = chunk["reward"]
+            self.least, self.most = min(self.least, reward.min()), max(self.most, reward.max())
+            stream = np.asarray(chunk.get("stream", np.zeros(reward.size, dtype=np.int64)))
+            quota = math.ceil(episodes / (int(stream.max()) + 1))
+            columns = (stream, reward, chunk["terminated"], chunk["truncated"])
+            for row, (i, gain, ended, cut) in enumerate(
+                zip(*(column.tolist() for column in columns), strict=True)
+            ):
+                total[i] += weight[i] * gain
+                weight[i] *= gamma
+                if not (ended or cut):
+                    continue
+                if done[i] < quota:
+                    whole = ended or weight[i] <= NEGLIGIBLE
+                    self.totals.append(total[i])
+                    self.shares.append(0.0 if whole else weight[i])
+                    self.ends.append(None if whole else chunk["next_state"][row])
+                    done[i] += 1
+                total[i], weight[i] = 0.0, 1.0
+                if len(self.totals) == episodes:
+                    return
+
+
+def _placed(env: Any, start: Any, max_steps: int | None, options: dict[str, Any]) -> Any:
+    """The environments, each of which starts where it is told to and ends when it is told to."""
+    import gymnasium
+
+    from retvar.experience.environments import made
+
+    if isinstance(env, str):
+        env = made(env, options)
+    elif options:
+        raise InputError("options", ", ".join(sorted(options)), "go with the id of an environment")
+    if start is None and max_steps is None:
+        return env
+    if isinstance(env, gymnasium.vector.VectorEnv):
+        field, given = ("start", start) if start is not None else ("max_steps", max_steps)
+        raise InputError(field, given, "needs single environments: give an id, one, or a list")
+    several = list(env) if isinstance(env, list | tuple) else [env]
+    if max_steps is not None:
+        limit = arguments.integer("max_steps", max_steps, 1)
+        several = [gymnasium.wrappers.TimeLimit(each, limit) for each in several]
+    if start is not None:
+        several = [_starting(each, start) for each in several]
+    return several if isinstance(env, list | tuple) else several[0]
+
+
+def _starting(env: Any, start: Any) -> Any:
+    """An environment whose episodes start in a given state."""
+    import gymnasium
+
+    class StartAt(gymnasium.Wrapper):  # type: ignore[misc, unused-ignore]
+        """Puts the environment into a state after each reset."""
+
+        def reset(self, **settings: Any) -> tuple[Any, dict[str, Any]]:
+            _, info = self.env.reset(**settings)
+            observation = _put(self.env.unwrapped, start)
+            if not self.env.observation_space.contains(observation):
+                raise InputError(
+                    "start", start, f"gives {observation!r}, no observation of the environment"
+                )
+            return observation, info
+
+    return StartAt(env)
+
+
+def _put(inner: Any, start: Any) -> Any:
+    """Put an environment into a state; returns its observation."""
+    if callable(start):
+        return start(inner)
+    if hasattr(inner, "set_state") and hasattr(inner, "_get_obs"):  # MuJoCo
+        try:
+            position, velocity = (np.asarray(x, dtype=np.float64) for x in start)
+            inner.set_state(position, velocity)
+        except (TypeError, ValueError, AssertionError) as error:
+            raise InputError("start", start, f"must be (qpos, qvel): {error}") from None
+        return inner._get_obs()
+    if hasattr(inner, "P") and hasattr(inner, "s"):  # toy text
+        if not arguments.is_integer(start) or start not in inner.P:
+            raise InputError("start", start, f"must be a state from 0 to {len(inner.P) - 1}")
+        inner.s = int(start)
+        return int(start)
+    if hasattr(inner, "state"):  # classic control
+        state = arguments.floats("start", start, "the numbers of the environment's state")
+        current = np.asarray(inner.state)
+        if state.shape != current.shape:
+            raise InputError("start", start, f"must hold {current.size} numbers, as its state does")
+        inner.state = tuple(state.tolist()) if isinstance(inner.state, tuple) else state
+        if hasattr(inner, "_get_obs"):
+            return np.asarray(inner._get_obs(), dtype=np.float32)
+        if hasattr(inner, "_get_ob"):
+            return np.asarray(inner._get_ob(), dtype=np.float32)
+        return state.astype(np.float32)
+    raise InputError(
+        "start", start,
+        f"{type(inner).__name__} has no state that can be set; give a function that puts the "
+        "environment into a state and returns the observation",
+    )  # fmt: skip

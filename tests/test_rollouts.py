@@ -1,0 +1,136 @@
+"""Monte Carlo returns: from the start asked for, unbiased, and honest about what was cut off."""
+
+from __future__ import annotations
+
+import math
+
+import gymnasium
+import numpy as np
+import pytest
+
+import retvar as rv
+from tests.oracle import fresh_seed
+
+Z = 4.9  # standard errors: false alarms below one in a million
+
+
+def z_score(sample, exact):
+    return (sample.low.mean() - exact) / (sample.low.std(ddof=1) / math.sqrt(sample.size))
+
+
+class Lengths(gymnasium.Env):
+    """Each episode has 1 or 100 steps, as a coin decides; every reward is 1."""
+
+    observation_space = gymnasium.spaces.Discrete(2)
+    action_space = gymnasium.spaces.Discrete(1)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.left = int(self.np_random.choice([1, 100]))
+        return 0, {}
+
+    def step(self, action):
+        self.left -= 1
+        return 1, 1.0, self.left == 0, False, {}
+
+
+def test_returns_from_each_state_have_the_exact_mean_and_spread():
+    """FrozenLake: a bias of 0.06 in the mean would be noticed."""
+    truth = rv.solve(rv.MDP.from_gymnasium("FrozenLake-v1", gamma=0.95))
+    for start in (0, 10, 14):
+        sample = rv.rollouts(
+            "FrozenLake-v1", gamma=0.95, start=start, episodes=1_500, seed=fresh_seed()
+        )
+        assert abs(z_score(sample, truth.value[start])) < Z
+        assert sample.std.estimate == pytest.approx(truth.std[start], abs=0.1)
+
+
+def test_several_environments_do_not_prefer_short_episodes():
+    """The mean of 1 and 100 is 50.5; the first episodes to end would have a mean near 10."""
+    envs = [Lengths() for _ in range(8)]
+    sample = rv.rollouts(envs, gamma=1.0, episodes=400, seed=fresh_seed())
+    assert sample.size == 400
+    assert abs(z_score(sample, 50.5)) < Z
+
+
+def test_a_vector_environment_gives_the_same_returns_as_a_list():
+    singles = [gymnasium.make("CartPole-v1") for _ in range(3)]
+    vector = gymnasium.make_vec("CartPole-v1", num_envs=3, vectorization_mode="sync")
+    a, b = (rv.rollouts(env, gamma=0.9, episodes=30, seed=5) for env in (singles, vector))
+    assert np.array_equal(a.low, b.low)
+
+
+def test_cut_off_returns_are_bounded_or_completed():
+    """CartPole cut after 5 steps: 1 + γ + … + γ⁴ so far, and at most γ⁵/(1 − γ) to come."""
+    so_far, share = sum(0.9**t for t in range(5)), 0.9**5
+    how = {"gamma": 0.9, "episodes": 20, "max_steps": 5}
+    bounded = rv.rollouts("CartPole-v1", **how)
+    assert bounded.cut_off == 20
+    assert bounded.low == pytest.approx(np.full(20, so_far))
+    assert bounded.high == pytest.approx(np.full(20, so_far + share / 0.1))
+    completed = rv.rollouts("CartPole-v1", value=lambda observation: 3.0, **how)
+    assert completed.exact
+    assert completed.low == pytest.approx(np.full(20, so_far + share * 3.0))
+    wider = rv.rollouts("CartPole-v1", reward_range=(-1.0, 1.0), **how)
+    assert wider.low == pytest.approx(np.full(20, so_far - share / 0.1))
+
+
+def test_what_no_longer_counts_is_not_cut_off():
+    """γ²⁰⁰ = 7e-10 of what follows is nothing."""
+    assert rv.rollouts("MountainCar-v0", gamma=0.9, episodes=3).cut_off == 0
+
+
+STARTS = {
+    "CartPole-v1": [0.1, 0.0, 0.05, 0.0],
+    "MountainCar-v0": [-0.5, 0.01],
+    "Pendulum-v1": [1.0, 0.5],
+    "Acrobot-v1": [0.1, 0.2, 0.0, 0.0],
+    "Taxi-v4": 123,
+    "CliffWalking-v1": 25,
+}
+
+
+@pytest.mark.parametrize("name", STARTS)
+def test_episodes_start_where_they_are_told_to(name):
+    """The first observation is that of the state asked for."""
+    seen = []
+
+    def first(inner):
+        observation = put(inner, STARTS[name])
+        seen.append(observation)
+        return observation
+
+    from retvar.estimation.rollouts import _put as put
+
+    rv.rollouts(name, gamma=0.9, episodes=2, max_steps=3, start=first)
+    state = STARTS[name]
+    angles = {"Pendulum-v1": [math.cos(1), math.sin(1), 0.5]}
+    if name == "Acrobot-v1":
+        angles[name] = [math.cos(0.1), math.sin(0.1), math.cos(0.2), math.sin(0.2), 0.0, 0.0]
+    assert np.allclose(seen[0], angles.get(name, state))
+
+
+@pytest.mark.parametrize(
+    ("settings", "field"),
+    [
+        ({"gamma": 1.2}, "gamma"),
+        ({"gamma": 0.9, "episodes": 1}, "episodes"),
+        ({"gamma": 0.9, "level": 90}, "level"),
+        ({"gamma": 0.9, "max_steps": 0}, "max_steps"),
+        ({"gamma": 0.9, "start": 99}, "start"),
+        ({"gamma": 0.9, "start": lambda inner: "nowhere"}, "start"),
+        ({"gamma": 0.9, "reward_range": (1.0, 0.0)}, "reward_range"),
+        ({"gamma": 0.9, "policy": "greedyy"}, "policy"),
+        ({"gamma": 0.9, "max_steps": 2, "value": lambda _: math.nan}, "value"),
+    ],
+)
+def test_bad_settings_are_refused(settings, field):
+    with pytest.raises(rv.RetvarError) as error:
+        rv.rollouts("FrozenLake-v1", **{"episodes": 3, **settings})
+    assert field in str(error.value)
+
+
+def test_a_start_needs_single_environments():
+    vector = gymnasium.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync")
+    with pytest.raises(rv.InputError, match="needs single environments"):
+        rv.rollouts(vector, gamma=0.9, start=[0, 0, 0, 0])
