@@ -343,7 +343,7 @@ def test_rows_that_are_not_finite_are_left_out_and_cut_the_trace(chunk, streams)
     assert stream.counts.rejected == {
         "reward not finite": 2 * streams, "observation not finite": 2 * streams
     }  # fmt: skip
-    assert stream.counts.outside == streams
+    assert stream.counts.out_of_bounds == streams
 
 
 @pytest.mark.parametrize("shown", [3, -1, 0.5, None, "x", np.array([1, 2])])
@@ -362,7 +362,7 @@ def test_an_action_that_is_none_is_refused(action):
     answers = iter([0, 1, action])
     env = gymnasium.make("FrozenLake-v1", is_slippery=False)
     stream = from_gymnasium(env, lambda _: next(answers), steps=10)
-    with pytest.raises(InputError, match=r"must give an action of Discrete\(4\)"):
+    with pytest.raises(InputError, match=r"must return an action of Discrete\(4\)"):
         list(stream.chunks())
     assert stream.counts.transitions == 2
 

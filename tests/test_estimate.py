@@ -16,8 +16,8 @@ from retvar.errors import InputError, SourceError
 from retvar.experience import Experience, check, from_gymnasium, from_table
 from retvar.experience.format import table
 from retvar.experience.monte_carlo_check import Check
-from retvar.experience.regions import FINEST, Regions, Visits
 from retvar.experience.returns import Returns
+from retvar.experience.visits import BINS, Regions, Visits
 from tests import oracle
 
 COLUMNS = ("key", "seen", "reached", "reward", "gamma", "lam", "eta", "flags", "stream")
@@ -81,9 +81,9 @@ def plain_returns(rows, value=value):
     return begun
 
 
-def collected(rows, keys, pieces, most=10_000, at_once=False, **room):
-    """What `Returns` keeps of rows that come in pieces."""
-    returns = Returns(keys, rows["seen"].shape[1], most, **room)
+def collected(rows, keys, pieces, most=10_000, at_once=False, **capacity):
+    """`Returns` of rows that are added in pieces."""
+    returns = Returns(keys, rows["seen"].shape[1], most, **capacity)
     for part in np.array_split(np.arange(len(rows["reward"])), pieces):
         columns = [rows[name][part] for name in COLUMNS]
         returns.add(*columns, value(rows["reached"][part]) if at_once else None)
@@ -107,13 +107,13 @@ def test_returns_are_those_of_their_definition_wherever_chunks_are_cut(seed, at_
     found = collected(rows, keys, cuts, at_once=at_once)
     assert len(expected) > 20
     assert found.count == len(expected)
-    assert found.cut_off == sum(cut for *_, cut, _ in expected)
+    assert found.truncated_count == sum(cut for *_, cut, _ in expected)
     assert_array_equal(found.key, [k for k, *_ in expected])
     whole = found.completed(value)
     assert_allclose(whole, [G for _, G, *_ in expected], rtol=1e-9, atol=1e-12)
-    missing = found.missing(lambda reached: value(reached) ** 2)
+    missing = found.missing_variance(lambda reached: value(reached) ** 2)
     assert_allclose(missing, [m for _, _, m, *_ in expected], rtol=1e-9, atol=1e-15)
-    assert_array_equal(found.begun, rows["seen"][[t for *_, t in expected]])
+    assert_array_equal(found.start, rows["seen"][[t for *_, t in expected]])
 
 
 def test_one_return_at_most_is_open_for_each_key_and_stream():
@@ -124,10 +124,10 @@ def test_one_return_at_most_is_open_for_each_key_and_stream():
     found = collected(rows, 3, 7)
     for stream in range(2):
         for key in range(3):
-            begun = found.begun[:, 0].astype(int)
+            begun = found.start[:, 0].astype(int)
             mine = (found.key == key) & (rows["stream"][begun] == stream)
             assert (np.diff(begun[mine]) > 0).all()
-    assert (rows["key"][found.begun[:, 0].astype(int)] == found.key).all()
+    assert (rows["key"][found.start[:, 0].astype(int)] == found.key).all()
 
 
 def finished(n):
@@ -193,44 +193,44 @@ def test_returns_that_are_shown_began_early_enough_to_be_whole():
     Leaving out those that were cut off would leave out the long ones, and the rest lie too low.
     """
     found = rv.estimate(from_gymnasium("MountainCar-v0", steps=20_000, seed=1), gamma=0.99)
-    returns = found.seen.returns
-    assert returns.cut_off > 50
-    shown = returns.whole
+    returns = found.monitor.returns
+    assert returns.truncated_count > 50
+    shown = returns.nearly_complete
     assert 0 < shown.sum() < shown.size
     assert found.data.sizes["sample"] == shown.sum()
 
 
-@pytest.mark.parametrize("room", [400, 3_000])
-def test_where_room_for_values_on_the_way_is_short_fewer_returns_are_kept_and_those_exact(room):
-    """λ = 0.9 over a thousand observations: 400 numbers are room for few of the returns."""
+@pytest.mark.parametrize("capacity", [400, 3_000])
+def test_where_capacity_is_short_fewer_returns_are_stored_and_they_are_exact(capacity):
+    """λ = 0.9 over a thousand observations: 400 numbers hold few of the returns."""
     rng = np.random.default_rng(7)
     rows = random_rows(rng, 3_000, 4, 2)
     rows["lam"][:] = 0.9
     rows["seen"][:, 0] = np.arange(3_000)
-    found, every = (collected(rows, 4, 9, room=r) for r in (room, 10**9))
+    found, every = (collected(rows, 4, 9, capacity=c) for c in (capacity, 10**9))
     exact = {(k, t): G for k, G, _, _, t in plain_returns(rows)}
     assert found.count == every.count == len(every.key) == len(exact)
     assert 0 < len(found.key) < len(every.key) / 2
-    assert found.room_taken <= room
+    assert found.stored_numbers <= capacity
     for returns in (found, every):
-        began = returns.begun[:, 0].astype(int)
+        began = returns.start[:, 0].astype(int)
         expected = [exact[k, t] for k, t in zip(returns.key, began, strict=True)]
         assert len(set(zip(returns.key, began, strict=True))) == len(expected)
         assert_allclose(returns.completed(value), expected, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("room", [600, 2_000, 7_000])
-def test_returns_that_stay_where_room_is_short_are_any_of_them_alike(room):
+@pytest.mark.parametrize("capacity", [600, 2_000, 7_000])
+def test_returns_stored_where_capacity_is_short_are_a_uniform_sample(capacity):
     """One step each with λ = 0, one value each: χ² over 20 parts of the stream; 1e-7 each side."""
     n = 20_000
     rows = finished(n) | {"lam": np.zeros(n), "flags": np.zeros(n, dtype=np.int64)}
-    found = collected(rows, 1, 13, room=room)
-    kept = found.begun[:, 0]
-    assert room / 4 < found.room_taken == 2 * kept.size <= room
+    found = collected(rows, 1, 13, capacity=capacity)
+    stored = found.start[:, 0]
+    assert capacity / 4 < found.stored_numbers == 2 * stored.size <= capacity
     assert_allclose(found.completed(lambda reached: -reached[:, 0]), 0.0)
-    counts = np.histogram(kept, bins=20, range=(0, n))[0]
-    mean = kept.size / 20
-    statistic = ((counts - mean) ** 2 / mean).sum() / (1 - kept.size / n)
+    counts = np.histogram(stored, bins=20, range=(0, n))[0]
+    mean = stored.size / 20
+    statistic = ((counts - mean) ** 2 / mean).sum() / (1 - stored.size / n)
     assert chi2.ppf(1e-7, 19) < statistic < chi2.isf(1e-7, 19)
 
 
@@ -277,12 +277,12 @@ def test_returns_cut_off_early_end_with_the_values_known_at_last(gamma, lam, obs
     found = rv.estimate(steps, own, features=kind, bootstrap_samples=0)
     at = np.eye(3) if observations else np.arange(3)
     assert_allclose(found.estimator.predict(at, "value"), exact, rtol=1e-9)
-    assert found.seen.returns.cut_off > (100 if lam == 1 else 10)
+    assert found.monitor.returns.truncated_count > (100 if lam == 1 else 10)
     data = found.data
     assert data.sizes["sample"] > 300
     assert_allclose(data["observed"], data["predicted"], rtol=2e-4)  # 1e-4 is enough
     for s in range(3):
-        state = found.seen.returns.begun[found.seen.returns.whole]
+        state = found.monitor.returns.start[found.monitor.returns.nearly_complete]
         mine = (state[:, 0] == s) if not observations else (state[:, s] == 1)
         assert_allclose(data["observed"].values[mine].mean(), exact[s], rtol=2e-4)
 
@@ -315,8 +315,8 @@ def test_observed_returns_are_computed_anew_from_the_log_with_the_values_known_a
         "flags": rows["terminated"] + 2 * rows["truncated"],
     }  # fmt: skip
     expected = plain_returns(plain, lambda reached: final[reached[:, 0]])
-    shown = found.seen.returns.whole
-    assert np.count_nonzero(found.seen.returns.cut & shown) > 20
+    shown = found.monitor.returns.nearly_complete
+    assert np.count_nonzero(found.monitor.returns.truncated & shown) > 20
     assert_allclose(
         found.data["observed"], np.array([G for _, G, *_ in expected])[shown], rtol=1e-9, atol=1e-9
     )
@@ -334,7 +334,7 @@ def test_visits_are_counts():
         visits.add(chunk)
         expected.update(chunk.tolist())
     assert visits.counts.tolist() == [expected[s] for s in range(visits.counts.size)]
-    again = Visits.restored(json.loads(json.dumps(visits.to_dict())))
+    again = Visits.from_dict(json.loads(json.dumps(visits.to_dict())))
     assert_array_equal(again.counts, visits.counts)
 
 
@@ -352,7 +352,7 @@ def test_regions_count_boxes_and_give_the_mean_observation_in_each(width):
         for row in seen.tolist():
             box = []
             for x, lo, hi in list(zip(row, low, high, strict=True))[:40]:
-                b = FINEST.get(width, 3 if width <= 12 else 2)
+                b = BINS.get(width, 3 if width <= 12 else 2)
                 box.append(min(max(int((x - lo) / (hi - lo) * b), 0), b - 1))
             boxes.setdefault(tuple(box), []).append(row)
     counts, centres = regions.most_visited(10_000)
@@ -378,7 +378,7 @@ def test_regions_come_back_from_a_checkpoint_and_go_on():
     seen = rng.random((40, 2))
     once = Regions(np.zeros(2), np.ones(2))
     once.add(seen[:20])
-    again = Regions.restored(json.loads(json.dumps(once.to_dict())))
+    again = Regions.from_dict(json.loads(json.dumps(once.to_dict())))
     for each in (once, again):
         each.add(seen[20:])
     for a, b in zip(once.most_visited(99), again.most_visited(99), strict=True):
@@ -558,10 +558,12 @@ def test_a_gamma_of_the_data_is_used_and_another_one_beside_it_is_refused(tmp_pa
     assert own.data.attrs["gamma"] == "in the data"
     same = rv.estimate(from_table(path), gamma=0.5, kappa=0.9)
     assert_array_equal(own.estimator.value(), same.estimator.value())
-    with pytest.raises(InputError, match=r"^gamma = 0.9: the data has another of its own"):
+    with pytest.raises(
+        InputError, match=r"^gamma = 0.9: differs from the one of each transition in the data"
+    ):
         rv.estimate(from_table(path), gamma=0.9)
     from_table(G_ROWS, lam="g").save(path)
-    with pytest.raises(InputError, match=r"^lam = 0.2: the data has another"):
+    with pytest.raises(InputError, match=r"^lam = 0.2: differs from the one of each"):
         rv.estimate(from_table(path), gamma=0.9, lam=0.2)
 
 
@@ -597,7 +599,7 @@ def test_a_column_and_a_number_for_the_same_are_refused_before_anything_is_read(
 def test_a_saved_learner_misses_what_was_in_its_data_and_is_not_here(name, tmp_path):
     settings = {"gamma": 0.5, "lam": 0.5} | {name: None}
     rv.estimate(from_table(G_ROWS, **{name: "g"}), **settings).save(tmp_path / "a")
-    with pytest.raises(InputError, match=f"^{name} = missing: was in the data so far; here it is"):
+    with pytest.raises(InputError, match=f"^{name} = missing: column missing from this chunk"):
         rv.estimate(from_table(G_ROWS), resume=tmp_path / "a")
 
 
@@ -635,7 +637,7 @@ def test_settings_beside_a_learner_of_ones_own_are_refused():
     lake = lambda: from_gymnasium("FrozenLake-v1", steps=1_000)  # noqa: E731
     assert rv.estimate(lake(), own).estimator.steps == 1_000
     for given in ({"gamma": 0.9}, {"lam": 1.0}, {"kappa": 0.5}, {"method": "vtd"}):
-        with pytest.raises(InputError, match="is the learner's; give it there"):
+        with pytest.raises(InputError, match="is a setting of the learner; set it there"):
             rv.estimate(lake(), own, **given)
     for name in ("gamma", "lam"):
         with pytest.raises(InputError, match=f"^{name} = not given"):
@@ -652,7 +654,7 @@ def test_states_with_huge_numbers_are_refused_before_memory_is_full():
 
 def test_nothing_to_learn_from_is_an_error():
     empty = Experience("nothing", lambda counts: iter(()), states=2)
-    with pytest.raises(InputError, match="held no transition that could be used") as caught:
+    with pytest.raises(InputError, match="has no usable transition") as caught:
         rv.estimate(empty, gamma=0.9)
     assert caught.value.estimate is None
 
@@ -818,7 +820,7 @@ def test_labels_that_do_not_come_back_are_refused_but_nothing_is_lost(tmp_path):
     found = rv.estimate(log(), gamma=0.9)
     assert found.data["label"].values.tolist() == ["2026-01-01", "2026-01-02"]
     found.save(tmp_path / "a.safetensors")
-    with pytest.raises(InputError, match="names its states by date, which does not come back"):
+    with pytest.raises(InputError, match="has labels of type date, which cannot be restored"):
         rv.estimate(log(), resume=tmp_path / "a.safetensors")
 
 
@@ -849,7 +851,7 @@ def test_a_damaged_or_foreign_file_is_refused(tmp_path, lake_file):
     for notes in ({}, {"level": 0.9}, {"level": "high", "labels": 3, "grid": None}):
         plain.notes = {"estimate": notes}
         plain.save(tmp_path / "notes")
-        with pytest.raises(InputError, match=r"its notes cannot be read|has names for its states"):
+        with pytest.raises(InputError, match=r"its notes cannot be read|has labels for its states"):
             rv.estimate(lake(), resume=tmp_path / "notes")
 
 
@@ -857,8 +859,9 @@ def test_a_file_for_other_states_is_refused(tmp_path, lake_file):
     cases = {
         "was learned from states; gymnasium:MountainCar-v0 has observations of 2 numbers":
             from_gymnasium("MountainCar-v0", steps=10),
-        "was learned on a map of 4 × 4; here is one of 8 × 8": lake(map_name="8x8"),
-        "has numbers for its states; here are names":
+        "was learned on a map of 4 × 4; gymnasium:FrozenLake-v1 has one of 8 × 8":
+            lake(map_name="8x8"),
+        "has numbers for its states; the table has labels":
             from_table({"state": ["a"], "reward": [1.0], "terminated": [True]}),
     }  # fmt: skip
     for message, other in cases.items():
@@ -866,7 +869,9 @@ def test_a_file_for_other_states_is_refused(tmp_path, lake_file):
             rv.estimate(other, resume=lake_file)
         assert other.counts.transitions == 0
     rv.estimate(from_gymnasium("Blackjack-v1", steps=99), gamma=1.0).save(tmp_path / "b")
-    with pytest.raises(InputError, match="has names for its states; here are numbers"):
+    with pytest.raises(
+        InputError, match="has labels for its states; gymnasium:FrozenLake-v1 has numbers"
+    ):
         rv.estimate(lake(), resume=tmp_path / "b")
 
 
@@ -934,9 +939,9 @@ ELSEWHERE = {
     "columns in another order":
         (two_columns("x", "v"), two_columns("v", "x"),
          "was learned from the columns x, v, in this order; here they are v, x"),
-    "bounds beyond": (boxed(0, 1), boxed(0, 100), "lie between .* gymnasium:Boxed reach beyond"),
+    "bounds beyond": (boxed(0, 1), boxed(0, 100), "lie between .* gymnasium:Boxed exceed"),
     "bounds that there are not":
-        (boxed(0, 1), boxed(-np.inf, np.inf), "lie between .* gymnasium:Boxed reach beyond"),
+        (boxed(0, 1), boxed(-np.inf, np.inf), "lie between .* gymnasium:Boxed exceed"),
 }  # fmt: skip
 
 
@@ -982,8 +987,7 @@ def test_experience_that_fits_but_is_called_otherwise_is_noted(case, tmp_path, c
     found = rv.estimate(second, resume=tmp_path / "a")
     assert found.estimator.steps > 50 - 2
     (message,) = caplog.messages
-    assert message.startswith("goes on from ")
-    began, here = message.split("; here is ")
+    began, here = message.split("; it is resumed with ")
     assert words[0] in began
     assert words[1] in here
 
@@ -1020,7 +1024,7 @@ def test_a_file_that_does_not_say_where_it_began_goes_on(tmp_path, caplog):
 
 def test_settings_beside_a_saved_learner_are_refused(lake_file):
     for given in ({"gamma": 0.9}, {"lam": 1.0}, {"method": "vtd"}, {"features": "tiles"}):
-        with pytest.raises(InputError, match="comes from the saved learner; leave it out"):
+        with pytest.raises(InputError, match="comes from the saved estimator; leave it out"):
             rv.estimate(lake(), resume=lake_file, **given)
 
 
@@ -1148,8 +1152,8 @@ def test_what_is_told_after_a_divergence_is_what_was_learned_until_then(observat
     assert found.experience.counts == until.experience.counts
     assert found.data.attrs == until.data.attrs
     assert_array_equal(found.data["visits"], until.data["visits"])
-    returns, expected = (each.seen.returns for each in (found, until))
-    assert_array_equal(returns.begun, expected.begun)
+    returns, expected = (each.monitor.returns for each in (found, until))
+    assert_array_equal(returns.start, expected.start)
     assert_array_equal(returns.completed(value), expected.completed(value))
 
 
@@ -1235,9 +1239,9 @@ def test_truncation_is_not_taken_for_an_end_by_the_check(env, gamma):
     assert told.agrees, told.summary()
     assert told.places > 3
     if env == "MountainCar-v0":
-        assert told.cut_off > 100
+        assert told.truncated > 100
         assert_allclose(told.data["check_mean"].values[:5], -20, atol=0.5)
-        assert "were cut off by truncation; the estimates stand in for their ends" in told.summary()
+        assert "were cut off by truncation and completed with the estimates" in told.summary()
 
 
 def test_a_check_with_other_experience_is_refused():
@@ -1245,7 +1249,9 @@ def test_a_check_with_other_experience_is_refused():
     with pytest.raises(InputError, match="must be experience of the same kind"):
         check(found, from_gymnasium("CartPole-v1", steps=10))
     rows = {"state": [0, 0], "reward": [0.0, 0.0], "terminated": [1, 1], "ratio": [0.5, 2.0]}
-    with pytest.raises(InputError, match="is off-policy: its returns are not the target's"):
+    with pytest.raises(
+        InputError, match="is off-policy: its returns are not those of the target policy"
+    ):
         check(found, from_table(rows, rho="ratio"))
 
 
@@ -1264,11 +1270,11 @@ def test_too_few_fresh_returns_say_nothing():
     found = rv.estimate(lake(), gamma=0.9)
     told = check(found, lake(10, seed=3))
     assert not told.agrees
-    assert told.summary() == "nothing can be said: no place has 30 fresh returns; take more steps"
+    assert told.summary() == "not checked: no state or region has 30 fresh returns; take more steps"
     some = Check(told.data, 1, 7, {"value": 0.0, "std": 0.0}, 3.0, 2_000)
     assert some.summary().endswith(
-        "7 of the 2,000 returns compared were cut off by truncation; the estimates stand in for "
-        "their ends"
+        "7 of the 2,000 returns compared were cut off by truncation and completed with the "
+        "estimates"
     )
 
 
@@ -1294,7 +1300,7 @@ def test_a_check_looks_at_returns_of_which_little_is_cut_off():
         told = check(found, log())
         assert (told.largest["value"] < told.limit) == agrees, told.summary()
         assert told.places == 15  # of 20
-        assert told.cut_off == told.returns
+        assert told.truncated == told.returns
         assert np.isnan(told.data["check_mean"].values[15:]).all()
 
 

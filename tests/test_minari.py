@@ -104,7 +104,7 @@ def test_what_is_no_dataset_is_refused(tmp_path):
     made(spaces.Discrete(4), DISCRETE)
     with pytest.raises(InputError, match="did you mean test/log-v0"):
         from_minari("test/log-v1")
-    with pytest.raises(InputError, match="must be a data set"):
+    with pytest.raises(InputError, match="must be a Minari data set"):
         from_minari(3)
     (tmp_path / "metadata.json").write_text("{")
     with pytest.raises(InputError, match="cannot be read"):

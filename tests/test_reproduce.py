@@ -298,7 +298,7 @@ def test_an_interrupted_run_ends_soon_and_goes_on_later(tmp_path, number, status
 
 def test_a_program_that_does_not_listen_is_ended(tmp_path):
     script = (
-        "import sys, time; from retvar import signals; signals.PATIENCE = 0.3\n"
+        "import sys, time; from retvar import signals; signals.TIMEOUT = 0.3\n"
         "with signals.Stop() as stop:\n"
         "    stop.last = lambda: print('last words', flush=True)\n"
         "    print('ready', flush=True)\n"

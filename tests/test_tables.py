@@ -100,7 +100,7 @@ def test_several_files_are_read_one_after_the_other(tmp_path):
         assert_array_equal(found["truncated"], [False, False, True])
     apart = from_table([paths[2], paths[0]], on_error="raise")
     assert_array_equal(whole(apart)["truncated"], [True, True])
-    assert not apart.counts.cuts
+    assert not apart.counts.unmarked_ends
 
 
 def test_the_next_state_is_the_next_row_s_where_there_is_no_column():
@@ -133,7 +133,7 @@ def test_transitions_that_do_not_chain_are_counted_and_cut():
     }
     stream = from_table(columns)
     assert_array_equal(whole(stream)["truncated"], [False, True, True])
-    assert stream.counts.cuts == {"does not chain": 1}
+    assert stream.counts.unmarked_ends == {"next state is not the state of the next row": 1}
     with pytest.raises(InputError, match="row 2: next_state = 2: the next row of the episode has"):
         list(from_table(columns, on_error="raise").chunks())
 
@@ -311,7 +311,7 @@ def test_a_stream_that_comes_again_too_late_is_cut(monkeypatch):
     for chunk in (1, 4, 100):
         log = from_table({**columns, "terminated": [False] * n, "stream": stream}, chunk=chunk)
         found.append(whole(log))
-        assert log.counts.cuts.total() == 1
+        assert log.counts.unmarked_ends.total() == 1
     for one in found:
         assert_array_equal(one["reward"], np.arange(n))
         assert_array_equal(np.flatnonzero(one["truncated"]), [0, n - 2, n - 1])
@@ -499,7 +499,7 @@ def test_what_is_written_comes_back_as_it_was(tmp_path, rng):
         assert_array_equal(first[name], second[name], err_msg=name)
     assert again.states == 7
     assert not again.counts.rejected
-    assert not again.counts.cuts
+    assert not again.counts.unmarked_ends
 
 
 def test_what_a_stream_is_called_comes_back_with_it(tmp_path):
@@ -534,7 +534,7 @@ def test_without_pyarrow_the_remedy_is_named(monkeypatch):
     """It is an extra."""
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     with pytest.raises(InputError, match=r'pip install "retvar\[data\]"'):
-        readers.readers_of(log())
+        readers.open_readers(log())
 
 
 # ---------------------------------------------------------------------- rubbish

@@ -105,7 +105,7 @@ def estimate(source: str, **given: Any) -> None:
     """
     with Stop() as stop, in_options(file="--resume", resume="--resume"):
         from retvar.experience import check, recorded
-        from retvar.experience.estimation import prepared
+        from retvar.experience.estimation import prepare
 
         formats, settings = _formats(given["formats"]), _settings(given)
         experience = opened(source, given, given["seed"], stop)
@@ -113,7 +113,7 @@ def estimate(source: str, **given: Any) -> None:
             if given["log"] is not None:
                 with in_options(path="--log"):
                     experience = recorded(experience, given["log"])
-            found = prepared(experience, **settings)
+            found = prepare(experience, **settings)
             beside = not _ours(out, given["resume"])
             stop.last = functools.partial(_rescue, found, out, beside)
             live = source.startswith("gymnasium:")
@@ -155,7 +155,7 @@ def _learned(found: Estimate, stop: Stop, live: bool) -> BaseException | None:
 
 def _rescue(found: Estimate, out: Path, beside: bool) -> None:
     """Keep what was learned of a program that is about to be ended, such as in a long reset."""
-    if found.at_rest:
+    if not found.updating:
         kept = _keep(found, out, beside=beside)
         click.echo(f"What was learned is kept; go on with --resume {kept}", err=True)
     click.echo("Interrupted.", err=True)
@@ -192,7 +192,7 @@ def _settings(given: dict[str, Any]) -> dict[str, Any]:
     ):
         if source(name) is click.core.ParameterSource.COMMANDLINE:
             field = f"--{name.replace('_', '-')}"
-            raise InputError(field, given[name], "comes from the saved learner; leave it out")
+            raise InputError(field, given[name], "comes from the saved estimator; leave it out")
     saved = load(given["resume"])
     gamma = saved.description.gamma
     given["gamma"] = float(gamma) if isinstance(gamma, float | int) else None  # for greedy
@@ -293,11 +293,15 @@ def _plain(found: Estimate, checked: Any) -> dict[str, Any]:
         columns["centre"] = data["centre"].values.tolist()
     plain = {**data.attrs, dim: [str(x) for x in data["label" if dim == "state" else dim].values]}
     counts = found.experience.counts
-    plain |= {"left_out": dict(counts.rejected), "cut": dict(counts.cuts), **columns}
+    plain |= {
+        "rejected_by_reason": dict(counts.rejected),
+        "unmarked_ends_by_reason": dict(counts.unmarked_ends),
+        **columns,
+    }
     if checked is not None:
         plain["agrees"] = checked.agrees
         plain["check"] = {
-            "places": checked.places, "cut_off": checked.cut_off, "limit": checked.limit,
+            "places": checked.places, "truncated": checked.truncated, "limit": checked.limit,
             **{name: _finite(z) for name, z in checked.largest.items()},
         }  # fmt: skip
     return plain

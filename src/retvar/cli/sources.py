@@ -97,13 +97,13 @@ def _refuse_misplaced(source: str, kind: str, given: dict[str, Any]) -> None:
 def _environment(name: str, given: dict[str, Any], seed: int, stop: Stop) -> Experience:
     """An environment with its policy, which can be stopped between any two steps."""
     from retvar.experience import from_gymnasium
-    from retvar.experience.environments import made
+    from retvar.experience.environments import make_environment
 
     length = {"steps": given["steps"], "episodes": given["episodes"]}
     if given["steps"] is None and given["episodes"] is None:
         length["steps"] = STEPS
     options, word = options_of(given["options"]), given["policy"] or "random"
-    env = made(name, options)
+    env = make_environment(name, options)
     click.get_current_context().call_on_close(env.close)
     step = env.step
 
