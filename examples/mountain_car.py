@@ -35,7 +35,7 @@ def main(steps: int = 200_000, out: str | None = None) -> None:
 
     found = rv.estimate(drive(1, steps), gamma=0.99)
     print(found.summary(rows=8))
-    checked = rv.experience.check(found, drive(2, steps // 2))
+    checked = rv.check(found, drive(2, steps // 2))
     print(checked.summary())
     data = checked.data
     both = np.isfinite(data["std"].values) & (data["check_count"].values >= 30)

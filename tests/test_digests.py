@@ -841,7 +841,7 @@ def resumed() -> Arrays:
 @case("estimate", ALL)
 def checked() -> Arrays:
     found = estimated(lake(), gamma=0.9)
-    return thinned(rv.experience.check(found, lake(seed=2)).data)
+    return thinned(rv.check(found, lake(seed=2)).data)
 
 
 # ------------------------------------------------------------------------ exact answers

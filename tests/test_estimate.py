@@ -12,12 +12,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import chi2
 
 import retvar as rv
+from retvar import check
 from retvar.errors import InputError, SourceError
-from retvar.experience import Experience, check, from_gymnasium, from_table
-from retvar.experience.format import table
-from retvar.experience.monte_carlo_check import Check
-from retvar.experience.returns import Returns
-from retvar.experience.visits import BINS, Regions, Visits
+from retvar.estimation.format import table
+from retvar.estimation.monte_carlo_check import Check
+from retvar.estimation.returns import Returns
+from retvar.estimation.visits import BINS, Regions, Visits
+from retvar.experience import Experience, from_gymnasium, from_table
 from tests import oracle
 
 COLUMNS = ("key", "seen", "reached", "reward", "gamma", "lam", "eta", "flags", "stream")

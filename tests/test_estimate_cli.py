@@ -110,7 +110,7 @@ def test_a_check_that_agrees_is_told_and_drawn(tmp_path):
 
 def test_a_check_that_does_not_agree_ends_with_1(monkeypatch):
     """Everything is written all the same."""
-    from retvar.experience.monte_carlo_check import Check
+    from retvar.estimation.monte_carlo_check import Check
 
     monkeypatch.setattr(Check, "agrees", False)
     result = run(

@@ -23,6 +23,8 @@ if TYPE_CHECKING:  # the names are loaded on first use, so that `retvar --help` 
         RetvarError,
         SourceError,
     )
+    from retvar.estimation.estimate import Estimate, estimate
+    from retvar.estimation.monte_carlo_check import Check, check
     from retvar.estimation.rollouts import rollouts
     from retvar.exact import (
         Estimates,
@@ -37,7 +39,6 @@ if TYPE_CHECKING:  # the names are loaded on first use, so that `retvar --help` 
         solve,
         stationary_distribution,
     )
-    from retvar.experience.estimation import Estimate, estimate
     from retvar.initial_values import InitialValues, Noisy, PerRun
     from retvar.learners import VTD, Centred, Direct, Learner, grid, load
     from retvar.mdp import END, MDP, Edge, Edges, Policy
@@ -67,8 +68,9 @@ _HOMES = {
         "solve",
         "stationary_distribution",
     ],
+    "retvar.estimation.monte_carlo_check": ["Check", "check"],
     "retvar.estimation.rollouts": ["rollouts"],
-    "retvar.experience.estimation": ["Estimate", "estimate"],
+    "retvar.estimation.estimate": ["Estimate", "estimate"],
     "retvar.initial_values": ["InitialValues", "Noisy", "PerRun"],
     "retvar.learners": ["VTD", "Centred", "Direct", "Learner", "grid", "load"],
     "retvar.mdp": ["END", "MDP", "Edge", "Edges", "Policy"],
@@ -77,7 +79,17 @@ _HOMES = {
     "retvar.step_sizes": ["Adadelta", "AlphaBound", "Averaged", "Constant", "Decay"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-_MODULES = ("domains", "experience", "features", "plots", "rules", "step_sizes", "sweep", "testing")
+_MODULES = (
+    "domains",
+    "estimation",
+    "experience",
+    "features",
+    "plots",
+    "rules",
+    "step_sizes",
+    "sweep",
+    "testing",
+)
 
 __all__ = [  # noqa: RUF022
     "domains",
@@ -92,6 +104,7 @@ __all__ = [  # noqa: RUF022
     "AlphaBound",
     "Averaged",
     "Centred",
+    "Check",
     "Constant",
     "ConvergenceError",
     "Decay",
@@ -121,6 +134,7 @@ __all__ = [  # noqa: RUF022
     "StateSolution",
     "Transition",
     "VTD",
+    "check",
     "estimate",
     "expected_updates",
     "fixed_point",

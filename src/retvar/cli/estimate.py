@@ -22,7 +22,7 @@ from retvar.signals import Interrupted, Stop
 if TYPE_CHECKING:
     import xarray
 
-    from retvar.experience import Estimate
+    from retvar.estimation.estimate import Estimate
 
 __all__ = ["estimate"]
 
@@ -104,8 +104,9 @@ def estimate(source: str, **given: Any) -> None:
     goes on with --resume.
     """
     with Stop() as stop, in_options(file="--resume", resume="--resume"):
-        from retvar.experience import check, recorded
-        from retvar.experience.estimation import prepare
+        from retvar.estimation.estimate import prepare
+        from retvar.estimation.monte_carlo_check import check
+        from retvar.experience import recorded
 
         formats, settings = _formats(given["formats"]), _settings(given)
         experience = opened(source, given, given["seed"], stop)

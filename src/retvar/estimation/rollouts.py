@@ -160,10 +160,10 @@ def _placed(env: Any, start: Any, max_steps: int | None, options: dict[str, Any]
     """The environments, each of which starts where it is told to and ends when it is told to."""
     import gymnasium
 
-    from retvar.experience.environments import made
+    from retvar.experience.environments import make_environment
 
     if isinstance(env, str):
-        env = made(env, options)
+        env = make_environment(env, options)
     elif options:
         raise InputError("options", ", ".join(sorted(options)), "go with the id of an environment")
     if start is None and max_steps is None:

@@ -1,20 +1,14 @@
 """Experience from environments, data sets and logs, as one stream of transitions."""
 
 from retvar.experience.environments import from_gymnasium
-from retvar.experience.estimation import Estimate, estimate
 from retvar.experience.minari import from_minari
-from retvar.experience.monte_carlo_check import Check, check
 from retvar.experience.recording import recorded, write_table
 from retvar.experience.stream import Counts, Experience
 from retvar.experience.tables import from_table
 
 __all__ = [
-    "Check",
     "Counts",
-    "Estimate",
     "Experience",
-    "check",
-    "estimate",
     "from_gymnasium",
     "from_minari",
     "from_table",

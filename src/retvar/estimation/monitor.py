@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.experience.bootstrap_terms import Predictor
-from retvar.experience.returns import Returns
+from retvar.estimation.bootstrap_terms import Predictor
+from retvar.estimation.returns import Returns
+from retvar.estimation.visits import Regions, Visits
 from retvar.experience.stream import Chunk
-from retvar.experience.visits import Regions, Visits
 from retvar.features import Observed
 from retvar.online import OnlineEstimator
 from retvar.online.bootstrap import half_width
 
 if TYPE_CHECKING:
-    from retvar.experience.provenance import Provenance
+    from retvar.estimation.provenance import Provenance
 
 __all__ = ["Discounts", "Monitor", "collect_returns", "row_predictor"]
 

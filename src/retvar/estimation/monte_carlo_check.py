@@ -11,11 +11,11 @@ import xarray
 from numpy.typing import NDArray
 
 from retvar.errors import InputError
-from retvar.experience.estimation import Estimate
-from retvar.experience.monitor import Discounts, Monitor, collect_returns, row_predictor
-from retvar.experience.returns import Returns
+from retvar.estimation.estimate import Estimate
+from retvar.estimation.monitor import Discounts, Monitor, collect_returns, row_predictor
+from retvar.estimation.returns import Returns
+from retvar.estimation.visits import Regions
 from retvar.experience.stream import Chunk, Experience
-from retvar.experience.visits import Regions
 from retvar.online.bootstrap import half_width
 
 __all__ = ["Check", "check"]
@@ -80,7 +80,7 @@ def check(found: Estimate, fresh: Experience) -> Check:
     >>> import retvar as rv
     >>> lake = lambda seed: rv.experience.from_gymnasium("FrozenLake-v1", steps=30_000, seed=seed)
     >>> found = rv.estimate(lake(1), gamma=0.9)
-    >>> rv.experience.check(found, lake(2)).agrees
+    >>> rv.check(found, lake(2)).agrees
     True
     """
     data = found.data

@@ -9,11 +9,11 @@ from typing import Any
 import xarray
 
 from retvar.errors import InputError
-from retvar.experience.format import describe_data, reasons, table
-from retvar.experience.monitor import Monitor
-from retvar.experience.provenance import restore_monitor, to_notes
-from retvar.experience.results import dataset
-from retvar.experience.setup import (
+from retvar.estimation.format import describe_data, reasons, table
+from retvar.estimation.monitor import Monitor
+from retvar.estimation.provenance import restore_monitor, to_notes
+from retvar.estimation.results import dataset
+from retvar.estimation.setup import (
     create_estimator,
     grow_table,
     make_learner,
@@ -202,7 +202,7 @@ def prepare(
 
     >>> import retvar as rv
     >>> lake = rv.experience.from_gymnasium("FrozenLake-v1", steps=100)
-    >>> rv.experience.estimation.prepare(lake, gamma=0.9, level=90)
+    >>> rv.estimation.estimate.prepare(lake, gamma=0.9, level=90)
     Traceback (most recent call last):
     ...
     retvar.errors.InputError: level = 90: must lie between 0 and 1, such as 0.9

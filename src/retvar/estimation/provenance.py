@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from retvar.errors import InputError
-from retvar.experience.monitor import Monitor
+from retvar.estimation.monitor import Monitor
+from retvar.estimation.visits import Regions, Visits
 from retvar.experience.stream import Counts, Experience
-from retvar.experience.visits import Regions, Visits
 from retvar.features import Observed
 from retvar.format import listed
 from retvar.online import OnlineEstimator

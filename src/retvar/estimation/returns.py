@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retvar import rules
-from retvar.experience.bootstrap_terms import BootstrapTerms, Predictor
+from retvar.estimation.bootstrap_terms import BootstrapTerms, Predictor
 from retvar.jit import compiled, inlined
 from retvar.random import U, mix
 

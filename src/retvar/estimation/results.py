@@ -8,9 +8,9 @@ import numpy as np
 import xarray
 from numpy.typing import NDArray
 
-from retvar.experience.monitor import Monitor, row_predictor
+from retvar.estimation.monitor import Monitor, row_predictor
+from retvar.estimation.visits import Regions, Visits
 from retvar.experience.stream import Experience
-from retvar.experience.visits import Regions, Visits
 from retvar.online import OnlineEstimator
 from retvar.version import __version__
 
