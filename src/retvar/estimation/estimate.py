@@ -1,4 +1,4 @@
-"""Estimate value and spread of returns in one pass over a stream of experience."""
+"""Estimate value and spread of returns from experience, by least squares or by TD learning."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import xarray
 
+from retvar import arguments
 from retvar.errors import InputError
 from retvar.estimation.format import describe_data, reasons, table
 from retvar.estimation.monitor import Monitor
@@ -15,6 +16,7 @@ from retvar.estimation.provenance import restore_monitor, to_notes
 from retvar.estimation.results import dataset
 from retvar.estimation.setup import (
     create_estimator,
+    first_states,
     grow_table,
     make_learner,
     refuse_conflicting_discounts,
@@ -23,6 +25,7 @@ from retvar.estimation.setup import (
     refuse_missing_discounts,
     with_defaults,
 )
+from retvar.estimation.tabular import TabularEstimator
 from retvar.experience.stream import Chunk, Experience, first_rows
 from retvar.features import Features
 from retvar.learners import Direct, Learner, load
@@ -31,6 +34,7 @@ from retvar.step_sizes import Averaged
 
 __all__ = ["Estimate", "estimate"]
 
+Estimator = OnlineEstimator | TabularEstimator
 Progress = Callable[[int], None]  # called with the number of transitions done
 
 
@@ -47,9 +51,9 @@ class Estimate:
     def __init__(
         self,
         experience: Experience,
-        estimator: OnlineEstimator | None,
+        estimator: Estimator | None,
         monitor: Monitor,
-        create: Callable[[Chunk], OnlineEstimator] | None = None,
+        create: Callable[[Chunk], Estimator] | None = None,
     ) -> None:
         self.experience = experience
         self.monitor = monitor
@@ -58,8 +62,8 @@ class Estimate:
         self._create = create
 
     @property
-    def estimator(self) -> OnlineEstimator:
-        """The online estimator, which can be updated further."""
+    def estimator(self) -> Any:
+        """The :class:`OnlineEstimator` or least-squares estimator; both can be updated further."""
         if self._estimator is None:
             raise InputError("experience", self.experience.name, "has no transition yet")
         return self._estimator
@@ -68,6 +72,22 @@ class Estimate:
     def data(self) -> xarray.Dataset:
         """Value, variance and std with intervals, of each state or of the most visited regions."""
         return dataset(self.experience, self.estimator, self.monitor)
+
+    def value(self, state: Any = None) -> Any:
+        """Value of a state; of all states where none is named."""
+        return self.estimator.value(state)
+
+    def std(self, state: Any = None) -> Any:
+        """Standard deviation of the return from a state; of all states where none is named."""
+        return self.estimator.std(state)
+
+    def interval(
+        self, state: Any = None, what: str = "value", *, states: Any = None, level: Any = None
+    ) -> tuple[Any, Any]:
+        """Lower and upper end for one `state`, a column of `states`, or all."""
+        level = self.monitor.level if level is None else level
+        low, high = self.estimator.interval(state, what, states=states, level=level)
+        return low, high
 
     def summary(self, rows: int = 20) -> str:
         """Text: a description of the data and a table of the most visited states or regions."""
@@ -123,13 +143,14 @@ def estimate(
     experience: Experience,
     learner: Learner | None = None,
     *,
+    by: str | None = None,
     gamma: Any = None,
     lam: Any = None,
     method: str = "direct",
     kappa: float | None = None,
     estimand: Any = "target_return",
     features: Any = None,
-    bootstrap_samples: int = 100,
+    bootstrap_samples: int | None = None,
     level: float = 0.9,
     seed: int = 0,
     resume: str | Path | None = None,
@@ -146,6 +167,11 @@ def estimate(
         From :mod:`retvar.experience`.
     learner
         A learner of your own, in place of the settings gamma, lam, method, kappa and estimand.
+    by
+        ``"least_squares"``: the solution that the direct method's nodes would reach if they could
+        replay the data for ever; no step size, no trace, no start. The default for states.
+        ``"td"``: an online estimator, one pass; for observations, for streams that go on or change,
+        and wherever `learner`, `kappa`, `bootstrap_samples` or another method is given.
     gamma
         Discount; there is no default. None where the data has one per transition.
     lam
@@ -154,15 +180,17 @@ def estimate(
     method
         ``"direct"``, ``"centred"`` or ``"vtd"``.
     kappa
-        Trace decay of all nodes. By default traces reach a fifth of the horizon, 1/(1 − γ): long
-        enough to update rarely visited states, short enough to keep the variance of estimates low.
+        Trace decay of all nodes, with ``by="td"``. By default traces reach a fifth of the horizon,
+        1/(1 − γ): long enough to update rarely visited states, short enough to keep the variance
+        of estimates low.
     estimand
         Off-policy: ``"target_return"`` or ``"off_policy_return"``.
     features
         For observations: ``"tiles"`` (the default), ``"fourier"``, ``"polynomial"``, or
         :mod:`retvar.features`.
     bootstrap_samples, level, seed
-        Of the intervals: number of bootstrap samples, confidence level, seed.
+        Of the intervals: number of bootstrap samples (``by="td"``; default 100), confidence level,
+        seed.
     resume
         A file that :meth:`Estimate.save` wrote, to continue from; no other setting is given then.
     progress
@@ -173,14 +201,14 @@ def estimate(
     >>> import retvar as rv
     >>> lake = rv.experience.from_gymnasium("FrozenLake-v1", steps=20_000, seed=1)
     >>> found = rv.estimate(lake, gamma=0.9)
-    >>> low, high = found.estimator.interval(0, "value")
+    >>> low, high = found.interval(0)
     >>> truth = rv.solve(rv.MDP.from_gymnasium("FrozenLake-v1", gamma=0.9)).value[0]
     >>> bool(low < truth < high)
     True
     """
     found = prepare(
-        experience, learner, gamma=gamma, lam=lam, method=method, kappa=kappa, estimand=estimand,
-        features=features, bootstrap_samples=bootstrap_samples, level=level, seed=seed,
+        experience, learner, by=by, gamma=gamma, lam=lam, method=method, kappa=kappa,
+        estimand=estimand, features=features, bootstrap_samples=bootstrap_samples, level=level, seed=seed,
         resume=resume,
     )  # fmt: skip
     found.learn(progress)
@@ -191,8 +219,9 @@ def prepare(
     experience: Experience,
     learner: Learner | None = None,
     *,
+    by: str | None = None,
     features: Any = None,
-    bootstrap_samples: int = 100,
+    bootstrap_samples: int | None = None,
     level: float = 0.9,
     seed: int = 0,
     resume: str | Path | None = None,
@@ -213,6 +242,10 @@ def prepare(
         saved = load(resume)
         refuse_discounts_given_twice(saved.description, experience)
         return Estimate(experience, saved, restore_monitor(resume, saved, experience))
+    by = _choose(
+        by, experience, learner=learner, features=features, bootstrap_samples=bootstrap_samples,
+        method=settings.get("method"), kappa=settings.get("kappa"),
+    )  # fmt: skip
     if learner is None:
         learner = make_learner(**settings)
         defaults = {"lam": 1.0}
@@ -221,15 +254,44 @@ def prepare(
         defaults = {}
     refuse_discounts_given_twice(learner, experience)
     refuse_features(experience, features)
+    arguments.level("level", level)
+    if by == "least_squares":
+
+        def summed(chunk: Chunk) -> TabularEstimator:
+            count = experience.states or first_states(chunk)
+            return TabularEstimator(with_defaults(learner, chunk, defaults), count)
+
+        return Estimate(experience, None, Monitor(level), summed)
+    samples = 100 if bootstrap_samples is None else bootstrap_samples
     Direct(alpha=Averaged(), gamma=0.0, lam=0.0).online(  # refuses invalid settings
-        states=1, bootstrap_samples=bootstrap_samples, seed=seed
+        states=1, bootstrap_samples=samples, seed=seed
     )
 
-    def create(chunk: Chunk) -> OnlineEstimator:
+    def create(chunk: Chunk) -> Estimator:
         complete = with_defaults(learner, chunk, defaults)
-        return create_estimator(experience, chunk, complete, features, bootstrap_samples, seed)
+        return create_estimator(experience, chunk, complete, features, samples, seed)
 
     return Estimate(experience, None, Monitor(level), create)
+
+
+def _choose(by: str | None, experience: Experience, **td_only: Any) -> str:
+    """How to estimate; settings of TD learning imply it, or are refused beside least squares."""
+    if by not in (None, "least_squares", "td"):
+        raise InputError("by", repr(by), "must be 'least_squares' or 'td'")
+    given = {
+        name: value
+        for name, value in td_only.items()
+        if value is not None and not (name == "method" and value == "direct")
+    }
+    if by == "least_squares":
+        for name, value in given.items():
+            shown = type(value).__name__ if isinstance(value, Learner | Features) else value
+            raise InputError(name, shown, 'goes with by="td"; leave one of them out')
+        if experience.width is not None:
+            raise InputError("by", repr(by), 'needs states; for observations take by="td"')
+    if by is not None:
+        return by
+    return "td" if given or experience.width is not None else "least_squares"
 
 
 def _refuse(given: dict[str, Any], why: str) -> None:

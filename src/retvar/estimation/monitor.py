@@ -13,7 +13,6 @@ from retvar.estimation.returns import Returns
 from retvar.estimation.visits import Regions, Visits
 from retvar.experience.stream import Chunk
 from retvar.features import Observed
-from retvar.online import OnlineEstimator
 from retvar.online.bootstrap import half_width
 
 if TYPE_CHECKING:
@@ -40,14 +39,14 @@ class Discounts:
     on_policy: bool
 
     @classmethod
-    def of(cls, estimator: OnlineEstimator, chunk: Chunk, final: bool = False) -> Discounts:
+    def of(cls, estimator: Any, chunk: Chunk, final: bool = False) -> Discounts:
         """Those of the chunk, or else the estimator's; `final`: its values no longer change."""
-        n, m, follows = len(chunk["reward"]), estimator.memory, chunk["next_state"]
+        n, follows = len(chunk["reward"]), chunk["next_state"]
         gamma, lam = (
             np.asarray(chunk[name], dtype=np.float64)
             if name in chunk
             else np.broadcast_to(own[follows] if own.size > 1 else own, n)
-            for name, own in (("gamma", m.gammas), ("lam", m.lams))
+            for name, own in (("gamma", estimator.gammas), ("lam", estimator.lams))
         )
         rho = np.asarray(chunk.get("rho", np.ones(n)), dtype=np.float64)
         weighted = estimator.description.estimand == "off_policy_return"
@@ -59,7 +58,7 @@ class Discounts:
         return cls(gamma, lam, eta, next_value, weighted or bool((rho == 1).all()))
 
 
-def row_predictor(estimator: OnlineEstimator, what: str) -> Predictor:
+def row_predictor(estimator: Any, what: str) -> Predictor:
     """Return a function that predicts for rows of floats: states, or observations."""
     tabular = estimator.features[0].states is not None
 
@@ -97,7 +96,7 @@ class Monitor:
         self.off_policy = False  # returns of the target policy are not observed
         self.provenance: Provenance | None = None  # of the first experience, if it is another one
 
-    def update(self, estimator: OnlineEstimator, chunk: Chunk) -> None:
+    def update(self, estimator: Any, chunk: Chunk) -> None:
         """Add a chunk."""
         state = chunk["state"]
         if self.visits is None:
@@ -112,7 +111,7 @@ class Monitor:
             collect_returns(self.returns, chunk, keys % KEYS, discounts)
 
 
-def _no_visits(estimator: OnlineEstimator, state: Any) -> Visits | Regions:
+def _no_visits(estimator: Any, state: Any) -> Visits | Regions:
     """Empty visit counts for the estimator's states or observations."""
     features = estimator.features[0]
     if features.states is not None:

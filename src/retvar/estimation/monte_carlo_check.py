@@ -184,7 +184,7 @@ def _largest(rows: Array, data: xarray.Dataset, found: Estimate) -> dict[str, fl
     z, scores = half_width(found.monitor.level), {}
     for what, difference in (("value", mean), ("variance", spread - variance)):
         error = np.zeros(len(rows))
-        if found.estimator.bootstrap_samples:
+        if found.estimator.has_intervals:
             low, high = (data[f"{what}_{end}"].values[place.astype(int)] for end in ENDS)
             error = (high - low) / (2 * z)
         scores[what] = _score(np.abs(difference), noise[what] + error**2)

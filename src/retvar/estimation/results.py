@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from retvar.estimation.monitor import Monitor, row_predictor
 from retvar.estimation.visits import Regions, Visits
 from retvar.experience.stream import Experience
-from retvar.online import OnlineEstimator
 from retvar.version import __version__
 
 __all__ = ["dataset"]
@@ -22,7 +21,7 @@ REGIONS = 20  # most visited ones in the dataset
 MAP_POINTS = 60  # of a map along each dimension
 
 
-def dataset(experience: Experience, estimator: OnlineEstimator, monitor: Monitor) -> xarray.Dataset:
+def dataset(experience: Experience, estimator: Any, monitor: Monitor) -> xarray.Dataset:
     """Value, variance and std with their intervals, visits, and observed returns."""
     if isinstance(monitor.visits, Regions):
         found = _by_region(experience, estimator, monitor, monitor.visits)
@@ -33,20 +32,18 @@ def dataset(experience: Experience, estimator: OnlineEstimator, monitor: Monitor
     return found
 
 
-def _estimates(estimator: OnlineEstimator, states: Any, level: float) -> dict[str, Array]:
+def _estimates(estimator: Any, states: Any, level: float) -> dict[str, Array]:
     """Estimates and ends of their intervals for a column of states."""
     found = {}
     for what in QUANTITIES:
         found[what] = estimator.predict(states, what)
-        if estimator.bootstrap_samples:
+        if estimator.has_intervals:
             ends = estimator.interval(what=what, states=states, level=level)
             found[f"{what}_low"], found[f"{what}_high"] = ends
     return found
 
 
-def _by_state(
-    experience: Experience, estimator: OnlineEstimator, monitor: Monitor
-) -> xarray.Dataset:
+def _by_state(experience: Experience, estimator: Any, monitor: Monitor) -> xarray.Dataset:
     counts = (monitor.visits if isinstance(monitor.visits, Visits) else Visits()).counts
     n = max(experience.states or 0, counts.size)
     if experience.grid is not None and n < experience.grid[0] * experience.grid[1]:
@@ -71,7 +68,7 @@ def _by_state(
 
 
 def _by_region(
-    experience: Experience, estimator: OnlineEstimator, monitor: Monitor, regions: Regions
+    experience: Experience, estimator: Any, monitor: Monitor, regions: Regions
 ) -> xarray.Dataset:
     visits, centres = regions.most_visited(REGIONS)
     axes = experience.names or [f"x{i}" for i in range(centres.shape[1])]
@@ -85,9 +82,7 @@ def _by_region(
     return found
 
 
-def _add_maps(
-    found: xarray.Dataset, estimator: OnlineEstimator, regions: Regions, axes: list[str]
-) -> None:
+def _add_maps(found: xarray.Dataset, estimator: Any, regions: Regions, axes: list[str]) -> None:
     """Add maps of value and std over two dimensions."""
     middles, shape = (np.arange(MAP_POINTS) + 0.5) / MAP_POINTS, (MAP_POINTS, MAP_POINTS)
     x, y = (regions.low[i] + middles * (regions.high[i] - regions.low[i]) for i in range(2))
@@ -100,7 +95,7 @@ def _add_maps(
     found.attrs["x_name"], found.attrs["y_name"] = axes[0], axes[1]
 
 
-def _add_observed(found: xarray.Dataset, estimator: OnlineEstimator, monitor: Monitor) -> None:
+def _add_observed(found: xarray.Dataset, estimator: Any, monitor: Monitor) -> None:
     """Add observed returns and the predictions for the states in which they began."""
     returns = monitor.returns
     if returns is None or not returns.nearly_complete.any():
@@ -116,9 +111,7 @@ def _add_observed(found: xarray.Dataset, estimator: OnlineEstimator, monitor: Mo
     found["sample_state"] = ("sample", state)
 
 
-def _settings(
-    experience: Experience, estimator: OnlineEstimator, monitor: Monitor
-) -> dict[str, Any]:
+def _settings(experience: Experience, estimator: Any, monitor: Monitor) -> dict[str, Any]:
     """Settings and counts as attributes; netCDF takes numbers and text."""
     d, counts = estimator.description, experience.counts
     settings = {name: getattr(d, name) for name in ("gamma", "lam", "kappa")}

@@ -38,7 +38,8 @@ mean_discount = inlined(rules.mean_discount)
 class Returns:
     """Collects returns; `keys` may be open in each stream, and `most` are stored.
 
-    Where there are more, those stored are a random sample of all.
+    Where there are more, those stored are a random sample of all. A return is closed where the
+    discount of its rest falls below `negligible`.
 
     >>> import numpy as np
     >>> returns = Returns(keys=2, width=1, most=10)
@@ -49,14 +50,21 @@ class Returns:
     ([0, 1], [4.0, 6.0])
     """
 
-    def __init__(self, keys: int, width: int, most: int = 4_000, capacity: int = CAPACITY) -> None:
+    def __init__(
+        self,
+        keys: int,
+        width: int,
+        most: int = 4_000,
+        capacity: int = CAPACITY,
+        negligible: float = NEGLIGIBLE,
+    ) -> None:
         self._open = np.zeros((0, keys, 6))
         self._open_start = np.zeros((0, keys, width))  # state in which each began
         self._age = np.zeros(0)  # of the episode, in each stream
         self._clock = np.zeros(0, dtype=np.int64)  # steps of each stream
         self._stored = np.zeros((most, LEAD + 1 + 2 * width))
         self._counts = np.zeros(2, dtype=np.int64)  # all; those cut off
-        self._width, self._capacity = width, capacity
+        self._width, self._capacity, self._negligible = width, capacity, negligible
         self._terms: BootstrapTerms | None = None  # None as long as λ is 1
 
     def add(
@@ -90,7 +98,7 @@ class Returns:
         collect(
             key, state, next_state, reward, gamma, lam, np.zeros(key.size) if next_value is None
             else next_value, eta, flags, stream, self._open, self._open_start, self._age,
-            self._clock, self._stored, fresh, self._counts,
+            self._clock, self._stored, fresh, self._counts, self._negligible,
         )  # fmt: skip
         if self._terms is not None:
             self._store_terms(self._terms, fresh)
@@ -172,6 +180,11 @@ class Returns:
         return np.asarray(self._rows()[:, REST] != 0)
 
     @property
+    def missing_share(self) -> Array:
+        """Discount of what is missing from each return; 0 where nothing is."""
+        return np.abs(self._rows()[:, REST])
+
+    @property
     def start(self) -> Array:
         """State or observation in which each began [return, number]."""
         return self._rows()[:, LEAD + 1 : LEAD + 1 + self._width]
@@ -200,7 +213,7 @@ class Returns:
 @compiled
 def collect(
     key, state, next_state, reward, gamma, lam, next_value, eta, flags, stream,
-    opened, start, age, clock, stored, fresh, counts,
+    opened, start, age, clock, stored, fresh, counts, negligible,
 ):  # fmt: skip
     """Go through a chunk: begin returns, add rewards to the open ones, store those that end."""
     keys, width = start.shape[1], start.shape[2]
@@ -221,15 +234,15 @@ def collect(
             opened[at, j, SUM] += opened[at, j, DISCOUNT] * fed
             opened[at, j, DISCOUNT] *= discount
             rest = opened[at, j, DISCOUNT]
-            over = abs(rest) < NEGLIGIBLE
+            over = abs(rest) < negligible
             if not over and not cut:
                 continue
             opened[at, j, OPEN] = 0.0
             n = counts[0]
             counts[0] += 1
-            if over:
+            if abs(rest) < NEGLIGIBLE:
                 rest = 0.0
-            else:
+            elif not over:
                 counts[1] += 1
             slot = n
             if n >= stored.shape[0]:  # reservoir sampling: each of the n + 1 is dropped alike

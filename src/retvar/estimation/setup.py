@@ -15,9 +15,17 @@ from retvar.online import OnlineEstimator
 from retvar.step_sizes import Averaged
 
 __all__ = [
-    "create_estimator", "features_for", "grow_table", "make_learner",
-    "refuse_conflicting_discounts", "refuse_discounts_given_twice", "refuse_features",
-    "refuse_missing_discounts", "trace_decay", "with_defaults",
+    "create_estimator",
+    "features_for",
+    "first_states",
+    "grow_table",
+    "make_learner",
+    "refuse_conflicting_discounts",
+    "refuse_discounts_given_twice",
+    "refuse_features",
+    "refuse_missing_discounts",
+    "trace_decay",
+    "with_defaults",
 ]  # fmt: skip
 
 Array = NDArray[np.float64]
@@ -123,7 +131,7 @@ def create_estimator(
 ) -> OnlineEstimator:
     """Create an estimator for the stream, with features that fit its first chunk."""
     if experience.width is None:
-        count = experience.states or int(max(chunk["state"].max(), chunk["next_state"].max())) + 1
+        count = experience.states or first_states(chunk)
         _refuse_too_many(count, bootstrap_samples)
         return learner.online(states=count, bootstrap_samples=bootstrap_samples, seed=seed)
     built = features_for(experience, chunk["state"], features)
@@ -136,6 +144,11 @@ def create_estimator(
     return learner.replace(**steps).online(
         features=built, bootstrap_samples=bootstrap_samples, seed=seed
     )
+
+
+def first_states(chunk: Chunk) -> int:
+    """The largest state of a chunk plus one."""
+    return int(max(chunk["state"].max(), chunk["next_state"].max())) + 1
 
 
 def refuse_features(experience: Experience, given: Any) -> None:
@@ -171,7 +184,7 @@ def features_for(experience: Experience, observed: Array, given: Any = None) -> 
     return TileCoding(low, high, tiles=tiles, tilings=16, memory=None if small else HASHED_WEIGHTS)
 
 
-def grow_table(estimator: OnlineEstimator, chunk: Chunk, experience: Experience) -> None:
+def grow_table(estimator: Any, chunk: Chunk, experience: Experience) -> None:
     """Grow a tabular estimator for new states; refuse states that cannot exist."""
     if experience.width is not None:
         return

@@ -327,6 +327,21 @@ class OnlineEstimator:
     # ------------------------------------------------------------------ how sure
 
     @property
+    def has_intervals(self) -> bool:
+        """Whether there are bootstrap samples, from which intervals are made."""
+        return self.bootstrap_samples > 0
+
+    @property
+    def gammas(self) -> Array:
+        """γ on arrival in each state, or one for all; NaN where it comes with the data."""
+        return self._memory.gammas
+
+    @property
+    def lams(self) -> Array:
+        """λ on arrival in each state, or one for all; NaN where it comes with the data."""
+        return self._memory.lams
+
+    @property
     def bootstrap_samples(self) -> int:
         """How many replicates ride along, for intervals."""
         return 0 if self._riding is None else self._riding.count
