@@ -208,8 +208,8 @@ def estimate(
     """
     found = prepare(
         experience, learner, by=by, gamma=gamma, lam=lam, method=method, kappa=kappa,
-        estimand=estimand, features=features, bootstrap_samples=bootstrap_samples, level=level, seed=seed,
-        resume=resume,
+        estimand=estimand, features=features, bootstrap_samples=bootstrap_samples, level=level,
+        seed=seed, resume=resume,
     )  # fmt: skip
     found.learn(progress)
     return found

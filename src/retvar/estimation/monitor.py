@@ -63,7 +63,8 @@ def row_predictor(estimator: Any, what: str) -> Predictor:
     tabular = estimator.features[0].states is not None
 
     def predict(rows: Array) -> Array:
-        return estimator.predict(rows[:, 0].astype(np.int64) if tabular else rows, what)
+        column = rows[:, 0].astype(np.int64) if tabular else rows
+        return np.asarray(estimator.predict(column, what))
 
     return predict
 
