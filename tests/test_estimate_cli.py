@@ -1,4 +1,4 @@
-"""`retvar estimate` as people use it."""
+"""The command `retvar estimate`."""
 
 import json
 import signal
@@ -38,7 +38,7 @@ def done(*arguments):
 
 
 def refused(*arguments, status=2):
-    """The one line that is told."""
+    """The error message, which is one line."""
     result = run(*arguments)
     assert result.exit_code == status, result.output
     assert "Traceback" not in result.output
@@ -52,7 +52,7 @@ def files(folder):
 
 
 def answer(*arguments):
-    return json.loads(done(*arguments, "--json", "--format", "none").stdout)
+    return json.loads(done(*arguments, "--json", "--formats", "none").stdout)
 
 
 # ---------------------------------------------------------------------- environments
@@ -114,7 +114,7 @@ def test_a_check_that_does_not_agree_ends_with_1(monkeypatch):
 
     monkeypatch.setattr(Check, "agrees", False)
     result = run(
-        *(LAKE, "--gamma", 0.9, "--steps", 1_000, "--check", "--out", "a", "--format", "none")
+        *(LAKE, "--gamma", 0.9, "--steps", 1_000, "--check", "--out", "a", "--formats", "none")
     )
     assert result.exit_code == 1
     assert "written: " in result.stdout
@@ -168,7 +168,7 @@ def test_policies_are_named_on_the_command_line(tmp_path):
 
 
 def test_figures_come_in_the_formats_asked_for(tmp_path):
-    done(LAKE, "--gamma", 0.9, "--steps", 500, "--format", "svg", "--out", "a")
+    done(LAKE, "--gamma", 0.9, "--steps", 500, "--formats", "svg", "--out", "a")
     assert "map.svg" in files(tmp_path / "a")
     assert "map.png" not in files(tmp_path / "a")
 
@@ -213,7 +213,7 @@ def test_bad_rows_are_counted_or_refused(tmp_path):
     pq.write_table(pa.table(rows), tmp_path / "log.parquet")
     plain = answer("log.parquet", *NAMED, "--gamma", 0.5)
     assert plain["left_out"] == {"joy is missing or not finite": 1}
-    result = run("log.parquet", *NAMED, "--gamma", 0.5, "--strict", "--out", "b")
+    result = run("log.parquet", *NAMED, "--gamma", 0.5, "--on-error", "raise", "--out", "b")
     assert result.exit_code == 2
     assert "log.parquet, row 5: joy = nan" in result.stderr.splitlines()[-1]
 
@@ -225,7 +225,7 @@ def test_states_of_a_log_are_drawn_as_a_map_where_a_grid_is_given(tmp_path):
     done("log.parquet", "--gamma", 0.5, "--grid", "2x3", "--out", "a")
     assert "map.png" in files(tmp_path / "a")
     assert refused("log.parquet", "--gamma", 0.5, "--grid", "2x2", "--out", "b") == (
-        "--grid = 2x2: has 4 places for 6 states"
+        "--grid = 2x2: has 4 cells for 6 states"
     )
 
 
@@ -263,7 +263,7 @@ def test_a_data_set_of_minari_is_read(tmp_path, monkeypatch):
     assert plain["visits"] == [20, 20, 0]
     assert plain["source"] == "minari:test/log-v0"
     assert refused("minari:test/log-v0", "--gamma", 0.5, "--state", "x").startswith(
-        "--state = x: is for logs in tables; minari:test/log-v0 is none"
+        "--state = x: only for logs in tables; minari:test/log-v0 is none"
     )
     assert "is not on this disk" in refused("minari:test/lag-v0", "--gamma", 0.5)
 
@@ -272,13 +272,13 @@ def test_a_data_set_of_minari_is_read(tmp_path, monkeypatch):
 
 ENV = (LAKE, "--gamma", 0.9, "--steps", 100)
 WRONG = {
-    (LAKE,): "--gamma = missing: say what a reward is worth one step later, such as --gamma 0.99",
+    (LAKE,): "--gamma = missing: give the discount per step, such as --gamma 0.99",
     (LAKE, "--gamma", 1.5): "--gamma = 1.5: must lie in [0, 1]",
     ("gymnasium:FrozenLake-v9", "--gamma", 0.9):
         "environment = FrozenLake-v9: unknown to Gymnasium; did you mean FrozenLake-v1, ",
     ("missing.parquet", "--gamma", 0.9): "source = missing.parquet: ",
-    (*ENV, "--state", "x"): f"--state = x: is for logs in tables; {LAKE} is none",
-    (*ENV, "--strict"): f"--strict = given: is for logs in tables; {LAKE} is none",
+    (*ENV, "--state", "x"): f"--state = x: only for logs in tables; {LAKE} is none",
+    (*ENV, "--on-error", "raise"): f"--on-error = raise: only for logs in tables; {LAKE} is none",
     (*ENV, "--episodes", 3): "steps, episodes = both: give one of them: how long to go on",
     (*ENV, "--option", "size"): "option = size: must be KEY=VALUE",
     (*ENV, "--option", "size=4"): "environment = FrozenLake-v1: cannot be made: ",
@@ -288,7 +288,7 @@ WRONG = {
     (*ENV, "--policy", "json:nothing"): "--policy = json:nothing: cannot be imported: ",
     (*ENV, "--policy", "missing.npy"): "--policy = missing.npy: cannot be read: No such file",
     (*ENV, "--out", "file"): "--out = file: is a file; name a folder",
-    (*ENV, "--format", "gif"): "--format = gif: must be some of png, svg, pdf, or none",
+    (*ENV, "--formats", "gif"): "--formats = gif: must be some of png, svg, pdf, or none",
     (*ENV, "--features", "tiles"): f"--features = tiles: are for observations; {LAKE} has states",
     (*ENV, "--level", 90): "--level = 90.0: must lie between 0 and 1, such as 0.9",
     (*ENV, "--estimand", "mine"): "--estimand = 'mine': must be ",
@@ -296,9 +296,9 @@ WRONG = {
     (*ENV, "--log", "a.txt"): "--log = a.txt: must be the name of a .parquet file",
     (*ENV, "--log", "no/a.parquet"): "--log = no/a.parquet: its folder does not exist",
     ("log.parquet", "--gamma", 0.9, "--check"):
-        "--check = given: needs an environment to act in; log.parquet is none",
+        "--check = given: only for environments; log.parquet is none",
     ("log.parquet", "--gamma", 0.9, "--policy", "greedy"):
-        "--policy = greedy: needs an environment to act in; log.parquet is none",
+        "--policy = greedy: only for environments; log.parquet is none",
     ("log.parquet", "--gamma", 0.9): "--terminated = missing: name the column that says where ",
     ("log.parquet", "--gamma", 0.9, "--reward", "prize", "--terminated", "none"):
         "--reward = prize: log.parquet has no such column; it has state, reward",
@@ -335,7 +335,7 @@ def test_the_remedy_for_endless_logs_is_an_option(tmp_path):
 def test_settings_of_a_saved_learner_are_its_own(tmp_path, given):
     done(*ENV, "--out", "a")
     told = refused(LAKE, "--resume", "a/estimator.safetensors", *given, "--out", "b")
-    assert told == f"{given[0]} = {given[1]}: comes from the saved learner; leave it out"
+    assert told == f"{given[0]} = {given[1]}: comes from the saved estimator; leave it out"
     assert not (tmp_path / "b").exists()
 
 
@@ -352,7 +352,7 @@ def test_a_run_that_goes_on_elsewhere_says_so_on_stderr(tmp_path):
     """In a process of its own, as people see it; standard output stays what programs read."""
     done(*ENV, "--out", "a", "--log", "lake.parquet")
     command = [sys.executable, "-m", "retvar", "estimate", "lake.parquet", "--json"]
-    command += ["--format", "none", "--resume", "a/estimator.safetensors", "--out", "b"]
+    command += ["--formats", "none", "--resume", "a/estimator.safetensors", "--out", "b"]
     result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
     assert result.stderr.splitlines() == [
         f"goes on from a/estimator.safetensors, which began with {LAKE}; here is lake.parquet"
@@ -401,7 +401,7 @@ def test_what_was_learned_before_a_failure_is_kept(tmp_path):
     result = run(LAKE, "--gamma", 0.9, "--policy", "robot_that_breaks:policy", "--log", "a.parquet")
     assert result.exit_code == 1
     kept, told = result.stderr.splitlines()
-    assert kept == "What was learned is kept; go on with --resume estimate/estimator.safetensors"
+    assert kept == "The estimator is saved; continue with --resume estimate/estimator.safetensors"
     assert told == (
         f"Error: {LAKE} failed after 3,000 transitions, which are kept: RuntimeError: motor 3 does "
         "not answer"
@@ -440,7 +440,7 @@ def interrupted(tmp_path, policy, *arguments, number=signal.SIGINT):
     assert running.returncode == 128 + number, stderr
     assert "Traceback" not in stderr
     assert stderr.splitlines()[-1] == "Interrupted."
-    assert "What was learned is kept; go on with --resume a/estimator.safetensors" in stderr
+    assert "The estimator is saved; continue with --resume a/estimator.safetensors" in stderr
     assert files(tmp_path / "a") == ["estimate.nc", "estimator.safetensors"]
     return rv.load(tmp_path / "a" / "estimator.safetensors"), stdout
 
@@ -487,11 +487,13 @@ def test_a_run_that_fails_leaves_an_earlier_learner_as_it_was(tmp_path):
     """Refused at once nothing is written; later, what came until then is written beside it."""
     chain_log(tmp_path / "good.csv")
     chain_log(tmp_path / "broken.csv", broken=True)
-    done("good.csv", "--gamma", "0.9", "--out", "a", "--format", "none")
+    done("good.csv", "--gamma", "0.9", "--out", "a", "--formats", "none")
     before = {name: (tmp_path / "a" / name).read_bytes() for name in files(tmp_path / "a")}
-    refused("good.csv", "--gamma", "0.9", "--gamma-column", "p", "--out", "a", "--format", "none")
+    refused("good.csv", "--gamma", "0.9", "--gamma-column", "p", "--out", "a", "--formats", "none")
     assert files(tmp_path / "a") == sorted(before)
-    strict = run("broken.csv", "--gamma", "0.9", "--strict", "--out", "a", "--format", "none")
+    strict = run(
+        "broken.csv", "--gamma", "0.9", "--on-error", "raise", "--out", "a", "--formats", "none"
+    )
     assert strict.exit_code == 2
     assert "row 3" in strict.stderr
     assert files(tmp_path / "a") == sorted(
@@ -504,7 +506,7 @@ def test_a_run_that_fails_leaves_an_earlier_learner_as_it_was(tmp_path):
 
 def test_transitions_that_do_not_chain_are_told(tmp_path):
     chain_log(tmp_path / "broken.csv", broken=True)
-    told = done("broken.csv", "--gamma", "0.9", "--format", "none").stdout
+    told = done("broken.csv", "--gamma", "0.9", "--formats", "none").stdout
     assert "cut, with no end told: 300 × does not chain" in told
     assert answer("broken.csv", "--gamma", "0.9")["cut"] == {"does not chain": 300}
 
