@@ -76,7 +76,7 @@ class OutputFolder:
                 file.unlink(missing_ok=True)
 
     def record_time(self, name: str, seconds: float) -> None:
-        """Write a run time to ``times.json``; data files hold none, so that they can be compared."""
+        """Write a run time to ``times.json``; data files hold none, to be comparable."""
         self.times[name] = round(seconds, 3)
         text = json.dumps(dict(sorted(self.times.items())), indent=1, ensure_ascii=False)
         write_text(self.path / "times.json", text + "\n")

@@ -32,7 +32,8 @@ def html_page(found: Reproduction) -> str:
     True
     """
     today = datetime.datetime.now(datetime.UTC).strftime("%d %B %Y").lstrip("0")
-    return _templates("html").get_template("report.html").render(found=found, today=today)
+    page = _templates("html").get_template("report.html").render(found=found, today=today)
+    return page.lstrip()
 
 
 def markdown_page(found: Reproduction) -> str:
