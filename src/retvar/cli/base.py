@@ -17,9 +17,11 @@ from retvar.progress import Display, discard_output
 from retvar.signals import Interrupted, Stop
 
 __all__ = [
+    "ESTIMAND",
     "JSON",
     "OPTION",
     "PATH",
+    "THREADS",
     "Commands",
     "interruptible",
     "key_value",
@@ -31,11 +33,18 @@ __all__ = [
 
 SAVED = "Finished work is saved; run the same command to continue."
 PATH = click.Path(path_type=Path)
+ESTIMAND = click.option(
+    "--estimand", default="target-return", show_default=True,
+    help="target-return, or off-policy-return, which is weighted by importance ratios.",
+)  # fmt: skip
 JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 OPTION = click.option(
     "--option", "options", multiple=True, metavar="KEY=VALUE",
     help="Setting of the domain or environment, such as is_slippery=false; may be repeated.",
 )  # fmt: skip
+THREADS = click.option(
+    "--threads", type=click.IntRange(1), help="Number of threads [default: all cores]."
+)
 
 
 class Commands(click.Group):

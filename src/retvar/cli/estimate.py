@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from retvar.cli.base import JSON, OPTION, PATH, print_result, split_commas, to_json
+from retvar.cli.base import ESTIMAND, JSON, OPTION, PATH, print_result, split_commas, to_json
 from retvar.cli.sources import COLUMNS, STEPS, open_source, option_names
 from retvar.errors import InputError, RetvarError
 from retvar.signals import Interrupted, Stop
@@ -34,6 +34,8 @@ SOURCES = (
 COLUMN_HELP = {
     "state": "Column of the state; several, separated by commas, form an observation.",
     "terminated": "Column that marks the end of an episode; 'none' if episodes never end.",
+    "truncated": "Column that marks an episode that was cut off before its end.",
+    "stream": "Column of the stream, if a log interleaves several.",
     "behaviour": "Column of the action's probability under the behaviour policy.",
     "target": "Column of the action's probability under the target policy.",
     "rho": "Column of the importance ratio, instead of the two probabilities.",
@@ -79,10 +81,7 @@ def _columns(command: Any) -> Any:
     show_default=True, help="Method that learns the variance.",
 )  # fmt: skip
 @click.option("--kappa", type=float, help="Trace decay [default: a fifth of the horizon].")
-@click.option(
-    "--estimand", default="target-return", show_default=True,
-    help="target-return, or off-policy-return, which is weighted by importance ratios.",
-)  # fmt: skip
+@ESTIMAND
 @click.option(
     "--features", help="Features of observations: tiles, fourier or polynomial [default: tiles]."
 )

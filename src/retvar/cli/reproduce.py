@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from retvar.cli.base import JSON, PATH, interruptible, print_result, split_commas, to_json
+from retvar.cli.base import JSON, PATH, THREADS, interruptible, print_result, split_commas, to_json
 
 __all__ = ["experiments", "reproduce"]
 
@@ -55,7 +55,7 @@ def experiments(file: Path | None, as_json: bool) -> None:
 @JSON
 @click.option("--force", is_flag=True, help="Compute all simulations again.")
 @FILE
-@click.option("--threads", type=click.IntRange(1), help="Number of threads [default: all cores].")
+@THREADS
 def reproduce(
     ids: tuple[str, ...],
     out: Path,

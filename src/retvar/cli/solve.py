@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from retvar.cli.base import JSON, OPTION, PATH, key_values, print_result, to_json
+from retvar.cli.base import ESTIMAND, JSON, OPTION, PATH, key_values, print_result, to_json
 from retvar.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,10 +31,7 @@ def _domain_options(command: Any) -> Any:
 @click.option("--policy", help="Policy to follow: uniform, greedy or a NAME of the domain's.")
 @click.option("--target", help="Target policy, if it differs from the behaviour policy.")
 @click.option("--behaviour", help="Behaviour policy [default: the target policy].")
-@click.option(
-    "--estimand", default="target-return", show_default=True,
-    help="target-return, or off-policy-return, which is weighted by importance ratios.",
-)  # fmt: skip
+@ESTIMAND
 @click.option("--lam", type=float, help="λ of the return [default: the domain's].")
 @JSON
 @click.option("--plot", type=PATH, help="Draw value ± std to a PNG, SVG or PDF file.")

@@ -12,6 +12,7 @@ import click
 from retvar.cli.base import (
     JSON,
     PATH,
+    THREADS,
     Commands,
     interruptible,
     key_value,
@@ -93,7 +94,7 @@ def plan(spec: Path, as_json: bool) -> None:
     help="Add the domains, learners or runs of SPEC.toml to the results of a smaller sweep.",
 )  # fmt: skip
 @click.option("--workers", type=click.IntRange(1), help="Number of processes with --cluster local.")
-@click.option("--threads", type=click.IntRange(1), help="Number of threads [default: all cores].")
+@THREADS
 @click.option(
     "--timeout", type=click.FloatRange(0.1), default=10.0, show_default=True,
     help="Seconds to wait for the scheduler's answer.",
@@ -167,9 +168,7 @@ def retry(folder: Path, as_json: bool) -> None:
     "--out", type=PATH, required=True,
     help="FILE.nc, a labelled dataset; or FILE.parquet, a row for each learner of each cell.",
 )  # fmt: skip
-@click.option(
-    "--partial", is_flag=True, help="Use finished cells only, although others are missing."
-)
+@PARTIAL
 @JSON
 def collect(folder: Path, out: Path, partial: bool, as_json: bool) -> None:
     """Write all cells of DIR to one file."""
@@ -200,7 +199,8 @@ def _selection(command: Any) -> Any:
         ),
         click.option(
             "--where", multiple=True, metavar="SETTING=VALUE",
-            help="Only learners with this setting, such as lam=0.9; may be repeated.",
+            help="Only learners with this setting, such as lam=0.9; may be repeated; several values "
+            "of one setting are alternatives.",
         ),
         click.option(
             "--what", type=click.Choice(["variance_rmse", "value_rmse"]), default="variance_rmse",
