@@ -199,8 +199,8 @@ def _selection(command: Any) -> Any:
         ),
         click.option(
             "--where", multiple=True, metavar="SETTING=VALUE",
-            help="Only learners with this setting, such as lam=0.9; may be repeated; several values "
-            "of one setting are alternatives.",
+            help="Only learners with this setting, such as lam=0.9; may be repeated; values "
+            "of the same setting are alternatives.",
         ),
         click.option(
             "--what", type=click.Choice(["variance_rmse", "value_rmse"]), default="variance_rmse",

@@ -306,7 +306,8 @@ def centred_wins_on_error() -> Claim:
         direct = least_error(data, "direct", "_frozen")[1]
         text = (
             "against the variance for the frozen value: "
-            f"centred {centred[0]:.2g} → {centred[-1]:.2g}, direct {direct[0]:.2g} → {direct[-1]:.2g}"
+            f"centred {centred[0]:.2g} → {centred[-1]:.2g}, "
+            f"direct {direct[0]:.2g} → {direct[-1]:.2g}"
         )
         return Finding(bool(centred[-1] < 2 * centred[0] and centred[-1] < direct[-1] / 4), text)
 
