@@ -47,6 +47,11 @@ def refused(*arguments, status=2):
     return line.removeprefix("Error: ")
 
 
+def error_lines(result):
+    """Lines on stderr, except those about compilation, which depend on the compile cache."""
+    return [line for line in result.stderr.splitlines() if not line.startswith("compiling")]
+
+
 def files(folder):
     return sorted(path.name for path in folder.iterdir())
 
@@ -67,7 +72,7 @@ def test_everything_is_written_and_can_be_read(tmp_path):
     assert lines[0] == f"{LAKE}, random policy: γ = 0.9, λ = 1, direct method"
     assert lines[1].startswith("5,000 transitions, ")
     assert lines[3].split() == ["state", "visits", "value", "90%", "std", "90%"]
-    assert result.stderr == ""
+    assert error_lines(result) == []
     with xarray.open_dataset(tmp_path / "a" / "estimate.nc", engine="h5netcdf") as data:
         assert data.attrs["source"] == LAKE
         assert data.attrs["gamma"] == 0.9
@@ -93,14 +98,14 @@ def test_json_is_complete_and_unknown_numbers_are_null():
     assert len(plain["check_mean"]) == 16
 
 
-def test_observations_are_told_by_region():
+def test_estimates_for_observations_are_by_region():
     plain = answer("gymnasium:CartPole-v1", "--gamma", 0.9, "--episodes", 30)
     assert len(plain["region"]) == len(plain["centre"]) == len(plain["value"])
     assert len(plain["centre"][0]) == 4
     assert plain["episodes"] == 30
 
 
-def test_a_check_that_agrees_is_told_and_drawn(tmp_path):
+def test_a_check_that_agrees_is_printed_and_drawn(tmp_path):
     result = done(LAKE, "--gamma", 0.9, "--steps", 5_000, "--check", "--out", "a")
     assert "value agrees with fresh Monte Carlo returns in" in result.stdout
     assert "check.png" in files(tmp_path / "a")
@@ -108,8 +113,8 @@ def test_a_check_that_agrees_is_told_and_drawn(tmp_path):
         assert np.isfinite(data["check_mean"][0])
 
 
-def test_a_check_that_does_not_agree_ends_with_1(monkeypatch):
-    """Everything is written all the same."""
+def test_a_check_that_does_not_agree_exits_with_1(monkeypatch):
+    """All files are written nevertheless."""
     from retvar.experience.monte_carlo_check import Check
 
     monkeypatch.setattr(Check, "agrees", False)
@@ -120,15 +125,15 @@ def test_a_check_that_does_not_agree_ends_with_1(monkeypatch):
     assert "written: " in result.stdout
 
 
-def test_the_log_comes_back_with_the_same_answers(tmp_path):
+def test_estimates_from_the_written_log_are_the_same(tmp_path):
     plain = answer(LAKE, "--gamma", 0.9, "--steps", 2_000, "--log", "lake.parquet")
     again = answer("lake.parquet", "--gamma", 0.9)
     assert again["policy"] == "random"
     assert (again["value"], again["std_high"]) == (plain["value"], plain["std_high"])
 
 
-def test_a_run_goes_on_with_experience_that_it_has_not_seen():
-    """Without a seed of its own the second run would repeat the first to the step."""
+def test_a_resumed_run_takes_new_experience():
+    """With the same seed the second run would repeat the first step by step."""
     answer(LAKE, "--gamma", 0.9, "--steps", 2_000, "--out", "a")
     first = rv.load("a/estimator.safetensors")
     plain = answer(LAKE, "--steps", 2_000, "--resume", "a/estimator.safetensors", "--out", "a")
@@ -167,7 +172,7 @@ def test_policies_are_named_on_the_command_line(tmp_path):
     assert later["transitions"] == 600
 
 
-def test_figures_come_in_the_formats_asked_for(tmp_path):
+def test_figures_are_written_in_the_requested_formats(tmp_path):
     done(LAKE, "--gamma", 0.9, "--steps", 500, "--formats", "svg", "--out", "a")
     assert "map.svg" in files(tmp_path / "a")
     assert "map.png" not in files(tmp_path / "a")
@@ -218,7 +223,7 @@ def test_bad_rows_are_counted_or_refused(tmp_path):
     assert "log.parquet, row 5: joy = nan" in result.stderr.splitlines()[-1]
 
 
-def test_states_of_a_log_are_drawn_as_a_map_where_a_grid_is_given(tmp_path):
+def test_the_grid_option_draws_states_of_a_log_as_a_map(tmp_path):
     rng = np.random.default_rng(0)
     rows = {"state": rng.integers(6, size=300), "reward": rng.normal(size=300)}
     pq.write_table(pa.table(rows | {"terminated": np.ones(300, int)}), tmp_path / "log.parquet")
@@ -311,45 +316,47 @@ WRONG = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("arguments", WRONG, ids=lambda given: " ".join(map(str, given)))
-def test_what_is_wrong_is_told_in_one_line_and_nothing_is_written(tmp_path, arguments):
+@pytest.mark.parametrize("arguments", WRONG, ids=lambda arguments: " ".join(map(str, arguments)))
+def test_bad_input_is_an_error_in_one_line_and_nothing_is_written(tmp_path, arguments):
     (tmp_path / "file").write_text("something")
     (tmp_path / "text.parquet").write_text("hello")
     pq.write_table(pa.table({"state": [0, 1], "reward": [1.0, 2.0]}), tmp_path / "log.parquet")
     before = files(tmp_path)
-    told = refused(*arguments)
-    assert told.startswith(WRONG[arguments]), told
+    message = refused(*arguments)
+    assert message.startswith(WRONG[arguments]), message
     assert files(tmp_path) == before
 
 
 def test_the_remedy_for_endless_logs_is_an_option(tmp_path):
     pq.write_table(pa.table({"state": [0, 1], "reward": [1.0, 2.0]}), tmp_path / "log.parquet")
-    told = refused("log.parquet", "--gamma", 0.9)
-    assert told.endswith("or say --terminated none where they never do")
+    message = refused("log.parquet", "--gamma", 0.9)
+    assert message.endswith("or say --terminated none where they never do")
     assert answer("log.parquet", "--gamma", 0.9, "--terminated", "none")["transitions"] == 1
 
 
 @pytest.mark.parametrize(
-    "given", [("--gamma", 0.9), ("--bootstrap-samples", 10), ("--method", "vtd")]
+    "option", [("--gamma", 0.9), ("--bootstrap-samples", 10), ("--method", "vtd")]
 )
-def test_settings_of_a_saved_learner_are_its_own(tmp_path, given):
+def test_settings_of_a_saved_estimator_cannot_be_changed(tmp_path, option):
     done(*ENV, "--out", "a")
-    told = refused(LAKE, "--resume", "a/estimator.safetensors", *given, "--out", "b")
-    assert told == f"{given[0]} = {given[1]}: comes from the saved estimator; leave it out"
+    message = refused(LAKE, "--resume", "a/estimator.safetensors", *option, "--out", "b")
+    assert message == f"{option[0]} = {option[1]}: comes from the saved estimator; leave it out"
     assert not (tmp_path / "b").exists()
 
 
-def test_another_environment_does_not_go_on(tmp_path):
+def test_another_environment_cannot_be_resumed_on(tmp_path):
     done(*ENV, "--out", "a")
-    told = refused("gymnasium:CliffWalking-v1", "--resume", "a/estimator.safetensors", "--out", "b")
-    assert told == (
+    message = refused(
+        "gymnasium:CliffWalking-v1", "--resume", "a/estimator.safetensors", "--out", "b"
+    )
+    assert message == (
         "--resume = a/estimator.safetensors: was learned on a map of 4 × 4; here is one of 4 × 12"
     )
     assert not (tmp_path / "b").exists()
 
 
-def test_a_run_that_goes_on_elsewhere_says_so_on_stderr(tmp_path):
-    """In a process of its own, as people see it; standard output stays what programs read."""
+def test_resuming_on_another_source_is_noted_on_stderr(tmp_path):
+    """Run in a separate process; stdout is still valid JSON."""
     done(*ENV, "--out", "a", "--log", "lake.parquet")
     command = [sys.executable, "-m", "retvar", "estimate", "lake.parquet", "--json"]
     command += ["--formats", "none", "--resume", "a/estimator.safetensors", "--out", "b"]
@@ -396,13 +403,13 @@ def stuck(observation):
 """
 
 
-def test_what_was_learned_before_a_failure_is_kept(tmp_path):
+def test_the_estimator_is_saved_after_a_failure(tmp_path):
     (tmp_path / "robot_that_breaks.py").write_text(BREAKS)
     result = run(LAKE, "--gamma", 0.9, "--policy", "robot_that_breaks:policy", "--log", "a.parquet")
     assert result.exit_code == 1
-    kept, told = result.stderr.splitlines()
-    assert kept == "The estimator is saved; continue with --resume estimate/estimator.safetensors"
-    assert told == (
+    saved, error = error_lines(result)
+    assert saved == "The estimator is saved; continue with --resume estimate/estimator.safetensors"
+    assert error == (
         f"Error: {LAKE} failed after 3,000 transitions, which are kept: RuntimeError: motor 3 does "
         "not answer"
     )
@@ -424,7 +431,7 @@ def test_a_failure_while_checking_loses_nothing(tmp_path):
 
 
 def interrupted(tmp_path, policy, *arguments, number=signal.SIGINT):
-    """Run as people do, send a signal once it is at work, and see how it ends."""
+    """Run the program, send it a signal while it learns; return the estimator and the output."""
     (tmp_path / "robots.py").write_text(BREAKS)
     arguments = (LAKE, "--gamma", "0.9", "--policy", f"robots:{policy}", "--out", "a", *arguments)
     with subprocess.Popen(
@@ -445,34 +452,34 @@ def interrupted(tmp_path, policy, *arguments, number=signal.SIGINT):
     return rv.load(tmp_path / "a" / "estimator.safetensors"), stdout
 
 
-def test_ctrl_c_ends_it_soon_and_keeps_what_was_learned(tmp_path):
+def test_ctrl_c_ends_it_soon_and_saves_the_estimator(tmp_path):
     """A billion steps, with a log of those taken."""
     steps = ("--steps", "1000000000", "--log", "log.parquet")
-    kept, stdout = interrupted(tmp_path, "quick", *steps)
-    assert kept.steps == int((tmp_path / "calls").read_text()) - 1 >= 9_999
-    assert f"{kept.steps:,} transitions" in stdout
-    assert pq.read_table(tmp_path / "log.parquet").num_rows == kept.steps
+    saved, stdout = interrupted(tmp_path, "quick", *steps)
+    assert saved.steps == int((tmp_path / "calls").read_text()) - 1 >= 9_999
+    assert f"{saved.steps:,} transitions" in stdout
+    assert pq.read_table(tmp_path / "log.parquet").num_rows == saved.steps
     assert not [name for name in files(tmp_path) if name.startswith(".")]
 
 
 def test_a_slow_robot_can_be_stopped_between_steps(tmp_path):
-    """100 steps a second: a chunk of 4,096 would take 40 s, and what came of it is not lost.
+    """At 100 steps a second a chunk of 4,096 takes 40 s; an unfinished chunk is not lost.
 
-    Every step but the one that was asked for last was made, and every one of them is kept.
+    All steps except the last requested one were made, and all of them are used.
     """
-    kept, _ = interrupted(tmp_path, "slow", number=signal.SIGTERM)
-    assert kept.steps == int((tmp_path / "calls").read_text()) - 1
-    assert 19 <= kept.steps < 1_000
+    saved, _ = interrupted(tmp_path, "slow", number=signal.SIGTERM)
+    assert saved.steps == int((tmp_path / "calls").read_text()) - 1
+    assert 19 <= saved.steps < 1_000
 
 
-def test_a_robot_that_is_stuck_is_left_and_what_was_learned_kept(tmp_path):
-    """Nothing comes back from the environment: after 3 s the program ends all the same."""
-    kept, _ = interrupted(tmp_path, "stuck")
-    assert 4_000 < kept.steps < 5_000
+def test_the_estimator_is_saved_when_the_environment_hangs(tmp_path):
+    """The environment does not return; the program ends after 3 s."""
+    saved, _ = interrupted(tmp_path, "stuck")
+    assert 4_000 < saved.steps < 5_000
 
 
 def chain_log(path, broken=False):
-    """300 episodes of 5 steps; where it is broken, state 2 seems to go to 0."""
+    """300 episodes of 5 steps; with `broken`, the next state of 2 is recorded as 0."""
     rng = np.random.default_rng(1)
     state = np.tile(np.arange(5), 300)
     follows = np.minimum(state + 1, 4)
@@ -483,8 +490,8 @@ def chain_log(path, broken=False):
     pa.csv.write_csv(pa.table(columns), path)
 
 
-def test_a_run_that_fails_leaves_an_earlier_learner_as_it_was(tmp_path):
-    """Refused at once nothing is written; later, what came until then is written beside it."""
+def test_a_run_that_fails_does_not_replace_an_earlier_estimator(tmp_path):
+    """Bad input writes nothing; a later failure writes files named unfinished-…."""
     chain_log(tmp_path / "good.csv")
     chain_log(tmp_path / "broken.csv", broken=True)
     done("good.csv", "--gamma", "0.9", "--out", "a", "--formats", "none")
@@ -504,14 +511,14 @@ def test_a_run_that_fails_leaves_an_earlier_learner_as_it_was(tmp_path):
     assert rv.load(tmp_path / "a" / "unfinished-estimator.safetensors").steps == 3
 
 
-def test_transitions_that_do_not_chain_are_told(tmp_path):
+def test_transitions_that_do_not_chain_are_counted(tmp_path):
     chain_log(tmp_path / "broken.csv", broken=True)
-    told = done("broken.csv", "--gamma", "0.9", "--formats", "none").stdout
-    assert "cut, with no end told: 300 × does not chain" in told
+    output = done("broken.csv", "--gamma", "0.9", "--formats", "none").stdout
+    assert "cut, with no end told: 300 × does not chain" in output
     assert answer("broken.csv", "--gamma", "0.9")["cut"] == {"does not chain": 300}
 
 
-def test_cells_that_were_never_left_are_on_the_map(tmp_path):
+def test_cells_without_transitions_are_on_the_map(tmp_path):
     chain_log(tmp_path / "good.csv")
     done("good.csv", "--gamma", "0.9", "--grid", "2x4", "--out", "a")
     assert "map.png" in files(tmp_path / "a")
@@ -520,7 +527,7 @@ def test_cells_that_were_never_left_are_on_the_map(tmp_path):
         assert np.isnan(data["value"].values).sum() == 3
 
 
-def test_figures_of_an_earlier_run_do_not_stay(tmp_path):
+def test_figures_of_an_earlier_run_are_removed(tmp_path):
     chain_log(tmp_path / "good.csv")
     done(LAKE, "--gamma", "0.9", "--steps", "2000", "--out", "a")
     done("good.csv", "--gamma", "0.9", "--out", "a")
@@ -533,14 +540,14 @@ import signal, time
 from retvar import signals
 signals.PATIENCE = 0.2
 with signals.Stop() as stop:
-    stop.last = lambda: time.sleep(1.0)  # still at it when the program comes to its own end
+    stop.last = lambda: time.sleep(1.0)  # not finished when the main thread ends
     signal.raise_signal(signal.SIGINT)
     time.sleep(0.5)
 raise SystemExit(7)
 """
 
 
-def test_a_program_that_is_being_ended_does_not_also_end_itself():
-    """What saves its work in the other thread is not torn off, and nothing waits for ever."""
+def test_the_main_thread_does_not_exit_while_the_process_is_being_ended():
+    """The other thread can finish saving, and nothing waits forever."""
     ended = subprocess.run([sys.executable, "-c", SLOW_END], timeout=30, check=False)
     assert ended.returncode == 130

@@ -356,23 +356,23 @@ def test_a_run_continues_when_its_output_is_closed(spec, tmp_path, buffered):
     """Like ``2>&1 | head -0``: both ends are closed before anything is written."""
     settings = {n: x for n, x in os.environ.items() if n != "PYTHONUNBUFFERED"}
     settings |= {} if buffered else {"PYTHONUNBUFFERED": "1"}
-    ours, theirs = os.pipe()
-    os.close(ours)
-    words = [*PROGRAM, spec, "--out", tmp_path / "out"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    arguments = [*PROGRAM, spec, "--out", tmp_path / "out"]
     ended = subprocess.run(
-        words, stdout=theirs, stderr=theirs, timeout=120, check=False, env=settings
+        arguments, stdout=writer, stderr=writer, timeout=120, check=False, env=settings
     )
-    os.close(theirs)
+    os.close(writer)
     assert status(Store.opened(tmp_path / "out")).complete
     assert ended.returncode == 0
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_an_answer_that_cannot_be_written_is_one_line(spec, tmp_path):
-    words = [*PROGRAM, spec, "--out", tmp_path / "out"]
+    arguments = [*PROGRAM, spec, "--out", tmp_path / "out"]
     with open("/dev/full", "w") as full:
         ended = subprocess.run(
-            words, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False
+            arguments, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False
         )
     assert ended.returncode == 1
     assert "Error: stdout cannot be written: No space left on device" in ended.stderr
@@ -382,7 +382,7 @@ def test_an_answer_that_cannot_be_written_is_one_line(spec, tmp_path):
 
 
 class Stream:
-    """Keeps what is written; a terminal or not."""
+    """Collects what is written, as a terminal or not."""
 
     def __init__(self, terminal=False, broken=False):
         self.text, self.terminal, self.broken = "", terminal, broken

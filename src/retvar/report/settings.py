@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from retvar.experiments import Experiment, Simulation
+from retvar.experiments.claims import NAMES
 from retvar.format import count, joined, listed, short_number
 from retvar.initial_values import InitialValues
 from retvar.learners import Learner
@@ -15,7 +16,6 @@ from retvar.step_sizes import StepSize, step_size
 
 __all__ = ["describe_settings"]
 
-NAMES = {"direct": "direct", "vtd": "VTD", "centred": "centred"}
 MAX_VALUES = 16  # longer lists are shortened
 
 
