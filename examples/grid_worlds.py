@@ -1,9 +1,9 @@
 """FrozenLake and CliffWalking both ways: learned from experience, and solved exactly.
 
-A random policy walks each world, several times. The estimates use only
-the transitions of the walk; `solve` uses the table of the world. Each estimate comes with a 90% interval: over many
-walks nine in ten should hold the exact answer. The errors of one walk's states are
-correlated, so that a single walk may do much better or worse.
+A random policy walks each world, several times. The estimates use only the transitions of the
+walk; `solve` uses the table of the world. Each estimate comes with a 90% interval: over many walks
+nine in ten should contain the exact answer. The errors of one walk's states are correlated, so that
+a single walk may do much better or worse.
 """
 
 import sys
