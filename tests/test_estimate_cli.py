@@ -92,9 +92,9 @@ def test_json_is_complete_and_unknown_numbers_are_null():
             assert len(plain[name + ending]) == 16
             assert plain[name + ending][15] is None
     assert plain["visits"][15] == 0
-    assert plain["left_out"] == {}
+    assert plain["rejected_by_reason"] == {}
     assert plain["agrees"] is True
-    assert set(plain["check"]) == {"places", "cut_off", "limit", "value", "std"}
+    assert set(plain["check"]) == {"places", "truncated", "limit", "value", "std"}
     assert len(plain["check_mean"]) == 16
 
 
@@ -217,7 +217,7 @@ def test_bad_rows_are_counted_or_refused(tmp_path):
     rows["joy"][4] = np.nan
     pq.write_table(pa.table(rows), tmp_path / "log.parquet")
     plain = answer("log.parquet", *NAMED, "--gamma", 0.5)
-    assert plain["left_out"] == {"joy is missing or not finite": 1}
+    assert plain["rejected_by_reason"] == {"joy is missing or not finite": 1}
     result = run("log.parquet", *NAMED, "--gamma", 0.5, "--on-error", "raise", "--out", "b")
     assert result.exit_code == 2
     assert "log.parquet, row 5: joy = nan" in result.stderr.splitlines()[-1]
@@ -242,7 +242,7 @@ def test_numbers_that_are_only_names_can_be_labels(tmp_path):
         "--state = numbers up to 7,000,000: need 32 GiB with 100 bootstrap samples; "
     )
     assert message.endswith(
-        "take numbers with gaps as labels (--states labels), or fewer bootstrap samples"
+        "use numbers with gaps as labels (--states labels), or fewer bootstrap samples"
     )
     assert not (tmp_path / "a").exists()
     assert answer("log.parquet", "--gamma", 0.5, "--states", "labels")["state"] == ["7000000", "12"]
@@ -350,7 +350,8 @@ def test_another_environment_cannot_be_resumed_on(tmp_path):
         "gymnasium:CliffWalking-v1", "--resume", "a/estimator.safetensors", "--out", "b"
     )
     assert message == (
-        "--resume = a/estimator.safetensors: was learned on a map of 4 × 4; here is one of 4 × 12"
+        "--resume = a/estimator.safetensors: was learned on a map of 4 × 4; "
+        "gymnasium:CliffWalking-v1 has one of 4 × 12"
     )
     assert not (tmp_path / "b").exists()
 
@@ -362,7 +363,7 @@ def test_resuming_on_another_source_is_noted_on_stderr(tmp_path):
     command += ["--formats", "none", "--resume", "a/estimator.safetensors", "--out", "b"]
     result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
     assert result.stderr.splitlines() == [
-        f"goes on from a/estimator.safetensors, which began with {LAKE}; here is lake.parquet"
+        f"a/estimator.safetensors was learned from {LAKE}; it is resumed with lake.parquet"
     ]
     assert json.loads(result.stdout)["transitions"] == 200
 
@@ -514,8 +515,10 @@ def test_a_run_that_fails_does_not_replace_an_earlier_estimator(tmp_path):
 def test_transitions_that_do_not_chain_are_counted(tmp_path):
     chain_log(tmp_path / "broken.csv", broken=True)
     output = done("broken.csv", "--gamma", "0.9", "--formats", "none").stdout
-    assert "cut, with no end told: 300 × does not chain" in output
-    assert answer("broken.csv", "--gamma", "0.9")["cut"] == {"does not chain": 300}
+    assert "truncated without a flag: 300 × next state is not the state of the next row" in output
+    assert answer("broken.csv", "--gamma", "0.9")["unmarked_ends_by_reason"] == {
+        "next state is not the state of the next row": 300
+    }
 
 
 def test_cells_without_transitions_are_on_the_map(tmp_path):
@@ -538,7 +541,7 @@ def test_figures_of_an_earlier_run_are_removed(tmp_path):
 SLOW_END = """
 import signal, time
 from retvar import signals
-signals.PATIENCE = 0.2
+signals.TIMEOUT = 0.2
 with signals.Stop() as stop:
     stop.last = lambda: time.sleep(1.0)  # not finished when the main thread ends
     signal.raise_signal(signal.SIGINT)

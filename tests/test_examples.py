@@ -47,7 +47,7 @@ def test_an_off_policy_log_gives_the_answer_for_the_target(capsys):
     exact = [float(x) for x in re.search(r"exact value: \[(.*?)\]", told)[1].split()]
     assert len(learned) == len(exact) == 5
     assert max(abs(a - b) for a, b in zip(learned, exact, strict=True)) < 0.1
-    assert "as good as" in told
+    assert "effective sample size" in told
 
 
 def test_a_broken_off_stream_goes_on_to_the_bit(capsys):

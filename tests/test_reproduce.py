@@ -301,7 +301,7 @@ def test_an_interrupted_run_ends_soon_and_can_be_continued(tmp_path, number, sta
 
 def test_a_process_that_does_not_stop_is_ended(tmp_path):
     script = (
-        "import sys, time; from retvar import signals; signals.PATIENCE = 0.3\n"
+        "import sys, time; from retvar import signals; signals.TIMEOUT = 0.3\n"
         "with signals.Stop() as stop:\n"
         "    stop.last = lambda: print('last call', flush=True)\n"
         "    print('ready', flush=True)\n"

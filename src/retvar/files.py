@@ -1,4 +1,4 @@
-"""Files appear whole or not at all."""
+"""Write files atomically: a file appears complete or not at all."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["write_text", "write_with"]
 
 
 def write_with(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a temporary file beside `path`, then move it into place.
+    """Call `write` with a temporary path in the same folder, then move that file to `path`.
 
     >>> folder = Path(tempfile.mkdtemp())
-    >>> write_with(folder / "a.txt", lambda temporary: temporary.write_text("whole"))
+    >>> write_with(folder / "a.txt", lambda temporary: temporary.write_text("text"))
     >>> [file.name for file in folder.iterdir()]
     ['a.txt']
     """

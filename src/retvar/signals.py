@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: a program that is asked to stop does so soon, at a point it has chosen."""
+"""Handle Ctrl-C and SIGTERM: a program stops soon, at a point where it checks for signals."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 
 __all__ = ["Interrupted", "Stop"]
 
-PATIENCE = 3.0  # seconds that the program has for stopping by itself
+TIMEOUT = 3.0  # seconds in which the program must stop by itself
 
 
 class Interrupted(KeyboardInterrupt):
-    """Someone asked for an end; `status` is what the program should exit with.
+    """A signal was received; `status` is the exit status for it.
 
     >>> Interrupted(signal.SIGTERM).status
     143
@@ -28,11 +28,11 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Stop:
-    """While entered, Ctrl-C and SIGTERM ask for an end; :meth:`check` raises once one did.
+    """Context in which Ctrl-C and SIGTERM are recorded; :meth:`check` raises after one of them.
 
-    A thread waits for the signal, so that it is heard whatever the main thread is doing (such as
-    compiling). A program that has not ended after a few seconds, or is asked twice, is ended;
-    `last` is called before that.
+    A thread waits for the signal, so that it is noticed whatever the main thread does (such as
+    compiling). A program that has not stopped after a few seconds, or receives a second signal, is
+    ended with its exit status; `last` is called before.
 
     >>> with Stop() as stop:
     ...     stop.check()
@@ -41,49 +41,48 @@ class Stop:
     def __init__(self) -> None:
         self.number = 0
         self.last: Callable[[], object] = lambda: None
-        self._over = threading.Event()
+        self._left = threading.Event()
         self._ending = threading.Lock()  # held while the program is being ended
         self._before: dict[int, Any] = {}
 
     def check(self) -> None:
-        """Raise if an end was asked for."""
+        """Raise :class:`Interrupted` if a signal was received."""
         if self.number:
             raise Interrupted(self.number)
 
     def __enter__(self) -> Stop:
         if threading.current_thread() is not threading.main_thread():
-            return self  # signals are the main thread's
-        self._ours, theirs = socket.socketpair()
-        theirs.setblocking(False)
-        self._theirs = theirs
-        self._fd = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
+            return self  # only the main thread can handle signals
+        self._receiver, self._sender = socket.socketpair()
+        self._sender.setblocking(False)
+        self._fd = signal.set_wakeup_fd(self._sender.fileno(), warn_on_full_buffer=False)
         for number in (signal.SIGINT, signal.SIGTERM):
             self._before[number] = signal.signal(number, lambda *_: None)
         threading.Thread(target=self._listen, name="retvar-signals", daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self._ending:  # a program that is being ended does not also go on to its own end
-            self._over.set()
+        with self._ending:  # does not return while the program is being ended
+            self._left.set()
         if not self._before:
             return
         for number, handler in self._before.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(self._fd)
-        self._theirs.close()  # which ends the thread
+        self._sender.close()  # ends the thread
 
     def _listen(self) -> None:
-        """Note the first signal; end it all at the second, or when patience is at an end."""
-        with self._ours as ours, contextlib.suppress(TimeoutError):
-            while heard := ours.recv(1):
-                if heard[0] not in self._before:
-                    continue  # another signal that this program listens to
+        """Record the first signal; end the program at the second, or after the timeout."""
+        with self._receiver as receiver, contextlib.suppress(TimeoutError):
+            while received := receiver.recv(1):
+                if received[0] not in self._before:
+                    continue  # another signal that the program handles
                 if self.number:
                     break
-                self.number = heard[0]
-                ours.settimeout(PATIENCE)
+                self.number = received[0]
+                receiver.settimeout(TIMEOUT)
         with self._ending:
-            if self.number and not self._over.is_set():
+            if self.number and not self._left.is_set():
                 with contextlib.suppress(Exception):
                     self.last()
                 os._exit(128 + self.number)

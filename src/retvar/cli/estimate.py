@@ -118,7 +118,7 @@ def estimate(source: str, **args: Any) -> None:
     """
     with Stop() as stop, option_names(file="--resume", resume="--resume"):
         from retvar.experience import check, recorded
-        from retvar.experience.estimation import prepared
+        from retvar.experience.estimation import prepare
 
         formats, settings = _formats(args["formats"]), _settings(args)
         experience = open_source(source, args, args["seed"], stop)
@@ -126,7 +126,7 @@ def estimate(source: str, **args: Any) -> None:
             if args["log"] is not None:
                 with option_names(path="--log"):
                     experience = recorded(experience, args["log"])
-            found = prepared(experience, **settings)
+            found = prepare(experience, **settings)
             separate = not _may_replace(out, args["resume"])
             stop.last = functools.partial(_save_before_exit, found, out, separate)
             failure = _learn(found, stop, live=source.startswith("gymnasium:"))
@@ -171,7 +171,7 @@ def _learn(found: Estimate, stop: Stop, live: bool) -> BaseException | None:
 
 def _save_before_exit(found: Estimate, out: Path, separate: bool) -> None:
     """Save the estimator of a process that is about to be ended, such as during a long reset."""
-    if found.at_rest:
+    if not found.updating:
         click.echo(f"{SAVED} {_save(found, out, separate=separate)}", err=True)
     click.echo("Interrupted.", err=True)
 
@@ -291,14 +291,14 @@ def _to_dict(found: Estimate, checked: Any) -> dict[str, Any]:
     result = {
         **data.attrs,
         dim: [str(x) for x in data["label" if dim == "state" else dim].values],
-        "left_out": dict(counts.rejected),
-        "cut": dict(counts.cuts),
+        "rejected_by_reason": dict(counts.rejected),
+        "unmarked_ends_by_reason": dict(counts.unmarked_ends),
         **columns,
     }
     if checked is not None:
         result["agrees"] = checked.agrees
         result["check"] = {
-            "places": checked.places, "cut_off": checked.cut_off, "limit": checked.limit,
+            "places": checked.places, "truncated": checked.truncated, "limit": checked.limit,
             **checked.largest,
         }  # fmt: skip
     return result

@@ -108,13 +108,13 @@ def _shown(value: Any) -> str:
 def _environment(name: str, args: dict[str, Any], seed: int, stop: Stop) -> Experience:
     """An environment with its policy, which can be stopped between any two steps."""
     from retvar.experience import from_gymnasium
-    from retvar.experience.environments import made
+    from retvar.experience.environments import make_environment
 
     length = {"steps": args["steps"], "episodes": args["episodes"]}
     if args["steps"] is None and args["episodes"] is None:
         length["steps"] = STEPS
     options, policy = key_values(args["options"]), args["policy"] or "random"
-    env = made(name, options)
+    env = make_environment(name, options)
     click.get_current_context().call_on_close(env.close)
     step = env.step
 

@@ -1,4 +1,4 @@
-"""Experience from outside: environments, data sets and logs, as one stream of transitions."""
+"""Experience from environments, data sets and logs, as one stream of transitions."""
 
 from retvar.experience.environments import from_gymnasium
 from retvar.experience.estimation import Estimate, estimate

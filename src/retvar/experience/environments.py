@@ -1,4 +1,4 @@
-"""Experience from Gymnasium environments: one, several in turn, or a vector of them."""
+"""Experience from Gymnasium environments: one, several in turn, or a vector environment."""
 
 from __future__ import annotations
 
@@ -9,11 +9,18 @@ from typing import Any
 
 import numpy as np
 
+from retvar.arguments import integer
 from retvar.errors import InputError
-from retvar.experience.episodes import Chain, handed_over, stopped
-from retvar.experience.policies import acting_of
-from retvar.experience.spaces import reading_of
-from retvar.experience.stepping import Limit, columns, in_turn, mode_of, side_by_side
+from retvar.experience.episodes import RowLinker, linked, source_error
+from retvar.experience.observations import observation_reader
+from retvar.experience.policies import action_selection
+from retvar.experience.stepping import (
+    RolloutLimit,
+    autoreset_mode,
+    step_in_turn,
+    step_vector,
+    to_columns,
+)
 from retvar.experience.stream import Chunk, Counts, Experience
 from retvar.format import listed
 from retvar.random import seed_of
@@ -23,7 +30,7 @@ __all__ = ["from_gymnasium"]
 ENVIRONMENT = (
     "must be an id, a Gymnasium environment, a vector environment, or a list of single ones"
 )
-NAMES = {  # Gymnasium has none
+NAMES = {  # of the numbers of an observation, which Gymnasium does not name
     "MountainCar": ("position", "velocity"),
     "MountainCarContinuous": ("position", "velocity"),
     "CartPole": ("position", "velocity", "angle", "spin"),
@@ -42,12 +49,12 @@ def from_gymnasium(
     chunk: int = 4_096,
     **options: Any,
 ) -> Experience:
-    """Let a policy act in an environment, for so many steps or episodes, and watch.
+    """Roll out a policy in an environment, for so many steps or episodes.
 
-    Several environments, as a list or a vector environment in any autoreset mode, are watched in
-    turn: the first transition of each, the second of each, …, every one with its number as
-    ``stream``. Each has a seed of its own, made from `seed`. Truncation is not termination; the
-    last transition of each environment is marked truncated where its episode was still going on.
+    Several environments, as a list or a vector environment in any autoreset mode, are interleaved:
+    the first transition of each, the second of each, …, each with the number of its environment as
+    ``stream``. Each has a seed of its own, derived from `seed`. Truncation is not termination; the
+    last transition of each environment is marked truncated if its episode was not over.
 
     Parameters
     ----------
@@ -59,11 +66,11 @@ def from_gymnasium(
         :class:`retvar.Policy`; a function of a single observation; or an object with
         ``predict(observation)``, as Stable-Baselines3's are.
     steps, episodes
-        How many in all: give one of them.
+        Total number: give one of them.
     seed
         Of environments and actions.
     chunk
-        Transitions handed over at a time.
+        Transitions per chunk.
 
     Examples
     --------
@@ -76,39 +83,37 @@ def from_gymnasium(
     retvar.errors.InputError: environment = FrozenLake-v7: unknown to Gymnasium; did you mean
     FrozenLake-v1, FrozenLake8x8-v1...?
     """
-    limit = Limit.of(steps, episodes)
-    whole = isinstance(chunk, int | np.integer) and not isinstance(chunk, bool)
-    if not whole or chunk < 1:
-        raise InputError("chunk", repr(chunk), "must be a whole number of at least 1")
-    crowd = _Crowd(env, options)
-    observed, acted = crowd.spaces
-    reading = reading_of(observed)
-    children = np.random.SeedSequence(int(seed_of(seed))).spawn(crowd.count)
+    limit = RolloutLimit.of(steps, episodes)
+    integer("chunk", chunk, 1)
+    envs = _Environments(env, options)
+    observation_space, action_space = envs.spaces
+    reader = observation_reader(observation_space)
+    children = np.random.SeedSequence(int(seed_of(seed))).spawn(envs.count)
     seeds = [[int(word) >> 1 for word in child.generate_state(2)] for child in children]
-    acting = acting_of(policy, reading, acted, seed, lambda i: seeds[i][1])
-    name, count, own = crowd.name, crowd.count, [pair[0] for pair in seeds]
+    actions = action_selection(policy, reader, action_space, seed, lambda i: seeds[i][1])
+    name, count, env_seeds = envs.name, envs.count, [pair[0] for pair in seeds]
 
     def source(counts: Counts) -> Iterator[Chunk]:
-        if crowd.vector is None:
-            raw = in_turn(crowd.opened(), acting, reading, own, limit, chunk)
+        if envs.vector is None:
+            buffers = step_in_turn(envs.open(), actions, reader, env_seeds, limit, chunk)
         else:
-            raw = side_by_side(crowd.vector, acting, reading, own, limit, chunk)
-        pieces = columns(raw, count, reading, counts)
+            buffers = step_vector(envs.vector, actions, reader, env_seeds, limit, chunk)
+        rows = to_columns(buffers, count, reader, counts)
         try:
-            yield from handed_over(pieces, Chain(counts), stopped(name, counts))
+            yield from linked(rows, RowLinker(counts), source_error(name, counts))
         finally:
-            crowd.close()
+            envs.close()
 
     return Experience(
-        name=name, source=source, states=reading.states, closed=reading.states is not None,
-        width=reading.width, low=reading.low, high=reading.high, labels=reading.labels,
-        names=_names(crowd.name, reading.width), grid=_grid(crowd.inner, reading.states),
-        cells=_letters(crowd.inner, reading.states), policy=acting.words, length=steps,
+        name=name, source=source, states=reader.states, fixed_states=reader.states is not None,
+        width=reader.width, low=reader.low, high=reader.high, labels=reader.labels,
+        names=_names(envs.name, reader.width), grid=_grid(envs.inner, reader.states),
+        cells=_letters(envs.inner, reader.states), policy=actions.description, length=steps,
     )  # fmt: skip
 
 
-class _Crowd:
-    """The environments meant: a list of single ones, or a vector; those made here are closed."""
+class _Environments:
+    """A list of single environments, or a vector environment; only those made here are closed."""
 
     def __init__(self, env: Any, options: dict[str, Any]) -> None:
         import gymnasium
@@ -116,12 +121,12 @@ class _Crowd:
         self.vector: Any = None
         self._make: Callable[[], Any] | None = None
         if isinstance(env, str):
-            self._make = lambda: made(env, options)
+            self._make = lambda: make_environment(env, options)
             self.singles = [self._make()]
         elif options:
             raise InputError("options", listed(sorted(options)), "go with the id of an environment")
         elif isinstance(env, gymnasium.vector.VectorEnv):
-            mode_of(env)
+            autoreset_mode(env)
             self.vector, self.singles = env, []
         else:
             self.singles = list(env) if isinstance(env, list | tuple) else [env]
@@ -131,12 +136,10 @@ class _Crowd:
         if not self.singles and self.vector is None:
             raise InputError("environment", "an empty list", ENVIRONMENT)
         if len({id(single) for single in self.singles}) < len(self.singles):
-            raise InputError(
-                "environment", "one of them twice", "each must be an object of its own"
-            )
-        self._agree()
+            raise InputError("environment", "one of them twice", "each must be a separate object")
+        self._require_equal_spaces()
 
-    def _agree(self) -> None:
+    def _require_equal_spaces(self) -> None:
         for single in self.singles[1:]:
             for name in ("observation_space", "action_space"):
                 found, first = getattr(single, name), getattr(self.singles[0], name)
@@ -156,7 +159,7 @@ class _Crowd:
 
     @property
     def inner(self) -> Any:
-        """What is within the wrappers of the first one, if it can be reached."""
+        """The first environment without its wrappers, if it can be reached."""
         if self.vector is None:
             return self.singles[0].unwrapped
         inside = getattr(self.vector.unwrapped, "envs", None) or [None]
@@ -169,8 +172,8 @@ class _Crowd:
         word = spec.id if spec is not None else type(self.inner or env.unwrapped).__name__
         return f"gymnasium:{word}" + (f" × {self.count}" if self.count > 1 else "")
 
-    def opened(self) -> list[Any]:
-        """The single environments, made anew where they have been closed."""
+    def open(self) -> list[Any]:
+        """The single environments, made again if they have been closed."""
         if not self.singles and self._make is not None:
             self.singles = [self._make()]
         return self.singles
@@ -182,24 +185,25 @@ class _Crowd:
             self.singles = []
 
 
-def made(name: str, options: dict[str, Any]) -> Any:
-    """``gymnasium.make``, with a word about what might have been meant."""
+def make_environment(name: str, options: dict[str, Any]) -> Any:
+    """Call ``gymnasium.make``; the error for an unknown id suggests similar ones."""
     import gymnasium
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what is out of date is told by the error
+            warnings.simplefilter("ignore")  # the error names outdated versions
             return gymnasium.make(name, **options)
     except Exception as error:  # an environment may raise anything
-        told = " ".join(str(error).split()) or type(error).__name__
+        reason = " ".join(str(error).split()) or type(error).__name__
         if name in gymnasium.registry:
-            raise InputError("environment", name, f"cannot be made: {told}") from None
+            raise InputError("environment", name, f"cannot be made: {reason}") from None
         near = difflib.get_close_matches(name, gymnasium.registry, n=3)
-        hint = f"; did you mean {', '.join(near)}?" if near else f": {told}"
+        hint = f"; did you mean {', '.join(near)}?" if near else f": {reason}"
         raise InputError("environment", name, f"unknown to Gymnasium{hint}") from None
 
 
 def _grid(inner: Any, states: int | None) -> tuple[int, int] | None:
+    """Rows and columns of the map that the states lie on, if there is one."""
     shape = getattr(inner, "shape", None) or (getattr(inner, "nrow", 0), getattr(inner, "ncol", 0))
     if states is None or len(shape) != 2 or shape[0] * shape[1] != states:
         return None
@@ -207,7 +211,7 @@ def _grid(inner: Any, states: int | None) -> tuple[int, int] | None:
 
 
 def _letters(inner: Any, states: int | None) -> str:
-    """What stands in each cell of a map: start, frozen, hole, cliff, goal."""
+    """A letter for each cell of the map: start, frozen, hole, cliff, goal."""
     if _grid(inner, states) is None:
         return ""
     if hasattr(inner, "desc"):
@@ -220,6 +224,6 @@ def _letters(inner: Any, states: int | None) -> str:
 
 
 def _names(name: str, width: int | None) -> list[str] | None:
-    """What the numbers of an observation are, in environments that everyone knows."""
+    """Names for the numbers of an observation, in well-known environments."""
     known = next((n for start, n in NAMES.items() if name.startswith(f"gymnasium:{start}-")), ())
     return list(known) if width is not None and len(known) == width else None

@@ -1,4 +1,4 @@
-"""Rows that follow one another: traces are cut where they do not, and what is bad is left out."""
+"""Link rows within episodes: mark truncation where they do not continue, leave out bad rows."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retvar.errors import InputError, RetvarError, SourceError
-from retvar.experience.stream import Chunk, Counts
+from retvar.experience.stream import Chunk, Counts, first_rows
 
-__all__ = ["Chain", "Stop", "handed_over", "in_words", "joined", "stopped"]
+__all__ = ["RowLinker", "SourceEnded", "concatenate", "describe_error", "linked", "source_error"]
 
 Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
-Where = Callable[[int, int], str]  # a file and a row of it, for a message
+Locator = Callable[[int, int], str]  # text for a row, from the number of its file and its own
 HORIZON = 65_536  # rows within which the next one of a stream must come
-INTERNAL = ("bad", "lost", "episode", "piece", "file", "row")
-FAR = f"the next row of its stream is more than {HORIZON:,} rows away"
-UNCHAINED = "does not chain"
+INTERNAL = ("bad", "unreadable", "episode", "segment", "file", "row")  # columns not passed on
+TOO_FAR = f"the next row of its stream is more than {HORIZON:,} rows away"
+MISMATCH = "next state is not the state of the next row"
 NO_NEXT = "no next state"
 
 
-class Chain:
-    """Takes rows in, and gives them out once it is known whether the next of their stream follows.
+class RowLinker:
+    """Buffers rows until it is known whether the next row of their stream continues them.
 
-    Rows are columns as in a chunk, and, where they matter: ``bad`` (to be left out), ``lost``
-    (whose state cannot be read), ``episode`` (its id), ``piece`` (nothing follows over its end),
-    ``file`` (what follows over its end need not chain) and ``row`` (its number, for messages). A
-    row before one that is left out, or that belongs elsewhere, is marked truncated, so that no
-    learner's trace leads over the gap.
+    Rows are columns as in a chunk and, where they matter: ``bad`` (to be left out), ``unreadable``
+    (its state cannot be read), ``episode`` (its id), ``segment`` (rows of different segments are
+    never linked), ``file`` (across files, next states may differ) and ``row`` (its number, for
+    messages). A row is marked truncated if the next one is left out or belongs to another episode,
+    so that no eligibility trace crosses the gap.
 
     >>> column = {"state": np.array([0, 1, 2]), "next_state": np.array([1, 2, 0]),
     ...           "reward": np.ones(3), "terminated": np.zeros(3, dtype=bool),
     ...           "truncated": np.zeros(3, dtype=bool), "bad": np.array([False, True, False])}
-    >>> chain = Chain(Counts())
-    >>> [(c["state"], c["truncated"]) for c in (*chain.feed(column), *chain.finish())]
+    >>> linker = RowLinker(Counts())
+    >>> [(c["state"], c["truncated"]) for c in (*linker.feed(column), *linker.finish())]
     [(array([0]), array([ True])), (array([2]), array([ True]))]
     """
 
@@ -44,115 +44,118 @@ class Chain:
         self,
         counts: Counts,
         *,
-        lookup: bool = False,
-        check: bool = False,
-        where: Where | None = None,
+        infer_next: bool = False,
+        check_next: bool = False,
+        locate: Locator | None = None,
     ) -> None:
         self.counts = counts
-        self.lookup = lookup  # next states are those of the next rows
-        self.check = check  # next states must be those of the next rows
-        self.where = where  # what does not chain is an error, and so it is told where
-        self._held: Chunk | None = None
+        self.infer_next = infer_next  # take next states from the next rows
+        self.check_next = check_next  # compare next states with the next rows
+        self.locate = locate  # given where a mismatch is an error
+        self._pending: Chunk | None = None
 
     def feed(self, rows: Chunk) -> Iterator[Chunk]:
-        """Take in rows; give out those about which nothing can change any more."""
+        """Add rows; yield those that are decided."""
         return self._release(rows, last=False)
 
     def finish(self) -> Iterator[Chunk]:
-        """Give out the rest; the last row of each stream is cut off there."""
-        return iter(()) if self._held is None else self._release(None, last=True)
+        """Yield the pending rows; the last row of each stream is truncated."""
+        return iter(()) if self._pending is None else self._release(None, last=True)
 
     def _release(self, rows: Chunk | None, *, last: bool) -> Iterator[Chunk]:
-        if self._held is not None:
-            rows = self._held if rows is None else joined([self._held, rows])
+        if self._pending is not None:
+            rows = self._pending if rows is None else concatenate([self._pending, rows])
         if rows is None or not rows["reward"].size:
             return
-        links = _Links(rows, last)
-        drop = self._look_up(rows, links) if self.lookup else None
-        unchained = self._unchained(rows, links) if self.check else None
+        links = _Successors(rows, last)
+        drop = self._infer_next_states(rows, links) if self.infer_next else None
+        mismatch = self._mismatches(rows, links) if self.check_next else None
         end = links.decided()
         broken = end
-        if unchained is not None:
-            links.cut |= unchained
+        if mismatch is not None:
+            links.cut |= mismatch
             if "file" in rows:
-                unchained &= ~links.border(rows)
-            broken = _first(unchained, end) if self.where else end
-        self._count(unchained, drop, links, min(end, broken + 1))
-        self._held = (
+                mismatch &= ~links.crosses_files(rows)
+            broken = _first(mismatch, end) if self.locate else end
+        self._count(mismatch, drop, links, min(end, broken + 1))
+        self._pending = (
             {name: column[end:] for name, column in rows.items()} if end < links.n else None
         )
-        yield from _given_out(rows, links.cut, drop, min(end, broken + 1))
-        if self.where and broken < end:
-            self._held = None
-            raise _not_chained(rows, links, broken, self.where)
+        yield from _to_chunk(rows, links.cut, drop, min(end, broken + 1))
+        if self.locate and broken < end:
+            self._pending = None
+            raise _mismatch_error(rows, links, broken, self.locate)
 
-    def _look_up(self, rows: Chunk, links: _Links) -> Mask:
-        """Take next states from the next rows; which rows have none and are left out."""
-        found = links.same if "lost" not in rows else links.same & ~links.follow(rows["lost"])
+    def _infer_next_states(self, rows: Chunk, links: _Successors) -> Mask:
+        """Take next states from the next rows; return which rows have none and are dropped."""
+        found = links.same
+        if "unreadable" in rows:
+            found = found & ~links.follow(rows["unreadable"])
         if "file" in rows and "episode" not in rows:
-            found = found & ~links.border(rows)
-            links.cut |= links.open & links.seen & links.border(rows)
+            found = found & ~links.crosses_files(rows)
+            links.cut |= links.ongoing & links.known & links.crosses_files(rows)
         state = rows["state"]
-        keep = rows["terminated"] | ~found
+        own = rows["terminated"] | ~found
         rows["next_state"] = np.where(
-            keep if state.ndim == 1 else keep[:, None], state, links.follow(state)
+            own if state.ndim == 1 else own[:, None], state, links.follow(state)
         )
         drop: Mask = ~found & ~rows["terminated"]
         drop |= rows["truncated"] & ~rows["terminated"]
         if "bad" in rows:
             drop &= ~rows["bad"]
-        links.undecided |= links.open & links.seen & links.follow(links.undecided)
-        links.cut |= links.open & links.seen & links.follow(drop)
+        links.undecided |= links.ongoing & links.known & links.follow(links.undecided)
+        links.cut |= links.ongoing & links.known & links.follow(drop)
         return drop
 
-    def _unchained(self, rows: Chunk, links: _Links) -> Mask:
+    def _mismatches(self, rows: Chunk, links: _Successors) -> Mask:
         """Rows whose next state is not the state of the row that follows."""
         differ = rows["next_state"] != links.follow(rows["state"])
         if differ.ndim > 1:
             differ = differ.any(axis=1)
-        differ &= links.open & links.seen & ~links.cut
+        differ &= links.ongoing & links.known & ~links.cut
         return np.asarray(differ)
 
-    def _count(self, unchained: Mask | None, drop: Mask | None, links: _Links, end: int) -> None:
-        counts = {UNCHAINED: unchained, FAR: links.far}
-        for reason, mask in counts.items():
+    def _count(
+        self, mismatch: Mask | None, drop: Mask | None, links: _Successors, end: int
+    ) -> None:
+        for reason, mask in ((MISMATCH, mismatch), (TOO_FAR, links.too_far)):
             if mask is not None and (count := int(np.count_nonzero(mask[:end]))):
-                self.counts.cuts[reason] += count
+                self.counts.unmarked_ends[reason] += count
         if drop is not None and (count := int(np.count_nonzero(drop[:end]))):
             self.counts.rejected[NO_NEXT] += count
 
 
-class _Links:
-    """Which row of its stream follows each row, and whether it belongs to it."""
+class _Successors:
+    """For each row the next row of its stream, and whether it belongs to the same episode."""
 
     def __init__(self, rows: Chunk, last: bool) -> None:
         self.n = n = int(rows["reward"].size)
-        self._next = _successors(rows["stream"]) if "stream" in rows else None
-        self.seen: Mask = np.ones(n, dtype=bool)
-        self.far: Mask | None = None
+        self._next = _next_in_stream(rows["stream"]) if "stream" in rows else None
+        self.known: Mask = np.ones(n, dtype=bool)  # whether the next row has been read
+        self.too_far: Mask | None = None
         if self._next is None:
-            self.seen[-1] = False
+            self.known[-1] = False
         else:
-            self.seen = (self._next < n) & (self._next - np.arange(n) <= HORIZON)
+            self.known = (self._next < n) & (self._next - np.arange(n) <= HORIZON)
         late = np.zeros(n, dtype=bool)  # where no next row can come any more
         late[: n if last else max(n - HORIZON, 0)] = True
-        self.open = ~(rows["terminated"] | rows["truncated"])
-        self.same = self.seen.copy()
+        self.ongoing = ~(rows["terminated"] | rows["truncated"])
+        self.same = self.known.copy()
         if "bad" in rows:
-            self.open &= ~rows["bad"]
-        for name in ("episode", "piece"):
+            self.ongoing &= ~rows["bad"]
+        for name in ("episode", "segment"):
             if name in rows:
                 self.same &= rows[name] == self.follow(rows[name])
-        self.undecided = self.open & ~self.seen & ~late
-        self.cut = self.open & ~self.same & ~self.undecided
+        self.undecided = self.ongoing & ~self.known & ~late
+        self.cut = self.ongoing & ~self.same & ~self.undecided  # to be marked truncated
         if self._next is not None:
             late[max(n - HORIZON, 0) :] = False
-            self.far = self.open & ~self.seen & late
+            self.too_far = self.ongoing & ~self.known & late
         if "bad" in rows:
-            self.cut |= self.open & self.seen & self.follow(rows["bad"])
+            self.cut |= self.ongoing & self.known & self.follow(rows["bad"])
 
     def follow(self, column: NDArray[Any]) -> NDArray[Any]:
-        """The entry of the row that follows; anything where there is none."""
+        """The column's entry in the next row; arbitrary where there is none."""
         if self._next is not None:
             return np.asarray(column[np.minimum(self._next, self.n - 1)])
         shifted = np.empty_like(column)
@@ -160,24 +163,24 @@ class _Links:
         shifted[-1] = column[-1]
         return shifted
 
-    def border(self, rows: Chunk) -> Mask:
-        """Rows that are followed by one of another file."""
-        return np.asarray(self.seen & (rows["file"] != self.follow(rows["file"])))
+    def crosses_files(self, rows: Chunk) -> Mask:
+        """Rows whose next row is in another file."""
+        return np.asarray(self.known & (rows["file"] != self.follow(rows["file"])))
 
     def decided(self) -> int:
-        """How many rows, from the first, are decided."""
+        """Number of leading rows that are decided."""
         return _first(self.undecided, self.n)
 
 
-def joined(parts: list[Chunk]) -> Chunk:
-    """Rows one after the other; marks that only some of them have are not set for the others.
+def concatenate(parts: list[Chunk]) -> Chunk:
+    """Concatenate rows; masks that only some parts have are False in the others.
 
     >>> first, second = {"reward": np.ones(1)}, {"reward": np.ones(1), "bad": np.array([True])}
-    >>> joined([first, second])["bad"]
+    >>> concatenate([first, second])["bad"]
     array([False,  True])
     """
     names = dict.fromkeys(name for part in parts for name in part)
-    missing = {name: np.zeros(1, dtype=bool) for name in ("bad", "lost")}
+    missing = {name: np.zeros(1, dtype=bool) for name in ("bad", "unreadable")}
     return {
         name: np.concatenate(
             [
@@ -189,8 +192,8 @@ def joined(parts: list[Chunk]) -> Chunk:
     }
 
 
-def _successors(stream: Integers) -> Integers:
-    """Number of the next row of the same stream; the number of rows where there is none."""
+def _next_in_stream(stream: Integers) -> Integers:
+    """Index of the next row of the same stream; the number of rows where there is none."""
     n = stream.size
     small = stream.size and stream.min() >= -1 and stream.max() < 2**15
     order = np.argsort(stream.astype(np.int16) if small else stream, kind="stable")
@@ -202,84 +205,84 @@ def _successors(stream: Integers) -> Integers:
 
 
 def _first(mask: Mask | None, otherwise: int) -> int:
-    """First true entry before `otherwise`, or that."""
+    """Index of the first true entry before `otherwise`, or that."""
     if mask is None:
         return otherwise
     at = int(np.argmax(mask)) if mask.size else 0
     return min(at, otherwise) if mask.size and mask[at] else otherwise
 
 
-def _given_out(rows: Chunk, cut: Mask, drop: Mask | None, end: int) -> Iterator[Chunk]:
-    """The first rows as a chunk, without those left out."""
-    whole = {name: column[:end] for name, column in rows.items() if name not in INTERNAL}
-    whole["truncated"] = whole["truncated"] | cut[:end]
-    gone = [mask[:end] for mask in (drop, rows.get("bad")) if mask is not None]
-    if any(mask.any() for mask in gone):
-        kept = ~np.logical_or.reduce(gone)
-        whole = {name: column[kept] for name, column in whole.items()}
-    if whole["reward"].size:
-        ended = whole["terminated"]
+def _to_chunk(rows: Chunk, cut: Mask, drop: Mask | None, end: int) -> Iterator[Chunk]:
+    """Yield the first `end` rows as a chunk, without those left out."""
+    chunk = first_rows({n: column for n, column in rows.items() if n not in INTERNAL}, end)
+    chunk["truncated"] = chunk["truncated"] | cut[:end]
+    dropped = [mask[:end] for mask in (drop, rows.get("bad")) if mask is not None]
+    if any(mask.any() for mask in dropped):
+        good = ~np.logical_or.reduce(dropped)
+        chunk = {name: column[good] for name, column in chunk.items()}
+    if chunk["reward"].size:
+        ended = chunk["terminated"]
         if ended.any():
-            wide = ended if whole["state"].ndim == 1 else ended[:, None]
-            whole["next_state"] = np.where(wide, whole["state"], whole["next_state"])
-        yield whole
+            wide = ended if chunk["state"].ndim == 1 else ended[:, None]
+            chunk["next_state"] = np.where(wide, chunk["state"], chunk["next_state"])
+        yield chunk
 
 
-def _not_chained(rows: Chunk, links: _Links, at: int, where: Where) -> InputError:
+def _mismatch_error(rows: Chunk, links: _Successors, at: int, locate: Locator) -> InputError:
     follows = links.follow(rows["state"])[at]
     file = int(rows["file"][at]) if "file" in rows else 0
     return InputError(
-        f"{where(file, int(rows['row'][at]))}: next_state",
+        f"{locate(file, int(rows['row'][at]))}: next_state",
         rows["next_state"][at],
         f"the next row of the episode has state {follows}; mark where episodes end or are cut off",
     )
 
 
-def handed_over(
-    pieces: Iterator[Chunk], chain: Chain, failed: Callable[[Exception], RetvarError]
+def linked(
+    parts: Iterator[Chunk], linker: RowLinker, to_error: Callable[[Exception], RetvarError]
 ) -> Iterator[Chunk]:
-    """Chain pieces; where they fail, give out everything before, then the error as `failed` says.
+    """Link rows; if the source fails, yield everything before, then raise ``to_error(failure)``.
 
-    Errors of retvar's own stay as they are.
+    A RetvarError is raised unchanged.
     """
-    problem: Exception | None = None
+    failure: Exception | None = None
     while True:
         try:
-            rows = next(pieces)
+            rows = next(parts)
         except StopIteration:
             break
         except Exception as error:  # an environment may raise anything
-            problem = error
+            failure = error
             break
-        yield from chain.feed(rows)
-    yield from chain.finish()
-    if problem is not None:
-        raise problem if isinstance(problem, RetvarError) else failed(problem) from problem
+        yield from linker.feed(rows)
+    yield from linker.finish()
+    if failure is not None:
+        raise failure if isinstance(failure, RetvarError) else to_error(failure) from failure
 
 
-class Stop(Exception):
-    """A source can give no more, for the reason said."""
+class SourceEnded(Exception):
+    """A source cannot continue, for the reason in the message."""
 
 
-def in_words(error: Exception) -> str:
-    """An error on one line: its kind and what it says.
+def describe_error(error: Exception) -> str:
+    """Type and message of an error, on one line.
 
-    >>> in_words(RuntimeError("motor 3 does not answer"))
+    >>> describe_error(RuntimeError("motor 3 does not answer"))
     'RuntimeError: motor 3 does not answer'
     """
-    told = " ".join(str(error).split())
-    return f"{type(error).__name__}: {told}" if told else type(error).__name__
+    message = " ".join(str(error).split())
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
-def stopped(name: str, counts: Counts) -> Callable[[Exception], RetvarError]:
-    """How a failure is told: a SourceError with what had been handed over.
+def source_error(name: str, counts: Counts) -> Callable[[Exception], RetvarError]:
+    """Return a function that turns a failure of the source `name` into a SourceError.
 
-    >>> print(stopped("gymnasium:Robot-v0", Counts(transitions=2))(RuntimeError("stuck")))
+    >>> print(source_error("gymnasium:Robot-v0", Counts(transitions=2))(RuntimeError("stuck")))
     gymnasium:Robot-v0 failed after 2 transitions, which are kept: RuntimeError: stuck
     """
 
-    def failed(error: Exception) -> RetvarError:
-        reason = str(error) if isinstance(error, Stop) else in_words(error)
+    def to_error(error: Exception) -> RetvarError:
+        reason = str(error) if isinstance(error, SourceEnded) else describe_error(error)
         return SourceError(name, counts.transitions, reason)
 
-    return failed
+    return to_error

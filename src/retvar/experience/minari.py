@@ -1,4 +1,4 @@
-"""Experience from Minari's data sets, episode after episode."""
+"""Experience from Minari data sets, episode by episode."""
 
 from __future__ import annotations
 
@@ -10,15 +10,21 @@ from typing import Any
 import numpy as np
 
 from retvar.errors import InputError
-from retvar.experience.episodes import Chain, Stop, handed_over, in_words, joined, stopped
-from retvar.experience.spaces import Reading, reading_of
+from retvar.experience.episodes import (
+    RowLinker,
+    SourceEnded,
+    concatenate,
+    describe_error,
+    linked,
+    source_error,
+)
+from retvar.experience.observations import ObservationReader, observation_reader, validated
 from retvar.experience.stream import Chunk, Counts, Experience
-from retvar.experience.validate import checked
 
 __all__ = ["from_minari"]
 
-ROWS = 4_096  # episodes are put together until they have as many
-DATASET = "must be a data set of Minari, its id, or the path of its folder"
+ROWS = 4_096  # episodes are concatenated to chunks of at least this length
+DATASET = "must be a Minari data set, its id, or the path of its folder"
 
 
 def from_minari(dataset: Any) -> Experience:
@@ -38,22 +44,22 @@ def from_minari(dataset: Any) -> Experience:
     ...
     retvar.errors.InputError: dataset = nobody/knows-v0: is not on this disk...
     """
-    data = _opened(dataset)
+    data = _open(dataset)
     name = f"minari:{data.spec.dataset_id}"
-    reading = reading_of(data.spec.observation_space)
+    reader = observation_reader(data.spec.observation_space)
 
     def source(counts: Counts) -> Iterator[Chunk]:
-        pieces = _together(_episodes(data, reading, counts))
-        return handed_over(pieces, Chain(counts), stopped(name, counts))
+        rows = _merge_short(_episodes(data, reader, counts))
+        return linked(rows, RowLinker(counts), source_error(name, counts))
 
     return Experience(
-        name=name, source=source, states=reading.states, closed=reading.states is not None,
-        width=reading.width, low=reading.low, high=reading.high, labels=reading.labels,
+        name=name, source=source, states=reader.states, fixed_states=reader.states is not None,
+        width=reader.width, low=reader.low, high=reader.high, labels=reader.labels,
         policy="as recorded", length=int(data.total_steps),
     )  # fmt: skip
 
 
-def _opened(dataset: Any) -> Any:
+def _open(dataset: Any) -> Any:
     try:
         import minari
     except ImportError:
@@ -70,22 +76,24 @@ def _opened(dataset: Any) -> Any:
             return minari.MinariDataset(inner)
         return minari.load_dataset(str(dataset))
     except FileNotFoundError:
-        raise InputError("dataset", dataset, f"is not on this disk{_near(str(dataset))}") from None
-    except Exception as error:  # whatever a broken folder leads to
-        raise InputError("dataset", dataset, f"cannot be read: {in_words(error)}") from None
+        remedy = f"is not on this disk; {_suggestion(str(dataset))}"
+        raise InputError("dataset", dataset, remedy) from None
+    except Exception as error:  # a broken folder may raise anything
+        raise InputError("dataset", dataset, f"cannot be read: {describe_error(error)}") from None
 
 
-def _near(name: str) -> str:
+def _suggestion(name: str) -> str:
+    """Similar names on this disk, or how to download the data set."""
     import minari
 
     try:
         near = difflib.get_close_matches(name, minari.list_local_datasets(), n=3)
-    except Exception:  # a broken folder beside it
+    except Exception:  # another folder may be broken
         near = []
-    return f"; did you mean {', '.join(near)}?" if near else f"; get it: minari download {name}"
+    return f"did you mean {', '.join(near)}?" if near else f"get it: minari download {name}"
 
 
-def _episodes(data: Any, reading: Reading, counts: Counts) -> Iterator[Chunk]:
+def _episodes(data: Any, reader: ObservationReader, counts: Counts) -> Iterator[Chunk]:
     for episode in data.iterate_episodes():
         rewards = np.asarray(episode.rewards, dtype=np.float64)
         n = rewards.size
@@ -93,35 +101,37 @@ def _episodes(data: Any, reading: Reading, counts: Counts) -> Iterator[Chunk]:
             continue
         given = episode.observations
         given = np.stack(given, axis=1) if isinstance(given, tuple) else given
-        seen = reading.column(given)
-        ends, cuts = (np.asarray(x, bool) for x in (episode.terminations, episode.truncations))
-        if seen.shape[0] != n + 1 or ends.size != n or cuts.size != n:
-            raise Stop(f"episode {episode.id} has {seen.shape[0]} observations for {n} rewards")
-        if not ends[-1]:
-            cuts = cuts.copy()
-            cuts[-1] = True
+        column = reader.column(given)
+        ended = np.asarray(episode.terminations, bool)
+        truncated = np.asarray(episode.truncations, bool)
+        if column.shape[0] != n + 1 or ended.size != n or truncated.size != n:
+            found = f"{column.shape[0]} observations for {n} rewards"
+            raise SourceEnded(f"episode {episode.id} has {found}")
+        if not ended[-1]:
+            truncated = truncated.copy()
+            truncated[-1] = True
         rows: Chunk = {
-            "state": seen[:-1], "reward": rewards, "next_state": seen[1:],
-            "terminated": ends, "truncated": cuts,
+            "state": column[:-1], "reward": rewards, "next_state": column[1:],
+            "terminated": ended, "truncated": truncated,
         }  # fmt: skip
-        yield from checked(rows, reading, counts, given[:-1], given[1:])
+        yield from validated(rows, reader, counts, given[:-1], given[1:])
 
 
-def _together(episodes: Iterator[Chunk]) -> Iterator[Chunk]:
-    """Short episodes put together."""
+def _merge_short(episodes: Iterator[Chunk]) -> Iterator[Chunk]:
+    """Concatenate short episodes; those before an error are yielded before it."""
     parts: list[Chunk] = []
-    problem: Exception | None = None
-    while problem is None:
+    failure: Exception | None = None
+    while failure is None:
         try:
             parts.append(next(episodes))
         except StopIteration:
             break
-        except Exception as error:  # told after what came before it
-            problem = error
+        except Exception as error:  # raised after the episodes before it
+            failure = error
         if sum(part["reward"].size for part in parts) >= ROWS:
-            yield joined(parts)
+            yield concatenate(parts)
             parts = []
     if parts:
-        yield joined(parts)
-    if problem is not None:
-        raise problem
+        yield concatenate(parts)
+    if failure is not None:
+        raise failure

@@ -1,4 +1,4 @@
-"""How actions are chosen in environments: at random, from tables, or by somebody's function."""
+"""Select actions in environments: at random, from tables, or by a function."""
 
 from __future__ import annotations
 
@@ -12,62 +12,62 @@ import numpy as np
 
 from retvar.engine.streams import uniforms
 from retvar.errors import InputError
-from retvar.experience.spaces import Reading
+from retvar.experience.observations import ObservationReader
 from retvar.mdp import Policy
 
-__all__ = ["Acting", "acting_of"]
+__all__ = ["ActionSelection", "action_selection"]
 
-Choose = Callable[[Any], Any]  # of an observation, an action
-BLOCK = 4_096  # numbers drawn at a time
-KNOWN = (
+Selector = Callable[[Any], Any]  # returns the action for an observation
+BLOCK = 4_096  # random numbers drawn at a time
+POLICY = (
     "must be 'random', an array of actions [state] or of probabilities [state, action], a function "
     "of the observation, or an object with predict(observation)"
 )
 
 
-class Acting:
-    """A policy at work: one way to choose for each environment, each with its own numbers."""
+class ActionSelection:
+    """A policy with one selector for each environment, each with its own random numbers."""
 
-    def __init__(self, words: str, choosers: Callable[[int], Choose]) -> None:
-        self.words = words  #: for people
-        self.chooser = choosers  #: of an environment's number, how actions are chosen there
+    def __init__(self, description: str, selector: Callable[[int], Selector]) -> None:
+        self.description = description
+        self.selector = selector  #: returns the selector of the environment of this number
 
     def in_turn(self, current: Sequence[Any]) -> Iterator[tuple[int, Any]]:
-        """Environment and action, in turn; `current` holds what they show at that moment."""
-        choosers = [self.chooser(i) for i in range(len(current))]
+        """Yield environment and action in turn; `current` holds the current observations."""
+        selectors = [self.selector(i) for i in range(len(current))]
         while True:
-            for i, choose in enumerate(choosers):
-                yield i, choose(current[i])
+            for i, select in enumerate(selectors):
+                yield i, select(current[i])
 
 
-class _Random(Acting):
-    """Every action of a Discrete space alike: word t of environment i decides its step t."""
+class _UniformActions(ActionSelection):
+    """Uniform over a Discrete space: random number t of environment i decides its step t."""
 
     def __init__(self, space: Any, seed: int) -> None:
         self.count, self.start, self.seed = int(space.n), int(space.start), seed
-        super().__init__("random", self._chooser)
+        super().__init__("random", self._uniform_selector)
 
-    def _chooser(self, i: int) -> Choose:
+    def _uniform_selector(self, i: int) -> Selector:
         draw = self._actions(i).__next__
         return lambda _: draw()
 
     def _actions(self, i: int) -> Iterator[int]:
         """The actions of environment i."""
-        blocks = _numbers(self.seed, i)
+        blocks = _uniform_blocks(self.seed, i)
         return chain.from_iterable(
             ((block * self.count).astype(np.int64) + self.start).tolist() for block in blocks
         )
 
     def in_turn(self, current: Sequence[Any]) -> Iterator[tuple[int, Any]]:
-        """Environment and action, drawn ahead: nothing here looks at what they show."""
+        """Yield environment and action; actions are drawn ahead, whatever the observations."""
         n = len(current)
         columns = [self._actions(i) for i in range(n)]
         actions = columns[0] if n == 1 else chain.from_iterable(zip(*columns, strict=True))
         return zip(cycle(range(n)), actions, strict=False)
 
 
-def _numbers(seed: int, i: int) -> Iterator[Any]:
-    """Numbers in [0, 1) of environment i, in blocks."""
+def _uniform_blocks(seed: int, i: int) -> Iterator[Any]:
+    """Yield blocks of random numbers in [0, 1) for environment i."""
     first = 0
     while True:
         out = np.empty((1, BLOCK))
@@ -76,36 +76,42 @@ def _numbers(seed: int, i: int) -> Iterator[Any]:
         first += BLOCK
 
 
-def acting_of(
-    policy: Any, reading: Reading, space: Any, seed: int, seeds: Callable[[int], int]
-) -> Acting:
-    """Put a policy to work in environments with this space of actions.
+def action_selection(
+    policy: Any, reader: ObservationReader, space: Any, seed: int, seeds: Callable[[int], int]
+) -> ActionSelection:
+    """Return the selection of actions by a policy, in environments with this action space.
 
-    `seeds` gives, for an environment, the seed of its own sampling of actions.
+    `seeds` returns the seed with which an environment's action space is sampled.
     """
     from gymnasium.spaces import Discrete
 
     discrete = isinstance(space, Discrete)
     if isinstance(policy, str):
         if policy != "random":
-            raise InputError("policy", repr(policy), KNOWN)
-        return _Random(space, seed) if discrete else Acting("random", _sampling(space, seeds))
+            raise InputError("policy", repr(policy), POLICY)
+        if discrete:
+            return _UniformActions(space, seed)
+        return ActionSelection("random", _sampling(space, seeds))
     if callable(getattr(policy, "predict", None)):
-        return Acting(type(policy).__name__, lambda _: _asked(_predicting(policy, space), space))
+        predict = _predicting(policy, space)
+        return ActionSelection(type(policy).__name__, lambda _: _validating(predict, space))
     if callable(policy):
         name = getattr(policy, "__qualname__", type(policy).__qualname__)
-        return Acting(f"{name}", lambda _: _asked(policy, space))
+        return ActionSelection(f"{name}", lambda _: _validating(policy, space))
     table = _table(policy)
-    if reading.states is None or not discrete:
+    if reader.states is None or not discrete:
         what = "observations that are states, and numbered actions"
         raise InputError("policy", "an array", f"needs {what}; give a function of the observation")
-    number = _numbering(reading)
+    number = _state_number(reader)
     if table.ndim == 1:
-        return Acting("an array of actions", _fixed(table, reading.states, space, number))
-    return Acting("an array of probabilities", _drawn(table, reading.states, space, number, seed))
+        selector = _deterministic(table, reader.states, space, number)
+        return ActionSelection("an array of actions", selector)
+    selector = _stochastic(table, reader.states, space, number, seed)
+    return ActionSelection("an array of probabilities", selector)
 
 
 def _table(policy: Any) -> Any:
+    """A policy as an array of actions [state] or of probabilities [state, action]."""
     if isinstance(policy, Policy):
         return policy.probabilities
     try:
@@ -113,15 +119,15 @@ def _table(policy: Any) -> Any:
         if table.dtype.kind not in "biuf" or table.ndim not in (1, 2):
             raise TypeError
     except (TypeError, ValueError):
-        raise InputError("policy", repr(policy), KNOWN) from None
+        raise InputError("policy", repr(policy), POLICY) from None
     return table
 
 
-def _numbering(reading: Reading) -> Choose | None:
-    """How an observation becomes a state; None: it is one."""
-    if reading.labels is None:
+def _state_number(reader: ObservationReader) -> Selector | None:
+    """Return the function from observations to states; None: they are the same."""
+    if reader.labels is None:
         return None
-    number = {label: k for k, label in enumerate(reading.labels)}
+    number = {label: k for k, label in enumerate(reader.labels)}
 
     def state(observation: Any) -> Any:
         return number[tuple(map(int, observation)) if np.ndim(observation) else int(observation)]
@@ -129,7 +135,10 @@ def _numbering(reading: Reading) -> Choose | None:
     return state
 
 
-def _fixed(table: Any, states: int, space: Any, number: Choose | None) -> Callable[[int], Choose]:
+def _deterministic(
+    table: Any, states: int, space: Any, number: Selector | None
+) -> Callable[[int], Selector]:
+    """Selectors for a table of actions."""
     if table.dtype.kind not in "iu":
         raise InputError("policy", f"an array of {table.dtype}", "must hold numbers of actions")
     if table.size != states:
@@ -137,89 +146,89 @@ def _fixed(table: Any, states: int, space: Any, number: Choose | None) -> Callab
     actions = table.tolist()
     for state, action in enumerate(actions):
         if not space.start <= action < space.start + space.n:
-            raise _outside(f"policy[{state}]", action, space)
+            raise _invalid_action(f"policy[{state}]", action, space)
     if number is None:
         return lambda _: actions.__getitem__
     return lambda _: lambda observation: actions[number(observation)]
 
 
-def _drawn(
-    table: Any, states: int, space: Any, number: Choose | None, seed: int
-) -> Callable[[int], Choose]:
-    """Actions drawn by one number a step from the cumulative probabilities of the state's row."""
+def _stochastic(
+    table: Any, states: int, space: Any, number: Selector | None, seed: int
+) -> Callable[[int], Selector]:
+    """Selectors that draw from the cumulative probabilities of the state's row."""
     probabilities = Policy(table).probabilities
     if probabilities.shape != (states, int(space.n)):
         found = "{} states × {} actions".format(*probabilities.shape)
         raise InputError("policy", found, f"must be for {states} states × {space.n} actions")
-    rising = np.cumsum(probabilities, axis=1)
+    cumulative = np.cumsum(probabilities, axis=1)
     final = space.n - 1 - np.argmax(probabilities[:, ::-1] > 0, axis=1)
-    rising[np.arange(int(space.n)) >= final[:, None]] = 1.0  # whatever the rounding of the sum
-    rows, start = rising.tolist(), int(space.start)
+    cumulative[np.arange(int(space.n)) >= final[:, None]] = 1.0  # against rounding of the sum
+    rows, start = cumulative.tolist(), int(space.start)
 
-    def chooser(i: int) -> Choose:
-        draw = chain.from_iterable(block.tolist() for block in _numbers(seed, i)).__next__
+    def selector(i: int) -> Selector:
+        draw = chain.from_iterable(block.tolist() for block in _uniform_blocks(seed, i)).__next__
         if number is None:
             return lambda state: start + bisect_right(rows[state], draw())
-        return lambda seen: start + bisect_right(rows[number(seen)], draw())
+        return lambda observation: start + bisect_right(rows[number(observation)], draw())
 
-    return chooser
+    return selector
 
 
-def _sampling(space: Any, seeds: Callable[[int], int]) -> Callable[[int], Choose]:
-    """Sample from a copy of the space, seeded for each environment."""
+def _sampling(space: Any, seeds: Callable[[int], int]) -> Callable[[int], Selector]:
+    """Selectors that sample from a copy of the space, seeded for each environment."""
 
-    def chooser(i: int) -> Choose:
+    def selector(i: int) -> Selector:
         own = copy.deepcopy(space)
         own.seed(seeds(i))
         return lambda _: own.sample()
 
-    return chooser
+    return selector
 
 
-def _predicting(model: Any, space: Any) -> Choose:
-    """``predict`` gives an action, or an action and the state of a recurrent policy."""
+def _predicting(model: Any, space: Any) -> Selector:
+    """Select by ``model.predict``, which returns an action, or an action and a recurrent state."""
     from gymnasium.spaces import Tuple
 
-    def choose(observation: Any) -> Any:
+    def select(observation: Any) -> Any:
         answer = model.predict(observation)
         pair = isinstance(answer, tuple) and not (isinstance(space, Tuple) and answer in space)
         return answer[0] if pair and answer else answer
 
-    return choose
+    return select
 
 
-def _asked(choose: Choose, space: Any) -> Choose:
-    """Ask for an action, and see that it is one."""
+def _validating(select: Selector, space: Any) -> Selector:
+    """Refuse selected actions that are not in the space."""
     from gymnasium.spaces import Box, Discrete
 
     low, high = (
         (int(space.start), int(space.start + space.n)) if isinstance(space, Discrete) else (0, 0)
     )
 
-    def whole(observation: Any) -> int:
-        answer = choose(observation)
+    def discrete(observation: Any) -> int:
+        answer = select(observation)
         if not isinstance(answer, int | np.integer):
             array = np.asarray(answer)
             if array.size != 1 or array.dtype.kind not in "iu":
-                raise _outside("action", repr(answer), space)
+                raise _invalid_action("action", repr(answer), space)
             answer = array.item()
         if not low <= answer < high or isinstance(answer, bool):
-            raise _outside("action", answer, space)
+            raise _invalid_action("action", answer, space)
         return int(answer)
 
-    def any_other(observation: Any) -> Any:
-        answer = choose(observation)
+    def general(observation: Any) -> Any:
+        answer = select(observation)
         if isinstance(space, Box):
             try:
                 answer = np.asarray(answer, dtype=space.dtype)
             except (TypeError, ValueError):
-                raise _outside("action", repr(answer), space) from None
+                raise _invalid_action("action", repr(answer), space) from None
         if answer not in space:
-            raise _outside("action", repr(answer), space)
+            raise _invalid_action("action", repr(answer), space)
         return answer
 
-    return whole if isinstance(space, Discrete) else any_other
+    return discrete if isinstance(space, Discrete) else general
 
 
-def _outside(field: str, action: Any, space: Any) -> InputError:
-    return InputError(field, action, f"the policy must give an action of {space}")
+def _invalid_action(field: str, action: Any, space: Any) -> InputError:
+    return InputError(field, action, f"the policy must return an action of {space}")

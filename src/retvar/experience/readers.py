@@ -1,4 +1,8 @@
-"""Files and tables as batches of columns, so that more than memory holds can be read."""
+"""Read files and tables in record batches of bounded size.
+
+``pyarrow.dataset`` is not used for Parquet: it reads ahead, so that intact row groups before a
+damaged one are lost, and it ends a batch at every row group.
+"""
 
 from __future__ import annotations
 
@@ -6,67 +10,77 @@ import glob
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from retvar.errors import InputError
-from retvar.experience.arrow_columns import arrow, wholes
-from retvar.experience.episodes import in_words
+from retvar.experience.arrow_columns import import_pyarrow, integers
+from retvar.experience.episodes import describe_error
 from retvar.format import listed
 
-__all__ = ["Reader", "readers_of"]
+__all__ = ["Reader", "open_readers"]
 
 BLOCK = 4 << 20  # bytes of a CSV file read at a time
-ENCODING = "utf-8-sig"  # decoded as it is read, so that what is no text is an error, not a warning
-MISSING = ["", "null", "NULL", "nan", "NaN"]  # not NA, which may be what a state is called
-KEY = b"retvar"  # of what a file of ours says about itself
-ROWS = 65_536  # looked at together
-KINDS = (".parquet", ".csv", ".csv.gz")
+ENCODING = "utf-8-sig"  # decoding while reading makes invalid text an error, not a warning
+NULLS = ["", "null", "NULL", "nan", "NaN"]  # not NA, which may be the name of a state
+METADATA_KEY = b"retvar"  # of the metadata that retvar writes into its files
+ROWS = 65_536  # of a batch where no other number is given
+SUFFIXES = (".parquet", ".csv", ".csv.gz")
 SOURCE = "must be a path or pattern of .parquet or .csv files, a list of paths, or a table"
+
+Batches = Callable[[list[str], int], Iterator[Any]]
 
 
 @dataclass
 class Reader:
-    """One table: its columns, and how to read them a batch at a time.
+    """One table: its columns, and how to read them in batches.
 
-    `batches(columns, chunk)` yields record batches; `gone` has the numbers, from 1, of rows that
-    could not even be taken apart, as far as they are known.
+    ``batches(columns, chunk)`` yields record batches; `malformed` collects the numbers, from 1, of
+    rows with a wrong number of fields, as far as the file has been read.
     """
 
     name: str
     types: dict[str, Any]
-    batches: Callable[[list[str], int], Iterator[Any]]
+    batches: Batches
     rows: int | None = None
-    text: bool = False  #: everything is text, as in CSV
-    told: dict[str, Any] = field(default_factory=dict)  #: what a file of ours says about itself
-    span: Callable[[str], tuple[Any, Any] | None] = lambda _: None  #: least and largest, if known
-    gone: list[int] = field(default_factory=list)
+    text: bool = False  #: all columns are text, as in CSV
+    metadata: dict[str, Any] = field(default_factory=dict)  #: written by retvar into its files
+    malformed: list[int] = field(default_factory=list)
+    _ranges: dict[str, tuple[int, int] | None] = field(default_factory=dict, repr=False)
+
+    def value_range(self, column: str) -> tuple[int, int] | None:
+        """Least and largest integer of a column; None if it has none or cannot be read to its end.
+
+        The statistics in Parquet files are not used: PyArrow aborts where they are damaged.
+        """
+        if column not in self._ranges:
+            self._ranges[column] = _value_range(self.batches([column], ROWS))
+        return self._ranges[column]
 
 
-def readers_of(source: Any) -> list[Reader]:
-    """Open what is given: files one after the other, or one table in memory.
+def open_readers(source: Any) -> list[Reader]:
+    """Open a source: one reader for each file, or one for a table in memory.
 
-    >>> [reader.types for reader in readers_of({"state": [0, 1], "reward": [1.0, 2.0]})]
+    >>> [reader.types for reader in open_readers({"state": [0, 1], "reward": [1.0, 2.0]})]
     [{'state': DataType(int64), 'reward': DataType(double)}]
     """
-    pa = arrow()
+    pa = import_pyarrow()
     if isinstance(source, str | Path):
-        return [_file(path) for path in _paths(source)]
+        return [_open_file(path) for path in _paths(source)]
     if isinstance(source, list | tuple):
         if not source or not all(isinstance(each, str | Path) for each in source):
             raise InputError("source", f"a list of {len(source)}", SOURCE)
-        return [_file(path) for each in source for path in _paths(each)]
+        return [_open_file(path) for each in source for path in _paths(each)]
     if isinstance(source, Mapping):
-        return [_memory(_tabulated(source))]
+        return [_open_table(_to_table(source))]
     if isinstance(source, pa.Table):
-        return [_memory(source)]
+        return [_open_table(source)]
     if isinstance(source, pa.RecordBatch):
-        return [_memory(pa.Table.from_batches([source]))]
+        return [_open_table(pa.Table.from_batches([source]))]
     if hasattr(source, "columns") and hasattr(source, "index"):  # a DataFrame
-        return [_memory(_tabulated({str(name): source[name] for name in source.columns}))]
+        return [_open_table(_to_table({str(name): source[name] for name in source.columns}))]
     raise InputError("source", type(source).__name__, SOURCE)
 
 
@@ -76,46 +90,37 @@ def _paths(given: str | Path) -> list[Path]:
     if not found:
         raise InputError("source", str(given), "there is no such file")
     for each in found:
-        if not each.name.lower().endswith(KINDS):
-            raise InputError("source", str(each), f"must be a file {' or '.join(KINDS)}")
+        if not each.name.lower().endswith(SUFFIXES):
+            raise InputError("source", str(each), f"must be a file {' or '.join(SUFFIXES)}")
     return found
 
 
-def _file(path: Path) -> Reader:
+def _open_file(path: Path) -> Reader:
     try:
         with path.open("rb"):
             pass
-        opened = _parquet(path) if path.name.lower().endswith(".parquet") else _csv(path)
+        return _open_parquet(path) if path.name.lower().endswith(".parquet") else _open_csv(path)
     except InputError:
         raise
-    except Exception as error:  # whatever the bytes of a broken file lead to
-        raise InputError("source", str(path), f"cannot be read: {in_words(error)}") from None
-    return opened
+    except Exception as error:  # a broken file may raise anything
+        raise InputError("source", str(path), f"cannot be read: {describe_error(error)}") from None
 
 
-def _parquet(path: Path) -> Reader:
-    pq = arrow().parquet
+def _open_parquet(path: Path) -> Reader:
+    pq = import_pyarrow().parquet
     with pq.ParquetFile(path) as file:
         schema, meta = file.schema_arrow, file.metadata
-    _some(str(path), schema, meta.num_rows)
 
     def batches(columns: list[str], chunk: int) -> Iterator[Any]:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            for groups in _grouped(meta, chunk):  # one failing takes no other with it
+            for groups in _row_groups(meta, chunk):  # so that a damaged one costs no other
                 yield from file.iter_batches(chunk, row_groups=groups, columns=columns)
 
-    # not by the statistics in the file: PyArrow aborts where those are damaged
-    @cache
-    def span(column: str) -> tuple[Any, Any] | None:
-        return _span(batches([column], ROWS))
-
-    return Reader(
-        str(path), _types(schema), batches, int(meta.num_rows), told=_told(schema), span=span
-    )
+    return _reader(str(path), schema, batches, int(meta.num_rows))
 
 
-def _grouped(meta: Any, rows: int) -> Iterator[list[int]]:
-    """Row groups, put together until they have enough rows."""
+def _row_groups(meta: Any, rows: int) -> Iterator[list[int]]:
+    """Yield lists of consecutive row groups with at least `rows` rows each."""
     groups: list[int] = []
     count = 0
     for g in range(meta.num_row_groups):
@@ -128,110 +133,104 @@ def _grouped(meta: Any, rows: int) -> Iterator[list[int]]:
         yield groups
 
 
-def _csv(path: Path) -> Reader:
-    csv, pa = arrow().csv, arrow()
-    gone: list[int] = []
+def _open_table(table: Any) -> Reader:
+    def batches(columns: list[str], chunk: int) -> Iterator[Any]:
+        yield from table.select(columns).to_batches(max_chunksize=chunk)
 
-    def invalid(row: Any) -> str:
-        gone.append(int(row.number) - 1)  # the header has number 1
+    return _reader("the table", table.schema, batches, int(table.num_rows))
+
+
+def _reader(name: str, schema: Any, batches: Batches, rows: int) -> Reader:
+    _require_rows(name, schema, rows)
+    return Reader(name, _types(schema), batches, rows, metadata=_own_metadata(schema))
+
+
+def _open_csv(path: Path) -> Reader:
+    csv, pa = import_pyarrow().csv, import_pyarrow()
+    malformed: list[int] = []
+
+    def skip(row: Any) -> str:
+        malformed.append(int(row.number) - 1)  # the header has number 1
         return "skip"
 
-    def opened(columns: list[str]) -> Any:
-        gone.clear()
+    def open_columns(columns: list[str]) -> Any:
+        malformed.clear()
         return csv.open_csv(
             str(path),
             read_options=csv.ReadOptions(use_threads=False, block_size=BLOCK, encoding=ENCODING),
-            parse_options=csv.ParseOptions(invalid_row_handler=invalid),
+            parse_options=csv.ParseOptions(invalid_row_handler=skip),
             convert_options=csv.ConvertOptions(
                 column_types=dict.fromkeys(columns, pa.string()),
-                include_columns=columns, strings_can_be_null=True, null_values=MISSING,
+                include_columns=columns, strings_can_be_null=True, null_values=NULLS,
             ),
         )  # fmt: skip
 
     def batches(columns: list[str], chunk: int) -> Iterator[Any]:
-        with opened(columns) as file:
+        with open_columns(columns) as file:
             for batch in file:
                 for first in range(0, batch.num_rows, chunk):
                     yield batch.slice(first, chunk)
 
-    with opened([]) as file:
+    with open_columns([]) as file:
         schema = file.schema
     if any(next(batches([name], 1), None) is None for name in schema.names[:1]):
-        _some(str(path), schema, 0)
+        _require_rows(str(path), schema, 0)
     text = pa.schema([(name, pa.string()) for name in schema.names])
-    return Reader(str(path), _types(text), batches, text=True, gone=gone)
+    return Reader(str(path), _types(text), batches, text=True, malformed=malformed)
 
 
-def _memory(table: Any) -> Reader:
-    _some("the table", table.schema, table.num_rows)
-
-    def batches(columns: list[str], chunk: int) -> Iterator[Any]:
-        yield from table.select(columns).to_batches(max_chunksize=chunk)
-
-    @cache
-    def span(column: str) -> tuple[Any, Any] | None:
-        return _span(batches([column], ROWS))
-
-    return Reader(
-        "the table", _types(table.schema), batches, int(table.num_rows),
-        told=_told(table.schema), span=span,
-    )  # fmt: skip
-
-
-def _span(batches: Iterator[Any]) -> tuple[Any, Any] | None:
-    """Least and largest number of a column; None where it cannot be read to its end."""
+def _value_range(batches: Iterator[Any]) -> tuple[int, int] | None:
     least, largest = [], []
     try:
         for batch in batches:
-            value, none = wholes(batch.column(0))
-            value = value[~none] if none.any() else value
+            value, missing = integers(batch.column(0))
+            value = value[~missing] if missing.any() else value
             if value.size:
                 least.append(int(value.min()))
                 largest.append(int(value.max()))
-    except Exception:  # which will be met, and told, when the rows are read
+    except Exception:  # which is raised again, and reported, when the rows are read
         return None
     return (min(least), max(largest)) if least else None
 
 
-def _tabulated(columns: Mapping[Any, Any]) -> Any:
-    """A mapping as a table; what has two dimensions becomes a column for each number."""
-    pa = arrow()
-    made: dict[str, Any] = {}
+def _to_table(columns: Mapping[Any, Any]) -> Any:
+    """Convert a mapping to a table; a two-dimensional entry becomes one column per number."""
+    pa = import_pyarrow()
+    table: dict[str, Any] = {}
     for name, given in columns.items():
         try:
             if np.ndim(given) == 2:
                 array = np.asarray(given)
-                made |= {f"{name}_{k}": pa.array(array[:, k]) for k in range(array.shape[1])}
+                table |= {f"{name}_{k}": pa.array(array[:, k]) for k in range(array.shape[1])}
             else:
                 found = pa.array(given)
-                made[str(name)] = (
-                    found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
-                )
-        except Exception as error:  # anything may be in a list
-            remedy = f"cannot be read as a column: {in_words(error)}"
+                chunked = isinstance(found, pa.ChunkedArray)
+                table[str(name)] = found.combine_chunks() if chunked else found
+        except Exception as error:  # a list may hold anything
+            remedy = f"cannot be read as a column: {describe_error(error)}"
             raise InputError(f"column {name!r}", type(given).__name__, remedy) from None
-    lengths = {name: len(column) for name, column in made.items()}
+    lengths = {name: len(column) for name, column in table.items()}
     if len(set(lengths.values())) > 1:
         raise InputError("columns", lengths, "must have the same length")
-    return pa.table(made)
+    return pa.table(table)
 
 
-def _some(name: str, schema: Any, rows: int) -> None:
+def _require_rows(name: str, schema: Any, rows: int) -> None:
     if not rows:
         raise InputError("source", name, "has no rows")
     twice = sorted({each for each in schema.names if schema.names.count(each) > 1})
     if twice:
-        raise InputError("columns", listed(twice), f"stand in {name} more than once")
+        raise InputError("columns", listed(twice), f"occur in {name} more than once; rename them")
 
 
 def _types(schema: Any) -> dict[str, Any]:
     return {column.name: column.type for column in schema}
 
 
-def _told(schema: Any) -> dict[str, Any]:
-    """What a file of ours says about itself; nothing where that cannot be read."""
+def _own_metadata(schema: Any) -> dict[str, Any]:
+    """Metadata that retvar wrote into the file; empty where it cannot be read."""
     try:
-        told = json.loads((schema.metadata or {}).get(KEY, b"{}"))
+        metadata = json.loads((schema.metadata or {}).get(METADATA_KEY, b"{}"))
     except (ValueError, UnicodeDecodeError):
         return {}
-    return told if isinstance(told, dict) else {}
+    return metadata if isinstance(metadata, dict) else {}

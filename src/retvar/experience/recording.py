@@ -1,4 +1,4 @@
-"""A stream written to a Parquet file as it passes, from which it comes back as it was."""
+"""Write a stream to a Parquet file, from which `from_table` reads the same transitions."""
 
 from __future__ import annotations
 
@@ -13,22 +13,21 @@ from typing import Any
 import numpy as np
 
 from retvar.errors import InputError
-from retvar.experience.arrow_columns import arrow
-from retvar.experience.readers import KEY
+from retvar.experience.arrow_columns import import_pyarrow
+from retvar.experience.readers import METADATA_KEY
 from retvar.experience.stream import Chunk, Counts, Experience
 from retvar.files import write_with
 
 __all__ = ["recorded", "write_table"]
 
-GROUP = 65_536  # rows kept together in the file
+GROUP = 65_536  # rows in a row group
 
 
 def write_table(experience: Experience, path: str | Path) -> None:
     """Read a stream to its end and write it to a Parquet file.
 
-    :func:`retvar.experience.from_table` gives the same transitions back, in the same order, down
-    to the last bit. Where the source fails on the way, what came before is kept, and the error is
-    raised.
+    :func:`retvar.experience.from_table` reads the same transitions back, in the same order, to the
+    last bit. If the source fails, everything before is written and the error is raised.
 
     >>> import pathlib, tempfile
     >>> from retvar.experience import from_gymnasium, from_table
@@ -38,17 +37,17 @@ def write_table(experience: Experience, path: str | Path) -> None:
     >>> len(list(again)), again.states, again.grid
     (100, 16, (4, 4))
     """
-    came = False
+    empty = True
     for _ in recorded(experience, path).chunks():
-        came = True
-    if not came:
-        raise InputError("experience", experience.name, "gave no transitions; nothing is written")
+        empty = False
+    if empty:
+        raise InputError("experience", experience.name, "has no transitions; nothing is written")
 
 
 def recorded(experience: Experience, path: str | Path) -> Experience:
-    """The same stream, which also writes itself to a Parquet file as it passes.
+    """Return the same stream, which is also written to a Parquet file while it is read.
 
-    The file appears when the stream ends, fails or is left: with everything that came until then.
+    The file appears when the stream ends, fails or is abandoned, with everything read until then.
 
     >>> import pathlib, tempfile
     >>> from retvar.experience import from_gymnasium
@@ -58,7 +57,7 @@ def recorded(experience: Experience, path: str | Path) -> Experience:
     (True, True)
     """
     path = Path(path)
-    arrow()
+    import_pyarrow()
     if not path.parent.is_dir():
         raise InputError("path", path, "its folder does not exist; create it first")
     if path.is_dir() or path.suffix.lower() != ".parquet":
@@ -66,10 +65,10 @@ def recorded(experience: Experience, path: str | Path) -> Experience:
     inner = experience.source
 
     def source(counts: Counts) -> Iterator[Chunk]:
-        file = _File(path, experience)
+        file = _ParquetFile(path, experience)
         try:
             for chunk in inner(counts):
-                file.take(chunk)
+                file.write(chunk)
                 yield chunk
         finally:
             file.finish()
@@ -77,8 +76,8 @@ def recorded(experience: Experience, path: str | Path) -> Experience:
     return replace(experience, source=source)
 
 
-class _File:
-    """A Parquet file that grows beside its place, and is moved there in the end."""
+class _ParquetFile:
+    """A Parquet file that is written under a temporary name and moved into place at the end."""
 
     def __init__(self, path: Path, experience: Experience) -> None:
         self.path, self.experience = path, experience
@@ -87,25 +86,26 @@ class _File:
         self._writer: Any = None
         self._temporary: Path | None = None
 
-    def take(self, chunk: Chunk) -> None:
+    def write(self, chunk: Chunk) -> None:
+        """Add a chunk; whole row groups are written at once."""
         self._parts.append(_table(chunk))
         self._rows += len(chunk["reward"])
         if self._rows >= GROUP:
-            self._write(self._rows // GROUP * GROUP)
+            self._write_groups(self._rows // GROUP * GROUP)
 
-    def _write(self, rows: int) -> None:
-        """Write the first rows that have been taken, in groups of one size."""
-        taken = arrow().concat_tables(self._parts)
-        table = taken.slice(0, rows)
+    def _write_groups(self, rows: int) -> None:
+        """Write the first of the pending rows, in row groups of one size."""
+        pending = import_pyarrow().concat_tables(self._parts)
+        table = pending.slice(0, rows)
         try:
             if self._writer is None:
                 self._open(table.schema)
             self._writer.write_table(table, row_group_size=GROUP)
         except OSError as error:
-            told = error.strerror or error
-            raise InputError("path", self.path, f"cannot be written: {told}") from None
+            reason = error.strerror or error
+            raise InputError("path", self.path, f"cannot be written: {reason}") from None
         self._rows -= rows
-        self._parts = [taken.slice(rows)] if self._rows else []
+        self._parts = [pending.slice(rows)] if self._rows else []
 
     def _open(self, schema: Any) -> None:
         handle, name = tempfile.mkstemp(
@@ -113,33 +113,34 @@ class _File:
         )
         os.close(handle)
         self._temporary = Path(name)
-        schema = schema.with_metadata({KEY: json.dumps(self._told())})
-        self._writer = arrow().parquet.ParquetWriter(name, schema, write_page_checksum=True)
+        schema = schema.with_metadata({METADATA_KEY: json.dumps(self._metadata())})
+        pq = import_pyarrow().parquet
+        self._writer = pq.ParquetWriter(name, schema, write_page_checksum=True)
 
-    def _told(self) -> dict[str, Any]:
-        """What the file says about itself."""
+    def _metadata(self) -> dict[str, Any]:
+        """Properties of the stream that are not in its columns."""
         e = self.experience
-        told = {
+        found = {
             "own": True, "name": e.name, "policy": e.policy, "states": e.states, "grid": e.grid,
             "names": e.names, "cells": e.cells or None,
             "low": None if e.low is None else e.low.tolist(),
             "high": None if e.high is None else e.high.tolist(),
-            "labels": _plain(e.labels),
+            "labels": _to_json(e.labels),
         }  # fmt: skip
-        return {name: given for name, given in told.items() if given is not None}
+        return {name: given for name, given in found.items() if given is not None}
 
     def finish(self) -> None:
-        """Write the rest and move the file into place; nothing where nothing came."""
+        """Write the remaining rows and move the file into place; no file for an empty stream."""
         try:
             if self._parts:
-                self._write(self._rows)
+                self._write_groups(self._rows)
             if self._writer is None or self._temporary is None:
                 return
-            if hasattr(self._writer, "add_key_value_metadata"):  # labels have come since
-                self._writer.add_key_value_metadata({KEY: json.dumps(self._told())})
+            if hasattr(self._writer, "add_key_value_metadata"):  # there may be new labels
+                self._writer.add_key_value_metadata({METADATA_KEY: json.dumps(self._metadata())})
             self._writer.close()
-            whole = self._temporary
-            write_with(self.path, lambda beside: os.replace(whole, beside))
+            written = self._temporary
+            write_with(self.path, lambda path: os.replace(written, path))
         finally:
             if self._writer is not None:
                 self._writer.close()
@@ -148,8 +149,8 @@ class _File:
             self._writer = None
 
 
-def _plain(labels: list[Any] | None) -> list[Any] | None:
-    """Labels as they can be written as JSON."""
+def _to_json(labels: list[Any] | None) -> list[Any] | None:
+    """Labels that JSON can hold; others as text."""
     if labels is None:
         return None
     simple = (str, int, float, bool, type(None), tuple)
@@ -157,8 +158,8 @@ def _plain(labels: list[Any] | None) -> list[Any] | None:
 
 
 def _table(chunk: Chunk) -> Any:
-    """A chunk as a table; observations as a column for each number."""
-    pa = arrow()
+    """Convert a chunk to a table; observations become one column per number."""
+    pa = import_pyarrow()
     columns: dict[str, Any] = {}
     for name, column in chunk.items():
         if column.ndim == 1:

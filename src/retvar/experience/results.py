@@ -1,4 +1,4 @@
-"""Estimates as a labelled dataset."""
+"""Estimates as an xarray.Dataset."""
 
 from __future__ import annotations
 
@@ -8,52 +8,54 @@ import numpy as np
 import xarray
 from numpy.typing import NDArray
 
-from retvar.experience.monitor import Seen, at_rows
-from retvar.experience.regions import Regions, Visits
+from retvar.experience.monitor import Monitor, row_predictor
 from retvar.experience.stream import Experience
+from retvar.experience.visits import Regions, Visits
 from retvar.online import OnlineEstimator
 from retvar.version import __version__
 
 __all__ = ["dataset"]
 
 Array = NDArray[np.float64]
-QUESTIONS = ("value", "variance", "std")
-REGIONS = 20  # told of
-FINE = 60  # points of a map along each dimension
+QUANTITIES = ("value", "variance", "std")
+REGIONS = 20  # most visited ones in the dataset
+MAP_POINTS = 60  # of a map along each dimension
 
 
-def dataset(experience: Experience, learner: OnlineEstimator, seen: Seen) -> xarray.Dataset:
-    """Value, variance and std with their intervals, and what was observed."""
-    if isinstance(seen.where, Regions):
-        found = _by_region(experience, learner, seen, seen.where)
+def dataset(experience: Experience, estimator: OnlineEstimator, monitor: Monitor) -> xarray.Dataset:
+    """Value, variance and std with their intervals, visits, and observed returns."""
+    if isinstance(monitor.visits, Regions):
+        found = _by_region(experience, estimator, monitor, monitor.visits)
     else:
-        found = _by_state(experience, learner, seen)
-    _add_observed(found, learner, seen)
-    found.attrs = _settings(experience, learner, seen) | found.attrs
+        found = _by_state(experience, estimator, monitor)
+    _add_observed(found, estimator, monitor)
+    found.attrs = _settings(experience, estimator, monitor) | found.attrs
     return found
 
 
-def _answers(learner: OnlineEstimator, states: Any, level: float) -> dict[str, Array]:
-    """Estimates and ends of intervals for a column of states."""
-    out = {}
-    for what in QUESTIONS:
-        out[what] = learner.predict(states, what)
-        if learner.bootstrap_samples:
-            ends = learner.interval(what=what, states=states, level=level)
-            out[f"{what}_low"], out[f"{what}_high"] = ends
-    return out
+def _estimates(estimator: OnlineEstimator, states: Any, level: float) -> dict[str, Array]:
+    """Estimates and ends of their intervals for a column of states."""
+    found = {}
+    for what in QUANTITIES:
+        found[what] = estimator.predict(states, what)
+        if estimator.bootstrap_samples:
+            ends = estimator.interval(what=what, states=states, level=level)
+            found[f"{what}_low"], found[f"{what}_high"] = ends
+    return found
 
 
-def _by_state(experience: Experience, learner: OnlineEstimator, seen: Seen) -> xarray.Dataset:
-    counts = seen.where.counts if isinstance(seen.where, Visits) else np.zeros(0, dtype=np.int64)
+def _by_state(
+    experience: Experience, estimator: OnlineEstimator, monitor: Monitor
+) -> xarray.Dataset:
+    counts = (monitor.visits if isinstance(monitor.visits, Visits) else Visits()).counts
     n = max(experience.states or 0, counts.size)
     if experience.grid is not None and n < experience.grid[0] * experience.grid[1]:
-        n = experience.grid[0] * experience.grid[1]  # cells that were never left
+        n = experience.grid[0] * experience.grid[1]  # cells that no transition started in
     visits = np.zeros(n, dtype=np.int64)
     visits[: counts.size] = counts
     states = np.flatnonzero(visits)
     data: dict[str, Any] = {"visits": ("state", visits)}
-    for name, column in _answers(learner, states, seen.level).items():
+    for name, column in _estimates(estimator, states, monitor.level).items():
         whole = np.full(n, np.nan)
         whole[states] = column
         data[name] = ("state", whole)
@@ -69,74 +71,77 @@ def _by_state(experience: Experience, learner: OnlineEstimator, seen: Seen) -> x
 
 
 def _by_region(
-    experience: Experience, learner: OnlineEstimator, seen: Seen, where: Regions
+    experience: Experience, estimator: OnlineEstimator, monitor: Monitor, regions: Regions
 ) -> xarray.Dataset:
-    visits, centres = where.most_visited(REGIONS)
+    visits, centres = regions.most_visited(REGIONS)
     axes = experience.names or [f"x{i}" for i in range(centres.shape[1])]
     data: dict[str, Any] = {"visits": ("region", visits), "centre": (("region", "axis"), centres)}
-    for name, column in _answers(learner, centres, seen.level).items():
+    for name, column in _estimates(estimator, centres, monitor.level).items():
         data[name] = ("region", column)
     coords: dict[str, Any] = {"region": np.arange(visits.size), "axis": list(axes)}
     found = xarray.Dataset(data, coords)
     if centres.shape[1] == 2:
-        _add_maps(found, learner, where, axes)
+        _add_maps(found, estimator, regions, axes)
     return found
 
 
 def _add_maps(
-    found: xarray.Dataset, learner: OnlineEstimator, where: Regions, axes: list[str]
+    found: xarray.Dataset, estimator: OnlineEstimator, regions: Regions, axes: list[str]
 ) -> None:
-    """Value and std on a fine grid over two dimensions."""
-    middles = (np.arange(FINE) + 0.5) / FINE
-    x, y = (where.low[i] + middles * (where.high[i] - where.low[i]) for i in range(2))
+    """Add maps of value and std over two dimensions."""
+    middles, shape = (np.arange(MAP_POINTS) + 0.5) / MAP_POINTS, (MAP_POINTS, MAP_POINTS)
+    x, y = (regions.low[i] + middles * (regions.high[i] - regions.low[i]) for i in range(2))
     points = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)
     found.coords["x"], found.coords["y"] = x, y
     for what in ("value", "std"):
-        found[f"{what}_map"] = (("y", "x"), learner.predict(points, what).reshape(FINE, FINE))
-    visited = where.map().ravel()[where.cells(points)].reshape(FINE, FINE)
+        found[f"{what}_map"] = (("y", "x"), estimator.predict(points, what).reshape(shape))
+    visited = regions.map().ravel()[regions.cells(points)].reshape(shape)
     found["visited_map"] = (("y", "x"), visited)
     found.attrs["x_name"], found.attrs["y_name"] = axes[0], axes[1]
 
 
-def _add_observed(found: xarray.Dataset, learner: OnlineEstimator, seen: Seen) -> None:
-    """Returns that were really seen, beside what is now predicted where they began."""
-    returns = seen.returns
-    if returns is None or not returns.whole.any():
+def _add_observed(found: xarray.Dataset, estimator: OnlineEstimator, monitor: Monitor) -> None:
+    """Add observed returns and the predictions for the states in which they began."""
+    returns = monitor.returns
+    if returns is None or not returns.nearly_complete.any():
         return
-    tabular = learner.features[0].states is not None
-    whole = returns.whole
-    begun = returns.begun[whole]
-    found["observed"] = ("sample", returns.completed(at_rows(learner, "value"))[whole])
-    found["predicted"] = ("sample", at_rows(learner, "value")(begun))
-    found["predicted_std"] = ("sample", at_rows(learner, "std")(begun))
-    state = begun[:, 0].astype(np.int64) if tabular else np.full(len(begun), -1, dtype=np.int64)
+    tabular = estimator.features[0].states is not None
+    complete = returns.nearly_complete
+    start = returns.start[complete]
+    value = row_predictor(estimator, "value")
+    found["observed"] = ("sample", returns.completed(value)[complete])
+    found["predicted"] = ("sample", value(start))
+    found["predicted_std"] = ("sample", row_predictor(estimator, "std")(start))
+    state = start[:, 0].astype(np.int64) if tabular else np.full(len(start), -1, dtype=np.int64)
     found["sample_state"] = ("sample", state)
 
 
-def _settings(experience: Experience, learner: OnlineEstimator, seen: Seen) -> dict[str, Any]:
-    """What is worth knowing of how it came about; netCDF takes numbers and text."""
-    d, counts = learner.description, experience.counts
-    told = {name: getattr(d, name) for name in ("gamma", "lam", "kappa")}
+def _settings(
+    experience: Experience, estimator: OnlineEstimator, monitor: Monitor
+) -> dict[str, Any]:
+    """Settings and counts as attributes; netCDF takes numbers and text."""
+    d, counts = estimator.description, experience.counts
+    settings = {name: getattr(d, name) for name in ("gamma", "lam", "kappa")}
     return {
         "source": experience.name,
         "policy": experience.policy,
         "method": d.method,
         "estimand": d.estimand,
-        **{name: _told(given) for name, given in told.items()},
-        "level": float(seen.level),
-        "bootstrap_samples": int(learner.bootstrap_samples),
-        "transitions": int(learner.steps),
+        **{name: _to_attribute(given) for name, given in settings.items()},
+        "level": float(monitor.level),
+        "bootstrap_samples": int(estimator.bootstrap_samples),
+        "transitions": int(estimator.steps),
         "episodes": int(counts.episodes),
-        "rejected": int(sum(counts.rejected.values()) + learner.rejected),
-        "cuts": int(sum(counts.cuts.values())),
-        "outside": int(counts.outside),
+        "rejected": int(sum(counts.rejected.values()) + estimator.rejected),
+        "unmarked_ends": int(sum(counts.unmarked_ends.values())),
+        "out_of_bounds": int(counts.out_of_bounds),
         "effective_sample_size": float(counts.effective_sample_size),
         "largest_ratio": float(counts.largest_ratio),
         "retvar": __version__,
     }
 
 
-def _told(given: Any) -> float | str:
+def _to_attribute(given: Any) -> float | str:
     if given is None:
         return "in the data"
     return float(given) if np.ndim(given) == 0 else "one per state"

@@ -1,4 +1,4 @@
-"""Environments at work: one after the other in turn, or a vector of them put into that order."""
+"""Step environments: single ones in turn, or a vector environment in the same order."""
 
 from __future__ import annotations
 
@@ -10,40 +10,39 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from retvar.arguments import integer
 from retvar.errors import InputError
-from retvar.experience.policies import Acting
-from retvar.experience.spaces import Reading
+from retvar.experience.observations import ObservationReader, validated
+from retvar.experience.policies import ActionSelection
 from retvar.experience.stream import Chunk, Counts
-from retvar.experience.validate import checked
 
-__all__ = ["Limit", "columns", "in_turn", "mode_of", "side_by_side"]
+__all__ = ["RolloutLimit", "autoreset_mode", "step_in_turn", "step_vector", "to_columns"]
 
 
-class Limit(NamedTuple):
-    """When to stop."""
+class RolloutLimit(NamedTuple):
+    """How many steps or episodes to take."""
 
     steps: int
     episodes: int
 
     @classmethod
-    def of(cls, steps: Any, episodes: Any) -> Limit:
+    def of(cls, steps: Any, episodes: Any) -> RolloutLimit:
         """Check that one of the two is given.
 
-        >>> Limit.of(None, 5).episodes
+        >>> RolloutLimit.of(None, 5).episodes
         5
         """
         if (steps is None) == (episodes is None):
             found = "neither" if steps is None else "both"
             raise InputError("steps, episodes", found, "give one of them: how long to go on")
-        field, given = ("steps", steps) if episodes is None else ("episodes", episodes)
-        if not isinstance(given, int | np.integer) or isinstance(given, bool) or given < 1:
-            raise InputError(field, repr(given), "must be a whole number of at least 1")
-        never = 2**63 - 1
-        return cls(int(steps or never), int(episodes or never))
+        unlimited = 2**63 - 1
+        if episodes is None:
+            return cls(integer("steps", steps, 1), unlimited)
+        return cls(unlimited, integer("episodes", episodes, 1))
 
 
-class Raw:
-    """Transitions of a chunk as plain lists; flags only where there are any."""
+class RolloutBuffer:
+    """Transitions of a chunk as Python lists; flags only for the rows that have one."""
 
     def __init__(self) -> None:
         self.state: list[Any] = []
@@ -61,116 +60,120 @@ class Raw:
         return column
 
 
-def in_turn(
-    envs: list[Any], acting: Acting, reading: Reading, seeds: list[int], limit: Limit, chunk: int
-) -> Iterator[Raw]:
-    """Step single environments in turn; what came before an error is handed over before it."""
-    keep = reading.keep
+def step_in_turn(
+    envs: list[Any], selection: ActionSelection, reader: ObservationReader, seeds: list[int],
+    limit: RolloutLimit, chunk: int,
+) -> Iterator[RolloutBuffer]:  # fmt: skip
+    """Step single environments in turn; transitions before an error are yielded before it."""
+    copy = reader.copy
     steps, resets = [env.step for env in envs], [env.reset for env in envs]
     current: list[Any] = [None] * len(envs)
-    done, ended, raw = 0, 0, Raw()
+    done, ended, buffer = 0, 0, RolloutBuffer()
     try:
         for i, seed in enumerate(seeds):
-            shown = resets[i](seed=seed)[0]
-            current[i] = shown if keep is None else keep(shown)
-        moves = acting.in_turn(current)
+            observation = resets[i](seed=seed)[0]
+            current[i] = observation if copy is None else copy(observation)
+        moves = selection.in_turn(current)
         while done < limit.steps and ended < limit.episodes:
-            raw = Raw()
-            state, reward, after = raw.state.append, raw.reward.append, raw.after.append
+            buffer = RolloutBuffer()
+            add_state, add_reward = buffer.state.append, buffer.reward.append
+            add_after = buffer.after.append
             for i, action in islice(moves, min(chunk, limit.steps - done)):
-                shown, gain, terminated, truncated, _ = steps[i](action)
-                if keep is not None:
-                    shown = keep(shown)
-                state(current[i])
-                reward(gain)
-                after(shown)
+                observation, reward, terminated, truncated, _ = steps[i](action)
+                if copy is not None:
+                    observation = copy(observation)
+                add_state(current[i])
+                add_reward(reward)
+                add_after(observation)
                 if terminated or truncated:
-                    raw.flags.append((len(raw) - 1, terminated, truncated))
+                    buffer.flags.append((len(buffer) - 1, terminated, truncated))
                     ended += 1
-                    if ended == limit.episodes or done + len(raw) == limit.steps:
+                    if ended == limit.episodes or done + len(buffer) == limit.steps:
                         break
-                    shown = resets[i]()[0]
-                    if keep is not None:
-                        shown = keep(shown)
-                current[i] = shown
-            done += len(raw)
-            yield raw
+                    observation = resets[i]()[0]
+                    if copy is not None:
+                        observation = copy(observation)
+                current[i] = observation
+            done += len(buffer)
+            yield buffer
     except Exception:
-        yield raw
+        yield buffer
         raise
 
 
-def side_by_side(
-    env: Any, acting: Acting, reading: Reading, seeds: list[int], limit: Limit, chunk: int
-) -> Iterator[Raw]:
-    """Step a vector environment, and put its transitions into the order of single ones in turn."""
+def step_vector(
+    env: Any, selection: ActionSelection, reader: ObservationReader, seeds: list[int],
+    limit: RolloutLimit, chunk: int,
+) -> Iterator[RolloutBuffer]:  # fmt: skip
+    """Step a vector environment; yield its transitions in the order of `step_in_turn`."""
     count = int(env.num_envs)
     queues: list[deque[tuple[Any, ...]]] = [deque() for _ in range(count)]
-    rounds = _rounds(env, acting, reading, seeds, queues)
-    done, ended, turn, raw = 0, 0, 0, Raw()
-    problem: Exception | None = None
-    while problem is None:
+    rounds = _queue_steps(env, selection, reader, seeds, queues)
+    done, ended, turn, buffer = 0, 0, 0, RolloutBuffer()
+    failure: Exception | None = None
+    while failure is None:
         try:
             next(rounds)
         except Exception as error:  # an environment may raise anything
-            problem = error
+            failure = error
         while queues[turn]:
             state, reward, after, terminated, truncated = queues[turn].popleft()
             turn = (turn + 1) % count
-            raw.state.append(state)
-            raw.reward.append(reward)
-            raw.after.append(after)
+            buffer.state.append(state)
+            buffer.reward.append(reward)
+            buffer.after.append(after)
             done += 1
             if terminated or truncated:
-                raw.flags.append((len(raw) - 1, terminated, truncated))
+                buffer.flags.append((len(buffer) - 1, terminated, truncated))
                 ended += 1
             if done == limit.steps or ended == limit.episodes:
-                yield raw
+                yield buffer
                 return
-            if len(raw) == chunk:
-                yield raw
-                raw = Raw()
-    if len(raw):
-        yield raw
-    raise problem
+            if len(buffer) == chunk:
+                yield buffer
+                buffer = RolloutBuffer()
+    if len(buffer):
+        yield buffer
+    raise failure
 
 
-def _rounds(
-    env: Any, acting: Acting, reading: Reading, seeds: list[int], queues: list[Any]
-) -> Iterator[None]:
-    """Step all at once and queue the transitions of each; a reset is none."""
+def _queue_steps(
+    env: Any, selection: ActionSelection, reader: ObservationReader, seeds: list[int],
+    queues: list[Any],
+) -> Iterator[None]:  # fmt: skip
+    """Step the vector environment again and again, and queue the transitions of each; no resets."""
     from gymnasium.vector import AutoresetMode
 
-    mode, n = mode_of(env), int(env.num_envs)
+    mode, n = autoreset_mode(env), int(env.num_envs)
     single = hasattr(env.unwrapped, "env_fns") or hasattr(env.unwrapped, "envs")
-    current = _apart(env, reading, env.reset(seed=seeds if single else seeds[0])[0])
-    choosers = [acting.chooser(i) for i in range(n)]
+    current = _split(env, reader, env.reset(seed=seeds if single else seeds[0])[0])
+    selectors = [selection.selector(i) for i in range(n)]
     actions: list[Any] = [None] * n
     over = np.zeros(n, dtype=bool)
     while True:
         if mode is AutoresetMode.DISABLED and over.any():
-            shown = _apart(env, reading, env.reset(options={"reset_mask": over.copy()})[0])
-            current = [shown[i] if over[i] else current[i] for i in range(n)]
+            fresh = _split(env, reader, env.reset(options={"reset_mask": over.copy()})[0])
+            current = [fresh[i] if over[i] else current[i] for i in range(n)]
             over[:] = False
         resets = over if mode is AutoresetMode.NEXT_STEP else np.zeros(n, dtype=bool)
         for i in range(n):
-            if not resets[i]:  # an action that only resets is not looked at
-                actions[i] = choosers[i](current[i])
-        batch, rewards, ends, cuts, infos = env.step(_together(env, actions))
-        shown = _apart(env, reading, batch)
+            if not resets[i]:  # a step that only resets ignores its action
+                actions[i] = selectors[i](current[i])
+        batch, rewards, ends, cuts, infos = env.step(_stack(env, actions))
+        observations = _split(env, reader, batch)
         over = np.logical_or(ends, cuts)
         for i in np.flatnonzero(~resets).tolist():
-            after = shown[i]
+            after = observations[i]
             if over[i] and mode is AutoresetMode.SAME_STEP:
                 after = infos["final_obs"][i]
-                after = after if reading.keep is None else reading.keep(after)
+                after = after if reader.copy is None else reader.copy(after)
             queues[i].append((current[i], float(rewards[i]), after, bool(ends[i]), bool(cuts[i])))
-        current = shown
+        current = observations
         yield
 
 
-def mode_of(env: Any) -> Any:
-    """How a vector environment resets itself; it must say so."""
+def autoreset_mode(env: Any) -> Any:
+    """The autoreset mode of a vector environment, which must be in its metadata."""
     from gymnasium.vector import AutoresetMode
 
     given = env.metadata.get("autoreset_mode")
@@ -182,46 +185,45 @@ def mode_of(env: Any) -> Any:
         raise InputError('metadata["autoreset_mode"]', given, remedy) from None
 
 
-def _apart(env: Any, reading: Reading, batch: Any) -> list[Any]:
-    """The observations of a batch, one by one."""
+def _split(env: Any, reader: ObservationReader, batch: Any) -> list[Any]:
+    """Split a batch into observations."""
     from gymnasium.vector.utils import iterate
 
     parts = list(iterate(env.observation_space, batch))
-    return parts if reading.keep is None else [reading.keep(part) for part in parts]
+    return parts if reader.copy is None else [reader.copy(part) for part in parts]
 
 
-def _together(env: Any, actions: list[Any]) -> Any:
-    """Actions as a batch."""
+def _stack(env: Any, actions: list[Any]) -> Any:
+    """Stack actions to a batch."""
     from gymnasium.vector.utils import concatenate, create_empty_array
 
     space = env.single_action_space
     return concatenate(space, actions, create_empty_array(space, len(actions)))
 
 
-# ---------------------------------------------------------------------- lists into columns
-
-
-def columns(pieces: Iterator[Raw], count: int, reading: Reading, counts: Counts) -> Iterator[Chunk]:
-    """Lists as columns, bad rows marked and counted."""
+def to_columns(
+    buffers: Iterator[RolloutBuffer], count: int, reader: ObservationReader, counts: Counts
+) -> Iterator[Chunk]:
+    """Convert lists to columns; bad rows are marked and counted."""
     first = 0
-    for raw in pieces:
-        if not len(raw):
+    for buffer in buffers:
+        if not len(buffer):
             continue
         rows: Chunk = {
-            "state": reading.column(raw.state),
-            "reward": _rewards(raw.reward),
-            "next_state": reading.column(raw.after),
-            "terminated": raw.flag(1),
-            "truncated": raw.flag(2),
+            "state": reader.column(buffer.state),
+            "reward": _rewards(buffer.reward),
+            "next_state": reader.column(buffer.after),
+            "terminated": buffer.flag(1),
+            "truncated": buffer.flag(2),
         }
         if count > 1:
-            rows["stream"] = (first + np.arange(len(raw))) % count
-        first += len(raw)
-        yield from checked(rows, reading, counts, raw.state, raw.after)
+            rows["stream"] = (first + np.arange(len(buffer))) % count
+        first += len(buffer)
+        yield from validated(rows, reader, counts, buffer.state, buffer.after)
 
 
 def _rewards(given: list[Any]) -> NDArray[np.float64]:
-    """Rewards as numbers; NaN for what is none."""
+    """Convert rewards to floats; NaN where one is no number."""
     try:
         array = np.array(given, dtype=np.float64)
         if array.ndim == 1:

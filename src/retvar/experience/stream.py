@@ -1,4 +1,4 @@
-"""A stream of transitions, wherever it comes from: chunks of columns, or one by one."""
+"""A stream of transitions from any source: chunks of columns, or one by one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ __all__ = ["Counts", "Experience", "first_rows"]
 
 Array = NDArray[np.float64]
 Chunk = dict[str, NDArray[Any]]
-BY_CHUNK = ("transitions", "episodes", "largest_ratio", "ratios", "squares", "weighted")
+BY_CHUNK = (
+    "transitions", "episodes", "largest_ratio", "ratio_sum", "squared_ratio_sum", "weighted",
+)  # fmt: skip
 
 
 def first_rows(chunk: Chunk, n: int) -> Chunk:
@@ -31,39 +33,41 @@ def first_rows(chunk: Chunk, n: int) -> Chunk:
 
 @dataclass
 class Counts:
-    """What has gone by so far.
+    """Counts of the transitions, episodes and problems of a stream so far.
 
-    Where an estimate stops within a chunk, transitions, episodes and ratios are those that it
-    learned from. What a source notes while it reads (`rejected`, `cuts`, `outside`) is of all that
-    was read: rows that are left out have no place among those handed over.
+    Where an estimate stops within a chunk, transitions, episodes and ratios count only what it
+    learned from. What a source counts while it reads (`rejected`, `unmarked_ends`,
+    `out_of_bounds`) covers everything read: rejected rows have no position in the stream.
 
     >>> Counts(transitions=3).effective_sample_size
     3.0
     """
 
     transitions: int = 0
-    episodes: int = 0  #: that ended or were cut off
+    episodes: int = 0  #: terminated or truncated
     rejected: Counter[str] = field(default_factory=Counter)  #: rows left out, by reason
-    cuts: Counter[str] = field(default_factory=Counter)  #: traces cut with no flag, by reason
-    outside: int = 0  #: observations beyond the bounds, taken at the nearest point within
+    unmarked_ends: Counter[str] = field(default_factory=Counter)
+    """Rows marked truncated because the next row does not continue them, by reason."""
+    out_of_bounds: int = 0  #: observations outside the bounds, clipped to them
     largest_ratio: float = 1.0
-    ratios: float = 0.0  #: sum of ρ where it was given
-    squares: float = 0.0  #: sum of ρ²
+    ratio_sum: float = 0.0  #: sum of ρ, where the data has it
+    squared_ratio_sum: float = 0.0  #: sum of ρ²
     weighted: int = 0  #: transitions with a ρ
     _before: tuple[Any, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def effective_sample_size(self) -> float:
-        """As many transitions of the target policy would be as good, (Σρ)²/Σρ²."""
+        """Number of target-policy transitions with the same information: (Σρ)²/Σρ²."""
         if not self.weighted:
             return float(self.transitions)
-        if not np.isfinite(self.squares):  # beyond what numbers can hold: one ratio outweighs all
+        if not np.isfinite(self.squared_ratio_sum):  # overflow: one ratio outweighs all others
             return 1.0
-        size = self.ratios * self.ratios / self.squares if self.squares else 0.0
+        squares = self.squared_ratio_sum
+        size = self.ratio_sum * self.ratio_sum / squares if squares else 0.0
         return min(size, float(self.weighted))
 
     def count(self, chunk: Chunk) -> None:
-        """Take in a chunk."""
+        """Add a chunk to the counts."""
         self._before = tuple(getattr(self, name) for name in BY_CHUNK)
         rows = len(chunk["reward"])
         self.transitions += rows
@@ -75,13 +79,13 @@ class Counts:
             first = self.weighted == 0
             self.weighted += rows
             with np.errstate(over="ignore"):
-                self.ratios += float(rho.sum())
-                self.squares += float((rho * rho).sum())
+                self.ratio_sum += float(rho.sum())
+                self.squared_ratio_sum += float((rho * rho).sum())
             largest = float(rho.max())
             self.largest_ratio = largest if first else max(self.largest_ratio, largest)
 
     def recount(self, part: Chunk) -> None:
-        """Take in a part of the last chunk, in place of the whole.
+        """Count a part of the last chunk in place of the whole.
 
         >>> counts, chunk = Counts(), {"reward": np.ones(5)}
         >>> counts.count(chunk)
@@ -98,11 +102,11 @@ class Counts:
 class Experience:
     """A stream of transitions: ``for t in experience`` or, much faster, ``experience.chunks()``.
 
-    It is read once, as it comes. A chunk is a mapping of columns that ``update_many`` takes:
-    ``state``, ``reward``, ``next_state``, ``terminated``, ``truncated``, ``stream`` where there are
-    several, and ``rho``, ``gamma``, ``lam`` where the source has them. States are whole numbers, or
+    It is read once. A chunk is a mapping of columns that ``update_many`` takes: ``state``,
+    ``reward``, ``next_state``, ``terminated``, ``truncated``, ``stream`` where there are several,
+    and ``rho``, ``gamma``, ``lam`` where the source has them. States are whole numbers, or
     observations as rows of an array [transition, number]; after a terminal transition
-    ``next_state`` means nothing and repeats the state.
+    ``next_state`` has no meaning and repeats the state.
 
     >>> import numpy as np
     >>> column = {"state": np.array([0, 1]), "next_state": np.array([1, 0]),
@@ -111,26 +115,27 @@ class Experience:
     [1.0, 2.0]
     """
 
-    name: str  #: where it comes from, for people
-    source: Callable[[Counts], Iterator[Chunk]]  #: makes the chunks, noting what it leaves out
-    states: int | None = None  #: how many states; None: observations, or more as they come
-    closed: bool = False  #: whether other experience of the same kind can have no more states
+    name: str  #: of the source, for messages and titles
+    source: Callable[[Counts], Iterator[Chunk]]  #: yields the chunks and counts rejected rows
+    states: int | None = None  #: number of states; None: observations, or not known in advance
+    fixed_states: bool = False  #: whether `states` is fixed, as by a space, and cannot grow
     width: int | None = None  #: numbers in an observation; None: states
     low: Array | None = None  #: bounds of observations, where known; ±inf: unbounded
     high: Array | None = None
     names: list[str] | None = None  #: of the numbers of an observation
-    labels: list[Any] | None = None  #: what states are called; grows as they come
+    labels: list[Any] | None = None  #: of the states; may grow while reading
     grid: tuple[int, int] | None = None  #: rows and columns, where states lie on a map
     cells: str = ""  #: a letter for each state, to print on the map
-    policy: str = ""  #: in words
-    named: dict[str, str] = field(default_factory=dict)  #: columns that were named for γ and λ
-    length: int | None = None  #: transitions to come, where known, for a bar
+    policy: str = ""  #: description of the policy
+    discount_columns: dict[str, str] = field(default_factory=dict)
+    """Columns that the caller named for γ and λ."""
+    length: int | None = None  #: transitions to come, where known, for a progress bar
     counts: Counts = field(default_factory=Counts)
 
     def chunks(self) -> Iterator[Chunk]:
-        """The stream, a chunk of transitions at a time, counted in `counts`.
+        """Yield the stream in chunks of transitions, and count them in `counts`.
 
-        Where the source fails on the way, everything before comes first, then the error.
+        Where the source fails, everything before the failure comes first, then the error.
         """
         for chunk in self.source(self.counts):
             self.counts.count(chunk)
@@ -143,7 +148,7 @@ class Experience:
                 yield Transition(**dict(zip(chunk, row, strict=True)))
 
     def save(self, path: str | Path) -> None:
-        """Read the whole stream and write it to a Parquet file, from which it comes back.
+        """Read the whole stream and write it to a Parquet file.
 
         See :func:`retvar.experience.write_table`.
         """

@@ -1,4 +1,4 @@
-"""Experience from tables: Parquet and CSV files, one after the other, or columns in memory."""
+"""Experience from tables: Parquet and CSV files, read one after the other, or from memory."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from retvar.arguments import integer, is_integer
 from retvar.errors import InputError, RetvarError, SourceError
-from retvar.experience.column_roles import Search, refuse_half_a_ratio, tell_unused, terminated_of
-from retvar.experience.decoder import MOST_STATES, Decoder, Roles
-from retvar.experience.episodes import Chain, handed_over, in_words
-from retvar.experience.readers import Reader, readers_of
-from retvar.experience.state_types import roles_of
+from retvar.experience.column_roles import MOST_STATES, ColumnFinder, Roles, find_roles
+from retvar.experience.decoder import Decoder
+from retvar.experience.episodes import RowLinker, describe_error, linked
+from retvar.experience.readers import Reader, open_readers
 from retvar.experience.stream import Chunk, Counts, Experience
 
 __all__ = ["from_table"]
@@ -38,15 +38,15 @@ def from_table(
     states: int | str | None = None,
     chunk: int = 65_536,
 ) -> Experience:
-    """Read logged transitions, a row each, in chunks.
+    """Read logged transitions, one per row, in chunks.
 
-    Rows of a stream follow one another; where they do not (another episode begins, a row is left
-    out, the next state is not the next row's state), the row before is marked truncated. The
-    columns of the transition itself, episode and stream are looked for under the names of the
-    arguments where they are not named; those that are named must be there. γ, λ, ρ and
-    probabilities change the question: they are used where they are named (or where retvar wrote the
-    file), and a warning is logged where columns of these names lie unused. Rows are numbered from
-    1, the header not counted.
+    Rows of a stream follow one another. Where they do not (another episode begins, a row is left
+    out, the next state is not the next row's state), the row before is marked truncated. Columns of
+    the transition itself, episode and stream are found under the names of the arguments unless
+    other names are given; a column that is named must exist. γ, λ, ρ and probabilities change what
+    is estimated: they are used only where they are named (or where retvar wrote the file), and a
+    warning is logged where columns of these names are not used. Rows are numbered from 1, without
+    the header.
 
     Parameters
     ----------
@@ -54,27 +54,28 @@ def from_table(
         Path or pattern of ``.parquet``, ``.csv`` or ``.csv.gz`` files, a list of them, or a table:
         a mapping of columns, a ``pyarrow.Table``, a DataFrame.
     state, next_state
-        One column: whole numbers are states as they are, anything else is a label and numbered as
-        it comes; fractions are observations. Several columns: observations (``state_0``,
-        ``state_1``, … are found by themselves). Without `next_state` it is the state of the next
-        row; the last row of a piece that did not end then has none and is left out.
+        One column: whole numbers are used as states, fractions are observations, everything else
+        is a label and numbered in order of appearance. Several columns: observations (``state_0``,
+        ``state_1``, … are found automatically). Without `next_state` it is the state of the next
+        row; the last row of an episode that did not terminate then has none and is left out.
     action
-        Is not used.
+        Not used.
     terminated, truncated
-        Whether the episode ended there, or was cut off. ``terminated=False`` where none ever ends.
+        Whether the episode terminated there, or was cut off. ``terminated=False`` where episodes
+        never terminate.
     episode, stream
         Id of the episode; number of the stream, where several are mixed. False: there is none.
     gamma, lam, rho
         γ and λ of the transition, importance ratio.
     behaviour, target
-        Probability of the action under either policy, which give ρ. Whatever is wrong with one is
-        refused.
+        Probability of the action under either policy, which give ρ. Invalid probabilities raise an
+        error whatever `on_error` is.
     on_error
         ``"skip"`` leaves bad rows out and counts them, by reason, in ``counts``; ``"raise"`` stops
         at the first.
     states
-        How many there are, where they are numbers; ``"labels"`` to take numbers as labels, as
-        negative and very large ones are anyway.
+        Number of states, where they are numbers; ``"labels"`` to use numbers as labels, which
+        negative and very large ones always are.
     chunk
         Rows read at a time.
 
@@ -89,92 +90,93 @@ def from_table(
     """
     if on_error not in ("skip", "raise"):
         raise InputError("on_error", repr(on_error), "must be 'skip' or 'raise'")
-    if not isinstance(chunk, int | np.integer) or isinstance(chunk, bool) or chunk < 1:
-        raise InputError("chunk", repr(chunk), "must be a whole number of at least 1")
-    readers = readers_of(source)
-    search = Search(readers)
-    search.named("action", action)
-    near = search.beside(state, next_state)
-    roles = {
-        "state": near[0],
-        "next_state": near[1],
-        "reward": search.needed("reward", reward),
-        "terminated": terminated_of(search, terminated),
-        "truncated": search.named("truncated", truncated),
-        "episode": search.optional("episode", episode),
-        "stream": search.optional("stream", stream),
-        "gamma": search.optional("gamma", gamma),
-        "lam": search.optional("lam", lam),
-        "rho": search.optional("rho", rho),
-        "behaviour": search.optional("behaviour", behaviour),
-        "target": search.optional("target", target),
+    integer("chunk", chunk, 1)
+    readers = open_readers(source)
+    finder = ColumnFinder(readers)
+    finder.default("action", action)
+    state_names, next_names = finder.state_columns(state, next_state)
+    columns = {
+        "state": state_names,
+        "next_state": next_names,
+        "reward": finder.required("reward", reward),
+        "terminated": finder.terminated(terminated),
+        "truncated": finder.default("truncated", truncated),
+        "episode": finder.optional("episode", episode),
+        "stream": finder.optional("stream", stream),
+        "gamma": finder.optional("gamma", gamma),
+        "lam": finder.optional("lam", lam),
+        "rho": finder.optional("rho", rho),
+        "behaviour": finder.optional("behaviour", behaviour),
+        "target": finder.optional("target", target),
     }
-    refuse_half_a_ratio(roles)
-    tell_unused(search, roles)
-    found = _experience(readers, roles_of(search, roles, states), on_error == "raise", chunk)
-    found.closed = isinstance(states, int | np.integer)
-    found.named = {name: col for name, col in (("gamma", gamma), ("lam", lam)) if col}
+    roles = find_roles(finder, columns, states)
+    found = _experience(readers, roles, on_error == "raise", chunk)
+    found.fixed_states = is_integer(states)
+    found.discount_columns = {name: col for name, col in (("gamma", gamma), ("lam", lam)) if col}
     return found
 
 
 def _experience(readers: list[Reader], roles: Roles, strict: bool, chunk: int) -> Experience:
-    told = readers[0].told
-    labels: list[Any] | None = [] if roles.kind == "label" else _told_labels(told, roles)
+    meta = readers[0].metadata
+    labels: list[Any] | None = [] if roles.kind == "label" else _recorded_labels(meta, roles)
     name = readers[0].name + (f" and {len(readers) - 1} more" if len(readers) > 1 else "")
 
-    def where(file: int, row: int) -> str:
+    def locate(file: int, row: int) -> str:
         return f"{readers[file].name}, row {row + 1:,}"
 
     def source(counts: Counts) -> Iterator[Chunk]:
         decoder = Decoder(roles, labels if roles.kind == "label" else None, counts, strict)
-        lookup = roles.next_state is None
-        chain = Chain(counts, lookup=lookup, check=not lookup, where=where if strict else None)
-        at = [readers[0].name]
+        infer = roles.next_state is None
+        linker = RowLinker(
+            counts, infer_next=infer, check_next=not infer, locate=locate if strict else None
+        )
+        current = [readers[0].name]
 
-        def pieces() -> Iterator[Chunk]:
+        def parts() -> Iterator[Chunk]:
             for file, reader in enumerate(readers):
-                at[0] = reader.name
+                current[0] = reader.name
                 yield from decoder.rows(reader, file if len(readers) > 1 else None, chunk)
 
-        def failed(error: Exception) -> RetvarError:
+        def to_error(error: Exception) -> RetvarError:
             if counts.transitions:
-                return SourceError(at[0], counts.transitions, in_words(error))
-            return InputError("source", at[0], f"cannot be read: {in_words(error)}")
+                return SourceError(current[0], counts.transitions, describe_error(error))
+            return InputError("source", current[0], f"cannot be read: {describe_error(error)}")
 
-        return handed_over(pieces(), chain, failed)
+        return linked(parts(), linker, to_error)
 
     counts = [reader.rows for reader in readers]
     vector = roles.kind == "vector"
     return Experience(
         name=name,
         source=source,
-        states=_how_many(readers, roles),
+        states=_state_count(readers, roles),
         width=len(roles.state) if vector else None,
-        low=_bounds(told.get("low"), roles),
-        high=_bounds(told.get("high"), roles),
-        names=told.get("names") or list(roles.state) if vector else None,
+        low=_bounds(meta.get("low"), roles),
+        high=_bounds(meta.get("high"), roles),
+        names=meta.get("names") or list(roles.state) if vector else None,
         labels=labels,
-        grid=_pair(told.get("grid")),
-        cells=str(told.get("cells", "")),
-        policy=str(told.get("policy", "")),
+        grid=_pair(meta.get("grid")),
+        cells=str(meta.get("cells", "")),
+        policy=str(meta.get("policy", "")),
         length=sum(c or 0 for c in counts) if None not in counts else None,
     )
 
 
-def _how_many(readers: list[Reader], roles: Roles) -> int | None:
-    """How many states there are, where the files know it."""
+def _state_count(readers: list[Reader], roles: Roles) -> int | None:
+    """Number of states, where it can be read from the files."""
     if roles.kind != "number":
         return None
     if roles.states is not None:
         return roles.states
     columns = (*roles.state, *(roles.next_state or []))
-    spans = [] if readers[0].text else [r.span(name) for r in readers for name in columns]
-    largest = [span[1] for span in spans if span is not None]
+    ranges = [] if readers[0].text else [r.value_range(name) for r in readers for name in columns]
+    largest = [each[1] for each in ranges if each is not None]
     return min(max(largest) + 1, MOST_STATES) if largest and max(largest) >= 0 else None
 
 
-def _told_labels(told: dict[str, Any], roles: Roles) -> list[Any] | None:
-    given = told.get("labels")
+def _recorded_labels(meta: dict[str, Any], roles: Roles) -> list[Any] | None:
+    """Labels of the states that retvar wrote into the file."""
+    given = meta.get("labels")
     if roles.kind != "number" or not isinstance(given, list):
         return None
     return [tuple(each) if isinstance(each, list) else each for each in given]
