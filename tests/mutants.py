@@ -161,8 +161,8 @@ MUTANTS = [
         "all replicates toss the same coin",
         "they do not differ, and every interval is a point",
         KERNEL,
-        "        heads >>= U(1)\n",
-        "        heads >>= U(0)\n",
+        "        bits >>= U(1)\n",
+        "        bits >>= U(0)\n",
         "test_replicates.py::test_learner_and_replicates_are_as_typed_in_anew",
     ),
     Mutant(

@@ -147,13 +147,13 @@ def test_learners_that_differ_in_step_sizes_alone_are_laid_out_once(monkeypatch)
     monkeypatch.setattr(lanes, "memory_of", lambda *given: laid.append(given) or memory_of(*given))
     rules = [0.1, 0.2, rv.step_sizes.Decay(power=0.7), rv.step_sizes.Decay(power=0.8)]
     learners = rv.grid(rv.Direct, rv.VTD, rv.Centred, alpha=0.1, alpha_bar=rules, lam=[0, 0.5, 1])
-    found = lanes.lanes_of(rv.domains.chain(), learners, [States(4)] * 3, np.arange(4))
+    found = lanes.prepare_learners(rv.domains.chain(), learners, [States(4)] * 3, np.arange(4))
     assert len(laid) == 3 * 2 * 3
     for learner, lane in zip(learners, found, strict=True):
         alone = memory_of(learner, [States(4)] * 3)
         assert_array_equal(lane.settings, alone.settings)
-        assert_array_equal(lane.form.memory.plan, alone.plan)
-        assert_array_equal(lane.form.memory.lams, alone.lams)
+        assert_array_equal(lane.template.memory.plan, alone.plan)
+        assert_array_equal(lane.template.memory.lams, alone.lams)
 
 
 @pytest.mark.parametrize("name", ["plain", "frozen", "features"])

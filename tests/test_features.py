@@ -350,7 +350,10 @@ def test_data_that_give_no_bounds_are_refused(data, margin, told):
         (lambda: TileCoding(*CAR, tiles=2_000), "weights: more than 10,000,000; .*memory="),
         (lambda: TileCoding([0.0] * 30, [1.0] * 30), "weights: more than 10,000,000; .*memory="),
         (lambda: TileCoding(*CAR, memory=0), "memory = 0"),
-        (lambda: TileCoding(*CAR, memory=7), "memory = 7: must be one weight a tiling, 8"),
+        (
+            lambda: TileCoding(*CAR, memory=7),
+            "memory = 7: must be at least 8, one weight per tiling",
+        ),
         (lambda: TileCoding(*CAR, memory=1e4), "memory = 10000.0: must be a whole number"),
         (lambda: Polynomial(*CAR, degree=0), "degree = 0"),
         (lambda: Polynomial([0.0] * 99, [1.0] * 99, degree=9), "degree = .* weights: more than"),

@@ -20,7 +20,7 @@ from tests.streams import METHODS, feed, same, stream
 from tests.test_replicates import RULES, Replicate, coins
 
 TIMES = 5 if oracle.SOAK else 1
-MANY = memory_layout.OPEN + 3  # streams: some are kept open, some are not
+MANY = memory_layout.DEFERRED_STREAMS + 3  # streams: some are kept open, some are not
 
 
 def close(found, wanted, tolerance=1e-9):
@@ -184,19 +184,21 @@ def observed(rng, kind, steps, numbers=MANY):
 
 def held(learner):
     """The bits of everything that a learner holds."""
-    m, riding = learner._memory, learner._riding
+    m, bootstrap = learner._memory, learner._bootstrap
     arrays = [m.buffer, m.traces, m.live, m.scales]
-    arrays += [] if riding is None else [x for x in riding.arrays() if x is not riding.room]
+    arrays += (
+        [] if bootstrap is None else [x for x in bootstrap.arrays() if x is not bootstrap.scratch]
+    )
     return [np.asarray(x).tobytes() for x in arrays if x is not None]
 
 
 def alike(a, b):
-    riding = [x._riding for x in (a, b)]
+    bootstrap = [x._bootstrap for x in (a, b)]
     return same(a, b) and (
-        riding == [None, None]
+        bootstrap == [None, None]
         or all(
-            x.tobytes() == riding[1].tensors()[name].tobytes()
-            for name, x in riding[0].tensors().items()
+            x.tobytes() == bootstrap[1].tensors()[name].tobytes()
+            for name, x in bootstrap[0].tensors().items()
         )
     )
 
@@ -321,7 +323,7 @@ def finite(learner):
     return all(np.isfinite(x).all() and (np.abs(x) <= memory_layout.LIMIT).all() for x in numbers)
 
 
-@pytest.mark.parametrize("stream_number", [0, memory_layout.OPEN])
+@pytest.mark.parametrize("stream_number", [0, memory_layout.DEFERRED_STREAMS])
 @pytest.mark.parametrize("wild", [(1.0, 1e200), (1e70, 1e100)], ids=["error", "feature"])
 @pytest.mark.parametrize("step", [*STEPS[:3], rv.Constant(0.5)], ids=repr)
 def test_divergence_of_an_active_weight_is_noticed_at_once(step, wild, stream_number):

@@ -436,7 +436,7 @@ BAD = {
     "an empty batch": ({"batch": 0}, "batch", "at least 1"),
     "no seed": ({"seed": None}, "seed", "whole number"),
     "a negative seed": ({"seed": -1}, "seed", "from 0"),
-    "too large a seed": ({"seed": 2**64}, "seed", "2⁶⁴"),
+    "too large a seed": ({"seed": 2**64}, "seed", "from 0 to 18,446,744,073,709,551,615"),
     "a seed that is true": ({"seed": True}, "seed", "whole number"),
     "an unknown policy": ({"behaviour": "nu"}, "behaviour", "mu, pi"),
     "a behaviour that does not cover": (

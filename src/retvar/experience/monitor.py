@@ -14,7 +14,7 @@ from retvar.experience.provenance import Origin
 from retvar.experience.regions import Regions, Visits
 from retvar.experience.returns import Returns
 from retvar.experience.stream import Chunk, Counts, Experience
-from retvar.features import Observed
+from retvar.features import ObservationFeatures
 from retvar.online import OnlineEstimator
 from retvar.online.bootstrap import half_width
 
@@ -215,7 +215,7 @@ def _places(learner: OnlineEstimator, state: Any) -> Visits | Regions:
     kind = learner.features[0]
     if kind.states is not None:
         return Visits()
-    if isinstance(kind, Observed):
+    if isinstance(kind, ObservationFeatures):
         return Regions(np.array(kind.low), np.array(kind.high))
     low, high = state.min(axis=0), state.max(axis=0)
     return Regions(low, np.where(high > low, high, low + 1.0))

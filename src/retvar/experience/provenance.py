@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from retvar.errors import InputError
 from retvar.experience.stream import Experience
-from retvar.features import Observed
+from retvar.features import ObservationFeatures
 from retvar.format import listed
 from retvar.online import OnlineEstimator
 
@@ -109,7 +109,7 @@ class Origin:
 
     def _beyond(self, here: Origin, learner: OnlineEstimator) -> str:
         """Features that lie between bounds cannot tell apart what lies beyond them."""
-        if not isinstance(learner.features[0], Observed) or not (self.low and here.low):
+        if not isinstance(learner.features[0], ObservationFeatures) or not (self.low and here.low):
             return ""
         inside = np.all(np.array(here.low) >= self.low) and np.all(np.array(here.high) <= self.high)
         if inside:

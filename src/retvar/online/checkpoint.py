@@ -46,8 +46,8 @@ def save(estimator: OnlineEstimator, path: Any) -> None:
     features: dict[str, Any] = {}
     for name, kind in zip(NODES, estimator.features, strict=True):
         features[name] = _describe(kind, name, estimator.features, tensors)
-    if estimator._riding is not None:
-        tensors |= estimator._riding.tensors()
+    if estimator._bootstrap is not None:
+        tensors |= estimator._bootstrap.tensors()
     header = {
         "format": FORMAT,
         "learner": estimator.description.to_dict(),
@@ -212,11 +212,11 @@ def _adopt(estimator: OnlineEstimator, tensors: dict[str, Any]) -> None:
     m.report[:] = report
     m.adopt(traces)
     if m.scales is not None:
-        lazy_traces.lay_steps(m.plan, m.settings, m.cells)
+        lazy_traces.fill_steps(m.plan, m.settings, m.cells)
         if "scales" in tensors:  # otherwise written when all traces were eager
             m.scales[:] = _sound_scales(tensors["scales"], m.scales.shape)
     if "copies" in tensors:
-        estimator._riding = BootstrapSamples.restored(m, tensors)
+        estimator._bootstrap = BootstrapSamples.restored(m, tensors)
     estimator._attach()
 
 

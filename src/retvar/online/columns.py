@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retvar.errors import InputError
-from retvar.features import Features, Given, Rows
+from retvar.features import Features, Rows, TransitionFeatures
 
 __all__ = ["Columns", "read_columns"]
 
@@ -173,7 +173,7 @@ def _both(node: Features, state: Any, next_state: Any, missing: NDArray[np.bool_
 
 def _blank(node: Features) -> Any:
     """What can be read where there is no state."""
-    return node.blank if isinstance(node, Given) else []
+    return node.blank if isinstance(node, TransitionFeatures) else []
 
 
 def read_columns(arrays: Any, tabular: bool) -> Columns:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retvar.errors import DivergenceError, InputError
-from retvar.features import Features, Given, Observed, Rows, States, Vector
+from retvar.features import Features, ObservationFeatures, Rows, States, TransitionFeatures, Vector
 from retvar.online import kernel, lazy_traces, memory_layout
 from retvar.online.bootstrap import BootstrapSamples, half_width, spread, weighted
 from retvar.online.columns import Columns, features_of_node, read_columns
@@ -72,7 +72,7 @@ class OnlineEstimator:
         self._memory = memory_of(description, features)
         self._rows = static_rows(features, self._memory)
         self._nodes = ("value", "mean", "second_moment" if self._is("vtd") else "variance")
-        self._riding = (
+        self._bootstrap = (
             None
             if bootstrap_samples == 0
             else BootstrapSamples(self._memory, bootstrap_samples, seed)
@@ -124,9 +124,9 @@ class OnlineEstimator:
                 state, next_state, (terminated, truncated, rho, gamma, lam, stream)
             )
         given = state
-        if self._alike and self._riding is None:
+        if self._alike and self._bootstrap is None:
             state, next_state = self._lay_out(state, next_state)
-        elif not self._tabular or self._riding is not None:
+        elif not self._tabular or self._bootstrap is not None:
             row: dict[str, Any] = {"state": [state], "reward": [reward], "next_state": [next_state]}
             if isinstance(state, Mapping):  # its own features for each node
                 row["state"] = {name: [part] for name, part in state.items()}
@@ -190,8 +190,8 @@ class OnlineEstimator:
                     self._rows = Rows(np.zeros(3, dtype=np.int64), index, np.zeros(room))
                     self._attach()
                 x, x_next = kind.read(state), kind.read(next_state, True)
-                finite = kernel.lay_out(x, x_next, *self._rows)
-            elif isinstance(kind, Observed):
+                finite = kernel.write_rows(x, x_next, *self._rows)
+            elif isinstance(kind, ObservationFeatures):
                 if self._rows is None:
                     self._rows = kind.rows([kind.blank] * 2)
                     self._attach()
@@ -246,7 +246,7 @@ class OnlineEstimator:
 
     def _block(self) -> int:
         """How many transitions to lay out at a time."""
-        entries = [f.entries for f in self.features if isinstance(f, Given)]
+        entries = [f.entries for f in self.features if isinstance(f, TransitionFeatures)]
         return max(1, min(BLOCK, ENTRIES // max(each or 1 for each in entries)))
 
     def _run(self, c: Columns, rows: Rows | None, skip: bool) -> None:
@@ -255,7 +255,7 @@ class OnlineEstimator:
             *c.numbers(), memory_layout.SKIP if skip else memory_layout.TRUST,
             m.plan, m.settings, m.gammas, m.lams, *(rows or (None,) * 3),
             m.cells, m.traces, m.live, m.scales, m.report,
-            *((None,) * 5 if self._riding is None else self._riding.arrays()),
+            *((None,) * 5 if self._bootstrap is None else self._bootstrap.arrays()),
         )  # fmt: skip
         self.steps += int(done) - int(skipped)
         self.rejected += int(skipped)
@@ -283,14 +283,14 @@ class OnlineEstimator:
     def reset_traces(self, stream: int | None = None) -> None:
         """Forget the traces of a stream, or of all: the next transition starts afresh."""
         m = self._memory
-        riding = (None,) * 3 if self._riding is None else self._riding.arrays()[:3]
+        bootstrap = (None,) * 3 if self._bootstrap is None else self._bootstrap.arrays()[:3]
         codes = [0]
         for each in range(m.streams) if stream is None else (stream,):
             if not isinstance(each, int | np.integer) or not 0 <= each < m.streams:
                 raise InputError("stream", each, f"must lie between 0 and {m.streams - 1}")
             if m.scales is not None:
-                arrays = (m.plan, m.cells, m.traces, m.live, m.scales, *riding)
-                codes.append(lazy_traces.fold_all(int(each), *arrays))
+                arrays = (m.plan, m.cells, m.traces, m.live, m.scales, *bootstrap)
+                codes.append(lazy_traces.flush_all(int(each), *arrays))
             kernel.clear(int(each), m.plan, m.traces, m.live)
         if any(codes):  # noticed as the weights were brought up to date
             self._diverged(next(filter(None, codes)), None)
@@ -329,7 +329,7 @@ class OnlineEstimator:
     @property
     def bootstrap_samples(self) -> int:
         """How many replicates ride along, for intervals."""
-        return 0 if self._riding is None else self._riding.count
+        return 0 if self._bootstrap is None else self._bootstrap.count
 
     def bootstrap_estimates(
         self, state: Any = None, what: str = "value", *, states: Any = None
@@ -339,12 +339,12 @@ class OnlineEstimator:
         An array [state, replicate], of all states or of those in the column `states`; [replicate]
         for one `state`.
         """
-        riding = self._riding
-        if riding is None:
+        bootstrap = self._bootstrap
+        if bootstrap is None:
             raise InputError(
                 "bootstrap_samples", 0, "none ride along; ask online(…, bootstrap_samples=100)"
             )
-        found = self._combine(what, riding, state, states)
+        found = self._combine(what, bootstrap, state, states)
         return found if state is None else found[0]
 
     def predict(self, states: Any, what: str = "value") -> Array:
@@ -383,7 +383,7 @@ class OnlineEstimator:
         return (low, high) if state is None else (float(np.ravel(low)[0]), float(np.ravel(high)[0]))
 
     def _combine(
-        self, what: str, riding: BootstrapSamples | None, state: Any, states: Any
+        self, what: str, bootstrap: BootstrapSamples | None, state: Any, states: Any
     ) -> Array:
         """w·φ of the states meant, by the node (or nodes) that tell `what`; or all replicates'."""
         node = {
@@ -398,7 +398,7 @@ class OnlineEstimator:
         states = states if state is None else _column(state)
         if self._tabular:
             rows = self.features[node].rows() if self._rows is not None else None
-            found = self._predicted(node, rows, riding)
+            found = self._predicted(node, rows, bootstrap)
             if states is not None:
                 found = found[self._all_known(states)]
         else:
@@ -408,23 +408,24 @@ class OnlineEstimator:
             rows = self.features[node].rows(column)
             if not np.isfinite(rows.values).all():
                 raise InputError("state", "not finite", "must hold finite numbers only")
-            found = self._predicted(node, rows, riding)
+            found = self._predicted(node, rows, bootstrap)
         if what == "variance" and self._is("vtd"):
-            found = found - self._combine("value", riding, None, states) ** 2
+            found = found - self._combine("value", bootstrap, None, states) ** 2
         return found
 
-    def _predicted(self, node: int, rows: Rows | None, riding: BootstrapSamples | None) -> Array:
+    def _predicted(self, node: int, rows: Rows | None, bootstrap: BootstrapSamples | None) -> Array:
         """w·φ of sparse rows, [row] or [row, replicate]: of the bases, and what traces add."""
         m = self._memory
         own = m.part(node)
         found = weighted(
-            rows, m.cells[own, memory_layout.WEIGHT] if riding is None else riding.copies[own]
+            rows,
+            m.cells[own, memory_layout.WEIGHT] if bootstrap is None else bootstrap.replicates[own],
         )
         if rows is not None and m.plan[node, memory_layout.KIND] != AVERAGED:
             for stream, A in enumerate(m.sums(node)):
-                reached = m.reach(node, stream, rows)
+                reached = m.sensitivity(node, stream, rows)
                 some = np.flatnonzero(reached)
-                earned = A if riding is None else riding.sums[stream, node]
+                earned = A if bootstrap is None else bootstrap.sums[stream, node]
                 found[some] += np.multiply.outer(reached[some], earned)
         return found
 
@@ -515,8 +516,8 @@ class OnlineEstimator:
         traces = np.zeros((old.streams, new.traces.shape[1]))
         traces[:, place], traces[:, -3:] = old.traces[:, :-3], old.traces[:, -3:]
         new.adopt(traces)
-        if self._riding is not None:
-            self._riding = self._riding.grown(new, place)
+        if self._bootstrap is not None:
+            self._bootstrap = self._bootstrap.grown(new, place)
         self._memory, self.features = new, fresh.features
         self._attach()
 
@@ -531,7 +532,7 @@ class OnlineEstimator:
             fresh.scales = m.scales.copy()
         twin._memory = fresh
         twin.notes = copy.deepcopy(self.notes)
-        twin._riding = None if self._riding is None else self._riding.clone()
+        twin._bootstrap = None if self._bootstrap is None else self._bootstrap.clone()
         twin._attach()
         return twin
 

@@ -61,9 +61,9 @@ class Memory:
         self.live = np.zeros((0, 2 * self.cells.shape[0] + 3), dtype=np.int64)
         self.scales: Array | None = None
         if (self.plan[:3, memory_layout.TRACED] == memory_layout.LAZY).any():
-            self.scales = np.zeros((memory_layout.OPEN + 1, 3, 2))
+            self.scales = np.zeros((memory_layout.DEFERRED_STREAMS + 1, 3, 2))
             self.scales[:, :, memory_layout.SCALE] = 1.0
-            lazy_traces.lay_steps(self.plan, self.settings, self.cells)
+            lazy_traces.fill_steps(self.plan, self.settings, self.cells)
         self.grow(1)
 
     @property
@@ -115,10 +115,12 @@ class Memory:
         """A of each stream with a lazy trace that is kept unfolded."""
         if self.scales is None or self.plan[node, memory_layout.TRACED] != memory_layout.LAZY:
             return []
-        found: list[float] = self.scales[: memory_layout.OPEN, node, memory_layout.SUM].tolist()
+        found: list[float] = self.scales[
+            : memory_layout.DEFERRED_STREAMS, node, memory_layout.SUM
+        ].tolist()
         return found[: self.streams]
 
-    def reach(self, node: int, stream: int, rows: Rows) -> Array:
+    def sensitivity(self, node: int, stream: int, rows: Rows) -> Array:
         """Σ αeφ of each row: what its prediction moves by when the stream's sum A grows by 1."""
         at = self.part(node).start + rows.indices
         terms = rows.values * self.cells[at, memory_layout.STEP] * self.traces[stream, at]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from retvar.engine import kernel as k
 from retvar.engine.lanes import ROW, Block
-from retvar.engine.runner import Batch, Job, Moments, bytes_of_a_run
+from retvar.engine.runner import Batch, Moments, Simulation, bytes_of_a_run
 from retvar.errors import InputError
 from retvar.learners import Learner
 from retvar.mdp import MDP
@@ -42,11 +42,11 @@ RESTS_ON = {
 class Folded:
     """What the runs of a block gave: their moments, or all of them."""
 
-    def __init__(self, block: Block, job: Job, keep: str) -> None:
-        self.block, self.job, self.keep = block, job, keep
+    def __init__(self, block: Block, simulation: Simulation, keep: str) -> None:
+        self.block, self.simulation, self.keep = block, simulation, keep
         self.parts: dict[str, Any] = {}
         self.diverged: dict[str, Array] = {  # moment by which, NaN where it did not [run, lane]
-            method: np.full((job.runs if keep == "runs" else 0, block.lanes), np.nan)
+            method: np.full((simulation.runs if keep == "runs" else 0, block.lanes), np.nan)
             for method in block.columns[0]
         }
         self.counts = {method: np.zeros(block.lanes, dtype=np.int64) for method in self.diverged}
@@ -54,9 +54,9 @@ class Folded:
 
     def take(self, runs: range, batch: Batch) -> None:
         """Take in the next runs."""
-        here = slice(runs.start - self.job.first, runs.stop - self.job.first)
+        here = slice(runs.start - self.simulation.first, runs.stop - self.simulation.first)
         for method in self.diverged:
-            rows = batch.died[:, RESTS_ON[method]]
+            rows = batch.diverged_at[:, RESTS_ON[method]]
             moments = np.where(rows < 0, np.inf, rows).min(axis=1)
             moments[np.isinf(moments)] = np.nan
             self.counts[method] += np.isfinite(moments).sum(axis=0)
@@ -70,12 +70,12 @@ class Folded:
                 continue
             if self.keep == "runs":
                 if name not in self.parts:
-                    self.parts[name] = np.empty((self.job.runs, *part.shape[1:]))
+                    self.parts[name] = np.empty((self.simulation.runs, *part.shape[1:]))
                 self.parts[name][here] = part
             else:
                 if name not in self.parts:
                     self.parts[name] = Moments(part.shape[1:])
-                self.parts[name].fold(part)
+                self.parts[name].add(part)
 
     @cached_property
     def arrays(self) -> dict[str, dict[str, Array]]:
@@ -85,11 +85,11 @@ class Folded:
         return {name: {"": part.average, "_std": part.std} for name, part in self.parts.items()}
 
 
-def refuse_too_large(job: Job, keep: str) -> None:
+def refuse_too_large(simulation: Simulation, keep: str) -> None:
     """Refuse results that would not fit in memory, before anything runs."""
-    states = job.stream.first.size
-    one = sum(bytes_of_a_run(block, job.recording, states) for block in job.blocks)
-    needed = one * (2 * job.runs if keep == "runs" else 5)
+    states = simulation.stream.first.size
+    one = sum(bytes_of_a_run(block, simulation.recording, states) for block in simulation.blocks)
+    needed = one * (2 * simulation.runs if keep == "runs" else 5)
     available = _available()
     if needed > SHARE_OF_MEMORY * available:
         size, room = f"{needed / 1e9:,.1f} GB", f"{available / 1e9:,.1f} GB are free"
@@ -116,7 +116,7 @@ class Results:
 
     mdp: MDP
     learners: Mapping[str, Learner]
-    job: Job
+    simulation: Simulation
     folded: list[Folded]
     truth: Truth
     moments: NDArray[np.int64]
@@ -126,7 +126,10 @@ class Results:
         """Everything, labelled."""
         import xarray
 
-        rec, unit = self.job.recording, "step" if self.job.recording.by_step else "episode"
+        rec, unit = (
+            self.simulation.recording,
+            "step" if self.simulation.recording.by_step else "episode",
+        )
         run = ["run"] if self.folded[0].keep == "runs" else []
         points, chosen = [*run, "learner", unit, "state"], [*run, "learner", "all"]
         variables: dict[str, Any] = {}
@@ -183,8 +186,8 @@ class Results:
         self, part: str, rows: dict[str, int], dims: list[str], scale: float
     ) -> dict[str, Array]:
         """Arrays [(run,) learner, …] from the slots and lanes of the blocks."""
-        states, points = self.job.recording.states, self.moments.size  # the end is one more
-        sizes = {"run": self.job.runs, "learner": len(self.learners)}
+        states, points = self.simulation.recording.states, self.moments.size  # the end is one more
+        sizes = {"run": self.simulation.runs, "learner": len(self.learners)}
         sizes |= {"step": points, "episode": points, "state": states.size, "all": states.size}
         shape, axis = [sizes[dim] for dim in dims], dims.index("learner")
         out = {suffix: np.full(shape, np.nan) for suffix in self.folded[0].arrays[part]}
@@ -200,19 +203,21 @@ class Results:
         return out
 
     def _exact(self) -> dict[str, Any]:
-        if not self.truth.wanted:
+        if not self.truth.enabled:
             return {}
-        forms = [lane.form for lane in self.job.lanes]
-        found = [self.truth.of(form) for form in forms]
-        at, dims = self.job.recording.states, ("learner", "state")
+        templates = [setup.template for setup in self.simulation.setups]
+        found = [self.truth.of(template) for template in templates]
+        at, dims = self.simulation.recording.states, ("learner", "state")
         exact: dict[str, Any] = {
             "true_value": (dims, np.array([value[at] for value, _ in found])),
             "true_variance": (dims, np.array([variance[at] for _, variance in found])),
         }
-        fixed = [not form.learns_value and "value" not in form.initial for form in forms]
+        fixed = [
+            not template.learns_value and "value" not in template.initial for template in templates
+        ]
         if any(fixed):
-            frozen = np.full((len(forms), at.size), np.nan)
-            held = self.truth.frozen(list(compress(forms, fixed)), range(1))
+            frozen = np.full((len(templates), at.size), np.nan)
+            held = self.truth.frozen(list(compress(templates, fixed)), range(1))
             frozen[fixed] = [table[0, at] for table in held]
             exact["frozen_variance"] = (dims, frozen)
         return exact
@@ -220,7 +225,7 @@ class Results:
     def _died(self, run: list[str]) -> dict[str, Any]:
         """In how many runs each learner diverged, and by which moment it first had."""
         counts = np.zeros(len(self.learners), dtype=np.int64)
-        by = np.empty((*([self.job.runs] if run else []), counts.size))
+        by = np.empty((*([self.simulation.runs] if run else []), counts.size))
         for folded, method, numbers in self._members():
             moments = (folded.diverged if run else folded.earliest)[method]
             counts[numbers] = folded.counts[method][: len(numbers)]
@@ -228,14 +233,16 @@ class Results:
         return {"diverged": ("learner", counts), "diverged_by": ([*run, "learner"], by)}
 
     def _coords(self, unit: str, run: list[str]) -> dict[str, Any]:
-        states = [self.mdp.state_name(int(s)) for s in self.job.recording.states]
+        states = [self.mdp.state_name(int(s)) for s in self.simulation.recording.states]
         coords: dict[str, Any] = {
             "learner": list(self.learners),
             unit: self.moments,
-            "state": states if self.mdp.state_names else self.job.recording.states,
+            "state": states if self.mdp.state_names else self.simulation.recording.states,
         }
         if run:
-            coords["run"] = np.arange(self.job.first, self.job.first + self.job.runs)
+            coords["run"] = np.arange(
+                self.simulation.first, self.simulation.first + self.simulation.runs
+            )
         learners = list(self.learners.values())
         coords["algorithm"] = ("learner", [type(learner).__name__ for learner in learners])
         for name, column in _varying(learners).items():

@@ -13,7 +13,7 @@ import numpy as np
 from retvar.engine import lanes as engine_lanes
 from retvar.engine import runner, streams
 from retvar.engine.lanes import Recording
-from retvar.engine.runner import Batch, Job
+from retvar.engine.runner import Batch, Simulation
 from retvar.errors import InputError
 from retvar.exact import stationary_distribution
 from retvar.exact.stationary import transitions
@@ -124,7 +124,7 @@ def simulate(
     wanted = record_of(record)
     stream, used = streams.stream_of(mdp, target, behaviour, seed)
     kinds = _features(mdp, features, value_features, mean_features)
-    laid = engine_lanes.lanes_of(mdp, list(named.values()), kinds, used, first_run + runs)
+    setups = engine_lanes.prepare_learners(mdp, list(named.values()), kinds, used, first_run + runs)
     moments = wanted.moments(total)
     acting = target if behaviour is None else behaviour
     if not by_step:
@@ -138,30 +138,30 @@ def simulate(
         change=wanted.change,
         steps=wanted.step_sizes,
     )
-    answers = Truth(mdp, laid, int(seed), target, behaviour, truth)
-    job = Job(
-        laid,
-        engine_lanes.plan(laid, stream, recording, parts=-(-threads // runs)),
+    answers = Truth(mdp, setups, int(seed), target, behaviour, truth)
+    simulation = Simulation(
+        setups,
+        engine_lanes.plan_blocks(setups, stream, recording, parts=-(-threads // runs)),
         stream,
         int(seed),
         runs,
         recording,
-        answers.lanes_of,
-        answers.frozen_lanes,
+        answers.of_lanes,
+        answers.frozen_of_lanes,
         threads,
         None if batch is None else _count("batch", batch),
         first_run,
     )
-    refuse_too_large(job, keep)
-    for lane in laid:
-        answers.of(lane.form)
-    folded = [Folded(block, job, keep) for block in job.blocks]
+    refuse_too_large(simulation, keep)
+    for setup in setups:
+        answers.of(setup.template)
+    folded = [Folded(block, simulation, keep) for block in simulation.blocks]
 
     def fold(number: int, first: range, found: Batch) -> None:
         folded[number].take(first, found)
 
     with _told(progress, runs) as tell:
-        runner.run(job, fold, tell)
+        runner.run(simulation, fold, tell)
     attributes = {
         "mdp": mdp.name or repr(mdp),
         "steps" if by_step else "episodes": total,
@@ -173,7 +173,7 @@ def simulate(
         "window": recording.window,
         "retvar": __version__,
     }
-    return Results(mdp, named, job, folded, answers, moments, attributes).dataset()
+    return Results(mdp, named, simulation, folded, answers, moments, attributes).dataset()
 
 
 def replay(
