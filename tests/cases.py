@@ -2,8 +2,8 @@
 
 :func:`check` is the theorem: each run of each learner of a simulation has the bits of the online
 learner that is fed the replayed stream, and whatever else is recorded follows from those bits. It
-holds for compiled code and for plain Python (``python -m tests.plain``), which can try more kinds
-of learners, since nothing has to be compiled for them.
+holds for compiled code and for plain Python (``python -m tests.uncompiled``), which can try more
+kinds of learners, because it compiles nothing.
 """
 
 from __future__ import annotations

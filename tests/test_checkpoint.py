@@ -107,7 +107,7 @@ def a_kind(kind, seed):
 
 @pytest.mark.soak
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_a_stop_at_any_step_leaves_no_trace(kind, tmp_path):
+def test_saving_and_loading_at_any_step_changes_nothing(kind, tmp_path):
     """Saved, loaded, and gone on: the same bits. 200 random cuts, 1,000 in `make soak`."""
     path = tmp_path / "cut.safetensors"
     base = oracle.fresh_seed()
@@ -169,7 +169,7 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
     assert rv.load(path).steps == 0
 
 
-def test_a_place_that_cannot_be_written_is_told(tmp_path):
+def test_a_path_that_cannot_be_written_is_refused(tmp_path):
     estimator = rv.Direct(alpha=0.1, gamma=0.9, lam=0.9).online(states=4)
     with pytest.raises(rv.InputError, match="its folder does not exist"):
         estimator.save(tmp_path / "nowhere" / "risk.safetensors")
@@ -177,7 +177,7 @@ def test_a_place_that_cannot_be_written_is_told(tmp_path):
         estimator.save(tmp_path)
 
 
-def test_features_that_a_file_cannot_hold_are_told(tmp_path):
+def test_features_that_cannot_be_saved_are_refused(tmp_path):
     class Own(rv.features.Active):
         pass
 
@@ -238,7 +238,7 @@ def test_the_first_version_of_the_format_is_still_read():
     assert fixture_answers(estimator) == expected["at 60"]
 
 
-def test_a_version_from_the_future_is_told(tmp_path):
+def test_a_newer_format_is_refused(tmp_path):
     path = edited(tmp_path, ["format"], 4)
     tensors = load_file(path)
     raw = with_settings(path.read_bytes(), lambda ours: {**ours, "digest": _digest(ours, tensors)})
@@ -444,7 +444,7 @@ def test_nodes_of_different_states_are_refused(tmp_path):
         rv.load(path)
 
 
-def test_a_claim_of_much_room_is_refused_before_it_is_made(tmp_path):
+def test_huge_sizes_are_refused_before_memory_is_allocated(tmp_path):
     path = edited(tmp_path, ["features", "variance"], {"kind": "states", "size": 10**13})
     begun = time.perf_counter()
     with pytest.raises(rv.InputError):
@@ -483,7 +483,7 @@ def test_pickles_are_not_run(tmp_path):
     assert mark.exists()
 
 
-def test_what_is_no_file_of_ours_is_refused(tmp_path):
+def test_other_files_are_refused(tmp_path):
     path = tmp_path / "x.safetensors"
     deep = b"[" * 200_000
     _, payload = parts(a_file(tmp_path).read_bytes())
@@ -597,7 +597,7 @@ MUTATIONS = [
 def use(estimator, rng):
     """Whatever was loaded can learn, be asked, be copied and be saved."""
     tabular = estimator.features[0].states is not None
-    told = {"gamma": 0.5, "lam": 0.5}
+    given = {"gamma": 0.5, "lam": 0.5}
     for _ in range(6):
         s, t = (int(k) for k in rng.integers(4, size=2))
         if isinstance(estimator.features[0], rv.features.Vector):
@@ -606,7 +606,7 @@ def use(estimator, rng):
             s, t = [s], [t]
         try:
             estimator.update(
-                s, float(rng.normal()), t, rho=0.5, **told, stream=int(rng.integers(2))
+                s, float(rng.normal()), t, rho=0.5, **given, stream=int(rng.integers(2))
             )
             estimator.update(s, 1.0, None, terminated=True)
         except (rv.InputError, rv.DivergenceError):

@@ -138,7 +138,7 @@ def wild() -> Case:
     return Case(rv.domains.complex_mdp(), learners, {"steps": 700}, 2, 8, {}, {}, record)
 
 
-FAMILIES: dict[str, Callable[[], Case]] = {
+FIXED_CASES: dict[str, Callable[[], Case]] = {
     make.__name__: make
     for make in (
         shared, ratios, weighted_return, episodes, frozen, rules, averaged, averaged_traces,
