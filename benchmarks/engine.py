@@ -23,9 +23,9 @@ import numpy as np
 
 import retvar as rv
 from online import Reference, Timing, numpy_class
-from retvar.engine.lanes import aligned_zeros
 from retvar.engine.runner import usable_threads
 from retvar.engine.streams import stream_of
+from retvar.engine.workspace import aligned_zeros
 from retvar.exact.solution import variances_for
 from retvar.files import write_text
 from retvar.mdp import ask

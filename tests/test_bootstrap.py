@@ -54,7 +54,7 @@ class Node:
 
 
 class Replicate:
-    """One learner that takes each transition so many times."""
+    """One learner that weighs each transition by a multiplier."""
 
     def __init__(self, method, size, rule, kappas, estimand):
         self.method, self.estimand = method, estimand
@@ -88,7 +88,7 @@ class Replicate:
 
 
 def multipliers(seed, count, steps):
-    """0 or 2 for each transition and replicate, from Python's whole numbers."""
+    """0 or 2 for each transition and replicate, with Python's integers."""
     a, b = (int(k) for k in np.random.SeedSequence(seed).generate_state(2, dtype=np.uint64))
     out = np.zeros((steps, count))
     for t in range(steps):

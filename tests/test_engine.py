@@ -1,4 +1,4 @@
-"""The engine: the bits of the online learner, whatever the company, threads and batches."""
+"""The engine has the bits of the online estimator, for any other learners, threads and batches."""
 
 import json
 from dataclasses import replace
@@ -10,18 +10,18 @@ from hypothesis import HealthCheck, given, settings
 from numpy.testing import assert_allclose, assert_array_equal
 
 import retvar as rv
-from retvar.engine import kernel, lanes, runner
+from retvar.engine import kernel, learner_setup, runner
 from retvar.features import States
 from retvar.online.memory import memory_of
 from tests import cases, oracle, uncompiled
 from tests.cases import bits, check_statistics, digest
-from tests.families import ALPHAS, FIXED_CASES
+from tests.fixed_cases import ALPHAS, FIXED_CASES
 
 BATCHES = range(10 if oracle.SOAK else 1)
 
 
 class Planned(Exception):
-    """Carries what would be run."""
+    """Holds the simulation instead of running it."""
 
 
 # ------------------------------------------------------------------------ the online learner's bits
@@ -61,7 +61,7 @@ def test_the_compiled_cases_have_every_flag_of_a_shape(monkeypatch):
 
 @pytest.mark.parametrize("name", ["plain", "shared", "rules", "features"])
 def test_a_long_run_ends_as_the_online_learner_does(name):
-    """20,000 steps: many looks at whether to stop; AlphaBound's and Decay's steps get small."""
+    """20,000 steps: many checks of the stop flag; AlphaBound's and Decay's steps get small."""
     case = replace(FIXED_CASES[name](), length={"steps": 20_000}, runs=1)
     record = rv.Record(
         at=[20_000], change=name in ("shared", "features"), step_sizes=name in ("rules", "features")
@@ -89,9 +89,9 @@ def test_any_simulation_is_the_online_learner_fed_the_replayed_stream(batch):
 
 
 def test_rare_cases_are_as_the_online_learner_has_them():
-    """150 states, of which the engine looks after 64 one by one; squares beyond 10¹⁵⁰; company.
+    """150 states, more than 64 of them with traces; squares beyond 10¹⁵⁰; other learners.
 
-    Two equal learners, one of which could be laid beside one with traces: their windows, too,
+    Two equal learners, one of which could share a lane with one with traces: their windows, too,
     have the same bits.
     """
     uncompiled.run("fixed")
@@ -144,10 +144,14 @@ def test_learners_do_not_depend_on_the_other_learners(name):
 def test_learners_that_differ_in_step_sizes_alone_are_laid_out_once(monkeypatch):
     """A layout for each method, kind of rule and other setting, not for each of 36 learners."""
     laid = []
-    monkeypatch.setattr(lanes, "memory_of", lambda *given: laid.append(given) or memory_of(*given))
+    monkeypatch.setattr(
+        learner_setup, "memory_of", lambda *given: laid.append(given) or memory_of(*given)
+    )
     rules = [0.1, 0.2, rv.step_sizes.Decay(power=0.7), rv.step_sizes.Decay(power=0.8)]
     learners = rv.grid(rv.Direct, rv.VTD, rv.Centred, alpha=0.1, alpha_bar=rules, lam=[0, 0.5, 1])
-    found = lanes.prepare_learners(rv.domains.chain(), learners, [States(4)] * 3, np.arange(4))
+    found = learner_setup.prepare_learners(
+        rv.domains.chain(), learners, [States(4)] * 3, np.arange(4)
+    )
     assert len(laid) == 3 * 2 * 3
     for learner, lane in zip(learners, found, strict=True):
         alone = memory_of(learner, [States(4)] * 3)
@@ -165,7 +169,7 @@ def test_the_first_runs_are_the_same_however_many_follow(name):
 
 
 def test_more_lanes_than_a_block_has():
-    """700 learners lie in two blocks; each has the bits that it has among a few."""
+    """700 learners in two blocks; each has the bits that it has among a few."""
     alphas = np.linspace(0.01, 0.99, 700)
     case = replace(FIXED_CASES["plain"](), learners=rv.grid(rv.Direct, alpha=alphas))
     whole = case.simulate(threads=2)
@@ -228,7 +232,7 @@ def test_a_lane_that_diverges_leaves_the_others_alone(name):
 
 
 def test_averages_are_over_the_runs_that_have_not_diverged():
-    """One run starts so far out that it diverges, by the moment told; the others do not."""
+    """One run starts so far out that it diverges by the recorded moment; the others do not."""
     far = np.zeros((5, 5))
     far[2] = 1e149
     learners = [rv.Direct(alpha=5.0, value=rv.PerRun(far)), rv.Direct(alpha=0.1)]
@@ -327,7 +331,7 @@ def test_what_is_recorded_does_not_depend_on_when():
 
 
 def test_compiled_code_and_plain_python_give_the_same_bits():
-    """Digests of all compiled cases, made once more by a Python that compiles nothing."""
+    """Digests of all compiled cases equal those of plain Python."""
     expected = json.loads(uncompiled.run("digests"))
     found = {name: digest(make().simulate()) for name, make in FIXED_CASES.items()}
     assert found == expected

@@ -1,4 +1,4 @@
-"""Features made from observations: tiles, polynomials, waves; found, learned with, saved."""
+"""Features of observations: tiles, polynomials, cosines; computed, learned with, saved."""
 
 import itertools
 import json
@@ -68,7 +68,7 @@ def tile_by_looking(x, low, high, tiles, offset):
 
 
 def tiles_by_looking(x, low, high, tiles, tilings):
-    """Indices of the active tiles, with fractions and without cleverness."""
+    """Indices of the active tiles, with exact fractions."""
     active = []
     for t in range(tilings):
         index = t
@@ -199,7 +199,7 @@ def chi_square(place, cells):
 
 
 def test_hashing_does_not_change_between_versions():
-    """Saved learners depend on it."""
+    """Saved estimators depend on it."""
     features = TileCoding([0.0] * 3, [1.0] * 3, tiles=100, tilings=4, memory=1_000_000)
     assert tiles_of(features, [[0.1, 0.2, 0.3], [0.9, 0.5, 0.0]]).tolist() == [
         [81926, 468639, 642434, 764241],
@@ -370,7 +370,7 @@ def test_settings_that_make_no_features_are_refused(make, message):
 
 
 def experience(rng, rows, streams=2):
-    """Observations of two numbers, some outside the bounds, with everything else there may be."""
+    """Observations of two numbers, some outside the bounds, with all other columns."""
     columns = stream(rng, rows, streams=streams)
     low, high = np.array(CAR)
     for name in ("state", "next_state"):
@@ -388,7 +388,7 @@ def learner(kind, method=rv.Centred, **changes):
 @kinds
 @pytest.mark.parametrize("method", [rv.Direct, rv.VTD, rv.Centred])
 def test_an_observation_learns_what_its_features_learn(kind, method):
-    """Whatever the kind: the same as from its features given as vectors."""
+    """The same as with its features as vectors, for every kind."""
     columns = experience(np.random.default_rng(6), 200)
     seen = learner(kind, method)
     vectors = seen.description.online(features=kind.size)
@@ -626,7 +626,7 @@ def test_a_learner_saved_and_loaded_goes_on_to_the_bit(kind, tmp_path):
     ],
 )
 def test_a_file_with_damaged_settings_is_refused(change, message, tmp_path):
-    """Told by the settings, not by the digest: those of a file of the first format."""
+    """Found by the settings, not by the digest: in a file of the first format."""
     path = tmp_path / "a.safetensors"
     learner(KINDS[0]).save(path)
     header = header_of(path)
@@ -644,7 +644,7 @@ def header_of(path):
 
 
 def bits_of_rows():
-    """Everything that is compiled, as one line."""
+    """Digest of everything that is compiled."""
     x = np.random.default_rng(14).uniform(-2, 2, (40, 2))
     x[3, 1] = np.nan
     rows = [kind.rows(x) for kind in KINDS]

@@ -1,4 +1,4 @@
-"""Lazy traces: whatever features come with each transition, what is learned is what it always was.
+"""Lazy traces: features that come with each transition are learned as with eager traces.
 
 The oracles are the dense learner typed in anew for replicates, and tables of features, whose traces
 are eager.
@@ -129,7 +129,7 @@ TINY = [rv.Constant(1e-60), rv.Decay(1e-60, 0.7), rv.Averaged(1e-60), rv.AlphaBo
 
 @pytest.mark.parametrize("rule", TINY, ids=repr)
 def test_scales_may_leave_their_range_at_every_step(rule):
-    """Ratios of 10⁻⁵ to 10⁵ between steps, and of 0: folded again and again, to either side.
+    """Ratios of 10⁻⁵ to 10⁵ between steps, and of 0: flushed again and again, in both directions.
 
     With steps so small that no error feeds on the weights.
     """
@@ -150,7 +150,7 @@ def test_scales_may_leave_their_range_at_every_step(rule):
 
 
 def test_a_long_stream_without_end_does_not_drift():
-    """10⁵ steps (10⁶ in `make soak`), no end, folded thousands of times: 10⁻¹⁰ of the weights."""
+    """10⁵ steps (10⁶ in `make soak`), no end, flushed thousands of times: error below 10⁻¹⁰."""
     rng = np.random.default_rng(oracle.fresh_seed())
     steps = 1_000_000 if oracle.SOAK else 100_000
     table = np.abs(sparse(rng, 30, 12))
@@ -185,7 +185,7 @@ def observed(rng, kind, steps, numbers=MANY):
 
 
 def held(learner):
-    """The bits of everything that a learner holds."""
+    """The bits of everything that an estimator stores."""
     m, bootstrap = learner._memory, learner._bootstrap
     arrays = [m.buffer, m.traces, m.live, m.scales]
     arrays += (
@@ -333,7 +333,7 @@ def finite(learner):
 @pytest.mark.parametrize("wild", [(1.0, 1e200), (1e70, 1e100)], ids=["error", "feature"])
 @pytest.mark.parametrize("step", [*STEPS[:3], rv.Constant(0.5)], ids=repr)
 def test_divergence_of_an_active_weight_is_noticed_at_once(step, wild, stream_number):
-    """The weights stay as they were before that transition, and learning can go on."""
+    """The weights are those before that transition, and learning can continue."""
     estimator = rv.Direct(alpha=step, gamma=0.9, lam=0.9, kappa=0.9).online(features=2)
     given = {"stream": stream_number}
     estimator.update([1.0, 0.5], 1.0, [0.5, 1.0], **given)
@@ -406,7 +406,7 @@ def header_of(path):
 
 
 def test_a_file_written_before_lazy_traces_is_continued(tmp_path):
-    """Written when all traces were eager: no scales; what it has learned and its traces count."""
+    """A file from a version without lazy traces: no scales; weights and traces are used."""
     from retvar.online.checkpoint import _digest
 
     rng = np.random.default_rng(oracle.fresh_seed())

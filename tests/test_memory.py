@@ -1,4 +1,4 @@
-"""A learner may run for weeks: its memory does not grow."""
+"""The memory of an estimator does not grow with the steps."""
 
 import resource
 

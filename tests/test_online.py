@@ -1,4 +1,4 @@
-"""Learners on a stream: against the reference, by identities, and with bad input."""
+"""Online estimators: against the reference, by identities, and with invalid input."""
 
 import json
 import os
@@ -147,7 +147,7 @@ def test_a_chunk_gives_the_bits_of_one_by_one_updates_however_it_is_cut():
 
 
 def test_interleaved_streams_share_weights_and_keep_their_own_traces():
-    """With steps of 0 for the weights' sake: each stream's traces are those of it alone."""
+    """With steps of 0, each stream has the traces that it has alone."""
     rng = np.random.default_rng(oracle.fresh_seed())
     for method, kind in METHODS.items():
         description = kind(alpha=0.0, kappa=0.9, kappa_bar=0.8, value=rng.normal(size=4))
@@ -230,7 +230,7 @@ def offline(description, episode, kappa_states=3):
 @pytest.mark.soak
 @pytest.mark.parametrize("batch", range(10 if oracle.SOAK else 1))
 def test_offline_updates_equal_the_forward_view(batch):
-    """The package's own nodes, weights put back after each step, traces kept. 1,000 cases a batch.
+    """The package's own nodes, with weights restored after each step. 1,000 cases a batch.
 
     Backward: Σ δ_tE_t(s). Forward, from the end: A_t = ρ_t(δ_t + γ_{t+1}κ(s_{t+1})A_{t+1}) added
     to s_t; for the variance node with ρ̄, δ̄, γ̄ and κ̄. With κ = 1 on-policy A_t is the return minus
@@ -412,7 +412,7 @@ def walk(mdp, rng, steps):
 
 @pytest.mark.soak
 def test_compiled_and_plain_python_learn_the_same_bits(tmp_path):
-    """The whole update once more in a process where numba compiles nothing: 40 learners, or 10⁴."""
+    """The update in a process where numba compiles nothing: 40 learners, 10⁴ in `make soak`."""
     script = tmp_path / "plain.py"
     script.write_text(
         "import sys, json, hashlib\n"
@@ -494,7 +494,7 @@ def test_each_node_bounds_its_step_by_its_own_discount():
 
 
 def test_changing_a_rule_changes_the_compiled_update(tmp_path):
-    """Compiled code is kept under a digest of every file that it is made of."""
+    """Compiled code is cached under a digest of all its source files."""
     import shutil
 
     copied = tmp_path / "src"
@@ -770,7 +770,7 @@ def test_descriptions_do_not_follow_the_arrays_they_were_made_from():
 
 
 def test_the_step_reported_is_that_of_the_state_being_left():
-    """Whatever else the trace reaches: the third visit to state 3 uses 1/3."""
+    """For any other weights in the trace, the third visit to state 3 uses 1/3."""
     estimator = rv.Direct(alpha=rv.Decay(), gamma=0.9, lam=0.9, kappa=0.9).online(states=4)
     for s, t in ((3, 1), (3, 1), (1, 3)):
         estimator.update(s, 1.0, t)

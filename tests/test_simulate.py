@@ -1,4 +1,4 @@
-"""simulate: what goes in, what comes out, and what is refused before anything runs."""
+"""simulate: arguments, results, and invalid input."""
 
 import json
 import logging
@@ -23,7 +23,7 @@ from retvar.learners import from_dict
 from retvar.simulation.results import labels_of
 from tests import oracle
 from tests.cases import bits, digest
-from tests.families import FIXED_CASES, OFF
+from tests.fixed_cases import FIXED_CASES, OFF
 
 COMPLEX = rv.domains.complex_mdp()
 CHAIN = rv.domains.chain()
@@ -148,7 +148,7 @@ def test_totals_are_sums_over_all_states():
 
 @pytest.mark.parametrize("question", [{}, {"gamma": 0.5}, {"lam": 0.3}, {"gamma": 0.9, "lam": 1.0}])
 def test_the_truth_is_that_of_the_learners_own_question(question):
-    """γ and λ of a learner take the place of the MDP's, in its updates and in its truth."""
+    """γ and λ of a learner replace the MDP's, in its updates and in its exact solution."""
     data = simulate(rv.grid(rv.Direct, alpha=[0.1, 0.2], **question), record=ONCE)
     mdp = COMPLEX.replace(gamma=question["gamma"]) if "gamma" in question else COMPLEX
     truth = rv.solve(mdp, lam=question.get("lam"))
@@ -175,7 +175,7 @@ def test_the_truth_may_be_left_out():
 
 
 def test_a_frozen_value_has_a_variance_of_its_own():
-    """`frozen_variance` is that of the λ-return that bootstraps from the value held fixed."""
+    """`frozen_variance` is that of the λ-return that bootstraps from the fixed value."""
     case, held = FIXED_CASES["frozen"](), [4.0, 2.0, 1.0, 3.0]
     data = case.simulate(learners=[d.replace(value=held) for d in case.learners])
     for k in range(len(case.learners)):
@@ -186,7 +186,7 @@ def test_a_frozen_value_has_a_variance_of_its_own():
 
 
 def initial_values(start, runs=2_000, seed=None, field="value"):
-    """What the states begin with [run, learner, state]."""
+    """Initial estimates [run, learner, state]."""
     learners = rv.grid(rv.Direct, alpha=[0.1, 0.2], **{field: start})
     seed = oracle.fresh_seed() if seed is None else seed
     record = rv.Record(at=[0])
@@ -214,7 +214,7 @@ def test_noisy_values_are_the_centre_plus_an_error_of_the_size_given():
 
 
 def test_noise_is_the_same_for_all_learners_and_its_own_in_each_run_and_field():
-    """Up to its size; and whatever the number of runs; fields have independent errors."""
+    """Up to its size, and for any number of runs; fields have independent errors."""
     starts = [rv.Noisy(0.0, uniform=1.0), rv.Noisy(0.0, uniform=0.25)]
     found = initial_values(starts, seed=7)
     large, small = found[:, 0], found[:, 1]
@@ -258,7 +258,7 @@ def test_features_of_the_mean_do_not_matter_where_there_is_no_mean_node():
 
 @pytest.mark.parametrize("start", [rv.Noisy(1.0, uniform=0.5), rv.PerRun([[1.0, 2.0], [3.0, 4.0]])])
 def test_initial_values_by_run_are_for_simulations_only(start):
-    """An online learner has one run; as plain data they can be written down."""
+    """An online estimator has one run; as JSON data they can be saved."""
     learner = rv.VTD(alpha=0.1, value=start)
     with pytest.raises(rv.InputError, match=r"^value = (Noisy|PerRun): .*simulate"):
         learner.online(states=2)
@@ -290,7 +290,7 @@ def test_a_grid_spans_lists_and_keeps_the_rest():
 
 
 def test_learners_come_with_labels_and_settings():
-    """A mapping gives labels; otherwise what differs does. Settings are told in full."""
+    """A mapping gives labels; otherwise the settings that differ. Settings are complete."""
     data = simulate({"slow": TWO[0], "quick": TWO[1]}, record=ONCE)
     assert data.learner.values.tolist() == ["slow", "quick"]
     assert data.alpha.values.tolist() == [0.1, 0.2]
@@ -536,7 +536,7 @@ def test_a_bar_goes_to_stderr(capsys):
 
 
 def test_an_error_on_the_way_ends_all_threads():
-    """Whatever the function that is told of progress raises comes out; nothing runs on."""
+    """An exception of the progress callback is raised; no thread continues."""
 
     def enough(_):
         raise RuntimeError("enough")
@@ -617,7 +617,7 @@ print(data.value.values.tobytes().hex())
 
 
 def test_compilation_is_logged_and_cached(tmp_path):
-    """Compiled code is kept on disk: the second process has the same bits without.
+    """Compiled code is cached on disk: the second process has the same bits without compiling.
 
     It does not say that it compiles either, though it runs for seconds.
     """

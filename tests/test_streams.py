@@ -1,4 +1,4 @@
-"""Random streams: the words as Python's whole numbers have them, and their statistics."""
+"""Random streams: words compared with Python's integers, and their statistics."""
 
 import math
 from decimal import Decimal
@@ -28,7 +28,7 @@ def rng():
 
 
 def big(rng, count):
-    """Random 64-bit words as Python's whole numbers."""
+    """Random 64-bit words as Python's integers."""
     return [int(x) for x in rng.integers(0, 2**64, size=count, dtype=np.uint64)]
 
 
@@ -79,7 +79,7 @@ def test_a_million_runs_have_different_keys_and_first_words(rng):
 
 @njit
 def first_words(seed, runs):
-    """The keys of runs 0, 1, …, their words 0, and those that say where they start."""
+    """The keys of runs 0, 1, …, their words 0, and the words of their start states."""
     keys = np.empty((runs, 2), dtype=np.uint64)
     first, start = np.empty(runs, dtype=np.uint64), np.empty(runs, dtype=np.uint64)
     for r in range(runs):

@@ -29,7 +29,7 @@ def bits(examples: int) -> None:
 
 
 def invariance(examples: int) -> None:
-    """Threads, batches, order and company do not matter, for any simulation."""
+    """Threads, batches, order and other learners do not matter, for any simulation."""
 
     @settings(max_examples=examples)
     @given(cases.cases(longest=20), st.data())
@@ -40,19 +40,19 @@ def invariance(examples: int) -> None:
 
 
 def fixed(_: int) -> None:
-    """What Hypothesis seldom finds: faded traces, errors too large to be squared, company."""
+    """Rare cases: faded traces, errors too large to be squared, other learners."""
     cases.check(fixed_cases.faded())
     data = cases.check(fixed_cases.poisoned())
     assert data.diverged.values.tolist() == [1, 0, 1]
     cases.check(fixed_cases.shared_steps())
-    data = cases.check(fixed_cases.company())
+    data = cases.check(fixed_cases.other_learners())
     for name in data.data_vars:
         one, other = (data[name].isel(learner=k) for k in range(2))
         assert cases.bits(one) == cases.bits(other), name
 
 
 def digests(_: int) -> None:
-    """Of the fixed simulations."""
+    """Print the digests of the fixed simulations."""
     found = {
         name: cases.digest(make().simulate()) for name, make in fixed_cases.FIXED_CASES.items()
     }
@@ -60,7 +60,7 @@ def digests(_: int) -> None:
 
 
 def run(what: str, examples: int = 0) -> str:
-    """Do one of the above in a process of plain Python; returns what it wrote."""
+    """Run one of the above in a process of plain Python; return its output."""
     root = Path(__file__).resolve().parent.parent
     done = subprocess.run(
         [sys.executable, "-W", "ignore::RuntimeWarning", "-m", "tests.uncompiled", what,

@@ -18,9 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retvar.engine import kernel as k
+from retvar.engine.blocks import Block, Recording
 from retvar.engine.kernel import Shape, Window, kernel_of
-from retvar.engine.lanes import Block, LearnerSetup, Recording, Workspace, aligned_zeros
+from retvar.engine.learner_setup import LearnerSetup
 from retvar.engine.streams import Stream
+from retvar.engine.workspace import Workspace, aligned_zeros
 from retvar.jit import compiled, log_slow_compilation
 
 __all__ = ["Batch", "Moments", "Simulation", "run"]

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retvar.engine import kernel as k
-from retvar.engine.lanes import ROW, Block
+from retvar.engine.blocks import Block
 from retvar.engine.runner import Batch, Moments, Simulation, bytes_of_a_run
 from retvar.errors import InputError
 from retvar.learners import Learner
@@ -31,6 +31,7 @@ __all__ = ["Accumulator", "Results", "refuse_too_large"]
 Array = NDArray[np.float64]
 SHARE_OF_MEMORY = 0.8
 SUMMED = ("squares", "frozen_squares", "changes")  # also summed over states
+ROW = {"direct": k.DIRECT_, "vtd": k.VTD_, "centred": k.CENTRED_}
 DEPENDS_ON = {
     "direct": [k.VALUE_, k.DIRECT_],
     "vtd": [k.VALUE_, k.MOMENT_],

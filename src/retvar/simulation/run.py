@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from retvar import arguments
-from retvar.engine import lanes as engine_lanes
 from retvar.engine import runner, streams
-from retvar.engine.lanes import Recording
+from retvar.engine.blocks import Recording, plan_blocks
+from retvar.engine.learner_setup import prepare_learners
 from retvar.engine.runner import Batch, Simulation
 from retvar.errors import InputError
 from retvar.exact import stationary_distribution
@@ -129,9 +129,7 @@ def simulate(
     recorded = record_of(record)
     stream, used = streams.stream_of(mdp, target, behaviour, seed)
     node_features = _features(mdp, features, value_features, mean_features)
-    setups = engine_lanes.prepare_learners(
-        mdp, list(labelled.values()), node_features, used, first_run + runs
-    )
+    setups = prepare_learners(mdp, list(labelled.values()), node_features, used, first_run + runs)
     moments = recorded.moments(total)
     actor = target if behaviour is None else behaviour
     if not by_step:
@@ -148,7 +146,7 @@ def simulate(
     exact = Truth(mdp, setups, int(seed), target, behaviour, truth)
     simulation = Simulation(
         setups,
-        engine_lanes.plan_blocks(setups, stream, recording, parts=-(-threads // runs)),
+        plan_blocks(setups, stream, recording, parts=-(-threads // runs)),
         stream,
         int(seed),
         runs,

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.engine.lanes import Block, InitialDraws, LearnerSetup, Template, stack_lanes
+from retvar.engine.blocks import Block
+from retvar.engine.learner_setup import InitialDraws, LearnerSetup, Template
+from retvar.engine.workspace import stack_lanes
 from retvar.errors import InfiniteVarianceError
 from retvar.exact.solution import solve, variances_for
 from retvar.learners import Learner
