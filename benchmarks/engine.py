@@ -23,9 +23,9 @@ import numpy as np
 
 import retvar as rv
 from online import Reference, Timing, numpy_class
-from retvar.engine.lanes import aligned
 from retvar.engine.runner import usable_threads
 from retvar.engine.streams import stream_of
+from retvar.engine.workspace import aligned_zeros
 from retvar.exact.solution import variances_for
 from retvar.files import write_text
 from retvar.mdp import ask
@@ -203,8 +203,8 @@ class Lanes:
         self.J = _lanes(value.transpose(0, 2, 1))
         self.frozen = _lanes(frozen.transpose(1, 2, 0))
         self.truth = _lanes(np.tile(rv.solve(mdp).variance[:, None], SETTINGS))
-        self.V, self.M = aligned(*self.J.shape[1:]), aligned(*self.J.shape[1:])
-        self.windows = aligned(2, 3, *self.J.shape[1:])  # [method, sort, state, lane]
+        self.V, self.M = aligned_zeros(*self.J.shape[1:]), aligned_zeros(*self.J.shape[1:])
+        self.windows = aligned_zeros(2, 3, *self.J.shape[1:])  # [method, sort, state, lane]
 
     def run(self, learn: Any, run: int, steps: int, window: int) -> None:
         """One run, from its beginning."""
@@ -250,7 +250,7 @@ class Lanes:
 
 def _lanes(settings: Any) -> Any:
     """Settings (the last axis) as lanes; those that fill up repeat the first."""
-    table = aligned(*settings.shape[:-1], LANES)
+    table = aligned_zeros(*settings.shape[:-1], LANES)
     table[:] = settings[..., :1]
     table[..., :SETTINGS] = settings
     return table

@@ -22,7 +22,7 @@ __all__ = ["Seal", "code_digest", "contents", "read", "seal_of", "write"]
 
 ASIDE = (  # these change no number
     *("__init__.py", "__main__.py", "errors.py", "files.py", "cache.py", "signals.py"),
-    "testing.py",
+    "testing",
     *("cli", "experience", "experiments", "plots", "report", "sweep"),
 )
 MARK = b"\nretvar "  # what comes before the seal, after the end of the netCDF file proper

@@ -1,4 +1,4 @@
-"""The random words once more, with Python's whole numbers: no code of the package's own."""
+"""Reference implementation of the random numbers with Python's integers."""
 
 from __future__ import annotations
 

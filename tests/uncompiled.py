@@ -1,6 +1,6 @@
-"""The theorems of tests/cases.py in plain Python, where nothing need be compiled.
+"""The properties of tests/cases.py in plain Python, without compilation.
 
-NUMBA_DISABLE_JIT=1 python -W ignore::RuntimeWarning -m tests.plain bits 100
+NUMBA_DISABLE_JIT=1 python -W ignore::RuntimeWarning -m tests.uncompiled bits 100
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from tests import cases, families
+from tests import cases, fixed_cases
 
 
 def bits(examples: int) -> None:
@@ -29,7 +29,7 @@ def bits(examples: int) -> None:
 
 
 def invariance(examples: int) -> None:
-    """Threads, batches, order and company do not matter, for any simulation."""
+    """Threads, batches, order and other learners do not matter, for any simulation."""
 
     @settings(max_examples=examples)
     @given(cases.cases(longest=20), st.data())
@@ -40,28 +40,31 @@ def invariance(examples: int) -> None:
 
 
 def fixed(_: int) -> None:
-    """What Hypothesis seldom finds: faded traces, errors too large to be squared, company."""
-    cases.check(families.faded())
-    data = cases.check(families.poisoned())
+    """Rare cases: faded traces, errors too large to be squared, other learners."""
+    cases.check(fixed_cases.faded())
+    data = cases.check(fixed_cases.poisoned())
     assert data.diverged.values.tolist() == [1, 0, 1]
-    cases.check(families.shared_steps())
-    data = cases.check(families.company())
+    cases.check(fixed_cases.shared_steps())
+    data = cases.check(fixed_cases.other_learners())
     for name in data.data_vars:
         one, other = (data[name].isel(learner=k) for k in range(2))
         assert cases.bits(one) == cases.bits(other), name
 
 
 def digests(_: int) -> None:
-    """Of the fixed simulations."""
-    found = {name: cases.digest(make().simulate()) for name, make in families.FAMILIES.items()}
+    """Print the digests of the fixed simulations."""
+    found = {
+        name: cases.digest(make().simulate()) for name, make in fixed_cases.FIXED_CASES.items()
+    }
     sys.stdout.write(json.dumps(found))
 
 
 def run(what: str, examples: int = 0) -> str:
-    """Do one of the above in a process of plain Python; returns what it wrote."""
+    """Run one of the above in a process of plain Python; return its output."""
     root = Path(__file__).resolve().parent.parent
     done = subprocess.run(
-        [sys.executable, "-W", "ignore::RuntimeWarning", "-m", "tests.plain", what, str(examples)],
+        [sys.executable, "-W", "ignore::RuntimeWarning", "-m", "tests.uncompiled", what,
+         str(examples)],
         env={**os.environ, "NUMBA_DISABLE_JIT": "1"}, cwd=root, capture_output=True, text=True,
         check=False,
     )  # fmt: skip

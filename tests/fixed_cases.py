@@ -126,7 +126,7 @@ ALPHAS = np.linspace(0.05, 0.9, 20)
 
 
 def plain() -> Case:
-    """Nothing special: the shape of all tests that ask for no other."""
+    """The default shape of the tests."""
     learners = rv.grid(rv.Direct, alpha=ALPHAS)
     return Case(rv.domains.complex_mdp(), learners, {"steps": 150}, 2, 8, {}, {}, EVERYTHING)
 
@@ -138,7 +138,7 @@ def wild() -> Case:
     return Case(rv.domains.complex_mdp(), learners, {"steps": 700}, 2, 8, {}, {}, record)
 
 
-FAMILIES: dict[str, Callable[[], Case]] = {
+FIXED_CASES: dict[str, Callable[[], Case]] = {
     make.__name__: make
     for make in (
         shared, ratios, weighted_return, episodes, frozen, rules, averaged, averaged_traces,
@@ -149,7 +149,7 @@ FAMILIES: dict[str, Callable[[], Case]] = {
 
 
 def faded() -> Case:
-    """More states than traces are looked after one by one; most traces fade, some do not."""
+    """More states than `MANY`; most traces fade, some do not."""
     learners = [
         rv.Direct(alpha=0.1, kappa=1e-3, kappa_bar=1e-2),
         rv.Centred(alpha=0.1, kappa=1e-2, kappa_bar=1e-3, kappa_mean=0.9),
@@ -162,14 +162,14 @@ def faded() -> Case:
 
 
 def poisoned() -> Case:
-    """TD errors whose squares would spoil ADADELTA's accumulators have diverged."""
+    """TD errors whose squares would overflow ADADELTA's accumulators count as divergence."""
     far = {"alpha": 0.0, "learn_value": False, "value": 1e80, "alpha_bar": rv.Adadelta()}
     learners = [rv.Direct(**far), rv.Direct(**{**far, "value": 1.0}), rv.Centred(**far)]
     record = {"at": [0, 1, 2, 9], "window": 5, "change": True}
     return Case(rv.domains.complex_mdp(), learners, {"steps": 20}, 1, 10, OFF, {}, record)
 
 
-def company() -> Case:
+def other_learners() -> Case:
     """Two equal learners without traces; one could share a value node with a traced one."""
     same = {"alpha": 0.1, "alpha_bar": 0.2}
     learners = [rv.Direct(**same), rv.Direct(**same), rv.Centred(**same, kappa_mean=0.5)]
@@ -178,7 +178,7 @@ def company() -> Case:
 
 
 def shared_steps() -> Case:
-    """Learners with one value node and secondary steps of their own: each step told is its own."""
+    """Learners with one value node and secondary steps of their own: each records its own step."""
     learners = [
         rv.Direct(alpha=rv.Decay(0.5), alpha_bar=rv.Decay(a, power=0.7)) for a in (0.1, 0.2, 0.3)
     ] + [rv.VTD(alpha=rv.Decay(0.5), alpha_bar=rv.Decay(a, power=0.7)) for a in (0.1, 0.2)]

@@ -1,4 +1,4 @@
-"""Lazy traces: whatever features come with each transition, what is learned is what it always was.
+"""Lazy traces: features that come with each transition are learned as with eager traces.
 
 The oracles are the dense learner typed in anew for replicates, and tables of features, whose traces
 are eager.
@@ -17,10 +17,10 @@ from retvar.features import Active, Fourier, Polynomial, TileCoding, Vector
 from retvar.online import memory_layout
 from tests import oracle, streams
 from tests.streams import METHODS, feed, same, stream
-from tests.test_replicates import RULES, Replicate, coins
+from tests.test_bootstrap import RULES, Replicate, multipliers
 
 TIMES = 5 if oracle.SOAK else 1
-MANY = memory_layout.OPEN + 3  # streams: some are kept open, some are not
+MANY = memory_layout.DEFERRED_STREAMS + 3  # streams: with and without deferred updates
 
 
 def close(found, wanted, tolerance=1e-9):
@@ -33,7 +33,7 @@ def sparse(rng, states, size):
     return rng.choice([-0.5, 0.3, 0.7], size=(states, size)) * (rng.random((states, size)) < 0.5)
 
 
-def seen(columns, table):
+def as_features(columns, table):
     """The same experience with the features in place of states."""
     return columns | {name: table[columns[name]] for name in ("state", "next_state")}
 
@@ -43,21 +43,21 @@ class Shared(Replicate):
 
     def __init__(self, *settings):
         super().__init__(*settings)
-        self.kept = {}
+        self.traces = {}
 
     def update(self, stream, *transition):
         for k, node in enumerate((self.J, self.G, self.V)):
-            node.E, node.last = self.kept.get((stream, k), (0 * node.w, 0.0))
+            node.E, node.last = self.traces.get((stream, k), (0 * node.w, 0.0))
         super().update(*transition)
         for k, node in enumerate((self.J, self.G, self.V)):
-            self.kept[stream, k] = node.E, node.last
+            self.traces[stream, k] = node.E, node.last
 
 
 @pytest.mark.parametrize("estimand", ["target_return", "off_policy_return"])
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("method", METHODS)
-def test_learner_and_replicates_are_as_typed_in_anew(method, rule, estimand):
-    """Vectors, traces in all nodes, more streams than are kept open, each replicate apart."""
+def test_estimator_and_replicates_equal_the_reference(method, rule, estimand):
+    """Vectors, traces in all nodes, more streams than are deferred, each replicate separately."""
     rng = np.random.default_rng(oracle.fresh_seed())
     steps, count = 200, 5
     columns = stream(rng, steps, states=6, streams=MANY)
@@ -67,11 +67,11 @@ def test_learner_and_replicates_are_as_typed_in_anew(method, rule, estimand):
     table = sparse(rng, 6, 5)
     kappas = dict(zip(("kappa", "kappa_mean", "kappa_bar"), rng.random(3), strict=True))
     settings = kappas if method == "centred" else {k: kappas[k] for k in ("kappa", "kappa_bar")}
-    learner = METHODS[method](alpha=RULES[rule][0], estimand=estimand, **settings).online(
+    estimator = METHODS[method](alpha=RULES[rule][0], estimand=estimand, **settings).online(
         features=5, bootstrap_samples=count, seed=5
     )
-    learner.update_many(seen(columns, table))
-    times = np.concatenate([np.ones((steps, 1)), coins(5, count, steps)], axis=1)
+    estimator.update_many(as_features(columns, table))
+    times = np.concatenate([np.ones((steps, 1)), multipliers(5, count, steps)], axis=1)
     points = np.eye(5)
     for c in range(count + 1):
         twin = Shared(method, 5, rule, list(kappas.values()), estimand)
@@ -81,16 +81,18 @@ def test_learner_and_replicates_are_as_typed_in_anew(method, rule, estimand):
                 table[columns["next_state"][t]], columns["gamma"][t], columns["lam"][t],
                 columns["rho"][t], columns["terminated"][t], columns["truncated"][t], times[t, c],
             )  # fmt: skip
-        tell = (
-            (lambda what: learner.predict(points, what))
+        estimate = (
+            (lambda what: estimator.predict(points, what))
             if c == 0
-            else (lambda what, c=c: learner.bootstrap_estimates(what=what, states=points)[:, c - 1])
+            else (
+                lambda what, c=c: estimator.bootstrap_estimates(what=what, states=points)[:, c - 1]
+            )
         )
-        close(tell("value"), twin.J.told)
+        close(estimate("value"), twin.J.predicting)
         if method == "vtd":
-            close(tell("variance") + tell("value") ** 2, twin.V.told)
+            close(estimate("variance") + estimate("value") ** 2, twin.V.predicting)
         else:
-            close(tell("variance"), twin.V.told)
+            close(estimate("variance"), twin.V.predicting)
 
 
 def pair(description, table, **settings):
@@ -115,7 +117,7 @@ def test_vectors_learn_what_tables_do(batch):
         columns["rho"] = np.minimum(columns["rho"], 1.25)
         columns["terminated"] &= rng.random(200) < 0.3
         eager.update_many(columns)
-        lazy.update_many(seen(columns, table))
+        lazy.update_many(as_features(columns, table))
         for node, wanted in eager.weights.items():
             close(lazy.weights[node], wanted)
         close(list(lazy.td_errors.values()), list(eager.td_errors.values()))
@@ -127,7 +129,7 @@ TINY = [rv.Constant(1e-60), rv.Decay(1e-60, 0.7), rv.Averaged(1e-60), rv.AlphaBo
 
 @pytest.mark.parametrize("rule", TINY, ids=repr)
 def test_scales_may_leave_their_range_at_every_step(rule):
-    """Ratios of 10⁻⁵ to 10⁵ between steps, and of 0: folded again and again, to either side.
+    """Ratios of 10⁻⁵ to 10⁵ between steps, and of 0: flushed again and again, in both directions.
 
     With steps so small that no error feeds on the weights.
     """
@@ -142,13 +144,13 @@ def test_scales_may_leave_their_range_at_every_step(rule):
         for name in ("gamma", "lam", "terminated"):
             columns.pop(name)
         eager.update_many(columns)
-        lazy.update_many(seen(columns, table))
+        lazy.update_many(as_features(columns, table))
         for node, wanted in eager.weights.items():
             close(lazy.weights[node] * 1e60, wanted * 1e60)
 
 
 def test_a_long_stream_without_end_does_not_drift():
-    """10⁵ steps (10⁶ in `make soak`), no end, folded thousands of times: 10⁻¹⁰ of the weights."""
+    """10⁵ steps (10⁶ in `make soak`), no end, flushed thousands of times: error below 10⁻¹⁰."""
     rng = np.random.default_rng(oracle.fresh_seed())
     steps = 1_000_000 if oracle.SOAK else 100_000
     table = np.abs(sparse(rng, 30, 12))
@@ -157,7 +159,7 @@ def test_a_long_stream_without_end_does_not_drift():
         path = rng.integers(30, size=steps + 1)
         columns = {"state": path[:-1], "reward": rng.normal(size=steps), "next_state": path[1:]}
         eager.update_many(columns)
-        lazy.update_many(seen(columns, table))
+        lazy.update_many(as_features(columns, table))
         for node, wanted in eager.weights.items():
             close(lazy.weights[node], wanted, 1e-10)
 
@@ -183,20 +185,22 @@ def observed(rng, kind, steps, numbers=MANY):
 
 
 def held(learner):
-    """The bits of everything that a learner holds."""
-    m, riding = learner._memory, learner._riding
+    """The bits of everything that an estimator stores."""
+    m, bootstrap = learner._memory, learner._bootstrap
     arrays = [m.buffer, m.traces, m.live, m.scales]
-    arrays += [] if riding is None else [x for x in riding.arrays() if x is not riding.room]
+    arrays += (
+        [] if bootstrap is None else [x for x in bootstrap.arrays() if x is not bootstrap.scratch]
+    )
     return [np.asarray(x).tobytes() for x in arrays if x is not None]
 
 
 def alike(a, b):
-    riding = [x._riding for x in (a, b)]
+    bootstrap = [x._bootstrap for x in (a, b)]
     return same(a, b) and (
-        riding == [None, None]
+        bootstrap == [None, None]
         or all(
-            x.tobytes() == riding[1].tensors()[name].tobytes()
-            for name, x in riding[0].tensors().items()
+            x.tobytes() == bootstrap[1].tensors()[name].tobytes()
+            for name, x in bootstrap[0].tensors().items()
         )
     )
 
@@ -229,36 +233,40 @@ def test_chunks_one_by_one_clones_and_files_give_the_same_bits(kind, replicates,
 def test_reading_changes_nothing_and_all_answers_agree(step):
     rng = np.random.default_rng(oracle.fresh_seed())
     for method, kind in METHODS.items():
-        learner = kind(alpha=step, kappa=0.8, kappa_bar=0.6).online(features=3, bootstrap_samples=4)
-        columns = seen(stream(rng, 100, states=5, streams=3), sparse(rng, 5, 3))
+        estimator = kind(alpha=step, kappa=0.8, kappa_bar=0.6).online(
+            features=3, bootstrap_samples=4
+        )
+        columns = as_features(stream(rng, 100, states=5, streams=3), sparse(rng, 5, 3))
         columns["rho"] = np.minimum(columns["rho"], 1.25)
-        learner.update_many({n: c for n, c in columns.items() if n not in ("terminated",)})
-        before = held(learner)
+        estimator.update_many({n: c for n, c in columns.items() if n not in ("terminated",)})
+        before = held(estimator)
         points = rng.normal(size=(7, 3))
-        weights, name = learner.weights, "second_moment" if method == "vtd" else "variance"
-        close([learner.value(x) for x in points], points @ weights["value"])
-        close([learner.second_moment(x) for x in points] if method == "vtd" else
-              [learner.variance(x) for x in points], points @ weights[name])  # fmt: skip
+        weights, name = estimator.weights, "second_moment" if method == "vtd" else "variance"
+        close([estimator.value(x) for x in points], points @ weights["value"])
+        close([estimator.second_moment(x) for x in points] if method == "vtd" else
+              [estimator.variance(x) for x in points], points @ weights[name])  # fmt: skip
         for what in ("value", "variance", "mean"):
-            close(learner.predict(points, what), [getattr(learner, what)(x) for x in points])
-            each = learner.bootstrap_estimates(what=what, states=points)
-            close(each, [learner.bootstrap_estimates(x, what) for x in points])
-            low, high = learner.interval(what=what, states=points)
-            close((low + high) / 2, learner.predict(points, what))
-        learner.std(points[0])
-        assert learner.td_error == learner.td_errors["value"]
-        assert held(learner) == before, (method, step)
+            close(estimator.predict(points, what), [getattr(estimator, what)(x) for x in points])
+            each = estimator.bootstrap_estimates(what=what, states=points)
+            close(each, [estimator.bootstrap_estimates(x, what) for x in points])
+            low, high = estimator.interval(what=what, states=points)
+            close((low + high) / 2, estimator.predict(points, what))
+        estimator.std(points[0])
+        assert estimator.td_error == estimator.td_errors["value"]
+        assert held(estimator) == before, (method, step)
 
 
-def test_more_replicates_leave_the_learner_as_it_was():
+def test_replicates_do_not_change_the_estimator():
     rng = np.random.default_rng(oracle.fresh_seed())
     for step in STEPS:
         description = rv.Centred(alpha=step, kappa=0.8, kappa_bar=0.6)
         columns = observed(rng, KINDS[2], 200)
-        alone, ridden = (description.online(features=KINDS[2], bootstrap_samples=n) for n in (0, 3))
+        alone, with_replicates = (
+            description.online(features=KINDS[2], bootstrap_samples=n) for n in (0, 3)
+        )
         alone.update_many(columns)
-        ridden.update_many(columns)
-        assert same(alone, ridden), step
+        with_replicates.update_many(columns)
+        assert same(alone, with_replicates), step
 
 
 def test_a_bad_row_cuts_the_trace_of_its_stream():
@@ -280,32 +288,32 @@ def test_a_bad_row_cuts_the_trace_of_its_stream():
         assert same(skipping, cutting)
 
 
-def test_cutting_leaves_every_weight_where_it_is():
+def test_resetting_traces_changes_no_weight():
     rng = np.random.default_rng(oracle.fresh_seed())
     for step in STEPS:
-        learner = rv.Direct(alpha=step, kappa=0.9, kappa_bar=0.9).online(
+        estimator = rv.Direct(alpha=step, kappa=0.9, kappa_bar=0.9).online(
             features=KINDS[2], bootstrap_samples=3
         )
-        learner.update_many(observed(rng, KINDS[2], 100))
+        estimator.update_many(observed(rng, KINDS[2], 100))
         points = rng.normal(size=(9, 2))
-        before = learner.weights, learner.bootstrap_estimates(what="variance", states=points)
-        learner.reset_traces()
-        assert not learner._memory.traces.any()
-        assert (learner._memory.scales[..., memory_layout.SUM] == 0).all()
+        before = estimator.weights, estimator.bootstrap_estimates(what="variance", states=points)
+        estimator.reset_traces()
+        assert not estimator._memory.traces.any()
+        assert (estimator._memory.scales[..., memory_layout.SUM] == 0).all()
         for name, wanted in before[0].items():
-            close(learner.weights[name], wanted, 1e-12)
-        close(learner.bootstrap_estimates(what="variance", states=points), before[1], 1e-12)
+            close(estimator.weights[name], wanted, 1e-12)
+        close(estimator.bootstrap_estimates(what="variance", states=points), before[1], 1e-12)
 
 
 def test_faint_traces_are_dropped():
-    learner = rv.Direct(alpha=0.1, gamma=0.5, lam=0.5, kappa=0.5, kappa_bar=0.5).online(
+    estimator = rv.Direct(alpha=0.1, gamma=0.5, lam=0.5, kappa=0.5, kappa_bar=0.5).online(
         features=Active(1_000)
     )
     states = np.arange(1_001)[:, None]
-    learner.update_many(
+    estimator.update_many(
         {"state": states[:-1], "reward": np.ones(1_000), "next_state": states[1:] % 1_000}
     )
-    m = learner._memory
+    m = estimator._memory
     reached = m.live[0, 2 * m.cells.shape[0] :]
     assert 100 < reached[0] < 250
     assert reached[2] < reached[0]
@@ -321,27 +329,27 @@ def finite(learner):
     return all(np.isfinite(x).all() and (np.abs(x) <= memory_layout.LIMIT).all() for x in numbers)
 
 
-@pytest.mark.parametrize("stream_number", [0, memory_layout.OPEN])
+@pytest.mark.parametrize("stream_number", [0, memory_layout.DEFERRED_STREAMS])
 @pytest.mark.parametrize("wild", [(1.0, 1e200), (1e70, 1e100)], ids=["error", "feature"])
 @pytest.mark.parametrize("step", [*STEPS[:3], rv.Constant(0.5)], ids=repr)
 def test_divergence_of_an_active_weight_is_noticed_at_once(step, wild, stream_number):
-    """The weights stay as they were before that transition, and learning can go on."""
-    learner = rv.Direct(alpha=step, gamma=0.9, lam=0.9, kappa=0.9).online(features=2)
+    """The weights are those before that transition, and learning can continue."""
+    estimator = rv.Direct(alpha=step, gamma=0.9, lam=0.9, kappa=0.9).online(features=2)
     given = {"stream": stream_number}
-    learner.update([1.0, 0.5], 1.0, [0.5, 1.0], **given)
-    before = learner.weights
+    estimator.update([1.0, 0.5], 1.0, [0.5, 1.0], **given)
+    before = estimator.weights
     with pytest.raises(rv.DivergenceError, match="value node diverged at step 2"):
-        learner.update([0.5, wild[0]], wild[1], [0.0, 0.0], **given)
+        estimator.update([0.5, wild[0]], wild[1], [0.0, 0.0], **given)
     for name, wanted in before.items():
-        close(learner.weights[name], wanted, 1e-12)
-    assert finite(learner)
-    assert not learner._memory.traces.any()
-    learner.update([1.0, 0.5], 1.0, [0.5, 1.0], **given)
-    assert finite(learner)
+        close(estimator.weights[name], wanted, 1e-12)
+    assert finite(estimator)
+    assert not estimator._memory.traces.any()
+    estimator.update([1.0, 0.5], 1.0, [0.5, 1.0], **given)
+    assert finite(estimator)
 
 
 @pytest.mark.parametrize("how", ["terminated", "truncated", "cut", "bad row", "fold"])
-def test_divergence_of_another_weight_is_noticed_when_it_is_folded(how):
+def test_divergence_of_another_weight_is_noticed_when_it_is_flushed(how):
     """A trace of 10⁹⁰ is moved by an error of 10⁸⁰, while only another weight is active."""
     learner = rv.Direct(
         alpha=0.1, alpha_bar=0.0, gamma=0.9, lam=0.9, kappa=0.9, value=[0.0, 0.0, 2.0]
@@ -397,8 +405,8 @@ def header_of(path):
         return json.loads(file.metadata()["retvar"])
 
 
-def test_a_file_from_before_goes_on_as_it_would_have(tmp_path):
-    """Written when all traces were eager: no scales; what it has learned and its traces count."""
+def test_a_file_written_before_lazy_traces_is_continued(tmp_path):
+    """A file from a version without lazy traces: no scales; weights and traces are used."""
     from retvar.online.checkpoint import _digest
 
     rng = np.random.default_rng(oracle.fresh_seed())
@@ -412,8 +420,8 @@ def test_a_file_from_before_goes_on_as_it_would_have(tmp_path):
         eager.update_many(half)
         eager.save(tmp_path / "table.safetensors")
         fresh.save(tmp_path / "old.safetensors")
-        kept = load_file(tmp_path / "table.safetensors")
-        tensors = {name: kept[name] for name in ("cells", "traces", "report")}
+        saved = load_file(tmp_path / "table.safetensors")
+        tensors = {name: saved[name] for name in ("cells", "traces", "report")}
         header = header_of(tmp_path / "old.safetensors") | {"format": 2, "steps": 100}
         header = {name: part for name, part in header.items() if name not in ("digest", "notes")}
         header["digest"] = _digest(header, tensors)
@@ -423,7 +431,7 @@ def test_a_file_from_before_goes_on_as_it_would_have(tmp_path):
             assert_array_equal(lazy.weights[node], wanted)
         rest = {n: c[100:] for n, c in columns.items()}
         eager.update_many(rest)
-        lazy.update_many(seen(rest, table))
+        lazy.update_many(as_features(rest, table))
         for node, wanted in eager.weights.items():
             close(lazy.weights[node], wanted)
 
@@ -440,10 +448,10 @@ def test_a_file_from_before_goes_on_as_it_would_have(tmp_path):
     ],
 )
 def test_scales_that_make_no_sense_are_refused(change, text, tmp_path):
-    learner = rv.Direct(alpha=0.1, gamma=0.9, lam=0.9, kappa=0.9).online(features=2)
-    learner.update([1.0, 0.5], 1.0, [0.5, 1.0])
+    estimator = rv.Direct(alpha=0.1, gamma=0.9, lam=0.9, kappa=0.9).online(features=2)
+    estimator.update([1.0, 0.5], 1.0, [0.5, 1.0])
     path = tmp_path / "bad.safetensors"
-    learner.save(path)
+    estimator.save(path)
     tensors = load_file(path)
     tensors["scales"] = np.ascontiguousarray(change(tensors["scales"]))
     header = {**header_of(path), "format": 1}

@@ -1,6 +1,6 @@
-"""Averaged weights, and replicates that ride along: what they learn, and how sure that makes one.
+"""Averaged weights, bootstrap replicates and intervals.
 
-The oracle is typed in anew: dense vectors, one replicate at a time, the multipliers given.
+The reference implementation has dense vectors, one replicate at a time, and given multipliers.
 """
 
 import numpy as np
@@ -10,7 +10,7 @@ from scipy.stats import binom
 
 import retvar as rv
 from retvar.online.bootstrap import spread
-from tests import words
+from tests import reference_random as reference
 from tests.oracle import SOAK
 from tests.streams import METHODS, same, stream
 
@@ -34,13 +34,13 @@ class Node:
         self.E, self.last = np.zeros_like(self.w), 0.0
 
     @property
-    def told(self):
+    def predicting(self):
         return self.mean if self.averaged else self.w
 
     def learn(self, x, fed, discount, x_next, weight, times):
-        """Returns prediction and TD error, both of what it tells."""
-        now = self.told @ x
-        told = fed + discount * self.told @ x_next - now
+        """Return prediction and TD error of the predicting weights."""
+        now = self.predicting @ x
+        error = fed + discount * self.predicting @ x_next - now
         delta = fed + discount * self.w @ x_next - self.w @ x
         self.E = weight * (self.last * self.kappa * self.E + x)
         self.last = discount
@@ -50,11 +50,11 @@ class Node:
         active = (x != 0) & (weight != 0)
         share = 4 / (self.visits[active] + 3)
         self.mean[active] += share * (self.w[active] - self.mean[active])
-        return now, told
+        return now, error
 
 
 class Replicate:
-    """One learner that takes each transition so many times."""
+    """One learner that weighs each transition by a multiplier."""
 
     def __init__(self, method, size, rule, kappas, estimand):
         self.method, self.estimand = method, estimand
@@ -64,13 +64,13 @@ class Replicate:
         if terminated:
             g, lm, x_next = 0.0, 0.0, 0 * x
         eta, rho_bar = (1.0, rho) if self.estimand == "target_return" else (rho, 1.0)
-        J_next = self.J.told @ x_next
+        J_next = self.J.predicting @ x_next
         now, delta = self.J.learn(x, R, g, x_next, rho, times)
         root = eta * g * lm
         if self.method == "direct":
             fed = (eta * delta + (eta - 1) * now) ** 2
         elif self.method == "vtd":
-            after = self.J.told @ x_next
+            after = self.J.predicting @ x_next
             first = R + g * (1 - lm) * after
             fed = eta**2 * (first**2 + 2 * g * lm * first * after)
         else:
@@ -82,17 +82,19 @@ class Replicate:
                 node.reset()
 
     def variance(self, x):
-        return self.V.told @ x - ((self.J.told @ x) ** 2 if self.method == "vtd" else 0.0)
+        return self.V.predicting @ x - (
+            (self.J.predicting @ x) ** 2 if self.method == "vtd" else 0.0
+        )
 
 
-def coins(seed, count, steps):
-    """0 or 2 for each transition and replicate, from Python's whole numbers."""
+def multipliers(seed, count, steps):
+    """0 or 2 for each transition and replicate, with Python's integers."""
     a, b = (int(k) for k in np.random.SeedSequence(seed).generate_state(2, dtype=np.uint64))
     out = np.zeros((steps, count))
     for t in range(steps):
         for c in range(count):
             counter = (t << 8) + c // 64
-            word = words.mix(words.mix((a + counter * words.GOLDEN) % words.M) ^ b)
+            word = reference.mix(reference.mix((a + counter * reference.GOLDEN) % reference.M) ^ b)
             out[t, c] = 2 * (word >> (c % 64) & 1)
     return out
 
@@ -101,8 +103,8 @@ def coins(seed, count, steps):
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("tabular", [True, False])
-def test_learner_and_replicates_are_as_typed_in_anew(method, rule, estimand, tabular):
-    """Each replicate is a learner that takes transition t 0 or 2 times; the learner takes it once.
+def test_estimator_and_replicates_equal_the_reference(method, rule, estimand, tabular):
+    """Each replicate weighs transition t by 0 or 2, the estimator by 1.
 
     With traces in all nodes, off-policy, several episodes, tabular and with dense features.
     """
@@ -115,11 +117,11 @@ def test_learner_and_replicates_are_as_typed_in_anew(method, rule, estimand, tab
     kappas = dict(zip(("kappa", "kappa_mean", "kappa_bar"), rng.random(3), strict=True))
     settings = kappas if method == "centred" else {k: kappas[k] for k in ("kappa", "kappa_bar")}
     given = {"states": 4} if tabular else {"features": table}
-    learner = METHODS[method](alpha=RULES[rule][0], estimand=estimand, **settings).online(
+    estimator = METHODS[method](alpha=RULES[rule][0], estimand=estimand, **settings).online(
         **given, bootstrap_samples=70, seed=5
     )
-    learner.update_many(columns)
-    times = np.concatenate([np.ones((60, 1)), coins(5, 70, 60)], axis=1)
+    estimator.update_many(columns)
+    times = np.concatenate([np.ones((60, 1)), multipliers(5, 70, 60)], axis=1)
     for c in (0, 1, 64, 65, 70):
         twin = Replicate(method, table.shape[1], rule, list(kappas.values()), estimand)
         for t in range(60):
@@ -129,12 +131,16 @@ def test_learner_and_replicates_are_as_typed_in_anew(method, rule, estimand, tab
                 columns["lam"][t], columns["rho"][t], columns["terminated"][t],
                 columns["truncated"][t], times[t, c],
             )  # fmt: skip
-        value = learner.value() if c == 0 else learner.bootstrap_estimates(what="value")[:, c - 1]
+        value = (
+            estimator.value() if c == 0 else estimator.bootstrap_estimates(what="value")[:, c - 1]
+        )
         variance = (
-            learner.variance() if c == 0 else learner.bootstrap_estimates(what="variance")[:, c - 1]
+            estimator.variance()
+            if c == 0
+            else estimator.bootstrap_estimates(what="variance")[:, c - 1]
         )
         scale = np.abs(value).max() ** 2 + np.abs(variance).max() + 1e-12
-        assert_allclose(value, table @ twin.J.told, rtol=1e-9, atol=1e-9 * np.sqrt(scale))
+        assert_allclose(value, table @ twin.J.predicting, rtol=1e-9, atol=1e-9 * np.sqrt(scale))
         wanted = [twin.variance(x) for x in table]
         assert_allclose(variance, wanted, rtol=1e-9, atol=1e-9 * scale)
 
@@ -145,17 +151,20 @@ def learners(**settings):
 
 
 @pytest.mark.parametrize("description", learners(), ids=lambda d: d.method)
-def test_the_learner_does_not_notice_its_replicates(description):
+def test_replicates_do_not_change_the_estimator(description):
     columns = stream(np.random.default_rng(), 300, states=4)
-    alone, ridden = description.online(states=4), description.online(states=4, bootstrap_samples=9)
+    alone, with_replicates = (
+        description.online(states=4),
+        description.online(states=4, bootstrap_samples=9),
+    )
     alone.update_many(columns)
-    ridden.update_many(columns)
-    assert same(alone, ridden)
+    with_replicates.update_many(columns)
+    assert same(alone, with_replicates)
 
 
 @pytest.mark.parametrize("description", learners(), ids=lambda d: d.method)
 def test_chunks_one_by_one_copies_and_files_give_the_same_replicates(description, tmp_path):
-    """The coins are numbered by transition: however they come, replicates have the same bits."""
+    """Multipliers are numbered by transition: replicates have the same bits in any chunks."""
     columns = stream(np.random.default_rng(), 200, states=4)
     whole, parts, single = (
         description.online(states=4, bootstrap_samples=7, seed=3) for _ in range(3)
@@ -189,7 +198,7 @@ def test_fewer_replicates_are_the_first_of_more():
 
 
 @pytest.mark.parametrize("description", learners(value=0.5), ids=lambda d: d.method)
-def test_a_learner_that_grows_goes_on_as_if_it_had_been_large_from_the_start(description):
+def test_a_grown_estimator_equals_one_that_was_large_from_the_start(description):
     """With traces, several streams, replicates."""
     rng = np.random.default_rng()
     columns = stream(rng, 200, states=4)
@@ -208,10 +217,10 @@ def test_a_learner_that_grows_goes_on_as_if_it_had_been_large_from_the_start(des
     )
 
 
-def test_what_cannot_grow_says_so():
-    learner = rv.Direct(alpha=0.1, gamma=0.9, lam=0.9).online(states=3)
-    with pytest.raises(rv.InputError, match=r"states = 2: must not be fewer than the 3"):
-        learner.grow(2)
+def test_growing_is_refused_where_it_is_impossible():
+    estimator = rv.Direct(alpha=0.1, gamma=0.9, lam=0.9).online(states=3)
+    with pytest.raises(rv.InputError, match=r"states = 2: must be at least the present 3"):
+        estimator.grow(2)
     with pytest.raises(rv.InputError, match="its own weight"):
         rv.Direct(alpha=0.1, gamma=0.9, lam=0.9).online(features=3).grow(4)
     with pytest.raises(rv.InputError, match=r"gamma = 3 numbers: must be one number or 5"):
@@ -229,13 +238,13 @@ def test_the_mean_of_averaged_weights_forgets_the_beginning():
     wanted = k * (k + 1) * (k + 2)
     assert_allclose(shares, wanted / wanted.sum(), rtol=1e-9)
     rewards = np.random.default_rng().normal(size=n)
-    learner = rv.Direct(alpha=rv.Averaged(), gamma=0.0, lam=0.0).online(states=1)
+    estimator = rv.Direct(alpha=rv.Averaged(), gamma=0.0, lam=0.0).online(states=1)
     w, weights = 0.0, []
     for t, reward in enumerate(rewards, 1):
-        learner.update(0, reward, None, terminated=True)
+        estimator.update(0, reward, None, terminated=True)
         w += t**-0.6 * (reward - w)
         weights.append(w)
-    assert_allclose(learner.value(0), shares @ weights, rtol=1e-9)
+    assert_allclose(estimator.value(0), shares @ weights, rtol=1e-9)
 
 
 @pytest.mark.soak
@@ -243,7 +252,7 @@ def test_the_mean_of_averaged_weights_forgets_the_beginning():
 @pytest.mark.parametrize("domain", ["chain", "complex_mdp"])
 @pytest.mark.parametrize("steps", [2_000, 20_000] if SOAK else [4_000])
 @pytest.mark.parametrize("kappa", [0.0, 0.99] if SOAK else [0.0])
-def test_intervals_cover_the_exact_answer_as_often_as_they_say(domain, method, steps, kappa):
+def test_intervals_have_their_nominal_coverage(domain, method, steps, kappa):
     """90% intervals of value and variance cover the truth in 85–95% of repetitions, every state.
 
     A share that is truly between 87 and 93% leaves the limits below with a probability under 10⁻⁷
@@ -255,12 +264,12 @@ def test_intervals_cover_the_exact_answer_as_often_as_they_say(domain, method, s
     times, inside = 1_000 if SOAK else 100, {"value": 0, "variance": 0, "std": 0}
     seed = int(np.random.default_rng().integers(2**63))
     for run in range(times):
-        learner = METHODS[method](alpha=rv.Averaged(), kappa=kappa, kappa_bar=kappa).online(
+        estimator = METHODS[method](alpha=rv.Averaged(), kappa=kappa, kappa_bar=kappa).online(
             states=mdp.n_states, bootstrap_samples=100, seed=run
         )
-        learner.update_many(rv.replay(mdp, steps=steps, run=run, seed=seed))
+        estimator.update_many(rv.replay(mdp, steps=steps, run=run, seed=seed))
         for what in inside:
-            low, high = learner.interval(what=what, level=0.9)
+            low, high = estimator.interval(what=what, level=0.9)
             inside[what] = inside[what] + (
                 (low <= getattr(truth, what)) & (getattr(truth, what) <= high)
             )
@@ -270,19 +279,21 @@ def test_intervals_cover_the_exact_answer_as_often_as_they_say(domain, method, s
         assert np.all(inside[what] <= binom.isf(1e-7, times, 0.93)), (what, inside[what] / times)
 
 
-def test_intervals_are_of_the_level_asked_for():
+def test_intervals_have_the_requested_level():
     """Normal quantiles: a 99% interval is 1.5662 times as wide as a 90% one, and std's is √."""
-    learner = learners()[0].online(states=4, bootstrap_samples=20)
-    learner.update_many(stream(np.random.default_rng(), 100, states=4))
-    widths = [np.diff(learner.interval(what="value", level=x), axis=0)[0] for x in (0.9, 0.99)]
+    estimator = learners()[0].online(states=4, bootstrap_samples=20)
+    estimator.update_many(stream(np.random.default_rng(), 100, states=4))
+    widths = [np.diff(estimator.interval(what="value", level=x), axis=0)[0] for x in (0.9, 0.99)]
     assert_allclose(widths[1], widths[0] * 2.5758293 / 1.6448536, rtol=1e-6)
-    low, high = learner.interval(2, "std")
-    assert_allclose((low**2, high**2), np.maximum(learner.interval(2, "variance"), 0), atol=1e-12)
+    low, high = estimator.interval(2, "std")
+    assert_allclose((low**2, high**2), np.maximum(estimator.interval(2, "variance"), 0), atol=1e-12)
 
 
 def test_replicates_that_diverge_are_left_out():
-    told = np.array([[1.0, 3.0, np.inf, np.nan, 1e200], [np.nan, np.nan, np.nan, 1.0, np.inf]])
-    assert_allclose(spread(told), [np.sqrt(2), np.nan])
+    predictions = np.array(
+        [[1.0, 3.0, np.inf, np.nan, 1e200], [np.nan, np.nan, np.nan, 1.0, np.inf]]
+    )
+    assert_allclose(spread(predictions), [np.sqrt(2), np.nan])
 
 
 @pytest.mark.parametrize("given", [-1, 1, 1.5, True, "100", 20_000])
@@ -291,16 +302,16 @@ def test_a_bad_number_of_replicates_is_refused(given):
         rv.Direct(alpha=0.1, gamma=0.9, lam=0.9).online(states=2, bootstrap_samples=given)
 
 
-def test_what_replicates_cannot_do_is_said():
+def test_impossible_uses_of_replicates_are_refused():
     with pytest.raises(rv.InputError, match="Adadelta"):
         rv.Direct(alpha=rv.Adadelta()).online(states=2, bootstrap_samples=10)
-    learner = rv.Direct(alpha=0.1, gamma=0.9, lam=0.9).online(states=2)
-    with pytest.raises(rv.InputError, match=r"ask online\(…, bootstrap_samples=100\)"):
-        learner.interval(what="value")
-    learner = rv.Direct(alpha=0.1, gamma=0.9, lam=0.9).online(states=2, bootstrap_samples=10)
+    estimator = rv.Direct(alpha=0.1, gamma=0.9, lam=0.9).online(states=2)
+    with pytest.raises(rv.InputError, match=r"use online\(…, bootstrap_samples=100\)"):
+        estimator.interval(what="value")
+    estimator = rv.Direct(alpha=0.1, gamma=0.9, lam=0.9).online(states=2, bootstrap_samples=10)
     with pytest.raises(rv.InputError, match=r"level = 90: must lie between 0 and 1"):
-        learner.interval(what="value", level=90)
+        estimator.interval(what="value", level=90)
     with pytest.raises(rv.InputError, match="must be 'value'"):
-        learner.interval(what="quantile")
+        estimator.interval(what="quantile")
     with pytest.raises(rv.InputError, match="power"):
         rv.Averaged(power=0.5)
