@@ -26,9 +26,9 @@ from online import Reference, Timing, numpy_class
 from retvar.engine.lanes import aligned
 from retvar.engine.runner import usable_threads
 from retvar.engine.streams import stream_of
-from retvar.exact.solution import variances_for
+from retvar.exact.solution import variance_function
 from retvar.files import write_text
-from retvar.mdp import ask
+from retvar.mdp import weigh_edges
 
 RATIOS = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5]  # error of the frozen value, as a share of max |j|
 ALPHAS = [0.05, 0.04, 0.03, 0.02, 0.01, 0.007, 0.005, 0.003, 0.001]
@@ -197,7 +197,7 @@ class Lanes:
             mdp, learners, steps=1, runs=runs, seed=SEED, record=[0], keep="runs", truth=False
         )
         value = begin.value.values[:, :SETTINGS, 0]  # [run, learner, state]
-        variances = variances_for(ask(mdp))
+        variances = variance_function(weigh_edges(mdp))
         frozen = np.array([variances(value[:, i]) for i in range(SETTINGS)])
         self.alpha = _lanes(np.array([learner.alpha_bar for learner in learners[:SETTINGS]]))
         self.J = _lanes(value.transpose(0, 2, 1))

@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 
 import retvar as rv
-from retvar.exact.solution import radius_text
+from retvar.exact.solution import format_radius
 from retvar.files import write_text
-from retvar.mdp import ask, state_values
+from retvar.mdp import state_values, weigh_edges
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 OFF_POLICY = ("target", "behaviour", "off_policy_return")
@@ -66,7 +66,7 @@ def measure(case: str, n: int) -> dict:
     times: dict[str, list[float]] = {"value": [], "all": []}
     for _ in range(max(3, min(15, 300_000 // n))):
         for kind, run in (
-            ("value", lambda: state_values(ask(mdp, *question))),
+            ("value", lambda: state_values(weigh_edges(mdp, *question))),
             ("all", lambda: rv.solve(mdp, *question)),
         ):
             before = time.perf_counter()
@@ -83,7 +83,7 @@ def measure(case: str, n: int) -> dict:
         "memory": peak_mib(),
         "means": answer.means[-1],
         "residual": answer.residual,
-        "radius": f"{radius_text(answer.spectral_radius)} ({answer.radius_kind})",
+        "radius": f"{format_radius(answer.spectral_radius)} ({answer.radius_kind})",
     }
 
 

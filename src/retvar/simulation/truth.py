@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from retvar.engine.lanes import Block, Draws, Form, Lane, side_by_side
 from retvar.errors import InfiniteVarianceError
-from retvar.exact.solution import solve, variances_for
+from retvar.exact.solution import solve, variance_function
 from retvar.learners import Learner
-from retvar.mdp import MDP, ask, state_values
+from retvar.mdp import MDP, state_values, weigh_edges
 from retvar.online import memory_layout as online
 
 __all__ = ["Truth"]
@@ -63,7 +63,7 @@ class Truth:
             solution = solve(**asked)
         except InfiniteVarianceError as error:
             log.warning("the true variance is left out: %s", error)
-            return state_values(ask(**asked)).x, unknown
+            return state_values(weigh_edges(**asked)).x, unknown
         return np.asarray(solution.value), np.asarray(solution.variance)
 
     def _forms(self, block: Block) -> list[Form]:
@@ -107,7 +107,8 @@ class Truth:
     def _variances(self, form: Form, values: Array) -> Array:
         try:
             if form.question not in self._frozen:
-                self._frozen[form.question] = variances_for(ask(**self._asked(form.learner)))
+                edges = weigh_edges(**self._asked(form.learner))
+                self._frozen[form.question] = variance_function(edges)
             return self._frozen[form.question](values)
         except InfiniteVarianceError:
             return np.full_like(values, np.nan)
