@@ -186,7 +186,8 @@ def computing(steps: int, times: dict[str, list[float]]) -> str:
 Targets: the store costs less than 5%: {verdict(store < 0.05)} ({store:.1%}). Store and dask cost
 less than 5%: {verdict(dask < 0.05)} ({dask:.1%}). Two workers are at least 1.8 times as fast as
 one: {verdict(faster >= 1.8)} ({faster:.2f}; without store and dask {best:.2f}). The slowest round
-without store took {max(plain) / min(plain):.2f} times as long as the fastest. If that is far from 1, other
+without store took {max(plain) / min(plain):.2f} times as long as the fastest. If that is far from
+1, other
 programs were using the machine, and the figures are unreliable.
 """
 
