@@ -1,50 +1,77 @@
 # Two commands: `make reproduce` does the main job, `make test` runs the tests. Both set up first.
+#
+# PYTHON   which Python, 3.11 or newer: make test PYTHON=python3.12. A .venv made with another one
+#          is made anew. Without PYTHON a .venv that works is used as it is.
+# UV       uv, where it is installed; `make UV= test` takes pip.
+# WORKERS  processes that run the tests.
+#
+# What is installed is written in stamps: .venv/ready-main for the main job, .venv/ready-NAME for
+# that and the extras in EXTRAS_NAME. Versions are in constraints.txt, those of the build too.
+ASKED := $(if $(filter undefined default,$(origin PYTHON)),,yes)
 PYTHON ?= python3
-BIN := .venv/bin
-READY := .venv/ready
-BENCH := .venv/bench-ready
+UV ?= $(shell command -v uv 2>/dev/null)
 WORKERS ?= 2
+
+EXTRAS_dev := dev,docs,data,cluster
+EXTRAS_bench := bench,data,cluster
+
+BIN := .venv/bin
+MADE := .venv/made
+MAIN := .venv/ready-main
+DEV := .venv/ready-dev
+BENCH := .venv/ready-bench
 WARM := .venv/warm
 COMPILED := $(wildcard src/retvar/engine/*.py) $(addprefix src/retvar/,jit.py random.py rules.py step_sizes.py online/kernel.py)
 
-.PHONY: setup test lint types layers unit reproduce bench mutants soak docs wheel clean
+VENV = .venv '$(PYTHON)' '$(ASKED)' '$(UV)'
+PIP = $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
+INSTALL = $(if $(UV),'$(UV)' pip install --quiet --python $(BIN)/python,$(PIP) install) -c constraints.txt
+BUILD := hatchling editables
+stop = $(if $(1),$(error $(1)))
 
-setup: $(READY)
+.PHONY: FORCE setup test lint types layers unit reproduce bench mutants soak docs wheel clean
 
-$(READY): pyproject.toml constraints.txt
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,docs,data,cluster]"
-	$(BIN)/python -m compileall -q src
-	touch $(READY)
+setup: $(DEV)
 
-$(WARM): $(READY) $(COMPILED)
+$(MADE): FORCE
+	$(call stop,$(shell sh tools/venv.sh trouble $(VENV)))@sh tools/venv.sh make $(VENV)
+
+$(MAIN): $(MADE) pyproject.toml constraints.txt
+	@echo "installing retvar"
+	@$(INSTALL) $(BUILD)
+	@$(INSTALL) --no-build-isolation -e .
+	@$(BIN)/python -m compileall -q src
+	@touch $@
+
+.venv/ready-%: $(MAIN)
+	@echo "installing retvar[$(EXTRAS_$*)]"
+	@$(INSTALL) --no-build-isolation -e ".[$(EXTRAS_$*)]"
+	@touch $@
+
+$(WARM): $(MAIN) $(COMPILED)
 	$(BIN)/python -m retvar.experiments.precompile
 	touch $(WARM)
 
 test: lint types layers docs unit
 
-lint: $(READY)
+lint: $(DEV)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: $(READY)
+types: $(DEV)
 	$(BIN)/mypy
 
-layers: $(READY)
+layers: $(DEV)
 	$(BIN)/lint-imports --no-cache
 
-unit: $(READY)
+unit: $(DEV)
 	$(BIN)/pytest -q -n $(WORKERS)
 
-soak: $(READY)
+soak: $(DEV)
 	RETVAR_SOAK=1 $(BIN)/pytest -q -n $(WORKERS) -m soak tests
 
 reproduce: $(WARM)
 	$(BIN)/retvar reproduce --out reproduction
-
-$(BENCH): $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[bench]"
-	touch $(BENCH)
 
 bench: $(BENCH)
 	$(BIN)/python benchmarks/exact.py --out docs/benchmarks.md
@@ -54,13 +81,13 @@ bench: $(BENCH)
 	$(BIN)/python benchmarks/experience.py --append --out docs/benchmarks.md
 	$(BIN)/python benchmarks/sweep.py --append --out docs/benchmarks.md
 
-mutants: $(READY)
+mutants: $(DEV)
 	$(BIN)/python tests/mutants.py
 
-docs: $(READY)
+docs: $(DEV)
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
 
-wheel: $(READY)
+wheel: $(DEV)
 	$(BIN)/hatchling build -t wheel
 
 clean:

@@ -85,21 +85,22 @@ def write(path: Path, data: xarray.Dataset, key: str, *, classic: bool = False) 
     """
     data = data.assign_attrs(key=key, contents=contents(data))
     if classic:
-        raw: Any = data.to_netcdf(engine="scipy")
+        raw = memoryview(data.to_netcdf(engine="scipy"))
     else:
         room = io.BytesIO()  # HDF5 itself does not say when a disk is full
         data.to_netcdf(room, engine="h5netcdf")
         raw = room.getbuffer()  # no copy of it is made
-    seal = Seal(key, data.attrs["contents"], _checksum(raw, key, data.attrs["contents"]))
+    with raw:  # let go of even if the disk is full: a traceback would keep it, and with it the room
+        seal = Seal(key, data.attrs["contents"], _checksum(raw, key, data.attrs["contents"]))
 
-    def fill(temporary: Path) -> None:
-        with temporary.open("wb") as file:
-            file.write(raw)
-            file.write(MARK + " ".join(seal).encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+        def fill(temporary: Path) -> None:
+            with temporary.open("wb") as file:
+                file.write(raw)
+                file.write(MARK + " ".join(seal).encode() + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
 
-    write_with(path, fill)
+        write_with(path, fill)
     return data
 
 

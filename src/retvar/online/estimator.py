@@ -84,7 +84,7 @@ class OnlineEstimator:
         m = self._memory
         self._tabular = self.features[0].states is not None
         self._streams = m.streams
-        self._bytes = memoryview(m.buffer).cast("B")  # type: ignore[arg-type]
+        self._bytes = m.buffer.data.cast("B")
         same = all(f is self.features[0] for f in self.features)
         self._alike = same and not self._tabular  # all nodes see the features given alike
         if self._rows is None:
