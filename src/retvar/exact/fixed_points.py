@@ -137,7 +137,7 @@ class FixedPoint:
 
     @property
     def bias(self) -> Array:
-        """Error at the fixed point: `variance` − `truth.variance`."""
+        """Error at the fixed point, `variance` − `truth.variance`."""
         return self.variance - self.truth.variance
 
     @property

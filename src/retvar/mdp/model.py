@@ -268,7 +268,7 @@ class MDP:
 
     @cached_property
     def available(self) -> NDArray[np.bool_]:
-        """Whether each state has each action: an array [state, action]."""
+        """Whether each state has each action, as an array [state, action]."""
         table = np.zeros((self.n_states, self.n_actions), dtype=bool)
         table[self.edges.state, self.edges.action] = True
         table.flags.writeable = False
