@@ -153,7 +153,7 @@ def main() -> None:
     for name, reading in readings().items():
         found = changes(reading, options.runs, options.episodes)
         rows.append((float(np.abs(found / PUBLISHED - 1).max()), name, found))
-    print("\n| interpretation of ADADELTA | value | second moment | VTD | direct | largest deviation |")
+    print("\n| interpretation | value | second moment | VTD | direct | largest deviation |")
     print("|---|---:|---:|---:|---:|---:|")
     print("| **printed** | " + " | ".join(f"{x:g}" for x in PUBLISHED) + " | |")
     for worst, name, found in sorted(rows, key=lambda row: row[0]):
