@@ -24,6 +24,7 @@ import retvar as rv
 from retvar import cache
 from retvar.cli import main
 from retvar.errors import InputError, RetvarError
+from retvar.progress import Progress
 from retvar.signals import Interrupted
 from retvar.step_sizes import Adadelta, Averaged, Decay
 from retvar.sweep import (
@@ -36,7 +37,6 @@ from retvar.sweep import (
     Range,
     Store,
     Sweep,
-    Watch,
     collect,
     compare,
     executors,
@@ -55,7 +55,7 @@ from tests.sweeping import process, small
 ONE = Local(threads=1)
 
 
-class Notes(Watch):
+class Notes(Progress):
     """Keeps what it is told."""
 
     def __init__(self):
@@ -427,7 +427,7 @@ def test_a_file_cut_anywhere_is_named_and_only_that_cell_is_computed_again(copy,
             collect(store)
         assert status(store).damaged == (str(path),)
         notes = Notes()
-        found = run(small(), copy, ONE, watch=notes)
+        found = run(small(), copy, ONE, progress=notes)
         assert any(path.name in line for line in notes.lines)
         assert (found.computed, found.digest) == (1, whole[1])
 
@@ -466,7 +466,7 @@ def test_a_damaged_manifest_is_named_and_written_again(copy, whole):
         with pytest.raises(InputError, match=r"manifest\.json"):
             Store.opened(copy)
         notes = Notes()
-        found = run(small(), copy, ONE, watch=notes)
+        found = run(small(), copy, ONE, progress=notes)
         assert any("manifest.json" in line for line in notes.lines)
         assert (found.computed, found.digest) == (0, whole[1])
         assert path.read_bytes() == raw
@@ -564,7 +564,7 @@ def test_a_cell_that_fails_three_times_is_set_aside_and_the_others_go_on(
     notes = Notes()
     with monkeypatch.context() as patch:
         patch.setattr(Plan, "compute", failing)
-        found = run(small(), out, ONE, watch=notes)
+        found = run(small(), out, ONE, progress=notes)
         assert (found.done, found.failed, found.missing, found.complete) == (39, 1, 0, False)
         assert tries[11] == 3
         assert set(tries.values()) == {1, 3}
@@ -942,20 +942,20 @@ def test_asked_to_stop_it_does_so_within_five_seconds_and_goes_on_later(tmp_path
         _, told = started.communicate(timeout=30)
     assert time.monotonic() - began < 5
     assert started.returncode == 128 + number
-    assert "goes on from there" in told
+    assert "run the same command to continue" in told
     assert list((tmp_path / "out" / "cells").iterdir()) == []
     store = Store.made(tmp_path / "out", Sweep.from_toml(spec).plan())  # which tidies
     assert leftovers(store.folder) == []
 
 
 def test_an_interrupt_gives_up_the_cell_and_its_claim(tmp_path):
-    class Impatient(Watch):
-        def advance(self, done, computed):
-            if computed == 3:
+    class Impatient(Progress):
+        def advance(self, done):
+            if done == 3:
                 raise Interrupted(signal.SIGTERM)
 
     with pytest.raises(Interrupted):
-        run(small(), tmp_path / "out", ONE, watch=Impatient())
+        run(small(), tmp_path / "out", ONE, progress=Impatient())
     assert leftovers(tmp_path / "out") == []
     assert status(Store.opened(tmp_path / "out")).done == 3
 
@@ -978,7 +978,7 @@ def test_options_of_clusters_that_make_no_sense_are_refused(spec, tmp_path, word
     assert command("run", spec, "--out", tmp_path / "out", *words).exit_code == 2
 
 
-class Killer(Watch):
+class Killer(Progress):
     """Kills workers by their process ids, which their claims tell."""
 
     def __init__(self, out: Path, kills: int):
@@ -1007,7 +1007,7 @@ def test_with_dask_and_workers_killed_the_contents_are_those_of_a_local_run(tmp_
     workers, kills, count = (6, 2, 50) if SOAK else (2, 1, 5)
     sweep, out = small(count), tmp_path / "out"
     killer = Killer(out, kills)
-    found = run(sweep, out, Dask("local", workers=workers), watch=killer)
+    found = run(sweep, out, Dask("local", workers=workers), progress=killer)
     assert len(killer.killed) == kills
     assert found.complete
     expected = whole[1] if count == 5 else run(sweep, tmp_path / "local", ONE).digest

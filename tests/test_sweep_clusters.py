@@ -8,14 +8,15 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from retvar.cli import progress as shown
 from retvar.errors import InputError, RetvarError
+from retvar.progress import Display, Progress
 from retvar.signals import Interrupted
-from retvar.sweep import Dask, Store, Watch, executors, leases, run, status
+from retvar.sweep import Dask, Store, executors, leases, run, status
 from tests.sweeping import small
 from tests.test_sweep import ONE, SPEC, Notes, command
 
@@ -84,7 +85,7 @@ def test_waiting_for_a_scheduler_can_be_interrupted(tmp_path):
     """It would answer within an hour, for all we know."""
     pytest.importorskip("distributed")
 
-    class Impatient(Watch):
+    class Impatient(Progress):
         calls = 0
 
         def check(self):
@@ -93,7 +94,7 @@ def test_waiting_for_a_scheduler_can_be_interrupted(tmp_path):
                 raise Interrupted(signal.SIGINT)
 
     with listening(b"") as address, pytest.raises(Interrupted):
-        run(small(), tmp_path / "out", Dask(address, timeout=3600), watch=Impatient())
+        run(small(), tmp_path / "out", Dask(address, timeout=3600), progress=Impatient())
 
 
 @pytest.mark.parametrize(
@@ -130,7 +131,7 @@ def test_a_time_that_cannot_be_waited_for_is_refused(tmp_path, value):
         (["--cluster", "tcp://127.0.0.1:9", "--timeout", "inf"], "timeout = inf"),
         (["--stale", "nan"], "stale = nan"),
         (["--stale", "inf"], "stale = inf"),
-        (["--cluster", "local", "--threads", "2"], "threads = 2: goes without --cluster"),
+        (["--cluster", "local", "--threads", "2"], "threads = 2: only without --cluster"),
     ],
 )
 def test_options_that_make_no_sense_are_refused_before_anything_is_done(
@@ -178,7 +179,7 @@ def worker(address: str, **environment: str):
 def test_that_there_are_no_workers_yet_is_told(scheduler, tmp_path):
     leaving = Leaving("no workers")
     with pytest.raises(Interrupted):
-        run(small(), tmp_path / "out", Dask(scheduler), watch=leaving)
+        run(small(), tmp_path / "out", Dask(scheduler), progress=leaving)
     assert leaving.lines == [f"no workers yet at {scheduler}; waiting"]
 
 
@@ -207,7 +208,7 @@ def test_workers_may_come_late_and_the_contents_are_those_of_a_local_run(schedul
 
     sweep, late = small(count=1), Late()
     with contextlib.ExitStack() as stack:
-        found = run(sweep, tmp_path / "out", Dask(scheduler), watch=late)
+        found = run(sweep, tmp_path / "out", Dask(scheduler), progress=late)
     assert late.lines == [f"no workers yet at {scheduler}; waiting"]
     assert found.digest == run(sweep, tmp_path / "local", ONE).digest
 
@@ -240,7 +241,7 @@ def test_whose_cells_are_waited_for_is_told(monkeypatch, tmp_path, numbers, told
     claimed(tmp_path / "out", *numbers)
     leaving = Leaving("waiting")
     with pytest.raises(Interrupted):
-        run(small(), tmp_path / "out", ONE, watch=leaving)
+        run(small(), tmp_path / "out", ONE, progress=leaving)
     assert leaving.lines == [told]
     assert status(Store.opened(tmp_path / "out")).done == 40 - len(numbers)
 
@@ -252,7 +253,7 @@ def test_whose_cells_are_waited_for_is_told_with_dask_too(monkeypatch, tmp_path)
     claimed(tmp_path / "out", 2)
     leaving = Leaving("waiting")
     with pytest.raises(Interrupted):
-        run(small(), tmp_path / "out", Dask("local", workers=1), watch=leaving)
+        run(small(), tmp_path / "out", Dask("local", workers=1), progress=leaving)
     assert leaving.lines[-1] == "waiting for 1 cell that node17 (process 123) is computing"
     assert status(Store.opened(tmp_path / "out")).done == 39
 
@@ -347,31 +348,31 @@ def test_the_clock_of_the_file_system_counts_and_not_ours(monkeypatch, tmp_path)
     assert not leases.alive(path, 60.0)
 
 
-# ---------------------------------------------------------------------- nobody reads
+# ---------------------------------------------------------------------- closed pipes
 
 
 @pytest.mark.parametrize("buffered", [True, False])
-def test_a_run_goes_on_when_nobody_reads_what_it_tells(spec, tmp_path, buffered):
+def test_a_run_continues_when_its_output_is_closed(spec, tmp_path, buffered):
     """Like ``2>&1 | head -0``: both ends are closed before anything is written."""
     settings = {n: x for n, x in os.environ.items() if n != "PYTHONUNBUFFERED"}
     settings |= {} if buffered else {"PYTHONUNBUFFERED": "1"}
-    ours, theirs = os.pipe()
-    os.close(ours)
-    words = [*PROGRAM, spec, "--out", tmp_path / "out"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    arguments = [*PROGRAM, spec, "--out", tmp_path / "out"]
     ended = subprocess.run(
-        words, stdout=theirs, stderr=theirs, timeout=120, check=False, env=settings
+        arguments, stdout=writer, stderr=writer, timeout=120, check=False, env=settings
     )
-    os.close(theirs)
+    os.close(writer)
     assert status(Store.opened(tmp_path / "out")).complete
     assert ended.returncode == 0
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_an_answer_that_cannot_be_written_is_one_line(spec, tmp_path):
-    words = [*PROGRAM, spec, "--out", tmp_path / "out"]
+    arguments = [*PROGRAM, spec, "--out", tmp_path / "out"]
     with open("/dev/full", "w") as full:
         ended = subprocess.run(
-            words, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False
+            arguments, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False
         )
     assert ended.returncode == 1
     assert "Error: stdout cannot be written: No space left on device" in ended.stderr
@@ -381,7 +382,7 @@ def test_an_answer_that_cannot_be_written_is_one_line(spec, tmp_path):
 
 
 class Stream:
-    """Keeps what is written; a terminal or not."""
+    """Collects what is written, as a terminal or not."""
 
     def __init__(self, terminal=False, broken=False):
         self.text, self.terminal, self.broken = "", terminal, broken
@@ -400,11 +401,11 @@ class Stream:
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-def test_compiling_is_told_once(terminal):
+def test_messages_about_compilation_are_shown_once(terminal):
     import logging
 
     stream = Stream(terminal)
-    with shown.progress(stream, lambda: None):
+    with Display(stream, unit="cells"):
         for moment in (0.0, 10.0, 20.0):
             record = logging.LogRecord("retvar", logging.INFO, "", 0, "compiling it", (), None)
             record.created = moment
@@ -413,22 +414,36 @@ def test_compiling_is_told_once(terminal):
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-def test_progress_that_nobody_reads_stops_nothing(terminal):
-    with shown.progress(Stream(terminal, broken=True), lambda: None) as watch:
-        watch.begin(10, 0)
-        watch.note("something")
-        watch.advance(1, 1)
-        watch.check()
+def test_a_closed_pipe_does_not_stop_the_computation(terminal):
+    with Display(Stream(terminal, broken=True), unit="cells", announce=True) as progress:
+        progress.start(10)
+        progress.note("something")
+        progress.advance(1)
+        progress.check()
+        progress.restore_terminal()
 
 
-def test_a_line_a_minute_is_told_while_nothing_finishes_whatever_else_is(monkeypatch):
+def test_without_a_terminal_a_line_is_written_every_minute_whatever_else_is_noted(monkeypatch):
     clock, stream = [0.0], Stream()
-    monkeypatch.setattr(shown.time, "monotonic", lambda: clock[0])
-    with shown.progress(stream, lambda: None) as watch:
-        watch.begin(10, 4)
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    with Display(stream, unit="cells", interval=60.0) as progress:
+        progress.start(10, done=4)
         for now in range(200):
             clock[0] = float(now)
             if now % 50 == 0:
-                watch.note("something else")
-            watch.check()
-    assert stream.text.count("4 of 10 cells\n") == 3
+                progress.note("something else")
+            progress.check()
+    assert stream.text.count("4 of 10 cells (40%)\n") == 3
+
+
+def test_count_rate_and_time_left_are_shown(monkeypatch):
+    clock, stream = [0.0], Stream()
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    with Display(stream, unit="cells", interval=60.0, announce=True) as progress:
+        progress.start(1_000, done=400)
+        clock[0] = 100.0
+        progress.advance(500)
+    assert stream.text.splitlines() == [
+        "400 of 1,000 cells (40%)",
+        "500 of 1,000 cells (50%), 1.0 a second, about 8 min 20 s left",
+    ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from retvar.format import listed
 from retvar.learners import Learner
 from retvar.mdp import END, MDP
 from retvar.mdp.weighted_edges import check_mdp, lam_on_arrival
+from retvar.progress import Display
 from retvar.simulation.record import Record, record_of
 from retvar.simulation.results import Folded, Results, labels_of, refuse_too_large
 from retvar.simulation.truth import Truth
@@ -160,8 +160,8 @@ def simulate(
     def fold(number: int, first: range, found: Batch) -> None:
         folded[number].take(first, found)
 
-    with _told(progress, runs) as tell:
-        runner.run(job, fold, tell)
+    with _report(progress, runs) as report:
+        runner.run(job, fold, report)
     attributes = {
         "mdp": mdp.name or repr(mdp),
         "steps" if by_step else "episodes": total,
@@ -328,26 +328,17 @@ def _policy_name(mdp: MDP, policy: object) -> str:
 
 
 @contextlib.contextmanager
-def _told(
+def _report(
     progress: bool | Callable[[float], None], runs: int
 ) -> Iterator[Callable[[float], None] | None]:
-    """A function that is told how many runs are done; a bar where one is asked for."""
+    """Yield a function that takes the number of finished runs, or None without `progress`."""
     if progress is False or progress is None:
         yield None
     elif callable(progress):
-        told: Callable[[float], None] = progress
-        yield lambda done: told(min(1.0, done / runs))
-        told(1.0)
+        report: Callable[[float], None] = progress
+        yield lambda done: report(min(1.0, done / runs))
+        report(1.0)
     else:
-        from rich.console import Console
-        from rich.progress import Progress, TimeElapsedColumn
-
-        columns = (*Progress.get_default_columns(), TimeElapsedColumn())
-        with Progress(*columns, console=Console(file=sys.stderr)) as bar:
-            task = bar.add_task("simulating", total=runs)
-            yield functools.partial(_show, bar, task)
-            bar.update(task, completed=runs)
-
-
-def _show(bar: Any, task: Any, done: float) -> None:
-    bar.update(task, completed=done)
+        with Display(sys.stderr, unit="runs", announce=True) as display:
+            display.start(runs)
+            yield display.advance

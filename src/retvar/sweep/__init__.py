@@ -3,7 +3,7 @@
 from retvar.sweep.comparison import Comparison, compare, paired_difference
 from retvar.sweep.executors import Dask, Local
 from retvar.sweep.grids import Range
-from retvar.sweep.operations import Status, Watch, estimate, retry, run, status
+from retvar.sweep.operations import Status, estimate, retry, run, status
 from retvar.sweep.plan import Plan
 from retvar.sweep.results import collect, save
 from retvar.sweep.run_errors import Finished, finished
@@ -32,7 +32,6 @@ __all__ = [
     "Status",
     "Store",
     "Sweep",
-    "Watch",
     "bootstrap_interval",
     "collect",
     "compare",

@@ -11,13 +11,14 @@ from typing import Any
 
 from retvar import cache
 from retvar.errors import InputError, RetvarError
+from retvar.progress import Progress
 from retvar.sweep.executors import Executor, Local
 from retvar.sweep.leases import STALE
 from retvar.sweep.plan import Cell, Plan, digest
 from retvar.sweep.spec import Sweep
 from retvar.sweep.store import Store
 
-__all__ = ["Estimate", "Status", "Stopped", "Watch", "estimate", "retry", "run", "status"]
+__all__ = ["Estimate", "Status", "Stopped", "estimate", "retry", "run", "status"]
 
 TRIES = 3  # before a cell is set aside
 TOLD = 5  # cells set aside that are told of
@@ -32,25 +33,6 @@ class Stopped(RetvarError):
     >>> print(Stopped("the disk is full"))
     the disk is full
     """
-
-
-class Watch:
-    """Told how far a sweep has come; says nothing itself. What it raises stops the run.
-
-    >>> Watch().begin(10, 3)
-    """
-
-    def check(self) -> None:
-        """Called often."""
-
-    def begin(self, cells: int, done: int) -> None:
-        """So many cells there are, and so many are done."""
-
-    def advance(self, done: int, computed: int) -> None:
-        """So many are done, and so many were computed by this run."""
-
-    def note(self, line: str) -> None:
-        """Something people may want to know."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +72,7 @@ def run(
     executor: Executor | None = None,
     *,
     extend: bool = False,
-    watch: Watch | None = None,
+    progress: Progress | None = None,
     stale: float = STALE,
 ) -> Status:
     """Compute every cell that is not in the store yet; the same call goes on where one broke off.
@@ -106,8 +88,8 @@ def run(
     extend
         Let `out` be the store of a smaller sweep, to which this one adds domains, learners or runs;
         what is there and in both is not computed again.
-    watch
-        Told how far it has come.
+    progress
+        Progress callback.
     stale
         Seconds after which the claim of a worker that gives no sign of life is void.
 
@@ -121,49 +103,51 @@ def run(
     >>> run(sweep, out).computed, run(sweep, out).computed
     (2, 0)
     """
-    watch = watch or Watch()
-    watch.check()
+    progress = progress or Progress()
+    progress.check()
     sweep = Sweep.from_toml(sweep) if isinstance(sweep, str | Path) else sweep
     plan = sweep if isinstance(sweep, Plan) else sweep.plan()
     store = Store.made(out, plan, stale, extend=extend)
     for note in store.notes:
-        watch.note(note)
-    waiting = _waiting(store, watch)
-    computed = _work(store, waiting, executor or Local(), watch) if waiting else 0
+        progress.note(note)
+    waiting = _waiting(store, progress)
+    computed = _work(store, waiting, executor or Local(), progress) if waiting else 0
     store.tidy()
     return status(store, computed=computed)
 
 
-def _waiting(store: Store, watch: Watch) -> deque[Cell]:
+def _waiting(store: Store, progress: Progress) -> deque[Cell]:
     """What is to be done; a damaged file is named, and counts as missing."""
     waiting: deque[Cell] = deque()
     aside = {cell.number for cell in store.failed()}
     for cell in store.plan.cells:
-        watch.check()
+        progress.check()
         if store.sound(cell):
             continue
         if store.has(cell):
             told = f"{store.path(cell)} is damaged ({store.plan.name(cell)})"
-            watch.note(f"{told}; it is computed again")
+            progress.note(f"{told}; it is computed again")
         if cell.number not in aside:
             waiting.append(cell)
-    watch.begin(store.plan.count, store.plan.count - len(waiting) - len(aside))
+    progress.start(store.plan.count, store.plan.count - len(waiting) - len(aside))
     return waiting
 
 
-def _work(store: Store, waiting: deque[Cell], executor: Executor, watch: Watch) -> int:
+def _work(store: Store, waiting: deque[Cell], executor: Executor, progress: Progress) -> int:
     """See to it that each cell is computed or set aside; how many were computed."""
     failures: Counter[int] = Counter()
     done = store.plan.count - len(waiting) - len(store.failed())
     computed = aside = 0
-    with contextlib.closing(executor.outcomes(store, waiting, watch.check, watch.note)) as outcomes:
+    with contextlib.closing(
+        executor.outcomes(store, waiting, progress.check, progress.note)
+    ) as outcomes:
         for outcome in outcomes:
             cell = store.plan.cells[outcome.number]
             if outcome.state == "stopped":
                 raise Stopped(f"{outcome.detail}; what is finished is kept")
             if outcome.state != "failed":
                 done, computed = done + 1, computed + (outcome.state == "done")
-                watch.advance(done, computed)
+                progress.advance(done)
                 continue
             failures[cell.number] += 1
             if failures[cell.number] < TRIES:
@@ -172,7 +156,7 @@ def _work(store: Store, waiting: deque[Cell], executor: Executor, watch: Watch) 
             store.set_aside(cell, outcome.detail)
             aside += 1
             if aside <= TOLD:
-                watch.note(_failure(store, cell, outcome.detail, aside == TOLD))
+                progress.note(_failure(store, cell, outcome.detail, aside == TOLD))
     return computed
 
 
