@@ -102,7 +102,7 @@ def _to_dict(
         "spectral_radius_kind": solution.radius_kind,
         "residual": solution.residual,
         "error": solution.error,
-        "means": list(solution.means),
+        "solvers": list(solution.solvers),
     }
     if sampled is not None:
         fields = ("mean", "mean_stderr", "variance", "variance_stderr")
@@ -118,7 +118,7 @@ def _policies(question: dict[str, Any], mdp: MDP) -> dict[str, str]:
 
 
 def _summary(question: dict[str, Any], solution: Solution, sampled: MonteCarlo | None) -> str:
-    from retvar.exact.solution import radius_text
+    from retvar.exact.solution import format_radius
 
     mdp = solution.mdp
     bound = "" if solution.radius_kind == "exact" else "at most "
@@ -130,9 +130,10 @@ def _summary(question: dict[str, Any], solution: Solution, sampled: MonteCarlo |
         "",
         solution.summary(ROWS),
         "",
-        f"spectral radius of B: {bound}{radius_text(solution.spectral_radius)} (below 1: the "
+        f"spectral radius of B: {bound}{format_radius(solution.spectral_radius)} (below 1: the "
         "variance is finite)",
-        f"solved by {', '.join(dict.fromkeys(solution.means))}; residual {solution.residual:.1e}, "
+        f"solved by {', '.join(dict.fromkeys(solution.solvers))}; "
+        f"residual {solution.residual:.1e}, "
         f"relative error at most {solution.error:.0e}",
     ]
     if sampled is not None:

@@ -21,7 +21,7 @@ from retvar.features import Features, States, features_of
 from retvar.format import listed
 from retvar.learners import Learner
 from retvar.mdp import END, MDP
-from retvar.mdp.weighted_edges import lam_of, must_be_mdp
+from retvar.mdp.weighted_edges import check_mdp, lam_on_arrival
 from retvar.progress import Display
 from retvar.simulation.record import Record, record_of
 from retvar.simulation.results import Accumulator, Results, labels_of, refuse_too_large
@@ -114,7 +114,7 @@ def simulate(
     >>> bool(abs(last.variance - last.true_variance).max() < 0.2)
     True
     """
-    must_be_mdp(mdp)
+    check_mdp(mdp)
     labelled = _labelled(learners)
     total, by_step = _length(mdp, steps, episodes)
     runs = arguments.integer("runs", runs, 1, MOST)
@@ -204,7 +204,7 @@ def replay(
     >>> bool((data.variance[0, -1] == alone.variance()).all())
     True
     """
-    must_be_mdp(mdp)
+    check_mdp(mdp)
     total, by_step = _length(mdp, steps, episodes)
     run = arguments.integer("run", run, 0, MOST - 1)
     stream, used = streams.stream_of(mdp, target, behaviour, seed)
@@ -229,7 +229,7 @@ def replay(
         "terminated": follows == END,
         "rho": stream.rho[edge],
         "gamma": e.gamma[used][edge],
-        "lam": np.where(follows == END, 0.0, lam_of(mdp, None)[follows]),
+        "lam": np.where(follows == END, 0.0, lam_on_arrival(mdp, None)[follows]),
     }
 
 

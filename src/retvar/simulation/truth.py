@@ -13,9 +13,9 @@ from retvar.engine.blocks import Block
 from retvar.engine.learner_setup import InitialDraws, LearnerSetup, Template
 from retvar.engine.workspace import stack_lanes
 from retvar.errors import InfiniteVarianceError
-from retvar.exact.solution import solve, variances_for
+from retvar.exact.solution import solve, variance_function
 from retvar.learners import Learner
-from retvar.mdp import MDP, ask, state_values
+from retvar.mdp import MDP, state_values, weigh_edges
 from retvar.online import memory_layout as online
 
 __all__ = ["Truth"]
@@ -65,7 +65,7 @@ class Truth:
             solution = solve(**question)
         except InfiniteVarianceError as error:
             log.warning("the true variance is left out: %s", error)
-            return state_values(ask(**question)).x, unknown
+            return state_values(weigh_edges(**question)).x, unknown
         return np.asarray(solution.value), np.asarray(solution.variance)
 
     def _templates(self, block: Block) -> list[Template]:
@@ -113,8 +113,8 @@ class Truth:
     def _variances(self, template: Template, values: Array) -> Array:
         try:
             if template.solution_key not in self._frozen:
-                self._frozen[template.solution_key] = variances_for(
-                    ask(**self._question(template.learner))
+                self._frozen[template.solution_key] = variance_function(
+                    weigh_edges(**self._question(template.learner))
                 )
             return self._frozen[template.solution_key](values)
         except InfiniteVarianceError:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from retvar.errors import InputError
-from retvar.mdp.toml import told
+from retvar.mdp.toml import field_and_problem
 
 __all__ = ["Plain", "converted", "nearest", "short"]
 
@@ -41,7 +41,7 @@ def converted(plain: Any, kind: Any, field: str = "") -> Any:
     try:
         return msgspec.convert(plain, kind)
     except msgspec.ValidationError as error:
-        below, problem = told(error)
+        below, problem = field_and_problem(error)
         where = f"{field}.{below}" if field and below[:1] not in ("", "[") else field + below
         missing = re.search("missing required field `(.*)`", problem)
         if missing:

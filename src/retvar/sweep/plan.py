@@ -22,7 +22,7 @@ from retvar.errors import InputError
 from retvar.format import listed
 from retvar.learners import LEARNERS, Learner
 from retvar.mdp import MDP
-from retvar.mdp.toml import mdp_of
+from retvar.mdp.toml import parse_mdp
 from retvar.simulation import simulate
 from retvar.simulation.results import labels_of
 from retvar.sweep.convert import nearest
@@ -87,7 +87,7 @@ class Place:
         if d.random is not None:
             made = domains.random_mdp(**d.random, seed=self.seed or 0)
         elif d.file is not None:
-            return mdp_of(d.text or "", d.file, d.gamma)
+            return parse_mdp(d.text or "", d.file, d.gamma)
         else:
             return domains.find(str(d.id), gamma=d.gamma, **(d.options or {}))
         return made if d.gamma is None else made.replace(gamma=d.gamma)
