@@ -69,7 +69,7 @@ def main(*arguments: str) -> None:
     parser.add_argument("--out", type=Path, default=Path("."), help="folder for the figures")
     given = parser.parse_args(arguments or None)
     run(sweep(given.mdps, given.runs, given.steps, given.sizes, given.shift), given.store)
-    data = collect(Store.opened(given.store))
+    data = collect(Store.open(given.store))
     sizes = np.unique(data.alpha)
     answer(data, float(sizes[2 * (sizes.size - 1) // 3]), given.out)
 

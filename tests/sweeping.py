@@ -6,7 +6,7 @@ import signal
 import tempfile
 from pathlib import Path
 
-from retvar.sweep import Cut, Domain, Learners, Sweep, operations
+from retvar.sweep import CellSize, Domain, Learners, Sweep, operations
 from retvar.sweep.plan import Plan
 
 
@@ -21,7 +21,7 @@ def small(count: int = 5, runs: int = 8, **changes) -> Sweep:
             Domain(random={"states": 4, "branching": 2}, seeds={"first": 0, "count": count})
         ],
         "learners": [Learners(method="direct", alpha=[0.05, 0.4], lam=0.5)],
-        "cell": Cut(learners=1, runs=2),
+        "cell": CellSize(learners=1, runs=2),
     }
     return Sweep(**{**settings, **changes})
 
@@ -49,7 +49,7 @@ def process(sweep: Sweep, out: Path, log: Path, limit: int | None = None):
     """A process that runs `sweep`, started."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.sweepwarm"])
-    arguments = (sweep.plain(), str(out), str(log), limit)
+    arguments = (sweep.to_dict(), str(out), str(log), limit)
     started = context.Process(target=run_logged, args=arguments)
     started.start()
     return started

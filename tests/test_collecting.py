@@ -12,7 +12,7 @@ from click.testing import CliRunner
 import retvar as rv
 from retvar.cli import main
 from retvar.sweep import (
-    Cut,
+    CellSize,
     Domain,
     Learners,
     Local,
@@ -43,7 +43,7 @@ def sweep(**changes) -> Sweep:
             Learners(method=method, alpha=[0.05, 0.2], lam=[0.0, 0.9])
             for method in ("direct", "vtd")
         ],
-        "cell": Cut(learners=4, runs=8),
+        "cell": CellSize(learners=4, runs=8),
     }
     return Sweep(**{**settings, **changes})
 
@@ -85,10 +85,10 @@ def test_repeated_values_of_a_setting_are_their_union(made):
 
 
 def test_some_domains_are_those_alone(made):
-    names = collect(Store.opened(made)).domain.values.tolist()
+    names = collect(Store.open(made)).domain.values.tolist()
     some = told("compare", made, "--domain", names[2], "--domain", names[0])
     assert some["domain"]["values"] == [names[0], names[2], "all"]
-    wanted = compare(collect(Store.opened(made)).isel(domain=[0, 2])).data
+    wanted = compare(collect(Store.open(made)).isel(domain=[0, 2])).data
     np.testing.assert_allclose(some["ratio"]["values"], wanted.ratio.values)
     wrong = command("compare", made, "--domain", "nowhere")
     assert wrong.exit_code == 2
@@ -97,11 +97,11 @@ def test_some_domains_are_those_alone(made):
 
 @pytest.mark.parametrize("at", [-1, 60, -2, 20])
 def test_one_moment_is_that_of_the_whole(made, at):
-    whole, one = (collect(Store.opened(made), at=when) for when in (None, at))
+    whole, one = (collect(Store.open(made), at=when) for when in (None, at))
     assert one.sizes["step"] == 1
     chosen = whole.isel(step=[{-1: 1, 60: 1, -2: 0, 20: 0}[at]])
     assert one.identical(chosen)
-    only = collect(Store.opened(made), at=at, what="value_rmse")
+    only = collect(Store.open(made), at=at, what="value_rmse")
     assert only.identical(chosen.drop_vars("variance_rmse"))
     wanted = compare(whole, at=at, over="runs").data
     found = told("compare", made, "--at", at, "--over", "runs")
@@ -115,7 +115,7 @@ def test_what_was_not_recorded_is_named(made, tmp_path):
         assert "at = 30: was not recorded; steps are 20, 60" in wrong.stderr
     assert command("compare", made, "--over", "seeds").exit_code == 2
     with pytest.raises(rv.InputError, match="what = rmse: must be one of value_rmse"):
-        collect(Store.opened(made), what="rmse")
+        collect(Store.open(made), what="rmse")
 
 
 # ---------------------------------------------------------------------- one digest
@@ -124,11 +124,11 @@ def test_what_was_not_recorded_is_named(made, tmp_path):
 @pytest.mark.parametrize("name", ["all.nc", "all.parquet"])
 def test_a_store_has_one_digest_whatever_is_made_of_it(made, tmp_path, name):
     """The one that run and status tell: printed by collect, and kept in what it writes."""
-    expected = status(Store.opened(made)).digest
-    assert expected == Store.opened(made).contents()
+    expected = status(Store.open(made)).digest
+    assert expected == Store.open(made).digest()
     assert told("collect", made, "--out", tmp_path / name)["digest"] == expected
     assert digest_in(tmp_path / name) == expected
-    assert collect(Store.opened(made), at=-1).attrs["digest"] == expected
+    assert collect(Store.open(made), at=-1).attrs["digest"] == expected
 
 
 def digest_in(path):
@@ -144,14 +144,14 @@ def digest_in(path):
 
 @pytest.mark.parametrize("name", ["all.nc", "all.parquet"])
 def test_a_part_has_no_digest(copy, tmp_path, name):
-    store = Store.opened(copy)
+    store = Store.open(copy)
     store.path(store.plan.cells[1]).unlink()
     assert save(store, tmp_path / name, partial=True) is None
     assert digest_in(tmp_path / name) is None
     said = command("collect", copy, "--out", tmp_path / name, "--partial")
     assert said.stdout.strip() == f"{tmp_path / name}: no digest, since cells are missing"
-    assert "1 of 6 cells is not there" in said.stderr
-    assert "digest" not in collect(store, domains=[store.plan.places[2].label]).attrs
+    assert "1 of 6 cells is missing" in said.stderr
+    assert "digest" not in collect(store, domains=[store.plan.domains[2].label]).attrs
 
 
 # ---------------------------------------------------------------------- a part
@@ -165,8 +165,8 @@ def spoilt(store, *cells):
 
 def test_domains_that_are_not_finished_are_left_out_and_named(copy, tmp_path):
     """Of domain 1 one method is missing; the rest is the comparison of domains 0 and 2."""
-    whole = collect(Store.opened(copy))
-    spoilt(Store.opened(copy), 3)
+    whole = collect(Store.open(copy))
+    spoilt(Store.open(copy), 3)
     names = whole.domain.values.tolist()
     assert command("compare", copy).exit_code == 2
     found = command("compare", copy, "--partial")
@@ -180,9 +180,9 @@ def test_domains_that_are_not_finished_are_left_out_and_named(copy, tmp_path):
 
 def test_only_what_is_asked_for_must_be_there(copy):
     """The missing cell is VTD's: among direct's learners nothing is missing."""
-    whole = collect(Store.opened(copy))
-    spoilt(Store.opened(copy), 3)
-    part = collect(Store.opened(copy), partial=True)
+    whole = collect(Store.open(copy))
+    spoilt(Store.open(copy), 3)
+    part = collect(Store.open(copy), partial=True)
     only = {"algorithm": "Direct"}
     found, wanted = (compare(data, by="alpha", where=only) for data in (part, whole))
     assert found.data.identical(wanted.data)
@@ -194,8 +194,8 @@ def test_only_what_is_asked_for_must_be_there(copy):
 
 def test_learners_are_left_out_where_that_keeps_more(copy):
     """VTD is missing on all domains but one, then on all: domains stay, and learners go."""
-    whole = collect(Store.opened(copy))
-    store = Store.opened(copy)
+    whole = collect(Store.open(copy))
+    store = Store.open(copy)
     spoilt(store, 1, 3)
     for more in ((), (5,)):
         spoilt(store, *more)
@@ -207,31 +207,31 @@ def test_learners_are_left_out_where_that_keeps_more(copy):
     said = command("compare", copy, "--partial")
     assert "left out, not finished: 4 learners: " in said.stderr
     assert said.exit_code == 2
-    assert "by = algorithm: there is one of it" in said.stderr
+    assert "by = algorithm: has one value" in said.stderr
 
 
 def test_a_domain_of_which_nothing_is_there_costs_no_learner(copy):
-    store = Store.opened(copy)
+    store = Store.open(copy)
     spoilt(store, 2, 3, 5)
     found = finished(collect(store, partial=True))
-    assert found.domains == [store.plan.places[k].label for k in (1, 2)]
+    assert found.domains == [store.plan.domains[k].label for k in (1, 2)]
     assert found.learners == []
 
 
 def test_where_nothing_is_finished_that_is_said(copy):
-    store = Store.opened(copy)
+    store = Store.open(copy)
     part = collect(store)
     part = part.assign(variance_rmse=part.variance_rmse * np.nan)
     with pytest.raises(rv.InputError, match="data = nothing finished: run the sweep"):
         finished(part)
     spoilt(store, *range(6))
-    with pytest.raises(rv.InputError, match="cells = 6: of 6 are not there yet"):
+    with pytest.raises(rv.InputError, match="cells = 6: of 6 are missing"):
         collect(store, partial=True)
 
 
 @pytest.mark.parametrize("name", ["all.nc", "all.parquet"])
 def test_a_damaged_cell_counts_as_missing_where_a_part_will_do(copy, tmp_path, name):
-    store = Store.opened(copy)
+    store = Store.open(copy)
     path = store.path(store.plan.cells[3])
     raw = path.read_bytes()
     path.write_bytes(raw[: len(raw) // 2])

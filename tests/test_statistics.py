@@ -13,7 +13,8 @@ from scipy import integrate, stats
 
 import retvar as rv
 from retvar.sweep.comparison import compare, paired_difference
-from retvar.sweep.run_errors import contenders
+from retvar.sweep.effects import contenders
+from retvar.sweep.options import ComparisonOptions
 from retvar.sweep.statistics import bootstrap_interval, holm, interquartile_mean, signed_rank
 
 LAWS = {
@@ -146,7 +147,7 @@ def test_an_interval_reaches_infinity_where_resamples_do():
         (([1.0, np.nan],), "data = 1 NaN: leave them out"),
         (([1.0],), r"data = shape \(1,\): must have at least two runs"),
         ((["a", "b"],), "data = list: must be numbers"),
-        (([1.0, 2.0], np.mean, 95), "level = 95: must lie between 0 and 1, like 0.95"),
+        (([1.0, 2.0], np.mean, 95), "level = 95: must lie between 0 and 1, such as 0.9"),
         (([1.0, 2.0], np.mean, 0.9, 10), "resamples = 10: must be a whole number of at least 100"),
         (([1.0, 2.0], np.mean, 0.9, 100, -1), "seed = -1: must be a whole number of at least 0"),
     ],
@@ -260,13 +261,14 @@ def test_the_best_is_among_those_not_surely_worse_as_often_as_stated(over, shape
     level = np.linspace(0, 0.02, 11)
     level[-1] = 2.0
     held, left, flattered = 0, 0, 0
+    options = ComparisonOptions(over=over, level=0.9, resamples=100)
     for _ in range(400):
         place = random.normal(0, 0.2, (11, shape[0], 1)) * (over == "domains")
         errors = np.exp(level[:, None, None] + place + random.normal(0, 0.2, (11, *shape)))
-        found = contenders(errors, over, False, 0.9, 100, 0)
+        found = contenders(errors, options, split=False)
         held, left = held + found[0], left + found[-1]
         twice = np.repeat(errors, 2, axis=2 if over == "runs" else 1)
-        flattered += contenders(twice[..., : 2 * shape[1]], over, False, 0.9, 100, 0)[0]
+        flattered += contenders(twice[..., : 2 * shape[1]], options, split=False)[0]
     assert held / 400 > 0.95 - 3 * np.sqrt(0.05 * 0.95 / 400)
     assert left == 0
     assert flattered < held
@@ -277,10 +279,10 @@ def test_of_equal_settings_all_may_be_the_best_and_of_diverged_ones_none():
     errors = np.concatenate([one, one, 1.5 * one, np.full_like(one, np.inf)])
     for over in ("runs", "domains"):
         many = np.tile(errors, (1, 3, 1))
-        found = contenders(many, over, False, 0.95, 200, 0)
+        found = contenders(many, ComparisonOptions(over=over, resamples=200), split=False)
         assert found.tolist() == [True, True, False, False]
     with pytest.raises(rv.InputError, match="over = 'domains': needs at least 4 of them here"):
-        contenders(errors, "domains", False, 0.95, 200, 0)
+        contenders(errors, ComparisonOptions(over="domains"), split=False)
 
 
 # ---------------------------------------------------------------------- comparisons
@@ -446,7 +448,7 @@ def test_several_values_of_one_setting_are_their_union():
     both = compare(data, where={"lam": [0.5, 1.0]})
     assert both.data.question.values.tolist() == ["lam = 0.5", "lam = 1"]
     assert both.data.identical(compare(data.isel(learner=[1, 2, 4, 5])).data)
-    with pytest.raises(rv.InputError, match=r"where\['lam'\] = 7: is not there"):
+    with pytest.raises(rv.InputError, match=r"where\['lam'\] = 7: is not in the data"):
         compare(data, where={"lam": [0.5, 7]})
     with pytest.raises(rv.InputError, match=r"where\['lam'\] = \[\]: must have a value"):
         compare(data, where={"lam": []})
@@ -521,7 +523,7 @@ def test_where_even_the_clearest_difference_cannot_be_told_that_is_said(domains,
     text = found.summary()
     few = single.least_p.item() >= 0.05
     needed = 2 * next(n for n in range(2, 99) if 3 * domains * 2.0 ** (1 - n) < 0.05)
-    assert (f"too few runs to decide on single domains; {needed} would do" in text) == few
+    assert (f"too few runs to decide on single domains; {needed} would suffice" in text) == few
     assert "on 0 and 0 of" not in text
     if domains > 1:
         assert ("too few domains to decide" in text) == (whole.least_p.item() >= 0.05)
@@ -546,15 +548,23 @@ def broken(**change):
     [
         (lambda d: d.isel(run=slice(3)), {}, "runs = 3: must be at least 4"),
         (lambda d: d.mean("run"), {}, "run: is no dimension of the data; simulate with keep"),
-        (lambda d: d.isel(learner=[0, 1]), {}, "by = algorithm: there is one of it"),
-        (lambda d: d, {"by": "kappa"}, "setting = kappa: is none of this dataset's"),
+        (lambda d: d.isel(learner=[0, 1]), {}, "by = algorithm: has one value"),
+        (
+            lambda d: d,
+            {"by": "kappa"},
+            "setting = kappa: is not in the data; settings are",
+        ),
         (lambda d: d, {"what": "rmse"}, "what = rmse: is not in the data; record it"),
         (lambda d: d, {"at": 7}, "at = 7: was not recorded; steps are 100"),
         (lambda d: d, {"at": 0.5}, "at = 0.5: must be −1"),
         (lambda d: d, {"over": "seeds"}, "over = 'seeds': must be 'runs' or 'domains'"),
-        (lambda d: d.isel(domain=[0]), {"over": "domains"}, "there is one domain; say 'runs'"),
+        (lambda d: d.isel(domain=[0]), {"over": "domains"}, "there is one domain; give 'runs'"),
         (lambda d: d, {"level": 2}, "level = 2: must lie between 0 and 1"),
-        (lambda d: d, {"where": {"alpha": 9}}, r"where\['alpha'\] = 9: is not there; there are"),
+        (
+            lambda d: d,
+            {"where": {"alpha": 9}},
+            r"where\['alpha'\] = 9: is not in the data; values",
+        ),
         (
             lambda d: d.assign(variance_rmse=d.variance_rmse.where(d.alpha > 0)),
             {},
@@ -569,7 +579,7 @@ def test_bad_input_to_comparisons_is_named(change, how, told):
 
 @pytest.mark.parametrize(
     ("chosen", "told"),
-    [([0, 3], "have no setting in common"), ([0, 0, 2], "differ in what only one of them has")],
+    [([0, 3], "have no setting in common"), ([0, 0, 2], "differ in a setting of only one method")],
 )
 def test_methods_that_cannot_be_matched_are_compared_at_their_best_alone(chosen, told):
     """With one learner of each the best are those two: their paired difference, on judging runs."""

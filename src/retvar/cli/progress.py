@@ -12,8 +12,8 @@ import click
 
 from retvar.cli.base import silence
 from retvar.format import duration
+from retvar.progress import Progress
 from retvar.report.watch import compiling_told
-from retvar.sweep import Watch
 
 __all__ = ["progress"]
 
@@ -48,7 +48,7 @@ class Unheard:
             silence(self._stream)
 
 
-class Lines(Watch):
+class Lines(Progress):
     """A line a minute."""
 
     def __init__(self, stream: Any, check: Callable[[], None]) -> None:
@@ -70,13 +70,13 @@ class Lines(Watch):
         self.interrupted()
         self.now_and_then()
 
-    def begin(self, cells: int, done: int) -> None:
-        self.cells, self.before, self.done = cells, done, done
+    def start(self, total: float, done: float = 0) -> None:
+        self.cells, self.before, self.done = int(total), int(done), int(done)
         self.began = self.last = time.monotonic()
-        self.note(f"{done:,} of {cells:,} cells are there")
+        self.note(f"{self.done:,} of {self.cells:,} cells are there")
 
-    def advance(self, done: int, computed: int) -> None:
-        self.done = done
+    def advance(self, done: float) -> None:
+        self.done = int(done)
         self.now_and_then()
 
     def now_and_then(self) -> None:
@@ -104,11 +104,12 @@ class Bar(Lines):
     """A bar that grows."""
 
     def __enter__(self) -> Lines:
+        from rich import progress as rich
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
-        self.bar = Progress(
-            BarColumn(), TaskProgressColumn(), TextColumn("{task.description}", markup=False),
+        self.bar = rich.Progress(
+            rich.BarColumn(), rich.TaskProgressColumn(),
+            rich.TextColumn("{task.description}", markup=False),
             console=Console(file=self.stream), transient=True,
         )  # fmt: skip
         self.bar.start()
@@ -118,9 +119,9 @@ class Bar(Lines):
         super().__exit__()
         self.bar.stop()
 
-    def begin(self, cells: int, done: int) -> None:
-        self.task = self.bar.add_task("", total=cells, completed=done)
-        super().begin(cells, done)
+    def start(self, total: float, done: float = 0) -> None:
+        self.task = self.bar.add_task("", total=total, completed=done)
+        super().start(total, done)
 
     def now_and_then(self) -> None:
         if self.cells:

@@ -17,7 +17,8 @@ from retvar.errors import RetvarError
 from retvar.signals import Interrupted, Stop
 
 if TYPE_CHECKING:
-    from retvar.sweep import Status, Watch
+    from retvar.progress import Progress
+    from retvar.sweep import Status
 
 __all__ = ["sweep"]
 
@@ -40,23 +41,23 @@ def plan(spec: Path, as_json: bool) -> None:
     with Stop() as stop:
         from retvar.engine.runner import usable_threads
         from retvar.format import duration
-        from retvar.sweep import Sweep, estimate
+        from retvar.sweep import Sweep, estimate_cost
 
         planned = Sweep.from_toml(spec).plan()
         stop.check()
-        found = estimate(planned, stop.check)
-    sweep, cut = planned.sweep, planned.sweep.cell
+        found = estimate_cost(planned, stop.check)
+    sweep, size = planned.sweep, planned.sweep.cell
     if as_json:
         told = {
             "name": sweep.name,
-            "domains": len(planned.places),
+            "domains": len(planned.domains),
             "learners": len(planned.learners),
             "runs": sweep.runs,
             f"{planned.unit}s": planned.length,
             "points": planned.moments.tolist(),
             "cells": planned.count,
             "seconds": found.seconds,
-            "seconds_per_cell": found.per_cell,
+            "seconds_per_cell": found.seconds_per_cell,
             "bytes": found.bytes,
             "digest": planned.digest,
         }
@@ -64,12 +65,12 @@ def plan(spec: Path, as_json: bool) -> None:
         return
     cores = usable_threads()
     lines = [
-        f"{sweep.name}: {_count(len(planned.places), 'domain')} × "
+        f"{sweep.name}: {_count(len(planned.domains), 'domain')} × "
         f"{_count(len(planned.learners), 'learner')} × "
         f"{_count(sweep.runs, 'run')} of {_count(planned.length, planned.unit)}",
-        f"{_count(planned.count, 'cell')} of up to {_count(cut.learners, 'learner')} and "
-        f"{_count(cut.runs, 'run')}",
-        f"about {duration(found.per_cell)} a cell, {duration(found.seconds)} on one core, "
+        f"{_count(planned.count, 'cell')} of up to {_count(size.learners, 'learner')} and "
+        f"{_count(size.runs, 'run')}",
+        f"about {duration(found.seconds_per_cell)} a cell, {duration(found.seconds)} on one core, "
         f"{duration(found.seconds / cores)} on the {cores} here",
         f"about {_size(found.bytes)}, errors at {planned.moments.size} moments",
     ]
@@ -126,8 +127,8 @@ def run(
         executor = Local(threads) if cluster is None else Dask(cluster, workers, timeout)
         planned = Sweep.from_toml(spec).plan()
         stop.check()
-        found = operations.run(planned, out, executor, watch=watch, stale=stale, extend=extend)
-    _answer(json.dumps(found.plain()) if as_json else _told(found))
+        found = operations.run(planned, out, executor, progress=watch, stale=stale, extend=extend)
+    _answer(json.dumps(found.to_dict()) if as_json else _told(found))
     if not found.complete:
         sys.exit(1)
 
@@ -140,7 +141,7 @@ def status(folder: Path, as_json: bool) -> None:
     from retvar.sweep import operations
 
     found = operations.status(_opened(folder))
-    _answer(json.dumps(found.plain()) if as_json else _told(found))
+    _answer(json.dumps(found.to_dict()) if as_json else _told(found))
 
 
 @sweep.command()
@@ -229,7 +230,7 @@ def _opened(folder: Path) -> Any:
     """The store in a folder, with what there is to note about it."""
     from retvar.sweep import Store
 
-    store = Store.opened(folder)
+    store = Store.open(folder)
     for note in store.notes:
         _noted(note)
     return store
@@ -347,7 +348,7 @@ def _size(count: float) -> str:
 
 
 @contextlib.contextmanager
-def _stopping() -> Iterator[tuple[Stop, Watch]]:
+def _stopping() -> Iterator[tuple[Stop, Progress]]:
     """A way to stop within seconds, and something that tells how far it has come."""
     with Stop() as stop:
         from retvar.cli.progress import progress
