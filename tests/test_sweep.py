@@ -44,8 +44,8 @@ from retvar.sweep import (
     save,
     status,
 )
+from retvar.sweep import manifest as manifest_module
 from retvar.sweep import plan as plan_module
-from retvar.sweep import store as store_module
 from retvar.sweep.plan import Plan
 from tests.oracle import SOAK, fresh_seed
 from tests.sweeping import process, small
@@ -65,7 +65,7 @@ class Notes(Progress):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """The small sweep, never interrupted: its folder and the digest of its contents."""
+    """The small sweep, never interrupted: its folder and its digest."""
     out = tmp_path_factory.mktemp("whole") / "out"
     found = run(small(), out, ONE)
     assert found.complete
@@ -75,7 +75,7 @@ def whole(tmp_path_factory):
 
 @pytest.fixture
 def copy(whole, tmp_path):
-    """A copy of it to damage."""
+    """A copy of the small sweep, to be damaged."""
     out = tmp_path / "copy"
     for path in whole[0].rglob("*"):
         if path.is_file():
@@ -98,9 +98,9 @@ def test_runs_in_the_middle_have_the_bits_that_they_have_in_the_whole():
     """Runs 3…6 alone are runs 3…6 of ten, also where initial values differ from run to run."""
     mdp = rv.domains.complex_mdp()
     learners = [rv.Direct(alpha=0.1, value=rv.Noisy(0.0, uniform=0.5)), rv.Direct(alpha=0.2)]
-    asked = {"steps": 60, "seed": 5, "keep": "runs", "record": rv.Record(points=6, rmse=True)}
-    ten = rv.simulate(mdp, learners, runs=10, threads=2, **asked)
-    four = rv.simulate(mdp, learners, runs=4, first_run=3, threads=1, batch=3, **asked)
+    options = {"steps": 60, "seed": 5, "keep": "runs", "record": rv.Record(points=6, rmse=True)}
+    ten = rv.simulate(mdp, learners, runs=10, threads=2, **options)
+    four = rv.simulate(mdp, learners, runs=4, first_run=3, threads=1, batch=3, **options)
     assert four.run.values.tolist() == [3, 4, 5, 6]
     for name in ("value", "variance", "value_rmse", "variance_rmse", "diverged_by"):
         assert ten[name].sel(run=[3, 4, 5, 6]).values.tobytes() == four[name].values.tobytes()
@@ -108,9 +108,9 @@ def test_runs_in_the_middle_have_the_bits_that_they_have_in_the_whole():
 
 def test_statistics_over_the_middle_runs_are_those_of_these_runs():
     mdp, learner = rv.domains.chain(), rv.Direct(alpha=0.1)
-    asked = {"steps": 30, "seed": 1, "record": [30]}
-    every = rv.simulate(mdp, learner, runs=9, keep="runs", **asked)
-    some = rv.simulate(mdp, learner, runs=4, first_run=5, **asked)
+    options = {"steps": 30, "seed": 1, "record": [30]}
+    every = rv.simulate(mdp, learner, runs=9, keep="runs", **options)
+    some = rv.simulate(mdp, learner, runs=4, first_run=5, **options)
     np.testing.assert_allclose(
         some.value.values, every.value.sel(run=slice(5, 8)).mean("run").values, rtol=1e-12
     )
@@ -127,8 +127,8 @@ def test_a_first_run_that_is_no_number_of_a_run_is_refused(first):
 # ---------------------------------------------------------------------- what is computed
 
 
-def test_the_collected_sweep_is_what_simulate_says_whatever_the_cut(whole):
-    """The oracle is one whole call of simulate for each domain."""
+def test_a_collected_sweep_equals_simulations_whatever_the_cell_size(whole):
+    """The oracle is one call of simulate for each domain."""
     data = collect(Store.open(whole[0]))
     assert data.value_rmse.dims == ("domain", "learner", "step", "run")
     sweep = small()
@@ -137,8 +137,8 @@ def test_the_collected_sweep_is_what_simulate_says_whatever_the_cut(whole):
         learners = [rv.Direct(alpha=alpha, lam=0.5) for alpha in (0.05, 0.4)]
         record = rv.Record(at=data.step.values.tolist(), rmse=True)
         seed = int(data.stream_seed[number])
-        asked = {"steps": 40, "runs": 8, "seed": seed, "keep": "runs", "record": record}
-        one = rv.simulate(mdp, learners, **asked)
+        options = {"steps": 40, "runs": 8, "seed": seed, "keep": "runs", "record": record}
+        one = rv.simulate(mdp, learners, **options)
         for name in ("value_rmse", "variance_rmse"):
             wanted = one[name].transpose("learner", "step", "run").values
             assert data[name].isel(domain=number).values.tobytes() == wanted.tobytes()
@@ -149,7 +149,7 @@ def test_the_collected_sweep_is_what_simulate_says_whatever_the_cut(whole):
     assert json.loads(data.attrs["spec"]) == sweep.plan().sweep.to_dict()
 
 
-def test_the_cut_changes_no_number(whole, tmp_path):
+def test_the_cell_size_changes_no_number(whole, tmp_path):
     out = tmp_path / "other"
     assert run(small(cell=CellSize(learners=2, runs=5)), out, ONE).cells == 10
     assert collect(Store.open(out)).identical(
@@ -157,8 +157,8 @@ def test_the_cut_changes_no_number(whole, tmp_path):
     )
 
 
-def test_luck_on_one_domain_is_no_luck_on_another(tmp_path):
-    """Intervals over domains take them for independent, so their streams must be.
+def test_the_streams_of_two_domains_are_independent(tmp_path):
+    """Intervals over domains assume it.
 
     One MDP under two names, 400 runs: the correlation of errors is 0 with standard deviation 0.05;
     5 of them are exceeded by chance once in a million times. Common streams have correlation 1.
@@ -170,7 +170,7 @@ def test_luck_on_one_domain_is_no_luck_on_another(tmp_path):
     assert abs(np.corrcoef(errors)[0, 1]) < 5 * 400**-0.5
 
 
-def test_the_streams_of_a_domain_are_the_same_in_whatever_sweep_it_is():
+def test_the_streams_of_a_domain_are_the_same_in_every_sweep():
     """They depend on the seed and on the domain, not on its neighbours or its name."""
     chain, walk = Domain(id="chain"), Domain(id="random-walk")
     both = small(domains=[walk, chain]).plan()
@@ -180,7 +180,7 @@ def test_the_streams_of_a_domain_are_the_same_in_whatever_sweep_it_is():
     assert small(seed=4, domains=[chain]).plan().seeds != alone.seeds
 
 
-def test_a_diverging_learner_is_told_so(tmp_path):
+def test_a_learner_that_diverges_is_marked(tmp_path):
     family = Learners(method="direct", alpha=[0.1, 1e6], lam=1.0)
     sweep = small(
         domains=[Domain(id="complex-mdp")], learners=[family], steps=400, cell=CellSize(), runs=2
@@ -190,8 +190,8 @@ def test_a_diverging_learner_is_told_so(tmp_path):
     assert data.diverged.values.tolist() == [[[False, False], [True, True]]]
 
 
-def test_all_kinds_of_domains_stand_beside_each_other(tmp_path):
-    """Built-in, Gymnasium, a file, random: labels, kinds, and the file is needed only once."""
+def test_a_sweep_may_have_all_kinds_of_domains(tmp_path):
+    """Built-in, Gymnasium, a file, random: labels, kinds, and the file is read only once."""
     rv.domains.chain(length=3).to_toml(tmp_path / "my.toml")
     (tmp_path / "spec.toml").write_text(
         """
@@ -217,7 +217,7 @@ def test_all_kinds_of_domains_stand_beside_each_other(tmp_path):
     assert np.isfinite(data.value_rmse.values).all()
 
 
-def test_methods_with_the_same_settings_are_neighbours_and_every_combination_is_there():
+def test_methods_with_the_same_settings_are_consecutive_and_all_combinations_exist():
     family = Learners(
         method=["direct", "centred"], alpha=Range(log=(0.01, 1), count=3), alpha_bar="alpha",
         lam=[0.0, 1.0], kappa_mean=[0.0, 0.5],
@@ -275,8 +275,8 @@ def test_step_size_rules_are_swept_like_numbers(tmp_path):
     learners = [kind(alpha=a, alpha_bar=b, lam=0.5) for a in steps for b in bars
                 for kind in (rv.Direct, rv.VTD)]  # fmt: skip
     record = rv.Record(at=data.step.values.tolist(), rmse=True)
-    asked = {"steps": 40, "runs": 4, "seed": int(data.stream_seed[0]), "keep": "runs"}
-    one = rv.simulate(rv.domains.chain(), learners, record=record, **asked)
+    options = {"steps": 40, "runs": 4, "seed": int(data.stream_seed[0]), "keep": "runs"}
+    one = rv.simulate(rv.domains.chain(), learners, record=record, **options)
     wanted = one.variance_rmse.transpose("learner", "step", "run").values
     assert data.variance_rmse.values[0].tobytes() == wanted.tobytes()
     assert len(set(data.learner.values)) == 16
@@ -293,7 +293,7 @@ def test_step_size_rules_are_swept_like_numbers(tmp_path):
 
 
 @pytest.mark.soak
-def test_a_sweep_killed_at_random_moments_ends_with_the_same_contents(tmp_path):
+def test_a_sweep_killed_at_random_moments_ends_with_the_same_digest(tmp_path):
     """40 cells and 12 kills by SIGKILL; 2,000 cells and 200 kills in `make soak`.
 
     Every cell is stored once, and a kill costs at most the one cell that was being computed.
@@ -305,7 +305,7 @@ def test_a_sweep_killed_at_random_moments_ends_with_the_same_contents(tmp_path):
     process(sweep, tmp_path / "whole", tmp_path / "ignored").join()  # starts what forks them
     began, done = time.monotonic(), 0
     process(sweep, tmp_path / "rate", tmp_path / "ignored").join()
-    pace = 0.4 * (time.monotonic() - began) / kills  # so that all kills find it at work
+    pace = 0.4 * (time.monotonic() - began) / kills  # so that all kills come before it is finished
     while done < kills:
         started = process(sweep, out, log)
         time.sleep(rng.uniform(0, 2 * pace))
@@ -313,7 +313,7 @@ def test_a_sweep_killed_at_random_moments_ends_with_the_same_contents(tmp_path):
             os.kill(started.pid, signal.SIGKILL)
         started.join()
         if started.exitcode == 0:
-            break  # it was faster than expected
+            break  # faster than expected
         assert started.exitcode == -signal.SIGKILL
         done += 1
     final = run(sweep, out, ONE)
@@ -323,11 +323,11 @@ def test_a_sweep_killed_at_random_moments_ends_with_the_same_contents(tmp_path):
     assert len(list((out / "cells").iterdir())) == plan.count == (2_000 if SOAK else 40)
     assert len(computed) + final.computed <= plan.count + done
     assert leftovers(out) == []
-    assert done >= (kills if SOAK else kills // 2), "the kills came too late to try anything"
+    assert done >= (kills if SOAK else kills // 2), "the kills came too late"
 
 
 def test_two_runs_at_once_share_the_work(whole, tmp_path):
-    """Both compute something, none of it twice."""
+    """No cell is computed twice."""
     out, log = tmp_path / "out", tmp_path / "log"
     sweep = small()
     both = [process(sweep, out, log) for _ in range(2)]
@@ -436,7 +436,7 @@ def test_a_changed_byte_anywhere_is_found(copy):
         path.write_bytes(raw)
 
 
-def test_another_cells_file_is_not_taken_for_this_one(copy, whole):
+def test_the_file_of_another_cell_is_damaged(copy, whole):
     store = Store.open(copy)
     first, second = store.path(store.plan.cells[0]), store.path(store.plan.cells[1])
     first.write_bytes(second.read_bytes())
@@ -560,22 +560,22 @@ def test_a_cell_that_fails_twice_is_computed(monkeypatch, tmp_path, whole):
     assert run(small(), tmp_path / "out", ONE).digest == whole[1]
 
 
-# ---------------------------------------------------------------------- another's store
+# ---------------------------------------------------------------------- other stores
 
 
-def test_the_store_of_another_specification_is_refused_and_says_in_what_they_differ(copy):
+def test_the_store_of_another_specification_is_refused_and_the_differences_are_listed(copy):
     with pytest.raises(InputError, match=r"'small'.*differ in runs, learners\[0\]\.alpha"):
         run(small(runs=4, learners=[Learners(method="direct", alpha=[0.1], lam=0.5)]), copy, ONE)
 
 
-def test_the_store_of_another_version_can_be_read_but_not_gone_on_with(copy, monkeypatch):
+def test_the_store_of_another_version_can_be_read_but_not_continued(copy, monkeypatch):
     before = collect(Store.open(copy))
     known = json.loads((copy / "manifest.json").read_text())["made_with"]
-    for module in (store_module, plan_module):
+    for module in (manifest_module, plan_module):
         monkeypatch.setattr(module, "identity", lambda: {**known, "numpy": "9.9"})
-    told = rf"made with numpy {np.__version__}, not 9\.9"
+    message = rf"made with numpy {np.__version__}, not 9\.9"
     store = Store.open(copy)
-    assert re.search(told, store.notes[0])
+    assert re.search(message, store.notes[0])
     assert collect(store).identical(before)
     assert status(store).complete
     for use in (
@@ -583,13 +583,13 @@ def test_the_store_of_another_version_can_be_read_but_not_gone_on_with(copy, mon
         lambda: run(small(runs=10), copy, ONE, extend=True),
         lambda: store.lease(store.plan.cells[0]),
     ):
-        with pytest.raises(InputError, match=told):
+        with pytest.raises(InputError, match=message):
             use()
 
 
 def test_cells_of_another_format_are_refused(copy, monkeypatch):
     known = json.loads((copy / "manifest.json").read_text())["made_with"]
-    monkeypatch.setattr(store_module, "identity", lambda: {**known, "cells": "99"})
+    monkeypatch.setattr(manifest_module, "identity", lambda: {**known, "cells": "99"})
     with pytest.raises(InputError, match=rf"has cells of format {known['cells']}, not 99"):
         Store.open(copy)
 
@@ -658,7 +658,7 @@ def test_a_sweep_that_was_extended_is_the_larger_sweep(tmp_path, cut, more):
 
 
 @pytest.mark.parametrize(
-    ("other", "told"),
+    ("other", "message"),
     [
         ({"runs": 6}, "has run 7, which this specification lacks"),
         ({"count": 4}, "has random 4×2 #4, which"),
@@ -671,8 +671,8 @@ def test_a_sweep_that_was_extended_is_the_larger_sweep(tmp_path, cut, more):
         ),
     ],
 )
-def test_extending_can_only_add(copy, whole, other, told):
-    with pytest.raises(InputError, match=told):
+def test_extending_can_only_add(copy, whole, other, message):
+    with pytest.raises(InputError, match=message):
         run(small(**other), copy, ONE, extend=True)
     assert run(small(), copy, ONE).digest == whole[1]
 
@@ -789,13 +789,14 @@ BAD = {
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"), [(old, *pair) for old, group in BAD.items() for pair in group.items()]
+    ("old", "new", "message"),
+    [(old, *pair) for old, group in BAD.items() for pair in group.items()],
 )
-def test_a_bad_specification_is_refused_with_the_path_of_the_field(tmp_path, old, new, told):
+def test_a_bad_specification_is_refused_with_the_path_of_the_field(tmp_path, old, new, message):
     assert GOOD.count(old) == 1
     path = tmp_path / "spec.toml"
     path.write_text(GOOD.replace(old, new))
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=message):
         Sweep.from_toml(path).plan()
 
 
@@ -810,7 +811,7 @@ def test_a_sweep_can_be_counted_in_episodes(tmp_path):
     assert collect(Store.open(tmp_path / "out")).value_rmse.dims[2] == "episode"
 
 
-def test_points_are_those_asked_for():
+def test_errors_are_recorded_at_the_points_of_the_specification():
     for given, wanted in (
         (Points(at=10), [10, 20, 30, 40]),
         (Points(at=[0, 40]), [0, 40]),
@@ -823,7 +824,7 @@ def test_points_are_those_asked_for():
 # ---------------------------------------------------------------------- collecting
 
 
-def test_collecting_what_is_not_finished_is_refused_unless_asked_for(copy):
+def test_collecting_an_unfinished_sweep_is_refused_unless_it_may_be_partial(copy):
     store = Store.open(copy)
     store.path(store.plan.cells[3]).unlink()
     with pytest.raises(InputError, match="cells = 1: of 40 are missing"):
@@ -905,8 +906,8 @@ def test_errors_are_one_line_and_status_2(spec, tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_asked_to_stop_it_does_so_within_five_seconds_and_goes_on_later(tmp_path, number):
-    """The program itself, in the middle of a long cell."""
+def test_a_signal_stops_a_run_within_five_seconds_and_the_next_run_continues(tmp_path, number):
+    """The program itself, during a long cell."""
     spec = tmp_path / "long.toml"
     spec.write_text(SPEC.replace("steps = 40", "steps = 30_000_000"))
     words = [sys.executable, "-m", "retvar", "sweep", "run", spec, "--out", tmp_path / "out"]
@@ -915,10 +916,10 @@ def test_asked_to_stop_it_does_so_within_five_seconds_and_goes_on_later(tmp_path
         time.sleep(1.0)
         began = time.monotonic()
         started.send_signal(number)
-        _, told = started.communicate(timeout=30)
+        _, message = started.communicate(timeout=30)
     assert time.monotonic() - began < 5
     assert started.returncode == 128 + number
-    assert "goes on from there" in told
+    assert "goes on from there" in message
     assert list((tmp_path / "out" / "cells").iterdir()) == []
     store = Store.create(tmp_path / "out", Sweep.from_toml(spec).plan())  # which tidies
     assert leftovers(store.folder) == []
@@ -939,7 +940,7 @@ def test_an_interrupt_releases_the_lease(tmp_path):
 # ---------------------------------------------------------------------- dask
 
 
-def test_a_scheduler_that_does_not_answer_is_told_after_the_time_out(spec, tmp_path):
+def test_a_scheduler_that_does_not_answer_is_an_error_after_the_timeout(spec, tmp_path):
     pytest.importorskip("distributed")
     began = time.monotonic()
     words = ["run", spec, "--out", tmp_path / "out", "--cluster", "tcp://127.0.0.1:9"]
@@ -963,7 +964,7 @@ class Killer(Progress):
     def check(self):
         if len(self.killed) == self.kills or time.monotonic() - self.last < 0.5:
             return
-        for path in (self.out / "leases").iterdir():
+        for path in (self.out / "leases").glob("*"):
             try:
                 pid = json.loads(path.read_bytes())["pid"]
             except (OSError, ValueError):
@@ -1016,10 +1017,10 @@ lam = [0.0, 0.9]
         drawn = call(main, ["sweep", "plot", out, *more, "--out", str(tmp_path / name)])
         assert drawn.exit_code == 0, drawn.output
         assert (tmp_path / name).stat().st_size > 5_000
-    told = call(main, ["sweep", "compare", out, "--plot", str(tmp_path / "compared.pdf")])
-    assert told.exit_code == 0, told.output
+    message = call(main, ["sweep", "compare", out, "--plot", str(tmp_path / "compared.pdf")])
+    assert message.exit_code == 0, message.output
     collected = rv.sweep.collect(rv.sweep.Store.open(tmp_path / "out"))
-    assert told.stdout.strip() == rv.sweep.compare(collected).summary().strip()
+    assert message.stdout.strip() == rv.sweep.compare(collected).summary().strip()
     one = call(main, ["sweep", "compare", out, "--where", "lam=0.9", "--json"])
     assert "ratio" in json.loads(one.stdout) or json.loads(one.stdout)
     wrong = call(main, ["sweep", "plot", out, "--x", "beta", "--out", str(tmp_path / "x.png")])

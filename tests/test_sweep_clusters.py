@@ -49,26 +49,26 @@ class Leaving(Notes):
 
 @contextlib.contextmanager
 def listening(greeting: bytes):
-    """Something that takes connections, greets, and then says nothing; its address."""
-    kept = []
+    """A server that accepts connections, sends a greeting, and nothing more; its address."""
+    accepted = []
 
     def accept():
         with contextlib.suppress(OSError):
             while True:
                 taken, _ = server.accept()
-                kept.append(taken)
+                accepted.append(taken)
                 taken.sendall(greeting)
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         threading.Thread(target=accept, daemon=True).start()
         yield f"tcp://127.0.0.1:{server.getsockname()[1]}"
         server.shutdown(socket.SHUT_RDWR)
-    for taken in kept:
+    for taken in accepted:
         taken.close()
 
 
 @pytest.mark.parametrize("greeting", [b"", b"SSH-2.0-OpenSSH_9.6\r\n"])
-def test_what_listens_but_is_no_scheduler_is_told_after_the_time_out(spec, tmp_path, greeting):
+def test_a_server_that_is_no_scheduler_is_an_error_after_the_timeout(spec, tmp_path, greeting):
     """The program itself: it must be able to end, too."""
     pytest.importorskip("distributed")
     with listening(greeting) as address:
@@ -83,7 +83,7 @@ def test_what_listens_but_is_no_scheduler_is_told_after_the_time_out(spec, tmp_p
 
 @pytest.mark.filterwarnings("default")
 def test_waiting_for_a_scheduler_can_be_interrupted(tmp_path):
-    """It would answer within an hour, for all we know."""
+    """With a timeout of an hour."""
     pytest.importorskip("distributed")
 
     class Impatient(Progress):
@@ -91,7 +91,7 @@ def test_waiting_for_a_scheduler_can_be_interrupted(tmp_path):
 
         def check(self):
             self.calls += 1
-            if self.calls > 60:  # 40 of them before there is anything to wait for
+            if self.calls > 60:  # the first 40 before it waits
                 raise Interrupted(signal.SIGINT)
 
     with listening(b"") as address, pytest.raises(Interrupted):
@@ -112,12 +112,12 @@ def test_an_address_that_cannot_be_one_is_refused_before_anything_is_done(spec, 
 
 
 @pytest.mark.parametrize("address", ["tcp://a.b-c:1", "tls://[::1]:8786", "local", "ws://x:80"])
-def test_addresses_of_schedulers_are_taken(address):
+def test_addresses_of_schedulers_are_accepted(address):
     assert Dask(address).address == address
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 0, -1.0, 1e300, True, "9", None])
-def test_a_time_that_cannot_be_waited_for_is_refused(tmp_path, value):
+def test_a_duration_that_cannot_be_waited_for_is_refused(tmp_path, value):
     with pytest.raises(InputError, match="timeout"):
         Dask("tcp://127.0.0.1:8786", timeout=value)
     with pytest.raises(InputError, match="stale"):
@@ -126,7 +126,7 @@ def test_a_time_that_cannot_be_waited_for_is_refused(tmp_path, value):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["--cluster", "tcp://127.0.0.1:9", "--timeout", "nan"], "timeout = nan"),
         (["--cluster", "tcp://127.0.0.1:9", "--timeout", "inf"], "timeout = inf"),
@@ -136,11 +136,11 @@ def test_a_time_that_cannot_be_waited_for_is_refused(tmp_path, value):
     ],
 )
 def test_options_that_make_no_sense_are_refused_before_anything_is_done(
-    spec, tmp_path, words, told
+    spec, tmp_path, words, message
 ):
     result = command("run", spec, "--out", tmp_path / "out", *words)
     assert result.exit_code == 2
-    assert told in result.stderr
+    assert message in result.stderr
     assert not (tmp_path / "out").exists()
 
 
@@ -149,7 +149,7 @@ def test_options_that_make_no_sense_are_refused_before_anything_is_done(
 
 @pytest.fixture
 def scheduler(monkeypatch):
-    """The address of a scheduler without workers; what is waited for is told at once."""
+    """The address of a scheduler without workers; notes on waiting come at once."""
     distributed = pytest.importorskip("distributed")
     monkeypatch.setattr(executors, "FIRST_NOTE", 0.1)
     quiet = {"dashboard": False}
@@ -177,7 +177,7 @@ def worker(address: str, **environment: str):
 
 
 @pytest.mark.filterwarnings("default")
-def test_that_there_are_no_workers_yet_is_told(scheduler, tmp_path):
+def test_missing_workers_are_noted(scheduler, tmp_path):
     leaving = Leaving("no workers")
     with pytest.raises(Interrupted):
         run(small(), tmp_path / "out", Dask(scheduler), progress=leaving)
@@ -185,8 +185,8 @@ def test_that_there_are_no_workers_yet_is_told(scheduler, tmp_path):
 
 
 @pytest.mark.filterwarnings("default")
-def test_a_worker_without_retvar_is_told_and_costs_no_cell(scheduler, tmp_path):
-    """A package of that name that cannot be loaded stands for none."""
+def test_a_worker_without_retvar_is_an_error_and_no_cell_fails(scheduler, tmp_path):
+    """Simulated by a package of that name that cannot be imported."""
     (tmp_path / "retvar").mkdir()
     (tmp_path / "retvar" / "__init__.py").write_text("raise ImportError('there is none')")
     with (
@@ -198,7 +198,7 @@ def test_a_worker_without_retvar_is_told_and_costs_no_cell(scheduler, tmp_path):
 
 
 @pytest.mark.filterwarnings("default")
-def test_workers_may_come_late_and_the_contents_are_those_of_a_local_run(scheduler, tmp_path):
+def test_workers_may_join_late_and_the_digest_is_that_of_a_local_run(scheduler, tmp_path):
     class Late(Notes):
         """Starts a worker when there is none."""
 
@@ -227,7 +227,7 @@ def leased(out: Path, *numbers: int) -> Store:
 
 
 @pytest.mark.parametrize(
-    ("numbers", "told"),
+    ("numbers", "message"),
     [
         ([2], "waiting for 1 cell that node17 (process 123) is computing"),
         ([2, 4], "waiting for 2 cells that node17 (process 123) is computing"),
@@ -237,13 +237,13 @@ def leased(out: Path, *numbers: int) -> Store:
         ),
     ],
 )
-def test_the_workers_that_are_waited_for_are_noted(monkeypatch, tmp_path, numbers, told):
+def test_the_workers_that_are_waited_for_are_noted(monkeypatch, tmp_path, numbers, message):
     monkeypatch.setattr(executors, "FIRST_NOTE", 0.1)
     leased(tmp_path / "out", *numbers)
     leaving = Leaving("waiting")
     with pytest.raises(Interrupted):
         run(small(), tmp_path / "out", ONE, progress=leaving)
-    assert leaving.lines == [told]
+    assert leaving.lines == [message]
     assert status(Store.open(tmp_path / "out")).done == 40 - len(numbers)
 
 
@@ -260,17 +260,17 @@ def test_the_workers_that_are_waited_for_are_noted_with_dask_too(monkeypatch, tm
 
 
 def test_waiting_is_noted_after_five_seconds_and_then_once_a_minute(monkeypatch):
-    clock, told = [0.0], []
+    clock, printed = [0.0], []
     monkeypatch.setattr(executors.time, "monotonic", lambda: clock[0])
     progress = Notes()
-    progress.note = lambda line: told.append((clock[0], line))
+    progress.note = lambda line: printed.append((clock[0], line))
     notes = executors.WaitingNotes(progress)
     for now in range(200):
         clock[0] = float(now)
-        if now in (3, 66):  # something came
+        if now in (3, 66):  # a cell was finished
             notes.reset()
         notes.waiting("for it")
-    assert told == [(now, "for it") for now in (8.0, 71.0, 131.0, 191.0)]
+    assert printed == [(now, "for it") for now in (8.0, 71.0, 131.0, 191.0)]
 
 
 def test_a_folder_in_place_of_a_lease_is_refused(tmp_path):
@@ -305,21 +305,21 @@ def test_leases_that_cannot_be_written_stop_the_run_with_an_error(tmp_path, monk
     assert run(small(), tmp_path / "out", ONE).complete
 
 
-# ---------------------------------------------------------------------- nobody reads
+# ---------------------------------------------------------------------- closed pipes
 
 
 @pytest.mark.parametrize("buffered", [True, False])
-def test_a_run_goes_on_when_nobody_reads_what_it_tells(spec, tmp_path, buffered):
+def test_a_closed_pipe_does_not_stop_a_run(spec, tmp_path, buffered):
     """Like ``2>&1 | head -0``: both ends are closed before anything is written."""
     settings = {n: x for n, x in os.environ.items() if n != "PYTHONUNBUFFERED"}
     settings |= {} if buffered else {"PYTHONUNBUFFERED": "1"}
-    ours, theirs = os.pipe()
-    os.close(ours)
+    reading, writing = os.pipe()
+    os.close(reading)
     words = [*PROGRAM, spec, "--out", tmp_path / "out"]
     ended = subprocess.run(
-        words, stdout=theirs, stderr=theirs, timeout=120, check=False, env=settings
+        words, stdout=writing, stderr=writing, timeout=120, check=False, env=settings
     )
-    os.close(theirs)
+    os.close(writing)
     assert status(Store.open(tmp_path / "out")).complete
     assert ended.returncode == 0
 
@@ -339,7 +339,7 @@ def test_an_answer_that_cannot_be_written_is_one_line(spec, tmp_path):
 
 
 class Stream:
-    """Keeps what is written; a terminal or not."""
+    """Collects what is written; a terminal or not."""
 
     def __init__(self, terminal=False, broken=False):
         self.text, self.terminal, self.broken = "", terminal, broken
@@ -358,7 +358,7 @@ class Stream:
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-def test_compiling_is_told_once(terminal):
+def test_compiling_is_noted_once(terminal):
     import logging
 
     stream = Stream(terminal)
@@ -371,7 +371,7 @@ def test_compiling_is_told_once(terminal):
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-def test_progress_that_nobody_reads_stops_nothing(terminal):
+def test_progress_on_a_closed_pipe_stops_nothing(terminal):
     with shown.progress(Stream(terminal, broken=True), lambda: None) as progress:
         progress.start(10, 0)
         progress.note("something")
@@ -379,7 +379,7 @@ def test_progress_that_nobody_reads_stops_nothing(terminal):
         progress.check()
 
 
-def test_a_line_a_minute_is_told_while_nothing_finishes_whatever_else_is(monkeypatch):
+def test_a_line_a_minute_is_printed_while_nothing_finishes(monkeypatch):
     clock, stream = [0.0], Stream()
     monkeypatch.setattr(shown.time, "monotonic", lambda: clock[0])
     with shown.progress(stream, lambda: None) as progress:

@@ -208,7 +208,7 @@ def _settings(plan: Plan) -> dict[str, Any]:
     for name in sorted(named & {"estimand", "learn_value"}):
         columns[name] = [str(getattr(learner, name)) for learner in plan.learners]
     for name in STEPS:
-        columns |= _rules(name, [_given(learner, name) for learner in plan.learners])
+        columns |= _rules(name, [_setting(learner, name) for learner in plan.learners])
     return columns
 
 
@@ -224,14 +224,14 @@ def _rules(name: str, given: list[Any]) -> dict[str, Any]:
     return {f"{name}_rule": kinds, **{f"{name}_{part}": x for part, x in columns.items()}}
 
 
-def _given(learner: Learner, name: str) -> Any:
+def _setting(learner: Learner, name: str) -> Any:
     given = getattr(learner, name, None)
     return learner.alpha if name == "alpha_bar" and given is None else given
 
 
 def _number(learner: Learner, name: str) -> float:
     """A setting as a number, α if it is a rule, otherwise NaN."""
-    given = _given(learner, name)
+    given = _setting(learner, name)
     given = getattr(given, "alpha", None) if isinstance(given, StepSize) else given
     return float(given) if isinstance(given, int | float) else float("nan")
 
