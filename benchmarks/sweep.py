@@ -19,8 +19,9 @@ from typing import Any
 from distributed import Client
 
 import document
-from retvar.sweep import Cut, Dask, Domain, Learners, Local, Points, Range, Sweep, run
-from retvar.sweep.executors import Executor, local_cluster
+from retvar.sweep import CellSize, Dask, Domain, Learners, Local, Points, Range, Sweep, run
+from retvar.sweep.dask_executor import local_cluster
+from retvar.sweep.executors import Executor
 
 CELLS = 16
 SECOND = 1.0
@@ -38,7 +39,7 @@ def sweep(steps: int, seed: int = 0, cells: int = CELLS) -> Sweep:
     )
     return Sweep(
         name="bench", seed=seed, runs=30, steps=steps, domains=[garnet], learners=[family],
-        record=Points(at="log", points=20), cell=Cut(learners=128, runs=30),
+        record=Points(at="log", points=20), cell=CellSize(learners=128, runs=30),
     )  # fmt: skip
 
 

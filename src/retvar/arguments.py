@@ -20,12 +20,14 @@ __all__ = [
     "level",
     "numbers",
     "refuse",
+    "seconds",
     "unit_interval",
 ]
 
 Array = NDArray[np.float64]
 Namer = Callable[[int], str]
 TOLERANCE = 1e-9  # largest deviation from 1 of a sum of probabilities
+MAX_SECONDS = 1e6
 EXACT = 1e-15  # rounding error per summand; sums farther from 1 than this are rescaled
 
 
@@ -70,6 +72,23 @@ def level(field: str, given: object) -> float:
     real = isinstance(given, float | int | np.floating) and not isinstance(given, bool)
     if not real or not 0 < given < 1:  # type: ignore[operator]
         raise InputError(field, repr(given), "must lie between 0 and 1, such as 0.9")
+    return float(given)  # type: ignore[arg-type]
+
+
+def seconds(field: str, given: object) -> float:
+    """A duration that can be waited for.
+
+    >>> seconds("timeout", 60)
+    60.0
+    >>> seconds("timeout", float("nan"))
+    Traceback (most recent call last):
+    ...
+    retvar.errors.InputError: timeout = nan: must be a number of seconds above 0, at most 1,000,000
+    """
+    real = isinstance(given, float | int) and not isinstance(given, bool)
+    if not real or not 0 < given <= MAX_SECONDS:  # type: ignore[operator]
+        remedy = f"must be a number of seconds above 0, at most {MAX_SECONDS:,.0f}"
+        raise InputError(field, repr(given), remedy)
     return float(given)  # type: ignore[arg-type]
 
 

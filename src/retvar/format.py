@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 
 __all__ = [
     "align",
@@ -156,11 +157,18 @@ def short_number(value: float) -> str:
     return (mantissa + (e and f"e{int(power)}")).replace("-", "−")
 
 
-def align(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Format rows as lines of a table with right-aligned columns.
+def align(rows: Sequence[Sequence[str]], *, left: bool = False) -> list[str]:
+    """Format rows as lines of a table, with columns aligned right or left.
+
+    Rows may differ in length.
 
     >>> align([["state", "value"], ["a", "10.5"]])
     ['state  value', '    a   10.5']
+    >>> align([["state", "value"], ["a"]], left=True)
+    ['state  value', 'a']
     """
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)) for row in rows]
+    columns = zip_longest(*rows, fillvalue="")
+    widths = [max(map(len, column)) for column in columns]
+    pad = str.ljust if left else str.rjust
+    lines = ("  ".join(map(pad, row, widths)) for row in rows)
+    return [line.rstrip() if left else line for line in lines]

@@ -47,23 +47,23 @@ def plan(spec: Path, as_json: bool) -> None:
     """Show the number of cells of SPEC.toml, and estimate time and size."""
     with Stop() as stop:
         from retvar.engine.runner import usable_threads
-        from retvar.sweep import Sweep, estimate
+        from retvar.sweep import Sweep, estimate_cost
 
         planned = Sweep.from_toml(spec).plan()
         stop.check()
-        found = estimate(planned, stop.check)
-    sweep, cut = planned.sweep, planned.sweep.cell
+        found = estimate_cost(planned, stop.check)
+    sweep, size = planned.sweep, planned.sweep.cell
     if as_json:
         plain = {
             "name": sweep.name,
-            "domains": len(planned.places),
+            "domains": len(planned.domains),
             "learners": len(planned.learners),
             "runs": sweep.runs,
             f"{planned.unit}s": planned.length,
             "points": planned.moments.tolist(),
             "cells": planned.count,
             "seconds": found.seconds,
-            "seconds_per_cell": found.per_cell,
+            "seconds_per_cell": found.seconds_per_cell,
             "bytes": found.bytes,
             "digest": planned.digest,
         }
@@ -71,12 +71,12 @@ def plan(spec: Path, as_json: bool) -> None:
         return
     cores = usable_threads()
     lines = [
-        f"{sweep.name}: {count(len(planned.places), 'domain')} × "
+        f"{sweep.name}: {count(len(planned.domains), 'domain')} × "
         f"{count(len(planned.learners), 'learner')} × "
         f"{count(sweep.runs, 'run')} of {count(planned.length, planned.unit)}",
-        f"{count(planned.count, 'cell')} of up to {count(cut.learners, 'learner')} and "
-        f"{count(cut.runs, 'run')}",
-        f"about {duration(found.per_cell)} a cell, {duration(found.seconds)} on one core, "
+        f"{count(planned.count, 'cell')} of up to {count(size.learners, 'learner')} and "
+        f"{count(size.runs, 'run')}",
+        f"about {duration(found.seconds_per_cell)} a cell, {duration(found.seconds)} on one core, "
         f"{duration(found.seconds / cores)} on the {cores} of this machine",
         f"about {_size(found.bytes)}, errors at {planned.moments.size} moments",
     ]
@@ -134,7 +134,7 @@ def run(
         found = operations.run(
             planned, out, executor, progress=progress, stale=stale, extend=extend
         )
-    print_result(to_json(found.plain()) if as_json else _summary(found))
+    print_result(to_json(found.to_dict()) if as_json else _summary(found))
     if not found.complete:
         sys.exit(1)
 
@@ -147,7 +147,7 @@ def status(folder: Path, as_json: bool) -> None:
     from retvar.sweep import operations
 
     found = operations.status(_open(folder))
-    print_result(to_json(found.plain()) if as_json else _summary(found))
+    print_result(to_json(found.to_dict()) if as_json else _summary(found))
 
 
 @sweep.command()
@@ -235,7 +235,7 @@ def _open(folder: Path) -> Any:
     """Open the store in a folder and print its notes."""
     from retvar.sweep import Store
 
-    store = Store.opened(folder)
+    store = Store.open(folder)
     for note in store.notes:
         _note(note)
     return store

@@ -19,7 +19,7 @@ from retvar.plots import series as s
 from retvar.plots.scales import powers
 from retvar.plots.style import INK, LINE, RC, SOFT, Array, text_size
 from retvar.sweep.comparison import Comparison, compare
-from retvar.sweep.format import TITLES, possible
+from retvar.sweep.format import TITLES, can_decide
 
 if TYPE_CHECKING:
     import xarray
@@ -202,7 +202,7 @@ def _key(figure: Figure, found: xarray.Dataset, rows: Any) -> None:
         if m in winners
     ]
     if "" in winners:
-        decided = possible(found.isel(domain=0 if found.sizes["domain"] == 2 else -1))
+        decided = can_decide(found.isel(domain=0 if found.sizes["domain"] == 2 else -1))
         few = "" if decided else f" (too few {told['over']})"
         entries.append((_swatch(SOFT), f"not sure{few}"))
     if any(row.domains.size for panel in rows.values() for row in panel):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,8 @@ from retvar.plots import series as s
 from retvar.plots.scales import log_together
 from retvar.plots.style import INK, RC, Array
 from retvar.sweep import run_errors as c
-from retvar.sweep.statistics import unit_level
+from retvar.sweep.effects import overall_interval
+from retvar.sweep.options import ComparisonOptions
 
 if TYPE_CHECKING:
     import xarray
@@ -46,15 +46,9 @@ class Line:
 def sensitivity_curves(
     data: xarray.Dataset,
     x: str = "alpha",
-    what: str = "variance_rmse",
     by: str = "algorithm",
-    *,
-    at: int = -1,
-    where: Mapping[str, Any] | None = None,
-    over: str | None = None,
-    level: float = 0.95,
-    resamples: int = 1_000,
-    seed: int = 0,
+    options: ComparisonOptions | None = None,
+    **keywords: Any,
 ) -> Figure:
     """Draw an error against a setting: a line for each method, a panel for each question asked.
 
@@ -69,14 +63,11 @@ def sensitivity_curves(
         What a sweep collected, or a simulation with ``keep="runs"``.
     x
         The setting along the axis, which is logarithmic where its values are spaced so.
-    what, at
-        Which error, and when: −1 is the end, otherwise a step or episode that was recorded.
     by
         The setting that tells lines apart.
-    where
-        Settings to hold fixed, like ``{"lam": 0.9}``; of a list, any.
-    over, level, resamples, seed
-        Of the intervals; see :func:`retvar.sweep.compare`.
+    options
+        :class:`retvar.sweep.ComparisonOptions`; its fields may also be given as keywords. The
+        default of ``resamples`` is 1,000 here.
 
     Returns
     -------
@@ -93,16 +84,15 @@ def sensitivity_curves(
     >>> rv.plots.sensitivity_curves(data).axes[0].get_xlabel()
     'step size of the value, α'
     """
-    unit_level("level", level)
-    sweep = swept.sweep_of(data, by, what, at, where, over)
+    options = ComparisonOptions.of(options or swept.DEFAULTS, **keywords)
+    sweep = swept.sweep_of(data, by, options)
     values = swept.axis_values(sweep.errors, x)
     questions = swept.questions_without(sweep.errors, x)
     groups = {q: _groups(sweep, x, values, members) for q, members in questions.items()}
     split = any(
         len(cell) > 1 for lines in groups.values() for g in lines.values() for cell in g.values()
     )
-    how = (sweep.over, level, resamples, seed)
-    lines = {q: {m: _line(sweep, g, questions[q], split, how) for m, g in group.items()}
+    lines = {q: {m: _line(sweep, g, questions[q], split) for m, g in group.items()}
              for q, group in groups.items()}  # fmt: skip
     with matplotlib.rc_context(RC):
         width = max(0.5, min(len(lines) / ACROSS, 1.0)) * WIDTH
@@ -119,7 +109,7 @@ def sensitivity_curves(
             ax.set_xlabel(swept.LETTERS.get(x, x) if len(lines) < 3 else swept.SHORT.get(x, x))
         axes[0].set_ylabel(sweep.label.replace(", ", ",\n"))
         s.hide_inner(axes)
-        _key(figure, lines, swept.told_intervals(sweep, level, split))
+        _key(figure, lines, swept.told_intervals(sweep, split))
         return figure
 
 
@@ -138,10 +128,10 @@ def _groups(
 
 
 def _line(
-    sweep: swept.Sweep, cells: dict[float, c.Indices], question: c.Indices, split: bool, how: Any
+    sweep: swept.Sweep, cells: dict[float, c.Indices], question: c.Indices, split: bool
 ) -> Line:
     errors = np.array([sweep.cell(cell, split) for cell in cells.values()])
-    found = c.over_domains(sweep.logs(errors, question), *how)
+    found = overall_interval(sweep.logs(errors, question), sweep.options)
     middle, low, high = (np.exp(end) for end in (found.estimate, found.low, found.high))
     died = np.isinf(errors).mean(axis=(1, 2))
     return Line(np.array(list(cells)), middle, low, high, died)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,8 @@ from retvar.plots import swept
 from retvar.plots.scales import powers
 from retvar.plots.style import INK, RC, SOFT, Array
 from retvar.sweep import run_errors as c
-from retvar.sweep.statistics import unit_level
+from retvar.sweep.effects import centre, contenders
+from retvar.sweep.options import ComparisonOptions
 
 if TYPE_CHECKING:
     import xarray
@@ -45,14 +45,8 @@ def sweep_heat_map(
     x: str = "alpha",
     y: str = "lam",
     by: str = "algorithm",
-    *,
-    what: str = "variance_rmse",
-    at: int = -1,
-    where: Mapping[str, Any] | None = None,
-    over: str | None = None,
-    level: float = 0.95,
-    resamples: int = 1_000,
-    seed: int = 0,
+    options: ComparisonOptions | None = None,
+    **keywords: Any,
 ) -> Figure:
     """Draw an error over two settings: a map for each method, all on one scale.
 
@@ -74,12 +68,9 @@ def sweep_heat_map(
         The settings along the axes.
     by
         The setting that tells maps apart.
-    what, at
-        Which error, and when: −1 is the end, otherwise a step or episode that was recorded.
-    where
-        Settings to hold fixed, like ``{"lam": 0.9}``; of a list, any.
-    over, level, resamples, seed
-        Of the intervals; see :func:`retvar.sweep.compare`.
+    options
+        :class:`retvar.sweep.ComparisonOptions`; its fields may also be given as keywords. The
+        default of ``resamples`` is 1,000 here.
 
     Returns
     -------
@@ -99,13 +90,12 @@ def sweep_heat_map(
     """
     if x == y:
         raise InputError("y", y, "must differ from x")
-    unit_level("level", level)
-    sweep = swept.sweep_of(data, by, what, at, where, over)
+    options = ComparisonOptions.of(options or swept.DEFAULTS, **keywords)
+    sweep = swept.sweep_of(data, by, options)
     across, up = (swept.axis_values(sweep.errors, name) for name in (x, y))
     rows = swept.questions_without(sweep.errors, x, y)
     methods = list(sweep.errors.methods(by))
-    how = (level, resamples, seed)
-    maps = {(q, m): _map(sweep, (x, across), (y, up), members, m, how)
+    maps = {(q, m): _map(sweep, (x, across), (y, up), members, m)
             for q, members in rows.items() for m in methods}  # fmt: skip
     tables = np.array([one.table for one in maps.values()])
     with matplotlib.rc_context(RC):
@@ -123,7 +113,7 @@ def sweep_heat_map(
         for ax in axes[:, 0]:
             ax.set_ylabel(swept.LETTERS.get(y, y))
         _bar(figure, axes, norm, sweep.label, bool((tables[np.isfinite(tables)] > norm.vmax).any()))
-        parts = [_told(sweep, level)] * any(one.stars for one in maps.values())
+        parts = [_told(sweep)] * any(one.stars for one in maps.values())
         parts += ["hatched: more than a quarter of the runs diverged"] * bool(
             np.isinf(tables).any()
         )
@@ -147,7 +137,6 @@ def _map(
     y: tuple[str, Any],
     members: c.Indices,
     method: str,
-    how: tuple[float, int, int],
 ) -> Map:
     own = np.intersect1d(members, sweep.errors.methods(sweep.by)[method])
     columns = {v: np.intersect1d(own, swept.having(sweep.errors, x[0], v)) for v in x[1]}
@@ -164,15 +153,16 @@ def _map(
             same = next(group for group in questions.values() if cell[0] in group)
             runs[at] = sweep.runs(cell)
             shown = sweep.judging(runs[at], split)
-            table[at] = np.exp(c.centre(sweep.logs(shown, same), (-2, -1)))
+            table[at] = np.exp(centre(sweep.logs(shown, same), (-2, -1)))
     stars, near = [], []
-    for places in _rivals(table.shape, {"x": x[0] in c.ASKED, "y": y[0] in c.ASKED}):
+    asked = {"x": x[0] in c.QUESTION_SETTINGS, "y": y[0] in c.QUESTION_SETTINGS}
+    for places in _rivals(table.shape, asked):
         errors = np.where(np.isfinite(table[places]), table[places], np.inf)
         best = int(np.argmin(errors))
         if np.isfinite(errors[best]):
             stars.append((int(places[0][best]), int(places[1][best])))
             near.append(np.zeros(table.shape, dtype=bool))
-            near[-1][places] = c.contenders(runs[places], sweep.over, split, *how)
+            near[-1][places] = contenders(runs[places], sweep.options, split=split)
             near[-1][np.isnan(table)] = False
             near[-1][stars[-1]] = True
     return Map(table, stars, near)
@@ -190,13 +180,13 @@ def _rivals(shape: tuple[int, int], asked: dict[str, bool]) -> list[tuple[c.Indi
     return [(rows.ravel(), columns.ravel())]
 
 
-def _told(sweep: swept.Sweep, level: float) -> str:
+def _told(sweep: swept.Sweep) -> str:
     """What stars and outlines are."""
     domains, _, runs = sweep.errors.values.shape
-    judging = f"{domains // 2} domains" if sweep.over == "domains" else f"{runs // 2} runs"
+    judging = f"{domains // 2} domains" if sweep.options.over == "domains" else f"{runs // 2} runs"
     return (
-        f"star: best; outline: not surely worse ({level:.0%} interval of the ratio to the best, "
-        f"over {judging}, holds 1)"
+        f"star: best; outline: not surely worse ({sweep.options.level:.0%} interval of the ratio "
+        f"to the best, over {judging}, holds 1)"
     )
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,7 +13,9 @@ from retvar.format import short_number
 from retvar.plots import series as s
 from retvar.plots.style import Array
 from retvar.sweep import run_errors as c
-from retvar.sweep.format import field_name
+from retvar.sweep.effects import centre
+from retvar.sweep.format import error_name
+from retvar.sweep.options import ComparisonOptions
 
 if TYPE_CHECKING:
     import xarray
@@ -29,6 +31,7 @@ LETTERS = {
     "kappa": "trace decay of the value, κ",
     "kappa_bar": "trace decay of the variance, κ̄",
 }
+DEFAULTS = ComparisonOptions(resamples=1_000)
 SHORT = {"lam": "λ", "gamma": "γ", "alpha": "α", "alpha_bar": "ᾱ", "kappa": "κ", "kappa_bar": "κ̄"}
 
 
@@ -36,10 +39,9 @@ SHORT = {"lam": "λ", "gamma": "γ", "alpha": "α", "alpha_bar": "ᾱ", "kappa":
 class Sweep:
     """A dataset, ready to be drawn."""
 
-    errors: c.Errors
+    errors: c.RunErrors
     by: str
-    what: str
-    over: str
+    options: ComparisonOptions
     known: dict[bytes, Array] = field(default_factory=dict)
 
     @property
@@ -50,7 +52,7 @@ class Sweep:
     @property
     def label(self) -> str:
         """What is drawn."""
-        name = field_name(self.what)
+        name = error_name(self.options.what)
         return f"{name}, times the best of each domain" if self.relative else name
 
     def cell(self, members: c.Indices, split: bool) -> Array:
@@ -78,23 +80,21 @@ class Sweep:
         """The error of the best learner of each domain; slow, and asked for by every cell."""
         key = question.tobytes()
         if key not in self.known:
-            best = c.centre(self.errors.values[:, question]).min(axis=1)
+            best = centre(self.errors.values[:, question]).min(axis=1)
             if not np.isfinite(best).all() or not best.all():
                 raise InputError("data", "a domain without a best", "every learner diverged there")
             self.known[key] = best
         return self.known[key]
 
 
-def sweep_of(
-    data: xarray.Dataset, by: str, what: str, at: int, where: Mapping[str, Any] | None, over: Any
-) -> Sweep:
+def sweep_of(data: xarray.Dataset, by: str, options: ComparisonOptions) -> Sweep:
     """Check what is to be drawn, before anything is."""
-    errors = c.errors_of(data, what, at, where)
+    errors = c.errors_of(data, options)
     errors.column(by)
-    return Sweep(errors, by, what, c.over_what(over, len(errors.domains)))
+    return Sweep(errors, by, options.resolve(len(errors.domains)))
 
 
-def axis_values(errors: c.Errors, name: str) -> list[float]:
+def axis_values(errors: c.RunErrors, name: str) -> list[float]:
     """The numbers that a setting takes, ascending."""
     column = errors.column(name)
     values = sorted({float(x) for x in column if isinstance(x, float | int) and x == x})
@@ -103,15 +103,17 @@ def axis_values(errors: c.Errors, name: str) -> list[float]:
     return values
 
 
-def having(errors: c.Errors, name: str, value: float) -> c.Indices:
+def having(errors: c.RunErrors, name: str, value: float) -> c.Indices:
     """Learners with a number as a setting."""
     column = errors.column(name)
     return np.array([k for k, x in enumerate(column) if x == value], dtype=np.intp)
 
 
-def questions_without(errors: c.Errors, *names: str) -> dict[str, c.Indices]:
+def questions_without(errors: c.RunErrors, *names: str) -> dict[str, c.Indices]:
     """Learners by what they are asked, save what an axis shows."""
-    return errors.asked([name for name in c.ASKED if name in errors.settings and name not in names])
+    return errors.questions(
+        [name for name in c.QUESTION_SETTINGS if name in errors.settings and name not in names]
+    )
 
 
 def question_title(words: str) -> str:
@@ -181,8 +183,10 @@ def _round(values: Sequence[float], most: int) -> list[float]:
     return list(values)
 
 
-def told_intervals(sweep: Sweep, level: float, split: bool) -> str:
+def told_intervals(sweep: Sweep, split: bool) -> str:
     """What the bands are, for a legend."""
     domains, runs = len(sweep.errors.domains), sweep.errors.values.shape[-1]
-    over = f"{domains} domains" if sweep.over == "domains" else f"{runs // (1 + split)} runs"
-    return f"interquartile mean, {level:.0%} interval over {over}"
+    over = (
+        f"{domains} domains" if sweep.options.over == "domains" else f"{runs // (1 + split)} runs"
+    )
+    return f"interquartile mean, {sweep.options.level:.0%} interval over {over}"
