@@ -20,7 +20,7 @@ from matplotlib.text import Text
 
 import retvar as rv
 from retvar import plots
-from retvar.plots.estimated import COLOURS
+from retvar.plots.estimate_common import COLOUR_MAPS
 from tests.test_experiment_plots import drawn, titles, written
 
 SPREADS = ("value", "variance", "std")
@@ -281,7 +281,7 @@ def test_figures_leave_the_settings_of_matplotlib_and_the_data_alone():
 
 
 def test_colours_are_even_in_grey_and_numbers_stand_out_from_them():
-    for name, colours in COLOURS.items():
+    for name, colours in COLOUR_MAPS.items():
         shades = colours(np.linspace(0, 1, 200))[:, :3]
         grey = shades @ [0.299, 0.587, 0.114]
         steps = np.diff(grey) * (1 if name == "value" else -1)
@@ -553,7 +553,7 @@ def test_groups_of_equal_predictions_have_their_own_band_and_mean():
     assert band.values.tolist() == [2, 2, 6]
     assert band.baseline.tolist() == [0, 2, 2]
     assert line.values.tolist() == [1, 2, 4]
-    seen = next(line for line in ax.lines if line.get_gid() == "seen")
+    seen = next(line for line in ax.lines if line.get_gid() == "observed")
     assert np.allclose(seen.get_ydata(), [1.25, 2, 4.5])
 
 

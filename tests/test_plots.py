@@ -15,7 +15,7 @@ from matplotlib.transforms import Bbox
 import retvar as rv
 from retvar import plots
 from retvar.errors import InputError
-from retvar.plots.curves import points
+from retvar.plots.graph_edges import bezier_points
 
 DRAWN = {
     "chain": rv.domains.chain,
@@ -34,7 +34,7 @@ def drawn(figure: Figure) -> Axes:
 def arrows(ax: Axes) -> dict[str, np.ndarray]:
     """Points along each edge's arrow, by the name of the edge."""
     return {
-        patch.get_gid(): points(patch._path_original.vertices, np.linspace(0, 1, 50))
+        patch.get_gid(): bezier_points(patch._path_original.vertices, np.linspace(0, 1, 50))
         for patch in ax.patches
         if (patch.get_gid() or "").startswith("edge-")
     }
@@ -214,7 +214,7 @@ def test_many_edges_with_rewards_of_their_own_become_one_arrow():
             [("a", "x", "b"), ("b", "x", "a")], gamma=0.5, positions=[(0, 0), (0, 0)]
         ),
     ],
-    ids=["loop", "end", "pair", "apart", "branches", "stress", "same place"],
+    ids=["loop", "end", "pair", "apart", "branches", "many", "same place"],
 )
 def test_small_and_odd_mdps_can_be_drawn(mdp):
     ax = drawn(plots.draw_mdp(mdp))

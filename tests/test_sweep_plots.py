@@ -10,6 +10,8 @@ import xarray
 
 import retvar as rv
 from retvar import plots
+from retvar.plots.style import METHODS
+from retvar.plots.sweep_errors import axis_ticks, spaced_by_factors
 from retvar.sweep.comparison import compare
 from tests.test_examples import run
 from tests.test_experiment_plots import drawn, titles, written
@@ -278,7 +280,7 @@ def test_steps_that_are_no_powers_of_ten_have_ticks_at_those(count):
     ],
 )
 def test_ticks_are_short_and_distinct(values, told):
-    ticks, texts = plots.swept.ticks_of(values, plots.swept.spaced_by_factors(values))
+    ticks, texts = axis_ticks(values, spaced_by_factors(values))
     assert " ".join(texts) == told
     assert [float(text.replace("−", "-")) for text in texts] == pytest.approx(ticks)
 
@@ -300,7 +302,7 @@ def test_points_are_the_ratios_of_the_comparison_in_the_colour_of_the_winner():
         ratios = found.data.ratio.sel(settings="best", domain="all").isel(pair=k).values
         np.testing.assert_allclose([p.get_xdata()[0] for p in points], ratios)
     colours = [ax.lines[-1].get_color() for ax in figure.axes]
-    direct, centred = (plots.series.METHODS[name].colour for name in ("direct", "centred"))
+    direct, centred = (METHODS[name].colour for name in ("direct", "centred"))
     assert colours[0] == direct
     assert colours[2] == centred
 

@@ -14,7 +14,7 @@ import matplotlib
 
 from retvar import plots
 from retvar.errors import InputError
-from retvar.plots.style import RC, UNDATED
+from retvar.plots.style import METADATA, RC
 
 if TYPE_CHECKING:
     import xarray
@@ -111,5 +111,5 @@ def embedded(figure: Figure) -> str:
 def _rendered(figure: Figure, kind: str) -> bytes:
     room = io.BytesIO()
     with matplotlib.rc_context(RC):
-        figure.savefig(room, format=kind, dpi=DOTS, metadata=UNDATED["." + kind])
+        figure.savefig(room, format=kind, dpi=DOTS, metadata=METADATA["." + kind])
     return room.getvalue()
