@@ -103,6 +103,7 @@ def _rotated(positions: Array) -> Array:
     _, extents, axes = np.linalg.svd(x, full_matrices=False)
     if len(x) > 1 and extents[0] > 1.05 * extents[1]:
         x = x @ axes.T
+        x[:, 1] *= extents[1] > 0.02 * extents[0]  # nearly a line: exactly a line
     x = x.round(6) + 0.0
     flip = np.array([x[0, 0] > 0, x[1:2, 1].sum() < 0])
     return np.asarray(np.where(flip, -x, x))
