@@ -14,7 +14,7 @@ import matplotlib
 
 from retvar import plots
 from retvar.errors import InputError
-from retvar.plots.style import RC, UNDATED
+from retvar.plots.style import METADATA, RC
 
 if TYPE_CHECKING:
     import xarray
@@ -109,5 +109,5 @@ def data_uri(figure: Figure) -> str:
 def _rendered(figure: Figure, kind: str) -> bytes:
     buffer = io.BytesIO()
     with matplotlib.rc_context(RC):
-        figure.savefig(buffer, format=kind, dpi=DPI, metadata=UNDATED["." + kind])
+        figure.savefig(buffer, format=kind, dpi=DPI, metadata=METADATA["." + kind])
     return buffer.getvalue()
