@@ -139,8 +139,8 @@ class SweepErrors:
         domains, _, runs = self.errors.values.shape
         over = f"{domains // 2} domains" if self.options.over == "domains" else f"{runs // 2} runs"
         return (
-            f"star: best; outline: not surely worse ({self.options.level:.0%} interval of the ratio "
-            f"to the best, over {over}, holds 1)"
+            f"star: best; outline: not surely worse ({self.options.level:.0%} interval of the "
+            f"ratio to the best, over {over}, holds 1)"
         )
 
 
