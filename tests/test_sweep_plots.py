@@ -146,7 +146,7 @@ def test_settings_in_where_are_fixed():
         for value in (0.1, 1.0)
     )
     np.testing.assert_allclose(poor / best, np.e, rtol=0.05)
-    with pytest.raises(rv.InputError, match=r"where\['alpha_bar'\] = 7: is not there; there are"):
+    with pytest.raises(rv.InputError, match=r"where\['alpha_bar'\] = 7: is not in the data"):
         plots.sensitivity_curves(data, where={"alpha_bar": 7})
 
 
