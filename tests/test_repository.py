@@ -43,7 +43,8 @@ def test_every_function_of_a_public_module_has_an_example(module):
     for name in loaded.__all__:
         thing = getattr(loaded, name)
         assert f"retvar.{module}" in documented()
-        assert ">>>" in (inspect.getdoc(thing) or ""), f"{module}.{name}: no doctest"
+        if not isinstance(thing, dict):  # a table of checks
+            assert ">>>" in (inspect.getdoc(thing) or ""), f"{module}.{name}: no doctest"
 
 
 def test_version_is_the_same_everywhere():

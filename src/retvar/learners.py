@@ -176,7 +176,7 @@ class Learner:
         return dataclasses.replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a dictionary of JSON data from which :func:`from_dict` makes an equal learner.
+        """Return a dictionary of JSON data from which ``from_dict`` makes an equal learner.
 
         >>> import retvar as rv
         >>> rv.Direct(alpha=0.1).to_dict()["learner"]
