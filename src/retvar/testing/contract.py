@@ -44,9 +44,16 @@ class Check(NamedTuple):
         return inspect.getdoc(self.run) or ""
 
 
-#: all checks by name, in the order in which they run
-CHECKS: dict[str, Check] = {
-    check.name: check
+class Checks(dict[str, Check]):
+    """Checks by name, in the order in which they run.
+
+    >>> len(CHECKS)
+    66
+    """
+
+
+CHECKS = Checks(
+    (check.name, check)
     for check in (
         Check(inputs.input_untouched),
         Check(determinism.deterministic),
@@ -115,7 +122,7 @@ CHECKS: dict[str, Check] = {
         Check(stationarity.exact_variance_is_stationary, conditions.has_known_method),
         Check(stationarity.fixed_point_is_stationary, conditions.has_known_method),
     )
-}
+)
 
 
 def check_learner(description: Any, *, seed: int = 0) -> list[str]:
