@@ -1,13 +1,13 @@
 # Two commands: `make reproduce` does the main job, `make test` runs the tests. Both set up first.
 #
-# PYTHON   which Python, 3.11 or newer: make test PYTHON=python3.12. A .venv made with another one
-#          is made anew. Without PYTHON a .venv that works is used as it is.
-# UV       uv, where it is installed; `make UV= test` takes pip.
-# WORKERS  processes that run the tests.
+# PYTHON   Python 3.11 or newer, such as PYTHON=python3.12. A .venv made with another Python is
+#          rebuilt. Without PYTHON, an existing .venv that works is used.
+# UV       the uv program; found on the PATH. `make UV= test` uses pip.
+# WORKERS  number of test processes.
 #
-# What is installed is written in stamps: .venv/ready-main for the main job, .venv/ready-NAME for
-# that and the extras in EXTRAS_NAME. Versions are in constraints.txt, those of the build too.
-ASKED := $(if $(filter undefined default,$(origin PYTHON)),,yes)
+# Stamps record what is installed: .venv/ready-main for the main job, .venv/ready-NAME for the main
+# job and the extras in EXTRAS_NAME. constraints.txt pins all versions, those of build tools too.
+CHOSEN := $(if $(filter undefined default,$(origin PYTHON)),,yes)
 PYTHON ?= python3
 UV ?= $(shell command -v uv 2>/dev/null)
 WORKERS ?= 2
@@ -23,7 +23,7 @@ BENCH := .venv/ready-bench
 WARM := .venv/warm
 COMPILED := $(wildcard src/retvar/engine/*.py) $(addprefix src/retvar/,jit.py random.py rules.py step_sizes.py online/kernel.py)
 
-VENV = .venv '$(PYTHON)' '$(ASKED)' '$(UV)'
+VENV = .venv '$(PYTHON)' '$(CHOSEN)' '$(UV)'
 PIP = $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
 INSTALL = $(if $(UV),'$(UV)' pip install --quiet --python $(BIN)/python,$(PIP) install) -c constraints.txt
 BUILD := hatchling editables

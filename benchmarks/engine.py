@@ -1,10 +1,9 @@
-"""What simulating costs: nanoseconds per learner's update, against NumPy, JAX and C.
+"""Cost of a simulated update in nanoseconds, compared with NumPy, JAX and C.
 
-Things that are compared are timed in turn, round after round; figures are medians, and ratios are
-medians of the ratios within a round. Needs gcc, JAX (the extra ``bench``) and Linux.
+The programs are timed alternately, round after round. Figures are medians; ratios are medians of
+the ratios within a round. Needs gcc, JAX (the extra ``bench``) and Linux.
 """
 
-import argparse
 import ctypes
 import functools
 import os
@@ -21,25 +20,25 @@ from typing import Any
 
 import numpy as np
 
+import document
 import retvar as rv
 from online import Reference, Timing, numpy_class
-from retvar.engine.lanes import aligned
 from retvar.engine.runner import usable_threads
 from retvar.engine.streams import stream_of
-from retvar.exact.solution import variances_for
-from retvar.files import write_text
-from retvar.mdp import ask
+from retvar.engine.workspace import aligned_zeros
+from retvar.exact.solution import variance_function
+from retvar.mdp import weigh_edges
 
 RATIOS = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5]  # error of the frozen value, as a share of max |j|
 ALPHAS = [0.05, 0.04, 0.03, 0.02, 0.01, 0.007, 0.005, 0.003, 0.001]
 SETTINGS = len(RATIOS) * len(ALPHAS)
-LANES = 56  # the settings, filled up to whole vectors
+LANES = 56  # the settings, padded to whole vectors
 RUNS, STEPS, WINDOW = 120, 80_000, 10_000
-JAX_STEPS = 8_000  # of as many runs
+JAX_STEPS = 8_000  # steps of each run in JAX
 SEED = 0
 ROUNDS = 7
-FEW = 3  # rounds where nothing is compared
-LONG = 0.15  # seconds that a timing should take beyond the set-up
+FEW = 3  # rounds if nothing is compared
+LONG = 0.15  # least seconds of a timing beyond the set-up
 MEBIBYTE = 1024**2
 SPAWN = get_context("spawn")
 
@@ -48,10 +47,10 @@ SPAWN = get_context("spawn")
 
 
 class Times:
-    """Seconds that things took which were run in turn, round by round."""
+    """Seconds of programs that are timed alternately, round by round."""
 
     def __init__(self, runs: Timing, rounds: int) -> None:
-        self.updates = {name: run() for name, run in runs.items()}  # compiles, and warms up
+        self.updates = {name: run() for name, run in runs.items()}  # compile and warm up
         self.seconds: dict[str, list[float]] = {name: [] for name in runs}
         for _ in range(rounds):
             for name, run in runs.items():
@@ -60,7 +59,7 @@ class Times:
                 self.seconds[name].append(time.perf_counter() - before)
 
     def beyond(self, name: str, whole: str, fixed: str) -> None:
-        """Add what `whole` took beyond `fixed`."""
+        """Add the difference between `whole` and `fixed` under `name`."""
         pairs = zip(self.seconds[whole], self.seconds[fixed], strict=True)
         self.seconds[name] = [a - b for a, b in pairs]
         self.updates[name] = self.updates[whole]
@@ -70,7 +69,7 @@ class Times:
         return 1e9 * statistics.median(self.seconds[name]) / self.updates[name]
 
     def faster(self, slow: str, fast: str) -> float:
-        """How many times as fast `fast` is."""
+        """Speed of `fast` relative to `slow`."""
         pairs = zip(self.seconds[slow], self.seconds[fast], strict=True)
         return statistics.median(a / b for a, b in pairs) * self.updates[fast] / self.updates[slow]
 
@@ -97,8 +96,8 @@ def _seconds(run: Callable[[int], int], steps: int) -> float:
     return time.perf_counter() - before
 
 
-def grows(name: str, runs: dict[str, Callable[[int], int]]) -> list[str]:
-    """A table of what an update costs in each case."""
+def cost_table(name: str, runs: dict[str, Callable[[int], int]]) -> list[str]:
+    """A table of the cost of an update in each case."""
     lines = [f"| {name} | per update | set-up |", "|---:|---:|---:|"]
     for case, run in runs.items():
         cost, fixed = margin(run)
@@ -107,7 +106,7 @@ def grows(name: str, runs: dict[str, Callable[[int], int]]) -> list[str]:
 
 
 def ns(cost: float) -> str:
-    """Nanoseconds to three digits."""
+    """Format nanoseconds with three digits."""
     digits = 3 if cost < 1 else 2 if cost < 10 else 1 if cost < 100 else 0
     return f"{cost:,.{digits}f} ns"
 
@@ -169,7 +168,7 @@ def frozen_class(steps: int = 1_000) -> Callable[[], int]:
 
 
 class Stream(ctypes.Structure):
-    """The edges, as lanes.c has them."""
+    """The edges in the layout of lanes.c."""
 
     _fields_ = [
         *((name, ctypes.c_void_p) for name in ("first", "fan", "threshold", "other", "next")),
@@ -180,7 +179,7 @@ class Stream(ctypes.Structure):
 
 
 class Lanes:
-    """The experiment in C (lanes.c): its tables, and what the last run left in them."""
+    """The experiment in C (lanes.c), with its tables."""
 
     def __init__(self, runs: int) -> None:
         mdp, learners = experiment()
@@ -197,17 +196,17 @@ class Lanes:
             mdp, learners, steps=1, runs=runs, seed=SEED, record=[0], keep="runs", truth=False
         )
         value = begin.value.values[:, :SETTINGS, 0]  # [run, learner, state]
-        variances = variances_for(ask(mdp))
+        variances = variance_function(weigh_edges(mdp))
         frozen = np.array([variances(value[:, i]) for i in range(SETTINGS)])
         self.alpha = _lanes(np.array([learner.alpha_bar for learner in learners[:SETTINGS]]))
         self.J = _lanes(value.transpose(0, 2, 1))
         self.frozen = _lanes(frozen.transpose(1, 2, 0))
         self.truth = _lanes(np.tile(rv.solve(mdp).variance[:, None], SETTINGS))
-        self.V, self.M = aligned(*self.J.shape[1:]), aligned(*self.J.shape[1:])
-        self.windows = aligned(2, 3, *self.J.shape[1:])  # [method, sort, state, lane]
+        self.V, self.M = aligned_zeros(*self.J.shape[1:]), aligned_zeros(*self.J.shape[1:])
+        self.windows = aligned_zeros(2, 3, *self.J.shape[1:])  # [method, sort, state, lane]
 
     def run(self, learn: Any, run: int, steps: int, window: int) -> None:
-        """One run, from its beginning."""
+        """Compute one run from its start."""
         self.V[:] = 0.0
         np.multiply(self.J[run], self.J[run], out=self.M)
         self.windows[:] = 0.0
@@ -228,7 +227,7 @@ class Lanes:
 
         return run
 
-    def must_agree(self, learn: Any, steps: int, window: int) -> None:
+    def check_agreement(self, learn: Any, steps: int, window: int) -> None:
         """Check that C without contraction and the engine give the same bits."""
         mdp, learners = experiment()
         record = rv.Record(at=[steps], window=window)
@@ -236,21 +235,21 @@ class Lanes:
             mdp, learners, steps=steps, runs=1, seed=SEED, record=record, keep="runs"
         ).isel(run=0)
         self.run(learn, 0, steps, window)
-        ours = {"variance": self.V, "second_moment": self.M}
-        for part, (name, table) in enumerate(ours.items()):
+        tables = {"variance": self.V, "second_moment": self.M}
+        for part, (name, table) in enumerate(tables.items()):
             half = data.isel(learner=slice(part * SETTINGS, (part + 1) * SETTINGS))
             assert np.array_equal(half[name].values[:, -1], table[:, :SETTINGS].T), name
             for sort, kind in enumerate(("", "_mse", "_mse_frozen")):
-                theirs = half["variance_window" + kind].values
-                found = (1.0 / window) * self.windows[part, sort, :, :SETTINGS].T
-                # the variance for the frozen value has been solved for in another order
+                expected = half["variance_window" + kind].values
+                computed = (1.0 / window) * self.windows[part, sort, :, :SETTINGS].T
+                # the variance for the frozen value is solved in another order
                 same = np.allclose if kind == "_mse_frozen" else np.array_equal
-                assert same(theirs, found), f"{name}, window{kind}"
+                assert same(expected, computed), f"{name}, window{kind}"
 
 
 def _lanes(settings: Any) -> Any:
-    """Settings (the last axis) as lanes; those that fill up repeat the first."""
-    table = aligned(*settings.shape[:-1], LANES)
+    """Settings (the last axis) as lanes; padding repeats the first."""
+    table = aligned_zeros(*settings.shape[:-1], LANES)
     table[:] = settings[..., :1]
     table[..., :SETTINGS] = settings
     return table
@@ -268,7 +267,7 @@ def compiled_c(*flags: str) -> ctypes.CDLL:
 
 
 def gigahertz(library: ctypes.CDLL, count: int = 10_000_000) -> float:
-    """How fast the clock ticks: the best of some tries."""
+    """Clock frequency: the highest of several measurements."""
     tick = functools.partial(library.ticks, ctypes.c_uint64(count))
     return max(count / _seconds(lambda _: tick(), 0) for _ in range(20)) / 1e9
 
@@ -341,27 +340,27 @@ def run_jax(rows: bool, runs: int, steps: int) -> int:
     return runs * steps * 2 * SETTINGS
 
 
-class Apart:
-    """A process of its own on some cores."""
+class SeparateProcess:
+    """A separate process that is bound to some cores."""
 
     def __init__(self, cores: Iterable[int]) -> None:
         self.pool = ProcessPoolExecutor(
-            1, mp_context=SPAWN, initializer=_settle, initargs=(set(cores),)
+            1, mp_context=SPAWN, initializer=_bind, initargs=(set(cores),)
         )
 
     def timing(self, rows: bool, runs: int, steps: int) -> Callable[[], int]:
-        """The experiment in JAX, run there."""
+        """The experiment in JAX, run in that process."""
         return lambda: self.pool.submit(run_jax, rows, runs, steps).result()
 
 
-def _settle(cores: set[int]) -> None:
+def _bind(cores: set[int]) -> None:
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.sched_setaffinity(0, cores)
 
 
 # ---------------------------------------------------------------------- the paper's experiment
 
-ROWS = {  # what is timed: text, threads
+ROWS = {  # program: text, threads
     "class": ("NumPy class", "1"),
     "jax": ("JAX, vmap over lanes and runs", "its own"),
     "jax rows": ("JAX, lanes along rows, 8 steps unrolled", "its own"),
@@ -372,22 +371,22 @@ ROWS = {  # what is timed: text, threads
     "c window": ("C, window", "1"),
     "c window bits": ("C, window, the engine's bits", "1"),
     "one": ("engine", "1"),
-    "one loop": ("engine, set-up taken off", "1"),
+    "one loop": ("engine, without set-up", "1"),
     "two": ("engine", "2"),
-    "two loop": ("engine, set-up taken off", "2"),
+    "two loop": ("engine, without set-up", "2"),
     "one window": ("engine, window", "1"),
-    "one window loop": ("engine, window, set-up taken off", "1"),
+    "one window loop": ("engine, window, without set-up", "1"),
     "two window": ("engine, window", "2"),
-    "two window loop": ("engine, window, set-up taken off", "2"),
+    "two window loop": ("engine, window, without set-up", "2"),
 }
 
 
 def timings(c: ctypes.CDLL, bits: ctypes.CDLL, runs: int, steps: int, window: int) -> Timing:
-    """All that is compared on the paper's experiment."""
+    """All programs compared on the paper's experiment."""
     cores = sorted(os.sched_getaffinity(0))
-    many, single = Apart(cores), Apart(cores[:1])
+    many, single = SeparateProcess(cores), SeparateProcess(cores[:1])
     lanes = Lanes(runs)
-    lanes.must_agree(bits.learn, steps, window)
+    lanes.check_agreement(bits.learn, steps, window)
     size = (runs, min(JAX_STEPS, steps))
     found: Timing = {
         "class": frozen_class(),
@@ -410,7 +409,7 @@ def timings(c: ctypes.CDLL, bits: ctypes.CDLL, runs: int, steps: int, window: in
 def on_the_experiment(
     c: ctypes.CDLL, runs: int, steps: int, window: int, rounds: int
 ) -> tuple[list[str], Times]:
-    """The paper's experiment, timed in every way."""
+    """The table of the paper's experiment, and its timings."""
     times = Times(timings(c, compiled_c("-ffp-contract=off"), runs, steps, window), rounds)
     for name in ("one", "two", "one window", "two window"):
         times.beyond(f"{name} loop", name, f"{name} set-up")
@@ -423,7 +422,7 @@ def on_the_experiment(
     return [
         *lines,
         "",
-        f"The set-up (lanes, exact answers, initial values of {runs} runs, the dataset) takes "
+        f"The set-up (lanes, exact solution, initial values of {runs} runs, the dataset) takes "
         f"{fixed:,.0f} ms a call. The whole experiment, {2 * SETTINGS} learners × {runs} runs × "
         f"{steps:,} steps with 100 points and the window recorded, takes {whole:,.2f} s on two "
         "threads.",
@@ -431,7 +430,7 @@ def on_the_experiment(
 
 
 def targets(times: Times, alone: float) -> list[str]:
-    """What was aimed for, and whether it is met."""
+    """The targets, and whether they are met."""
     rows = [
         ("NumPy class, two threads", times.faster("class", "two"), 15_000),
         ("NumPy class, one thread", times.faster("class", "one"), 15_000),
@@ -440,19 +439,19 @@ def targets(times: Times, alone: float) -> list[str]:
         ("JAX along rows, two threads", times.faster("jax rows", "two"), 8),
         ("JAX along rows, one core each", times.faster("jax rows 1", "one"), 8),
         ("C, the engine's bits", times.faster("c bits", "one"), 0.7),
-        ("C, the engine's bits; set-up taken off", times.faster("c bits", "one loop"), 0.7),
+        ("C, the engine's bits; without set-up", times.faster("c bits", "one loop"), 0.7),
         ("C", times.faster("c", "one"), 0.7),
-        ("C; set-up taken off", times.faster("c", "one loop"), 0.7),
+        ("C; without set-up", times.faster("c", "one loop"), 0.7),
         (
-            "C, window, the engine's bits; set-up taken off",
+            "C, window, the engine's bits; without set-up",
             times.faster("c window bits", "one window loop"),
             0.7,
         ),
-        ("C, window; set-up taken off", times.faster("c window", "one window loop"), 0.7),
+        ("C, window; without set-up", times.faster("c window", "one window loop"), 0.7),
         ("one thread, on two", times.faster("one", "two"), 1.8),
-        ("one thread, on two; set-up taken off", times.faster("one loop", "two loop"), 1.8),
+        ("one thread, on two; without set-up", times.faster("one loop", "two loop"), 1.8),
         (
-            "one thread, on two; window, set-up taken off",
+            "one thread, on two; window, without set-up",
             times.faster("one window loop", "two window loop"),
             1.8,
         ),
@@ -466,7 +465,7 @@ def targets(times: Times, alone: float) -> list[str]:
     return lines
 
 
-def on_its_own(steps: int, rounds: int) -> tuple[str, float]:
+def single_learner(steps: int, rounds: int) -> tuple[str, float]:
     """One direct learner whose value is learned, and how much faster than the class it is."""
     mdp, learner = rv.domains.complex_mdp(), rv.Direct(alpha=0.01)
 
@@ -479,13 +478,13 @@ def on_its_own(steps: int, rounds: int) -> tuple[str, float]:
     text = (
         f"One direct learner that learns its value, one run of {steps:,} steps: "
         f"{ns(times.cost('engine'))} an update, the class {ns(times.cost('class'))}; "
-        f"{faster:,.0f}× as fast. Drawing the next state takes most of it: a step must know where "
-        "the last one led."
+        f"{faster:,.0f}× as fast. Most of it is drawing the next state: a step has to wait for the "
+        "state of the previous one."
     )
     return text, faster
 
 
-def what_it_needs(clock: float, cost: float) -> list[str]:
+def operation_counts(clock: float, cost: float) -> list[str]:
     """Operations and bytes of an update, counted by hand from rules.py, value frozen and η = 1."""
     cycles = 10 / 2 / 4 / 2  # multiplications (or additions): two units of four, two updates
     bound = cycles / clock
@@ -500,11 +499,11 @@ def what_it_needs(clock: float, cost: float) -> list[str]:
         f"The tables of 5 states and {LANES} lanes (value, V and M) take "
         f"{3 * 5 * LANES * 8 / 1024:.1f} KiB and stay in the nearest cache, which moves 72 bytes "
         "for the two updates of a lane. A core that starts two multiplications and two additions "
-        "of four doubles in a cycle, two loads and a store (Zen 3 and 4) is bound by arithmetic: "
+        "of four doubles, two loads and a store per cycle (Zen 3 and 4) is bound by arithmetic: "
         f"{cycles:.3f} cycles an update against {7 / 2 / 4 / 2:.3f} for the loads and "
         f"{2 / 4 / 2:.3f} for the stores. At the {clock:.2f} GHz measured that is {bound:.3f} ns; "
-        f"the engine's {cost:.3f} ns are {cost / bound:.1f} times as much. Between them stand "
-        "drawing the edge and waiting for the state it leads to.",
+        f"the engine's {cost:.3f} ns are {cost / bound:.1f} times as much. The difference is "
+        "drawing the edge and waiting for its next state.",
     ]
 
 
@@ -512,7 +511,7 @@ def what_it_needs(clock: float, cost: float) -> list[str]:
 
 
 def direct_lanes(count: int, **settings: Any) -> list[rv.Learner]:
-    """Direct learners of which no two have the same step sizes, so that no value is shared."""
+    """Direct learners with distinct step sizes, so that no value node is shared."""
     shares = (1 + np.arange(count)) / (1 + count)
     return [
         rv.Direct(alpha=0.01 * share, alpha_bar=0.02 * share, **settings)
@@ -521,12 +520,12 @@ def direct_lanes(count: int, **settings: Any) -> list[rv.Learner]:
 
 
 def stepping(mdp: rv.MDP, learners: list[rv.Learner], **options: Any) -> Callable[[int], int]:
-    """One run on one thread, recorded at its end in one state; takes steps."""
+    """A function of the number of steps: one run on one thread, recorded at its end."""
 
     def run(steps: int) -> int:
         record = rv.Record(at=[steps], states=[0])
-        given = {"runs": 1, "seed": SEED, "threads": 1, "truth": False, **options}
-        rv.simulate(mdp, learners, steps=steps, record=record, **given)
+        settings = {"runs": 1, "seed": SEED, "threads": 1, "truth": False, **options}
+        rv.simulate(mdp, learners, steps=steps, record=record, **settings)
         return steps * len(learners)
 
     return run
@@ -535,7 +534,7 @@ def stepping(mdp: rv.MDP, learners: list[rv.Learner], **options: Any) -> Callabl
 def by_lanes(most: int) -> list[str]:
     mdp = rv.domains.complex_mdp()
     counts = [2**k for k in range(13) if 2**k <= most]
-    return grows("learners", {f"{n:,}": stepping(mdp, direct_lanes(n)) for n in counts})
+    return cost_table("learners", {f"{n:,}": stepping(mdp, direct_lanes(n)) for n in counts})
 
 
 def by_states(most: int) -> list[str]:
@@ -545,7 +544,7 @@ def by_states(most: int) -> list[str]:
         if n <= most:
             mdp = rv.domains.random_mdp(n, 1, 3, seed=0, gamma=0.9, lam=0.9, reward_std=0.0)
             cases[f"{n:,}"] = stepping(mdp, learners)
-    return grows("states", cases)
+    return cost_table("states", cases)
 
 
 def by_features() -> list[str]:
@@ -553,12 +552,12 @@ def by_features() -> list[str]:
     for size in (2, 8, 32, 128):
         table = rng.normal(size=(30, size)) / size
         cases[str(size)] = stepping(mdp, direct_lanes(8, kappa_bar=0.9), features=table)
-    return grows("features", cases)
+    return cost_table("features", cases)
 
 
 def by_traces() -> list[str]:
     mdp = rv.domains.complex_mdp()
-    return grows(
+    return cost_table(
         "κ = κ̄",
         {
             f"{kappa:g}": stepping(mdp, direct_lanes(LANES, kappa=kappa, kappa_bar=kappa))
@@ -568,7 +567,7 @@ def by_traces() -> list[str]:
 
 
 def by_runs(total: int, most: int) -> list[str]:
-    """Runs of a constant number of steps in all, each count in a process of its own."""
+    """The cost by number of runs, with `total` steps in all; each case in a separate process."""
     lines = [
         "| runs | steps of each | per update | peak memory grows by |",
         "|---:|---:|---:|---:|",
@@ -586,9 +585,9 @@ def by_runs(total: int, most: int) -> list[str]:
 
 
 def many_runs(runs: int, steps: int) -> tuple[float, float]:
-    """Nanoseconds per update of the experiment, and mebibytes by which it made memory grow."""
+    """Nanoseconds per update of the experiment, and growth of memory in MiB."""
     engine(2, WINDOW, 1, 2, 64)()
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak starts anew
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # resets the peak
     before = memory("VmRSS")
     began = time.perf_counter()
     updates = engine(2, WINDOW, 1, runs, steps)()
@@ -597,7 +596,7 @@ def many_runs(runs: int, steps: int) -> tuple[float, float]:
 
 
 def memory(field: str) -> float:
-    """Mebibytes that this process has (VmRSS) or had at most (VmHWM)."""
+    """Current (VmRSS) or peak (VmHWM) memory of this process in MiB."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     found = re.search(rf"{field}:\s+(\d+) kB", status)
     assert found, field
@@ -608,10 +607,10 @@ def memory(field: str) -> float:
 
 
 def section(rounds: int = ROUNDS, runs: int = RUNS, steps: int = STEPS, most: int = 10**6) -> str:
-    """The part of docs/benchmarks.md about the engine; `most` bounds states, runs and learners."""
+    """The section of docs/benchmarks.md about `simulate`; `most` bounds the sizes of cases."""
     c, window = compiled_c(), min(WINDOW, steps)
     table, times = on_the_experiment(c, runs, steps, window, rounds)
-    alone, alone_faster = on_its_own(1_000_000, rounds)
+    alone, alone_faster = single_learner(1_000_000, rounds)
     lines = [
         "## The engine",
         "",
@@ -619,12 +618,12 @@ def section(rounds: int = ROUNDS, runs: int = RUNS, steps: int = STEPS, most: in
         f"uniform error ({len(RATIOS)} sizes), {len(ALPHAS)} step sizes, the direct learner and "
         f"VTD, {runs} runs of {steps:,} steps. Cost of one learner's update, whole calls of "
         "`simulate`; `window` also sums estimates and squared errors over the last "
-        f"{window:,} steps. The NumPy class is `tests/reference.py`. JAX has 64-bit numbers, its "
+        f"{window:,} steps. The NumPy class is `tests/reference.py`. JAX uses 64-bit numbers, its "
         f"compilation is not counted, and it runs {min(JAX_STEPS, steps):,} of the steps; it draws "
-        "uniform numbers before the scan and edges in it, which suits it best. C is "
+        "uniform numbers before the scan and edges in it, which is fastest. C is "
         f"`benchmarks/lanes.c`, `gcc -O3 -march=native`, {LANES} lanes fixed at compile time; "
-        "with `-ffp-contract=off` its results are the engine's bit for bit, which has been "
-        f"checked. All are timed in turn; medians of {rounds} rounds. The machine has "
+        "with `-ffp-contract=off` its results equal the engine's to the bit, which is "
+        f"checked. All are timed alternately; medians of {rounds} rounds. The machine has "
         f"{usable_threads()} cores.",
         "",
         *table,
@@ -633,12 +632,12 @@ def section(rounds: int = ROUNDS, runs: int = RUNS, steps: int = STEPS, most: in
         "",
         alone,
         "",
-        "**What an update needs**, counted by hand:",
+        "**Operations of an update**, counted by hand:",
         "",
-        *what_it_needs(gigahertz(c), times.cost("one loop")),
+        *operation_counts(gigahertz(c), times.cost("one loop")),
         "",
-        "**How the cost grows.** Direct learners with values of their own, one run on one thread; "
-        "the cost of an update is what longer runs take beyond short ones, set-up is what remains.",
+        "**How the cost grows.** Direct learners with separate value nodes, one run on one thread. "
+        "The cost of an update is the difference between long and short runs; set-up is the rest.",
         "",
         "Learners, on the complex MDP:",
         "",
@@ -656,7 +655,7 @@ def section(rounds: int = ROUNDS, runs: int = RUNS, steps: int = STEPS, most: in
         "",
         *by_traces(),
         "",
-        "Runs of the value-error experiment with window, the steps of all runs together constant, "
+        "Runs of the value-error experiment with window, with a constant total number of steps, "
         "whole calls on two threads:",
         "",
         *by_runs(min(4 * most, 4_000_000), most),
@@ -666,19 +665,15 @@ def section(rounds: int = ROUNDS, runs: int = RUNS, steps: int = STEPS, most: in
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, help="file to write; default: print")
-    parser.add_argument("--append", action="store_true", help="add to the end of the file")
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--runs", type=int, default=RUNS, help="of the paper's experiment")
-    parser.add_argument("--steps", type=int, default=STEPS, help="of each of them")
-    parser.add_argument("--most", type=int, default=10**6, help="states, runs, learners at most")
-    options = parser.parse_args()
+    options = document.options(
+        __doc__,
+        rounds=(ROUNDS, "number of rounds"),
+        runs=(RUNS, "runs of the paper's experiment"),
+        steps=(STEPS, "steps of each run"),
+        most=(10**6, "largest number of states, runs and learners"),
+    )
     text = section(options.rounds, options.runs, options.steps, options.most)
-    print(text)
-    if options.out:
-        before = options.out.read_text(encoding="utf-8") + "\n" if options.append else ""
-        write_text(options.out, before + text)
+    document.publish(text, options.out, options.append)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""What exact answers cost: time and memory of `solve` against a solve for the value alone.
+"""Time and memory of `solve`, compared with solving for the value alone.
 
-Each size runs in a process of its own, so that its peak memory is its own. Within it the two are
-timed in turn; the ratio is that of the medians.
+Each size runs in a separate process, so that its peak memory can be measured. The two are timed
+alternately; the ratio is that of the medians.
 """
 
 import argparse
@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 
 import retvar as rv
-from retvar.exact.solution import radius_text
+from retvar.exact.solution import format_radius
 from retvar.files import write_text
-from retvar.mdp import ask, state_values
+from retvar.mdp import state_values, weigh_edges
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 OFF_POLICY = ("target", "behaviour", "off_policy_return")
@@ -59,31 +59,31 @@ def peak_mib() -> float:
 
 
 def measure(case: str, n: int) -> dict:
-    make, question, _ = CASES[case]
+    make, policies, _ = CASES[case]
     before = time.perf_counter()
     mdp = make(n)
-    built = time.perf_counter() - before
+    construction = time.perf_counter() - before
     times: dict[str, list[float]] = {"value": [], "all": []}
     for _ in range(max(3, min(15, 300_000 // n))):
         for kind, run in (
-            ("value", lambda: state_values(ask(mdp, *question))),
-            ("all", lambda: rv.solve(mdp, *question)),
+            ("value", lambda: state_values(weigh_edges(mdp, *policies))),
+            ("all", lambda: rv.solve(mdp, *policies)),
         ):
             before = time.perf_counter()
-            answer = run()
+            solution = run()
             times[kind].append(time.perf_counter() - before)
     value, everything = (statistics.median(times[kind]) for kind in ("value", "all"))
     return {
         "case": case,
         "n": n,
-        "build": built,
+        "build": construction,
         "value": value,
         "all": everything,
         "ratio": everything / value,
         "memory": peak_mib(),
-        "means": answer.means[-1],
-        "residual": answer.residual,
-        "radius": f"{radius_text(answer.spectral_radius)} ({answer.radius_kind})",
+        "solver": solution.solvers[-1],
+        "residual": solution.residual,
+        "radius": f"{format_radius(solution.spectral_radius)} ({solution.radius_kind})",
     }
 
 
@@ -91,8 +91,8 @@ def page(rows: list[dict]) -> str:
     lines = [
         "# Benchmarks",
         "",
-        "Made by `make bench`. Times are medians on one machine; ratios are between things timed "
-        "in turn in one run, and travel better.",
+        "Written by `make bench`. Times are medians on one machine. Ratios compare programs timed "
+        "alternately in one run, and depend less on the machine.",
         "",
         f"Machine: {platform.machine()}, Python {platform.python_version()}, numpy "
         f"{np.__version__}, retvar {rv.__version__}.",
@@ -100,19 +100,19 @@ def page(rows: list[dict]) -> str:
         "## Exact solution",
         "",
         "`value` solves for the value alone; `all` is `retvar.solve`: value, variance and the "
-        "certificate that the variance is finite. Memory is the peak of the whole process, the MDP "
-        "and its construction included.",
+        "certificate that the variance is finite. Memory is the peak of the whole process, "
+        "including the construction of the MDP.",
         "",
     ]
     for case, (_, _, text) in CASES.items():
         lines += [
             f"**{case}**: {text}.",
             "",
-            "| states | value | all | ratio | peak memory | solved by | residual | radius of B |",
+            "| states | value | all | ratio | peak memory | solver | residual | radius of B |",
             "|---:|---:|---:|---:|---:|---|---:|---|",
             *(
                 f"| {r['n']:,} | {r['value'] * 1e3:,.1f} ms | {r['all'] * 1e3:,.1f} ms "
-                f"| {r['ratio']:.2f} | {r['memory']:,.0f} MiB | {r['means']} "
+                f"| {r['ratio']:.2f} | {r['memory']:,.0f} MiB | {r['solver']} "
                 f"| {r['residual']:.0e} | {r['radius']} |"
                 for r in rows
                 if r["case"] == case
@@ -131,7 +131,7 @@ def page(rows: list[dict]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("benchmarks.md"))
-    parser.add_argument("--one", nargs=2, metavar=("CASE", "STATES"), help="measure just this")
+    parser.add_argument("--one", nargs=2, metavar=("CASE", "STATES"), help="measure only this")
     parser.add_argument("--most", type=int, default=SIZES[-1], help="largest number of states")
     options = parser.parse_args()
     if options.one:

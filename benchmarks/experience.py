@@ -1,10 +1,9 @@
-"""What learning from real experience costs: a log in Parquet, and an environment of Gymnasium.
+"""Cost of learning from a Parquet log and from a Gymnasium environment.
 
-Everything is timed in one process, in turn, in several rounds; figures are medians, and ratios are
-medians of the ratios within a round.
+All programs are timed in one process, alternately, in several rounds. Figures are medians; ratios
+are medians of the ratios within a round.
 """
 
-import argparse
 import statistics
 import sys
 import tempfile
@@ -21,8 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for tests.refere
 
 from tests.reference import Reference
 
+import document
 import retvar as rv
-from retvar.files import write_text
 
 STATES, GAMMA, LAM = 100, 0.9, 0.9
 ROWS = 2_000_000
@@ -30,11 +29,11 @@ FEW = 20_000  # rows that the slow loops read in a round
 STEPS = 40_000  # of the environment in a round
 ROUNDS = 7
 
-Timing = dict[str, Callable[[], int]]  # each runs once and says how many transitions it took
+Timing = dict[str, Callable[[], int]]  # each runs once and returns its number of transitions
 
 
 def write_log(path: Path, rows: int) -> None:
-    """A random walk over numbered states."""
+    """Write a random walk over numbered states."""
     rng = np.random.default_rng(0)
     walk = np.cumsum(rng.integers(-1, 2, rows + 1)) % STATES
     pq.write_table(
@@ -46,8 +45,8 @@ def write_log(path: Path, rows: int) -> None:
     )  # fmt: skip
 
 
-def usual(path: Path) -> Callable[[], int]:
-    """Row by row, with a NumPy class of the kind that people write."""
+def numpy_class(path: Path) -> Callable[[], int]:
+    """Update the straightforward NumPy class row by row."""
 
     def run() -> int:
         learner = Reference("direct", STATES, alpha=0.01, alpha_bar=0.01)
@@ -65,8 +64,8 @@ def usual(path: Path) -> Callable[[], int]:
     return run
 
 
-def careful(path: Path) -> Callable[[], int]:
-    """Row by row, with Python's own numbers and nothing to spare."""
+def python_floats(path: Path) -> Callable[[], int]:
+    """Update lists of Python floats row by row."""
 
     def run() -> int:
         J, V, done = [0.0] * STATES, [0.0] * STATES, 0
@@ -85,7 +84,7 @@ def careful(path: Path) -> Callable[[], int]:
 
 
 def reading(path: Path) -> Callable[[], int]:
-    """The columns alone, into arrays."""
+    """Read the columns into arrays without learning."""
 
     def run() -> int:
         done = 0
@@ -98,8 +97,8 @@ def reading(path: Path) -> Callable[[], int]:
     return run
 
 
-def ours(path: Path, bootstrap_samples: int) -> Callable[[], int]:
-    """from_table and a learner; with bootstrap samples also visits and observed returns."""
+def retvar_log(path: Path, bootstrap_samples: int) -> Callable[[], int]:
+    """Update an estimator from from_table, or run estimate() with bootstrap samples."""
     learner = rv.Direct(alpha=0.01, gamma=GAMMA, lam=LAM)
 
     def run() -> int:
@@ -107,16 +106,16 @@ def ours(path: Path, bootstrap_samples: int) -> Callable[[], int]:
         if bootstrap_samples:
             rv.estimate(log, gamma=GAMMA, lam=LAM, kappa=0.0, bootstrap_samples=bootstrap_samples)
         else:
-            risk = learner.online(states=STATES)
+            estimator = learner.online(states=STATES)
             for chunk in log.chunks():
-                risk.update_many(chunk)
+                estimator.update_many(chunk)
         return log.counts.transitions
 
     return run
 
 
 def stepping() -> Callable[[], int]:
-    """The environment alone, with actions drawn beforehand."""
+    """Step the environment without learning; actions are drawn beforehand."""
     env = gymnasium.make("FrozenLake-v1")
     actions = np.random.default_rng(0).integers(4, size=STEPS).tolist()
 
@@ -131,7 +130,7 @@ def stepping() -> Callable[[], int]:
     return run
 
 
-def living(learn: Callable[[rv.experience.Experience], object]) -> Callable[[], int]:
+def environment(learn: Callable[[rv.experience.Experience], object]) -> Callable[[], int]:
     env = gymnasium.make("FrozenLake-v1")
 
     def run() -> int:
@@ -141,87 +140,80 @@ def living(learn: Callable[[rv.experience.Experience], object]) -> Callable[[], 
     return run
 
 
-def plain_learner(lake: rv.experience.Experience) -> None:
-    risk = rv.Direct(alpha=0.01, gamma=GAMMA, lam=LAM, kappa=0.5).online(states=16)
+def plain_estimator(lake: rv.experience.Experience) -> None:
+    estimator = rv.Direct(alpha=0.01, gamma=GAMMA, lam=LAM, kappa=0.5).online(states=16)
     for chunk in lake.chunks():
-        risk.update_many(chunk)
+        estimator.update_many(chunk)
 
 
 def measure(timings: Timing) -> dict[str, list[float]]:
-    """Nanoseconds a transition, in each round."""
+    """Nanoseconds per transition in each round."""
     for run in timings.values():
         run()  # compile
-    found: dict[str, list[float]] = {name: [] for name in timings}
+    costs: dict[str, list[float]] = {name: [] for name in timings}
     for _ in range(ROUNDS):
         for name, run in timings.items():
             began = time.perf_counter()
             done = run()
-            found[name].append((time.perf_counter() - began) / done * 1e9)
-    return found
+            costs[name].append((time.perf_counter() - began) / done * 1e9)
+    return costs
 
 
-def table(found: dict[str, list[float]], base: str, head: str, ratio: Callable[..., float]) -> str:
-    lines = [f"| | ns a transition | {head} |", "|---|---:|---:|"]
-    for name, times in found.items():
-        pairs = zip(found[base], times, strict=True)
+def table(costs: dict[str, list[float]], base: str, head: str, ratio: Callable[..., float]) -> str:
+    lines = [f"| | ns per transition | {head} |", "|---|---:|---:|"]
+    for name, times in costs.items():
+        pairs = zip(costs[base], times, strict=True)
         r = statistics.median(ratio(b, t) for b, t in pairs)
         lines.append(f"| {name} | {statistics.median(times):,.0f} | {r:,.2f} |")
     return "\n".join(lines)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--append", action="store_true")
-    arguments = parser.parse_args()
+    options = document.options(__doc__)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "log.parquet"
         write_log(path, ROWS)
         logs = measure({
-            "row by row, NumPy class": usual(path),
-            "row by row, Python's numbers": careful(path),
-            "reading the columns alone": reading(path),
-            "`from_table` and a learner": ours(path, 0),
-            "`estimate`, 100 bootstrap samples": ours(path, 100),
+            "row by row, NumPy class": numpy_class(path),
+            "row by row, Python floats": python_floats(path),
+            "only reading the columns": reading(path),
+            "`from_table` and an estimator": retvar_log(path, 0),
+            "`estimate`, 100 bootstrap samples": retvar_log(path, 100),
         })  # fmt: skip
     lake = measure({
-        "stepping alone": stepping(),
-        "`from_gymnasium`, nothing learned": living(lambda x: [None for _ in x.chunks()]),
-        "… and a learner": living(plain_learner),
-        "`estimate`, no bootstrap samples": living(
+        "only stepping": stepping(),
+        "`from_gymnasium` without learning": environment(lambda x: [None for _ in x.chunks()]),
+        "… and an estimator": environment(plain_estimator),
+        "`estimate`, no bootstrap samples": environment(
             lambda x: rv.estimate(x, gamma=GAMMA, bootstrap_samples=0)
         ),
-        "`estimate`, 100 bootstrap samples": living(lambda x: rv.estimate(x, gamma=GAMMA)),
+        "`estimate`, 100 bootstrap samples": environment(lambda x: rv.estimate(x, gamma=GAMMA)),
     })  # fmt: skip
-    slow, quick = logs["row by row, NumPy class"], logs["`from_table` and a learner"]
-    times = statistics.median(a / b for a, b in zip(slow, quick, strict=True))
+    slow, fast = logs["row by row, NumPy class"], logs["`from_table` and an estimator"]
+    times = statistics.median(a / b for a, b in zip(slow, fast, strict=True))
     added = {
         name: statistics.median(
-            a / b for a, b in zip(lake[name], lake["stepping alone"], strict=True)
+            a / b for a, b in zip(lake[name], lake["only stepping"], strict=True)
         )
-        for name in ("… and a learner", "`estimate`, 100 bootstrap samples")
+        for name in ("… and an estimator", "`estimate`, 100 bootstrap samples")
     }
-    said = [
-        "\n## Real experience\n",
+    lines = [
+        "## Real experience\n",
         f"A Parquet file of {ROWS:,} rows, {STATES} states as numbers, direct method, no traces",
         f"(the slow loops read its first {FEW:,} rows):\n",
         table(
             logs, "row by row, NumPy class", "times as fast as the NumPy class", lambda b, t: b / t
         ),
-        f"\nAt least 100 times the loop over the rows: {'met' if times >= 100 else 'NOT met'}"
-        f" ({times:.0f} times).\n",
+        "\nTarget: at least 100 times as fast as the NumPy class: "
+        f"{'met' if times >= 100 else 'NOT met'} ({times:.0f} times).\n",
         f"FrozenLake-v1, {STEPS:,} steps of a random policy, κ ½:\n",
-        table(lake, "stepping alone", "times stepping alone", lambda b, t: t / b),
-        "\nA learner adds at most 15%: "
-        f"{'met' if added['… and a learner'] <= 1.15 else 'NOT met'}"
-        f" ({added['… and a learner'] - 1:.0%}); with 100 bootstrap_samples for intervals "
-        f"{added['`estimate`, 100 bootstrap_samples'] - 1:.0%}.\n",
+        table(lake, "only stepping", "relative to only stepping", lambda b, t: t / b),
+        "\nTarget: an estimator adds at most 15%: "
+        f"{'met' if added['… and an estimator'] <= 1.15 else 'NOT met'}"
+        f" ({added['… and an estimator'] - 1:.0%}); with 100 bootstrap samples "
+        f"{added['`estimate`, 100 bootstrap samples'] - 1:.0%}.\n",
     ]
-    text = "\n".join(said)
-    print(text)
-    if arguments.out:
-        before = arguments.out.read_text(encoding="utf-8") if arguments.append else ""
-        write_text(arguments.out, before.rstrip("\n") + "\n" + text if before else text.lstrip())
+    document.publish("\n".join(lines), options.out, options.append)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,9 @@
-"""What learning costs: nanoseconds per update, against a NumPy class of the kind people write.
+"""Cost of an online update in nanoseconds, compared with a straightforward NumPy class.
 
-Everything is timed in one process, in turn, in many short rounds; figures are medians, and ratios
-are medians of the ratios within a round.
+All programs are timed in one process, alternately, in many short rounds. Figures are medians;
+ratios are medians of the ratios within a round.
 """
 
-import argparse
 import statistics
 import sys
 import time
@@ -17,8 +16,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for tests.refere
 
 from tests.reference import Reference
 
+import document
 import retvar as rv
-from retvar.files import write_text
 
 METHODS = {"direct": rv.Direct, "vtd": rv.VTD, "centred": rv.Centred}
 NAMES = {"direct": "direct", "vtd": "VTD", "centred": "centred"}
@@ -27,11 +26,11 @@ ROWS = 1_000_000
 ROUNDS = 15
 TARGETS = {"update": 8, "update_many": 300}  # times faster than the class, for direct, no traces
 
-Timing = dict[str, Callable[[], int]]  # each runs once and says how many updates it made
+Timing = dict[str, Callable[[], int]]  # each runs once and returns its number of updates
 
 
 def walk(states: int, rows: int, seed: int = 0) -> dict[str, np.ndarray]:
-    """A random walk over all states, the next state being where the next row begins."""
+    """Columns of a random walk over all states."""
     rng = np.random.default_rng(seed)
     path = rng.integers(states, size=rows + 1)
     return {"state": path[:-1], "reward": rng.normal(size=rows), "next_state": path[1:]}
@@ -42,7 +41,7 @@ def settings(kappa: float) -> dict[str, float]:
 
 
 def numpy_class(method: str, kappa: float, steps: int) -> Callable[[], int]:
-    """One object, dot products, fresh arrays; one-hot features are built for each step."""
+    """A run of the NumPy class; one-hot features are built for each step."""
     learner = Reference(method, STATES, **settings(kappa))
     rows = list(zip(*(c.tolist() for c in walk(STATES, steps).values()), strict=True))
 
@@ -79,16 +78,16 @@ def chunk(method: str, kappa: float, states: int = STATES, rows: int = ROWS) -> 
     return run
 
 
-def given_features(size: int, active: int, kappa: float, sets: bool, steps: int) -> Timing:
+def feature_timing(size: int, active: int, kappa: float, sets: bool, steps: int) -> Timing:
     """Features that come with each transition: dense vectors, or sets of active indices."""
     rng = np.random.default_rng(0)
     path = np.sort(rng.integers(size, size=(20_001, active)), axis=1)
     reward = rng.normal(size=20_000)
-    given = path
+    inputs = path
     if not sets:
-        given = np.zeros((len(path), size))
-        np.put_along_axis(given, path, 1.0, axis=1)
-    columns = {"state": given[:-1], "reward": reward, "next_state": given[1:]}
+        inputs = np.zeros((len(path), size))
+        np.put_along_axis(inputs, path, 1.0, axis=1)
+    columns = {"state": inputs[:-1], "reward": reward, "next_state": inputs[1:]}
     step = {"alpha": 0.01 / active, "alpha_bar": 0.01 / active, "kappa_bar": kappa}
     features = rv.features.Active(size) if sets else rv.features.Vector(size)
     single, many = (
@@ -105,7 +104,7 @@ def given_features(size: int, active: int, kappa: float, sets: bool, steps: int)
 
     def by_update() -> int:
         for t in range(steps):
-            single.update(given[t], reward[t], given[t + 1])
+            single.update(inputs[t], reward[t], inputs[t + 1])
         return steps
 
     def by_chunk() -> int:
@@ -115,16 +114,16 @@ def given_features(size: int, active: int, kappa: float, sets: bool, steps: int)
     return {"class": by_class, "update": by_update, "update_many": by_chunk}
 
 
-def with_given_features(rounds: int) -> list[str]:
+def with_features(rounds: int) -> list[str]:
     lines = [
         "| features | κ̄ | class | `update` | `update_many` | class/`update` "
         "| class/`update_many` |",
         "|---|---:|---:|---:|---:|---:|---:|",
     ]
     for name, kappa, runs in (
-        ("vector of 5", 0.0, given_features(5, 1, 0.0, False, 1_000)),
-        ("8 active of 10,000", 0.0, given_features(10_000, 8, 0.0, True, 300)),
-        ("8 active of 10,000", 0.9, given_features(10_000, 8, 0.9, True, 300)),
+        ("vector of 5", 0.0, feature_timing(5, 1, 0.0, False, 1_000)),
+        ("8 active of 10,000", 0.0, feature_timing(10_000, 8, 0.0, True, 300)),
+        ("8 active of 10,000", 0.9, feature_timing(10_000, 8, 0.9, True, 300)),
     ):
         lines.append(line(f"{name} | {kappa:g}", *measure(runs, max(3, rounds // 2))))
     return lines
@@ -140,8 +139,8 @@ def line(name: str, cost: dict[str, float], faster: dict[str, float]) -> str:
 
 
 def measure(runs: Timing, rounds: int) -> tuple[dict[str, float], dict[str, float]]:
-    """Median nanoseconds per update, and median speed-up over the first, all run in turn."""
-    for run in runs.values():  # compiles, and warms up
+    """Median nanoseconds per update, and median speed-up over the first; timed alternately."""
+    for run in runs.values():  # compile and warm up
         run()
     times: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(rounds):
@@ -199,50 +198,42 @@ def verdict(met: dict[str, float]) -> str:
 
 
 def section(rounds: int = ROUNDS) -> str:
-    """The part of docs/benchmarks.md about learners."""
+    """The section of docs/benchmarks.md about online estimators."""
     table, met = against_the_class(rounds)
     lines = [
-        "## Learners on a stream",
+        "## Online estimators",
         "",
-        "Cost of one update of all nodes. The NumPy class (`tests/reference.py`) is written as a "
-        "page of the paper would be typed in: one object per learner, dot products, fresh arrays; "
+        "Cost of one update of all nodes. The NumPy class (`tests/reference.py`) follows the "
+        "equations of the paper directly: one object per learner, dot products, new arrays; "
         f"{STATES} one-hot features are built for each step. `update` is called with one "
         f"transition at a time from a Python loop, `update_many` with {ROWS:,} rows. All are timed "
-        f"in turn in one process; medians of {rounds} rounds.",
+        f"alternately in one process; medians of {rounds} rounds.",
         "",
         *table,
         "",
         verdict(met),
         "",
-        "How the cost grows with the number of states: a direct learner, states visited at random, "
-        "200,000 rows a chunk.",
+        "Cost by the number of states: a direct learner, states visited at random, chunks of "
+        "200,000 rows.",
         "",
         *growth(rounds),
         "",
-        "A trace reaches every state that has not faded below 1e-100: here those of the last 1,090 "
-        "steps for the value node and of the last 440 for the variance node, or all there are. "
-        "Without traces what grows is the time to fetch a state's weights from memory.",
+        "A trace covers every state whose entry is above 1e-100: here the states of the last 1,090 "
+        "steps for the value node and of the last 440 for the variance node, or all states. "
+        "Without traces, the cost grows with the time to fetch weights from memory.",
         "",
-        "Features that come with each transition, a direct learner with κ = 0. The class has dense "
+        "Features given with each transition, a direct learner with κ = 0. The class has dense "
         "vectors.",
         "",
-        *with_given_features(rounds),
+        *with_features(rounds),
         "",
     ]
     return "\n".join(lines)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, help="file to write; default: print")
-    parser.add_argument("--append", action="store_true", help="add to the end of the file")
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    options = parser.parse_args()
-    text = section(options.rounds)
-    print(text)
-    if options.out:
-        before = options.out.read_text(encoding="utf-8") + "\n" if options.append else ""
-        write_text(options.out, before + text)
+    options = document.options(__doc__, rounds=(ROUNDS, "number of rounds"))
+    document.publish(section(options.rounds), options.out, options.append)
 
 
 if __name__ == "__main__":

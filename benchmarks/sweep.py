@@ -1,36 +1,35 @@
-"""What sweeping costs beyond computing: the store, dask, and what a second worker brings.
+"""Overhead of sweeps: the store, dask, and the speed-up by a second worker.
 
-Cells take about a second on one thread. Ways of computing the same cells are timed in turn, round
-after round; figures are medians over rounds of the ratios within a round. Worker processes are
-started and warmed up before the clock, and ended before the next way has its turn, so that idle
-ones cost nobody anything. Two bare processes that share the cells, without store and dask, tell
-what two workers could bring at best on this machine. Cells that sleep a second in place of
-computing tell what store and dask cost by themselves. Needs dask (the extra ``cluster``).
+Cells take about a second on one thread. The setups that compute the same cells are timed
+alternately; figures are medians over rounds of the ratios within a round. Worker processes are
+started and warmed up before the timing, and end before the next setup is timed. Two processes that
+share the cells, without store and dask, show the best possible speed-up on this machine. Cells that
+sleep for a second instead of computing show the cost of store and dask alone. Needs dask (the extra
+``cluster``).
 """
 
-import argparse
 import multiprocessing
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from pathlib import Path
 from typing import Any
 
 from distributed import Client
 
-from retvar.files import write_text
-from retvar.sweep import Cut, Dask, Domain, Learners, Local, Points, Range, Sweep, run
-from retvar.sweep.executors import Executor, local_cluster
+import document
+from retvar.sweep import CellSize, Dask, Domain, Learners, Local, Points, Range, Sweep, run
+from retvar.sweep.dask_executor import local_cluster
+from retvar.sweep.executors import Executor
 
 CELLS = 16
 SECOND = 1.0
-Way = Callable[[], AbstractContextManager[Callable[[], object]]]  # gets ready; what to time
+Setup = Callable[[], AbstractContextManager[Callable[[], object]]]  # yields the work to time
 
 
 def sweep(steps: int, seed: int = 0, cells: int = CELLS) -> Sweep:
-    """As many cells, each with 84 learners and 30 runs."""
+    """A sweep of `cells` cells, each with 84 learners and 30 runs."""
     family = Learners(
         method=["direct", "vtd", "centred"], alpha=Range(log=(1e-3, 1), count=7),
         lam=[0.0, 0.5, 0.9, 1.0],
@@ -40,7 +39,7 @@ def sweep(steps: int, seed: int = 0, cells: int = CELLS) -> Sweep:
     )
     return Sweep(
         name="bench", seed=seed, runs=30, steps=steps, domains=[garnet], learners=[family],
-        record=Points(at="log", points=20), cell=Cut(learners=128, runs=30),
+        record=Points(at="log", points=20), cell=CellSize(learners=128, runs=30),
     )  # fmt: skip
 
 
@@ -58,8 +57,8 @@ def calibrated() -> int:
         steps *= 4
 
 
-def bare(steps: int) -> Way:
-    """Compute the cells and forget them."""
+def bare(steps: int) -> Setup:
+    """Compute the cells and discard the results."""
     return lambda: nullcontext(lambda: _compute(steps))
 
 
@@ -69,7 +68,7 @@ def _compute(steps: int, share: slice = slice(None)) -> None:
         plan.compute(cell, threads=1)
 
 
-def shared(steps: int) -> Way:
+def shared(steps: int) -> Setup:
     """Two processes that compute every second cell."""
 
     @contextmanager
@@ -97,8 +96,8 @@ def _share(steps: int, share: slice, begin: Any, ends: Any) -> None:
     ends.wait()
 
 
-def sleepy() -> None:
-    """From now on, cells in this process sleep a second and give numbers of the right shape."""
+def replace_by_sleep() -> None:
+    """Replace the computation of cells in this process by a second of sleep."""
     import numpy as np
     import xarray
 
@@ -117,13 +116,13 @@ def sleepy() -> None:
     Plan.compute = compute  # type: ignore[method-assign]
 
 
-def local(steps: int) -> Way:
-    """Compute them into a store, in this process."""
-    return lambda: nullcontext(_kept(steps, Local(threads=1)))
+def local(steps: int) -> Setup:
+    """Compute the cells into a store, in this process."""
+    return lambda: nullcontext(_work(steps, Local(threads=1)))
 
 
-def dask(steps: int, workers: int, before: Callable[[], None] | None = None) -> Way:
-    """Compute them into a store by worker processes, which have computed something beforehand."""
+def dask(steps: int, workers: int, before: Callable[[], None] | None = None) -> Setup:
+    """Compute the cells into a store by warmed-up worker processes."""
 
     @contextmanager
     def ready() -> Iterator[Callable[[], object]]:
@@ -134,12 +133,12 @@ def dask(steps: int, workers: int, before: Callable[[], None] | None = None) -> 
                 run(sweep(20, seed=1, cells=12 * workers), folder, executor)
                 if before:
                     client.run(before)
-            yield _kept(steps, executor)
+            yield _work(steps, executor)
 
     return ready
 
 
-def _kept(steps: int, executor: Executor) -> Callable[[], object]:
+def _work(steps: int, executor: Executor) -> Callable[[], object]:
     def work() -> None:
         with tempfile.TemporaryDirectory() as folder:
             assert run(sweep(steps), folder, executor).computed == CELLS
@@ -147,12 +146,12 @@ def _kept(steps: int, executor: Executor) -> Callable[[], object]:
     return work
 
 
-def measured(ways: dict[str, Way], rounds: int) -> dict[str, list[float]]:
-    """Seconds of each, round by round."""
-    times: dict[str, list[float]] = {name: [] for name in ways}
+def measured(setups: dict[str, Setup], rounds: int) -> dict[str, list[float]]:
+    """Seconds of each setup, round by round."""
+    times: dict[str, list[float]] = {name: [] for name in setups}
     for _ in range(rounds):
-        for name, way in ways.items():
-            with way() as work:
+        for name, setup in setups.items():
+            with setup() as work:
                 before = time.perf_counter()
                 work()
                 times[name].append(time.perf_counter() - before)
@@ -160,7 +159,7 @@ def measured(ways: dict[str, Way], rounds: int) -> dict[str, list[float]]:
 
 
 def ratio(times: dict[str, list[float]], a: str, b: str) -> float:
-    """How many times as long `a` takes as `b`."""
+    """Median ratio of the times of `a` and `b`."""
     return statistics.median(x / y for x, y in zip(times[a], times[b], strict=True))
 
 
@@ -169,70 +168,65 @@ def verdict(met: bool) -> str:
 
 
 def table(times: dict[str, list[float]]) -> str:
-    medians = {name: statistics.median(found) for name, found in times.items()}
+    medians = {name: statistics.median(seconds) for name, seconds in times.items()}
     rows = [f"| {name} | {m:.2f} s | {m / CELLS:.3f} s |" for name, m in medians.items()]
-    return "\n".join(["| way | all cells | a cell |", "|---|---:|---:|", *rows])
+    return "\n".join(["| setup | all cells | a cell |", "|---|---:|---:|", *rows])
 
 
 def computing(steps: int, times: dict[str, list[float]]) -> str:
-    """What was found for cells that compute."""
-    store = ratio(times, "into a store", "computed and forgotten") - 1
-    dask = ratio(times, "dask, one worker", "computed and forgotten") - 1
+    """Text about cells that compute."""
+    store = ratio(times, "into a store", "without store") - 1
+    dask = ratio(times, "dask, one worker", "without store") - 1
     faster = ratio(times, "dask, one worker", "dask, two workers")
-    best = ratio(times, "computed and forgotten", "the same, two processes")
-    plain = times["computed and forgotten"]
+    best = ratio(times, "without store", "without store, two processes")
+    plain = times["without store"]
     return f"""{CELLS} cells of 84 learners × 30 runs × {steps:,} steps, {len(plain)} rounds:
 
 {table(times)}
 
-The store costs less than 5%: {verdict(store < 0.05)} ({store:.1%}). Store and dask cost less than
-5%: {verdict(dask < 0.05)} ({dask:.1%}). Two workers are at least 1.8 times one:
-{verdict(faster >= 1.8)} ({faster:.2f}; without store and dask {best:.2f}). The slowest round of the
-plain computation took {max(plain) / min(plain):.2f} times the fastest; where that is far from 1,
-others used the machine: it says little.
+Targets: the store costs less than 5%: {verdict(store < 0.05)} ({store:.1%}). Store and dask cost
+less than 5%: {verdict(dask < 0.05)} ({dask:.1%}). Two workers are at least 1.8 times as fast as
+one: {verdict(faster >= 1.8)} ({faster:.2f}; without store and dask {best:.2f}). The slowest round
+without store took {max(plain) / min(plain):.2f} times as long as the fastest. If that is far from
+1, other
+programs were using the machine, and the figures are unreliable.
 """
 
 
 def sleeping(times: dict[str, list[float]]) -> str:
-    """What was found for cells that sleep."""
-    cost = {name: statistics.median(found) / CELLS - 1 for name, found in times.items()}
+    """Text about cells that sleep."""
+    cost = {name: statistics.median(seconds) / CELLS - 1 for name, seconds in times.items()}
     store, dask = cost["into a store"], cost["dask, one worker"]
     faster = ratio(times, "dask, one worker", "dask, two workers")
-    return f"""Cells that sleep a second and write as much:
+    return f"""Cells that sleep for a second and write as much:
 
 {table(times)}
 
-By themselves the store costs {store:.1%} of a second a cell, {verdict(store < 0.05)}, store and
-dask {dask:.1%}, {verdict(dask < 0.05)}; two workers are {faster:.2f} times one.
+The store alone costs {store:.1%} of a second per cell ({verdict(store < 0.05)}), store and dask
+{dask:.1%} ({verdict(dask < 0.05)}); two workers are {faster:.2f} times as fast as one.
 """
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--append", action="store_true")
-    arguments = parser.parse_args()
+    options = document.options(__doc__)
     steps = calibrated()
-    ways = {
-        "computed and forgotten": bare(steps),
-        "the same, two processes": shared(steps),
+    setups = {
+        "without store": bare(steps),
+        "without store, two processes": shared(steps),
         "into a store": local(steps),
         "dask, one worker": dask(steps, 1),
         "dask, two workers": dask(steps, 2),
     }
-    times = measured(ways, 5)
-    sleepy()
-    ways = {
+    times = measured(setups, 5)
+    replace_by_sleep()
+    setups = {
         "into a store": local(steps),
-        "dask, one worker": dask(steps, 1, sleepy),
-        "dask, two workers": dask(steps, 2, sleepy),
+        "dask, one worker": dask(steps, 1, replace_by_sleep),
+        "dask, two workers": dask(steps, 2, replace_by_sleep),
     }
-    slept = measured(ways, 3)
-    text = f"\n## Sweeps\n\n{computing(steps, times)}\n{sleeping(slept)}"
-    print(text)
-    if arguments.out:
-        before = arguments.out.read_text(encoding="utf-8") if arguments.append else ""
-        write_text(arguments.out, before.rstrip("\n") + "\n" + text if before else text.lstrip())
+    slept = measured(setups, 3)
+    text = f"## Sweeps\n\n{computing(steps, times)}\n{sleeping(slept)}"
+    document.publish(text, options.out, options.append)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,6 @@ nitpick_ignore_regex = [
     ("py:.*", r".*Figure|Reproduction|collections\..*"),
 ]
 autodoc_member_order = "bysource"
-autodoc_typehints = "none"  # parameters are told in words
+autodoc_typehints = "none"  # types are described in the text
 myst_enable_extensions = ["colon_fence"]
 suppress_warnings = ["myst.xref_missing"]

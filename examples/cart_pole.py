@@ -1,8 +1,8 @@
-"""CartPole with its limit of 500 steps: time running out is not the pole falling.
+"""CartPole with its limit of 500 steps: truncation is not termination.
 
 A simple controller keeps the pole up for long, so that many episodes are cut off at 500 steps. With
-γ = 0.99 a pole that never falls is worth 100. A learner that took the cut for a fall would say less
-for the states in which it happens; both are shown.
+γ = 0.99 a pole that never falls is worth 100. An estimator that took truncation for a fall would
+estimate less for the states in which it happens; both are shown.
 """
 
 import sys
@@ -16,7 +16,7 @@ GAMMA = 0.99
 
 
 def controller(observation: np.ndarray) -> int:
-    """Push to where the pole is falling; it drifts, and falls in the end."""
+    """Push to where the pole is falling; it drifts, and falls at last."""
     position, velocity, angle, spin = observation
     return int(angle + 0.4 * spin + 0.01 * position + 0.05 * velocity > 0)
 
@@ -32,7 +32,7 @@ def as_ends(experience: rv.experience.Experience) -> rv.experience.Experience:
 
 
 def main(steps: int = 100_000) -> None:
-    """Print the value in the middle of the track, learned rightly and with the mistake."""
+    """Print the value in the middle of the track, learned correctly and with the mistake."""
 
     def balance() -> rv.experience.Experience:
         return rv.experience.from_gymnasium("CartPole-v1", controller, steps=steps, seed=1)

@@ -1,9 +1,9 @@
 """FrozenLake and CliffWalking both ways: learned from experience, and solved exactly.
 
-A random policy walks each world, several times. The estimates know nothing of a world but the
-transitions they see; `solve` knows its table. Each estimate comes with a 90% interval: over many
-walks nine in ten should hold the exact answer. The states of one walk share their luck, so that a
-single walk may do much better or worse.
+A random policy walks each world, several times. The estimates use only the transitions of the
+walk; `solve` uses the table of the world. Each estimate comes with a 90% interval: over many walks
+nine in ten should contain the exact answer. The errors of one walk's states are correlated, so that
+a single walk may do much better or worse.
 """
 
 import sys
@@ -24,11 +24,11 @@ def main(steps: int = 100_000, walks: int = 10) -> None:
         for seed in range(walks):
             walk = rv.experience.from_gymnasium(world, "random", steps=steps, seed=seed)
             data = rv.estimate(walk, gamma=GAMMA).data
-            seen = data["visits"].values > 0
+            visited = data["visits"].values > 0
             for what, shares in inside.items():
                 low, high = data[f"{what}_low"].values, data[f"{what}_high"].values
                 exact = getattr(truth, what)
-                shares.append(float(np.mean(((low <= exact) & (exact <= high))[seen])))
+                shares.append(float(np.mean(((low <= exact) & (exact <= high))[visited])))
         start = int(np.argmax(data["visits"].values))
         for what, shares in inside.items():
             found, exact = float(data[what][start]), getattr(truth, what)[start]

@@ -1,11 +1,11 @@
-"""MountainCar with tile coding: what the way up costs, and how sure that is.
+"""MountainCar with tile coding: the cost of the way up, its spread, and their uncertainty.
 
 A policy that pumps energy, but errs three times in ten, drives the car. Value and spread are
 learned with tile coding, then checked against fresh Monte Carlo returns. Truncation after 200 steps
-is not an end: the learner bootstraps there.
+is not termination: the estimator bootstraps there.
 
-The value agrees. The spread comes out larger than that of the roll-outs: what the tiles cannot
-represent of the value function looks like chance to a learner that knows TD errors only.
+The value agrees. The spread is larger than that of the roll-outs: what the tiles cannot represent
+of the value function adds to the TD errors, from which the spread is learned.
 """
 
 import sys
@@ -28,7 +28,7 @@ def driver(seed: int):
 
 
 def main(steps: int = 200_000, out: str | None = None) -> None:
-    """Print the regions most visited and what fresh roll-outs say; draw the maps if asked."""
+    """Print the most visited regions and the check; draw the maps to `out` if given."""
 
     def drive(seed: int, length: int) -> rv.experience.Experience:
         return rv.experience.from_gymnasium("MountainCar-v0", driver(seed), steps=length, seed=seed)

@@ -1,7 +1,7 @@
-"""A log made by one policy, asked about another: the paper's complex MDP as a Parquet file.
+"""Estimate one policy from the log of another: the paper's complex MDP as a Parquet file.
 
 The log has the probability of each action under the policy that acted (behaviour) and under the one
-asked about (target). Their quotient weights every transition.
+to evaluate (target). Their ratio weights every transition.
 """
 
 import sys
@@ -16,7 +16,7 @@ import retvar as rv
 
 
 def write_log(path: Path, steps: int) -> rv.MDP:
-    """Let the behaviour policy act, and write down what it did."""
+    """Simulate the behaviour policy and write a log."""
     mdp = rv.domains.complex_mdp()
     log = rv.replay(mdp, target="pi", behaviour="mu", steps=steps, seed=3)
     behaviour = np.full(steps, 0.25)  # as a system that logs its propensities would know
@@ -30,7 +30,7 @@ def write_log(path: Path, steps: int) -> rv.MDP:
 
 
 def main(steps: int = 300_000) -> None:
-    """Print estimates beside the exact answer, and how much the ratios cost."""
+    """Print the estimates, the effective sample size and the exact answer."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "log.parquet"
         mdp = write_log(path, steps)

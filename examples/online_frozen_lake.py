@@ -1,7 +1,7 @@
-"""Learn value and spread of the return on FrozenLake, step by step, and compare with the truth.
+"""Learn value and standard deviation of the return on FrozenLake online; compare with the truth.
 
-A uniform random policy walks the lake; a centred learner is fed every transition. Gymnasium tells
-apart an episode that ended (a hole, the goal) from one that ran out of time: so does the learner.
+The policy is uniformly random, and a centred estimator is updated with every transition. Gymnasium
+distinguishes termination (a hole, the goal) from truncation (the time limit), and so does retvar.
 """
 
 import gymnasium
@@ -13,26 +13,26 @@ STEPS = 800_000
 
 
 def main() -> None:
-    """Print, for each state that was visited, what was learned and what is true."""
+    """Print the estimate and the exact solution of each visited state."""
     env = gymnasium.make("FrozenLake-v1", is_slippery=True)
     truth = rv.solve(rv.MDP.from_gymnasium(env, gamma=GAMMA, lam=LAM), "uniform")
-    risk = rv.Centred(alpha=rv.Decay(power=0.7), gamma=GAMMA, lam=LAM).online(
+    estimator = rv.Centred(alpha=rv.Decay(power=0.7), gamma=GAMMA, lam=LAM).online(
         states=int(env.observation_space.n)
     )
     env.action_space.seed(1)
     visits = [0] * len(truth.value)
     state, _ = env.reset(seed=1)
     for _ in range(STEPS):
-        follows, reward, terminated, truncated, _ = env.step(env.action_space.sample())
-        risk.update(state, reward, follows, terminated=terminated, truncated=truncated)
+        next_state, reward, terminated, truncated, _ = env.step(env.action_space.sample())
+        estimator.update(state, reward, next_state, terminated=terminated, truncated=truncated)
         visits[state] += 1
-        state = env.reset()[0] if terminated or truncated else follows
+        state = env.reset()[0] if terminated or truncated else next_state
 
-    print(risk)
+    print(estimator)
     print("state   visits       learned value ± std             exact value ± std")
     for s, count in enumerate(visits):
         if count:
-            learned = f"{risk.value(s):.5f} ± {risk.std(s):.5f}"
+            learned = f"{estimator.value(s):.5f} ± {estimator.std(s):.5f}"
             exact = f"{truth.value[s]:.5f} ± {truth.std[s]:.5f}"
             print(f"{s:5}  {count:7,}  {learned:>26}  {exact:>28}")
 

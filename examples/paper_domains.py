@@ -1,8 +1,8 @@
-"""Solve the paper's domains exactly and print every answer: what ``make reproduce`` runs."""
+"""Solve the MDPs of the paper exactly and compare the solutions with sampled returns."""
 
 import retvar as rv
 
-QUESTIONS = {
+CASES = {
     "chain, λ = 0.9": (rv.domains.chain(), {}),
     "complex MDP, on-policy (μ)": (rv.domains.complex_mdp(), {"target": "mu"}),
     "complex MDP, return of π from samples of μ": (
@@ -18,10 +18,10 @@ QUESTIONS = {
 
 
 def main() -> None:
-    """Print the exact solution of each question, and its distance from sampled returns."""
-    for title, (mdp, question) in QUESTIONS.items():
-        solution = rv.solve(mdp, **question)
-        sampled = rv.monte_carlo(mdp, **question, samples=20_000)
+    """Print the exact solution of each case, and its distance from sampled returns."""
+    for title, (mdp, policies) in CASES.items():
+        solution = rv.solve(mdp, **policies)
+        sampled = rv.monte_carlo(mdp, **policies, samples=20_000)
         z = max(abs(deviation).max() for deviation in sampled.z(solution))
         print(f"\n{title}\n{'-' * len(title)}\n{solution}")
         print(

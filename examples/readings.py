@@ -1,8 +1,8 @@
-"""Where the paper can be read in more than one way, its table says which way was meant.
+"""Interpretations of ambiguous passages of the paper, compared with its Table 1.
 
-Two questions: which J stands in the direct method's reward off-policy, and which ADADELTA was used.
-Mean absolute change of each estimate, as in Table 1. Written in plain NumPy, apart from the
-package, since most of these readings are not what the package does.
+Two passages: which J is in the direct method's reward off-policy, and which variant of ADADELTA was
+used. Computes the mean absolute change of each estimate, as in Table 1, in plain NumPy, since the
+package implements only one of the interpretations.
 """
 
 import argparse
@@ -18,13 +18,13 @@ LAM, STATES = 0.9, 4
 
 @dataclass(frozen=True)
 class Reading:
-    """How the algorithm is taken."""
+    """An interpretation of ADADELTA."""
 
     decay: float = 0.99
     epsilon: float = 1e-6
-    fade: bool = False  # accumulators of all states decay at each step, not of the visited one
+    fade: bool = False  # accumulators of all states decay at each step, not only of the visited one
     outside: bool = False  # √x + ε instead of √(x + ε)
-    late: bool = False  # the step is taken before the error enters its accumulator
+    late: bool = False  # the step is computed before the error is accumulated
     common: bool = False  # one pair of accumulators for a learner, not one for each state
     doubled: bool = False  # the gradient of δ² instead of ½δ²
     corrected: bool = False  # running means divided by 1 − decayⁿ, as Adam does
@@ -46,9 +46,9 @@ class Steps:
         if r.fade:
             self.G *= r.decay
             self.D *= r.decay
-        keep = 1.0 if r.fade else r.decay
+        decay = 1.0 if r.fade else r.decay
         self.visits[at] += 1
-        grown = keep * self.G[:, at] + (1 - r.decay) * d**2
+        grown = decay * self.G[:, at] + (1 - r.decay) * d**2
         scale = 1 - r.decay ** self.visits[at] if r.corrected else 1.0
         G, D = (self.G[:, at] if r.late else grown) / scale, self.D[:, at] / scale
         if r.outside:
@@ -57,7 +57,7 @@ class Steps:
             step = np.sqrt(D + r.epsilon) / np.sqrt(G + r.epsilon)
         delta = step * d
         self.G[:, at] = grown
-        self.D[:, at] = keep * self.D[:, at] + (1 - r.decay) * delta**2
+        self.D[:, at] = decay * self.D[:, at] + (1 - r.decay) * delta**2
         return delta
 
 
@@ -88,7 +88,7 @@ def changes(reading: Reading, runs: int, episodes: int, seed: int = 0) -> np.nda
 
 
 def readings() -> dict[str, Reading]:
-    """All that are tried."""
+    """The interpretations that are tried."""
     plain = Reading()
     found = {
         "as published, visited state only": plain,
@@ -115,15 +115,15 @@ def off_policy_direct(new_value: bool, runs: int, steps: int, seed: int = 0) -> 
     """Direct's mean absolute change [run] for the off-policy return of the complex MDP."""
     mdp, rng = rv.domains.complex_mdp(), np.random.default_rng(seed)
     e, pi, mu = mdp.edges, *(mdp.policy(name).probabilities for name in ("pi", "mu"))
-    ladder = np.cumsum(mu[e.state, e.action] * e.probability)  # s + share of the edges of s
+    cumulative = np.cumsum(mu[e.state, e.action] * e.probability)  # s + share of the edges of s
     first = np.searchsorted(e.state, np.arange(5))
     rho = pi[e.state, e.action] / mu[e.state, e.action]
     lam = np.asarray(mdp.lam)[e.next_state]
     J, V, s, run = np.zeros((runs, 5)), np.zeros((runs, 5)), np.zeros(runs, int), np.arange(runs)
     total = np.zeros(runs)
     for _ in range(steps):
-        edge = np.searchsorted(ladder, s + rng.random(runs), side="right")
-        edge = np.minimum(np.maximum(edge, first[s]), len(ladder) - 1)
+        edge = np.searchsorted(cumulative, s + rng.random(runs), side="right")
+        edge = np.minimum(np.maximum(edge, first[s]), len(cumulative) - 1)
         t, eta = e.next_state[edge], rho[edge]
         delta = e.reward[edge] + e.gamma[edge] * J[run, t] - J[run, s]
         old = J[run, s]
@@ -138,7 +138,7 @@ def off_policy_direct(new_value: bool, runs: int, steps: int, seed: int = 0) -> 
 
 
 def main() -> None:
-    """Print both tables, the nearest reading of ADADELTA first."""
+    """Print both tables; interpretations of ADADELTA are sorted by agreement."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=30)
     parser.add_argument("--episodes", type=int, default=20_000)
@@ -153,7 +153,7 @@ def main() -> None:
     for name, reading in readings().items():
         found = changes(reading, options.runs, options.episodes)
         rows.append((float(np.abs(found / PUBLISHED - 1).max()), name, found))
-    print("\n| reading of ADADELTA | value | second moment | VTD | direct | largest deviation |")
+    print("\n| interpretation | value | second moment | VTD | direct | largest deviation |")
     print("|---|---:|---:|---:|---:|---:|")
     print("| **printed** | " + " | ".join(f"{x:g}" for x in PUBLISHED) + " | |")
     for worst, name, found in sorted(rows, key=lambda row: row[0]):

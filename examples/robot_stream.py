@@ -1,8 +1,8 @@
-"""A robot's stream of data that breaks off: what was learned is saved, and goes on the next day.
+"""A robot's stream of data that breaks off: the estimate is saved, and resumed the next day.
 
 The robot patrols four stations; its battery gives out at random, and its radio fails in the middle
-of the first day. Nothing is lost: the learner that goes on from the file has the same bits as one
-that heard everything in one go.
+of the first day. Nothing is lost: the estimator resumed from the file has the same bits as one that
+learned from everything in one pass.
 """
 
 import sys
@@ -19,7 +19,7 @@ GAMMA = 0.95
 
 
 class Radio:
-    """Hears the robot from one transition to another; may fail on the way."""
+    """Receives the robot's transitions; may fail before the end."""
 
     def __init__(self, seed: int, steps: int, fails: bool) -> None:
         self.rng, self.steps, self.fails = np.random.default_rng(seed), steps, fails
@@ -44,8 +44,8 @@ class Radio:
             raise rv.SourceError("radio", counts.transitions, "no answer from the robot")
 
 
-def heard(seed: int, steps: int, fails: bool = False) -> rv.experience.Experience:
-    """What the radio hears."""
+def received(seed: int, steps: int, fails: bool = False) -> rv.experience.Experience:
+    """The transitions that the radio receives."""
     radio = Radio(seed, steps, fails)
     return rv.experience.Experience("radio", radio.chunks, states=4, labels=list(STATIONS))
 
@@ -55,11 +55,11 @@ def main(steps: int = 50_000) -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "robot.safetensors"
         try:
-            rv.estimate(heard(1, steps, fails=True), gamma=GAMMA)
+            rv.estimate(received(1, steps, fails=True), gamma=GAMMA)
         except rv.SourceError as error:
             print(f"day 1: {error}")
             error.estimate.save(file)
-        second = rv.estimate(heard(2, steps), resume=file)
+        second = rv.estimate(received(2, steps), resume=file)
     print(second.summary())
 
     def both(counts: rv.experience.Counts) -> Iterator[dict[str, np.ndarray]]:

@@ -1,4 +1,4 @@
-"""What a wrong value function does to each method, in closed form: the picture of the README."""
+"""The exact effect of an error of the value function on each method: the figure of the README."""
 
 import argparse
 from pathlib import Path
@@ -9,21 +9,21 @@ from matplotlib.figure import Figure
 import retvar as rv
 
 COLOURS = {"direct": "#0072B2", "vtd": "#D55E00", "centred": "#009E73"}
-NAMES = {"direct": "direct", "vtd": "VTD", "centred": "centred (ours)"}
+NAMES = {"direct": "direct", "vtd": "VTD", "centred": "centred"}
 MARKS = {"direct": "o", "vtd": "s", "centred": "D"}
 
 
 def corners(n: int) -> np.ndarray:
-    """All sign patterns: their mean is exactly that over independent errors, V being quadratic."""
+    """All sign patterns; their mean equals that over independent errors, since V is quadratic."""
     return np.array(np.meshgrid(*[[-1.0, 1.0]] * n)).reshape(n, -1).T
 
 
-def mean_variance(method: str, mdp: rv.MDP, ratio: float) -> np.ndarray:
-    """Where a method ends up on average when J is frozen at j + uniform error of ±ratio·max|j|."""
+def mean_bias(method: str, mdp: rv.MDP, ratio: float) -> np.ndarray:
+    """Mean bias of a method if J is fixed at j plus a uniform error of ±ratio·max|j|."""
     truth = rv.solve(mdp)
     error = ratio * np.abs(truth.value).max() / np.sqrt(3) * corners(mdp.n_states)
-    ends = [rv.fixed_point(method, mdp, value=truth.value + e) for e in error]
-    return np.mean([end.bias for end in ends], axis=0)
+    points = [rv.fixed_point(method, mdp, value=truth.value + e) for e in error]
+    return np.mean([point.bias for point in points], axis=0)
 
 
 def main() -> None:
@@ -38,7 +38,7 @@ def main() -> None:
     for axes, state in zip(panels, ("s1", "s2", "s3"), strict=True):
         s = mdp.state_index(state)
         for method, colour in COLOURS.items():
-            bias = [mean_variance(method, mdp, ratio)[s] for ratio in ratios]
+            bias = [mean_bias(method, mdp, ratio)[s] for ratio in ratios]
             axes.plot(
                 ratios, bias, color=colour, marker=MARKS[method], ms=4, lw=1.6, label=NAMES[method]
             )

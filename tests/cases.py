@@ -1,9 +1,9 @@
-"""Simulations that Hypothesis chooses, and what the online learner makes of the same streams.
+"""Simulations that Hypothesis chooses, and the online estimators on the same streams.
 
 :func:`check` is the theorem: each run of each learner of a simulation has the bits of the online
 learner that is fed the replayed stream, and whatever else is recorded follows from those bits. It
-holds for compiled code and for plain Python (``python -m tests.plain``), which can try more kinds
-of learners, since nothing has to be compiled for them.
+holds for compiled code and for plain Python (``python -m tests.uncompiled``), which can try more
+kinds of learners, because it compiles nothing.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def rule_of(learner: rv.Learner, node: str) -> Any:
 
 
 def life_of(case: Case, learner: rv.Learner, run: int) -> Life:
-    """The same; where a node diverged, those that do not rest on it live on."""
+    """The same; nodes that do not depend on a diverged node continue."""
     life = live(case, learner, run)
     if life.died is None:
         return life
@@ -178,7 +178,7 @@ def life_of(case: Case, learner: rv.Learner, run: int) -> Life:
 
 
 def starts_of(case: Case, number: int, run: int, data: Any) -> dict:
-    """Initial values of a run; random ones as they stand at moment 0."""
+    """Initial values of a run; random ones as recorded at moment 0."""
     found = {}
     for name, recorded in AT_START.items():
         given = getattr(case.learners[number], name, None)
@@ -337,7 +337,7 @@ RULES = {
 
 @dataclass(frozen=True)
 class Sort:
-    """What learners that lie side by side have in common."""
+    """What learners of one block have in common."""
 
     rules: tuple  # names of the step-size rules of value, mean and variance node
     traced: tuple  # whether they have traces
@@ -365,7 +365,7 @@ def sorts(draw: Any, local: bool) -> Sort:
 def learners_of(
     draw: Any, sort: Sort, rng: np.random.Generator, sizes: dict | None, states: int, runs: int
 ) -> rv.Learner:
-    """A learner of this sort; `sizes` says how many weights its nodes have, None: one a state."""
+    """A learner of this sort; `sizes` says how many weights its nodes have, None: one per state."""
 
     def initial(node: str, vtd: bool = False) -> Any:
         size = states if sizes is None else sizes[node]
@@ -478,7 +478,7 @@ def cases(draw: Any, longest: int = 40) -> Case:
 
 
 def check_invariance(case: Case, draw: Any) -> None:
-    """Threads, batches, order, company: each learner's runs have the same bits."""
+    """Threads, batches, order, other learners: each learner's runs have the same bits."""
     plain = case.simulate()
     expected = digest(plain)
     threads, batch = draw(st.sampled_from([1, 2, 8])), draw(st.sampled_from([None, 1, 3]))

@@ -1,14 +1,14 @@
-"""Classic bugs of TD code, put in one at a time, each with the test that must then fail.
+"""Classic bugs of TD code, inserted one at a time, each with the test that must then fail.
 
     python tests/mutants.py              all of them, as a table
     python tests/mutants.py NAME …       these
-    python tests/mutants.py --list       what there is
+    python tests/mutants.py --list       names of all bugs
 
-Every bug is an exact replacement of text in a scratch copy of the package, which itself stays as it
-is. The exit status is 1 if a bug survives, if its test fails without it, or if the text that it
-replaces is no longer there. The copies run as plain Python, which learns the same bits as compiled
-code (there is a test for that); ``--compiled`` compiles each copy, and takes several minutes. The
-table in docs/bugs.md is that of ``--markdown``.
+Every bug is an exact replacement of text in a scratch copy of the package. The exit status is 1 if
+a bug survives, if its test fails without it, or if the text that it replaces no longer exists. The
+copies run as plain Python, which learns the same bits as compiled code (there is a test for that);
+``--compiled`` compiles each copy, and takes several minutes. ``--markdown`` prints the table of
+docs/bugs.md.
 """
 
 # ruff: noqa: T201
@@ -66,7 +66,7 @@ MUTANTS = [
     Mutant(
         "terminated-bootstraps",
         "a terminated transition still bootstraps",
-        "γ′J(s′) of whatever state was given is added to the last reward of every episode",
+        "γ′J(s′) of the given state is added to the last reward of every episode",
         KERNEL,
         "        if ended:\n            row_next, g",
         "        if ended and row_next < 0:\n            row_next, g",
@@ -123,7 +123,7 @@ MUTANTS = [
     Mutant(
         "kappa-of-arrival",
         "κ of the state arrived in instead of the one left",
-        "unseen with one κ; with one per state the traces mix returns of another length",
+        "invisible with one κ; with one per state the traces mix returns of another length",
         KERNEL,
         "kappa = 2 + (row if settings.shape[1] > 3 else 0)",
         "kappa = 2 + (max(row_next, 0) if settings.shape[1] > 3 else 0)",
@@ -154,25 +154,25 @@ MUTANTS = [
         KERNEL,
         "reward_bar = direct_reward(delta, now, eta)",
         "reward_bar = direct_reward(own_delta, now, eta)",
-        "test_replicates.py::test_learner_and_replicates_are_as_typed_in_anew",
+        "test_bootstrap.py::test_estimator_and_replicates_equal_the_reference",
     ),
     Mutant(
-        "coins-shared",
-        "all replicates toss the same coin",
+        "multipliers-shared",
+        "all replicates have the same multiplier",
         "they do not differ, and every interval is a point",
         KERNEL,
-        "        heads >>= U(1)\n",
-        "        heads >>= U(0)\n",
-        "test_replicates.py::test_learner_and_replicates_are_as_typed_in_anew",
+        "        bits >>= U(1)\n",
+        "        bits >>= U(0)\n",
+        "test_bootstrap.py::test_estimator_and_replicates_equal_the_reference",
     ),
     Mutant(
         "lazy-forgets-base",
-        "a lazy trace takes up a feature without keeping the weight as it was",
-        "each visit adds what the trace has earned once more",
+        "a feature is added to a lazy trace without correcting the weight",
+        "each visit adds the deferred updates once more",
         "online/lazy_traces.py",
         "        base = moved(base, -step, A, e)\n",
         "        base = moved(base, 0.0, A, e)\n",
-        "test_lazy.py::test_learner_and_replicates_are_as_typed_in_anew",
+        "test_lazy_traces.py::test_estimator_and_replicates_equal_the_reference",
     ),
     Mutant(
         "ratio-missing",
@@ -231,7 +231,7 @@ MUTANTS = [
     Mutant(
         "gamma-bar-without-lambda",
         "λ missing from γ̄",
-        "the variance of the return for λ = 1, whatever λ was asked for",
+        "the variance of the return for λ = 1 instead of the given λ",
         KERNEL,
         "discount = variance_discount(mean_discount(g, lm, eta))",
         "discount = variance_discount(mean_discount(g, 1.0, eta))",
@@ -249,7 +249,7 @@ MUTANTS = [
     Mutant(
         "current-eta-in-trace",
         "γ̄ in the trace with the current η instead of the previous one",
-        "each transition's ratio weighs the wrong past; unseen without traces or on-policy",
+        "each transition's ratio weighs the wrong past; invisible without traces or on-policy",
         KERNEL,
         "            decay = traces[u(lane), u(total + node)] * settings[u(node), u(kappa)]\n"
         "            traces[u(lane), u(total + node)] = discount\n",
@@ -276,7 +276,7 @@ MUTANTS = [
     Mutant(
         "vtd-value-before-update",
         "VTD reads J(s′) before the value's update",
-        "off by the move of J(s′), which traces and self-loops cause; unseen without them",
+        "off by the move of J(s′), which traces and self-loops cause; invisible without them",
         KERNEL,
         "J_next = dot(cells, WEIGHT, 0, begin_value, end_value, indices, values)",
         "pass",
@@ -307,7 +307,7 @@ MUTANTS = [
         ESTIMATOR,
         'return found - value * value',
         'return np.maximum(found - value * value, 0)',
-        "test_online.py::test_a_negative_vtd_variance_is_told_as_it_is_and_has_no_std",
+        "test_online.py::test_a_negative_vtd_variance_is_not_clipped_and_has_no_std",
     ),
     Mutant(
         "second-moment-from-variance",
@@ -320,7 +320,7 @@ MUTANTS = [
     ),
     Mutant(
         "frozen-value-moves",
-        "a value that is held fixed is still learned",
+        "a fixed value is still learned",
         "experiments with a given value function measure another one",
         KERNEL,
         "            if node == VALUE and not learn_value:\n                continue\n",
@@ -335,7 +335,7 @@ MUTANTS = [
         "                    cells[u(offset + i), FIRST] += 1.0\n",
         "                    last = plan[node + 1, OFFSET] if node < 2 else total\n"
         "                    cells[offset:last, FIRST] += 1.0\n",
-        "test_online.py::test_decaying_steps_average_what_they_see",
+        "test_online.py::test_decaying_steps_give_the_mean_of_the_targets",
     ),
     Mutant(
         "adadelta-order",
@@ -362,9 +362,9 @@ MUTANTS = [
         "a step counted for rejected input",
         "step counts, and what is derived from them, drift from what was learned",
         ESTIMATOR,
-        "            self.rejected += 1\n            raise self._wrong(code, state",
+        "            self.rejected += 1\n            raise self._input_error(code, state",
         "            self.rejected += 1\n            self.steps += 1\n"
-        "            raise self._wrong(code, state",
+        "            raise self._input_error(code, state",
         "test_online.py::test_bad_transitions_are_refused_counted_and_leave_no_trace",
     ),
     Mutant(
@@ -393,10 +393,10 @@ def row(mutant: Mutant) -> str:
     return f"| {mutant.bug} | {mutant.effect} | `{mutant.test.split('::')[1]}` |"
 
 
-def untold() -> list[str]:
+def undocumented() -> list[str]:
     """Mutants whose row is not in docs/bugs.md as it should be (an sdist has no docs).
 
-    >>> untold()
+    >>> undocumented()
     []
     """
     page = PAGE.read_text(encoding="utf-8").splitlines() if PAGE.exists() else None
@@ -419,10 +419,13 @@ def failures(folder: Path, tests: list[str], compiled: bool) -> tuple[int, str]:
         "PYTHONDONTWRITEBYTECODE": "1",
         "NUMBA_CACHE_DIR": tempfile.mkdtemp(dir=folder),
         "NUMBA_DISABLE_JIT": "0" if compiled else "1",
-        "COLUMNS": "500",  # reasons are told in full
+        "COLUMNS": "500",  # do not shorten reasons
     }
     command = [sys.executable, "-m", "pytest", "-q", "-x", "--tb=short", "-p", "no:cacheprovider"]
-    command += ["-W", "ignore:overflow encountered:RuntimeWarning"]  # random words, not compiled
+    command += [
+        "-W",
+        "ignore:overflow encountered:RuntimeWarning",
+    ]  # of random numbers, not compiled
     done = subprocess.run(
         [*command, *(f"tests/{test}" for test in tests)],
         cwd=folder, env=environment, capture_output=True, text=True, check=False,
@@ -431,7 +434,7 @@ def failures(folder: Path, tests: list[str], compiled: bool) -> tuple[int, str]:
 
 
 def verdict(mutant: Mutant, folder: Path, compiled: bool) -> tuple[str, str]:
-    """What became of a mutant, and the first words of why."""
+    """Return whether a mutant was caught, and the reason."""
     path = folder / PACKAGE / mutant.file
     right = path.read_text(encoding="utf-8")
     if right.count(mutant.old) != 1:
@@ -453,7 +456,7 @@ def verdict(mutant: Mutant, folder: Path, compiled: bool) -> tuple[str, str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these")
-    parser.add_argument("--list", action="store_true", help="what there is")
+    parser.add_argument("--list", action="store_true", help="names of all bugs")
     parser.add_argument("--markdown", action="store_true", help="the table of docs/bugs.md")
     parser.add_argument("--compiled", action="store_true", help="compile each copy")
     options = parser.parse_args()

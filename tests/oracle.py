@@ -1,7 +1,7 @@
-"""Independent ways to the same numbers: plain loops over raw edges, no code of the package's own.
+"""Independent computations of the same numbers: loops over raw edges, no code of the package.
 
-Everything here starts from ``mdp.edges`` and policy arrays, and follows the definitions (paths,
-update equations), never the closed forms.
+All functions start from ``mdp.edges`` and policy arrays, and follow the definitions (paths,
+update equations), not the closed forms.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ SOAK = bool(os.environ.get("RETVAR_SOAK"))
 
 def fresh_seed() -> int:
     """A seed that differs from run to run; RETVAR_SEED replays one."""
-    given = os.environ.get("RETVAR_SEED")
-    return int(given) if given else int(np.random.SeedSequence().entropy % 2**32)
+    seed = os.environ.get("RETVAR_SEED")
+    return int(seed) if seed else int(np.random.SeedSequence().entropy % 2**32)
 
 
 def transitions(mdp, target, behaviour=None, estimand="target_return", lam=None):

@@ -1,4 +1,4 @@
-"""The update equations once more, as a page of the paper would be typed in: slow, plain, dense.
+"""Reference implementation of the update equations: slow, plain and dense.
 
 Shares no code with the package. One class for all methods; features are vectors; every array is
 made anew. It is also the kind of class that researchers write, and the benchmark's yardstick.

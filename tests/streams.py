@@ -26,7 +26,7 @@ def stream(rng: np.random.Generator, steps: int, states: int = 4, streams: int =
 
 
 def rows(columns: dict) -> list[dict]:
-    """One mapping a transition."""
+    """One mapping per transition."""
     return [
         dict(zip(columns, values, strict=True))
         for values in zip(*(c.tolist() for c in columns.values()), strict=True)

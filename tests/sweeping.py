@@ -1,4 +1,4 @@
-"""A small sweep, and processes that run it: forked from one that has everything loaded."""
+"""A small sweep, and processes that run it, forked from one with everything imported."""
 
 import multiprocessing
 import os
@@ -6,12 +6,12 @@ import signal
 import tempfile
 from pathlib import Path
 
-from retvar.sweep import Cut, Domain, Learners, Sweep, operations
+from retvar.sweep import CellSize, Domain, Learners, Local, Sweep, run
 from retvar.sweep.plan import Plan
 
 
 def small(count: int = 5, runs: int = 8, **changes) -> Sweep:
-    """A sweep of `count` × 2 × `runs` / 2 cells, each a moment of work."""
+    """A sweep of `count` × 2 × `runs` / 2 small cells."""
     settings = {
         "name": "small",
         "seed": 3,
@@ -21,41 +21,41 @@ def small(count: int = 5, runs: int = 8, **changes) -> Sweep:
             Domain(random={"states": 4, "branching": 2}, seeds={"first": 0, "count": count})
         ],
         "learners": [Learners(method="direct", alpha=[0.05, 0.4], lam=0.5)],
-        "cell": Cut(learners=1, runs=2),
+        "cell": CellSize(learners=1, runs=2),
     }
     return Sweep(**{**settings, **changes})
 
 
-def run_logged(plain: dict, out: str, log: str, limit: int | None = None) -> None:
-    """Run a sweep in this process; each cell is noted before it is computed."""
+def run_logged(spec: dict, out: str, log: str, limit: int | None = None) -> None:
+    """Run a sweep in this process, and log each cell before it is computed."""
     compute = Plan.compute
 
-    def noted(self, cell, *arguments, **options):
+    def logged(self, cell, *arguments, **options):
         handle = os.open(log, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
         os.write(handle, f"{self.keys[cell.number]}\n".encode())
         os.close(handle)
         return compute(self, cell, *arguments, **options)
 
-    Plan.compute = noted
+    Plan.compute = logged
     if limit is not None:  # a disk on which no file can grow beyond this
         import resource
 
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-    operations.run(Sweep.from_dict(plain), out, operations.Local(threads=1))
+    run(Sweep.from_dict(spec), out, Local(threads=1))
 
 
 def process(sweep: Sweep, out: Path, log: Path, limit: int | None = None):
-    """A process that runs `sweep`, started."""
+    """Start a process that runs `sweep`."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.sweepwarm"])
-    arguments = (sweep.plain(), str(out), str(log), limit)
+    arguments = (sweep.to_dict(), str(out), str(log), limit)
     started = context.Process(target=run_logged, args=arguments)
     started.start()
     return started
 
 
 def warm() -> None:
-    """Load everything once, compiled code too, before processes are forked."""
+    """Import and compile everything once, before processes are forked."""
     with tempfile.TemporaryDirectory() as folder:
-        operations.run(small(count=1, runs=2), folder, operations.Local(threads=1))
+        run(small(count=1, runs=2), folder, Local(threads=1))

@@ -1,4 +1,4 @@
-"""Preloaded by the process that others are forked from: see tests/sweeping.py."""
+"""Preloaded by the fork server; see tests/sweeping.py."""
 
 from tests.sweeping import warm
 

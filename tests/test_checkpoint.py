@@ -1,4 +1,4 @@
-"""Checkpoints: resumed to the bit, written whole or not at all, and safe to read from anyone.
+"""Checkpoints: resumed to the bit, written atomically, and safe to read from any source.
 
 ``tests/data/checkpoint-v1.safetensors`` was written by the first version of the format; it and the
 numbers that it must go on to were made by ``python -m tests.test_checkpoint``. It stays as it is:
@@ -80,7 +80,7 @@ def table(rng):
 
 
 def uniform(description):
-    """With features given there are no settings for each state."""
+    """With features of each transition there are no settings per state."""
     return description.replace(kappa=0.5, kappa_bar=0.25)
 
 
@@ -107,8 +107,8 @@ def a_kind(kind, seed):
 
 @pytest.mark.soak
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_a_stop_at_any_step_leaves_no_trace(kind, tmp_path):
-    """Saved, loaded, and gone on: the same bits. 200 random cuts, 1,000 in `make soak`."""
+def test_saving_and_loading_at_any_step_changes_nothing(kind, tmp_path):
+    """Saved, loaded and continued: the same bits. 200 random steps, 1,000 in `make soak`."""
     path = tmp_path / "cut.safetensors"
     base = oracle.fresh_seed()
     for k in range(29 * TIMES):
@@ -169,7 +169,7 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
     assert rv.load(path).steps == 0
 
 
-def test_a_place_that_cannot_be_written_is_told(tmp_path):
+def test_a_path_that_cannot_be_written_is_refused(tmp_path):
     estimator = rv.Direct(alpha=0.1, gamma=0.9, lam=0.9).online(states=4)
     with pytest.raises(rv.InputError, match="its folder does not exist"):
         estimator.save(tmp_path / "nowhere" / "risk.safetensors")
@@ -177,7 +177,7 @@ def test_a_place_that_cannot_be_written_is_told(tmp_path):
         estimator.save(tmp_path)
 
 
-def test_features_that_a_file_cannot_hold_are_told(tmp_path):
+def test_features_that_cannot_be_saved_are_refused(tmp_path):
     class Own(rv.features.Active):
         pass
 
@@ -238,7 +238,7 @@ def test_the_first_version_of_the_format_is_still_read():
     assert fixture_answers(estimator) == expected["at 60"]
 
 
-def test_a_version_from_the_future_is_told(tmp_path):
+def test_a_newer_format_is_refused(tmp_path):
     path = edited(tmp_path, ["format"], 4)
     tensors = load_file(path)
     raw = with_settings(path.read_bytes(), lambda ours: {**ours, "digest": _digest(ours, tensors)})
@@ -255,7 +255,7 @@ def first_version(ours):
 
 
 def a_file(folder, kind=by_states, seed=0, version=1):
-    """A good checkpoint; version 1 has no digest, which puts the checks behind it to the test."""
+    """A valid checkpoint; version 1 has no digest, so that the other checks are tested."""
     path = folder / "good.safetensors"
     estimator, columns = a_kind(kind, seed)
     estimator.update_many(part(columns, 0, 20))
@@ -285,7 +285,7 @@ def with_settings(raw, change):
 
 
 def edited(folder, place, to, kind=by_states):
-    """A good file but for one entry of its header."""
+    """A valid file except for one entry of its header."""
     path = a_file(folder, kind)
 
     def change(ours):
@@ -300,7 +300,7 @@ def edited(folder, place, to, kind=by_states):
 
 
 def rewritten(folder, kind=by_states, **arrays):
-    """A good file with other tensors; None leaves one out."""
+    """A valid file with other tensors; None omits one."""
     path = a_file(folder, kind)
     metadata = parts(path.read_bytes())[0]["__metadata__"]
     tensors = load_file(path)
@@ -430,7 +430,7 @@ def test_wrong_headers_are_refused(place, to, tmp_path):
 
 
 def test_nodes_of_different_states_are_refused(tmp_path):
-    """Sizes that add up to the weights that are there, but states that would be out of bounds."""
+    """Sizes that add up to the number of weights, but states out of bounds."""
     path = a_file(tmp_path)
 
     def change(ours):
@@ -444,7 +444,7 @@ def test_nodes_of_different_states_are_refused(tmp_path):
         rv.load(path)
 
 
-def test_a_claim_of_much_room_is_refused_before_it_is_made(tmp_path):
+def test_huge_sizes_are_refused_before_memory_is_allocated(tmp_path):
     path = edited(tmp_path, ["features", "variance"], {"kind": "states", "size": 10**13})
     begun = time.perf_counter()
     with pytest.raises(rv.InputError):
@@ -453,7 +453,7 @@ def test_a_claim_of_much_room_is_refused_before_it_is_made(tmp_path):
 
 
 class Bomb:
-    """Leaves a mark when it is unpickled."""
+    """Writes a file when it is unpickled."""
 
     def __init__(self, mark):
         self.mark = mark
@@ -483,7 +483,7 @@ def test_pickles_are_not_run(tmp_path):
     assert mark.exists()
 
 
-def test_what_is_no_file_of_ours_is_refused(tmp_path):
+def test_other_files_are_refused(tmp_path):
     path = tmp_path / "x.safetensors"
     deep = b"[" * 200_000
     _, payload = parts(a_file(tmp_path).read_bytes())
@@ -522,7 +522,7 @@ JUNK = [
 
 
 def flip(rng, raw, first=0, last=None):
-    """A few bytes are others."""
+    """Change a few bytes."""
     new = bytearray(raw)
     for at in rng.integers(first, last or len(raw), size=rng.integers(1, 6)):
         new[at] ^= int(rng.integers(1, 256))
@@ -550,13 +550,13 @@ def noise(rng, raw):
 
 
 def swap(rng, raw):
-    """Two stretches change places."""
+    """Swap two ranges of bytes."""
     a, b = np.sort(rng.integers(len(raw), size=2))
     return raw[b:] + raw[a:b] + raw[:a]
 
 
 def junk_in(rng, data):
-    """Data with one entry, anywhere in it, made junk, doubled or left out."""
+    """Data with one entry replaced by junk, doubled or removed."""
     if isinstance(data, dict | list) and data and rng.random() < 0.8:
         keys = list(data) if isinstance(data, dict) else list(range(len(data)))
         key = keys[rng.integers(len(keys))]
@@ -595,9 +595,9 @@ MUTATIONS = [
 
 
 def use(estimator, rng):
-    """Whatever was loaded can learn, be asked, be copied and be saved."""
+    """A loaded estimator can learn, be queried, be cloned and be saved."""
     tabular = estimator.features[0].states is not None
-    told = {"gamma": 0.5, "lam": 0.5}
+    given = {"gamma": 0.5, "lam": 0.5}
     for _ in range(6):
         s, t = (int(k) for k in rng.integers(4, size=2))
         if isinstance(estimator.features[0], rv.features.Vector):
@@ -606,7 +606,7 @@ def use(estimator, rng):
             s, t = [s], [t]
         try:
             estimator.update(
-                s, float(rng.normal()), t, rho=0.5, **told, stream=int(rng.integers(2))
+                s, float(rng.normal()), t, rho=0.5, **given, stream=int(rng.integers(2))
             )
             estimator.update(s, 1.0, None, terminated=True)
         except (rv.InputError, rv.DivergenceError):

@@ -1,4 +1,4 @@
-"""The command line as people use it."""
+"""The commands `retvar solve` and `retvar draw`, and the command line as a whole."""
 
 import json
 import subprocess
@@ -56,7 +56,7 @@ def test_options_reach_the_solver():
 
 @pytest.mark.parametrize("policy", ["uniform", "greedy"])
 @pytest.mark.parametrize("env", ["FrozenLake-v1", "CliffWalking-v1", "Taxi-v4"])
-def test_gymnasium_tables_answer(env, policy):
+def test_gymnasium_tables_are_solved(env, policy):
     found = answer(f"gymnasium:{env}", "--gamma", "0.99", "--policy", policy)
     assert found["state"] == list(range(len(found["value"])))
     assert np.isfinite(found["variance"]).all()
@@ -77,7 +77,7 @@ def test_files_are_solved(tmp_path):
     assert answer(str(path))["state"] == ["s0", "s1", "s2", "s3", "s4"]
 
 
-def test_the_table_names_states_and_says_how_it_was_solved():
+def test_the_output_names_states_and_the_solver():
     result = run("solve", "chain")
     assert result.exit_code == 0
     assert "state  value  variance" in result.stdout
@@ -86,7 +86,7 @@ def test_the_table_names_states_and_says_how_it_was_solved():
     assert "solved by dense LU; residual" in result.stdout
 
 
-def test_long_tables_are_cut_for_people_and_whole_in_json():
+def test_long_tables_are_shortened_in_the_output():
     result = run("solve", "gymnasium:Taxi-v4", "--gamma", "0.9")
     assert "… and 440 more states" in result.stdout
     assert len(result.stdout.splitlines()) < 80
@@ -148,7 +148,7 @@ def test_bad_input_ends_with_status_2_and_one_line(arguments, text):
     assert len(result.stderr.splitlines()) == 1
 
 
-def test_infinite_variance_is_told_on_the_command_line(tmp_path):
+def test_infinite_variance_is_an_error(tmp_path):
     mdp = rv.MDP.from_edges(
         [(0, 0, 0, 1.0, 1.0), (0, 1, 0, 1.0, 0.0)],
         gamma=0.95,
@@ -163,13 +163,14 @@ def test_infinite_variance_is_told_on_the_command_line(tmp_path):
     assert "spectral_radius = 1.4801: the variance is infinite" in result.stderr
 
 
-def test_help_and_version_load_nothing_heavy():
-    """What makes `retvar --help` quick: no numpy, scipy, matplotlib or gymnasium."""
+def test_help_and_version_import_no_heavy_package():
+    """`retvar --help` is fast without numpy, scipy, matplotlib, gymnasium, rich and jinja2."""
     script = (
         "import sys; from retvar.cli import main\n"
         "try: main(['--help'])\n"
         "except SystemExit: pass\n"
-        "print(sorted({'numpy', 'scipy', 'matplotlib', 'gymnasium'} & set(sys.modules)))"
+        "print(sorted({'numpy', 'scipy', 'matplotlib', 'gymnasium', 'rich', 'jinja2'}"
+        " & set(sys.modules)))"
     )
     out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert out.stdout.splitlines()[-1] == "[]"

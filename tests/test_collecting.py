@@ -1,4 +1,4 @@
-"""Collecting a sweep, whole or in part, and what the commands make of it."""
+"""Collecting a sweep, whole or in part, in Python and by commands."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from click.testing import CliRunner
 import retvar as rv
 from retvar.cli import main
 from retvar.sweep import (
-    Cut,
+    CellSize,
     Domain,
     Learners,
     Local,
@@ -43,7 +43,7 @@ def sweep(**changes) -> Sweep:
             Learners(method=method, alpha=[0.05, 0.2], lam=[0.0, 0.9])
             for method in ("direct", "vtd")
         ],
-        "cell": Cut(learners=4, runs=8),
+        "cell": CellSize(learners=4, runs=8),
     }
     return Sweep(**{**settings, **changes})
 
@@ -57,7 +57,7 @@ def made(tmp_path_factory):
 
 @pytest.fixture
 def copy(made, tmp_path):
-    """The same, to be spoilt."""
+    """A copy, from which cells are removed."""
     shutil.copytree(made, tmp_path / "copy")
     return tmp_path / "copy"
 
@@ -66,8 +66,8 @@ def command(*arguments):
     return CliRunner().invoke(main, ["sweep", *map(str, arguments)])
 
 
-def told(*arguments):
-    """What a command prints as JSON."""
+def json_of(*arguments):
+    """The JSON that a command prints."""
     found = command(*arguments, "--json")
     assert found.exit_code == 0, found.output
     return json.loads(found.stdout)
@@ -77,18 +77,18 @@ def told(*arguments):
 
 
 def test_repeated_values_of_a_setting_are_their_union(made):
-    both = told("compare", made, "--where", "lam=0", "--where", "lam=0.9")
+    both = json_of("compare", made, "--where", "lam=0", "--where", "lam=0.9")
     assert both["question"]["values"] == ["lam = 0", "lam = 0.9"]
-    assert both == told("compare", made) == told("compare", made, "--where", "lam=[0, 0.9]")
-    one = told("compare", made, "--where", "lam=0.9", "--where", "alpha=0.2")
+    assert both == json_of("compare", made) == json_of("compare", made, "--where", "lam=[0, 0.9]")
+    one = json_of("compare", made, "--where", "lam=0.9", "--where", "alpha=0.2")
     assert one["question"]["values"] == [""]
 
 
 def test_some_domains_are_those_alone(made):
-    names = collect(Store.opened(made)).domain.values.tolist()
-    some = told("compare", made, "--domain", names[2], "--domain", names[0])
+    names = collect(Store.open(made)).domain.values.tolist()
+    some = json_of("compare", made, "--domain", names[2], "--domain", names[0])
     assert some["domain"]["values"] == [names[0], names[2], "all"]
-    wanted = compare(collect(Store.opened(made)).isel(domain=[0, 2])).data
+    wanted = compare(collect(Store.open(made)).isel(domain=[0, 2])).data
     np.testing.assert_allclose(some["ratio"]["values"], wanted.ratio.values)
     wrong = command("compare", made, "--domain", "nowhere")
     assert wrong.exit_code == 2
@@ -97,38 +97,38 @@ def test_some_domains_are_those_alone(made):
 
 @pytest.mark.parametrize("at", [-1, 60, -2, 20])
 def test_one_moment_is_that_of_the_whole(made, at):
-    whole, one = (collect(Store.opened(made), at=when) for when in (None, at))
+    whole, one = (collect(Store.open(made), at=when) for when in (None, at))
     assert one.sizes["step"] == 1
     chosen = whole.isel(step=[{-1: 1, 60: 1, -2: 0, 20: 0}[at]])
     assert one.identical(chosen)
-    only = collect(Store.opened(made), at=at, what="value_rmse")
+    only = collect(Store.open(made), at=at, what="value_rmse")
     assert only.identical(chosen.drop_vars("variance_rmse"))
     wanted = compare(whole, at=at, over="runs").data
-    found = told("compare", made, "--at", at, "--over", "runs")
+    found = json_of("compare", made, "--at", at, "--over", "runs")
     np.testing.assert_array_equal(found["ratio"]["values"], wanted.ratio.values)
 
 
 def test_what_was_not_recorded_is_named(made, tmp_path):
-    for asked in (["compare", made], ["plot", made, "--out", tmp_path / "a.png"]):
-        wrong = command(*asked, "--at", 30)
+    for arguments in (["compare", made], ["plot", made, "--out", tmp_path / "a.png"]):
+        wrong = command(*arguments, "--at", 30)
         assert wrong.exit_code == 2
         assert "at = 30: was not recorded; steps are 20, 60" in wrong.stderr
     assert command("compare", made, "--over", "seeds").exit_code == 2
     with pytest.raises(rv.InputError, match="what = rmse: must be one of value_rmse"):
-        collect(Store.opened(made), what="rmse")
+        collect(Store.open(made), what="rmse")
 
 
 # ---------------------------------------------------------------------- one digest
 
 
 @pytest.mark.parametrize("name", ["all.nc", "all.parquet"])
-def test_a_store_has_one_digest_whatever_is_made_of_it(made, tmp_path, name):
-    """The one that run and status tell: printed by collect, and kept in what it writes."""
-    expected = status(Store.opened(made)).digest
-    assert expected == Store.opened(made).contents()
-    assert told("collect", made, "--out", tmp_path / name)["digest"] == expected
+def test_all_outputs_of_a_store_have_its_digest(made, tmp_path, name):
+    """The one of `status` is printed by `collect` and saved in its file."""
+    expected = status(Store.open(made)).digest
+    assert expected == Store.open(made).digest()
+    assert json_of("collect", made, "--out", tmp_path / name)["digest"] == expected
     assert digest_in(tmp_path / name) == expected
-    assert collect(Store.opened(made), at=-1).attrs["digest"] == expected
+    assert collect(Store.open(made), at=-1).attrs["digest"] == expected
 
 
 def digest_in(path):
@@ -144,29 +144,29 @@ def digest_in(path):
 
 @pytest.mark.parametrize("name", ["all.nc", "all.parquet"])
 def test_a_part_has_no_digest(copy, tmp_path, name):
-    store = Store.opened(copy)
+    store = Store.open(copy)
     store.path(store.plan.cells[1]).unlink()
     assert save(store, tmp_path / name, partial=True) is None
     assert digest_in(tmp_path / name) is None
-    said = command("collect", copy, "--out", tmp_path / name, "--partial")
-    assert said.stdout.strip() == f"{tmp_path / name}: no digest, since cells are missing"
-    assert "1 of 6 cells is not there" in said.stderr
-    assert "digest" not in collect(store, domains=[store.plan.places[2].label]).attrs
+    result = command("collect", copy, "--out", tmp_path / name, "--partial")
+    assert result.stdout.strip() == f"{tmp_path / name}: no digest, since cells are missing"
+    assert "1 of 6 cells is missing" in result.stderr
+    assert "digest" not in collect(store, domains=[store.plan.domains[2].label]).attrs
 
 
 # ---------------------------------------------------------------------- a part
 
 
-def spoilt(store, *cells):
-    """Without these cells."""
+def remove(store, *cells):
+    """Remove these cells."""
     for number in cells:
         store.path(store.plan.cells[number]).unlink()
 
 
 def test_domains_that_are_not_finished_are_left_out_and_named(copy, tmp_path):
     """Of domain 1 one method is missing; the rest is the comparison of domains 0 and 2."""
-    whole = collect(Store.opened(copy))
-    spoilt(Store.opened(copy), 3)
+    whole = collect(Store.open(copy))
+    remove(Store.open(copy), 3)
     names = whole.domain.values.tolist()
     assert command("compare", copy).exit_code == 2
     found = command("compare", copy, "--partial")
@@ -178,11 +178,11 @@ def test_domains_that_are_not_finished_are_left_out_and_named(copy, tmp_path):
     assert names[1] in drawn.stderr
 
 
-def test_only_what_is_asked_for_must_be_there(copy):
+def test_only_the_selected_learners_must_be_complete(copy):
     """The missing cell is VTD's: among direct's learners nothing is missing."""
-    whole = collect(Store.opened(copy))
-    spoilt(Store.opened(copy), 3)
-    part = collect(Store.opened(copy), partial=True)
+    whole = collect(Store.open(copy))
+    remove(Store.open(copy), 3)
+    part = collect(Store.open(copy), partial=True)
     only = {"algorithm": "Direct"}
     found, wanted = (compare(data, by="alpha", where=only) for data in (part, whole))
     assert found.data.identical(wanted.data)
@@ -192,46 +192,46 @@ def test_only_what_is_asked_for_must_be_there(copy):
     assert compare(part.isel(domain=[0, 2])).data.sizes["domain"] == 3
 
 
-def test_learners_are_left_out_where_that_keeps_more(copy):
+def test_learners_are_left_out_if_that_leaves_more(copy):
     """VTD is missing on all domains but one, then on all: domains stay, and learners go."""
-    whole = collect(Store.opened(copy))
-    store = Store.opened(copy)
-    spoilt(store, 1, 3)
+    whole = collect(Store.open(copy))
+    store = Store.open(copy)
+    remove(store, 1, 3)
     for more in ((), (5,)):
-        spoilt(store, *more)
+        remove(store, *more)
         found = finished(collect(store, partial=True))
         assert found.domains == []
         assert found.learners == whole.learner.values[whole.algorithm == "VTD"].tolist()
-        kept = whole.isel(learner=whole.algorithm.values == "Direct")
-        assert found.data.variance_rmse.identical(kept.variance_rmse)
-    said = command("compare", copy, "--partial")
-    assert "left out, not finished: 4 learners: " in said.stderr
-    assert said.exit_code == 2
-    assert "by = algorithm: there is one of it" in said.stderr
+        direct = whole.isel(learner=whole.algorithm.values == "Direct")
+        assert found.data.variance_rmse.identical(direct.variance_rmse)
+    result = command("compare", copy, "--partial")
+    assert "left out, not finished: 4 learners: " in result.stderr
+    assert result.exit_code == 2
+    assert "by = algorithm: has one value" in result.stderr
 
 
-def test_a_domain_of_which_nothing_is_there_costs_no_learner(copy):
-    store = Store.opened(copy)
-    spoilt(store, 2, 3, 5)
+def test_a_domain_without_results_costs_no_learner(copy):
+    store = Store.open(copy)
+    remove(store, 2, 3, 5)
     found = finished(collect(store, partial=True))
-    assert found.domains == [store.plan.places[k].label for k in (1, 2)]
+    assert found.domains == [store.plan.domains[k].label for k in (1, 2)]
     assert found.learners == []
 
 
-def test_where_nothing_is_finished_that_is_said(copy):
-    store = Store.opened(copy)
+def test_a_sweep_without_finished_cells_is_an_error(copy):
+    store = Store.open(copy)
     part = collect(store)
     part = part.assign(variance_rmse=part.variance_rmse * np.nan)
     with pytest.raises(rv.InputError, match="data = nothing finished: run the sweep"):
         finished(part)
-    spoilt(store, *range(6))
-    with pytest.raises(rv.InputError, match="cells = 6: of 6 are not there yet"):
+    remove(store, *range(6))
+    with pytest.raises(rv.InputError, match="cells = 6: of 6 are missing"):
         collect(store, partial=True)
 
 
 @pytest.mark.parametrize("name", ["all.nc", "all.parquet"])
-def test_a_damaged_cell_counts_as_missing_where_a_part_will_do(copy, tmp_path, name):
-    store = Store.opened(copy)
+def test_a_damaged_cell_counts_as_missing_in_a_partial_collection(copy, tmp_path, name):
+    store = Store.open(copy)
     path = store.path(store.plan.cells[3])
     raw = path.read_bytes()
     path.write_bytes(raw[: len(raw) // 2])

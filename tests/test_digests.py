@@ -960,12 +960,12 @@ def swept() -> Any:
                 lam=[0.5, 1.0],
             )
         ],
-        cell=s.Cut(learners=24, runs=4),
+        cell=s.CellSize(learners=24, runs=4),
         record=s.Points(at="log", points=2),
     )  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         s.run(sweep, folder, s.Local(threads=THREADS))
-        return s.collect(s.Store.opened(folder)).load()
+        return s.collect(s.Store.open(folder)).load()
 
 
 @case("sweep", ALL)  # errors are weighted by LAPACK's stationary distribution

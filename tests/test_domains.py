@@ -51,7 +51,7 @@ def test_tables_solve_as_plain_dynamic_programming_does(name, options):
     assert np.all(uniform.variance >= 0)
 
 
-def test_a_certain_world_under_a_certain_policy_has_no_variance():
+def test_deterministic_transitions_and_policy_have_no_variance():
     for name, options in (("CliffWalking-v1", {}), ("Taxi-v4", {})):
         mdp = rv.domains.from_gymnasium(name, gamma=0.9, **options)
         assert_allclose(rv.solve(mdp, "greedy").std, 0, atol=1e-6)
@@ -82,12 +82,12 @@ def test_gymnasium_tables_keep_starts_names_and_places():
         ("FrozenLake-v1", {"gamma": 2.0}, "gamma = 2: must lie in"),
     ],
 )
-def test_environments_that_do_not_do_are_told(env, options, text):
+def test_environments_without_a_table_raise(env, options, text):
     with pytest.raises(rv.InputError, match=text):
         rv.domains.from_gymnasium(env, **{"gamma": 0.9, **options})
 
 
-def test_options_go_with_an_id_only():
+def test_options_need_an_environment_id():
     with pytest.raises(rv.InputError, match="options"):
         rv.domains.from_gymnasium(gymnasium.make("FrozenLake-v1"), gamma=0.9, is_slippery=True)
 
@@ -167,7 +167,7 @@ def test_a_mean_of_the_rewards_moves_values_and_leaves_variances():
         (lambda: rv.domains.find("gymnasium:Taxi-v4"), "gamma = nothing: a Gymnasium table has"),
     ],
 )
-def test_bad_domains_are_told(make, text):
+def test_invalid_domains_raise(make, text):
     with pytest.raises(rv.InputError, match=text):
         make()
 

@@ -1,4 +1,4 @@
-"""The engine: the bits of the online learner, whatever the company, threads and batches."""
+"""The engine has the bits of the online estimator, for any other learners, threads and batches."""
 
 import json
 from dataclasses import replace
@@ -10,27 +10,27 @@ from hypothesis import HealthCheck, given, settings
 from numpy.testing import assert_allclose, assert_array_equal
 
 import retvar as rv
-from retvar.engine import kernel, lanes, runner
+from retvar.engine import kernel, learner_setup, runner
 from retvar.features import States
 from retvar.online.memory import memory_of
-from tests import cases, oracle, plain
+from tests import cases, oracle, uncompiled
 from tests.cases import bits, check_statistics, digest
-from tests.families import ALPHAS, FAMILIES
+from tests.fixed_cases import ALPHAS, FIXED_CASES
 
 BATCHES = range(10 if oracle.SOAK else 1)
 
 
 class Planned(Exception):
-    """Carries what would be run."""
+    """Holds the simulation instead of running it."""
 
 
 # ------------------------------------------------------------------------ the online learner's bits
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", FIXED_CASES)
 def test_a_compiled_run_is_the_online_learner_fed_the_replayed_stream(name):
     """Estimates and step sizes to the bit at every point; windows, changes, RMSE and truth too."""
-    data = cases.check(FAMILIES[name]())
+    data = cases.check(FIXED_CASES[name]())
     assert (data.diverged > 0).any() == (name == "wild")
 
 
@@ -42,11 +42,11 @@ def test_the_compiled_cases_have_every_flag_of_a_shape(monkeypatch):
 
     monkeypatch.setattr(runner, "run", stop)
     shapes = []
-    for make in FAMILIES.values():
+    for make in FIXED_CASES.values():
         with pytest.raises(Planned) as planned:
             make().simulate()
         shapes += [block.shape for block in planned.value.args[0].blocks]
-    assert len(set(shapes)) == len(FAMILIES)  # one each: compiling takes seconds
+    assert len(set(shapes)) == len(FIXED_CASES)  # one each: compiling takes seconds
     for flag in kernel.Shape._fields:
         found = {getattr(shape, flag) for shape in shapes}
         if flag == "kind":
@@ -61,8 +61,8 @@ def test_the_compiled_cases_have_every_flag_of_a_shape(monkeypatch):
 
 @pytest.mark.parametrize("name", ["plain", "shared", "rules", "features"])
 def test_a_long_run_ends_as_the_online_learner_does(name):
-    """20,000 steps: many looks at whether to stop; AlphaBound's and Decay's steps get small."""
-    case = replace(FAMILIES[name](), length={"steps": 20_000}, runs=1)
+    """20,000 steps: many checks of the stop flag; AlphaBound's and Decay's steps get small."""
+    case = replace(FIXED_CASES[name](), length={"steps": 20_000}, runs=1)
     record = rv.Record(
         at=[20_000], change=name in ("shared", "features"), step_sizes=name in ("rules", "features")
     )
@@ -85,16 +85,16 @@ def test_any_simulation_is_the_online_learner_fed_the_replayed_stream(batch):
     Methods, estimands, policies, rules, features, traces, initial values, γ and λ of one's own,
     steps and episodes, records; learners that diverge. 200 simulations, in the soak 10,000.
     """
-    plain.run("bits", 1_000 if oracle.SOAK else 200)
+    uncompiled.run("bits", 1_000 if oracle.SOAK else 200)
 
 
 def test_rare_cases_are_as_the_online_learner_has_them():
-    """150 states, of which the engine looks after 64 one by one; squares beyond 10¹⁵⁰; company.
+    """150 states, more than 64 of them with traces; squares beyond 10¹⁵⁰; other learners.
 
-    Two equal learners, one of which could be laid beside one with traces: their windows, too,
+    Two equal learners, one of which could share a lane with one with traces: their windows, too,
     have the same bits.
     """
-    plain.run("fixed")
+    uncompiled.run("fixed")
 
 
 @pytest.mark.skipif(not oracle.SOAK, reason="compiles for minutes: make soak")
@@ -117,7 +117,7 @@ def test_threads_and_batches_and_repeats_leave_the_digest_alone(name):
     With 8 threads and 3 runs, learners are spread over threads too. What is summed over runs is
     summed in the order of the runs.
     """
-    case = replace(FAMILIES[name](), runs=7)
+    case = replace(FIXED_CASES[name](), runs=7)
     for keep in ("runs", "stats"):
         expected = digest(case.simulate(keep=keep))
         for threads, batch in ((1, 1), (1, 3), (1, 7), (2, None), (8, None), (8, 3), (1, None)):
@@ -128,9 +128,9 @@ def test_threads_and_batches_and_repeats_leave_the_digest_alone(name):
 
 
 @pytest.mark.parametrize("name", ["plain", "rules", "features"])
-def test_learners_do_not_see_who_else_is_there(name):
+def test_learners_do_not_depend_on_the_other_learners(name):
     """In any order, and each half of them alone: the same bits for each learner."""
-    case, rng = FAMILIES[name](), np.random.default_rng(oracle.fresh_seed())
+    case, rng = FIXED_CASES[name](), np.random.default_rng(oracle.fresh_seed())
     whole = case.simulate()
     order = rng.permutation(len(case.learners))
     moved = case.simulate(learners=[case.learners[k] for k in order])
@@ -144,30 +144,34 @@ def test_learners_do_not_see_who_else_is_there(name):
 def test_learners_that_differ_in_step_sizes_alone_are_laid_out_once(monkeypatch):
     """A layout for each method, kind of rule and other setting, not for each of 36 learners."""
     laid = []
-    monkeypatch.setattr(lanes, "memory_of", lambda *given: laid.append(given) or memory_of(*given))
+    monkeypatch.setattr(
+        learner_setup, "memory_of", lambda *given: laid.append(given) or memory_of(*given)
+    )
     rules = [0.1, 0.2, rv.step_sizes.Decay(power=0.7), rv.step_sizes.Decay(power=0.8)]
     learners = rv.grid(rv.Direct, rv.VTD, rv.Centred, alpha=0.1, alpha_bar=rules, lam=[0, 0.5, 1])
-    found = lanes.lanes_of(rv.domains.chain(), learners, [States(4)] * 3, np.arange(4))
+    found = learner_setup.prepare_learners(
+        rv.domains.chain(), learners, [States(4)] * 3, np.arange(4)
+    )
     assert len(laid) == 3 * 2 * 3
     for learner, lane in zip(learners, found, strict=True):
         alone = memory_of(learner, [States(4)] * 3)
         assert_array_equal(lane.settings, alone.settings)
-        assert_array_equal(lane.form.memory.plan, alone.plan)
-        assert_array_equal(lane.form.memory.lams, alone.lams)
+        assert_array_equal(lane.template.memory.plan, alone.plan)
+        assert_array_equal(lane.template.memory.lams, alone.lams)
 
 
 @pytest.mark.parametrize("name", ["plain", "frozen", "features"])
 def test_the_first_runs_are_the_same_however_many_follow(name):
-    case = FAMILIES[name]()
+    case = FIXED_CASES[name]()
     few, many = (replace(case, runs=runs).simulate() for runs in (3, 11))
     first = many.isel(run=slice(3)).drop_vars("diverged")
     assert digest(first) == digest(few.drop_vars("diverged"))
 
 
 def test_more_lanes_than_a_block_has():
-    """700 learners lie in two blocks; each has the bits that it has among a few."""
+    """700 learners in two blocks; each has the bits that it has among a few."""
     alphas = np.linspace(0.01, 0.99, 700)
-    case = replace(FAMILIES["plain"](), learners=rv.grid(rv.Direct, alpha=alphas))
+    case = replace(FIXED_CASES["plain"](), learners=rv.grid(rv.Direct, alpha=alphas))
     whole = case.simulate(threads=2)
     assert len(np.unique(whole.value.values[0, :, -1, 1])) == 700
     for few in ([0, 699], [511, 512], [3, 510, 513]):
@@ -179,19 +183,19 @@ def test_more_lanes_than_a_block_has():
 
 @pytest.mark.soak
 @pytest.mark.parametrize("batch", BATCHES)
-def test_order_company_threads_and_batches_do_not_matter(batch):
+def test_order_other_learners_threads_and_batches_do_not_matter(batch):
     """For any simulation that Hypothesis chooses; 30 of them in plain Python, in the soak 2,000.
 
     And statistics over runs are NumPy's over the runs kept.
     """
-    plain.run("invariance", 200 if oracle.SOAK else 30)
+    uncompiled.run("invariance", 200 if oracle.SOAK else 30)
 
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compiled")
 @pytest.mark.parametrize("name", ["plain", "frozen", "features"])
 def test_a_shape_is_compiled_once_whatever_is_recorded(name):
     """Its kernel knows one signature: records, truth, runs and threads do not change the types."""
-    case = FAMILIES[name]()
+    case = FIXED_CASES[name]()
     same = {k: v for k, v in case.record.items() if k in ("change", "step_sizes")}
     for other in ({"window": 2}, {"rmse": True}, {"at": [1]}, {"states": [0]}):
         for truth in (True, False):
@@ -205,7 +209,7 @@ def test_a_shape_is_compiled_once_whatever_is_recorded(name):
 @pytest.mark.parametrize("name", ["wild", "features"])
 def test_a_lane_that_diverges_leaves_the_others_alone(name):
     """Their bits are those of a simulation without it; it is flagged, and NaN from there on."""
-    case = FAMILIES[name]()
+    case = FIXED_CASES[name]()
     if name == "wild":  # without them it can be proved that none diverges: another kernel
         mad = [1, 3]
         calm = replace(case, learners=[case.learners[k] for k in (0, 2, 4)])
@@ -228,11 +232,11 @@ def test_a_lane_that_diverges_leaves_the_others_alone(name):
 
 
 def test_averages_are_over_the_runs_that_have_not_diverged():
-    """One run starts so far out that it diverges, by the moment told; the others do not."""
+    """One run starts so far out that it diverges by the recorded moment; the others do not."""
     far = np.zeros((5, 5))
     far[2] = 1e149
     learners = [rv.Direct(alpha=5.0, value=rv.PerRun(far)), rv.Direct(alpha=0.1)]
-    base = replace(FAMILIES["wild"](), learners=learners, length={"steps": 40}, runs=5)
+    base = replace(FIXED_CASES["wild"](), learners=learners, length={"steps": 40}, runs=5)
     record = rv.Record(at=[0, 3, 20, 40], window=10, rmse=True)
     runs, stats = base.simulate(record=record), base.simulate(record=record, keep="stats")
     assert runs.diverged.values.tolist() == [1, 0]
@@ -257,10 +261,10 @@ def every_moment(case, **changes):
     return case.simulate(record=rv.Record(every=1, **same), **changes)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", FIXED_CASES)
 def test_a_window_is_the_average_over_its_last_moments(name):
     """(1/W)Σ x and (1/W)Σ (x − truth)² over Record(every=1), for W from 1 to the whole run."""
-    case = FAMILIES[name]()
+    case = FIXED_CASES[name]()
     every, unit = every_moment(case), case.unit
     for width in (1, 2, 37, case.total - 1, case.total):
         record = rv.Record(**{**case.record, "window": width})
@@ -287,7 +291,7 @@ def test_a_window_is_the_average_over_its_last_moments(name):
 @pytest.mark.parametrize("name", ["shared", "episodes", "frozen", "frozen_features"])
 def test_a_change_is_the_mean_absolute_difference_from_moment_to_moment(name):
     """(1/T)Σ |x(t) − x(t−1)| over Record(every=1); the chain visits a state once an episode."""
-    case = FAMILIES[name]()
+    case = FIXED_CASES[name]()
     record = rv.Record(at=range(case.total + 1), change=True)
     every, unit = case.simulate(record=record), case.unit
     for node in ("value", "variance", "mean", "second_moment"):
@@ -301,7 +305,7 @@ def test_a_change_is_the_mean_absolute_difference_from_moment_to_moment(name):
 @pytest.mark.parametrize("name", ["shared", "features", "frozen", "wild"])
 def test_statistics_are_those_of_the_runs(name):
     """Mean and standard deviation (n − 1) over runs of everything that is recorded."""
-    case = replace(FAMILIES[name](), runs=9)
+    case = replace(FIXED_CASES[name](), runs=9)
     check_statistics(case.simulate(), case.simulate(keep="stats", threads=2))
     one = replace(case, runs=1).simulate(keep="stats")
     assert np.isnan(one.value_std).all()  # a single run has no spread
@@ -309,7 +313,7 @@ def test_statistics_are_those_of_the_runs(name):
 
 def test_what_is_recorded_does_not_depend_on_when():
     """Every moment, some of them, spaced by factors: the same bits where they meet."""
-    case = FAMILIES["plain"]()
+    case = FIXED_CASES["plain"]()
     every = case.simulate(record=1)
     assert_array_equal(every.step, np.arange(1, case.total + 1))
     for record in ("log", 7, [3, 90, 5], rv.Record(points=10), rv.Record(points=6, log=True), None):
@@ -327,8 +331,8 @@ def test_what_is_recorded_does_not_depend_on_when():
 
 
 def test_compiled_code_and_plain_python_give_the_same_bits():
-    """Digests of all compiled cases, made once more by a Python that compiles nothing."""
-    expected = json.loads(plain.run("digests"))
-    found = {name: digest(make().simulate()) for name, make in FAMILIES.items()}
+    """Digests of all compiled cases equal those of plain Python."""
+    expected = json.loads(uncompiled.run("digests"))
+    found = {name: digest(make().simulate()) for name, make in FIXED_CASES.items()}
     assert found == expected
-    assert len(ALPHAS) == len(FAMILIES["plain"]().learners)
+    assert len(ALPHAS) == len(FIXED_CASES["plain"]().learners)

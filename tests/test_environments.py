@@ -39,12 +39,12 @@ def vector(name, mode, count=3, **options):
 
 
 def plain_loop(envs, choose, seeds, steps):
-    """Environments in turn, by the book: no code of the package."""
-    rows, seen = [], [env.reset(seed=seed)[0] for env, seed in zip(envs, seeds, strict=True)]
+    """Step environments in turn, without code of the package."""
+    rows, current = [], [env.reset(seed=seed)[0] for env, seed in zip(envs, seeds, strict=True)]
     for i in itertools.cycle(range(len(envs))):
-        after, reward, terminated, truncated, _ = envs[i].step(choose(i, seen[i]))
-        rows.append((i, seen[i], reward, after, terminated, truncated))
-        seen[i] = envs[i].reset()[0] if terminated or truncated else after
+        after, reward, terminated, truncated, _ = envs[i].step(choose(i, current[i]))
+        rows.append((i, current[i], reward, after, terminated, truncated))
+        current[i] = envs[i].reset()[0] if terminated or truncated else after
         if len(rows) == steps:
             return rows
     raise AssertionError
@@ -56,7 +56,7 @@ def seeds_of(seed, count):
 
 
 class Scripted(gymnasium.Env):
-    """Shows what it was told to: tuples (observation, reward, terminated, truncated)."""
+    """Replays tuples (observation, reward, terminated, truncated)."""
 
     def __init__(self, script, space, first=0):
         self.observation_space, self.action_space = space, spaces.Discrete(2)
@@ -111,7 +111,7 @@ def test_a_vector_environment_gives_the_transitions_of_single_ones(name, mode, l
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("policy", ["table", "probabilities", "function", "predict"])
 def test_a_policy_acts_alike_in_every_mode(policy, mode):
-    """Random numbers belong to (environment, step), not to the order of asking."""
+    """Random numbers belong to (environment, step), not to the order of calls."""
     rng = np.random.default_rng(0)
     probabilities = rng.dirichlet([1, 1, 1, 1], size=16)
 
@@ -129,10 +129,10 @@ def test_a_policy_acts_alike_in_every_mode(policy, mode):
     same(whole(from_gymnasium(vector("FrozenLake-v1", mode), given, steps=500, seed=1)), expected)
 
 
-def learned(chunks, learner):
+def learned(chunks, estimator):
     for chunk in chunks:
-        learner.update_many(chunk)
-    return learner.weights
+        estimator.update_many(chunk)
+    return estimator.weights
 
 
 @pytest.mark.parametrize("kind", [rv.Direct, rv.Centred])
@@ -141,11 +141,11 @@ def test_singles_vectors_and_the_file_read_back_teach_the_same_bits(kind, name, 
     """The list of environments, a vector in each autoreset mode, and what Parquet gives back."""
     features = {"states": 16} if name == "FrozenLake-v1" else {"features": rv.features.Vector(4)}
 
-    def learner():
+    def estimator():
         return kind(alpha=0.001, alpha_bar=0.0001, gamma=0.9, lam=0.8, kappa=0.8).online(**features)
 
     stream = from_gymnasium(singles(name), steps=4_001, seed=11, chunk=512)
-    expected = learned(recorded(stream, tmp_path / "log.parquet").chunks(), learner())
+    expected = learned(recorded(stream, tmp_path / "log.parquet").chunks(), estimator())
     assert all(np.isfinite(w).all() and w.any() for w in expected.values())
     others = [from_gymnasium(vector(name, m), steps=4_001, seed=11, chunk=300) for m in MODES]
     others += [
@@ -153,7 +153,7 @@ def test_singles_vectors_and_the_file_read_back_teach_the_same_bits(kind, name, 
         from_table(tmp_path / "log.parquet"),
     ]
     for other in others:
-        found = learned(other.chunks(), learner())
+        found = learned(other.chunks(), estimator())
         for node, weights in expected.items():
             assert_array_equal(found[node], weights, err_msg=f"{other.name} {node}")
 
@@ -168,18 +168,18 @@ def test_one_by_one_is_the_same_stream():
 
 def test_random_actions_are_uniform_and_differ_between_environments_and_seeds():
     """A chi-square test at 10⁻⁶, and no two streams alike."""
-    seen = []
+    taken = []
 
     class Watched(Scripted):
         def step(self, action):
-            seen.append(action)
+            taken.append(action)
             return super().step(action)
 
     script = [(0, 0.0, False, False)]
     for seed in (0, 1):
         envs = [Watched(script, spaces.Discrete(1)) for _ in range(2)]
         list(from_gymnasium(envs, steps=20_000, seed=seed).chunks())
-    streams = np.array(seen).reshape(2, 10_000, 2).transpose(0, 2, 1).reshape(4, -1)
+    streams = np.array(taken).reshape(2, 10_000, 2).transpose(0, 2, 1).reshape(4, -1)
     counts = streams.sum(axis=1)
     assert np.all(np.abs(counts - 5_000) < 4.9 * 50)
     for one, other in itertools.combinations(streams, 2):
@@ -205,7 +205,7 @@ def test_a_stream_can_be_read_again():
 
 def test_composed_observations_are_numbered_and_labelled():
     """Blackjack's tuples: the label of a state is the observation."""
-    stream = from_gymnasium("Blackjack-v1", lambda seen: int(seen[0] < 18), steps=200)
+    stream = from_gymnasium("Blackjack-v1", lambda hand: int(hand[0] < 18), steps=200)
     found = whole(stream)
     assert stream.states == 32 * 11 * 2 == len(stream.labels)
     hands = {stream.labels[s][0] for s in found["state"].tolist()}
@@ -237,8 +237,8 @@ def test_a_policy_table_knows_composed_states():
     assert whole(stream)["terminated"].all()  # sticking ends the episode
 
 
-def test_what_an_environment_writes_over_is_copied():
-    """An environment that shows the same array again and again changes no transition."""
+def test_observations_that_an_environment_overwrites_are_copied():
+    """An environment that returns the same array every time changes no earlier transition."""
 
     class Same(Scripted):
         shown = np.zeros(1, dtype=np.float32)
@@ -256,7 +256,7 @@ def test_what_an_environment_writes_over_is_copied():
     assert_array_equal(found["next_state"].ravel(), [1, 2, 3, 4, 5])
 
 
-def test_grids_are_told():
+def test_grids_are_known():
     """Rows and columns of FrozenLake and CliffWalking, nothing elsewhere."""
     grids = {"FrozenLake-v1": (4, 4), "CliffWalking-v1": (4, 12), "CartPole-v1": None}
     assert {name: from_gymnasium(name, steps=1).grid for name in grids} == grids
@@ -273,7 +273,7 @@ def test_truncation_is_not_termination():
 
 
 @pytest.mark.parametrize("at", [0, 1, 7, 8, 20])
-def test_what_came_before_an_error_is_handed_over(at):
+def test_transitions_before_an_error_are_yielded(at):
     """Then the error says how much that was, and why it ended."""
     script = [(0, float(k), False, False) for k in range(at)] + [RuntimeError("motor 3")]
     stream = from_gymnasium(Scripted(script, spaces.Discrete(1)), steps=100, chunk=8)
@@ -286,7 +286,7 @@ def test_what_came_before_an_error_is_handed_over(at):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_vector_that_fails_hands_over_what_it_had(mode):
+def test_a_vector_that_fails_yields_the_rounds_before(mode):
     """Whole rounds before the one that failed."""
     script = [(0, 1.0, False, False)] * 5 + [RuntimeError("stuck")]
     env = SyncVectorEnv(
@@ -299,7 +299,7 @@ def test_a_vector_that_fails_hands_over_what_it_had(mode):
 
 
 def test_a_reset_that_is_not_needed_is_not_made():
-    """The episode that completes the number ends the matter."""
+    """After the last episode the environment is not reset."""
     env = Scripted([(0, 1.0, True, False)], spaces.Discrete(1))
     list(from_gymnasium(env, episodes=3).chunks())
     list(from_gymnasium(env, steps=3).chunks())
@@ -307,7 +307,7 @@ def test_a_reset_that_is_not_needed_is_not_made():
 
 
 def test_only_environments_made_here_are_closed():
-    """One that was given belongs to somebody else."""
+    """An environment passed by the caller stays open."""
     env = Scripted([(0, 1.0, False, False)], spaces.Discrete(1))
     list(from_gymnasium(env, steps=3).chunks())
     assert not env.closed
@@ -315,24 +315,24 @@ def test_only_environments_made_here_are_closed():
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, 100])
 @pytest.mark.parametrize("streams", [1, 2])
-def test_rows_that_are_not_finite_are_left_out_and_cut_the_trace(chunk, streams):
+def test_rows_that_are_not_finite_are_left_out_and_truncate_the_row_before(chunk, streams):
     """Whatever the chunks: the row before is truncated, and reasons are counted."""
     box, nan = spaces.Box(-1, 1, (1,)), float("nan")
 
-    def seen(value):
+    def observe(value):
         return np.array([value], dtype=np.float32)
 
     script = [
-        (seen(0), 0.0, False, False),
-        (seen(0), nan, False, False),
-        (seen(0), 2.0, False, False),
-        (seen(nan), 3.0, False, False),
-        (seen(0), 4.0, False, False),
-        (seen(0), None, True, False),
-        (seen(7), 6.0, False, False),
-        (seen(nan), 7.0, True, False),
+        (observe(0), 0.0, False, False),
+        (observe(0), nan, False, False),
+        (observe(0), 2.0, False, False),
+        (observe(nan), 3.0, False, False),
+        (observe(0), 4.0, False, False),
+        (observe(0), None, True, False),
+        (observe(7), 6.0, False, False),
+        (observe(nan), 7.0, True, False),
     ]
-    envs = [Scripted(script, box, seen(0)) for _ in range(streams)]
+    envs = [Scripted(script, box, observe(0)) for _ in range(streams)]
     stream = from_gymnasium(envs, steps=8 * streams, chunk=chunk)
     found = whole(stream)
     own = found["stream"] == streams - 1 if streams > 1 else slice(None)
@@ -347,8 +347,8 @@ def test_rows_that_are_not_finite_are_left_out_and_cut_the_trace(chunk, streams)
 
 
 @pytest.mark.parametrize("shown", [3, -1, 0.5, None, "x", np.array([1, 2])])
-def test_a_state_that_is_none_ends_the_stream(shown):
-    """After what came before it, with the observation named."""
+def test_a_state_outside_the_space_ends_the_stream(shown):
+    """After the transitions before it, with the observation in the message."""
     script = [(1, 1.0, False, False), (shown, 2.0, False, False), (1, 3.0, False, False)]
     stream = from_gymnasium(Scripted(script, spaces.Discrete(3)), steps=10)
     with pytest.raises(SourceError, match=r"after 1 transitions.*not in the observation space"):
@@ -357,8 +357,8 @@ def test_a_state_that_is_none_ends_the_stream(shown):
 
 
 @pytest.mark.parametrize("action", [4, -1, 0.5, "left", None, [0, 1], True])
-def test_an_action_that_is_none_is_refused(action):
-    """Also in the middle, after what came before."""
+def test_an_action_outside_the_space_is_refused(action):
+    """After the transitions before it."""
     answers = iter([0, 1, action])
     env = gymnasium.make("FrozenLake-v1", is_slippery=False)
     stream = from_gymnasium(env, lambda _: next(answers), steps=10)
@@ -389,7 +389,7 @@ def test_an_action_that_is_none_is_refused(action):
         ({"steps": 5, "is_slippery": "x", "wings": 2}, "cannot be made"),
     ],
 )
-def test_what_is_wrong_is_said_before_anything_is_done(arguments, message):
+def test_wrong_arguments_are_refused_before_the_first_step(arguments, message):
     """Each in a sentence that names the field."""
     arguments = {"env": "FrozenLake-v1", **arguments}
     with pytest.raises(InputError, match=message):
@@ -397,7 +397,7 @@ def test_what_is_wrong_is_said_before_anything_is_done(arguments, message):
 
 
 def test_observations_that_cannot_be_read_are_refused_with_a_remedy():
-    """Dictionaries, and more combinations than a table has room for."""
+    """Dictionaries, and more combinations than a table can hold."""
     space = spaces.Dict({"a": spaces.Discrete(2)})
     with pytest.raises(InputError, match="FlattenObservation"):
         from_gymnasium(Scripted([], space), steps=1)
@@ -405,7 +405,7 @@ def test_observations_that_cannot_be_read_are_refused_with_a_remedy():
         from_gymnasium(Scripted([], spaces.MultiDiscrete([100] * 4)), steps=1)
 
 
-def test_a_vector_environment_must_say_how_it_resets():
+def test_a_vector_environment_must_have_an_autoreset_mode():
     """Guessing would make transitions of resets."""
     env = vector("FrozenLake-v1", AutoresetMode.NEXT_STEP)
     del env.metadata["autoreset_mode"]
@@ -413,7 +413,7 @@ def test_a_vector_environment_must_say_how_it_resets():
         from_gymnasium(env, steps=5)
 
 
-def test_a_recording_keeps_what_came_before_an_error(tmp_path):
+def test_a_recording_has_the_transitions_before_an_error(tmp_path):
     """The file is whole, and gives the same transitions back."""
     script = [(0, float(k), False, False) for k in range(10)] + [RuntimeError("motor")]
     path = tmp_path / "robot.parquet"
@@ -425,7 +425,7 @@ def test_a_recording_keeps_what_came_before_an_error(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["robot.parquet"]
 
 
-def test_a_recording_that_is_left_keeps_what_was_read(tmp_path):
+def test_an_abandoned_recording_has_what_was_read(tmp_path):
     """A consumer that stops in the middle."""
     path = tmp_path / "lake.parquet"
     chunks = recorded(from_gymnasium("FrozenLake-v1", steps=100, chunk=10), path).chunks()

@@ -21,7 +21,7 @@ from retvar.estimation.visits import BINS, Regions, Visits
 from retvar.experience import Experience, from_gymnasium, from_table
 from tests import oracle
 
-COLUMNS = ("key", "seen", "reached", "reward", "gamma", "lam", "eta", "flags", "stream")
+COLUMNS = ("key", "state", "next_state", "reward", "gamma", "lam", "eta", "flags", "stream")
 ANSWERS = ("value", "variance", "std")
 
 # ---------------------------------------------------------------------- returns
@@ -32,8 +32,8 @@ def random_rows(rng, n, keys, streams, *, width=2):
     flags = rng.choice([0, 0, 0, 0, 0, 0, 1, 2, 3], size=n)
     return {
         "key": rng.integers(-1, keys, size=n),
-        "seen": rng.normal(size=(n, width)),
-        "reached": rng.normal(size=(n, width)),
+        "state": rng.normal(size=(n, width)),
+        "next_state": rng.normal(size=(n, width)),
         "reward": rng.normal(size=n),
         "gamma": np.where(rng.random(n) < 0.1, 0.0, rng.uniform(0.5, 1, n)),
         "lam": np.where(rng.random(n) < 0.5, 1.0, rng.random(n)),
@@ -44,13 +44,13 @@ def random_rows(rng, n, keys, streams, *, width=2):
 
 
 def value(rows):
-    """Some function of what was reached."""
+    """A value function."""
     return np.cos(rows).sum(axis=1) * 3
 
 
 def plain_returns(rows, value=value):
     """Every return by its definition: follow it to its end, then add up backwards."""
-    n, follows = len(rows["reward"]), value(rows["reached"])
+    n, follows = len(rows["reward"]), value(rows["next_state"])
     busy, begun = {}, []  # until when a key is taken; (first step, key)
     ends = {}
     for t in range(n):
@@ -84,10 +84,10 @@ def plain_returns(rows, value=value):
 
 def collected(rows, keys, pieces, most=10_000, at_once=False, **capacity):
     """`Returns` of rows that are added in pieces."""
-    returns = Returns(keys, rows["seen"].shape[1], most, **capacity)
+    returns = Returns(keys, rows["state"].shape[1], most, **capacity)
     for part in np.array_split(np.arange(len(rows["reward"])), pieces):
         columns = [rows[name][part] for name in COLUMNS]
-        returns.add(*columns, value(rows["reached"][part]) if at_once else None)
+        returns.add(*columns, value(rows["next_state"][part]) if at_once else None)
     return returns
 
 
@@ -114,14 +114,14 @@ def test_returns_are_those_of_their_definition_wherever_chunks_are_cut(seed, at_
     assert_allclose(whole, [G for _, G, *_ in expected], rtol=1e-9, atol=1e-12)
     missing = found.missing_variance(lambda reached: value(reached) ** 2)
     assert_allclose(missing, [m for _, _, m, *_ in expected], rtol=1e-9, atol=1e-15)
-    assert_array_equal(found.start, rows["seen"][[t for *_, t in expected]])
+    assert_array_equal(found.start, rows["state"][[t for *_, t in expected]])
 
 
 def test_one_return_at_most_is_open_for_each_key_and_stream():
     """Returns of a key and stream do not overlap: each begins after the one before has ended."""
     rng = np.random.default_rng(5)
     rows = random_rows(rng, 5_000, 3, 2, width=1)
-    rows["seen"][:, 0] = np.arange(5_000)
+    rows["state"][:, 0] = np.arange(5_000)
     found = collected(rows, 3, 7)
     for stream in range(2):
         for key in range(3):
@@ -132,30 +132,30 @@ def test_one_return_at_most_is_open_for_each_key_and_stream():
 
 
 def finished(n):
-    """N returns, each of one step, told apart by what was seen: their number."""
+    """N returns, each of one step, distinguished by their state: a number."""
     one = np.ones(n)
     number = np.arange(n, dtype=float)
     whole = np.zeros(n, dtype=np.int64)
     return {
-        "key": whole, "seen": number[:, None], "reached": number[:, None], "reward": number,
+        "key": whole, "state": number[:, None], "next_state": number[:, None], "reward": number,
         "gamma": one, "lam": one, "eta": one, "flags": whole + 1, "stream": whole,
     }  # fmt: skip
 
 
 @pytest.mark.parametrize("most", [100, 1_000, 4_000])
 @pytest.mark.parametrize("times", [3, 20, 100])
-def test_where_there_are_more_returns_those_kept_are_any_of_them_alike(most, times):
+def test_where_there_are_more_returns_those_stored_are_a_uniform_sample(most, times):
     """χ² over 20 parts of the stream; nine tests at 1e-7 each.
 
-    A choice without replacement varies less than the χ² law by (1 − kept/all), which only makes
+    A choice without replacement varies less than the χ² law by (1 − stored/all), which only makes
     the test stricter towards too even a choice; that is bounded as well.
     """
     n = most * times
     found = collected(finished(n), 1, 13, most)
     assert found.count == n
-    kept = found.completed(value)
-    assert kept.size == np.unique(kept).size == most
-    counts = np.histogram(kept, bins=20, range=(0, n))[0]
+    stored = found.completed(value)
+    assert stored.size == np.unique(stored).size == most
+    counts = np.histogram(stored, bins=20, range=(0, n))[0]
     statistic = ((counts - most / 20) ** 2 / (most / 20)).sum() / (1 - 1 / times)
     assert chi2.ppf(1e-7, 19) < statistic < chi2.isf(1e-7, 19)
 
@@ -174,9 +174,9 @@ def test_returns_are_unbiased_given_the_state_they_began_in(lam):
     value = np.append(truth.value, 0.0)
     returns = Returns(12, 1, 200_000)
     flags = np.where(steps["terminated"], 1, 0)
-    seen, reached = (steps[name][:, None].astype(float) for name in ("state", "next_state"))
+    state, next_state = (steps[name][:, None].astype(float) for name in ("state", "next_state"))
     returns.add(
-        steps["state"], seen, reached, steps["reward"], steps["gamma"], np.full(n, lam),
+        steps["state"], state, next_state, steps["reward"], steps["gamma"], np.full(n, lam),
         np.ones(n), flags, np.zeros(n, dtype=np.int64), value[steps["next_state"]],
     )  # fmt: skip
     observed = returns.completed(lambda rows: value[rows[:, 0].astype(int)])
@@ -188,7 +188,7 @@ def test_returns_are_unbiased_given_the_state_they_began_in(lam):
         assert 0.75 < mine.var() / truth.variance[s] < 1.25
 
 
-def test_returns_that_are_shown_began_early_enough_to_be_whole():
+def test_returns_that_are_shown_began_early_enough_to_be_nearly_complete():
     """CartPole is cut at 500 steps: what began late in an episode may be cut off, and is left out.
 
     Leaving out those that were cut off would leave out the long ones, and the rest lie too low.
@@ -207,7 +207,7 @@ def test_where_capacity_is_short_fewer_returns_are_stored_and_they_are_exact(cap
     rng = np.random.default_rng(7)
     rows = random_rows(rng, 3_000, 4, 2)
     rows["lam"][:] = 0.9
-    rows["seen"][:, 0] = np.arange(3_000)
+    rows["state"][:, 0] = np.arange(3_000)
     found, every = (collected(rows, 4, 9, capacity=c) for c in (capacity, 10**9))
     exact = {(k, t): G for k, G, _, _, t in plain_returns(rows)}
     assert found.count == every.count == len(every.key) == len(exact)
@@ -261,10 +261,10 @@ RING_GAMMAS = {"one": np.full(3, 0.9), "per state": np.array([0.95, 0.8, 0.9])}
 @pytest.mark.parametrize(
     ("gamma", "observations"), [("one", False), ("per state", False), ("one", True)]
 )
-def test_returns_cut_off_early_end_with_the_values_known_at_last(gamma, lam, observations):
+def test_truncated_returns_are_completed_with_the_final_values(gamma, lam, observations):
     """Where nothing is random every observed return is the exact value, v = R + γ′v′.
 
-    The learner starts at 0, where values lie between 20 and 50: completed with the values of that
+    The estimator starts at 0, where values lie between 20 and 50: completed with the values of that
     time, the first returns would be too small, and with them the mean.
     """
     gammas = RING_GAMMAS[gamma]
@@ -289,7 +289,7 @@ def test_returns_cut_off_early_end_with_the_values_known_at_last(gamma, lam, obs
 
 
 @pytest.mark.parametrize("lam", [1.0, 0.8, "in the data"])
-def test_observed_returns_are_computed_anew_from_the_log_with_the_values_known_at_last(lam):
+def test_observed_returns_are_those_of_the_log_with_the_final_values(lam):
     """A noisy walk in three streams, cut off or ended every 30 steps: against a plain loop."""
     rng = np.random.default_rng(11)
     n, states = 1_500, 5
@@ -311,7 +311,7 @@ def test_observed_returns_are_computed_anew_from_the_log_with_the_values_known_a
     found = rv.estimate(Experience("a walk", source, states=states), gamma=0.9, lam=given)
     final = found.estimator.value()
     plain = {
-        "key": state, "reached": rows["next_state"][:, None], "reward": rows["reward"],
+        "key": state, "next_state": rows["next_state"][:, None], "reward": rows["reward"],
         "gamma": np.full(n, 0.9), "lam": lams, "eta": np.ones(n), "stream": rows["stream"],
         "flags": rows["terminated"] + 2 * rows["truncated"],
     }  # fmt: skip
@@ -374,7 +374,7 @@ def test_the_map_of_two_dimensions_has_the_first_along_its_columns():
     assert visited.sum() == 3
 
 
-def test_regions_come_back_from_a_checkpoint_and_go_on():
+def test_regions_are_restored_from_a_checkpoint_and_continue():
     rng = np.random.default_rng(1)
     seen = rng.random((40, 2))
     once = Regions(np.zeros(2), np.ones(2))
@@ -453,11 +453,11 @@ def test_every_method_comes_close_to_the_exact_answer(method, lam):
 
 
 @pytest.mark.parametrize("estimand", ["target_return", "off_policy_return"])
-def test_an_off_policy_log_is_asked_about_another_policy(tmp_path, estimand):
+def test_an_off_policy_log_gives_estimates_of_the_target_policy(tmp_path, estimand):
     """Complex MDP, behaviour μ, target π, as Parquet with both probabilities; 200,000 steps.
 
     Both estimands within 5 standard errors of the closed form; the effective sample size is
-    (Σρ)²/Σρ², and returns of the target cannot be seen unless ratios weight them.
+    (Σρ)²/Σρ², and returns of the target cannot be observed unless ratios weight them.
     """
     mdp = rv.domains.complex_mdp()
     log = rv.replay(mdp, target="pi", behaviour="mu", steps=200_000, seed=3)
@@ -502,7 +502,7 @@ def test_a_chunk_in_which_all_ratios_are_one_is_no_fair_sample_of_returns():
 # ---------------------------------------------------------------------- what comes out
 
 
-def test_states_are_named_and_those_never_visited_are_not_known():
+def test_states_are_labelled_and_those_never_visited_are_nan():
     log = from_table({"state": ["a", "b", "a", "c"], "reward": [1.0, 2.0, 3.0, 4.0],
                       "next_state": ["b", "z", "c", "a"],
                       "terminated": [False, True, False, True]})  # fmt: skip
@@ -515,8 +515,8 @@ def test_states_are_named_and_those_never_visited_are_not_known():
         assert_array_equal(np.isnan(lake[name].values), never)
 
 
-def test_tables_grow_as_new_states_come():
-    """States that come late are learned as if there had been room for them from the start."""
+def test_tables_grow_with_new_states():
+    """States that appear late are learned as if the table had had them from the start."""
     rng = np.random.default_rng(0)
     state = np.concatenate([rng.integers(3, size=2_000), rng.integers(40, size=2_000)])
     ends = rng.random(4_000) < 0.2
@@ -551,8 +551,8 @@ G_ROWS = {"state": [0, 0], "next_state": [0, 0], "reward": [1.0, 1.0], "g": [0.5
           "terminated": [False, False]}  # fmt: skip
 
 
-def test_a_gamma_of_the_data_is_used_and_another_one_beside_it_is_refused(tmp_path):
-    """A file of our own has it without being asked for; there the same once more does no harm."""
+def test_a_gamma_of_the_data_is_used_and_a_conflicting_one_is_refused(tmp_path):
+    """In a file that retvar wrote its column need not be named; giving the same γ is allowed."""
     path = tmp_path / "own.parquet"
     from_table(G_ROWS, gamma="g").save(path)
     own = rv.estimate(from_table(path))
@@ -597,7 +597,7 @@ def test_a_column_and_a_number_for_the_same_are_refused_before_anything_is_read(
 
 
 @pytest.mark.parametrize("name", ["gamma", "lam"])
-def test_a_saved_learner_misses_what_was_in_its_data_and_is_not_here(name, tmp_path):
+def test_a_resumed_estimator_refuses_data_without_its_discount_column(name, tmp_path):
     settings = {"gamma": 0.5, "lam": 0.5} | {name: None}
     rv.estimate(from_table(G_ROWS, **{name: "g"}), **settings).save(tmp_path / "a")
     with pytest.raises(InputError, match=f"^{name} = missing: column missing from this chunk"):
@@ -633,7 +633,7 @@ def test_unknown_features_are_refused_before_the_first_step():
     assert car.counts.transitions == 0
 
 
-def test_settings_beside_a_learner_of_ones_own_are_refused():
+def test_settings_together_with_a_learner_are_refused():
     own = rv.Direct(alpha=rv.Averaged(), gamma=0.9, lam=1.0)
     lake = lambda: from_gymnasium("FrozenLake-v1", steps=1_000)  # noqa: E731
     assert rv.estimate(lake(), own).estimator.steps == 1_000
@@ -660,7 +660,7 @@ def test_nothing_to_learn_from_is_an_error():
     assert caught.value.estimate is None
 
 
-def test_observations_are_told_by_region_with_maps_of_two_dimensions():
+def test_observations_give_regions_and_maps_of_two_dimensions():
     found = rv.estimate(from_gymnasium("MountainCar-v0", steps=5_000, seed=1), gamma=0.99)
     data = found.data
     assert data["centre"].dims == ("region", "axis")
@@ -736,7 +736,7 @@ def assert_same_estimates(one, other):
 
 
 def resumed(tmp_path, first, second, both, **settings):
-    """One estimate over two tables, and one that goes on with the second."""
+    """One estimate over two tables, and one that is resumed with the second."""
     earlier = rv.estimate(first, gamma=0.9, **settings)
     earlier.save(tmp_path / "a.safetensors")
     return rv.estimate(both, gamma=0.9, **settings), rv.estimate(
@@ -747,7 +747,7 @@ def resumed(tmp_path, first, second, both, **settings):
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
 @pytest.mark.parametrize("labels", [None, list("pqrstuvwxyz")])
 @pytest.mark.parametrize("method", ["direct", "vtd"])
-def test_going_on_with_another_file_gives_the_bits_of_one_pass(tmp_path, ending, labels, method):
+def test_resuming_with_another_file_gives_the_bits_of_one_pass(tmp_path, ending, labels, method):
     """States as numbers and as labels, with states that only the second file has."""
     rng = np.random.default_rng(1)
     parts = [walk(rng, 700, labels), walk(rng, 900, labels, states=11)]
@@ -759,7 +759,7 @@ def test_going_on_with_another_file_gives_the_bits_of_one_pass(tmp_path, ending,
     assert_same_estimates(whole, later)
 
 
-def test_going_on_with_observations_gives_the_bits_of_one_pass(tmp_path):
+def test_resuming_with_observations_gives_the_bits_of_one_pass(tmp_path):
     """Tile coding between the bounds of the first file, and regions."""
     rng = np.random.default_rng(2)
     files = []
@@ -774,7 +774,7 @@ def test_going_on_with_observations_gives_the_bits_of_one_pass(tmp_path):
     assert_same_estimates(whole, later)
 
 
-def test_going_on_with_ratios_and_rows_left_out_carries_the_counts(tmp_path):
+def test_resuming_with_ratios_and_rejected_rows_continues_the_counts(tmp_path):
     rng = np.random.default_rng(3)
     files = []
     for i in range(2):
@@ -789,7 +789,7 @@ def test_going_on_with_ratios_and_rows_left_out_carries_the_counts(tmp_path):
     assert "left out: 2 × reward is missing or not finite" in later.summary()
 
 
-def test_an_environment_goes_on_and_keeps_its_labels(tmp_path):
+def test_an_environment_is_resumed_with_its_labels(tmp_path):
     """Blackjack's states are triples, which JSON would make lists."""
     first = rv.estimate(from_gymnasium("Blackjack-v1", steps=500, seed=1), gamma=1.0)
     first.save(tmp_path / "a.safetensors")
@@ -799,8 +799,8 @@ def test_an_environment_goes_on_and_keeps_its_labels(tmp_path):
     assert_array_equal(first.data["label"], second.data["label"])
 
 
-def test_features_of_ones_own_go_on(tmp_path):
-    """Their regions lie between the bounds of the first chunk, which the file keeps."""
+def test_custom_features_are_resumed(tmp_path):
+    """Their regions lie between the bounds of the first chunk, which are saved."""
     steps = lambda seed: from_gymnasium("MountainCar-v0", steps=600, seed=seed)  # noqa: E731
     kind = rv.features.Vector(2)
     own = rv.Direct(alpha=0.01, gamma=0.9, lam=1.0)
@@ -810,8 +810,8 @@ def test_features_of_ones_own_go_on(tmp_path):
     assert second.data["visits"].sum() > 100
 
 
-def test_labels_that_do_not_come_back_are_refused_but_nothing_is_lost(tmp_path):
-    """Dates name states; a file holds them as text, and says so when it is to go on."""
+def test_labels_that_cannot_be_restored_are_refused_but_nothing_is_lost(tmp_path):
+    """Dates as labels: the file stores them as text, and resuming is refused."""
     import datetime
 
     days = pa.array([datetime.date(2026, 1, d) for d in (1, 2, 1)])
@@ -947,7 +947,7 @@ ELSEWHERE = {
 
 
 @pytest.mark.parametrize("case", ELSEWHERE)
-def test_experience_that_does_not_fit_a_saved_learner_is_refused_before_its_first_step(
+def test_experience_that_does_not_fit_a_saved_estimator_is_refused_before_its_first_step(
     case, tmp_path
 ):
     first, second, message = ELSEWHERE[case]
@@ -958,8 +958,8 @@ def test_experience_that_does_not_fit_a_saved_learner_is_refused_before_its_firs
     assert second.counts.transitions == 0
 
 
-def test_a_text_log_that_goes_beyond_a_known_space_is_refused_where_it_does(tmp_path):
-    """How many states a CSV file has is known only when it has been read."""
+def test_a_csv_log_with_states_beyond_a_known_space_is_refused_at_the_first(tmp_path):
+    """The number of states of a CSV file is known only when it has been read."""
     rv.estimate(numbered(7), gamma=0.9, bootstrap_samples=0).save(tmp_path / "a")
     (tmp_path / "log.csv").write_text("state,reward,terminated\n" + "3,1.0,1\n" * 5 + "7,1.0,1\n")
     with pytest.raises(InputError, match="state = 7: unknown; states are 0 to 6") as caught:
@@ -981,20 +981,20 @@ OTHERWISE = {
 
 
 @pytest.mark.parametrize("case", OTHERWISE)
-def test_experience_that_fits_but_is_called_otherwise_is_noted(case, tmp_path, caplog):
-    first, second, words = OTHERWISE[case]
+def test_experience_that_fits_but_has_another_origin_logs_a_warning(case, tmp_path, caplog):
+    first, second, texts = OTHERWISE[case]
     rv.estimate(first, gamma=0.9, bootstrap_samples=0).save(tmp_path / "a")
     assert not caplog.messages
     found = rv.estimate(second, resume=tmp_path / "a")
     assert found.estimator.steps > 50 - 2
     (message,) = caplog.messages
     began, here = message.split("; it is resumed with ")
-    assert words[0] in began
-    assert words[1] in here
+    assert texts[0] in began
+    assert texts[1] in here
 
 
-def test_going_on_with_the_same_experience_is_not_worth_a_word(tmp_path, caplog):
-    """Once, twice, and with several environments side by side."""
+def test_resuming_with_the_same_experience_logs_nothing(tmp_path, caplog):
+    """Once, twice, and with several environments."""
     rv.estimate(numbered(7), gamma=0.9, bootstrap_samples=0).save(tmp_path / "a")
     rv.estimate(numbered(7), resume=tmp_path / "a").save(tmp_path / "b")
     several = from_gymnasium([Numbered(7), Numbered(7)], steps=50)
@@ -1003,7 +1003,7 @@ def test_going_on_with_the_same_experience_is_not_worth_a_word(tmp_path, caplog)
     assert not caplog.messages
 
 
-def test_a_note_tells_where_it_began_not_where_it_last_was(tmp_path, caplog):
+def test_the_warning_names_the_first_experience_not_the_last(tmp_path, caplog):
     rv.estimate(numbered(7), gamma=0.9, bootstrap_samples=0).save(tmp_path / "a")
     rv.estimate(some_states(5), resume=tmp_path / "a").save(tmp_path / "b")
     caplog.clear()
@@ -1013,17 +1013,17 @@ def test_a_note_tells_where_it_began_not_where_it_last_was(tmp_path, caplog):
         rv.estimate(some_states(8), resume=tmp_path / "b")
 
 
-def test_a_file_that_does_not_say_where_it_began_goes_on(tmp_path, caplog):
+def test_a_file_without_provenance_is_resumed(tmp_path, caplog):
     """As those that earlier versions wrote."""
     rv.estimate(numbered(7), gamma=0.9, bootstrap_samples=0).save(tmp_path / "a")
-    learner = rv.load(tmp_path / "a")
-    del learner.notes["estimate"]["began"]
-    learner.save(tmp_path / "old")
+    estimator = rv.load(tmp_path / "a")
+    del estimator.notes["estimate"]["began"]
+    estimator.save(tmp_path / "old")
     assert rv.estimate(some_states(8), resume=tmp_path / "old").estimator.steps == 59
     assert not caplog.messages
 
 
-def test_settings_beside_a_saved_learner_are_refused(lake_file):
+def test_settings_together_with_resume_are_refused(lake_file):
     for given in ({"gamma": 0.9}, {"lam": 1.0}, {"method": "vtd"}, {"features": "tiles"}):
         with pytest.raises(InputError, match="comes from the saved estimator; leave it out"):
             rv.estimate(lake(), resume=lake_file, **given)
@@ -1047,7 +1047,7 @@ class Failing(gymnasium.Wrapper):
 
 
 @pytest.mark.parametrize("n", [1, 700, 4_096, 5_000])
-def test_what_an_environment_gave_before_it_failed_is_kept(n):
+def test_steps_before_an_environment_failed_are_learned(n):
     """To the bit what an estimate over just those steps gives."""
     env = Failing(gymnasium.make("FrozenLake-v1"), n)
     with pytest.raises(SourceError, match=f"failed after {n:,} transitions, which are kept") as e:
@@ -1063,7 +1063,7 @@ def test_an_environment_that_fails_at_once_leaves_nothing():
     assert caught.value.estimate is None
 
 
-def test_what_a_file_gave_before_its_damage_is_kept(tmp_path):
+def test_rows_before_the_damage_of_a_file_are_learned(tmp_path):
     """The last row group of a Parquet file is broken: an estimate over the groups before it."""
     rng, n = np.random.default_rng(4), 210_000
     rows = {"state": rng.integers(6, size=n), "reward": rng.normal(size=n)}
@@ -1087,7 +1087,7 @@ def test_what_a_file_gave_before_its_damage_is_kept(tmp_path):
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, RuntimeError, MemoryError])
-def test_an_interruption_keeps_what_was_learned(kind):
+def test_an_interruption_carries_the_estimate_so_far(kind):
     """Raised from progress after two chunks: an estimate over those two, to the bit."""
 
     def progress(done):
@@ -1103,7 +1103,7 @@ def test_an_interruption_keeps_what_was_learned(kind):
         assert_array_equal(found.data[name], whole.data[name])
 
 
-def test_a_learner_that_diverges_says_so_and_keeps_what_there_was():
+def test_a_divergence_carries_the_estimate_so_far():
     wild = rv.Direct(alpha=3.0, gamma=0.0, lam=1.0)
     rows = {"state": [0] * 4_000, "next_state": [0] * 4_000, "reward": [1.0] * 4_000}
     with pytest.raises(rv.DivergenceError) as caught:
@@ -1112,7 +1112,7 @@ def test_a_learner_that_diverges_says_so_and_keeps_what_there_was():
 
 
 @pytest.mark.parametrize("observations", [False, True])
-def test_what_is_told_after_a_divergence_is_what_was_learned_until_then(observations):
+def test_results_after_a_divergence_are_those_learned_until_then(observations):
     """Counts, visits, ratios, returns: those of an estimate that stops just before that step.
 
     The values need not be the same: the value node may have taken that step before the variance
@@ -1159,7 +1159,7 @@ def test_what_is_told_after_a_divergence_is_what_was_learned_until_then(observat
 
 
 def test_a_chunk_that_is_refused_is_not_counted():
-    """Its third state was never to come: what is told is what was learned before."""
+    """Its third state does not exist: results are those learned before."""
     state = np.array([0, 1, 0, 1, 2, 0])
 
     def source(counts):
@@ -1211,9 +1211,9 @@ def test_a_wrong_discount_or_another_policy_does_not_agree():
     found = rv.estimate(from_gymnasium("CliffWalking-v1", steps=20_000, seed=1), gamma=0.9)
     never_down = np.tile([0.5, 0.25, 0.0, 0.25], (48, 1))
     for other in (fresh(never_down), fresh(np.tile([0.1, 0.1, 0.7, 0.1], (48, 1)))):
-        told = check(found, other)
-        assert not told.agrees
-        assert "DOES NOT AGREE" in told.summary()
+        checked = check(found, other)
+        assert not checked.agrees
+        assert "DOES NOT AGREE" in checked.summary()
     wrong = rv.estimate(from_gymnasium("CliffWalking-v1", steps=20_000, seed=1), gamma=0.8)
     wrong.estimator.memory.gammas[:] = 0.9  # returns are then those of 0.9
     assert not check(wrong, fresh()).agrees
@@ -1224,25 +1224,25 @@ def test_a_spread_that_is_wrong_alone_does_not_agree():
     found = rv.estimate(cliff(1), gamma=0.9)
     memory = found.estimator.memory
     memory.weights(2)[:] *= 4
-    told = check(found, cliff(2))
-    assert told.largest["value"] < told.limit < told.largest["std"]
+    checked = check(found, cliff(2))
+    assert checked.largest["value"] < checked.limit < checked.largest["std"]
 
 
 @pytest.mark.parametrize(("env", "gamma"), [("CartPole-v1", 0.95), ("MountainCar-v0", 0.95)])
-def test_truncation_is_not_taken_for_an_end_by_the_check(env, gamma):
+def test_the_check_does_not_take_truncation_for_termination(env, gamma):
     """MountainCar is cut at 200 steps and never ends by chance: every return is about −20.
 
     Cut-off returns are completed by the estimate; taken as ends they would lie far above.
     """
     fresh = lambda seed: from_gymnasium(env, steps=12_000, seed=seed)  # noqa: E731
     found = rv.estimate(fresh(1), gamma=gamma)
-    told = check(found, fresh(2))
-    assert told.agrees, told.summary()
-    assert told.places > 3
+    checked = check(found, fresh(2))
+    assert checked.agrees, checked.summary()
+    assert checked.places > 3
     if env == "MountainCar-v0":
-        assert told.truncated > 100
-        assert_allclose(told.data["check_mean"].values[:5], -20, atol=0.5)
-        assert "were cut off by truncation and completed with the estimates" in told.summary()
+        assert checked.truncated > 100
+        assert_allclose(checked.data["check_mean"].values[:5], -20, atol=0.5)
+        assert "were cut off by truncation and completed with the estimates" in checked.summary()
 
 
 def test_a_check_with_other_experience_is_refused():
@@ -1263,24 +1263,26 @@ def test_labels_of_a_fresh_log_are_numbered_as_before():
     rows = lambda s: {"state": s, "reward": np.where(s == "rich", 10.0, 0.0) + rng.normal(size=s.size),  # noqa: E501, E731
                       "terminated": np.ones(s.size, int)}  # fmt: skip
     found = rv.estimate(from_table(rows(np.append("poor", state))), gamma=0.9)
-    told = check(found, from_table(rows(np.append("rich", state))))
-    assert told.agrees, told.summary()
+    checked = check(found, from_table(rows(np.append("rich", state))))
+    assert checked.agrees, checked.summary()
 
 
-def test_too_few_fresh_returns_say_nothing():
+def test_too_few_fresh_returns_check_nothing():
     found = rv.estimate(lake(), gamma=0.9)
-    told = check(found, lake(10, seed=3))
-    assert not told.agrees
-    assert told.summary() == "not checked: no state or region has 30 fresh returns; take more steps"
-    some = Check(told.data, 1, 7, {"value": 0.0, "std": 0.0}, 3.0, 2_000)
+    checked = check(found, lake(10, seed=3))
+    assert not checked.agrees
+    assert (
+        checked.summary() == "not checked: no state or region has 30 fresh returns; take more steps"
+    )
+    some = Check(checked.data, 1, 7, {"value": 0.0, "std": 0.0}, 3.0, 2_000)
     assert some.summary().endswith(
         "7 of the 2,000 returns compared were cut off by truncation and completed with the "
         "estimates"
     )
 
 
-def test_a_check_looks_at_returns_of_which_little_is_cut_off():
-    """The estimates stand in for what is cut off: late returns would agree with any estimate.
+def test_a_check_compares_returns_of_which_little_is_cut_off():
+    """Returns are completed with the estimates: late returns would agree with any estimate.
 
     Reward −1 for ever, cut every 200 steps, γ = 0.98: the value is −50 wherever. States are the age
     of the episode, in tens. From step 141 on more than 0.3 of a return is cut off, 0.98^(200 − t):
@@ -1297,12 +1299,12 @@ def test_a_check_looks_at_returns_of_which_little_is_cut_off():
     memory = found.estimator.memory
     for value, agrees in ((-50.0, True), (-40.0, False)):
         memory.weights(0)[:] = value
-        found.estimator._riding.copies[memory.part(0)] = value + np.linspace(-0.1, 0.1, 100)
-        told = check(found, log())
-        assert (told.largest["value"] < told.limit) == agrees, told.summary()
-        assert told.places == 15  # of 20
-        assert told.truncated == told.returns
-        assert np.isnan(told.data["check_mean"].values[15:]).all()
+        found.estimator._bootstrap.replicates[memory.part(0)] = value + np.linspace(-0.1, 0.1, 100)
+        checked = check(found, log())
+        assert (checked.largest["value"] < checked.limit) == agrees, checked.summary()
+        assert checked.places == 15  # of 20
+        assert checked.truncated == checked.returns
+        assert np.isnan(checked.data["check_mean"].values[15:]).all()
 
 
 def test_rare_returns_that_a_small_sample_lacks_are_no_alarm():
@@ -1318,16 +1320,16 @@ def test_rare_returns_that_a_small_sample_lacks_are_no_alarm():
         rows = {"state": np.arange(n) % 30, "reward": 50.0 * (rng.random(n) < 0.02)}
         return from_table(rows | {"terminated": np.ones(n, int)})
 
-    told = check(rv.estimate(log(4_000), gamma=0.9), log(40))
-    assert (told.data["check_std"] == 0).sum() > 5
-    assert told.places == 30
-    assert told.agrees, told.summary()
+    checked = check(rv.estimate(log(4_000), gamma=0.9), log(40))
+    assert (checked.data["check_std"] == 0).sum() > 5
+    assert checked.places == 30
+    assert checked.agrees, checked.summary()
 
 
-# ---------------------------------------------------------------------- in words
+# ---------------------------------------------------------------------- as text
 
 
-def told(value, std, width=None, labels=None, visits=None):
+def estimates(value, std, width=None, labels=None, visits=None):
     """A table of states with intervals of half a width around values and stds."""
     import xarray
 
@@ -1346,26 +1348,26 @@ def cells(data, **more):
     return [line.split() for line in table(data, **more).splitlines()]
 
 
-def test_numbers_have_the_digits_that_their_uncertainty_is_worth():
-    lines = cells(told([0.123456, 123.456, 12345.678], [1.0, 1.0, 1.0], [0.012, 1.2, 123.0]))
+def test_numbers_have_two_digits_of_their_uncertainty():
+    lines = cells(estimates([0.123456, 123.456, 12345.678], [1.0, 1.0, 1.0], [0.012, 1.2, 123.0]))
     assert [line[2] for line in lines[1:]] == ["0.123", "123.5", "12,346"]
     assert lines[1][3:6] == ["0.111", "…", "0.135"]
 
 
 def test_huge_and_tiny_numbers_are_readable():
     """No forty digits, no 1e-17 for nothing, no −0."""
-    text = table(told([1.5e9, -2e-12, -1e-17, 0.0], [1e300, 0.0, 1.0, 5e-324]))
+    text = table(estimates([1.5e9, -2e-12, -1e-17, 0.0], [1e300, 0.0, 1.0, 5e-324]))
     assert [line.split()[2] for line in text.splitlines()[1:]] == ["1.50e+09", "-2.00e-12",
                                                                    "-1.00e-17", "0"]  # fmt: skip
-    beside = cells(told([-1e-17, -0.0], [1.0, 1.0], [0.02, 0.02]))
-    assert [line[2] for line in beside[1:]] == ["0.000", "0.000"]
+    lines = cells(estimates([-1e-17, -0.0], [1.0, 1.0], [0.02, 0.02]))
+    assert [line[2] for line in lines[1:]] == ["0.000", "0.000"]
     assert max(map(len, text.splitlines())) < 60
     assert "-0 " not in text
-    assert "nan" not in table(told([float("nan")], [float("inf")], [1.0]))
+    assert "nan" not in table(estimates([float("nan")], [float("inf")], [1.0]))
 
 
 def test_columns_are_aligned_and_the_rest_is_counted():
-    data = told([1.0] * 30, [2.0] * 30, [0.1] * 30, visits=list(range(1, 31)))
+    data = estimates([1.0] * 30, [2.0] * 30, [0.1] * 30, visits=list(range(1, 31)))
     lines = table(data, rows=5).splitlines()
     assert len({len(line) for line in lines[:-1]}) == 1
     assert [line.split()[0] for line in lines[1:-1]] == ["29", "28", "27", "26", "25"]
@@ -1375,7 +1377,7 @@ def test_columns_are_aligned_and_the_rest_is_counted():
 
 
 def test_labels_stay_on_one_line():
-    lines = table(told([1.0, 2.0], [1.0, 1.0], labels=["a\nb", "x" * 300])).splitlines()
+    lines = table(estimates([1.0, 2.0], [1.0, 1.0], labels=["a\nb", "x" * 300])).splitlines()
     assert len(lines) == 3
     assert lines[1].split()[:2] == ["a", "b"]
     assert len(lines[2]) < 80

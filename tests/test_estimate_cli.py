@@ -1,4 +1,4 @@
-"""`retvar estimate` as people use it."""
+"""The command `retvar estimate`."""
 
 import json
 import signal
@@ -38,7 +38,7 @@ def done(*arguments):
 
 
 def refused(*arguments, status=2):
-    """The one line that is told."""
+    """The error message, which is one line."""
     result = run(*arguments)
     assert result.exit_code == status, result.output
     assert "Traceback" not in result.output
@@ -47,12 +47,17 @@ def refused(*arguments, status=2):
     return line.removeprefix("Error: ")
 
 
+def error_lines(result):
+    """Lines on stderr, except those about compilation, which depend on the compile cache."""
+    return [line for line in result.stderr.splitlines() if not line.startswith("compiling")]
+
+
 def files(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
 def answer(*arguments):
-    return json.loads(done(*arguments, "--json", "--format", "none").stdout)
+    return json.loads(done(*arguments, "--json", "--formats", "none").stdout)
 
 
 # ---------------------------------------------------------------------- environments
@@ -67,7 +72,7 @@ def test_everything_is_written_and_can_be_read(tmp_path):
     assert lines[0] == f"{LAKE}, random policy: γ = 0.9, λ = 1, direct method"
     assert lines[1].startswith("5,000 transitions, ")
     assert lines[3].split() == ["state", "visits", "value", "90%", "std", "90%"]
-    assert result.stderr == ""
+    assert error_lines(result) == []
     with xarray.open_dataset(tmp_path / "a" / "estimate.nc", engine="h5netcdf") as data:
         assert data.attrs["source"] == LAKE
         assert data.attrs["gamma"] == 0.9
@@ -93,14 +98,14 @@ def test_json_is_complete_and_unknown_numbers_are_null():
     assert len(plain["check_mean"]) == 16
 
 
-def test_observations_are_told_by_region():
+def test_estimates_for_observations_are_by_region():
     plain = answer("gymnasium:CartPole-v1", "--gamma", 0.9, "--episodes", 30)
     assert len(plain["region"]) == len(plain["centre"]) == len(plain["value"])
     assert len(plain["centre"][0]) == 4
     assert plain["episodes"] == 30
 
 
-def test_a_check_that_agrees_is_told_and_drawn(tmp_path):
+def test_a_check_that_agrees_is_printed_and_drawn(tmp_path):
     result = done(LAKE, "--gamma", 0.9, "--steps", 5_000, "--check", "--out", "a")
     assert "value agrees with fresh Monte Carlo returns in" in result.stdout
     assert "check.png" in files(tmp_path / "a")
@@ -108,27 +113,27 @@ def test_a_check_that_agrees_is_told_and_drawn(tmp_path):
         assert np.isfinite(data["check_mean"][0])
 
 
-def test_a_check_that_does_not_agree_ends_with_1(monkeypatch):
-    """Everything is written all the same."""
+def test_a_check_that_does_not_agree_exits_with_1(monkeypatch):
+    """All files are written nevertheless."""
     from retvar.estimation.monte_carlo_check import Check
 
     monkeypatch.setattr(Check, "agrees", False)
     result = run(
-        *(LAKE, "--gamma", 0.9, "--steps", 1_000, "--check", "--out", "a", "--format", "none")
+        *(LAKE, "--gamma", 0.9, "--steps", 1_000, "--check", "--out", "a", "--formats", "none")
     )
     assert result.exit_code == 1
     assert "written: " in result.stdout
 
 
-def test_the_log_comes_back_with_the_same_answers(tmp_path):
+def test_estimates_from_the_written_log_are_the_same(tmp_path):
     plain = answer(LAKE, "--gamma", 0.9, "--steps", 2_000, "--log", "lake.parquet")
     again = answer("lake.parquet", "--gamma", 0.9)
     assert again["policy"] == "random"
     assert (again["value"], again["std_high"]) == (plain["value"], plain["std_high"])
 
 
-def test_a_run_goes_on_with_experience_that_it_has_not_seen():
-    """Without a seed of its own the second run would repeat the first to the step."""
+def test_a_resumed_run_takes_new_experience():
+    """With the same seed the second run would repeat the first step by step."""
     answer(LAKE, "--gamma", 0.9, "--steps", 2_000, "--out", "a")
     first = rv.load("a/estimator.safetensors")
     plain = answer(LAKE, "--steps", 2_000, "--resume", "a/estimator.safetensors", "--out", "a")
@@ -167,8 +172,8 @@ def test_policies_are_named_on_the_command_line(tmp_path):
     assert later["transitions"] == 600
 
 
-def test_figures_come_in_the_formats_asked_for(tmp_path):
-    done(LAKE, "--gamma", 0.9, "--steps", 500, "--format", "svg", "--out", "a")
+def test_figures_are_written_in_the_requested_formats(tmp_path):
+    done(LAKE, "--gamma", 0.9, "--steps", 500, "--formats", "svg", "--out", "a")
     assert "map.svg" in files(tmp_path / "a")
     assert "map.png" not in files(tmp_path / "a")
 
@@ -213,19 +218,19 @@ def test_bad_rows_are_counted_or_refused(tmp_path):
     pq.write_table(pa.table(rows), tmp_path / "log.parquet")
     plain = answer("log.parquet", *NAMED, "--gamma", 0.5)
     assert plain["rejected_by_reason"] == {"joy is missing or not finite": 1}
-    result = run("log.parquet", *NAMED, "--gamma", 0.5, "--strict", "--out", "b")
+    result = run("log.parquet", *NAMED, "--gamma", 0.5, "--on-error", "raise", "--out", "b")
     assert result.exit_code == 2
     assert "log.parquet, row 5: joy = nan" in result.stderr.splitlines()[-1]
 
 
-def test_states_of_a_log_are_drawn_as_a_map_where_a_grid_is_given(tmp_path):
+def test_the_grid_option_draws_states_of_a_log_as_a_map(tmp_path):
     rng = np.random.default_rng(0)
     rows = {"state": rng.integers(6, size=300), "reward": rng.normal(size=300)}
     pq.write_table(pa.table(rows | {"terminated": np.ones(300, int)}), tmp_path / "log.parquet")
     done("log.parquet", "--gamma", 0.5, "--grid", "2x3", "--out", "a")
     assert "map.png" in files(tmp_path / "a")
     assert refused("log.parquet", "--gamma", 0.5, "--grid", "2x2", "--out", "b") == (
-        "--grid = 2x2: has 4 places for 6 states"
+        "--grid = 2x2: has 4 cells for 6 states"
     )
 
 
@@ -263,7 +268,7 @@ def test_a_data_set_of_minari_is_read(tmp_path, monkeypatch):
     assert plain["visits"] == [20, 20, 0]
     assert plain["source"] == "minari:test/log-v0"
     assert refused("minari:test/log-v0", "--gamma", 0.5, "--state", "x").startswith(
-        "--state = x: is for logs in tables; minari:test/log-v0 is none"
+        "--state = x: only for logs in tables; minari:test/log-v0 is none"
     )
     assert "is not on this disk" in refused("minari:test/lag-v0", "--gamma", 0.5)
 
@@ -272,13 +277,13 @@ def test_a_data_set_of_minari_is_read(tmp_path, monkeypatch):
 
 ENV = (LAKE, "--gamma", 0.9, "--steps", 100)
 WRONG = {
-    (LAKE,): "--gamma = missing: say what a reward is worth one step later, such as --gamma 0.99",
+    (LAKE,): "--gamma = missing: give the discount per step, such as --gamma 0.99",
     (LAKE, "--gamma", 1.5): "--gamma = 1.5: must lie in [0, 1]",
     ("gymnasium:FrozenLake-v9", "--gamma", 0.9):
         "environment = FrozenLake-v9: unknown to Gymnasium; did you mean FrozenLake-v1, ",
     ("missing.parquet", "--gamma", 0.9): "source = missing.parquet: ",
-    (*ENV, "--state", "x"): f"--state = x: is for logs in tables; {LAKE} is none",
-    (*ENV, "--strict"): f"--strict = given: is for logs in tables; {LAKE} is none",
+    (*ENV, "--state", "x"): f"--state = x: only for logs in tables; {LAKE} is none",
+    (*ENV, "--on-error", "raise"): f"--on-error = raise: only for logs in tables; {LAKE} is none",
     (*ENV, "--episodes", 3): "steps, episodes = both: give one of them: how long to go on",
     (*ENV, "--option", "size"): "option = size: must be KEY=VALUE",
     (*ENV, "--option", "size=4"): "environment = FrozenLake-v1: cannot be made: ",
@@ -288,7 +293,7 @@ WRONG = {
     (*ENV, "--policy", "json:nothing"): "--policy = json:nothing: cannot be imported: ",
     (*ENV, "--policy", "missing.npy"): "--policy = missing.npy: cannot be read: No such file",
     (*ENV, "--out", "file"): "--out = file: is a file; name a folder",
-    (*ENV, "--format", "gif"): "--format = gif: must be some of png, svg, pdf, or none",
+    (*ENV, "--formats", "gif"): "--formats = gif: must be some of png, svg, pdf, or none",
     (*ENV, "--features", "tiles"): f"--features = tiles: are for observations; {LAKE} has states",
     (*ENV, "--level", 90): "--level = 90.0: must lie between 0 and 1, such as 0.9",
     (*ENV, "--estimand", "mine"): "--estimand = 'mine': must be ",
@@ -296,9 +301,9 @@ WRONG = {
     (*ENV, "--log", "a.txt"): "--log = a.txt: must be the name of a .parquet file",
     (*ENV, "--log", "no/a.parquet"): "--log = no/a.parquet: its folder does not exist",
     ("log.parquet", "--gamma", 0.9, "--check"):
-        "--check = given: needs an environment to act in; log.parquet is none",
+        "--check = given: only for environments; log.parquet is none",
     ("log.parquet", "--gamma", 0.9, "--policy", "greedy"):
-        "--policy = greedy: needs an environment to act in; log.parquet is none",
+        "--policy = greedy: only for environments; log.parquet is none",
     ("log.parquet", "--gamma", 0.9): "--terminated = missing: name the column that says where ",
     ("log.parquet", "--gamma", 0.9, "--reward", "prize", "--terminated", "none"):
         "--reward = prize: log.parquet has no such column; it has state, reward",
@@ -311,49 +316,51 @@ WRONG = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("arguments", WRONG, ids=lambda given: " ".join(map(str, given)))
-def test_what_is_wrong_is_told_in_one_line_and_nothing_is_written(tmp_path, arguments):
+@pytest.mark.parametrize("arguments", WRONG, ids=lambda arguments: " ".join(map(str, arguments)))
+def test_bad_input_is_an_error_in_one_line_and_nothing_is_written(tmp_path, arguments):
     (tmp_path / "file").write_text("something")
     (tmp_path / "text.parquet").write_text("hello")
     pq.write_table(pa.table({"state": [0, 1], "reward": [1.0, 2.0]}), tmp_path / "log.parquet")
     before = files(tmp_path)
-    told = refused(*arguments)
-    assert told.startswith(WRONG[arguments]), told
+    message = refused(*arguments)
+    assert message.startswith(WRONG[arguments]), message
     assert files(tmp_path) == before
 
 
 def test_the_remedy_for_endless_logs_is_an_option(tmp_path):
     pq.write_table(pa.table({"state": [0, 1], "reward": [1.0, 2.0]}), tmp_path / "log.parquet")
-    told = refused("log.parquet", "--gamma", 0.9)
-    assert told.endswith("or say --terminated none where they never do")
+    message = refused("log.parquet", "--gamma", 0.9)
+    assert message.endswith("or say --terminated none where they never do")
     assert answer("log.parquet", "--gamma", 0.9, "--terminated", "none")["transitions"] == 1
 
 
 @pytest.mark.parametrize(
-    "given", [("--gamma", 0.9), ("--bootstrap-samples", 10), ("--method", "vtd")]
+    "option", [("--gamma", 0.9), ("--bootstrap-samples", 10), ("--method", "vtd")]
 )
-def test_settings_of_a_saved_learner_are_its_own(tmp_path, given):
+def test_settings_of_a_saved_estimator_cannot_be_changed(tmp_path, option):
     done(*ENV, "--out", "a")
-    told = refused(LAKE, "--resume", "a/estimator.safetensors", *given, "--out", "b")
-    assert told == f"{given[0]} = {given[1]}: comes from the saved estimator; leave it out"
+    message = refused(LAKE, "--resume", "a/estimator.safetensors", *option, "--out", "b")
+    assert message == f"{option[0]} = {option[1]}: comes from the saved estimator; leave it out"
     assert not (tmp_path / "b").exists()
 
 
-def test_another_environment_does_not_go_on(tmp_path):
+def test_another_environment_cannot_be_resumed_on(tmp_path):
     done(*ENV, "--out", "a")
-    told = refused("gymnasium:CliffWalking-v1", "--resume", "a/estimator.safetensors", "--out", "b")
-    assert told == (
+    message = refused(
+        "gymnasium:CliffWalking-v1", "--resume", "a/estimator.safetensors", "--out", "b"
+    )
+    assert message == (
         "--resume = a/estimator.safetensors: was learned on a map of 4 × 4; "
         "gymnasium:CliffWalking-v1 has one of 4 × 12"
     )
     assert not (tmp_path / "b").exists()
 
 
-def test_a_run_that_goes_on_elsewhere_says_so_on_stderr(tmp_path):
-    """In a process of its own, as people see it; standard output stays what programs read."""
+def test_resuming_on_another_source_is_noted_on_stderr(tmp_path):
+    """Run in a separate process; stdout is still valid JSON."""
     done(*ENV, "--out", "a", "--log", "lake.parquet")
     command = [sys.executable, "-m", "retvar", "estimate", "lake.parquet", "--json"]
-    command += ["--format", "none", "--resume", "a/estimator.safetensors", "--out", "b"]
+    command += ["--formats", "none", "--resume", "a/estimator.safetensors", "--out", "b"]
     result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
     assert result.stderr.splitlines() == [
         f"a/estimator.safetensors was learned from {LAKE}; it is resumed with lake.parquet"
@@ -397,13 +404,13 @@ def stuck(observation):
 """
 
 
-def test_what_was_learned_before_a_failure_is_kept(tmp_path):
+def test_the_estimator_is_saved_after_a_failure(tmp_path):
     (tmp_path / "robot_that_breaks.py").write_text(BREAKS)
     result = run(LAKE, "--gamma", 0.9, "--policy", "robot_that_breaks:policy", "--log", "a.parquet")
     assert result.exit_code == 1
-    kept, told = result.stderr.splitlines()
-    assert kept == "What was learned is kept; go on with --resume estimate/estimator.safetensors"
-    assert told == (
+    saved, error = error_lines(result)
+    assert saved == "The estimator is saved; continue with --resume estimate/estimator.safetensors"
+    assert error == (
         f"Error: {LAKE} failed after 3,000 transitions, which are kept: RuntimeError: motor 3 does "
         "not answer"
     )
@@ -425,7 +432,7 @@ def test_a_failure_while_checking_loses_nothing(tmp_path):
 
 
 def interrupted(tmp_path, policy, *arguments, number=signal.SIGINT):
-    """Run as people do, send a signal once it is at work, and see how it ends."""
+    """Run the program, send it a signal while it learns; return the estimator and the output."""
     (tmp_path / "robots.py").write_text(BREAKS)
     arguments = (LAKE, "--gamma", "0.9", "--policy", f"robots:{policy}", "--out", "a", *arguments)
     with subprocess.Popen(
@@ -441,39 +448,39 @@ def interrupted(tmp_path, policy, *arguments, number=signal.SIGINT):
     assert running.returncode == 128 + number, stderr
     assert "Traceback" not in stderr
     assert stderr.splitlines()[-1] == "Interrupted."
-    assert "What was learned is kept; go on with --resume a/estimator.safetensors" in stderr
+    assert "The estimator is saved; continue with --resume a/estimator.safetensors" in stderr
     assert files(tmp_path / "a") == ["estimate.nc", "estimator.safetensors"]
     return rv.load(tmp_path / "a" / "estimator.safetensors"), stdout
 
 
-def test_ctrl_c_ends_it_soon_and_keeps_what_was_learned(tmp_path):
+def test_ctrl_c_ends_it_soon_and_saves_the_estimator(tmp_path):
     """A billion steps, with a log of those taken."""
     steps = ("--steps", "1000000000", "--log", "log.parquet")
-    kept, stdout = interrupted(tmp_path, "quick", *steps)
-    assert kept.steps == int((tmp_path / "calls").read_text()) - 1 >= 9_999
-    assert f"{kept.steps:,} transitions" in stdout
-    assert pq.read_table(tmp_path / "log.parquet").num_rows == kept.steps
+    saved, stdout = interrupted(tmp_path, "quick", *steps)
+    assert saved.steps == int((tmp_path / "calls").read_text()) - 1 >= 9_999
+    assert f"{saved.steps:,} transitions" in stdout
+    assert pq.read_table(tmp_path / "log.parquet").num_rows == saved.steps
     assert not [name for name in files(tmp_path) if name.startswith(".")]
 
 
 def test_a_slow_robot_can_be_stopped_between_steps(tmp_path):
-    """100 steps a second: a chunk of 4,096 would take 40 s, and what came of it is not lost.
+    """At 100 steps a second a chunk of 4,096 takes 40 s; an unfinished chunk is not lost.
 
-    Every step but the one that was asked for last was made, and every one of them is kept.
+    All steps except the last requested one were made, and all of them are used.
     """
-    kept, _ = interrupted(tmp_path, "slow", number=signal.SIGTERM)
-    assert kept.steps == int((tmp_path / "calls").read_text()) - 1
-    assert 19 <= kept.steps < 1_000
+    saved, _ = interrupted(tmp_path, "slow", number=signal.SIGTERM)
+    assert saved.steps == int((tmp_path / "calls").read_text()) - 1
+    assert 19 <= saved.steps < 1_000
 
 
-def test_a_robot_that_is_stuck_is_left_and_what_was_learned_kept(tmp_path):
-    """Nothing comes back from the environment: after 3 s the program ends all the same."""
-    kept, _ = interrupted(tmp_path, "stuck")
-    assert 4_000 < kept.steps < 5_000
+def test_the_estimator_is_saved_when_the_environment_hangs(tmp_path):
+    """The environment does not return; the program ends after 3 s."""
+    saved, _ = interrupted(tmp_path, "stuck")
+    assert 4_000 < saved.steps < 5_000
 
 
 def chain_log(path, broken=False):
-    """300 episodes of 5 steps; where it is broken, state 2 seems to go to 0."""
+    """300 episodes of 5 steps; with `broken`, the next state of 2 is recorded as 0."""
     rng = np.random.default_rng(1)
     state = np.tile(np.arange(5), 300)
     follows = np.minimum(state + 1, 4)
@@ -484,15 +491,17 @@ def chain_log(path, broken=False):
     pa.csv.write_csv(pa.table(columns), path)
 
 
-def test_a_run_that_fails_leaves_an_earlier_learner_as_it_was(tmp_path):
-    """Refused at once nothing is written; later, what came until then is written beside it."""
+def test_a_run_that_fails_does_not_replace_an_earlier_estimator(tmp_path):
+    """Bad input writes nothing; a later failure writes files named unfinished-…."""
     chain_log(tmp_path / "good.csv")
     chain_log(tmp_path / "broken.csv", broken=True)
-    done("good.csv", "--gamma", "0.9", "--out", "a", "--format", "none")
+    done("good.csv", "--gamma", "0.9", "--out", "a", "--formats", "none")
     before = {name: (tmp_path / "a" / name).read_bytes() for name in files(tmp_path / "a")}
-    refused("good.csv", "--gamma", "0.9", "--gamma-column", "p", "--out", "a", "--format", "none")
+    refused("good.csv", "--gamma", "0.9", "--gamma-column", "p", "--out", "a", "--formats", "none")
     assert files(tmp_path / "a") == sorted(before)
-    strict = run("broken.csv", "--gamma", "0.9", "--strict", "--out", "a", "--format", "none")
+    strict = run(
+        "broken.csv", "--gamma", "0.9", "--on-error", "raise", "--out", "a", "--formats", "none"
+    )
     assert strict.exit_code == 2
     assert "row 3" in strict.stderr
     assert files(tmp_path / "a") == sorted(
@@ -503,16 +512,16 @@ def test_a_run_that_fails_leaves_an_earlier_learner_as_it_was(tmp_path):
     assert rv.load(tmp_path / "a" / "unfinished-estimator.safetensors").steps == 3
 
 
-def test_transitions_that_do_not_chain_are_told(tmp_path):
+def test_transitions_that_do_not_chain_are_counted(tmp_path):
     chain_log(tmp_path / "broken.csv", broken=True)
-    told = done("broken.csv", "--gamma", "0.9", "--format", "none").stdout
-    assert "truncated without a flag: 300 × next state is not the state of the next row" in told
+    output = done("broken.csv", "--gamma", "0.9", "--formats", "none").stdout
+    assert "truncated without a flag: 300 × next state is not the state of the next row" in output
     assert answer("broken.csv", "--gamma", "0.9")["unmarked_ends_by_reason"] == {
         "next state is not the state of the next row": 300
     }
 
 
-def test_cells_that_were_never_left_are_on_the_map(tmp_path):
+def test_cells_without_transitions_are_on_the_map(tmp_path):
     chain_log(tmp_path / "good.csv")
     done("good.csv", "--gamma", "0.9", "--grid", "2x4", "--out", "a")
     assert "map.png" in files(tmp_path / "a")
@@ -521,7 +530,7 @@ def test_cells_that_were_never_left_are_on_the_map(tmp_path):
         assert np.isnan(data["value"].values).sum() == 3
 
 
-def test_figures_of_an_earlier_run_do_not_stay(tmp_path):
+def test_figures_of_an_earlier_run_are_removed(tmp_path):
     chain_log(tmp_path / "good.csv")
     done(LAKE, "--gamma", "0.9", "--steps", "2000", "--out", "a")
     done("good.csv", "--gamma", "0.9", "--out", "a")
@@ -534,14 +543,14 @@ import signal, time
 from retvar import signals
 signals.TIMEOUT = 0.2
 with signals.Stop() as stop:
-    stop.last = lambda: time.sleep(1.0)  # still at it when the program comes to its own end
+    stop.last = lambda: time.sleep(1.0)  # not finished when the main thread ends
     signal.raise_signal(signal.SIGINT)
     time.sleep(0.5)
 raise SystemExit(7)
 """
 
 
-def test_a_program_that_is_being_ended_does_not_also_end_itself():
-    """What saves its work in the other thread is not torn off, and nothing waits for ever."""
+def test_the_main_thread_does_not_exit_while_the_process_is_being_ended():
+    """The other thread can finish saving, and nothing waits forever."""
     ended = subprocess.run([sys.executable, "-c", SLOW_END], timeout=30, check=False)
     assert ended.returncode == 130

@@ -20,7 +20,7 @@ from matplotlib.text import Text
 
 import retvar as rv
 from retvar import plots
-from retvar.plots.estimated import COLOURS
+from retvar.plots.estimate_common import COLOUR_MAPS
 from tests.test_experiment_plots import drawn, titles, written
 
 SPREADS = ("value", "variance", "std")
@@ -66,7 +66,7 @@ def rolled(place, value, std, count=25):
     return {name: (place, column) for name, column in columns.items()}
 
 
-def states(count=16, scale=1.0, seed=0, seen=200, unvisited=(5, 7, 11, 12, 15), **attrs):
+def states(count=16, scale=1.0, seed=0, observed=200, unvisited=(5, 7, 11, 12, 15), **attrs):
     """Tabular estimates; some states were never visited."""
     random = np.random.default_rng(seed)
     value, std = random.normal(size=count) * 10 * scale, random.uniform(0, 5, count) * abs(scale)
@@ -77,7 +77,7 @@ def states(count=16, scale=1.0, seed=0, seen=200, unvisited=(5, 7, 11, 12, 15), 
     std = np.where(visits, std, np.nan)
     columns = estimates("state", value, std, half, visits) | rolled("state", value, std)
     labels = {"label": ("state", [f"s{k}" for k in range(count)])}
-    return xarray.Dataset(columns | samples(seen, seed, abs(scale)), labels, ABOUT | attrs)
+    return xarray.Dataset(columns | samples(observed, seed, abs(scale)), labels, ABOUT | attrs)
 
 
 def grid(rows=4, columns=4, **more):
@@ -134,8 +134,8 @@ def alone(data):
 def bare(data):
     """No intervals, no visits, no attributes but those of a grid."""
     names = [n for n in data.data_vars if str(n).endswith(("_low", "_high", "visits"))]
-    kept = {k: v for k, v in data.attrs.items() if k.startswith("grid")}
-    return data.drop_vars(names).drop_attrs().assign_attrs(kept)
+    grid_attrs = {k: v for k, v in data.attrs.items() if k.startswith("grid")}
+    return data.drop_vars(names).drop_attrs().assign_attrs(grid_attrs)
 
 
 ODD = {
@@ -158,14 +158,14 @@ ODD = {
     "below zero": lambda: below(grid(cells=LAKE)),
     "states below zero": lambda: below(states(9)),
     "regions below zero": lambda: below(regions()),
-    "few seen": lambda: grid(seen=3),
+    "few observed": lambda: grid(observed=3),
     "one state": lambda: states(1),
     "five states": lambda: states(5),
     "many states": lambda: states(300, scale=1000.0),
     "equal states": lambda: same(states(9)),
     "bare states": lambda: alone(bare(states(9))),
     "tiny states": lambda: states(9, scale=1e-9),
-    "heavy tails": lambda: heavy(states(9, seen=2000)),
+    "heavy tails": lambda: heavy(states(9, observed=2000)),
     "one region": lambda: regions(count=1, side=1),
     "two numbers": regions,
     "four numbers": lambda: regions(4),
@@ -235,7 +235,7 @@ def test_nothing_overlaps_or_leaves_the_page_whatever_the_data(name):
         ("four numbers", "states"),
     ],
 )
-def test_the_figures_are_those_that_make_sense(name, first):
+def test_the_figures_suit_the_dataset(name, first):
     """A map of a grid world, a heat map of two numbers, otherwise states; then what data allow."""
     data = ODD[name]()
     assert list(plots.estimate_figures(data)) == [first, "observed", "calibration", "check"]
@@ -249,13 +249,13 @@ def test_titles_say_where_the_estimates_are_from_and_what_is_shown():
         "CliffWalking-v1, random policy, γ = 0.9: what return to expect from each cell, "
         "and how far it may stray"
     )
-    told = text_of(plots.estimate_states(states(source="C:\\logs\\old.csv", policy="a:b", lam=0.5)))
-    assert "old.csv, policy a:b, γ = 0.9, λ = 0.5: what return to expect from each state" in told
+    text = text_of(plots.estimate_states(states(source="C:\\logs\\old.csv", policy="a:b", lam=0.5)))
+    assert "old.csv, policy a:b, γ = 0.9, λ = 0.5: what return to expect from each state" in text
 
 
-def test_settings_that_are_no_numbers_are_told_in_words():
-    told = text_of(plots.estimate_maps(grid(gamma="in the data", lam="one per state")))
-    assert "random policy, γ in the data, λ one per state: what" in told
+def test_settings_that_are_no_numbers_are_written_as_text():
+    text = text_of(plots.estimate_maps(grid(gamma="in the data", lam="one per state")))
+    assert "random policy, γ in the data, λ one per state: what" in text
 
 
 def test_a_gamma_near_one_is_not_rounded_to_one():
@@ -281,7 +281,7 @@ def test_figures_leave_the_settings_of_matplotlib_and_the_data_alone():
 
 
 def test_colours_are_even_in_grey_and_numbers_stand_out_from_them():
-    for name, colours in COLOURS.items():
+    for name, colours in COLOUR_MAPS.items():
         shades = colours(np.linspace(0, 1, 200))[:, :3]
         grey = shades @ [0.299, 0.587, 0.114]
         steps = np.diff(grey) * (1 if name == "value" else -1)
@@ -373,7 +373,7 @@ def test_the_numbers_in_a_map_are_those_of_the_dataset(shape, scale):
 
 
 @pytest.mark.parametrize(("scale", "factor"), [(1e9, "(×10⁹)"), (1e-7, "(×10⁻⁶)")])
-def test_numbers_that_are_huge_or_tiny_share_a_factor_told_above_the_map(scale, factor):
+def test_huge_or_tiny_numbers_share_a_factor_written_above_the_map(scale, factor):
     data = grid(scale=scale)
     figure = plots.estimate_maps(data)
     assert titles(figure)[0] == f"expected return {factor}"
@@ -414,7 +414,7 @@ def test_small_cells_have_colours_only():
     assert "±" not in text_of(figure)
 
 
-def test_a_map_of_nothing_is_a_sentence():
+def test_an_empty_map_is_replaced_by_a_message():
     figure = plots.estimate_maps(grid(2, 2, unvisited=()).where(False))
     assert "nothing to draw" in text_of(figure)
 
@@ -445,9 +445,9 @@ def test_heat_maps_show_the_tables_where_they_were_visited_and_hatch_the_rest():
     figure = drawn(plots.estimate_heat_maps(data))
     for ax, name in zip(figure.axes, ("value", "std"), strict=False):
         shown = ax.collections[0].get_array()
-        seen = data.visited_map.values
-        assert (~np.ma.getmaskarray(shown) == seen).all()
-        assert np.array_equal(shown[seen], data[f"{name}_map"].values[seen])
+        visited = data.visited_map.values
+        assert (~np.ma.getmaskarray(shown) == visited).all()
+        assert np.array_equal(shown[visited], data[f"{name}_map"].values[visited])
         assert [p.get_hatch() for p in ax.patches] == ["////"]
         assert ax.get_xlabel() == "position"
     assert figure.axes[0].get_ylabel() == "velocity"
@@ -505,8 +505,8 @@ def test_regions_are_named_by_their_centres_and_axes():
     ax = plots.estimate_states(data).axes[0]
     first = [read(x)[0] for x in ax.get_yticklabels()[0].get_text().strip("()").split(", ")]
     assert np.allclose(first, data.centre.values[0], rtol=0.01)
-    told = ax.get_title(loc="left").replace("\n", " ")
-    assert told == "each region, by the centre (position, velocity, angle, spin)"
+    text = ax.get_title(loc="left").replace("\n", " ")
+    assert text == "each region, by the centre (position, velocity, angle, spin)"
 
 
 # ---------------------------------------------------------------------- observed returns
@@ -520,7 +520,7 @@ def plain_share(data, k):
 
 
 @pytest.mark.parametrize("wrong", [0.3, 1.0, 2.0])
-def test_the_share_in_words_is_that_of_the_data(wrong):
+def test_the_share_in_the_title_is_that_of_the_data(wrong):
     data = xarray.Dataset(samples(2000, wrong=wrong))
     inside, count = plain_share(data, 2)
     title = plots.observed_returns(data).axes[0].get_title(loc="left")
@@ -540,7 +540,7 @@ def test_every_observed_return_is_a_point_marked_by_its_own_std():
 
 
 def test_groups_of_equal_predictions_have_their_own_band_and_mean():
-    """Three states: three steps of mean ± 2 std, and diamonds at the means of what was seen."""
+    """Three states: three steps of mean ± 2 std, and diamonds at the means of observed returns."""
     state = np.repeat([2, 0, 1], 20)
     predicted, std = np.array([1.0, 2.0, 4.0])[state], np.array([0.5, 0.0, 1.0])[state]
     observed = predicted + std * np.tile([-1.0, 2.0], 30)
@@ -553,8 +553,8 @@ def test_groups_of_equal_predictions_have_their_own_band_and_mean():
     assert band.values.tolist() == [2, 2, 6]
     assert band.baseline.tolist() == [0, 2, 2]
     assert line.values.tolist() == [1, 2, 4]
-    seen = next(line for line in ax.lines if line.get_gid() == "seen")
-    assert np.allclose(seen.get_ydata(), [1.25, 2, 4.5])
+    means = next(line for line in ax.lines if line.get_gid() == "observed")
+    assert np.allclose(means.get_ydata(), [1.25, 2, 4.5])
 
 
 def test_returns_predicted_with_certainty_count_as_inside():
@@ -572,9 +572,9 @@ def test_samples_without_a_prediction_are_left_out_and_counted():
     data["predicted_std"][:7] = np.nan
     data["predicted"][5:9] = np.nan
     inside, count = plain_share(data, 2)
-    told = text_of(plots.observed_returns(data))
-    assert f"{round(100 * inside / count)}% of 91 observed returns" in told
-    assert "9 left out: no valid prediction" in told
+    text = text_of(plots.observed_returns(data))
+    assert f"{round(100 * inside / count)}% of 91 observed returns" in text
+    assert "9 left out: no valid prediction" in text
     assert "9 left out: no valid prediction" in text_of(plots.calibration(data))
 
 
@@ -590,7 +590,7 @@ def test_returns_that_are_far_away_do_not_squash_the_others():
     assert f"beyond the panel ({outside:,})" in text_of(figure)
 
 
-def test_many_samples_are_thinned_in_the_picture_but_not_in_the_words():
+def test_many_samples_are_thinned_in_the_picture_but_not_in_the_text():
     data = xarray.Dataset(samples(20_000))
     figure = plots.observed_returns(data)
     points = sum(len(x.get_ydata()) for x in figure.axes[0].lines if x.get_marker() in "ox")
@@ -615,7 +615,7 @@ def test_right_predictions_lie_on_the_diagonal_and_wrong_ones_do_not(wrong):
     assert covered.sum() >= 8
 
 
-def test_groups_are_told_apart_by_predicted_std_and_their_deviations_are_exact():
+def test_groups_have_similar_predicted_std_and_exact_deviations():
     std = np.repeat([1.0, 3.0], 40)
     far = std * np.tile([1.0, -2.0], 40)
     columns = {"observed": 7 + far, "predicted": np.full(80, 7.0), "predicted_std": std}
@@ -652,13 +652,13 @@ def test_coverage_is_that_of_the_data_and_the_normal_curve_is_only_a_reference()
 
 
 @pytest.mark.parametrize("count", [0, 1, 19])
-def test_few_observed_returns_give_a_sentence(count):
+def test_few_observed_returns_give_a_message(count):
     figure = plots.calibration(xarray.Dataset(samples(count)))
     assert f"Too few observed returns to judge by: {count}, where 20 are needed." in text_of(figure)
     assert not figure.axes[0].lines
 
 
-def test_no_return_with_a_prediction_gives_a_sentence():
+def test_no_return_with_a_prediction_gives_a_message():
     data = xarray.Dataset(samples(30))
     data["predicted"] = data.predicted * np.nan
     assert "nothing to compare" in text_of(plots.observed_returns(data))
@@ -715,7 +715,7 @@ def test_one_roll_out_has_a_mean_but_no_spread():
     assert np.isnan(std.lines[0].get_ydata()).all()
 
 
-def test_a_check_of_nothing_is_a_sentence():
+def test_an_empty_check_gives_a_message():
     data = states(5)
     data["check_mean"] = data.check_mean * np.nan
     assert "nothing to compare" in text_of(plots.check(data))
@@ -746,7 +746,7 @@ def test_datasets_that_lack_what_is_needed_are_refused_by_name(plot, names):
 
 
 @pytest.mark.parametrize(
-    ("attrs", "words"),
+    ("attrs", "message"),
     [
         ({"grid_rows": 3}, "grid = 3 × 4: must have one cell for each of the 16 states"),
         ({"grid_rows": 0}, "grid = 0 × 4: must have one cell"),
@@ -754,25 +754,25 @@ def test_datasets_that_lack_what_is_needed_are_refused_by_name(plot, names):
         ({"cells": "SF"}, "cells = 'SF': must have one character for each of the 16 states"),
     ],
 )
-def test_grids_that_do_not_fit_their_states_are_refused(attrs, words):
-    with pytest.raises(rv.InputError, match=words):
+def test_grids_that_do_not_fit_their_states_are_refused(attrs, message):
+    with pytest.raises(rv.InputError, match=message):
         plots.estimate_maps(grid().assign_attrs(attrs))
 
 
-def test_no_grid_world_no_map():
+def test_datasets_of_other_domains_have_no_map():
     with pytest.raises(rv.InputError, match="no grid_rows, grid_columns: must be that of a grid"):
         plots.estimate_maps(states())
 
 
 @pytest.mark.parametrize(
-    ("data", "words"),
+    ("data", "message"),
     [
         (states(4).rename(state="place"), "must have a value for each state or region"),
         (states(4).assign(std=("state", list("abcd"))), r"data\.std = <U1: must hold numbers"),
     ],
 )
-def test_estimates_of_another_form_are_refused(data, words):
-    with pytest.raises(rv.InputError, match=words):
+def test_estimates_of_another_form_are_refused(data, message):
+    with pytest.raises(rv.InputError, match=message):
         plots.estimate_states(data)
 
 

@@ -1,4 +1,4 @@
-"""The examples run as they are written, in small, and tell what they promise."""
+"""The examples run, in small versions, and print what they promise."""
 
 import importlib.util
 import re
@@ -18,42 +18,42 @@ def run(name, capsys, *arguments):
     return capsys.readouterr().out
 
 
-def test_grid_worlds_are_learned_as_they_are_solved(capsys):
+def test_estimates_of_grid_worlds_agree_with_exact_solutions(capsys):
     """In small: 2 walks of 20,000 steps; the figures of the full example are in the docs."""
-    told = run("grid_worlds", capsys, 20_000, 2)
-    assert told.count("of the 90% intervals hold the truth") == 4
-    pairs = re.findall(r"learned (-?[\d.]+), exact (-?[\d.]+)", told)
+    output = run("grid_worlds", capsys, 20_000, 2)
+    assert output.count("of the 90% intervals hold the truth") == 4
+    pairs = re.findall(r"learned (-?[\d.]+), exact (-?[\d.]+)", output)
     for learned, exact in pairs[2:]:  # CliffWalking: within a third
         assert abs(float(learned) / float(exact) - 1) < 1 / 3
 
 
-def test_the_mountain_car_is_checked_against_fresh_returns(capsys, tmp_path):
-    told = run("mountain_car", capsys, 20_000, str(tmp_path / "maps.png"))
-    assert "with fresh Monte Carlo returns in" in told
-    assert "position, velocity" in told
+def test_the_mountain_car_is_compared_with_fresh_returns(capsys, tmp_path):
+    output = run("mountain_car", capsys, 20_000, str(tmp_path / "maps.png"))
+    assert "with fresh Monte Carlo returns in" in output
+    assert "position, velocity" in output
     assert (tmp_path / "maps.png").stat().st_size > 10_000
 
 
-def test_running_out_of_time_is_not_falling(capsys):
-    told = run("cart_pole", capsys, 20_000)
-    right, wrong = (float(x) for x in re.findall(r": (\d+\.\d) \(90%", told))
+def test_truncation_is_not_termination_for_the_cart_pole(capsys):
+    output = run("cart_pole", capsys, 20_000)
+    right, wrong = (float(x) for x in re.findall(r": (\d+\.\d) \(90%", output))
     assert right > wrong + 3
 
 
 def test_an_off_policy_log_gives_the_answer_for_the_target(capsys):
     """Within 0.1 in every state: the standard errors are below 0.02 at 50,000 rows."""
-    told = run("off_policy_log", capsys, 50_000)
-    learned = [float(x) for x in re.findall(r"^ +\d +[\d,]+ +(-?[\d.]+)", told, re.MULTILINE)]
-    exact = [float(x) for x in re.search(r"exact value: \[(.*?)\]", told)[1].split()]
+    output = run("off_policy_log", capsys, 50_000)
+    learned = [float(x) for x in re.findall(r"^ +\d +[\d,]+ +(-?[\d.]+)", output, re.MULTILINE)]
+    exact = [float(x) for x in re.search(r"exact value: \[(.*?)\]", output)[1].split()]
     assert len(learned) == len(exact) == 5
     assert max(abs(a - b) for a, b in zip(learned, exact, strict=True)) < 0.1
-    assert "effective sample size" in told
+    assert "effective sample size" in output
 
 
-def test_a_broken_off_stream_goes_on_to_the_bit(capsys):
-    told = run("robot_stream", capsys, 3_000)
-    assert "failed after 3,000 transitions, which are kept" in told
-    assert "the same bits as without the break: True" in told
+def test_an_interrupted_stream_continues_with_the_same_bits(capsys):
+    output = run("robot_stream", capsys, 3_000)
+    assert "failed after 3,000 transitions, which are kept" in output
+    assert "the same bits as without the break: True" in output
 
 
 @pytest.mark.parametrize("name", ["online_frozen_lake", "paper_domains", "readings", "value_error"])

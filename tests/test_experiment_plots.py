@@ -17,8 +17,8 @@ from matplotlib.text import Text
 import retvar as rv
 from retvar import plots
 from retvar.experiments import all_experiments
-from retvar.plots import series
-from retvar.plots.placing import apart
+from retvar.plots import style
+from retvar.plots.axes import separate, single_dataset
 from retvar.plots.style import RC
 
 METHODS = ("direct", "vtd", "centred")
@@ -135,7 +135,7 @@ def dashed(ax: Axes) -> list[float]:
     return sorted(
         line.get_ydata()[0]
         for line in ax.lines
-        if line.get_color() == series.TRUTH["color"] and len(set(line.get_ydata())) == 1
+        if line.get_color() == style.TRUTH["color"] and len(set(line.get_ydata())) == 1
     )
 
 
@@ -167,21 +167,21 @@ def test_the_same_data_give_the_same_bytes(name, tmp_path):
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
 
 
-def test_every_experiment_names_a_plot_that_there_is():
+def test_the_plot_of_every_experiment_exists():
     assert {e.plot for e in all_experiments()} <= set(plots.__all__)
 
 
 def test_methods_differ_in_colour_grey_or_marker_and_dash():
-    for one, other in combinations(series.METHODS.values(), 2):
+    for one, other in combinations(style.METHODS.values(), 2):
         assert one.colour != other.colour
-        assert one.mark != other.mark
+        assert one.marker != other.marker
         assert one.dash != other.dash
 
 
 def test_states_next_to_each_other_differ_in_grey():
-    greys = [np.dot(to_rgb(colour), [0.299, 0.587, 0.114]) for colour in series.COLOURS[:5]]
+    greys = [np.dot(to_rgb(colour), [0.299, 0.587, 0.114]) for colour in style.COLOURS[:5]]
     assert np.abs(np.diff(greys)).min() > 0.07
-    assert len(set(series.MARKS)) == len(series.COLOURS)
+    assert len(set(style.MARKERS)) == len(style.COLOURS)
 
 
 # ---------------------------------------------------------------------- labels
@@ -192,7 +192,7 @@ def test_labels_move_as_little_as_they_must():
     random = np.random.default_rng(1)
     for _ in range(50):
         y = random.uniform(0, 4, 4)
-        found = apart(y, 1.0, -9, 9)
+        found = separate(y, 1.0, -9, 9)
         assert np.diff(np.sort(found)).min() >= 1 - 1e-12
         assert (np.argsort(found) == np.argsort(y)).all()
         cost = np.sum((found - y) ** 2)
@@ -260,14 +260,16 @@ def test_the_mean_is_a_line_and_the_band_a_standard_deviation_to_each_side():
     assert heights.max() == pytest.approx(float((data.variance + 0.1)[0, :, 2].max()))
 
 
-def test_single_runs_are_folded_first():
+def test_single_runs_are_averaged_first():
     runs = [table(METHODS) + 0.1 * k for k in range(3)]
-    kept = xarray.concat(runs, "run").drop_vars([n for n in runs[0] if n.endswith("_std")])
-    kept = kept.assign(true_variance=runs[0].true_variance, true_value=runs[0].true_value)
-    folded = series.dataset(kept)
-    np.testing.assert_allclose(folded.variance, runs[1].variance)
-    np.testing.assert_allclose(folded.variance_std, 0.1)
-    plots.learning_curves(kept)
+    single_runs = xarray.concat(runs, "run").drop_vars([n for n in runs[0] if n.endswith("_std")])
+    single_runs = single_runs.assign(
+        true_variance=runs[0].true_variance, true_value=runs[0].true_value
+    )
+    averaged = single_dataset(single_runs)
+    np.testing.assert_allclose(averaged.variance, runs[1].variance)
+    np.testing.assert_allclose(averaged.variance_std, 0.1)
+    plots.learning_curves(single_runs)
 
 
 def test_the_value_is_named_after_its_learner_where_learners_differ():
@@ -286,7 +288,7 @@ def test_a_learner_that_blows_up_does_not_squash_the_others():
         assert "s0↑" in [text.get_text() for text in ax.texts]
 
 
-def test_a_deep_dip_is_seen_whole_without_squashing_what_is_above():
+def test_a_deep_dip_is_shown_without_squashing_the_rest():
     data = table(METHODS)
     data["variance"][1, 5] = -15.0
     figure = drawn(plots.learning_curves(data))
@@ -324,7 +326,7 @@ def test_too_many_learners_are_refused():
         plots.learning_curves(table([f"d{k}" for k in range(24)]))
 
 
-def test_one_run_is_told():
+def test_the_legend_names_a_single_run():
     figure = plots.learning_curves(table(METHODS, runs=1))
     assert figure.legends[0].get_texts()[0].get_text() == "one run"
     assert not figure.axes[1].collections
@@ -346,7 +348,7 @@ def test_step_sizes_are_on_one_logarithmic_scale():
         (plots.step_size_ratio, "variance_window_mse"),
     ],
 )
-def test_what_was_not_recorded_is_named(plot, field):
+def test_variables_that_were_not_recorded_are_named(plot, field):
     with pytest.raises(rv.InputError, match=f"no {field}: record it"):
         plot(table(METHODS).drop_vars(field))
 
@@ -370,7 +372,7 @@ def test_direct_is_solid_vtd_dashed_and_centred_dotted_in_the_colour_of_the_step
     left, right = plots.step_size_ratio(data).axes
     curves = [line for line in left.lines if len(line.get_xdata()) == len(ALPHAS)]
     looks = [(line.get_color(), line.is_dashed()) for line in curves]
-    assert looks == [(series.COLOURS[k], dash) for dash in (False, True) for k in (0, 1)]
+    assert looks == [(style.COLOURS[k], dash) for dash in (False, True) for k in (0, 1)]
     errors = data.variance_window_mse.sum("state").sel(learner="vtd α=0.0001 ᾱ=0.01")
     assert curves[3].get_ydata()[1] == pytest.approx(float(errors))
     assert (left.get_xscale(), left.get_yscale()) == ("log", "log")
@@ -383,7 +385,7 @@ def test_large_returns_show_both_cases_on_one_scale():
     figure = plots.large_returns(data, [0, 1, 1e6])
     left, right = figure.axes
     assert left.get_ylim() == right.get_ylim()
-    (vtd,) = [x for x in left.lines if x.get_color() == series.METHODS["vtd"].colour]
+    (vtd,) = [x for x in left.lines if x.get_color() == style.METHODS["vtd"].colour]
     error = float(data["x/frozen/1"].variance_window_mse.sel(learner="vtd").sum())
     assert vtd.get_ydata()[1] == pytest.approx(error)
 
@@ -415,7 +417,7 @@ def test_the_best_step_is_written_at_each_point():
 # ---------------------------------------------------------------------- random walk
 
 
-def test_final_estimates_are_those_of_the_last_moment_beside_the_truth():
+def test_final_estimates_are_those_of_the_last_moment_with_the_truth():
     data = table(METHODS, 30, 3)
     ax = plots.final_estimates(data).axes[0]
     np.testing.assert_array_equal(ax.lines[1].get_ydata(), data.variance.sel(learner="direct")[-1])

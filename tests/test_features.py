@@ -1,4 +1,4 @@
-"""Features made from observations: tiles, polynomials, waves; found, learned with, saved."""
+"""Features of observations: tiles, polynomials, cosines; computed, learned with, saved."""
 
 import itertools
 import json
@@ -68,7 +68,7 @@ def tile_by_looking(x, low, high, tiles, offset):
 
 
 def tiles_by_looking(x, low, high, tiles, tilings):
-    """Indices of the active tiles, with fractions and without cleverness."""
+    """Indices of the active tiles, with exact fractions."""
     active = []
     for t in range(tilings):
         index = t
@@ -198,8 +198,8 @@ def chi_square(place, cells):
     return float(((counts - expected) ** 2).sum() / expected)
 
 
-def test_hashing_stays_as_it_is():
-    """Saved learners depend on it."""
+def test_hashing_does_not_change_between_versions():
+    """Saved estimators depend on it."""
     features = TileCoding([0.0] * 3, [1.0] * 3, tiles=100, tilings=4, memory=1_000_000)
     assert tiles_of(features, [[0.1, 0.2, 0.3], [0.9, 0.5, 0.0]]).tolist() == [
         [81926, 468639, 642434, 764241],
@@ -256,7 +256,7 @@ def test_waves_are_cosines_of_all_whole_frequencies(width, order, seed):
 
 
 @kinds
-def test_no_sum_of_squares_is_beyond_the_largest_which_there_is(kind):
+def test_no_sum_of_squares_exceeds_the_largest_square(kind):
     rng = np.random.default_rng(5)
     squares = (found(kind, rng.uniform(-2, 2, (300, 2))) ** 2).sum(axis=1)
     corner = (found(kind, [kind.low]) ** 2).sum()
@@ -282,7 +282,7 @@ def test_bounds_come_from_a_space():
 
 
 @pytest.mark.parametrize(
-    ("space", "told"),
+    ("space", "message"),
     [
         (gymnasium.spaces.Box(-np.inf, 1.0, (2,)), r"space\[0\] = -inf to 1.0: has no bounds"),
         (gymnasium.spaces.Box(-1.0, np.finfo(np.float32).max, (2,)), r"space\[0\] = -1.0 to 3.4"),
@@ -290,8 +290,8 @@ def test_bounds_come_from_a_space():
     ],
     ids=["infinite", "the largest number there is", "no box"],
 )
-def test_a_space_without_bounds_is_refused(space, told):
-    with pytest.raises(rv.InputError, match=told):
+def test_a_space_without_bounds_is_refused(space, message):
+    with pytest.raises(rv.InputError, match=message):
         Polynomial.from_space(space)
 
 
@@ -306,7 +306,7 @@ def test_bounds_come_from_data():
 
 
 @pytest.mark.parametrize(
-    ("data", "margin", "told"),
+    ("data", "margin", "message"),
     [
         ([[0.0, np.nan]], 0.05, "observations = not finite: must hold finite numbers only"),
         ([], 0.05, "observations = none"),
@@ -317,13 +317,13 @@ def test_bounds_come_from_data():
         ([[-1e308], [1e308]], 0.05, "must hold finite numbers only"),
     ],
 )
-def test_data_that_give_no_bounds_are_refused(data, margin, told):
-    with pytest.raises(rv.InputError, match=told):
+def test_data_that_give_no_bounds_are_refused(data, margin, message):
+    with pytest.raises(rv.InputError, match=message):
         TileCoding.from_data(data, margin=margin)
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "message"),
     [
         (
             lambda: TileCoding([0.0, 1.0], [1.0, 1.0]),
@@ -350,7 +350,10 @@ def test_data_that_give_no_bounds_are_refused(data, margin, told):
         (lambda: TileCoding(*CAR, tiles=2_000), "weights: more than 10,000,000; .*memory="),
         (lambda: TileCoding([0.0] * 30, [1.0] * 30), "weights: more than 10,000,000; .*memory="),
         (lambda: TileCoding(*CAR, memory=0), "memory = 0"),
-        (lambda: TileCoding(*CAR, memory=7), "memory = 7: must be one weight a tiling, 8"),
+        (
+            lambda: TileCoding(*CAR, memory=7),
+            "memory = 7: must be at least 8, one weight",
+        ),
         (lambda: TileCoding(*CAR, memory=1e4), "memory = 10000.0: must be a whole number"),
         (lambda: Polynomial(*CAR, degree=0), "degree = 0"),
         (lambda: Polynomial([0.0] * 99, [1.0] * 99, degree=9), "degree = .* weights: more than"),
@@ -358,8 +361,8 @@ def test_data_that_give_no_bounds_are_refused(data, margin, told):
         (lambda: Fourier([0.0] * 20, [1.0] * 20), "order = .* weights: more than 10,000,000"),
     ],
 )
-def test_settings_that_make_no_features_are_refused(make, told):
-    with pytest.raises(rv.InputError, match=told):
+def test_settings_that_make_no_features_are_refused(make, message):
+    with pytest.raises(rv.InputError, match=message):
         make()
 
 
@@ -367,7 +370,7 @@ def test_settings_that_make_no_features_are_refused(make, told):
 
 
 def experience(rng, rows, streams=2):
-    """Observations of two numbers, some outside the bounds, with everything else there may be."""
+    """Observations of two numbers, some outside the bounds, with all other columns."""
     columns = stream(rng, rows, streams=streams)
     low, high = np.array(CAR)
     for name in ("state", "next_state"):
@@ -385,7 +388,7 @@ def learner(kind, method=rv.Centred, **changes):
 @kinds
 @pytest.mark.parametrize("method", [rv.Direct, rv.VTD, rv.Centred])
 def test_an_observation_learns_what_its_features_learn(kind, method):
-    """Whatever the kind: the same as from its features given as vectors."""
+    """The same as with its features as vectors, for every kind."""
     columns = experience(np.random.default_rng(6), 200)
     seen = learner(kind, method)
     vectors = seen.description.online(features=kind.size)
@@ -417,7 +420,7 @@ def test_a_chunk_of_observations_gives_the_bits_of_one_by_one(kind, monkeypatch)
     assert not same(clone, one)
 
 
-def test_nodes_may_look_at_an_observation_each_in_its_own_way():
+def test_nodes_may_have_different_features_of_an_observation():
     columns = experience(np.random.default_rng(8), 60)
     value, variance = KINDS[0], KINDS[3]
     mixed = rv.Direct(alpha=0.02, gamma=0.9, lam=0.9, kappa=0.5)
@@ -448,7 +451,7 @@ def test_a_constant_reward_is_worth_itself_over_one_minus_gamma(kind):
 
 
 @kinds
-def test_many_observations_are_asked_about_at_once(kind):
+def test_many_observations_are_predicted_at_once(kind):
     online = learner(kind, rv.VTD)
     columns = experience(np.random.default_rng(15), 100)
     online.update_many(columns)
@@ -461,7 +464,7 @@ def test_many_observations_are_asked_about_at_once(kind):
 
 
 @kinds
-def test_replicates_ride_along_with_observations(kind):
+def test_observations_work_with_replicates(kind):
     columns = experience(np.random.default_rng(16), 60)
     described = learner(kind).description
     one, many = (described.online(features=kind, bootstrap_samples=5, seed=1) for _ in range(2))
@@ -551,12 +554,12 @@ def test_one_number_may_be_given_as_it_is():
 
 
 @kinds
-def test_plain_data_make_equal_features(kind):
-    told = json.loads(json.dumps(kind.to_dict()))
-    again = from_dict(told)
+def test_dictionaries_make_equal_features(kind):
+    data = json.loads(json.dumps(kind.to_dict()))
+    again = from_dict(data)
     assert again == kind
     assert hash(again) == hash(kind)
-    assert again.to_dict() == told
+    assert again.to_dict() == data
     x = np.random.default_rng(12).uniform(*CAR, size=(50, 2))
     assert found(again, x).tobytes() == found(kind, x).tobytes()
 
@@ -571,7 +574,7 @@ def test_features_are_equal_where_their_settings_are():
 
 
 @pytest.mark.parametrize(
-    "told",
+    "data",
     [
         None, {}, {"kind": "tiles"}, {"kind": ["vector"]}, {"kind": "vector"},
         {"kind": "vector", "size": "3"}, {"kind": "vector", "size": 3, "low": 1},
@@ -584,9 +587,9 @@ def test_features_are_equal_where_their_settings_are():
     ],
     ids=repr,
 )  # fmt: skip
-def test_plain_data_of_no_features_are_refused(told):
+def test_dictionaries_of_no_features_are_refused(data):
     with pytest.raises(rv.InputError):
-        from_dict(told)
+        from_dict(data)
 
 
 @kinds
@@ -608,7 +611,7 @@ def test_a_learner_saved_and_loaded_goes_on_to_the_bit(kind, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"tilings": 5}, "cells = an array of shape"),
         ({"low": [0.0, "a"]}, "low = no array of numbers"),
@@ -622,15 +625,15 @@ def test_a_learner_saved_and_loaded_goes_on_to_the_bit(kind, tmp_path):
         ({"more": 1}, "features = .*: are not the settings of tile_coding"),
     ],
 )
-def test_a_file_with_damaged_settings_is_refused(change, told, tmp_path):
-    """Told by the settings, not by the digest: those of a file of the first format."""
+def test_a_file_with_damaged_settings_is_refused(change, message, tmp_path):
+    """Found by the settings, not by the digest: in a file of the first format."""
     path = tmp_path / "a.safetensors"
     learner(KINDS[0]).save(path)
     header = header_of(path)
     header["format"] = 1
     header["features"]["value"] |= change
     save_file(load_file(path), path, {"retvar": json.dumps(header)})
-    with pytest.raises(rv.InputError, match=told):
+    with pytest.raises(rv.InputError, match=message):
         rv.load(path)
 
 
@@ -641,7 +644,7 @@ def header_of(path):
 
 
 def bits_of_rows():
-    """Everything that is compiled, as one line."""
+    """Digest of everything that is compiled."""
     x = np.random.default_rng(14).uniform(-2, 2, (40, 2))
     x[3, 1] = np.nan
     rows = [kind.rows(x) for kind in KINDS]
@@ -650,9 +653,9 @@ def bits_of_rows():
 
 def test_compiled_and_plain_python_give_the_same_bits():
     script = "from tests.test_features import bits_of_rows; print(bits_of_rows())"
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-W", "ignore::RuntimeWarning", "-c", script],
         env={**os.environ, "NUMBA_DISABLE_JIT": "1"}, cwd=ROOT, capture_output=True, text=True,
         check=True,
     )  # fmt: skip
-    assert told.stdout.strip() == bits_of_rows()
+    assert done.stdout.strip() == bits_of_rows()

@@ -9,7 +9,7 @@ import numba
 from retvar.jit import compiled
 
 
-def test_threads_that_compile_at_once_keep_the_code_where_it_belongs(tmp_path, monkeypatch):
+def test_threads_that_compile_at_once_use_the_right_cache(tmp_path, monkeypatch):
     """Numba takes the folder from a global setting, which each of them changes for a moment."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     before, patience = numba.config.CACHE_DIR, sys.getswitchinterval()

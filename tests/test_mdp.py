@@ -1,4 +1,4 @@
-"""The MDP: what is accepted, what is refused and how, and that it stays as it is."""
+"""MDP: construction, validation messages, files and immutability."""
 
 import copy
 import pickle
@@ -107,7 +107,7 @@ def test_any_change_makes_it_another_mdp(change):
     assert chain != "chain"
 
 
-def test_replace_names_what_it_does_not_know():
+def test_replace_names_unknown_settings():
     with pytest.raises(rv.InputError, match="lamda: unknown; settings are gamma, lam, start"):
         rv.domains.chain().replace(lamda=0.3)
 
@@ -125,14 +125,14 @@ def test_an_mdp_cannot_be_changed():
         mdp.policy().probabilities[0] = 1
 
 
-def test_arrays_given_stay_the_callers_own():
+def test_arrays_passed_in_are_copied():
     lam = np.full(4, 0.5)
     mdp = rv.domains.chain().replace(lam=lam)
     lam[:] = 9
     assert_array_equal(mdp.lam, 0.5)
 
 
-def test_parallel_edges_stay_apart():
+def test_parallel_edges_are_not_merged():
     mdp = rv.MDP.from_edges([(0, 0, 0, 0.5, 1.0), (0, 0, 0, 0.5, -1.0)], gamma=0.5)
     assert mdp.edges.reward.tolist() == [1.0, -1.0]
     assert rv.solve(mdp, lam=0).variance[0] == pytest.approx(1)
@@ -152,20 +152,20 @@ def test_dense_arrays_and_edges_give_the_same_mdp():
     assert_allclose(by_state.edges.reward_std, 1)
 
 
-def test_an_empty_row_of_dense_arrays_is_an_action_that_is_not_there():
+def test_an_empty_row_of_dense_arrays_is_an_unavailable_action():
     mdp = rv.MDP.from_dense([[[1.0], [0.0]]], 1.0, gamma=0.5)
     assert mdp.available.tolist() == [[True, False]]
     assert mdp.policy("uniform").probabilities.tolist() == [[1.0, 0.0]]
 
 
-def test_probabilities_that_sum_to_one_to_rounding_are_taken_as_they_are():
+def test_probabilities_that_sum_to_one_up_to_rounding_are_not_rescaled():
     mdp = rv.MDP.from_edges([(0, 0, 0, 0.1)] * 10, gamma=0.5)
     assert_array_equal(mdp.edges.probability, 0.1)
     nearly = rv.MDP.from_edges([(0, 0, 0, 0.333333333333), (0, 0, 0, 0.666666666666)], gamma=0.5)
     assert nearly.edges.probability.sum() == pytest.approx(1, abs=1e-16)
 
 
-def test_gamma_of_states_is_read_off_the_edges():
+def test_gamma_of_states_is_derived_from_the_edges():
     mdp = rv.domains.complex_mdp()
     assert mdp.gamma.tolist() == [0.5, 0.4, 0.1, 1.0, 0.0]
     differs = rv.MDP.from_edges([(0, 0, 0, 0.5, 0, 0, 1.0), (0, 0, 0, 0.5, 0, 0, 0.5)])
@@ -220,9 +220,9 @@ STATES = {"gamma": 0.5}
         ([(0, 0, 0)], {**STATES, "start": {0: 0.4}}, "sum of start = 0.4: must be 1"),
         ([(0, 0, 0)], {**STATES, "start": {0: None}}, r"start\[0\] = None: must be a number"),
         ([(0, 0, 0)], {**STATES, "start": [-1.0]}, r"start\[0\] = -1: must not be negative"),
-        ([(0, 0, 0)], {**STATES, "states": ["a", "a"]}, "states = a: must differ"),
-        ([(0, 0, 0)], {**STATES, "states": ["end"]}, "states = end: is the name of the end"),
-        ([(0, 0, 0)], {**STATES, "states": 0}, "states = 0: must be at least 1"),
+        ([(0, 0, 0)], {**STATES, "states": ["a", "a"]}, "states = a: must be distinct"),
+        ([(0, 0, 0)], {**STATES, "states": ["end"]}, "states = end: is reserved for the end"),
+        ([(0, 0, 0)], {**STATES, "states": 0}, "states = 0: must be a whole number of at least 1"),
         ([("end", 0, "a")], STATES, r"edges\[0\].state = 'end': unknown; states are"),
         ([("a", 0, "b")], {**STATES, "states": ["a"]}, r"next_state = 'b': unknown; states are a"),
         ([("a", 0, 0), (0, 0, "a")], STATES, "states = a, 0: must be all names or all numbers"),
@@ -235,10 +235,10 @@ STATES = {"gamma": 0.5}
             {**STATES, "policies": {"p": [[1, 0]]}},
             "1 states × 2 actions: must be for",
         ),
-        ([(0, 0, 0)], {**STATES, "policies": {"p": {}}}, "policies.p = nothing for 0: must say"),
+        ([(0, 0, 0)], {**STATES, "policies": {"p": {}}}, "policies.p = nothing for 0: must have"),
     ],
 )
-def test_bad_mdps_are_told_with_field_value_and_remedy(edges, settings, text):
+def test_invalid_mdps_raise_with_field_value_and_remedy(edges, settings, text):
     with pytest.raises(rv.InputError, match=text):
         rv.MDP.from_edges(edges, **settings)
 
@@ -255,7 +255,7 @@ def test_bad_mdps_are_told_with_field_value_and_remedy(edges, settings, text):
         (([], [], [], [], [], [], []), "edges = none: must hold at least one edge"),
     ],
 )
-def test_bad_columns_are_told(columns, text):
+def test_invalid_columns_raise(columns, text):
     with pytest.raises(rv.InputError, match=text):
         rv.MDP(columns, states=1)
 
@@ -270,7 +270,7 @@ def test_bad_columns_are_told(columns, text):
         ([[[1.0]]], np.nan, "R = not finite"),
     ],
 )
-def test_bad_dense_arrays_are_told(P, R, text):
+def test_invalid_dense_arrays_raise(P, R, text):
     with pytest.raises(rv.InputError, match=text):
         rv.MDP.from_dense(P, R, gamma=0.5)
 
@@ -293,14 +293,14 @@ GOOD = 'gamma = 0.9\nedges = [{ state = "a", next_state = "end" }]\n'
         (GOOD + "[policies]\np = 3", "bad.toml: policies.* = malformed"),
     ],
 )
-def test_malformed_files_are_told_with_the_path_of_the_field(tmp_path, text, message):
+def test_malformed_files_raise_with_the_path_of_the_field(tmp_path, text, message):
     file = tmp_path / "bad.toml"
     file.write_text(text, encoding="utf-8")
     with pytest.raises(rv.InputError, match=message):
         rv.MDP.from_toml(file)
 
 
-def test_files_that_are_not_there_or_not_text_are_told(tmp_path):
+def test_missing_and_binary_files_raise(tmp_path):
     with pytest.raises(rv.InputError, match="does not exist"):
         rv.MDP.from_toml(tmp_path / "none.toml")
     with pytest.raises(rv.InputError, match="cannot be read"):
@@ -358,12 +358,12 @@ def test_writing_needs_a_folder_and_leaves_nothing_behind(tmp_path):
         (lambda: rv.domains.find("random-walk", right="x"), "right = x"),
     ],
 )
-def test_odd_input_is_told_and_never_a_traceback(make, text):
+def test_odd_input_raises_an_input_error(make, text):
     with pytest.raises(rv.InputError, match=text):
         make()
 
 
-def test_rows_may_be_mappings_and_tables_of_gymnasium_plain():
+def test_edges_may_be_mappings_and_gymnasium_tables_plain_dicts():
     import gymnasium
 
     row = {"state": 0, "action": 0, "next_state": "end", "reward": 2.0}
@@ -373,7 +373,7 @@ def test_rows_may_be_mappings_and_tables_of_gymnasium_plain():
     assert_allclose(rv.solve(table).value, rv.solve(rv.MDP.from_gymnasium(env, gamma=0.9)).value)
 
 
-def test_a_file_without_gamma_takes_the_one_given(tmp_path):
+def test_a_file_without_gamma_uses_the_argument(tmp_path):
     file = tmp_path / "a.toml"
     file.write_text('edges = [{ state = "a", next_state = "a", reward = 1.0 }]', encoding="utf-8")
     with pytest.raises(rv.InputError, match=r"a\.toml: gamma = nothing: give γ once"):

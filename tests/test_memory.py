@@ -1,4 +1,4 @@
-"""A learner may run for weeks: its memory does not grow."""
+"""The memory of an estimator does not grow with the steps."""
 
 import resource
 
@@ -20,14 +20,14 @@ def test_memory_is_flat_however_long_it_learns():
         "reward": rng.normal(size=1_000_000),
         "next_state": rng.integers(5, size=1_000_000),
     }
-    learner = rv.Direct(alpha=0.01, gamma=0.9, lam=0.9).online(states=5)
+    estimator = rv.Direct(alpha=0.01, gamma=0.9, lam=0.9).online(states=5)
     for _ in range(3):
-        learner.update_many(columns)
+        estimator.update_many(columns)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for _ in range(CHUNKS):
-        learner.update_many(columns)
+        estimator.update_many(columns)
     for _ in range(100_000):
-        learner.update(0, 1.0, 1)
+        estimator.update(0, 1.0, 1)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert grown < 8 * 1024, f"{grown} KiB"
-    assert learner.steps == (CHUNKS + 3) * 1_000_000 + 100_000
+    assert estimator.steps == (CHUNKS + 3) * 1_000_000 + 100_000

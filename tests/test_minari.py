@@ -20,10 +20,10 @@ def _folder(tmp_path, monkeypatch):
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
 
 
-def episode(seen, rewards, terminated=False, truncated=False):
+def episode(observations, rewards, terminated=False, truncated=False):
     n = len(rewards)
     return EpisodeBuffer(
-        observations=seen if isinstance(seen, tuple) else np.array(seen),
+        observations=observations if isinstance(observations, tuple) else np.array(observations),
         actions=np.zeros(n, dtype=np.int64),
         rewards=list(rewards),
         terminations=[False] * (n - 1) + [terminated],
@@ -31,7 +31,7 @@ def episode(seen, rewards, terminated=False, truncated=False):
     )
 
 
-def made(space, episodes, name="test/log-v0"):
+def dataset(space, episodes, name="test/log-v0"):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that no author is named
         return minari.create_dataset_from_buffers(
@@ -53,8 +53,8 @@ DISCRETE = [
 
 @pytest.mark.parametrize("how", ["object", "id", "folder", "data folder"])
 def test_episodes_come_in_order(how, tmp_path):
-    """Terminated, truncated, and cut off where neither was said."""
-    data = made(spaces.Discrete(4), DISCRETE)
+    """Terminated, truncated, and truncated where the data says neither."""
+    data = dataset(spaces.Discrete(4), DISCRETE)
     folder = tmp_path / "test" / "log-v0"
     given = {"object": data, "id": "test/log-v0", "folder": folder, "data folder": folder / "data"}
     stream = from_minari(given[how])
@@ -68,10 +68,12 @@ def test_episodes_come_in_order(how, tmp_path):
 
 
 def test_boxes_are_vectors_within_their_bounds():
-    """Observations as rows of numbers; what lies outside is counted; NaN is left out."""
+    """Observations as rows of numbers; values out of bounds are counted; NaN is left out."""
     box = spaces.Box(-1, 1, (2,), dtype=np.float32)
-    seen = np.array([[0, 0], [0.5, 3], [np.nan, 0], [0, 0], [1, 1]], dtype=np.float32)
-    stream = from_minari(made(box, [episode(seen, [0.0, 1.0, 2.0, 3.0], truncated=True)]))
+    observations = np.array([[0, 0], [0.5, 3], [np.nan, 0], [0, 0], [1, 1]], dtype=np.float32)
+    stream = from_minari(
+        dataset(box, [episode(observations, [0.0, 1.0, 2.0, 3.0], truncated=True)])
+    )
     found = whole(stream)
     assert_array_equal(found["reward"], [0, 3])
     assert_array_equal(found["next_state"], [[0.5, 1], [1, 1]])
@@ -83,25 +85,25 @@ def test_boxes_are_vectors_within_their_bounds():
 def test_tuples_are_numbered_as_in_the_environment():
     """Blackjack's observations."""
     space = gymnasium.make("Blackjack-v1").observation_space
-    seen = (np.array([12, 20]), np.array([3, 3]), np.array([0, 1]))
-    stream = from_minari(made(space, [episode(seen, [1.0], truncated=True)]))
+    observations = (np.array([12, 20]), np.array([3, 3]), np.array([0, 1]))
+    stream = from_minari(dataset(space, [episode(observations, [1.0], truncated=True)]))
     found = whole(stream)
     assert stream.labels[found["state"][0]] == (12, 3, 0)
     assert stream.labels[found["next_state"][0]] == (20, 3, 1)
 
 
-def test_what_came_before_a_state_that_is_none_is_kept():
+def test_episodes_before_a_state_outside_the_space_are_read():
     """The first episode, then the error."""
-    data = made(spaces.Discrete(4), [DISCRETE[0], episode([0, 9, 1], [1.0, 1.0])])
+    data = dataset(spaces.Discrete(4), [DISCRETE[0], episode([0, 9, 1], [1.0, 1.0])])
     stream = from_minari(data)
     with pytest.raises(SourceError, match="after 2 transitions"):
         list(stream.chunks())
     assert stream.counts.transitions == 2
 
 
-def test_what_is_no_dataset_is_refused(tmp_path):
+def test_invalid_data_sets_are_refused(tmp_path):
     """Unknown ids, other things, and folders with nothing or rubbish in them."""
-    made(spaces.Discrete(4), DISCRETE)
+    dataset(spaces.Discrete(4), DISCRETE)
     with pytest.raises(InputError, match="did you mean test/log-v0"):
         from_minari("test/log-v1")
     with pytest.raises(InputError, match="must be a Minari data set"):

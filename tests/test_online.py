@@ -1,4 +1,4 @@
-"""Learners on a stream: against the reference, by identities, and with bad input."""
+"""Online estimators: against the reference, by identities, and with invalid input."""
 
 import json
 import os
@@ -50,13 +50,15 @@ def test_learners_equal_the_reference(method, estimand):
     rng = np.random.default_rng(seed)
     for _ in range(30 * TIMES):
         ours, theirs = pair(rng, method, estimand)
-        learner = ours.online(states=4)
+        estimator = ours.online(states=4)
         columns = stream(rng, 60)
-        feed(learner, columns)
+        feed(estimator, columns)
         teach(theirs, columns, np.eye(4))
         scale = max(1.0, np.abs(theirs.V).max())
-        assert_allclose(learner.value(), theirs.J, atol=1e-11 * scale, err_msg=str(seed))
-        assert_allclose(learner.variance(), theirs.variance, atol=1e-10 * scale, err_msg=str(seed))
+        assert_allclose(estimator.value(), theirs.J, atol=1e-11 * scale, err_msg=str(seed))
+        assert_allclose(
+            estimator.variance(), theirs.variance, atol=1e-10 * scale, err_msg=str(seed)
+        )
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -112,7 +114,7 @@ def test_states_tables_vectors_and_active_sets_learn_the_same():
                 assert_allclose(weights, expected, rtol=1e-12, atol=1e-12 * scale)
 
 
-def test_new_streams_find_room_whatever_the_features():
+def test_new_streams_are_added_with_all_kinds_of_features():
     """Streams 0, 5 and 2 one by one, for every kind of features: traces of their own."""
     eye = np.eye(3)
     for features, states in (
@@ -121,10 +123,10 @@ def test_new_streams_find_room_whatever_the_features():
         ({"features": 3}, list(eye)),
         ({"features": rv.features.Active(3)}, [[0], [1], [2]]),
     ):
-        learner = rv.Direct(alpha=0.1, gamma=0.9, lam=0.9, kappa=0.9).online(**features)
+        estimator = rv.Direct(alpha=0.1, gamma=0.9, lam=0.9, kappa=0.9).online(**features)
         for k, stream_number in enumerate((0, 5, 2)):
-            learner.update(states[k], 1.0, states[0], stream=stream_number)
-        traces = learner._memory.traces[:, :3]
+            estimator.update(states[k], 1.0, states[0], stream=stream_number)
+        traces = estimator._memory.traces[:, :3]
         assert traces[[0, 5, 2]].tolist() == eye.tolist()
         assert not traces[[1, 3, 4]].any()
 
@@ -145,7 +147,7 @@ def test_a_chunk_gives_the_bits_of_one_by_one_updates_however_it_is_cut():
 
 
 def test_interleaved_streams_share_weights_and_keep_their_own_traces():
-    """With steps of 0 for the weights' sake: each stream's traces are those of it alone."""
+    """With steps of 0, each stream has the traces that it has alone."""
     rng = np.random.default_rng(oracle.fresh_seed())
     for method, kind in METHODS.items():
         description = kind(alpha=0.0, kappa=0.9, kappa_bar=0.8, value=rng.normal(size=4))
@@ -187,11 +189,11 @@ def test_gamma_bar_in_the_trace_carries_the_previous_ratio():
 
 
 def test_target_return_weighs_the_whole_trace_by_the_current_ratio():
-    learner = rv.Direct(alpha=0.1, gamma=0.5, lam=0.8, kappa=0.9, kappa_bar=0.9).online(states=3)
-    learner.update(0, 1.0, 1, rho=1.5)
-    learner.update(1, 1.0, 2, rho=2.0)
-    assert_allclose(trace_of(learner, 0), [2.0 * 0.5 * 0.9 * 1.5, 2, 0])
-    assert_allclose(trace_of(learner, 2), [2.0 * (0.5 * 0.8) ** 2 * 0.9 * 1.5, 2, 0])
+    estimator = rv.Direct(alpha=0.1, gamma=0.5, lam=0.8, kappa=0.9, kappa_bar=0.9).online(states=3)
+    estimator.update(0, 1.0, 1, rho=1.5)
+    estimator.update(1, 1.0, 2, rho=2.0)
+    assert_allclose(trace_of(estimator, 0), [2.0 * 0.5 * 0.9 * 1.5, 2, 0])
+    assert_allclose(trace_of(estimator, 2), [2.0 * (0.5 * 0.8) ** 2 * 0.9 * 1.5, 2, 0])
 
 
 def test_a_ratio_of_zero_clears_the_trace():
@@ -213,13 +215,13 @@ def test_a_ratio_of_zero_clears_the_trace():
 
 def offline(description, episode, kappa_states=3):
     """What each node would add over an episode if its weights moved only at the end."""
-    learner = description.online(states=kappa_states)
-    cells = learner._memory.cells
+    estimator = description.online(states=kappa_states)
+    cells = estimator._memory.cells
     start, total = cells[:, 0].copy(), 0.0
     for t, (s, R, gamma, lam, rho) in enumerate(episode):
         last = t == len(episode) - 1
         s_next = None if last else episode[t + 1][0]
-        learner.update(s, R, s_next, terminated=last, gamma=gamma, lam=lam, rho=rho)
+        estimator.update(s, R, s_next, terminated=last, gamma=gamma, lam=lam, rho=rho)
         total = total + cells[:, 0] - start
         cells[:, 0] = start
     return total.reshape(3, kappa_states)
@@ -228,7 +230,7 @@ def offline(description, episode, kappa_states=3):
 @pytest.mark.soak
 @pytest.mark.parametrize("batch", range(10 if oracle.SOAK else 1))
 def test_offline_updates_equal_the_forward_view(batch):
-    """The package's own nodes, weights put back after each step, traces kept. 1,000 cases a batch.
+    """The package's own nodes, with weights restored after each step. 1,000 cases a batch.
 
     Backward: Σ δ_tE_t(s). Forward, from the end: A_t = ρ_t(δ_t + γ_{t+1}κ(s_{t+1})A_{t+1}) added
     to s_t; for the variance node with ρ̄, δ̄, γ̄ and κ̄. With κ = 1 on-policy A_t is the return minus
@@ -283,21 +285,21 @@ def test_terminated_does_not_bootstrap_and_truncated_does():
         ({"terminated": True}, 1.0),
         ({"terminated": True, "truncated": True}, 1.0),
     ):
-        learner = rv.Direct(alpha=1.0, gamma=0.5, lam=0.5, value=[1.0, 10.0]).online(states=2)
-        learner.update(0, 1.0, 1, **flags)
-        assert learner.value(0) == expected
-        assert learner.td_error == expected - 1.0
+        estimator = rv.Direct(alpha=1.0, gamma=0.5, lam=0.5, value=[1.0, 10.0]).online(states=2)
+        estimator.update(0, 1.0, 1, **flags)
+        assert estimator.value(0) == expected
+        assert estimator.td_error == expected - 1.0
 
 
 @pytest.mark.parametrize("end", ["terminated", "truncated"])
 def test_nothing_crosses_the_end_of_an_episode(end):
-    learner = rv.Centred(alpha=0.1, gamma=0.9, lam=0.9, kappa=0.9, kappa_bar=0.9).online(states=3)
-    learner.update(0, 1.0, 1)
-    learner.update(1, 1.0, 2, **{end: True})
-    assert not learner._memory.traces.any()
-    before = learner.value(0), learner.mean(0), learner.variance(0)
-    learner.update(2, 5.0, 1)
-    assert (learner.value(0), learner.mean(0), learner.variance(0)) == before
+    estimator = rv.Centred(alpha=0.1, gamma=0.9, lam=0.9, kappa=0.9, kappa_bar=0.9).online(states=3)
+    estimator.update(0, 1.0, 1)
+    estimator.update(1, 1.0, 2, **{end: True})
+    assert not estimator._memory.traces.any()
+    before = estimator.value(0), estimator.mean(0), estimator.variance(0)
+    estimator.update(2, 5.0, 1)
+    assert (estimator.value(0), estimator.mean(0), estimator.variance(0)) == before
 
 
 def gauss_hermite(edge_reward, std):
@@ -410,7 +412,7 @@ def walk(mdp, rng, steps):
 
 @pytest.mark.soak
 def test_compiled_and_plain_python_learn_the_same_bits(tmp_path):
-    """The whole update once more in a process where numba compiles nothing: 40 learners, or 10⁴."""
+    """The update in a process where numba compiles nothing: 40 learners, 10⁴ in `make soak`."""
     script = tmp_path / "plain.py"
     script.write_text(
         "import sys, json, hashlib\n"
@@ -419,9 +421,9 @@ def test_compiled_and_plain_python_learn_the_same_bits(tmp_path):
         "digests = []\n"
         "for seed in range(int(sys.argv[1]), int(sys.argv[1]) + int(sys.argv[2])):\n"
         "    rng = np.random.default_rng(seed)\n"
-        "    learner = streams.learner(rng).online(states=4)\n"
-        "    learner.update_many(streams.stream(rng, 25, streams=2))\n"
-        "    digests.append(hashlib.sha256(learner._memory.floats.tobytes()).hexdigest())\n"
+        "    estimator = streams.learner(rng).online(states=4)\n"
+        "    estimator.update_many(streams.stream(rng, 25, streams=2))\n"
+        "    digests.append(hashlib.sha256(estimator._memory.floats.tobytes()).hexdigest())\n"
         "print(json.dumps(digests))\n"
     )
     seed = str(oracle.fresh_seed())
@@ -437,21 +439,21 @@ def test_compiled_and_plain_python_learn_the_same_bits(tmp_path):
     assert found[0] == found[1], f"seed {seed}"
 
 
-def test_decaying_steps_average_what_they_see():
+def test_decaying_steps_give_the_mean_of_the_targets():
     """1/n gives the mean of the targets; the step used is reported."""
-    learner = rv.Direct(alpha=rv.Decay(), gamma=1.0, lam=1.0).online(states=2)
+    estimator = rv.Direct(alpha=rv.Decay(), gamma=1.0, lam=1.0).online(states=2)
     rewards = np.random.default_rng(0).normal(size=50)
     for r in rewards:
-        learner.update(0, r, None, terminated=True)
-    assert learner.value(0) == pytest.approx(rewards.mean())
-    assert learner.step_sizes["value"] == pytest.approx(1 / 50)
-    learner.update(1, 3.0, None, terminated=True)
-    assert learner.step_sizes["value"] == 1.0
+        estimator.update(0, r, None, terminated=True)
+    assert estimator.value(0) == pytest.approx(rewards.mean())
+    assert estimator.step_sizes["value"] == pytest.approx(1 / 50)
+    estimator.update(1, 3.0, None, terminated=True)
+    assert estimator.step_sizes["value"] == 1.0
 
 
 def test_adadelta_follows_its_equations():
     decay, epsilon = 0.9, 1e-4
-    learner = rv.Direct(alpha=rv.Adadelta(decay, epsilon), gamma=1.0, lam=1.0).online(states=1)
+    estimator = rv.Direct(alpha=rv.Adadelta(decay, epsilon), gamma=1.0, lam=1.0).online(states=1)
     J = G = D = 0.0
     for r in np.random.default_rng(0).normal(size=30):
         d = r - J
@@ -459,9 +461,9 @@ def test_adadelta_follows_its_equations():
         step = np.sqrt(D + epsilon) / np.sqrt(G + epsilon)
         D = decay * D + (1 - decay) * (step * d) ** 2
         J += step * d
-        learner.update(0, r, None, terminated=True)
-        assert learner.value(0) == pytest.approx(J)
-        assert learner.step_sizes["value"] == pytest.approx(step)
+        estimator.update(0, r, None, terminated=True)
+        assert estimator.value(0) == pytest.approx(J)
+        assert estimator.step_sizes["value"] == pytest.approx(step)
 
 
 def test_alpha_bound_never_overshoots():
@@ -469,30 +471,30 @@ def test_alpha_bound_never_overshoots():
     rng = np.random.default_rng(oracle.fresh_seed())
     for _ in range(50):
         X = rng.normal(size=(3, 2), scale=3)
-        learner = rv.Direct(alpha=rv.AlphaBound(10.0), gamma=0.5, lam=0.5).online(features=X)
+        estimator = rv.Direct(alpha=rv.AlphaBound(10.0), gamma=0.5, lam=0.5).online(features=X)
         before = np.inf
         for s, t, r in zip(
             rng.integers(3, size=20), rng.integers(3, size=20), rng.normal(size=20), strict=True
         ):
-            learner.update(s, r, t)
-            delta = learner.td_error
-            after = r + 0.5 * learner.value(int(t)) - learner.value(int(s))
+            estimator.update(s, r, t)
+            delta = estimator.td_error
+            after = r + 0.5 * estimator.value(int(t)) - estimator.value(int(s))
             pull = X[s] @ (0.5 * X[t] - X[s])
             if pull < 0:
                 assert after * delta >= -1e-9 * delta**2
-            assert learner.step_sizes["value"] <= before
-            before = learner.step_sizes["value"]
+            assert estimator.step_sizes["value"] <= before
+            before = estimator.step_sizes["value"]
 
 
 def test_each_node_bounds_its_step_by_its_own_discount():
     """One state that leads to itself: 1/(1 − γ) for the value, 1/(1 − (γλ)²) for the variance."""
-    learner = rv.Direct(alpha=rv.AlphaBound(10.0), gamma=0.5, lam=0.5).online(states=1)
-    learner.update(0, 1.0, 0)
-    assert learner.step_sizes == {"value": 1 / (1 - 0.5), "variance": 1 / (1 - 0.25**2)}
+    estimator = rv.Direct(alpha=rv.AlphaBound(10.0), gamma=0.5, lam=0.5).online(states=1)
+    estimator.update(0, 1.0, 0)
+    assert estimator.step_sizes == {"value": 1 / (1 - 0.5), "variance": 1 / (1 - 0.25**2)}
 
 
 def test_changing_a_rule_changes_the_compiled_update(tmp_path):
-    """Compiled code is kept under a digest of every file that it is made of."""
+    """Compiled code is cached under a digest of all its source files."""
     import shutil
 
     copied = tmp_path / "src"
@@ -516,11 +518,11 @@ def test_changing_a_rule_changes_the_compiled_update(tmp_path):
 
 
 def test_divergence_does_not_poison_adadelta():
-    learner = rv.Direct(alpha=rv.Adadelta(), gamma=0.9, lam=0.9).online(states=2)
+    estimator = rv.Direct(alpha=rv.Adadelta(), gamma=0.9, lam=0.9).online(states=2)
     with pytest.raises(rv.DivergenceError):
-        learner.update(0, 1e200, 1)
-    learner.update(0, 1.0, 1)
-    assert np.isfinite(learner._memory.floats).all()
+        estimator.update(0, 1e200, 1)
+    estimator.update(0, 1.0, 1)
+    assert np.isfinite(estimator._memory.floats).all()
 
 
 def test_a_learner_works_where_nothing_can_be_cached(tmp_path):
@@ -530,15 +532,15 @@ def test_a_learner_works_where_nothing_can_be_cached(tmp_path):
     subprocess.run([sys.executable, "-c", script], env=env, check=True, capture_output=True)
 
 
-def test_a_transition_has_everything_itself():
-    learner = rv.Direct(alpha=0.5, gamma=0.9, lam=0.9).online(states=2)
-    learner.update({"state": 0, "reward": 1.0, "next_state": 1})
-    assert learner.value(0) == 0.5
-    with pytest.raises(rv.InputError, match="give nothing beside it"):
-        learner.update(rv.Transition(0, 1.0, 1), rho=0.0)
-    with pytest.raises(rv.InputError, match="give nothing beside it"):
-        learner.update({"state": 0, "reward": 1.0, "done": True})
-    assert (learner.steps, learner.rejected) == (1, 2)
+def test_a_transition_must_be_the_only_argument():
+    estimator = rv.Direct(alpha=0.5, gamma=0.9, lam=0.9).online(states=2)
+    estimator.update({"state": 0, "reward": 1.0, "next_state": 1})
+    assert estimator.value(0) == 0.5
+    with pytest.raises(rv.InputError, match="must be the only argument"):
+        estimator.update(rv.Transition(0, 1.0, 1), rho=0.0)
+    with pytest.raises(rv.InputError, match="must be the only argument"):
+        estimator.update({"state": 0, "reward": 1.0, "done": True})
+    assert (estimator.steps, estimator.rejected) == (1, 2)
 
 
 def test_divergence_leaves_the_bound_and_the_discounts_as_they_were():
@@ -555,10 +557,10 @@ def test_divergence_leaves_the_bound_and_the_discounts_as_they_were():
 
 
 def test_a_stream_that_would_take_gigabytes_is_refused():
-    learner = rv.Direct(alpha=0.1, gamma=0.9, lam=0.9).online(states=100)
-    with pytest.raises(rv.InputError, match="traces; number them 0"):
-        learner.update(0, 1.0, 1, stream=999_999)
-    assert learner.rejected == 1
+    estimator = rv.Direct(alpha=0.1, gamma=0.9, lam=0.9).online(states=100)
+    with pytest.raises(rv.InputError, match="traces; number streams from 0"):
+        estimator.update(0, 1.0, 1, stream=999_999)
+    assert estimator.rejected == 1
 
 
 BAD = [
@@ -591,28 +593,28 @@ BAD = [
 
 @pytest.mark.parametrize(("arguments", "options", "text"), BAD)
 def test_bad_transitions_are_refused_counted_and_leave_no_trace(arguments, options, text):
-    learner = rv.Centred(alpha=0.1, gamma=0.9, lam=0.9, kappa=0.9, kappa_bar=0.9).online(states=4)
-    learner.update(0, 1.0, 1)
-    before = learner.clone()
+    estimator = rv.Centred(alpha=0.1, gamma=0.9, lam=0.9, kappa=0.9, kappa_bar=0.9).online(states=4)
+    estimator.update(0, 1.0, 1)
+    before = estimator.clone()
     with pytest.raises(rv.InputError, match=text):
-        learner.update(*arguments, **options)
-    assert learner.rejected == 1
-    learner.rejected = 0
-    assert same(learner, before)
-    for twin in (learner, before):
+        estimator.update(*arguments, **options)
+    assert estimator.rejected == 1
+    estimator.rejected = 0
+    assert same(estimator, before)
+    for twin in (estimator, before):
         twin.update(1, 2.0, 3)
-    assert same(learner, before)
+    assert same(estimator, before)
 
 
 def test_gamma_and_lambda_must_come_from_somewhere():
-    learner = rv.Direct(alpha=0.1).online(states=2)
+    estimator = rv.Direct(alpha=0.1).online(states=2)
     with pytest.raises(rv.InputError, match=r"gamma = None: must lie in .* give it here or to the"):
-        learner.update(0, 1.0, 1)
+        estimator.update(0, 1.0, 1)
     with pytest.raises(rv.InputError, match="lam = None"):
-        learner.update(0, 1.0, 1, gamma=0.9)
-    learner.update(0, 1.0, 1, gamma=0.9, lam=0.9)
-    learner.update(0, 1.0, None, terminated=True)
-    assert (learner.steps, learner.rejected) == (2, 2)
+        estimator.update(0, 1.0, 1, gamma=0.9)
+    estimator.update(0, 1.0, 1, gamma=0.9, lam=0.9)
+    estimator.update(0, 1.0, None, terminated=True)
+    assert (estimator.steps, estimator.rejected) == (2, 2)
 
 
 def test_a_bad_chunk_is_refused_whole_or_its_bad_rows_skipped():
@@ -622,22 +624,22 @@ def test_a_bad_chunk_is_refused_whole_or_its_bad_rows_skipped():
         columns[name][:] = same_for_all
     columns["gamma"][:] = columns["lam"][:] = 0.9
     columns["reward"][17] = np.nan
-    learner = rv.Direct(alpha=0.1, kappa=0.9).online(states=4)
-    before = learner.clone()
+    estimator = rv.Direct(alpha=0.1, kappa=0.9).online(states=4)
+    before = estimator.clone()
     with pytest.raises(rv.InputError, match="row 17: reward = nan"):
-        learner.update_many(columns)
-    assert (learner.steps, learner.rejected) == (0, 1)
-    learner.rejected = 0
-    assert same(learner, before)
-    learner.update_many(columns, on_error="skip")
-    assert (learner.steps, learner.rejected) == (29, 1)
+        estimator.update_many(columns)
+    assert (estimator.steps, estimator.rejected) == (0, 1)
+    estimator.rejected = 0
+    assert same(estimator, before)
+    estimator.update_many(columns, on_error="skip")
+    assert (estimator.steps, estimator.rejected) == (29, 1)
     twin = before
     feed(twin, {n: c[:17] for n, c in columns.items()})
     assert twin._memory.traces.any()
     twin.reset_traces()
     feed(twin, {n: c[18:] for n, c in columns.items()})
     twin.rejected = 1
-    assert same(learner, twin)
+    assert same(estimator, twin)
 
 
 @pytest.mark.parametrize(
@@ -658,11 +660,11 @@ def test_a_bad_chunk_is_refused_whole_or_its_bad_rows_skipped():
         ([1, 2, 3], "arrays = list: must be a mapping"),
     ],
 )
-def test_bad_columns_are_told(columns, text):
-    learner = rv.Direct(alpha=0.1, gamma=0.9, lam=0.9).online(states=2)
+def test_bad_columns_are_refused(columns, text):
+    estimator = rv.Direct(alpha=0.1, gamma=0.9, lam=0.9).online(states=2)
     with pytest.raises(rv.InputError, match=text):
-        learner.update_many(columns)
-    assert (learner.steps, learner.rejected) == (0, 1)
+        estimator.update_many(columns)
+    assert (estimator.steps, estimator.rejected) == (0, 1)
 
 
 def test_columns_come_in_many_forms():
@@ -681,7 +683,7 @@ def test_columns_come_in_many_forms():
 
 
 def test_features_of_the_wrong_length_or_not_finite_are_refused():
-    learner = rv.Direct(alpha=0.1, gamma=0.9, lam=0.9).online(features=3)
+    estimator = rv.Direct(alpha=0.1, gamma=0.9, lam=0.9).online(features=3)
     for state, text in (
         ([1.0, 2.0], r"state = features of shape \(2,\): must be 3 numbers"),
         ([1.0, np.nan, 0.0], "state = not finite"),
@@ -689,32 +691,34 @@ def test_features_of_the_wrong_length_or_not_finite_are_refused():
         (1.0, r"state = features of shape \(\): must be 3 numbers"),
     ):
         with pytest.raises(rv.InputError, match=text):
-            learner.update(state, 1.0, [0.0, 0.0, 1.0])
+            estimator.update(state, 1.0, [0.0, 0.0, 1.0])
     sets = rv.Direct(alpha=0.1, gamma=0.9, lam=0.9).online(features=rv.features.Active(5))
     with pytest.raises(rv.InputError, match="state = 5: must be indices from 0 to 4"):
         sets.update([1, 5], 1.0, [0])
-    assert (learner.steps, sets.steps) == (0, 0)
+    assert (estimator.steps, sets.steps) == (0, 0)
     sets.update([1, 4], 1.0, [0])
-    assert learner.rejected == 4
-    learner.update(np.ones(3, dtype=np.float32), 1.0, None, terminated=True)
-    assert learner.value([1.0, 1.0, 1.0]) == pytest.approx(0.3)
+    assert estimator.rejected == 4
+    estimator.update(np.ones(3, dtype=np.float32), 1.0, None, terminated=True)
+    assert estimator.value([1.0, 1.0, 1.0]) == pytest.approx(0.3)
 
 
-def test_unreadable_features_are_skipped_where_asked():
-    learner = rv.Direct(alpha=0.5, gamma=0.9, lam=0.9).online(features=2)
+def test_unreadable_features_are_skipped_with_on_error_skip():
+    estimator = rv.Direct(alpha=0.5, gamma=0.9, lam=0.9).online(features=2)
     chunk = {"state": [[1.0, 0.0], [1.0], [0.0, np.inf], [0.0, 1.0]], "reward": [1.0] * 4}
     chunk["next_state"] = [None] * 4
     chunk["terminated"] = [True] * 4
-    learner.update_many(chunk, on_error="skip")
-    assert (learner.steps, learner.rejected) == (2, 2)
-    assert learner.weights["value"].tolist() == [0.5, 0.5]
+    estimator.update_many(chunk, on_error="skip")
+    assert (estimator.steps, estimator.rejected) == (2, 2)
+    assert estimator.weights["value"].tolist() == [0.5, 0.5]
     with pytest.raises(rv.InputError, match="state = features of shape"):
-        learner.update_many(chunk)
-    assert (learner.steps, learner.rejected) == (2, 3)
-    learner.update_many({"state": [[1.0]], "reward": [1.0], "next_state": [None]}, on_error="skip")
-    assert (learner.steps, learner.rejected) == (2, 4)
+        estimator.update_many(chunk)
+    assert (estimator.steps, estimator.rejected) == (2, 3)
+    estimator.update_many(
+        {"state": [[1.0]], "reward": [1.0], "next_state": [None]}, on_error="skip"
+    )
+    assert (estimator.steps, estimator.rejected) == (2, 4)
     with pytest.raises(rv.InputError, match=r"rho = -1\.0"):
-        learner.update([1.0, 0.0], 1.0, [0.0, 1.0], rho=-1.0)
+        estimator.update([1.0, 0.0], 1.0, [0.0, 1.0], rho=-1.0)
     with pytest.raises(rv.InputError, match=r"state = .*: must hold features for 'variance'"):
         rv.Direct(alpha=0.1).online(features=2, value_features=3).update(
             {"value": [1.0, 0.0, 0.0]}, 1.0, None, terminated=True
@@ -737,23 +741,23 @@ def test_nodes_may_have_features_of_their_own():
     assert tables.weights["mean"].size == 2
 
 
-def test_divergence_is_told_and_the_last_finite_weights_are_kept():
+def test_divergence_raises_and_leaves_the_last_finite_weights():
     settings = {"alpha": 0.1, "alpha_bar": 30.0, "gamma": 0.9, "lam": 0.9}
-    learner = rv.Direct(**settings).online(states=1)
-    told = "variance node diverged at step 155 in state 0 with step size 30; its last finite"
+    estimator = rv.Direct(**settings).online(states=1)
+    message = "variance node diverged at step 155 in state 0 with step size 30; its last finite"
     still = np.zeros(999, dtype=int)
-    with pytest.raises(rv.DivergenceError, match=told) as caught:
-        feed(learner, {"state": still, "reward": np.ones(999), "next_state": still})
-    assert caught.value.step == learner.steps + 1
+    with pytest.raises(rv.DivergenceError, match=message) as caught:
+        feed(estimator, {"state": still, "reward": np.ones(999), "next_state": still})
+    assert caught.value.step == estimator.steps + 1
     assert caught.value.step_size == 30.0
-    assert np.isfinite(learner.variance(0))
-    assert np.isfinite(learner.value(0))
+    assert np.isfinite(estimator.variance(0))
+    assert np.isfinite(estimator.value(0))
     chunk = rv.Direct(**settings).online(states=1)
     many = {"state": [0] * 999, "reward": [1.0] * 999, "next_state": [0] * 999}
     with pytest.raises(rv.DivergenceError) as again:
         chunk.update_many(many)
     assert again.value.step == caught.value.step
-    assert same(chunk, learner)
+    assert same(chunk, estimator)
 
 
 def test_descriptions_do_not_follow_the_arrays_they_were_made_from():
@@ -766,15 +770,15 @@ def test_descriptions_do_not_follow_the_arrays_they_were_made_from():
 
 
 def test_the_step_reported_is_that_of_the_state_being_left():
-    """Whatever else the trace reaches: the third visit to state 3 uses 1/3."""
-    learner = rv.Direct(alpha=rv.Decay(), gamma=0.9, lam=0.9, kappa=0.9).online(states=4)
+    """For any other weights in the trace, the third visit to state 3 uses 1/3."""
+    estimator = rv.Direct(alpha=rv.Decay(), gamma=0.9, lam=0.9, kappa=0.9).online(states=4)
     for s, t in ((3, 1), (3, 1), (1, 3)):
-        learner.update(s, 1.0, t)
-    twin = learner.clone()
-    for each in (learner, twin):
+        estimator.update(s, 1.0, t)
+    twin = estimator.clone()
+    for each in (estimator, twin):
         each.update(3, 2.0, 2)
         assert each.step_sizes["value"] == 1 / 3
-    assert same(learner, twin)
+    assert same(estimator, twin)
 
 
 def test_float32_weights_are_refused_with_the_reason():
@@ -782,13 +786,13 @@ def test_float32_weights_are_refused_with_the_reason():
         rv.Direct(alpha=0.1, value=np.zeros(3, dtype=np.float32))
 
 
-def test_a_negative_vtd_variance_is_told_as_it_is_and_has_no_std():
-    learner = rv.VTD(alpha=0.9, alpha_bar=0.1, gamma=1.0, lam=1.0).online(states=1)
-    learner.update(0, 2.0, None, terminated=True)
-    assert learner.variance(0) < 0
-    assert np.isnan(learner.std(0))
-    assert np.isnan(learner.std()).all()
-    assert learner.second_moment(0) == pytest.approx(0.4)
+def test_a_negative_vtd_variance_is_not_clipped_and_has_no_std():
+    estimator = rv.VTD(alpha=0.9, alpha_bar=0.1, gamma=1.0, lam=1.0).online(states=1)
+    estimator.update(0, 2.0, None, terminated=True)
+    assert estimator.variance(0) < 0
+    assert np.isnan(estimator.std(0))
+    assert np.isnan(estimator.std()).all()
+    assert estimator.second_moment(0) == pytest.approx(0.4)
 
 
 def test_tamar_is_vtd_without_traces_at_lambda_one():
@@ -815,7 +819,7 @@ def test_tamar_is_vtd_without_traces_at_lambda_one():
         ({"initial_variance": "x"}, "initial_variance = x: must be a number"),
     ],
 )
-def test_bad_descriptions_are_told_at_construction(settings, text):
+def test_bad_learners_are_refused_at_construction(settings, text):
     with pytest.raises(rv.InputError, match=text):
         rv.Direct(**{"alpha": 0.1, **settings})
 
@@ -838,7 +842,7 @@ def test_bad_descriptions_are_told_at_construction(settings, text):
         ({}, {"features": "tiles"}, "features = tiles"),
     ],
 )
-def test_bad_places_are_told(settings, place, text):
+def test_bad_arguments_of_online_are_refused(settings, place, text):
     with pytest.raises(rv.InputError, match=text):
         rv.Direct(**{"alpha": 0.1, **settings}).online(**place)
 
@@ -850,8 +854,8 @@ def test_ten_million_steps_stay_within_rounding_of_long_double():
     rng = np.random.default_rng(5)
     s, t = rng.integers(3, size=(2, steps))
     r = rng.normal(size=steps)
-    learner = rv.Direct(alpha=0.01, gamma=0.9, lam=0.9).online(states=3)
-    learner.update_many({"state": s, "reward": r, "next_state": t})
+    estimator = rv.Direct(alpha=0.01, gamma=0.9, lam=0.9).online(states=3)
+    estimator.update_many({"state": s, "reward": r, "next_state": t})
     L = np.longdouble
     J, V = [L(0)] * 3, [L(0)] * 3
     alpha, gamma, gamma_bar = L(0.01), L(0.9), L(0.9 * 0.9) ** 2
@@ -859,5 +863,5 @@ def test_ten_million_steps_stay_within_rounding_of_long_double():
         delta = reward + gamma * J[k] - J[i]
         J[i] = J[i] + alpha * delta
         V[i] = V[i] + alpha * (delta * delta + gamma_bar * V[k] - V[i])
-    assert_allclose(learner.value(), np.array(J, dtype=float), atol=1e-10)
-    assert_allclose(learner.variance(), np.array(V, dtype=float), atol=1e-10)
+    assert_allclose(estimator.value(), np.array(J, dtype=float), atol=1e-10)
+    assert_allclose(estimator.variance(), np.array(V, dtype=float), atol=1e-10)

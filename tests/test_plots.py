@@ -1,4 +1,4 @@
-"""Figures: what they show, that nothing overlaps, and that files come out whole."""
+"""Figures of MDPs and solutions: their content, no overlaps, complete files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from matplotlib.transforms import Bbox
 import retvar as rv
 from retvar import plots
 from retvar.errors import InputError
-from retvar.plots.curves import points
+from retvar.plots.graph_edges import bezier_points
 
 DRAWN = {
     "chain": rv.domains.chain,
@@ -34,7 +34,7 @@ def drawn(figure: Figure) -> Axes:
 def arrows(ax: Axes) -> dict[str, np.ndarray]:
     """Points along each edge's arrow, by the name of the edge."""
     return {
-        patch.get_gid(): points(patch._path_original.vertices, np.linspace(0, 1, 50))
+        patch.get_gid(): bezier_points(patch._path_original.vertices, np.linspace(0, 1, 50))
         for patch in ax.patches
         if (patch.get_gid() or "").startswith("edge-")
     }
@@ -154,17 +154,17 @@ def test_noise_of_rewards_is_written():
     assert "1\nr = 1 ± 1" in texts(drawn(plots.draw_mdp(rv.domains.chain())))
 
 
-def test_gamma_and_lambda_stand_once_below_where_all_states_share_them():
+def test_gamma_and_lambda_shared_by_all_states_are_written_once_below():
     shown = texts(drawn(plots.draw_mdp(rv.domains.chain(gamma=0.5, lam=0.9))))
     assert "γ = 0.5, λ = 0.9" in shown
     assert not any("γ=" in text for text in shown)
 
 
-def test_gamma_and_lambda_stand_in_states_that_differ():
+def test_gamma_and_lambda_are_written_in_states_that_differ():
     assert "γ=0.4\nλ=0.9" in texts(drawn(plots.draw_mdp(rv.domains.complex_mdp())))
 
 
-def test_gamma_stands_at_edges_where_edges_into_one_state_differ():
+def test_gamma_is_written_at_edges_if_edges_into_one_state_differ():
     mdp = rv.MDP.from_edges(
         [
             rv.Edge("a", "x", "b", gamma=0.3),
@@ -186,7 +186,7 @@ def test_a_start_anywhere_is_not_marked():
     assert "start" not in [patch.get_gid() for patch in drawn(plots.draw_mdp(mdp)).patches]
 
 
-def test_many_edges_alike_are_merged_and_what_they_share_is_written_once():
+def test_many_equal_edges_are_merged_and_shared_texts_are_written_once():
     ax = drawn(plots.draw_mdp(DRAWN["lake"]()))
     assert len(arrows(ax)) < 60
     assert any("p = 0.25 and r = 0 where not written" in text for text in texts(ax))
@@ -214,11 +214,23 @@ def test_many_edges_with_rewards_of_their_own_become_one_arrow():
             [("a", "x", "b"), ("b", "x", "a")], gamma=0.5, positions=[(0, 0), (0, 0)]
         ),
     ],
-    ids=["loop", "end", "pair", "apart", "branches", "stress", "same place"],
+    ids=["loop", "end", "pair", "apart", "branches", "many", "same place"],
 )
 def test_small_and_odd_mdps_can_be_drawn(mdp):
     ax = drawn(plots.draw_mdp(mdp))
     assert len(arrows(ax)) == mdp.edges.state.size
+
+
+def test_states_without_positions_run_from_left_to_right():
+    """A chain with steps back is one straight line, from the first state to the last."""
+    steps = [(f"s{k}", "x", f"s{k + d}", 0.5) for k in range(1, 4) for d in (-1, 1)]
+    mdp = rv.MDP.from_edges([("s0", "x", "s1"), *steps, ("s4", "x", "s3")], gamma=0.5)
+    ax = drawn(plots.draw_mdp(mdp))
+    names = [f"s{k}" for k in range(5)]
+    x, y = np.transpose([text.get_position() for text in ax.texts if text.get_text() in names])
+    assert [text.get_text() for text in ax.texts if text.get_text() in names] == names
+    assert np.diff(x).min() > 0.5  # inches
+    np.testing.assert_allclose(y, y[0], atol=0.01)
 
 
 def test_an_mdp_can_be_drawn_into_axes_of_another_figure():
@@ -253,7 +265,7 @@ def test_grid_worlds_give_maps_of_value_and_standard_deviation():
         assert len(ax.texts) == 16
 
 
-def test_other_mdps_give_a_dot_a_state_with_bars():
+def test_other_mdps_give_a_dot_with_bars_per_state():
     solution = rv.solve(rv.domains.complex_mdp())
     ax = drawn(plots.solution(solution))
     assert ax.get_title(loc="left") == "complex-mdp"
@@ -274,7 +286,7 @@ def test_no_states_are_refused():
         plots.solution(rv.solve(rv.domains.chain()), states=[])
 
 
-def test_a_mean_that_is_not_the_value_is_drawn_beside_it():
+def test_a_mean_that_is_not_the_value_is_drawn_next_to_it():
     ax = drawn(plots.solution(rv.solve(rv.domains.chain(), value=[3.0, 3, 3, 3])))
     assert [line.get_label() for line in ax.lines][:2] == ["mean", "true value"]
 

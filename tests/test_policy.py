@@ -55,7 +55,7 @@ def test_a_tie_that_would_never_end_is_not_taken():
     assert rv.solve(mdp, policy).value[0] == pytest.approx(1)
 
 
-def test_greedy_tells_states_that_no_policy_can_leave():
+def test_greedy_names_states_that_no_policy_can_leave():
     mdp = rv.MDP.from_edges([("stuck", 0, "stuck")], gamma=1.0)
     with pytest.raises(rv.InputError, match="stuck: never reach"):
         rv.Policy.greedy(mdp)
@@ -96,7 +96,7 @@ def test_policies_come_in_many_forms(choose):
         ([["a", "b"]], r"must be an array \[state, action\]"),
     ],
 )
-def test_bad_arrays_are_told(policy, text):
+def test_invalid_arrays_raise(policy, text):
     with pytest.raises(rv.InputError, match=text):
         rv.Policy(policy)
 
@@ -110,12 +110,12 @@ def test_bad_arrays_are_told(policy, text):
         (lambda s: None, r"policy\[0\] = nothing: must be an action"),
     ],
 )
-def test_bad_callables_are_told(choose, text):
+def test_invalid_callables_raise(choose, text):
     with pytest.raises(rv.InputError, match=text):
         rv.Policy.from_callable(corridor(), choose)
 
 
-def test_probability_of_an_action_that_is_not_there_is_refused():
+def test_a_positive_probability_of_an_unavailable_action_raises():
     mdp = rv.domains.complex_mdp()
     table = mdp.policy("mu").probabilities.copy()
     table[0] = [0.5, 0.5, 0, 0, 0]
@@ -132,7 +132,7 @@ def test_equal_policies_hash_alike_and_others_differ():
 
 
 def test_a_small_advantage_counts_however_large_values_are_elsewhere():
-    """Ties are judged by what enters a state's own values."""
+    """Ties are judged by the terms of the state's own values."""
     edges = [(0, 0, "end", 1.0, 0.0), (0, 1, "end", 1.0, 1.0)]
     edges += [(1, a, "end", 1.0, 1e11) for a in range(2)]
     assert rv.solve(rv.MDP.from_edges(edges, gamma=0.9), "greedy").value.tolist() == [1, 1e11]
@@ -147,23 +147,23 @@ def test_a_tie_to_rounding_goes_to_the_first_action():
     assert rv.Policy.greedy(mdp).probabilities[0].tolist() == [1, 0]
 
 
-def test_epsilon_greedy_looks_at_the_value_given():
+def test_epsilon_greedy_uses_its_value_argument():
     policy = rv.Policy.epsilon_greedy(corridor(), 0.2, value=[5.0, 0.0, 0.0])
     assert_allclose(policy.probabilities[0], [0.9, 0.1])
 
 
-def test_one_action_a_state_a_policy_or_a_sparse_array_will_do():
+def test_a_policy_may_be_one_action_per_state_a_policy_or_a_sparse_array():
     import scipy.sparse
 
     mdp = corridor()
     right = rv.Policy.greedy(mdp)
-    for given in (
+    for policy in (
         [1, 1, 1],
         np.array([1, 1, 1]),
         right,
         scipy.sparse.csr_array(right.probabilities),
     ):
-        assert mdp.policy(given) == right
+        assert mdp.policy(policy) == right
     assert rv.Policy(right) == right
     with pytest.raises(rv.InputError, match=r"target\[0\] = 2: must lie between 0 and 1"):
         rv.solve(mdp, target=[2, 1, 1])

@@ -1,9 +1,10 @@
-"""The report: every id in it, one page that needs nothing else, and the same as Markdown."""
+"""The report: all experiments on one page without external files, and the same as Markdown."""
 
 import dataclasses
 import fcntl
 import io
 import json
+import logging
 import math
 import os
 import socket
@@ -17,8 +18,9 @@ import pytest
 import retvar as rv
 from retvar import report
 from retvar.experiments import Claim, Experiment, Finding, Simulation, all_experiments
+from retvar.progress import Display
+from retvar.report import pages
 from retvar.report.table1 import COLUMNS, Cell
-from retvar.report.watch import Bars, Lines, compiling_told
 
 DATA = Path(__file__).parent / "data"
 PLAIN = {**os.environ, "NUMBA_DISABLE_JIT": "1", "PYTHONWARNINGS": "ignore::RuntimeWarning"}
@@ -27,7 +29,7 @@ VOID = {"meta", "img", "br", "link", "hr", "input"}
 
 
 def shrunk(out: Path, *arguments: str) -> dict:
-    """All of the paper, very short, in plain Python: nothing has to be compiled for it."""
+    """The JSON output of a very short reproduction of the paper in plain Python, uncompiled."""
     command = [sys.executable, "-m", "retvar", "reproduce", *arguments]
     done = subprocess.run(
         [*command, "--file", str(DATA / "shrunk.py"), "--json", "--out", str(out)],
@@ -39,34 +41,34 @@ def shrunk(out: Path, *arguments: str) -> dict:
 
 @pytest.fixture(scope="session")
 def everything(tmp_path_factory) -> tuple[Path, dict]:
-    """`retvar reproduce --runs 2 --json` of everything, once for all workers."""
+    """Folder and output of `retvar reproduce --runs 2 --json`, run once for all workers."""
     root = tmp_path_factory.getbasetemp()
     root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
-    kept = root / "everything.json"
+    saved = root / "everything.json"
     with (root / "everything.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not kept.exists():
-            kept.write_text(json.dumps(shrunk(root / "everything", "--runs", "2")))
-    return root / "everything", json.loads(kept.read_text())
+        if not saved.exists():
+            saved.write_text(json.dumps(shrunk(root / "everything", "--runs", "2")))
+    return root / "everything", json.loads(saved.read_text())
 
 
 class Page(HTMLParser):
-    """Tags that are opened and closed in order, and what they refer to."""
+    """Parses a page; checks that tags are closed in order, and collects links and text."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.open: list[str] = []
         self.ids: list[str] = []
-        self.refers: list[str] = []
+        self.links: list[str] = []
         self.images: list[dict] = []
-        self.words: list[str] = []
+        self.texts: list[str] = []
         self.feed(text)
         self.close()
 
     def handle_starttag(self, tag, attrs):
         found = dict(attrs)
         self.ids += [found["id"]] if "id" in found else []
-        self.refers += [found[name] for name in ("src", "href", "srcset", "data") if name in found]
+        self.links += [found[name] for name in ("src", "href", "srcset", "data") if name in found]
         self.images += [found] if tag == "img" else []
         assert tag not in {"script", "link", "iframe"}
         if tag not in VOID:
@@ -76,7 +78,7 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data):
-        self.words.append(data)
+        self.texts.append(data)
 
 
 @pytest.fixture(scope="session")
@@ -100,11 +102,11 @@ def test_every_id_has_claims_a_figure_and_a_place_in_the_report(everything, page
     assert f"![{experiment.title}](figures/{name}.png)" in markdown.replace("\\", "")
 
 
-def test_the_page_is_well_formed_and_needs_nothing_else(page):
+def test_the_page_is_well_formed_and_has_no_external_files(page):
     read = Page(page)
     assert not read.open
     assert len(set(read.ids)) == len(read.ids) >= len(IDS)
-    for link in read.refers:
+    for link in read.links:
         assert link.startswith("data:image/") or link[1:] in read.ids, link[:80]
     assert "url(" not in page
     assert "@import" not in page
@@ -114,7 +116,7 @@ def test_the_page_is_well_formed_and_needs_nothing_else(page):
     assert all(image["alt"] for image in read.images)
 
 
-def test_the_page_tells_nothing_about_the_machine(everything, page):
+def test_the_report_names_no_machine_and_no_user(everything, page):
     markdown = (everything[0] / "report.md").read_text(encoding="utf-8")
     for text in (page, markdown):
         assert str(everything[0].parent) not in text
@@ -122,10 +124,10 @@ def test_the_page_tells_nothing_about_the_machine(everything, page):
         assert len(socket.gethostname()) < 6 or socket.gethostname() not in text
 
 
-def test_figures_settings_and_summary_are_in_both(everything, page):
-    words = " ".join(Page(page).words)
+def test_html_and_markdown_have_summary_and_settings(everything, page):
+    text_of_page = " ".join(Page(page).texts)
     markdown = (everything[0] / "report.md").read_text(encoding="utf-8")
-    for text in (words, markdown.replace("\\", "")):
+    for text in (text_of_page, markdown.replace("\\", "")):
         for part in (
             "claims hold",
             "The centred estimator",
@@ -144,7 +146,7 @@ def test_figures_settings_and_summary_are_in_both(everything, page):
             assert part in text, part
 
 
-def test_table_1_stands_beside_the_published_figures(everything, page):
+def test_table_1_has_measured_and_published_numbers(everything, page):
     rows = everything[1]["rows"]
     published = next(e for e in all_experiments() if e.id == "table-1").options["published"]
     assert [row["experiment"] for row in rows] == list(published)
@@ -164,7 +166,7 @@ def test_table_1_stands_beside_the_published_figures(everything, page):
 
 def test_one_run_and_fewer_methods_leave_gaps_and_valid_json(tmp_path):
     out = tmp_path / "a"
-    arguments = ("--runs", "1", "--methods", "direct,centred", "--format", "pdf")
+    arguments = ("--runs", "1", "--methods", "direct,centred", "--formats", "pdf")
     found = shrunk(out, "table-1", "chain-step-size/equal", *arguments)
     assert list(found["experiments"]) == ["chain-step-size/equal", "table-1"]
     assert found["experiments"]["table-1"]["claims"] == []
@@ -177,12 +179,14 @@ def test_one_run_and_fewer_methods_leave_gaps_and_valid_json(tmp_path):
     figures = {p.relative_to(out / "figures").as_posix() for p in (out / "figures").rglob("*.*")}
     assert figures == {"table-1.pdf", "chain-step-size/equal.pdf"}
     read = Page((out / "index.html").read_text(encoding="utf-8"))
-    assert len(read.images) == 2  # the page shows them all the same
+    assert len(read.images) == 2  # the page shows figures in any format
     assert "[PDF](figures/table-1.pdf)" in (out / "report.md").read_text(encoding="utf-8")
 
 
 def test_only_one_method_is_enough(tmp_path):
-    each = {e.plot: e.id for e in all_experiments() if e.simulations}  # one of each kind of figure
+    each = {
+        e.plot: e.id for e in all_experiments() if e.simulations
+    }  # one experiment for each plot
     found = shrunk(tmp_path / "a", *each.values(), "--runs", "2", "--methods", "centred")
     assert set(found["experiments"]) == set(each.values())
     assert all(row[column] is None for row in found["rows"] for column in COLUMNS[1:])
@@ -191,7 +195,9 @@ def test_only_one_method_is_enough(tmp_path):
 def test_z_is_the_difference_over_its_standard_error():
     cell = Cell(measured=0.5, stderr=0.1, printed="0.3", runs=30)
     assert cell.z == pytest.approx(0.2 / math.hypot(0.1, 0.1))
-    more = Cell(measured=0.5, stderr=0.1, printed="0.3", runs=120)  # theirs is twice ours
+    more = Cell(
+        measured=0.5, stderr=0.1, printed="0.3", runs=120
+    )  # the published error is twice the measured one
     assert more.z == pytest.approx(0.2 / math.hypot(0.1, 0.2))
     assert math.isnan(Cell(0.5, math.nan, "0.3", 1).z)
 
@@ -202,12 +208,12 @@ def own(tmp_path_factory):
     return out, report.reproduce([], out, file=DATA / "small.py", formats=["svg", "png"], runs=2)
 
 
-def test_text_of_people_is_never_markup(own):
+def test_names_are_escaped_in_html_and_markdown(own):
     out, found = own
     page = (out / "index.html").read_text(encoding="utf-8")
     read = Page(page)
-    assert "Own <1> & more" in read.words
-    assert any("the variance is <positive>" in words for words in read.words)
+    assert "Own <1> & more" in read.texts
+    assert any("the variance is <positive>" in text for text in read.texts)
     assert "<positive>" not in page
     markdown = (out / "report.md").read_text(encoding="utf-8")
     assert "## Own \\<1> & more" in markdown
@@ -228,20 +234,19 @@ def test_shared_simulations_count_once(own):
     assert found.plain_loop() == pytest.approx(found.updates() * 1e-5)
 
 
-def test_failures_are_told_with_their_explanation(own, tmp_path):
+def test_failures_are_reported_with_their_explanation(own, tmp_path):
     _, found = own
     outcome = found["own/1"]
     failed = tuple(
         dataclasses.replace(each, finding=Finding(False, "−1")) for each in outcome.checked
     )
     worse = dataclasses.replace(found, outcomes=(dataclasses.replace(outcome, checked=failed),))
-    assert "0 of 1 claims hold; 1 does not and is explained." in report.text(worse, tmp_path)
-    assert "✗ own/1: the variance is <positive>: −1 (explained in the report)" in report.text(
-        worse, tmp_path
-    )
-    assert "by &lt;design&gt;" in report.html.page(worse)
-    assert "by \\<design>" in report.markdown.page(worse)
-    assert "by &lt;design&gt;" not in report.html.page(found)  # nothing to explain
+    summary = worse.summary(tmp_path)
+    assert "0 of 1 claims hold; 1 does not and is explained." in summary
+    assert "✗ own/1: the variance is <positive>: −1 (explained in the report)" in summary
+    assert "by &lt;design&gt;" in pages.html_page(worse)
+    assert "by \\<design>" in pages.markdown_page(worse)
+    assert "by &lt;design&gt;" not in pages.html_page(found)  # no failure to explain
 
 
 def test_names_of_simulations_cannot_leave_the_folder(tmp_path):
@@ -267,28 +272,46 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize("kind", [Bars, Lines])
-def test_progress_is_told(kind, monkeypatch):
-    import logging
-
+@pytest.mark.parametrize("terminal", [True, False])
+def test_progress_shows_the_current_experiment_and_the_total(terminal, monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "120")
-    stream = Terminal()
-    with kind(stream) as watch, compiling_told(watch):
-        watch.begin(["one", "two"], 30.0)
-        watch.start("one", 20.0)
-        watch.advance(10.0)
-        assert watch.share == pytest.approx(1 / 3)
+    stream = Terminal() if terminal else io.StringIO()
+    with Display(stream, interval=-1) as progress:
+        progress.start(30.0)
+        progress.start_part("one", 20.0)
+        progress.advance(10.0)
         logging.getLogger("retvar").info("compiling")
         logging.getLogger("retvar").info("compiling")
-        watch.finish("one: done")
-        watch.start("two", 10.0)
-        watch.finish("two: done")
-        assert watch.share == 1
-        watch.abandon()
-    told = stream.getvalue()
-    assert "[1/2] one: done" in told
-    assert "[2/2] two: done" in told
-    assert told.count("compiling") == 1
-    assert ("the whole" in told) == (kind is Bars)
-    assert ("\x1b" in told) == (kind is Bars)
+        progress.advance(20.0)
+        progress.finish_part("[1/2] one: done")
+        progress.start_part("two", 10.0)
+        progress.advance(30.0)
+        progress.finish_part("[2/2] two: done")
+        progress.restore_terminal()
+    text = stream.getvalue()
+    assert "[1/2] one: done" in text
+    assert "[2/2] two: done" in text
+    assert text.count("compiling") == 1
+    assert ("\x1b[?25h" in text) == terminal
+    if terminal:
+        assert "total" in text
+    else:
+        assert "one: 50%, 33% of the total, about " in text
+        assert "[2/2] two: done\n" in text  # no time left
+
+
+def test_names_in_markdown_are_escaped_wherever_they_appear():
+    """Titles, sources, files and rows of tables may hold any character."""
+    from retvar.report.outcome import Outcome, Reproduction, Request
+    from retvar.report.table1 import Row
+
+    experiment = Experiment("a", "A [b](c) &lt; `d`", "**e**", source="f_g_")
+    rows = (Row("h|i`j", {"value": Cell(1.0, 0.1, "1.0", 30)}),)
+    outcome = Outcome(experiment, rows=rows)
+    text = pages.markdown_page(Reproduction((outcome,), Request(file="my_`file`.py")))
+    assert "## A \\[b\\](c) \\&lt; \\`d\\`" in text
+    assert "`a`, f\\_g\\_. \\*\\*e\\*\\*" in text
+    assert "| ``h\\|i`j`` | value |" in text
+    assert "declared in my\\_\\`file\\`.py" in text
+    assert "``retvar reproduce a --file my_`file`.py --out rerun``" in text

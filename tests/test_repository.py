@@ -1,5 +1,6 @@
-"""Promises of the repository itself."""
+"""The repository itself: reference, documents, packaging and names of modules."""
 
+import collections
 import doctest
 import importlib
 import inspect
@@ -17,6 +18,9 @@ import retvar as rv
 ROOT = Path(__file__).parent.parent
 PUBLIC = [name for name in rv.__all__ if not inspect.ismodule(getattr(rv, name))]
 MODULES = [name for name in rv.__all__ if inspect.ismodule(getattr(rv, name))]
+PACKAGE = ROOT / "src" / "retvar"
+PAGES = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "CONTRIBUTING.md", ROOT / "README.md"])
+COMMON = {"base", "kernel", "results", "format", "__init__"}  # names that several modules may have
 
 
 def documented() -> str:
@@ -39,7 +43,8 @@ def test_every_function_of_a_public_module_has_an_example(module):
     for name in loaded.__all__:
         thing = getattr(loaded, name)
         assert f"retvar.{module}" in documented()
-        assert ">>>" in (inspect.getdoc(thing) or ""), f"{module}.{name}: no doctest"
+        if not isinstance(thing, dict):  # a table of checks
+            assert ">>>" in (inspect.getdoc(thing) or ""), f"{module}.{name}: no doctest"
 
 
 def test_version_is_the_same_everywhere():
@@ -104,7 +109,104 @@ def test_nothing_tracked_names_a_machine_or_a_registry():
         assert not bad.search(path.read_text(encoding="utf-8")), name
 
 
-def test_unknown_attributes_are_told_as_python_does():
+def test_unknown_attributes_raise_an_attribute_error():
     with pytest.raises(AttributeError, match="no attribute 'sovle'"):
         _ = rv.sovle
     assert set(rv.__all__) <= set(dir(rv))
+
+
+def modules_in(folder: Path) -> set[str]:
+    """Names of the modules and packages in a folder, without ``__init__`` and ``__main__``."""
+    packages = {path.parent.name for path in folder.glob("*/__init__.py")}
+    return packages | {path.stem for path in folder.glob("*.py") if path.stem[:2] != "__"}
+
+
+def tables(page: str) -> dict[str, list[str]]:
+    """First cells of the tables of modules in a document, by the heading above them."""
+    found: dict[str, list[str]] = {}
+    heading = ""
+    for line in (ROOT / page).read_text(encoding="utf-8").splitlines():
+        if line.startswith("#"):
+            heading = line.strip("#` ")
+        elif cell := re.match(r"\| `(\w+)` \|", line):
+            found.setdefault(heading, []).append(cell[1])
+    return found
+
+
+def layers() -> list[str]:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+    (contract,) = settings["importlinter"]["contracts"]
+    return [layer.strip("()") for layer in contract["layers"]]
+
+
+def test_every_module_is_in_the_layers_and_in_the_tables_of_the_documents():
+    assert set(layers()) == modules_in(PACKAGE)
+    assert tables("docs/architecture.md")["Modules"] == layers()
+    assert tables("CONTRIBUTING.md")["Modules"] == layers()
+
+
+@pytest.mark.parametrize("package", sorted(p.parent.name for p in PACKAGE.glob("*/__init__.py")))
+def test_every_module_of_a_package_is_in_the_architecture(package):
+    listed = tables("docs/architecture.md")[f"retvar.{package}"]
+    assert listed == sorted(modules_in(PACKAGE / package))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_modules_and_files_that_documents_mention_exist(page):
+    text = page.read_text(encoding="utf-8")
+    for path in re.findall(r"(?:src/retvar|tests|docs|examples|benchmarks)/[\w/.-]*\w", text):
+        assert (ROOT / path).exists(), path
+    for name in sorted(set(re.findall(r"(?<![\w./-])retvar(?:\.\w+)+", text))):
+        looked_up(name)
+
+
+def looked_up(name: str) -> object:
+    """The object with a dotted name: a module, or an attribute of a module, class or dataclass."""
+    found, parts = rv, name.split(".")[1:]
+    for i, part in enumerate(parts):
+        fields = getattr(found, "__dataclass_fields__", {})
+        if inspect.ismodule(found) and not hasattr(found, part):
+            importlib.import_module(f"{found.__name__}.{part}")
+        assert part in fields or hasattr(found, part), name
+        found = fields[part] if part in fields else getattr(found, part)
+        path = PACKAGE.joinpath(*parts[: i + 1])
+        if not inspect.ismodule(found) and i + 1 < len(parts) and path.with_suffix(".py").exists():
+            found = sys.modules[".".join(["retvar", *parts[: i + 1]])]  # hidden by its function
+    return found
+
+
+def test_no_unusual_word_names_two_modules():
+    """Modules of ``cli`` are named after their commands, and may repeat a name."""
+    paths = [path for path in PACKAGE.rglob("*.py") if path.parent.name != "cli"]
+    times = collections.Counter(path.stem for path in paths)
+    assert {name for name, count in times.items() if count > 1} <= COMMON
+
+
+def reference() -> dict[str, list[str]]:
+    """Objects with a directive in docs/reference.md, and the members that it documents."""
+    found: dict[str, list[str]] = {}
+    for line in (ROOT / "docs" / "reference.md").read_text(encoding="utf-8").splitlines():
+        if directive := re.match(r"\.\. (auto\w+):: (retvar[\w.]*)", line):
+            name = directive[2]
+            found[name] = []
+        elif members := re.match(r"   :members:(.*)", line):
+            listed = [member.strip() for member in members[1].split(",") if member.strip()]
+            found[name] = listed or list(getattr(looked_up(name), "__all__", []))
+    return found
+
+
+def test_the_reference_names_only_what_exists():
+    for name, members in reference().items():
+        for member in members:
+            looked_up(f"{name}.{member}")
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_name_of_a_public_module_is_in_the_reference(module):
+    found = reference()
+    documented = {*found, *(f"{name}.{member}" for name in found for member in found[name])}
+    public = {
+        f"retvar.{module}.{name}" for name in importlib.import_module(f"retvar.{module}").__all__
+    }
+    at_the_top = {f"retvar.{module}.{name}" for name in rv.__all__}
+    assert public - documented - at_the_top == set()

@@ -1,4 +1,4 @@
-"""`retvar reproduce` as people use it: what is kept, what is refused, and how it is interrupted."""
+"""The command `retvar reproduce`: saved data, bad input, and interruptions."""
 
 import errno
 import json
@@ -53,7 +53,7 @@ def leftovers(out: Path) -> list[Path]:
     return [path for path in out.rglob(".*") if path.is_file()]
 
 
-# ---------------------------------------------------------------------- listing and choosing
+# ---------------------------------------------------------------------- listing and selecting
 
 
 def test_experiments_are_listed_one_line_each():
@@ -66,7 +66,7 @@ def test_experiments_are_listed_one_line_each():
     assert "own/1     Own <1> & more" in own.stdout
 
 
-def test_a_group_is_all_below_it_and_an_id_is_itself(tmp_path):
+def test_a_group_selects_all_its_experiments_and_an_id_only_itself(tmp_path):
     found = json.loads(small(tmp_path / "a", "own", "--json").stdout)
     assert list(found["experiments"]) == [f"own/{n}" for n in range(1, 6)]
     assert list(found) == ["experiments"]
@@ -85,11 +85,11 @@ def test_a_group_is_all_below_it_and_an_id_is_itself(tmp_path):
         (("zzz",), "id = zzz: unknown; there are networks, chain-mdp"),
         (("--methods", "direct,vdt"), "methods = vdt: unknown; give some of direct, vtd, centred"),
         (("--methods", ","), "methods = none"),
-        (("--format", "gif"), "format = gif: must be some of png, svg, pdf"),
-        (("--format", ""), "format = none"),
+        (("--formats", "gif"), "formats = gif: must be some of png, svg, pdf"),
+        (("--formats", ""), "formats = none"),
         (("--file", "none.py"), "file = none.py: cannot be read: No such file"),
         (("--out", __file__), "is a file; name a folder"),
-        (("--out", str(DATA)), "holds something else ("),
+        (("--out", str(DATA)), "holds other files ("),
         (("--out", "/proc/none"), "out = /proc/none: cannot be written ("),
     ],
 )
@@ -110,44 +110,47 @@ def test_numbers_out_of_range_are_refused(option, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("x = 1\n\n1 / 0", "fails in line 3 (ZeroDivisionError: division by zero)"),
         ("def (", "fails in line 1 (SyntaxError"),
         ("EXPERIMENTS = []", "must have EXPERIMENTS = [Experiment(…), …]"),
-        ("EXPERIMENTS = [1]", "EXPERIMENTS holds 1, which is no Experiment"),
+        ("EXPERIMENTS = [1]", "EXPERIMENTS holds 1, which is not an Experiment"),
         ("EXPERIMENTS = [E('../a', '')]", "id = ../a: must be words"),
         ("EXPERIMENTS = [E('a', '')] * 2", "id = a: is declared twice"),
-        ("EXPERIMENTS = [E('a', '', plot='spiral')]", "plot = spiral: no function of retvar.plots"),
+        (
+            "EXPERIMENTS = [E('a', '', plot='spiral')]",
+            "plot = spiral: is not a function of retvar.plots",
+        ),
     ],
 )
-def test_files_that_declare_nothing_sensible_are_told(text, told, tmp_path):
+def test_files_without_valid_experiments_are_refused(text, message, tmp_path):
     file = tmp_path / "mine.py"
     needed = "from retvar.experiments import Experiment as E; " if "E(" in text else ""
     file.write_text(needed + text)
     result = run("--file", file, "--out", tmp_path / "out")
     assert result.exit_code == 2
-    assert told in result.stderr
+    assert message in result.stderr
     assert not (tmp_path / "out").exists()
 
 
-# ---------------------------------------------------------------------- what is kept
+# ---------------------------------------------------------------------- saved data
 
 
 def test_finished_simulations_are_not_computed_again(tmp_path):
     assert "simulated in" in small(tmp_path / "a").stderr
     before = {p: p.stat().st_mtime_ns for p in (tmp_path / "a" / "data").iterdir()}
-    assert len(before) == 5  # two of them are shared
+    assert len(before) == 5  # two simulations are shared
     again = small(tmp_path / "a")
     assert again.exit_code == 0, again.output
     assert "simulated in" not in again.stderr
     assert {p: p.stat().st_mtime_ns for p in before} == before
     forced = small(tmp_path / "a", "--force")
-    assert "[6/7] together: simulated before" in forced.stderr  # within the run they are shared
+    assert "[6/7] together: simulated before" in forced.stderr  # shared within the run
     assert all(p.stat().st_mtime_ns != was for p, was in before.items())
 
 
-def test_other_settings_are_other_data_and_the_same_are_the_same(tmp_path):
+def test_data_depend_on_seed_and_runs_and_not_on_threads(tmp_path):
     first, same, other = tmp_path / "a", tmp_path / "b", tmp_path / "c"
     for out, options in (
         (first, ()),
@@ -160,14 +163,14 @@ def test_other_settings_are_other_data_and_the_same_are_the_same(tmp_path):
     assert not set(digests(first).values()) & set(digests(other).values())
 
 
-def test_run_times_are_kept_out_of_the_data(tmp_path):
+def test_data_files_hold_no_run_times(tmp_path):
     small(tmp_path / "a", "own/1")
     small(tmp_path / "b", "own/1")
     (one,), (two,) = ((tmp_path / x / "data").iterdir() for x in "ab")
     assert one.read_bytes() == two.read_bytes()
     times = json.loads((tmp_path / "a" / "times.json").read_text())
     assert times[one.name] > 0
-    (tmp_path / "a" / "times.json").write_text("{")  # no more than times: not worth an error
+    (tmp_path / "a" / "times.json").write_text("{")  # a damaged file loses only times
     assert small(tmp_path / "a", "own/1").exit_code == 0
 
 
@@ -197,39 +200,39 @@ def test_a_damaged_file_is_named_and_computed_again_only_with_force(tmp_path, da
     assert digests(out) == good
 
 
-def test_a_folder_of_something_else_is_refused_and_left_alone(tmp_path):
+def test_a_folder_with_other_files_is_refused_and_not_changed(tmp_path):
     (tmp_path / "thesis.tex").write_text("mine")
     (tmp_path / "retvar-reproduction.json").write_text("{}")
     result = small(tmp_path)
     assert result.exit_code == 2
-    assert f"out = {tmp_path}: holds something else" in result.stderr
+    assert f"out = {tmp_path}: holds other files" in result.stderr
     assert (tmp_path / "thesis.tex").read_text() == "mine"
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_what_a_killed_run_left_is_cleared_away_and_nothing_else(tmp_path):
+def test_only_temporary_files_of_a_killed_run_are_removed(tmp_path):
     out = tmp_path / "a"
     small(out, "nothing")
     stale = [out / "data" / ".own-1-0123456789abcdef-a1b2c3_d.nc", out / ".index-abcdefgh.html"]
-    kept = out / ".gitignore"
-    for path in (*stale, kept):
+    other = out / ".gitignore"
+    for path in (*stale, other):
         path.write_text("x")
     assert small(out, "nothing").exit_code == 0
     assert not any(path.exists() for path in stale)
-    assert kept.exists()
+    assert other.exists()
 
 
 def test_two_runs_do_not_share_a_folder(tmp_path):
-    from retvar.report.output_folder import Folder
+    from retvar.report.output_folder import OutputFolder
 
-    with Folder(tmp_path / "a").opened():
+    with OutputFolder(tmp_path / "a").opened():
         result = small(tmp_path / "a", "nothing")
     assert result.exit_code == 2
     assert "another run is using it" in result.stderr
     assert small(tmp_path / "a", "nothing").exit_code == 0
 
 
-def test_a_full_disk_loses_nothing_that_is_finished(tmp_path, monkeypatch):
+def test_a_full_disk_loses_no_finished_simulation(tmp_path, monkeypatch):
     out, written, sync = tmp_path / "a", [], os.fsync
 
     def full(handle):
@@ -251,7 +254,7 @@ def test_a_full_disk_loses_nothing_that_is_finished(tmp_path, monkeypatch):
     assert again.stderr.count("simulated in") == 3
 
 
-def test_a_drawing_that_fails_does_not_lose_the_others(tmp_path):
+def test_a_plot_that_fails_does_not_stop_other_experiments(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(
         "from retvar.experiments import *\n"
@@ -272,7 +275,7 @@ def test_a_drawing_that_fails_does_not_lose_the_others(tmp_path):
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_interrupted_run_ends_soon_and_goes_on_later(tmp_path, number, status):
+def test_an_interrupted_run_ends_soon_and_can_be_continued(tmp_path, number, status):
     out = tmp_path / "a"
     with program("--file", SMALL, "--out", out, env=LONG) as running:
         first = next(line for line in running.stderr if line.startswith("[1/7]"))
@@ -284,23 +287,23 @@ def test_an_interrupted_run_ends_soon_and_goes_on_later(tmp_path, number, status
     assert running.returncode == status, rest
     assert "Traceback" not in rest + first
     assert rest.splitlines()[-1] == "Interrupted."
-    assert "the same command goes on from there" in rest
+    assert "run the same command to continue" in rest
     assert stdout == ""
     assert not leftovers(out)
     done = digests(out)
     assert 1 <= len(done) <= 5
     with program("--file", SMALL, "--out", out, env=LONG) as running:
-        _, told = running.communicate(timeout=120)
+        _, output = running.communicate(timeout=120)
     assert running.returncode == 0
-    assert "[1/7] own/1: simulated before" in told
+    assert "[1/7] own/1: simulated before" in output
     assert done.items() <= digests(out).items()
 
 
-def test_a_program_that_does_not_listen_is_ended(tmp_path):
+def test_a_process_that_does_not_stop_is_ended(tmp_path):
     script = (
         "import sys, time; from retvar import signals; signals.TIMEOUT = 0.3\n"
         "with signals.Stop() as stop:\n"
-        "    stop.last = lambda: print('last words', flush=True)\n"
+        "    stop.last = lambda: print('last call', flush=True)\n"
         "    print('ready', flush=True)\n"
         "    time.sleep(60)\n"
     )
@@ -314,7 +317,7 @@ def test_a_program_that_does_not_listen_is_ended(tmp_path):
                 time.sleep(0.05)
             out, _ = running.communicate(timeout=10)
         assert running.returncode == 128 + signals[0]
-        assert out == "last words\n"
+        assert out == "last call\n"
 
 
 def killed_and_restarted(root: Path, kills: int) -> None:
@@ -331,12 +334,12 @@ def killed_and_restarted(root: Path, kills: int) -> None:
             time.sleep(rng.uniform(0.2, 1.0) * took)
             running.kill()
             running.communicate(timeout=60)
-        if kill % 5 == 4 and len(digests(out)) == 5:  # all is done: begin anew
+        if kill % 5 == 4 and len(digests(out)) == 5:  # complete: start again
             assert digests(out) == expected
             shutil.rmtree(out)
     with program("--file", SMALL, "--out", out, env=LONG) as running:
-        _, told = running.communicate(timeout=300)
-    assert running.returncode == 0, f"RETVAR_SEED={seed}: {told}"
+        _, output = running.communicate(timeout=300)
+    assert running.returncode == 0, f"RETVAR_SEED={seed}: {output}"
     assert digests(out) == expected, f"RETVAR_SEED={seed}"
     assert not leftovers(out)
 
@@ -356,10 +359,10 @@ def test_killed_at_fifty_random_moments_it_ends_with_the_same_data(tmp_path):
 
 def test_piped_progress_is_plain_lines_and_stdout_is_json_alone(tmp_path):
     with program("--file", SMALL, "--out", tmp_path / "a", "--json") as running:
-        out, told = running.communicate(timeout=120)
+        out, progress = running.communicate(timeout=120)
     assert list(json.loads(out)["experiments"])[-1] == "nothing"
-    assert "\x1b" not in told
-    lines = [line for line in told.splitlines() if line.startswith("[")]
+    assert "\x1b" not in progress
+    lines = [line for line in progress.splitlines() if line.startswith("[")]
     assert lines[-1] == "[7/7] nothing: nothing to draw"
     assert len(lines) == 7
     assert "s left" in lines[0]

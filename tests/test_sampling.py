@@ -1,4 +1,4 @@
-"""Simulation ties the closed forms to the definition of the return."""
+"""Sampled returns agree with the closed forms."""
 
 import numpy as np
 import pytest
@@ -31,12 +31,12 @@ def tame(seed: int) -> rv.MDP:
         ("target", "behaviour", "off_policy_return"),
     ],
 )
-@pytest.mark.parametrize("given", ["true", "wrong"])
-def test_sampled_returns_of_random_mdps_agree_with_the_closed_form(question, given):
+@pytest.mark.parametrize("bootstrap", ["true", "wrong"])
+def test_sampled_returns_of_random_mdps_agree_with_the_closed_form(question, bootstrap):
     seed = oracle.fresh_seed()
     for k in range(3):
         mdp = tame(seed + k)
-        value = None if given == "true" else np.random.default_rng(seed).normal(size=5)
+        value = None if bootstrap == "true" else np.random.default_rng(seed).normal(size=5)
         sampled = rv.monte_carlo(mdp, *question, value=value, samples=SAMPLES, seed=seed + k)
         for z in sampled.z(rv.solve(mdp, *question, value=value)):
             assert np.abs(z).max() < THRESHOLD, f"seed {seed + k}: {np.abs(z).max():.1f}"
@@ -76,7 +76,7 @@ def test_the_same_seed_gives_the_same_sample_and_another_another():
     assert not np.array_equal(a.variance, c.variance)
 
 
-def test_where_nothing_is_random_the_sample_is_exact():
+def test_without_randomness_the_sample_is_exact():
     certain = rv.domains.chain(reward_std=0.0)
     sampled = rv.monte_carlo(certain, samples=10)
     assert np.allclose(sampled.mean, [4, 3, 2, 1])
@@ -89,14 +89,14 @@ def test_where_nothing_is_random_the_sample_is_exact():
 def test_many_states_are_sampled_in_batches(monkeypatch):
     from retvar.exact import sampling
 
-    monkeypatch.setattr(sampling, "LANES", 50)
+    monkeypatch.setattr(sampling, "MAX_WALKS", 50)
     chain = rv.domains.chain(length=7)
     sampled = rv.monte_carlo(chain, samples=40, seed=0)
     assert sampled.mean.shape == (7,)
     assert np.all(np.abs(sampled.mean - [7, 6, 5, 4, 3, 2, 1]) < 3)
 
 
-def test_walks_that_do_not_end_are_an_error_and_not_a_number():
+def test_walks_that_do_not_end_raise():
     endless = rv.MDP.from_edges([(0, 0, 0, 1.0, 1.0)], gamma=0.999, lam=1.0)
     with pytest.raises(rv.ConvergenceError, match="raise max_steps"):
         rv.monte_carlo(endless, samples=10, max_steps=100)
@@ -131,7 +131,7 @@ def test_the_sample_variance_is_unbiased():
     assert abs(np.mean(found) - 1) < 7 * np.sqrt(2 / 3 / 20_000)
 
 
-def test_an_infinite_variance_is_an_error_when_sampled_too():
+def test_an_infinite_variance_raises_when_sampled_too():
     mdp = rv.MDP.from_edges(
         [(0, 0, 0, 1.0, 1.0), (0, 1, 0, 1.0, 0.0)],
         gamma=0.95,
@@ -151,6 +151,6 @@ def test_an_infinite_variance_is_an_error_when_sampled_too():
         ({"value": 1e200}, "reward or value = too large"),
     ],
 )
-def test_bad_samples_are_told(argument, text):
+def test_invalid_arguments_raise(argument, text):
     with pytest.raises(rv.InputError, match=text):
         rv.monte_carlo(rv.domains.chain(lam=0.5), **argument)

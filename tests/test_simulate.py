@@ -1,4 +1,4 @@
-"""simulate: what goes in, what comes out, and what is refused before anything runs."""
+"""simulate: arguments, results, and invalid input."""
 
 import json
 import logging
@@ -23,7 +23,7 @@ from retvar.learners import from_dict
 from retvar.simulation.results import labels_of
 from tests import oracle
 from tests.cases import bits, digest
-from tests.families import FAMILIES, OFF
+from tests.fixed_cases import FIXED_CASES, OFF
 
 COMPLEX = rv.domains.complex_mdp()
 CHAIN = rv.domains.chain()
@@ -133,7 +133,7 @@ def test_table_1_with_three_thousand_runs(capsys):
 def test_totals_are_sums_over_all_states():
     """Of changes and of squared errors; which states are recorded makes no difference."""
     for name in ("shared", "episodes", "frozen_features"):
-        case = FAMILIES[name]()
+        case = FIXED_CASES[name]()
         data = case.simulate()
         some = case.simulate(record=rv.Record(**{**case.record, "states": [1]}))
         for part in ("change", "window_mse"):
@@ -148,7 +148,7 @@ def test_totals_are_sums_over_all_states():
 
 @pytest.mark.parametrize("question", [{}, {"gamma": 0.5}, {"lam": 0.3}, {"gamma": 0.9, "lam": 1.0}])
 def test_the_truth_is_that_of_the_learners_own_question(question):
-    """γ and λ of a learner take the place of the MDP's, in its updates and in its truth."""
+    """γ and λ of a learner replace the MDP's, in its updates and in its exact solution."""
     data = simulate(rv.grid(rv.Direct, alpha=[0.1, 0.2], **question), record=ONCE)
     mdp = COMPLEX.replace(gamma=question["gamma"]) if "gamma" in question else COMPLEX
     truth = rv.solve(mdp, lam=question.get("lam"))
@@ -157,9 +157,9 @@ def test_the_truth_is_that_of_the_learners_own_question(question):
         assert_array_equal(data.true_variance[k], truth.variance)
 
 
-def test_an_infinite_variance_is_left_out_and_said(caplog):
+def test_an_infinite_variance_is_left_out_with_a_warning(caplog):
     """The value is finite, the variance of the weighted return is not: NaN, and a warning."""
-    case = FAMILIES["weighted_return"]()
+    case = FIXED_CASES["weighted_return"]()
     learners = [d.replace(gamma=0.99, lam=1.0) for d in case.learners]
     with caplog.at_level(logging.WARNING, "retvar"):
         data = case.simulate(learners=learners)
@@ -175,8 +175,8 @@ def test_the_truth_may_be_left_out():
 
 
 def test_a_frozen_value_has_a_variance_of_its_own():
-    """`frozen_variance` is that of the λ-return that bootstraps from the value held fixed."""
-    case, held = FAMILIES["frozen"](), [4.0, 2.0, 1.0, 3.0]
+    """`frozen_variance` is that of the λ-return that bootstraps from the fixed value."""
+    case, held = FIXED_CASES["frozen"](), [4.0, 2.0, 1.0, 3.0]
     data = case.simulate(learners=[d.replace(value=held) for d in case.learners])
     for k in range(len(case.learners)):
         assert_allclose(data.frozen_variance[k], rv.solve(CHAIN, value=held).variance)
@@ -186,7 +186,7 @@ def test_a_frozen_value_has_a_variance_of_its_own():
 
 
 def initial_values(start, runs=2_000, seed=None, field="value"):
-    """What the states begin with [run, learner, state]."""
+    """Initial estimates [run, learner, state]."""
     learners = rv.grid(rv.Direct, alpha=[0.1, 0.2], **{field: start})
     seed = oracle.fresh_seed() if seed is None else seed
     record = rv.Record(at=[0])
@@ -214,7 +214,7 @@ def test_noisy_values_are_the_centre_plus_an_error_of_the_size_given():
 
 
 def test_noise_is_the_same_for_all_learners_and_its_own_in_each_run_and_field():
-    """Up to its size; and whatever the number of runs; fields have independent errors."""
+    """Up to its size, and for any number of runs; fields have independent errors."""
     starts = [rv.Noisy(0.0, uniform=1.0), rv.Noisy(0.0, uniform=0.25)]
     found = initial_values(starts, seed=7)
     large, small = found[:, 0], found[:, 1]
@@ -229,7 +229,7 @@ def test_noise_is_the_same_for_all_learners_and_its_own_in_each_run_and_field():
     assert abs(product.mean()) < 6 / 3 / math.sqrt(product.size)
 
 
-def test_per_run_values_are_taken_as_they_are():
+def test_per_run_values_are_used_unchanged():
     table = np.random.default_rng(0).normal(size=(8, 5))
     found = initial_values(rv.PerRun(table), runs=6)
     for k in range(2):
@@ -238,7 +238,7 @@ def test_per_run_values_are_taken_as_they_are():
 
 def test_noisy_weights_fit_the_features_of_their_node():
     """Value and variance with features of different sizes; at moment 0 the value is Xw."""
-    case, rng = FAMILIES["frozen_features"](), np.random.default_rng(0)
+    case, rng = FIXED_CASES["frozen_features"](), np.random.default_rng(0)
     tables = {"features": rng.normal(size=(5, 3)), "value_features": rng.normal(size=(5, 2))}
     start = rv.Noisy([1.0, -1.0], uniform=0.5)
     learners = [d.replace(value=start) for d in case.learners]
@@ -251,14 +251,14 @@ def test_noisy_weights_fit_the_features_of_their_node():
 
 
 def test_features_of_the_mean_do_not_matter_where_there_is_no_mean_node():
-    case = FAMILIES["features"]()
+    case = FIXED_CASES["features"]()
     wide = {**case.features, "mean_features": np.ones((5, 4))}
     assert digest(replace(case, features=wide).simulate()) == digest(case.simulate())
 
 
 @pytest.mark.parametrize("start", [rv.Noisy(1.0, uniform=0.5), rv.PerRun([[1.0, 2.0], [3.0, 4.0]])])
-def test_initial_values_by_run_are_a_matter_of_simulations(start):
-    """An online learner has one run; as plain data they can be written down."""
+def test_initial_values_by_run_are_for_simulations_only(start):
+    """An online estimator has one run; as JSON data they can be saved."""
     learner = rv.VTD(alpha=0.1, value=start)
     with pytest.raises(rv.InputError, match=r"^value = (Noisy|PerRun): .*simulate"):
         learner.online(states=2)
@@ -290,7 +290,7 @@ def test_a_grid_spans_lists_and_keeps_the_rest():
 
 
 def test_learners_come_with_labels_and_settings():
-    """A mapping gives labels; otherwise what differs does. Settings are told in full."""
+    """A mapping gives labels; otherwise the settings that differ. Settings are complete."""
     data = simulate({"slow": TWO[0], "quick": TWO[1]}, record=ONCE)
     assert data.learner.values.tolist() == ["slow", "quick"]
     assert data.alpha.values.tolist() == [0.1, 0.2]
@@ -303,13 +303,13 @@ def test_learners_come_with_labels_and_settings():
     assert bits(again.value[0]) == bits(again.value[2])
 
 
-def test_attributes_say_how_to_do_it_again():
+def test_attributes_hold_the_arguments():
     data = simulate(seed=2**64 - 1, record=rv.Record(points=2, window=7), **{"target": "mu"})
     expected = {"steps": 50, "runs": 2, "seed": str(2**64 - 1), "window": 7, "mdp": "complex-mdp"}
     assert {name: data.attrs[name] for name in expected} == expected
     assert data.attrs["retvar"] == rv.__version__
     assert data.attrs["target"] == data.attrs["behaviour"] == "mu"
-    assert "episodes" in FAMILIES["episodes"]().simulate().attrs
+    assert "episodes" in FIXED_CASES["episodes"]().simulate().attrs
 
 
 def test_labels_are_the_same_in_every_process():
@@ -327,7 +327,7 @@ def test_labels_are_the_same_in_every_process():
 # ------------------------------------------------------------------------ records
 
 
-def test_moments_are_spaced_as_asked():
+def test_moments_have_the_requested_spacing():
     """Every k, evenly, or by equal factors; the last is the end, none comes twice."""
     assert rv.Record(every=7).moments(30).tolist() == [7, 14, 21, 28]
     assert rv.Record(at=[5, 0, 5, 2]).moments(5).tolist() == [0, 2, 5]
@@ -360,13 +360,13 @@ BAD = {
     "one of them none": ({"learners": [TWO[0], None]}, "learners", "Direct, VTD, Centred"),
     "labels that read alike": ({"learners": {1: TWO[0], "1": TWO[1]}}, "learners", ""),
     "not an MDP": ({"mdp": "complex"}, "mdp", "MDP"),
-    "no steps": ({"steps": 0}, "steps", "at least 1"),
-    "negative steps": ({"steps": -5}, "steps", "at least 1"),
+    "no steps": ({"steps": 0}, "steps", "from 1 to"),
+    "negative steps": ({"steps": -5}, "steps", "from 1 to"),
     "a truth value": ({"steps": True}, "steps", "whole number"),
     "half a step": ({"steps": 10.0}, "steps", "whole number"),
     "steps without end": ({"steps": 2**63}, "steps", ""),
-    "no runs": ({"runs": 0}, "runs", "at least 1"),
-    "negative runs": ({"runs": -1}, "runs", "at least 1"),
+    "no runs": ({"runs": 0}, "runs", "from 1 to"),
+    "negative runs": ({"runs": -1}, "runs", "from 1 to"),
     "runs: a truth value": ({"runs": True}, "runs", "whole number"),
     "runs: a float": ({"runs": 2.0}, "runs", "whole number"),
     "runs without end": ({"runs": 2**64}, "runs", ""),
@@ -374,7 +374,7 @@ BAD = {
     "neither": ({"steps": None}, "steps, episodes", "one of the two"),
     "no ends": ({"episodes": 5}, "episodes", "give steps"),
     "no end is reached": ({"mdp": NO_END, "episodes": 5}, "episodes", ""),
-    "no episodes": ({"mdp": CHAIN, "episodes": 0}, "episodes", "at least 1"),
+    "no episodes": ({"mdp": CHAIN, "episodes": 0}, "episodes", "from 1 to"),
     "beyond the end": ({"record": [51]}, "record.at", "50"),
     "before the beginning": ({"record": [-1, 5]}, "record.at", "between 0"),
     "every beyond the end": ({"record": 51}, "record.every", "50"),
@@ -431,12 +431,12 @@ BAD = {
     ),
     "every moment of many": ({"steps": 10**12, "record": 1}, "record", ""),
     "keep nothing": ({"keep": "nothing"}, "keep", "'stats' or 'runs'"),
-    "no threads": ({"threads": 0}, "threads", "at least 1"),
-    "half a thread": ({"threads": 1.5}, "threads", "at least 1"),
-    "an empty batch": ({"batch": 0}, "batch", "at least 1"),
+    "no threads": ({"threads": 0}, "threads", "from 1 to"),
+    "half a thread": ({"threads": 1.5}, "threads", "from 1 to"),
+    "an empty batch": ({"batch": 0}, "batch", "from 1 to"),
     "no seed": ({"seed": None}, "seed", "whole number"),
     "a negative seed": ({"seed": -1}, "seed", "from 0"),
-    "too large a seed": ({"seed": 2**64}, "seed", "2⁶⁴"),
+    "too large a seed": ({"seed": 2**64}, "seed", "from 0 to 18,446,744,073,709,551,615"),
     "a seed that is true": ({"seed": True}, "seed", "whole number"),
     "an unknown policy": ({"behaviour": "nu"}, "behaviour", "mu, pi"),
     "a behaviour that does not cover": (
@@ -519,24 +519,24 @@ def test_other_bad_input_names_its_field(make, field):
 # ------------------------------------------------------------------------ long runs, and their end
 
 
-def test_progress_is_told_in_rising_shares_that_end_at_one():
+def test_progress_rises_to_one():
     """More threads than cores, so that runs do not finish in their order."""
-    told = []
-    simulate(runs=9, steps=10_000_000, record=ONCE, progress=told.append, threads=3, batch=1)
-    assert told == sorted(told)
-    assert told[0] >= 0
-    assert told[-1] == 1.0
+    shares = []
+    simulate(runs=9, steps=10_000_000, record=ONCE, progress=shares.append, threads=3, batch=1)
+    assert shares == sorted(shares)
+    assert shares[0] >= 0
+    assert shares[-1] == 1.0
 
 
 def test_a_bar_goes_to_stderr(capsys):
     simulate(record=ONCE, progress=True)
     out, err = capsys.readouterr()
-    assert "simulating" in err
+    assert err.startswith("0 of ")
     assert out == ""
 
 
 def test_an_error_on_the_way_ends_all_threads():
-    """Whatever the function that is told of progress raises comes out; nothing runs on."""
+    """An exception of the progress callback is raised; no thread continues."""
 
     def enough(_):
         raise RuntimeError("enough")
@@ -616,8 +616,8 @@ print(data.value.values.tobytes().hex())
 """
 
 
-def test_the_first_call_says_that_it_compiles_and_the_next_process_need_not(tmp_path):
-    """Compiled code is kept on disk: the second process has the same bits without.
+def test_compilation_is_logged_and_cached(tmp_path):
+    """Compiled code is cached on disk: the second process has the same bits without compiling.
 
     It does not say that it compiles either, though it runs for seconds.
     """
@@ -633,7 +633,7 @@ def test_the_first_call_says_that_it_compiles_and_the_next_process_need_not(tmp_
 @pytest.mark.parametrize("keep", ["stats", "runs"])
 def test_a_dataset_can_be_written_and_read_back(tmp_path, name, keep):
     """By netCDF: variables, coordinates and attributes are identical."""
-    data = FAMILIES[name]().simulate(keep=keep)
+    data = FIXED_CASES[name]().simulate(keep=keep)
     data.to_netcdf(tmp_path / "data.nc", engine="h5netcdf")
     with xarray.open_dataset(tmp_path / "data.nc", engine="h5netcdf") as back:
         assert back.load().identical(data)

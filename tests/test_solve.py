@@ -1,4 +1,4 @@
-"""The closed forms, against the paper's numbers, other closed forms, and plain enumeration."""
+"""solve() against the paper's numbers, other closed forms, and enumeration of paths."""
 
 import dataclasses
 
@@ -38,7 +38,7 @@ def test_complex_mdp_gives_the_numbers_of_the_specification():
 
 
 def test_averaging_parallel_edges_would_be_wrong_on_the_complex_mdp():
-    """The mistake that others make: merge edges between the same states into their mean reward."""
+    """A common mistake: merge edges between the same states into their mean reward."""
     mdp = rv.domains.complex_mdp()
     mu = mdp.policy("mu").probabilities
     P, R = np.zeros((5, 1, 5)), np.zeros((5, 1, 5))
@@ -82,12 +82,12 @@ def test_first_passage_time_of_the_random_walk_has_the_known_mean_and_variance()
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-@pytest.mark.parametrize("given", ["true", "random"])
-def test_mean_and_variance_equal_those_of_all_paths_enumerated(question, given):
+@pytest.mark.parametrize("bootstrap", ["true", "random"])
+def test_mean_and_variance_equal_those_of_all_paths_enumerated(question, bootstrap):
     """Acyclic MDPs have finitely many paths: their moments need no Bellman equation."""
     for seed in range(5):
         mdp = acyclic_mdp(seed)
-        value = None if given == "true" else np.random.default_rng(seed).normal(size=5)
+        value = None if bootstrap == "true" else np.random.default_rng(seed).normal(size=5)
         solution = rv.solve(mdp, *question, value=value)
         target, behaviour, estimand = question
         walked = None if estimand == "target_return" else behaviour
@@ -123,14 +123,14 @@ def test_with_lambda_zero_the_variance_is_that_of_one_step():
     assert truth.spectral_radius == 0
 
 
-def test_lam_given_equals_lam_of_the_mdp():
+def test_the_lam_argument_replaces_the_lam_of_the_mdp():
     mdp = rv.domains.random_mdp(6, seed=2)
     lam = np.random.default_rng(1).random(6)
     assert_allclose(rv.solve(mdp, lam=lam).variance, rv.solve(mdp.replace(lam=lam)).variance)
 
 
 @pytest.mark.parametrize("estimand", ["target_return", "off_policy_return"])
-def test_on_policy_both_questions_are_one(estimand):
+def test_on_policy_both_estimands_are_equal(estimand):
     mdp = rv.domains.complex_mdp()
     same = rv.solve(mdp, "mu", "mu", estimand)
     assert_allclose(same.variance, rv.solve(mdp).variance, atol=1e-14)
@@ -159,7 +159,7 @@ def test_infinite_variance_is_an_error_that_names_the_radius():
     assert rv.solve(mdp, "pi", "mu").variance[0] > 0
 
 
-def test_a_radius_of_exactly_one_is_refused():
+def test_a_radius_of_exactly_one_raises():
     """ηγλ = 1 in mean square: ρ² averages 2 with γ² = 1/2."""
     mdp = rv.MDP.from_edges(
         [(0, 0, 0, 1.0, 1.0), (0, 1, 0, 1.0, 0.0)],
@@ -207,7 +207,7 @@ def test_states_that_never_reach_a_discount_below_one_are_named():
     assert rv.solve(mdp.replace(gamma=0.9)).value[0] == pytest.approx(10)
 
 
-def test_only_the_policy_asked_about_has_to_end():
+def test_only_the_target_policy_has_to_end():
     edges = [(0, "stay", 0, 1.0, 1.0), (0, "leave", "end", 1.0, 1.0)]
     policies = {"leave": [[0.0, 1.0]], "stay": [[1.0, 0.0]], "both": [[0.5, 0.5]]}
     mdp = rv.MDP.from_edges(edges, gamma=1.0, policies=policies)
@@ -235,12 +235,12 @@ def test_behaviour_must_cover_the_target():
         ({"lam": [0, 0, np.inf, 0, 0]}, r"lam\[s2\] = inf: must be a finite number"),
     ],
 )
-def test_bad_arguments_are_told_with_field_value_and_remedy(argument, text):
+def test_invalid_arguments_raise_with_field_value_and_remedy(argument, text):
     with pytest.raises(rv.InputError, match=text):
         rv.solve(rv.domains.complex_mdp(), **argument)
 
 
-def test_rewards_whose_square_overflows_are_refused():
+def test_rewards_whose_square_overflows_raise():
     with pytest.raises(rv.InputError, match="overflows"):
         rv.solve(rv.domains.chain(reward=1e200, reward_std=1e200))
 
@@ -254,7 +254,7 @@ def test_solution_reads_by_state_name_and_index():
         solution["s9"]
 
 
-def test_solution_is_immutable_and_says_how_it_was_found():
+def test_solution_is_immutable_and_names_its_solvers():
     solution = rv.solve(rv.domains.chain())
     with pytest.raises(dataclasses.FrozenInstanceError):
         solution.variance = 0
@@ -263,18 +263,18 @@ def test_solution_is_immutable_and_says_how_it_was_found():
 
 
 @pytest.mark.parametrize(
-    ("n", "means"), [(100, "dense LU"), (900, "sparse LU"), (3_000, "BiCGSTAB")]
+    ("n", "solver"), [(100, "dense LU"), (900, "sparse LU"), (3_000, "BiCGSTAB")]
 )
-def test_the_means_follow_the_size_and_reach_the_residual(n, means):
+def test_the_solver_depends_on_the_size_and_reaches_the_residual(n, solver):
     mdp = rv.domains.random_mdp(n, 1, 3, seed=0, gamma=(0.9, 0.99), lam=(0.5, 1.0))
     solution = rv.solve(mdp, value=np.zeros(n))
-    assert solution.means == (means,) * 3
+    assert solution.solvers == (solver,) * 3
     assert solution.residual <= 1e-14
 
 
 @pytest.mark.parametrize(("length", "right"), [(30, 0.25), (100, 0.4), (400, 0.45), (30, 0.3)])
 def test_on_policy_the_variance_is_never_called_infinite(length, right):
-    """It may be out of reach of double precision; then the error says that, and not infinity."""
+    """Double precision may not suffice; the error then says so instead of reporting infinity."""
     walk = rv.domains.random_walk(length, right=right)
     try:
         solution = rv.solve(walk)
@@ -284,7 +284,7 @@ def test_on_policy_the_variance_is_never_called_infinite(length, right):
     assert solution.error < 1e-2
 
 
-def test_the_error_told_bounds_the_error_made():
+def test_the_reported_error_bounds_the_actual_error():
     """Against rational arithmetic: the mean first-passage time of a walk against its drift."""
     walk = rv.domains.random_walk(24, right=0.3)
     solution = rv.solve(walk)
@@ -307,7 +307,7 @@ def test_second_moment_is_about_the_mean_of_the_return_and_not_the_value():
     assert np.abs(solution.mean - solution.value).max() > 0.01
 
 
-def test_answers_cannot_be_changed_and_can_be_walked_through():
+def test_solutions_are_read_only_and_iterable():
     solution = rv.solve(rv.domains.chain())
     with pytest.raises(ValueError, match="read-only"):
         solution.variance[0] = 1
@@ -316,7 +316,7 @@ def test_answers_cannot_be_changed_and_can_be_walked_through():
 
 
 @pytest.mark.parametrize("what", ["chain", None, 3])
-def test_what_is_no_mdp_is_refused(what):
+def test_anything_but_an_mdp_raises(what):
     for call in (rv.solve, rv.monte_carlo, rv.stationary_distribution, rv.Policy.greedy):
         with pytest.raises(rv.InputError, match="must be an MDP"):
             call(what)

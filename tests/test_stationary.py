@@ -1,4 +1,4 @@
-"""Time shares, restarts counted."""
+"""Stationary distributions, including restarts."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def test_shares_equal_those_of_a_long_walk_computed_by_squaring():
             assert_allclose(shares, oracle.time_shares(mdp, policy), atol=1e-12, err_msg=str(seed))
 
 
-def test_the_random_walk_spends_its_time_by_the_balance_of_flows():
+def test_the_random_walk_spends_its_time_according_to_the_balance_of_crossings():
     """Each episode crosses every link to the right once more than to the left."""
     walk = rv.domains.random_walk(10)
     d = rv.stationary_distribution(walk)
@@ -29,7 +29,7 @@ def test_the_random_walk_spends_its_time_by_the_balance_of_flows():
     assert d.sum() == pytest.approx(1)
 
 
-def test_states_that_are_left_for_good_have_no_share():
+def test_transient_states_have_no_share():
     mdp = rv.MDP.from_edges([(0, 0, 1), (1, 0, 2), (2, 0, 1)], gamma=0.5)
     assert rv.stationary_distribution(mdp).tolist() == [0, 0.5, 0.5]
 
@@ -44,20 +44,20 @@ def test_one_absorbing_state_takes_all_the_time():
     assert rv.stationary_distribution(mdp).tolist() == [0, 1]
 
 
-def test_several_final_classes_are_named():
+def test_several_recurrent_classes_are_named():
     edges = [("x", 0, "a", 0.5), ("x", 0, "b", 0.5), ("a", 0, "a"), ("b", 0, "b")]
     mdp = rv.MDP.from_edges(edges, gamma=0.5)
-    with pytest.raises(rv.InputError, match=r"\{a\}, \{b\}: the walk may end up in any"):
+    with pytest.raises(rv.InputError, match=r"\{a\}, \{b\}: the policy has several"):
         rv.stationary_distribution(mdp)
     assert rv.stationary_distribution(mdp.replace(start="b")).tolist() == [0, 0, 1]
 
 
-def test_large_walks_are_shared_out_too():
+def test_large_walks_are_balanced():
     mdp = rv.domains.random_mdp(20_000, 1, 3, seed=0, ends=0.001)
     d = rv.stationary_distribution(mdp)
     e = mdp.edges
-    flow = d[e.state] * e.probability
-    ended = flow[e.next_state == rv.END].sum()
+    rate = d[e.state] * e.probability
+    ended = rate[e.next_state == rv.END].sum()
     inside = e.next_state != rv.END
-    arriving = np.bincount(e.next_state[inside], flow[inside], minlength=d.size) + ended * mdp.start
+    arriving = np.bincount(e.next_state[inside], rate[inside], minlength=d.size) + ended * mdp.start
     assert_allclose(arriving, d, atol=1e-14)

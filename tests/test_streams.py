@@ -1,4 +1,4 @@
-"""Random streams: the words as Python's whole numbers have them, and their statistics."""
+"""Random streams: words compared with Python's integers, and their statistics."""
 
 import math
 from decimal import Decimal
@@ -12,7 +12,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import retvar as rv
 from retvar.engine import streams
-from tests import oracle, words
+from tests import oracle
+from tests import reference_random as reference
 from tests.cases import made_mdp
 
 U = np.uint64
@@ -27,44 +28,45 @@ def rng():
 
 
 def big(rng, count):
-    """Random 64-bit words as Python's whole numbers."""
+    """Random 64-bit words as Python's integers."""
     return [int(x) for x in rng.integers(0, 2**64, size=count, dtype=np.uint64)]
 
 
 # ------------------------------------------------------------------------ words
 
 
-def test_words_are_those_of_whole_number_arithmetic(rng):
+def test_words_equal_integer_arithmetic(rng):
     """word(c) = mix(mix(a + cφ) ^ b) mod 2⁶⁴; a uniform number is its 53 leading bits."""
     corners = [0, 1, 2**63, 2**64 - 1]
     seeds = [*corners, *big(rng, 60)]
     runs = [0, 1, 2**40, 2**62, *(x >> 1 for x in big(rng, 60))]
     counters = [
         0,
-        words.START,
-        words.START + 4 + (2 << 50),
+        reference.START,
+        reference.START + 4 + (2 << 50),
         2**62 - 8,
         *(x >> 2 for x in big(rng, 60)),
     ]
     for seed, run, c in zip(seeds, runs, counters, strict=True):
-        assert tuple(map(int, streams.key_of(U(seed), run))) == words.keys(seed, run)
+        assert tuple(map(int, streams.key_of(U(seed), run))) == reference.keys(seed, run)
         found = np.empty((2, 5))
         streams.uniforms(U(seed), run, c, found)
         expected = [
-            [words.uniform(words.word(seed, run + r, c + i)) for i in range(5)] for r in range(2)
+            [reference.uniform(reference.word(seed, run + r, c + i)) for i in range(5)]
+            for r in range(2)
         ]
         assert found.tolist() == expected, (seed, run, c)
 
 
 def test_a_run_can_be_read_off_its_key(rng):
     """Key a = mix(s + rφ) has the inverse r = (mix⁻¹(a) − s)φ⁻¹: runs have different keys."""
-    inverse = pow(words.GOLDEN, -1, words.M)
+    inverse = pow(reference.GOLDEN, -1, reference.M)
     for seed, run in zip(big(rng, 300), big(rng, 300), strict=True):
         a, _ = streams.key_of(U(seed), U(run))
-        scrambled = words.mix((seed + words.GOLDEN) % words.M)
-        assert (words.unmix(int(a)) - scrambled) * inverse % words.M == run
+        scrambled = reference.mix((seed + reference.GOLDEN) % reference.M)
+        assert (reference.unmix(int(a)) - scrambled) * inverse % reference.M == run
     for z in big(rng, 300):
-        assert words.unmix(words.mix(z)) == z
+        assert reference.unmix(reference.mix(z)) == z
 
 
 def test_a_million_runs_have_different_keys_and_first_words(rng):
@@ -77,7 +79,7 @@ def test_a_million_runs_have_different_keys_and_first_words(rng):
 
 @njit
 def first_words(seed, runs):
-    """The keys of runs 0, 1, …, their words 0, and those that say where they start."""
+    """The keys of runs 0, 1, …, their words 0, and the words of their start states."""
     keys = np.empty((runs, 2), dtype=np.uint64)
     first, start = np.empty(runs, dtype=np.uint64), np.empty(runs, dtype=np.uint64)
     for r in range(runs):
@@ -149,11 +151,11 @@ def pairs_of_streams(rng, relation, count):
         other[:, 2] += 4 * lag
         stride = 8 * lag
     else:  # runs whose counters a + cφ lie a shift apart
-        inverse = pow(words.GOLDEN, -1, words.M)
+        inverse = pow(reference.GOLDEN, -1, reference.M)
         for row, shifted, by in zip(one.tolist(), other, lag.tolist(), strict=True):
-            a = (words.keys(*row[:2])[0] + by * words.GOLDEN) % words.M
-            seed = words.mix((row[0] + words.GOLDEN) % words.M)
-            shifted[1] = (words.unmix(a) - seed) * inverse % words.M
+            a = (reference.keys(*row[:2])[0] + by * reference.GOLDEN) % reference.M
+            seed = reference.mix((row[0] + reference.GOLDEN) % reference.M)
+            shifted[1] = (reference.unmix(a) - seed) * inverse % reference.M
         one[:, 2] += lag
     return one, other, stride
 
@@ -188,7 +190,7 @@ def test_pairs_of_streams_are_uncorrelated(rng, relation):
     assert abs((S**2).mean() - variance) < STRICT * spread
 
 
-def test_the_bounds_find_what_they_are_said_to_find(rng):
+def test_the_bounds_detect_correlation(rng):
     """The same run twice has S ≈ n/12; a correlation of ½ in one pair of 700 shows in S²."""
     one, other, stride = pairs_of_streams(rng, "two runs", 50)
     assert products(one, one, stride, 128).min() > largest_product(128, 10**6)
@@ -272,14 +274,14 @@ def test_logarithm_and_cosine_are_right_to_four_units_in_the_last_place(rng):
     near = [np.nextafter(x, d) for x in edges for d in (0.0, 1.0)]
     points = [*edges, *near, *rng.random(1_000), *(2.0 ** -rng.uniform(0, 53, 500))]
     for x in map(float, points):
-        exact = words.logarithm(x)
+        exact = reference.logarithm(x)
         found = Decimal(float(streams.logarithm(x)))
         assert abs(found - exact) <= 4 * Decimal(math.ulp(float(exact))), x
     turns = [k / 16 for k in range(16)]
     near = [abs(np.nextafter(x, d)) for x in turns for d in (-1.0, 1.0)]
     for u in map(float, [*turns, *near, 1 - 2.0**-53, *rng.random(1_000)]):
         found = Decimal(float(streams.cosine(u)))
-        assert abs(found - words.cosine(u)) <= 4 * Decimal(2.0**-53), u
+        assert abs(found - reference.cosine(u)) <= 4 * Decimal(2.0**-53), u
         assert abs(found) <= 1, u
 
 
@@ -287,8 +289,8 @@ def test_a_normal_number_is_box_and_mullers():
     """√(−2 ln(u + 2⁻⁵³)) cos 2πv from two words; finite for the least and the largest word."""
     rng = np.random.default_rng(oracle.fresh_seed())
     for x, y in [(0, 0), (2**64 - 1, 2**64 - 1), *zip(big(rng, 200), big(rng, 200), strict=True)]:
-        u, v = words.uniform(x), words.uniform(y)
-        expected = math.sqrt(-2 * math.log(u + 2.0**-53)) * float(words.cosine(v))
+        u, v = reference.uniform(x), reference.uniform(y)
+        expected = math.sqrt(-2 * math.log(u + 2.0**-53)) * float(reference.cosine(v))
         assert streams.normal(U(x), U(y)) == pytest.approx(expected, rel=1e-13, abs=1e-14)
 
 
@@ -360,19 +362,19 @@ def test_a_replayed_run_is_drawn_from_its_words(rng):
         e, n = mdp.edges, mdp.n_states
 
         def draw(c, first, count, threshold, other, seed=seed, run=run):
-            scaled = words.uniform(words.word(seed, run, c)) * count
+            scaled = reference.uniform(reference.word(seed, run, c)) * count
             i = first + int(scaled)
             return int(i if scaled - int(scaled) < threshold[i] else other[i])
 
-        state = draw(words.START, 0, n, stream.start_threshold, stream.start_other)
+        state = draw(reference.START, 0, n, stream.start_threshold, stream.start_other)
         for t in range(60):
             assert found["state"][t] == state
             k = draw(
                 4 * t, int(stream.first[state]), stream.fan[state], stream.threshold, stream.other
             )
             edge = used[k]
-            x, y = (words.uniform(words.word(seed, run, 4 * t + i)) for i in (1, 2))
-            z = math.sqrt(-2 * math.log(x + 2.0**-53)) * float(words.cosine(y))
+            x, y = (reference.uniform(reference.word(seed, run, 4 * t + i)) for i in (1, 2))
+            z = math.sqrt(-2 * math.log(x + 2.0**-53)) * float(reference.cosine(y))
             assert found["reward"][t] == pytest.approx(
                 e.reward[edge] + e.reward_std[edge] * z, rel=1e-12
             )

@@ -1,6 +1,7 @@
-"""Whoever computes a sweep: strange schedulers, workers, claims and readers are told of."""
+"""Workers of a sweep: missing schedulers and workers, leases of others, closed pipes."""
 
 import contextlib
+import errno
 import json
 import os
 import signal
@@ -8,14 +9,15 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from retvar.cli import progress as shown
 from retvar.errors import InputError, RetvarError
+from retvar.progress import Display, Progress
 from retvar.signals import Interrupted
-from retvar.sweep import Dask, Store, Watch, executors, leases, run, status
+from retvar.sweep import Dask, Store, executors, leases, run, status
 from tests.sweeping import small
 from tests.test_sweep import ONE, SPEC, Notes, command
 
@@ -30,7 +32,7 @@ def spec(tmp_path):
 
 
 class Leaving(Notes):
-    """Leaves as soon as it is told something of the kind."""
+    """Interrupts the run at the first note that has this word."""
 
     def __init__(self, word):
         super().__init__()
@@ -47,26 +49,26 @@ class Leaving(Notes):
 
 @contextlib.contextmanager
 def listening(greeting: bytes):
-    """Something that takes connections, greets, and then says nothing; its address."""
-    kept = []
+    """A server that accepts connections, sends a greeting, and nothing more; its address."""
+    accepted = []
 
     def accept():
         with contextlib.suppress(OSError):
             while True:
                 taken, _ = server.accept()
-                kept.append(taken)
+                accepted.append(taken)
                 taken.sendall(greeting)
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         threading.Thread(target=accept, daemon=True).start()
         yield f"tcp://127.0.0.1:{server.getsockname()[1]}"
         server.shutdown(socket.SHUT_RDWR)
-    for taken in kept:
+    for taken in accepted:
         taken.close()
 
 
 @pytest.mark.parametrize("greeting", [b"", b"SSH-2.0-OpenSSH_9.6\r\n"])
-def test_what_listens_but_is_no_scheduler_is_told_after_the_time_out(spec, tmp_path, greeting):
+def test_a_server_that_is_no_scheduler_is_an_error_after_the_timeout(spec, tmp_path, greeting):
     """The program itself: it must be able to end, too."""
     pytest.importorskip("distributed")
     with listening(greeting) as address:
@@ -81,19 +83,19 @@ def test_what_listens_but_is_no_scheduler_is_told_after_the_time_out(spec, tmp_p
 
 @pytest.mark.filterwarnings("default")
 def test_waiting_for_a_scheduler_can_be_interrupted(tmp_path):
-    """It would answer within an hour, for all we know."""
+    """With a timeout of an hour."""
     pytest.importorskip("distributed")
 
-    class Impatient(Watch):
+    class Impatient(Progress):
         calls = 0
 
         def check(self):
             self.calls += 1
-            if self.calls > 60:  # 40 of them before there is anything to wait for
+            if self.calls > 60:  # the first 40 before it waits
                 raise Interrupted(signal.SIGINT)
 
     with listening(b"") as address, pytest.raises(Interrupted):
-        run(small(), tmp_path / "out", Dask(address, timeout=3600), watch=Impatient())
+        run(small(), tmp_path / "out", Dask(address, timeout=3600), progress=Impatient())
 
 
 @pytest.mark.parametrize(
@@ -110,12 +112,12 @@ def test_an_address_that_cannot_be_one_is_refused_before_anything_is_done(spec, 
 
 
 @pytest.mark.parametrize("address", ["tcp://a.b-c:1", "tls://[::1]:8786", "local", "ws://x:80"])
-def test_addresses_of_schedulers_are_taken(address):
+def test_addresses_of_schedulers_are_accepted(address):
     assert Dask(address).address == address
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 0, -1.0, 1e300, True, "9", None])
-def test_a_time_that_cannot_be_waited_for_is_refused(tmp_path, value):
+def test_a_duration_that_cannot_be_waited_for_is_refused(tmp_path, value):
     with pytest.raises(InputError, match="timeout"):
         Dask("tcp://127.0.0.1:8786", timeout=value)
     with pytest.raises(InputError, match="stale"):
@@ -124,21 +126,21 @@ def test_a_time_that_cannot_be_waited_for_is_refused(tmp_path, value):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["--cluster", "tcp://127.0.0.1:9", "--timeout", "nan"], "timeout = nan"),
         (["--cluster", "tcp://127.0.0.1:9", "--timeout", "inf"], "timeout = inf"),
         (["--stale", "nan"], "stale = nan"),
         (["--stale", "inf"], "stale = inf"),
-        (["--cluster", "local", "--threads", "2"], "threads = 2: goes without --cluster"),
+        (["--cluster", "local", "--threads", "2"], "threads = 2: only without --cluster"),
     ],
 )
 def test_options_that_make_no_sense_are_refused_before_anything_is_done(
-    spec, tmp_path, words, told
+    spec, tmp_path, words, message
 ):
     result = command("run", spec, "--out", tmp_path / "out", *words)
     assert result.exit_code == 2
-    assert told in result.stderr
+    assert message in result.stderr
     assert not (tmp_path / "out").exists()
 
 
@@ -147,9 +149,9 @@ def test_options_that_make_no_sense_are_refused_before_anything_is_done(
 
 @pytest.fixture
 def scheduler(monkeypatch):
-    """The address of a scheduler without workers; what is waited for is told at once."""
+    """The address of a scheduler without workers; notes on waiting come at once."""
     distributed = pytest.importorskip("distributed")
-    monkeypatch.setattr(executors, "SOON", 0.1)
+    monkeypatch.setattr(executors, "FIRST_NOTE", 0.1)
     quiet = {"dashboard": False}
     with distributed.LocalCluster(
         n_workers=0, dashboard_address=":0", scheduler_kwargs=quiet, silence_logs=50
@@ -175,16 +177,16 @@ def worker(address: str, **environment: str):
 
 
 @pytest.mark.filterwarnings("default")
-def test_that_there_are_no_workers_yet_is_told(scheduler, tmp_path):
+def test_missing_workers_are_noted(scheduler, tmp_path):
     leaving = Leaving("no workers")
     with pytest.raises(Interrupted):
-        run(small(), tmp_path / "out", Dask(scheduler), watch=leaving)
+        run(small(), tmp_path / "out", Dask(scheduler), progress=leaving)
     assert leaving.lines == [f"no workers yet at {scheduler}; waiting"]
 
 
 @pytest.mark.filterwarnings("default")
-def test_a_worker_without_retvar_is_told_and_costs_no_cell(scheduler, tmp_path):
-    """A package of that name that cannot be loaded stands for none."""
+def test_a_worker_without_retvar_is_an_error_and_no_cell_fails(scheduler, tmp_path):
+    """Simulated by a package of that name that cannot be imported."""
     (tmp_path / "retvar").mkdir()
     (tmp_path / "retvar" / "__init__.py").write_text("raise ImportError('there is none')")
     with (
@@ -192,11 +194,11 @@ def test_a_worker_without_retvar_is_told_and_costs_no_cell(scheduler, tmp_path):
         pytest.raises(RetvarError, match=r"worker cannot load retvar \(there is none\).*install"),
     ):
         run(small(), tmp_path / "out", Dask(scheduler))
-    assert status(Store.opened(tmp_path / "out")).missing == 40
+    assert status(Store.open(tmp_path / "out")).missing == 40
 
 
 @pytest.mark.filterwarnings("default")
-def test_workers_may_come_late_and_the_contents_are_those_of_a_local_run(scheduler, tmp_path):
+def test_workers_may_join_late_and_the_digest_is_that_of_a_local_run(scheduler, tmp_path):
     class Late(Notes):
         """Starts a worker when there is none."""
 
@@ -207,25 +209,25 @@ def test_workers_may_come_late_and_the_contents_are_those_of_a_local_run(schedul
 
     sweep, late = small(count=1), Late()
     with contextlib.ExitStack() as stack:
-        found = run(sweep, tmp_path / "out", Dask(scheduler), watch=late)
+        found = run(sweep, tmp_path / "out", Dask(scheduler), progress=late)
     assert late.lines == [f"no workers yet at {scheduler}; waiting"]
     assert found.digest == run(sweep, tmp_path / "local", ONE).digest
 
 
-# ---------------------------------------------------------------------- claims of others
+# ---------------------------------------------------------------------- leases of others
 
 
-def claimed(out: Path, *numbers: int) -> Store:
-    """A store in which a process on another machine has these cells."""
-    store = Store.made(out, small().plan())
+def leased(out: Path, *numbers: int) -> Store:
+    """A store in which processes on another machine hold the leases of these cells."""
+    store = Store.create(out, small().plan())
     for number in numbers:
-        text = {"host": "node17", "space": "", "pid": 123 + number % 2, "token": "theirs"}
-        store._claim(store.plan.cells[number]).write_text(json.dumps(text))
+        text = {"machine": "node17 boot", "pid": 123 + number % 2}
+        store.lease_path(store.plan.cells[number]).write_text(json.dumps(text))
     return store
 
 
 @pytest.mark.parametrize(
-    ("numbers", "told"),
+    ("numbers", "message"),
     [
         ([2], "waiting for 1 cell that node17 (process 123) is computing"),
         ([2, 4], "waiting for 2 cells that node17 (process 123) is computing"),
@@ -235,153 +237,109 @@ def claimed(out: Path, *numbers: int) -> Store:
         ),
     ],
 )
-def test_whose_cells_are_waited_for_is_told(monkeypatch, tmp_path, numbers, told):
-    monkeypatch.setattr(executors, "SOON", 0.1)
-    claimed(tmp_path / "out", *numbers)
+def test_the_workers_that_are_waited_for_are_noted(monkeypatch, tmp_path, numbers, message):
+    monkeypatch.setattr(executors, "FIRST_NOTE", 0.1)
+    leased(tmp_path / "out", *numbers)
     leaving = Leaving("waiting")
     with pytest.raises(Interrupted):
-        run(small(), tmp_path / "out", ONE, watch=leaving)
-    assert leaving.lines == [told]
-    assert status(Store.opened(tmp_path / "out")).done == 40 - len(numbers)
+        run(small(), tmp_path / "out", ONE, progress=leaving)
+    assert leaving.lines == [message]
+    assert status(Store.open(tmp_path / "out")).done == 40 - len(numbers)
 
 
 @pytest.mark.filterwarnings("default")
-def test_whose_cells_are_waited_for_is_told_with_dask_too(monkeypatch, tmp_path):
+def test_the_workers_that_are_waited_for_are_noted_with_dask_too(monkeypatch, tmp_path):
     pytest.importorskip("distributed")
-    monkeypatch.setattr(executors, "SOON", 0.1)
-    claimed(tmp_path / "out", 2)
+    monkeypatch.setattr(executors, "FIRST_NOTE", 0.1)
+    leased(tmp_path / "out", 2)
     leaving = Leaving("waiting")
     with pytest.raises(Interrupted):
-        run(small(), tmp_path / "out", Dask("local", workers=1), watch=leaving)
+        run(small(), tmp_path / "out", Dask("local", workers=1), progress=leaving)
     assert leaving.lines[-1] == "waiting for 1 cell that node17 (process 123) is computing"
-    assert status(Store.opened(tmp_path / "out")).done == 39
+    assert status(Store.open(tmp_path / "out")).done == 39
 
 
-def test_waiting_is_told_after_a_while_and_then_once_a_minute(monkeypatch):
-    clock, told = [0.0], []
+def test_waiting_is_noted_after_five_seconds_and_then_once_a_minute(monkeypatch):
+    clock, printed = [0.0], []
     monkeypatch.setattr(executors.time, "monotonic", lambda: clock[0])
-    patience = executors._Patience(lambda line: told.append((clock[0], line)))
+    progress = Notes()
+    progress.note = lambda line: printed.append((clock[0], line))
+    notes = executors.WaitingNotes(progress)
     for now in range(200):
         clock[0] = float(now)
-        if now in (3, 66):  # something came
-            patience.over()
-        patience.waiting("for it")
-    assert told == [(now, "for it") for now in (8.0, 71.0, 131.0, 191.0)]
+        if now in (3, 66):  # a cell was finished
+            notes.reset()
+        notes.waiting("for it")
+    assert printed == [(now, "for it") for now in (8.0, 71.0, 131.0, 191.0)]
 
 
-@pytest.mark.parametrize("what", ["claim", ".break-claim"])
-def test_what_was_gone_when_looked_for_is_not_removed_when_it_is_there_again(
-    monkeypatch, tmp_path, what
-):
-    """The stale claim, or the door to breaking it, goes and comes again between look and act."""
-    path, real, created = tmp_path / "claim", Path.stat, leases._created
-    path.write_text(json.dumps({"host": "node17", "pid": 1, "token": "dead"}))
-    os.utime(path, (1, 1))
-
-    def stat(self, **options):
-        try:
-            return real(self, **options)
-        except FileNotFoundError:
-            if self.name == what:  # right after this look
-                self.write_text("theirs")
-            raise
-
-    def door(self):
-        if self != path and what == "claim":
-            path.unlink()  # by whoever went through the door before
-        return created(self) if self == path or what == "claim" else None
-
-    monkeypatch.setattr(Path, "stat", stat)
-    monkeypatch.setattr(leases, "_created", door)
-    assert leases.take(path) is None
-    assert (tmp_path / what).read_text() == "theirs"
-
-
-@pytest.mark.parametrize("age", [0, 100])
-def test_a_folder_in_place_of_a_claim_is_told_of(tmp_path, age):
-    """A young one might be anything, and is waited for."""
-    store = Store.made(tmp_path / "out", small().plan())
-    path = store._claim(store.plan.cells[3])
+def test_a_folder_in_place_of_a_lease_is_refused(tmp_path):
+    store = Store.create(tmp_path / "out", small().plan())
+    path = store.lease_path(store.plan.cells[3])
     path.mkdir()
-    when = path.stat().st_mtime - age
-    os.utime(path, (when, when))
     with pytest.raises(RetvarError, match=f"{path.name}.*Is a directory; remove it"):
         run(small(), tmp_path / "out", ONE)
     path.rmdir()
     assert run(small(), tmp_path / "out", ONE).complete
 
 
-def test_a_file_in_place_of_all_claims_is_told_of(tmp_path):
+def test_a_file_in_place_of_the_folder_of_leases_is_refused(tmp_path):
     out = tmp_path / "out"
-    Store.made(out, small().plan())
-    (out / "claims").rmdir()
-    (out / "claims").write_text("mine")
+    Store.create(out, small().plan())
+    (out / "leases").rmdir()
+    (out / "leases").write_text("mine")
     result = command("status", out)
     assert result.exit_code == 2
-    assert f"claims = {out / 'claims'}: cannot be read: Not a directory" in result.stderr
+    assert f"lease = {out / 'leases'}" in result.stderr
+    assert "cannot be read: Not a directory" in result.stderr
 
 
-def test_cells_that_nobody_has_cost_no_file(monkeypatch, tmp_path):
-    """And those that somebody has cost one a second, all together."""
-    made, store = [], claimed(tmp_path / "out", 0, 1, 2, 3)
-    real = leases.tempfile.mkstemp
-    monkeypatch.setattr(leases.tempfile, "mkstemp", lambda **kw: made.append(1) or real(**kw))
-    monkeypatch.setattr(leases, "TICK", 1e6)
-    monkeypatch.setattr(leases, "_ahead", {})
-    for cell in store.plan.cells[4:]:
-        assert not store.claimed(cell)
-    assert made == []
-    for _ in range(3):
-        assert status(store).running == 4
-    assert len(made) == 1
+def test_leases_that_cannot_be_written_stop_the_run_with_an_error(tmp_path, monkeypatch):
+    def refused(*_):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(leases, "_create", refused)
+        with pytest.raises(RetvarError, match=r"lease = .*cannot be written: Permission denied"):
+            run(small(), tmp_path / "out", ONE)
+    assert run(small(), tmp_path / "out", ONE).complete
 
 
-def test_the_clock_of_the_file_system_counts_and_not_ours(monkeypatch, tmp_path):
-    """Ours is an hour late: a claim touched now is alive, one of two minutes ago is not."""
-    path = tmp_path / "claim"
-    path.write_text(json.dumps({"host": "node17", "pid": 1, "token": "theirs"}))
-    touched = path.stat().st_mtime
-    monkeypatch.setattr(leases.time, "time", lambda: touched - 3600)
-    assert leases.alive(path, 60.0)
-    os.utime(path, (touched - 120, touched - 120))
-    assert not leases.alive(path, 60.0)
-
-
-# ---------------------------------------------------------------------- nobody reads
+# ---------------------------------------------------------------------- closed pipes
 
 
 @pytest.mark.parametrize("buffered", [True, False])
-def test_a_run_goes_on_when_nobody_reads_what_it_tells(spec, tmp_path, buffered):
+def test_a_closed_pipe_does_not_stop_a_run(spec, tmp_path, buffered):
     """Like ``2>&1 | head -0``: both ends are closed before anything is written."""
     settings = {n: x for n, x in os.environ.items() if n != "PYTHONUNBUFFERED"}
     settings |= {} if buffered else {"PYTHONUNBUFFERED": "1"}
-    ours, theirs = os.pipe()
-    os.close(ours)
+    reading, writing = os.pipe()
+    os.close(reading)
     words = [*PROGRAM, spec, "--out", tmp_path / "out"]
     ended = subprocess.run(
-        words, stdout=theirs, stderr=theirs, timeout=120, check=False, env=settings
+        words, stdout=writing, stderr=writing, timeout=120, check=False, env=settings
     )
-    os.close(theirs)
-    assert status(Store.opened(tmp_path / "out")).complete
+    os.close(writing)
+    assert status(Store.open(tmp_path / "out")).complete
     assert ended.returncode == 0
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_an_answer_that_cannot_be_written_is_one_line(spec, tmp_path):
-    words = [*PROGRAM, spec, "--out", tmp_path / "out"]
+    arguments = [*PROGRAM, spec, "--out", tmp_path / "out"]
     with open("/dev/full", "w") as full:
         ended = subprocess.run(
-            words, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False
+            arguments, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False
         )
     assert ended.returncode == 1
     assert "Error: stdout cannot be written: No space left on device" in ended.stderr
     assert "Traceback" not in ended.stderr
     assert "Exception" not in ended.stderr
-    assert status(Store.opened(tmp_path / "out")).complete
+    assert status(Store.open(tmp_path / "out")).complete
 
 
 class Stream:
-    """Keeps what is written; a terminal or not."""
+    """Collects what is written, as a terminal or not."""
 
     def __init__(self, terminal=False, broken=False):
         self.text, self.terminal, self.broken = "", terminal, broken
@@ -400,11 +358,11 @@ class Stream:
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-def test_compiling_is_told_once(terminal):
+def test_messages_about_compilation_are_shown_once(terminal):
     import logging
 
     stream = Stream(terminal)
-    with shown.progress(stream, lambda: None):
+    with Display(stream, unit="cells"):
         for moment in (0.0, 10.0, 20.0):
             record = logging.LogRecord("retvar", logging.INFO, "", 0, "compiling it", (), None)
             record.created = moment
@@ -413,22 +371,36 @@ def test_compiling_is_told_once(terminal):
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-def test_progress_that_nobody_reads_stops_nothing(terminal):
-    with shown.progress(Stream(terminal, broken=True), lambda: None) as watch:
-        watch.begin(10, 0)
-        watch.note("something")
-        watch.advance(1, 1)
-        watch.check()
+def test_a_closed_pipe_does_not_stop_the_computation(terminal):
+    with Display(Stream(terminal, broken=True), unit="cells", announce=True) as progress:
+        progress.start(10)
+        progress.note("something")
+        progress.advance(1)
+        progress.check()
+        progress.restore_terminal()
 
 
-def test_a_line_a_minute_is_told_while_nothing_finishes_whatever_else_is(monkeypatch):
+def test_without_a_terminal_a_line_is_written_every_minute_whatever_else_is_noted(monkeypatch):
     clock, stream = [0.0], Stream()
-    monkeypatch.setattr(shown.time, "monotonic", lambda: clock[0])
-    with shown.progress(stream, lambda: None) as watch:
-        watch.begin(10, 4)
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    with Display(stream, unit="cells", interval=60.0) as progress:
+        progress.start(10, done=4)
         for now in range(200):
             clock[0] = float(now)
             if now % 50 == 0:
-                watch.note("something else")
-            watch.check()
-    assert stream.text.count("4 of 10 cells\n") == 3
+                progress.note("something else")
+            progress.check()
+    assert stream.text.count("4 of 10 cells (40%)\n") == 3
+
+
+def test_count_rate_and_time_left_are_shown(monkeypatch):
+    clock, stream = [0.0], Stream()
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    with Display(stream, unit="cells", interval=60.0, announce=True) as progress:
+        progress.start(1_000, done=400)
+        clock[0] = 100.0
+        progress.advance(500)
+    assert stream.text.splitlines() == [
+        "400 of 1,000 cells (40%)",
+        "500 of 1,000 cells (50%), 1.0 a second, about 8 min 20 s left",
+    ]

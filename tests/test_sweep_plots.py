@@ -10,6 +10,8 @@ import xarray
 
 import retvar as rv
 from retvar import plots
+from retvar.plots.style import METHODS as STYLES
+from retvar.plots.sweep_errors import axis_ticks, spaced_by_factors
 from retvar.sweep.comparison import compare
 from tests.test_examples import run
 from tests.test_experiment_plots import drawn, titles, written
@@ -116,15 +118,15 @@ def test_curves_are_the_errors_at_the_best_of_the_other_settings():
     assert ax.get_ylabel() == "variance RMSE"
 
 
-def test_what_no_learner_sets_is_in_no_title():
+def test_settings_that_no_learner_has_are_in_no_title():
     data = swept(domains=1, lambdas=[0.5], second=[0.1])
     own = data.assign_coords(lam=("learner", np.full(21, np.nan)))
     assert titles(plots.sensitivity_curves(own)) == [""]
     some = data.assign_coords(
         lam=("learner", np.tile([np.nan, 0.5, 0.9997, 1.0, 0.1, 0.2, 0.3], 3))
     )
-    told = titles(plots.sensitivity_curves(some.sel(learner=some.alpha > 0), x="alpha"))
-    assert told[:4] == ["λ = the domain's", "λ = 0.5", "λ = 0.9997", "λ = 1"]
+    found = titles(plots.sensitivity_curves(some.sel(learner=some.alpha > 0), x="alpha"))
+    assert found[:4] == ["λ = the domain's", "λ = 0.5", "λ = 0.9997", "λ = 1"]
 
 
 def test_bands_are_intervals_over_runs():
@@ -137,18 +139,18 @@ def test_bands_are_intervals_over_runs():
     assert heights.min() == pytest.approx(np.exp(found.low.min()))
 
 
-def test_settings_held_fixed_are_those_asked_for():
+def test_settings_in_where_are_fixed():
     data = swept(domains=1, lambdas=[0.5])
     best, poor = (
         plots.sensitivity_curves(data, where={"alpha_bar": value}).axes[0].lines[0].get_ydata()
         for value in (0.1, 1.0)
     )
     np.testing.assert_allclose(poor / best, np.e, rtol=0.05)
-    with pytest.raises(rv.InputError, match=r"where\['alpha_bar'\] = 7: is not there; there are"):
+    with pytest.raises(rv.InputError, match=r"where\['alpha_bar'\] = 7: is not in the data"):
         plots.sensitivity_curves(data, where={"alpha_bar": 7})
 
 
-def test_several_domains_are_told_as_multiples_of_their_best():
+def test_errors_of_several_domains_are_multiples_of_their_best():
     ax = plots.sensitivity_curves(swept(domains=3)).axes[0]
     assert ax.get_ylabel() == "variance RMSE,\ntimes the best of each domain"
     assert min(ax.lines[0].get_ydata()) == pytest.approx(1.0, abs=0.05)
@@ -238,13 +240,13 @@ def test_cells_that_may_be_the_best_are_outlined(domains, split):
         )
     figure = drawn(plots.sweep_heat_map(data, y="alpha_bar", resamples=200))
     np.testing.assert_array_equal(outlined(figure.axes[0]), inside)
-    told = " ".join(figure.get_supxlabel().split())
+    caption = " ".join(figure.get_supxlabel().split())
     over = "6 domains" if domains == 12 else "4 runs"
-    assert f"95% interval of the ratio to the best, over {over}, holds 1" in told
+    assert f"95% interval of the ratio to the best, over {over}, holds 1" in caption
 
 
 def test_every_lambda_has_an_outline_of_its_own():
-    """Errors are least at α = 0.1 whatever λ, and clearly larger beside it."""
+    """Errors are least at α = 0.1 whatever λ, and clearly larger next to it."""
     figure = plots.sweep_heat_map(swept(second=[0.1]))
     for ax in figure.axes[:3]:
         wanted = np.zeros((4, 7), dtype=bool)
@@ -267,7 +269,7 @@ def test_steps_that_are_no_powers_of_ten_have_ticks_at_those(count):
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "labels"),
     [
         ([0.05, 0.1, 0.2], "0.05 0.1 0.2"),
         ([0.0354, 0.0707, 0.1414, 0.2828, 0.5657], "0.05 0.1 0.2 0.5"),
@@ -277,13 +279,13 @@ def test_steps_that_are_no_powers_of_ten_have_ticks_at_those(count):
         ([2.0, 2.5], "2 2.5"),
     ],
 )
-def test_ticks_are_short_and_distinct(values, told):
-    ticks, texts = plots.swept.ticks_of(values, plots.swept.spaced_by_factors(values))
-    assert " ".join(texts) == told
+def test_ticks_are_short_and_distinct(values, labels):
+    ticks, texts = axis_ticks(values, spaced_by_factors(values))
+    assert " ".join(texts) == labels
     assert [float(text.replace("−", "-")) for text in texts] == pytest.approx(ticks)
 
 
-def test_an_axis_cannot_be_both():
+def test_both_axes_cannot_show_the_same_setting():
     with pytest.raises(rv.InputError, match="y = alpha: must differ from x"):
         plots.sweep_heat_map(swept(), y="alpha")
 
@@ -300,7 +302,7 @@ def test_points_are_the_ratios_of_the_comparison_in_the_colour_of_the_winner():
         ratios = found.data.ratio.sel(settings="best", domain="all").isel(pair=k).values
         np.testing.assert_allclose([p.get_xdata()[0] for p in points], ratios)
     colours = [ax.lines[-1].get_color() for ax in figure.axes]
-    direct, centred = (plots.series.METHODS[name].colour for name in ("direct", "centred"))
+    direct, centred = (STYLES[name].colour for name in ("direct", "centred"))
     assert colours[0] == direct
     assert colours[2] == centred
 
@@ -315,7 +317,7 @@ def test_a_dataset_is_compared_first(tmp_path):
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
 
 
-def test_few_domains_have_a_line_each_where_one_question_was_asked():
+def test_few_domains_have_a_row_each_with_a_single_question():
     data = swept(domains=3, second=[0.1], lambdas=[0.5])
     found = compare(data)
     ax = plots.comparison(found, settings=["shared"]).axes[0]
@@ -373,13 +375,13 @@ def test_the_example_says_which_method_is_better_when(capsys, tmp_path):
     """In small: 3 MDPs, 8 runs of 200 steps; the figures of the full example are in the docs."""
     small = ["--mdps", "3", "--runs", "8", "--steps", "200", "--sizes", "4"]
     folders = ["--store", str(tmp_path / "which"), "--out", str(tmp_path)]
-    told = run("which_method", capsys, *small, *folders)
-    assert told.count("Variance RMSE at step 200: 3 domains, 8 runs") == 3
-    equal = told[told.index("Both step sizes equal") :]
+    printed = run("which_method", capsys, *small, *folders)
+    assert printed.count("Variance RMSE at step 200: 3 domains, 8 runs") == 3
+    equal = printed[printed.index("Both step sizes equal") :]
     ties = [line for line in equal.splitlines() if "Direct / Centred" in line]
     assert len(ties) == 12
     assert all("1.000 [1.000, 1.000]  a in 50% of runs" in line for line in ties)
     assert len(list(tmp_path.glob("which-method-*.png"))) == 6
-    assert run("which_method", capsys, *small, *folders) == told  # from what is kept
+    assert run("which_method", capsys, *small, *folders) == printed  # from the stored results
     with pytest.raises(rv.InputError, match=r"differ in domains\[0\]\.random\.reward_mean"):
         run("which_method", capsys, *small, "--shift", "1", *folders)

@@ -71,8 +71,8 @@ def write(columns, path):
 @pytest.mark.parametrize(
     "kind", ["log.parquet", "log.csv", "log.csv.gz", "mapping", "table", "frame"]
 )
-def test_a_table_is_read_whatever_it_is_kept_in(kind, tmp_path):
-    """Files and tables in memory give the same transitions."""
+def test_tables_in_files_and_in_memory_give_the_same_transitions(kind, tmp_path):
+    """Parquet, CSV, mappings, Arrow tables, DataFrames."""
     if kind == "frame":
         source = pytest.importorskip("pandas").DataFrame(log())
     elif kind in ("mapping", "table"):
@@ -104,7 +104,7 @@ def test_several_files_are_read_one_after_the_other(tmp_path):
 
 
 def test_the_next_state_is_the_next_row_s_where_there_is_no_column():
-    """The last row of an unfinished piece has none: it is left out and the trace cut before it."""
+    """The last row of an unfinished episode has none: it is left out, the one before truncated."""
     stream = from_table(log(next_state=None, truncated=None, episode=["a", "a", "b", "b"]))
     found = whole(stream)
     assert_array_equal(found["reward"], [1, 2, 3])
@@ -113,7 +113,7 @@ def test_the_next_state_is_the_next_row_s_where_there_is_no_column():
     assert stream.counts.rejected == {"no next state": 1}
 
 
-def test_another_episode_cuts_the_trace():
+def test_another_episode_truncates_the_one_before():
     """Without flags, by its id."""
     found = whole(from_table(log(terminated=[False] * 4, truncated=None, episode=[1, 1, 2, 2])))
     assert_array_equal(found["truncated"], [False, True, False, True])
@@ -123,7 +123,7 @@ def test_another_episode_cuts_the_trace():
     assert_array_equal(found["truncated"], [False, True, False, True])
 
 
-def test_transitions_that_do_not_chain_are_counted_and_cut():
+def test_rows_whose_next_state_is_not_the_next_row_s_are_counted_and_truncated():
     """1 → 2 is followed by 3: something is missing between them."""
     columns = {
         "state": [0, 1, 3],
@@ -138,7 +138,7 @@ def test_transitions_that_do_not_chain_are_counted_and_cut():
         list(from_table(columns, on_error="raise").chunks())
 
 
-def test_labels_are_numbered_as_they_come():
+def test_labels_are_numbered_in_order_of_appearance():
     """Text, and whole numbers that cannot be indices; what follows an end is no state."""
     columns = {"state": ["b", "a", "b"], "next_state": ["a", "end", "c"], "reward": [0.0] * 3}
     stream = from_table({**columns, "terminated": [0, 1, 0]})
@@ -186,7 +186,7 @@ def test_floats_that_are_whole_are_states():
 
 
 def test_probabilities_give_ratios():
-    """ρ = target / behaviour; effective sample size and largest ratio are kept."""
+    """ρ = target / behaviour; effective sample size and largest ratio are counted."""
     columns = log(b=[0.5, 0.25, 1.0, 0.5], p=[0.25, 0.5, 0.0, 0.5])
     stream = from_table(columns, behaviour="b", target="p")
     assert_array_equal(whole(stream)["rho"], [0.5, 2, 0, 1])
@@ -215,8 +215,8 @@ def test_probabilities_that_are_wrong_are_refused_never_skipped(b, p, message):
     assert stream.counts.transitions == 1
 
 
-def test_gamma_lambda_and_rho_of_a_stranger_s_file_must_be_named():
-    """A column that happens to be called gamma is no γ."""
+def test_gamma_lambda_and_rho_must_be_named_unless_retvar_wrote_the_file():
+    """A column that happens to be called gamma is not used."""
     columns = log(gamma=[0.5] * 4, lam=[0.5, 0.5, 2.0, 0.5], rho=[1.0, 2.0, 3.0, -1.0])
     assert not {"gamma", "lam", "rho"} & set(whole(from_table(columns)))
     stream = from_table(columns, gamma="gamma", lam="lam", rho="rho")
@@ -232,8 +232,8 @@ def test_gamma_lambda_and_rho_of_a_stranger_s_file_must_be_named():
 # ---------------------------------------------------------------------- against a plain reading
 
 
-def plainly(rows, *, lookup):
-    """What comes of rows (stream, state, reward, next, ended, cut off, episode), read singly.
+def by_loop(rows, *, lookup):
+    """Transitions from rows (stream, state, reward, next, ended, cut off, episode), read singly.
 
     NaN rewards and negative states make a row bad. Written as a loop over rows: for each, the next
     of its stream is looked for.
@@ -257,7 +257,7 @@ def plainly(rows, *, lookup):
             return False
         return row[5] or not joined(t) or rows[after(t)][1] < 0
 
-    kept = []
+    found = []
     for t, (stream, state, reward, following, terminated, truncated, _) in enumerate(rows):
         if left_out(t):
             continue
@@ -267,14 +267,14 @@ def plainly(rows, *, lookup):
         if not (terminated or truncated):
             u = after(t)
             cut = not joined(t) or left_out(u) or following != rows[u][1]
-        kept.append((state, reward, state if terminated else following, terminated, cut, stream))
-    return kept
+        found.append((state, reward, state if terminated else following, terminated, cut, stream))
+    return found
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("lookup", [False, True])
 @pytest.mark.parametrize("case", range(300 if oracle.SOAK else 30))
-def test_rows_are_chained_cut_and_left_out_as_by_a_loop(case, lookup, rng):
+def test_rows_are_linked_truncated_and_left_out_as_by_a_loop(case, lookup, rng):
     """Random logs of mixed streams and episodes with bad rows; chunks of any size."""
     n, streams = int(rng.integers(1, 40)), int(rng.integers(1, 4))
     episode = np.cumsum(rng.random(n) < 0.1)
@@ -291,7 +291,7 @@ def test_rows_are_chained_cut_and_left_out_as_by_a_loop(case, lookup, rng):
     columns = {name: [row[k] for row in rows] for k, name in enumerate(names)}
     if lookup:
         del columns["next_state"]
-    expected = plainly(rows, lookup=lookup)
+    expected = by_loop(rows, lookup=lookup)
     for chunk in (1, 2, 7, 100):
         stream = from_table(columns, states=3, chunk=chunk)
         found = [
@@ -301,7 +301,7 @@ def test_rows_are_chained_cut_and_left_out_as_by_a_loop(case, lookup, rng):
         assert stream.counts.transitions + stream.counts.rejected.total() == n
 
 
-def test_a_stream_that_comes_again_too_late_is_cut(monkeypatch):
+def test_a_stream_whose_next_row_is_too_far_is_truncated(monkeypatch):
     """Rows wait for the next of their stream a limited time, so that memory stays bounded."""
     monkeypatch.setattr(episodes, "HORIZON", 5)
     n = 30
@@ -332,7 +332,7 @@ def test_a_stream_that_comes_again_too_late_is_cut(monkeypatch):
     ],
 )
 def test_rows_with_gaps_are_left_out_and_counted_or_refused(kind, column, value, tmp_path):
-    """Row 2 of each: the trace is cut before it; refused, it is named with its file."""
+    """Row 2 of each: the row before is truncated; the error names file and row."""
     columns = log(
         state=[0, 1, 2, 0], terminated=[False] * 4, truncated=None, next_state=[1, 2, 0, 1]
     )
@@ -350,7 +350,7 @@ def test_rows_with_gaps_are_left_out_and_counted_or_refused(kind, column, value,
 
 
 def test_cells_of_csv_that_are_no_numbers_are_left_out(tmp_path):
-    """And lines with too many or too few fields: nothing leads over them."""
+    """And lines with too many or too few fields: rows across them are not linked."""
     path = tmp_path / "log.csv"
     lines = ["state,next_state,reward,terminated", "0,1,1.0,0", "1,2,x,false", "2,3,2.0,False"]
     lines += ["3,4,3.0,0", "4,5", "4,5,4.0,no", "5,6,5.0,0,9", "6,7,6.0,perhaps", "7,8,7.0,1", "8"]
@@ -369,7 +369,7 @@ def test_cells_of_csv_that_are_no_numbers_are_left_out(tmp_path):
         list(from_table(path, on_error="raise").chunks())
 
 
-def test_na_is_a_label_in_csv_and_nothing_is_none(tmp_path):
+def test_na_is_a_label_in_csv_and_an_empty_cell_is_missing(tmp_path):
     """What is empty, null or nan is missing; NA may be North America."""
     path = tmp_path / "log.csv"
     path.write_text("state,reward,terminated\nNA,1,1\n,2,1\nnan,3,1\nEU,NA,1\nEU,5,1\n")
@@ -378,7 +378,7 @@ def test_na_is_a_label_in_csv_and_nothing_is_none(tmp_path):
     assert stream.labels == ["NA", "EU"]
 
 
-def test_a_row_of_an_unknown_stream_cuts_them_all():
+def test_a_row_of_an_unknown_stream_truncates_all_streams():
     """It may have belonged to any."""
     columns = {"state": [0] * 5, "next_state": [0] * 5, "reward": [0.0, 1.0, 2.0, 3.0, 4.0]}
     stream = from_table({**columns, "terminated": [0] * 5, "stream": [0, 1, None, 0, 1]})
@@ -416,13 +416,13 @@ def test_a_row_of_an_unknown_stream_cuts_them_all():
         ({"reward": [1.0]}, {}, "same length"),
     ],
 )
-def test_what_is_wrong_with_columns_is_said_at_once(changes, arguments, message):
+def test_wrong_columns_are_refused_at_once(changes, arguments, message):
     """Which column, what was found, what is needed; before anything is read."""
     with pytest.raises(InputError, match=message):
         from_table(log(**changes), **arguments)
 
 
-def test_episodes_that_never_end_are_said_to():
+def test_episodes_may_never_terminate():
     """terminated=False."""
     found = whole(from_table(log(terminated=None, next_state=[1, 2, 0, 1]), terminated=False))
     assert not found["terminated"].any()
@@ -430,7 +430,7 @@ def test_episodes_that_never_end_are_said_to():
 
 @pytest.mark.parametrize("name", ["a.parquet", "a.csv", "a.csv.gz"])
 @pytest.mark.parametrize("content", [b"", b"\x00\xff rubbish \xfe", b"state,reward\n", b"PAR1PAR1"])
-def test_files_that_are_none_are_refused_by_name(name, content, tmp_path):
+def test_invalid_files_are_refused_by_name(name, content, tmp_path):
     """Empty, rubbish, a header alone."""
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=name):
@@ -447,8 +447,8 @@ def test_a_file_that_is_not_there_or_of_no_known_kind_is_refused(tmp_path):
         from_table(3)
 
 
-def test_a_file_damaged_in_the_middle_gives_what_comes_before(tmp_path):
-    """Bytes of the last part overwritten: the rest arrives, then the error says how much."""
+def test_rows_before_the_damage_of_a_file_are_read(tmp_path):
+    """Bytes of the last row group overwritten: the others are read, then the error is raised."""
     n, path = 200_000, tmp_path / "log.parquet"
     columns = {"state": np.zeros(n, int), "reward": np.random.default_rng(0).normal(size=n)}
     stream = from_table(
@@ -479,7 +479,7 @@ def test_a_file_cut_short_is_refused(share, tmp_path):
 # ---------------------------------------------------------------------- there and back
 
 
-def test_what_is_written_comes_back_as_it_was(tmp_path, rng):
+def test_a_written_stream_is_read_back_to_the_bit(tmp_path, rng):
     """Every column, every bit, and what is known about the stream."""
     n, path = 1_000, tmp_path / "log.parquet"
     state = rng.integers(7, size=n)
@@ -502,7 +502,7 @@ def test_what_is_written_comes_back_as_it_was(tmp_path, rng):
     assert not again.counts.unmarked_ends
 
 
-def test_what_a_stream_is_called_comes_back_with_it(tmp_path):
+def test_properties_of_a_stream_are_written_with_it(tmp_path):
     """Labels, bounds, policy."""
     path = tmp_path / "log.parquet"
     hand = from_gymnasium("Blackjack-v1", steps=50)
@@ -519,7 +519,7 @@ def test_what_a_stream_is_called_comes_back_with_it(tmp_path):
     assert from_table(path).labels == ["x", "y", "z"]
 
 
-def test_nothing_is_written_where_nothing_can_be(tmp_path):
+def test_a_path_or_stream_that_cannot_be_written_is_refused(tmp_path):
     with pytest.raises(InputError, match="folder does not exist"):
         write_table(from_table(log()), tmp_path / "no" / "log.parquet")
     with pytest.raises(InputError, match=r"\.parquet file"):
@@ -612,7 +612,7 @@ def as_file(rng, columns, path):
 
 
 def fed(source, rng, n, columns):
-    """Feed a learner whatever comes; everything is finite, counted, and of retvar's own errors."""
+    """Feed an estimator; everything is finite and counted, or raises a RetvarError."""
     names = {
         name: name for name in ("gamma", "lam", "rho") if name in columns and rng.random() < 0.5
     }
@@ -622,16 +622,16 @@ def fed(source, rng, n, columns):
     stream = None
     try:
         stream = from_table(source, on_error=on_error, chunk=int(rng.integers(1, 60)), **names)
-        learner = None
+        estimator = None
         for chunk in stream.chunks():
             for column in chunk.values():
                 assert column.dtype.kind in "bi" or np.isfinite(column).all()
             assert chunk["state"].ndim > 1 or chunk["state"].min() >= 0
             assert chunk["next_state"].ndim > 1 or chunk["next_state"].min() >= 0
-            learner = learner or learner_of(chunk)
+            estimator = estimator or estimator_of(chunk)
             if chunk["state"].ndim > 1 or max(chunk["state"].max(), chunk["next_state"].max()) < 50:
-                learner.update_many(chunk)  # with 'raise': any bad row would be an InputError
-                assert all(np.isfinite(w).all() for w in learner.weights.values())
+                estimator.update_many(chunk)  # with 'raise': any bad row would be an InputError
+                assert all(np.isfinite(w).all() for w in estimator.weights.values())
         assert stream.counts.transitions + stream.counts.rejected.total() <= n
     except DivergenceError:  # observations of 1e308
         pass
@@ -642,7 +642,7 @@ def fed(source, rng, n, columns):
     return True
 
 
-def learner_of(chunk):
+def estimator_of(chunk):
     features = {"states": 50}
     if chunk["state"].ndim > 1:
         features = {"features": rv.features.Vector(chunk["state"].shape[1])}

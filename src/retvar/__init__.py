@@ -1,4 +1,4 @@
-"""retvar: how much return to expect, and how far it may stray.
+"""retvar: value and variance of returns in reinforcement learning.
 
 >>> import retvar as rv
 >>> truth = rv.solve(rv.domains.complex_mdp())
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from retvar.version import __version__ as __version__
 
-if TYPE_CHECKING:  # the names are loaded on first use, so that `retvar --help` is quick
+if TYPE_CHECKING:  # loaded on first use, so that `retvar --help` is fast
     from retvar import domains, experience, features, plots, rules, step_sizes, sweep, testing
     from retvar.errors import (
         ConvergenceError,

@@ -1,4 +1,4 @@
-"""Validate arguments: return them as numbers or arrays, or raise an :class:`InputError`."""
+"""Validate arguments: return numbers or arrays, or raise an :class:`InputError`."""
 
 from __future__ import annotations
 
@@ -13,23 +13,26 @@ from retvar.errors import InputError
 __all__ = [
     "distribution",
     "floats",
+    "generator",
     "indices",
     "integer",
     "is_integer",
     "level",
     "numbers",
     "refuse",
+    "seconds",
     "unit_interval",
 ]
 
 Array = NDArray[np.float64]
 Namer = Callable[[int], str]
-TOLERANCE = 1e-9  # a sum of probabilities farther from 1 than this is refused
+TOLERANCE = 1e-9  # largest deviation from 1 of a sum of probabilities
+MAX_SECONDS = 1e6
 EXACT = 1e-15  # rounding error per summand; sums farther from 1 than this are rescaled
 
 
 def is_integer(given: object) -> TypeGuard[int]:
-    """Whether this is an integer of Python or NumPy; booleans are not.
+    """Whether this is a Python or NumPy integer; booleans are not.
 
     >>> is_integer(3), is_integer(np.int32(3)), is_integer(True), is_integer(3.0)
     (True, True, False, False)
@@ -38,7 +41,7 @@ def is_integer(given: object) -> TypeGuard[int]:
 
 
 def integer(field: str, given: object, low: int | None = None, high: int | None = None) -> int:
-    """An integer from `low` to `high`, both included.
+    """Return an integer from `low` to `high`, both included.
 
     >>> integer("runs", np.int64(3), 1)
     3
@@ -57,7 +60,7 @@ def integer(field: str, given: object, low: int | None = None, high: int | None 
 
 
 def level(field: str, given: object) -> float:
-    """The level of an interval, between 0 and 1.
+    """Return the level of an interval, between 0 and 1.
 
     >>> level("level", 0.9)
     0.9
@@ -72,8 +75,25 @@ def level(field: str, given: object) -> float:
     return float(given)  # type: ignore[arg-type]
 
 
+def seconds(field: str, given: object) -> float:
+    """A duration that can be waited for.
+
+    >>> seconds("timeout", 60)
+    60.0
+    >>> seconds("timeout", float("nan"))
+    Traceback (most recent call last):
+    ...
+    retvar.errors.InputError: timeout = nan: must be a number of seconds above 0, at most 1,000,000
+    """
+    real = isinstance(given, float | int) and not isinstance(given, bool)
+    if not real or not 0 < given <= MAX_SECONDS:  # type: ignore[operator]
+        remedy = f"must be a number of seconds above 0, at most {MAX_SECONDS:,.0f}"
+        raise InputError(field, repr(given), remedy)
+    return float(given)  # type: ignore[arg-type]
+
+
 def numbers(field: str, given: ArrayLike, length: int, name: Namer = str) -> Array:
-    """Return `length` finite numbers: a copy of those given, or one number spread."""
+    """Return `length` finite numbers; one number is repeated."""
     array = floats(field, given, "a number or a list of numbers")
     if array.ndim == 0:
         if not np.isfinite(array):
@@ -119,7 +139,7 @@ def indices(field: str, given: ArrayLike, low: int, high: int) -> NDArray[np.int
 
 
 def floats(field: str, given: Any, what: str) -> Array:
-    """An array of float64, copied; anything else than real numbers is refused."""
+    """Return a copy as an array of float64; raise an InputError unless it holds real numbers."""
     try:
         if given is None or np.asarray(given).dtype.kind in "cSU":
             raise TypeError
@@ -127,6 +147,18 @@ def floats(field: str, given: Any, what: str) -> Array:
     except (TypeError, ValueError, OverflowError):
         shown = "nothing" if given is None else given
         raise InputError(field, shown, f"must be {what}") from None
+
+
+def generator(field: str, seed: Any) -> np.random.Generator:
+    """Return NumPy's random generator for a seed; a generator is returned as it is.
+
+    >>> generator("seed", 0).integers(10, size=3)
+    array([8, 6, 5])
+    """
+    try:
+        return np.random.default_rng(seed)
+    except (TypeError, ValueError) as error:
+        raise InputError(field, repr(seed), f"must be a whole number: {error}") from None
 
 
 def refuse(

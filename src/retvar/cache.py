@@ -1,4 +1,4 @@
-"""Datasets kept on disk: named by what determines them, whole or not there, damage found."""
+"""Datasets saved as netCDF files with a footer: a key, a digest of the contents, a checksum."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from retvar.files import write_with
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["Seal", "code_digest", "contents", "read", "seal_of", "write"]
+__all__ = ["Footer", "code_digest", "contents", "footer_of", "read", "write"]
 
-ASIDE = (  # these change no number
+NOT_NUMERICAL = (  # modules and packages whose code changes no number
     *("__init__.py", "__main__.py", "errors.py", "files.py", "cache.py", "signals.py"),
-    "testing.py",
+    *("testing", "progress.py", "format.py"),
     *("cli", "estimation", "experience", "experiments", "plots", "report", "sweep"),
 )
-MARK = b"\nretvar "  # what comes before the seal, after the end of the netCDF file proper
+MARK = b"\nretvar "  # begins the footer, after the end of the netCDF data
 
 
-class Seal(NamedTuple):
-    """The last line of a file: what determines it, what it holds, and a checksum of its bytes."""
+class Footer(NamedTuple):
+    """The last line of a file."""
 
-    key: str
-    contents: str
-    checksum: str
+    key: str  #: digest of the settings that determine the data
+    contents: str  #: digest of the data
+    checksum: str  #: of all bytes before it
 
 
 @cache
 def code_digest() -> str:
-    """A digest of every file of the package that can change a number.
+    """A digest of all source files of the package that can change a number.
 
     >>> len(code_digest())
     64
@@ -47,13 +47,13 @@ def code_digest() -> str:
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         name = path.relative_to(root)
-        if name.parts[0] not in ASIDE:
+        if name.parts[0] not in NOT_NUMERICAL:
             digest.update(name.as_posix().encode() + path.read_bytes())
     return digest.hexdigest()
 
 
 def contents(data: xarray.Dataset) -> str:
-    """A digest of all that a dataset holds, whatever file it is in.
+    """A digest of the variables of a dataset, independent of the file format.
 
     >>> import xarray
     >>> contents(xarray.Dataset({"x": 1.0})) == contents(xarray.Dataset({"x": 2.0}))
@@ -73,9 +73,9 @@ def contents(data: xarray.Dataset) -> str:
 
 
 def write(path: Path, data: xarray.Dataset, key: str, *, classic: bool = False) -> xarray.Dataset:
-    """Keep a dataset; the file appears whole or not at all.
+    """Save a dataset; the file appears complete or not at all.
 
-    Classic netCDF takes a tenth of netCDF-4's time to write, but has no integers of 64 bits.
+    Classic netCDF is written in a tenth of the time of netCDF-4, but has no 64-bit integers.
 
     >>> import tempfile, xarray
     >>> path = Path(tempfile.mkdtemp()) / "one.nc"
@@ -87,16 +87,16 @@ def write(path: Path, data: xarray.Dataset, key: str, *, classic: bool = False) 
     if classic:
         raw = memoryview(data.to_netcdf(engine="scipy"))
     else:
-        room = io.BytesIO()  # HDF5 itself does not say when a disk is full
-        data.to_netcdf(room, engine="h5netcdf")
-        raw = room.getbuffer()  # no copy of it is made
-    with raw:  # let go of even if the disk is full: a traceback would keep it, and with it the room
-        seal = Seal(key, data.attrs["contents"], _checksum(raw, key, data.attrs["contents"]))
+        buffer = io.BytesIO()  # HDF5 itself does not report a full disk
+        data.to_netcdf(buffer, engine="h5netcdf")
+        raw = buffer.getbuffer()  # a view, no copy
+    with raw:  # released even if the disk is full: a traceback would hold it
+        footer = Footer(key, data.attrs["contents"], _checksum(raw, key, data.attrs["contents"]))
 
         def fill(temporary: Path) -> None:
             with temporary.open("wb") as file:
                 file.write(raw)
-                file.write(MARK + " ".join(seal).encode() + b"\n")
+                file.write(MARK + " ".join(footer).encode() + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
 
@@ -104,53 +104,53 @@ def write(path: Path, data: xarray.Dataset, key: str, *, classic: bool = False) 
     return data
 
 
-def _checksum(raw: Any, key: str, held: str) -> str:
-    """Of all that stands before it in the file."""
+def _checksum(raw: Any, key: str, contents_digest: str) -> str:
+    """Checksum of everything before it in the file."""
     digest = hashlib.sha256(raw)
-    digest.update(f" {key} {held}".encode())
+    digest.update(f" {key} {contents_digest}".encode())
     return digest.hexdigest()
 
 
-def _unsealed(path: Path) -> tuple[bytes, Seal]:
-    """The bytes of the netCDF file, checked, and its seal; ValueError for damage."""
+def _split(path: Path) -> tuple[bytes, Footer]:
+    """The netCDF data and the footer of a file; ValueError if it is damaged."""
     raw, mark, line = path.read_bytes().rpartition(MARK)
-    words = line.decode("ascii").split(" ")
-    if not mark or len(words) != 3 or not line.endswith(b"\n"):
-        raise ValueError("it is cut off")
-    seal = Seal(words[0], words[1], words[2].strip())
-    if _checksum(raw, seal.key, seal.contents) != seal.checksum:
-        raise ValueError("its checksum is wrong")
-    return raw, seal
+    parts = line.decode("ascii").split(" ")
+    if not mark or len(parts) != 3 or not line.endswith(b"\n"):
+        raise ValueError("the file is truncated")
+    footer = Footer(parts[0], parts[1], parts[2].strip())
+    if _checksum(raw, footer.key, footer.contents) != footer.checksum:
+        raise ValueError("the checksum is wrong")
+    return raw, footer
 
 
-def seal_of(path: Path) -> Seal | None:
-    """The seal of a file that is sound, None where it is missing or damaged.
+def footer_of(path: Path) -> Footer | None:
+    """The footer of a file; None if the file is missing or damaged.
 
     >>> import tempfile
     >>> damaged = Path(tempfile.mkdtemp()) / "one.nc"
-    >>> _ = damaged.write_bytes(b"netCDF, or so it says")
-    >>> seal_of(damaged)
+    >>> _ = damaged.write_bytes(b"not netCDF")
+    >>> footer_of(damaged)
     """
     try:
-        return _unsealed(path)[1]
+        return _split(path)[1]
     except (OSError, ValueError):
         return None
 
 
 def read(path: Path, key: str, remedy: str = "compute it again") -> xarray.Dataset:
-    """A dataset that was kept, checked; what is wrong with it names the file and the remedy."""
+    """Read a saved dataset and check it; errors name the file and the remedy."""
     import xarray
 
-    trouble = f"is damaged or no result of retvar; {remedy}"
+    problem = f"is damaged or no result of retvar; {remedy}"
     try:
-        raw, seal = _unsealed(path)
+        raw, footer = _split(path)
         engine = "scipy" if raw.startswith(b"CDF") else "h5netcdf"
         with xarray.open_dataset(io.BytesIO(raw), engine=engine) as opened:
             data = opened.load()
-    except Exception as error:  # whatever a broken file makes the reader do
-        raise InputError("results", path, f"{trouble} ({type(error).__name__})") from None
-    if not data.attrs.get("key") == seal.key == key:
-        raise InputError("results", path, trouble)
-    if not data.attrs.get("contents") == seal.contents == contents(data):
-        raise InputError("results", path, trouble)
+    except Exception as error:  # a broken file can raise anything in the reader
+        raise InputError("results", path, f"{problem} ({type(error).__name__})") from None
+    if not data.attrs.get("key") == footer.key == key:
+        raise InputError("results", path, problem)
+    if not data.attrs.get("contents") == footer.contents == contents(data):
+        raise InputError("results", path, problem)
     return data

@@ -1,4 +1,4 @@
-"""The paper's MDPs, random ones, and Gymnasium's tables."""
+"""The MDPs of the paper, random MDPs, and MDPs found by name."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def chain(
     >>> rv.solve(rv.domains.chain(lam=0.9)).variance
     array([2.997541, 2.4661  , 1.81    , 1.      ])
     """
-    _whole("length", length, 1)
+    arguments.integer("length", length, 1)
     names = [f"s{i}" for i in range(length)]
     edges = [
         Edge(here, "go", there, 1.0, reward, reward_std)
@@ -46,7 +46,7 @@ def chain(
 
 
 def complex_mdp() -> MDP:
-    """The paper's complex MDP: continuing, γ and λ in every state its own; policies mu and pi.
+    """The paper's complex MDP: continuing, with γ and λ per state; policies ``mu`` and ``pi``.
 
     Two actions may lead to the same state with different rewards.
 
@@ -89,15 +89,15 @@ def complex_mdp() -> MDP:
 
 
 def random_walk(length: int = 30, *, right: float = 0.7, lam: ArrayLike = 1.0) -> MDP:
-    """The random walk of the paper's conference version: −1 a step, 0 for the last one out.
+    """The random walk of the paper's conference version: reward −1 a step, 0 for the last.
 
-    Leaving the last state to the right ends the episode; in s0 a step to the left stays.
+    A step to the right from the last state ends the episode; a step to the left from s0 stays.
 
     >>> import retvar as rv
     >>> rv.solve(rv.domains.random_walk()).value[[0, -1]].round(4)
     array([-72.125,  -1.5  ])
     """
-    _whole("length", length, 1)
+    arguments.integer("length", length, 1)
     if not float(arguments.numbers("right", right, 1)[0]) > 0 or right > 1:
         raise InputError("right", right, "must be a probability above 0, or no walk ends")
     last = length - 1
@@ -133,24 +133,21 @@ def random_mdp(
 
     Each action in each state leads to `branching` states with random probabilities and normal
     rewards around `reward_mean`. γ, λ and the noise of the rewards are numbers, or ranges to draw
-    from for each state or edge; `ends` is the share of edges that end an episode; with `parallel`,
-    next states are drawn with repetition, so that two edges of one action may join the same two
-    states.
+    from for each state or edge. `ends` is the share of edges that end an episode. With
+    `parallel`, next states are drawn with repetition, so that several edges of one action may join
+    the same two states.
 
     >>> random_mdp(states=10, actions=2, branching=3, seed=0)
     MDP(random-mdp: 10 states, 2 actions, 60 edges; γ = 0.0927455 … 0.789666,
         λ = 0.182943 … 0.988695; policies: target, behaviour)
     """
     for field, count in (("states", states), ("actions", actions), ("branching", branching)):
-        _whole(field, count, 1)
+        arguments.integer(field, count, 1)
     if branching > states and not parallel:
         raise InputError("branching", branching, f"must not exceed the {states} states")
     arguments.unit_interval("ends", ends, 1)
     arguments.numbers("reward_mean", reward_mean, 1)
-    try:
-        rng = np.random.default_rng(seed)
-    except (TypeError, ValueError) as error:
-        raise InputError("seed", repr(seed), f"must be a whole number: {error}") from None
+    rng = arguments.generator("seed", seed)
     pairs = states * actions
     count = pairs * branching
     draw = rng.integers(states, size=(pairs, branching))
@@ -181,10 +178,10 @@ def random_mdp(
 
 
 def find(name: str, /, *, gamma: float | None = None, **options: Any) -> MDP:
-    """Return a domain by its name on the command line.
+    """Return the MDP with this name; the command line uses the same names.
 
-    ``chain``, ``complex-mdp``, ``random-walk``, ``gymnasium:ID`` (`options` are those of the
-    environment, and γ must be given), or the path of a TOML file. `gamma` replaces the domain's.
+    Names are ``chain``, ``complex-mdp``, ``random-walk``, ``gymnasium:ID`` (`gamma` is required;
+    `options` are those of the environment) and paths of TOML files. `gamma` replaces the MDP's.
 
     >>> find("chain", length=3).n_states
     3
@@ -195,18 +192,18 @@ def find(name: str, /, *, gamma: float | None = None, **options: Any) -> MDP:
             raise InputError("gamma", "nothing", "a Gymnasium table has none; give one, say 0.99")
         return from_gymnasium(name.removeprefix("gymnasium:"), gamma=gamma, **options)
     if name.lower().endswith(".toml"):
-        _refuse_unknown(name, options, ())
+        _check_options(name, options, ())
         return MDP.from_toml(name, gamma=gamma)
     make = BUILT_IN.get(name.replace("_", "-"))
     if make is None:
         known = ", ".join([*BUILT_IN, "gymnasium:ID", "FILE.toml"])
         raise InputError("domain", name, f"unknown; give one of {known}")
-    _refuse_unknown(name, options, inspect.signature(make).parameters)
+    _check_options(name, options, inspect.signature(make).parameters)
     mdp = make(**options)
     return mdp if gamma is None else mdp.replace(gamma=gamma)
 
 
-def _refuse_unknown(name: str, options: dict[str, Any], known: Iterable[str]) -> None:
+def _check_options(name: str, options: dict[str, Any], known: Iterable[str]) -> None:
     unknown = [option for option in options if option not in known]
     if unknown:
         has = f"has {', '.join(known)}" if known else "has none"
@@ -221,36 +218,31 @@ BUILT_IN: dict[str, Callable[..., MDP]] = {
 
 
 def _simplex(rng: np.random.Generator, rows: int, columns: int) -> NDArray[np.float64]:
-    """Rows of probabilities, uniform over those that sum to 1."""
+    """Rows of probabilities, drawn uniformly from the simplex."""
     share = rng.exponential(size=(rows, columns))
     share /= share.sum(axis=1, keepdims=True)
     return np.asarray(share)
 
 
 def _distinct(rng: np.random.Generator, draw: NDArray[np.int64], states: int) -> NDArray[np.int64]:
-    """Draw again, in each row, what stands there already."""
+    """Redraw the rows that contain a state twice."""
     rows, columns = draw.shape
     if 2 * columns > states:
         return rng.permuted(np.tile(np.arange(states), (rows, 1)), axis=1)[:, :columns]
     while True:
         order = np.sort(draw, axis=1)
-        again = np.flatnonzero(np.any(order[:, 1:] == order[:, :-1], axis=1))
-        if again.size == 0:
+        repeated = np.flatnonzero(np.any(order[:, 1:] == order[:, :-1], axis=1))
+        if repeated.size == 0:
             return draw
-        draw[again] = rng.integers(states, size=(again.size, columns))
+        draw[repeated] = rng.integers(states, size=(repeated.size, columns))
 
 
 def _uniform(
-    field: str, rng: np.random.Generator, given: float | Sequence[float], count: int
+    field: str, rng: np.random.Generator, limits: float | Sequence[float], count: int
 ) -> NDArray[np.float64]:
-    bounds = arguments.floats(field, given, "a number or a range (low, high)")
+    bounds = arguments.floats(field, limits, "a number or a range (low, high)")
     if bounds.ndim == 0:
         return np.full(count, float(bounds))
     if bounds.shape != (2,) or not bounds[0] <= bounds[1] < np.inf:
-        raise InputError(field, given, "must be a number or a range (low, high)")
+        raise InputError(field, limits, "must be a number or a range (low, high)")
     return np.asarray(rng.uniform(float(bounds[0]), float(bounds[1]), size=count))
-
-
-def _whole(field: str, given: int, least: int) -> None:
-    if isinstance(given, bool) or not isinstance(given, int | np.integer) or given < least:
-        raise InputError(field, given, f"must be a whole number of at least {least}")

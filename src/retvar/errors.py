@@ -1,4 +1,4 @@
-"""What goes wrong, said so that it can be put right."""
+"""The exceptions that retvar raises."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = [
 
 
 class RetvarError(Exception):
-    """Base of every error that retvar raises on purpose.
+    """Base class of all exceptions that retvar raises.
 
     >>> issubclass(InputError, RetvarError)
     True
@@ -21,7 +21,7 @@ class RetvarError(Exception):
 
 
 class InputError(RetvarError, ValueError):
-    """Something given is wrong: names the field, the value and the remedy.
+    """An argument or file is invalid; the message names the field, the value and the remedy.
 
     >>> error = InputError("gamma[2]", 1.2, "must lie in [0, 1]")
     >>> print(error)
@@ -37,18 +37,18 @@ class InputError(RetvarError, ValueError):
         super().__init__(field, value, remedy)
 
     def __str__(self) -> str:
-        value = " ".join(str(self.value).split())  # one line, and not the whole of an array
+        value = " ".join(str(self.value).split())  # one line; long arrays are shortened below
         if len(value) > 120:
             value = f"{value[:80]} … ({type(self.value).__name__})"
         return f"{self.field} = {value}: {self.remedy}"
 
 
 class InfiniteVarianceError(InputError):
-    """The variance of the return does not exist: the spectral radius of B is 1 or more.
+    """The variance of the return is infinite, since the spectral radius of B is 1 or more.
 
     >>> print(InfiniteVarianceError(1.48))
     spectral_radius = 1.48: the variance is infinite, since the radius of B = E[(ηγλ)²] is not
-    below 1; lower γ or λ, or take a behaviour policy closer to the target
+    below 1; lower γ or λ, or use a behaviour policy closer to the target
     """
 
     def __init__(self, radius: float, *, at_least: bool = False) -> None:
@@ -57,7 +57,7 @@ class InfiniteVarianceError(InputError):
             "spectral_radius",
             f"{'at least ' if at_least else ''}{radius:.6g}",
             "the variance is infinite, since the radius of B = E[(ηγλ)²] is not below 1; "
-            "lower γ or λ, or take a behaviour policy closer to the target",
+            "lower γ or λ, or use a behaviour policy closer to the target",
         )
 
     def __reduce__(self) -> tuple[type[InfiniteVarianceError], tuple[float]]:
@@ -65,7 +65,7 @@ class InfiniteVarianceError(InputError):
 
 
 class ConvergenceError(RetvarError):
-    """A linear system could not be solved to the accuracy promised; no result is returned.
+    """A computation did not reach the required accuracy; no result is returned.
 
     >>> print(ConvergenceError("BiCGSTAB stopped at a residual of 1e-3"))
     BiCGSTAB stopped at a residual of 1e-3
@@ -73,11 +73,11 @@ class ConvergenceError(RetvarError):
 
 
 class DivergenceError(RetvarError):
-    """A learner's weights left the finite numbers (beyond 1e150); the last finite ones are kept.
+    """The weights of a learner diverged (beyond 1e150); it keeps the last finite ones.
 
     >>> print(DivergenceError("variance", step=12, state=3, step_size=2.0))
     the variance node diverged at step 12 in state 3 with step size 2; its last finite weights are
-    kept: take a smaller step size, or a behaviour closer to the target
+    kept: use a smaller step size, or a behaviour closer to the target
     """
 
     def __init__(self, node: str, step: int, state: object, step_size: float) -> None:
@@ -87,15 +87,15 @@ class DivergenceError(RetvarError):
     def __str__(self) -> str:
         return (
             f"the {self.node} node diverged at step {self.step} in state {self.state} with step "
-            f"size {self.step_size:g}; its last finite weights are kept: take a smaller step size, "
+            f"size {self.step_size:g}; its last finite weights are kept: use a smaller step size, "
             "or a behaviour closer to the target"
         )
 
 
 class SourceError(RetvarError):
-    """Experience stopped coming: an environment raised, or a file ended in the middle.
+    """A source of experience failed: an environment raised, or a file is truncated.
 
-    Everything that came before it has been handed over.
+    The transitions before the failure have been processed.
 
     >>> print(SourceError("gymnasium:Robot-v0", 1_234, "RuntimeError: motor 3 does not answer"))
     gymnasium:Robot-v0 failed after 1,234 transitions, which are kept: RuntimeError: motor 3 does

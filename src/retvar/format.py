@@ -1,10 +1,11 @@
-"""Numbers, durations, lists and tables as text."""
+"""Format numbers, durations, lists and tables as text."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 
 __all__ = [
     "align",
@@ -25,7 +26,7 @@ SHORT_DIGITS = (2, 3, 4)
 
 
 def duration(seconds: float) -> str:
-    """A time that people can take in.
+    """Format a duration with a suitable unit.
 
     >>> [duration(s) for s in (0.04, 3.21, 42, 200, 5_000, 100_000, 9e6)]
     ['0.04 s', '3.2 s', '42 s', '3 min 20 s', '1 h 23 min', '28 hours', '104 days']
@@ -46,18 +47,18 @@ def duration(seconds: float) -> str:
     return f"{whole / 86_400:,.0f} days"
 
 
-def joined(words: Iterable[object]) -> str:
-    """``a, b and c``.
+def joined(items: Iterable[object]) -> str:
+    """Join items as ``a, b and c``.
 
     >>> joined("abc"), joined("a"), joined("")
     ('a, b and c', 'a', '')
     """
-    texts = [str(word) for word in words]
+    texts = [str(item) for item in items]
     return " and ".join([", ".join(texts[:-1]), texts[-1]] if len(texts) > 1 else texts)
 
 
 def count(number: int, one: str, many: str | None = None) -> str:
-    """``1 claim``, ``2 claims``.
+    """Format a count with its noun: ``1 claim``, ``2 claims``.
 
     >>> count(1, "claim"), count(2_000, "claim"), count(2, "entry", "entries")
     ('1 claim', '2,000 claims', '2 entries')
@@ -66,7 +67,7 @@ def count(number: int, one: str, many: str | None = None) -> str:
 
 
 def minus(text: str) -> str:
-    """Numbers with a real minus sign.
+    """Replace hyphens before numbers by minus signs.
 
     >>> minus("from -1.5 to 1e-6, state-0")
     'from −1.5 to 1e-6, state-0'
@@ -75,7 +76,7 @@ def minus(text: str) -> str:
 
 
 def digits(value: float, significant: int = 4) -> str:
-    """A small number with so many digits; a dash for none.
+    """Format a number with significant digits and without exponent; NaN and ∞ as a dash.
 
     >>> digits(0.0041503), digits(0.0000123, 2), digits(math.nan), digits(0.0)
     ('0.004150', '0.000012', '–', '0')
@@ -89,7 +90,7 @@ def digits(value: float, significant: int = 4) -> str:
 
 
 def z_text(z: float) -> str:
-    """The number z with its sign; a dash for none.
+    """Format a z-score with its sign; NaN and ∞ as a dash.
 
     >>> z_text(-1.234), z_text(0.0), z_text(math.nan)
     ('−1.2', '0.0', '–')
@@ -100,22 +101,22 @@ def z_text(z: float) -> str:
 
 
 def listed(names: Iterable[object], most: int = 5) -> str:
-    """Name a few of many: ``a, b, c and 7 more``.
+    """List the first names: ``a, b, c and 7 more``.
 
     >>> listed("abc")
     'a, b, c'
     >>> listed(range(12), most=3)
     '0, 1, 2 and 9 more'
     """
-    words = [str(name) for name in names]
-    rest = len(words) - most
-    return ", ".join(words[:most]) + (f" and {rest} more" if rest > 0 else "")
+    texts = [str(name) for name in names]
+    rest = len(texts) - most
+    return ", ".join(texts[:most]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def number(
     x: float, digits: int = 3, *, magnitude: int | None = None, last: int | None = None
 ) -> str:
-    """A number with so many digits, or down to the power of ten `last`; huge and tiny ones as ×10ⁿ.
+    """Format a number with `digits` digits, or down to 10 to the power `last`; extremes as 1e+09.
 
     >>> [number(x) for x in (0.0, -0.0, 1234.5, 0.05, 1.5e9, -2e-12, float("inf"))]
     ['0', '0', '1,234', '0.0500', '1.50e+09', '-2.00e-12', '∞']
@@ -140,7 +141,7 @@ def _unsigned_zero(text: str) -> str:
 
 
 def short_number(value: float) -> str:
-    """Write a number short, with a real minus sign.
+    """Format a number with few digits and a minus sign.
 
     >>> [short_number(x) for x in (-0.5, 1 / 3, 0.125, -100, 12345.6, 1e-7)]
     ['−0.5', '0.33', '0.125', '−100', '12346', '1e−7']
@@ -156,11 +157,18 @@ def short_number(value: float) -> str:
     return (mantissa + (e and f"e{int(power)}")).replace("-", "−")
 
 
-def align(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of a table, its columns flush right.
+def align(rows: Sequence[Sequence[str]], *, left: bool = False) -> list[str]:
+    """Format rows as lines of a table, with columns aligned right or left.
+
+    Rows may differ in length.
 
     >>> align([["state", "value"], ["a", "10.5"]])
     ['state  value', '    a   10.5']
+    >>> align([["state", "value"], ["a"]], left=True)
+    ['state  value', 'a']
     """
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)) for row in rows]
+    columns = zip_longest(*rows, fillvalue="")
+    widths = [max(map(len, column)) for column in columns]
+    pad = str.ljust if left else str.rjust
+    lines = ("  ".join(map(pad, row, widths)) for row in rows)
+    return [line.rstrip() if left else line for line in lines]

@@ -28,15 +28,15 @@ class InitialValues:
 
     @property
     def typical(self) -> Any:
-        """Values of the right shape: those of a run without error, or the first run's."""
+        """Values of the right shape: without error, or of the first run."""
         raise NotImplementedError
 
     def of(self, runs: range, size: int, draw: Draw) -> Array:
-        """Values [run, weight] of some runs."""
+        """Return values [run, weight] of some runs."""
         raise NotImplementedError
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data that says what it is."""
+        """Return a dictionary of JSON data."""
         raise NotImplementedError
 
 
@@ -44,8 +44,7 @@ class InitialValues:
 class Noisy(InitialValues):
     """Values with a random error in each run: uniform in ± `uniform`, plus `normal` times a normal.
 
-    The errors are the same for all learners of a simulation (up to their size), so that learners
-    are compared on equal terms.
+    All learners of a simulation have the same errors, up to their size.
 
     >>> import retvar as rv
     >>> mdp = rv.domains.complex_mdp()
@@ -72,7 +71,7 @@ class Noisy(InitialValues):
         return self.center
 
     def of(self, runs: range, size: int, draw: Draw) -> Array:
-        """Centre plus error."""
+        """Return centre plus error."""
         out = np.empty((len(runs), size))
         out[:] = self.center
         if self.uniform:
@@ -82,7 +81,7 @@ class Noisy(InitialValues):
         return out
 
     def to_dict(self) -> dict[str, Any]:
-        """Centre and sizes of the error."""
+        """Return centre and sizes of the error."""
         center = np.asarray(self.center).tolist()
         return {
             "initial": "Noisy",
@@ -114,11 +113,11 @@ class PerRun(InitialValues):
 
     @property
     def typical(self) -> Any:
-        """The first run's."""
+        """Values of the first run."""
         return np.asarray(self.values)[0]
 
     def of(self, runs: range, size: int, draw: Draw) -> Array:
-        """Rows of the table."""
+        """Return rows of the table."""
         table = np.asarray(self.values)
         if runs.stop > table.shape[0]:
             rows = f"{table.shape[0]} rows"
@@ -126,5 +125,5 @@ class PerRun(InitialValues):
         return table[runs.start : runs.stop]
 
     def to_dict(self) -> dict[str, Any]:
-        """The table."""
+        """Return the table."""
         return {"initial": "PerRun", "values": np.asarray(self.values).tolist()}

@@ -1,4 +1,4 @@
-"""Compiling: what is compiled is kept on disk under a digest of all that it is made of."""
+"""Compile functions with numba and cache them on disk under a digest of their sources."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from numba.extending import intrinsic
 
 from retvar import rules, step_sizes
 
-__all__ = ["called", "compiled", "inlined", "log_slow_compilation", "wide_and_apart"]
+__all__ = ["called", "compiled", "inlined", "log_slow_compilation", "wide_noalias"]
 
 log = logging.getLogger("retvar")
-PATIENCE = 0.5  # seconds of compiling after which a line is logged
-_setting = threading.Lock()
+SLOW_AFTER = 0.5  # seconds of compiling after which a line is logged
+_cache_dir_lock = threading.Lock()
 
 
 def compiled(function: Any, *sources: str, **options: Any) -> Any:
-    """Compile, and keep the result on disk under a digest of all files that the code is made of.
+    """Compile a function and cache the result on disk under a digest of all its source files.
 
-    numba looks at the file of the function alone; what it inlines from other files (`sources`;
-    the rules and the random words are always among them) would go stale.
+    numba's own cache checks only the file of the function itself and would miss changes of code
+    inlined from other files: `sources`, and always the rules and random numbers.
     """
-    made_of = (
+    files = (
         function.__code__.co_filename,
         __file__,
         rules.__file__,
@@ -38,36 +38,36 @@ def compiled(function: Any, *sources: str, **options: Any) -> Any:
         str(Path(__file__).with_name("random.py")),
         *sources,
     )
-    digest = hashlib.sha256(b"".join(Path(source).read_bytes() for source in made_of)).hexdigest()
-    with _setting:  # numba takes the folder from a setting that all threads share
+    digest = hashlib.sha256(b"".join(Path(source).read_bytes() for source in files)).hexdigest()
+    with _cache_dir_lock:  # numba reads the folder from a global setting
         before = numba.config.CACHE_DIR
-        home = before or os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-        folder = os.path.join(home, "retvar", digest[:16])
+        root = before or os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        folder = os.path.join(root, "retvar", digest[:16])
         try:
             os.makedirs(folder, exist_ok=True)
             numba.config.CACHE_DIR = folder
             return njit(cache=os.access(folder, os.W_OK), **options)(function)
-        except (OSError, RuntimeError):  # nowhere to keep it: compile anew in each process
+        except (OSError, RuntimeError):  # no writable cache: compile in each process
             return njit(**options)(function)
         finally:
             numba.config.CACHE_DIR = before
 
 
 def inlined(function: Any) -> Any:
-    """Compile as a part of whatever calls it."""
+    """Compile a function that is inlined into its callers."""
     return njit(forceinline=True, _nrt=False)(function)
 
 
 def called(function: Any) -> Any:
-    """Compile as a function that is called: for what is not in the innermost loops."""
+    """Compile a function that is not inlined, for code outside the innermost loops."""
     return njit(_nrt=False)(function)
 
 
 @contextmanager
 def log_slow_compilation(what: str) -> Iterator[None]:
-    """Log that something is being compiled, if it takes long enough for people to wonder."""
+    """Log that `what` is being compiled if it takes longer than `SLOW_AFTER` seconds."""
     timer = threading.Timer(
-        PATIENCE, log.info, (f"compiling {what}: once; it is kept on disk for the next time",)
+        SLOW_AFTER, log.info, (f"compiling {what}; the result is cached on disk",)
     )
     timer.daemon = True
     timer.start()
@@ -78,11 +78,11 @@ def log_slow_compilation(what: str) -> Iterator[None]:
 
 
 @intrinsic
-def _wide_and_apart(typingctx: Any) -> Any:
-    """Promise that the arrays given to this function do not overlap, and ask for wide vectors.
+def _wide_noalias(typingctx: Any) -> Any:
+    """Declare the arguments of the calling function as not overlapping, and prefer wide vectors.
 
-    Loops over lanes are then vectorised without a check of every pair of arrays each time, and
-    with the widest registers of the machine. It changes the speed, not the bits.
+    Loops over lanes are then vectorised without overlap checks and with the widest registers. This
+    changes the speed, not the results.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -96,8 +96,8 @@ def _wide_and_apart(typingctx: Any) -> Any:
     return types.void(), codegen
 
 
-def _nothing() -> None:
-    """Do nothing: for plain Python, which has no vectors."""
+def _do_nothing() -> None:
+    """Do nothing, where compilation is disabled."""
 
 
-wide_and_apart = _nothing if numba.config.DISABLE_JIT else _wide_and_apart
+wide_noalias = _do_nothing if numba.config.DISABLE_JIT else _wide_noalias

@@ -1,4 +1,4 @@
-"""Learners as descriptions: frozen, checked at construction, ready to be put on a stream."""
+"""Learners: frozen descriptions, validated at construction; ``online()`` makes an estimator."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["VTD", "Centred", "Direct", "Learner", "grid", "load"]
 
 
 class NodeSettings(NamedTuple):
-    """What one TD node needs to know."""
+    """Settings of one TD node."""
 
     step: StepSize
     kappa: Any
@@ -34,14 +34,14 @@ class NodeSettings(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Learner:
-    """What all learners have in common; take :class:`Direct`, :class:`VTD` or :class:`Centred`.
+    """Base of all learners; use :class:`Direct`, :class:`VTD` or :class:`Centred`.
 
     Parameters
     ----------
     alpha
         Step size of the value node: a number or a rule (:class:`~retvar.step_sizes.Decay`, …).
     alpha_bar
-        That of the variance node (for VTD the second moment's); default: `alpha`.
+        Step size of the variance node (for VTD of the second moment); default: `alpha`.
     gamma, lam
         γ and λ on arrival: a number, one per state, or None to give them with each transition.
     kappa, kappa_bar
@@ -84,7 +84,7 @@ class Learner:
             raise InputError("learn_value", repr(self.learn_value), "must be True or False")
         for field in dataclasses.fields(self):
             given = getattr(self, field.name)
-            if isinstance(given, np.ndarray):  # the caller may change theirs
+            if isinstance(given, np.ndarray):  # the caller may change the original
                 given = given.copy()
                 given.flags.writeable = False
                 object.__setattr__(self, field.name, given)
@@ -102,7 +102,7 @@ class Learner:
                 arguments.numbers(field.name, given, np.size(given))
 
     def nodes(self, *, tabular: bool = True) -> list[NodeSettings]:
-        """Settings of the value, mean and secondary node; with features they start from weights."""
+        """Return settings of the value, mean and secondary node; initial weights with features."""
         alpha_bar = self.alpha if self.alpha_bar is None else self.alpha_bar
         value = NodeSettings(step_size("alpha", self.alpha), self.kappa, self.value, "value")
         secondary = NodeSettings(
@@ -114,7 +114,7 @@ class Learner:
         return [value, self._mean_node(value, secondary), secondary]
 
     def _mean_node(self, value: NodeSettings, secondary: NodeSettings) -> NodeSettings:
-        return value._replace(kappa=0.0)  # has no mean node; its room is not used
+        return value._replace(kappa=0.0)  # placeholder: there is no mean node
 
     def _initial_secondary(self) -> Any:
         return self.initial_variance
@@ -129,12 +129,12 @@ class Learner:
         bootstrap_samples: int = 0,
         seed: int = 0,
     ) -> OnlineEstimator:
-        """Put the learner on a stream.
+        """Make an estimator that learns from a stream of transitions.
 
-        Give `states`, how many there are, or `features`: a table [state, feature], the length of
-        vectors that come with each transition, or :mod:`retvar.features`. The value node's
-        features default to the variance node's, the mean node's to the value node's. With
-        `bootstrap_samples` (100, say) it can tell intervals; `seed` is that of their coins.
+        Give the number of `states`, or `features`: a table [state, feature], the length of vectors
+        that come with each transition, or :mod:`retvar.features`. The value node's features
+        default to the variance node's, the mean node's to the value node's. Intervals need
+        `bootstrap_samples` (such as 100); `seed` is the seed of their random multipliers.
 
         >>> import retvar as rv
         >>> rv.VTD(alpha=0.1, gamma=0.9, lam=1.0).online(states=16)
@@ -148,11 +148,11 @@ class Learner:
         for field in dataclasses.fields(self):
             if isinstance(getattr(self, field.name), InitialValues):
                 kind = type(getattr(self, field.name)).__name__
-                raise InputError(field.name, kind, "differs from run to run: give it to simulate")
+                raise InputError(field.name, kind, "differs from run to run; use it with simulate")
         variance: Features
         if states is not None:
             if value_features is not None or mean_features is not None:
-                raise InputError("value_features", "with states", "give features, not states")
+                raise InputError("value_features", "with states", "use features instead of states")
             variance = States(states)
         else:
             variance = features_of("features", features)
@@ -167,7 +167,7 @@ class Learner:
         return OnlineEstimator(self, kinds, bootstrap_samples, seed)
 
     def replace(self, **changes: Any) -> Learner:
-        """Another learner with some settings changed.
+        """Return a learner with some settings changed.
 
         >>> import retvar as rv
         >>> rv.Direct(alpha=0.1).replace(alpha_bar=0.2).alpha_bar
@@ -176,13 +176,13 @@ class Learner:
         return dataclasses.replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data from which an equal learner can be made, as in a checkpoint.
+        """Return a dictionary of JSON data from which ``from_dict`` makes an equal learner.
 
         >>> import retvar as rv
         >>> rv.Direct(alpha=0.1).to_dict()["learner"]
         'Direct'
         """
-        fields = {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}
+        fields = {f.name: _to_json(getattr(self, f.name)) for f in dataclasses.fields(self)}
         return {"learner": type(self).__name__, **fields}
 
     def __eq__(self, other: object) -> bool:
@@ -196,7 +196,7 @@ class Learner:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Direct(Learner):
-    """Sherstan et al. (2018): the squared TD error of the value node, fed to a variance node.
+    """Sherstan et al. (2018): the squared TD error of the value node is fed to a variance node.
 
     R̄ = (ηδ + (η−1)J(s))², γ̄′ = (ηγ′λ′)². See :class:`Learner` for the parameters.
 
@@ -215,8 +215,8 @@ class Direct(Learner):
 class VTD(Learner):
     """White and White (2016): a second-moment node; the variance is that minus the squared value.
 
-    R̄ = η²(Ḡ² + 2γ′λ′ḠJ(s′)), Ḡ = R + γ′(1−λ′)J(s′). The variance may be negative; its standard
-    deviation is then NaN, for the second moment lags behind the value. See :class:`Learner`.
+    R̄ = η²(Ḡ² + 2γ′λ′ḠJ(s′)), Ḡ = R + γ′(1−λ′)J(s′). The variance may be negative, because the
+    second moment lags behind the value; its standard deviation is then NaN. See :class:`Learner`.
 
     >>> import retvar as rv
     >>> rv.VTD.tamar(alpha=0.1, gamma=0.9).lam
@@ -242,16 +242,16 @@ class VTD(Learner):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Centred(Learner):
-    """Ours: a third node learns the mean of the λ-return, and deviations are taken around it.
+    """A third node learns the mean of the λ-return, from which deviations are taken.
 
-    Its fixed point is the variance whatever the value function. The mean node has reward
+    Its fixed point is the variance for any value function. The mean node has reward
     η(R + γ′(1−λ′)H(s′)) and discount ηγ′λ′; its squared TD error goes to the variance node.
 
     Parameters
     ----------
     alpha_mean, kappa_mean, initial_mean
         Step size, trace decay and initial weights of the mean node; default: `alpha_bar`,
-        `kappa` and `value`. The others are those of :class:`Learner`.
+        `kappa` and `value`. See :class:`Learner` for the others.
 
     Examples
     --------
@@ -279,9 +279,9 @@ LEARNERS: dict[str, type[Learner]] = {c.__name__: c for c in (Direct, VTD, Centr
 
 
 def grid(*learners: type[Learner] | Learner, **settings: Any) -> list[Learner]:
-    """Learners with every combination of settings: a list spans them, anything else is fixed.
+    """Return learners with every combination of settings: lists are varied, the rest is fixed.
 
-    Give classes, or learners whose settings are varied. Step sizes may also be spanned by an array;
+    Give classes, or learners whose settings are changed. Step sizes may also be varied by an array;
     an array for another setting is one value per state.
 
     >>> import retvar as rv
@@ -319,12 +319,12 @@ def grid(*learners: type[Learner] | Learner, **settings: Any) -> list[Learner]:
     return found
 
 
-def from_dict(plain: dict[str, Any]) -> Learner:
-    """Make a learner from plain data; see :meth:`Learner.to_dict`."""
-    settings = {name: _from_plain(given) for name, given in plain.items()}
+def from_dict(data: dict[str, Any]) -> Learner:
+    """Make a learner from the dictionary of :meth:`Learner.to_dict`."""
+    settings = {name: _from_json(given) for name, given in data.items()}
     kind = LEARNERS.get(str(settings.pop("learner", None)))
     if kind is None:
-        raise InputError("learner", plain.get("learner"), f"must be one of {', '.join(LEARNERS)}")
+        raise InputError("learner", data.get("learner"), f"must be one of {', '.join(LEARNERS)}")
     known = {f.name for f in dataclasses.fields(kind)}
     unknown = set(settings) - known
     if unknown or "alpha" not in settings:
@@ -333,7 +333,7 @@ def from_dict(plain: dict[str, Any]) -> Learner:
 
 
 def load(path: Any) -> OnlineEstimator:
-    """Read an estimator that ``save`` wrote, to go on exactly where it was.
+    """Load an estimator that ``save`` wrote; it continues exactly where it was.
 
     >>> import pathlib, tempfile, retvar as rv
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "risk.safetensors"
@@ -346,7 +346,7 @@ def load(path: Any) -> OnlineEstimator:
     return restore(path, from_dict)
 
 
-def _plain(given: Any) -> Any:
+def _to_json(given: Any) -> Any:
     if isinstance(given, InitialValues):
         return given.to_dict()
     if isinstance(given, StepSize):
@@ -356,7 +356,7 @@ def _plain(given: Any) -> Any:
     return given
 
 
-def _from_plain(given: Any) -> Any:
+def _from_json(given: Any) -> Any:
     if not isinstance(given, dict):
         return given
     settings = dict(given)

@@ -1,8 +1,8 @@
 """Linear systems (I − M)x = b with M ≥ 0, and the spectral radius of M.
 
-Everything retvar knows in closed form is such a system: M is a matrix of discounted transition
-probabilities. Small systems are factorised, large ones iterated; which it was, and the residual
-that was reached, is part of every answer.
+Every closed form in retvar is such a system, with M a matrix of discounted transition
+probabilities. Small systems are factorised and large ones solved iteratively. Every solution states
+its solver and the residual reached.
 """
 
 from __future__ import annotations
@@ -20,48 +20,48 @@ from numpy.typing import NDArray
 
 from retvar.errors import ConvergenceError, InputError
 
-__all__ = ["Apply", "Radius", "Resolvent", "Solved", "spectral_radius"]
+__all__ = ["Apply", "LinearSolution", "Radius", "Resolvent", "spectral_radius"]
 
 Array = NDArray[np.float64]
 Sparse: TypeAlias = scipy.sparse.csr_array
 Apply = Callable[[Array], Array]
 
-DENSE = 150  # states up to which LAPACK is quicker than sparse factors
-DIRECT = 1_000  # states up to which factors are always affordable
-THIN = 20  # average envelope of a row up to which natural order has next to no fill
-FILL = 100_000_000  # entries of the factors that are affordable for a large system
-TARGET = 1e-14  # backward error to aim at
-ACCEPTABLE = 1e-11  # backward error beyond which there is no answer
-USELESS = 1e-2  # forward error beyond which there is no answer
+MAX_DENSE = 150  # most states for which LAPACK is faster than sparse factors
+MAX_DIRECT = 1_000  # most states for which sparse factors are always computed
+MAX_ENVELOPE = 20  # average envelope per row for which the natural order has almost no fill
+MAX_FILL = 100_000_000  # most entries of the factors of a large system
+TARGET_RESIDUAL = 1e-14  # backward error at which refinement stops
+MAX_RESIDUAL = 1e-11  # a larger backward error raises a ConvergenceError
+MAX_ERROR = 1e-2  # a larger bound on the forward error raises a ConvergenceError
 EPSILON = float(np.finfo(np.float64).eps)
-ROUNDING = 1e-13  # what a bound must stay below 1 by, to be one in exact arithmetic too
-POWERS = 12  # of M whose norms are tried
-SPECTRUM = 64  # states up to which the radius is read off the whole spectrum
+MARGIN = 1e-13  # a bound this far below 1 is below 1 in exact arithmetic too
+MAX_POWER = 12  # highest power of M whose norm is computed
+MAX_SPECTRUM = 64  # most states for which the radius is computed from all eigenvalues
 
 
-class Solved(NamedTuple):
-    """A solution x, how good it is, and the means by which it was found."""
+class LinearSolution(NamedTuple):
+    """A solution x of a linear system, its accuracy and its solver."""
 
     x: Array
     residual: float  #: backward error ‖b − Ax‖/(‖b‖ + ‖A‖‖x‖)
-    error: float  #: bound on ‖x − exact‖/‖x‖ that follows, rounding of the input included
-    means: str
+    error: float  #: bound on ‖x − exact‖/‖x‖, including rounding of the input
+    solver: str
 
 
 class Radius(NamedTuple):
-    """A spectral radius; ``kind`` says whether it is exact or a certified bound."""
+    """A spectral radius that is exact or a certified bound, according to ``kind``."""
 
     value: float
     kind: Literal["exact", "upper bound", "lower bound"]
 
     @property
     def below_one(self) -> bool:
-        """Whether the radius is shown to be below 1."""
+        """Whether the radius is certified to be below 1."""
         return self.value < 1 and self.kind != "lower bound"
 
 
 class Resolvent:
-    """(I − M)⁻¹ for a nonnegative sparse M, ready to be applied to right-hand sides.
+    """(I − M)⁻¹ for a nonnegative sparse M, applied to right-hand sides by :meth:`solve`.
 
     >>> M = scipy.sparse.csr_array([[0.0, 0.5], [0.0, 0.5]])
     >>> Resolvent(M).solve(np.ones(2)).x
@@ -73,7 +73,7 @@ class Resolvent:
         self.n = M.shape[0]
         self._norm = 1 + float(np.max(_row_sums(M), initial=0.0))
 
-    def solve(self, b: Array, *, transpose: bool = False) -> Solved:
+    def solve(self, b: Array, *, transpose: bool = False) -> LinearSolution:
         """Solve (I − M)x = b, or (I − M)ᵀx = b, for one or several columns b."""
         if b.ndim == 2:
             columns = [self.solve(column, transpose=transpose) for column in b.T]
@@ -86,32 +86,32 @@ class Resolvent:
                 "its square overflows; scale rewards and values down",
             )
         if self.n == 0:
-            return Solved(b, 0.0, 0.0, "nothing to solve")
+            return LinearSolution(b, 0.0, 0.0, "nothing to solve")
         M = self._transposed if transpose else self.M
         tried = []
-        for means, solver in self._solvers(transpose):
+        for name, solver in self._solvers(transpose):
             x, residual = self._refine(M, b, solver)
-            if residual <= ACCEPTABLE:
-                return Solved(x, residual, self._error(b, x, residual, transpose), means)
-            tried.append(f"{means} reached {residual:.1e}")
+            if residual <= MAX_RESIDUAL:
+                return LinearSolution(x, residual, self._error(b, x, residual, transpose), name)
+            tried.append(f"{name} reached {residual:.1e}")
         raise ConvergenceError(
             f"a linear system of {self.n} states was not solved to a relative residual of "
-            f"{ACCEPTABLE:g}: {'; '.join(tried) or 'no factors'}. It is singular or close to it: "
+            f"{MAX_RESIDUAL:g}: {'; '.join(tried) or 'no factors'}. It is singular or nearly so: "
             "some states take too long to reach γ < 1"
         )
 
     def _error(self, b: Array, x: Array, residual: float, transpose: bool) -> float:
-        """Forward error: ‖A⁻¹‖ times what is left, which is never less than rounding."""
+        """Bound on the forward error: ‖A⁻¹‖ times the residual or rounding, whichever is larger."""
         size = float(np.max(np.abs(x)))
         if size == 0:
             return 0.0
-        left = max(residual, EPSILON) * (float(np.max(np.abs(b))) + self._norm * size)
-        if transpose:  # the norm below is of rows; a distribution is normalised anyway
+        remaining = max(residual, EPSILON) * (float(np.max(np.abs(b))) + self._norm * size)
+        if transpose:  # inverse_norm is a row norm; distributions are normalised later
             return residual
-        error = self.inverse_norm * left / size
-        if error > USELESS:
+        error = self.inverse_norm * remaining / size
+        if error > MAX_ERROR:
             raise ConvergenceError(
-                f"the answer would have an error of {error:.0%} or more: rounding of the "
+                f"the solution would have an error of {error:.0%} or more: rounding of the "
                 f"probabilities is amplified {self.inverse_norm:.1e} times, because some states "
                 "take that many steps to reach γ < 1"
             )
@@ -119,23 +119,24 @@ class Resolvent:
 
     @cached_property
     def inverse_norm(self) -> float:
-        """A bound on ‖(I − M)⁻¹‖, largest row sum; ∞ where none is found."""
-        found = _bound_by_powers(self.M)
-        if found is not None:
-            return found[1]
-        return np.inf if self.on_ones is None else float(np.max(np.abs(self.on_ones)))
+        """A bound on the largest row sum of |(I − M)⁻¹|; ∞ if there is none."""
+        bounds = _bound_by_powers(self.M)
+        if bounds is not None:
+            return bounds[1]
+        x = self.applied_to_ones
+        return np.inf if x is None else float(np.max(np.abs(x)))
 
     @cached_property
-    def on_ones(self) -> Array | None:
-        """(I − M)⁻¹1, whose largest entry is the norm where M's radius is below 1."""
+    def applied_to_ones(self) -> Array | None:
+        """(I − M)⁻¹1, whose largest entry is the row norm if M's radius is below 1."""
         for _, solver in self._solvers(False):
             x, residual = self._refine(self.M, np.ones(self.n), solver)
-            if residual <= ACCEPTABLE:
+            if residual <= MAX_RESIDUAL:
                 return x
         return None
 
     def _refine(self, M: Sparse, b: Array, solver: Apply) -> tuple[Array, float]:
-        """Solve, then solve again for what is left, while that helps."""
+        """Solve by iterative refinement, while the residual decreases."""
         x = np.zeros_like(b)
         scale = float(np.max(np.abs(b), initial=0.0))
         if scale == 0:
@@ -143,35 +144,35 @@ class Resolvent:
         best = np.inf
         with np.errstate(all="ignore"):
             for _ in range(6):
-                rest = b - (x - M @ x)
-                largest = float(np.max(np.abs(rest)))
+                error = b - (x - M @ x)
+                largest = float(np.max(np.abs(error)))
                 residual = largest / (scale + self._norm * float(np.max(np.abs(x))))
-                if not residual < best:  # also where it is NaN
+                if not residual < best:  # also for NaN
                     break
-                best, found = residual, x
-                if residual <= TARGET:
+                best, best_x = residual, x
+                if residual <= TARGET_RESIDUAL:
                     break
-                x = x + solver(rest)
-        return (found, best) if np.isfinite(best) else (x, np.inf)
+                x = x + solver(error)
+        return (best_x, best) if np.isfinite(best) else (x, np.inf)
 
     def _solvers(self, transpose: bool) -> Iterator[tuple[str, Apply]]:
-        """Cheapest first; each is asked for only where the ones before it did not do."""
+        """Solvers with their names, cheapest first; the next one is used if a solver fails."""
         trans = "T" if transpose else "N"
-        if self.n <= DENSE:
+        if self.n <= MAX_DENSE:
             if self._dense is not None:
                 lu = self._dense
                 yield "dense LU", lambda b: scipy.linalg.lapack.dgetrs(*lu, b, trans=transpose)[0]
             return
-        direct = self.n <= DIRECT or _envelope(self.M) <= THIN * self.n
+        direct = self.n <= MAX_DIRECT or _envelope(self.M) <= MAX_ENVELOPE * self.n
         if direct and self._factors is not None:
             factors = self._factors
             yield "sparse LU", lambda b: factors.solve(b, trans=trans)
-        if self.n <= DIRECT:
+        if self.n <= MAX_DIRECT:
             return
         yield "BiCGSTAB", self._krylov(transpose, None)
         if not direct and self._banded is not None:
             order, banded = self._banded
-            yield "sparse LU", lambda b: _permuted(banded, order, b, trans)
+            yield "sparse LU", lambda b: _solve_permuted(banded, order, b, trans)
         if self._incomplete is not None:
             incomplete = self._incomplete
             yield (
@@ -208,15 +209,15 @@ class Resolvent:
 
     @cached_property
     def _factors(self) -> scipy.sparse.linalg.SuperLU | None:
-        order = "MMD_AT_PLUS_A" if self.n <= DIRECT else "NATURAL"
+        order = "MMD_AT_PLUS_A" if self.n <= MAX_DIRECT else "NATURAL"
         return _superlu(_minus_from_identity(self.M), order)
 
     @cached_property
     def _banded(self) -> tuple[NDArray[np.intp], scipy.sparse.linalg.SuperLU] | None:
-        """Factors in reverse Cuthill–McKee order, if their fill is affordable."""
+        """Factors in reverse Cuthill–McKee order, unless they have too many entries."""
         order = scipy.sparse.csgraph.reverse_cuthill_mckee(_without_duplicates(self.M))
         A = _minus_from_identity(self.M)[order][:, order]
-        if _envelope(A.tocsr()) > FILL:
+        if _envelope(A.tocsr()) > MAX_FILL:
             return None
         lu = _superlu(A.tocsc(), "NATURAL")
         return None if lu is None else (order, lu)
@@ -232,30 +233,31 @@ class Resolvent:
 
 
 def spectral_radius(M: Sparse, resolvent: Resolvent | None = None) -> Radius:
-    """Spectral radius of M ≥ 0: exact for a small M, otherwise a certified bound on the side of 1.
+    """Spectral radius of M ≥ 0: exact for small M, otherwise a certified bound below or above 1.
 
-    Row sums below 1, of M or of one of its first powers, certify that it is below 1 for little.
+    Row sums below 1, of M or of one of its first powers, certify cheaply that it is below 1.
     Otherwise x = (I − M)⁻¹1 decides: the radius is below 1 if and only if x exists and x ≥ 1, and
-    Collatz–Wielandt bounds it by max (Mx)ᵢ/xᵢ. Where rounding leaves it open, there is an error.
+    it is at most max (Mx)ᵢ/xᵢ (Collatz–Wielandt). A ConvergenceError is raised if rounding prevents
+    the decision.
 
     >>> spectral_radius(scipy.sparse.csr_array([[0.0, 4.0], [0.5, 0.0]]))
     Radius(value=1.4142135623730951, kind='exact')
     """
-    exact = _by_parts(M) if M.shape[0] <= SPECTRUM else None
+    exact = _radius_by_components(M) if M.shape[0] <= MAX_SPECTRUM else None
     if exact is not None:
-        return Radius(exact if abs(exact - 1) > ROUNDING else 1.0, "exact")
-    found = _bound_by_powers(M)
-    bound = found[0] if found is not None else _certificate(M, resolvent or Resolvent(M))
+        return Radius(exact if abs(exact - 1) > MARGIN else 1.0, "exact")
+    bounds = _bound_by_powers(M)
+    bound = bounds[0] if bounds is not None else _certified_bound(M, resolvent or Resolvent(M))
     if bound is None:
-        bound = _certificate(*_strong_parts(M))
+        bound = _certified_bound(*_strong_components(M))
     if bound is not None:
         return Radius(bound, "upper bound")
-    growth = _growth(M)
-    if growth >= 1:
-        return Radius(growth, "lower bound")
+    lower = _lower_bound(M)
+    if lower >= 1:
+        return Radius(lower, "lower bound")
     raise ConvergenceError(
-        f"the spectral radius is at least {growth:.9f}, and rounding leaves open whether it is "
-        "below 1"
+        f"the spectral radius is at least {lower:.9f}, and rounding prevents a decision whether it "
+        "is below 1"
     )
 
 
@@ -263,58 +265,58 @@ def _bound_by_powers(M: Sparse) -> tuple[float, float] | None:
     """Bounds ‖Mᵏ‖^(1/k) of the radius and ‖ΣMⁱ‖/(1 − ‖Mᵏ‖) of ‖(I − M)⁻¹‖, for the first k < 12."""
     x = np.ones(M.shape[0])
     total = np.zeros(M.shape[0])
-    for k in range(1, POWERS + 1):
+    for k in range(1, MAX_POWER + 1):
         total += x
         x = M @ x
         largest = float(np.max(x, initial=0.0))
-        if largest < 1 - ROUNDING * k:
+        if largest < 1 - MARGIN * k:
             return largest ** (1 / k), float(np.max(total, initial=0.0)) / (1 - largest)
     return None
 
 
-def _certificate(M: Sparse, resolvent: Resolvent) -> float | None:
-    """An upper bound below 1 for the radius of M, or None where there is none to be had."""
-    x = resolvent.on_ones
+def _certified_bound(M: Sparse, resolvent: Resolvent) -> float | None:
+    """An upper bound below 1 for the radius of M, or None."""
+    x = resolvent.applied_to_ones
     bounds = [1.0]
-    for _ in range(3 if resolvent.n <= DIRECT else 1):  # each round sharpens it, for one solve
+    for _ in range(3 if resolvent.n <= MAX_DIRECT else 1):  # each solve improves the bound
         if x is None or not np.all(x > 0):
             break
         x = x / np.max(x)
         bounds.append(float(np.max((M @ x) / x)))
         try:
-            x = resolvent.solve(x).x if resolvent.n <= DIRECT else None
+            x = resolvent.solve(x).x if resolvent.n <= MAX_DIRECT else None
         except ConvergenceError:
             break
     best = min(bounds)
-    return best if best < 1 - ROUNDING else None
+    return best if best < 1 - MARGIN else None
 
 
-def _strong_parts(M: Sparse) -> tuple[Sparse, Resolvent]:
-    """M within its strongly connected parts alone: what leads on does not change the radius.
+def _strong_components(M: Sparse) -> tuple[Sparse, Resolvent]:
+    """M restricted to its strongly connected components, which has the same radius.
 
-    Long ways with large weights hide the radius of the whole behind rounding, as in a chain.
+    Long paths with large weights between components, as in a chain, would hide it by rounding.
     """
     coo = _without_duplicates(M).tocoo()
-    _, part = scipy.sparse.csgraph.connected_components(coo.tocsr(), connection="strong")
-    inside = part[coo.row] == part[coo.col]
-    parts = scipy.sparse.csr_array(
+    _, component = scipy.sparse.csgraph.connected_components(coo.tocsr(), connection="strong")
+    inside = component[coo.row] == component[coo.col]
+    within = scipy.sparse.csr_array(
         (coo.data[inside], (coo.row[inside], coo.col[inside])), shape=M.shape
     )
-    return parts, Resolvent(parts)
+    return within, Resolvent(within)
 
 
-def _by_parts(M: Sparse) -> float | None:
-    """The radius of a small M: the largest Perron root of its strongly connected parts.
+def _radius_by_components(M: Sparse) -> float | None:
+    """The radius of a small M: the largest Perron root of its strongly connected components.
 
-    Each root is checked by Collatz–Wielandt bounds from both sides; None where they disagree.
+    Each root is checked by Collatz–Wielandt bounds from both sides; None if they disagree.
     """
     dense = M.toarray()
-    _, part = scipy.sparse.csgraph.connected_components(
+    _, component = scipy.sparse.csgraph.connected_components(
         scipy.sparse.csr_array(dense), connection="strong"
     )
     roots = [0.0]
-    for label in range(part.max(initial=-1) + 1):
-        members = np.flatnonzero(part == label)
+    for label in range(component.max(initial=-1) + 1):
+        members = np.flatnonzero(component == label)
         block = dense[np.ix_(members, members)]
         if members.size == 1:
             roots.append(float(block[0, 0]))
@@ -330,7 +332,7 @@ def _by_parts(M: Sparse) -> float | None:
     return max(roots)
 
 
-def _growth(M: Sparse, steps: int = 500) -> float:
+def _lower_bound(M: Sparse, steps: int = 500) -> float:
     """A lower bound for the radius: min (Mx)ᵢ/xᵢ over the support of any x ≥ 0."""
     x = np.ones(M.shape[0])
     best = 0.0
@@ -339,7 +341,7 @@ def _growth(M: Sparse, steps: int = 500) -> float:
         support = x > 1e-9 * x.max()
         z = np.where(support, x, 0.0)
         best = max(best, float(np.min((M @ z)[support] / z[support])))
-        x = (y + x) / 2  # lazy: periodic chains converge too
+        x = (y + x) / 2  # averaged, so that periodic chains converge too
         x /= x.max()
     return best
 
@@ -349,7 +351,7 @@ def _row_sums(M: Sparse) -> Array:
 
 
 def _without_duplicates(M: Sparse) -> Sparse:
-    """Parallel edges summed: scipy's graph routines do not end on duplicate entries."""
+    """Sum parallel edges; scipy's graph routines do not terminate on duplicate entries."""
     M = M.copy()
     M.sum_duplicates()
     return M
@@ -360,7 +362,7 @@ def _minus_from_identity(M: Sparse) -> scipy.sparse.csc_array:
 
 
 def _envelope(M: Sparse) -> int:
-    """Bound the fill of factors in this order: the profiles of rows (for L) and columns (for U)."""
+    """Bound on the entries of the factors in this order: profiles of rows (L) and columns (U)."""
     index = np.arange(M.shape[0])
     row_of = np.repeat(index, np.diff(M.indptr))
     left, top = index.copy(), index.copy()
@@ -370,7 +372,7 @@ def _envelope(M: Sparse) -> int:
 
 
 def _superlu(A: scipy.sparse.csc_array, order: str) -> scipy.sparse.linalg.SuperLU | None:
-    """Factors without pivoting, which an M-matrix does not need; None where A is singular."""
+    """Factors without pivoting, which an M-matrix does not need; None if A is singular."""
     try:
         return scipy.sparse.linalg.splu(
             A, permc_spec=order, diag_pivot_thresh=0.0, options={"SymmetricMode": True}
@@ -379,7 +381,7 @@ def _superlu(A: scipy.sparse.csc_array, order: str) -> scipy.sparse.linalg.Super
         return None
 
 
-def _permuted(
+def _solve_permuted(
     lu: scipy.sparse.linalg.SuperLU, order: NDArray[np.intp], b: Array, trans: str
 ) -> Array:
     x = np.empty_like(b)

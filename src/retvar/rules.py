@@ -1,8 +1,8 @@
-"""The update equations, each once: small pure functions of scalars (or of arrays, elementwise).
+"""The update equations: small pure functions of scalars (or elementwise of arrays).
 
 The letters are the paper's: γ′ = ``gamma`` and λ′ = ``lam`` belong to the state arrived in, η =
 ``eta`` is the weight of the importance ratio in the return. An estimator is a small network of TD
-nodes; each node is :func:`td_error` fed with another reward and another discount.
+nodes; each node is :func:`td_error` with its own reward and discount.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ T = TypeVar("T", float, NDArray[np.float64])
 
 
 def td_error(reward: T, discount: T, next_prediction: T, prediction: T) -> T:
-    """δ = R + γ′ J(s′) − J(s): the one TD error, of every node.
+    """δ = R + γ′ J(s′) − J(s): the TD error of every node.
 
     >>> td_error(1.0, 0.5, 4.0, 2.0)
     1.0
@@ -42,7 +42,7 @@ def td_error(reward: T, discount: T, next_prediction: T, prediction: T) -> T:
 
 
 def trace(decay: T, E: T, phi: T, weight: T) -> T:
-    """E = w(γκE + φ): the accumulating trace, w being ρ or ρ̄.
+    """E = w(γκE + φ): the accumulating trace; w is ρ or ρ̄.
 
     `decay` is κ of the state being left times the discount of the transition that arrived there.
 
@@ -53,7 +53,7 @@ def trace(decay: T, E: T, phi: T, weight: T) -> T:
 
 
 def moved(w: T, alpha: T, delta: T, E: T) -> T:
-    """Move a weight by αδE: the one change that every weight of every node undergoes.
+    """Return w + αδE: the update of every weight of every node.
 
     >>> moved(1.0, 0.5, 2.0, 1.0)
     2.0

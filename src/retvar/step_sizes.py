@@ -1,8 +1,7 @@
-"""Step sizes: how far a node moves its weights on a TD error.
+"""Step-size rules of TD nodes.
 
-Each rule is a frozen description. A node turns it into three numbers (``kind`` and two
-parameters) and two columns of state per weight, which the compiled update reads; the formulas
-are in :mod:`retvar.rules`.
+Each rule is a frozen description. The compiled update reads three numbers of it (``kind`` and two
+parameters) and stores two numbers per weight; the formulas are in :mod:`retvar.rules`.
 """
 
 from __future__ import annotations
@@ -30,17 +29,17 @@ class StepSize:
     kind: ClassVar[int]
 
     def parameters(self) -> tuple[float, float]:
-        """The two numbers that the update needs."""
+        """Return the two numbers that the update needs."""
         raise NotImplementedError
 
     def initial(self) -> tuple[float, float]:
-        """The state that each weight starts with."""
+        """Return the two numbers that each weight starts with."""
         return 0.0, 0.0
 
 
 @dataclass(frozen=True)
 class Constant(StepSize):
-    """The same step always; a plain number means this.
+    """A constant step size; a plain number means this rule.
 
     >>> Constant(0.1)
     Constant(alpha=0.1)
@@ -50,16 +49,16 @@ class Constant(StepSize):
     kind = CONSTANT
 
     def __post_init__(self) -> None:
-        _plain(self)
+        _to_floats(self)
 
     def parameters(self) -> tuple[float, float]:
-        """α."""
+        """Return α."""
         return float(self.alpha), 0.0
 
 
 @dataclass(frozen=True)
 class Decay(StepSize):
-    """α/nᵖ at the n-th visit, counted for each state (each weight) apart.
+    """α/nᵖ at the n-th visit, counted separately for each state (each weight).
 
     With power 1 and α = 1 the estimate is the mean of its targets; a power in (½, 1) forgets early
     targets sooner.
@@ -73,12 +72,12 @@ class Decay(StepSize):
     kind = DECAY
 
     def __post_init__(self) -> None:
-        _plain(self)
+        _to_floats(self)
         if not 0 <= self.power <= 1:
             raise InputError("power", self.power, "must lie in [0, 1]; 1 gives α/n")
 
     def parameters(self) -> tuple[float, float]:
-        """α and the power."""
+        """Return α and the power."""
         return float(self.alpha), float(self.power)
 
 
@@ -86,11 +85,11 @@ class Decay(StepSize):
 class Averaged(StepSize):
     """α/nᵖ at the n-th visit, and predictions from a running mean of the weights.
 
-    A weight learns in the long strides of its own; predictions, and what is fed to the next node,
-    come from a mean in which the k-th visit counts in proportion to k³, so that the beginning is
-    soon forgotten. Transitions with ratio 0 do not count as visits. Such an estimate is nearly as
-    good as any can be, with nothing to tune, and its spread over bootstrap replicates is an honest
-    interval: the choice of ``retvar estimate``.
+    Weights learn with the step α/nᵖ. Predictions, and the input of the next node, use a running
+    mean of the weights in which the k-th visit counts in proportion to k³, so that early weights
+    are soon forgotten. Transitions with ratio 0 do not count as visits. The estimate is close to
+    the best possible without tuning, and its bootstrap intervals have about their nominal coverage.
+    ``retvar estimate`` uses this rule.
 
     >>> Averaged()
     Averaged(alpha=1.0, power=0.6)
@@ -101,12 +100,12 @@ class Averaged(StepSize):
     kind = AVERAGED
 
     def __post_init__(self) -> None:
-        _plain(self)
+        _to_floats(self)
         if not 0.5 < self.power < 1:
             raise InputError("power", self.power, "must lie between ½ and 1 for the mean to settle")
 
     def parameters(self) -> tuple[float, float]:
-        """α and the power."""
+        """Return α and the power."""
         return float(self.alpha), float(self.power)
 
 
@@ -125,14 +124,14 @@ class Adadelta(StepSize):
     kind = ADADELTA
 
     def __post_init__(self) -> None:
-        _plain(self)
+        _to_floats(self)
         if not 0 <= self.decay < 1:
             raise InputError("decay", self.decay, "must lie in [0, 1)")
         if not (self.epsilon > 0 and math.isfinite(self.epsilon)):
             raise InputError("epsilon", self.epsilon, "must be a positive number")
 
     def parameters(self) -> tuple[float, float]:
-        """Decay and ε."""
+        """Return decay and ε."""
         return float(self.decay), float(self.epsilon)
 
 
@@ -150,19 +149,19 @@ class AlphaBound(StepSize):
     kind = ALPHA_BOUND
 
     def __post_init__(self) -> None:
-        _plain(self)
+        _to_floats(self)
 
     def parameters(self) -> tuple[float, float]:
-        """α to start from."""
+        """Return the initial α."""
         return float(self.alpha), 0.0
 
     def initial(self) -> tuple[float, float]:
-        """The step in use."""
+        """Return the present step size."""
         return float(self.alpha), 0.0
 
 
 def step_size(field: str, given: Any) -> StepSize:
-    """The rule given; a number stands for a constant.
+    """Return a step-size rule; a number means a constant step.
 
     >>> step_size("alpha", 0.1)
     Constant(alpha=0.1)
@@ -176,8 +175,8 @@ def step_size(field: str, given: Any) -> StepSize:
     return Constant(float(given))
 
 
-def _plain(rule: StepSize) -> None:
-    """Make every setting a plain float, so that rules compare and can be written down."""
+def _to_floats(rule: StepSize) -> None:
+    """Validate every setting and store it as a float."""
     for field in fields(rule):
         given: Any = getattr(rule, field.name)
         if isinstance(given, bool) or not isinstance(given, Real):

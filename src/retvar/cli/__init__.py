@@ -14,7 +14,7 @@ __all__ = ["main"]
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="retvar %(version)s")
 def main() -> None:
-    """How much return to expect, and how far it may stray."""
+    """Mean and variance of returns: exact, simulated, or estimated from experience."""
 
 
 for command in (

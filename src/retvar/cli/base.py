@@ -1,26 +1,57 @@
-"""What commands have in common: how errors are told, and how options are read."""
+"""What the commands share: errors, interruptions, output, and the parsing of options."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
+import math
 import sys
-from typing import Any, TextIO
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import click
 
 from retvar.errors import InputError, RetvarError
-from retvar.signals import Interrupted
+from retvar.progress import Display, discard_output
+from retvar.signals import Interrupted, Stop
 
-__all__ = ["Commands", "options_of", "pair_of", "silence", "words_of"]
+__all__ = [
+    "ESTIMAND",
+    "JSON",
+    "OPTION",
+    "PATH",
+    "THREADS",
+    "Commands",
+    "interruptible",
+    "key_value",
+    "key_values",
+    "print_result",
+    "split_commas",
+    "to_json",
+]
+
+SAVED = "Finished work is saved; run the same command to continue."
+PATH = click.Path(path_type=Path)
+ESTIMAND = click.option(
+    "--estimand", default="target-return", show_default=True,
+    help="target-return, or off-policy-return, which is weighted by importance ratios.",
+)  # fmt: skip
+JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+OPTION = click.option(
+    "--option", "options", multiple=True, metavar="KEY=VALUE",
+    help="Setting of the domain or environment, such as is_slippery=false; may be repeated.",
+)  # fmt: skip
+THREADS = click.option(
+    "--threads", type=click.IntRange(1), help="Number of threads [default: all cores]."
+)
 
 
 class Commands(click.Group):
-    """Tells expected errors in one line: exit status 2 for bad input, 1 for the rest."""
+    """Commands that print expected errors in one line: exit status 2 for bad input, else 1."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command that was asked for."""
+        """Run the command."""
         try:
             return super().invoke(ctx)
         except RetvarError as error:
@@ -31,34 +62,83 @@ class Commands(click.Group):
             sys.exit(error.status)
 
 
-def silence(stream: TextIO) -> None:
-    """Let a stream go nowhere: what is left in it would be tried again at the end, and fail."""
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())
-        os.close(nowhere)
+@contextlib.contextmanager
+def interruptible(
+    clean_up: Callable[[], None] = lambda: None, **options: Any
+) -> Iterator[tuple[Stop, Display]]:
+    """Show progress on stderr, and stop at a safe point when Ctrl-C or SIGTERM arrives.
+
+    `clean_up` is called if the process has to be ended before it reaches such a point; `options`
+    are those of :class:`~retvar.progress.Display`.
+    """
+    with Stop() as stop, Display(sys.stderr, stop.check, **options) as progress:
+
+        def before_exit() -> None:
+            progress.restore_terminal()
+            clean_up()
+            click.echo(f"{SAVED}\nInterrupted.", err=True)
+
+        stop.last = before_exit
+        try:
+            yield stop, progress
+        except Interrupted:
+            progress.note(SAVED)
+            raise
 
 
-def words_of(given: str | None) -> tuple[str, ...] | None:
-    """Words between commas."""
-    if given is None:
+def print_result(text: str) -> None:
+    """Print to stdout; a closed pipe does not change the exit status."""
+    try:
+        click.echo(text)
+    except OSError as error:
+        discard_output(sys.stdout)
+        if not isinstance(error, BrokenPipeError):
+            raise RetvarError(f"stdout cannot be written: {error.strerror}") from None
+
+
+def to_json(data: Any) -> str:
+    """JSON text; NaN and infinity become null.
+
+    >>> to_json({"γ": [1.5, math.nan]})
+    '{"γ": [1.5, null]}'
+    """
+
+    def finite(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: finite(each) for key, each in value.items()}
+        if isinstance(value, list | tuple):
+            return [finite(each) for each in value]
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+
+    return json.dumps(finite(data), ensure_ascii=False, allow_nan=False)
+
+
+def split_commas(text: str | None) -> tuple[str, ...] | None:
+    """The parts of a text between commas.
+
+    >>> split_commas("png, svg")
+    ('png', 'svg')
+    """
+    if text is None:
         return None
-    return tuple(word.strip() for word in given.split(",") if word.strip())
+    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-def options_of(options: tuple[str, ...]) -> dict[str, Any]:
-    """``KEY=VALUE`` pairs; values are read as JSON where they can be."""
-    parsed: dict[str, Any] = {}
-    for option in options:
-        key, value = pair_of(option)
-        if key == "gamma":
-            raise InputError("option", option, "γ has a flag of its own: --gamma")
-        parsed[key] = value
+def key_values(options: tuple[str, ...]) -> dict[str, Any]:
+    """``KEY=VALUE`` options as a dictionary."""
+    parsed = dict(key_value(option) for option in options)
+    if "gamma" in parsed:
+        option = next(option for option in options if option.startswith("gamma="))
+        raise InputError("option", option, "γ has an option of its own: --gamma")
     return parsed
 
 
-def pair_of(option: str) -> tuple[str, Any]:
-    """``KEY=VALUE``; the value is read as JSON where it can be."""
+def key_value(option: str) -> tuple[str, Any]:
+    """The key and the value of ``KEY=VALUE``; the value is parsed as JSON if possible.
+
+    >>> key_value("length=10"), key_value("map_name=8x8")
+    (('length', 10), ('map_name', '8x8'))
+    """
     key, equals, value = option.partition("=")
     if not key or not equals:
         raise InputError("option", option, "must be KEY=VALUE")

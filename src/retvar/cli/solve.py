@@ -1,14 +1,13 @@
-"""The commands that know an MDP: solve and draw."""
+"""The commands for known MDPs: solve and draw."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from retvar.cli.base import options_of
+from retvar.cli.base import ESTIMAND, JSON, OPTION, PATH, key_values, print_result, to_json
 from retvar.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,42 +16,26 @@ if TYPE_CHECKING:
 
 __all__ = ["draw", "solve"]
 
-ROWS = 60  # of a table for people; all are in --json
+ROWS = 60  # of the printed table; JSON has all
 DOMAIN_HELP = "DOMAIN is chain, complex-mdp, random-walk, gymnasium:ID or FILE.toml."
 
 
 def _domain_options(command: Any) -> Any:
-    """Attach what every command that takes a domain understands."""
-    for option in (
-        click.option(
-            "--option",
-            "options",
-            multiple=True,
-            metavar="KEY=VALUE",
-            help="Setting of the domain, such as is_slippery=false or length=10; may be repeated.",
-        ),
-        click.option("--gamma", type=float, help="Discount; required for Gymnasium tables."),
-        click.argument("domain"),
-    ):
-        command = option(command)
-    return command
+    """Add the argument DOMAIN and its options to a command."""
+    gamma = click.option("--gamma", type=float, help="Discount γ; required for Gymnasium tables.")
+    return click.argument("domain")(gamma(OPTION(command)))
 
 
 @click.command(epilog=DOMAIN_HELP)
 @_domain_options
 @click.option("--policy", help="Policy to follow: uniform, greedy or a NAME of the domain's.")
-@click.option("--target", help="Policy asked about, if experience comes from another.")
-@click.option("--behaviour", help="Policy that experience comes from.")
-@click.option(
-    "--estimand",
-    default="target-return",
-    show_default=True,
-    help="target-return, the target's own; or off-policy-return, weighted by importance ratios.",
-)
-@click.option("--lam", type=float, help="λ in place of the domain's.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, all states.")
-@click.option("--plot", type=click.Path(path_type=Path), help="Draw value ± std: PNG, SVG or PDF.")
-@click.option("--check", is_flag=True, help="Compare with sampled returns, 10,000 from each state.")
+@click.option("--target", help="Target policy, if it differs from the behaviour policy.")
+@click.option("--behaviour", help="Behaviour policy [default: the target policy].")
+@ESTIMAND
+@click.option("--lam", type=float, help="λ of the return [default: the domain's].")
+@JSON
+@click.option("--plot", type=PATH, help="Draw value ± std to a PNG, SVG or PDF file.")
+@click.option("--check", is_flag=True, help="Compare with 10,000 sampled returns from each state.")
 def solve(
     domain: str,
     gamma: float | None,
@@ -66,12 +49,12 @@ def solve(
     plot: Path | None,
     check: bool,
 ) -> None:
-    """Exact value and variance of the λ-return in every state of DOMAIN."""
+    """Compute the exact value and variance of the λ-return in every state of DOMAIN."""
     import retvar as rv
 
     if policy is not None and target is not None:
         raise InputError("policy", policy, "is the target; give --policy or --target, not both")
-    mdp = rv.domains.find(domain, gamma=gamma, **options_of(options))
+    mdp = rv.domains.find(domain, gamma=gamma, **key_values(options))
     if lam is not None:
         mdp = mdp.replace(lam=lam)
     question: dict[str, Any] = {
@@ -84,26 +67,26 @@ def solve(
     if plot is not None:
         rv.plots.save(rv.plots.solution(solution), plot)
     if as_json:
-        click.echo(json.dumps(_as_dict(domain, question, solution, sampled), ensure_ascii=False))
+        print_result(to_json(_to_dict(domain, question, solution, sampled)))
     else:
-        click.echo(_report(question, solution, sampled))
+        print_result(_summary(question, solution, sampled))
 
 
 @click.command(epilog=DOMAIN_HELP)
 @_domain_options
-@click.argument("out", type=click.Path(path_type=Path))
-@click.option("--policy", help="Show the probabilities of this policy only.")
+@click.argument("out", type=PATH)
+@click.option("--policy", help="Draw the probabilities of this policy only.")
 def draw(
     domain: str, gamma: float | None, options: tuple[str, ...], out: Path, policy: str | None
 ) -> None:
     """Draw DOMAIN as a graph into OUT (PNG, SVG or PDF)."""
     import retvar as rv
 
-    mdp = rv.domains.find(domain, gamma=gamma, **options_of(options))
+    mdp = rv.domains.find(domain, gamma=gamma, **key_values(options))
     rv.plots.save(rv.plots.draw_mdp(mdp, policy), out)
 
 
-def _as_dict(
+def _to_dict(
     domain: str, question: dict[str, Any], solution: Solution, sampled: MonteCarlo | None
 ) -> dict[str, Any]:
     from retvar.exact import StateSolution
@@ -111,7 +94,7 @@ def _as_dict(
     mdp = solution.mdp
     answer = {
         "domain": domain,
-        **_asked(question, solution.mdp),
+        **_policies(question, solution.mdp),
         "lam": solution.mdp.lam.tolist(),
         "state": list(mdp.state_names or range(mdp.n_states)),
         **{field: getattr(solution, field).tolist() for field in StateSolution._fields},
@@ -119,7 +102,7 @@ def _as_dict(
         "spectral_radius_kind": solution.radius_kind,
         "residual": solution.residual,
         "error": solution.error,
-        "means": list(solution.means),
+        "solvers": list(solution.solvers),
     }
     if sampled is not None:
         fields = ("mean", "mean_stderr", "variance", "variance_stderr")
@@ -127,28 +110,30 @@ def _as_dict(
     return answer
 
 
-def _asked(question: dict[str, Any], mdp: MDP) -> dict[str, str]:
+def _policies(question: dict[str, Any], mdp: MDP) -> dict[str, str]:
+    """The policies by name, the defaults filled in, and the estimand."""
     target = question["target"] or next(iter(mdp.policies))
     behaviour = question["behaviour"] or target
     return {"target": target, "behaviour": behaviour, "estimand": question["estimand"]}
 
 
-def _report(question: dict[str, Any], solution: Solution, sampled: MonteCarlo | None) -> str:
-    from retvar.exact.solution import radius_text
+def _summary(question: dict[str, Any], solution: Solution, sampled: MonteCarlo | None) -> str:
+    from retvar.exact.solution import format_radius
 
     mdp = solution.mdp
     bound = "" if solution.radius_kind == "exact" else "at most "
-    asked = _asked(question, mdp)
+    used = _policies(question, mdp)
     return_of = {"target_return": "the target's return", "off_policy_return": "off-policy return"}
     lines = [
         repr(mdp),
-        f"target {asked['target']}, behaviour {asked['behaviour']}: {return_of[asked['estimand']]}",
+        f"target {used['target']}, behaviour {used['behaviour']}: {return_of[used['estimand']]}",
         "",
         solution.summary(ROWS),
         "",
-        f"spectral radius of B: {bound}{radius_text(solution.spectral_radius)} (below 1: the "
+        f"spectral radius of B: {bound}{format_radius(solution.spectral_radius)} (below 1: the "
         "variance is finite)",
-        f"solved by {', '.join(dict.fromkeys(solution.means))}; residual {solution.residual:.1e}, "
+        f"solved by {', '.join(dict.fromkeys(solution.solvers))}; "
+        f"residual {solution.residual:.1e}, "
         f"relative error at most {solution.error:.0e}",
     ]
     if sampled is not None:

@@ -2,101 +2,106 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from retvar.cli.base import Commands, pair_of, silence
-from retvar.errors import RetvarError
-from retvar.signals import Interrupted, Stop
+from retvar.cli.base import (
+    JSON,
+    PATH,
+    THREADS,
+    Commands,
+    interruptible,
+    key_value,
+    print_result,
+    to_json,
+)
+from retvar.format import count, duration, listed
+from retvar.signals import Stop
 
 if TYPE_CHECKING:
-    from retvar.sweep import Status, Watch
+    from retvar.sweep import Status
 
 __all__ = ["sweep"]
 
-KEPT = "What is finished is kept; the same command goes on from there."
-SPEC = click.argument("spec", type=click.Path(path_type=Path), metavar="SPEC.toml")
-FOLDER = click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
-JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+SPEC = click.argument("spec", type=PATH, metavar="SPEC.toml")
+FOLDER = click.argument("folder", type=PATH, metavar="DIR")
+PARTIAL = click.option(
+    "--partial", is_flag=True, help="Use finished cells only, although others are missing."
+)
+MINUTE = 60.0  # seconds between lines of progress where output is piped
 
 
 @click.group(cls=Commands)
 def sweep() -> None:
-    """Many learners on many domains: run, interrupt, go on, collect."""
+    """Run many learners on many domains, and compare them."""
 
 
 @sweep.command()
 @SPEC
 @JSON
 def plan(spec: Path, as_json: bool) -> None:
-    """Show what SPEC.toml asks for: cells, estimated time and size."""
+    """Show the number of cells of SPEC.toml, and estimate time and size."""
     with Stop() as stop:
         from retvar.engine.runner import usable_threads
-        from retvar.format import duration
-        from retvar.sweep import Sweep, estimate
+        from retvar.sweep import Sweep, estimate_cost
 
         planned = Sweep.from_toml(spec).plan()
         stop.check()
-        found = estimate(planned, stop.check)
-    sweep, cut = planned.sweep, planned.sweep.cell
+        found = estimate_cost(planned, stop.check)
+    sweep, size = planned.sweep, planned.sweep.cell
     if as_json:
-        told = {
+        plain = {
             "name": sweep.name,
-            "domains": len(planned.places),
+            "domains": len(planned.domains),
             "learners": len(planned.learners),
             "runs": sweep.runs,
             f"{planned.unit}s": planned.length,
             "points": planned.moments.tolist(),
             "cells": planned.count,
             "seconds": found.seconds,
-            "seconds_per_cell": found.per_cell,
+            "seconds_per_cell": found.seconds_per_cell,
             "bytes": found.bytes,
             "digest": planned.digest,
         }
-        _answer(json.dumps(told, ensure_ascii=False))
+        print_result(to_json(plain))
         return
     cores = usable_threads()
     lines = [
-        f"{sweep.name}: {_count(len(planned.places), 'domain')} × "
-        f"{_count(len(planned.learners), 'learner')} × "
-        f"{_count(sweep.runs, 'run')} of {_count(planned.length, planned.unit)}",
-        f"{_count(planned.count, 'cell')} of up to {_count(cut.learners, 'learner')} and "
-        f"{_count(cut.runs, 'run')}",
-        f"about {duration(found.per_cell)} a cell, {duration(found.seconds)} on one core, "
-        f"{duration(found.seconds / cores)} on the {cores} here",
+        f"{sweep.name}: {count(len(planned.domains), 'domain')} × "
+        f"{count(len(planned.learners), 'learner')} × "
+        f"{count(sweep.runs, 'run')} of {count(planned.length, planned.unit)}",
+        f"{count(planned.count, 'cell')} of up to {count(size.learners, 'learner')} and "
+        f"{count(size.runs, 'run')}",
+        f"about {duration(found.seconds_per_cell)} a cell, {duration(found.seconds)} on one core, "
+        f"{duration(found.seconds / cores)} on the {cores} of this machine",
         f"about {_size(found.bytes)}, errors at {planned.moments.size} moments",
     ]
-    _answer("\n".join(lines))
+    print_result("\n".join(lines))
 
 
 @sweep.command()
 @SPEC
+@click.option("--out", type=PATH, required=True, help="Folder for the results; created if missing.")
 @click.option(
-    "--out", type=click.Path(path_type=Path), required=True, help="Folder of the store."
-)  # fmt: skip
-@click.option("--cluster", help="local, or the address of a dask scheduler: tcp://host:8786.")
-@click.option(
-    "--extend", is_flag=True,
-    help="Let the folder be that of a smaller sweep, to which SPEC.toml adds runs, say.",
-)  # fmt: skip
-@click.option("--workers", type=click.IntRange(1), help="Processes of --cluster local.")
-@click.option(
-    "--threads", type=click.IntRange(1), help="Without a cluster; default: all there are."
+    "--cluster", help="Use Dask: local, or the address of a scheduler such as tcp://host:8786."
 )
 @click.option(
+    "--extend", is_flag=True,
+    help="Add the domains, learners or runs of SPEC.toml to the results of a smaller sweep.",
+)  # fmt: skip
+@click.option("--workers", type=click.IntRange(1), help="Number of processes with --cluster local.")
+@THREADS
+@click.option(
     "--timeout", type=click.FloatRange(0.1), default=10.0, show_default=True,
-    help="Seconds that a scheduler has for answering.",
+    help="Seconds to wait for the scheduler's answer.",
 )  # fmt: skip
 @click.option(
     "--stale", type=click.FloatRange(1.0), default=60.0, show_default=True,
-    help="Seconds without a sign of life after which a worker's cell goes to another.",
+    help="Seconds without a heartbeat after which another worker takes over a cell.",
 )  # fmt: skip
 @JSON
 def run(
@@ -110,24 +115,26 @@ def run(
     stale: float,
     as_json: bool,
 ) -> None:
-    """Compute what is missing of SPEC.toml; go on where a run broke off.
+    """Compute the missing cells of SPEC.toml; continue an interrupted run.
 
-    Several runs on one folder share the work.
+    Several processes may run on one folder and share the work.
     """
-    with _stopping() as (stop, watch):
+    with interruptible(unit="cells", interval=MINUTE, announce=True) as (stop, progress):
         from retvar.errors import InputError
         from retvar.sweep import Dask, Local, Sweep, operations
 
         if workers is not None and cluster is None:
-            raise InputError("workers", workers, "goes with --cluster local")
+            raise InputError("workers", workers, "only with --cluster local")
         if threads is not None and cluster is not None:
-            remedy = "goes without --cluster, whose workers have one each; see --workers"
+            remedy = "only without --cluster, whose workers have one thread each; see --workers"
             raise InputError("threads", threads, remedy)
         executor = Local(threads) if cluster is None else Dask(cluster, workers, timeout)
         planned = Sweep.from_toml(spec).plan()
         stop.check()
-        found = operations.run(planned, out, executor, watch=watch, stale=stale, extend=extend)
-    _answer(json.dumps(found.plain()) if as_json else _told(found))
+        found = operations.run(
+            planned, out, executor, progress=progress, stale=stale, extend=extend
+        )
+    print_result(to_json(found.to_dict()) if as_json else _summary(found))
     if not found.complete:
         sys.exit(1)
 
@@ -136,55 +143,55 @@ def run(
 @FOLDER
 @JSON
 def status(folder: Path, as_json: bool) -> None:
-    """How far the sweep in DIR has come; every file is checked."""
+    """Count the finished, failed and missing cells in DIR; check every file."""
     from retvar.sweep import operations
 
-    found = operations.status(_opened(folder))
-    _answer(json.dumps(found.plain()) if as_json else _told(found))
+    found = operations.status(_open(folder))
+    print_result(to_json(found.to_dict()) if as_json else _summary(found))
 
 
 @sweep.command()
 @FOLDER
 @JSON
 def retry(folder: Path, as_json: bool) -> None:
-    """Let cells that were set aside be tried again by the next run."""
+    """Let the next run try failed cells of DIR again."""
     from retvar.sweep import operations
 
-    count = operations.retry(_opened(folder))
-    told = json.dumps({"cleared": count})
-    _answer(told if as_json else f"{_count(count, 'cell')} will be tried again by the next run")
+    cleared = operations.retry(_open(folder))
+    text = f"{count(cleared, 'cell')} will be tried again by the next run"
+    print_result(to_json({"cleared": cleared}) if as_json else text)
 
 
 @sweep.command()
 @FOLDER
 @click.option(
-    "--out", type=click.Path(path_type=Path), required=True,
-    help="sweep.nc: a labelled dataset; sweep.parquet: a row for each learner of each cell.",
+    "--out", type=PATH, required=True,
+    help="FILE.nc, a labelled dataset; or FILE.parquet, a row for each learner of each cell.",
 )  # fmt: skip
-@click.option("--partial", is_flag=True, help="Take what is there, though cells are missing.")
+@PARTIAL
 @JSON
 def collect(folder: Path, out: Path, partial: bool, as_json: bool) -> None:
-    """Put all cells of DIR into one file."""
+    """Write all cells of DIR to one file."""
     with Stop() as stop:
         from retvar.sweep import save
 
-        digest = save(_opened(folder), out, partial=partial, check=stop.check, note=_noted)
-    told = {"out": str(out), "digest": digest}
-    words = "no digest, since cells are missing" if digest is None else f"digest {digest}"
-    _answer(json.dumps(told) if as_json else f"{out}: {words}")
+        digest = save(_open(folder), out, partial=partial, check=stop.check, note=_note)
+    plain = {"out": str(out), "digest": digest}
+    text = "no digest, since cells are missing" if digest is None else f"digest {digest}"
+    print_result(to_json(plain) if as_json else f"{out}: {text}")
 
 
-def _chosen(command: Any) -> Any:
-    """Options that say what of a sweep is drawn or compared."""
+def _selection(command: Any) -> Any:
+    """Add the options that select what is drawn or compared."""
     for option in (
-        click.option("--partial", is_flag=True, help="Leave out what is not finished."),
+        PARTIAL,
         click.option(
             "--over", type=click.Choice(["runs", "domains"]),
-            help="What intervals speak of; default: domains if there are ten.",
+            help="What intervals are taken over [default: domains if there are ten, else runs].",
         ),
         click.option(
             "--at", type=int, default=-1, show_default=True,
-            help="A recorded step or episode; −1 is the end.",
+            help="Recorded step or episode; −1 is the last.",
         ),
         click.option(
             "--domain", "domains", multiple=True, metavar="LABEL",
@@ -192,176 +199,129 @@ def _chosen(command: Any) -> Any:
         ),
         click.option(
             "--where", multiple=True, metavar="SETTING=VALUE",
-            help="Only learners with this setting, such as lam=0.9; of several values, with any.",
+            help="Only learners with this setting, such as lam=0.9; may be repeated; values "
+            "of the same setting are alternatives.",
         ),
         click.option(
             "--what", type=click.Choice(["variance_rmse", "value_rmse"]), default="variance_rmse",
-            show_default=True, help="The error.",
+            show_default=True, help="Error to use.",
         ),
     ):  # fmt: skip
         command = option(command)
     return command
 
 
-def _asked(
+def _load(
     folder: Path, check: Callable[[], None], what: str, where: tuple[str, ...],
     domains: tuple[str, ...], at: int, over: str | None, partial: bool,
 ) -> tuple[Any, dict[str, Any]]:  # fmt: skip
-    """What of a sweep is drawn or compared, read alone, and how."""
-    from retvar.format import listed
+    """Load the selected data, and return it with the arguments for drawing or comparing."""
     from retvar.sweep import collect, finished
 
     only = _where(where)
     data = collect(
-        _opened(folder), partial=partial, at=at, what=what, domains=domains or None,
-        check=check, note=_noted,
+        _open(folder), partial=partial, at=at, what=what, domains=domains or None,
+        check=check, note=_note,
     )  # fmt: skip
     if partial:
         data, *left_out = finished(data, what, only)
         for kind, names in zip(("domain", "learner"), left_out, strict=True):
             if names:
-                count = _count(len(names), kind)
-                _noted(f"left out, not finished: {count}: {listed(names)}")
+                _note(f"left out, not finished: {count(len(names), kind)}: {listed(names)}")
     return data, {"what": what, "where": only, "over": over}
 
 
-def _opened(folder: Path) -> Any:
-    """The store in a folder, with what there is to note about it."""
+def _open(folder: Path) -> Any:
+    """Open the store in a folder and print its notes."""
     from retvar.sweep import Store
 
-    store = Store.opened(folder)
+    store = Store.open(folder)
     for note in store.notes:
-        _noted(note)
+        _note(note)
     return store
 
 
-def _noted(line: str) -> None:
+def _note(line: str) -> None:
     click.echo(line, err=True)
 
 
 @sweep.command()
 @FOLDER
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="PNG, SVG or PDF.")
-@click.option("--x", default="alpha", show_default=True, help="Setting along the axis.")
-@click.option("--y", help="A second setting: heat maps, in place of curves.")
-@_chosen
-def plot(folder: Path, out: Path, x: str, y: str | None, **asked: Any) -> None:
-    """Draw errors of DIR against a setting (or two), the best marked, with intervals over seeds."""
+@click.option("--out", type=PATH, required=True, help="PNG, SVG or PDF file.")
+@click.option("--x", default="alpha", show_default=True, help="Setting on the x axis.")
+@click.option("--y", help="Setting on the y axis; draws heat maps instead of curves.")
+@_selection
+def plot(folder: Path, out: Path, x: str, y: str | None, **selection: Any) -> None:
+    """Draw the errors in DIR against one or two settings, with intervals."""
     import retvar as rv
 
     with Stop() as stop:
-        data, how = _asked(folder, stop.check, **asked)
+        data, how = _load(folder, stop.check, **selection)
         if y is None:
             figure = rv.plots.sensitivity_curves(data, x=x, **how)
         else:
             figure = rv.plots.sweep_heat_map(data, x=x, y=y, **how)
         rv.plots.save(figure, out)
-    _answer(f"written: {out}")
+    print_result(f"written: {out}")
 
 
 @sweep.command()
 @FOLDER
-@click.option("--domains", "each", is_flag=True, help="Also tell each domain apart.")
-@click.option("--plot", "drawn", type=click.Path(path_type=Path), help="Draw it: PNG, SVG or PDF.")
-@_chosen
+@click.option("--domains", "each", is_flag=True, help="Also compare on each domain.")
+@click.option("--plot", "drawn", type=PATH, help="Draw the comparison to a PNG, SVG or PDF file.")
+@_selection
 @JSON
-def compare(folder: Path, each: bool, drawn: Path | None, as_json: bool, **asked: Any) -> None:
-    """Say which method of DIR is better where, and how sure that is."""
+def compare(folder: Path, each: bool, drawn: Path | None, as_json: bool, **selection: Any) -> None:
+    """Compare the methods in DIR: which is better, on how many domains, how surely."""
     import retvar as rv
 
     with Stop() as stop:
-        data, how = _asked(folder, stop.check, **asked)
+        data, how = _load(folder, stop.check, **selection)
         found = rv.sweep.compare(data, **how)
         if drawn is not None:
             rv.plots.save(rv.plots.comparison(found), drawn)
     if as_json:
-        _answer(json.dumps(_plain(found.data), ensure_ascii=False, allow_nan=False))
+        print_result(to_json(_to_dict(found.data)))
     else:
-        _answer(found.summary(domains=each))
+        print_result(found.summary(domains=each))
 
 
 def _where(options: tuple[str, ...]) -> dict[str, list[Any]]:
-    """Settings with all values that were given."""
+    """Settings, each with all its values."""
     found: dict[str, list[Any]] = {}
-    for key, value in map(pair_of, options):
+    for key, value in map(key_value, options):
         found.setdefault(key, []).extend(value if isinstance(value, list) else [value])
     return found
 
 
-def _plain(data: Any) -> dict[str, Any]:
-    """A dataset as plain data; what is not a number is null."""
-
-    def finite(given: Any) -> Any:
-        if isinstance(given, list):
-            return [finite(each) for each in given]
-        return given if not isinstance(given, float) or math.isfinite(given) else None
-
+def _to_dict(data: Any) -> dict[str, Any]:
+    """Variables of a dataset with their dimensions."""
     return {
-        str(name): {"dims": list(data[name].dims), "values": finite(data[name].values.tolist())}
+        str(name): {"dims": list(data[name].dims), "values": data[name].values.tolist()}
         for name in data.variables
     }
 
 
-def _told(found: Status) -> str:
-    lines = [f"{found.done:,} of {_count(found.cells, 'cell')} done"]
-    for count, words in (
+def _summary(found: Status) -> str:
+    lines = [f"{found.done:,} of {count(found.cells, 'cell')} done"]
+    for number, text in (
         (found.computed, "computed by this run"),
         (found.running, "being computed"),
         (found.missing, "to be computed"),
-        (found.failed, "set aside, with tracebacks in failed/"),
+        (found.failed, "failed, with tracebacks in failed/"),
         (len(found.damaged), "damaged; run the sweep again:"),
     ):
-        if count:
-            lines.append(f"{count:,} {words}")
+        if number:
+            lines.append(f"{number:,} {text}")
     lines += [f"  {path}" for path in found.damaged]
     if found.digest is not None:
         lines.append(f"digest of the contents: {found.digest}")
     return "\n".join(lines)
 
 
-def _answer(text: str) -> None:
-    """Print what was found; whether anybody reads it does not change how it went."""
-    try:
-        click.echo(text)
-    except OSError as error:
-        silence(sys.stdout)
-        if not isinstance(error, BrokenPipeError):
-            raise RetvarError(f"stdout cannot be written: {error.strerror}") from None
-
-
-def _count(number: int, one: str) -> str:
-    from retvar.format import count
-
-    return count(number, one)
-
-
-def _size(count: float) -> str:
+def _size(size: float) -> str:
     for unit in ("bytes", "kB", "MB", "GB"):
-        if count < 1_000:
-            return f"{count:,.0f} {unit}"
-        count /= 1_000
-    return f"{count:,.1f} TB"
-
-
-# ---------------------------------------------------------------------- progress
-
-
-@contextlib.contextmanager
-def _stopping() -> Iterator[tuple[Stop, Watch]]:
-    """A way to stop within seconds, and something that tells how far it has come."""
-    with Stop() as stop:
-        from retvar.cli.progress import progress
-
-        watch = progress(sys.stderr, stop.check)
-        stop.last = lambda: _abandon(watch)
-        with watch:
-            try:
-                yield stop, watch
-            except Interrupted:
-                watch.note(KEPT)
-                raise
-
-
-def _abandon(watch: Any) -> None:
-    watch.__exit__()
-    click.echo(f"{KEPT}\nInterrupted.", err=True)
+        if size < 1_000:
+            return f"{size:,.0f} {unit}"
+        size /= 1_000
+    return f"{size:,.1f} TB"

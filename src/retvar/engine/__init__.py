@@ -1,1 +1,1 @@
-"""The engine: many learners in lanes on shared streams, compiled."""
+"""The compiled simulation engine: many learners on shared streams."""

@@ -1,14 +1,14 @@
-"""The compiled loop: one stream, many learners in lanes, a kernel for each shape of learners.
+"""The compiled simulation loop: one stream, many learners in lanes, one kernel per shape.
 
 A lane is one column of the network of TD nodes: a value node and, for each method of the block, a
-secondary node (and a mean node for the centred one). At each step the state is common to all lanes,
-so every update is a plain loop over contiguous memory. :func:`kernel_of` makes the loop for a
-:class:`Shape`: what the shape does not have (traces, ratios, noise, adaptive steps) costs nothing.
+secondary node (and a mean node for the centred method). At each step all lanes are in the same
+state, so every update is a plain loop over contiguous memory. :func:`kernel_of` makes the loop for
+a :class:`Shape`; what the shape lacks (traces, ratios, noise, adaptive steps) costs nothing.
 
-There are two ways through a step. Where states have weights of their own and there are no traces,
-only the state being left changes: one loop over the lanes does the whole network (``LOCAL``).
-Otherwise :func:`td_node` goes over the weights that each node's trace or features reach. Both
-change a weight by :func:`learn`, and both are made of :mod:`retvar.rules`.
+A step has two implementations. Where each state has its own weight and there are no traces, only
+the state being left changes, and one loop over the lanes updates the whole network (``LOCAL``).
+Otherwise :func:`td_node` updates the weights of each node's features or trace. Both change weights
+with :func:`learn` and use the formulas of :mod:`retvar.rules`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 from retvar import rules
 from retvar.engine import streams
 from retvar.engine.streams import START, edge, reward_of, start
-from retvar.jit import called, compiled, inlined, wide_and_apart
+from retvar.jit import called, compiled, inlined, wide_noalias
 from retvar.online import memory_layout as online
 from retvar.online.memory_layout import FAINT, LIMIT
 from retvar.random import U, keys
@@ -29,11 +29,11 @@ from retvar.step_sizes import AVERAGED, DECAY
 
 __all__ = ["Node", "Shape", "kernel_of"]
 
-CADENCE = 4_096  # steps between two looks at whether to stop, a power of 2
+STOP_CHECK_EVERY = 4_096  # steps, a power of 2
 VALUE_, MEAN_, DIRECT_, MOMENT_, VTD_, CENTRED_ = range(6)  # rows of what is recorded
 ROWS = 6
 WIDTH = 8  # lanes are padded to a multiple of this, the doubles in the widest registers
-MANY = 64  # live weights above which faded ones are looked for, every so many steps
+MANY = 64  # search for faded traces above so many live weights, every so many steps
 
 td_error = inlined(rules.td_error)
 trace = inlined(rules.trace)
@@ -51,7 +51,7 @@ averaged = inlined(rules.averaged)
 
 
 class Shape(NamedTuple):
-    """What a kernel is specialised for."""
+    """Properties that a kernel is specialised for."""
 
     direct: bool
     vtd: bool
@@ -63,7 +63,7 @@ class Shape(NamedTuple):
     local: bool  #: a weight for each state, no traces
     shared: bool  #: local only: all lanes have the same value node
     own: bool  #: whether γ and λ differ between lanes
-    safe: bool  #: no weight can get beyond the limit: proved, not looked for
+    safe: bool  #: proved that no weight can exceed LIMIT, so it is not checked
     kind: tuple[int, int, int]  #: step-size rules of value, mean and secondary nodes
     traced: tuple[bool, bool, bool]
     change: bool  #: record the mean absolute change of each estimate
@@ -71,45 +71,45 @@ class Shape(NamedTuple):
 
 
 class Node(NamedTuple):
-    """TD nodes of one sort, one in each lane; what a shape does not need is None.
+    """TD nodes of one kind, one in each lane; fields that a shape does not need are None.
 
-    The functions below take the fields one by one: numba leaves out whatever deals with None.
+    The functions below take the fields one by one, and numba removes code that handles None.
     """
 
     w: Any  #: weights [weight, lane]; the last row stays 0, for the end of an episode. With
-    #: Averaged the means, from which a node predicts
+    #: Averaged the means that predictions use
     p: Any  #: settings of the step-size rule [lane]; None: does not learn
     q: Any
     first: Any  #: ADADELTA's accumulators [weight, lane]
     second: Any
-    visits: Any  #: of each weight, for Decay and Averaged
+    visits: Any  #: visits of each weight, for Decay and Averaged
     bound: Any  #: AlphaBound's step [lane]
-    peak: Any  #: largest size of a weight so far [lane]; None: proved to be small
-    held: Any  #: Averaged: the weights that learn [weight, lane]
+    peak: Any  #: largest absolute weight so far [lane]; None: proved to be small
+    iterates: Any  #: Averaged: the weights before averaging [weight, lane]
     trace: Any  #: [weight, lane]
-    live: Any  #: weights that the traces reach; their places in this list; how many there are
-    phi: Any  #: room for one state's features
+    live: Any  #: weights with a trace; their positions in this list; their number
+    phi: Any  #: scratch for one state's features
     kappa: Any  #: [state or one for all, lane]
     last: Any  #: discount of the last transition [lane]
     now: Any  #: prediction of the state being left [lane]
-    after: Any  #: of the state arrived in
+    after: Any  #: prediction of the next state
     delta: Any  #: TD error
-    own: Any  #: Averaged: predictions of the weights that learn [2, lane], then their TD error
+    own: Any  #: Averaged: predictions of `iterates` [2, lane], then their TD error
     indptr: Any  #: features as sparse rows; None: a weight for each state
     indices: Any
     values: Any
     initial: Any  #: [run or one for all, weight, lane]
 
 
-LEARNING, STEPPING = 9, 21  # how many of the fields `learn` and `td_node` take
+LEARNING, STEPPING = 9, 21  # number of fields that `learn` and `td_node` take
 
 
 class Window(NamedTuple):
-    """What is summed over the last moments: [run, slot, state, lane]."""
+    """Sums over the last moments of a run: [run, slot, state, lane]."""
 
-    sums: Any  #: of the estimate
-    squares: Any  #: of its deviation from the truth
-    frozen_squares: Any  #: of its deviation from the truth for the frozen value
+    sums: Any  #: sum of the estimate
+    squares: Any  #: squared deviation from the truth
+    frozen_squares: Any  #: squared deviation from the truth for the frozen value
     truth: Any  #: value and variance [2, state, lane]
     frozen: Any  #: [run or one for all, state, lane]
     indptr: Any  #: features of the variance nodes
@@ -118,8 +118,8 @@ class Window(NamedTuple):
 
 
 @inlined
-def learn(w, p, q, first, second, visits, bound, peak, held, i, lane, delta, E, on):
-    """Change one weight of one lane, and return the step: the one TD update."""
+def learn(w, p, q, first, second, visits, bound, peak, iterates, i, lane, delta, E, on):
+    """Apply the TD update to one weight of one lane; return the step size."""
     step = p[lane]
     if visits is not None:
         step = decayed_step(p[lane], q[0], max(visits[i], 1.0))
@@ -136,8 +136,8 @@ def learn(w, p, q, first, second, visits, bound, peak, held, i, lane, delta, E, 
         size, before = abs(error), peak[lane]
         peak[lane] = size if size > before else before
     learning = w
-    if held is not None:  # the means follow at visits
-        learning = held
+    if iterates is not None:  # the means follow at each visit
+        learning = iterates
     new = moved(learning[i, lane], step, delta, E)
     learning[i, lane] = new
     if peak is not None:
@@ -147,44 +147,44 @@ def learn(w, p, q, first, second, visits, bound, peak, held, i, lane, delta, E, 
 
 
 @inlined
-def own_error(w, held, s, s2, lane, fed, discount):
-    """The TD error that a tabular node learns from: that of its weights, averaged or not."""
+def own_error(w, iterates, s, s2, lane, fed, discount):
+    """TD error that a tabular node learns from; with Averaged that of the iterates."""
     learning = w
-    if held is not None:
-        learning = held
+    if iterates is not None:
+        learning = iterates
     return td_error(fed, discount, learning[s2, lane], learning[s, lane])
 
 
 @inlined
-def settle(w, held, visits, i, lane, on):
-    """Move the mean of a weight towards it, at a visit that counts."""
-    if held is not None:
+def move_mean(w, iterates, visits, i, lane, on):
+    """Move the mean of a weight towards it if the visit counts."""
+    if iterates is not None:
         mean = w[i, lane]
-        w[i, lane] = averaged(mean, held[i, lane], visits[i]) if on else mean
+        w[i, lane] = averaged(mean, iterates[i, lane], visits[i]) if on else mean
 
 
 @inlined
 def tabular_step(
-    w, p, q, first, second, visits, bound, peak, held, s, s2, lane, fed, discount, E, on
+    w, p, q, first, second, visits, bound, peak, iterates, s, s2, lane, fed, discount, E, on
 ):  # fmt: skip
-    """Let one node learn on a tabular step; returns its step size."""
-    delta = own_error(w, held, s, s2, lane, fed, discount)
-    step = learn(w, p, q, first, second, visits, bound, peak, held, s, lane, delta, E, on)
-    settle(w, held, visits, s, lane, on)
+    """Update one node on a tabular step; return its step size."""
+    delta = own_error(w, iterates, s, s2, lane, fed, discount)
+    step = learn(w, p, q, first, second, visits, bound, peak, iterates, s, lane, delta, E, on)
+    move_mean(w, iterates, visits, s, lane, on)
     return step
 
 
 @inlined
 def value_lane(
-    w, p, q, first, second, visits, bound, peak, held, s, s2, lane, reward, gamma, E, on
+    w, p, q, first, second, visits, bound, peak, iterates, s, s2, lane, reward, gamma, E, on
 ):  # fmt: skip
-    """One value node on a tabular step: J(s), J(s′), δ, J(s′) afterwards, and the step."""
+    """Update one value node on a tabular step; return J(s), J(s′), δ, new J(s′), step size."""
     J, after = w[s, lane], w[s2, lane]
     delta = td_error(reward, gamma, after, J)
     J_next, step = after, 0.0
     if p is not None:
         step = tabular_step(
-            w, p, q, first, second, visits, bound, peak, held, s, s2, lane, reward, gamma, E, on
+            w, p, q, first, second, visits, bound, peak, iterates, s, s2, lane, reward, gamma, E, on
         )
         J_next = w[s, lane] if s == s2 else after
     return J, after, delta, J_next, step
@@ -192,7 +192,7 @@ def value_lane(
 
 @inlined
 def predict(w, indptr, indices, values, s, out):
-    """Predictions of a state, all lanes; 0 after the end of an episode."""
+    """Predictions of a state in all lanes; 0 after the end of an episode."""
     if indptr is None:
         for lane in range(out.size):
             out[lane] = w[s, lane]
@@ -208,10 +208,10 @@ def predict(w, indptr, indices, values, s, out):
 
 @inlined
 def td_node(
-    w, p, q, first, second, visits, bound, peak, held, traces, live, phi, kappa, last, now, after,
-    delta, own, indptr, indices, values, used, s, s2, fed, discount, decay, weight,
+    w, p, q, first, second, visits, bound, peak, iterates, traces, live, phi, kappa, last, now,
+    after, delta, own, indptr, indices, values, used, s, s2, fed, discount, decay, weight,
 ):  # fmt: skip
-    """One step of the nodes of one sort, traces and features included."""
+    """Update the nodes of one kind, with traces and features."""
     lanes, size = fed.size, w.shape[0] - 1
     row = s if kappa.shape[0] > 1 else 0
     predict(w, indptr, indices, values, s, now)
@@ -221,18 +221,18 @@ def td_node(
         decay[lane] = last[lane] * kappa[row, lane]
         last[lane] = discount[lane]
     errors = delta
-    if own is not None:  # averaged: learns from errors of its own
-        predict(held, indptr, indices, values, s, own[0])
-        predict(held, indptr, indices, values, s2, own[1])
+    if own is not None:  # Averaged learns from the errors of its iterates
+        predict(iterates, indptr, indices, values, s, own[0])
+        predict(iterates, indptr, indices, values, s2, own[1])
         errors = own[0]
         for lane in range(lanes):
             errors[lane] = td_error(fed[lane], discount[lane], own[1, lane], own[0, lane])
     if p is not None:
         begin, end = indptr[s], indptr[s + 1]
-        told = indices[end - 1] if end > begin else -1
+        reported = indices[end - 1] if end > begin else -1
         if visits is not None:
             counts = 1.0
-            if own is not None:  # averaged: visits that count
+            if own is not None:  # Averaged skips visits of ratio 0
                 counts = 1.0 if weight != 0.0 else 0.0
             for k in range(begin, end):
                 visits[indices[k]] += counts
@@ -250,7 +250,7 @@ def td_node(
                         visits,
                         bound,
                         peak,
-                        held,
+                        iterates,
                         i,
                         lane,
                         errors[lane],
@@ -258,7 +258,7 @@ def td_node(
                         on,
                     )
                     if used is not None:
-                        used[s, lane] = step if i == told and on else used[s, lane]
+                        used[s, lane] = step if i == reported and on else used[s, lane]
         else:
             count = live[2 * size]
             for k in range(begin, end):
@@ -280,11 +280,11 @@ def td_node(
                     if bound is None:
                         on = E != 0.0
                         step = learn(
-                            w, p, q, first, second, visits, bound, peak, held, i, lane,
+                            w, p, q, first, second, visits, bound, peak, iterates, i, lane,
                             errors[lane], E, on,
                         )  # fmt: skip
                         if used is not None:
-                            used[s, lane] = step if i == told and on else used[s, lane]
+                            used[s, lane] = step if i == reported and on else used[s, lane]
             if bound is not None:
                 pull = decay  # E·(γ′φ′ − φ)
                 for lane in range(lanes):
@@ -307,18 +307,18 @@ def td_node(
                     for lane in range(lanes):
                         E = traces[i, lane]
                         learn(
-                            w, p, q, first, second, visits, bound, peak, held, i, lane,
+                            w, p, q, first, second, visits, bound, peak, iterates, i, lane,
                             errors[lane], E, True,
                         )  # fmt: skip
         if own is not None:
             for k in range(begin, end):
                 for lane in range(lanes):
-                    settle(w, held, visits, indices[k], lane, weight != 0.0)
+                    move_mean(w, iterates, visits, indices[k], lane, weight != 0.0)
 
 
 @called
-def forget(traces, live, last):
-    """Clear the traces, as at the end of an episode."""
+def clear_traces(traces, live, last):
+    """Clear traces and last discounts at the end of an episode."""
     if traces is not None:
         size = traces.shape[0]
         for k in range(live[2 * size]):
@@ -334,7 +334,7 @@ def forget(traces, live, last):
 
 @called
 def drop_faded(traces, live):
-    """Take the weights whose traces have faded in all lanes out of the list."""
+    """Remove weights whose traces are 0 in all lanes from the list."""
     if traces is not None:
         size = traces.shape[0]
         if live[2 * size] > MANY:
@@ -352,8 +352,8 @@ def drop_faded(traces, live):
 
 
 @called
-def begin(w, p, q, first, second, visits, bound, peak, held, traces, live, last, initial, run):
-    """Set everything to how a run begins."""
+def begin(w, p, q, first, second, visits, bound, peak, iterates, traces, live, last, initial, run):
+    """Reset a node to the start of a run."""
     at = run if initial.shape[0] > 1 else 0
     for i in range(initial.shape[1]):
         for lane in range(w.shape[1]):
@@ -361,10 +361,10 @@ def begin(w, p, q, first, second, visits, bound, peak, held, traces, live, last,
     if second is not None:
         first[:] = 0.0
         second[:] = 0.0
-    if held is not None:
+    if iterates is not None:
         for i in range(initial.shape[1]):
             for lane in range(w.shape[1]):
-                held[i, lane] = initial[at, i, lane]
+                iterates[i, lane] = initial[at, i, lane]
     if visits is not None:
         visits[:] = 0.0
     if bound is not None:
@@ -372,14 +372,14 @@ def begin(w, p, q, first, second, visits, bound, peak, held, traces, live, last,
             bound[lane] = p[lane]
     if peak is not None:
         peak[:] = 0.0
-    forget(traces, live, last)
+    clear_traces(traces, live, last)
 
 
 @called
-def bury(w, peak, died, row, clock, share):
-    """Note the lanes whose weights have left the finite numbers."""
+def note_divergence(w, peak, diverged_at, row, clock, share):
+    """Record the moment at which weights of a lane exceed LIMIT."""
     if peak is not None:
-        for lane in range(died.shape[1]):
+        for lane in range(diverged_at.shape[1]):
             at = lane
             if share is not None and row == VALUE_:
                 at = share[lane]
@@ -387,18 +387,18 @@ def bury(w, peak, died, row, clock, share):
             if not bad:
                 for i in range(w.shape[0] - 1):
                     bad |= not (abs(w[i, at]) <= LIMIT)
-            if bad and died[row, lane] < 0:
-                died[row, lane] = clock
+            if bad and diverged_at[row, lane] < 0:
+                diverged_at[row, lane] = clock
 
 
 @inlined
-def dead(died, row, lane):
-    """Whether an estimate cannot be told since a node that it rests on has diverged."""
+def has_diverged(diverged_at, row, lane):
+    """Whether a node that an estimate depends on has diverged."""
     return (
-        died[VALUE_, lane] >= 0
-        or died[row, lane] >= 0
-        or (row == VTD_ and died[MOMENT_, lane] >= 0)
-        or (row == CENTRED_ and died[MEAN_, lane] >= 0)
+        diverged_at[VALUE_, lane] >= 0
+        or diverged_at[row, lane] >= 0
+        or (row == VTD_ and diverged_at[MOMENT_, lane] >= 0)
+        or (row == CENTRED_ and diverged_at[MEAN_, lane] >= 0)
     )
 
 
@@ -407,7 +407,7 @@ def estimate(
     row, value, mean, direct, vtd, centred, J_indptr, J_indices, J_values, G_indptr, G_indices,
     G_values, V_indptr, V_indices, V_values, share, x, J, s,
 ):  # fmt: skip
-    """An estimate of a state in all lanes, into `x`; `row` says which."""
+    """Write estimate `row` of a state in all lanes into `x`."""
     if row in (VALUE_, VTD_):
         predict(value, J_indptr, J_indices, J_values, s, J)
     if row == VALUE_:
@@ -429,8 +429,8 @@ def estimate(
 
 
 @inlined
-def tally(window, r, to, of, s, since, x, i, J, share):
-    """Count row i of `x` (minus J² where that is given) for `since` moments of the window."""
+def add_sums(window, r, to, of, s, since, x, i, J, share):
+    """Add row i of `x` (minus J² if J is given) to the window, `since` times."""
     at = r if window.frozen.shape[0] > 1 else 0
     sums, squares, truth = window.sums[r, to, s], window.squares[r, to, s], window.truth[of, s]
     for lane in range(sums.size):
@@ -453,8 +453,8 @@ def tally(window, r, to, of, s, since, x, i, J, share):
 
 
 @inlined
-def shift(changes, previous, x, i, J, share):
-    """Count how far row i of `x` (minus J² where that is given) has moved."""
+def add_change(changes, previous, x, i, J, share):
+    """Add the absolute change of row i of `x` (minus J² if J is given)."""
     for lane in range(changes.size):
         found = x[i, lane]
         if J is not None:
@@ -466,21 +466,21 @@ def shift(changes, previous, x, i, J, share):
 
 @functools.cache
 def kernel_of(shape: Shape) -> Any:
-    """The loop for learners of one shape; compiled when first called with arrays."""
+    """Return the loop for learners of one shape; compiled at its first call."""
     DIRECT, VTD, CENTRED, LEARN, OFF_POLICY = shape[:5]
     WEIGHTED, NOISY, LOCAL, SHARED, OWN = shape[5:10]
     CHANGE, STEPS = shape.change, shape.steps
     DECAY_J, DECAY_G, DECAY_V = (kind in (DECAY, AVERAGED) for kind in shape.kind)
-    ALWAYS_J, ALWAYS_G, ALWAYS_V = (kind == DECAY for kind in shape.kind)  # counts every visit
+    ALWAYS_J, ALWAYS_G, ALWAYS_V = (kind == DECAY for kind in shape.kind)  # count every visit
 
     def run_block(
         stream, first_run, runs, points, by_step, window, stop, ticks,
         gammas, lams, value_gammas, slot, share, value, mean, direct, vtd, centred,
         value_fed, value_discount, value_decay, J_row, fed, discount, decay, x,
-        states, shares, tallied, seen,
-        estimates, rmse, changes, previous, steps, used, died,
+        states, shares, totals, counted,
+        estimates, rmse, changes, previous, steps, used, diverged_at,
     ):  # fmt: skip
-        wide_and_apart()
+        wide_noalias()
         lanes, n = x.size, stream.first.size
         x_table = x.reshape(1, lanes)
         used_J = used[VALUE_] if STEPS else None
@@ -488,13 +488,13 @@ def kernel_of(shape: Shape) -> Any:
         used_D = used[DIRECT_] if STEPS else None
         used_M = used[VTD_] if STEPS else None
         used_C = used[CENTRED_] if STEPS else None
-        looks = (
+        nodes = (
             value.w, mean.w if CENTRED else None, direct.w if DIRECT else None,
             vtd.w if VTD else None, centred.w if CENTRED else None,
             value.indptr, value.indices, value.values,
             mean.indptr if CENTRED else None, mean.indices if CENTRED else None,
             mean.values if CENTRED else None,
-            tallied.indptr, tallied.indices, tallied.values, share, x, J_row,
+            totals.indptr, totals.indices, totals.values, share, x, J_row,
         )  # fmt: skip
         for r in range(runs):
             a, b = keys(stream.key[0], first_run + r)
@@ -506,22 +506,22 @@ def kernel_of(shape: Shape) -> Any:
             if CENTRED:
                 begin(*mean[:11], mean.last, mean.initial, r)
                 begin(*centred[:11], centred.last, centred.initial, r)
-            died[r] = -1
-            seen[:] = window
+            diverged_at[r] = -1
+            counted[:] = window
             if STEPS:
                 used[:] = np.nan
             if CHANGE:
                 for row in range(ROWS):
                     if slot[row] >= 0:
                         for q in range(n):
-                            estimate(row, *looks, q)
+                            estimate(row, *nodes, q)
                             for lane in range(lanes):
                                 previous[slot[row], q, lane] = x[lane]
             s = start(a, b, START, stream)
             t = clock = 0
             for point in range(points.size):
                 while clock < points[point]:
-                    if t & (CADENCE - 1) == 0:
+                    if t & (STOP_CHECK_EVERY - 1) == 0:
                         ticks[0] = r + clock / points[-1]
                         if stop[0] != 0:
                             return False
@@ -542,22 +542,25 @@ def kernel_of(shape: Shape) -> Any:
                     rho_bar = 1.0 if OFF_POLICY else ratio
 
                     if LOCAL:
-                        if clock > seen[s]:  # in the window: what stood until now
-                            since = clock - seen[s]
-                            seen[s] = clock
+                        if clock > counted[s]:  # in the window: add the old estimates
+                            since = clock - counted[s]
+                            counted[s] = clock
                             if LEARN and not SHARED:
-                                tally(tallied, r, slot[VALUE_], 0, s, since, value.w, s, None, None)
+                                to = slot[VALUE_]
+                                add_sums(totals, r, to, 0, s, since, value.w, s, None, None)
                             if LEARN and SHARED:
-                                estimate(VALUE_, *looks, s)
-                                tally(tallied, r, slot[VALUE_], 0, s, since, x_table, 0, None, None)
+                                estimate(VALUE_, *nodes, s)
+                                to = slot[VALUE_]
+                                add_sums(totals, r, to, 0, s, since, x_table, 0, None, None)
                             if DIRECT:
                                 to = slot[DIRECT_]
-                                tally(tallied, r, to, 1, s, since, direct.w, s, None, None)
+                                add_sums(totals, r, to, 1, s, since, direct.w, s, None, None)
                             if VTD:
-                                tally(tallied, r, slot[VTD_], 1, s, since, vtd.w, s, value.w, share)
+                                to = slot[VTD_]
+                                add_sums(totals, r, to, 1, s, since, vtd.w, s, value.w, share)
                             if CENTRED:
                                 to = slot[CENTRED_]
-                                tally(tallied, r, to, 1, s, since, centred.w, s, None, None)
+                                add_sums(totals, r, to, 1, s, since, centred.w, s, None, None)
                         E, E_bar = trace(0.0, 0.0, 1.0, ratio), trace(0.0, 0.0, 1.0, rho_bar)
                         on, on_bar = ratio != 0.0, rho_bar != 0.0
                         if DECAY_J:
@@ -594,8 +597,8 @@ def kernel_of(shape: Shape) -> Any:
                                     on_bar,
                                 )  # fmt: skip
                                 if STEPS:
-                                    told = used[DIRECT_, s, lane]
-                                    used[DIRECT_, s, lane] = step if on_bar else told
+                                    before = used[DIRECT_, s, lane]
+                                    used[DIRECT_, s, lane] = step if on_bar else before
                             if VTD:
                                 reward_bar = vtd_reward(R, g, lm, J_next, eta)
                                 step = tabular_step(
@@ -603,8 +606,8 @@ def kernel_of(shape: Shape) -> Any:
                                     on_bar,
                                 )  # fmt: skip
                                 if STEPS:
-                                    told = used[VTD_, s, lane]
-                                    used[VTD_, s, lane] = step if on_bar else told
+                                    before = used[VTD_, s, lane]
+                                    used[VTD_, s, lane] = step if on_bar else before
                             if CENTRED:
                                 G, G_next = mean.w[s, lane], mean.w[s2, lane]
                                 reward_mean = mean_reward(R, g, lm, after, eta)
@@ -613,15 +616,15 @@ def kernel_of(shape: Shape) -> Any:
                                     *mean[:LEARNING], s, s2, lane, reward_mean, root, E_bar, on_bar
                                 )
                                 if STEPS:
-                                    told = used[MEAN_, s, lane]
-                                    used[MEAN_, s, lane] = step if on_bar else told
+                                    before = used[MEAN_, s, lane]
+                                    used[MEAN_, s, lane] = step if on_bar else before
                                 step = tabular_step(
                                     *centred[:LEARNING], s, s2, lane, delta_mean * delta_mean,
                                     gamma_bar, E_bar, on_bar,
                                 )  # fmt: skip
                                 if STEPS:
-                                    told = used[CENTRED_, s, lane]
-                                    used[CENTRED_, s, lane] = step if on_bar else told
+                                    before = used[CENTRED_, s, lane]
+                                    used[CENTRED_, s, lane] = step if on_bar else before
                     else:
                         for v in range(value_fed.size):
                             value_fed[v] = R
@@ -659,7 +662,7 @@ def kernel_of(shape: Shape) -> Any:
                             *direct[:STEPPING], used_D, s, s2,
                             fed, discount, decay, rho_bar,
                             )  # fmt: skip
-                        if VTD:  # which reads the value after its update
+                        if VTD:  # reads the value after its update
                             predict(value.w, value.indptr, value.indices, value.values, s2, J_row)
                             for lane in range(lanes):
                                 g = gammas[e, lane] if OWN else gammas[e, 0]
@@ -673,31 +676,31 @@ def kernel_of(shape: Shape) -> Any:
                     if CHANGE and LOCAL:
                         if LEARN and not SHARED:
                             to = slot[VALUE_]
-                            shift(changes[r, to, s], previous[to, s], value.w, s, None, None)
+                            add_change(changes[r, to, s], previous[to, s], value.w, s, None, None)
                         if LEARN and SHARED:
                             to = slot[VALUE_]
-                            estimate(VALUE_, *looks, s)
-                            shift(changes[r, to, s], previous[to, s], x_table, 0, None, None)
+                            estimate(VALUE_, *nodes, s)
+                            add_change(changes[r, to, s], previous[to, s], x_table, 0, None, None)
                         if DIRECT:
                             to = slot[DIRECT_]
-                            shift(changes[r, to, s], previous[to, s], direct.w, s, None, None)
+                            add_change(changes[r, to, s], previous[to, s], direct.w, s, None, None)
                         if VTD:
                             to = slot[MOMENT_]
-                            shift(changes[r, to, s], previous[to, s], vtd.w, s, None, None)
+                            add_change(changes[r, to, s], previous[to, s], vtd.w, s, None, None)
                             to = slot[VTD_]
-                            shift(changes[r, to, s], previous[to, s], vtd.w, s, value.w, share)
+                            add_change(changes[r, to, s], previous[to, s], vtd.w, s, value.w, share)
                         if CENTRED:
                             to = slot[MEAN_]
-                            shift(changes[r, to, s], previous[to, s], mean.w, s, None, None)
+                            add_change(changes[r, to, s], previous[to, s], mean.w, s, None, None)
                             to = slot[CENTRED_]
-                            shift(changes[r, to, s], previous[to, s], centred.w, s, None, None)
+                            add_change(changes[r, to, s], previous[to, s], centred.w, s, None, None)
                     if CHANGE and not LOCAL:
                         for row in range(ROWS):
                             to = slot[row]
                             if to >= 0:
                                 for q in range(n):
-                                    estimate(row, *looks, q)
-                                    shift(
+                                    estimate(row, *nodes, q)
+                                    add_change(
                                         changes[r, to, q], previous[to, q], x_table, 0, None, None
                                     )
                     ended = s2 == n
@@ -705,49 +708,49 @@ def kernel_of(shape: Shape) -> Any:
                     if ended:
                         s = start(a, b, U(4) * U(t) + U(3), stream)
                         if not LOCAL:
-                            forget(value.trace, value.live, value.last)
+                            clear_traces(value.trace, value.live, value.last)
                             if CENTRED:
-                                forget(mean.trace, mean.live, mean.last)
-                                forget(centred.trace, centred.live, centred.last)
+                                clear_traces(mean.trace, mean.live, mean.last)
+                                clear_traces(centred.trace, centred.live, centred.last)
                             if DIRECT:
-                                forget(direct.trace, direct.live, direct.last)
+                                clear_traces(direct.trace, direct.live, direct.last)
                             if VTD:
-                                forget(vtd.trace, vtd.live, vtd.last)
+                                clear_traces(vtd.trace, vtd.live, vtd.last)
                     t += 1
                     if by_step or ended:
                         clock += 1
                         last = clock == points[-1]
                         if clock > window and (last or not LOCAL):
-                            for row in range(ROWS):  # one moment, or what is left of the window
+                            for row in range(ROWS):  # one moment, or the rest of the window
                                 if slot[row] >= 0 and row != MEAN_ and row != MOMENT_:
                                     for q in range(n):
-                                        since = clock - seen[q] if LOCAL else 1
+                                        since = clock - counted[q] if LOCAL else 1
                                         if row == VALUE_ and not LEARN:
                                             since = clock - window if last else 0
                                         if since > 0:
-                                            estimate(row, *looks, q)
+                                            estimate(row, *nodes, q)
                                             of = 0 if row == VALUE_ else 1
-                                            tally(
-                                                tallied, r, slot[row], of, q, since, x_table, 0,
+                                            add_sums(
+                                                totals, r, slot[row], of, q, since, x_table, 0,
                                                 None, None,
                                             )  # fmt: skip
 
-                # at a point of the record
-                bury(value.w, value.peak, died[r], VALUE_, clock, share)
+                # record this point
+                note_divergence(value.w, value.peak, diverged_at[r], VALUE_, clock, share)
                 if DIRECT:
-                    bury(direct.w, direct.peak, died[r], DIRECT_, clock, share)
+                    note_divergence(direct.w, direct.peak, diverged_at[r], DIRECT_, clock, share)
                 if VTD:
-                    bury(vtd.w, vtd.peak, died[r], MOMENT_, clock, share)
+                    note_divergence(vtd.w, vtd.peak, diverged_at[r], MOMENT_, clock, share)
                 if CENTRED:
-                    bury(mean.w, mean.peak, died[r], MEAN_, clock, share)
-                    bury(centred.w, centred.peak, died[r], CENTRED_, clock, share)
+                    note_divergence(mean.w, mean.peak, diverged_at[r], MEAN_, clock, share)
+                    note_divergence(centred.w, centred.peak, diverged_at[r], CENTRED_, clock, share)
                 for row in range(ROWS):
                     if slot[row] >= 0:
                         of = 0 if row == VALUE_ else 1
                         for j in range(states.size):
-                            estimate(row, *looks, states[j])
+                            estimate(row, *nodes, states[j])
                             for lane in range(lanes):
-                                lost = dead(died[r], row, lane)
+                                lost = has_diverged(diverged_at[r], row, lane)
                                 estimates[r, point, slot[row], j, lane] = (
                                     np.nan if lost else x[lane]
                                 )
@@ -756,12 +759,12 @@ def kernel_of(shape: Shape) -> Any:
                                 fed[lane] = 0.0
                             for q in range(n):
                                 if shares[q] > 0.0:
-                                    estimate(row, *looks, q)
+                                    estimate(row, *nodes, q)
                                     for lane in range(lanes):
-                                        gap = x[lane] - tallied.truth[of, q, lane]
+                                        gap = x[lane] - totals.truth[of, q, lane]
                                         fed[lane] += shares[q] * (gap * gap)
                             for lane in range(lanes):
-                                lost = dead(died[r], row, lane)
+                                lost = has_diverged(diverged_at[r], row, lane)
                                 rmse[r, point, slot[row], lane] = (
                                     np.nan if lost else np.sqrt(fed[lane])
                                 )

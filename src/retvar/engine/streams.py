@@ -1,9 +1,9 @@
-"""Random streams of experience: counter-based, so that any run can be made alone.
+"""Random streams of experience, counter-based: any run can be computed alone.
 
-Step t takes word 4t for the edge, 4t + 1 and 4t + 2 for the noise of the reward, 4t + 3 for the
-state in which the next episode starts. Word START is for where a run begins; those from INITIAL on
-are for its initial values. Normal variates are Box and Muller's, with logarithm and cosine as
-polynomials: the C library's differ between machines.
+Step t uses word 4t for the edge, 4t + 1 and 4t + 2 for the noise of the reward, and 4t + 3 for the
+start state of the next episode. Word START draws the start state of a run; words from INITIAL on
+draw its initial values. Normal variates use the Box–Muller method with polynomials for logarithm
+and cosine, because the C library's functions differ between machines.
 """
 
 from __future__ import annotations
@@ -29,19 +29,20 @@ INITIAL = U((1 << 62) + 4)
 class Stream(NamedTuple):
     """The edges that experience is drawn from, in the order of their states.
 
-    Edge e of a state with k edges is drawn in constant time from one uniform number: the whole
-    part of k times it chooses a slot, the rest decides between the slot's own edge and another.
+    An edge of a state with k edges is drawn in constant time from one uniform number u (Walker's
+    alias method): the integer part of k·u selects a slot, and the remainder decides between the
+    slot's own edge and another.
     """
 
     first: Integers  #: first edge of each state
-    fan: Array  #: how many edges it has
-    threshold: Array  #: share of the slot that is its own edge's
-    other: Integers  #: edge that has the rest
+    fan: Array  #: number of edges of each state
+    threshold: Array  #: share of a slot that belongs to its own edge
+    other: Integers  #: edge that gets the rest of the slot
     next_state: Integers  #: the number of states where the episode ends
     reward: Array
     noise: Array  #: standard deviation of the reward
     rho: Array  #: importance ratio of the edge's action
-    start_threshold: Array  #: the same for the state in which an episode starts
+    start_threshold: Array  #: alias table of the start states
     start_other: Integers
     key: NDArray[np.uint64]  #: the seed
 
@@ -59,7 +60,7 @@ class Stream(NamedTuple):
 def stream_of(
     mdp: MDP, target: object = None, behaviour: object = None, seed: int = 0
 ) -> tuple[Stream, NDArray[np.intp]]:
-    """The stream that `behaviour` makes in `mdp`, and which of the MDP's edges it consists of."""
+    """Return the stream of `behaviour` in `mdp`, and the indices of the MDP's edges it uses."""
     pi = mdp.policy(target, "target")
     mu = pi if behaviour is None else mdp.policy(behaviour, "behaviour")
     e = mdp.edges
@@ -87,7 +88,7 @@ def stream_of(
 
 
 def _slots(probability: Array, first: Any) -> tuple[Array, Integers]:
-    """Walker's alias tables, one for each stretch between two entries of `first`."""
+    """Walker's alias tables, one for each range between two entries of `first`."""
     threshold = np.ones(probability.size)
     other = np.arange(probability.size, dtype=np.int64)
     fill_slots(probability, np.asarray(first, dtype=np.int64), threshold, other)
@@ -96,7 +97,7 @@ def _slots(probability: Array, first: Any) -> tuple[Array, Integers]:
 
 @compiled
 def fill_slots(probability, first, threshold, other):
-    """Give each slot its own entry's share, and the rest of it to an entry that has too much."""
+    """Give each slot its own entry's share and fill it up with an entry of a larger share."""
     small = np.empty(probability.size, dtype=np.int64)
     large = np.empty(probability.size, dtype=np.int64)
     share = np.empty(probability.size)
@@ -125,7 +126,7 @@ def fill_slots(probability, first, threshold, other):
                 few += 1
 
 
-# ---------------------------------------------------------------------- words and numbers
+# ---------------------------------------------------------------------- random numbers
 
 
 @inlined
@@ -165,14 +166,14 @@ def cosine(u):
 
 @inlined
 def normal(x, y):
-    """A normal variate from two words; none is farther out than 8.6."""
+    """A normal variate from two words; its absolute value is at most 8.6."""
     radius = np.sqrt(-2.0 * logarithm(uniform(x) + ULP))
     return radius * cosine(uniform(y))
 
 
 @inlined
 def slot(u, first, fan, threshold, other):
-    """Which entry a uniform number draws."""
+    """Return the entry that a uniform number draws."""
     scaled = u * fan
     k = np.int64(scaled)
     i = first + k
@@ -195,7 +196,7 @@ def reward_of(a, b, t, e, stream):
 
 @inlined
 def start(a, b, c, stream):
-    """The state in which an episode starts, by word c."""
+    """Start state of an episode, drawn with word c."""
     n = stream.start_other.size
     return slot(
         uniform(word(a, b, c)), 0, np.float64(n), stream.start_threshold, stream.start_other
@@ -204,13 +205,13 @@ def start(a, b, c, stream):
 
 @compiled
 def key_of(seed, run):
-    """The two halves of a run's key, as the engine makes them."""
+    """Return the two halves of a run's key."""
     return keys(U(seed), run)
 
 
 @compiled
 def uniforms(seed, run, first, out):
-    """Numbers in [0, 1) from the words of runs from `run` on, from number `first` on."""
+    """Fill `out` [run, number] with numbers in [0, 1), from run `run` and word `first` on."""
     for r in range(out.shape[0]):
         a, b = keys(U(seed), run + r)
         for i in range(out.shape[1]):
@@ -219,7 +220,7 @@ def uniforms(seed, run, first, out):
 
 @compiled
 def normals(seed, run, first, out):
-    """Normal variates from the words of runs from `run` on, from number `first` on."""
+    """Fill `out` [run, number] with normal variates, from run `run` and word `first` on."""
     for r in range(out.shape[0]):
         a, b = keys(U(seed), run + r)
         for i in range(out.shape[1]):
@@ -229,7 +230,7 @@ def normals(seed, run, first, out):
 
 @compiled
 def walk(stream, run, steps, by_step, noisy, edges, states, rewards, state, t, limit):
-    """Go on with a run until `steps` steps or episodes are done, or the arrays are full."""
+    """Continue a run until `steps` steps or episodes are done or the arrays are full."""
     a, b = keys(stream.key[0], run)
     n, done, k = stream.first.size, 0, 0
     if t == 0:

@@ -168,10 +168,11 @@ def estimate(
     learner
         A learner of your own, in place of the settings gamma, lam, method, kappa and estimand.
     by
-        ``"least_squares"``: the solution that the direct method's nodes would reach if they could
-        replay the data for ever; no step size, no trace, no start. The default for states.
-        ``"td"``: an online estimator, one pass; for observations, for streams that go on or change,
-        and wherever `learner`, `kappa`, `bootstrap_samples` or another method is given.
+        ``"td"``: an online estimator, one pass (the default). ``"least_squares"``, for states: the
+        solution that the nodes of the direct method would reach if they could replay the data for
+        ever. It has no step size, no trace and no start, and answers NaN with a note where the data
+        does not determine an answer; `learner`, `kappa`, `bootstrap_samples` and other methods go
+        with ``"td"`` only.
     gamma
         Discount; there is no default. None where the data has one per transition.
     lam
@@ -289,9 +290,7 @@ def _choose(by: str | None, experience: Experience, **td_only: Any) -> str:
             raise InputError(name, shown, 'goes with by="td"; leave one of them out')
         if experience.width is not None:
             raise InputError("by", repr(by), 'needs states; for observations take by="td"')
-    if by is not None:
-        return by
-    return "td" if given or experience.width is not None else "least_squares"
+    return "td" if by is None else by
 
 
 def _refuse(given: dict[str, Any], why: str) -> None:

@@ -12,7 +12,7 @@ from retvar.estimation.bootstrap_terms import Predictor
 from retvar.estimation.returns import Returns
 from retvar.estimation.visits import Regions, Visits
 from retvar.experience.stream import Chunk
-from retvar.features import Observed
+from retvar.features import ObservationFeatures
 from retvar.online.bootstrap import half_width
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def _no_visits(estimator: Any, state: Any) -> Visits | Regions:
     features = estimator.features[0]
     if features.states is not None:
         return Visits()
-    if isinstance(features, Observed):
+    if isinstance(features, ObservationFeatures):
         return Regions(np.array(features.low), np.array(features.high))
     low, high = state.min(axis=0), state.max(axis=0)
     return Regions(low, np.where(high > low, high, low + 1.0))

@@ -13,7 +13,7 @@ from retvar.errors import InputError
 from retvar.estimation.monitor import Monitor
 from retvar.estimation.visits import Regions, Visits
 from retvar.experience.stream import Counts, Experience
-from retvar.features import Observed
+from retvar.features import ObservationFeatures
 from retvar.format import listed
 from retvar.online import OnlineEstimator
 
@@ -108,7 +108,9 @@ class Provenance:
 
     def _out_of_bounds(self, here: Provenance, estimator: OnlineEstimator) -> str:
         """Bounded features cannot distinguish observations outside their bounds."""
-        if not isinstance(estimator.features[0], Observed) or not (self.low and here.low):
+        if not isinstance(estimator.features[0], ObservationFeatures) or not (
+            self.low and here.low
+        ):
             return ""
         inside = np.all(np.array(here.low) >= self.low) and np.all(np.array(here.high) <= self.high)
         if inside:

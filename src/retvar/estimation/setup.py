@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from retvar.errors import InputError
 from retvar.experience.stream import Chunk, Experience
-from retvar.features import Features, Fourier, Observed, Polynomial, TileCoding
+from retvar.features import Features, Fourier, ObservationFeatures, Polynomial, TileCoding
 from retvar.learners import LEARNERS, Learner
 from retvar.online import OnlineEstimator
 from retvar.step_sizes import Averaged
@@ -29,7 +29,7 @@ __all__ = [
 ]  # fmt: skip
 
 Array = NDArray[np.float64]
-BASES: dict[str, type[Observed]] = {
+BASES: dict[str, type[ObservationFeatures]] = {
     "tiles": TileCoding, "fourier": Fourier, "polynomial": Polynomial,
 }  # fmt: skip
 REACH = 5  # horizon of the return over that of the traces

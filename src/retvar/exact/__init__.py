@@ -1,4 +1,4 @@
-"""Exact answers: values, variances, fixed points and distributions in closed form."""
+"""Exact solutions: values, variances, fixed points, distributions and sampled checks."""
 
 from retvar.exact.fixed_points import FixedPoint, Node, fixed_point
 from retvar.exact.sampling import MonteCarlo, monte_carlo

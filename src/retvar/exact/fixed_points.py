@@ -1,18 +1,18 @@
-"""Where each learner ends up, in the limit of small steps.
+"""Fixed points of the learners in the limit of small steps.
 
 An estimator is a network of TD nodes. A node with features Φ, discounts M (Σ b × its discount),
-trace decay K and expected reward R rests where A w = b,
+trace decay K and expected reward R has its fixed point where A w = b,
 
     A = Φᵀ D (I − M K)⁻¹ (I − M) Φ,    b = Φᵀ D (I − M K)⁻¹ R,
 
-with D the behaviour's stationary distribution; a table instead of features gives (I − M)⁻¹ R
-whatever the traces. TD is stable where every eigenvalue of A has a positive real part. The nodes:
+with D the stationary distribution of the behaviour. A table instead of features gives (I − M)⁻¹ R
+for any traces. TD is stable if every eigenvalue of A has a positive real part. The nodes:
 
-    value      M = PG    R = E[ηr]                             gives H (unless H is held fixed)
+    value      M = PG    R = E[ηr]                             predicts H (unless H is given)
     mean       M = PGL   R = E[η(r + γ′(1−λ′)H′)]              centred only
     variance   M = B     R = E[(η(r + γ′((1−λ′)H′ + λ′G′)) − G)²] + E[η²w]
-                         with G the mean node's (centred) or G = H (direct)
-    second     M = B     R = E[η²((r + γ′H′)² − (γ′λ′H′)²)] + E[η²w]    VTD; variance is this − H²
+                         with G from the mean node (centred) or G = H (direct)
+    second     M = B     R = E[η²((r + γ′H′)² − (γ′λ′H′)²)] + E[η²w]    VTD; variance: this − H²
 """
 
 from __future__ import annotations
@@ -31,34 +31,34 @@ from retvar.errors import InputError
 from retvar.exact.solution import (
     Solution,
     mean_reward,
-    solution_of,
-    spread,
+    solve_weighted,
+    squared_deviation,
     variance_resolvent,
 )
 from retvar.exact.stationary import stationary_distribution
 from retvar.exact.updates import Method, check_method
 from retvar.linear import Radius, Resolvent, spectral_radius
-from retvar.mdp import MDP, WeightedEdges, ask, state_values
+from retvar.mdp import MDP, WeightedEdges, state_values, weigh_edges
 from retvar.mdp.weighted_edges import Estimand
 
 __all__ = ["FixedPoint", "Node", "fixed_point"]
 
 Array = NDArray[np.float64]
-INDEPENDENT = 1e-10  # singular values below this share of the largest count as dependent features
+INDEPENDENT = 1e-10  # features whose relative singular values are smaller count as dependent
 
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """Where one TD node rests.
+    """Fixed point of one TD node.
 
     Attributes
     ----------
     prediction
-        One number per state.
+        Prediction at the fixed point, one number per state.
     weights
-        Those of its features; None for a table.
+        Weights of the features; None for a table.
     trace_radius
-        Radius of the second moment of its traces: they have a finite one below 1.
+        Spectral radius of the second moment of the traces, which is finite if it is below 1.
 
     Examples
     --------
@@ -78,7 +78,7 @@ class Node:
 
     @cached_property
     def spectrum(self) -> NDArray[np.complex128]:
-        """Eigenvalues of A on what the features can tell apart among the states visited."""
+        """Eigenvalues of A on the span of the features in the states visited."""
         D = stationary_distribution(*self._policy)
         if self._features is None and D.size > 2_000:
             raise InputError(
@@ -91,28 +91,28 @@ class Node:
 
     @property
     def stable(self) -> bool:
-        """Whether small steps lead here; a table is always stable, A being an M-matrix then."""
+        """Whether TD with small steps converges here; true for a table (A is an M-matrix)."""
         return self._features is None or bool(np.all(self.spectrum.real > 0))
 
     @property
     def traces_finite(self) -> bool:
-        """Whether its traces have a finite second moment."""
+        """Whether the traces have a finite second moment."""
         return self.trace_radius.below_one
 
 
 @dataclass(frozen=True, eq=False)
 class FixedPoint:
-    """Where a learner ends up, and how far that is from the truth.
+    """Fixed point of a learner, and its bias.
 
     Attributes
     ----------
     value, mean, variance
-        Predictions at rest, one per state: H, the mean that the variance is taken around (H itself
-        but for ``centred``), and the variance.
+        Predictions at the fixed point, one per state: H, the mean around which the variance is
+        taken (H itself except for ``centred``), and the variance.
     truth
-        Exact answers for the λ-return that bootstraps from `value`.
+        Exact solution for the λ-return that bootstraps from `value`.
     nodes
-        Name → :class:`Node`, of those that learn: ``value``, ``mean``, and ``variance`` or
+        Name → :class:`Node` of the nodes that learn: ``value``, ``mean``, and ``variance`` or
         ``second_moment``.
 
     Examples
@@ -137,7 +137,7 @@ class FixedPoint:
 
     @property
     def bias(self) -> Array:
-        """Error that remains, `variance` − `truth.variance`."""
+        """Error at the fixed point, `variance` − `truth.variance`."""
         return self.variance - self.truth.variance
 
     @property
@@ -156,15 +156,15 @@ class FixedPoint:
     @property
     def spectrum(self) -> NDArray[np.complex128]:
         """Eigenvalues of A of the variance node (VTD's second moment)."""
-        return self._last.spectrum
+        return self._variance_node.spectrum
 
     @property
     def trace_radius(self) -> float:
-        """Radius of the second moment of the variance node's traces."""
-        return self._last.trace_radius.value
+        """Spectral radius of the second moment of the variance node's traces."""
+        return self._variance_node.trace_radius.value
 
     @property
-    def _last(self) -> Node:
+    def _variance_node(self) -> Node:
         return list(self.nodes.values())[-1]
 
     def __getitem__(self, state: int | str) -> dict[str, float]:
@@ -174,7 +174,7 @@ class FixedPoint:
 
     @property
     def stable(self) -> bool:
-        """Whether TD is stable here, in every node."""
+        """Whether TD is stable in every node."""
         return all(node.stable for node in self.nodes.values())
 
     @property
@@ -191,7 +191,7 @@ class FixedPoint:
         )
 
 
-@np.errstate(over="ignore", invalid="ignore")  # told as an error where it happens
+@np.errstate(over="ignore", invalid="ignore")  # overflow raises an InputError later
 def fixed_point(
     method: Method,
     mdp: MDP,
@@ -208,7 +208,7 @@ def fixed_point(
     kappa_bar: ArrayLike = 0.0,
     kappa_mean: ArrayLike | None = None,
 ) -> FixedPoint:
-    """Where a learner ends up, in the limit of small steps: no simulation.
+    """Compute the fixed point of a learner in the limit of small steps.
 
     Parameters
     ----------
@@ -217,13 +217,13 @@ def fixed_point(
     mdp, target, behaviour, estimand, lam
         As in :func:`solve`.
     value
-        Value function held fixed; default: the one that the value node itself ends up with.
+        Fixed value function; default: the fixed point of the value node.
     features
         Variance features [state, feature], dense or sparse; default: a table.
     value_features, mean_features
-        Those of the value node and of the centred mean node; default: the variance features.
+        Features of the value node and of the centred mean node; default: the variance features.
     kappa, kappa_bar, kappa_mean
-        Trace decay of the value, variance and mean node, a number or one per state; the last
+        Trace decay of the value, variance and mean node: a number or one per state. `kappa_mean`
         defaults to `kappa`.
 
     Examples
@@ -233,15 +233,15 @@ def fixed_point(
     >>> x = np.arange(1, 31) / 30
     >>> line, curve = np.stack([x**0, x], 1), np.stack([x**0, x, x**2], 1)
     >>> for method in ("direct", "vtd"):
-    ...     rest = rv.fixed_point(method, walk, features=curve, value_features=line,
-    ...                           kappa=0.95, kappa_bar=0.95)
-    ...     print(f"{method}: RMSE {rest.rmse:.2f}, {'stable' if rest.stable else 'unstable'}")
+    ...     found = rv.fixed_point(method, walk, features=curve, value_features=line,
+    ...                            kappa=0.95, kappa_bar=0.95)
+    ...     print(f"{method}: RMSE {found.rmse:.2f}, {'stable' if found.stable else 'unstable'}")
     direct: RMSE 5.32, stable
     vtd: RMSE 30.60, stable
     """
     check_method(method)
-    flow = ask(mdp, target, behaviour, estimand, lam)
-    network = _Network(mdp, flow, (mdp, target if behaviour is None else behaviour))
+    edges = weigh_edges(mdp, target, behaviour, estimand, lam)
+    network = _Network(mdp, edges, (mdp, target if behaviour is None else behaviour))
     Phi = _feature_table("features", features, mdp)
     X = _feature_table("value_features", value_features, mdp)
     Y = _feature_table("mean_features", mean_features, mdp)
@@ -250,62 +250,62 @@ def fixed_point(
         "kappa_bar": kappa_bar,
         "kappa_mean": kappa if kappa_mean is None else kappa_mean,
     }
-    k = {f: arguments.unit_interval(f, x, mdp.n_states, mdp.state_name) for f, x in decays.items()}
+    K = {f: arguments.unit_interval(f, x, mdp.n_states, mdp.state_name) for f, x in decays.items()}
     nodes: dict[str, Node] = {}
     if value is not None:
         H = arguments.numbers("value", value, mdp.n_states, mdp.state_name)
     else:
-        nodes["value"] = network.value(Phi if X is None else X, k["kappa"])
+        nodes["value"] = network.value(Phi if X is None else X, K["kappa"])
         H = nodes["value"].prediction
     G = H
     if method == "centred":
-        nodes["mean"] = network.mean(H, Phi if Y is None else Y, k["kappa_mean"])
+        nodes["mean"] = network.mean(H, Phi if Y is None else Y, K["kappa_mean"])
         G = nodes["mean"].prediction
     if method == "vtd":
-        last = nodes["second_moment"] = network.second_moment(H, Phi, k["kappa_bar"])
-        variance = last.prediction - H**2
+        node = nodes["second_moment"] = network.second_moment(H, Phi, K["kappa_bar"])
+        variance = node.prediction - H**2
     else:
-        last = nodes["variance"] = network.variance(H, G, Phi, k["kappa_bar"])
-        variance = last.prediction
+        node = nodes["variance"] = network.variance(H, G, Phi, K["kappa_bar"])
+        variance = node.prediction
     tabular_value = value is None and Phi is None and X is None
-    truth = solution_of(mdp, flow, None if tabular_value else H)
+    truth = solve_weighted(mdp, edges, None if tabular_value else H)
     return FixedPoint(method, H, G, variance, truth, nodes, network.policy)
 
 
 @dataclass(frozen=True, eq=False)
 class _Network:
-    """The nodes of all methods on one question."""
+    """Fixed points of the nodes of all methods on the same weighted edges."""
 
     mdp: MDP
-    flow: WeightedEdges
+    edges: WeightedEdges
     policy: tuple[MDP, object]
 
     def value(self, features: Array | None, K: Array) -> Node:
-        f = self.flow
+        f = self.edges
         M, R = f.matrix(f.eta * f.gamma), f.expect(f.eta * f.reward)
         table = state_values(f).x if features is None else None
         trace = f.eta * f.rho * (f.gamma * K[f.next_state]) ** 2
         return self._node(M, R, table, features, K, trace)
 
     def mean(self, H: Array, features: Array | None, K: Array) -> Node:
-        f = self.flow
+        f = self.edges
         M, R = f.matrix(f.eta * f.gamma * f.lam), f.expect(mean_reward(f, H))
         table = Resolvent(M).solve(R).x if features is None else None
         trace = f.rho_bar * (f.eta * f.gamma * f.lam * K[f.next_state]) ** 2
         return self._node(M, R, table, features, K, trace)
 
     def variance(self, H: Array, G: Array, features: Array | None, K: Array) -> Node:
-        return self._secondary(spread(self.flow, H, G), features, K)
+        return self._secondary(squared_deviation(self.edges, H, G), features, K)
 
     def second_moment(self, H: Array, features: Array | None, K: Array) -> Node:
-        f = self.flow
+        f = self.edges
         H_next = H[f.next_state]
         certain = (f.reward + f.gamma * H_next) ** 2 - (f.gamma * f.lam * H_next) ** 2
         R = f.expect(f.eta**2 * (certain + f.reward_std**2))
         return self._secondary(R, features, K)
 
     def _secondary(self, R: Array, features: Array | None, K: Array) -> Node:
-        f = self.flow
+        f = self.edges
         resolvent, _ = variance_resolvent(f)
         table = resolvent.solve(R).x if features is None else None
         trace = f.rho_bar * (f.eta * f.gamma * f.lam) ** 4 * K[f.next_state] ** 2
@@ -320,17 +320,17 @@ class _Network:
         K: Array,
         trace: Array,
     ) -> Node:
-        radius = spectral_radius(self.flow.matrix(trace))
+        radius = spectral_radius(self.edges.matrix(trace))
         if features is None:
             assert table is not None
             return Node(table, None, radius, M, K, None, self.policy)
         D = stationary_distribution(*self.policy)
-        weights = _rest(features, D, M, K, R)
+        weights = _solve_weights(features, D, M, K, R)
         return Node(features @ weights, weights, radius, M, K, features, self.policy)
 
 
 def _system(Phi: Array, D: Array, M: scipy.sparse.csr_array, K: Array) -> tuple[Array, Array]:
-    """A = Zᵀ(I − M)Φ and Z = (I − MK)⁻ᵀ D Φ, so that b = ZᵀR."""
+    """A = Zᵀ(I − M)Φ and Z = (I − MK)⁻ᵀ D Φ; then b = ZᵀR."""
     weighted = D[:, None] * Phi
     Z = weighted
     if np.any(K):
@@ -341,13 +341,13 @@ def _system(Phi: Array, D: Array, M: scipy.sparse.csr_array, K: Array) -> tuple[
 
 
 def _row_space(Phi: Array, D: Array) -> Array:
-    """Orthonormal basis of the weights that matter: features may depend on one another."""
+    """Orthonormal basis of the weights that change predictions; features may be dependent."""
     _, size, rows = np.linalg.svd(np.sqrt(D)[:, None] * Phi, full_matrices=False)
     return np.asarray(rows[size > INDEPENDENT * size.max(initial=0.0)].T)
 
 
-def _rest(Phi: Array, D: Array, M: scipy.sparse.csr_array, K: Array, R: Array) -> Array:
-    """Weights with A w = b; of all of them those that TD reaches from zero, the smallest."""
+def _solve_weights(Phi: Array, D: Array, M: scipy.sparse.csr_array, K: Array, R: Array) -> Array:
+    """Weights with A w = b; if there are many, the smallest, which TD reaches from zero."""
     A, Z = _system(Phi, D, M, K)
     if not np.isfinite(A).all():
         raise InputError("features", "too large", "their squares overflow; scale them down")
@@ -360,16 +360,16 @@ def _rest(Phi: Array, D: Array, M: scipy.sparse.csr_array, K: Array, R: Array) -
         raise InputError(
             "features",
             f"{Phi.shape[1]} columns",
-            "A is singular under this behaviour, so TD has no fixed point; take other features, "
+            "A is singular under this behaviour, so TD has no fixed point; use other features, "
             "a larger κ, or a behaviour closer to the target",
         )
     return np.asarray(basis @ np.linalg.solve(reduced, basis.T @ (Z.T @ R)))
 
 
-def _feature_table(field: str, given: Any, mdp: MDP) -> Array | None:
-    if given is None:
+def _feature_table(field: str, features: Any, mdp: MDP) -> Array | None:
+    if features is None:
         return None
-    dense = given.toarray() if scipy.sparse.issparse(given) else given
+    dense = features.toarray() if scipy.sparse.issparse(features) else features
     table = arguments.floats(field, dense, "an array [state, feature]")
     if table.ndim != 2 or table.shape[0] != mdp.n_states or table.shape[1] == 0:
         raise InputError(

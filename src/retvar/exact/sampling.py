@@ -1,4 +1,4 @@
-"""Sampled λ-returns: an independent check of the closed forms that anyone can run."""
+"""Sampled λ-returns, as an independent check of the closed forms."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from numpy.typing import ArrayLike, NDArray
 from retvar import arguments
 from retvar.errors import ConvergenceError, InputError
 from retvar.exact.solution import Solution, variance_resolvent
-from retvar.mdp import MDP, WeightedEdges, ask, state_values
+from retvar.mdp import MDP, WeightedEdges, state_values, weigh_edges
 from retvar.mdp.weighted_edges import Estimand
 
 __all__ = ["MonteCarlo", "monte_carlo"]
 
 Array = NDArray[np.float64]
-LANES = 1_000_000  # walks that are under way together
-NEGLIGIBLE = 1e-12  # weight of the rest of a return at which a walk stops
+MAX_WALKS = 1_000_000  # walks simulated at the same time
+NEGLIGIBLE = 1e-12  # a walk stops when the rest of its return has less weight
 
 
 @dataclass(frozen=True, eq=False)
 class MonteCarlo:
     """Mean and variance of sampled λ-returns from each state, with standard errors.
 
-    The standard error of the variance rests on the fourth moment; off-policy returns may have
-    none, and it is then too small.
+    The standard error of the variance uses the fourth moment. Off-policy returns may have none; the
+    standard error is then too small.
     """
 
     mdp: MDP
@@ -53,7 +53,7 @@ class MonteCarlo:
     def z(self, solution: Solution) -> tuple[Array, Array]:
         """Deviation from `solution` in standard errors, of the mean and of the variance.
 
-        0 where both agree to rounding, as they do where nothing is random.
+        0 if both agree up to rounding, as without randomness.
 
         >>> import retvar as rv
         >>> chain = rv.domains.chain()
@@ -67,7 +67,7 @@ class MonteCarlo:
         )
 
 
-@np.errstate(over="ignore", invalid="ignore")  # told as an error where it happens
+@np.errstate(over="ignore", invalid="ignore")  # overflow raises an InputError later
 def monte_carlo(
     mdp: MDP,
     target: object = None,
@@ -82,29 +82,26 @@ def monte_carlo(
 ) -> MonteCarlo:
     """Sample `samples` λ-returns from every state; the arguments are those of :func:`solve`.
 
-    For ``target_return`` the walks follow the target, for ``off_policy_return`` the behaviour, with
-    importance ratios in the return. A walk stops when what is still to come weighs less than 1e-12.
+    For ``target_return`` the walks follow the target; for ``off_policy_return`` they follow the
+    behaviour and the return has importance ratios. A walk stops when the rest of its return has a
+    weight below 1e-12.
 
     >>> import retvar as rv
     >>> sampled = rv.monte_carlo(rv.domains.chain(lam=1), samples=100_000)
     >>> sampled.variance.round(1)
     array([4., 3., 2., 1.])
     """
-    for field, given, least in (("samples", samples, 2), ("max_steps", max_steps, 1)):
-        if not isinstance(given, int | np.integer) or isinstance(given, bool) or given < least:
-            raise InputError(field, repr(given), f"must be a whole number of at least {least}")
-    try:
-        rng = np.random.default_rng(seed)
-    except (TypeError, ValueError) as error:
-        raise InputError("seed", repr(seed), f"must be a whole number: {error}") from None
-    flow = ask(mdp, target, behaviour, estimand, lam)
-    variance_resolvent(flow)  # an infinite variance is an error here too, never a number
+    samples = arguments.integer("samples", samples, 2)
+    max_steps = arguments.integer("max_steps", max_steps, 1)
+    rng = arguments.generator("seed", seed)
+    edges = weigh_edges(mdp, target, behaviour, estimand, lam)
+    variance_resolvent(edges)  # raises an error if the variance is infinite
     if value is None:
-        H = state_values(flow).x
+        H = state_values(edges).x
     else:
         H = arguments.numbers("value", value, mdp.n_states, mdp.state_name)
-    walk = _Walk(flow, H, rng, max_steps)
-    batch = max(1, LANES // samples)
+    walk = _Walk(edges, H, rng, max_steps)
+    batch = max(1, MAX_WALKS // samples)
     moments = [
         _moments(walk.returns(np.arange(first, min(first + batch, mdp.n_states)), samples))
         for first in range(0, mdp.n_states, batch)
@@ -114,7 +111,7 @@ def monte_carlo(
         raise InputError("reward or value", "too large", "powers of it overflow; scale them down")
     return MonteCarlo(
         mdp=mdp,
-        samples=int(samples),
+        samples=samples,
         mean=mean,
         variance=variance,
         mean_stderr=np.sqrt(variance / samples),
@@ -123,41 +120,43 @@ def monte_carlo(
 
 
 class _Walk:
-    """Walks over the edges of a flow, many at once."""
+    """Simulates many walks over weighted edges at the same time."""
 
     def __init__(
-        self, flow: WeightedEdges, H: Array, rng: np.random.Generator, max_steps: int
+        self, edges: WeightedEdges, H: Array, rng: np.random.Generator, max_steps: int
     ) -> None:
-        self.flow, self.rng, self.max_steps = flow, rng, max_steps
-        self.bootstrap = flow.gamma * (1 - flow.lam) * H[flow.next_state]
-        self.keeps = flow.eta * flow.gamma * flow.lam
-        # an edge of state s is drawn by looking up s + uniform among s + cumulated probability
-        total = np.cumsum(flow.b)
-        first = np.searchsorted(flow.state, np.arange(flow.n))
-        self.last = np.append(first[1:], flow.state.size) - 1
+        self.edges, self.rng, self.max_steps = edges, rng, max_steps
+        self.bootstrap = edges.gamma * (1 - edges.lam) * H[edges.next_state]
+        self.decay = edges.eta * edges.gamma * edges.lam
+        # an edge of state s is drawn by looking up s + uniform in s + cumulative probability
+        total = np.cumsum(edges.b)
+        first = np.searchsorted(edges.state, np.arange(edges.n))
+        self.last = np.append(first[1:], edges.state.size) - 1
         before = np.concatenate([[0.0], total])[first]
-        within = (total - before[flow.state]) / (total[self.last] - before)[flow.state]
-        self.ladder = flow.state + within
+        within = (total - before[edges.state]) / (total[self.last] - before)[edges.state]
+        self.cumulative = edges.state + within
 
     def returns(self, states: NDArray[np.intp], samples: int) -> Array:
         """λ-returns [state, sample]."""
-        f = self.flow
+        f = self.edges
         G = np.zeros(states.size * samples)
-        lane = np.arange(G.size)
-        here = np.repeat(states, samples)
+        walk = np.arange(G.size)
+        state = np.repeat(states, samples)
         weight = np.ones(G.size)
         for _ in range(self.max_steps):
-            if lane.size == 0:
+            if walk.size == 0:
                 return G.reshape(states.size, samples)
-            edge = np.searchsorted(self.ladder, here + self.rng.random(lane.size), side="right")
-            edge = np.minimum(edge, self.last[here])
-            reward = f.reward[edge] + f.reward_std[edge] * self.rng.standard_normal(lane.size)
-            G[lane] += weight * f.eta[edge] * (reward + self.bootstrap[edge])
-            weight = weight * self.keeps[edge]
-            on = weight > NEGLIGIBLE
-            lane, here, weight = lane[on], f.next_state[edge][on], weight[on]
+            edge = np.searchsorted(
+                self.cumulative, state + self.rng.random(walk.size), side="right"
+            )
+            edge = np.minimum(edge, self.last[state])
+            reward = f.reward[edge] + f.reward_std[edge] * self.rng.standard_normal(walk.size)
+            G[walk] += weight * f.eta[edge] * (reward + self.bootstrap[edge])
+            weight = weight * self.decay[edge]
+            more = weight > NEGLIGIBLE
+            walk, state, weight = walk[more], f.next_state[edge][more], weight[more]
         raise ConvergenceError(
-            f"after {self.max_steps:,} steps {lane.size:,} of {G.size:,} returns are not complete; "
+            f"after {self.max_steps:,} steps {walk.size:,} of {G.size:,} returns are incomplete; "
             "raise max_steps"
         )
 

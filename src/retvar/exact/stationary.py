@@ -1,4 +1,4 @@
-"""The share of time that a policy spends in each state."""
+"""The stationary distribution of a policy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from retvar.errors import InputError
 from retvar.format import listed
 from retvar.linear import Resolvent
 from retvar.mdp import END, MDP
-from retvar.mdp.weighted_edges import must_be_mdp
+from retvar.mdp.weighted_edges import check_mdp
 
 __all__ = ["stationary_distribution"]
 
@@ -19,10 +19,10 @@ Array = NDArray[np.float64]
 
 
 def stationary_distribution(mdp: MDP, policy: object = None) -> Array:
-    """Share of steps taken from each state in the long run, restarts counted.
+    """Long-run share of steps taken from each state, including restarts.
 
-    Where an episode ends, the next step is taken from a state of the start distribution. States
-    that the policy does not come back to have 0.
+    After the end of an episode the next step is taken from a state of the start distribution.
+    Transient states have share 0.
 
     >>> import retvar as rv
     >>> rv.stationary_distribution(rv.domains.chain())
@@ -30,11 +30,11 @@ def stationary_distribution(mdp: MDP, policy: object = None) -> Array:
     >>> rv.stationary_distribution(rv.domains.complex_mdp()).round(4)
     array([0.2011, 0.2186, 0.2226, 0.0874, 0.2703])
     """
-    must_be_mdp(mdp)
+    check_mdp(mdp)
     P = transitions(mdp, policy)
     members = _recurrent(mdp, P)
     Q = P[members][:, members]
-    # visits to the others between two visits to the first: x(I − Q₋₁) = (first row without first)
+    # visits to the other states between two visits to the first one: x(I − Q₋₁) = first row of Q
     visits = Resolvent(Q[1:, 1:].tocsr()).solve(Q[[0], 1:].toarray().ravel(), transpose=True).x
     share = np.zeros(mdp.n_states + 1)
     share[members] = np.concatenate([[1.0], np.maximum(visits, 0.0)])
@@ -43,7 +43,7 @@ def stationary_distribution(mdp: MDP, policy: object = None) -> Array:
 
 
 def transitions(mdp: MDP, policy: object) -> scipy.sparse.csr_array:
-    """Transition matrix with the end of an episode as a last state, which leads to the starts."""
+    """Transition matrix with an extra last state: the end of an episode, followed by a start."""
     n, e = mdp.n_states, mdp.edges
     weights = mdp.policy(policy).probabilities[e.state, e.action] * e.probability
     starts = np.flatnonzero(mdp.start)
@@ -56,7 +56,7 @@ def transitions(mdp: MDP, policy: object) -> scipy.sparse.csr_array:
 
 
 def _recurrent(mdp: MDP, P: scipy.sparse.csr_array) -> NDArray[np.intp]:
-    """States of the one class that the walk ends up in; where there are several, name them."""
+    """States of the recurrent class; raise an InputError if there are several."""
     n = mdp.n_states
     reached = np.zeros(n + 1, dtype=bool)
     reached[scipy.sparse.csgraph.breadth_first_order(P, n)[0]] = True
@@ -66,7 +66,7 @@ def _recurrent(mdp: MDP, P: scipy.sparse.csr_array) -> NDArray[np.intp]:
     leaves = label[coo.row] != label[coo.col]
     closed = np.ones(count, dtype=bool)
     closed[label[coo.row[leaves]]] = False
-    final = list(dict.fromkeys(label[reached & closed[label]].tolist()))  # as states come
+    final = list(dict.fromkeys(label[reached & closed[label]].tolist()))  # in the order of states
     if len(final) != 1:
         classes = (
             "{" + listed((mdp.state_name(int(s)) for s in np.flatnonzero(label[:n] == c)), 3) + "}"
@@ -75,7 +75,7 @@ def _recurrent(mdp: MDP, P: scipy.sparse.csr_array) -> NDArray[np.intp]:
         raise InputError(
             "policy",
             listed(classes, 3),
-            "the walk may end up in any of these sets of states for good, so it has no single "
-            "stationary distribution; change the policy, or end episodes there",
+            "the policy has several recurrent classes, so there is no unique stationary "
+            "distribution; change the policy, or end episodes there",
         )
     return np.flatnonzero(label == final[0])

@@ -1,4 +1,4 @@
-"""The expected TD update, taken literally: every edge, every learner's rule, no closed form."""
+"""Expected TD updates of the learners, summed over all edges."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from numpy.typing import ArrayLike, NDArray
 
 from retvar import arguments, rules
 from retvar.errors import ConvergenceError, InputError
-from retvar.mdp import END, MDP, Edges, ask
-from retvar.mdp.weighted_edges import Estimand, importance_ratio, lam_of
+from retvar.mdp import END, MDP, Edges, weigh_edges
+from retvar.mdp.weighted_edges import Estimand, importance_ratio, lam_on_arrival
 
 __all__ = ["Estimates", "Method", "expected_updates"]
 
 Array = NDArray[np.float64]
 Method = Literal["direct", "vtd", "centred"]
 
-# three-point Gauss–Hermite quadrature: exact for polynomials up to degree 5 of a normal reward
+# three-point Gauss–Hermite quadrature, exact for polynomials of a normal reward up to degree 5
 NODES = np.array([-np.sqrt(3.0), 0.0, np.sqrt(3.0)])
 WEIGHTS = np.array([1.0, 4.0, 1.0]) / 6
 
 
 @dataclass(frozen=True, eq=False)
 class Estimates:
-    """What a learner holds: value, variance, and (for ``centred``) the mean of the λ-return.
+    """Estimates of a learner: value, variance, and (for ``centred``) the mean of the λ-return.
 
     >>> Estimates(np.zeros(2), np.zeros(2), np.zeros(2)).variance
     array([0., 0.])
@@ -36,7 +36,7 @@ class Estimates:
     mean: Array
 
 
-@np.errstate(over="ignore", invalid="ignore")  # told as an error where it happens
+@np.errstate(over="ignore", invalid="ignore")  # overflow raises an InputError later
 def expected_updates(
     method: Method,
     mdp: MDP,
@@ -53,18 +53,18 @@ def expected_updates(
 ) -> Estimates:
     """Make synchronous sweeps of the expected TD update of a tabular learner.
 
-    Each sweep changes every state by its step size times the mean of its TD error, weighted by the
-    importance ratio, over all edges that the behaviour may take and a normal reward. All nodes read
-    the estimates of the sweep before. VTD keeps a second moment; here it is told as a variance.
+    Each sweep changes every state by the step size times the expected TD error, weighted by the
+    importance ratio, over all edges that the behaviour may take and normal rewards. All nodes use
+    the estimates of the previous sweep. VTD's second moment is converted to a variance.
 
     Parameters
     ----------
     estimates
-        To start from; default: zero.
+        Initial estimates; default: zero.
     alpha, alpha_bar
         Step sizes of the value node, and of the mean and variance nodes.
     learn_value
-        Whether the value node learns; otherwise it is held.
+        Whether the value node learns; otherwise it stays fixed.
 
     Examples
     --------
@@ -76,35 +76,33 @@ def expected_updates(
     array([2.997541, 2.4661  , 1.81    , 1.      ])
     """
     check_method(method)
-    ask(mdp, target, behaviour, estimand, lam)  # whatever is wrong is told there
+    weigh_edges(mdp, target, behaviour, estimand, lam)  # validates the arguments
     _check_steps(sweeps, alpha, alpha_bar)
-    expect = _Experience(mdp, target, behaviour, estimand, lam)
+    outcomes = _Outcomes(mdp, target, behaviour, estimand, lam)
     zero = np.zeros(mdp.n_states)
-    now = Estimates(zero, zero, zero) if estimates is None else _copied(mdp, estimates)
+    now = Estimates(zero, zero, zero) if estimates is None else _validated(mdp, estimates)
     for sweep in range(sweeps):
-        value_error, mean_error, secondary_error = expect.errors(method, now)
+        value_error, mean_error, secondary_error = outcomes.errors(method, now)
         J = now.value + alpha * value_error if learn_value else now.value
         g = now.mean + alpha_bar * mean_error
-        # for VTD, M − J² before and after
         V = now.variance + alpha_bar * secondary_error
-        if method == "vtd":
+        if method == "vtd":  # the node holds V + J²
             V = V + now.value**2 - J**2
         now = Estimates(J, V, g)
         if not np.isfinite(J + g + V).all():
-            raise ConvergenceError(f"the estimates left the finite numbers in sweep {sweep + 1}")
+            raise ConvergenceError(f"the estimates are no longer finite after sweep {sweep + 1}")
     return now
 
 
 def _check_steps(sweeps: int, alpha: float, alpha_bar: float) -> None:
-    if not isinstance(sweeps, int | np.integer) or isinstance(sweeps, bool) or sweeps < 0:
-        raise InputError("sweeps", repr(sweeps), "must be a whole number of at least 0")
-    for field, given in (("alpha", alpha), ("alpha_bar", alpha_bar)):
-        step = arguments.numbers(field, given, 1)
+    arguments.integer("sweeps", sweeps, 0)
+    for field, step_size in (("alpha", alpha), ("alpha_bar", alpha_bar)):
+        step = arguments.numbers(field, step_size, 1)
         arguments.refuse(field, step, step < 0, "must not be negative")
 
 
-class _Experience:
-    """Everything that the behaviour may meet: edges × quadrature points of the reward."""
+class _Outcomes:
+    """All outcomes of a step of the behaviour: edges × quadrature points of the reward."""
 
     def __init__(
         self, mdp: MDP, target: object, behaviour: object, estimand: str, lam: ArrayLike | None
@@ -119,7 +117,7 @@ class _Experience:
         self.probability = np.outer(taken[taken > 0], WEIGHTS).ravel()
         self.reward = (e.reward[:, None] + np.outer(e.reward_std, NODES)).ravel()
         self.gamma = np.repeat(e.gamma, 3)
-        self.lam = lam_of(mdp, lam)[self.s_next]
+        self.lam = lam_on_arrival(mdp, lam)[self.s_next]
         self.rho = np.repeat(importance_ratio(mdp, pi, mu)[e.state, e.action], 3)
         ones = np.ones_like(self.rho)
         self.eta, self.rho_bar = (
@@ -156,15 +154,15 @@ class _Experience:
 
 
 def check_method(method: str) -> None:
-    """Refuse a method that does not exist."""
+    """Raise an InputError for an unknown method."""
     if method not in get_args(Method):
         raise InputError("method", repr(method), f"must be one of {', '.join(get_args(Method))}")
 
 
-def _copied(mdp: MDP, given: Estimates) -> Estimates:
-    if not isinstance(given, Estimates):
-        raise InputError("estimates", type(given).__name__, "must be retvar.Estimates")
+def _validated(mdp: MDP, estimates: Estimates) -> Estimates:
+    if not isinstance(estimates, Estimates):
+        raise InputError("estimates", type(estimates).__name__, "must be retvar.Estimates")
     fields = ("value", "variance", "mean")
     return Estimates(
-        *(arguments.numbers(f, getattr(given, f), mdp.n_states, mdp.state_name) for f in fields)
+        *(arguments.numbers(f, getattr(estimates, f), mdp.n_states, mdp.state_name) for f in fields)
     )

@@ -1,8 +1,7 @@
 """Read files and tables in record batches of bounded size.
 
-``pyarrow.dataset`` is not used here: its scanner reads ahead, so that a damaged row group loses
-intact ones before it; it ends a batch at every row group; and a CSV file that is not UTF-8 aborts
-the process.
+``pyarrow.dataset`` is not used for Parquet: it reads ahead, so that intact row groups before a
+damaged one are lost, and it ends a batch at every row group.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class Counts:
 
     @property
     def effective_sample_size(self) -> float:
-        """Number of target-policy transitions with the same information: (Σρ)²/Σρ²."""
+        """(Σρ)²/Σρ², the number of transitions of the target policy that are as informative."""
         if not self.weighted:
             return float(self.transitions)
         if not np.isfinite(self.squared_ratio_sum):  # overflow: one ratio outweighs all others

@@ -1,4 +1,4 @@
-"""Experiments: one declaration per figure, with the claims it must support."""
+"""Experiments: one declaration per figure or table, with its claims."""
 
 from retvar.experiments.definitions import Claim, Experiment, Finding, Simulation
 from retvar.experiments.paper import all_experiments

@@ -1,4 +1,4 @@
-"""Claims about simulated data, each with a criterion that can fail."""
+"""The claims of the paper's experiments; each function returns a :class:`Claim`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from retvar.experiments.definitions import Claim, Data, Finding
 if TYPE_CHECKING:
     import xarray
 
-__all__: list[str] = []  # taken by name
+__all__: list[str] = []  # used as claims.NAME
 
 Array = NDArray[np.float64]
 NAMES = {"direct": "direct", "vtd": "VTD", "centred": "centred"}
@@ -22,7 +22,7 @@ COLUMNS = ("value", "second_moment", "vtd", "direct")
 
 
 def only(data: Data) -> xarray.Dataset:
-    """The one dataset of an experiment with one simulation."""
+    """The dataset of an experiment with one simulation."""
     (found,) = data.values()
     return found
 
@@ -52,7 +52,7 @@ def _spread(data: xarray.Dataset, learner: str) -> Array:
 
 
 def alike(within: float = 0.1) -> Claim:
-    """VTD and direct learn alike."""
+    """VTD and direct have similar learning curves."""
 
     def check(data: xarray.Dataset) -> Finding:
         gap = abs(data.variance.sel(learner="vtd") - data.variance.sel(learner="direct"))
@@ -64,7 +64,7 @@ def alike(within: float = 0.1) -> Claim:
 
 
 def close_to_truth(within: float = 0.1) -> Claim:
-    """Both end near the truth."""
+    """Both end near the true variance."""
 
     def check(data: xarray.Dataset) -> Finding:
         late = _late(data).sel(learner=["direct", "vtd"])
@@ -182,7 +182,7 @@ def errors_by_steps(data: xarray.Dataset, method: str) -> xarray.DataArray:
 
 
 def insensitive_to_alpha() -> Claim:
-    """Direct does not mind the value's step size up to 0.01."""
+    """Direct is insensitive to the value's step size up to 0.01."""
 
     def check(data: xarray.Dataset) -> Finding:
         errors = errors_by_steps(data, "direct").sel(alpha=slice(0, 0.0101))
@@ -194,7 +194,7 @@ def insensitive_to_alpha() -> Claim:
 
 
 def rises_at_largest_alpha() -> Claim:
-    """At α = 0.1 direct's error rises, by up to 7 times."""
+    """At α = 0.1 direct's error rises, by less than 10 times."""
 
     def check(data: xarray.Dataset) -> Finding:
         errors = errors_by_steps(data, "direct")
@@ -236,7 +236,7 @@ def by_ratio(data: xarray.Dataset, values: xarray.DataArray, method: str) -> xar
 
 
 def best_per_state(data: xarray.Dataset, method: str) -> xarray.Dataset:
-    """Mean and std of the estimate [ratio, state] with the step that is best for each."""
+    """Mean and std of the estimate [ratio, state] with the best step size for each."""
     mse = by_ratio(data, data.variance_window_mse, method)
     at = mse.argmin("alpha_bar")
     mean = by_ratio(data, data.variance_window, method).isel(alpha_bar=at)
@@ -250,7 +250,7 @@ def best_per_state(data: xarray.Dataset, method: str) -> xarray.Dataset:
 
 
 def least_error(data: xarray.Dataset, method: str, against: str = "") -> tuple[Array, Array, Array]:
-    """Ratio, least squared error summed over states, and the step that gives it."""
+    """Ratios, least squared errors summed over states, and the step sizes of these."""
     mse = by_ratio(data, data["variance_window_mse" + against], method).sum("state")
     best = mse.argmin("alpha_bar")
     return (
@@ -285,7 +285,7 @@ def error_spreads_vtd() -> Claim:
 
 
 def error_drifts_vtd_down() -> Claim:
-    """VTD drifts to the negative."""
+    """VTD is biased towards negative values."""
 
     def check(data: xarray.Dataset) -> Finding:
         found = best_per_state(data, "vtd").isel(ratio=-1)
@@ -302,13 +302,14 @@ def centred_wins_on_error() -> Claim:
     """The centred method's error does not grow with that of the value."""
 
     def check(data: xarray.Dataset) -> Finding:
-        ours = least_error(data, "centred", "_frozen")[1]
-        theirs = least_error(data, "direct", "_frozen")[1]
+        centred = least_error(data, "centred", "_frozen")[1]
+        direct = least_error(data, "direct", "_frozen")[1]
         text = (
-            f"against the variance for the frozen value: centred {ours[0]:.2g} → {ours[-1]:.2g}, "
-            f"direct {theirs[0]:.2g} → {theirs[-1]:.2g}"
+            "against the variance for the frozen value: "
+            f"centred {centred[0]:.2g} → {centred[-1]:.2g}, "
+            f"direct {direct[0]:.2g} → {direct[-1]:.2g}"
         )
-        return Finding(bool(ours[-1] < 2 * ours[0] and ours[-1] < theirs[-1] / 4), text)
+        return Finding(bool(centred[-1] < 2 * centred[0] and centred[-1] < direct[-1] / 4), text)
 
     name = "centred's error does not grow with that of the value, and is the least by far"
     return _claim(name, check, ("direct", "centred"))
@@ -330,13 +331,13 @@ def direct_less_affected() -> Claim:
 
 
 def final_rmse(data: xarray.Dataset) -> dict[str, float]:
-    """RMSE of each learner at the end, mean over runs."""
+    """Final RMSE of each learner, mean over runs."""
     last = data.variance_rmse.isel(step=-1)
     return {str(label): float(last.sel(learner=label)) for label in data.learner.values}
 
 
 def much_better_in_the_end() -> Claim:
-    """Direct reaches a much better solution."""
+    """Direct has a much smaller final error."""
 
     def check(data: xarray.Dataset) -> Finding:
         found = final_rmse(data)
@@ -360,7 +361,7 @@ def better_in_the_end_per_state() -> Claim:
 
 
 def by_step(data: xarray.Dataset, method: str) -> tuple[Array, Array, Array, Array]:
-    """ᾱ, RMSE at the end, its std over runs, and how many runs diverged."""
+    """ᾱ, final RMSE, its std over runs, and the number of diverged runs."""
     chosen = data.isel(
         step=-1, learner=np.char.startswith(data.learner.values.astype(str), method)
     ).sortby("alpha_bar")
@@ -369,7 +370,7 @@ def by_step(data: xarray.Dataset, method: str) -> tuple[Array, Array, Array, Arr
 
 
 def less_sensitive() -> Claim:
-    """Direct does well over more step sizes."""
+    """Direct has a small error for more step sizes."""
 
     def check(data: xarray.Dataset) -> Finding:
         good, least = {}, {}
@@ -415,7 +416,7 @@ def vtd_error_grows_with_the_return() -> Claim:
 
 
 def others_stay_flat() -> Claim:
-    """Direct and centred do not mind."""
+    """Direct and centred are insensitive to the size of the return."""
 
     def check(data: Data) -> Finding:
         ratios = {}
@@ -430,7 +431,7 @@ def others_stay_flat() -> Claim:
 
 
 def alike_if_learned() -> Claim:
-    """With equal steps and everything started at the truth all are alike."""
+    """With equal step sizes and estimates that start at the truth, VTD and direct are similar."""
 
     def check(data: Data) -> Finding:
         found = {m: error_by_return(data, "learned", m) for m in ("direct", "vtd")}
@@ -480,7 +481,7 @@ def row_agrees(name: str, published: tuple[str, ...]) -> Claim:
         runs = data[name].attrs["runs"]
         worst, text = 0.0, ""
         for column, printed in zip(COLUMNS, published, strict=True):
-            # theirs has the error of 30 runs, ours of as many as were made
+            # the published number has the error of 30 runs, the measured one of `runs`
             error = math.sqrt(stderr[column] ** 2 * (1 + runs / 30))
             allowed = 4 * error + half_unit(printed)
             share = abs(row[column] - float(printed)) / allowed

@@ -1,4 +1,4 @@
-"""What an experiment is: simulations, a plot and claims, all of it data."""
+"""Declarations of experiments: simulations, a plot and claims."""
 
 from __future__ import annotations
 
@@ -25,7 +25,11 @@ Data = Mapping[str, "xarray.Dataset"]  # by the name of the simulation
 
 
 class Finding(NamedTuple):
-    """Whether a claim holds, and what was measured."""
+    """The result of checking a claim: whether it holds, and what was measured.
+
+    >>> Finding(holds=True, measured="largest difference 2%").holds
+    True
+    """
 
     holds: bool
     measured: str
@@ -33,7 +37,7 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement about the data with a criterion that can fail.
+    """A statement about the data that is checked by a function.
 
     >>> import xarray
     >>> claim = Claim("the mean is positive", lambda data: Finding(bool(data["a"].x > 0), "1"))
@@ -43,13 +47,15 @@ class Claim:
 
     name: str
     check: Callable[[Data], Finding]
-    methods: tuple[str, ...] = ("direct", "vtd")  #: those it speaks of
-    explained: str = ""  #: why it fails, where that is known
+    methods: tuple[str, ...] = ("direct", "vtd")  #: the methods that it is about
+    explained: str = ""  #: why it fails, if known
 
 
 @dataclass(frozen=True, eq=False)
 class Simulation:
-    """One call of ``simulate``, told apart by what it computes; its name is for people.
+    """The arguments of one call of ``simulate``, with a name.
+
+    Results are stored under a digest of the arguments; the name only helps to read file names.
 
     >>> import retvar as rv
     >>> one = Simulation("one", rv.domains.chain(), {"direct": rv.Direct(alpha=0.1)}, episodes=10)
@@ -70,18 +76,20 @@ class Simulation:
 
     @property
     def length(self) -> dict[str, int]:
-        """How long a run is."""
+        """The length of a run in steps or episodes."""
         return {"steps": self.steps} if self.steps is not None else {"episodes": self.episodes}  # type: ignore[dict-item]
 
     def restricted(self, methods: tuple[str, ...], runs: int | None) -> Simulation:
-        """The same with some methods only, and another number of runs."""
-        kept = {label: d for label, d in self.learners.items() if d.method in methods}
-        if not kept:
+        """A copy with these methods only, and with this number of runs."""
+        learners = {label: d for label, d in self.learners.items() if d.method in methods}
+        if not learners:
             raise InputError("methods", ", ".join(methods), f"none of them is in {self.name}")
-        return dataclasses.replace(self, learners=kept, runs=self.runs if runs is None else runs)
+        return dataclasses.replace(
+            self, learners=learners, runs=self.runs if runs is None else runs
+        )
 
     def run(self, seed: int, **options: Any) -> xarray.Dataset:
-        """Compute it."""
+        """Run the simulation; `options` are further arguments of ``simulate``."""
         return simulate(
             self.mdp,
             self.learners,
@@ -97,7 +105,7 @@ class Simulation:
         )
 
     def settings(self, seed: int) -> dict[str, Any]:
-        """Plain data that determines the result, but for the code."""
+        """All arguments that determine the result, as plain data."""
         e = self.mdp.edges
         columns = [*e, self.mdp.lam, self.mdp.start]
         policies = {name: p.probabilities for name, p in self.mdp.policies.items()}
@@ -115,7 +123,7 @@ class Simulation:
         }
 
     def key(self, seed: int, code: str) -> str:
-        """What tells its result apart from any other."""
+        """Digest of the settings and of the code's digest `code`, which identifies the result."""
         plain = json.dumps(
             {"code": code, **self.settings(seed)}, sort_keys=True, default=lambda x: x.tolist()
         )
@@ -123,7 +131,7 @@ class Simulation:
 
     @property
     def updates(self) -> float:
-        """About how many updates of a learner it takes, for telling time."""
+        """The approximate number of learner updates, to estimate run times."""
         per_episode = 4 if self.steps is None else 1
         return float(
             (self.steps or self.episodes or 0) * per_episode * self.runs * len(self.learners)
@@ -139,7 +147,7 @@ def _digest(array: Any) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Experiment:
-    """A figure or table: what is simulated, how it is drawn, and what it must show.
+    """A figure or table: its simulations, its plot, and its claims.
 
     >>> import retvar as rv
     >>> chain = {"mdp": rv.domains.chain()}
@@ -151,13 +159,13 @@ class Experiment:
     title: str
     about: str = ""  #: a paragraph for the report
     simulations: tuple[Simulation, ...] = ()
-    plot: str | Callable[..., Any] | None = None  #: the name of a function in ``plots``, or one
+    plot: str | Callable[..., Any] | None = None  #: a function, or its name in ``retvar.plots``
     options: Mapping[str, Any] = field(default_factory=dict)
     claims: tuple[Claim, ...] = ()
-    source: str = "own"  #: "paper": its first version; "conference": its second; "own"
+    source: str = "own"  #: "paper" (first version), "conference" (second version) or "own"
 
     def restricted(self, methods: tuple[str, ...], runs: int | None) -> Experiment:
-        """The same with some methods only, and another number of runs."""
+        """A copy with these methods only, and with this number of runs."""
         return dataclasses.replace(
             self,
             simulations=tuple(s.restricted(methods, runs) for s in self.simulations),

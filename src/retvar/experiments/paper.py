@@ -1,4 +1,4 @@
-"""The paper's figures and its table, one declaration each."""
+"""Declarations of the paper's figures and table."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RATIOS = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5]
 RETURNS = [0, 1, 10, 100, 1_000, 1_000_000]
 
 
-def trio(**settings: Any) -> dict[str, Learner]:
+def all_methods(**settings: Any) -> dict[str, Learner]:
     """The three methods with the same settings."""
     return {name: kind(**settings) for name, kind in METHODS.items()}
 
@@ -41,7 +41,7 @@ def complex_curves(
 ) -> Simulation:
     """20,000 steps of the complex MDP."""
     return Simulation(
-        name, domains.complex_mdp(), trio(alpha=0.01, alpha_bar=0.01, **settings),
+        name, domains.complex_mdp(), all_methods(alpha=0.01, alpha_bar=0.01, **settings),
         steps=20_000, record=CURVES, **(policies or {}),
     )  # fmt: skip
 
@@ -50,7 +50,7 @@ def complex_curves(
 
 
 def step_sizes() -> list[Experiment]:
-    """The effect of the ratio of step sizes."""
+    """Equal, smaller and larger step sizes of the variance."""
     cases = {
         "equal": ("Equal step sizes", 0.001, 0.001, (c.alike(), c.close_to_truth())),
         "smaller": (
@@ -67,7 +67,11 @@ def step_sizes() -> list[Experiment]:
             f"chain-step-size/{name}",
             f"Chain: {title.lower()}",
             f"α = {alpha:g} for the value, ᾱ = {alpha_bar:g} for variance and second moment.",
-            (chain_curves(f"chain-step-size/{name}", trio(alpha=alpha, alpha_bar=alpha_bar)),),
+            (
+                chain_curves(
+                    f"chain-step-size/{name}", all_methods(alpha=alpha, alpha_bar=alpha_bar)
+                ),
+            ),
             "learning_curves",
             {"truth": True},
             claims,
@@ -78,9 +82,9 @@ def step_sizes() -> list[Experiment]:
 
 
 def frozen_value() -> Experiment:
-    """The value held at the truth; estimates start at zero, so VTD's variance starts at −j²."""
+    """The value held at the truth; the second moment starts at 0, so VTD's variance at −j²."""
     j = np.asarray(solve(domains.chain()).value)
-    learners = trio(alpha=0.0, alpha_bar=0.001, value=j, learn_value=False)
+    learners = all_methods(alpha=0.0, alpha_bar=0.001, value=j, learn_value=False)
     learners["vtd"] = learners["vtd"].replace(initial_variance=-(j**2))
     return Experiment(
         "chain-frozen-value",
@@ -96,7 +100,7 @@ def frozen_value() -> Experiment:
 
 
 def step_size_ratio() -> Experiment:
-    """All estimates start at the truth; the error over 2,000 episodes against both step sizes."""
+    """The error over 2,000 episodes against both step sizes; estimates start at the truth."""
     mdp = domains.chain()
     truth = solve(mdp)
     learners = {
@@ -127,10 +131,10 @@ def step_size_ratio() -> Experiment:
 
 
 def adadelta() -> list[Experiment]:
-    """Step sizes set by ADADELTA, each node's own."""
+    """Step sizes set by ADADELTA for each node."""
     rule = Adadelta(decay=0.99, epsilon=1e-6)
     record = Record(points=200, change=True, step_sizes=True)
-    simulation = chain_curves("chain-adadelta", trio(alpha=rule), record=record)
+    simulation = chain_curves("chain-adadelta", all_methods(alpha=rule), record=record)
     return [
         Experiment(
             "chain-adadelta",
@@ -185,7 +189,7 @@ def complex_on_policy() -> list[Experiment]:
 
 
 def complex_off_policy() -> list[Experiment]:
-    """Samples of μ: the return of π, and the return weighted by importance ratios."""
+    """Off-policy samples: the target's return, and the return weighted by importance ratios."""
     policies = {"target": "pi", "behaviour": "mu"}
     return [
         Experiment(
@@ -206,7 +210,7 @@ def complex_off_policy() -> list[Experiment]:
 
 
 def value_error() -> list[Experiment]:
-    """The value frozen at the truth plus an error that is drawn for each run."""
+    """The value held at the truth plus an error that is drawn for each run."""
     mdp = domains.complex_mdp()
     j = np.asarray(solve(mdp).value)
     learners = {}
@@ -268,7 +272,7 @@ def random_walk() -> list[Experiment]:
     }
     settings: dict[str, Any] = {"alpha": 2**-11, "kappa": 0.95, "kappa_bar": 0.95}
     learning = Simulation(
-        "random-walk", mdp, trio(alpha_bar=2**-9, **settings), steps=3_000_000, runs=100,
+        "random-walk", mdp, all_methods(alpha_bar=2**-9, **settings), steps=3_000_000, runs=100,
         record=Record(points=150, rmse=True), features=features,
     )  # fmt: skip
     swept = {
@@ -308,14 +312,16 @@ def random_walk() -> list[Experiment]:
 
 
 def large_returns() -> Experiment:
-    """The chain with ever larger rewards: squares of large numbers, subtracted."""
+    """The chain with larger and larger rewards, where VTD subtracts large squares."""
     simulations = []
     for mean in RETURNS:
         mdp = domains.chain(reward=float(mean))
         truth = solve(mdp)
         j, v = np.asarray(truth.value), np.asarray(truth.variance)
-        frozen = trio(alpha=0.0, alpha_bar=0.001, value=j, learn_value=False, initial_variance=v)
-        learned = trio(alpha=0.001, alpha_bar=0.001, value=j, initial_variance=v)
+        frozen = all_methods(
+            alpha=0.0, alpha_bar=0.001, value=j, learn_value=False, initial_variance=v
+        )
+        learned = all_methods(alpha=0.001, alpha_bar=0.001, value=j, initial_variance=v)
         record = Record(at=[20_000], window=20_000, change=True)
         for name, learners in (("frozen", frozen), ("learned", learned)):
             simulations.append(
@@ -351,7 +357,7 @@ PUBLISHED = {
 
 
 def table(experiments: list[Experiment]) -> Experiment:
-    """Table 1: mean absolute change of each estimate, from the data of the other experiments."""
+    """Table 1: mean absolute change of each estimate, from the other experiments' data."""
     known = {s.name: s for e in experiments for s in e.simulations}
     return Experiment(
         "table-1",
@@ -366,7 +372,7 @@ def table(experiments: list[Experiment]) -> Experiment:
 
 
 def drawings() -> list[Experiment]:
-    """What the paper draws by hand."""
+    """Drawings of networks and MDPs."""
     return [
         Experiment(
             "networks", "Networks of TD nodes",
@@ -387,7 +393,7 @@ def drawings() -> list[Experiment]:
 
 @cache
 def all_experiments() -> tuple[Experiment, ...]:
-    """All of them, in the order of the report."""
+    """All experiments, in the order of the report."""
     figures = [
         *step_sizes(),
         frozen_value(),

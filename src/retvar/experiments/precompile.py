@@ -1,7 +1,7 @@
-"""Compile what the paper's experiments need, on all cores.
+"""Compile the code that the paper's experiments need, on all cores.
 
-``python -m retvar.experiments.precompile`` fills the compile cache. Without it each shape of
-learners is compiled when an experiment first uses it.
+``python -m retvar.experiments.precompile`` fills the compile cache. Otherwise each combination
+of learners is compiled when an experiment first uses it.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from retvar.engine.runner import usable_threads
 from retvar.experiments.definitions import Simulation
 from retvar.experiments.paper import all_experiments
 
-__all__ = ["tiny", "warm"]
+__all__ = ["precompile", "shortest"]
 
 
-def tiny(simulation: Simulation) -> Simulation:
-    """The same learners for one moment: it needs the same compiled code.
+def shortest(simulation: Simulation) -> Simulation:
+    """The same simulation with one step, which needs the same compiled code.
 
     >>> import retvar as rv
     >>> mdp, learners = rv.domains.chain(), {"direct": rv.Direct(alpha=0.1)}
-    >>> tiny(Simulation("long", mdp, learners, episodes=10_000, runs=100)).runs
+    >>> shortest(Simulation("long", mdp, learners, episodes=10_000, runs=100)).runs
     1
     """
     record = dataclasses.replace(
@@ -44,9 +44,9 @@ def _compile(simulation: Simulation) -> str:
     return simulation.name
 
 
-def warm(simulations: Iterable[Simulation], processes: int | None = None) -> None:
-    """Compile for some simulations, in processes beside each other."""
-    unique = {simulation.name: tiny(simulation) for simulation in simulations}
+def precompile(simulations: Iterable[Simulation], processes: int | None = None) -> None:
+    """Compile the code for these simulations, in parallel processes."""
+    unique = {simulation.name: shortest(simulation) for simulation in simulations}
     context = multiprocessing.get_context("spawn")
     with context.Pool(processes or usable_threads()) as pool:
         for _ in pool.imap_unordered(_compile, unique.values(), chunksize=1):
@@ -54,5 +54,5 @@ def warm(simulations: Iterable[Simulation], processes: int | None = None) -> Non
 
 
 if __name__ == "__main__":
-    warm(s for e in all_experiments() for s in e.simulations)
+    precompile(s for e in all_experiments() for s in e.simulations)
     sys.exit(0)

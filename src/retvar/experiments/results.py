@@ -1,4 +1,4 @@
-"""Finished simulations on disk: netCDF files named by what determines their contents."""
+"""Results of simulations on disk: netCDF files named by a digest of settings and code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Store", "code_digest", "contents"]
 
 
 class Store:
-    """A folder of finished simulations.
+    """A folder with results of simulations.
 
     >>> import tempfile, retvar as rv
     >>> store = Store(Path(tempfile.mkdtemp()))
@@ -31,20 +31,20 @@ class Store:
         self.folder = folder
 
     def path(self, simulation: Simulation, seed: int) -> Path:
-        """Where a simulation's result is, or will be."""
+        """The path of a simulation's result."""
         name = re.sub(r"[^\w.+-]+", "-", simulation.name).lstrip(".")[:80]
         return self.folder / f"{name}-{simulation.key(seed, code_digest())[:16]}.nc"
 
     def has(self, simulation: Simulation, seed: int) -> bool:
-        """Whether it has been computed."""
+        """Whether the result exists."""
         return self.path(simulation, seed).exists()
 
     def read(self, simulation: Simulation, seed: int) -> xarray.Dataset:
-        """The result, checked."""
+        """The result; an InputError if the file is damaged."""
         key = simulation.key(seed, code_digest())
         return cache.read(self.path(simulation, seed), key, "compute it again with --force")
 
     def write(self, simulation: Simulation, seed: int, data: xarray.Dataset) -> xarray.Dataset:
-        """Keep a result; the file appears whole or not at all."""
+        """Save a result and return it; the file appears whole or not at all."""
         key = simulation.key(seed, code_digest())
         return cache.write(self.path(simulation, seed), data, key)

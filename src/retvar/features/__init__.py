@@ -1,6 +1,6 @@
-"""What a state looks like to a node: a state's own weight, a row of a table, or features given.
+"""Features of states: one weight per state, rows of a table, or features of each transition.
 
-Every kind ends up as rows of one sparse table, which is all that the update knows of.
+Every kind provides rows of a sparse table for the compiled update.
 """
 
 from __future__ import annotations
@@ -12,20 +12,31 @@ from retvar.errors import InputError
 from retvar.features.base import (
     Active,
     Features,
-    Given,
     Rows,
     States,
     Table,
+    TransitionFeatures,
     Vector,
     features_of,
 )
 from retvar.features.basis_functions import Fourier, Polynomial
-from retvar.features.bounds import Observed
+from retvar.features.bounds import ObservationFeatures
 from retvar.features.tile_coding import TileCoding
 
 __all__ = [
-    "Active", "Features", "Fourier", "Given", "Observed", "Polynomial", "Rows", "States", "Table",
-    "TileCoding", "Vector", "features_of", "from_dict",
+    "Active",
+    "Features",
+    "Fourier",
+    "ObservationFeatures",
+    "Polynomial",
+    "Rows",
+    "States",
+    "Table",
+    "TileCoding",
+    "TransitionFeatures",
+    "Vector",
+    "features_of",
+    "from_dict",
 ]  # fmt: skip
 
 KINDS: dict[str, type[Any]] = {
@@ -34,7 +45,7 @@ KINDS: dict[str, type[Any]] = {
 
 
 def from_dict(described: Mapping[str, Any]) -> Features:
-    """Features from plain data, as ``to_dict`` gives.
+    """Make features from the dictionary that ``to_dict`` returns.
 
     >>> waves = Fourier([0.0], [1.0], order=5)
     >>> from_dict(waves.to_dict()) == waves
@@ -42,7 +53,7 @@ def from_dict(described: Mapping[str, Any]) -> Features:
     """
     kind = described.get("kind") if isinstance(described, Mapping) else None
     if not isinstance(kind, str) or kind not in KINDS:
-        raise InputError("features", described, f"must be of a kind among {', '.join(KINDS)}")
+        raise InputError("features", described, f"its kind must be one of {', '.join(KINDS)}")
     settings = {("count" if k == "size" else k): x for k, x in described.items() if k != "kind"}
     try:
         made: Features = KINDS[kind](**settings)

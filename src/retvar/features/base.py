@@ -1,4 +1,4 @@
-"""The kinds of features that stand for themselves: states, tables, vectors and sets of indices."""
+"""Basic kinds of features: states, tables, vectors and sets of indices."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
+from retvar import arguments
 from retvar.errors import InputError
 
 __all__ = [
-    "Active", "Features", "Given", "Rows", "States", "Table", "Vector", "features_of", "positive",
+    "Active", "Features", "Rows", "States", "Table", "TransitionFeatures", "Vector", "features_of",
 ]  # fmt: skip
 
 Array = NDArray[np.float64]
@@ -21,7 +22,7 @@ Integers = NDArray[np.int64]
 
 
 class Rows(NamedTuple):
-    """Sparse rows: those of state r are ``indices[indptr[r]:indptr[r + 1]]`` with `values`.
+    """Sparse rows: the entries of row r are ``indices[indptr[r]:indptr[r + 1]]`` with `values`.
 
     >>> States(2).rows().values
     array([1., 1.])
@@ -39,21 +40,21 @@ class Features:
     True
     """
 
-    size: int  #: how many weights a node with these features has
-    states: int | None  #: how many states there are; None where features are given
-    kind: ClassVar[str]  #: what a file calls them, for kinds that plain data can tell of
+    size: int  #: number of weights of a node with these features
+    states: int | None  #: number of states; None if features come with each transition
+    kind: ClassVar[str]  #: name in files, for kinds that can be saved
 
     def rows(self, given: Any = None) -> Rows:
-        """All rows of a table, or those of the features given."""
+        """All rows of a table, or the rows of `given` features."""
         raise NotImplementedError
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data from which :func:`from_dict` makes equal features, as in a checkpoint.
+        """Return a dictionary from which :func:`from_dict` makes equal features.
 
         >>> Vector(2).to_dict()
         {'kind': 'vector', 'size': 2}
         """
-        if "kind" not in vars(type(self)):  # a subclass of a kind may be anything
+        if "kind" not in vars(type(self)):  # a subclass may have other settings
             name = type(self).__name__
             raise InputError("features", name, "cannot be saved; take one of retvar.features")
         return {"kind": self.kind, **self._settings()}
@@ -74,11 +75,11 @@ class States(Features):
     kind = "states"
 
     def __post_init__(self) -> None:
-        positive("states", self.count)
+        arguments.integer("states", self.count, 1)
 
     @property
     def size(self) -> int:  # type: ignore[override]
-        """One weight a state."""
+        """One weight per state."""
         return int(self.count)
 
     @property
@@ -110,12 +111,12 @@ class Table(Features):
 
     @property
     def size(self) -> int:  # type: ignore[override]
-        """One weight a column."""
+        """One weight per column."""
         return int(self._sparse.shape[1])  # type: ignore[attr-defined]
 
     @property
     def states(self) -> int:  # type: ignore[override]
-        """One state a row."""
+        """One state per row."""
         return int(self._sparse.shape[0])  # type: ignore[attr-defined]
 
     def rows(self, given: Any = None) -> Rows:
@@ -124,10 +125,10 @@ class Table(Features):
         return Rows(s.indptr.astype(np.int64), s.indices.astype(np.int64), s.data)
 
 
-class Given(Features):
-    """Features that come with each transition in place of a state.
+class TransitionFeatures(Features):
+    """Features that come with each transition instead of a state index.
 
-    >>> issubclass(Vector, Given) and issubclass(Active, Given)
+    >>> issubclass(Vector, TransitionFeatures) and issubclass(Active, TransitionFeatures)
     True
     """
 
@@ -135,33 +136,33 @@ class Given(Features):
 
     @property
     def entries(self) -> int | None:
-        """How many entries a row has, where all have as many."""
+        """Number of entries of a row; None if rows differ."""
         return None
 
     @property
     def blank(self) -> Any:
-        """What can be read where there is no state."""
+        """Placeholder where there is no state."""
         return []
 
 
 @dataclass(frozen=True)
-class _Counted(Given):
-    """Features that are given as they are: `count` of them."""
+class _Counted(TransitionFeatures):
+    """Base of :class:`Vector` and :class:`Active`, which have `count` features."""
 
     count: int
 
     def __post_init__(self) -> None:
-        positive("features", self.count)
+        arguments.integer("features", self.count, 1)
 
     @property
     def size(self) -> int:  # type: ignore[override]
-        """One weight a feature."""
+        """One weight per feature."""
         return int(self.count)
 
 
 @dataclass(frozen=True)
 class Vector(_Counted):
-    """A vector of numbers, given with each transition in place of a state.
+    """A vector of numbers that comes with each transition instead of a state index.
 
     >>> Vector(2).rows([[0.5, 2.0]]).values
     array([0.5, 2. ])
@@ -175,7 +176,7 @@ class Vector(_Counted):
         return np.zeros(self.size)
 
     def read(self, given: Any, may_lack: bool = False) -> Array:
-        """One vector; an empty one where there may be none."""
+        """Return one vector; an empty one for None if it `may_lack`."""
         if given is None and may_lack:
             return np.zeros(0)
         try:
@@ -188,7 +189,7 @@ class Vector(_Counted):
         return vector
 
     def rows(self, given: Any = None) -> Rows:
-        """The entries of every vector that are not zero."""
+        """The nonzero entries of every vector."""
         numeric = isinstance(given, np.ndarray) and given.dtype.kind in "biuf"
         if numeric and given.shape[1:] == (self.size,):
             dense = given.astype(np.float64)
@@ -201,9 +202,9 @@ class Vector(_Counted):
 
 @dataclass(frozen=True)
 class Active(_Counted):
-    """A set of active features, as their indices, given with each transition: tile coding's form.
+    """Indices of active binary features that come with each transition, as in tile coding.
 
-    An index that is given twice counts twice.
+    An index that occurs twice counts twice.
 
     >>> Active(8).rows([[1, 5], [2]])
     Rows(indptr=array([0, 2, 3]), indices=array([1, 5, 2]), values=array([1., 1., 1.]))
@@ -228,7 +229,7 @@ class Active(_Counted):
         indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         rising = np.diff(whole) > 0
         rising[indptr[1:-1][(indptr[1:-1] > 0) & (indptr[1:-1] < whole.size)] - 1] = True
-        if rising.all():  # each set in order, nothing twice
+        if rising.all():  # each set is sorted without repeats
             return Rows(indptr, whole, np.ones(index.size))
         sparse = scipy.sparse.csr_array(
             (np.ones(index.size), whole, indptr), shape=(len(parts), self.size)
@@ -239,26 +240,18 @@ class Active(_Counted):
 
 
 def features_of(field: str, given: Any) -> Features:
-    """The kind of features meant: a number is the length of vectors, an array is a table.
+    """Return features: an integer is the length of vectors, an array is a table.
 
     >>> features_of("features", 4)
     Vector(count=4)
     """
     if isinstance(given, Features):
         return given
-    if isinstance(given, int | np.integer) and not isinstance(given, bool):
+    if arguments.is_integer(given):
         return Vector(int(given))
     if scipy.sparse.issparse(given) or isinstance(given, np.ndarray | Sequence):
         return Table(given)
     raise InputError(field, given, "must be a table [state, feature], a length, or Features")
-
-
-def positive(field: str, count: object, most: int | None = None) -> None:
-    """Refuse what is no whole number from 1 to `most`."""
-    whole = isinstance(count, int | np.integer) and not isinstance(count, bool)
-    if not whole or count < 1 or (most is not None and count > most):  # type: ignore[operator]
-        limit = "of at least 1" if most is None else f"from 1 to {most:,}"
-        raise InputError(field, repr(count), f"must be a whole number {limit}")
 
 
 def _matrix(field: str, given: Any) -> Any:

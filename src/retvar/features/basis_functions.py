@@ -1,4 +1,4 @@
-"""Polynomial and Fourier bases: every feature is one before it times something of one dimension."""
+"""Polynomial and Fourier bases, computed by recursive products."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.features.base import positive
-from retvar.features.bounds import Observed, within
+from retvar import arguments
+from retvar.features.bounds import ObservationFeatures, limit_weights
 from retvar.jit import compiled
 
 __all__ = ["Fourier", "Polynomial"]
@@ -23,17 +23,17 @@ MOST_DEGREE = 1_000
 
 
 @dataclass(frozen=True)
-class _Basis(Observed):
-    """A basis whose features are all active, built up from the constant 1."""
+class _Basis(ObservationFeatures):
+    """A dense basis, built up from the constant 1."""
 
     @property
     def entries(self) -> int:
-        """All of them."""
+        """Every feature."""
         return self.size
 
     @cached_property
-    def _chain(self) -> tuple[Integers, Integers]:
-        """For each feature: the one that it is made from, and the dimension that it adds."""
+    def _factors(self) -> tuple[Integers, Integers]:
+        """For each feature: the feature and the dimension that it is the product of."""
         raise NotImplementedError
 
 
@@ -44,7 +44,7 @@ class Polynomial(_Basis):
     Parameters
     ----------
     low, high
-        Bounds, one number a dimension. A point outside is taken at the nearest point within.
+        Bounds, one number per dimension. Observations outside are clipped.
     degree
         Largest sum of the powers in a product.
 
@@ -61,18 +61,18 @@ class Polynomial(_Basis):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        positive("degree", self.degree, MOST_DEGREE)
+        arguments.integer("degree", self.degree, 1, MOST_DEGREE)
         object.__setattr__(self, "degree", int(self.degree))
-        within(self.size, "degree", "take a smaller one")
+        limit_weights(self.size, "degree", "take a smaller one")
 
     @property
     def size(self) -> int:  # type: ignore[override]
-        """One weight a product."""
+        """One weight per product."""
         return math.comb(self.width + self.degree, self.degree)
 
     @cached_property
-    def _chain(self) -> tuple[Integers, Integers]:
-        """By degree, then by dimension: 1; x, y; x², xy, y²; and on."""
+    def _factors(self) -> tuple[Integers, Integers]:
+        """By degree, then by dimension: 1; x, y; x², xy, y²; …."""
         place: dict[tuple[int, ...], int] = {(): 0}
         parts: list[tuple[int, int]] = [(0, 0)]
         for degree in range(1, self.degree + 1):
@@ -82,8 +82,10 @@ class Polynomial(_Basis):
         made_from, adds = np.array(parts, dtype=np.int64).T.copy()
         return made_from, adds
 
-    def _fill(self, seen: Array, indices: Integers, values: Array) -> bool:
-        return bool(lay_powers(seen, self._lowest, self._range, *self._chain, indices, values))
+    def _fill(self, observations: Array, indices: Integers, values: Array) -> bool:
+        return bool(
+            fill_powers(observations, self._lowest, self._range, *self._factors, indices, values)
+        )
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ class Fourier(_Basis):
     Parameters
     ----------
     low, high
-        Bounds, one number a dimension. A point outside is taken at the nearest point within.
+        Bounds, one number per dimension. Observations outside are clipped.
     order
         Largest entry of c: there are (`order` + 1) to the power of the dimension of them.
 
@@ -112,18 +114,18 @@ class Fourier(_Basis):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        positive("order", self.order, MOST_DEGREE)
+        arguments.integer("order", self.order, 1, MOST_DEGREE)
         object.__setattr__(self, "order", int(self.order))
-        within(self.size, "order", "take a smaller one")
+        limit_weights(self.size, "order", "take a smaller one")
 
     @property
     def size(self) -> int:  # type: ignore[override]
-        """One weight a cosine."""
+        """One weight per cosine."""
         return int((self.order + 1) ** self.width)
 
     @cached_property
-    def _chain(self) -> tuple[Integers, Integers]:
-        """In the order of counting: (0, 0), (0, 1), …; each adds 1 to its last entry but zeros."""
+    def _factors(self) -> tuple[Integers, Integers]:
+        """In counting order: (0, 0), (0, 1), …; each adds 1 to its last nonzero entry."""
         number = np.arange(self.size)
         adds, made_from = np.zeros((2, self.size), dtype=np.int64)
         for j in range(self.width):
@@ -133,31 +135,33 @@ class Fourier(_Basis):
             made_from[some] = number[some] - step
         return made_from, adds
 
-    def _fill(self, seen: Array, indices: Integers, values: Array) -> bool:
-        return bool(lay_waves(seen, self._lowest, self._range, *self._chain, indices, values))
+    def _fill(self, observations: Array, indices: Integers, values: Array) -> bool:
+        return bool(
+            fill_cosines(observations, self._lowest, self._range, *self._factors, indices, values)
+        )
 
 
 @compiled
 def scaled(x: Any, low: Any, span: Any) -> Any:
-    """A number between its bounds as one from 0 to 1; what is not finite becomes NaN."""
+    """Scale a number from its bounds to [0, 1]; NaN if it is not finite."""
     if not math.isfinite(x):
         return math.nan
     return min(max((x - low) / span, 0.0), 1.0)
 
 
 @compiled
-def lay_powers(
-    seen: Any, low: Any, span: Any, made_from: Any, adds: Any, indices: Any, values: Any
+def fill_powers(
+    observations: Any, low: Any, span: Any, made_from: Any, adds: Any, indices: Any, values: Any
 ) -> Any:
-    """Write the products of each observation; whether all are finite."""
-    n, size = seen.shape[0], adds.size
+    """Write the products of each observation; return whether all are finite."""
+    n, size = observations.shape[0], adds.size
     all_finite = True
-    at = np.empty(seen.shape[1])
+    at = np.empty(observations.shape[1])
     for r in range(n):
         value = 1.0
         for j in range(at.size):
-            at[j] = 2.0 * scaled(seen[r, j], low[j], span[j]) - 1.0
-            value += 0.0 * at[j]  # NaN spoils the whole row
+            at[j] = 2.0 * scaled(observations[r, j], low[j], span[j]) - 1.0
+            value += 0.0 * at[j]  # NaN makes the whole row NaN
         own = values[r * size : (r + 1) * size]
         for k in range(size):
             own[k] = value if k == 0 else own[made_from[k]] * at[adds[k]]
@@ -167,18 +171,18 @@ def lay_powers(
 
 
 @compiled
-def lay_waves(
-    seen: Any, low: Any, span: Any, made_from: Any, adds: Any, indices: Any, values: Any
+def fill_cosines(
+    observations: Any, low: Any, span: Any, made_from: Any, adds: Any, indices: Any, values: Any
 ) -> Any:
     """Write the cosines of each observation, as real parts of products of exp(iπx)."""
-    n, size = seen.shape[0], adds.size
+    n, size = observations.shape[0], adds.size
     all_finite = True
-    turn = np.empty(seen.shape[1], dtype=np.complex128)
+    turn = np.empty(observations.shape[1], dtype=np.complex128)
     wave = np.empty(size, dtype=np.complex128)
     for r in range(n):
         value = 1.0
         for j in range(turn.size):
-            x = math.pi * scaled(seen[r, j], low[j], span[j])
+            x = math.pi * scaled(observations[r, j], low[j], span[j])
             turn[j] = complex(math.cos(x), math.sin(x))
             value += 0.0 * x
         for k in range(size):

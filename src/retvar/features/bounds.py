@@ -1,4 +1,4 @@
-"""What features made from observations have in common: bounds, and where bounds come from."""
+"""Base of features that are computed from bounded observations."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retvar.errors import InputError
-from retvar.features.base import Given, Rows
+from retvar.features.base import Rows, TransitionFeatures
 
-__all__ = ["MOST_WEIGHTS", "Observed"]
+__all__ = ["MOST_WEIGHTS", "ObservationFeatures"]
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -21,14 +21,14 @@ MOST_WEIGHTS = 10_000_000
 
 
 @dataclass(frozen=True)
-class Observed(Given):
-    """Features made from an observation: a point between `low` and `high`, one number a dimension.
+class ObservationFeatures(TransitionFeatures):
+    """Base of features of an observation: a point between `low` and `high`, per dimension.
 
-    A point outside the bounds is taken at the nearest point within. Take :class:`TileCoding`,
+    Observations outside the bounds are clipped to them. Use :class:`TileCoding`,
     :class:`Polynomial` or :class:`Fourier`.
 
     >>> import retvar as rv
-    >>> issubclass(rv.features.Fourier, Observed)
+    >>> issubclass(rv.features.Fourier, ObservationFeatures)
     True
     """
 
@@ -42,7 +42,7 @@ class Observed(Given):
 
     @classmethod
     def from_space(cls, space: Any, **settings: Any) -> Self:
-        """Bounds from a Box of Gymnasium; the other settings as for the class.
+        """Take the bounds from a Gymnasium Box; other settings as for the class.
 
         >>> import gymnasium
         >>> import retvar as rv
@@ -60,15 +60,15 @@ class Observed(Given):
             raise InputError(
                 f"space[{k}]",
                 f"{low[k]} to {high[k]}",
-                "has no bounds; give low and high yourself, or take from_data(observations)",
+                "has no bounds; give low and high, or use from_data(observations)",
             )
         return cls(low, high, **settings)
 
     @classmethod
     def from_data(cls, observations: Any, margin: float = 0.05, **settings: Any) -> Self:
-        """Bounds from observations [n, dimension], wider by `margin` of their range on each side.
+        """Take the bounds from observations [n, dimension], widened by `margin` of the range.
 
-        A dimension that never changes is given a range around its only value.
+        A dimension that never changes gets a range around its only value.
 
         >>> import retvar as rv
         >>> rv.features.Fourier.from_data([[0.0, 7.0], [10.0, 7.0]], margin=0.1).high
@@ -84,59 +84,59 @@ class Observed(Given):
             raise InputError("margin", margin, "must be a finite number of at least 0")
         data = data.reshape(data.shape[0], -1)
         low, high = data.min(axis=0), data.max(axis=0)
-        with np.errstate(over="ignore"):  # bounds that are not finite are refused
-            room = np.where(low < high, wide * (high - low), np.maximum(np.abs(low), 1.0) / 2)
-            return cls(low - room, high + room, **settings)
+        with np.errstate(over="ignore"):  # infinite bounds are refused later
+            extra = np.where(low < high, wide * (high - low), np.maximum(np.abs(low), 1.0) / 2)
+            return cls(low - extra, high + extra, **settings)
 
     @property
     def width(self) -> int:
-        """How many numbers an observation has."""
+        """Number of dimensions of an observation."""
         return len(self.low)
 
     @property
     def entries(self) -> int:
-        """How many entries every row has."""
+        """Number of entries of every row."""
         raise NotImplementedError
 
     @property
     def largest_square(self) -> float:
-        """The largest Σφ² there can be; divide a step size by it, and no error is overshot.
+        """Upper bound of Σφ²; a step size divided by it does not overshoot.
 
         >>> import retvar as rv
         >>> rv.features.TileCoding([0.0], [1.0], tilings=4).largest_square
         4.0
         """
-        return float(self.entries)  # none of which is beyond 1
+        return float(self.entries)  # each at most 1
 
     @property
     def blank(self) -> Array:
-        """Zeros, where there is no observation."""
+        """Zeros, in place of a missing observation."""
         return np.zeros(self.width)
 
     def rows(self, given: Any = None) -> Rows:
-        """The features of observations [n, dimension]; NaN where an observation is not finite."""
-        seen = self._read(given)
-        n, entries = len(seen), self.entries
+        """Features of observations [n, dimension]; NaN where an observation is not finite."""
+        observations = self._read(given)
+        n, entries = len(observations), self.entries
         indices = np.empty(n * entries, dtype=np.int64)
         values = np.empty(n * entries)
-        self._fill(seen, indices, values)
+        self._fill(observations, indices, values)
         return Rows(np.arange(0, n * entries + 1, entries), indices, values)
 
     def write(self, state: Any, next_state: Any, rows: Rows) -> bool:
-        """Write the features of a state and the next into two rows; whether all are finite."""
-        seen = self._read([state, self.blank if next_state is None else next_state])
-        return bool(self._fill(seen, rows.indices, rows.values))
+        """Write the features of two states into two rows; return whether all are finite."""
+        observations = self._read([state, self.blank if next_state is None else next_state])
+        return bool(self._fill(observations, rows.indices, rows.values))
 
     def _read(self, given: Any) -> Array:
         """Observations as an array [n, dimension]."""
-        seen = _numbers("state", given, f"must be {self.width} numbers")
-        if seen.ndim == 0 or seen.size != len(seen) * self.width:
-            shape = f"an observation of shape {seen.shape[1:]}"
+        observations = _numbers("state", given, f"must be {self.width} numbers")
+        if observations.ndim == 0 or observations.size != len(observations) * self.width:
+            shape = f"an observation of shape {observations.shape[1:]}"
             raise InputError("state", shape, f"must be {self.width} numbers")
-        return np.ascontiguousarray(seen.reshape(-1, self.width))
+        return np.ascontiguousarray(observations.reshape(-1, self.width))
 
-    def _fill(self, seen: Array, indices: Integers, values: Array) -> bool:
-        """Write the entries of all rows; whether all are finite."""
+    def _fill(self, observations: Array, indices: Integers, values: Array) -> bool:
+        """Write the entries of all rows; return whether all are finite."""
         raise NotImplementedError
 
     def _settings(self) -> dict[str, Any]:
@@ -152,8 +152,8 @@ class Observed(Given):
         return np.array(self.high) - self._lowest
 
 
-def within(size: int, field: str, remedy: str) -> None:
-    """Refuse more weights than fit."""
+def limit_weights(size: int, field: str, remedy: str) -> None:
+    """Raise an InputError if there are more than `MOST_WEIGHTS` weights."""
     if size > MOST_WEIGHTS:
         raise InputError(field, f"{size:,} weights", f"more than {MOST_WEIGHTS:,}; {remedy}")
 
@@ -169,13 +169,13 @@ def _numbers(field: str, given: Any, remedy: str = "must hold numbers") -> Array
 
 
 def _bounds(low: Any, high: Any) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Bounds as plain numbers, each low below its high."""
+    """Validate bounds and return them as tuples of floats."""
     pair = []
     for field, given in (("low", low), ("high", high)):
         bound = np.atleast_1d(_numbers(field, given))
         if bound.ndim != 1 or bound.size == 0:
             shape = f"an array of shape {bound.shape}"
-            raise InputError(field, shape, "must have one number a dimension")
+            raise InputError(field, shape, "must have one number per dimension")
         if not np.isfinite(bound).all():
             raise InputError(field, given, "must hold finite numbers only")
         pair.append(bound)

@@ -1,4 +1,4 @@
-"""Tile coding: several grids laid over a space, each shifted against the others."""
+"""Tile coding: several overlapping grids, each shifted against the others."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 from numpy import uintp as u
 from numpy.typing import NDArray
 
+from retvar import arguments
 from retvar.errors import InputError
-from retvar.features.base import positive
-from retvar.features.bounds import Observed, within
+from retvar.features.bounds import ObservationFeatures, limit_weights
 from retvar.jit import compiled
 from retvar.random import GOLDEN, U, mix
 
@@ -28,25 +28,25 @@ HALF = U(32)
 
 
 @dataclass(frozen=True)
-class TileCoding(Observed):
-    """Grids laid over a space: in each of them an observation lies in one tile, whose feature is 1.
+class TileCoding(ObservationFeatures):
+    """Tile coding: in each grid the tile that contains the observation has feature 1.
 
-    Tiling t is shifted by t·(1, 3, 5, …)/`tilings` of a tile, so that tilings lie unevenly to each
-    other and what is learned at a point spreads to all sides alike (Sutton and Barto, 2018,
-    section 9.5.4, who advise a power of 2, of at least 4 times the dimension). Each has one tile
-    more a dimension than asked for, to cover the space when it is shifted.
+    Tiling t is shifted by t·(1, 3, 5, …)/`tilings` of a tile, so that generalisation is the same in
+    all directions (Sutton and Barto, 2018, section 9.5.4; they recommend a power of 2 that is at
+    least 4 times the dimension). Each tiling has one extra tile per dimension, so that it covers
+    the space when shifted.
 
     Parameters
     ----------
     low, high
-        Bounds, one number a dimension. A point outside is taken at the nearest point within.
+        Bounds, one number per dimension. Observations outside are clipped.
     tiles
-        Tiles of a grid in each dimension: a number, or one a dimension.
+        Tiles of a grid in each dimension: one number, or one per dimension.
     tilings
-        How many grids. A step size α of the usual kind becomes α/`tilings`.
+        Number of grids. Divide the usual step size α by `tilings`.
     memory
-        How many weights tiles are hashed into, each tiling into its own share of them, where
-        there would be too many; tiles may then share a weight.
+        Number of weights to hash the tiles into, if there are too many tiles; each tiling has its
+        own share of them. Several tiles may then share a weight.
 
     Examples
     --------
@@ -71,37 +71,39 @@ class TileCoding(Observed):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        positive("tilings", self.tilings, MOST_TILINGS)
+        arguments.integer("tilings", self.tilings, 1, MOST_TILINGS)
         object.__setattr__(self, "tilings", int(self.tilings))
         object.__setattr__(self, "tiles", _tiles(self.tiles, self.width))
         if self.memory is None:
-            within(self.size, "tiles", "take fewer, or hash them into fewer weights with memory=…")
+            limit_weights(self.size, "tiles", "use fewer, or hash them with memory=…")
             return
-        positive("memory", self.memory, MOST_MEMORY)
+        arguments.integer("memory", self.memory, 1, MOST_MEMORY)
         if self.memory < self.tilings:
-            raise InputError("memory", self.memory, f"must be one weight a tiling, {self.tilings}")
+            raise InputError(
+                "memory", self.memory, f"must be at least {self.tilings}, one weight per tiling"
+            )
         object.__setattr__(self, "memory", int(self.memory))
 
     @property
     def size(self) -> int:  # type: ignore[override]
-        """One weight a tile, or as many as they are hashed into."""
+        """One weight per tile, or `memory`."""
         return self.tilings * self._share if self.memory is None else self.memory
 
     @property
     def entries(self) -> int:
-        """One tile a tiling."""
+        """One tile per tiling."""
         return self.tilings
 
     @property
     def _share(self) -> int:
-        """Weights of a tiling."""
+        """Number of weights of a tiling."""
         if self.memory is not None:
             return self.memory // self.tilings
         return math.prod(n + 1 for n in self.tiles)
 
     @cached_property
     def _grid(self) -> tuple[Any, ...]:
-        """How the compiled code wants to be told."""
+        """Arguments of the compiled code."""
         top = np.array(self.tiles, dtype=np.int64) * self.tilings
         odd = 2 * np.arange(self.width, dtype=np.int64)[:, None] + 1
         shift = (odd * np.arange(self.tilings)) % self.tilings
@@ -109,27 +111,27 @@ class TileCoding(Observed):
             counts = [n + 1 for n in self.tiles]
             steps = np.array([math.prod(counts[j + 1 :]) for j in range(self.width)])
         else:
-            steps = odd_words(self.width)
+            steps = odd_multipliers(self.width)
         hashed = self.memory is not None
         return self._lowest, top / self._range, top, shift, steps, self._share, hashed
 
-    def _fill(self, seen: Array, indices: Integers, values: Array) -> bool:
-        return bool(lay_tiles(seen, *self._grid, indices, values))
+    def _fill(self, observations: Array, indices: Integers, values: Array) -> bool:
+        return bool(fill_tiles(observations, *self._grid, indices, values))
 
 
 def _tiles(given: Any, width: int) -> tuple[int, ...]:
-    """Tiles in each dimension."""
+    """Return the number of tiles in each dimension."""
     each = [given] * width if np.ndim(given) == 0 else list(given)
     if len(each) != width:
-        raise InputError("tiles", f"{len(each)} numbers", f"must be one, or {width} as low has")
+        raise InputError("tiles", f"{len(each)} numbers", f"must be one, or {width} as in low")
     for count in each:
-        positive("tiles", count, MOST_TILES)
+        arguments.integer("tiles", count, 1, MOST_TILES)
     return tuple(int(count) for count in each)
 
 
 @compiled
-def odd_words(count: Any) -> Any:
-    """What coordinates are multiplied by before they are hashed."""
+def odd_multipliers(count: Any) -> Any:
+    """Multipliers of the coordinates before hashing."""
     found = np.empty(count, dtype=np.int64)
     for j in range(count):
         found[j] = np.int64(mix(U(j + 1) * GOLDEN) | U(1))
@@ -137,16 +139,16 @@ def odd_words(count: Any) -> Any:
 
 
 @compiled
-def lay_tiles(
-    seen: Any, low: Any, scale: Any, top: Any, shift: Any, steps: Any, share: Any, hashed: Any,
-    indices: Any, values: Any,
+def fill_tiles(
+    observations: Any, low: Any, scale: Any, top: Any, shift: Any, steps: Any, share: Any,
+    hashed: Any, indices: Any, values: Any,
 ) -> Any:  # fmt: skip
-    """Write the tile of each tiling that each observation lies in; whether all are finite.
+    """Write the active tile of each tiling for each observation; return whether all are finite.
 
-    A dimension is divided into tiles × tilings slices: a tiling shifted by s slices has slice q in
-    its tile (q + s) // tilings, which is that of q, or one more where s goes beyond its end.
+    A dimension is divided into tiles × tilings slices. In a tiling shifted by s slices, slice q
+    belongs to tile (q + s) // tilings: the tile of q, or the next one.
     """
-    n, width = seen.shape
+    n, width = observations.shape
     tilings = shift.shape[1]
     all_finite = True
     for r in range(n):
@@ -155,7 +157,7 @@ def lay_tiles(
         for t in range(tilings):
             indices[first + u(t)] = t if hashed else t * share
         for j in range(width):
-            x = seen[u(r), u(j)]
+            x = observations[u(r), u(j)]
             place = (x - low[u(j)]) * scale[u(j)]
             q = 0
             if not math.isfinite(x):
@@ -168,7 +170,7 @@ def lay_tiles(
             over, begin = tilings - (q - tile * tilings), step * tile
             for t in range(tilings):
                 indices[first + u(t)] += begin + (step if shift[u(j), u(t)] >= over else 0)
-        if hashed:  # saved learners depend on what is hashed where
+        if hashed:  # saved estimators depend on this hash
             for t in range(tilings):
                 upper = mix(U(indices[first + u(t)])) >> HALF
                 indices[first + u(t)] = t * share + np.int64((upper * U(share)) >> HALF)

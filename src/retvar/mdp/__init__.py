@@ -1,9 +1,9 @@
-"""The MDP, its policies, and the edges as a policy walks them."""
+"""Finite MDPs, policies, and edges weighted by a policy."""
 
 from retvar.mdp.edges import Edges
 from retvar.mdp.model import MDP
 from retvar.mdp.parsing import END, Edge
 from retvar.mdp.policy import Policy
-from retvar.mdp.weighted_edges import WeightedEdges, ask, state_values
+from retvar.mdp.weighted_edges import WeightedEdges, state_values, weigh_edges
 
-__all__ = ["END", "MDP", "Edge", "Edges", "Policy", "WeightedEdges", "ask", "state_values"]
+__all__ = ["END", "MDP", "Edge", "Edges", "Policy", "WeightedEdges", "state_values", "weigh_edges"]

@@ -1,4 +1,4 @@
-"""Edges as columns, and what must hold of them."""
+"""The columns of an MDP's edges, and their validation."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from retvar.errors import InputError
 from retvar.format import listed
 from retvar.mdp.parsing import END
 
-__all__ = ["Edges", "Validation"]
+__all__ = ["EdgeValidator", "Edges"]
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.intp]
 
 
 class Edges(NamedTuple):
-    """All edges of an MDP as columns, sorted by state and action; read-only arrays.
+    """The edges of an MDP as read-only columns, sorted by state and action.
 
     >>> import retvar as rv
     >>> rv.domains.chain().edges.next_state
@@ -38,22 +38,22 @@ class Edges(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Validation:
-    """Turns columns as given into columns that can be trusted, or says what is wrong."""
+class EdgeValidator:
+    """Checks columns of edges and normalises their probabilities."""
 
     n_states: int
     n_actions: int
     state_name: Callable[[int], str]
     action_name: Callable[[int], str]
 
-    def edges(self, given: tuple[Any, ...], gamma: ArrayLike | None) -> Edges:
-        """All columns checked, sorted by state and action, probabilities summing to 1."""
-        if len(given) != len(Edges._fields):
+    def validate(self, columns: tuple[Any, ...], gamma: ArrayLike | None) -> Edges:
+        """Return valid columns, sorted by state and action, or raise an InputError."""
+        if len(columns) != len(Edges._fields):
             fields = ", ".join(Edges._fields)
-            raise InputError("edges", f"{len(given)} columns", f"must be the columns {fields}")
-        state = arguments.indices("edges.state", given[0], 0, self.n_states)
-        action = arguments.indices("edges.action", given[1], 0, self.n_actions)
-        next_state = arguments.indices("edges.next_state", given[2], END, self.n_states)
+            raise InputError("edges", f"{len(columns)} columns", f"must be the columns {fields}")
+        state = arguments.indices("edges.state", columns[0], 0, self.n_states)
+        action = arguments.indices("edges.action", columns[1], 0, self.n_actions)
+        next_state = arguments.indices("edges.next_state", columns[2], END, self.n_states)
         count = state.size
         if count == 0:
             raise InputError("edges", "none", "must hold at least one edge")
@@ -66,12 +66,12 @@ class Validation:
             to = "end" if next_state[i] == END else self.state_name(int(next_state[i]))
             return f"{self.state_name(int(state[i]))}, {self.action_name(int(action[i]))} → {to}"
 
-        probability = arguments.numbers("probability", given[3], count, label)
-        reward = arguments.numbers("reward", given[4], count, label)
-        std = arguments.numbers("reward_std", given[5], count, label)
+        probability = arguments.numbers("probability", columns[3], count, label)
+        reward = arguments.numbers("reward", columns[4], count, label)
+        std = arguments.numbers("reward_std", columns[5], count, label)
         for field, amount in (("probability", probability), ("reward_std", std)):
             arguments.refuse(field, amount, amount < 0, "must not be negative", label)
-        discount = self._discount(given[6], gamma, next_state, label)
+        discount = self._discount(columns[6], gamma, next_state, label)
         order = np.lexsort((action, state))
         state, action, probability = state[order], action[order], probability[order]
         return Edges(
@@ -91,7 +91,7 @@ class Validation:
         next_state: Integers,
         label: Callable[[int], str],
     ) -> Array:
-        """One γ per edge, from those of the states arrived in or from the edges' own."""
+        """One γ per edge, from `per_edge` or from γ on arrival in each state."""
         ends = next_state == END
         once = "give γ once: a number, one per state, or one per edge"
         if per_state is not None:
@@ -107,7 +107,7 @@ class Validation:
         return discount
 
     def _normalised(self, state: Integers, action: Integers, probability: Array) -> Array:
-        """Probabilities that sum to 1 over the edges of each state and action, to rounding."""
+        """Probabilities divided by their sum over each state and action, if it is not 1."""
         pair = state * self.n_actions + action
         starts = np.flatnonzero(np.concatenate([[True], pair[1:] != pair[:-1]]))
         sizes = np.diff(np.append(starts, pair.size))
@@ -121,12 +121,12 @@ class Validation:
                 f"{totals[first]:.12g}",
                 "the edges of a state and action must sum to 1",
             )
-        stuck = np.flatnonzero(np.bincount(state, minlength=self.n_states) == 0)
-        if stuck.size:
+        without_edge = np.flatnonzero(np.bincount(state, minlength=self.n_states) == 0)
+        if without_edge.size:
             raise InputError(
                 "states",
-                listed(self.state_name(int(s)) for s in stuck),
+                listed(self.state_name(int(s)) for s in without_edge),
                 "must have an edge that leaves them; where an episode ends, use next state 'end'",
             )
-        keep = np.abs(totals - 1) <= arguments.EXACT * sizes
-        return np.asarray(probability / np.repeat(np.where(keep, 1.0, totals), sizes))
+        exact = np.abs(totals - 1) <= arguments.EXACT * sizes
+        return np.asarray(probability / np.repeat(np.where(exact, 1.0, totals), sizes))

@@ -1,4 +1,4 @@
-"""The MDP: a list of edges, validated once, immutable ever after."""
+"""The MDP class: a validated, immutable list of edges."""
 
 from __future__ import annotations
 
@@ -13,42 +13,42 @@ from numpy.typing import ArrayLike, NDArray
 
 from retvar import arguments
 from retvar.errors import InputError
-from retvar.format import listed
+from retvar.format import count, listed
 from retvar.mdp import parsing
-from retvar.mdp.edges import Edges, Validation
+from retvar.mdp.edges import Edges, EdgeValidator
 from retvar.mdp.parsing import END, END_NAMES, Edge
 from retvar.mdp.policy import Policy
 
 __all__ = ["END", "MDP", "Edge", "Edges"]
 
 Array = NDArray[np.float64]
-MOST_PAIRS = 500_000_000  # states × actions: a policy is a dense table
+MAX_PAIRS = 500_000_000  # states × actions; a policy is a dense table
 Integers = NDArray[np.intp]
 
 
 class MDP:
-    """A finite Markov decision process, stored as edges; parallel edges stay apart.
+    """A finite Markov decision process, stored as edges; parallel edges are not merged.
 
     Parameters
     ----------
     edges
-        Columns (see :class:`Edges`; ``gamma`` may be None) or use :meth:`from_edges`.
+        Columns, as in :class:`Edges`; ``gamma`` may be None. For rows use :meth:`from_edges`.
     gamma
-        Discount on arriving in a state: a number or one per state. Where it depends on the edge,
-        leave it out and give the edges' own.
+        Discount on arriving in a state: a number or one per state. Leave it out if every edge has
+        its own.
     lam
         λ on arriving in a state: a number or one per state.
     start
-        Where episodes start: a state, a mapping from states to probabilities, or all of them.
+        Start of episodes: a state, a mapping from states to probabilities, or an array of them.
     policies
-        Name → :class:`Policy`, array, or callable; the first is the default. Without any, there
-        is one: ``uniform``.
+        Name → :class:`Policy`, array, or callable; the first is the default. Defaults to one
+        policy, ``uniform``.
     states, actions
-        How many, or their names. Names are used in every print and plot.
+        Their number or their names. Names appear in texts and plots.
     positions
-        Where to draw the states: one (x, y) each, optional.
+        Where to draw the states: one (x, y) each; optional.
     name
-        What the MDP is called in prints.
+        Name of the MDP in texts.
 
     Examples
     --------
@@ -78,25 +78,25 @@ class MDP:
             remedy = "must be the seven columns of Edges; for rows use MDP.from_edges"
             raise InputError("edges", type(edges).__name__, remedy)
         self.name = str(name)
-        self.state_names, self.n_states = parsing.names("states", states, edges[0])
-        self.action_names, self.n_actions = parsing.names("actions", actions, edges[1])
-        self._refuse_unused(np.size(edges[0]))
-        columns = Validation(self.n_states, self.n_actions, self.state_name, self.action_name)
-        self.edges = Edges(*map(_frozen, columns.edges(edges, gamma)))
-        self.gamma: Array | None = self._arrival(gamma)
-        self.lam = _frozen(arguments.unit_interval("lam", lam, self.n_states, self.state_name))
-        self.start = _frozen(self._start(start))
-        self.positions = None if positions is None else _frozen(self._positions(positions))
-        given = policies or {"uniform": Policy.uniform(self)}
-        if not isinstance(given, Mapping):
-            raise InputError("policies", given, "must be a mapping from names to policies")
+        self.state_names, self.n_states = parsing.parse_names("states", states, edges[0])
+        self.action_names, self.n_actions = parsing.parse_names("actions", actions, edges[1])
+        self._check_size(np.size(edges[0]))
+        validator = EdgeValidator(self.n_states, self.n_actions, self.state_name, self.action_name)
+        self.edges = Edges(*map(_read_only, validator.validate(edges, gamma)))
+        self.gamma: Array | None = self._gamma_on_arrival(gamma)
+        self.lam = _read_only(arguments.unit_interval("lam", lam, self.n_states, self.state_name))
+        self.start = _read_only(self._start(start))
+        self.positions = None if positions is None else _read_only(self._positions(positions))
+        policies = policies or {"uniform": Policy.uniform(self)}
+        if not isinstance(policies, Mapping):
+            raise InputError("policies", policies, "must be a mapping from names to policies")
         self.policies: Mapping[str, Policy] = MappingProxyType(
-            {str(key): self._policy(policy, f"policies.{key}") for key, policy in given.items()}
+            {str(key): self._policy(policy, f"policies.{key}") for key, policy in policies.items()}
         )
-        self._sealed = True
+        self._immutable = True
 
     def __setattr__(self, attribute: str, value: object) -> None:
-        if getattr(self, "_sealed", False):
+        if getattr(self, "_immutable", False):
             raise AttributeError(f"an MDP is immutable; build another to change {attribute}")
         super().__setattr__(attribute, value)
 
@@ -107,33 +107,33 @@ class MDP:
 
     @classmethod
     def from_edges(cls, edges: Iterable[Edge | tuple[Any, ...]], **settings: Any) -> MDP:
-        """Build from :class:`Edge` rows (or tuples in that order); see :class:`MDP` for the rest.
+        """Build from :class:`Edge` rows or such tuples; `settings` are those of :class:`MDP`.
 
-        Where states or actions are named and no list is given, they are numbered as they appear.
+        Named states and actions are numbered as they appear, unless `settings` lists them.
 
         >>> MDP.from_edges([("a", "x", "b"), ("b", "x", "end")], gamma=0.9).state_names
         ('a', 'b')
         """
         if not isinstance(edges, Iterable):
             raise InputError("edges", repr(edges), "must be a list of edges")
-        parsed = [parsing.edge(i, row) for i, row in enumerate(edges)]
+        parsed = [parsing.parse_edge(i, row) for i, row in enumerate(edges)]
         if not parsed:
             raise InputError("edges", "[]", "must hold at least one edge")
         keys = [k for r in parsed for k in (r.state, r.next_state) if k not in END_NAMES]
-        states = settings.setdefault("states", parsing.found("states", keys))
+        states = settings.setdefault("states", parsing.infer_names("states", keys))
         actions = settings.setdefault(
-            "actions", parsing.found("actions", [r.action for r in parsed])
+            "actions", parsing.infer_names("actions", [r.action for r in parsed])
         )
-        for field, given in (("states", states), ("actions", actions)):
-            parsing.names(field, given, ())
-        state_of = parsing.lookup("states", states)
-        next_of = parsing.lookup("states", states, dict.fromkeys(END_NAMES, END))
+        for field, names in (("states", states), ("actions", actions)):
+            parsing.parse_names(field, names, ())
+        state_of = parsing.index_lookup("states", states)
+        next_of = parsing.index_lookup("states", states, dict.fromkeys(END_NAMES, END))
         columns = (
-            parsing.column(parsed, "state", state_of),
-            parsing.column(parsed, "action", parsing.lookup("actions", actions)),
-            parsing.column(parsed, "next_state", next_of),
+            parsing.parse_column(parsed, "state", state_of),
+            parsing.parse_column(parsed, "action", parsing.index_lookup("actions", actions)),
+            parsing.parse_column(parsed, "next_state", next_of),
             *(
-                parsing.column(parsed, f, parsing.number)
+                parsing.parse_column(parsed, f, parsing.parse_number)
                 for f in ("probability", "reward", "reward_std")
             ),
             parsing.edge_gammas(parsed),
@@ -151,8 +151,8 @@ class MDP:
     ) -> MDP:
         """Build from P[s, a, s′] and R[s, a, s′] (or R[s, a], or R[s]).
 
-        An action whose row of P is all zero is not available in that state. To end episodes, use
-        γ = 0 on arrival in a state, or edges.
+        An action whose row of P is all zero is not available in that state. Arrays cannot express
+        the end of an episode: set γ = 0 on arrival in a state, or use :meth:`from_edges`.
 
         >>> MDP.from_dense([[[0, 1]], [[1, 0]]], [0.0, 1.0], gamma=0.5).n_states
         2
@@ -170,8 +170,8 @@ class MDP:
             action,
             next_state,
             table[state, action, next_state],
-            parsing.spread("R", R, table.shape)[state, action, next_state],
-            parsing.spread("reward_std", reward_std, table.shape)[state, action, next_state],
+            parsing.expand("R", R, table.shape)[state, action, next_state],
+            parsing.expand("reward_std", reward_std, table.shape)[state, action, next_state],
             None,
         )
         settings.setdefault("states", table.shape[0])
@@ -180,9 +180,9 @@ class MDP:
 
     @classmethod
     def from_gymnasium(cls, env: Any, *, gamma: float, lam: ArrayLike = 1.0, **options: Any) -> MDP:
-        """Build from the table of a Gymnasium toy-text environment: its id, itself, or its ``P``.
+        """Build from a Gymnasium toy-text environment, given as its id, itself, or its table ``P``.
 
-        ``options`` go to ``gymnasium.make``. γ is never assumed: the table has none.
+        `options` are passed to ``gymnasium.make``. γ is required, since the table has none.
 
         >>> lake = MDP.from_gymnasium("FrozenLake-v1", gamma=0.99, is_slippery=False)
         >>> lake.n_states, lake.n_actions
@@ -196,7 +196,7 @@ class MDP:
     def from_toml(cls, source: str | Path, *, gamma: ArrayLike | None = None) -> MDP:
         """Read an MDP from a TOML file; the format is that of :meth:`to_toml`.
 
-        `gamma` takes the place of the file's, which then need not have any.
+        `gamma` replaces the file's, which may then be missing.
 
         >>> import pathlib, tempfile, retvar as rv
         >>> path = pathlib.Path(tempfile.mkdtemp()) / "chain.toml"
@@ -209,20 +209,20 @@ class MDP:
         return toml.read_toml(Path(source), gamma)
 
     def to_toml(self, path: str | Path) -> None:
-        """Write the MDP, with its policies, to a TOML file that gives the same MDP back."""
+        """Write the MDP and its policies to a TOML file; reading it gives an equal MDP."""
         from retvar.mdp import toml
 
         toml.write_toml(self, Path(path))
 
     def replace(self, **changes: Any) -> MDP:
-        """Return another MDP with some settings changed: those of the constructor but the edges.
+        """Return a copy with some settings of the constructor changed; edges cannot be.
 
         >>> import retvar as rv
         >>> rv.domains.chain().replace(gamma=0.5, name="short-sighted")
         MDP(short-sighted: 4 states, 1 action, 4 edges, 1 of them ends an episode; γ = 0.5, λ = 0.9;
             policies: uniform)
         """
-        edges, settings = self._parts()
+        edges, settings = self._constructor_arguments()
         unknown = set(changes) - set(settings)
         if unknown:
             known = ", ".join(settings)
@@ -255,10 +255,10 @@ class MDP:
         return self._action_of("action", action)
 
     def policy(self, policy: object = None, field: str = "policy") -> Policy:
-        """Return a policy that fits this MDP; errors speak of it as `field`.
+        """Return a policy for this MDP; error messages call it `field`.
 
         `policy` is a name, a :class:`Policy`, an array, a callable, or a mapping from states; None
-        is the default. ``"uniform"`` and ``"greedy"`` are always known.
+        stands for the default. The names ``"uniform"`` and ``"greedy"`` always exist.
 
         >>> import retvar as rv
         >>> rv.domains.complex_mdp().policy("pi").probabilities[0]
@@ -268,7 +268,7 @@ class MDP:
 
     @cached_property
     def available(self) -> NDArray[np.bool_]:
-        """Which actions each state has, as an array [state, action]."""
+        """Whether each state has each action, as an array [state, action]."""
         table = np.zeros((self.n_states, self.n_actions), dtype=bool)
         table[self.edges.state, self.edges.action] = True
         table.flags.writeable = False
@@ -279,7 +279,7 @@ class MDP:
         """Whether some edge ends an episode."""
         return bool(np.any(self.edges.next_state == END))
 
-    # ------------------------------------------------------------------ Python's own
+    # ------------------------------------------------------------------ special methods
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, MDP):
@@ -291,7 +291,7 @@ class MDP:
             and all(map(np.array_equal, self.edges, other.edges))
             and np.array_equal(self.lam, other.lam)
             and np.array_equal(self.start, other.start)
-            and _same(self.positions, other.positions)
+            and _equal(self.positions, other.positions)
             and all(self.policies[key] == other.policies[key] for key in self.policies)
         )
 
@@ -303,17 +303,17 @@ class MDP:
         ends = int(np.sum(e.next_state == END))
         gamma = e.gamma[e.next_state != END]
         return (
-            f"MDP({self.name + ': ' if self.name else ''}{_count(self.n_states, 'state')}, "
-            f"{_count(self.n_actions, 'action')}, {_count(e.state.size, 'edge')}"
+            f"MDP({self.name + ': ' if self.name else ''}{count(self.n_states, 'state')}, "
+            f"{count(self.n_actions, 'action')}, {count(e.state.size, 'edge')}"
             + (f", {ends} of them end{'s' if ends == 1 else ''} an episode" if ends else "")
             + f"; γ = {_range(gamma)}, λ = {_range(self.lam)}; policies: {listed(self.policies)})"
         )
 
     def __reduce__(self) -> tuple[Callable[..., MDP], tuple[Any, ...]]:
-        return _rebuild, self._parts()
+        return _rebuild, self._constructor_arguments()
 
-    def _parts(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """What the constructor needs to make an equal MDP."""
+    def _constructor_arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Arguments of the constructor that make an equal MDP."""
         settings = {
             "gamma": self.gamma,
             "lam": self.lam,
@@ -329,23 +329,23 @@ class MDP:
 
     # ------------------------------------------------------------------ validation
 
-    def _refuse_unused(self, edges: int) -> None:
-        """Every state has an edge: refuse before room is made for states that cannot be."""
-        if self.n_states > 10 * edges + 1_000:  # fewer are named later
+    def _check_size(self, edges: int) -> None:
+        """Raise before allocating arrays for far more states than edges."""
+        if self.n_states > 10 * edges + 1_000:  # the edge validator names the states otherwise
             remedy = f"must have an edge that leaves each; there are only {edges} edges"
             raise InputError("states", f"{self.n_states:,}", remedy)
-        if self.n_states * self.n_actions > MOST_PAIRS:
+        if self.n_states * self.n_actions > MAX_PAIRS:
             pairs = f"{self.n_states:,} × {self.n_actions:,}"
-            raise InputError("states × actions", pairs, f"must not exceed {MOST_PAIRS:,}")
+            raise InputError("states × actions", pairs, f"must not exceed {MAX_PAIRS:,}")
 
-    def _arrival(self, given: ArrayLike | None) -> Array | None:
-        """γ on arriving in each state, 1 where nothing arrives; None if edges into one differ."""
+    def _gamma_on_arrival(self, default: ArrayLike | None) -> Array | None:
+        """γ on arrival in each state, 1 if no edge leads there; None if γ depends on the edge."""
         e = self.edges
         enters = e.next_state != END
-        gamma = arguments.numbers("gamma", 1.0 if given is None else given, self.n_states)
+        gamma = arguments.numbers("gamma", 1.0 if default is None else default, self.n_states)
         gamma[e.next_state[enters]] = e.gamma[enters]
-        same = np.array_equal(gamma[e.next_state[enters]], e.gamma[enters])
-        return _frozen(gamma) if same else None
+        per_state = np.array_equal(gamma[e.next_state[enters]], e.gamma[enters])
+        return _read_only(gamma) if per_state else None
 
     def _start(self, start: object) -> Array:
         if isinstance(start, int | np.integer | str):
@@ -353,7 +353,7 @@ class MDP:
         if isinstance(start, Mapping):
             table = np.zeros(self.n_states)
             for state, probability in start.items():
-                table[self._state_of("start", state)] = parsing.number(
+                table[self._state_of("start", state)] = parsing.parse_number(
                     f"start[{state}]", probability
                 )
             start = table
@@ -362,8 +362,8 @@ class MDP:
     def _positions(self, positions: ArrayLike) -> Array:
         table = arguments.floats("positions", positions, "one (x, y) for each state")
         if table.shape != (self.n_states, 2) or not np.isfinite(table).all():
-            found = f"an array of shape {table.shape}"
-            raise InputError("positions", found, f"must be {self.n_states} finite pairs (x, y)")
+            shape = f"an array of shape {table.shape}"
+            raise InputError("positions", shape, f"must be {self.n_states} finite pairs (x, y)")
         return table
 
     def _policy(self, policy: object, field: str) -> Policy:
@@ -371,33 +371,33 @@ class MDP:
             known: Mapping[str, Policy] = getattr(self, "policies", {})
             if policy in known:
                 return known[policy]
-            made = {"uniform": Policy.uniform, "greedy": Policy.greedy}.get(policy)
-            if made is None:
+            make = {"uniform": Policy.uniform, "greedy": Policy.greedy}.get(policy)
+            if make is None:
                 names = listed(dict.fromkeys([*known, "uniform", "greedy"]), most=20)
                 raise InputError(field, repr(policy), f"unknown policy; known are {names}")
-            return made(self)
+            return make(self)
         if isinstance(policy, Policy):
-            return policy.fitting(self, field)
+            return policy.validate(self, field)
         if isinstance(policy, Mapping):
-            return Policy.from_callable(self, parsing.by_state(self, policy, field), field)
+            return Policy.from_callable(self, parsing.choice_by_state(self, policy, field), field)
         if callable(policy):
             return Policy.from_callable(self, policy, field)
         return Policy.from_array(self, policy, field)
 
     @cached_property
     def _state_of(self) -> Callable[[str, object], int]:
-        return parsing.lookup("states", self.state_names or self.n_states)
+        return parsing.index_lookup("states", self.state_names or self.n_states)
 
     @cached_property
     def _action_of(self) -> Callable[[str, object], int]:
-        return parsing.lookup("actions", self.action_names or self.n_actions)
+        return parsing.index_lookup("actions", self.action_names or self.n_actions)
 
 
 def _rebuild(edges: tuple[Any, ...], settings: dict[str, Any]) -> MDP:
     return MDP(edges, **settings)
 
 
-def _frozen(array: Any) -> Any:
+def _read_only(array: Any) -> Any:
     array = np.ascontiguousarray(array)
     if array.flags.writeable:
         array = array.copy() if array.base is not None else array
@@ -405,12 +405,8 @@ def _frozen(array: Any) -> Any:
     return array
 
 
-def _same(a: Array | None, b: Array | None) -> bool:
+def _equal(a: Array | None, b: Array | None) -> bool:
     return a is b or (a is not None and b is not None and np.array_equal(a, b))
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _range(values: Array) -> str:

@@ -1,4 +1,4 @@
-"""Policies: a probability for every action in every state."""
+"""Policies, greedy policies and policy iteration."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from retvar import arguments
 from retvar.errors import ConvergenceError, InputError
+from retvar.format import count
 from retvar.mdp import parsing
-from retvar.mdp.weighted_edges import ask, must_be_mdp, state_values
+from retvar.mdp.weighted_edges import check_mdp, state_values, weigh_edges
 
 if TYPE_CHECKING:
     from retvar.mdp.model import MDP
@@ -19,12 +20,12 @@ if TYPE_CHECKING:
 __all__ = ["Policy"]
 
 Array = NDArray[np.float64]
-TIE = 1e-10  # actions this close to the best, relative to the values, count as equally good
-ROUNDS = 1_000  # of policy iteration; it needs about ten
+TIE = 1e-10  # actions within this relative distance of the best count as equally good
+MAX_ITERATIONS = 1_000  # of policy iteration, which usually needs about ten
 
 
 class Policy:
-    """A probability for every action in every state: an immutable array [state, action].
+    """Probabilities of actions in every state: an immutable array [state, action].
 
     >>> Policy([[0.5, 0.5], [1, 0]])
     Policy(2 states, 2 actions, 1 deterministic)
@@ -38,8 +39,8 @@ class Policy:
         given = probabilities.probabilities if isinstance(probabilities, Policy) else probabilities
         table = arguments.floats(field, given, "an array [state, action]") + 0.0  # no −0
         if table.ndim != 2:
-            found = f"an array of shape {table.shape}"
-            raise InputError(field, found, "must be an array [state, action]")
+            shape = f"an array of shape {table.shape}"
+            raise InputError(field, shape, "must be an array [state, action]")
         bad = ~np.isfinite(table) | (table < 0)
         if np.any(bad):
             s, a = (int(i) for i in np.argwhere(bad)[0])
@@ -60,23 +61,23 @@ class Policy:
 
     @classmethod
     def uniform(cls, mdp: MDP) -> Policy:
-        """Every available action alike.
+        """The policy that takes every available action with the same probability.
 
         >>> import retvar as rv
         >>> Policy.uniform(rv.domains.chain()).probabilities.ravel()
         array([1., 1., 1., 1.])
         """
-        must_be_mdp(mdp)
+        check_mdp(mdp)
         available = mdp.available
         return cls(available / available.sum(axis=1, keepdims=True))
 
     @classmethod
     def greedy(cls, mdp: MDP, value: ArrayLike | None = None) -> Policy:
-        """The best action for a value function; without one, for the optimal value function.
+        """The policy that is greedy for `value`; by default for the optimal value function.
 
-        Of equally good actions the first is taken, so that the policy, and with it the variance,
-        does not depend on rounding. Where γ = 1 and the first ones would never end, those that may
-        end soonest are taken.
+        Ties are broken in favour of the first action, so that the policy, and with it the
+        variance, does not depend on rounding. If γ = 1 and these actions never end an episode, the
+        tied actions that can end it in the fewest steps are taken.
 
         >>> import retvar as rv
         >>> lake = rv.domains.from_gymnasium("FrozenLake-v1", gamma=0.9, is_slippery=False)
@@ -84,12 +85,12 @@ class Policy:
         array([0., 1., 0., 0.])
         """
         if value is not None:
-            return _first_best(mdp, arguments.numbers("value", value, mdp.n_states, mdp.state_name))
-        return _optimal(mdp)
+            return _greedy(mdp, arguments.numbers("value", value, mdp.n_states, mdp.state_name))
+        return _optimal_policy(mdp)
 
     @classmethod
     def epsilon_greedy(cls, mdp: MDP, epsilon: float, value: ArrayLike | None = None) -> Policy:
-        """With probability ε an action at random, otherwise the greedy one.
+        """The policy that takes a random action with probability ε, otherwise the greedy one.
 
         >>> import retvar as rv
         >>> walk = rv.domains.random_walk(5)
@@ -101,24 +102,24 @@ class Policy:
         return cls((1 - weight) * greedy.probabilities + weight * uniform.probabilities)
 
     @classmethod
-    def from_array(cls, mdp: MDP, given: object, field: str = "policy") -> Policy:
-        """Probabilities [state, action], or one action for each state.
+    def from_array(cls, mdp: MDP, array: object, field: str = "policy") -> Policy:
+        """A policy from probabilities [state, action], or from one action for each state.
 
         >>> import retvar as rv
         >>> Policy.from_array(rv.domains.complex_mdp(), [0, 3, 1, 0, 1]).probabilities[1]
         array([0., 0., 0., 1., 0.])
         """
-        table = given.toarray() if hasattr(given, "toarray") else given  # sparse
+        table = array.toarray() if hasattr(array, "toarray") else array  # sparse
         if not isinstance(table, Policy) and np.ndim(table) == 1:  # type: ignore[arg-type]
             actions = arguments.indices(field, table, 0, mdp.n_actions)  # type: ignore[arg-type]
             table = np.eye(mdp.n_actions)[actions]
-        return cls(table, field=field).fitting(mdp, field)  # type: ignore[arg-type]
+        return cls(table, field=field).validate(mdp, field)  # type: ignore[arg-type]
 
     @classmethod
     def from_callable(
         cls, mdp: MDP, choose: Callable[[int], object], field: str = "policy"
     ) -> Policy:
-        """Ask `choose(state)` in every state: for an action, {action: probability}, or all of them.
+        """A policy from `choose(state)`: an action, {action: probability}, or all probabilities.
 
         >>> import retvar as rv
         >>> complex_mdp = rv.domains.complex_mdp()
@@ -127,24 +128,24 @@ class Policy:
         """
         table = np.zeros((mdp.n_states, mdp.n_actions))
         for state in range(mdp.n_states):
-            answer = choose(state)
-            if isinstance(answer, int | np.integer | str):
-                answer = {answer: 1.0}
-            if isinstance(answer, Mapping):
-                for action, probability in answer.items():
+            choice = choose(state)
+            if isinstance(choice, int | np.integer | str):
+                choice = {choice: 1.0}
+            if isinstance(choice, Mapping):
+                for action, probability in choice.items():
                     where = f"{field}.{mdp.state_name(state)}"
                     a = mdp._action_of(where, action)
-                    table[state, a] = parsing.number(f"{where}.{action}", probability)
+                    table[state, a] = parsing.parse_number(f"{where}.{action}", probability)
                 continue
             what = f"an action, a mapping from actions, or {mdp.n_actions} probabilities"
-            row = arguments.floats(f"{field}[{mdp.state_name(state)}]", answer, what)
+            row = arguments.floats(f"{field}[{mdp.state_name(state)}]", choice, what)
             if row.shape != (mdp.n_actions,):
-                raise InputError(f"{field}[{mdp.state_name(state)}]", answer, f"must be {what}")
+                raise InputError(f"{field}[{mdp.state_name(state)}]", choice, f"must be {what}")
             table[state] = row
-        return cls(table, field=field).fitting(mdp, field)
+        return cls(table, field=field).validate(mdp, field)
 
-    def fitting(self, mdp: MDP, field: str) -> Policy:
-        """Return this policy if `mdp` has its states and actions; otherwise say what is wrong."""
+    def validate(self, mdp: MDP, field: str) -> Policy:
+        """Return this policy if `mdp` has its states and actions; otherwise raise an InputError."""
         expected = (mdp.n_states, mdp.n_actions)
         if self.probabilities.shape != expected:
             raise InputError(
@@ -173,8 +174,7 @@ class Policy:
     def __repr__(self) -> str:
         n, k = self.probabilities.shape
         fixed = int(np.sum(self.probabilities.max(axis=1) == 1))
-        states = f"{n:,} state{'' if n == 1 else 's'}"
-        return f"Policy({states}, {k:,} action{'' if k == 1 else 's'}, {fixed:,} deterministic)"
+        return f"Policy({count(n, 'state')}, {count(k, 'action')}, {fixed:,} deterministic)"
 
 
 def action_values(mdp: MDP, value: Array) -> Array:
@@ -186,12 +186,12 @@ def action_values(mdp: MDP, value: Array) -> Array:
     return np.where(mdp.available, q.reshape(mdp.n_states, mdp.n_actions), -np.inf)
 
 
-def _first_best(mdp: MDP, value: Array) -> Policy:
-    return Policy(np.eye(mdp.n_actions)[np.argmax(_best(mdp, value), axis=1)])
+def _greedy(mdp: MDP, value: Array) -> Policy:
+    return Policy(np.eye(mdp.n_actions)[np.argmax(_best_actions(mdp, value), axis=1)])
 
 
-def _best(mdp: MDP, value: Array) -> NDArray[np.bool_]:
-    """Which actions are as good as the best, to within the rounding of what they are made of."""
+def _best_actions(mdp: MDP, value: Array) -> NDArray[np.bool_]:
+    """Which actions are as good as the best, up to rounding."""
     q = action_values(mdp, value)
     e = mdp.edges
     terms = e.probability * (np.abs(e.reward) + e.gamma * np.abs(value[e.next_state]))
@@ -199,33 +199,35 @@ def _best(mdp: MDP, value: Array) -> NDArray[np.bool_]:
     return np.asarray(q >= q.max(axis=1, keepdims=True) - TIE * scale[:, None])
 
 
-def _optimal(mdp: MDP) -> Policy:
-    """Howard's policy iteration from the uniform policy, which ends wherever any policy does.
+def _optimal_policy(mdp: MDP) -> Policy:
+    """Howard's policy iteration, started from the uniform policy.
 
-    An action is kept while it is as good as the best: a policy that ends is then followed by one
-    that ends, also with γ = 1.
+    The uniform policy ends episodes wherever any policy does. A state keeps its actions while they
+    are as good as the best, so every following policy ends episodes too, also with γ = 1.
     """
     policy = Policy.uniform(mdp)
-    for _ in range(ROUNDS):
-        value = state_values(ask(mdp, policy)).x
-        best = _best(mdp, value)
-        settled = ~np.any((policy.probabilities > 0) & ~best, axis=1)
-        if settled.all():
+    for _ in range(MAX_ITERATIONS):
+        value = state_values(weigh_edges(mdp, policy)).x
+        best = _best_actions(mdp, value)
+        unchanged = ~np.any((policy.probabilities > 0) & ~best, axis=1)
+        if unchanged.all():
             break
         improved = np.eye(mdp.n_actions)[np.argmax(best, axis=1)]
-        policy = Policy(np.where(settled[:, None], policy.probabilities, improved))
+        policy = Policy(np.where(unchanged[:, None], policy.probabilities, improved))
     else:
-        raise ConvergenceError(f"policy iteration did not settle within {ROUNDS} rounds")
-    first = _first_best(mdp, value)
+        raise ConvergenceError(
+            f"policy iteration did not converge within {MAX_ITERATIONS} iterations"
+        )
+    first = _greedy(mdp, value)
     try:
-        ask(mdp, first)
+        weigh_edges(mdp, first)
     except InputError:
-        return _soonest(mdp, best)
+        return _fewest_steps(mdp, best)
     return first
 
 
-def _soonest(mdp: MDP, best: NDArray[np.bool_]) -> Policy:
-    """Of the best actions, in each state the first that may lead to γ < 1 in the fewest steps."""
+def _fewest_steps(mdp: MDP, best: NDArray[np.bool_]) -> Policy:
+    """The first of the best actions of each state that can reach γ < 1 in the fewest steps."""
     e = mdp.edges
     good = best[e.state, e.action] & (e.probability > 0)
     choice = np.full(mdp.n_states, -1)

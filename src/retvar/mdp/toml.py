@@ -1,10 +1,10 @@
-"""MDPs in TOML files: the same edges, names and policies, readable and writable by hand."""
+"""Read and write MDPs as TOML files."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from retvar.mdp.model import MDP
     from retvar.mdp.policy import Policy
 
-__all__ = ["mdp_of", "read_bytes", "read_toml", "told", "write_toml"]
+__all__ = ["field_and_problem", "parse_mdp", "read_bytes", "read_toml", "write_toml"]
 
 Key = int | str
 
@@ -47,7 +47,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def read_bytes(path: Path) -> bytes:
-    """What is in a file that somebody named."""
+    """Contents of a file; raise an InputError if it cannot be read."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -56,33 +56,32 @@ def read_bytes(path: Path) -> bytes:
         raise InputError("file", path, f"cannot be read: {error.strerror}") from None
 
 
-def told(error: msgspec.ValidationError) -> tuple[str, str]:
-    """The path of the field that is wrong, and what is wrong with it."""
+def field_and_problem(error: msgspec.ValidationError) -> tuple[str, str]:
+    """Split a validation error into the path of the field and the problem."""
     problem, _, where = str(error).partition(" - at `$")
     return where.rstrip("`").lstrip("."), problem
 
 
 def read_toml(path: Path, gamma: Any = None) -> MDP:
-    """Read the file at `path`; what is wrong with it is told with the path of the field."""
-    return mdp_of(read_bytes(path), path.name, gamma)
+    """Read the MDP in the file at `path`; errors name the path of the field."""
+    return parse_mdp(read_bytes(path), path.name, gamma)
 
 
-def mdp_of(text: bytes | str, name: str, gamma: Any = None) -> MDP:
-    """The MDP that a file called `name` holds."""
+def parse_mdp(text: bytes | str, name: str, gamma: Any = None) -> MDP:
+    """The MDP described by TOML `text`; errors begin with `name`, the file's name."""
     from retvar.mdp.model import MDP
 
     try:
         file = msgspec.toml.decode(text, type=_File)
     except msgspec.ValidationError as error:
-        field, problem = told(error)
+        field, problem = field_and_problem(error)
         raise InputError(f"{name}: {field or 'top level'}", "malformed", problem) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InputError(name, "not TOML", str(error)) from None
-    own = gamma is None  # otherwise the γ given takes the place of the edges'
     rows = [
         Edge(
             *(r.state, r.action, r.next_state, r.probability, r.reward, r.reward_std),
-            r.gamma if own else None,
+            r.gamma if gamma is None else None,
         )
         for r in file.edges
     ]
@@ -91,7 +90,7 @@ def mdp_of(text: bytes | str, name: str, gamma: Any = None) -> MDP:
         for field in ("name", "states", "actions", "gamma", "lam", "start", "positions", "policies")
         if getattr(file, field) is not None
     }
-    if not own:
+    if gamma is not None:
         settings["gamma"] = gamma
     try:
         return MDP.from_edges(rows, **settings)
@@ -100,7 +99,7 @@ def mdp_of(text: bytes | str, name: str, gamma: Any = None) -> MDP:
 
 
 def write_toml(mdp: MDP, path: Path) -> None:
-    """Write `mdp`, with its policies, so that reading gives an equal MDP."""
+    """Write `mdp` and its policies to a TOML file; reading it gives an equal MDP."""
     write_text(path, "\n".join(_lines(mdp)) + "\n")
 
 
@@ -112,10 +111,9 @@ def _lines(mdp: MDP) -> Iterator[str]:
     yield f"states = {_names(mdp.state_names, mdp.n_states)}"
     yield f"actions = {_names(mdp.action_names, mdp.n_actions)}"
     if gamma is not None:
-        yield f"gamma = {_numbers(gamma, gamma)}"
-    yield f"lam = {_numbers(mdp.lam, mdp.lam)}"
-    starts = np.flatnonzero(mdp.start)
-    yield f"start = {_table(mdp.state_name(int(s)) for s in starts)(mdp.start[starts])}"
+        yield f"gamma = {_numbers(gamma)}"
+    yield f"lam = {_numbers(mdp.lam)}"
+    yield f"start = {_inline_table(mdp.start, mdp.state_name)}"
     if mdp.positions is not None:
         yield f"positions = [{', '.join(f'[{x!r}, {y!r}]' for x, y in mdp.positions.tolist())}]"
     yield "edges = ["
@@ -134,32 +132,29 @@ def _lines(mdp: MDP) -> Iterator[str]:
     yield "]"
     for name, policy in mdp.policies.items():
         yield ""
-        yield f"[policies.{_bare(name)}]"
+        yield f"[policies.{_key(name)}]"
         yield from _policy_lines(mdp, policy)
 
 
 def _policy_lines(mdp: MDP, policy: Policy) -> Iterator[str]:
     for state, row in enumerate(policy.probabilities):
-        taken = np.flatnonzero(row)
-        cells = _table(mdp.action_name(int(a)) for a in taken)(row[taken])
-        yield f"{_bare(mdp.state_name(state))} = {cells}"
+        yield f"{_key(mdp.state_name(state))} = {_inline_table(row, mdp.action_name)}"
 
 
-def _table(keys: Iterator[str]) -> Any:
-    names = [_bare(key) for key in keys]
-    return lambda values: (
-        "{ " + ", ".join(f"{k} = {v!r}" for k, v in zip(names, values.tolist(), strict=True)) + " }"
-    )
+def _inline_table(probabilities: Any, name: Callable[[int], str]) -> str:
+    """The positive probabilities as ``{ name = probability, … }``."""
+    used = enumerate(probabilities.tolist())
+    return "{ " + ", ".join(f"{_key(name(i))} = {p!r}" for i, p in used if p) + " }"
 
 
 def _names(names: tuple[str, ...] | None, count: int) -> str:
     return str(count) if names is None else f"[{', '.join(map(_string, names))}]"
 
 
-def _numbers(used: Any, values: Any) -> str:
-    """One number where all that matter agree, otherwise a list."""
-    if used.size and np.all(used == used[0]):
-        return repr(float(used[0]))
+def _numbers(values: Any) -> str:
+    """One number if all are equal, otherwise a list."""
+    if values.size and np.all(values == values[0]):
+        return repr(float(values[0]))
     return repr(values.tolist())
 
 
@@ -169,11 +164,11 @@ def _reference(names: tuple[str, ...] | None, index: int) -> str:
     return str(index) if names is None else _string(names[index])
 
 
-def _bare(text: str) -> str:
-    """Quote a key only where it needs it."""
+def _key(text: str) -> str:
+    """A TOML key, quoted only if necessary."""
     return text if re.fullmatch(r"[A-Za-z0-9_-]+", text) else _string(text)
 
 
 def _string(text: str) -> str:
-    """Quote as a TOML basic string: JSON's, but for the one control character it leaves."""
+    """A TOML basic string: a JSON string in which DEL is escaped too."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -25,7 +25,7 @@ ACTIONS = {
 
 
 def from_gymnasium(env: Any, *, gamma: float, lam: ArrayLike = 1.0, **options: Any) -> MDP:
-    """Read ``env.unwrapped.P``; a transition that is done ends the episode, wherever it leads."""
+    """Build an MDP from ``env.unwrapped.P``; a transition marked done ends the episode."""
     from retvar.mdp.model import MDP
 
     table, name, inner = _table(env, options)
@@ -51,11 +51,11 @@ def from_gymnasium(env: Any, *, gamma: float, lam: ArrayLike = 1.0, **options: A
 
 
 def _table(env: Any, options: dict[str, Any]) -> tuple[dict[Any, Any], str, Any]:
-    """The table, its name, and the environment that it belongs to, if any."""
+    """The table, its name, and its environment (None for a bare table)."""
     if isinstance(env, str):
-        env = _made(env, options)
+        env = _make_environment(env, options)
     elif options:
-        raise InputError("options", sorted(options), "go with the id of an environment only")
+        raise InputError("options", sorted(options), "apply only to an environment given by its id")
     if isinstance(env, Mapping):
         return dict(env), "", None
     inner = getattr(env, "unwrapped", None)
@@ -63,25 +63,25 @@ def _table(env: Any, options: dict[str, Any]) -> tuple[dict[Any, Any], str, Any]
     table = getattr(inner, "P", None)
     if not isinstance(table, Mapping):
         shown = repr(env) if inner is None else name
-        remedy = "has no transition table; those of Gymnasium's toy text have one"
+        remedy = "has no transition table; Gymnasium's toy-text environments have one"
         raise InputError("environment", shown, remedy)
     return dict(table), name, inner
 
 
-def _made(name: str, options: dict[str, Any]) -> Any:
+def _make_environment(name: str, options: dict[str, Any]) -> Any:
     import gymnasium
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what is out of date is told by the error
+            warnings.simplefilter("ignore")  # an outdated id raises an error below
             return gymnasium.make(name, **options)
     except Exception as error:  # an environment may raise anything
-        told = " ".join(str(error).split()) or type(error).__name__
-        raise InputError("environment", name, f"cannot be made: {told}") from None
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise InputError("environment", name, f"cannot be made: {reason}") from None
 
 
 def _positions(env: Any, states: int) -> NDArray[np.float64] | None:
-    """Rows and columns of a grid world, as x to the right and y upwards."""
+    """Positions (x to the right, y upwards) of the cells of a grid world; None for others."""
     shape = getattr(env, "shape", None) or (getattr(env, "nrow", 0), getattr(env, "ncol", 0))
     if len(shape) != 2 or shape[0] * shape[1] != states:
         return None

@@ -1,4 +1,4 @@
-"""A learner living on a stream of transitions."""
+"""Estimators that learn online from a stream of transitions."""
 
 from retvar.online.checkpoint import restore, save
 from retvar.online.estimator import OnlineEstimator, Transition

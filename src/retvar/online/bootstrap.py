@@ -1,7 +1,7 @@
-"""How sure an estimate is: replicates on the same stream, each with other coins.
+"""Intervals by multiplier bootstrap: replicates of an estimator on the same stream.
 
-A multiplier bootstrap: each replicate takes every transition 0 times or twice, as a coin of its own
-says. The replicates then stray from the estimate as the estimate strays from its target, so that
+Each replicate weighs every transition by a random multiplier, 0 or 2, of its own. The deviations of
+the replicates from the estimate are then distributed like that of the estimate from its target, so
 estimate ± z times their standard deviation is an interval for the target.
 """
 
@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
+from retvar import arguments
 from retvar.errors import InputError
 from retvar.features import Rows
 from retvar.online import memory_layout
@@ -24,12 +25,12 @@ from retvar.step_sizes import ADADELTA, AVERAGED
 __all__ = ["BootstrapSamples"]
 
 Array = NDArray[np.float64]
-MOST = 16_384  # replicates that the counter of coins has room for
+MOST = 16_384  # replicates that the random counter allows
 FEWEST = 2
 
 
 class BootstrapSamples:
-    """Weights of `count` replicates of a learner, and the coins that they toss.
+    """Weights of `count` replicates of an estimator, and their random multipliers.
 
     >>> import retvar as rv
     >>> learner = rv.Direct(alpha=rv.Averaged(), gamma=0.0, lam=0.0)
@@ -42,51 +43,51 @@ class BootstrapSamples:
     """
 
     def __init__(self, memory: Memory, count: int, seed: int = 0) -> None:
-        whole = isinstance(count, int | np.integer) and not isinstance(count, bool)
-        if not whole or not FEWEST <= count <= MOST:
+        if not arguments.is_integer(count) or not FEWEST <= count <= MOST:
             raise InputError(
                 "bootstrap_samples", repr(count), f"must be 0, or from {FEWEST} to {MOST:,}"
             )
         if (memory.plan[:3, memory_layout.KIND] == ADADELTA).any():
             raise InputError(
-                "bootstrap_samples", count, "need steps that do not depend on errors: not Adadelta"
+                "bootstrap_samples",
+                count,
+                "cannot be used with Adadelta, whose steps depend on the errors",
             )
-        self.coins = np.array([*_key(seed), 0], dtype=np.uint64)
-        self.copies = np.repeat(memory.cells[:, [memory_layout.WEIGHT]], count, axis=1)
+        self.draws = np.array([*_key(seed), 0], dtype=np.uint64)
+        self.replicates = np.repeat(memory.cells[:, [memory_layout.WEIGHT]], count, axis=1)
         averaged = (memory.plan[:3, memory_layout.KIND] == AVERAGED).any()
-        self.learning = self.copies.copy() if averaged else np.zeros((0, count))
+        self.learning = self.replicates.copy() if averaged else np.zeros((0, count))
         lazy = memory.scales is not None
-        self.sums = np.zeros((memory_layout.OPEN + 1 if lazy else 0, 3, count))
-        self.room = np.zeros((memory_layout.ROOM, count))
+        self.sums = np.zeros((memory_layout.DEFERRED_STREAMS + 1 if lazy else 0, 3, count))
+        self.scratch = np.zeros((memory_layout.SCRATCH_ROWS, count))
 
     @property
     def count(self) -> int:
-        """How many there are."""
-        return int(self.copies.shape[1])
+        """Number of replicates."""
+        return int(self.replicates.shape[1])
 
     def arrays(self) -> tuple[Any, ...]:
-        """What the compiled update wants."""
-        return self.copies, self.learning, self.sums, self.room, self.coins
+        """Return the arrays in the order of the compiled update."""
+        return self.replicates, self.learning, self.sums, self.scratch, self.draws
 
     def clone(self) -> BootstrapSamples:
         """An independent copy."""
         twin = object.__new__(BootstrapSamples)
-        names = ("copies", "learning", "sums", "room", "coins")
-        for name, array in zip(names, self.arrays(), strict=True):
+        for name, array in vars(self).items():
             setattr(twin, name, array.copy())
         return twin
 
     def tensors(self) -> dict[str, Any]:
-        """What a checkpoint keeps."""
-        kept = {"copies": self.copies, "learning": self.learning, "coins": self.coins}
-        return kept | ({"sums": self.sums} if self.sums.size else {})
+        """Return the arrays that a checkpoint stores, by their names in the file."""
+        saved = {"copies": self.replicates, "learning": self.learning, "coins": self.draws}
+        return saved | ({"sums": self.sums} if self.sums.size else {})
 
     @classmethod
     def restored(cls, memory: Memory, tensors: dict[str, Any]) -> BootstrapSamples:
-        """From a checkpoint, if it is sound: compiled code trusts it."""
+        """Restore from a checkpoint; validated, because compiled code does not check."""
         fresh = cls(memory, tensors["copies"].shape[-1])
         for name, wanted in fresh.tensors().items():
-            if name == "sums" and "scales" not in tensors:  # written when all traces were eager
+            if name == "sums" and "scales" not in tensors:  # from a version without lazy traces
                 continue
             given = tensors[name]
             if given.dtype != wanted.dtype or given.shape != wanted.shape:
@@ -96,17 +97,17 @@ class BootstrapSamples:
         return fresh
 
     def grown(self, memory: Memory, place: NDArray[np.intp]) -> BootstrapSamples:
-        """The same replicates of a learner with more weights; `place` is where the old ones are."""
+        """Copy to an estimator with more weights; `place` holds the indices of the old ones."""
         fresh = BootstrapSamples(memory, self.count)
-        fresh.coins[:] = self.coins
-        fresh.copies[place] = self.copies
+        fresh.draws[:] = self.draws
+        fresh.replicates[place] = self.replicates
         if self.learning.size:
             fresh.learning[place] = self.learning
         return fresh
 
 
 def weighted(rows: Rows | None, weights: Array) -> Array:
-    """w·φ of sparse rows, for weights [weight] or [weight, replicate]; None: of each weight."""
+    """w·φ of sparse rows, for weights [weight] or [weight, replicate]; all weights without rows."""
     if rows is None:
         return weights.copy()
     shape = (rows.indptr.size - 1, weights.shape[0])
@@ -115,14 +116,13 @@ def weighted(rows: Rows | None, weights: Array) -> Array:
 
 
 def _key(seed: object) -> tuple[Any, Any]:
-    """The key of the coins: any two words that differ with the seed will do."""
-    whole = int(seed_of(seed))
-    made = np.random.SeedSequence(whole).generate_state(2, dtype=np.uint64)
-    return U(made[0]), U(made[1])
+    """Return the key of the multipliers: two random words that depend on the seed."""
+    words = np.random.SeedSequence(int(seed_of(seed))).generate_state(2, dtype=np.uint64)
+    return U(words[0]), U(words[1])
 
 
 def spread(predictions: Array) -> Array:
-    """Standard deviation over replicates; those that diverged are left out."""
+    """Standard deviation over replicates, without those that diverged."""
     usable = np.isfinite(predictions) & (np.abs(predictions) <= memory_layout.LIMIT)
     count = usable.sum(axis=-1)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -133,7 +133,5 @@ def spread(predictions: Array) -> Array:
 
 
 def half_width(level: object) -> float:
-    """z: how many standard deviations a normal interval of this level reaches to either side."""
-    if isinstance(level, bool) or not isinstance(level, float | int) or not 0 < level < 1:
-        raise InputError("level", repr(level), "must lie between 0 and 1, such as 0.9")
-    return NormalDist().inv_cdf((1 + float(level)) / 2)
+    """Half-width of a normal interval of this level, in standard deviations."""
+    return NormalDist().inv_cdf((1 + arguments.level("level", level)) / 2)

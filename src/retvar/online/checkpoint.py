@@ -1,8 +1,7 @@
-"""Checkpoints: safetensors with a JSON header. They hold numbers only, and cannot run code.
+"""Checkpoints of online estimators: safetensors files with a JSON header, which cannot run code.
 
-Since format 2 a file carries a digest of everything in it, so that damage is told and not learned
-from; format 1 had none, and is still read with every number checked. Format 3 has replicates and
-notes as well, where there are any.
+Since format 2 a file has a digest of its contents, so that damage is detected. Format 1 has none
+and is still read; every number is checked. Format 3 adds bootstrap replicates and notes.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ import scipy.sparse
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from retvar import arguments
 from retvar.errors import InputError
 from retvar.features import Features, Table, from_dict
 from retvar.files import write_with
@@ -32,22 +32,22 @@ NODES = ("value", "mean", "variance")
 PARTS = ("indptr", "indices", "values")
 MALFORMED = (
     AttributeError, LookupError, MemoryError, OverflowError, RecursionError, TypeError, ValueError,
-)  # fmt: skip  # what reading a file with the wrong things in it may raise
-MOST = 2**63  # steps that a counter may tell
+)  # fmt: skip  # exceptions that a malformed file may cause
+MOST = 2**63  # limit of the counters
 
 
 def save(estimator: OnlineEstimator, path: Any) -> None:
-    """Write the whole state of an estimator."""
+    """Write the complete state of an estimator."""
     m = estimator._memory
     tensors = {"cells": m.cells.copy(), "traces": m.traces, "report": m.report}
-    tensors["cells"][:, memory_layout.NEW] = 0.0  # what stands there follows from the rest
+    tensors["cells"][:, memory_layout.NEW] = 0.0  # follows from the rest
     if m.scales is not None:
         tensors["scales"] = m.scales
     features: dict[str, Any] = {}
     for name, kind in zip(NODES, estimator.features, strict=True):
         features[name] = _describe(kind, name, estimator.features, tensors)
-    if estimator._riding is not None:
-        tensors |= estimator._riding.tensors()
+    if estimator._bootstrap is not None:
+        tensors |= estimator._bootstrap.tensors()
     header = {
         "format": FORMAT,
         "learner": estimator.description.to_dict(),
@@ -59,22 +59,22 @@ def save(estimator: OnlineEstimator, path: Any) -> None:
     tensors = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
     try:
         header["digest"] = _digest(header, tensors)
-        metadata = {"retvar": json.dumps(header)}  # one entry: the order of several is not kept
+        metadata = {"retvar": json.dumps(header)}  # one entry, because their order is not preserved
         write_with(Path(path), lambda temporary: save_file(tensors, temporary, metadata))
     except (SafetensorError, TypeError) as error:
         raise InputError("path", path, f"cannot be written: {error}") from None
 
 
-def restore(path: Any, learner_of: Any) -> OnlineEstimator:
-    """Read an estimator back; `learner_of` makes a description from its part of the header."""
+def restore(path: Any, make_learner: Any) -> OnlineEstimator:
+    """Read an estimator; `make_learner` makes the description from its part of the header."""
     header, tensors = _read(Path(path))
     try:
         if header["format"] not in range(1, FORMAT + 1):
             raise InputError("format", header["format"], f"this version reads up to {FORMAT}")
         features = _features(header["features"], tensors)
-        _agree(features, tensors["cells"])
-        estimator = OnlineEstimator(learner_of(header["learner"]), features)
-        _adopt(estimator, tensors)
+        _check_sizes(features, tensors["cells"])
+        estimator = OnlineEstimator(make_learner(header["learner"]), features)
+        _restore_arrays(estimator, tensors)
         estimator.steps = _count(header["steps"])
         estimator.rejected = _count(header["rejected"])
         estimator.notes = dict(header.get("notes", {}))
@@ -99,7 +99,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     except (SafetensorError, OSError, *MALFORMED) as error:
         raise InputError("file", path, f"is not a checkpoint of retvar: {error}") from None
     if not isinstance(header, dict):
-        raise InputError("file", path, "is not a checkpoint of retvar: its header is no table")
+        raise InputError("file", path, "is not a checkpoint of retvar: its header is no mapping")
     return header, tensors
 
 
@@ -143,7 +143,7 @@ def _features(described: dict[str, Any], tensors: dict[str, Any]) -> list[Featur
 
 
 def _table(name: str, states: int, size: int, tensors: dict[str, Any]) -> Table:
-    """A table from its parts, all of which must be sound: compiled code trusts them."""
+    """Return a table; its parts are validated, because compiled code does not check them."""
     indptr, indices, values = (tensors[f"{name}.{part}"] for part in PARTS)
     for array, dtype in ((indptr, np.int64), (indices, np.int64), (values, np.float64)):
         if array.dtype != dtype or array.ndim != 1:
@@ -163,8 +163,8 @@ def _table(name: str, states: int, size: int, tensors: dict[str, Any]) -> Table:
     return Table(scipy.sparse.csr_array((values, indices, indptr), shape=(states, size), copy=True))
 
 
-def _agree(features: list[Features], cells: Any) -> None:
-    """Refuse features that do not fit together, before room is made for what they claim."""
+def _check_sizes(features: list[Features], cells: Any) -> None:
+    """Refuse features of inconsistent sizes before memory is allocated."""
     states = {kind.states for kind in features}
     if len(states) > 1:
         raise InputError("features", states, "value, mean and variance need the same states")
@@ -174,7 +174,7 @@ def _agree(features: list[Features], cells: Any) -> None:
         raise InputError("cells", shape, f"must have shape {(size, 4)}")
 
 
-def _adopt(estimator: OnlineEstimator, tensors: dict[str, Any]) -> None:
+def _restore_arrays(estimator: OnlineEstimator, tensors: dict[str, Any]) -> None:
     m = estimator._memory
     if m.floats.dtype != np.float64:
         raise InputError("learner", m.floats.dtype, "its settings must be numbers")
@@ -188,13 +188,15 @@ def _adopt(estimator: OnlineEstimator, tensors: dict[str, Any]) -> None:
             raise InputError(name, array.dtype, "must be float64: float32 loses the squared errors")
         if array.shape != shape or array.shape[0] == 0:
             raise InputError(name, f"an array of shape {array.shape}", f"must have shape {shape}")
-        if array is not report and not np.isfinite(array).all():  # an error may be, as it diverged
+        if (
+            array is not report and not np.isfinite(array).all()
+        ):  # errors may be infinite after divergence
             raise InputError(name, "not finite", "must hold finite numbers only")
     if np.abs(cells[:, memory_layout.WEIGHT]).max() > memory_layout.LIMIT:
         raise InputError("cells", "too large", f"weights must stay below {memory_layout.LIMIT:g}")
     of_steps = cells[:, memory_layout.FIRST : memory_layout.SECOND + 1].copy()
     for node in range(3):
-        if m.plan[node, memory_layout.KIND] == AVERAGED:  # whose second number is a weight
+        if m.plan[node, memory_layout.KIND] == AVERAGED:  # the second number is a weight
             own = m.part(node)
             if np.abs(of_steps[own, 1]).max() > memory_layout.LIMIT:
                 raise InputError(
@@ -203,8 +205,8 @@ def _adopt(estimator: OnlineEstimator, tensors: dict[str, Any]) -> None:
             of_steps[own, 1] = 0.0
     if of_steps.min() < 0:
         raise InputError("cells", "negative", "the state of a step size must be at least 0")
-    if cells[:, memory_layout.NEW].any():  # the update takes it for features
-        raise InputError("cells", "not at rest", "the last column must be 0")
+    if cells[:, memory_layout.NEW].any():  # the update uses it as scratch
+        raise InputError("cells", "not zero", "the last column must be 0")
     total = m.cells.shape[0]
     if traces[:, total:].min() < 0:
         raise InputError("traces", "negative", "discounts must be at least 0")
@@ -212,16 +214,16 @@ def _adopt(estimator: OnlineEstimator, tensors: dict[str, Any]) -> None:
     m.report[:] = report
     m.adopt(traces)
     if m.scales is not None:
-        lazy_traces.lay_steps(m.plan, m.settings, m.cells)
-        if "scales" in tensors:  # otherwise written when all traces were eager
-            m.scales[:] = _sound_scales(tensors["scales"], m.scales.shape)
+        lazy_traces.fill_steps(m.plan, m.settings, m.cells)
+        if "scales" in tensors:  # missing in files without lazy traces
+            m.scales[:] = _checked_scales(tensors["scales"], m.scales.shape)
     if "copies" in tensors:
-        estimator._riding = BootstrapSamples.restored(m, tensors)
+        estimator._bootstrap = BootstrapSamples.restored(m, tensors)
     estimator._attach()
 
 
-def _sound_scales(given: Any, shape: tuple[int, ...]) -> Any:
-    """The scales and sums of lazy traces, if compiled code may trust them."""
+def _checked_scales(given: Any, shape: tuple[int, ...]) -> Any:
+    """Validate the scales and sums of lazy traces."""
     if given.dtype != np.float64 or given.shape != shape:
         found = f"{given.dtype} of shape {given.shape}"
         raise InputError("scales", found, f"must be float64 of shape {shape}")
@@ -235,6 +237,4 @@ def _sound_scales(given: Any, shape: tuple[int, ...]) -> Any:
 
 
 def _count(given: Any) -> int:
-    if not isinstance(given, int) or isinstance(given, bool) or not 0 <= given < MOST:
-        raise InputError("header", given, "must be a whole number of at least 0")
-    return given
+    return arguments.integer("header", given, 0, MOST - 1)

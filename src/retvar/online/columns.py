@@ -1,4 +1,4 @@
-"""A chunk of transitions as columns, whatever people keep them in."""
+"""Chunks of transitions as columns, read from mappings, structured arrays or objects."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retvar.errors import InputError
-from retvar.features import Features, Given, Rows
+from retvar.features import Features, Rows, TransitionFeatures
 
 __all__ = ["Columns", "read_columns"]
 
@@ -18,11 +18,11 @@ Integers = NDArray[np.int64]
 FIELDS = (
     "state", "reward", "next_state", "terminated", "truncated", "rho", "gamma", "lam", "stream",
 )  # fmt: skip
-UNKNOWN = -2  # a state that is none
+UNKNOWN = -2  # marks an invalid state
 
 
 class Columns:
-    """Transitions side by side; `rho`, `gamma`, `lam` and `stream` may hold one for all."""
+    """Columns of transitions; `rho`, `gamma`, `lam` and `stream` may have one entry for all."""
 
     def __init__(
         self, state: Any, next_state: Any, flags: Integers, reward: Array,
@@ -39,40 +39,47 @@ class Columns:
         return int(self.reward.size)
 
     def numbers(self) -> tuple[Any, ...]:
-        """Columns in the order of the compiled update."""
+        """Return the columns in the order of the compiled update."""
         return (
             self._row, self._next, self.flags, self.reward,
             self.rho, self.gamma, self.lam, self.stream,
         )  # fmt: skip
 
     def part(self, first: int, last: int) -> Columns:
-        """The rows from `first` to `last`."""
+        """Return the rows from `first` to `last` (excluded)."""
         cut = slice(first, last)
         rho, gamma, lam, stream = (x if x.size == 1 else x[cut] for x in self.numbers()[4:])
         return Columns(
-            _cut(self.state, cut), _cut(self.next_state, cut),
+            _rows_at(self.state, cut), _rows_at(self.next_state, cut),
             self.flags if self.flags.size == 1 else self.flags[cut], self.reward[cut],
             rho, gamma, lam, stream, self.tabular,
         )  # fmt: skip
 
     def state_at(self, t: int) -> Any:
-        """The state of a row, as given."""
-        return _cut(self.state, t)
+        """Return the state of a row."""
+        return _rows_at(self.state, t)
 
     def row(self, t: int) -> tuple[Any, ...]:
-        """(state, reward, next state, ρ, γ, λ) of a row, for a message."""
+        """Return (state, reward, next state, ρ, γ, λ) of a row, for a message."""
         rho, gamma, lam = (
             float(x[t if x.size > 1 else 0]) for x in (self.rho, self.gamma, self.lam)
         )
-        return _cut(self.state, t), float(self.reward[t]), _cut(self.next_state, t), rho, gamma, lam
+        return (
+            _rows_at(self.state, t),
+            float(self.reward[t]),
+            _rows_at(self.next_state, t),
+            rho,
+            gamma,
+            lam,
+        )
 
     def features(self, nodes: list[Features]) -> tuple[Rows, list[int], NDArray[np.bool_]]:
-        """Rows of the features given, the first row of each node, and which rows are not finite."""
+        """Return feature rows, the first row of each node, and which transitions are not finite."""
         n = len(self)
         missing = _missing(self.next_state, n)
         self._next = np.where(missing, -1, np.arange(n, 2 * n))
         if all(node is nodes[0] for node in nodes) and not isinstance(self.state, Mapping):
-            rows = _both(nodes[0], self.state, self.next_state, missing)
+            rows = _rows_of_both(nodes[0], self.state, self.next_state, missing)
             first = [0, 0, 0]
         else:
             names = ("value", "mean", "variance")
@@ -80,7 +87,10 @@ class Columns:
                 (features_of_node(self.state, name), features_of_node(self.next_state, name))
                 for name in names
             ]
-            parts = [_both(node, s, t, missing) for node, (s, t) in zip(nodes, pairs, strict=True)]
+            parts = [
+                _rows_of_both(node, s, t, missing)
+                for node, (s, t) in zip(nodes, pairs, strict=True)
+            ]
             shift = np.cumsum([0, *(p.values.size for p in parts)])
             indptr = [p.indptr + k for p, k in zip(parts, shift, strict=False)]
             rows = Rows(
@@ -96,12 +106,12 @@ class Columns:
             bad[(row_of % (2 * n + 1)) % n] = True
         return rows, first, bad
 
-    def legible(self, nodes: list[Features]) -> Columns:
-        """The same chunk with a blank where features cannot be read, its rows marked bad."""
+    def without_unreadable(self, nodes: list[Features]) -> Columns:
+        """Return the chunk with placeholders for unreadable features; those rows are invalid."""
         try:
             self.features(nodes)
             return self
-        except InputError:  # which row is it?
+        except InputError:  # find the rows
             pass
         bad = np.zeros(len(self), dtype=bool)
         for t in range(len(self)):
@@ -111,27 +121,25 @@ class Columns:
                 bad[t] = True
         if bad.all():
             names = ("value", "mean", "variance")
-            rows = {n: [_blank(node)] * len(self) for n, node in zip(names, nodes, strict=True)}
-            kept = Columns(
-                rows, rows, self.flags, self.reward,
-                self.rho, self.gamma, self.lam, self.stream, self.tabular,
-            )  # fmt: skip
-            kept.mark(bad)
-            return kept
-        kept = Columns(
-            _blanked(self.state, bad), _blanked(self.next_state, bad), self.flags, self.reward,
+            blank = [[_placeholder(node)] * len(self) for node in nodes]
+            state = next_state = dict(zip(names, blank, strict=True))
+        else:
+            state = _with_placeholders(self.state, bad)
+            next_state = _with_placeholders(self.next_state, bad)
+        readable = Columns(
+            state, next_state, self.flags, self.reward,
             self.rho, self.gamma, self.lam, self.stream, self.tabular,
         )  # fmt: skip
-        kept.mark(bad)
-        return kept
+        readable.mark(bad)
+        return readable
 
     def mark(self, bad: NDArray[np.bool_]) -> None:
-        """Make rows bad: their state is none."""
+        """Mark rows as invalid."""
         self._row = np.where(bad, UNKNOWN, self._row)
 
 
 def features_of_node(column: Any, name: str) -> Any:
-    """The features of one node: its own, or all nodes'; the mean's default to the value's."""
+    """Return the features of a node, or those of all; the mean's default to the value's."""
     if not isinstance(column, Mapping):
         return column
     if name == "mean" and "mean" not in column:
@@ -141,16 +149,16 @@ def features_of_node(column: Any, name: str) -> Any:
     return column[name]
 
 
-def _blanked(column: Any, bad: NDArray[np.bool_]) -> Any:
-    """A column whose bad entries repeat a good one."""
+def _with_placeholders(column: Any, bad: NDArray[np.bool_]) -> Any:
+    """Return a column whose invalid entries repeat a valid one."""
     if isinstance(column, Mapping):
-        return {name: _blanked(part, bad) for name, part in column.items()}
-    good = next((x for x, gone in zip(column, bad, strict=True) if not gone), None)
-    return [good if gone else x for x, gone in zip(column, bad, strict=True)]
+        return {name: _with_placeholders(part, bad) for name, part in column.items()}
+    good = next((x for x, absent in zip(column, bad, strict=True) if not absent), None)
+    return [good if absent else x for x, absent in zip(column, bad, strict=True)]
 
 
 def _missing(next_state: Any, n: int) -> NDArray[np.bool_]:
-    """Where there is no next state."""
+    """Return which rows have no next state."""
     if isinstance(next_state, Mapping):
         parts = [_missing(part, n) for part in next_state.values()]
         return np.asarray(np.logical_or.reduce(parts))
@@ -159,26 +167,26 @@ def _missing(next_state: Any, n: int) -> NDArray[np.bool_]:
     return np.array([x is None for x in next_state], dtype=bool)
 
 
-def _both(node: Features, state: Any, next_state: Any, missing: NDArray[np.bool_]) -> Rows:
-    """Rows of the states, then of the next states; nothing where there is none."""
+def _rows_of_both(node: Features, state: Any, next_state: Any, missing: NDArray[np.bool_]) -> Rows:
+    """Return rows of the states, then of the next states; placeholders where there is none."""
     for field, given in (("state", state), ("next_state", next_state)):
         _same_length(field, len(given), missing.size)
     arrays = isinstance(state, np.ndarray) and isinstance(next_state, np.ndarray)
     if arrays and not missing.any() and state.shape[1:] == next_state.shape[1:]:
         return node.rows(np.concatenate([state, next_state]))
-    blank = _blank(node)
-    follows = [blank if gone else x for x, gone in zip(next_state, missing, strict=True)]
+    blank = _placeholder(node)
+    follows = [blank if absent else x for x, absent in zip(next_state, missing, strict=True)]
     return node.rows([*state, *follows])
 
 
-def _blank(node: Features) -> Any:
-    """What can be read where there is no state."""
-    return node.blank if isinstance(node, Given) else []
+def _placeholder(node: Features) -> Any:
+    """Return features that stand for a missing state."""
+    return node.blank if isinstance(node, TransitionFeatures) else []
 
 
 def read_columns(arrays: Any, tabular: bool) -> Columns:
     """Read a mapping, a structured array, or an object with columns as attributes."""
-    get = _getter(arrays)
+    get = _column_getter(arrays)
     for field in FIELDS[:3]:
         if get(field) is None:
             raise InputError(field, "missing", f"give the columns {', '.join(FIELDS[:3])}")
@@ -203,7 +211,7 @@ def read_columns(arrays: Any, tabular: bool) -> Columns:
     )  # fmt: skip
 
 
-def _getter(arrays: Any) -> Any:
+def _column_getter(arrays: Any) -> Any:
     if isinstance(arrays, Mapping):
         unknown = set(arrays) - set(FIELDS)
         if unknown:
@@ -217,7 +225,7 @@ def _getter(arrays: Any) -> Any:
     raise InputError("arrays", type(arrays).__name__, "must be a mapping from columns to arrays")
 
 
-def _cut(column: Any, at: Any) -> Any:
+def _rows_at(column: Any, at: Any) -> Any:
     if isinstance(column, Mapping):
         return {name: part[at] for name, part in column.items()}
     return column[at]
@@ -239,7 +247,7 @@ def _same_length(field: str, size: int, n: int) -> None:
 
 
 def _states(field: str, given: Any) -> Integers:
-    """Indices; what is no whole number becomes an unknown state, None an absent one."""
+    """Return state indices; UNKNOWN for anything but integers, −1 for None."""
     array = np.asarray(given)
     if array.ndim != 1:
         raise InputError(field, f"an array of shape {array.shape}", "must have one dimension")
@@ -271,15 +279,15 @@ def _flags(field: str, given: Any, n: int) -> Integers:
 
 
 def _shared(field: str, given: Any, otherwise: float, n: int) -> Array:
-    """A column, or one number for all rows; what is below 0 would mean 'not given'."""
+    """Return a column, or one number for all rows; a negative default marks missing numbers."""
     if given is None:
         return np.array([otherwise])
-    asked = given = [given] if np.ndim(given) == 0 else given
+    original = given = [given] if np.ndim(given) == 0 else given
     if isinstance(given, list):
         given = [otherwise if x is None and otherwise < 0 else x for x in given]
     array = _numbers(field, given)
-    if otherwise < 0:  # which marks what is not given
-        marked = [x is None for x in asked] if isinstance(asked, list) else False
+    if otherwise < 0:  # negative numbers mark missing ones
+        marked = [x is None for x in original] if isinstance(original, list) else False
         array = np.where((array < 0) & ~np.asarray(marked), np.nan, array)
     if array.size != 1:
         _same_length(field, array.size, n)

@@ -1,4 +1,4 @@
-"""The live estimator: fed transitions, asked for value and spread at any moment."""
+"""The online estimator: updated with transitions, queried for value and variance at any time."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from retvar import arguments
 from retvar.errors import DivergenceError, InputError
-from retvar.features import Features, Given, Observed, Rows, States, Vector
+from retvar.features import Features, ObservationFeatures, Rows, States, TransitionFeatures, Vector
 from retvar.online import kernel, lazy_traces, memory_layout
 from retvar.online.bootstrap import BootstrapSamples, half_width, spread, weighted
 from retvar.online.columns import Columns, features_of_node, read_columns
@@ -21,19 +22,19 @@ from retvar.step_sizes import AVERAGED
 __all__ = ["OnlineEstimator", "Transition"]
 
 Array = NDArray[np.float64]
-BLOCK = 4_096  # transitions whose features are laid out at a time
-ENTRIES = 1 << 20  # or fewer, where each has many features
+BLOCK = 4_096  # transitions whose features are in memory at a time
+ENTRIES = 1 << 20  # or fewer, if each has many features
 MOST_STREAMS = 1_000_000
 MOST_TRACES = 100_000_000  # streams × weights
 _STREAMS = f"must be a whole number from 0 to {MOST_STREAMS - 1}"
 _FLAGS = (False, True)
 
 _pack = struct.Struct("4q4d").pack_into
-_INPUT = 20 * 8  # where in the buffer a transition stands
+_INPUT = 20 * 8  # position of the transition in the buffer
 
 
 class Transition(NamedTuple):
-    """One step of experience; any object with these attributes will do for ``update``.
+    """One step of experience; ``update`` takes any object with these attributes.
 
     >>> Transition(state=0, reward=1.0, next_state=1).terminated
     False
@@ -51,7 +52,7 @@ class Transition(NamedTuple):
 
 
 class OnlineEstimator:
-    """A learner on a stream: made by ``Direct(...).online(...)`` and the like.
+    """An estimator that learns from a stream; made by ``Direct(...).online(...)`` and the like.
 
     >>> import retvar as rv
     >>> risk = rv.Direct(alpha=0.5, gamma=0.9, lam=0.9).online(states=2)
@@ -68,11 +69,11 @@ class OnlineEstimator:
         self.features = features
         self.steps = 0  #: transitions learned from
         self.rejected = 0  #: transitions refused
-        self.notes: dict[str, Any] = {}  #: plain data of your own, kept in checkpoints
+        self.notes: dict[str, Any] = {}  #: JSON data of your own, saved in checkpoints
         self._memory = memory_of(description, features)
         self._rows = static_rows(features, self._memory)
         self._nodes = ("value", "mean", "second_moment" if self._is("vtd") else "variance")
-        self._riding = (
+        self._bootstrap = (
             None
             if bootstrap_samples == 0
             else BootstrapSamples(self._memory, bootstrap_samples, seed)
@@ -80,13 +81,13 @@ class OnlineEstimator:
         self._attach()
 
     def _attach(self) -> None:
-        """Keep at hand what every update needs."""
+        """Store what every update needs."""
         m = self._memory
         self._tabular = self.features[0].states is not None
         self._streams = m.streams
         self._bytes = m.buffer.data.cast("B")
         same = all(f is self.features[0] for f in self.features)
-        self._alike = same and not self._tabular  # all nodes see the features given alike
+        self._shared_features = same and not self._tabular  # all nodes have the same features
         if self._rows is None:
             self._advance = kernel.advance_one_state
             self._packed: tuple[Any, ...] = (m.ints, m.floats, m.traces, m.live)
@@ -114,21 +115,21 @@ class OnlineEstimator:
     ) -> None:
         """Learn from one transition, or from an object that has its fields.
 
-        Terminated: nothing follows, γ′ = 0, traces are cleared. Truncated: bootstrap from
-        `next_state`, then clear. Both: terminated. ``DivergenceError`` is raised as soon as a
-        weight leaves the finite numbers; where features come with each transition, at the
-        latest when the trace that moves it has faded or its episode ends.
+        Terminated: γ′ = 0, then the traces are cleared. Truncated: bootstraps from `next_state`,
+        then the traces are cleared. Both: terminated. ``DivergenceError`` is raised as soon as a
+        weight gets too large; if features come with each transition, at the latest when the trace
+        that moves it has faded or its episode ends.
         """
         if reward is None:
             return self._update_from(
                 state, next_state, (terminated, truncated, rho, gamma, lam, stream)
             )
         given = state
-        if self._alike and self._riding is None:
-            state, next_state = self._lay_out(state, next_state)
-        elif not self._tabular or self._riding is not None:
+        if self._shared_features and self._bootstrap is None:
+            state, next_state = self._write_features(state, next_state)
+        elif not self._tabular or self._bootstrap is not None:
             row: dict[str, Any] = {"state": [state], "reward": [reward], "next_state": [next_state]}
-            if isinstance(state, Mapping):  # its own features for each node
+            if isinstance(state, Mapping):  # separate features for each node
                 row["state"] = {name: [part] for name, part in state.items()}
                 follows = dict.fromkeys(state) if next_state is None else next_state
                 row["next_state"] = {name: [part] for name, part in follows.items()}
@@ -153,18 +154,18 @@ class OnlineEstimator:
         except (struct.error, TypeError, ValueError, OverflowError):
             self._reject_types(state, reward, next_state, rho, gamma, lam, stream)
         if not 0 <= stream < self._streams:
-            self._admit(stream, (state, reward, next_state, rho, gamma, lam))
+            self._add_stream(stream, (state, reward, next_state, rho, gamma, lam))
         code = self._advance(*self._packed)
         if code:
             if code >= memory_layout.DIVERGED:
-                self._diverged(code, given)
+                self._raise_divergence(code, given)
             self.rejected += 1
-            raise self._wrong(code, state, reward, next_state, rho, gamma, lam)
+            raise self._input_error(code, state, reward, next_state, rho, gamma, lam)
         self.steps += 1
         return None
 
     def _update_from(self, transition: Any, next_state: Any, rest: tuple[Any, ...]) -> None:
-        """Update from an object or mapping that has the fields of a transition."""
+        """Update from an object or mapping with the fields of a transition."""
         if isinstance(transition, Mapping):
             fields = {str(name): given for name, given in transition.items()}
         else:
@@ -175,23 +176,23 @@ class OnlineEstimator:
         unknown = set(fields) - set(Transition._fields)
         if unknown or next_state is not None or rest != (False, False, 1.0, None, None, 0):
             extra = sorted(unknown) or "other arguments"
-            self._reject("transition", extra, "has everything itself; give nothing beside it")
+            self._reject("transition", extra, "must be the only argument")
         fields.setdefault("next_state", None)
         self.update(fields.pop("state"), fields.pop("reward"), fields.pop("next_state"), **fields)
 
-    def _lay_out(self, state: Any, next_state: Any) -> tuple[int, int | None]:
-        """Lay out the features of one transition as rows 0 and 1."""
+    def _write_features(self, state: Any, next_state: Any) -> tuple[int, int | None]:
+        """Write the features of one transition into rows 0 and 1."""
         kind, finite = self.features[0], True
         try:
             if isinstance(kind, Vector):
                 if self._rows is None:
-                    room = 2 * kind.size
-                    index = np.zeros(room, dtype=np.int64)
-                    self._rows = Rows(np.zeros(3, dtype=np.int64), index, np.zeros(room))
+                    length = 2 * kind.size
+                    index = np.zeros(length, dtype=np.int64)
+                    self._rows = Rows(np.zeros(3, dtype=np.int64), index, np.zeros(length))
                     self._attach()
                 x, x_next = kind.read(state), kind.read(next_state, True)
-                finite = kernel.lay_out(x, x_next, *self._rows)
-            elif isinstance(kind, Observed):
+                finite = kernel.write_rows(x, x_next, *self._rows)
+            elif isinstance(kind, ObservationFeatures):
                 if self._rows is None:
                     self._rows = kind.rows([kind.blank] * 2)
                     self._attach()
@@ -209,29 +210,29 @@ class OnlineEstimator:
         return 0, None if next_state is None else 1
 
     def update_many(self, arrays: Any, on_error: str = "raise") -> None:
-        """Learn from a chunk: columns ``state``, ``reward``, ``next_state``, and whichever else.
+        """Learn from a chunk: columns ``state``, ``reward``, ``next_state``, and optional others.
 
-        The bits are those of one-by-one updates. With ``on_error="raise"`` a bad row means that
-        nothing of the chunk is applied; with ``"skip"`` it is counted in `rejected` and cuts the
-        trace of its stream.
+        The results are those of one-by-one updates to the bit. With ``on_error="raise"`` an invalid
+        row means that nothing of the chunk is applied; with ``"skip"`` it is counted in `rejected`
+        and clears the traces of its stream.
         """
         if on_error not in ("raise", "skip"):
             raise InputError("on_error", repr(on_error), "must be 'raise' or 'skip'")
         self._learn(arrays, skip=on_error == "skip", where="row {}: ")
 
     def _learn(self, arrays: Any, *, skip: bool, where: str) -> None:
-        """Check a chunk as a whole (unless bad rows are skipped), then learn from it in blocks."""
+        """Check the whole chunk (unless invalid rows are skipped), then learn in blocks."""
         try:
             columns = read_columns(arrays, self._tabular)
             if columns.stream.max(initial=0) >= MOST_STREAMS:
                 raise InputError("stream", int(columns.stream.max()), _STREAMS)
-            size = max(1, len(columns)) if self._tabular else self._block()
+            size = max(1, len(columns)) if self._tabular else self._block_size()
             blocks = [
                 (first, columns.part(first, first + size)) for first in range(0, len(columns), size)
             ]
             if not skip:
                 for first, block in blocks:
-                    rows = self._laid_out(block, skip)
+                    rows = self._feature_rows(block, skip)
                     self._check(block, rows, first, where)
         except InputError:
             self.rejected += 1
@@ -239,14 +240,14 @@ class OnlineEstimator:
         self._grow(int(columns.stream.max(initial=0)) + 1)
         for _, block in blocks:
             if skip and not self._tabular:
-                block = block.legible(self.features)
-            if skip or len(blocks) > 1:  # the rows of a single block are at hand
-                rows = self._laid_out(block, skip)
+                block = block.without_unreadable(self.features)
+            if skip or len(blocks) > 1:  # the rows of a single block are still there
+                rows = self._feature_rows(block, skip)
             self._run(block, rows, skip)
 
-    def _block(self) -> int:
-        """How many transitions to lay out at a time."""
-        entries = [f.entries for f in self.features if isinstance(f, Given)]
+    def _block_size(self) -> int:
+        """Number of transitions whose features fit in memory at a time."""
+        entries = [f.entries for f in self.features if isinstance(f, TransitionFeatures)]
         return max(1, min(BLOCK, ENTRIES // max(each or 1 for each in entries)))
 
     def _run(self, c: Columns, rows: Rows | None, skip: bool) -> None:
@@ -255,21 +256,21 @@ class OnlineEstimator:
             *c.numbers(), memory_layout.SKIP if skip else memory_layout.TRUST,
             m.plan, m.settings, m.gammas, m.lams, *(rows or (None,) * 3),
             m.cells, m.traces, m.live, m.scales, m.report,
-            *((None,) * 5 if self._riding is None else self._riding.arrays()),
+            *((None,) * 5 if self._bootstrap is None else self._bootstrap.arrays()),
         )  # fmt: skip
         self.steps += int(done) - int(skipped)
         self.rejected += int(skipped)
         if code:
-            self._diverged(code, c.state_at(int(done)))
+            self._raise_divergence(code, c.state_at(int(done)))
 
     def _check(self, c: Columns, rows: Rows | None, first: int, where: str) -> None:
         m = self._memory
         bad, code = kernel.check(*c.numbers()[:-1], m.plan, m.gammas, m.lams)
         if code:
-            raise self._wrong(code, *c.row(int(bad)), where=where.format(first + int(bad)))
+            raise self._input_error(code, *c.row(int(bad)), where=where.format(first + int(bad)))
 
-    def _laid_out(self, c: Columns, skip: bool) -> Rows | None:
-        """Rows of the features of a chunk: all states', or those given with it."""
+    def _feature_rows(self, c: Columns, skip: bool) -> Rows | None:
+        """Feature rows of all states, or of the features that come with a chunk."""
         if self._tabular:
             return self._rows
         rows, first, bad = c.features(self.features)
@@ -281,50 +282,51 @@ class OnlineEstimator:
         return rows
 
     def reset_traces(self, stream: int | None = None) -> None:
-        """Forget the traces of a stream, or of all: the next transition starts afresh."""
+        """Clear the traces of a stream, or of all streams."""
         m = self._memory
-        riding = (None,) * 3 if self._riding is None else self._riding.arrays()[:3]
+        bootstrap = (None,) * 3 if self._bootstrap is None else self._bootstrap.arrays()[:3]
         codes = [0]
         for each in range(m.streams) if stream is None else (stream,):
-            if not isinstance(each, int | np.integer) or not 0 <= each < m.streams:
-                raise InputError("stream", each, f"must lie between 0 and {m.streams - 1}")
+            arguments.integer("stream", each, 0, m.streams - 1)
             if m.scales is not None:
-                arrays = (m.plan, m.cells, m.traces, m.live, m.scales, *riding)
-                codes.append(lazy_traces.fold_all(int(each), *arrays))
+                arrays = (m.plan, m.cells, m.traces, m.live, m.scales, *bootstrap)
+                codes.append(lazy_traces.flush_all(int(each), *arrays))
             kernel.clear(int(each), m.plan, m.traces, m.live)
-        if any(codes):  # noticed as the weights were brought up to date
-            self._diverged(next(filter(None, codes)), None)
+        if any(codes):  # found when deferred updates were applied
+            self._raise_divergence(next(filter(None, codes)), None)
 
-    # ------------------------------------------------------------------ answers
+    # ------------------------------------------------------------------ estimates
 
     def value(self, state: Any = None) -> Any:
-        """Value of a state; of all states where none is named."""
-        return self._ask(memory_layout.VALUE, state)
+        """Value of a state, or of all states."""
+        return self._predict_one(memory_layout.VALUE, state)
 
     def variance(self, state: Any = None) -> Any:
-        """Variance of the λ-return; VTD's may be negative, and is told as it is."""
-        found = self._ask(memory_layout.SECONDARY, state)
+        """Variance of the λ-return; VTD's may be negative and is returned unclipped."""
+        found = self._predict_one(memory_layout.SECONDARY, state)
         value = self.value(state) if self._is("vtd") else 0.0
         return found - value * value
 
     def std(self, state: Any = None) -> Any:
-        """Square root of the variance; NaN where that is negative, as an estimate may be."""
+        """Square root of the variance; NaN where the estimate of the variance is negative."""
         variance = self.variance(state)
         with np.errstate(invalid="ignore"):
             return np.sqrt(variance) if state is None else float(np.sqrt(variance))
 
     def mean(self, state: Any = None) -> Any:
         """Mean of the λ-return: the mean node's of a centred learner, otherwise the value."""
-        return self._ask(memory_layout.MEAN if self._is("centred") else memory_layout.VALUE, state)
+        return self._predict_one(
+            memory_layout.MEAN if self._is("centred") else memory_layout.VALUE, state
+        )
 
     def second_moment(self, state: Any = None) -> Any:
         """Second moment of the λ-return: VTD's own, otherwise variance + mean²."""
         if self._is("vtd"):
-            return self._ask(memory_layout.SECONDARY, state)
+            return self._predict_one(memory_layout.SECONDARY, state)
         mean = self.mean(state)
         return self.variance(state) + mean * mean
 
-    # ------------------------------------------------------------------ how sure
+    # ------------------------------------------------------------------ bootstrap
 
     @property
     def has_intervals(self) -> bool:
@@ -343,27 +345,29 @@ class OnlineEstimator:
 
     @property
     def bootstrap_samples(self) -> int:
-        """How many replicates ride along, for intervals."""
-        return 0 if self._riding is None else self._riding.count
+        """Number of bootstrap replicates, for intervals."""
+        return 0 if self._bootstrap is None else self._bootstrap.count
 
     def bootstrap_estimates(
         self, state: Any = None, what: str = "value", *, states: Any = None
     ) -> Array:
-        """The replicates' estimates of ``"value"``, ``"mean"`` or ``"variance"``.
+        """Estimates of ``"value"``, ``"mean"`` or ``"variance"`` by all replicates.
 
-        An array [state, replicate], of all states or of those in the column `states`; [replicate]
-        for one `state`.
+        An array [state, replicate] of all states or of the column `states`; [replicate] for one
+        `state`.
         """
-        riding = self._riding
-        if riding is None:
+        bootstrap = self._bootstrap
+        if bootstrap is None:
             raise InputError(
-                "bootstrap_samples", 0, "none ride along; ask online(…, bootstrap_samples=100)"
+                "bootstrap_samples",
+                0,
+                "no replicates; use online(…, bootstrap_samples=100)",
             )
-        found = self._combine(what, riding, state, states)
+        found = self._combine(what, bootstrap, state, states)
         return found if state is None else found[0]
 
     def predict(self, states: Any, what: str = "value") -> Array:
-        """Estimates for a column of states (or features) at once.
+        """Estimates for a column of states (or features).
 
         ``"value"``, ``"mean"``, ``"variance"`` or ``"std"``.
 
@@ -381,10 +385,10 @@ class OnlineEstimator:
     def interval(
         self, state: Any = None, what: str = "value", *, states: Any = None, level: float = 0.9
     ) -> tuple[Any, Any]:
-        """Lower and upper end for ``"value"``, ``"mean"``, ``"variance"`` or ``"std"``.
+        """Interval for ``"value"``, ``"mean"``, ``"variance"`` or ``"std"``: lower and upper end.
 
-        Estimate ± z × the standard deviation over replicates; for the std the square root of the
-        variance's ends, so that the two hold together. For one `state`, a column `states`, or all.
+        Estimate ± z × the standard deviation over replicates. The ends for the std are the square
+        roots of those for the variance. For one `state`, a column `states`, or all states.
         """
         z = half_width(level)
         if what == "std":
@@ -392,15 +396,15 @@ class OnlineEstimator:
             low, high = (np.sqrt(np.maximum(end, 0.0)) for end in ends)
         else:
             reach = z * spread(self.bootstrap_estimates(state, what, states=states))
-            column = states if state is None else _column(state)
+            column = states if state is None else _as_column(state)
             estimate = self._combine(what, None, None, column)
             low, high = estimate - reach, estimate + reach
         return (low, high) if state is None else (float(np.ravel(low)[0]), float(np.ravel(high)[0]))
 
     def _combine(
-        self, what: str, riding: BootstrapSamples | None, state: Any, states: Any
+        self, what: str, bootstrap: BootstrapSamples | None, state: Any, states: Any
     ) -> Array:
-        """w·φ of the states meant, by the node (or nodes) that tell `what`; or all replicates'."""
+        """Estimate `what` of states; of all replicates if `bootstrap` is given."""
         node = {
             "value": memory_layout.VALUE,
             "mean": memory_layout.MEAN,
@@ -410,12 +414,12 @@ class OnlineEstimator:
             raise InputError("what", repr(what), "must be 'value', 'mean', 'variance' or 'std'")
         if what == "mean" and not self._is("centred"):
             node = memory_layout.VALUE
-        states = states if state is None else _column(state)
+        states = states if state is None else _as_column(state)
         if self._tabular:
             rows = self.features[node].rows() if self._rows is not None else None
-            found = self._predicted(node, rows, riding)
+            found = self._linear(node, rows, bootstrap)
             if states is not None:
-                found = found[self._all_known(states)]
+                found = found[self._check_states(states)]
         else:
             if states is None:
                 raise InputError("state", None, "must be given: there is no list of all states")
@@ -423,24 +427,25 @@ class OnlineEstimator:
             rows = self.features[node].rows(column)
             if not np.isfinite(rows.values).all():
                 raise InputError("state", "not finite", "must hold finite numbers only")
-            found = self._predicted(node, rows, riding)
+            found = self._linear(node, rows, bootstrap)
         if what == "variance" and self._is("vtd"):
-            found = found - self._combine("value", riding, None, states) ** 2
+            found = found - self._combine("value", bootstrap, None, states) ** 2
         return found
 
-    def _predicted(self, node: int, rows: Rows | None, riding: BootstrapSamples | None) -> Array:
-        """w·φ of sparse rows, [row] or [row, replicate]: of the bases, and what traces add."""
+    def _linear(self, node: int, rows: Rows | None, bootstrap: BootstrapSamples | None) -> Array:
+        """w·φ of sparse rows, [row] or [row, replicate], including deferred updates."""
         m = self._memory
         own = m.part(node)
         found = weighted(
-            rows, m.cells[own, memory_layout.WEIGHT] if riding is None else riding.copies[own]
+            rows,
+            m.cells[own, memory_layout.WEIGHT] if bootstrap is None else bootstrap.replicates[own],
         )
         if rows is not None and m.plan[node, memory_layout.KIND] != AVERAGED:
             for stream, A in enumerate(m.sums(node)):
-                reached = m.reach(node, stream, rows)
+                reached = m.sensitivity(node, stream, rows)
                 some = np.flatnonzero(reached)
-                earned = A if riding is None else riding.sums[stream, node]
-                found[some] += np.multiply.outer(reached[some], earned)
+                deferred = A if bootstrap is None else bootstrap.sums[stream, node]
+                found[some] += np.multiply.outer(reached[some], deferred)
         return found
 
     @property
@@ -451,33 +456,33 @@ class OnlineEstimator:
     @property
     def td_errors(self) -> dict[str, float]:
         """TD error of each node on the last transition."""
-        return {name: float(self._memory.report[k]) for k, name in self._active()}
+        return {name: float(self._memory.report[k]) for k, name in self._active_nodes()}
 
     @property
     def step_sizes(self) -> dict[str, float]:
         """Step size that each node last used."""
-        return {name: float(self._memory.report[3 + k]) for k, name in self._active()}
+        return {name: float(self._memory.report[3 + k]) for k, name in self._active_nodes()}
 
     @property
     def weights(self) -> dict[str, Array]:
         """Weights of each node, copied."""
-        return {name: np.array(self._memory.weights(k)) for k, name in self._active()}
+        return {name: np.array(self._memory.weights(k)) for k, name in self._active_nodes()}
 
     @property
     def memory(self) -> Memory:
-        """The arrays it lives in, for code that needs them; change nothing there."""
+        """The arrays of the estimator, to be read only."""
         return self._memory
 
-    def _active(self) -> list[tuple[int, str]]:
+    def _active_nodes(self) -> list[tuple[int, str]]:
         return [(k, n) for k, n in enumerate(self._nodes) if k != 1 or self._is("centred")]
 
-    def _ask(self, node: int, state: Any) -> Any:
+    def _predict_one(self, node: int, state: Any) -> Any:
         m = self._memory
         if self._tabular:
             rows, count = self._rows, self.features[0].states
             if state is None:
                 return kernel.predict(node, 0, count, m.plan, *(rows or (None,) * 3), m.cells)
-            s = self._known(state)
+            s = self._check_state(state)
             found = kernel.predict(node, s, s + 1, m.plan, *(rows or (None,) * 3), m.cells)
             return float(found[0])
         if state is None:
@@ -488,17 +493,17 @@ class OnlineEstimator:
             raise InputError("state", "not finite", "must hold finite numbers only")
         return float(m.weights(node, indices) @ values)
 
-    def _all_known(self, states: Any) -> Any:
-        """A column of states, all of which there are."""
+    def _check_states(self, states: Any) -> Any:
+        """Return a column of states; raise an InputError if one does not exist."""
         column = np.asarray(states)
         if column.dtype.kind not in "iu" or column.ndim != 1:
-            return [self._known(s) for s in column.tolist()]
+            return [self._check_state(s) for s in column.tolist()]
         bad = (column < 0) | (column >= self.features[0].states)
         if bad.any():
-            self._known(column[int(np.argmax(bad))])
+            self._check_state(column[int(np.argmax(bad))])
         return column
 
-    def _known(self, state: Any) -> int:
+    def _check_state(self, state: Any) -> int:
         count = self.features[0].states
         if isinstance(state, int | np.integer) and 0 <= state < count:  # type: ignore[operator]
             return int(state)
@@ -507,7 +512,7 @@ class OnlineEstimator:
     # ------------------------------------------------------------------ copies
 
     def grow(self, states: int) -> None:
-        """Make room for more states, which start as all states did.
+        """Add states, which start from the initial estimates.
 
         >>> import retvar as rv
         >>> risk = rv.Direct(alpha=0.5, gamma=0.9, lam=0.9).online(states=1)
@@ -518,9 +523,9 @@ class OnlineEstimator:
         """
         count = self.features[0].states
         if not all(isinstance(kind, States) for kind in self.features):
-            raise InputError("states", states, "can only grow where each state has its own weight")
+            raise InputError("states", states, "can only grow if each state has its own weight")
         if states < count:  # type: ignore[operator]
-            raise InputError("states", states, f"must not be fewer than the {count} there are")
+            raise InputError("states", states, f"must be at least the present {count}")
         fresh = OnlineEstimator(self.description, [States(states)] * 3)
         place = np.concatenate(
             [np.arange(count) + fresh._memory.part(node).start for node in range(3)]  # type: ignore[arg-type]
@@ -530,8 +535,8 @@ class OnlineEstimator:
         traces = np.zeros((old.streams, new.traces.shape[1]))
         traces[:, place], traces[:, -3:] = old.traces[:, :-3], old.traces[:, -3:]
         new.adopt(traces)
-        if self._riding is not None:
-            self._riding = self._riding.grown(new, place)
+        if self._bootstrap is not None:
+            self._bootstrap = self._bootstrap.grown(new, place)
         self._memory, self.features = new, fresh.features
         self._attach()
 
@@ -546,7 +551,7 @@ class OnlineEstimator:
             fresh.scales = m.scales.copy()
         twin._memory = fresh
         twin.notes = copy.deepcopy(self.notes)
-        twin._riding = None if self._riding is None else self._riding.clone()
+        twin._bootstrap = None if self._bootstrap is None else self._bootstrap.clone()
         twin._attach()
         return twin
 
@@ -554,7 +559,7 @@ class OnlineEstimator:
         return self.clone()
 
     def save(self, path: Any) -> None:
-        """Write everything to a safetensors file, from which ``retvar.load`` goes on."""
+        """Save to a safetensors file that ``retvar.load`` reads."""
         from retvar.online.checkpoint import save
 
         save(self, path)
@@ -563,10 +568,10 @@ class OnlineEstimator:
         kind = type(self.description).__name__
         return f"<{kind} online: {self.steps:,} steps, {self.rejected:,} rejected>"
 
-    # ------------------------------------------------------------------ refusals
+    # ------------------------------------------------------------------ errors
 
-    def _admit(self, stream: Any, transition: tuple[Any, ...]) -> None:
-        """Make room for a new stream, unless something is wrong with its first transition."""
+    def _add_stream(self, stream: Any, transition: tuple[Any, ...]) -> None:
+        """Add a stream if its first transition is valid."""
         if not isinstance(stream, int | np.integer) or not 0 <= stream < MOST_STREAMS:
             self._reject("stream", stream, _STREAMS)
         m = self._memory
@@ -574,7 +579,7 @@ class OnlineEstimator:
         _, code = kernel.check(*columns, m.plan, m.gammas, m.lams)
         if code:
             self.rejected += 1
-            raise self._wrong(code, *transition)
+            raise self._input_error(code, *transition)
         try:
             self._grow(int(stream) + 1)
         except InputError:
@@ -587,7 +592,7 @@ class OnlineEstimator:
             if streams * weights > MOST_TRACES:
                 shape = f"{streams:,} streams × {weights:,} weights"
                 raise InputError(
-                    "stream", shape, f"more than {MOST_TRACES:,} traces; number them 0…"
+                    "stream", shape, f"more than {MOST_TRACES:,} traces; number streams from 0"
                 )
             self._memory.grow(streams)
             self._attach()
@@ -613,11 +618,11 @@ class OnlineEstimator:
                     self._reject(field, repr(given), "must be a number")
         self._reject("transition", (state, reward, next_state), "cannot be read")
 
-    def _wrong(
+    def _input_error(
         self, code: int, state: Any, reward: Any, next_state: Any, rho: Any, gamma: Any, lam: Any,
         *, where: str = "",
     ) -> InputError:  # fmt: skip
-        """What is wrong with a transition, in words."""
+        """Return the error for an error code of a transition."""
         known = f"unknown; states are 0 to {int(self._memory.plan[3, memory_layout.COUNT]) - 1}"
         field, value, remedy = {
             memory_layout.STATE: ("state", state, known),
@@ -634,14 +639,14 @@ class OnlineEstimator:
         }[code]
         return InputError(where + field, value, remedy)
 
-    def _diverged(self, code: int, state: Any) -> None:
+    def _raise_divergence(self, code: int, state: Any) -> None:
         node = code - memory_layout.DIVERGED
         step_size = float(self._memory.report[3 + node])
         raise DivergenceError(self._nodes[node], self.steps + 1, state, step_size)
 
 
-def _column(state: Any) -> Any:
-    """One state (or its features) as a column."""
+def _as_column(state: Any) -> Any:
+    """Return one state (or its features) as a column."""
     if isinstance(state, Mapping):
         return {name: [part] for name, part in state.items()}
     return [state]

@@ -1,11 +1,11 @@
-"""The compiled update: transitions in, up to three TD nodes moved, every method and mode.
+"""The compiled TD update of an online estimator, for all methods and modes.
 
-An estimator is a network of TD nodes (0 value, 1 mean, 2 secondary). :func:`advance` is the one TD
-update: for each node it says what the node is fed with, and the rest is the same for all. It is one
-flat function, since a call that takes arrays costs more here than a node's whole update.
+An estimator is a network of TD nodes (0 value, 1 mean, 2 secondary). :func:`advance` computes the
+reward, discount and weight of each node and then applies the same TD update to all nodes. It is one
+flat function, because passing arrays to another function costs more than a node's whole update.
 
-:mod:`retvar.online.memory_layout` describes the arrays. Eager traces are updated here; lazy ones,
-of features given with each transition, in :mod:`retvar.online.lazy_traces`.
+:mod:`retvar.online.memory_layout` describes the arrays. Eager traces are updated here. Lazy traces,
+used where features come with each transition, are in :mod:`retvar.online.lazy_traces`.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from retvar.online import lazy_traces, memory_layout
 
 # isort: off
 from retvar.online.memory_layout import (
-    AFTER, AFTER_OWN, CENTRED, COINS, COUNT, DELTA, DIVERGED, FAINT, FED, FIRST, FOLLOWS,
-    GAMMA, KIND, LAM, LAZY, LEARN_VALUE, LIMIT, MEAN, METHOD, NEW, NEXT_STATE, NOW, NOW_OWN,
-    NO_NEXT, OFFSET, OFF_POLICY, OK, OWN, REWARD, RHO, ROWS, SECOND, STATE, STOP, TERMINATED,
-    TOSSED, TRACED, TRUST, VALUE, VTD, WEIGHT,
+    AFTER, AFTER_OWN, CENTRED, COUNT, DELTA, DIVERGED, FAINT, FED, FIRST, GAMMA, KIND, LAM,
+    LAZY, LEARN_VALUE, LIMIT, MEAN, METHOD, MULTIPLIER, NEW, NEXT_STATE, NEXT_VALUE, NOW,
+    NOW_OWN, NO_NEXT, OFFSET, OFF_POLICY, OK, OWN, REWARD, RHO, ROWS, SECOND, STATE, STOP,
+    TERMINATED, TRACED, TRUST, VALUE, VTD, WEIGHT, WORD_BITS,
 )  # fmt: skip
 
 # isort: on
-from retvar.online.lazy_traces import earned, earned_copies, fold_all, move_lazily
+from retvar.online.lazy_traces import add_deferred_part, deferred_part, flush_all, move_lazily
 from retvar.random import U, word
 from retvar.step_sizes import ADADELTA, ALPHA_BOUND, AVERAGED, DECAY
 
@@ -54,7 +54,7 @@ def _compiled(function):
 
 @_compiled
 def clear(stream, plan, traces, live):
-    """Forget the traces of a stream and the discounts of its last transition."""
+    """Clear the traces of a stream and the discounts of its last transition."""
     total = traces.shape[1] - 3
     for node in range(3):
         offset = plan[node, OFFSET]
@@ -68,7 +68,7 @@ def clear(stream, plan, traces, live):
 
 @_compiled
 def inspect(row, row_next, ended, reward, rho, gamma, lam, rows, any_gamma, any_lam):
-    """OK, or what is wrong with a transition; γ and λ below 0 mean: not given."""
+    """Return OK or the error code of a transition; γ and λ below 0 mean "not given"."""
     if row < 0 or row >= rows:
         return STATE
     if row_next >= rows or row_next < -1:
@@ -88,7 +88,7 @@ def inspect(row, row_next, ended, reward, rho, gamma, lam, rows, any_gamma, any_
 
 @_compiled
 def check(state, next_state, flags, reward, rho, gamma, lam, plan, gammas, lams):
-    """First bad row of a chunk and what is wrong with it; (−1, OK) where all are good."""
+    """Return the first invalid row of a chunk and its error code; (−1, OK) if all are valid."""
     for t in range(state.size):
         code = inspect(
             state[t], next_state[t],
@@ -104,7 +104,7 @@ def check(state, next_state, flags, reward, rho, gamma, lam, plan, gammas, lams)
 
 @inlined
 def dot(cells, column, offset, begin, end, indices, values):
-    """w·φ of a row, w being a column of the cells."""
+    """w·φ of a row, where w is a column of the cells."""
     found = 0.0
     for k in range(begin, end):
         i = k if indices is None else indices[u(k)]
@@ -114,85 +114,86 @@ def dot(cells, column, offset, begin, end, indices, values):
 
 
 @njit
-def toss(coins, room):
-    """Whether each replicate takes this transition: 0 times or 2; the same for any number of them.
+def draw_multipliers(draws, scratch):
+    """Draw the bootstrap multiplier of each replicate for this transition: 0 or 2.
 
-    The mean is 1 and the variance 1, which is all that a multiplier bootstrap asks for.
+    Mean and variance are 1, as a multiplier bootstrap requires. The draws of a replicate do not
+    depend on how many replicates there are.
     """
-    heads = U(0)
-    for c in range(room.shape[1]):
-        if c % COINS == 0:
-            heads = word(coins[0], coins[1], (coins[2] << U(8)) + U(c // COINS))
-        room[TOSSED, c] = np.float64((heads & U(1)) << U(1))
-        heads >>= U(1)
-    coins[2] += U(1)
+    bits = U(0)
+    for c in range(scratch.shape[1]):
+        if c % WORD_BITS == 0:
+            bits = word(draws[0], draws[1], (draws[2] << U(8)) + U(c // WORD_BITS))
+        scratch[MULTIPLIER, c] = np.float64((bits & U(1)) << U(1))
+        bits >>= U(1)
+    draws[2] += U(1)
 
 
 @njit
-def predict_copies(weights, offset, begin, end, indices, values, room, to):
+def predict_all(weights, offset, begin, end, indices, values, scratch, to):
     """w·φ of all replicates."""
-    for c in range(room.shape[1]):
-        room[to, c] = 0.0
+    for c in range(scratch.shape[1]):
+        scratch[to, c] = 0.0
     for k in range(begin, end):
         at = u(offset + (k if indices is None else indices[u(k)]))
         x = 1.0 if values is None else values[u(k)]
-        for c in range(room.shape[1]):
-            room[to, c] += x * weights[at, c]
+        for c in range(scratch.shape[1]):
+            scratch[to, c] += x * weights[at, c]
 
 
 @njit
-def feed_copies(node, method, R, g, lm, eta, room):
-    """What this node of each replicate is fed with, from what stands in the room of the last."""
-    for c in range(room.shape[1]):
+def feed_replicates(node, method, R, g, lm, eta, scratch):
+    """Reward of this node in each replicate, from the scratch rows of the previous node."""
+    for c in range(scratch.shape[1]):
         if node == VALUE:
-            room[FED, c] = R
+            scratch[FED, c] = R
         elif node == MEAN:
-            room[FED, c] = mean_reward(R, g, lm, room[AFTER, c], eta)
+            scratch[FED, c] = mean_reward(R, g, lm, scratch[AFTER, c], eta)
         elif method == VTD:
-            room[FED, c] = vtd_reward(R, g, lm, room[FOLLOWS, c], eta)
+            scratch[FED, c] = vtd_reward(R, g, lm, scratch[NEXT_VALUE, c], eta)
         elif method == CENTRED:
-            room[FED, c] = room[DELTA, c] * room[DELTA, c]
+            scratch[FED, c] = scratch[DELTA, c] * scratch[DELTA, c]
         else:
-            room[FED, c] = direct_reward(room[DELTA, c], room[NOW, c], eta)
+            scratch[FED, c] = direct_reward(scratch[DELTA, c], scratch[NOW, c], eta)
 
 
 @njit
-def err_copies(room, discount, after, now, to):
+def td_errors_of_replicates(scratch, discount, after, now, to):
     """TD errors of all replicates."""
-    for c in range(room.shape[1]):
-        room[to, c] = td_error(room[FED, c], discount, room[after, c], room[now, c])
+    for c in range(scratch.shape[1]):
+        scratch[to, c] = td_error(scratch[FED, c], discount, scratch[after, c], scratch[now, c])
 
 
 @njit
-def err_states(means, weights, kind, at, follows, discount, room):
-    """Predictions and TD errors of all replicates where a state has a weight of its own.
+def td_errors_of_states(means, weights, kind, at, follows, discount, scratch):
+    """Predictions and TD errors of all replicates where each state has its own weight.
 
-    At the end of an episode `follows` is any weight: its discount is 0.
+    At the end of an episode `follows` may be any weight, because the discount is 0.
     """
-    for c in range(room.shape[1]):
+    for c in range(scratch.shape[1]):
         now, after = means[at, c], means[follows, c]
-        room[NOW, c], room[AFTER, c] = now, after
-        room[DELTA, c] = td_error(room[FED, c], discount, after, now)
+        scratch[NOW, c], scratch[AFTER, c] = now, after
+        scratch[DELTA, c] = td_error(scratch[FED, c], discount, after, now)
     if kind == AVERAGED:
-        for c in range(room.shape[1]):
+        for c in range(scratch.shape[1]):
             now, after = weights[at, c], weights[follows, c]
-            room[OWN, c] = td_error(room[FED, c], discount, after, now)
+            scratch[OWN, c] = td_error(scratch[FED, c], discount, after, now)
     else:
-        for c in range(room.shape[1]):
-            room[OWN, c] = room[DELTA, c]
+        for c in range(scratch.shape[1]):
+            scratch[OWN, c] = scratch[DELTA, c]
 
 
 @njit
-def move_copies(weights, at, step, E, room):
-    """Move one weight of all replicates, each as often as its coin says."""
-    for c in range(room.shape[1]):
-        weights[at, c] = moved(weights[at, c], step * room[TOSSED, c], room[OWN, c], E)
+def move_replicates(weights, at, step, E, scratch):
+    """Move one weight of all replicates, each times its multiplier."""
+    for c in range(scratch.shape[1]):
+        weights[at, c] = moved(weights[at, c], step * scratch[MULTIPLIER, c], scratch[OWN, c], E)
 
 
 @njit
-def average_copies(means, weights, at, visits, room):
+def average_replicates(means, weights, at, visits, scratch):
     """Move the means of one weight of all replicates."""
-    for c in range(room.shape[1]):
+    for c in range(scratch.shape[1]):
         means[at, c] = averaged(means[at, c], weights[at, c], visits)
 
 
@@ -200,12 +201,12 @@ def average_copies(means, weights, at, visits, room):
 def advance(
     state, next_state, flags, reward, rho, gamma, lam, stream, mode,
     plan, settings, gammas, lams, indptr, indices, values, cells, traces, live, scales, report,
-    copies, learning, sums, room, coins,
+    replicates, learning, sums, scratch, draws,
 ):  # fmt: skip
-    """Learn from the rows of a chunk; flags, ρ, γ, λ and stream may be one for all of them.
+    """Learn from the rows of a chunk; flags, ρ, γ, λ and stream may have one entry for all rows.
 
-    Returns the row at which it stopped (or the number of rows), OK or why it stopped, and how many
-    bad rows were skipped: where `mode` is SKIP a bad row cuts the trace of its stream.
+    Returns the row at which it stopped (or the number of rows), OK or an error code, and the number
+    of skipped rows. With mode SKIP an invalid row clears the traces of its stream.
     """
     total = traces.shape[1] - 3
     method, learn_value = plan[3, METHOD], plan[3, LEARN_VALUE] != 0
@@ -228,7 +229,9 @@ def advance(
             if mode == STOP:
                 return t, code, skipped
             if scales is not None:
-                code = fold_all(lane, plan, cells, traces, live, scales, copies, learning, sums)
+                code = flush_all(
+                    lane, plan, cells, traces, live, scales, replicates, learning, sums
+                )
                 if code != OK:
                     clear(lane, plan, traces, live)
                     return t, code, skipped
@@ -248,8 +251,8 @@ def advance(
         kappa = 2 + (row if settings.shape[1] > 3 else 0)
         J_next = reward_bar = 0.0
         begin_value = end_value = 0
-        if copies is not None:
-            toss(coins, room)
+        if replicates is not None:
+            draw_multipliers(draws, scratch)
 
         for node in range(3):
             if node == MEAN and method != CENTRED:
@@ -265,90 +268,95 @@ def advance(
                     first += row_next
                     begin_next, end_next = indptr[u(first)], indptr[u(first + 1)]
 
-            # what the node is fed with
+            # reward, discount and weight of the node
             if node == VALUE:
                 fed, discount, weight = R, g, ratio
             elif node == MEAN:
                 fed = mean_reward(R, g, lm, J_next, eta)
                 discount, weight = mean_discount(g, lm, eta), rho_bar
             else:
-                if method == VTD:  # which reads the value after its update
+                if method == VTD:  # reads the value after its update
                     J_next = dot(cells, WEIGHT, 0, begin_value, end_value, indices, values)
                     if scales is not None and plan[VALUE, KIND] != AVERAGED:
-                        J_next += earned(
+                        J_next += deferred_part(
                             VALUE, begin_value, end_value, plan, indices, values,
                             cells, traces, scales,
                         )  # fmt: skip
                     reward_bar = vtd_reward(R, g, lm, J_next, eta)
-                    if copies is not None:
-                        predict_copies(
-                            copies, 0, begin_value, end_value, indices, values, room, FOLLOWS
-                        )
+                    if replicates is not None:
+                        predict_all(
+                            replicates, 0, begin_value, end_value, indices, values,
+                            scratch, NEXT_VALUE,
+                        )  # fmt: skip
                         if scales is not None and plan[VALUE, KIND] != AVERAGED:
-                            earned_copies(
+                            add_deferred_part(
                                 VALUE, begin_value, end_value, plan, indices, values,
-                                cells, traces, sums, room, FOLLOWS,
+                                cells, traces, sums, scratch, NEXT_VALUE,
                             )  # fmt: skip
                 fed, weight = reward_bar, rho_bar
                 discount = variance_discount(mean_discount(g, lm, eta))
 
-            # its TD error, and what that gives to the next node
+            # TD error, and what the next node needs
             now = dot(cells, WEIGHT, offset, begin, end, indices, values)
             after = dot(cells, WEIGHT, offset, begin_next, end_next, indices, values)
             kind = plan[u(node), KIND]
             if scales is not None:
-                now_earned = earned(node, begin, end, plan, indices, values, cells, traces, scales)
-                after_earned = earned(
+                now_deferred = deferred_part(
+                    node, begin, end, plan, indices, values, cells, traces, scales
+                )
+                after_deferred = deferred_part(
                     node, begin_next, end_next, plan, indices, values, cells, traces, scales
                 )
                 if kind != AVERAGED:
-                    now += now_earned
-                    after += after_earned
+                    now += now_deferred
+                    after += after_deferred
             delta = own_delta = td_error(fed, discount, after, now)
             report[u(node)] = delta
-            if kind == AVERAGED:  # which predicts from the means and learns with the weights
+            if kind == AVERAGED:  # predicts from the means, learns in the weights
                 now_own = dot(cells, SECOND, offset, begin, end, indices, values)
                 after_own = dot(cells, SECOND, offset, begin_next, end_next, indices, values)
                 if scales is not None:
-                    now_own += now_earned
-                    after_own += after_earned
+                    now_own += now_deferred
+                    after_own += after_deferred
                 own_delta = td_error(fed, discount, after_own, now_own)
-            if copies is not None:
-                feed_copies(node, method, R, g, lm, eta, room)
+            if replicates is not None:
+                feed_replicates(node, method, R, g, lm, eta, scratch)
                 if indices is None:
                     at, follows = u(offset + begin), u(offset + max(begin_next, 0))
-                    err_states(copies, learning, kind, at, follows, discount, room)
+                    td_errors_of_states(replicates, learning, kind, at, follows, discount, scratch)
                 else:
-                    predict_copies(copies, offset, begin, end, indices, values, room, NOW)
-                    predict_copies(
-                        copies, offset, begin_next, end_next, indices, values, room, AFTER
+                    predict_all(replicates, offset, begin, end, indices, values, scratch, NOW)
+                    predict_all(
+                        replicates, offset, begin_next, end_next, indices, values, scratch, AFTER
                     )
                     if scales is not None and kind != AVERAGED:
-                        earned_copies(
-                            node, begin, end, plan, indices, values, cells, traces, sums, room, NOW
-                        )
-                        earned_copies(
-                            node, begin_next, end_next, plan, indices, values, cells, traces,
-                            sums, room, AFTER,
+                        add_deferred_part(
+                            node, begin, end, plan, indices, values, cells, traces,
+                            sums, scratch, NOW,
                         )  # fmt: skip
-                    err_copies(room, discount, AFTER, NOW, DELTA)
+                        add_deferred_part(
+                            node, begin_next, end_next, plan, indices, values, cells, traces,
+                            sums, scratch, AFTER,
+                        )  # fmt: skip
+                    td_errors_of_replicates(scratch, discount, AFTER, NOW, DELTA)
                     if kind == AVERAGED:
-                        predict_copies(learning, offset, begin, end, indices, values, room, NOW_OWN)
-                        predict_copies(
-                            learning, offset, begin_next, end_next, indices, values, room, AFTER_OWN
-                        )
+                        predict_all(learning, offset, begin, end, indices, values, scratch, NOW_OWN)
+                        predict_all(
+                            learning, offset, begin_next, end_next, indices, values,
+                            scratch, AFTER_OWN,
+                        )  # fmt: skip
                         if scales is not None:
-                            earned_copies(
+                            add_deferred_part(
                                 node, begin, end, plan, indices, values, cells, traces,
-                                sums, room, NOW_OWN,
+                                sums, scratch, NOW_OWN,
                             )  # fmt: skip
-                            earned_copies(
+                            add_deferred_part(
                                 node, begin_next, end_next, plan, indices, values, cells, traces,
-                                sums, room, AFTER_OWN,
+                                sums, scratch, AFTER_OWN,
                             )  # fmt: skip
-                        err_copies(room, discount, AFTER_OWN, NOW_OWN, OWN)
+                        td_errors_of_replicates(scratch, discount, AFTER_OWN, NOW_OWN, OWN)
                     else:
-                        err_copies(room, discount, AFTER, NOW, OWN)
+                        td_errors_of_replicates(scratch, discount, AFTER, NOW, OWN)
             if node == VALUE:
                 J_next, begin_value, end_value = after, begin_next, end_next
                 reward_bar = direct_reward(delta, now, eta)
@@ -362,16 +370,16 @@ def advance(
                 finite = move_lazily(
                     lane, node, begin, end, begin_next, end_next, weight, decay, discount,
                     own_delta, plan, settings, indices, values, cells, traces, live, scales,
-                    report, copies, learning, sums, room,
+                    report, replicates, learning, sums, scratch,
                 )  # fmt: skip
                 if finite:
                     continue
                 report[u(node)] = 0.0
-                fold_all(lane, plan, cells, traces, live, scales, copies, learning, sums)
+                flush_all(lane, plan, cells, traces, live, scales, replicates, learning, sums)
                 clear(lane, plan, traces, live)
                 return t, DIVERGED + node, skipped
 
-            # its trace, E = w(γκE + φ), over the weights that it reaches
+            # trace, E = w(γκE + φ), over the weights where it is not 0
             traced = plan[u(node), TRACED] != 0
             count = end - begin if weight != 0.0 else 0
             if traced:
@@ -400,7 +408,7 @@ def advance(
                 count = kept
                 live[u(lane), u(2 * total + node)] = count
 
-            # its step
+            # step size
             p, q = settings[u(node), 0], settings[u(node), 1]
             step, column = p, SECOND if kind == AVERAGED else WEIGHT
             if kind == DECAY or (kind == AVERAGED and weight != 0.0):
@@ -419,12 +427,12 @@ def advance(
                     pull -= x * traces[u(lane), u(offset + i)]
                 step = bounded_step(cells[u(offset), FIRST], pull)
 
-            # its weights, w += αδE, unless one of them would leave the finite numbers
+            # weights, w += αδE, unless one of them would exceed LIMIT
             finite = math.isfinite(discount)
-            own = u(cells.shape[0])  # the weight of the state being left, whose step is reported
+            own = u(cells.shape[0])  # weight of the state being left; its step is reported
             if end > begin:
                 own = u(offset + (row if indices is None else indices[u(end - 1)]))
-            told = report[u(3 + node)] if kind in (DECAY, ADADELTA, AVERAGED) else step
+            reported = report[u(3 + node)] if kind in (DECAY, ADADELTA, AVERAGED) else step
             for k in range(count):
                 if traced:
                     at = u(offset + live[u(lane), u(offset + k)])
@@ -437,23 +445,23 @@ def advance(
                     step = decayed_step(p, q, max(cells[at, FIRST], 1.0))
                 elif kind == ADADELTA:
                     error = delta * E
-                    if not abs(error) <= LIMIT:  # its square would poison the accumulators
+                    if not abs(error) <= LIMIT:  # its square would overflow the accumulators
                         finite = False
                         continue
                     cells[at, FIRST] = running_mean_square(p, cells[at, FIRST], error)
                     step = adadelta_step(q, cells[at, FIRST], cells[at, SECOND])
                     cells[at, SECOND] = running_mean_square(p, cells[at, SECOND], step * error)
                 if at == own:
-                    told = step
+                    reported = step
                 new = moved(cells[at, u(column)], step, own_delta, E)
                 cells[at, NEW] = new
-                if copies is not None:
+                if replicates is not None:
                     if kind == AVERAGED:
-                        move_copies(learning, at, step, E, room)
+                        move_replicates(learning, at, step, E, scratch)
                     else:
-                        move_copies(copies, at, step, E, room)
+                        move_replicates(replicates, at, step, E, scratch)
                 finite = finite and abs(new) <= LIMIT
-            report[u(3 + node)] = told
+            report[u(3 + node)] = reported
             for k in range(count):
                 if traced:
                     at = u(offset + live[u(lane), u(offset + k)])
@@ -467,19 +475,19 @@ def advance(
                     at = u(offset + (k if indices is None else indices[u(k)]))
                     visits = cells[at, FIRST]
                     cells[at, WEIGHT] = averaged(cells[at, WEIGHT], cells[at, SECOND], visits)
-                    if copies is not None:
-                        average_copies(copies, learning, at, visits, room)
+                    if replicates is not None:
+                        average_replicates(replicates, learning, at, visits, scratch)
             if kind == ALPHA_BOUND and finite:
                 cells[u(offset), FIRST] = step
             if not finite:
                 report[u(node)] = 0.0
                 traces[u(lane), u(total + node)] = 0.0
                 if scales is not None:
-                    fold_all(lane, plan, cells, traces, live, scales, copies, learning, sums)
+                    flush_all(lane, plan, cells, traces, live, scales, replicates, learning, sums)
                 clear(lane, plan, traces, live)
                 return t, DIVERGED + node, skipped
         if scales is not None and flag != 0:
-            code = fold_all(lane, plan, cells, traces, live, scales, copies, learning, sums)
+            code = flush_all(lane, plan, cells, traces, live, scales, replicates, learning, sums)
             if code != OK:
                 clear(lane, plan, traces, live)
                 return t, code, skipped
@@ -490,10 +498,10 @@ def advance(
 
 @_compiled
 def advance_one(ints, floats, indptr, indices, values, traces, live, scales):
-    """Learn from the one transition that stands in front of the packed arrays.
+    """Learn from the one transition stored at the front of the packed arrays.
 
-    A call from Python costs by the array; packed, one transition costs about a microsecond.
-    See :class:`retvar.online.memory.Memory` for what is packed where.
+    The cost of a call from Python grows with the number of arrays; with packed arrays one
+    transition takes about a microsecond. See :class:`retvar.online.memory.Memory`.
     """
     a, b, c, d = ints[16], ints[17], ints[18], ints[19]
     _, code, _ = advance(
@@ -508,13 +516,13 @@ def advance_one(ints, floats, indptr, indices, values, traces, live, scales):
 
 @_compiled
 def advance_one_state(ints, floats, traces, live):
-    """The same where every state has its own weight."""
+    """Like :func:`advance_one`, where every state has its own weight."""
     return advance_one(ints, floats, None, None, None, traces, live, None)
 
 
 @_compiled
-def lay_out(x, x_next, indptr, indices, values):
-    """Two vectors as sparse rows without their zeros; whether all entries are finite."""
+def write_rows(x, x_next, indptr, indices, values):
+    """Write two vectors as sparse rows without zeros; return whether all entries are finite."""
     k = 0
     finite = True
     for vector, row in ((x, 0), (x_next, 1)):

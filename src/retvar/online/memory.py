@@ -1,12 +1,12 @@
-"""Everything that a live estimator holds, packed as the compiled update wants it.
+"""The arrays of an online estimator, packed for the compiled update.
 
-    ints     0–15 plan; 16–19 where the parts of floats end; 20–23 state, next state, flags, stream
+    ints     0–15 plan; 16–19 ends of the parts of floats; 20–23 state, next state, flags, stream
     floats   0–3 reward, ρ, γ, λ; then settings, gammas, lams, cells, report
 
-The two lie in one buffer, so that a transition is written into it by one call.
+Both are views of one buffer, so that one call writes a transition.
 
-Only `cells`, `traces`, `scales` and `report` change as it learns; the rest follows from the
-description. The list of weights that a trace reaches (`live`) follows from the traces.
+Only `cells`, `traces`, `scales` and `report` change while learning. The rest follows from the
+description, and the list of weights with a trace (`live`) follows from the traces.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Integers = NDArray[np.int64]
 
 
 class Memory:
-    """Packed arrays, and named views of them."""
+    """Packed arrays with named views."""
 
     def __init__(
         self,
@@ -61,18 +61,18 @@ class Memory:
         self.live = np.zeros((0, 2 * self.cells.shape[0] + 3), dtype=np.int64)
         self.scales: Array | None = None
         if (self.plan[:3, memory_layout.TRACED] == memory_layout.LAZY).any():
-            self.scales = np.zeros((memory_layout.OPEN + 1, 3, 2))
+            self.scales = np.zeros((memory_layout.DEFERRED_STREAMS + 1, 3, 2))
             self.scales[:, :, memory_layout.SCALE] = 1.0
-            lazy_traces.lay_steps(self.plan, self.settings, self.cells)
+            lazy_traces.fill_steps(self.plan, self.settings, self.cells)
         self.grow(1)
 
     @property
     def streams(self) -> int:
-        """How many streams have traces."""
+        """Number of streams with traces."""
         return int(self.traces.shape[0])
 
     def grow(self, streams: int) -> None:
-        """Make room for the traces of more streams; those that are there stay as they are."""
+        """Add traces for more streams; existing traces do not change."""
         total = self.cells.shape[0]
         fresh = streams - self.streams
         live = np.full((fresh, 2 * total + 3), -1, dtype=np.int64)
@@ -81,7 +81,7 @@ class Memory:
         self.traces = np.concatenate([self.traces, np.zeros((fresh, total + 3))])
 
     def adopt(self, traces: Array) -> None:
-        """Take over the traces of another, and list the weights that they reach."""
+        """Copy traces and list the weights where they are not 0."""
         self.traces = np.zeros((0, traces.shape[1]))
         self.live = self.live[:0]
         self.grow(traces.shape[0])
@@ -97,12 +97,12 @@ class Memory:
                 self.live[stream, 2 * total + node] = reached.size
 
     def part(self, node: int) -> slice:
-        """Where the weights of a node stand."""
+        """Slice of the weights of a node."""
         ends = [*self.plan[1:3, memory_layout.OFFSET], self.cells.shape[0]]
         return slice(int(self.plan[node, memory_layout.OFFSET]), int(ends[node]))
 
     def weights(self, node: int, at: Integers | slice = slice(None)) -> Array:
-        """The weights of a node, all or some: a view, or a copy where its trace is lazy."""
+        """Weights of a node, all or some: a view, or a copy if its trace is lazy."""
         own = self.cells[self.part(node)][at]
         found: Array = own[:, memory_layout.WEIGHT]
         if self.plan[node, memory_layout.KIND] != AVERAGED:
@@ -112,14 +112,16 @@ class Memory:
         return found
 
     def sums(self, node: int) -> list[float]:
-        """A of each stream with a lazy trace that is kept unfolded."""
+        """A of each stream whose lazy updates are deferred."""
         if self.scales is None or self.plan[node, memory_layout.TRACED] != memory_layout.LAZY:
             return []
-        found: list[float] = self.scales[: memory_layout.OPEN, node, memory_layout.SUM].tolist()
+        found: list[float] = self.scales[
+            : memory_layout.DEFERRED_STREAMS, node, memory_layout.SUM
+        ].tolist()
         return found[: self.streams]
 
-    def reach(self, node: int, stream: int, rows: Rows) -> Array:
-        """Σ αeφ of each row: what its prediction moves by when the stream's sum A grows by 1."""
+    def sensitivity(self, node: int, stream: int, rows: Rows) -> Array:
+        """Σ αeφ of each row: the change of its prediction when A of the stream grows by 1."""
         at = self.part(node).start + rows.indices
         terms = rows.values * self.cells[at, memory_layout.STEP] * self.traces[stream, at]
         count = rows.indptr.size - 1
@@ -131,7 +133,7 @@ class Memory:
 def _plan(
     method: int, off_policy: bool, learn_value: bool, features: list[Features], rules: list[int]
 ) -> Integers:
-    """Where each node's weights begin, and what it does; see :mod:`retvar.online.kernel`."""
+    """Return the plan array; see :mod:`retvar.online.memory_layout`."""
     plan = np.zeros((4, 4), dtype=np.int64)
     plan[:3, memory_layout.OFFSET] = np.cumsum([0, *(f.size for f in features[:2])])
     plan[:3, memory_layout.KIND] = rules
@@ -139,14 +141,14 @@ def _plan(
     return plan
 
 
-def memory_of(d: Any, features: list[Features]) -> Memory:
-    """Lay out a description for the compiled update."""
+def memory_of(description: Any, features: list[Features]) -> Memory:
+    """Allocate the arrays of a learner for the compiled update."""
     count = features[0].states
-    nodes = d.nodes(tabular=all(isinstance(f, States) for f in features))
+    nodes = description.nodes(tabular=all(isinstance(f, States) for f in features))
     plan = _plan(
-        METHODS[d.method],
-        d.estimand == "off_policy_return",
-        d.learn_value,
+        METHODS[description.method],
+        description.estimand == "off_policy_return",
+        description.learn_value,
         features,
         [node.step.kind for node in nodes],
     )
@@ -157,7 +159,7 @@ def memory_of(d: Any, features: list[Features]) -> Memory:
     kappas = np.stack(np.broadcast_arrays(*(np.atleast_1d(node.kappa) for node in nodes)))
     bounded = plan[:3, memory_layout.KIND] == ALPHA_BOUND
     plan[:3, memory_layout.TRACED] = kappas.any(axis=1) | bounded
-    if count is None:  # each error would change Adadelta's steps
+    if count is None:  # not Adadelta, whose steps depend on each error
         lazily = (plan[:3, memory_layout.TRACED] > 0) & (plan[:3, memory_layout.KIND] != ADADELTA)
         plan[:3, memory_layout.TRACED][lazily] = memory_layout.LAZY
     rates = np.array([node.step.parameters() for node in nodes])
@@ -167,8 +169,8 @@ def memory_of(d: Any, features: list[Features]) -> Memory:
     return Memory(
         plan,
         np.concatenate([rates, kappas], axis=1),
-        _per_state("gamma", d.gamma, count),
-        _per_state("lam", d.lam, count),
+        _per_state("gamma", description.gamma, count),
+        _per_state("lam", description.lam, count),
         cells,
     )
 
@@ -188,11 +190,9 @@ def _cells(node: Any, features: Features) -> Array:
         )
     if not np.all(np.abs(initial) <= memory_layout.LIMIT):
         raise InputError(node.initial_name, "too large", f"must stay below {memory_layout.LIMIT:g}")
-    cells[:, memory_layout.WEIGHT] = (
-        initial + 0.0
-    )  # no −0, which would show nowhere but in the bits
+    cells[:, memory_layout.WEIGHT] = initial + 0.0  # no −0
     cells[:, memory_layout.FIRST], cells[:, memory_layout.SECOND] = node.step.initial()
-    if node.step.kind == AVERAGED:  # the weight that learns; WEIGHT is its mean
+    if node.step.kind == AVERAGED:  # the weight; WEIGHT is its mean
         cells[:, memory_layout.SECOND] = cells[:, memory_layout.WEIGHT]
     return cells
 
@@ -208,7 +208,7 @@ def _per_state(field: str, given: Any, count: int | None) -> Array:
 
 
 def static_rows(features: list[Features], memory: Memory) -> Rows | None:
-    """Rows of all states, for all nodes; None where each state has its own weight."""
+    """Return the rows of all states for all nodes; None if each state has its own weight."""
     if features[0].states is None or all(isinstance(f, States) for f in features):
         return None
     if all(f is features[0] for f in features):

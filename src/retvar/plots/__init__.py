@@ -1,46 +1,36 @@
-"""Figures: an MDP as a graph, its solution, what simulations gave, and how to save them.
+"""Figures of MDPs, exact solutions, simulations, estimates and sweeps, and how to save them.
 
-:func:`draw_mdp` (``graph``) goes through five steps, a module each:
+- MDPs: ``graph`` (with ``graph_content``, ``graph_layout`` and ``graph_edges``) draws an MDP as a
+  graph; ``exact_values`` draws its solution.
+- Simulations and experiments: ``learning_curves``, ``final_errors`` and ``paper_figures`` take the
+  datasets of :func:`retvar.simulate`, or a mapping of them by name.
+- Estimates from experience: ``estimates``, ``estimate_maps`` and ``observed_returns`` take the
+  dataset of :func:`retvar.estimate`; ``estimate_common`` holds what they share.
+- Sweeps: ``sensitivity_curves``, ``sweep_heat_maps`` and ``error_ratios`` take a collected sweep;
+  ``sweep_errors`` holds what they share.
 
-1. ``links``: what is drawn (an arrow an edge, or one for several alike), and all its texts;
-2. ``layout``: where states, ends and starts stand;
-3. ``routing``: how arrows run, so that they keep apart (``curves`` is the geometry);
-4. ``labels``: where the texts at arrows go, so that they cover nothing;
-5. ``paint``: put it all on the page.
-
-:func:`solution` is ``answers``; ``style`` holds the looks of both, and :func:`save`.
-
-The figures of experiments take datasets by the name of their simulation: ``learning``, ``sweeps``,
-``value_error``, ``walk``, ``table`` and ``schematics``. They share ``series`` (looks, lines with
-bands, panels), ``scales`` (axes), ``legend`` and ``placing`` (texts beside data).
-
-The figures of estimates from experience take the dataset of :func:`retvar.estimate`:
-``maps``, ``heat``, ``states``, ``observed``, ``calibrated`` and ``rollouts``; ``estimates`` draws
-those that make sense. They share ``estimated`` (columns, titles, units).
-
-The figures of sweeps take what a sweep collected: ``sensitivity_curves``, ``sweep_maps`` and
-``comparisons``. They share ``swept`` (errors by setting).
+``style`` (colours, line styles, text, legends, :func:`save`) and ``axes`` (panels, scales, labels
+next to data) are shared by all. Drawing functions return a matplotlib ``Figure``.
 """
 
-from retvar.plots.answers import solution
-from retvar.plots.calibrated import calibration
-from retvar.plots.comparisons import comparison
-from retvar.plots.estimates import estimate_figures
+from retvar.plots.error_ratios import comparison
+from retvar.plots.estimate_maps import estimate_heat_maps, estimate_maps
+from retvar.plots.estimates import check, estimate_figures, estimate_states
+from retvar.plots.exact_values import solution
+from retvar.plots.final_errors import (
+    large_returns,
+    sensitivity,
+    step_size_ratio,
+    value_error_best_step,
+    value_error_spread,
+)
 from retvar.plots.graph import draw_mdp
-from retvar.plots.heat import estimate_heat_maps
-from retvar.plots.learning import learning_curves, step_sizes
-from retvar.plots.maps import estimate_maps
-from retvar.plots.observed import observed_returns
-from retvar.plots.rollouts import check
-from retvar.plots.schematics import mdp, networks
+from retvar.plots.learning_curves import final_estimates, learning_curves, rmse_curves, step_sizes
+from retvar.plots.observed_returns import calibration, observed_returns
+from retvar.plots.paper_figures import mdp, networks, table_1
 from retvar.plots.sensitivity_curves import sensitivity_curves
-from retvar.plots.states import estimate_states
 from retvar.plots.style import save
-from retvar.plots.sweep_maps import sweep_heat_map
-from retvar.plots.sweeps import large_returns, step_size_ratio
-from retvar.plots.table import table_1
-from retvar.plots.value_error import value_error_best_step, value_error_spread
-from retvar.plots.walk import final_estimates, rmse_curves, sensitivity
+from retvar.plots.sweep_heat_maps import sweep_heat_map
 
 __all__ = [
     "calibration",

@@ -1,21 +1,32 @@
-"""How figures look, how numbers are written in them, and how they are saved."""
+"""Colours, line styles, text size and legends shared by all figures, and how to save one."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import matplotlib
 import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
+from matplotlib.legend_handler import HandlerTuple
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 from matplotlib.textpath import TextToPath
 from numpy.typing import NDArray
 
 from retvar.errors import InputError
+from retvar.experiments.claims import NAMES
 from retvar.files import write_with
 from retvar.format import listed
+
+if TYPE_CHECKING:
+    import xarray
 
 __all__ = ["RC", "save", "text_size"]
 
@@ -28,7 +39,16 @@ BLUE, LIGHT_BLUE = "#0b5394", "#9fc5e8"
 ORANGE = "#d55e00"
 POINT = 1 / 72  # inch
 LINE_SPACING = 1.2
-NAME, SMALL, LABEL = 9.0, 6.5, 7.5  # points: names of states, what is below, text at arrows
+WRAP_MARGIN = 0.97  # lines may come out a little wider than measured
+
+# Okabe and Ito's colours, ordered so that neighbours differ in lightness too
+COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#000000", "#b3a800")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
+DASHES: tuple[Any, ...] = ("-", (0, (4, 1.6)), (0, (1, 1.3)), (0, (6, 1.5, 1, 1.5)))
+TRUTH: Any = {"color": INK, "linewidth": 0.9, "linestyle": (0, (5, 3.5)), "zorder": 4}
+GRID: Any = {"color": "#e8e8e8", "linewidth": 0.6}
+SHADE = "#f1f1f1"
+BAND_ALPHA = 0.2
 
 RC: Any = {  # a dict; matplotlib types its keys one by one
     "font.family": "DejaVu Sans",
@@ -42,14 +62,14 @@ RC: Any = {  # a dict; matplotlib types its keys one by one
     **dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color"), LINE),
     **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor"), INK),
     **dict.fromkeys(("figure.facecolor", "savefig.facecolor"), "white"),
-    "text.parse_math": False,  # names of states may hold dollars
+    "text.parse_math": False,  # names of states may contain dollar signs
     "legend.frameon": False,
     "legend.fontsize": 8.5,
     "pdf.fonttype": 42,
     "svg.hashsalt": "retvar",
     "svg.fonttype": "path",
 }
-UNDATED: dict[str, dict[str, Any]] = {
+METADATA: dict[str, dict[str, Any]] = {  # without dates, so that files can be compared
     ".png": {"Software": None},
     ".svg": {"Date": None},
     ".pdf": {"CreationDate": None, "ModDate": None},
@@ -57,21 +77,21 @@ UNDATED: dict[str, dict[str, Any]] = {
 
 
 def save(figure: Figure, path: str | Path) -> None:
-    """Write a figure as PNG (200 dots an inch), SVG or PDF, whole or not at all.
+    """Save a figure as PNG (200 dots per inch), SVG or PDF.
 
-    The same figure always gives the same bytes.
+    The file is replaced in one step, and the same figure always gives the same bytes.
 
     Parameters
     ----------
     figure
         Any matplotlib figure.
     path
-        Where to; the suffix says the format.
+        File name; its suffix sets the format.
 
     Raises
     ------
     InputError
-        Where the suffix is none of ``.png``, ``.svg`` and ``.pdf``.
+        If the suffix is not ``.png``, ``.svg`` or ``.pdf``.
 
     Examples
     --------
@@ -83,18 +103,18 @@ def save(figure: Figure, path: str | Path) -> None:
     """
     path = Path(path)
     suffix = path.suffix.lower()
-    if suffix not in UNDATED:
-        raise InputError("path", path, f"must end in one of {listed(UNDATED)}")
+    if suffix not in METADATA:
+        raise InputError("path", path, f"must end in one of {listed(METADATA)}")
 
     def write(temporary: Path) -> None:
         with matplotlib.rc_context(RC):
-            figure.savefig(temporary, format=suffix[1:], dpi=200, metadata=UNDATED[suffix])
+            figure.savefig(temporary, format=suffix[1:], dpi=200, metadata=METADATA[suffix])
 
     write_with(path, write)
 
 
 def text_size(text: str, size: float, weight: str = "normal") -> tuple[float, float]:
-    """Width and height, in inches, of lines of text.
+    """Width and height of lines of text, in inches.
 
     >>> width, height = text_size("s0", 10)
     >>> 0.15 < width < 0.25, 0.1 < height < 0.2
@@ -109,7 +129,105 @@ def text_size(text: str, size: float, weight: str = "normal") -> tuple[float, fl
 
 @cache
 def _line_width(line: str, weight: str) -> float:
-    """Width of a line set at size 1."""
+    """Width of a line at font size 1, in points."""
     font = FontProperties(family="DejaVu Sans", weight=weight, size=100)
     width, _, _ = TextToPath().get_text_width_height_descent(line, font, ismath=False)
     return float(width) / 100
+
+
+def wrap_text(text: str, size: float, width: float, weight: str = "normal") -> str:
+    """Break text between words into lines of at most `width` inches.
+
+    >>> wrap_text("what return to expect", 10, 1.2).splitlines()
+    ['what return to', 'expect']
+    """
+    lines = [""]
+    for word in text.split():
+        longer = f"{lines[-1]} {word}".strip()
+        if lines[-1] and text_size(longer, size, weight)[0] > WRAP_MARGIN * width:
+            lines.append(word)
+        else:
+            lines[-1] = longer
+    return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class LineStyle:
+    """Colour, marker and dash of a line, so that lines also differ in grey."""
+
+    colour: str
+    marker: str
+    dash: Any = "-"
+    lift: float = 0.0  #: drawn thinner and higher by this, so that coinciding lines all show
+
+    def plot_options(self, **more: Any) -> dict[str, Any]:
+        """Keyword arguments of ``Axes.plot``."""
+        own = {"color": self.colour, "marker": self.marker, "linestyle": self.dash}
+        width = 2.0 - self.lift
+        rest = {"ms": 4, "mec": "white", "mew": 0.5, "lw": width, "zorder": 3 + self.lift}
+        return {**own, **rest, **more}
+
+    @property
+    def text_colour(self) -> Any:
+        """A darker colour, for text."""
+        return tuple(0.72 * part for part in to_rgb(self.colour))
+
+
+METHODS = {  # direct solid, VTD dashed, centred dotted
+    "direct": LineStyle(COLOURS[0], "o", DASHES[0], 0.3),
+    "vtd": LineStyle(COLOURS[4], "s", DASHES[1], 0.4),
+    "centred": LineStyle(COLOURS[2], "^", DASHES[2], 0.5),
+}
+
+
+def line_style(k: int, dashed: bool = False) -> LineStyle:
+    """The k-th style; styles repeat after eight."""
+    return LineStyle(COLOURS[k % 8], MARKERS[k % 8], DASHES[k % 4] if dashed else "-", 0.4)
+
+
+def learner_style(label: str, k: int) -> LineStyle:
+    """The style of a method, or the k-th style for other learners.
+
+    >>> learner_style("vtd", 0) == METHODS["vtd"], learner_style("mine", 0).colour
+    (True, '#0072b2')
+    """
+    return METHODS.get(label) or line_style(k, dashed=True)
+
+
+def learner_name(label: str) -> str:
+    """The name of a method or learner in a figure.
+
+    >>> learner_name("vtd"), learner_name("mine")
+    ('VTD', 'mine')
+    """
+    return NAMES.get(label, label)
+
+
+def add_legend(figure: Figure, entries: Iterable[tuple[Any, str]], **options: Any) -> None:
+    """Add one legend below all panels."""
+    handles, names = zip(*entries, strict=True)
+    options = {"loc": "outside lower center", "ncols": len(names), **options}
+    handler: Any = {tuple: HandlerTuple(ndivide=1, pad=0)}
+    figure.legend(
+        handles, names, handlelength=2.4, columnspacing=1.6, handler_map=handler, **options
+    )
+
+
+def legend_line(style: LineStyle, band: bool = False) -> Artist | tuple[Artist, ...]:
+    """A line, optionally with its band, for a legend."""
+    line = Line2D([], [], **style.plot_options())
+    return (Patch(facecolor=style.colour, alpha=BAND_ALPHA, lw=0), line) if band else line
+
+
+def truth_entry() -> tuple[Artist, str]:
+    """The legend entry of the exact answers."""
+    return Line2D([], [], **TRUTH), "exact truth"
+
+
+def mean_entry(data: xarray.Dataset, variable: str, band: bool = True) -> tuple[Any, str]:
+    """The legend entry of means over runs, with a band if standard deviations are known."""
+    runs = data.attrs.get("runs", data.sizes.get("run", "all"))
+    band = band and bool(np.isfinite(data[f"{variable}_std"]).any())
+    text = "mean ± standard deviation" if band else "mean"
+    text = "one run" if runs == 1 else f"{text} over {runs} runs"
+    return legend_line(LineStyle("#777777", ""), band), text

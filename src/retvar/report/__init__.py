@@ -1,19 +1,16 @@
-"""Reproductions: experiments run, claims checked, figures drawn, a report written.
+"""Reproductions: run experiments, check their claims, draw their figures, write a report.
 
-:func:`reproduce` (``job``) goes through these, a module each:
-
-1. ``choice``: which experiments are meant;
-2. ``folder``: where everything is kept, and that it is ours;
-3. ``figures`` and ``table``: what is drawn, and Table 1;
-4. ``outcome`` and ``summary``: what came out;
-5. ``html`` and ``markdown``: the report; ``settings`` tells a declaration in words.
-
-``watch`` shows how far it has come.
+- ``reproduce``: the function :func:`reproduce`, which runs everything;
+- ``selection``: the experiments of the paper or of a file, selected by id;
+- ``output_folder``: the folder with data, figures and report;
+- ``figures`` and ``table1``: the figures, and Table 1 with published numbers;
+- ``outcome``: the results;
+- ``summary`` and ``settings``: texts of the report;
+- ``pages``: the report as HTML and Markdown, from ``templates/``.
 """
 
 from retvar.report.outcome import Outcome, Reproduction
 from retvar.report.reproduce import reproduce
-from retvar.report.selection import declared, select
-from retvar.report.summary import text
+from retvar.report.selection import load_experiments, select
 
-__all__ = ["Outcome", "Reproduction", "declared", "reproduce", "select", "text"]
+__all__ = ["Outcome", "Reproduction", "load_experiments", "reproduce", "select"]

@@ -1,4 +1,4 @@
-"""The folder of a reproduction: ours alone, and nothing in it is ever half written."""
+"""The output folder of a reproduction; locked while in use."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from retvar.experiments import Store
 from retvar.files import write_text
 from retvar.format import listed
 
-__all__ = ["Folder"]
+__all__ = ["OutputFolder"]
 
 MARKER = "retvar-reproduction.json"
 MADE_BY = {"made_by": "retvar reproduce", "format": 1}
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
-# what files.write_with leaves behind if it is killed
-STALE = re.compile(r"\..+-[a-z0-9_]{8}\.(nc|json|html|md|png|svg|pdf)")
+# temporary files of files.write_with, left behind if the process is killed
+TEMPORARY = re.compile(r"\..+-[a-z0-9_]{8}\.(nc|json|html|md|png|svg|pdf)")
 
 
-class Folder:
-    """Where a reproduction is: ``data/``, ``figures/``, ``times.json`` and the report.
+class OutputFolder:
+    """A folder with ``data/``, ``figures/``, ``times.json`` and the report.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "mine"
-    >>> with Folder(path).opened():
+    >>> with OutputFolder(path).opened():
     ...     sorted(file.name for file in path.iterdir())
     ['data', 'figures', 'retvar-reproduction.json']
     """
@@ -40,15 +40,15 @@ class Folder:
         self.times: dict[str, float] = {}
 
     @contextlib.contextmanager
-    def opened(self) -> Iterator[Folder]:
-        """Make it, or refuse one that is something else; no one else may use it meanwhile."""
+    def opened(self) -> Iterator[OutputFolder]:
+        """Create or check the folder, and lock it; a folder with other contents is refused."""
         self._refuse_other()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise self._unwritable(error.strerror) from None
         with self._locked():
-            self.tidy()
+            self.remove_temporary_files()
             try:
                 if not (self.path / MARKER).exists():
                     write_text(self.path / MARKER, json.dumps(MADE_BY) + "\n")
@@ -68,15 +68,15 @@ class Folder:
                     raise
                 raise self._unwritable(error.strerror) from None
 
-    def tidy(self) -> None:
-        """Remove what a killed run left half written; in a folder that is not ours, nothing."""
-        whole = _ours(self.path / MARKER)
-        for file in self.path.rglob(".*") if whole else self.path.glob(f".{MARKER[:-5]}-*.json"):
-            if STALE.fullmatch(file.name) and file.is_file():
+    def remove_temporary_files(self) -> None:
+        """Remove files that a killed run left unfinished; nothing in a folder of other contents."""
+        marked = _is_marker(self.path / MARKER)
+        for file in self.path.rglob(".*") if marked else self.path.glob(f".{MARKER[:-5]}-*.json"):
+            if TEMPORARY.fullmatch(file.name) and file.is_file():
                 file.unlink(missing_ok=True)
 
-    def time(self, name: str, seconds: float) -> None:
-        """Note how long something took; such files never go into the data."""
+    def record_time(self, name: str, seconds: float) -> None:
+        """Write a run time to ``times.json``; data files hold none, to be comparable."""
         self.times[name] = round(seconds, 3)
         text = json.dumps(dict(sorted(self.times.items())), indent=1, ensure_ascii=False)
         write_text(self.path / "times.json", text + "\n")
@@ -86,13 +86,13 @@ class Folder:
         if self.path.exists() and not self.path.is_dir():
             raise InputError("out", self.path, "is a file; name a folder")
         try:
-            held = sorted(file.name for file in self.path.iterdir()) if self.path.exists() else []
+            names = sorted(file.name for file in self.path.iterdir()) if self.path.exists() else []
         except OSError as error:
             raise self._unwritable(error.strerror) from None
-        held = [name for name in held if not STALE.fullmatch(name)]
-        if not held or (marker.name in held and _ours(marker)):
+        names = [name for name in names if not TEMPORARY.fullmatch(name)]
+        if not names or (marker.name in names and _is_marker(marker)):
             return
-        remedy = f"holds something else ({listed(held, 3)}); name a new or empty folder"
+        remedy = f"holds other files ({listed(names, 3)}); name a new or empty folder"
         raise InputError("out", self.path, remedy)
 
     def _unwritable(self, reason: object) -> InputError:
@@ -102,7 +102,7 @@ class Folder:
     def _locked(self) -> Iterator[None]:
         try:
             import fcntl
-        except ImportError:  # not on every system
+        except ImportError:  # not on Windows
             yield
             return
         handle = os.open(self.path, os.O_RDONLY)
@@ -110,7 +110,9 @@ class Folder:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise InputError("out", self.path, "another run is using it; wait for it") from None
+                raise InputError(
+                    "out", self.path, "another run is using it; wait until it ends"
+                ) from None
             except OSError:  # a file system without locks
                 pass
             yield
@@ -122,10 +124,10 @@ class Folder:
             found = json.loads((self.path / "times.json").read_text(encoding="utf-8"))
             if isinstance(found, Mapping):
                 return {str(k): float(v) for k, v in found.items() if isinstance(v, int | float)}
-        return {}  # they are no more than times
+        return {}  # a damaged file loses only times
 
 
-def _ours(marker: Path) -> bool:
+def _is_marker(marker: Path) -> bool:
     with contextlib.suppress(OSError, ValueError):
         found = json.loads(marker.read_text(encoding="utf-8"))
         return isinstance(found, dict) and found.get("made_by") == MADE_BY["made_by"]

@@ -1,4 +1,4 @@
-"""Run experiments, keep their data, check their claims, draw their figures, write the report."""
+"""Run experiments, save their data, check their claims, draw their figures, write the report."""
 
 from __future__ import annotations
 
@@ -8,23 +8,24 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from retvar.errors import InputError
+from retvar.arguments import integer
 from retvar.experiments import Claim, Experiment, Finding, Simulation
 from retvar.files import write_text
 from retvar.format import duration
-from retvar.report import figures, html, markdown
-from retvar.report.outcome import Asked, Checked, Outcome, Reproduction
-from retvar.report.output_folder import Folder
-from retvar.report.selection import declared, restrict, select
+from retvar.progress import Progress
+from retvar.report import figures, pages
+from retvar.report.outcome import CheckedClaim, Outcome, Reproduction, Request
+from retvar.report.output_folder import OutputFolder
+from retvar.report.selection import load_experiments, restrict, select
 from retvar.report.table1 import is_table, rows
-from retvar.report.watch import Watch
 
 if TYPE_CHECKING:
     import xarray
 
 __all__ = ["reproduce"]
 
-DRAWING, STARTING, UPDATE = 1.0, 0.3, 8e-9  # seconds expected, for telling the time left
+# expected seconds, to estimate the time left: of a figure, of starting a simulation, of an update
+DRAWING, STARTING, UPDATE = 1.0, 0.3, 8e-9
 
 
 def reproduce(
@@ -38,36 +39,37 @@ def reproduce(
     force: bool = False,
     file: str | Path | None = None,
     threads: int | None = None,
-    watch: Watch | None = None,
+    progress: Progress | None = None,
 ) -> Reproduction:
-    """Rerun the paper's experiments, or your own, and write a report.
+    """Run the paper's experiments, or your own, and write a report.
 
     Parameters
     ----------
     ids
-        Which experiments; ``chain-step-size`` stands for all below it. Default: all.
+        Ids of experiments, or of groups such as ``chain-step-size``; default: all.
     out
-        A folder for ``index.html``, ``report.md``, ``figures/`` and ``data/``, made if it is not
-        there. Simulations that are in it are not computed again.
+        Folder for ``index.html``, ``report.md``, ``figures/`` and ``data/``; created if missing.
+        Simulations that are in it already are not computed again.
     runs, seed
-        How many runs in place of those declared, and the seed.
+        Number of runs (default: as declared), and the random seed.
     methods
         Some of ``direct``, ``vtd`` and ``centred``; claims about others are left out.
     formats
-        Of the figures: some of ``png``, ``svg`` and ``pdf``.
+        File formats of figures: some of ``png``, ``svg`` and ``pdf``.
     force
-        Compute everything again, whatever is there.
+        Compute all simulations again.
     file
-        A Python file that declares ``EXPERIMENTS``, in place of the paper's.
+        Python file with a list ``EXPERIMENTS``, to use instead of the paper's.
     threads
-        How many to use; default: as many as the machine has.
-    watch
-        Told how far it has come.
+        Number of threads; default: all cores.
+    progress
+        Progress callback.
 
     Returns
     -------
     Reproduction
-        The outcome of each experiment; ``plain()`` gives what ``--json`` prints.
+        The outcome of each experiment; ``summary()`` is the text that the command prints and
+        ``to_dict()`` what it prints with ``--json``.
 
     Examples
     --------
@@ -76,62 +78,67 @@ def reproduce(
     >>> found = retvar.report.reproduce(["chain-mdp"], out)
     >>> sorted(path.name for path in out.iterdir())
     ['data', 'figures', 'index.html', 'report.md', 'retvar-reproduction.json', 'times.json']
-    >>> found.plain()
+    >>> found.to_dict()
     {'experiments': {'chain-mdp': {'claims': []}}}
     """
     began = time.monotonic()
-    chosen = restrict(select(ids, declared(file)), methods, runs)
-    kinds = figures.formats_of(formats)
+    chosen = restrict(select(ids, load_experiments(file)), methods, runs)
+    formats = figures.validate_formats(formats)
     for experiment in chosen:
-        figures.plot_of(experiment)
-    asked = Asked(
-        _seed(seed),
+        figures.plot_function(experiment)  # raises an error now if it does not exist
+    request = Request(
+        integer("seed", seed, 0),
         runs,
         None if methods is None else tuple(methods),
         None if file is None else Path(file).name,
     )
-    with Folder(out).opened() as folder:
-        job = _Job(folder, asked, kinds, force, threads, watch or Watch())
+    with OutputFolder(out).opened() as folder:
+        job = _Job(folder, request, formats, force, threads, progress or Progress())
         outcomes = job.run(chosen)
         found = Reproduction(
-            outcomes, asked, time.monotonic() - began, job.simulations, len(job.computed)
+            outcomes, request, time.monotonic() - began, job.simulations, len(job.computed)
         )
-        write_text(folder.path / "index.html", html.page(found))
-        write_text(folder.path / "report.md", markdown.page(found))
+        write_text(folder.path / "index.html", pages.html_page(found))
+        write_text(folder.path / "report.md", pages.markdown_page(found))
     return found
 
 
-def _seed(given: int) -> int:
-    if given < 0:
-        raise InputError("seed", given, "must be a whole number of at least 0")
-    return int(given)
-
-
 class _Job:
-    """Experiments one after the other; a simulation that several share is computed once."""
+    """Runs experiments one after the other; shared simulations are computed once."""
 
     def __init__(
         self,
-        folder: Folder,
-        asked: Asked,
+        folder: OutputFolder,
+        request: Request,
         formats: tuple[str, ...],
         force: bool,
         threads: int | None,
-        watch: Watch,
+        progress: Progress,
     ) -> None:
-        self.folder, self.asked, self.formats = folder, asked, formats
-        self.force, self.threads, self.watch = force, threads, watch
+        self.folder, self.store, self.seed = folder, folder.store, request.seed
+        self.formats, self.force, self.threads = formats, force, threads
+        self.progress = progress
         self.simulations: dict[str, Simulation] = {}  # by the name of the data file
         self.computed: set[str] = set()
 
     def run(self, experiments: Sequence[Experiment]) -> tuple[Outcome, ...]:
-        self.watch.check()
+        self.progress.check()
         work = self._plan(experiments)
-        self.watch.begin([e.id for e in experiments], sum(work.values()))
-        return tuple(self._one(e, work[e.id]) for e in experiments)
+        self.progress.start(sum(work.values()))
+        outcomes: list[Outcome] = []
+        done = 0.0
+        for number, experiment in enumerate(experiments, 1):
+            expected = work[experiment.id]
+            self.progress.start_part(experiment.id, expected)
+            outcome, line = self._run_one(experiment, done)
+            outcomes.append(outcome)
+            done += expected
+            self.progress.advance(done)
+            self.progress.finish_part(f"[{number}/{len(experiments)}] {experiment.id}: {line}")
+        return tuple(outcomes)
 
     def _plan(self, experiments: Sequence[Experiment]) -> dict[str, float]:
-        """What each has to do; a damaged file is found now and not after an hour."""
+        """Expected seconds of each experiment; saved data are read now, to find damaged files."""
         work: dict[str, float] = {}
         for experiment in experiments:
             work[experiment.id] = DRAWING
@@ -140,70 +147,66 @@ class _Job:
                 if name in self.simulations:
                     continue
                 self.simulations[name] = simulation
-                if self._missing(simulation):
+                if self._is_missing(simulation):
                     work[experiment.id] += _expected(simulation)
                 else:
-                    self.folder.store.read(simulation, self.asked.seed)
-                self.watch.check()
+                    self.store.read(simulation, self.seed)
+                self.progress.check()
         return work
 
     def _name(self, simulation: Simulation) -> str:
-        return self.folder.store.path(simulation, self.asked.seed).name
+        return self.store.path(simulation, self.seed).name
 
-    def _missing(self, simulation: Simulation) -> bool:
+    def _is_missing(self, simulation: Simulation) -> bool:
         if self.force and self._name(simulation) not in self.computed:
             return True
-        return not self.folder.store.has(simulation, self.asked.seed)
+        return not self.store.has(simulation, self.seed)
 
-    def _one(self, experiment: Experiment, work: float) -> Outcome:
-        self.watch.start(experiment.id, work)
+    def _run_one(self, experiment: Experiment, done: float) -> tuple[Outcome, str]:
+        """The outcome, and a line about it; `done` is the expected time of what came before."""
         began, before = time.monotonic(), len(self.computed)
-        data = self._data(experiment)
+        data = self._simulate(experiment, done)
         simulated = time.monotonic() - began
-        outcome = self._outcome(experiment, data)
-        self.folder.time("drawing " + experiment.id, outcome.drawing)
-        done = ["drawn" if outcome.drawn else outcome.problem or "nothing to draw"]
+        outcome = self._check_and_draw(experiment, data)
+        self.folder.record_time("drawing " + experiment.id, outcome.drawing)
+        parts = ["drawn" if outcome.drawn else outcome.problem or "nothing to draw"]
         if experiment.simulations:
             new = len(self.computed) > before
-            done.insert(0, f"simulated in {duration(simulated)}" if new else "simulated before")
+            parts.insert(0, f"simulated in {duration(simulated)}" if new else "simulated before")
         if outcome.checked:
-            done.append(f"{outcome.held} of {len(outcome.checked)} claims hold")
-        self.watch.finish(f"{experiment.id}: {', '.join(done)}")
-        return outcome
+            parts.append(f"{outcome.held} of {len(outcome.checked)} claims hold")
+        return outcome, ", ".join(parts)
 
-    def _data(self, experiment: Experiment) -> dict[str, xarray.Dataset]:
-        """The data of all its simulations, computed where they are missing."""
-        found, done = {}, 0.0
+    def _simulate(self, experiment: Experiment, done: float) -> dict[str, xarray.Dataset]:
+        """The data of all simulations, computed if missing."""
+        found = {}
         for simulation in experiment.simulations:
-            store, seed = self.folder.store, self.asked.seed
-            if self._missing(simulation):
-                began = time.monotonic()
-                base, expected = done, _expected(simulation)
+            if self._is_missing(simulation):
+                began, expected = time.monotonic(), _expected(simulation)
 
-                def tell(share: float, base: float = base, work: float = expected) -> None:
-                    self.watch.advance(base + share * work)
+                def report(share: float, base: float = done, expected: float = expected) -> None:
+                    self.progress.advance(base + share * expected)
 
-                data = simulation.run(seed, progress=tell, threads=self.threads)
-                found[simulation.name] = store.write(simulation, seed, data)
-                self.folder.time(self._name(simulation), time.monotonic() - began)
+                data = simulation.run(self.seed, progress=report, threads=self.threads)
+                found[simulation.name] = self.store.write(simulation, self.seed, data)
+                self.folder.record_time(self._name(simulation), time.monotonic() - began)
                 self.computed.add(self._name(simulation))
                 done += expected
             else:
-                found[simulation.name] = store.read(simulation, seed)
-            self.watch.advance(done)
+                found[simulation.name] = self.store.read(simulation, self.seed)
+            self.progress.advance(done)
         return found
 
-    def _outcome(self, experiment: Experiment, data: dict[str, xarray.Dataset]) -> Outcome:
-        """Check and draw."""
+    def _check_and_draw(self, experiment: Experiment, data: dict[str, xarray.Dataset]) -> Outcome:
         began = time.monotonic()
-        checked = tuple(Checked(claim, _check(claim, data)) for claim in experiment.claims)
+        checked = tuple(CheckedClaim(claim, _check(claim, data)) for claim in experiment.claims)
         drawn, problem = None, ""
         try:
             figure = figures.draw(experiment, data)
-        except Exception as error:  # people's own drawing must not lose what others found
+        except Exception as error:  # a user's function must not stop the other experiments
             problem = f"could not be drawn ({type(error).__name__}: {error})"
         else:
-            self.watch.check()
+            self.progress.check()
             if figure is not None:
                 drawn = figures.write(figure, self.folder.path, experiment.id, self.formats)
         times = self.folder.times
@@ -224,9 +227,8 @@ def _expected(simulation: Simulation) -> float:
 
 def _check(claim: Claim, data: dict[str, xarray.Dataset]) -> Finding:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # one run has no standard deviation
+        warnings.simplefilter("ignore", RuntimeWarning)  # the standard deviation of one run
         try:
             return claim.check(data)
         except Exception as error:
-            told = f"could not be checked ({type(error).__name__}: {error})"
-            return Finding(False, told)
+            return Finding(False, f"could not be checked ({type(error).__name__}: {error})")

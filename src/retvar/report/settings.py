@@ -1,4 +1,4 @@
-"""What a simulation does, in words, from its declaration alone."""
+"""The settings of an experiment as text."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from typing import Any
 import numpy as np
 
 from retvar.experiments import Experiment, Simulation
+from retvar.experiments.claims import NAMES
 from retvar.format import count, joined, listed, short_number
 from retvar.initial_values import InitialValues
 from retvar.learners import Learner
 from retvar.step_sizes import StepSize, step_size
 
-__all__ = ["NAMES", "described"]
+__all__ = ["describe_settings"]
 
-NAMES = {"direct": "direct", "vtd": "VTD", "centred": "centred"}
-MOST = 16  # values that are listed
+MAX_VALUES = 16  # longer lists are shortened
 
 
-def described(experiment: Experiment) -> list[tuple[str, str]]:
-    """Settings as pairs of a label and a text; what differs among simulations is joined.
+def describe_settings(experiment: Experiment) -> list[tuple[str, str]]:
+    """Settings as pairs of a label and a text; different texts of several simulations are joined.
 
     >>> from retvar.experiments import all_experiments
-    >>> found = dict(described(all_experiments()[3]))
+    >>> found = dict(describe_settings(all_experiments()[3]))
     >>> found["domain"], found["learners"], found["step sizes"]
     ('chain (4 states)', 'direct, VTD and centred', 'α = 0.001, ᾱ = 0.001')
     """
     pairs: dict[str, list[str]] = {}
     for simulation in experiment.simulations:
-        for label, text in _of(simulation).items():
+        for label, text in _settings(simulation).items():
             if text not in pairs.setdefault(label, []):
                 pairs[label].append(text)
     several = len(experiment.simulations)
@@ -37,7 +37,7 @@ def described(experiment: Experiment) -> list[tuple[str, str]]:
     return found + [(label, " · ".join(texts)) for label, texts in pairs.items() if any(texts)]
 
 
-def _of(simulation: Simulation) -> dict[str, str]:
+def _settings(simulation: Simulation) -> dict[str, str]:
     mdp, learners = simulation.mdp, list(simulation.learners.values())
     unit = "steps" if simulation.steps is not None else "episodes"
     length = simulation.steps if simulation.steps is not None else simulation.episodes
@@ -49,7 +49,7 @@ def _of(simulation: Simulation) -> dict[str, str]:
         "λ": _table(mdp.lam),
         "policy": _policies(simulation),
         "learners": several + methods,
-        "step sizes": _steps(learners),
+        "step sizes": _step_sizes(learners),
         "traces": _traces(learners),
         "estimand": joined(dict.fromkeys(d.estimand.replace("_", " ") for d in learners)),
         "value": _value(learners),
@@ -67,7 +67,7 @@ def _policies(simulation: Simulation) -> str:
 
 
 def _discounts(simulation: Simulation) -> str:
-    """γ on arriving in each state; edges that end an episode have none."""
+    """γ by arrival state; transitions that end an episode are left out."""
     edges = simulation.mdp.edges
     inside = edges.next_state >= 0
     arriving = [np.unique(edges.gamma[inside & (edges.next_state == s)])
@@ -87,7 +87,7 @@ def _table(values: Any) -> str:
     table = np.asarray(values, dtype=float).ravel()
     if table.size and (table == table[0]).all():
         return short_number(float(table[0]))
-    if table.size <= MOST:
+    if table.size <= MAX_VALUES:
         return ", ".join(short_number(float(x)) for x in table) + " (by state)"
     return f"{_range(table)} (by state)"
 
@@ -96,13 +96,13 @@ def _range(values: Any) -> str:
     return f"{short_number(float(np.min(values)))} to {short_number(float(np.max(values)))}"
 
 
-def _steps(learners: Sequence[Learner]) -> str:
+def _step_sizes(learners: Sequence[Learner]) -> str:
     parts = [
         ("α", [d.alpha for d in learners]),
         ("ᾱ", [d.alpha if d.alpha_bar is None else d.alpha_bar for d in learners]),
         ("α of the mean", [m for d in learners if (m := getattr(d, "alpha_mean", None))]),
     ]
-    rules = [(name, _spanned(map(_step, given))) for name, given in parts if given]
+    rules = [(name, _one_or_set(map(_step_size, values))) for name, values in parts if values]
     if len({text for _, text in rules}) == 1 and not rules[0][1][0].isdigit():
         return rules[0][1]
     return ", ".join(
@@ -110,18 +110,18 @@ def _steps(learners: Sequence[Learner]) -> str:
     )
 
 
-def _step(given: float | StepSize) -> str:
-    rule = step_size("alpha", given)
+def _step_size(value: float | StepSize) -> str:
+    rule = step_size("alpha", value)
     if type(rule).__name__ == "Constant":
-        return power(rule.parameters()[0])
+        return _power(rule.parameters()[0])
     settings = ", ".join(f"{name} {value:g}" for name, value in vars(rule).items())
     return f"{type(rule).__name__} ({settings})"
 
 
-def power(value: float) -> str:
-    """A step size; powers of two as such.
+def _power(value: float) -> str:
+    """A constant step size; small powers of two are written as such.
 
-    >>> power(0.01), power(2**-11), power(0.5)
+    >>> _power(0.01), _power(2**-11), _power(0.5)
     ('0.01', '2⁻¹¹', '0.5')
     """
     exponent = np.log2(value) if value > 0 else 0.0
@@ -130,29 +130,29 @@ def power(value: float) -> str:
     return short_number(value)
 
 
-def _spanned(texts: Iterable[str]) -> str:
+def _one_or_set(texts: Iterable[str]) -> str:
     unique = list(dict.fromkeys(texts))
-    return unique[0] if len(unique) == 1 else "{" + listed(unique, MOST) + "}"
+    return unique[0] if len(unique) == 1 else "{" + listed(unique, MAX_VALUES) + "}"
 
 
 def _traces(learners: Sequence[Learner]) -> str:
-    kappa = _spanned(_table(d.kappa) for d in learners)
-    kappa_bar = _spanned(_table(d.kappa_bar) for d in learners)
+    kappa = _one_or_set(_table(d.kappa) for d in learners)
+    kappa_bar = _one_or_set(_table(d.kappa_bar) for d in learners)
     if kappa == kappa_bar == "0":
         return "none (κ = κ̄ = 0)"
     return f"κ = {kappa} for the value, κ̄ = {kappa_bar} for the variance"
 
 
 def _value(learners: Sequence[Learner]) -> str:
-    """Where the value starts, and whether it learns."""
+    """The initial value, and whether it is learned."""
     frozen = not any(d.learn_value for d in learners)
-    given = [d.value for d in learners]
-    if any(isinstance(value, InitialValues) for value in given):
-        start = "values drawn anew for each run"
-    elif all(np.all(np.asarray(value) == 0) for value in given):
+    values = [d.value for d in learners]
+    if any(isinstance(value, InitialValues) for value in values):
+        start = "values drawn for each run"
+    elif all(np.all(np.asarray(value) == 0) for value in values):
         start = "0"
     else:
-        start = _spanned(_table(value) for value in given)
+        start = _one_or_set(_table(value) for value in values)
     return f"held at {start}" if frozen else f"learned, from {start}"
 
 

@@ -1,16 +1,15 @@
-"""What the report says at its head: claims, the centred estimator, times and versions."""
+"""Texts of the report's summary: run times, settings and versions."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import platform
-from pathlib import Path
 
 from retvar.format import count, duration, joined
-from retvar.report.outcome import PLAIN_LOOP, Checked, Outcome, Reproduction
+from retvar.report.outcome import PLAIN_LOOP, CheckedClaim, Outcome, Reproduction
 from retvar.version import __version__
 
-__all__ = ["SOURCES", "failures", "on_centred", "run_with", "text", "times", "verdict", "versions"]
+__all__ = ["SOURCES", "claims_about_centred", "run_times", "settings", "timing_note", "versions"]
 
 SOURCES = {
     "paper": "first version of the paper",
@@ -20,100 +19,57 @@ SOURCES = {
 LIBRARIES = ("numpy", "scipy", "numba", "xarray", "matplotlib")
 
 
-def verdict(found: Reproduction) -> str:
-    """How many claims hold.
-
-    >>> from retvar.report.outcome import Asked
-    >>> verdict(Reproduction((), Asked()))
-    'Nothing is claimed here.'
-    """
-    total, held = len(found.checked), sum(each.finding.holds for each in found.checked)
-    if not total:
-        return "Nothing is claimed here."
-    if held == total:
-        return "The claim holds." if total == 1 else f"All {total} claims hold."
-    explained = sum(bool(c.claim.explained) for c in found.checked if not c.finding.holds)
-    rest = total - held
-    why = "" if not explained else f", {'which' if explained == rest else explained} explained"
-    if explained == rest:
-        why = " and is explained" if rest == 1 else " and are explained"
-    fails = "does not" if rest == 1 else "do not"
-    return f"{held} of {total} claims hold; {rest} {fails}{why}."
-
-
-def text(found: Reproduction, out: Path) -> str:
-    """What is told at the end, in a few lines.
-
-    >>> from retvar.report.outcome import Asked
-    >>> print(text(Reproduction((), Asked(), elapsed=2.5), Path("mine")))
-    Nothing is claimed here.
-    0 experiments in 2.5 s; see mine/index.html
-    """
-    lines = [verdict(found)]
-    for outcome, each in failures(found):
-        why = " (explained in the report)" if each.claim.explained else ""
-        lines.append(f"  ✗ {outcome.id}: {each.claim.name}: {each.finding.measured}{why}")
-    lines += [f"  {name}: the figure {problem}" for name, problem in found.problems.items()]
-    done = count(len(found.outcomes), "experiment")
-    return "\n".join([*lines, f"{done} in {duration(found.elapsed)}; see {out / 'index.html'}"])
-
-
-def failures(found: Reproduction) -> list[tuple[Outcome, Checked]]:
-    """Claims that do not hold."""
-    return [(o, each) for o in found.outcomes for each in o.checked if not each.finding.holds]
-
-
-def on_centred(found: Reproduction) -> list[tuple[Outcome, Checked]]:
-    """Claims that speak of the centred estimator: when it wins, and when it is like the others."""
+def claims_about_centred(found: Reproduction) -> list[tuple[Outcome, CheckedClaim]]:
+    """Claims about the centred method, with their experiments."""
     return [(o, c) for o in found.outcomes for c in o.checked if "centred" in c.claim.methods]
 
 
-def times(found: Reproduction) -> list[tuple[str, str, str]]:
-    """What, the time it took, and that of a plain loop."""
-    lines = []
+def run_times(found: Reproduction) -> list[tuple[str, str, str]]:
+    """Rows of a table: what was run, its time, and that of a plain loop."""
+    rows = []
     present = {outcome.experiment.source for outcome in found.outcomes}
     for source in SOURCES:
         if source in present and len(present) > 1:
             what = f"Everything from the {SOURCES[source]}"
             if source == "own":
                 what = f"What goes {SOURCES[source]}"
-            lines.append((what, found.seconds(source), found.plain_loop(source)))
-    if len(present) == 1 and present == {"paper"}:
-        lines.append(("Everything here, all of it from the first version of the paper",
-                      found.seconds(), found.plain_loop()))  # fmt: skip
-    else:
-        lines.append(("The whole", found.seconds(), found.plain_loop()))
-    return [(what, duration(took), duration(plain)) for what, took, plain in lines]
+            rows.append((what, found.seconds(source), found.plain_loop(source)))
+    what = "The whole"
+    if present == {"paper"}:
+        what = "Everything here, all of it from the first version of the paper"
+    rows.append((what, found.seconds(), found.plain_loop()))
+    return [(what, duration(took), duration(plain)) for what, took, plain in rows]
 
 
-def reckoning(found: Reproduction) -> str:
-    """How the times were reckoned."""
-    new, kept = found.computed, len(found.unique) - found.computed
-    now = f"{count(new, 'simulation')} computed now"
+def timing_note(found: Reproduction) -> str:
+    """How the run times were measured."""
+    reused = len(found.unique) - found.computed
+    now = f"{count(found.computed, 'simulation')} computed now"
     if not found.unique:
         now = "nothing to simulate"
-    elif kept:
-        now += f", {kept} kept from before (with the times they took then)"
+    elif reused:
+        now += f", {reused} reused from earlier runs (with the times of those)"
     return (
-        f"Simulating, compiling, checking and drawing; what several experiments share is counted "
-        f"once. This run took {duration(found.elapsed)}: {now}. A plain Python loop is reckoned "
-        f"at {PLAIN_LOOP * 1e6:.0f} µs an update, for {found.updates():,.0f} updates of a learner "
-        "(runs × steps × learners; an episode of the chain has 4 steps)."
+        "Times include simulation, compilation, checks and drawing; simulations that several "
+        f"experiments share are counted once. This run took {duration(found.elapsed)}: {now}. A "
+        f"plain Python loop is assumed to take {PLAIN_LOOP * 1e6:.0f} µs an update, for "
+        f"{found.updates():,.0f} updates of a learner (runs × steps × learners; an episode of the "
+        "chain has 4 steps)."
     )
 
 
-def run_with(found: Reproduction) -> str:
-    """Seed, runs and methods."""
-    asked = found.asked
-    parts = [f"seed {asked.seed}"]
-    parts += [count(asked.runs, "run")] if asked.runs is not None else ["runs as declared"]
-    parts += [f"methods {joined(asked.methods)}"] if asked.methods is not None else []
-    parts += [f"declared in {asked.file}"] if asked.file else []
+def settings(found: Reproduction) -> str:
+    """Seed, runs, methods and file."""
+    request = found.request
+    parts = [f"seed {request.seed}"]
+    parts += [count(request.runs, "run")] if request.runs is not None else ["runs as declared"]
+    parts += [f"methods {joined(request.methods)}"] if request.methods is not None else []
+    parts += [f"declared in {request.file}"] if request.file else []
     return ", ".join(parts)
 
 
 def versions() -> str:
-    """What it was computed with.
+    """Versions of retvar, Python and the main libraries.
 
     >>> versions().startswith(f"retvar {__version__}, Python ")
     True

@@ -1,4 +1,4 @@
-"""Table 1: measured beside published, with standard errors and z."""
+"""Table 1: measured and published numbers, with standard errors and z."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PUBLISHED_RUNS = 30
 
 
 class Cell(NamedTuple):
-    """One figure of the table; NaN where its method was left out."""
+    """One number of the table; NaN if its method was left out."""
 
     measured: float
     stderr: float
@@ -28,7 +28,7 @@ class Cell(NamedTuple):
 
     @property
     def z(self) -> float:
-        """The difference in standard errors of it; what is published has that of 30 runs.
+        """Measured minus published in standard errors; published numbers are of 30 runs.
 
         >>> Cell(1.2, 0.1, "1.0", 30).z.__round__(6)
         1.414214
@@ -41,13 +41,13 @@ class Cell(NamedTuple):
 
 
 class Row(NamedTuple):
-    """The figures of one experiment, by column."""
+    """The numbers of one experiment, by column."""
 
     experiment: str
     cells: dict[str, Cell]
 
-    def plain(self) -> dict[str, Any]:
-        """As in ``--json``; None for what could not be measured."""
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, as printed by ``--json``; None for numbers that were not measured."""
         return {
             "experiment": self.experiment,
             **{column: finite(cell.measured) for column, cell in self.cells.items()},
@@ -57,18 +57,18 @@ class Row(NamedTuple):
 
 
 def is_table(experiment: Experiment) -> bool:
-    """Whether an experiment is a table beside published figures."""
+    """Whether an experiment is a table of published numbers."""
     return experiment.plot == "table_1"
 
 
 def rows(experiment: Experiment, data: Mapping[str, xarray.Dataset]) -> tuple[Row, ...]:
-    """All rows of the table."""
+    """The rows of the table."""
     published: Mapping[str, tuple[str, ...]] = experiment.options["published"]
     return tuple(_row(name, published[name], data[name]) for name in published if name in data)
 
 
 def _row(name: str, published: tuple[str, ...], data: xarray.Dataset) -> Row:
-    row, stderr = _measured(data)
+    row, stderr = _measure(data)
     runs = int(data.attrs["runs"])
     return Row(
         name,
@@ -79,8 +79,8 @@ def _row(name: str, published: tuple[str, ...], data: xarray.Dataset) -> Row:
     )
 
 
-def _measured(data: xarray.Dataset) -> tuple[dict[str, float], dict[str, float]]:
-    """A row; NaN for methods that were left out, but all methods learn the same value."""
+def _measure(data: xarray.Dataset) -> tuple[dict[str, float], dict[str, float]]:
+    """A row and its standard errors; NaN for methods left out, except for the shared value."""
     labels = [str(label) for label in data.learner.values]
     for name in ("second_moment_change_total", "second_moment_change_total_std"):
         if name not in data:
@@ -96,7 +96,7 @@ def _measured(data: xarray.Dataset) -> tuple[dict[str, float], dict[str, float]]
 
 
 def finite(number: float) -> float | None:
-    """The number, or None in place of NaN and infinity, which JSON does not have.
+    """The number, or None instead of NaN and infinity, which JSON cannot express.
 
     >>> finite(1.5), finite(math.nan)
     (1.5, None)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from retvar import arguments
 from retvar.errors import InputError
 
 __all__ = ["Record"]
@@ -20,21 +21,20 @@ MOST_POINTS = 100_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """What to record, and when; moments are steps, or episodes where the run is counted in them.
+    """What to record, and when; moments are steps, or episodes if the run is counted in episodes.
 
     Parameters
     ----------
     every
-        Record at every so many moments.
+        Record every `every` moments.
     at
         Record at these moments; 0 is the beginning.
     points
-        Record at so many moments, evenly spaced, or growing by equal factors with ``log=True``.
-        The default is 100 of them.
+        Number of moments to record, evenly spaced, or log-spaced with ``log=True``; default: 100.
     states
         Record the estimates of these states only (their indices or names); default: all.
     window
-        Mean estimate and mean squared error over so many last moments, each of them counted.
+        Mean estimate and mean squared error over the last `window` moments.
     change
         Mean absolute change of each estimate at a moment, as in Table 1 of the paper.
     rmse
@@ -66,11 +66,9 @@ class Record:
         if len(ways) > 1:
             raise InputError("record", " and ".join(ways), "give one of every, at and points")
         for name in ("every", "points", "window"):
-            given, least = getattr(self, name), 0 if name == "window" else 1
-            if given is not None and not (_whole(given) and given >= least):
-                raise InputError(
-                    f"record.{name}", repr(given), f"must be a whole number of at least {least}"
-                )
+            if getattr(self, name) is not None:
+                low = 0 if name == "window" else 1
+                arguments.integer(f"record.{name}", getattr(self, name), low)
         if self.log and ways not in ([], ["points"]):
             raise InputError("record.log", True, "goes with points")
         if self.at is not None:
@@ -84,7 +82,7 @@ class Record:
             object.__setattr__(self, "at", tuple(sorted({int(m) for m in moments})))
 
     def moments(self, total: int) -> Integers:
-        """The moments at which a run of `total` is recorded."""
+        """Return the moments at which a run of `total` moments is recorded."""
         if self.at is not None:
             moments = np.array(self.at, dtype=np.int64)
             if moments[0] < 0 or moments[-1] > total:
@@ -111,7 +109,7 @@ class Record:
 
 
 def record_of(given: Any) -> Record:
-    """The record meant: a number is `every`, a list is `at`, ``"log"`` is log-spaced."""
+    """Return a Record: a number is `every`, a list is `at`, ``"log"`` is log-spaced."""
     if given is None:
         return Record()
     if isinstance(given, Record):
@@ -120,12 +118,8 @@ def record_of(given: Any) -> Record:
         if given != "log":
             raise InputError("record", repr(given), "must be 'log', a number, a list or a Record")
         return Record(log=True)
-    if _whole(given):
+    if arguments.is_integer(given):
         return Record(every=int(given))
     if isinstance(given, Sequence | np.ndarray | range):
         return Record(at=list(given))
     raise InputError("record", repr(given), "must be 'log', a number, a list or a Record")
-
-
-def _whole(given: object) -> bool:
-    return isinstance(given, int | np.integer) and not isinstance(given, bool)

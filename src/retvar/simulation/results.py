@@ -1,4 +1,4 @@
-"""From what the engine folded to a labelled dataset."""
+"""Accumulate the results of runs, and make a labelled dataset of them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retvar.engine import kernel as k
-from retvar.engine.lanes import ROW, Block
-from retvar.engine.runner import Batch, Job, Moments, bytes_of_a_run
+from retvar.engine.blocks import Block
+from retvar.engine.runner import Batch, Moments, Simulation, bytes_of_a_run
 from retvar.errors import InputError
 from retvar.learners import Learner
 from retvar.mdp import MDP
@@ -26,82 +26,82 @@ from retvar.step_sizes import StepSize
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["Folded", "Results", "refuse_too_large"]
+__all__ = ["Accumulator", "Results", "refuse_too_large"]
 
 Array = NDArray[np.float64]
 SHARE_OF_MEMORY = 0.8
-PARTS = ("estimates", "rmse", "steps", "sums", "squares", "frozen_squares", "changes")
-TOTALLED = ("squares", "frozen_squares", "changes")  # also summed over states, for their spread
-RESTS_ON = {
+SUMMED = ("squares", "frozen_squares", "changes")  # also summed over states
+ROW = {"direct": k.DIRECT_, "vtd": k.VTD_, "centred": k.CENTRED_}
+DEPENDS_ON = {
     "direct": [k.VALUE_, k.DIRECT_],
     "vtd": [k.VALUE_, k.MOMENT_],
     "centred": [k.VALUE_, k.MEAN_, k.CENTRED_],
 }
 
 
-class Folded:
-    """What the runs of a block gave: their moments, or all of them."""
+class Accumulator:
+    """Results of the runs of a block: mean and standard deviation, or all runs."""
 
-    def __init__(self, block: Block, job: Job, keep: str) -> None:
-        self.block, self.job, self.keep = block, job, keep
+    def __init__(self, block: Block, simulation: Simulation, keep: str) -> None:
+        self.block, self.simulation, self.keep = block, simulation, keep
         self.parts: dict[str, Any] = {}
-        self.diverged: dict[str, Array] = {  # moment by which, NaN where it did not [run, lane]
-            method: np.full((job.runs if keep == "runs" else 0, block.lanes), np.nan)
+        self.diverged: dict[str, Array] = {  # moment of divergence or NaN [run, lane]
+            method: np.full((simulation.runs if keep == "runs" else 0, block.lanes), np.nan)
             for method in block.columns[0]
         }
         self.counts = {method: np.zeros(block.lanes, dtype=np.int64) for method in self.diverged}
         self.earliest = {method: np.full(block.lanes, np.nan) for method in self.diverged}
 
-    def take(self, runs: range, batch: Batch) -> None:
-        """Take in the next runs."""
-        here = slice(runs.start - self.job.first, runs.stop - self.job.first)
+    def add(self, runs: range, batch: Batch) -> None:
+        """Add the next runs."""
+        here = slice(runs.start - self.simulation.first, runs.stop - self.simulation.first)
         for method in self.diverged:
-            rows = batch.died[:, RESTS_ON[method]]
+            rows = batch.diverged_at[:, DEPENDS_ON[method]]
             moments = np.where(rows < 0, np.inf, rows).min(axis=1)
             moments[np.isinf(moments)] = np.nan
             self.counts[method] += np.isfinite(moments).sum(axis=0)
             self.earliest[method] = np.fmin(self.earliest[method], np.fmin.reduce(moments, axis=0))
             if self.keep == "runs":
                 self.diverged[method][here] = moments
-        parts = {name: getattr(batch, name) for name in PARTS}
-        parts |= {f"{name}_total": parts[name].sum(axis=2) for name in TOTALLED}
+        parts = batch.parts()
+        parts |= {f"{name}_total": parts[name].sum(axis=2) for name in SUMMED}
         for name, part in parts.items():
             if part.size == 0:
                 continue
             if self.keep == "runs":
                 if name not in self.parts:
-                    self.parts[name] = np.empty((self.job.runs, *part.shape[1:]))
+                    self.parts[name] = np.empty((self.simulation.runs, *part.shape[1:]))
                 self.parts[name][here] = part
             else:
                 if name not in self.parts:
                     self.parts[name] = Moments(part.shape[1:])
-                self.parts[name].fold(part)
+                self.parts[name].add(part)
 
     @cached_property
     def arrays(self) -> dict[str, dict[str, Array]]:
-        """Of each part, by suffix: the mean and the standard deviation, or all runs."""
+        """Arrays of each part by suffix: mean and standard deviation, or all runs."""
         if self.keep == "runs":
             return {name: {"": part} for name, part in self.parts.items()}
         return {name: {"": part.average, "_std": part.std} for name, part in self.parts.items()}
 
 
-def refuse_too_large(job: Job, keep: str) -> None:
-    """Refuse results that would not fit in memory, before anything runs."""
-    states = job.stream.first.size
-    one = sum(bytes_of_a_run(block, job.recording, states) for block in job.blocks)
-    needed = one * (2 * job.runs if keep == "runs" else 5)
-    available = _available()
+def refuse_too_large(simulation: Simulation, keep: str) -> None:
+    """Raise an InputError if the results would not fit in memory."""
+    states = simulation.stream.first.size
+    one = sum(bytes_of_a_run(block, simulation.recording, states) for block in simulation.blocks)
+    needed = one * (2 * simulation.runs if keep == "runs" else 5)
+    available = _free_memory()
     if needed > SHARE_OF_MEMORY * available:
-        size, room = f"{needed / 1e9:,.1f} GB", f"{available / 1e9:,.1f} GB are free"
+        size, free = f"{needed / 1e9:,.1f} GB", f"{available / 1e9:,.1f} GB are free"
         if keep == "runs":
             raise InputError(
-                "keep", f"'runs', {size}", f"{room}; keep='stats' needs {one * 5 / 1e9:,.2g} GB"
+                "keep", f"'runs', {size}", f"{free}; keep='stats' needs {one * 5 / 1e9:,.2g} GB"
             )
-        raise InputError("record", size, f"{room}; record fewer points or states")
+        raise InputError("record", size, f"{free}; record fewer points or states")
 
 
-def _available() -> float:
-    """Bytes of memory that are free."""
+def _free_memory() -> float:
+    """Return the free memory in bytes."""
     try:
         with open("/proc/meminfo", encoding="ascii") as lines:
             found = {line.split(":")[0]: line.split()[1] for line in lines}
@@ -116,24 +116,27 @@ class Results:
 
     mdp: MDP
     learners: Mapping[str, Learner]
-    job: Job
-    folded: list[Folded]
+    simulation: Simulation
+    accumulators: list[Accumulator]
     truth: Truth
     moments: NDArray[np.int64]
     attributes: dict[str, Any]
 
     def dataset(self) -> xarray.Dataset:
-        """Everything, labelled."""
+        """Return all results as a labelled dataset."""
         import xarray
 
-        rec, unit = self.job.recording, "step" if self.job.recording.by_step else "episode"
-        run = ["run"] if self.folded[0].keep == "runs" else []
+        rec, unit = (
+            self.simulation.recording,
+            "step" if self.simulation.recording.by_step else "episode",
+        )
+        run = ["run"] if self.accumulators[0].keep == "runs" else []
         points, chosen = [*run, "learner", unit, "state"], [*run, "learner", "all"]
         variables: dict[str, Any] = {}
 
         def add(name: str, part: str, rows: dict[str, int], dims: list[str], scale: float) -> None:
             for suffix, array in self._gather(part, rows, dims, scale).items():
-                variables[name + suffix] = (_state(dims), array)
+                variables[name + suffix] = (_dims(dims), array)
 
         methods = {learner.method for learner in self.learners.values()}
         value = dict.fromkeys(ROW, k.VALUE_)
@@ -170,81 +173,88 @@ class Results:
                         variables["variance_window_mse_frozen" + suffix][1][..., learned, :] = (
                             np.nan
                         )
-        variables |= self._exact() | self._died(run)
+        variables |= self._exact() | self._divergence(run)
         return xarray.Dataset(variables, self._coords(unit, run), self.attributes)
 
-    def _members(self) -> Iterator[tuple[Folded, str, list[int]]]:
-        """The learners of each block, by method, in the order of their lanes."""
-        for folded in self.folded:
-            for method in folded.block.columns[0]:
-                yield folded, method, [column[method] for column in folded.block.columns]
+    def _learners_of_blocks(self) -> Iterator[tuple[Accumulator, str, list[int]]]:
+        """Yield the learners of each block and method in the order of their lanes."""
+        for accumulator in self.accumulators:
+            for method in accumulator.block.columns[0]:
+                yield accumulator, method, [column[method] for column in accumulator.block.columns]
 
     def _gather(
         self, part: str, rows: dict[str, int], dims: list[str], scale: float
     ) -> dict[str, Array]:
-        """Arrays [(run,) learner, …] from the slots and lanes of the blocks."""
-        states, points = self.job.recording.states, self.moments.size  # the end is one more
-        sizes = {"run": self.job.runs, "learner": len(self.learners)}
+        """Return arrays [(run,) learner, …] from the slots and lanes of the blocks."""
+        states, points = self.simulation.recording.states, self.moments.size  # the end is one more
+        sizes = {"run": self.simulation.runs, "learner": len(self.learners)}
         sizes |= {"step": points, "episode": points, "state": states.size, "all": states.size}
         shape, axis = [sizes[dim] for dim in dims], dims.index("learner")
-        out = {suffix: np.full(shape, np.nan) for suffix in self.folded[0].arrays[part]}
+        out = {suffix: np.full(shape, np.nan) for suffix in self.accumulators[0].arrays[part]}
         whole: tuple[Any, ...] = (slice(None),) * axis
         if "step" in dims or "episode" in dims:
             whole += (slice(points),)
-        for folded, method, numbers in self._members():
-            for suffix, found in folded.arrays[part].items() if method in rows else ():
-                slot = folded.block.rows.index(rows[method])
+        for accumulator, method, numbers in self._learners_of_blocks():
+            for suffix, found in accumulator.arrays[part].items() if method in rows else ():
+                slot = accumulator.block.rows.index(rows[method])
                 piece = np.moveaxis(found[(*whole, slot)], -1, 0)[: len(numbers)]
                 piece = piece[..., states] if dims[-1] == "all" else piece
                 np.moveaxis(out[suffix], axis, 0)[numbers] = scale * piece
         return out
 
     def _exact(self) -> dict[str, Any]:
-        if not self.truth.wanted:
+        if not self.truth.enabled:
             return {}
-        forms = [lane.form for lane in self.job.lanes]
-        found = [self.truth.of(form) for form in forms]
-        at, dims = self.job.recording.states, ("learner", "state")
+        templates = [setup.template for setup in self.simulation.setups]
+        found = [self.truth.of(template) for template in templates]
+        at, dims = self.simulation.recording.states, ("learner", "state")
         exact: dict[str, Any] = {
             "true_value": (dims, np.array([value[at] for value, _ in found])),
             "true_variance": (dims, np.array([variance[at] for _, variance in found])),
         }
-        fixed = [not form.learns_value and "value" not in form.initial for form in forms]
+        fixed = [
+            not template.learns_value and "value" not in template.initial for template in templates
+        ]
         if any(fixed):
-            frozen = np.full((len(forms), at.size), np.nan)
-            held = self.truth.frozen(list(compress(forms, fixed)), range(1))
+            frozen = np.full((len(templates), at.size), np.nan)
+            held = self.truth.frozen(list(compress(templates, fixed)), range(1))
             frozen[fixed] = [table[0, at] for table in held]
             exact["frozen_variance"] = (dims, frozen)
         return exact
 
-    def _died(self, run: list[str]) -> dict[str, Any]:
-        """In how many runs each learner diverged, and by which moment it first had."""
+    def _divergence(self, run: list[str]) -> dict[str, Any]:
+        """Return in how many runs each learner diverged, and the first moment."""
         counts = np.zeros(len(self.learners), dtype=np.int64)
-        by = np.empty((*([self.job.runs] if run else []), counts.size))
-        for folded, method, numbers in self._members():
-            moments = (folded.diverged if run else folded.earliest)[method]
-            counts[numbers] = folded.counts[method][: len(numbers)]
+        by = np.empty((*([self.simulation.runs] if run else []), counts.size))
+        for accumulator, method, numbers in self._learners_of_blocks():
+            moments = (accumulator.diverged if run else accumulator.earliest)[method]
+            counts[numbers] = accumulator.counts[method][: len(numbers)]
             by[..., numbers] = moments[..., : len(numbers)]
         return {"diverged": ("learner", counts), "diverged_by": ([*run, "learner"], by)}
 
     def _coords(self, unit: str, run: list[str]) -> dict[str, Any]:
-        states = [self.mdp.state_name(int(s)) for s in self.job.recording.states]
+        states = [self.mdp.state_name(int(s)) for s in self.simulation.recording.states]
         coords: dict[str, Any] = {
             "learner": list(self.learners),
             unit: self.moments,
-            "state": states if self.mdp.state_names else self.job.recording.states,
+            "state": states if self.mdp.state_names else self.simulation.recording.states,
         }
         if run:
-            coords["run"] = np.arange(self.job.first, self.job.first + self.job.runs)
+            coords["run"] = np.arange(
+                self.simulation.first, self.simulation.first + self.simulation.runs
+            )
         learners = list(self.learners.values())
         coords["algorithm"] = ("learner", [type(learner).__name__ for learner in learners])
         for name, column in _varying(learners).items():
             coords[name] = ("learner", column)
-        coords["settings"] = ("learner", [json.dumps(_short(d.to_dict())) for d in learners])
+        coords["settings"] = (
+            "learner",
+            [json.dumps(_without_tables(d.to_dict())) for d in learners],
+        )
         return coords
 
 
-def _state(dims: list[str]) -> list[str]:
+def _dims(dims: list[str]) -> list[str]:
     return ["state" if dim == "all" else dim for dim in dims]
 
 
@@ -254,13 +264,13 @@ def _fields(learners: list[Learner]) -> list[str]:
 
 
 def _varying(learners: list[Learner]) -> dict[str, Any]:
-    """Settings that differ between learners (step sizes always), as columns."""
+    """Return settings that differ between learners (step sizes always) as columns."""
     columns = {}
     for name in _fields(learners):
         given = [getattr(d, name, None) for d in learners]
         if name == "alpha_bar":
             given = [d.alpha if x is None else x for d, x in zip(learners, given, strict=True)]
-        texts = _texts(given)
+        texts = _short_texts(given)
         if len(set(texts)) > 1 or name in ("alpha", "alpha_bar"):
             plain = all(
                 x is None or (isinstance(x, Real) and not isinstance(x, bool)) for x in given
@@ -271,15 +281,15 @@ def _varying(learners: list[Learner]) -> dict[str, Any]:
     return columns
 
 
-def _texts(given: list[Any]) -> list[str]:
-    """Settings in few letters; one that many learners have is put into words once."""
+def _short_texts(given: list[Any]) -> list[str]:
+    """Return settings as short texts; a shared object is formatted once."""
     found = {id(x): x for x in given}
-    texts = {key: _text(x) for key, x in found.items()}
+    texts = {key: _short_text(x) for key, x in found.items()}
     return [texts[id(x)] for x in given]
 
 
-def _text(x: Any) -> str:
-    """A setting in few letters."""
+def _short_text(x: Any) -> str:
+    """Return a setting as a short text."""
     if isinstance(x, StepSize):
         settings = ", ".join(f"{v:g}" for v in dataclasses.asdict(x).values())
         return f"{type(x).__name__}({settings})"
@@ -295,7 +305,7 @@ def _text(x: Any) -> str:
 
 
 def labels_of(learners: list[Learner]) -> list[str]:
-    """Unique labels: the class, and the settings that differ.
+    """Return unique labels: the class, and the settings that differ.
 
     >>> import retvar as rv
     >>> labels_of([rv.Direct(alpha=0.1), rv.VTD(alpha=0.1)])
@@ -305,7 +315,7 @@ def labels_of(learners: list[Learner]) -> list[str]:
     """
     columns = {}
     for name in _fields(learners):
-        texts = _texts([getattr(d, name, None) for d in learners])
+        texts = _short_texts([getattr(d, name, None) for d in learners])
         if len(set(texts)) > 1 and len({type(d) for d in learners if hasattr(d, name)}) == len(
             {type(d) for d in learners}
         ):
@@ -322,10 +332,10 @@ def labels_of(learners: list[Learner]) -> list[str]:
     return labels
 
 
-def _short(plain: Any) -> Any:
-    """Settings without long tables."""
+def _without_tables(plain: Any) -> Any:
+    """Return settings without long tables."""
     if isinstance(plain, dict):
-        return {name: _short(given) for name, given in plain.items()}
+        return {name: _without_tables(given) for name, given in plain.items()}
     if isinstance(plain, list) and np.size(plain) > 1_000:
         return f"{np.shape(plain)} numbers"
     return plain

@@ -1,19 +1,19 @@
-"""simulate(): an MDP × learners × runs → a labelled dataset, with the truth beside it."""
+"""simulate(): run learners on an MDP and return a labelled dataset with the exact solution."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from retvar.engine import lanes as engine_lanes
+from retvar import arguments
 from retvar.engine import runner, streams
-from retvar.engine.lanes import Recording
-from retvar.engine.runner import Batch, Job
+from retvar.engine.blocks import Recording, plan_blocks
+from retvar.engine.learner_setup import prepare_learners
+from retvar.engine.runner import Batch, Simulation
 from retvar.errors import InputError
 from retvar.exact import stationary_distribution
 from retvar.exact.stationary import transitions
@@ -21,9 +21,10 @@ from retvar.features import Features, States, features_of
 from retvar.format import listed
 from retvar.learners import Learner
 from retvar.mdp import END, MDP
-from retvar.mdp.weighted_edges import lam_of, must_be_mdp
+from retvar.mdp.weighted_edges import check_mdp, lam_on_arrival
+from retvar.progress import Display
 from retvar.simulation.record import Record, record_of
-from retvar.simulation.results import Folded, Results, labels_of, refuse_too_large
+from retvar.simulation.results import Accumulator, Results, labels_of, refuse_too_large
 from retvar.simulation.truth import Truth
 from retvar.version import __version__
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["replay", "simulate"]
 
-MOST = 10**15  # steps, episodes and runs: more than can be had
+MOST = 10**15  # steps, episodes and runs
 
 
 def simulate(
@@ -56,7 +57,7 @@ def simulate(
     batch: int | None = None,
     first_run: int = 0,
 ) -> xarray.Dataset:
-    """Run learners on an MDP, all on the same streams, and tell what they learned.
+    """Run learners on an MDP, all on the same streams, and return their estimates.
 
     Parameters
     ----------
@@ -64,42 +65,42 @@ def simulate(
         The MDP that experience is drawn from.
     learners
         One learner, a list (see :func:`~retvar.grid`), or a mapping from labels to learners. γ and
-        λ of a learner take the place of the MDP's, and its truth follows.
+        λ of a learner replace the MDP's, also in the exact solution.
     steps, episodes
-        How long a run is: give one of the two.
+        Length of a run: give one of the two.
     runs, seed
-        How many runs, and the seed. Run r is the same whatever the number of runs, threads and
-        learners; :func:`~retvar.replay` gives its transitions.
+        Number of runs, and the seed. Run r does not depend on the number of runs, threads and
+        learners; :func:`~retvar.replay` returns its transitions.
     target, behaviour
-        Policy asked about, and the one that acts; default: the MDP's first, and the target.
+        Policy to evaluate, and policy that acts; default: the MDP's first, and the target.
     record
         A number k (every k moments), a list of moments, ``"log"``, or :class:`~retvar.Record`,
-        which has more to offer; default: 100 moments, evenly spaced.
+        which has more options; default: 100 moments, evenly spaced.
     keep
-        ``"stats"``: mean and standard deviation over runs, in memory that does not grow with
-        them. ``"runs"``: every run, for quantiles and the like.
+        ``"stats"``: mean and standard deviation over runs; memory does not grow with the runs.
+        ``"runs"``: every run, for quantiles and the like.
     threads
-        How many to use; default: as many as the machine has. The bits do not depend on it.
+        Number of threads; default: all CPUs. Results do not depend on it.
     progress
-        True for a bar, or a function that is told the share done.
+        True for a progress bar, or a function that receives the fraction done.
     features, value_features, mean_features
-        Linear features of the states, [state, feature], for all learners; default: a weight for
-        each state. The value's default to the variance's, the mean's to the value's.
+        Linear features of the states, [state, feature], for all learners; default: one weight
+        per state. The value's default to the variance's, the mean's to the value's.
     truth
-        False leaves out the exact answers, which may take long for very many states.
+        False omits the exact solution, which may take long for very many states.
     batch
-        How many runs a thread takes at a time.
+        Number of runs that a thread computes at a time.
     first_run
-        Number of the first run: with 30, the runs are 30, 31, … of a longer simulation, bit by
-        bit, so that one can be computed in parts.
+        Number of the first run: with 30, the runs are runs 30, 31, … of a longer simulation to the
+        bit, so that it can be computed in parts.
 
     Returns
     -------
     xarray.Dataset
         ``value`` and ``variance`` (with ``_std`` over runs), ``mean`` for centred learners and
         ``second_moment`` for VTD, with coordinates ``learner``, ``step`` or ``episode``, ``state``
-        and ``run``; ``true_value`` and ``true_variance``; ``diverged``, the runs that did; and
-        whatever else `record` asks for. Averages are over the runs that have not diverged.
+        and ``run``; ``true_value`` and ``true_variance``; ``diverged``, the number of diverged
+        runs; and what `record` adds. Averages are over the runs that have not diverged.
 
     Examples
     --------
@@ -113,55 +114,59 @@ def simulate(
     >>> bool(abs(last.variance - last.true_variance).max() < 0.2)
     True
     """
-    must_be_mdp(mdp)
-    named = _named(learners)
+    check_mdp(mdp)
+    labelled = _labelled(learners)
     total, by_step = _length(mdp, steps, episodes)
-    runs = _count("runs", runs)
-    first_run = _run_number("first_run", first_run)
-    threads = runner.usable_threads() if threads is None else _count("threads", threads)
+    runs = arguments.integer("runs", runs, 1, MOST)
+    first_run = arguments.integer("first_run", first_run, 0, MOST - 1)
+    threads = (
+        runner.usable_threads()
+        if threads is None
+        else arguments.integer("threads", threads, 1, MOST)
+    )
     if keep not in ("stats", "runs"):
         raise InputError("keep", repr(keep), "must be 'stats' or 'runs'")
-    wanted = record_of(record)
+    recorded = record_of(record)
     stream, used = streams.stream_of(mdp, target, behaviour, seed)
-    kinds = _features(mdp, features, value_features, mean_features)
-    laid = engine_lanes.lanes_of(mdp, list(named.values()), kinds, used, first_run + runs)
-    moments = wanted.moments(total)
-    acting = target if behaviour is None else behaviour
+    node_features = _features(mdp, features, value_features, mean_features)
+    setups = prepare_learners(mdp, list(labelled.values()), node_features, used, first_run + runs)
+    moments = recorded.moments(total)
+    actor = target if behaviour is None else behaviour
     if not by_step:
-        _refuse_endless(mdp, acting, episodes)
+        _refuse_endless(mdp, actor, episodes)
     recording = Recording(
         points=np.union1d(moments, [total]).astype(np.int64),
         by_step=by_step,
-        states=_states(mdp, wanted),
-        window=_window(wanted, total),
-        shares=stationary_distribution(mdp, acting) if wanted.rmse else np.zeros(0),
-        change=wanted.change,
-        steps=wanted.step_sizes,
+        states=_states(mdp, recorded),
+        window=_window(recorded, total),
+        shares=stationary_distribution(mdp, actor) if recorded.rmse else np.zeros(0),
+        change=recorded.change,
+        steps=recorded.step_sizes,
     )
-    answers = Truth(mdp, laid, int(seed), target, behaviour, truth)
-    job = Job(
-        laid,
-        engine_lanes.plan(laid, stream, recording, parts=-(-threads // runs)),
+    exact = Truth(mdp, setups, int(seed), target, behaviour, truth)
+    simulation = Simulation(
+        setups,
+        plan_blocks(setups, stream, recording, parts=-(-threads // runs)),
         stream,
         int(seed),
         runs,
         recording,
-        answers.lanes_of,
-        answers.frozen_lanes,
+        exact.of_lanes,
+        exact.frozen_of_lanes,
         threads,
-        None if batch is None else _count("batch", batch),
+        None if batch is None else arguments.integer("batch", batch, 1, MOST),
         first_run,
     )
-    refuse_too_large(job, keep)
-    for lane in laid:
-        answers.of(lane.form)
-    folded = [Folded(block, job, keep) for block in job.blocks]
+    refuse_too_large(simulation, keep)
+    for setup in setups:
+        exact.of(setup.template)
+    accumulators = [Accumulator(block, simulation, keep) for block in simulation.blocks]
 
-    def fold(number: int, first: range, found: Batch) -> None:
-        folded[number].take(first, found)
+    def accumulate(number: int, some: range, results: Batch) -> None:
+        accumulators[number].add(some, results)
 
-    with _told(progress, runs) as tell:
-        runner.run(job, fold, tell)
+    with _report(progress, runs) as report:
+        runner.run(simulation, accumulate, report)
     attributes = {
         "mdp": mdp.name or repr(mdp),
         "steps" if by_step else "episodes": total,
@@ -169,11 +174,11 @@ def simulate(
         **({"first_run": first_run} if first_run else {}),
         "seed": str(int(seed)),
         "target": _policy_name(mdp, target),
-        "behaviour": _policy_name(mdp, acting),
+        "behaviour": _policy_name(mdp, actor),
         "window": recording.window,
         "retvar": __version__,
     }
-    return Results(mdp, named, job, folded, answers, moments, attributes).dataset()
+    return Results(mdp, labelled, simulation, accumulators, exact, moments, attributes).dataset()
 
 
 def replay(
@@ -186,9 +191,9 @@ def replay(
     target: object = None,
     behaviour: object = None,
 ) -> dict[str, Any]:
-    """The transitions of one run of a simulation, as columns that ``update_many`` takes.
+    """Return the transitions of one run of a simulation as columns for ``update_many``.
 
-    γ and λ are the MDP's; leave them out for a learner that has its own.
+    γ and λ are the MDP's; drop these columns for a learner that has its own.
 
     >>> import retvar as rv
     >>> mdp = rv.domains.complex_mdp()
@@ -199,9 +204,9 @@ def replay(
     >>> bool((data.variance[0, -1] == alone.variance()).all())
     True
     """
-    must_be_mdp(mdp)
+    check_mdp(mdp)
     total, by_step = _length(mdp, steps, episodes)
-    run = _run_number("run", run)
+    run = arguments.integer("run", run, 0, MOST - 1)
     stream, used = streams.stream_of(mdp, target, behaviour, seed)
     parts: list[Any] = []
     state, t, left = 0, 0, total
@@ -224,28 +229,28 @@ def replay(
         "terminated": follows == END,
         "rho": stream.rho[edge],
         "gamma": e.gamma[used][edge],
-        "lam": np.where(follows == END, 0.0, lam_of(mdp, None)[follows]),
+        "lam": np.where(follows == END, 0.0, lam_on_arrival(mdp, None)[follows]),
     }
 
 
-def _named(learners: Any) -> dict[str, Learner]:
+def _labelled(learners: Any) -> dict[str, Learner]:
     if isinstance(learners, Learner):
         learners = [learners]
     if isinstance(learners, Mapping):
-        named = {str(label): learner for label, learner in learners.items()}
-        if len(named) < len(learners):
+        labelled = {str(label): learner for label, learner in learners.items()}
+        if len(labelled) < len(learners):
             raise InputError("learners", list(learners), "labels must differ as text")
     elif isinstance(learners, Sequence) and all(isinstance(d, Learner) for d in learners):
-        named = dict(zip(labels_of(list(learners)), learners, strict=True))
+        labelled = dict(zip(labels_of(list(learners)), learners, strict=True))
     else:
-        named = {"": learners}
-    for label, learner in named.items():
+        labelled = {"": learners}
+    for label, learner in labelled.items():
         if not isinstance(learner, Learner):
             found = f"{label}: {learner!r}" if label else repr(learner)
             raise InputError("learners", found, "must be learners: Direct, VTD, Centred or a grid")
-    if not named:
+    if not labelled:
         raise InputError("learners", "none", "give at least one: Direct, VTD, Centred or a grid")
-    return named
+    return labelled
 
 
 def _length(mdp: MDP, steps: int | None, episodes: int | None) -> tuple[int, bool]:
@@ -253,30 +258,15 @@ def _length(mdp: MDP, steps: int | None, episodes: int | None) -> tuple[int, boo
         given = "neither" if steps is None else "both"
         raise InputError("steps, episodes", given, "give one of the two")
     if steps is not None:
-        return _count("steps", steps), True
+        return arguments.integer("steps", steps, 1, MOST), True
     if not mdp.episodic:
         remedy = "this MDP has no edge that ends an episode; give steps"
         raise InputError("episodes", episodes, remedy)
-    return _count("episodes", episodes), False
-
-
-def _count(field: str, given: Any) -> int:
-    if not isinstance(given, int | np.integer) or isinstance(given, bool) or given < 1:
-        raise InputError(field, repr(given), "must be a whole number of at least 1")
-    if given > MOST:
-        raise InputError(field, f"{given:,}", f"must be at most {MOST:,}")
-    return int(given)
-
-
-def _run_number(field: str, given: Any) -> int:
-    whole = isinstance(given, int | np.integer) and not isinstance(given, bool)
-    if not whole or not 0 <= given < MOST:
-        raise InputError(field, repr(given), f"must be a whole number from 0 to {MOST - 1:,}")
-    return int(given)
+    return arguments.integer("episodes", episodes, 1, MOST), False
 
 
 def _refuse_endless(mdp: MDP, policy: object, episodes: Any) -> None:
-    """Refuse to count episodes where a run may come to a state from which none ends."""
+    """Raise an InputError if a run may reach a state from which no episode ends."""
     from scipy.sparse.csgraph import breadth_first_order
 
     P = transitions(mdp, policy)  # the end is the last state, which leads to the starts
@@ -302,7 +292,7 @@ def _features(mdp: MDP, features: Any, value: Any, mean: Any) -> list[Features]:
     for field, kind in (("features", variance), ("value_features", value), ("mean_features", mean)):
         if kind.states != mdp.n_states:
             found = "no table" if kind.states is None else f"{kind.states} rows"
-            raise InputError(field, found, f"must be a table with {mdp.n_states} rows, one a state")
+            raise InputError(field, found, f"must be a table of {mdp.n_states} rows, one per state")
     return [value, mean, variance]
 
 
@@ -328,26 +318,17 @@ def _policy_name(mdp: MDP, policy: object) -> str:
 
 
 @contextlib.contextmanager
-def _told(
+def _report(
     progress: bool | Callable[[float], None], runs: int
 ) -> Iterator[Callable[[float], None] | None]:
-    """A function that is told how many runs are done; a bar where one is asked for."""
+    """Yield a function that takes the number of finished runs, or None without `progress`."""
     if progress is False or progress is None:
         yield None
     elif callable(progress):
-        told: Callable[[float], None] = progress
-        yield lambda done: told(min(1.0, done / runs))
-        told(1.0)
+        report: Callable[[float], None] = progress
+        yield lambda done: report(min(1.0, done / runs))
+        report(1.0)
     else:
-        from rich.console import Console
-        from rich.progress import Progress, TimeElapsedColumn
-
-        columns = (*Progress.get_default_columns(), TimeElapsedColumn())
-        with Progress(*columns, console=Console(file=sys.stderr)) as bar:
-            task = bar.add_task("simulating", total=runs)
-            yield functools.partial(_show, bar, task)
-            bar.update(task, completed=runs)
-
-
-def _show(bar: Any, task: Any, done: float) -> None:
-    bar.update(task, completed=done)
+        with Display(sys.stderr, unit="runs", announce=True) as display:
+            display.start(runs)
+            yield display.advance

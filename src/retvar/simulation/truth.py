@@ -1,4 +1,4 @@
-"""The exact answers that simulated learners are judged by."""
+"""Exact solutions that simulated learners are compared with."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.engine.lanes import Block, Draws, Form, Lane, side_by_side
+from retvar.engine.blocks import Block
+from retvar.engine.learner_setup import InitialDraws, LearnerSetup, Template
+from retvar.engine.workspace import stack_lanes
 from retvar.errors import InfiniteVarianceError
-from retvar.exact.solution import solve, variances_for
+from retvar.exact.solution import solve, variance_function
 from retvar.learners import Learner
-from retvar.mdp import MDP, ask, state_values
+from retvar.mdp import MDP, state_values, weigh_edges
 from retvar.online import memory_layout as online
 
 __all__ = ["Truth"]
@@ -23,29 +25,29 @@ Array = NDArray[np.float64]
 
 
 class Truth:
-    """Value and variance for each learner's question, each question solved once."""
+    """Exact value and variance of each learner; each distinct problem is solved once."""
 
     def __init__(
         self,
         mdp: MDP,
-        lanes: list[Lane],
+        setups: list[LearnerSetup],
         seed: int,
         target: object,
         behaviour: object,
-        wanted: bool,
+        enabled: bool,
     ) -> None:
-        self.mdp, self.lanes, self.seed, self.wanted = mdp, lanes, seed, wanted
+        self.mdp, self.setups, self.seed, self.enabled = mdp, setups, seed, enabled
         self.target, self.behaviour = target, behaviour
         self._solved: dict[Any, tuple[Array, Array]] = {}
         self._frozen: dict[Any, Callable[[Array], Array]] = {}
 
-    def of(self, form: Form) -> tuple[Array, Array]:
-        """Value and variance of every state, as the learner should find them."""
-        if form.question not in self._solved:
-            self._solved[form.question] = self._solve(form.learner)
-        return self._solved[form.question]
+    def of(self, template: Template) -> tuple[Array, Array]:
+        """Exact value and variance of every state for a learner."""
+        if template.solution_key not in self._solved:
+            self._solved[template.solution_key] = self._solve(template.learner)
+        return self._solved[template.solution_key]
 
-    def _asked(self, learner: Learner) -> dict[str, Any]:
+    def _question(self, learner: Learner) -> dict[str, Any]:
         return {
             "mdp": self.mdp if learner.gamma is None else self.mdp.replace(gamma=learner.gamma),
             "target": self.target,
@@ -56,58 +58,64 @@ class Truth:
 
     def _solve(self, learner: Learner) -> tuple[Array, Array]:
         unknown = np.full(self.mdp.n_states, np.nan)
-        if not self.wanted:
+        if not self.enabled:
             return unknown, unknown
-        asked = self._asked(learner)
+        question = self._question(learner)
         try:
-            solution = solve(**asked)
+            solution = solve(**question)
         except InfiniteVarianceError as error:
             log.warning("the true variance is left out: %s", error)
-            return state_values(ask(**asked)).x, unknown
+            return state_values(weigh_edges(**question)).x, unknown
         return np.asarray(solution.value), np.asarray(solution.variance)
 
-    def _forms(self, block: Block) -> list[Form]:
-        return [self.lanes[block.learner(lane)].form for lane in range(block.lanes)]
+    def _templates(self, block: Block) -> list[Template]:
+        return [self.setups[block.learner(lane)].template for lane in range(block.lanes)]
 
-    def lanes_of(self, block: Block) -> Array:
+    def of_lanes(self, block: Block) -> Array:
         """Value and variance [2, state, lane] for the lanes of a block."""
-        found = {form: np.stack(self.of(form)) for form in set(self._forms(block))}
-        return side_by_side([found[form] for form in self._forms(block)])
+        found = {template: np.stack(self.of(template)) for template in set(self._templates(block))}
+        return stack_lanes([found[template] for template in self._templates(block)])
 
-    def frozen_lanes(self, block: Block, runs: range) -> Array:
-        """Variance for the frozen value [run or one for all, state, lane], lane by lane."""
-        return side_by_side(self.frozen(self._forms(block), runs))
+    def frozen_of_lanes(self, block: Block, runs: range) -> Array:
+        """Variance for the frozen value [run or one for all, state, lane] of a block."""
+        return stack_lanes(self.frozen(self._templates(block), runs))
 
-    def frozen(self, forms: list[Form], runs: range) -> list[Array]:
-        """Variance for the value that each holds fixed [run or one for all, state]."""
-        if not self.wanted:
-            return [np.full((1, self.mdp.n_states), np.nan)] * len(forms)
-        draws = Draws(self.seed)
-        by_question: dict[Any, dict[Any, Form]] = {}
-        for form in forms:
-            by_question.setdefault(form.question, {}).setdefault(form.value_start, form)
+    def frozen(self, templates: list[Template], runs: range) -> list[Array]:
+        """Variance for the fixed value of each learner [run or one for all, state]."""
+        if not self.enabled:
+            return [np.full((1, self.mdp.n_states), np.nan)] * len(templates)
+        draws = InitialDraws(self.seed)
+        by_solution: dict[Any, dict[Any, Template]] = {}
+        for template in templates:
+            by_solution.setdefault(template.solution_key, {}).setdefault(
+                template.value_start_key, template
+            )
         found: dict[Any, Array] = {}
-        for question, distinct in by_question.items():
-            held = [self._held(form, runs, draws) for form in distinct.values()]
-            ends = np.cumsum([len(values) for values in held])
+        for solution_key, distinct in by_solution.items():
+            fixed = [self._fixed_values(template, runs, draws) for template in distinct.values()]
+            ends = np.cumsum([len(values) for values in fixed])
             first = next(iter(distinct.values()))
-            parts = np.split(self._variances(first, np.concatenate(held)), ends[:-1])
-            found |= {(question, start): part for start, part in zip(distinct, parts, strict=True)}
-        return [found[form.question, form.value_start] for form in forms]
+            parts = np.split(self._variances(first, np.concatenate(fixed)), ends[:-1])
+            found |= {
+                (solution_key, start): part for start, part in zip(distinct, parts, strict=True)
+            }
+        return [found[template.solution_key, template.value_start_key] for template in templates]
 
-    def _held(self, form: Form, runs: range, draws: Draws) -> Array:
-        """The values that learners of a form hold fixed [run or one for all, state]."""
-        weights = form.weights(runs, draws)[online.VALUE]
-        rows = form.features[online.VALUE].rows()
+    def _fixed_values(self, template: Template, runs: range, draws: InitialDraws) -> Array:
+        """Fixed values of the learners of a template [run or one for all, state]."""
+        weights = template.weights(runs, draws)[online.VALUE]
+        rows = template.features[online.VALUE].rows()
         values = np.zeros((weights.shape[0], self.mdp.n_states))
         state = np.repeat(np.arange(self.mdp.n_states), np.diff(rows.indptr))
         np.add.at(values.T, state, (weights[:, rows.indices] * rows.values).T)
         return values
 
-    def _variances(self, form: Form, values: Array) -> Array:
+    def _variances(self, template: Template, values: Array) -> Array:
         try:
-            if form.question not in self._frozen:
-                self._frozen[form.question] = variances_for(ask(**self._asked(form.learner)))
-            return self._frozen[form.question](values)
+            if template.solution_key not in self._frozen:
+                self._frozen[template.solution_key] = variance_function(
+                    weigh_edges(**self._question(template.learner))
+                )
+            return self._frozen[template.solution_key](values)
         except InfiniteVarianceError:
             return np.full_like(values, np.nan)

@@ -1,13 +1,15 @@
-"""Sweeps: many learners on many domains, computed once, whatever happens, and then compared."""
+"""Sweeps: run many learners on many domains, resume after interruptions, compare the results."""
 
 from retvar.sweep.comparison import Comparison, compare, paired_difference
-from retvar.sweep.executors import Dask, Local
+from retvar.sweep.dask_executor import Dask
+from retvar.sweep.executors import Local
 from retvar.sweep.grids import Range
-from retvar.sweep.operations import Status, Watch, estimate, retry, run, status
+from retvar.sweep.operations import CostEstimate, Status, estimate_cost, retry, run, status
+from retvar.sweep.options import ComparisonOptions
 from retvar.sweep.plan import Plan
 from retvar.sweep.results import collect, save
 from retvar.sweep.run_errors import Finished, finished
-from retvar.sweep.spec import Cut, Domain, Learners, Points, Sweep
+from retvar.sweep.spec import CellSize, Domain, Learners, Points, Sweep
 from retvar.sweep.statistics import (
     Interval,
     bootstrap_interval,
@@ -18,8 +20,10 @@ from retvar.sweep.statistics import (
 from retvar.sweep.store import Store
 
 __all__ = [
+    "CellSize",
     "Comparison",
-    "Cut",
+    "ComparisonOptions",
+    "CostEstimate",
     "Dask",
     "Domain",
     "Finished",
@@ -32,11 +36,10 @@ __all__ = [
     "Status",
     "Store",
     "Sweep",
-    "Watch",
     "bootstrap_interval",
     "collect",
     "compare",
-    "estimate",
+    "estimate_cost",
     "finished",
     "holm",
     "interquartile_mean",

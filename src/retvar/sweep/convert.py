@@ -1,4 +1,4 @@
-"""Plain data, as it stands in TOML, made into objects; errors name the path of the field."""
+"""Convert data from TOML into objects; errors name the path of the field."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 
 from retvar.errors import InputError
-from retvar.mdp.toml import told
+from retvar.mdp.toml import field_and_problem
 
-__all__ = ["Plain", "converted", "nearest", "short"]
+__all__ = ["Table", "abbreviate", "convert", "suggest"]
 
-WORDS = {
+TYPE_NAMES = {
     "int": "a whole number",
     "float": "a number",
     "str": "text",
@@ -24,49 +24,49 @@ WORDS = {
 }
 
 
-class Plain(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Frozen, compared by value, and refused where a name is unknown."""
+class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base class of TOML tables: frozen, compared by value, without unknown fields."""
 
 
-def converted(plain: Any, kind: Any, field: str = "") -> Any:
-    """Plain data, which stand at `field`, as something else.
+def convert(data: Any, kind: Any, field: str = "") -> Any:
+    """Convert the data at the path `field` to a type.
 
-    >>> converted([1, 2], list[float])
+    >>> convert([1, 2], list[float])
     [1.0, 2.0]
-    >>> converted([1, "b"], list[float], "alpha")
+    >>> convert([1, "b"], list[float], "alpha")
     Traceback (most recent call last):
     ...
     retvar.errors.InputError: alpha[1] = 'b': must be a number, not text
     """
     try:
-        return msgspec.convert(plain, kind)
+        return msgspec.convert(data, kind)
     except msgspec.ValidationError as error:
-        below, problem = told(error)
+        below, problem = field_and_problem(error)
         where = f"{field}.{below}" if field and below[:1] not in ("", "[") else field + below
         missing = re.search("missing required field `(.*)`", problem)
         if missing:
-            place = f"{where}.{missing[1]}" if where else missing[1]
-            raise InputError(place, "nothing", "must be given") from None
-        raise InputError(where or "sweep", _at(plain, below), _in_words(problem)) from None
+            path = f"{where}.{missing[1]}" if where else missing[1]
+            raise InputError(path, "nothing", "must be given") from None
+        raise InputError(where or "sweep", _value_at(data, below), _remedy(problem)) from None
 
 
-def _in_words(problem: str) -> str:
-    """What is wrong, in the words of TOML.
+def _remedy(problem: str) -> str:
+    """A message of msgspec with the type names of TOML.
 
-    >>> _in_words("Expected `int | array | null`, got `str`")
+    >>> _remedy("Expected `int | array | null`, got `str`")
     'must be a whole number or a list, not text'
     """
     found = re.fullmatch("Expected `(.*)`, got `(.*)`", problem)
     if found is None:
         return problem[:1].lower() + problem[1:].replace("`", "")
-    kinds = [WORDS.get(kind, kind) for kind in found[1].split(" | ") if kind != "null"]
-    return f"must be {' or '.join(kinds)}, not {WORDS.get(found[2], found[2])}"
+    kinds = [TYPE_NAMES.get(kind, kind) for kind in found[1].split(" | ") if kind != "null"]
+    return f"must be {' or '.join(kinds)}, not {TYPE_NAMES.get(found[2], found[2])}"
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """What is said of an unknown name.
+def suggest(name: str, known: Iterable[str]) -> str:
+    """The remedy for an unknown name: the most similar one, and all known ones.
 
-    >>> nearest("alfa", ["alpha", "lam"])
+    >>> suggest("alfa", ["alpha", "lam"])
     'unknown; did you mean alpha? There are alpha, lam'
     """
     names = list(known)
@@ -75,21 +75,21 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"unknown; {hint}There are {', '.join(names)}"
 
 
-def short(given: Any) -> str:
-    """Something in few letters.
+def abbreviate(value: Any) -> str:
+    """The ``repr`` of a value, cut off after 57 characters.
 
-    >>> short("word"), len(short(list(range(100))))
+    >>> abbreviate("word"), len(abbreviate(list(range(100))))
     ("'word'", 58)
     """
-    text = repr(given)
+    text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}…"
 
 
-def _at(plain: Any, field: str) -> str:
-    """What stands at a path such as ``learners[1].alpha``."""
+def _value_at(data: Any, field: str) -> str:
+    """The value at a path such as ``learners[1].alpha``, abbreviated."""
     for name, number in re.findall(r"([^.\[\]]+)|\[(\d+)\]", field):
         try:
-            plain = plain[name] if name else plain[int(number)]
+            data = data[name] if name else data[int(number)]
         except (KeyError, IndexError, TypeError):
             return "malformed"
-    return short(plain) if field or not isinstance(plain, dict) else "malformed"
+    return abbreviate(data) if field or not isinstance(data, dict) else "malformed"

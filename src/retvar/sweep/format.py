@@ -1,4 +1,4 @@
-"""A comparison in words: a table that says which method is better where, and how sure that is."""
+"""A comparison of methods as a table of text."""
 
 from __future__ import annotations
 
@@ -7,91 +7,95 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from retvar.format import align, count
+
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["field_name", "possible", "table_of"]
+__all__ = ["can_decide", "comparison_table", "error_name"]
 
 TITLES = {
     "best": "each at its best settings",
-    "shared": "both at the same settings, the best for the two",
+    "shared": "both at the same settings, the best ones for both",
     "typical": "both at the same settings, the median over all",
 }
-FIELDS = {"variance_rmse": "variance RMSE", "value_rmse": "value RMSE"}
+ERROR_NAMES = {"variance_rmse": "variance RMSE", "value_rmse": "value RMSE"}
 
 
-def field_name(what: str) -> str:
-    """What an error is called.
+def error_name(what: str) -> str:
+    """The name of an error for text and figures.
 
-    >>> field_name("variance_rmse"), field_name("mine")
-    ('variance RMSE', 'mine')
+    >>> error_name("variance_rmse"), error_name("other")
+    ('variance RMSE', 'other')
     """
-    return FIELDS.get(what, what)
+    return ERROR_NAMES.get(what, what)
 
 
-def table_of(data: xarray.Dataset, domains: bool) -> str:
-    """The whole table of a comparison; with `domains`, also domain by domain."""
-    lines = [*_heading(data.attrs, data.sizes["domain"] - 1), *_undecided(data), ""]
+def comparison_table(data: xarray.Dataset, domains: bool) -> str:
+    """The table of a comparison; with `domains`, also domain by domain."""
+    headings: list[tuple[int, str]] = []  # with the number of rows before each
     rows: list[list[str]] = []
     for question in data.question.values:
-        rows += [[f"{question}"]] if question else []
-        for how in data.settings.values:
-            rows.append([f"  {TITLES[str(how)]}"])
+        headings += [(len(rows), str(question))] if question else []
+        for settings in data.settings.values:
+            headings.append((len(rows), f"  {TITLES[str(settings)]}"))
             for pair in data.pair.values:
-                one = data.sel(question=question, settings=how, pair=pair)
-                rows += _pair(one, domains)
-    return "\n".join(lines + _aligned(rows))
+                one = data.sel(question=question, settings=settings, pair=pair)
+                rows += _pair_rows(one, domains)
+    lines = align(rows, left=True)
+    for number, heading in reversed(headings):
+        lines.insert(number, heading)
+    notes = [*_legend(data.attrs, data.sizes["domain"] - 1), *_undecidable(data)]
+    return "\n".join([*notes, "", *lines])
 
 
-def _heading(told: dict[str, Any], domains: int) -> list[str]:
-    what = field_name(told["what"])
-    choosing = told["runs"] - told["judging"]
-    level = told["level"]
-    over = "domains like these" if told["over"] == "domains" else "runs on these domains"
-    alone = [f"{told['unmatched']}: each at its best only"] if told["unmatched"] else []
+def _legend(attributes: dict[str, Any], domains: int) -> list[str]:
+    what, level, over = (attributes[name] for name in ("what", "level", "over"))
+    runs, judging, unmatched = (attributes[name] for name in ("runs", "judging", "unmatched"))
+    name = error_name(what)
+    population = "domains like these" if over == "domains" else "runs on these domains"
     return [
-        f"{what[0].upper()}{what[1:]} at {told['at']}: {domains} domain{'s' * (domains != 1)}, "
-        f"{told['runs']} runs ({choosing} choose settings, {told['judging']} judge them)",
-        f"a / b: ratio of errors, below 1 where a is better; {level:.0%} intervals over {over};",
-        f"who is better: where p < {1 - level:.3g} after Holm's correction and 1 is not in the "
-        "interval",
-        *alone,
+        f"{name[0].upper()}{name[1:]} at {attributes['at']}: {count(domains, 'domain')}, "
+        f"{runs} runs ({runs - judging} select settings, {judging} judge them)",
+        f"a / b: ratio of errors, below 1 if a is better; {level:.0%} intervals over {population};",
+        f"better: if p < {1 - level:.3g} after Holm's correction and 1 is outside the interval",
+        *([f"{unmatched}: each at its best only"] if unmatched else []),
     ]
 
 
-def _undecided(data: xarray.Dataset) -> list[str]:
-    """Where nobody can win, however much better: the test has too few signs to go by."""
-    told, least, domains = data.attrs, data.least_p.values, data.sizes["domain"] - 1
+def _undecidable(data: xarray.Dataset) -> list[str]:
+    """Notes if there are too few runs or domains for any significant difference."""
+    attributes, domains = data.attrs, data.sizes["domain"] - 1
     found = []
-    if not possible(data.isel(domain=0)):
-        more = math.floor(math.log2(least[0] / (1 - told["level"]))) + 1
-        runs = 2 * (told["judging"] + more)
-        found.append(f"too few runs to decide on single domains; {runs} would do")
-    if domains > 1 and not possible(data.isel(domain=-1)):
-        found.append(f"too few {told['over']} to decide over all domains")
+    if not can_decide(data.isel(domain=0)):
+        more = math.floor(math.log2(data.least_p.values[0] / (1 - attributes["level"]))) + 1
+        runs = 2 * (attributes["judging"] + more)
+        found.append(f"too few runs to decide on single domains; {runs} would suffice")
+    if domains > 1 and not can_decide(data.isel(domain=-1)):
+        found.append(f"too few {attributes['over']} to decide over all domains")
     return found
 
 
-def possible(row: xarray.Dataset) -> bool:
-    """Whether anybody could win on a domain, or over all of them.
+def can_decide(row: xarray.Dataset) -> bool:
+    """Whether a difference on a domain, or over all of them, could be significant.
 
     >>> import xarray
-    >>> possible(xarray.Dataset({"least_p": 0.06}, attrs={"level": 0.95}))
+    >>> can_decide(xarray.Dataset({"least_p": 0.06}, attrs={"level": 0.95}))
     False
     """
     return bool(row.least_p < 1 - row.attrs["level"])
 
 
-def _pair(one: xarray.Dataset, domains: bool) -> list[list[str]]:
-    """The row over all domains, and those of each."""
+def _pair_rows(one: xarray.Dataset, domains: bool) -> list[list[str]]:
+    """The row of a pair over all domains, and with `domains` those of each domain."""
     single = one.isel(domain=slice(None, -1))
     alone = single.sizes["domain"] == 1
     last = _cells(one.isel(domain=0 if alone else -1))
     if not alone:
         a, b = str(one.pair.item()).split(" / ")
-        won = [int((single.winner == name).sum()) for name in (a, b)]
-        if possible(single.isel(domain=0)):
-            last.append(f"on {won[0]} and {won[1]} of {single.sizes['domain']} domains")
+        wins = [int((single.winner == name).sum()) for name in (a, b)]
+        if can_decide(single.isel(domain=0)):
+            last.append(f"on {wins[0]} and {wins[1]} of {single.sizes['domain']} domains")
     rows = [[f"    {one.pair.item()}", *last]]
     if domains and not alone:
         names = single.domain.values
@@ -100,38 +104,25 @@ def _pair(one: xarray.Dataset, domains: bool) -> list[list[str]]:
 
 
 def _cells(row: xarray.Dataset) -> list[str]:
-    few = row.attrs["over"] if row.domain.item() == "all" else "runs"
+    unit = row.attrs["over"] if row.domain.item() == "all" else "runs"
     ratio, low, high, better, p = (
         float(row[name]) for name in ("ratio", "low", "high", "better", "p_holm")
     )
-    died = [float(row[f"diverged_{side}"]) for side in "ab"]
-    told = f"diverged: {died[0]:.0%}, {died[1]:.0%}" if any(died) else ""
+    diverged = [float(row[f"diverged_{side}"]) for side in "ab"]
     winner = str(row.winner.item())
     return [
-        f"{_times(ratio)} [{_times(low)}, {_times(high)}]",
+        f"{_ratio(ratio)} [{_ratio(low)}, {_ratio(high)}]",
         f"a in {better:.0%} of runs",
         "p < 1e-6" if p < 1e-6 else f"p = {p:.2g}",
-        winner or ("nobody" if possible(row) else f"too few {few}"),
-        told,
+        winner or ("undecided" if can_decide(row) else f"too few {unit}"),
+        f"diverged: {diverged[0]:.0%}, {diverged[1]:.0%}" if any(diverged) else "",
     ]
 
 
-def _times(ratio: float) -> str:
-    """A ratio in few digits.
+def _ratio(ratio: float) -> str:
+    """A ratio with few digits.
 
-    >>> _times(0.98765), _times(12.345), _times(float("inf")), _times(1e30)
+    >>> _ratio(0.98765), _ratio(12.345), _ratio(float("inf")), _ratio(1e30)
     ('0.988', '12.3', '∞', '1e+30')
     """
     return "∞" if np.isinf(ratio) else f"{ratio:.3f}" if ratio < 10 else f"{ratio:.3g}"
-
-
-def _aligned(rows: list[list[str]]) -> list[str]:
-    """Rows with their columns below each other; headings run on."""
-    count = max(len(row) for row in rows)
-    widths = [max((len(row[k]) for row in rows if len(row) > max(k, 1)), default=0)
-              for k in range(count)]  # fmt: skip
-    widths = [width + 2 * (width > 0) for width in widths]
-    return [
-        "".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)).rstrip()
-        for row in rows
-    ]

@@ -1,4 +1,4 @@
-"""The values that a setting spans: numbers, lists, ranges, and step-size rules."""
+"""Values of a setting in a sweep: numbers, lists, ranges, and step-size rules."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from typing import Any
 
 import numpy as np
 
+from retvar.arguments import integer
 from retvar.errors import InputError
 from retvar.step_sizes import Adadelta, AlphaBound, Averaged, Constant, Decay, StepSize
-from retvar.sweep.convert import Plain, converted, nearest, short
+from retvar.sweep.convert import Table, abbreviate, convert, suggest
 
-__all__ = ["Choice", "Number", "Range", "Step", "plain_step", "steps_of"]
+__all__ = ["Choice", "Number", "Range", "Step", "steps_of", "to_toml"]
 
-MOST_VALUES = 100_000  # that one setting may span
+MAX_VALUES = 100_000  # of one setting
 RULES: dict[str, type[StepSize]] = {
     kind.__name__.lower(): kind for kind in (Constant, Decay, Averaged, Adadelta, AlphaBound)
 }
 
 
-class Range(Plain, frozen=True):
-    """Values from one end to the other, evenly spaced or growing by equal factors.
+class Range(Table, frozen=True):
+    """Values between two ends, spaced evenly or logarithmically.
 
     >>> Range(log=(0.001, 1.0), count=4).values("alpha")
     [0.001, 0.01, 0.1, 1.0]
@@ -36,16 +37,14 @@ class Range(Plain, frozen=True):
     log: tuple[float, float] | None = None
 
     def values(self, field: str) -> list[float]:
-        """All of them; `field` is what an error names."""
+        """All values; errors name `field`."""
         if (self.linear is None) == (self.log is None):
             given = "neither" if self.linear is None else "both"
             raise InputError(field, given, "give one of linear and log")
         ends = self.linear or self.log
         assert ends is not None
         low, high = ends
-        if not 1 <= self.count <= MOST_VALUES:
-            remedy = f"the range is empty or too long; must lie in [1, {MOST_VALUES:,}]"
-            raise InputError(f"{field}.count", self.count, remedy)
+        integer(f"{field}.count", self.count, 1, MAX_VALUES)
         if not (math.isfinite(low) and math.isfinite(high)) or low > high:
             raise InputError(field, list(ends), "must go from a number up to a greater one")
         if self.log is not None and low <= 0:
@@ -62,7 +61,7 @@ Choice = str | list[str]
 
 
 def steps_of(field: str, given: Any) -> list[float | StepSize]:
-    """All step sizes that are meant: numbers, and rules with every combination of theirs.
+    """All step sizes: numbers, and rules with every combination of their settings.
 
     >>> steps_of("alpha", [0.1, {"rule": "decay", "power": [0.6, 0.8]}])
     [0.1, Decay(alpha=1.0, power=0.6), Decay(alpha=1.0, power=0.8)]
@@ -77,10 +76,10 @@ def _step(field: str, given: Any, *, listed: bool = False) -> list[float | StepS
     if isinstance(given, Mapping) and "rule" in given:
         return _rules(field, given)
     if isinstance(given, Mapping) and not listed:
-        return list(converted(given, Range, field).values(field))
+        return list(convert(given, Range, field).values(field))
     if isinstance(given, bool) or not isinstance(given, int | float):
         remedy = "must be a number, a list, a range, a rule or the name of another setting"
-        raise InputError(field, short(given), remedy)
+        raise InputError(field, abbreviate(given), remedy)
     return [float(given)]
 
 
@@ -88,7 +87,9 @@ def _rules(field: str, given: Mapping[str, Any]) -> list[float | StepSize]:
     """The rules of a table such as ``{ rule = "decay", power = [0.6, 0.8] }``."""
     kind = RULES.get(str(given["rule"]).lower())
     if kind is None:
-        raise InputError(f"{field}.rule", short(given["rule"]), nearest(str(given["rule"]), RULES))
+        raise InputError(
+            f"{field}.rule", abbreviate(given["rule"]), suggest(str(given["rule"]), RULES)
+        )
     known = [setting.name for setting in dataclasses.fields(kind)]
     spans: dict[str, list[float]] = {}
     for name, x in given.items():
@@ -96,8 +97,8 @@ def _rules(field: str, given: Mapping[str, Any]) -> list[float | StepSize]:
         if name == "rule":
             continue
         if name not in known:
-            raise InputError(where, short(x), nearest(str(name), known))
-        numbers = converted(x, float | list[float] | Range, where)
+            raise InputError(where, abbreviate(x), suggest(str(name), known))
+        numbers = convert(x, float | list[float] | Range, where)
         numbers = numbers.values(where) if isinstance(numbers, Range) else numbers
         spans[name] = numbers if isinstance(numbers, list) else [numbers]
         if not spans[name]:
@@ -109,19 +110,19 @@ def _rules(field: str, given: Mapping[str, Any]) -> list[float | StepSize]:
         ]
     except (InputError, TypeError) as error:
         if not isinstance(error, InputError):
-            raise InputError(field, short(given), f"must have {', '.join(known)}") from None
+            raise InputError(field, abbreviate(given), f"must have {', '.join(known)}") from None
         raise InputError(f"{field}.{error.field}", error.value, error.remedy) from None
     return [rule.alpha if isinstance(rule, Constant) else rule for rule in found]
 
 
-def plain_step(given: Any) -> Any:
-    """A step size as plain data: rules are tables.
+def to_toml(given: Any) -> Any:
+    """A step size as in TOML: rules are tables.
 
-    >>> plain_step([0.1, Decay(power=0.6)])
+    >>> to_toml([0.1, Decay(power=0.6)])
     [0.1, {'rule': 'decay', 'alpha': 1.0, 'power': 0.6}]
     """
     if isinstance(given, list | tuple):
-        return [plain_step(x) for x in given]
+        return [to_toml(x) for x in given]
     if isinstance(given, StepSize):
         return {"rule": type(given).__name__.lower(), **dataclasses.asdict(given)}
     return given

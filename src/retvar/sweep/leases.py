@@ -1,7 +1,9 @@
-"""Who is computing a cell: small files that say so, on any file system that many can write to.
+"""Leases: small files that show which worker is computing a cell.
 
-A claim is created exclusively, so only one can have it, and is touched while its owner works. It is
-stale when it was not touched for long, or when its owner ran on this machine and is gone.
+Results are deterministic and written atomically, so two workers that compute the same cell only
+waste time. A lease therefore need not be airtight. It is created exclusively and touched while its
+owner works; it is void when it was not touched for `stale` seconds, or when its owner ran on this
+machine and has ended.
 """
 
 from __future__ import annotations
@@ -9,10 +11,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
-import math
 import os
 import socket
-import tempfile
 import threading
 import time
 import uuid
@@ -23,257 +23,134 @@ from typing import Any
 
 from retvar.errors import InputError
 
-__all__ = ["STALE", "Claim", "abandoned", "held", "holder", "owner", "seconds", "take", "void"]
+__all__ = ["STALE", "Lease", "acquire", "holder", "is_held"]
 
-STALE = 60.0  # seconds without a touch
-HALF_MADE = 2.0  # seconds that a claim may be without its text
-LONGEST = 1e6  # seconds that may be asked for
-TICK = 1.0  # seconds for which the file system's clock is believed to go like ours
-_ahead: dict[Path, tuple[float, float]] = {}  # when looked, and by how much its clock was ahead
+STALE = 60.0  # seconds without a heartbeat
 
 
-def seconds(field: str, value: float) -> float:
-    """A time that can be waited for.
+class Lease:
+    """A lease held by this process."""
 
-    >>> seconds("stale", 60)
-    60
-    >>> seconds("stale", float("nan"))
-    Traceback (most recent call last):
-    ...
-    retvar.errors.InputError: stale = nan: must be a number of seconds above 0, at most 1,000,000
+    def __init__(self, path: Path, text: bytes) -> None:
+        self.path, self.text = path, text
+
+    def release(self) -> None:
+        """Remove the lease file, unless another worker has taken it over."""
+        with contextlib.suppress(OSError):
+            if self.path.read_bytes() == self.text:
+                self.path.unlink()
+
+    @contextlib.contextmanager
+    def heartbeat(self, stale: float = STALE) -> Iterator[None]:
+        """Touch the lease regularly in a ``with`` block, and release it at the end."""
+        done = threading.Event()
+
+        def beat() -> None:
+            while not done.wait(stale / 4):
+                with contextlib.suppress(OSError):
+                    os.utime(self.path)
+
+        threading.Thread(target=beat, name="retvar-lease", daemon=True).start()
+        try:
+            yield
+        finally:
+            done.set()
+            self.release()
+
+
+def acquire(path: Path, stale: float = STALE) -> Lease | None:
+    """Lease a cell; None if another worker holds the lease.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "cell"
+    >>> lease = acquire(path)
+    >>> lease is not None, acquire(path) is None
+    (True, True)
+    >>> lease.release(); path.exists()
+    False
     """
-    whole = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not whole or not 0 < value <= LONGEST:
-        remedy = f"must be a number of seconds above 0, at most {LONGEST:,.0f}"
-        raise InputError(field, value, remedy)
-    return value
+    try:
+        lease = _create(path)
+        if lease is None and not is_held(path, stale):
+            path.unlink(missing_ok=True)
+            lease = _create(path)
+    except OSError as error:
+        raise InputError("lease", path, f"cannot be written: {error.strerror or error}") from None
+    return lease
+
+
+def _create(path: Path) -> Lease | None:
+    """A new lease; None if the file exists."""
+    text = json.dumps({"machine": _machine(), "pid": os.getpid(), "id": uuid.uuid4().hex}).encode()
+    try:
+        file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+    except FileExistsError:
+        return None
+    try:
+        if os.write(file, text) < len(text):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(file)
+    return Lease(path, text)
+
+
+def is_held(path: Path, stale: float = STALE) -> bool:
+    """Whether a live worker holds a lease.
+
+    >>> is_held(Path("missing"))
+    False
+    """
+    try:
+        age = time.time() - path.stat().st_mtime
+        owner = _parse(path.read_bytes())
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        remedy = f"cannot be read: {error.strerror}; remove it, or make it readable"
+        raise InputError("lease", path, remedy) from None
+    return age <= stale and not _has_ended(owner)
+
+
+def holder(path: Path) -> str:
+    """The machine and process that hold a lease, for messages.
+
+    >>> holder(Path("missing"))
+    'another worker'
+    """
+    with contextlib.suppress(OSError):
+        owner = _parse(path.read_bytes())
+        if owner:
+            return f"{owner['machine'].partition(' ')[0]} (process {owner['pid']})"
+    return "another worker"
+
+
+def _parse(text: bytes) -> dict[str, Any]:
+    """The owner of a lease; empty if the text is no lease."""
+    try:
+        owner = json.loads(text)
+        return {"machine": str(owner["machine"]), "pid": int(owner["pid"])}
+    except (ValueError, KeyError, TypeError):
+        return {}
+
+
+def _has_ended(owner: dict[str, Any]) -> bool:
+    """Whether the owner's process ran on this machine and has ended."""
+    here = owner.get("machine") == _machine()
+    return here and Path("/proc/self").exists() and not Path(f"/proc/{owner['pid']}").exists()
 
 
 @cache
-def owner(pid: int) -> dict[str, Any]:
-    """What tells this process apart from any other on any machine.
+def _machine() -> str:
+    """The host name, and on Linux the boot and the container, within which process ids are unique.
 
-    >>> owner(os.getpid())["pid"] == os.getpid()
+    >>> _machine().startswith(socket.gethostname())
     True
     """
-    return {"host": socket.gethostname(), "space": _space(), "pid": pid, "began": _began(pid)}
-
-
-@cache
-def _space() -> str:
-    """Where process ids mean the same: this boot of this machine, this container."""
-    parts = []
+    parts = [socket.gethostname()]
     with contextlib.suppress(OSError):
         parts.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip())
         parts.append(os.readlink("/proc/self/ns/pid"))
     return " ".join(parts)
-
-
-def _began(pid: int) -> str:
-    """When a process began, empty where it is gone; ids are used again."""
-    try:
-        words = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return ""
-    fields = words.rpartition(")")[2].split()
-    return "" if fields[0] in "ZX" else fields[19]
-
-
-class Claim:
-    """A claim that this process holds."""
-
-    def __init__(self, path: Path, token: str) -> None:
-        self.path, self.token = path, token
-
-    def touch(self) -> None:
-        """Say that its owner is alive."""
-        with contextlib.suppress(OSError):  # it may have been taken for stale: no harm
-            os.utime(self.path)
-
-    def release(self) -> None:
-        """Give it up, if it is still this one."""
-        with contextlib.suppress(OSError):
-            if (_read(self.path) or {}).get("token") == self.token:
-                self.path.unlink(missing_ok=True)
-
-
-def take(path: Path, stale: float = STALE) -> Claim | None:
-    """Claim a cell; None where somebody else has it.
-
-    >>> path = Path(tempfile.mkdtemp()) / "cell"
-    >>> claim = take(path)
-    >>> claim is not None, take(path) is None
-    (True, True)
-    >>> claim.release(); path.exists()
-    False
-    """
-    claim = _created(path)
-    if claim is None and _broken(path, stale):
-        claim = _created(path)
-    return claim
-
-
-def _created(path: Path) -> Claim | None:
-    """A new claim; None where there is one."""
-    token = uuid.uuid4().hex
-    text = json.dumps({**owner(os.getpid()), "token": token, "time": time.time()}).encode()
-    try:
-        handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
-    except FileExistsError:
-        return None
-    except OSError as error:
-        raise _unwritable(path, error) from None
-    try:
-        if os.write(handle, text) < len(text):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    except OSError as error:
-        path.unlink(missing_ok=True)
-        raise _unwritable(path, error) from None
-    finally:
-        os.close(handle)
-    return Claim(path, token)
-
-
-def _unwritable(path: Path, error: OSError) -> InputError:
-    return InputError("path", path, f"cannot be written: {error.strerror or error}")
-
-
-@contextlib.contextmanager
-def held(claim: Claim, stale: float = STALE) -> Iterator[None]:
-    """Touch a claim as long as the work goes on, and release it at the end."""
-    over = threading.Event()
-
-    def beat() -> None:
-        while not over.wait(stale / 4):
-            claim.touch()
-
-    threading.Thread(target=beat, name="retvar-claim", daemon=True).start()
-    try:
-        yield
-    finally:
-        over.set()
-        claim.release()
-
-
-def alive(path: Path, stale: float = STALE) -> bool:
-    """Whether somebody is at work under this claim."""
-    return void(path, stale) is False
-
-
-def void(path: Path, stale: float) -> bool | None:
-    """Whether nobody is at work under a claim any more; None where there is none.
-
-    >>> void(Path("nowhere"), STALE)
-    """
-    try:
-        path.stat()  # most have none, and to look at the clock costs a file
-        now = _now(path.parent)  # before the last touch is read: nothing looks older than it is
-        age = now - path.stat().st_mtime
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        remedy = f"cannot be read: {error.strerror}; put it right, or remove it"
-        raise InputError("claims", path.parent, remedy) from None
-    found = _read(path)
-    if found is None:
-        return age > min(HALF_MADE, stale)
-    if age > stale:
-        return True
-    mine = owner(os.getpid())
-    if not mine["space"] or (found.get("host"), found.get("space")) != (
-        mine["host"],
-        mine["space"],
-    ):
-        return False  # its process cannot be seen from here
-    began = _began(int(found.get("pid", 0)))
-    return not began or began != found.get("began")
-
-
-def abandoned(path: Path, stale: float) -> bool:
-    """Whether whoever wrote a temporary file is gone: by the id in its name, or its age.
-
-    >>> abandoned(Path("nowhere"), STALE)
-    False
-    """
-    try:
-        age = _now(path.parent) - path.stat().st_mtime
-    except OSError:
-        return False
-    pid = path.name.rpartition("-")[2]
-    return age > stale or (pid.isdecimal() and not _began(int(pid)))
-
-
-def holder(path: Path) -> str:
-    """Who has a claim, in words.
-
-    >>> holder(Path("nowhere"))
-    'another'
-    """
-    found = _read(path)
-    return f"{found.get('host')} (process {found['pid']})" if found else "another"
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    """What a claim says, None where it is not (yet) whole."""
-    try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return None
-    whole = isinstance(found, dict) and "token" in found and isinstance(found.get("pid"), int)
-    return found if whole else None
-
-
-def _now(folder: Path) -> float:
-    """The time by the clock of the file system, which may differ from this machine's."""
-    looked, ahead = _ahead.get(folder, (-math.inf, 0.0))
-    if time.monotonic() - looked > TICK:
-        clock = _clock(folder)
-        looked = time.monotonic()
-        ahead = clock - looked
-        _ahead[folder] = looked, ahead
-    return time.monotonic() + ahead
-
-
-def _clock(folder: Path) -> float:
-    """What the clock of the file system says, by a file that is made."""
-    try:
-        handle, name = tempfile.mkstemp(dir=folder, prefix=".now-")
-    except OSError:
-        return time.time()
-    try:
-        return os.fstat(handle).st_mtime
-    finally:
-        os.close(handle)
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-
-
-def _broken(path: Path, stale: float) -> bool:
-    """Whether a stale claim is gone: put away by one at a time, or it might be a new one.
-
-    Only what was seen is removed: what was gone may have come again.
-    """
-    gone = void(path, stale)
-    if not gone:
-        return gone is None
-    door = path.with_name(f".break-{path.name}")
-    key = _created(door)
-    if key is None:
-        if void(door, stale):
-            _remove(door)  # whoever was at it was killed; next time it is free
-        return False
-    try:
-        gone = void(path, stale)  # somebody was faster, and may have it anew
-        if gone:
-            _remove(path)
-        return gone is not False
-    finally:
-        key.release()
-
-
-def _remove(path: Path) -> None:
-    try:
-        path.unlink(missing_ok=True)
-    except OSError as error:  # such as a folder in its place
-        remedy = f"is no claim, or cannot be removed: {error.strerror}; remove it"
-        raise InputError("claim", path, remedy) from None

@@ -1,61 +1,43 @@
-"""What people do with a sweep: run it, see how it stands, try again what failed."""
+"""Operations on sweeps: run one, show its status, retry failed cells, estimate the cost."""
 
 from __future__ import annotations
 
 import contextlib
 import time
 from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from retvar import cache
 from retvar.errors import InputError, RetvarError
+from retvar.progress import Progress
 from retvar.sweep.executors import Executor, Local
 from retvar.sweep.leases import STALE
 from retvar.sweep.plan import Cell, Plan, digest
 from retvar.sweep.spec import Sweep
 from retvar.sweep.store import Store
 
-__all__ = ["Estimate", "Status", "Stopped", "Watch", "estimate", "retry", "run", "status"]
+__all__ = ["CostEstimate", "Status", "Stopped", "estimate_cost", "retry", "run", "status"]
 
-TRIES = 3  # before a cell is set aside
-TOLD = 5  # cells set aside that are told of
-TIMED = 0.3  # seconds that a timing should take
-KINDS = 5  # domains that are timed
-OVERHEAD = 12_000  # bytes of a file beside its numbers
+TRIES = 3  # before a cell is marked as failed
+MAX_NOTES = 5  # on failed cells
+TIMING = 0.3  # seconds that a timing should take
+TIMED_DOMAINS = 5
+FILE_OVERHEAD = 12_000  # bytes of a cell's file in addition to its numbers
 
 
 class Stopped(RetvarError):
-    """Nothing more can be computed, such as when the disk is full; what is finished is kept.
+    """No more cells can be computed, such as when the disk is full; finished cells are saved.
 
     >>> print(Stopped("the disk is full"))
     the disk is full
     """
 
 
-class Watch:
-    """Told how far a sweep has come; says nothing itself. What it raises stops the run.
-
-    >>> Watch().begin(10, 3)
-    """
-
-    def check(self) -> None:
-        """Called often."""
-
-    def begin(self, cells: int, done: int) -> None:
-        """So many cells there are, and so many are done."""
-
-    def advance(self, done: int, computed: int) -> None:
-        """So many are done, and so many were computed by this run."""
-
-    def note(self, line: str) -> None:
-        """Something people may want to know."""
-
-
 @dataclass(frozen=True)
 class Status:
-    """How a store stands.
+    """How many cells of a store are done, failed or running.
 
     >>> Status(cells=3, done=2, failed=1, running=0).missing
     0
@@ -66,21 +48,21 @@ class Status:
     failed: int
     running: int
     damaged: tuple[str, ...] = ()
-    computed: int = 0  #: by this run
-    digest: str | None = None  #: of the contents of all cells, once they are there
+    computed: int = 0  #: cells computed by this run
+    digest: str | None = None  #: of the data of all cells, once all are done
 
     @property
     def missing(self) -> int:
-        """Cells that are still to be computed."""
+        """How many cells are still to be computed."""
         return self.cells - self.done - self.failed
 
     @property
     def complete(self) -> bool:
-        """Whether everything is there."""
+        """Whether all cells are done."""
         return self.done == self.cells
 
-    def plain(self) -> dict[str, Any]:
-        """What ``--json`` prints."""
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as a dictionary, as ``--json`` prints them."""
         return {**asdict(self), "missing": self.missing, "complete": self.complete}
 
 
@@ -90,26 +72,26 @@ def run(
     executor: Executor | None = None,
     *,
     extend: bool = False,
-    watch: Watch | None = None,
+    progress: Progress | None = None,
     stale: float = STALE,
 ) -> Status:
-    """Compute every cell that is not in the store yet; the same call goes on where one broke off.
+    """Compute all cells that are not in the store; the same call continues an interrupted run.
 
     Parameters
     ----------
     sweep
-        What to compute, or the path of a specification in TOML.
+        The sweep, its plan, or the path of a specification in TOML.
     out
-        Folder of the store, made if it is not there. Any number of runs may share it.
+        Folder of the store, created if it does not exist. Any number of runs may share it.
     executor
-        Where: :class:`~retvar.sweep.Local` (the default) or :class:`~retvar.sweep.Dask`.
+        :class:`~retvar.sweep.Local` (the default) or :class:`~retvar.sweep.Dask`.
     extend
-        Let `out` be the store of a smaller sweep, to which this one adds domains, learners or runs;
-        what is there and in both is not computed again.
-    watch
-        Told how far it has come.
+        Allow `out` to be the store of a smaller sweep, to which this one adds domains, learners or
+        runs; cells of both are not computed again.
+    progress
+        Callback that is informed of the progress in cells.
     stale
-        Seconds after which the claim of a worker that gives no sign of life is void.
+        Seconds without a heartbeat after which the lease of another worker is void.
 
     Examples
     --------
@@ -121,174 +103,175 @@ def run(
     >>> run(sweep, out).computed, run(sweep, out).computed
     (2, 0)
     """
-    watch = watch or Watch()
-    watch.check()
+    progress = progress or Progress()
+    progress.check()
     sweep = Sweep.from_toml(sweep) if isinstance(sweep, str | Path) else sweep
     plan = sweep if isinstance(sweep, Plan) else sweep.plan()
-    store = Store.made(out, plan, stale, extend=extend)
+    store = Store.create(out, plan, stale, extend=extend)
     for note in store.notes:
-        watch.note(note)
-    waiting = _waiting(store, watch)
-    computed = _work(store, waiting, executor or Local(), watch) if waiting else 0
-    store.tidy()
+        progress.note(note)
+    failed = {cell.number for cell in store.failed()}
+    cells = _unfinished(store, failed, progress)
+    done = plan.count - len(cells) - len(failed)
+    progress.start(plan.count, done)
+    computed = _compute(store, cells, done, executor or Local(), progress) if cells else 0
+    store.clean_up()
     return status(store, computed=computed)
 
 
-def _waiting(store: Store, watch: Watch) -> deque[Cell]:
-    """What is to be done; a damaged file is named, and counts as missing."""
-    waiting: deque[Cell] = deque()
-    aside = {cell.number for cell in store.failed()}
+def _unfinished(store: Store, failed: set[int], progress: Progress) -> deque[Cell]:
+    """Cells to compute; damaged files are noted and count as missing."""
+    cells: deque[Cell] = deque()
     for cell in store.plan.cells:
-        watch.check()
-        if store.sound(cell):
+        progress.check()
+        if store.is_finished(cell):
             continue
-        if store.has(cell):
-            told = f"{store.path(cell)} is damaged ({store.plan.name(cell)})"
-            watch.note(f"{told}; it is computed again")
-        if cell.number not in aside:
-            waiting.append(cell)
-    watch.begin(store.plan.count, store.plan.count - len(waiting) - len(aside))
-    return waiting
+        if store.has_file(cell):
+            damaged = f"{store.path(cell)} is damaged ({store.plan.describe(cell)})"
+            progress.note(f"{damaged}; it is computed again")
+        if cell.number not in failed:
+            cells.append(cell)
+    return cells
 
 
-def _work(store: Store, waiting: deque[Cell], executor: Executor, watch: Watch) -> int:
-    """See to it that each cell is computed or set aside; how many were computed."""
+def _compute(
+    store: Store, cells: deque[Cell], done: int, executor: Executor, progress: Progress
+) -> int:
+    """Compute each cell or mark it as failed; returns how many were computed."""
     failures: Counter[int] = Counter()
-    done = store.plan.count - len(waiting) - len(store.failed())
-    computed = aside = 0
-    with contextlib.closing(executor.outcomes(store, waiting, watch.check, watch.note)) as outcomes:
+    computed = failed = 0
+    with contextlib.closing(executor.outcomes(store, cells, progress)) as outcomes:
         for outcome in outcomes:
             cell = store.plan.cells[outcome.number]
             if outcome.state == "stopped":
-                raise Stopped(f"{outcome.detail}; what is finished is kept")
+                raise Stopped(f"{outcome.detail}; finished cells are saved")
             if outcome.state != "failed":
                 done, computed = done + 1, computed + (outcome.state == "done")
-                watch.advance(done, computed)
+                progress.advance(done)
                 continue
             failures[cell.number] += 1
             if failures[cell.number] < TRIES:
-                waiting.append(cell)
+                cells.append(cell)
                 continue
-            store.set_aside(cell, outcome.detail)
-            aside += 1
-            if aside <= TOLD:
-                watch.note(_failure(store, cell, outcome.detail, aside == TOLD))
+            store.mark_failed(cell, outcome.detail)
+            failed += 1
+            if failed <= MAX_NOTES:
+                progress.note(_failure_note(store, cell, outcome.detail, failed == MAX_NOTES))
     return computed
 
 
-def _failure(store: Store, cell: Cell, trace: str, last: bool) -> str:
+def _failure_note(store: Store, cell: Cell, trace: str, last: bool) -> str:
     reason = trace.strip().rpartition("\n")[2]
-    told = f"{store.plan.name(cell)} failed {TRIES} times and is set aside: {reason}"
-    return f"{told} (others are not told; see {store.folder / 'failed'})" if last else told
+    note = f"{store.plan.describe(cell)} failed {TRIES} times and is skipped: {reason}"
+    return f"{note} (no more notes on failures; see {store.folder / 'failed'})" if last else note
 
 
 def status(store: Store, computed: int = 0) -> Status:
-    """How a store stands, every file checked.
+    """Count the cells of a store, and check every file.
 
     >>> import tempfile
     >>> from retvar.sweep import Domain, Learners
     >>> sweep = Sweep(runs=2, steps=9, domains=[Domain(id="chain")],
     ...               learners=[Learners(method="direct", alpha=0.1)])
-    >>> status(Store.made(Path(tempfile.mkdtemp()) / "out", sweep.plan())).missing
+    >>> status(Store.create(Path(tempfile.mkdtemp()) / "out", sweep.plan())).missing
     1
     """
-    aside = {cell.number for cell in store.failed()}
-    held, damaged, failed, running = [], [], 0, 0
+    marked = {cell.number for cell in store.failed()}
+    contents, damaged, failed, running = [], [], 0, 0
     for cell in store.plan.cells:
-        seal = cache.seal_of(store.path(cell))
-        if seal is not None and seal.key == store.key(cell):
-            held.append(seal.contents)
+        found = store.contents_of(cell)
+        if found is not None:
+            contents.append(found)
             continue
-        if store.has(cell):
+        if store.has_file(cell):
             damaged.append(str(store.path(cell)))
-        failed += cell.number in aside
-        running += store.claimed(cell)
-    whole = len(held) == store.plan.count
-    found = digest(held) if whole else None
-    return Status(store.plan.count, len(held), failed, running, tuple(damaged), computed, found)
+        failed += cell.number in marked
+        running += store.is_leased(cell)
+    done, count = len(contents), store.plan.count
+    whole = digest(contents) if done == count else None
+    return Status(count, done, failed, running, tuple(damaged), computed, whole)
 
 
 def retry(store: Store) -> int:
-    """Let the cells that were set aside be tried again; how many there were.
+    """Let the next run compute failed cells again; returns how many there are.
 
     >>> import tempfile
     >>> from retvar.sweep import Domain, Learners
     >>> sweep = Sweep(runs=2, steps=9, domains=[Domain(id="chain")],
     ...               learners=[Learners(method="direct", alpha=0.1)])
-    >>> store = Store.made(Path(tempfile.mkdtemp()) / "out", sweep.plan())
-    >>> store.set_aside(store.plan.cells[0], "it did not work")
+    >>> store = Store.create(Path(tempfile.mkdtemp()) / "out", sweep.plan())
+    >>> store.mark_failed(store.plan.cells[0], "it did not work")
     >>> retry(store), retry(store)
     (1, 0)
     """
     failed = store.failed()
     try:
         for cell in failed:
-            store.failure(cell).unlink(missing_ok=True)
+            store.failure_path(cell).unlink(missing_ok=True)
     except OSError as error:
         raise InputError("folder", store.folder, f"cannot be changed: {error.strerror}") from None
     return len(failed)
 
 
-# ---------------------------------------------------------------------- before it is run
+# ---------------------------------------------------------------------- cost
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """What a sweep will take.
+class CostEstimate:
+    """The estimated cost of a sweep.
 
-    >>> Estimate(cells=10, seconds=20.0, bytes=1_000).per_cell
+    >>> CostEstimate(cells=10, seconds=20.0, bytes=1_000).seconds_per_cell
     2.0
     """
 
     cells: int
-    seconds: float  #: of one processor core
+    seconds: float  #: on one processor core
     bytes: int
 
     @property
-    def per_cell(self) -> float:
-        """Seconds that one takes."""
+    def seconds_per_cell(self) -> float:
+        """Mean time of a cell."""
         return self.seconds / self.cells
 
 
-def estimate(plan: Plan, check: Any = lambda: None) -> Estimate:
-    """How long a sweep takes and how large it gets, from a short timing of the engine.
+def estimate_cost(plan: Plan, check: Callable[[], None] = lambda: None) -> CostEstimate:
+    """Estimate the time and disk space of a sweep from a short timing of the engine.
 
     >>> from retvar.sweep import Domain, Learners
     >>> sweep = Sweep(runs=2, steps=9, domains=[Domain(id="chain")],
     ...               learners=[Learners(method="direct", alpha=0.1)])
-    >>> estimate(sweep.plan()).cells
+    >>> estimate_cost(sweep.plan()).cells
     1
     """
-    tables = Counter(id(place.domain) for place in plan.places)
-    first = {id(p.domain): i for i, p in reversed(list(enumerate(plan.places)))}
-    timed = list(first.items())[-KINDS:]
-    each = len(plan.cells) / len(plan.places)  # cells of a domain
+    instances = Counter(id(domain.spec) for domain in plan.domains)
+    first = {id(domain.spec): i for i, domain in reversed(list(enumerate(plan.domains)))}
+    timed = list(first.items())[-TIMED_DOMAINS:]
+    cells_per_domain = len(plan.cells) / len(plan.domains)
     seconds, weight = 0.0, 0
-    for table, place in timed:
-        cell = next(cell for cell in plan.cells if cell.place == place)
-        seconds += tables[table] * each * _seconds(plan, cell, check)
-        weight += tables[table]
-    entries = len(plan.places) * len(plan.learners) * plan.sweep.runs
-    size = entries * (16 * plan.moments.size + 1) + OVERHEAD * plan.count
-    return Estimate(plan.count, seconds * len(plan.places) / weight, int(size))
+    for spec, number in timed:
+        cell = next(cell for cell in plan.cells if cell.domain == number)
+        seconds += instances[spec] * cells_per_domain * _cell_seconds(plan, cell, check)
+        weight += instances[spec]
+    entries = len(plan.domains) * len(plan.learners) * plan.sweep.runs
+    size = entries * (16 * plan.moments.size + 1) + FILE_OVERHEAD * plan.count
+    return CostEstimate(plan.count, seconds * len(plan.domains) / weight, int(size))
 
 
-def _seconds(plan: Plan, cell: Cell, check: Any) -> float:
-    """What a cell takes, from ever longer pieces of it."""
-    length = min(plan.length, 16)
+def _cell_seconds(plan: Plan, cell: Cell, check: Callable[[], None]) -> float:
+    """The time of a cell, extrapolated from ever longer pieces of it."""
+    shortest = length = min(plan.length, 16)
     plan.compute(cell, length=length, progress=lambda _: check())  # compiles
-    fixed = _timed(plan, cell, length)
+    fixed = _time(plan, cell, length)
     while True:
         check()
-        longer = min(plan.length, length * 4)
-        took = _timed(plan, cell, longer)
-        if longer == plan.length or took > TIMED:
-            slope = max(took - fixed, 0.0) / max(longer - min(plan.length, 16), 1)
-            return fixed + slope * (plan.length - min(plan.length, 16))
-        length = longer
+        length = min(plan.length, length * 4)
+        taken = _time(plan, cell, length)
+        if length == plan.length or taken > TIMING:
+            slope = max(taken - fixed, 0.0) / max(length - shortest, 1)
+            return fixed + slope * (plan.length - shortest)
 
 
-def _timed(plan: Plan, cell: Cell, length: int) -> float:
+def _time(plan: Plan, cell: Cell, length: int) -> float:
     before = time.perf_counter()
     plan.compute(cell, length=length)
     return time.perf_counter() - before

@@ -1,4 +1,4 @@
-"""All cells of a sweep as one labelled dataset, or as a table for other tools."""
+"""All cells of a sweep as one labelled dataset, or as a table."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["collect", "save", "table"]
 
-SETTINGS = ("alpha", "alpha_bar", "lam", "kappa", "kappa_bar")  # always told
+SETTINGS = ("alpha", "alpha_bar", "lam", "kappa", "kappa_bar")  # columns of every sweep
 ERRORS = ("value_rmse", "variance_rmse")
 
 
@@ -41,25 +41,25 @@ def collect(
     check: Callable[[], None] = lambda: None,
     note: Callable[[str], None] = lambda line: None,
 ) -> xarray.Dataset:
-    """One dataset (domain, learner, step or episode, run) of all that was found.
+    """Read all cells into one dataset (domain, learner, step or episode, run).
 
     Parameters
     ----------
     store
-        Where it is.
+        The store of the sweep.
     partial
-        Take what is there: cells that are missing or damaged are NaN. See :func:`finished`.
+        Allow missing and damaged cells, which become NaN. See :func:`finished`.
     at, what, domains
-        Only one moment (−1 is the end), one error, some domains by their labels; default: all. What
-        is not asked for takes no memory.
+        Read only one recorded moment (−1 is the last), one error, or some domains by label;
+        default: all.
     check, note
-        Called often; and with what people may want to know.
+        Functions: one that is called often, and one that is called with each message.
 
     Returns
     -------
     xarray.Dataset
-        ``digest`` among its attributes is that of the store's contents, which ``status`` tells;
-        there is none where cells are missing or were not asked for.
+        The attribute ``digest`` is that of ``status``; it is absent if cells are missing or were
+        not read.
 
     Examples
     --------
@@ -69,55 +69,55 @@ def collect(
     ...               learners=[Learners(method=["direct", "vtd"], alpha=0.1)])
     >>> out = Path(tempfile.mkdtemp()) / "out"
     >>> _ = run(sweep, out)
-    >>> data = collect(Store.opened(out))
+    >>> data = collect(Store.open(out))
     >>> dict(data.value_rmse.sizes), data.algorithm.values.tolist()
     ({'domain': 1, 'learner': 2, 'step': 7, 'run': 2}, ['Direct', 'VTD'])
-    >>> dict(collect(Store.opened(out), at=-1).sizes)["step"]
+    >>> dict(collect(Store.open(out), at=-1).sizes)["step"]
     1
     """
     import xarray
 
     plan = store.plan
-    places, moments = _places(plan, domains), _moments(plan, at)
+    numbers, moments = _domain_numbers(plan, domains), _moment_slice(plan, at)
     if what is not None and what not in ERRORS:
         raise InputError("what", what, f"must be one of {listed(ERRORS)}")
-    coords = _coords(plan, places, moments)
-    shape = (len(places), len(plan.learners), plan.moments[moments].size, plan.sweep.runs)
+    coords = _coords(plan, numbers, moments)
+    shape = (len(numbers), len(plan.learners), plan.moments[moments].size, plan.sweep.runs)
     errors = {name: np.full(shape, np.nan) for name in ERRORS if what in (None, name)}
-    died = np.zeros((*shape[:2], shape[3]), dtype=bool)
-    cells = _Cells(store, partial, check, note, places)
+    diverged = np.zeros((*shape[:2], shape[3]), dtype=bool)
+    cells = _Cells(store, partial, check, note, numbers)
     for cell, data in cells:
-        here = (places.index(cell.place), slice(cell.learners.start, cell.learners.stop))
+        here = (numbers.index(cell.domain), slice(cell.learners.start, cell.learners.stop))
         runs = slice(cell.runs.start, cell.runs.stop)
-        for name, room in errors.items():
+        for name, array in errors.items():
             part = data[name].transpose("learner", plan.unit, "run").values
-            room[(*here, slice(None), runs)] = part[:, moments]
-        died[(*here, runs)] = data["diverged"].transpose("learner", "run").values
+            array[(*here, slice(None), runs)] = part[:, moments]
+        diverged[(*here, runs)] = data["diverged"].transpose("learner", "run").values
     dims = ("domain", "learner", plan.unit, "run")
-    variables: dict[str, Any] = {name: (dims, room) for name, room in errors.items()}
-    variables["diverged"] = (("domain", "learner", "run"), died)
-    told = {
+    variables: dict[str, Any] = {name: (dims, array) for name, array in errors.items()}
+    variables["diverged"] = (("domain", "learner", "run"), diverged)
+    attributes = {
         "name": plan.sweep.name,
         "seed": str(plan.sweep.seed),
-        "spec": json.dumps(plan.sweep.plain(), ensure_ascii=False),
+        "spec": json.dumps(plan.sweep.to_dict(), ensure_ascii=False),
         "retvar": __version__,
     }
     if cells.digest is not None:
-        told["digest"] = cells.digest
-    return xarray.Dataset(variables, coords, told)
+        attributes["digest"] = cells.digest
+    return xarray.Dataset(variables, coords, attributes)
 
 
-def _places(plan: Plan, domains: Sequence[str] | None) -> list[int]:
-    """Numbers of the domains that are asked for, in their order."""
-    labels = [place.label for place in plan.places]
+def _domain_numbers(plan: Plan, domains: Sequence[str] | None) -> list[int]:
+    """Indices of the domains with these labels, in the order of the plan."""
+    labels = [domain.label for domain in plan.domains]
     for name in domains or ():
         if name not in labels:
             raise InputError("domain", name, f"is none of the sweep's: {listed(labels)}")
     return [k for k, label in enumerate(labels) if domains is None or label in domains]
 
 
-def _moments(plan: Plan, at: int | None) -> slice:
-    """Which recorded moments are asked for."""
+def _moment_slice(plan: Plan, at: int | None) -> slice:
+    """The recorded moments to read."""
     if at is None:
         return slice(None)
     k = plan.moments.tolist().index(recorded(plan.moments, plan.unit, at))
@@ -125,7 +125,7 @@ def _moments(plan: Plan, at: int | None) -> slice:
 
 
 class _Cells:
-    """Cells with their data, checked, one after the other; and then the digest of them all."""
+    """Iterates over cells and their checked data; has the digest of all at the end."""
 
     def __init__(
         self,
@@ -133,28 +133,28 @@ class _Cells:
         partial: bool,
         check: Callable[[], None],
         note: Callable[[str], None],
-        places: Sequence[int] | None = None,
+        domains: Sequence[int] | None = None,
     ) -> None:
         self.store, self.partial, self.check, self.note = store, partial, check, note
         cells = store.plan.cells
-        self.asked = cells if places is None else [c for c in cells if c.place in set(places)]
-        self.held: dict[int, str] = {}  # what each cell holds, as a digest
+        self.cells = cells if domains is None else [c for c in cells if c.domain in set(domains)]
+        self.contents: dict[int, str] = {}  # digest of the data of each cell
 
     def __iter__(self) -> Iterator[tuple[Cell, xarray.Dataset]]:
-        there = [cell for cell in self.asked if self.store.has(cell)]
-        missing, count = len(self.asked) - len(there), len(self.asked)
-        if missing and (not self.partial or not there):
-            remedy = f"of {count:,} are not there yet; run the sweep, or give --partial"
+        present = [cell for cell in self.cells if self.store.has_file(cell)]
+        missing, count = len(self.cells) - len(present), len(self.cells)
+        if missing and (not self.partial or not present):
+            remedy = f"of {count:,} are missing; run the sweep, or give --partial"
             raise InputError("cells", f"{missing:,}", remedy)
         if missing:
-            self.note(f"{missing:,} of {count:,} cells {'is' if missing == 1 else 'are'} not there")
-        for cell in there:
+            self.note(f"{missing:,} of {count:,} cells {'is' if missing == 1 else 'are'} missing")
+        for cell in present:
             self.check()
             data = self._read(cell)
             if data is not None:
-                self.held[cell.number] = data.attrs["contents"]
+                self.contents[cell.number] = data.attrs["contents"]
                 yield cell, data
-        if not self.held:
+        if not self.contents:
             raise InputError("cells", f"{count:,}", "are missing or damaged; run the sweep")
 
     def _read(self, cell: Cell) -> xarray.Dataset | None:
@@ -163,30 +163,30 @@ class _Cells:
         except InputError:
             if not self.partial:
                 raise
-        name = self.store.plan.name(cell)
-        self.note(f"left out: {self.store.path(cell)} is damaged ({name})")
+        description = self.store.plan.describe(cell)
+        self.note(f"left out: {self.store.path(cell)} is damaged ({description})")
         return None
 
     @property
     def digest(self) -> str | None:
-        """That of the store's contents; None where some are missing."""
-        whole = len(self.held) == self.store.plan.count
-        return digest([self.held[k] for k in sorted(self.held)]) if whole else None
+        """The digest of the store; None if cells are missing."""
+        whole = len(self.contents) == self.store.plan.count
+        return digest([self.contents[k] for k in sorted(self.contents)]) if whole else None
 
 
-def _coords(plan: Plan, chosen: list[int], moments: slice) -> dict[str, Any]:
-    places = [plan.places[k] for k in chosen]
+def _coords(plan: Plan, numbers: list[int], moments: slice) -> dict[str, Any]:
+    domains = [plan.domains[k] for k in numbers]
     coords: dict[str, Any] = {
-        "domain": [place.label for place in places],
+        "domain": [domain.label for domain in domains],
         "learner": plan.labels,
         plan.unit: plan.moments[moments],
         "run": np.arange(plan.sweep.runs),
-        "kind": ("domain", [place.domain.kind for place in places]),
+        "kind": ("domain", [domain.spec.kind for domain in domains]),
         "domain_seed": (
             "domain",
-            np.array([np.nan if p.seed is None else float(p.seed) for p in places]),
+            np.array([np.nan if d.seed is None else float(d.seed) for d in domains]),
         ),
-        "stream_seed": ("domain", [plan.seeds[k] for k in chosen]),
+        "stream_seed": ("domain", [plan.seeds[k] for k in numbers]),
         "algorithm": ("learner", [type(learner).__name__ for learner in plan.learners]),
     }
     for name, column in _settings(plan).items():
@@ -195,9 +195,9 @@ def _coords(plan: Plan, chosen: list[int], moments: slice) -> dict[str, Any]:
 
 
 def _settings(plan: Plan) -> dict[str, Any]:
-    """Columns of the settings: the usual ones, others that the sweep names, and rules in parts."""
-    named = {n for family in plan.sweep.learners for n in family.__struct_fields__
-             if getattr(family, n) is not None}  # fmt: skip
+    """Columns of settings: the common ones, others in the sweep, and those of step-size rules."""
+    named = {n for table in plan.sweep.learners for n in table.__struct_fields__
+             if getattr(table, n) is not None}  # fmt: skip
     others = sorted(named - {"method", "estimand", "learn_value", *SETTINGS})
     columns: dict[str, Any] = {
         name: np.array([_number(learner, name) for learner in plan.learners])
@@ -208,12 +208,12 @@ def _settings(plan: Plan) -> dict[str, Any]:
     for name in sorted(named & {"estimand", "learn_value"}):
         columns[name] = [str(getattr(learner, name)) for learner in plan.learners]
     for name in STEPS:
-        columns |= _rules(name, [_given(learner, name) for learner in plan.learners])
+        columns |= _rules(name, [_setting(learner, name) for learner in plan.learners])
     return columns
 
 
 def _rules(name: str, given: list[Any]) -> dict[str, Any]:
-    """What step-size rules are and how they are set, if there are any."""
+    """Columns of step-size rules and their settings, if there are rules."""
     if not any(isinstance(step, StepSize) for step in given):
         return {}
     parts = dict.fromkeys(f.name for x in given if isinstance(x, StepSize)
@@ -224,14 +224,14 @@ def _rules(name: str, given: list[Any]) -> dict[str, Any]:
     return {f"{name}_rule": kinds, **{f"{name}_{part}": x for part, x in columns.items()}}
 
 
-def _given(learner: Learner, name: str) -> Any:
+def _setting(learner: Learner, name: str) -> Any:
     given = getattr(learner, name, None)
     return learner.alpha if name == "alpha_bar" and given is None else given
 
 
 def _number(learner: Learner, name: str) -> float:
-    """A setting as a number, a rule's α, or NaN where it is neither."""
-    given = _given(learner, name)
+    """A setting as a number, α if it is a rule, otherwise NaN."""
+    given = _setting(learner, name)
     given = getattr(given, "alpha", None) if isinstance(given, StepSize) else given
     return float(given) if isinstance(given, int | float) else float("nan")
 
@@ -243,7 +243,7 @@ def table(
     check: Callable[[], None] = lambda: None,
     note: Callable[[str], None] = lambda line: None,
 ) -> dict[str, list[Any]]:
-    """Columns with a row for each learner of each cell: errors at the end, and over all points.
+    """Columns with a row for each learner of each cell: the last errors, and means over time.
 
     Means and standard deviations are over the runs of the cell that have not diverged.
 
@@ -253,7 +253,7 @@ def table(
     ...               learners=[Learners(method=["direct", "vtd"], alpha=0.1)])
     >>> out = Path(tempfile.mkdtemp()) / "out"
     >>> _ = run(sweep, out)
-    >>> table(Store.opened(out))["algorithm"]
+    >>> table(Store.open(out))["algorithm"]
     ['Direct', 'VTD']
     """
     return _rows(_Cells(store, partial, check, note))
@@ -264,33 +264,32 @@ def _rows(cells: _Cells) -> dict[str, list[Any]]:
     columns: dict[str, list[Any]] = {}
     settings = {name: list(column) for name, column in _settings(plan).items()}
     for cell, data in cells:
-        died = data["diverged"].values
-        place = plan.places[cell.place]
+        diverged = data["diverged"].values
+        domain = plan.domains[cell.domain]
         for row, learner in enumerate(cell.learners):
             found: dict[str, Any] = {
                 "cell": store.key(cell),
-                "domain": place.label,
-                "kind": place.domain.kind,
-                "domain_seed": place.seed,
-                "stream_seed": plan.seeds[cell.place],
+                "domain": domain.label,
+                "kind": domain.spec.kind,
+                "domain_seed": domain.seed,
+                "stream_seed": plan.seeds[cell.domain],
                 "learner": plan.labels[learner],
                 "algorithm": type(plan.learners[learner]).__name__,
                 **{name: column[learner] for name, column in settings.items()},
                 "first_run": cell.runs.start,
                 "runs": len(cell.runs),
-                "diverged": int(died[row].sum()),
+                "diverged": int(diverged[row].sum()),
                 plan.unit: int(plan.moments[-1]),
             }
             for name in ERRORS:
-                kept_runs = data[name].values[row][~died[row]]
-                found |= _summary(name, kept_runs)
+                found |= _summary(name, data[name].values[row][~diverged[row]])
             for name, entry in found.items():
                 columns.setdefault(name, []).append(entry)
     return columns
 
 
 def _summary(name: str, runs: Any) -> dict[str, float]:
-    """Mean and standard deviation at the last point, and the mean over all of them."""
+    """Mean and standard deviation at the last moment, and the mean over all moments."""
     last = runs[:, -1]
     return {
         f"{name}_mean": float(last.mean()) if last.size else np.nan,
@@ -307,9 +306,9 @@ def save(
     check: Callable[[], None] = lambda: None,
     note: Callable[[str], None] = lambda line: None,
 ) -> str | None:
-    """Write ``.nc``: one dataset, or ``.parquet``: one table; returns the digest of the contents.
+    """Write one dataset (``.nc``) or one table (``.parquet``) and return the digest of the store.
 
-    It is the store's, which ``status`` tells, and is kept in the file; a part has none.
+    The digest is that of ``status`` and is saved in the file; it is None if cells are missing.
 
     >>> import tempfile
     >>> from retvar.sweep import Domain, Learners, Sweep, run
@@ -317,7 +316,7 @@ def save(
     ...               learners=[Learners(method=["direct", "vtd"], alpha=0.1)])
     >>> out = Path(tempfile.mkdtemp()) / "out"
     >>> _ = run(sweep, out)
-    >>> digest = save(Store.opened(out), out / "sweep.nc")
+    >>> digest = save(Store.open(out), out / "sweep.nc")
     >>> import xarray
     >>> with xarray.open_dataset(out / "sweep.nc", engine="h5netcdf") as data:
     ...     data.attrs["digest"] == digest

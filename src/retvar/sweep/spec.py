@@ -1,32 +1,37 @@
-"""What a sweep is: domains × learners × runs, as frozen objects or in TOML."""
+"""The specification of a sweep: domains × learners × runs, as frozen objects or in TOML."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
+from retvar.arguments import integer
 from retvar.domains import random_mdp
 from retvar.errors import InputError
 from retvar.mdp.toml import read_bytes
 from retvar.simulation import Record
-from retvar.sweep.convert import Plain, converted, nearest, short
-from retvar.sweep.grids import Choice, Number, Range, Step, plain_step
+from retvar.sweep.convert import Table, abbreviate, convert, suggest
+from retvar.sweep.grids import Choice, Number, Range, Step, to_toml
 
-__all__ = ["Cut", "Domain", "Learners", "Points", "Sweep"]
+if TYPE_CHECKING:
+    from retvar.sweep.plan import Plan
 
-MOST_DOMAINS = 1_000_000  # that one table may span
+__all__ = ["CellSize", "Domain", "Learners", "Points", "Sweep"]
+
+MAX_DOMAINS = 1_000_000  # of one table
+MAX_INTEGER = 10**15
 RANDOM = tuple(name for name in inspect.signature(random_mdp).parameters if name != "seed")
 
 
-class Learners(Plain, frozen=True):
+class Learners(Table, frozen=True):
     """Learners of some methods with every combination of their settings.
 
-    A list or a :class:`Range` spans a setting; the name of another setting makes it equal to that.
+    A setting is a number, a list, a :class:`Range`, or the name of another setting it equals.
     Step sizes may be rules (:class:`~retvar.step_sizes.Decay`, …; in TOML
     ``{ rule = "decay", power = [0.6, 0.8] }``).
 
@@ -52,20 +57,20 @@ class Learners(Plain, frozen=True):
 
     def __post_init__(self) -> None:
         for name in STEPS:
-            msgspec.structs.force_setattr(self, name, plain_step(getattr(self, name)))
+            msgspec.structs.force_setattr(self, name, to_toml(getattr(self, name)))
 
 
 STEPS = ("alpha", "alpha_bar", "alpha_mean")
 
 
-class Seeds(Plain, frozen=True):
-    """Seeds of random MDPs, one after the other."""
+class Seeds(Table, frozen=True):
+    """Consecutive seeds of random MDPs."""
 
     count: int
     first: int = 0
 
 
-class Domain(Plain, frozen=True):
+class Domain(Table, frozen=True):
     """A built-in domain or Gymnasium table (`id`), an MDP in a file, or random MDPs by seed.
 
     >>> Domain(random={"states": 20, "actions": 3, "branching": 4}, seeds=[1, 2, 3]).kind
@@ -81,18 +86,18 @@ class Domain(Plain, frozen=True):
     target: str | None = None
     behaviour: str | None = None
     name: str | None = None
-    text: str | None = None  #: what the file holds, so that workers need not find it
+    text: str | None = None  #: contents of the file, so that workers need not read it
 
     @property
     def kind(self) -> str:
-        """Which of the sorts it is."""
+        """``built-in``, ``gymnasium``, ``random`` or ``file``."""
         if self.id is not None:
             return "gymnasium" if self.id.startswith("gymnasium:") else "built-in"
         return "random" if self.random is not None else "file"
 
 
-class Points(Plain, frozen=True):
-    """When errors are recorded: ``"log"``, every so many moments, or a list of moments.
+class Points(Table, frozen=True):
+    """When errors are recorded: ``"log"`` or ``"linear"`` spacing, an interval, or a list.
 
     >>> Points(at="log", points=4).record().moments(1_000)
     array([   1,   10,  100, 1000])
@@ -102,7 +107,7 @@ class Points(Plain, frozen=True):
     points: int | None = None
 
     def record(self) -> Record:
-        """What ``simulate`` is asked for."""
+        """The ``record`` argument of ``simulate``."""
         if self.points is not None and self.at not in ("log", "linear"):
             raise InputError("record.points", self.points, 'goes with at = "log" or "linear"')
         if isinstance(self.at, str):
@@ -113,12 +118,12 @@ class Points(Plain, frozen=True):
             count = POINTS if self.points is None else self.points
             return Record(points=count, log=self.at == "log", states=[0], rmse=True)
         if isinstance(self.at, int):
-            _whole("record.at", self.at, 1)
+            integer("record.at", self.at, 1, MAX_INTEGER)
             return Record(every=self.at, states=[0], rmse=True)
         return Record(at=self.at, states=[0], rmse=True)
 
     def moments(self, total: int) -> Any:
-        """The moments themselves, in a run of so many."""
+        """The steps or episodes at which a run of length `total` is recorded."""
         if isinstance(self.at, int) and self.at > total:
             raise InputError("record.at", self.at, f"is beyond the end; must be at most {total:,}")
         return self.record().moments(total)
@@ -127,10 +132,10 @@ class Points(Plain, frozen=True):
 POINTS = 20
 
 
-class Cut(Plain, frozen=True):
-    """The most learners and runs that one cell has; the same on every machine.
+class CellSize(Table, frozen=True):
+    """The largest number of learners and runs of a cell.
 
-    >>> Cut().learners
+    >>> CellSize().learners
     128
     """
 
@@ -138,22 +143,22 @@ class Cut(Plain, frozen=True):
     runs: int = 30
 
 
-class Sweep(Plain, frozen=True):
-    """Learners on domains, so many runs of each: everything that the results depend on.
+class Sweep(Table, frozen=True):
+    """All learners on all domains, with several runs of each.
 
     Parameters
     ----------
     domains, learners
-        What is crossed with what: :class:`Domain` and :class:`Learners`.
+        Lists of :class:`Domain` and :class:`Learners`; every learner runs on every domain.
     runs, seed
         Runs of each learner on each domain, and the seed. On a domain all learners see the same
         streams; each domain has its own.
     steps, episodes
-        How long a run is: give one of the two.
+        Length of a run: give one of the two.
     record
-        When errors are recorded: :class:`Points`; default: 20 moments, growing by equal factors.
+        When errors are recorded: :class:`Points`; default: 20 moments with logarithmic spacing.
     cell
-        How the work is cut: :class:`Cut`. It changes no number.
+        Size of the cells: :class:`CellSize`. It changes no number.
 
     Examples
     --------
@@ -174,11 +179,11 @@ class Sweep(Plain, frozen=True):
     steps: int | None = None
     episodes: int | None = None
     record: Points = Points()
-    cell: Cut = Cut()
+    cell: CellSize = CellSize()
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Sweep:
-        """Read a specification; files that it names are looked for beside it.
+        """Read a specification; paths in it are relative to its folder.
 
         >>> import tempfile
         >>> path = Path(tempfile.mkdtemp()) / "my.toml"
@@ -194,36 +199,36 @@ class Sweep(Plain, frozen=True):
         path = Path(path)
         raw = read_bytes(path)
         try:
-            plain = msgspec.toml.decode(raw)
+            data = msgspec.toml.decode(raw)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise InputError(path.name, "not TOML", str(error)) from None
-        return cls.from_dict({"name": path.stem, **plain}, path.parent)
+        return cls.from_dict({"name": path.stem, **data}, path.parent)
 
     @classmethod
-    def from_dict(cls, plain: Mapping[str, Any], folder: Path | None = None) -> Sweep:
-        """The same from plain data; errors name the path of the field."""
-        _refuse_unknown(plain)
-        found: Sweep = converted(dict(plain), cls)
+    def from_dict(cls, data: Mapping[str, Any], folder: Path | None = None) -> Sweep:
+        """A sweep from the tables of a specification; errors name the path of the field."""
+        _refuse_unknown(data)
+        found: Sweep = convert(dict(data), cls)
         _check(found)
         texts = [_with_text(i, d, folder or Path()) for i, d in enumerate(found.domains)]
         return msgspec.structs.replace(found, domains=texts)
 
-    def plain(self) -> dict[str, Any]:
-        """Plain data from which an equal sweep can be made; settings left out are left out."""
-        raw = msgspec.to_builtins(self, enc_hook=_builtin)
-        return {name: _without_none(given) for name, given in raw.items() if given is not None}
+    def to_dict(self) -> dict[str, Any]:
+        """Data for :meth:`from_dict`; settings that are None are left out."""
+        found: dict[str, Any] = _without_none(msgspec.to_builtins(self, enc_hook=_builtin))
+        return found
 
-    def plan(self) -> Any:
-        """Everything spelled out, checked, and cut into cells (:class:`Plan`)."""
+    def plan(self) -> Plan:
+        """Expand and check the sweep, and divide it into cells."""
         from retvar.sweep.plan import Plan
 
-        return Plan.of(Sweep.from_dict(self.plain()))
+        return Plan.from_sweep(Sweep.from_dict(self.to_dict()))
 
 
 def _builtin(given: Any) -> Any:
     if isinstance(given, np.generic | np.ndarray):
         return given.tolist()
-    raise InputError("sweep", repr(given), "must be plain data: numbers, words and lists of them")
+    raise InputError("sweep", repr(given), "must be numbers, texts and lists of them")
 
 
 def _without_none(given: Any) -> Any:
@@ -233,7 +238,7 @@ def _without_none(given: Any) -> Any:
 
 
 def _with_text(number: int, domain: Domain, folder: Path) -> Domain:
-    """Read the file of a domain once and for all."""
+    """The domain with the text of its file."""
     if domain.file is None or domain.text is not None:
         return domain
     try:
@@ -245,20 +250,20 @@ def _with_text(number: int, domain: Domain, folder: Path) -> Domain:
     return msgspec.structs.replace(domain, file=Path(domain.file).name, text=text)
 
 
-# ---------------------------------------------------------------------- what is wrong, and where
+# ---------------------------------------------------------------------- checks
 
 
-def _refuse_unknown(plain: Any, field: str = "", kind: Any = None) -> None:
-    """Refuse a name that a table does not have, with the one that was probably meant."""
+def _refuse_unknown(data: Any, field: str = "", kind: Any = None) -> None:
+    """Raise if a table has an unknown name, and suggest a similar one."""
     kind = Sweep if kind is None else kind
-    if not isinstance(plain, Mapping):
+    if not isinstance(data, Mapping):
         return
-    known = [name for name in kind.__struct_fields__ if name != "text" or "file" in plain]
-    inner = {"domains": Domain, "learners": Learners, "record": Points, "cell": Cut}
-    for name, given in plain.items():
+    known = [name for name in kind.__struct_fields__ if name != "text" or "file" in data]
+    inner = {"domains": Domain, "learners": Learners, "record": Points, "cell": CellSize}
+    for name, given in data.items():
         where = f"{field}.{name}" if field else str(name)
         if name not in known:
-            raise InputError(where, short(given), nearest(str(name), known))
+            raise InputError(where, abbreviate(given), suggest(str(name), known))
         if kind is Sweep and name in inner:
             tables = given if isinstance(given, list) else [given]
             for i, table in enumerate(tables):
@@ -270,24 +275,23 @@ def _refuse_unknown(plain: Any, field: str = "", kind: Any = None) -> None:
             for option in given:
                 if option not in RANDOM:
                     raise InputError(
-                        f"{where}.{option}", short(given[option]), nearest(str(option), RANDOM)
+                        f"{where}.{option}", abbreviate(given[option]), suggest(str(option), RANDOM)
                     )
 
 
 def _check(sweep: Sweep) -> None:
-    """Whatever can be told without making a domain or a learner."""
+    """Check what can be checked without building domains and learners."""
     if not sweep.name.strip():
         raise InputError("name", repr(sweep.name), "must not be empty")
-    _whole("runs", sweep.runs, 1)
-    if not 0 <= sweep.seed < 2**64:
-        raise InputError("seed", sweep.seed, "must be a whole number from 0 to 2⁶⁴ − 1")
+    integer("runs", sweep.runs, 1, MAX_INTEGER)
+    integer("seed", sweep.seed, 0, 2**64 - 1)
     if (sweep.steps is None) == (sweep.episodes is None):
         given = "neither" if sweep.steps is None else "both"
         raise InputError("steps, episodes", given, "give one of the two")
     length = ("steps", sweep.steps) if sweep.steps is not None else ("episodes", sweep.episodes)
-    _whole(length[0], length[1] or 0, 1)
-    _whole("cell.learners", sweep.cell.learners, 1)
-    _whole("cell.runs", sweep.cell.runs, 1)
+    integer(*length, 1, MAX_INTEGER)
+    integer("cell.learners", sweep.cell.learners, 1, MAX_INTEGER)
+    integer("cell.runs", sweep.cell.runs, 1, MAX_INTEGER)
     sweep.record.moments(length[1] or 0)
     for field in ("domains", "learners"):
         if not getattr(sweep, field):
@@ -307,18 +311,12 @@ def _check_domain(field: str, domain: Domain) -> None:
     if domain.options is not None and domain.id is None:
         raise InputError(f"{field}.options", "given", "goes with id")
     if isinstance(domain.seeds, Seeds):
-        _whole(f"{field}.seeds.count", domain.seeds.count, 1, MOST_DOMAINS)
-        _whole(f"{field}.seeds.first", domain.seeds.first, 0)
+        integer(f"{field}.seeds.count", domain.seeds.count, 1, MAX_DOMAINS)
+        integer(f"{field}.seeds.first", domain.seeds.first, 0, MAX_INTEGER)
     elif domain.seeds is not None:
         if not domain.seeds:
             raise InputError(f"{field}.seeds", "[]", "must hold at least one")
         for i, seed in enumerate(domain.seeds):
-            _whole(f"{field}.seeds[{i}]", seed, 0)
+            integer(f"{field}.seeds[{i}]", seed, 0, MAX_INTEGER)
     if domain.random is not None and "states" not in domain.random:
         raise InputError(f"{field}.random.states", "nothing", "give how many states there are")
-
-
-def _whole(field: str, given: int, least: int, most: int = 10**15) -> None:
-    if not least <= given <= most:
-        told = "10¹⁵" if most == 10**15 else f"{most:,}"
-        raise InputError(field, given, f"must be a whole number from {least} to {told}")

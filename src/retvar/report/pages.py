@@ -1,0 +1,106 @@
+"""The report as an HTML page without external files, and as Markdown with figures as files."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import re
+from functools import cache
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from retvar.format import digits, duration, minus, z_text
+from retvar.report import summary
+from retvar.report.outcome import Reproduction
+from retvar.report.settings import describe_settings
+
+__all__ = ["html_page", "markdown_page"]
+
+TITLE = "The variance of the return, reproduced"
+ESTIMATES = {"value": "value", "second_moment": "second moment", "vtd": "VTD", "direct": "direct"}
+FAR = 4.0  # standard errors; measurements farther from the published ones are marked
+WIDE = 6.0  # inches; wider figures scroll on a phone
+
+
+def html_page(found: Reproduction) -> str:
+    """The report as HTML.
+
+    >>> from retvar.report.outcome import Request
+    >>> html_page(Reproduction((), Request())).startswith("<!DOCTYPE html>")
+    True
+    """
+    today = datetime.datetime.now(datetime.UTC).strftime("%d %B %Y").lstrip("0")
+    page = _templates("html").get_template("report.html").render(found=found, today=today)
+    return page.lstrip()
+
+
+def markdown_page(found: Reproduction) -> str:
+    """The report as Markdown.
+
+    >>> from retvar.report.outcome import Request
+    >>> markdown_page(Reproduction((), Request())).splitlines()[0]
+    '# The variance of the return, reproduced'
+    """
+    text = _templates("markdown").get_template("report.md").render(found=found)
+    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+
+
+@cache
+def _templates(kind: str) -> jinja2.Environment:
+    """The templates; all values are escaped, as HTML or as Markdown."""
+    loader = jinja2.PackageLoader("retvar.report")
+    environment = jinja2.Environment(
+        loader=loader,
+        autoescape=kind == "html",
+        finalize=escape_markdown if kind == "markdown" else None,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    css, _, _ = loader.get_source(environment, "report.css")
+    environment.globals |= {
+        "TITLE": TITLE,
+        "ESTIMATES": ESTIMATES,
+        "FAR": FAR,
+        "WIDE": WIDE,
+        "css": Markup(css),
+        "describe_settings": describe_settings,
+        "summary": summary,
+    }
+    environment.filters |= {
+        "anchor": lambda name: name.replace("/", "--"),
+        "code": code_span,
+        "digits": digits,
+        "duration": duration,
+        "finite": math.isfinite,
+        "minus": minus,
+        "z_text": z_text,
+    }
+    return environment
+
+
+def escape_markdown(value: Any) -> Any:
+    r"""Text without markup, in one line; `Markup` is returned unchanged.
+
+    >>> print(escape_markdown("a*b | c_d <e> &lt;"))
+    a\*b \| c\_d \<e> \&lt;
+    """
+    if isinstance(value, Markup):
+        return value
+    text = re.sub(r"([\\`*_|<\[\]~]|&(?=#?\w+;))", r"\\\1", str(value))
+    return " ".join(text.split())
+
+
+def code_span(text: str, in_table: bool = False) -> Markup:
+    r"""Text as code in Markdown.
+
+    >>> print(code_span("a|b"), code_span("a|b", in_table=True), code_span("a`b"))
+    `a|b` `a\|b` ``a`b``
+    """
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * (longest + 1)
+    space = " " if text.startswith("`") or text.endswith("`") else ""
+    text = text.replace("|", r"\|") if in_table else text
+    return Markup(fence + space + text + space + fence)

@@ -1,0 +1,81 @@
+"""The properties of tests/cases.py in plain Python, without compilation.
+
+NUMBA_DISABLE_JIT=1 python -W ignore::RuntimeWarning -m tests.uncompiled bits 100
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from tests import cases, fixed_cases
+
+
+def bits(examples: int) -> None:
+    """One run equals the online learner, for any simulation."""
+
+    @settings(max_examples=examples)
+    @given(cases.cases())
+    def holds(case):
+        cases.check(case)
+
+    holds()
+
+
+def invariance(examples: int) -> None:
+    """Threads, batches, order and other learners do not matter, for any simulation."""
+
+    @settings(max_examples=examples)
+    @given(cases.cases(longest=20), st.data())
+    def holds(case, data):
+        cases.check_invariance(case, data.draw)
+
+    holds()
+
+
+def fixed(_: int) -> None:
+    """Rare cases: faded traces, errors too large to be squared, other learners."""
+    cases.check(fixed_cases.faded())
+    data = cases.check(fixed_cases.poisoned())
+    assert data.diverged.values.tolist() == [1, 0, 1]
+    cases.check(fixed_cases.shared_steps())
+    data = cases.check(fixed_cases.other_learners())
+    for name in data.data_vars:
+        one, other = (data[name].isel(learner=k) for k in range(2))
+        assert cases.bits(one) == cases.bits(other), name
+
+
+def digests(_: int) -> None:
+    """Print the digests of the fixed simulations."""
+    found = {
+        name: cases.digest(make().simulate()) for name, make in fixed_cases.FIXED_CASES.items()
+    }
+    sys.stdout.write(json.dumps(found))
+
+
+def run(what: str, examples: int = 0) -> str:
+    """Run one of the above in a process of plain Python; return its output."""
+    root = Path(__file__).resolve().parent.parent
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore::RuntimeWarning", "-m", "tests.uncompiled", what,
+         str(examples)],
+        env={**os.environ, "NUMBA_DISABLE_JIT": "1"}, cwd=root, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, (done.stdout + done.stderr)[-8_000:]
+    return done.stdout
+
+
+if __name__ == "__main__":
+    settings.register_profile(
+        "plain", deadline=None, print_blob=True, database=None,
+        phases=[Phase.generate, Phase.shrink], suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    settings.load_profile("plain")
+    {f.__name__: f for f in (bits, invariance, fixed, digests)}[sys.argv[1]](int(sys.argv[2]))
