@@ -26,7 +26,17 @@ __all__ = ["estimate"]
 FIGURES = ("map", "heat_map", "states", "observed", "calibration", "check")
 ESTIMATOR, DATA = "estimator.safetensors", "estimate.nc"
 FORMATS = ("png", "svg", "pdf")
-SETTINGS = ("gamma", "lam", "method", "kappa", "estimand", "features", "bootstrap_samples", "level")
+SETTINGS = (
+    "by",
+    "gamma",
+    "lam",
+    "method",
+    "kappa",
+    "estimand",
+    "features",
+    "bootstrap_samples",
+    "level",
+)
 SAVED = "The estimator is saved; continue with --resume"
 SOURCES = (
     "SOURCE is gymnasium:ID, minari:NAME, or a log: FILE.parquet, FILE.csv, or a pattern of them."
@@ -77,6 +87,10 @@ def _columns(command: Any) -> Any:
 )  # fmt: skip
 @click.option("--grid", metavar="ROWSxCOLS", help="Draw the states as a map of this size.")
 @click.option(
+    "--by", type=click.Choice(["td", "least_squares"]),
+    help="Learn online (td), or solve for states by least squares [default: td].",
+)  # fmt: skip
+@click.option(
     "--method", type=click.Choice(["direct", "centred", "vtd"]), default="direct",
     show_default=True, help="Method that learns the variance.",
 )  # fmt: skip
@@ -86,8 +100,8 @@ def _columns(command: Any) -> Any:
     "--features", help="Features of observations: tiles, fourier or polynomial [default: tiles]."
 )
 @click.option(
-    "--bootstrap-samples", type=click.IntRange(0), default=100, show_default=True,
-    help="Number of bootstrap samples for the intervals; 0 for no intervals.",
+    "--bootstrap-samples", type=click.IntRange(0),
+    help="Number of bootstrap samples for the intervals of td; 0 for none [default: 100].",
 )  # fmt: skip
 @click.option("--level", type=float, default=0.9, show_default=True, help="Level of the intervals.")
 @click.option(
@@ -183,14 +197,14 @@ def _settings(args: dict[str, Any]) -> dict[str, Any]:
         args["seed"] = args["seed"] or 0
         settings = {name: args[name] for name in (*SETTINGS, "seed")}
         return settings | {"estimand": args["estimand"].replace("-", "_")}
-    from retvar.learners import load
+    from retvar.estimation.estimate import load_estimator
 
     source = click.get_current_context().get_parameter_source
     for name in SETTINGS:
         if source(name) is click.core.ParameterSource.COMMANDLINE:
             field = f"--{name.replace('_', '-')}"
             raise InputError(field, args[name], "comes from the saved estimator; leave it out")
-    saved = load(args["resume"])
+    saved = load_estimator(args["resume"])
     gamma = saved.description.gamma
     args["gamma"] = float(gamma) if isinstance(gamma, float | int) else None  # for greedy
     if args["seed"] is None:  # so that the experience is not the same again

@@ -25,11 +25,12 @@ from retvar.estimation.setup import (
     refuse_missing_discounts,
     with_defaults,
 )
-from retvar.estimation.tabular import TabularEstimator
+from retvar.estimation.tabular import KIND, SelfCheck, TabularEstimator
 from retvar.experience.stream import Chunk, Experience, first_rows
 from retvar.features import Features
 from retvar.learners import Direct, Learner, load
 from retvar.online import OnlineEstimator
+from retvar.online.checkpoint import read_tensors
 from retvar.step_sizes import Averaged
 
 __all__ = ["Estimate", "estimate"]
@@ -88,6 +89,27 @@ class Estimate:
         level = self.monitor.level if level is None else level
         low, high = self.estimator.interval(state, what, states=states, level=level)
         return low, high
+
+    def return_interval(
+        self, states: Any = None, level: float = 0.9, *, above: bool = False
+    ) -> Any:
+        """Where the return from each of `states` (default: all) will fall with this probability.
+
+        Calibrated on returns that the fit has not seen, so that it holds on average over visited
+        states. With `above`, the number that the return exceeds with this probability. Needs
+        ``by="least_squares"`` and on-policy data.
+        """
+        return self._tabular("return intervals").return_interval(states, level, above=above)
+
+    @property
+    def self_check(self) -> SelfCheck:
+        """Whether value and std agree with the data's own returns; ``by="least_squares"`` only."""
+        return self._tabular("the check on the data's own returns").self_check
+
+    def _tabular(self, what: str) -> TabularEstimator:
+        if not isinstance(self.estimator, TabularEstimator):
+            raise InputError("by", "'td'", f'{what} need by="least_squares"')
+        return self.estimator
 
     def summary(self, rows: int = 20) -> str:
         """Text: a description of the data and a table of the most visited states or regions."""
@@ -238,9 +260,9 @@ def prepare(
     retvar.errors.InputError: level = 90: must lie between 0 and 1, such as 0.9
     """
     if resume is not None:
-        own = {"learner": learner, "features": features, **settings}
+        own = {"by": by, "learner": learner, "features": features, **settings}
         _refuse(own, "comes from the saved estimator; leave it out")
-        saved = load(resume)
+        saved = load_estimator(resume)
         refuse_discounts_given_twice(saved.description, experience)
         return Estimate(experience, saved, restore_monitor(resume, saved, experience))
     by = _choose(
@@ -273,6 +295,12 @@ def prepare(
         return create_estimator(experience, chunk, complete, features, samples, seed)
 
     return Estimate(experience, None, Monitor(level), create)
+
+
+def load_estimator(path: str | Path) -> Any:
+    """Read a saved estimator of either kind."""
+    header, _ = read_tensors(Path(path))
+    return TabularEstimator.load(path) if header.get("kind") == KIND else load(path)
 
 
 def _choose(by: str | None, experience: Experience, **td_only: Any) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import xarray
@@ -45,7 +47,10 @@ def table(data: xarray.Dataset, rows: int = 20) -> str:
             texts = _equal_decimals(*(float(data[name][i]) for name in (what, *ends)))
             line += [texts[0], f"{texts[1]} … {texts[2]}"] if intervals else texts
         lines.append(line)
-    text = align(lines)
+    if "note" in data:
+        notes = data["note"].values
+        lines = [[*line, note] for line, note in zip(lines, ["", *notes[shown]], strict=True)]
+    text = [line.rstrip() for line in align(lines)]
     hidden = order.size - shown.size
     if hidden > 0:
         kind = ("state" if tabular else "region") + ("s" if hidden > 1 else "")
@@ -90,10 +95,12 @@ def describe_data(data: xarray.Dataset, counts: Counts) -> str:
     gamma, lam = (given if isinstance(given := a[name], str) else f"{given:g}"
                   for name in ("gamma", "lam"))  # fmt: skip
     lines = [
-        f"{a['source']}{policy}: γ = {gamma}, λ = {lam}, {a['method']} method",
+        f"{a['source']}{policy}: γ = {gamma}, λ = {lam}, {_method(a)}",
         f"{count(a['transitions'], 'transition')}, "
         f"{count(a['episodes'], 'segment' if counts.unmarked_ends else 'episode')}",
     ]
+    if "note" in data:
+        lines.append(_reliability(data))
     if a["largest_ratio"] != 1.0 or a["effective_sample_size"] < a["transitions"]:
         lines.append(
             f"importance ratios: the largest is {number(a['largest_ratio'])}; the effective "
@@ -108,6 +115,21 @@ def describe_data(data: xarray.Dataset, counts: Counts) -> str:
             f"{count(a['out_of_bounds'], 'observation')} outside the bounds: clipped to them"
         )
     return "\n".join(lines)
+
+
+def _method(attributes: Mapping[str, Any]) -> str:
+    if attributes.get("by") == "least_squares":
+        return "least squares"
+    return f"{attributes['method']} method"
+
+
+def _reliability(data: xarray.Dataset) -> str:
+    """How many states have intervals, and why the others have none."""
+    visited = data["visits"].values > 0
+    both = np.isfinite(data["value_low"].values) & np.isfinite(data["std_low"].values)
+    notes = Counter(str(note) for note in data["note"].values[visited] if note)
+    parts = [count(int(visited.sum()), "state"), f"{int(both.sum()):,} with both intervals"]
+    return ", ".join([*parts, *(f"{times:,}: {note}" for note, times in notes.most_common())])
 
 
 def reasons(counted: Mapping[str, int]) -> str:

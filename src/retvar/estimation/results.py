@@ -8,7 +8,9 @@ import numpy as np
 import xarray
 from numpy.typing import NDArray
 
+from retvar.estimation.least_squares import LeastSquares
 from retvar.estimation.monitor import Monitor, row_predictor
+from retvar.estimation.tabular import TabularEstimator
 from retvar.estimation.visits import Regions, Visits
 from retvar.experience.stream import Experience
 from retvar.version import __version__
@@ -56,6 +58,8 @@ def _by_state(experience: Experience, estimator: Any, monitor: Monitor) -> xarra
         whole = np.full(n, np.nan)
         whole[states] = column
         data[name] = ("state", whole)
+    if isinstance(estimator, TabularEstimator):
+        _add_reliability(data, estimator.solution, n)
     labels = experience.labels
     label = [str(s if labels is None or s >= len(labels) else labels[s]) for s in range(n)]
     coords = {"state": np.arange(n), "label": ("state", np.array(label, dtype=str))}
@@ -65,6 +69,17 @@ def _by_state(experience: Experience, estimator: Any, monitor: Monitor) -> xarra
         if experience.cells:
             found.attrs["cells"] = experience.cells
     return found
+
+
+def _add_reliability(data: dict[str, Any], found: LeastSquares, n: int) -> None:
+    """Add what the estimates rest on, and notes on those that are missing or weak."""
+    for name in ("effective_visits", "value_events", "variance_events"):
+        column = np.full(n, np.nan)
+        column[: found.value.size] = getattr(found, name)
+        data["std_events" if name == "variance_events" else name] = ("state", column)
+    note = np.full(n, "", dtype=found.note.dtype)
+    note[: found.value.size] = found.note
+    data["note"] = ("state", note)
 
 
 def _by_region(
@@ -118,6 +133,7 @@ def _settings(experience: Experience, estimator: Any, monitor: Monitor) -> dict[
     return {
         "source": experience.name,
         "policy": experience.policy,
+        "by": "least_squares" if isinstance(estimator, TabularEstimator) else "td",
         "method": d.method,
         "estimand": d.estimand,
         **{name: _to_attribute(given) for name, given in settings.items()},

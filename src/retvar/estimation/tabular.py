@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,12 +21,14 @@ from retvar.estimation.least_squares import LeastSquares, least_squares
 from retvar.estimation.return_intervals import Calibration
 from retvar.estimation.returns import Returns
 from retvar.estimation.transition_sums import TransitionSums
+from retvar.estimation.verdicts import DISAGREES, Verdict, judge_std, judge_value
 from retvar.features import States
 from retvar.jit import compiled
-from retvar.learners import Learner
+from retvar.learners import Learner, from_dict
+from retvar.online.checkpoint import read_tensors, write_tensors
 from retvar.random import U, mix
 
-__all__ = ["TabularEstimator"]
+__all__ = ["SelfCheck", "TabularEstimator"]
 
 Array = NDArray[np.float64]
 Chunk = dict[str, NDArray[Any]]
@@ -36,6 +39,28 @@ HORIZONS = 10.0  # of an episode that does not end; then the next one may belong
 CLOSED = 0.05  # discount at which a return that is checked counts as over
 RETURNS = 20_000  # that are stored
 MOST_STATES = 2**31
+MOST_MISSING = 0.2  # share of the variance that a checked return may lack
+FORMAT, KIND = 1, "least_squares"  # of saved files
+NAMES, ARRAYS = ("fit", "calibration"), ("keys", "numbers", "sums", "rows")
+
+
+class SelfCheck(NamedTuple):
+    """Verdicts on value and std; None where there is no way to check, with the reason."""
+
+    value: Verdict | None
+    std: Verdict | None
+    reason: str
+
+    @property
+    def disagrees(self) -> bool:
+        """Whether a verdict contradicts the estimates, as with states that are not Markov."""
+        return any(v is not None and v.kind == DISAGREES for v in (self.value, self.std))
+
+    def __str__(self) -> str:
+        if self.value is None or self.std is None:
+            return self.reason
+        text = f"value {self.value}; std {self.std}"
+        return text + (": the states may not be Markov" if self.disagrees else "")
 
 
 class TabularEstimator:
@@ -239,6 +264,88 @@ class TabularEstimator:
         start = returns.start[:, 0].astype(np.intp)
         cut = returns.truncated & (returns.missing_share > CLOSED)
         return Calibration.of(total[own], found.value[start[own]], found.std[start[own]], cut[own])
+
+    def return_interval(
+        self, states: Any = None, level: float = 0.9, *, above: bool = False
+    ) -> Any:
+        """Lower and upper end for new returns; with `above`, a lower limit alone."""
+        if self.off_policy:
+            raise InputError("experience", "off-policy", "returns of the target are not observed")
+        at = np.arange(self._states) if states is None else self._index(states)
+        value, std = self.fit.value[at], self.fit.std[at]
+        if above:
+            return self.calibration.above(value, std, level)
+        return self.calibration.interval(value, std, level)
+
+    @property
+    def self_check(self) -> SelfCheck:
+        """Whether value and std agree with the observed returns, which do not overlap."""
+        if self.off_policy:
+            return SelfCheck(None, None, "cannot be checked on this log: it is off-policy")
+        found, returns = self.solution, self.returns
+        value, variance = np.nan_to_num(found.value), np.nan_to_num(found.variance)
+
+        def at(table: Array) -> Any:
+            return lambda rows: table[rows[:, 0].astype(np.intp)]
+
+        start = returns.start[:, 0].astype(np.intp)
+        missing = returns.missing_variance(at(variance))
+        usable = (found.variance[start] > 0) & (missing <= MOST_MISSING * variance[start])
+        error = (returns.completed(at(value)) - value[start])[usable]
+        own = variance[start][usable]
+        return SelfCheck(
+            judge_value(error / np.sqrt(own)), judge_std((error**2 + missing[usable]) / own), ""
+        )
+
+    # ------------------------------------------------------------------ files
+
+    def save(self, path: Any) -> None:
+        """Write the sums to a file, from which :meth:`load` continues.
+
+        Returns observed so far are not saved: a loaded estimator collects new ones.
+        """
+        header = {
+            "format": FORMAT,
+            "kind": KIND,
+            "learner": self.description.to_dict(),
+            "states": self._states,
+            "steps": self.steps,
+            "rejected": self.rejected,
+            "off_policy": self.off_policy,
+            "notes": self.notes,
+        }
+        tensors = {
+            f"{part}.{name}": array
+            for part, sums in zip(NAMES, self.sums, strict=True)
+            for name, array in sums.arrays().items()
+        }
+        write_tensors(path, header, tensors)
+
+    @classmethod
+    def load(cls, path: Any) -> TabularEstimator:
+        """Read an estimator that :meth:`save` wrote.
+
+        >>> import pathlib, tempfile, retvar as rv
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "sums.safetensors"
+        >>> TabularEstimator(rv.Direct(alpha=0.0, gamma=0.9, lam=1.0), 3).save(path)
+        >>> TabularEstimator.load(path)
+        <least squares: 0 steps, 0 rejected>
+        """
+        header, tensors = read_tensors(Path(path))
+        try:
+            if header["kind"] != KIND or header["format"] != FORMAT:
+                raise ValueError(f"kind {header['kind']!r}, format {header['format']!r}")
+            found = cls(from_dict(header["learner"]), header["states"])
+            found.steps, found.rejected = int(header["steps"]), int(header["rejected"])
+            found.off_policy, found.notes = bool(header["off_policy"]), dict(header["notes"])
+            found.sums = tuple(  # type: ignore[assignment]
+                TransitionSums.restored({n: tensors[f"{part}.{n}"] for n in ARRAYS})
+                for part in NAMES
+            )
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            remedy = f"is not a file of the least-squares estimator: {error!r}"
+            raise InputError("file", path, remedy) from None
+        return found
 
     def __repr__(self) -> str:
         return f"<least squares: {self.steps:,} steps, {self.rejected:,} rejected>"

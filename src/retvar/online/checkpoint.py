@@ -25,7 +25,7 @@ from retvar.online.bootstrap import BootstrapSamples
 from retvar.online.estimator import OnlineEstimator
 from retvar.step_sizes import AVERAGED
 
-__all__ = ["restore", "save"]
+__all__ = ["read_tensors", "restore", "save", "write_tensors"]
 
 FORMAT = 3
 NODES = ("value", "mean", "variance")
@@ -56,9 +56,14 @@ def save(estimator: OnlineEstimator, path: Any) -> None:
         "rejected": estimator.rejected,
         "notes": estimator.notes,
     }
+    write_tensors(path, header, tensors)
+
+
+def write_tensors(path: Any, header: dict[str, Any], tensors: dict[str, Any]) -> None:
+    """Write a safetensors file with a JSON header and a digest of both."""
     tensors = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
     try:
-        header["digest"] = _digest(header, tensors)
+        header = {**header, "digest": _digest(header, tensors)}
         metadata = {"retvar": json.dumps(header)}  # one entry, because their order is not preserved
         write_with(Path(path), lambda temporary: save_file(tensors, temporary, metadata))
     except (SafetensorError, TypeError) as error:
@@ -67,7 +72,7 @@ def save(estimator: OnlineEstimator, path: Any) -> None:
 
 def restore(path: Any, make_learner: Any) -> OnlineEstimator:
     """Read an estimator; `make_learner` makes the description from its part of the header."""
-    header, tensors = _read(Path(path))
+    header, tensors = read_tensors(Path(path))
     try:
         if header["format"] not in range(1, FORMAT + 1):
             raise InputError("format", header["format"], f"this version reads up to {FORMAT}")
@@ -85,13 +90,14 @@ def restore(path: Any, make_learner: Any) -> OnlineEstimator:
     return estimator
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+def read_tensors(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Read what :func:`write_tensors` wrote; a damaged file raises an InputError."""
     try:
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         header = json.loads(metadata["retvar"])
-        first = isinstance(header, dict) and header.get("format") == 1
+        first = isinstance(header, dict) and header.get("format") == 1 and "kind" not in header
         if not first and header.pop("digest") != _digest(header, tensors):
             raise ValueError("it is damaged, its digest does not match")
     except FileNotFoundError:

@@ -1,0 +1,207 @@
+"""The least-squares estimator through `estimate`: honest answers, files, intervals, self-check."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from numpy.testing import assert_allclose, assert_array_equal
+
+import retvar as rv
+from retvar.cli import main
+from retvar.estimation.tabular import TabularEstimator
+from retvar.estimation.verdicts import DISAGREES
+from retvar.experience import from_gymnasium, from_table
+from tests.oracle import SOAK, fresh_seed
+from tests.test_least_squares import World
+
+LAKE = rv.MDP.from_gymnasium("FrozenLake-v1", gamma=0.9)
+
+
+def lake(steps=20_000, seed=0):
+    return from_gymnasium("FrozenLake-v1", "random", steps=steps, seed=seed)
+
+
+def walk(rng, rows=20_000, length=7):
+    """A symmetric walk that ends at both sides; every step counts 1."""
+    columns = {name: [] for name in ("state", "next_state", "reward", "terminated")}
+    s = length // 2
+    for move in rng.choice([-1, 1], rows).tolist():
+        follows = s + move
+        ended = not 0 <= follows < length
+        columns["state"].append(s)
+        columns["next_state"].append(s if ended else follows)
+        columns["reward"].append(1.0)
+        columns["terminated"].append(ended)
+        s = length // 2 if ended else follows
+    return {name: np.array(column) for name, column in columns.items()}
+
+
+def test_it_agrees_with_the_exact_answer():
+    """FrozenLake, 200,000 steps: 5 standard errors in every state (false alarms below 1e-5)."""
+    found = rv.estimate(lake(200_000, fresh_seed()), gamma=0.9, by="least_squares")
+    truth, solved = rv.solve(LAKE), found.estimator.solution
+    left = np.isfinite(solved.value)
+    assert left.sum() == 11  # holes and the goal are never left
+    z = (solved.value - truth.value)[left] / solved.value_error[left]
+    assert np.abs(z).max() < 5
+    z = (solved.variance - truth.variance)[left] / solved.variance_error[left]
+    assert np.abs(z).max() < 7  # of a skewed estimate
+
+
+def test_data_and_summary_say_what_an_estimate_rests_on():
+    many = np.zeros(200, dtype=int)
+    data = {"state": np.r_[many, 1, 2], "next_state": np.r_[many, 2, 3],
+            "reward": np.r_[np.random.default_rng(0).normal(size=200), 10.0, 1.0],
+            "terminated": np.r_[many == 0, False, False],
+            "truncated": np.r_[many == 1, False, True]}  # fmt: skip
+    found = rv.estimate(from_table(data), gamma=0.9, by="least_squares")
+    notes = found.data["note"].values.tolist()
+    assert notes[:2] == ["", "one visit"]
+    assert np.isnan(found.std(1))
+    text = found.summary()
+    assert "least squares" in text
+    assert "3 states, 1 with both intervals, 2: one visit" in text
+    assert found.data.attrs["by"] == "least_squares"
+
+
+def test_saved_sums_continue_to_the_bit(tmp_path):
+    whole = TabularEstimator(rv.Direct(alpha=0.0, gamma=0.9, lam=1.0), 16)
+    half = TabularEstimator(rv.Direct(alpha=0.0, gamma=0.9, lam=1.0), 16)
+    chunks = list(lake(8_000).chunks())
+    for k, chunk in enumerate(chunks):
+        whole.update_many(chunk)
+        if k == 0:
+            half.update_many(chunk)
+            half.save(tmp_path / "a")
+            half = TabularEstimator.load(tmp_path / "a")
+            half._part = whole._part.copy()  # folds restart with a new process
+        else:
+            half.update_many(chunk)
+    assert half.steps == whole.steps == 8_000
+    assert_array_equal(half.value(), whole.value())
+    assert_array_equal(half.std(), whole.std())
+
+
+def test_estimate_resumes_a_saved_least_squares_estimator(tmp_path):
+    first = rv.estimate(lake(4_000, 1), gamma=0.9, by="least_squares")
+    first.save(tmp_path / "a")
+    second = rv.estimate(lake(4_000, 2), resume=tmp_path / "a")
+    both = rv.estimate(lake(4_000, 1), gamma=0.9, by="least_squares").estimator
+    for chunk in lake(4_000, 2).chunks():
+        both.update_many(chunk)
+    assert second.estimator.steps == 8_000
+    assert_allclose(second.value(), both.value(), rtol=1e-10)
+
+
+def test_a_file_of_another_kind_or_damaged_is_refused(tmp_path):
+    rv.Direct(alpha=0.1, gamma=0.9, lam=1.0).online(states=2).save(tmp_path / "online")
+    with pytest.raises(rv.InputError, match="is not a file of the least-squares estimator"):
+        TabularEstimator.load(tmp_path / "online")
+    estimator = TabularEstimator(rv.Direct(alpha=0.0, gamma=0.9, lam=1.0), 16)
+    estimator.update_many(next(lake(100).chunks()))
+    estimator.save(tmp_path / "sums")
+    damaged = bytearray((tmp_path / "sums").read_bytes())
+    damaged[-1] ^= 1
+    (tmp_path / "sums").write_bytes(damaged)
+    with pytest.raises(rv.InputError, match="damaged"):
+        TabularEstimator.load(tmp_path / "sums")
+
+
+@pytest.mark.parametrize(
+    ("settings", "field"),
+    [
+        ({"by": "magic"}, "by"),
+        ({"by": "least_squares", "kappa": 0.5}, "kappa"),
+        ({"by": "least_squares", "method": "vtd"}, "method"),
+        ({"by": "least_squares", "bootstrap_samples": 10}, "bootstrap_samples"),
+        ({"by": "least_squares", "level": 90}, "level"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(settings, field):
+    with pytest.raises(rv.InputError) as error:
+        rv.estimate(lake(100), gamma=0.9, **settings)
+    assert error.value.field == field
+
+
+def test_observations_are_refused_with_the_remedy():
+    car = from_gymnasium("MountainCar-v0", "random", steps=100)
+    with pytest.raises(rv.InputError, match='take by="td"'):
+        rv.estimate(car, gamma=0.9, by="least_squares")
+
+
+def test_bad_rows_are_refused_or_left_out():
+    estimator = TabularEstimator(rv.Direct(alpha=0.0, gamma=0.9, lam=1.0), 2)
+    chunk = {"state": np.array([0, 0, 5]), "next_state": np.array([1, 1, 1]),
+             "reward": np.array([1.0, np.nan, 1.0])}  # fmt: skip
+    with pytest.raises(rv.InputError, match=r"state\[2\] = 5"):
+        estimator.update_many(chunk)
+    assert estimator.steps == 0
+    estimator.update_many(chunk, on_error="skip")
+    assert (estimator.steps, estimator.rejected) == (1, 2)
+
+
+def test_the_self_check_notices_states_that_are_not_markov():
+    """The random walk with its states merged by threes disagrees; sound walks do not.
+
+    Sound logs disagree by chance in about 1% of cases for each of value and std; of 20 logs at most
+    5 may (binomial, below 1e-6 at 2.5%).
+    """
+    rng = np.random.default_rng(fresh_seed())
+    log = World(rv.domains.random_walk()).log(rng, 40_000)
+    merged = {name: log[name] for name in ("reward", "terminated")}
+    merged |= {name: log[name] // 3 for name in ("state", "next_state")}
+    found = rv.estimate(from_table(merged, states=10), gamma=1.0, by="least_squares")
+    assert found.self_check.std.kind == DISAGREES
+    alarms = 0
+    for _ in range(100 if SOAK else 20):
+        sound = from_table(walk(rng, 4_000), states=7)
+        alarms += rv.estimate(sound, gamma=1.0, by="least_squares").self_check.disagrees
+    assert alarms <= (16 if SOAK else 5)
+
+
+def test_off_policy_logs_cannot_check_themselves():
+    log = walk(np.random.default_rng(0), 500)
+    log["rho"] = np.where(np.arange(500) % 2, 0.5, 1.5)
+    found = rv.estimate(from_table(log, rho="rho", states=7), gamma=0.9, by="least_squares")
+    assert "off-policy" in str(found.self_check)
+    with pytest.raises(rv.InputError, match="returns of the target are not observed"):
+        found.return_interval()
+
+
+def test_return_intervals_hold_for_fresh_returns():
+    """A walk with γ = 1: 90% of fresh returns from the middle lie inside.
+
+    Over 12 logs the share has a standard error of about 1.2%; 5% are more than 4 of them, and would
+    also be exceeded by ± 1.645 std, whose upper end is not that of these skewed returns.
+    """
+    rng = np.random.default_rng(fresh_seed())
+    shares = []
+    for _ in range(12):
+        found = rv.estimate(from_table(walk(rng), states=7), gamma=1.0, by="least_squares")
+        low, high = found.return_interval([3])
+        fresh = walk(rng, 20_000)
+        lengths = np.diff(np.flatnonzero(np.r_[True, fresh["terminated"]]))
+        shares.append(np.mean((low[0] <= lengths) & (lengths <= high[0])))
+    assert abs(np.mean(shares) - 0.9) < 0.06
+    assert found.return_interval([3], 0.95, above=True)[0] < found.value(3)
+
+
+def test_td_has_neither_return_intervals_nor_a_self_check():
+    found = rv.estimate(lake(500), gamma=0.9)
+    with pytest.raises(rv.InputError, match='need by="least_squares"'):
+        found.return_interval()
+
+
+def test_the_command_line_takes_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ["estimate", "gymnasium:FrozenLake-v1", "--gamma", "0.9", "--steps", "3000"]
+    words += ["--by", "least_squares", "--formats", "none"]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 0, done.output
+    assert "least squares" in done.stdout
+    more = ["estimate", "gymnasium:FrozenLake-v1", "--steps", "1000", "--out", "b"]
+    more += ["--resume", "estimate/estimator.safetensors", "--formats", "none"]
+    done = CliRunner().invoke(main, more)
+    assert done.exit_code == 0, done.output
+    assert "4,000 transitions" in done.stdout
