@@ -67,9 +67,7 @@ class World:
             "inner": before,
         }
 
-    def truth(
-        self, inner: np.ndarray, rollouts: int, seed: int
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def truth(self, inner: np.ndarray, rollouts: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
         """Mean and std of the return from inner states, by roll-outs to where γᵗ is 0.001."""
         rng = np.random.default_rng(seed)
         rollouts = rollouts if self.varies else 1

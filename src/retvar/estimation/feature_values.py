@@ -33,8 +33,13 @@ KAPPA = 0.97
 RIDGE = 1.0
 TAIL_RIDGE = 50.0  # of the regression of squared errors
 TOLERANCE = 1e-3  # largest change of the values, over their std, at which the iteration stops
+ROUNDING = 1e-10  # errors below this share of the largest return are none
+LEVEL = 0.1  # of the values' root mean square counts at least as their std
+MOST_SHARE = 0.9999  # of the values in their own λ-returns
 MOST_ITERATIONS = 1_000
 MOST_STEPS = 2_000  # of conjugate gradients
+LOOK_BACK = 4  # of these, by whose gain the error is judged
+FINER = 0.1  # precision of a regression, over the change of the values before it
 DENSE = 1 / 8  # share of features active from which ΦᵀΦ is formed
 MOST_DENSE = 4_096  # features up to which it may be
 
@@ -164,9 +169,11 @@ class Design:
         return found
 
     def regress(
-        self, y: Array, ridge: float, *, start: Weights | None = None, tolerance: float = 1e-6
+        self, y: Array, ridge: float, *, start: Weights | None = None, precision: float = 0.0
     ) -> Weights:
         """Ridge regression of y with a free intercept, by preconditioned conjugate gradients.
+
+        It stops where the fitted values are within `precision` of the solution's, root mean square.
 
         >>> from retvar.features import Vector
         >>> line = Design(Vector(1), np.array([[0.0], [1.0], [2.0]]))
@@ -178,41 +185,49 @@ class Design:
         x = np.zeros(self.features.size + 1)
         if start is not None:
             x[:-1], x[-1] = start.feature, start.intercept
-        centre = float(y.mean())
-        x[-1] -= centre
-        shifted = y - centre
-        b = np.append(self.transposed(shifted), shifted.sum())
+        error = y - self.values(Weights(x[:-1], x[-1]))
+        residual = np.append(self.transposed(error) - penalty * x[:-1], error.sum())
         diagonal = np.append(self.squares + penalty, n)
         diagonal[diagonal == 0.0] = 1.0
 
         def product(v: Array) -> Array:
             top = self.normal(v[:-1]) + penalty * v[:-1] + v[-1] * self.sums
-            return np.append(top, self.sums @ v[:-1] + n * v[-1])
+            return np.append(top, _dot(self.sums, v[:-1]) + n * v[-1])
 
-        x = _conjugate_gradients(product, b, x, 1.0 / diagonal, tolerance)
-        return Weights(x[:-1], float(x[-1]) + centre)
+        x = x + _conjugate_gradients(product, residual, 1.0 / diagonal, n * precision**2)
+        return Weights(x[:-1], float(x[-1]))
+
+
+def _dot(a: Array, b: Array) -> float:
+    """aᵀb; BLAS would wake threads for it, which costs more than it gives."""
+    return float((a * b).sum())
 
 
 def _conjugate_gradients(
-    product: Any, b: Array, x: Array, inverse_diagonal: Array, tolerance: float
+    product: Any, residual: Array, inverse_diagonal: Array, goal: float
 ) -> Array:
-    """Solve a positive semidefinite system whose right-hand side lies in its range."""
-    goal = tolerance * tolerance * float(b @ (inverse_diagonal * b))
-    residual = b - product(x)
+    """Solve a positive semidefinite system, up to a squared error of `goal` in its own norm.
+
+    That error is about what the last few steps have taken off it (Hestenes and Stiefel, 1952).
+    """
+    x = np.zeros_like(residual)
     z = inverse_diagonal * residual
-    direction, size = z.copy(), float(residual @ z)
+    direction, size = z.copy(), _dot(residual, z)
+    smallest = 1e-32 * size
+    gains = [math.inf] * LOOK_BACK
     for _ in range(MOST_STEPS):
-        if size <= goal or size == 0.0:
+        if sum(gains) <= goal or size <= smallest:
             break
         Ad = product(direction)
-        curvature = float(direction @ Ad)
+        curvature = _dot(direction, Ad)
         if curvature <= 0.0:  # nothing but rounding is left
             break
         step = size / curvature
-        x = x + step * direction
-        residual -= step * Ad
+        gains = [*gains[1:], step * size]
+        x += step * direction
+        residual = residual - step * Ad
         z = inverse_diagonal * residual
-        before, size = size, float(residual @ z)
+        before, size = size, _dot(residual, z)
         direction = z + (size / before) * direction
     return x
 
@@ -244,7 +259,10 @@ class FeatureValues:
         value = self.design.values(self.weights)
         found = np.empty(len(self.log))
         lambda_returns(*_columns(self.log), value, self.ends.values(self.weights), 1.0, found)
-        return found - value
+        rounding = ROUNDING * max(float(np.abs(found).max()), float(np.abs(value).max()))
+        found -= value
+        found[np.abs(found) <= rounding] = 0.0
+        return found
 
     @cached_property
     def tail(self) -> Array:
@@ -254,7 +272,9 @@ class FeatureValues:
         """
         found = np.zeros(len(self.log))
         if self.log.cut.any():
-            smooth = self.design.regress(self.error**2, TAIL_RIDGE, tolerance=1e-4)
+            squares = self.error**2
+            precision = 0.01 * float(squares.std())
+            smooth = self.design.regress(squares, TAIL_RIDGE, precision=precision)
             at_end = np.maximum(self.ends.values(smooth), 0.0)
             discounted_tails(self.log.discount, self.log.terminated, self.log.cut, at_end, found)
         return found
@@ -302,25 +322,46 @@ def feature_values(
     log = source if isinstance(source, EpisodeLog) else read_episodes(source, gamma=gamma)
     design = Design(features, log.state)
     ends = Design(features, log.end_state)
-    weights, target = Weights(np.zeros(features.size)), np.empty(len(log))
-    value, end_value = np.zeros(len(log)), np.zeros(len(log.end_state))
-    for iteration in range(1, MOST_ITERATIONS + 1):  # noqa: B007
+    weights, iterations = _iterate(log, design, ends, kappa, ridge, tolerance)
+    return FeatureValues(features, weights, log, design, ends, kappa, ridge, iterations)
+
+
+def _iterate(
+    log: EpisodeLog, design: Design, ends: Design, kappa: float, ridge: float, tolerance: float
+) -> tuple[Weights, int]:
+    """Repeat λ-returns and regression until the values no longer change."""
+    target = np.empty(len(log))
+    weights = Weights(np.zeros(design.features.size), _constant(log, kappa))
+    value, end_value = design.values(weights), ends.values(weights)
+    change, once = math.inf, kappa == 1.0 and not len(log.end_state)
+    for iteration in range(1, MOST_ITERATIONS + 1):
         lambda_returns(*_columns(log), value, end_value, kappa, target)
-        weights = design.regress(target, ridge, start=weights, tolerance=0.1 * tolerance)
+        size = max(float(target.std()), LEVEL * math.sqrt(float(np.mean(target**2))))
+        finest = FINER * tolerance * size
+        precision = finest if once else max(finest, FINER * min(change, size))
+        weights = design.regress(target, ridge, start=weights, precision=precision)
         before, value = value, design.values(weights)
         end_value = ends.values(weights)
         change = math.sqrt(float(np.mean((value - before) ** 2)))
-        spread = max(float(value.std()), 1e-9 * float(np.abs(value).max(initial=0.0)))
         if not math.isfinite(change):
             raise ConvergenceError("the values left the finite numbers: take a larger kappa")
-        if change <= tolerance * spread or (log.discount == 0.0).all():
-            break
-    else:
-        raise ConvergenceError(
-            f"after {iteration:,} iterations the values still change by {change / spread:.2g} of "
-            "their std: take a larger kappa, or a larger ridge"
-        )
-    return FeatureValues(features, weights, log, design, ends, kappa, ridge, iteration)
+        if once or change <= tolerance * size:
+            return weights, iteration
+    raise ConvergenceError(
+        f"after {iteration:,} iterations the values still change by {change / size:.2g} of "
+        "their std: take a larger kappa, or a larger ridge"
+    )
+
+
+def _constant(log: EpisodeLog, kappa: float) -> float:
+    """The constant that is the mean of its own λ-returns: where the iteration starts."""
+    zeros, ones = np.zeros(len(log)), np.ones(len(log))
+    found = np.empty((2, len(log)))
+    lambda_returns(*_columns(log), zeros, np.zeros(len(log.end_state)), kappa, found[0])
+    lambda_returns(*_columns(log), ones, np.ones(len(log.end_state)), kappa, found[1])
+    base, lifted = float(found[0].mean()), float(found[1].mean())
+    share = lifted - base
+    return base / (1.0 - share) if share < MOST_SHARE else base
 
 
 def _refuse_settings(kappa: float, ridge: float, tolerance: float) -> None:
@@ -366,9 +407,7 @@ def lambda_returns(
 
 
 @compiled
-def discounted_tails(
-    discount: Any, terminated: Any, cut: Any, at_end: Any, found: Any
-) -> None:
+def discounted_tails(discount: Any, terminated: Any, cut: Any, at_end: Any, found: Any) -> None:
     """Write Πγ² up to the cut, times what is there; 0 where the episode terminated."""
     tail = 0.0
     end = at_end.size
