@@ -153,8 +153,8 @@ class _Streams:
 
     def count(self, stream: NDArray[Any]) -> None:
         """Count the rows of a chunk."""
-        labels, counts = np.unique(stream, return_counts=True)
-        for label in labels.tolist():
+        labels, first, counts = np.unique(stream, return_index=True, return_counts=True)
+        for label in labels[np.argsort(first)].tolist():
             self._number.setdefault(label, len(self._number))
         more = len(self._number) - self._counts.size
         self._counts = np.concatenate([self._counts, np.zeros(more, dtype=np.int64)])

@@ -39,6 +39,8 @@ MOST_SHARE = 0.9999  # of the values in their own λ-returns
 MOST_ITERATIONS = 1_000
 MOST_STEPS = 2_000  # of conjugate gradients
 LOOK_BACK = 4  # of these, by whose gain the error is judged
+LEAST_RESIDUAL = 1e-30  # squared, over that of what is fitted
+LEAST_CURVATURE = 1e-13  # over that of the diagonal
 FINER = 0.1  # precision of a regression, over the change of the values before it
 DENSE = 1 / 8  # share of features active from which ΦᵀΦ is formed
 MOST_DENSE = 4_096  # features up to which it may be
@@ -194,7 +196,8 @@ class Design:
             top = self.normal(v[:-1]) + penalty * v[:-1] + v[-1] * self.sums
             return np.append(top, _dot(self.sums, v[:-1]) + n * v[-1])
 
-        x = x + _conjugate_gradients(product, residual, 1.0 / diagonal, n * precision**2)
+        goal = n * precision**2, LEAST_RESIDUAL * _dot(y, y)
+        x = x + _conjugate_gradients(product, residual, 1.0 / diagonal, *goal)
         return Weights(x[:-1], float(x[-1]))
 
 
@@ -204,23 +207,24 @@ def _dot(a: Array, b: Array) -> float:
 
 
 def _conjugate_gradients(
-    product: Any, residual: Array, inverse_diagonal: Array, goal: float
+    product: Any, residual: Array, inverse_diagonal: Array, goal: float, least: float
 ) -> Array:
     """Solve a positive semidefinite system, up to a squared error of `goal` in its own norm.
 
     That error is about what the last few steps have taken off it (Hestenes and Stiefel, 1952).
+    A squared residual of `least` is rounding.
     """
     x = np.zeros_like(residual)
     z = inverse_diagonal * residual
     direction, size = z.copy(), _dot(residual, z)
-    smallest = 1e-32 * size
     gains = [math.inf] * LOOK_BACK
     for _ in range(MOST_STEPS):
-        if sum(gains) <= goal or size <= smallest:
+        if sum(gains) <= goal or size <= least:
             break
         Ad = product(direction)
         curvature = _dot(direction, Ad)
-        if curvature <= 0.0:  # nothing but rounding is left
+        flat = LEAST_CURVATURE * _dot(direction, direction / inverse_diagonal)
+        if curvature <= flat:  # nothing but rounding is left
             break
         step = size / curvature
         gains = [*gains[1:], step * size]
@@ -255,7 +259,7 @@ class FeatureValues:
 
     @cached_property
     def error(self) -> Array:
-        """e = G − J of each row, with the return G completed by J where it was cut."""
+        """The errors e = G − J of the rows, with the return G completed by J where it was cut."""
         value = self.design.values(self.weights)
         found = np.empty(len(self.log))
         lambda_returns(*_columns(self.log), value, self.ends.values(self.weights), 1.0, found)

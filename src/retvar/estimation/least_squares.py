@@ -405,7 +405,9 @@ class _Problem:
         terms = S * S * q2 + 2.0 * S * K * cross + K * K * q
         S2, K2 = S * S, K * K
         monomials = (S2 * S2, S2 * S * K, S2 * K2, S * K2 * K, K2 * K2)
-        fourth = sum(math.comb(4, i) * (monomials[i] @ mixed[i]) for i in range(5))  # type: ignore[assignment]
+        fourth = sum(
+            math.comb(4, i) * (monomials[i] @ mixed[i]) for i in range(5)
+        )  # type: ignore[assignment]
         self._put(found, "variance", at, terms, df, fourth)
 
     @cached_property
@@ -533,3 +535,5 @@ def _expanding(B: scipy.sparse.csr_array) -> Mask:
         if block.nnz and not spectral_radius(block).below_one:
             found[members] = True
     return found
+
+

@@ -80,7 +80,8 @@ class LocalSpread:
     def value_interval(self, value: ArrayLike, level: float) -> tuple[Array, Array]:
         """Value ± t × standard error; approximate."""
         reach = self._quantile(level) * self.value_error
-        return np.asarray(value - reach), np.asarray(value + reach)
+        centre = np.asarray(value, dtype=np.float64)
+        return centre - reach, centre + reach
 
     def _quantile(self, level: float) -> Array:
         found: Array = student.ppf(0.5 + level_of("level", level) / 2, np.maximum(self.df, 1.0))
@@ -181,8 +182,8 @@ class Neighbours:
         points = np.asarray(places, dtype=np.float64)
         width = self._points.shape[0]
         if points.ndim != 2 or points.shape[1] != width:
-            found = f"an array of shape {points.shape}"
-            raise InputError("places", found, f"must be numbers [place, {width}]")
+            shape = f"an array of shape {points.shape}"
+            raise InputError("places", shape, f"must be numbers [place, {width}]")
         if not np.isfinite(points).all():
             raise InputError("places", "not finite", "must hold finite numbers only")
         n = len(points)
