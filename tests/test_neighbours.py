@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from retvar.errors import InputError
 from retvar.estimation.feature_values import feature_values
 from retvar.estimation.neighbours import Neighbours, neighbours_of
-from tests import feature_worlds
+from tests import feature_worlds, oracle
 
 GRID = np.stack(np.meshgrid([0.2, 0.5, 0.8], [0.2, 0.5, 0.8]), axis=-1).reshape(-1, 2)
 
@@ -241,6 +241,7 @@ def test_a_certain_world_has_little_spread():
     assert np.median(found) < np.exp(-1.70 + 6 * 0.22)
 
 
+@pytest.mark.skipif(not oracle.SOAK, reason="long logs: make soak")
 @pytest.mark.soak
 @pytest.mark.parametrize(
     ("world", "low", "high"),
@@ -254,6 +255,7 @@ def test_ratios_of_the_spread_over_long_logs(world, low, high):
     assert low <= np.median(found) <= high
 
 
+@pytest.mark.skipif(not oracle.SOAK, reason="long logs: make soak")
 @pytest.mark.soak
 @pytest.mark.parametrize(
     "world", [feature_worlds.mountain_car(0.0), feature_worlds.cart_pole(stochastic=False)]

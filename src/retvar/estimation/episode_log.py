@@ -1,8 +1,8 @@
 """A log of transitions between points, laid out episode by episode: read in two passes.
 
-The first pass counts the rows of every stream, the second puts each row in its place. What is
-large lies in a temporary file that is mapped into memory, so that the system can take the room
-back; nothing but the streams is held that grows with the length of the log.
+The first pass counts the rows of every stream, the second puts each row in its place. An array
+that is large lies in a temporary file that is mapped into memory, so that the system can take the
+room back.
 """
 
 from __future__ import annotations
