@@ -1,0 +1,344 @@
+"""The spread of the return around a place, from neighbours in other episodes.
+
+With features the error of the value is as large as the spread, so whatever learns from squared TD
+errors is misled. Returns of different episodes that passed close by have independent noise, and
+almost the same value: their scatter around a local line is the spread.
+
+At a place x, with e = G − J the errors of a log, `tail` the variance that a cut return lacks, and a
+segment a stretch of an episode:
+
+1. take the visit of each segment that is nearest to x, and the K nearest of these;
+2. weights w = (1 − (distance/h)³)³, h the distance of the farthest;
+3. a weighted linear fit of e, slopes with a ridge of 0.01 Σw; H its smoother, r its residuals;
+4. V = Σw r² / Σ w[(I − H)(I − H)ᵀ]ᵢᵢ + Σw·tail / Σw.
+
+K is the number with the best forecasts of visits from the others' segments.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import t as student
+
+from retvar.arguments import integer
+from retvar.arguments import level as level_of
+from retvar.errors import InputError
+from retvar.estimation.episode_log import room
+from retvar.estimation.feature_values import FeatureValues
+from retvar.jit import compiled
+
+__all__ = ["LocalSpread", "Neighbours", "neighbours_of"]
+
+Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
+CANDIDATES = (20, 40, 80, 160, 320)
+VISITS = 300  # at which numbers of neighbours are compared
+FEWEST = 20  # segments below which there is no answer
+FEWEST_NEIGHBOURS = 5
+FAR = 3.0  # times the usual distance of a visit from other segments: far from all data
+NEAR = 0.1  # std of the coordinates within which no place is far
+SLOPE_RIDGE = 0.01
+FLOOR = 1e-12  # smallest variance, over the mean square of e
+REACH = 1.001  # h, over the distance of the farthest neighbour
+NORMAL_KURTOSIS = 3.0
+SHIFT_LIMIT = 50.0  # largest exponent of an interval of the std
+MEAN, MEAN_VARIANCE, VARIANCE, KURTOSIS, DF = range(5)  # what a local fit finds
+
+FAR_AWAY = "far from all data (distance {:.2g})"
+TOO_FEW = "too few episodes"
+NOTHING_VARIED = "nothing varied"
+
+
+@dataclass(frozen=True)
+class LocalSpread:
+    """Spread of the return at places; NaN where nothing is known, and `note` says why.
+
+    Intervals are approximate.
+    """
+
+    variance: Array
+    log_error: Array  #: standard error of log std, how it changes with K included
+    df: Array  #: degrees of freedom of the std's interval
+    value_error: Array  #: standard error of the value, the mean error around included
+    distance: Array  #: of the nearest visit, in std of the coordinates
+    note: NDArray[np.str_]  #: empty, or why an estimate is missing
+
+    @property
+    def std(self) -> Array:
+        """Standard deviation of the return."""
+        return np.sqrt(self.variance)
+
+    def std_interval(self, level: float) -> tuple[Array, Array]:
+        """Std × exp(± t × standard error of log std); approximate."""
+        reach = np.minimum(self._quantile(level) * self.log_error, SHIFT_LIMIT)
+        return self.std * np.exp(-reach), self.std * np.exp(reach)
+
+    def value_interval(self, value: ArrayLike, level: float) -> tuple[Array, Array]:
+        """Value ± t × standard error; approximate."""
+        reach = self._quantile(level) * self.value_error
+        centre = np.asarray(value, dtype=np.float64)
+        return centre - reach, centre + reach
+
+    def _quantile(self, level: float) -> Array:
+        found: Array = student.ppf(0.5 + level_of("level", level) / 2, np.maximum(self.df, 1.0))
+        return found
+
+
+class Neighbours:
+    """Errors of a log by place, and how many neighbours tell most of the spread.
+
+    Parameters
+    ----------
+    state
+        Coordinates of each visit [visit, coordinate], segment after segment.
+    error
+        Return minus value of each visit.
+    tail
+        Variance that each return lacks since its end was not seen.
+    segment
+        Number of the segment of each visit, from 0, never falling.
+    neighbours
+        How many are asked; by default what forecasts best.
+    seed
+        Of the visits at which that is tried.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> x, error = rng.uniform(size=(4_000, 1)), 2.0 * rng.normal(size=4_000)
+    >>> spread = Neighbours(x, error, np.zeros(4_000), np.arange(4_000))
+    >>> found = spread.at([[0.5], [9.0]])
+    >>> found.std.round(), found.note.tolist()
+    (array([ 2., nan]), ['', 'far from all data (distance 28)'])
+    """
+
+    def __init__(
+        self,
+        state: ArrayLike,
+        error: ArrayLike,
+        tail: ArrayLike,
+        segment: ArrayLike,
+        *,
+        neighbours: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        points = np.asarray(state, dtype=np.float64)
+        if points.ndim != 2 or 0 in points.shape:
+            found = f"an array of shape {points.shape}"
+            raise InputError("state", found, "must be numbers [visit, coordinate]")
+        if neighbours is not None:
+            integer("neighbours", neighbours, FEWEST_NEIGHBOURS)
+        self._error = _column("error", error, len(points))
+        self._tail = _column("tail", tail, len(points))
+        self._segment = _segments(segment, len(points))
+        self.segments = int(self._segment[-1]) + 1  #: how many there are
+        self.scale = _scale(points)  #: by which coordinates are divided
+        self._points = room((points.shape[1], len(points)))
+        np.divide(points.T, self.scale[:, None], out=self._points)
+        self._floor = FLOOR * float(np.mean(self._error**2))
+        self.enough = self.segments > FEWEST  #: whether anything can be said
+        self.scores: dict[int, float] = {}  #: by number of neighbours; the smallest is the best
+        self.neighbours, self._typical_kurtosis, self.far = 0, NORMAL_KURTOSIS, np.nan
+        if self.enough:
+            self._choose(neighbours, seed)
+
+    def _choose(self, neighbours: int | None, seed: int) -> None:
+        """Compare numbers of neighbours at visits whose own segments are left out."""
+        most = self.segments - 1
+        tried = sorted({min(k, most) for k in ([neighbours] if neighbours else CANDIDATES)})
+        n = self._points.shape[1]
+        visits = np.random.default_rng(seed).permutation(n)[:VISITS]
+        found, distance = self._fits(self._points[:, visits].T, tried, self._segment[visits])
+        self.far = max(FAR * float(np.quantile(distance, 0.99)), NEAR)
+        for j, k in enumerate(tried):
+            V = np.maximum(found[:, j, VARIANCE], self._floor)
+            missed = (self._error[visits] - found[:, j, MEAN]) ** 2 + self._tail[visits]
+            with np.errstate(invalid="ignore", divide="ignore"):
+                score = np.where(V > 0, np.log(V) + missed / V, 0.0)
+            self.scores[k] = float(np.mean(score))
+        self.neighbours = min(self.scores, key=lambda k: self.scores[k])
+        kurtosis = found[:, tried.index(self.neighbours), KURTOSIS]
+        self._typical_kurtosis = max(NORMAL_KURTOSIS, float(np.median(kurtosis)))
+
+    def _fits(self, points: Array, counts: list[int], left_out: Integers) -> tuple[Array, Array]:
+        """What local fits with these numbers of neighbours find at points, and how near they are.
+
+        The points are in the units of `scale`; `left_out` is a segment of each, or −1.
+        """
+        found = np.empty((len(points), len(counts), 5))
+        distance = np.empty(len(points))
+        fit_places(
+            np.ascontiguousarray(points), left_out, self._points, self._error, self._tail,
+            self._segment, np.array(counts), found, distance,
+        )  # fmt: skip
+        return found, distance
+
+    def at(self, places: ArrayLike) -> LocalSpread:
+        """The spread at places [place, coordinate]."""
+        points = np.asarray(places, dtype=np.float64)
+        width = self._points.shape[0]
+        if points.ndim != 2 or points.shape[1] != width:
+            shape = f"an array of shape {points.shape}"
+            raise InputError("places", shape, f"must be numbers [place, {width}]")
+        if not np.isfinite(points).all():
+            raise InputError("places", "not finite", "must hold finite numbers only")
+        n = len(points)
+        if not self.enough:
+            nan = np.full(n, np.nan)
+            return LocalSpread(nan, nan, nan, nan, nan, np.full(n, TOO_FEW))
+        counts = [self.neighbours, max(self.neighbours // 4, FEWEST_NEIGHBOURS)]
+        found, distance = self._fits(points / self.scale, counts, np.full(n, -1))
+        far = distance > self.far
+        found[far] = np.nan
+        fit, df = found[:, 0], np.maximum(found[:, 0, DF], 1.0)
+        note = np.where(fit[:, VARIANCE] <= self._floor, NOTHING_VARIED, "")
+        note = np.where(far, [FAR_AWAY.format(d) for d in distance], note)
+        value_error = np.sqrt(fit[:, MEAN_VARIANCE] + fit[:, MEAN] ** 2)
+        log_error = self._log_error(fit, found[:, 1, VARIANCE], df)
+        return LocalSpread(fit[:, VARIANCE], log_error, df, value_error, distance, note)
+
+    def _log_error(self, fit: Array, nearer: Array, df: Array) -> Array:
+        """Standard error of log std: from the kurtosis, and how the std changes with K."""
+        kurtosis = np.maximum(fit[:, KURTOSIS], self._typical_kurtosis)
+        V, nearer = (np.maximum(x, self._floor) for x in (fit[:, VARIANCE], nearer))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            change = np.where(V > 0, 0.5 * np.log(V / nearer), 0.0)
+        found: Array = np.sqrt((kurtosis - 1.0) / (4.0 * df) + change**2)
+        return np.where(np.isnan(fit[:, VARIANCE]), np.nan, found)
+
+
+def neighbours_of(
+    values: FeatureValues, *, neighbours: int | None = None, seed: int = 0
+) -> Neighbours:
+    """The errors of a value function along its log, by place.
+
+    >>> from retvar.estimation.feature_values import feature_values
+    >>> from retvar.features import TileCoding
+    >>> rng = np.random.default_rng(0)
+    >>> state = rng.uniform(size=(4_000, 1))
+    >>> reward = state[:, 0] + 2.0 * rng.normal(size=4_000)
+    >>> log = {"state": state, "next_state": state, "reward": reward, "terminated": True}
+    >>> values = feature_values(log, TileCoding([0.0], [1.0], tiles=4), gamma=0.9)
+    >>> neighbours_of(values).at([[0.5]]).std.round()
+    array([2.])
+    """
+    log = values.log
+    return Neighbours(
+        log.state, values.error, values.tail, log.segment, neighbours=neighbours, seed=seed
+    )
+
+
+def _scale(points: Array) -> Array:
+    """The std of each coordinate; where it never changes a hundredth of its size."""
+    std = points.std(axis=0)
+    size = np.abs(points[0])
+    still = std <= 1e-12 * size
+    return np.where(still, np.where(size > 0, 0.01 * size, 1.0), std)
+
+
+def _column(name: str, given: ArrayLike, n: int) -> Array:
+    column = np.ascontiguousarray(given, dtype=np.float64)
+    if column.shape != (n,) or not np.isfinite(column).all():
+        found = f"an array of shape {column.shape}"
+        raise InputError(name, found, f"must be {n:,} finite numbers, one a visit")
+    return column
+
+
+def _segments(given: ArrayLike, n: int) -> Integers:
+    segment = np.ascontiguousarray(given, dtype=np.int64)
+    if segment.shape != (n,):
+        found = f"an array of shape {segment.shape}"
+        raise InputError("segment", found, f"must be {n:,} numbers, one a visit")
+    step = np.diff(segment, prepend=0)
+    if (step < 0).any() or (step > 1).any():
+        raise InputError("segment", "not in order", "must number segments 0, 1, … as they come")
+    return segment
+
+
+@compiled
+def fit_places(
+    places: Any, left_out: Any, points: Any, error: Any, tail: Any, segment: Any, counts: Any,
+    found: Any, distance: Any,
+) -> None:  # fmt: skip
+    """Write what local fits with `counts` neighbours find at each place."""
+    segments, n = segment[-1] + 1, points.shape[1]
+    squares, nearest = np.empty(n), np.empty(segments)
+    visit = np.empty(segments, dtype=np.int64)
+    for p in range(places.shape[0]):
+        nearest_visits(places[p], points, segment, squares, nearest, visit)
+        if left_out[p] >= 0:
+            nearest[left_out[p]] = np.inf
+        order = np.argsort(nearest)
+        distance[p] = np.sqrt(nearest[order[0]])
+        for j in range(counts.size):
+            K = counts[j]
+            some = order[:K]
+            local_fit(
+                places[p], points, visit[some], np.sqrt(nearest[some]), error, tail, found[p, j]
+            )
+
+
+@compiled
+def nearest_visits(
+    place: Any, points: Any, segment: Any, squares: Any, nearest: Any, visit: Any
+) -> None:
+    """Write the visit of each segment that is nearest to a place, and its squared distance."""
+    squares[:] = 0.0
+    for j in range(points.shape[0]):
+        x, column = place[j], points[j]
+        for t in range(squares.size):
+            squares[t] += (column[t] - x) * (column[t] - x)
+    nearest[:] = np.inf
+    for t in range(squares.size):
+        if squares[t] < nearest[segment[t]]:
+            nearest[segment[t]], visit[segment[t]] = squares[t], t
+
+
+@compiled
+def local_fit(
+    place: Any, points: Any, visits: Any, distances: Any, error: Any, tail: Any, found: Any
+) -> None:
+    """Fit e linearly around a place: its mean there, its spread, and how sure they are."""
+    K, p = visits.size, points.shape[0] + 1
+    h = REACH * distances[-1]
+    Z, w, e = np.ones((K, p)), np.ones(K), error[visits]
+    if h > 0.0:
+        for i in range(K):
+            w[i] = (1.0 - (distances[i] / h) ** 3) ** 3
+            for j in range(1, p):
+                Z[i, j] = (points[j - 1, visits[i]] - place[j - 1]) / h
+    else:
+        Z[:, 1:] = 0.0
+    total = w.sum()
+    w /= total
+    A, squared = np.zeros((p, p)), np.zeros((p, p))
+    for i in range(K):
+        for a in range(p):
+            for b in range(p):
+                A[a, b] += w[i] * Z[i, a] * Z[i, b]
+                squared[a, b] += w[i] * w[i] * Z[i, a] * Z[i, b]
+    for j in range(1, p):
+        A[j, j] += SLOPE_RIDGE
+    inverse = np.ascontiguousarray(np.linalg.inv(A))
+    slopes = inverse @ (Z.T @ (w * e))
+    second = inverse @ squared @ inverse
+    trace, freedom, square, fourth, missing, mean_variance = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    for i in range(K):
+        z = Z[i]
+        own = w[i] * (z @ (inverse @ z))
+        left = 1.0 - 2.0 * own + z @ (second @ z)
+        r = e[i] - z @ slopes
+        trace += own
+        freedom += w[i] * left
+        square += w[i] * r * r
+        fourth += w[i] * r * r * r * r
+        missing += w[i] * tail[visits[i]]
+        mean_variance += (w[i] * (inverse[0] @ z)) ** 2 * (r * r / max(left, 0.1) + tail[visits[i]])
+    found[MEAN], found[MEAN_VARIANCE] = slopes[0], mean_variance
+    found[VARIANCE] = square / max(freedom, 1e-12) + missing
+    found[KURTOSIS] = fourth / (square * square) if square > 0.0 else NORMAL_KURTOSIS
+    found[DF] = (1.0 - trace / K) / np.sum(w * w)
