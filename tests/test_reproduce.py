@@ -213,7 +213,8 @@ def test_a_folder_with_other_files_is_refused_and_not_changed(tmp_path):
 def test_only_temporary_files_of_a_killed_run_are_removed(tmp_path):
     out = tmp_path / "a"
     small(out, "nothing")
-    stale = [out / "data" / ".own-1-0123456789abcdef-a1b2c3_d.nc", out / ".index-abcdefgh.html"]
+    owner = "0a1b2c3d.999999999.01234567"  # host, process and a random number
+    stale = [out / "data" / f".own-1-0123456789abcdef-{owner}.nc", out / f".index-{owner}.html"]
     other = out / ".gitignore"
     for path in (*stale, other):
         path.write_text("x")

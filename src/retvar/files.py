@@ -20,11 +20,17 @@ from zlib import crc32
 
 from retvar.errors import InputError
 
-__all__ = ["remove_abandoned", "temporary_beside", "write_text", "write_with"]
+__all__ = [
+    "create_temporary",
+    "remove_abandoned",
+    "temporary_beside",
+    "write_text",
+    "write_with",
+]
 
 OLD = 24 * 3600.0  # seconds after which a temporary file of another machine counts as abandoned
 LONGEST = 60  # letters of the name that a temporary file repeats
-TEMPORARY = re.compile(r"^\.(?P<stem>.*)-(?P<host>[0-9a-f]{8})\.(?P<pid>\d+)\.[0-9a-f]{8}\b")
+TEMPORARY = re.compile(r"\.(?P<stem>.*)-(?P<host>[0-9a-f]{8})\.(?P<pid>\d+)\.[0-9a-f]{8}(\.\w+)?")
 
 
 def write_with(path: Path, write: Callable[[Path], object]) -> None:
@@ -49,7 +55,7 @@ def temporary_beside(path: Path) -> Iterator[Path]:
     target = _target(path)
     remove_abandoned(target)
     try:
-        temporary = _created(target)
+        temporary = create_temporary(target)
     except OSError as error:
         raise _unwritable(path, error) from None
     try:
@@ -84,7 +90,7 @@ def remove_abandoned(path: Path) -> None:
     """
     with contextlib.suppress(OSError):
         for found in path.parent.glob(f".{_escaped(_stem(path))}-*"):
-            parts = TEMPORARY.match(found.name)
+            parts = TEMPORARY.fullmatch(found.name)
             if parts is not None and parts["stem"] == _stem(path) and _abandoned(found, parts):
                 with contextlib.suppress(OSError):
                     found.unlink()
@@ -108,8 +114,15 @@ def _target(path: Path) -> Path:
     return target
 
 
-def _created(target: Path) -> Path:
-    """A new empty temporary file; the kernel applies the umask to its mode."""
+def create_temporary(target: Path) -> Path:
+    """Create an empty temporary file in the folder of `target`; its name holds the process id.
+
+    The kernel applies the umask to its mode.
+
+    >>> import tempfile
+    >>> create_temporary(Path(tempfile.mkdtemp()) / "a.txt").suffix
+    '.txt'
+    """
     owner = f"{_host()}.{os.getpid()}"
     temporary = target.with_name(f".{_stem(target)}-{owner}.{secrets.token_hex(4)}{target.suffix}")
     os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from retvar.errors import InputError
 from retvar.experience.arrow_columns import import_pyarrow
 from retvar.experience.readers import METADATA_KEY
 from retvar.experience.stream import Chunk, Counts, Experience
-from retvar.files import write_with
+from retvar.files import create_temporary, write_with
 
 __all__ = ["recorded", "write_table"]
 
@@ -108,14 +107,10 @@ class _ParquetFile:
         self._parts = [pending.slice(rows)] if self._rows else []
 
     def _open(self, schema: Any) -> None:
-        handle, name = tempfile.mkstemp(
-            dir=self.path.parent, prefix=f".{self.path.stem}-", suffix=".parquet"
-        )
-        os.close(handle)
-        self._temporary = Path(name)
+        self._temporary = create_temporary(self.path)
         schema = schema.with_metadata({METADATA_KEY: json.dumps(self._metadata())})
         pq = import_pyarrow().parquet
-        self._writer = pq.ParquetWriter(name, schema, write_page_checksum=True)
+        self._writer = pq.ParquetWriter(self._temporary, schema, write_page_checksum=True)
 
     def _metadata(self) -> dict[str, Any]:
         """Properties of the stream that are not in its columns."""

@@ -6,13 +6,12 @@ import contextlib
 import errno
 import json
 import os
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from retvar.errors import InputError
 from retvar.experiments import Store
-from retvar.files import write_text
+from retvar.files import TEMPORARY, write_text
 from retvar.format import listed
 
 __all__ = ["OutputFolder"]
@@ -20,8 +19,6 @@ __all__ = ["OutputFolder"]
 MARKER = "retvar-reproduction.json"
 MADE_BY = {"made_by": "retvar reproduce", "format": 1}
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
-# temporary files of files.write_with, left behind if the process is killed
-TEMPORARY = re.compile(r"\..+-[a-z0-9_]{8}\.(nc|json|html|md|png|svg|pdf)")
 
 
 class OutputFolder:
