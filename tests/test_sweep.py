@@ -754,7 +754,7 @@ BAD = {
         "random = { states = 4 }\nseeds = { count = 10_000_000 }": (
             r"domains\[0\]\.seeds\.count = 10000000: .* to 1,000,000"
         ),
-        "random = { states = 'x' }": r"domains\[0\]\.random\.states = x",
+        "random = { states = 'x' }": r"domains\[0\]\.random\.states = 'x'",
         "random = { states = 4 }\nseeds = { count = 0 }": r"domains\[0\]\.seeds\.count = 0",
         "random = { states = 4 }\nseeds = []": r"domains\[0\]\.seeds = \[\]",
         "random = { states = 4 }\nseeds = [1, 1]": "is the same as random 4 #1",
