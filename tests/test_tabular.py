@@ -124,10 +124,48 @@ def test_settings_that_do_not_fit_are_refused(settings, field):
     assert error.value.field == field
 
 
-def test_observations_are_refused_with_the_remedy():
-    car = from_gymnasium("MountainCar-v0", "random", steps=100)
-    with pytest.raises(rv.InputError, match='take by="td"'):
-        rv.estimate(car, gamma=0.9, by="least_squares")
+def line(rng, episodes, noise):
+    """Observations on a line move right by 0.1 until 1; every reward is −1 plus noise."""
+    rows = []
+    for x in rng.random(episodes):
+        here = float(x)
+        while here < 1:
+            rows.append((here, here + 0.1, -1 + noise * rng.normal(), here + 0.1 >= 1))
+            here += 0.1
+    x, y, reward, ended = (np.array(column) for column in zip(*rows, strict=True))
+    return {"x": x, "next_x": y, "reward": reward, "terminated": ended}
+
+
+def test_observations_are_answered_with_features_and_neighbours():
+    """On a line of 0.1 a step the return from 0.05 is −10 with a std of √10 × 0.5.
+
+    The std of 400 episodes has a relative error of some 6%, its bias included; 30% are 5 of them.
+    """
+    rng = np.random.default_rng(fresh_seed())
+    log = from_table(line(rng, 400, 0.5), state=["x"], next_state=["next_x"])
+    found = rv.estimate(log, gamma=1.0, by="least_squares", features="fourier")
+    assert found.value([0.05]) == pytest.approx(-10.0, abs=0.6)
+    assert found.std([0.05]) == pytest.approx(10**0.5 * 0.5, rel=0.3)
+    low, high = found.interval([0.05])
+    assert low < found.value([0.05]) < high
+    assert np.isnan(found.value([50.0]))
+    assert "approximate" in found.summary()
+
+
+def test_a_spread_with_features_is_small_where_nothing_varies():
+    rng = np.random.default_rng(fresh_seed())
+    log = from_table(line(rng, 300, 0.0), state=["x"], next_state=["next_x"])
+    found = rv.estimate(log, gamma=1.0, by="least_squares", features="tiles")
+    assert found.std([0.35]) < 0.35  # the value itself is off by a few tenths between tiles
+
+
+def test_what_least_squares_with_features_cannot_do_is_refused(tmp_path):
+    log = from_table(line(np.random.default_rng(0), 30, 0.1), state=["x"], next_state=["next_x"])
+    with pytest.raises(rv.InputError, match='λ = 1; take by="td"'):
+        rv.estimate(log, gamma=1.0, lam=0.5, by="least_squares")
+    log = from_table(line(np.random.default_rng(0), 30, 0.1), state=["x"], next_state=["next_x"])
+    with pytest.raises(rv.InputError, match="record the experience instead"):
+        rv.estimate(log, gamma=1.0, by="least_squares").save(tmp_path / "a")
 
 
 def test_bad_rows_are_refused_or_left_out():

@@ -141,6 +141,9 @@ def estimate(source: str, **args: Any) -> None:
             if args["log"] is not None:
                 with option_names(path="--log"):
                     experience = recorded(experience, args["log"])
+            if args["by"] == "least_squares" and experience.width is not None:
+                remedy = "needs states here, since the estimate is saved; use td, or Python"
+                raise InputError("--by", "least_squares", remedy)
             found = prepare(experience, **settings)
             separate = not _may_replace(out, args["resume"])
             stop.last = functools.partial(_save_before_exit, found, out, separate)

@@ -10,12 +10,14 @@ import xarray
 
 from retvar import arguments
 from retvar.errors import InputError
+from retvar.estimation.feature_estimator import FeatureEstimator
 from retvar.estimation.format import describe_data, reasons, table
 from retvar.estimation.monitor import Monitor
 from retvar.estimation.provenance import restore_monitor, to_notes
 from retvar.estimation.results import dataset
 from retvar.estimation.setup import (
     create_estimator,
+    features_for,
     first_states,
     grow_table,
     make_learner,
@@ -35,7 +37,7 @@ from retvar.step_sizes import Averaged
 
 __all__ = ["Estimate", "estimate"]
 
-Estimator = OnlineEstimator | TabularEstimator
+Estimator = OnlineEstimator | TabularEstimator | FeatureEstimator
 Progress = Callable[[int], None]  # called with the number of transitions done
 
 
@@ -190,11 +192,12 @@ def estimate(
     learner
         A learner of your own, in place of the settings gamma, lam, method, kappa and estimand.
     by
-        ``"td"``: an online estimator, one pass (the default). ``"least_squares"``, for states: the
-        solution that the nodes of the direct method would reach if they could replay the data for
-        ever. It has no step size, no trace and no start, and answers NaN with a note where the data
-        does not determine an answer; `learner`, `kappa`, `bootstrap_samples` and other methods go
-        with ``"td"`` only.
+        ``"td"``: an online estimator, one pass (the default). ``"least_squares"``: the solution
+        that the nodes of the direct method would reach if they could replay the data for ever; for
+        observations, values by least squares with features and the spread from neighbours in other
+        episodes (λ = 1, on-policy, not saved). It has no step size, no trace and no start, and
+        answers NaN with a note where the data does not determine an answer; `learner`, `kappa`,
+        `bootstrap_samples` and other methods go with ``"td"`` only.
     gamma
         Discount; there is no default. None where the data has one per transition.
     lam
@@ -266,7 +269,7 @@ def prepare(
         refuse_discounts_given_twice(saved.description, experience)
         return Estimate(experience, saved, restore_monitor(resume, saved, experience))
     by = _choose(
-        by, experience, learner=learner, features=features, bootstrap_samples=bootstrap_samples,
+        by, learner=learner, bootstrap_samples=bootstrap_samples,
         method=settings.get("method"), kappa=settings.get("kappa"),
     )  # fmt: skip
     if learner is None:
@@ -280,9 +283,13 @@ def prepare(
     arguments.level("level", level)
     if by == "least_squares":
 
-        def summed(chunk: Chunk) -> TabularEstimator:
-            count = experience.states or first_states(chunk)
-            return TabularEstimator(with_defaults(learner, chunk, defaults), count)
+        def summed(chunk: Chunk) -> Estimator:
+            complete = with_defaults(learner, chunk, defaults)
+            if experience.width is not None:
+                return FeatureEstimator(
+                    complete, features_for(experience, chunk["state"], features)
+                )
+            return TabularEstimator(complete, experience.states or first_states(chunk))
 
         return Estimate(experience, None, Monitor(level), summed)
     samples = 100 if bootstrap_samples is None else bootstrap_samples
@@ -303,7 +310,7 @@ def load_estimator(path: str | Path) -> Any:
     return TabularEstimator.load(path) if header.get("kind") == KIND else load(path)
 
 
-def _choose(by: str | None, experience: Experience, **td_only: Any) -> str:
+def _choose(by: str | None, **td_only: Any) -> str:
     """How to estimate; settings of TD learning imply it, or are refused beside least squares."""
     if by not in (None, "least_squares", "td"):
         raise InputError("by", repr(by), "must be 'least_squares' or 'td'")
@@ -316,8 +323,6 @@ def _choose(by: str | None, experience: Experience, **td_only: Any) -> str:
         for name, value in given.items():
             shown = type(value).__name__ if isinstance(value, Learner | Features) else value
             raise InputError(name, shown, 'goes with by="td"; leave one of them out')
-        if experience.width is not None:
-            raise InputError("by", repr(by), 'needs states; for observations take by="td"')
     return "td" if by is None else by
 
 

@@ -99,8 +99,10 @@ def describe_data(data: xarray.Dataset, counts: Counts) -> str:
         f"{count(a['transitions'], 'transition')}, "
         f"{count(a['episodes'], 'segment' if counts.unmarked_ends else 'episode')}",
     ]
-    if "note" in data:
+    if "note" in data and "state" in data.dims:
         lines.append(_reliability(data))
+    elif "note" in data:
+        lines.append("spread from neighbours in other episodes; intervals are approximate")
     if a["largest_ratio"] != 1.0 or a["effective_sample_size"] < a["transitions"]:
         lines.append(
             f"importance ratios: the largest is {number(a['largest_ratio'])}; the effective "

@@ -8,11 +8,13 @@ import numpy as np
 import xarray
 from numpy.typing import NDArray
 
+from retvar.estimation.feature_estimator import FeatureEstimator
 from retvar.estimation.least_squares import LeastSquares
 from retvar.estimation.monitor import Monitor, row_predictor
 from retvar.estimation.tabular import TabularEstimator
 from retvar.estimation.visits import Regions, Visits
 from retvar.experience.stream import Experience
+from retvar.online import OnlineEstimator
 from retvar.version import __version__
 
 __all__ = ["dataset"]
@@ -90,6 +92,8 @@ def _by_region(
     data: dict[str, Any] = {"visits": ("region", visits), "centre": (("region", "axis"), centres)}
     for name, column in _estimates(estimator, centres, monitor.level).items():
         data[name] = ("region", column)
+    if isinstance(estimator, FeatureEstimator):
+        data["note"] = ("region", estimator.spread(centres).note)
     coords: dict[str, Any] = {"region": np.arange(visits.size), "axis": list(axes)}
     found = xarray.Dataset(data, coords)
     if centres.shape[1] == 2:
@@ -133,7 +137,7 @@ def _settings(experience: Experience, estimator: Any, monitor: Monitor) -> dict[
     return {
         "source": experience.name,
         "policy": experience.policy,
-        "by": "least_squares" if isinstance(estimator, TabularEstimator) else "td",
+        "by": "td" if isinstance(estimator, OnlineEstimator) else "least_squares",
         "method": d.method,
         "estimand": d.estimand,
         **{name: _to_attribute(given) for name, given in settings.items()},
