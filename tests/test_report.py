@@ -132,7 +132,7 @@ def test_html_and_markdown_have_summary_and_settings(everything, page):
             "claims hold",
             "The centred estimator",
             "Everything from the first version of the paper",
-            "plain loop",
+            "plain Python loop (estimated)",
             "10 µs an update",
             f"retvar {rv.__version__}, Python",
             "seed 0",
@@ -250,10 +250,10 @@ def test_failures_are_reported_with_their_explanation(own, tmp_path):
 
 
 def test_names_of_simulations_cannot_leave_the_folder(tmp_path):
-    from retvar.experiments import Store
+    from retvar.experiments import SimulationCache
 
     one = Simulation("../../a b", rv.domains.chain(), {"d": rv.Direct(alpha=0.1)}, episodes=1)
-    path = Store(tmp_path).path(one, 0)
+    path = SimulationCache(tmp_path).path(one, 0)
     assert path.parent == tmp_path
     assert not path.name.startswith(".")
 

@@ -160,6 +160,28 @@ def test_modules_and_files_that_documents_mention_exist(page):
         looked_up(name)
 
 
+def test_names_in_code_font_in_the_architecture_occur_in_the_code():
+    """Anywhere in the code, its tests, settings or other documents, as whole words."""
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    files = [p for folder in ("src", "tests") for p in (ROOT / folder).rglob("*.py")]
+    files += [p for p in (ROOT / "docs").glob("*.md") if p.name != "architecture.md"]
+    files += [ROOT / "Makefile", ROOT / "pyproject.toml", ROOT / "README.md"]
+    known = {word for p in files for word in re.findall(r"\w+", p.read_text(encoding="utf-8"))}
+    known |= {part for p in files for part in p.relative_to(ROOT).with_suffix("").parts}
+    named = {word for code in re.findall(r"`([^`\n]+)`", text) for word in re.findall(r"\w+", code)}
+    assert sorted(named - known) == []
+
+
+def test_names_that_the_architecture_places_in_a_file_occur_there():
+    """“`NAMES` in `src/retvar/experiments/claims.py`”."""
+    text = " ".join((ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").split())
+    placed = re.findall(r"`([\w-]+)` in `((?:src|tests)/[\w/]+\.py)`", text)
+    assert len(placed) > 5
+    for name, path in placed:
+        words = re.findall(r"[\w-]+", (ROOT / path).read_text(encoding="utf-8"))
+        assert name in words, (name, path)
+
+
 def looked_up(name: str) -> object:
     """The object with a dotted name: a module, or an attribute of a module, class or dataclass."""
     found, parts = rv, name.split(".")[1:]

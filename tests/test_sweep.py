@@ -369,13 +369,19 @@ def test_a_lease_is_void_at_once_if_its_process_ran_on_this_machine_and_has_ende
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "7", '{"machine": 1}', '{"pid": "x"}', "\0\xff"])
-def test_a_lease_file_with_rubbish_is_void_when_it_is_stale(tmp_path, text):
+def test_a_lease_file_with_rubbish_expires_when_it_is_stale(tmp_path, text):
     path = tmp_path / "lease"
     path.write_text(text)
     assert leases.acquire(path) is None
     assert leases.holder(path) == "another worker"
     os.utime(path, (time.time() - 100, time.time() - 100))
     assert leases.acquire(path) is not None
+
+
+def test_the_help_of_stale_names_the_default():
+    """The command line cannot import it: `retvar --help` has to be fast."""
+    text = CliRunner().invoke(main, ["sweep", "run", "--help"]).output
+    assert f"[default: {leases.STALE:g}]" in " ".join(text.split())
 
 
 def test_a_lease_is_not_stale_while_its_owner_works(tmp_path):

@@ -4,6 +4,9 @@ Word c of a run is mix(mix(a + cφ) ^ b), where (a, b) is the key of the run and
 SplitMix64 (Steele, Lea and Flood, 2014), a bijection. For a given seed, a is a bijection of the run
 number, so no two runs share a key. Because b enters between the two rounds, runs whose counters are
 shifted against each other have different words.
+
+`mix` is also the hash of tile coding, and it samples the observed returns that are stored. A change
+of it changes the features of estimators with hashed tiles, of saved ones too.
 """
 
 from __future__ import annotations

@@ -87,9 +87,8 @@ class Averaged(StepSize):
 
     Weights learn with the step α/nᵖ. Predictions, and the input of the next node, use a running
     mean of the weights in which the k-th visit counts in proportion to k³, so that early weights
-    are soon forgotten. Transitions with ratio 0 do not count as visits. The estimate is close to
-    the best possible without tuning, and its bootstrap intervals have about their nominal coverage.
-    ``retvar estimate`` uses this rule.
+    are soon forgotten. Transitions with ratio 0 do not count as visits. Bootstrap intervals have
+    about their nominal coverage. ``retvar estimate`` uses this rule.
 
     >>> Averaged()
     Averaged(alpha=1.0, power=0.6)

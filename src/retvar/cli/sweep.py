@@ -100,8 +100,8 @@ def plan(spec: Path, as_json: bool) -> None:
     help="Seconds to wait for the scheduler's answer.",
 )  # fmt: skip
 @click.option(
-    "--stale", type=click.FloatRange(1.0), default=60.0, show_default=True,
-    help="Seconds without a heartbeat after which another worker takes over a cell.",
+    "--stale", type=click.FloatRange(1.0),
+    help="Seconds without a heartbeat after which another worker takes over a cell [default: 60].",
 )  # fmt: skip
 @JSON
 def run(
@@ -112,7 +112,7 @@ def run(
     workers: int | None,
     threads: int | None,
     timeout: float,
-    stale: float,
+    stale: float | None,
     as_json: bool,
 ) -> None:
     """Compute the missing cells of SPEC.toml; continue an interrupted run.
@@ -122,6 +122,7 @@ def run(
     with interruptible(unit="cells", interval=MINUTE, announce=True) as (stop, progress):
         from retvar.errors import InputError
         from retvar.sweep import Dask, Local, Sweep, operations
+        from retvar.sweep.leases import STALE
 
         if workers is not None and cluster is None:
             raise InputError("workers", workers, "only with --cluster local")
@@ -132,7 +133,12 @@ def run(
         planned = Sweep.from_toml(spec).plan()
         stop.check()
         found = operations.run(
-            planned, out, executor, progress=progress, stale=stale, extend=extend
+            planned,
+            out,
+            executor,
+            progress=progress,
+            extend=extend,
+            stale=STALE if stale is None else stale,
         )
     print_result(to_json(found.to_dict()) if as_json else _summary(found))
     if not found.complete:

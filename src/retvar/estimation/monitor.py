@@ -14,6 +14,7 @@ from retvar.estimation.visits import Regions, Visits
 from retvar.experience.stream import Chunk
 from retvar.features import ObservationFeatures
 from retvar.online.bootstrap import half_width
+from retvar.online.memory_layout import TERMINATED, TRUNCATED
 
 if TYPE_CHECKING:
     from retvar.estimation.provenance import Provenance
@@ -77,11 +78,13 @@ def collect_returns(returns: Returns, chunk: Chunk, keys: Any, discounts: Discou
         for name in ("state", "next_state")
     )
     zeros = np.zeros(n, dtype=np.int64)
-    flags = chunk.get("terminated", zeros) + 2 * np.asarray(chunk.get("truncated", zeros), int)
+    terminated, truncated = (
+        np.asarray(chunk.get(name, zeros), dtype=np.int64) for name in ("terminated", "truncated")
+    )
     returns.add(
         np.ascontiguousarray(keys, dtype=np.int64), state, next_state,
         np.asarray(chunk["reward"], dtype=np.float64), discounts.gamma, discounts.lam,
-        discounts.eta, np.asarray(flags, dtype=np.int64),
+        discounts.eta, TERMINATED * terminated + TRUNCATED * truncated,
         np.asarray(chunk.get("stream", zeros), dtype=np.int64), discounts.next_value,
     )  # fmt: skip
 

@@ -21,12 +21,11 @@ __all__ = ["Provenance", "restore_monitor", "to_notes"]
 
 log = logging.getLogger("retvar")
 MOST = 12  # columns that are named in messages
-NUMBERS = {  # fields of Counts that are saved, and their names in the file
-    "transitions": "transitions", "episodes": "episodes", "out_of_bounds": "outside",
-    "largest_ratio": "largest_ratio", "ratio_sum": "ratios", "squared_ratio_sum": "squares",
-    "weighted": "weighted",
-}  # fmt: skip
-REASONS = {"rejected": "rejected", "unmarked_ends": "cuts"}
+NUMBERS = (  # fields of Counts that are saved
+    "transitions", "episodes", "out_of_bounds", "largest_ratio", "ratio_sum", "squared_ratio_sum",
+    "weighted",
+)  # fmt: skip
+REASONS = ("rejected", "unmarked_ends")  # fields that count by reason
 
 
 @dataclass(frozen=True)
@@ -138,8 +137,8 @@ class Provenance:
 def to_notes(monitor: Monitor, experience: Experience) -> dict[str, Any]:
     """JSON data to save with an estimator: provenance, visits and counts."""
     counts, labels, grid = experience.counts, experience.labels, experience.grid
-    numbers = {saved: getattr(counts, name) for name, saved in NUMBERS.items()}
-    reasons = {saved: dict(getattr(counts, name)) for name, saved in REASONS.items()}
+    numbers = {name: getattr(counts, name) for name in NUMBERS}
+    reasons = {name: dict(getattr(counts, name)) for name in REASONS}
     return {
         "level": monitor.level,
         "began": asdict(monitor.provenance or Provenance.of(experience)),
@@ -212,10 +211,10 @@ def _restore_labels(path: Any, saved: list[Any], experience: Experience) -> None
 
 
 def _restore_counts(saved: dict[str, Any], counts: Counts) -> None:
-    for name, key in NUMBERS.items():
-        setattr(counts, name, type(getattr(counts, name))(saved[key]))
-    for name, key in REASONS.items():
-        getattr(counts, name).update(saved[key])
+    for name in NUMBERS:
+        setattr(counts, name, type(getattr(counts, name))(saved[name]))
+    for name in REASONS:
+        getattr(counts, name).update(saved[name])
 
 
 def _label_to_json(label: Any) -> Any:

@@ -11,12 +11,16 @@ estimator's first values are near 0: a stored return is linear in them, G = Σ c
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from retvar import rules
 from retvar.estimation.bootstrap_terms import BootstrapTerms, Predictor
 from retvar.jit import compiled, inlined
+from retvar.online import memory_layout
+from retvar.online.memory_layout import TERMINATED, TRUNCATED
 from retvar.random import U, mix
 
 __all__ = ["Returns"]
@@ -24,10 +28,9 @@ __all__ = ["Returns"]
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 NEGLIGIBLE = 1e-4  # discount of the rest of a return at which it is closed
-FEW = 0.02  # share of returns that may be ignored
-MOST_CUT = 0.3  # share of a return that may be cut off where it is shown as observed
+IGNORED_SHARE = 0.02  # share of returns that may be ignored
+MAX_TRUNCATED_SHARE = 0.3  # share of a return that may be cut off where it is shown as observed
 CAPACITY = 2**20  # numbers stored of bootstrap terms
-TERMINATED, TRUNCATED = 1, 2
 OPEN, SUM, DISCOUNT, AGE, FIRST_DISCOUNT, START = range(6)  # columns of open returns
 KEY, REWARDS, REST, START_AGE, STREAM, FROM, TO, LEAD = range(8)  # of stored ones; then two rows
 
@@ -196,21 +199,25 @@ class Returns:
         This does not depend on how they went on, as leaving out truncated ones would.
         """
         rows = self._rows()
-        much = np.abs(rows[:, REST]) > MOST_CUT
-        if np.count_nonzero(much) <= FEW * len(rows):  # such as at the end of the stream
+        much = np.abs(rows[:, REST]) > MAX_TRUNCATED_SHARE
+        if np.count_nonzero(much) <= IGNORED_SHARE * len(rows):  # such as at the end of the stream
             return np.ones(len(rows), dtype=bool)
-        return np.asarray(rows[:, START_AGE] < np.quantile(rows[much, START_AGE], FEW))
+        return np.asarray(rows[:, START_AGE] < np.quantile(rows[much, START_AGE], IGNORED_SHARE))
 
     @property
     def nearly_complete(self) -> NDArray[np.bool_]:
         """Which began early and had little cut off."""
-        return self.early & (np.abs(self._rows()[:, REST]) <= MOST_CUT)
+        return self.early & (np.abs(self._rows()[:, REST]) <= MAX_TRUNCATED_SHARE)
 
     def _rows(self) -> Array:
         return self._stored[: min(self.count, self._stored.shape[0])]
 
 
-@compiled
+def _compiled(function: Any) -> Any:
+    return compiled(function, memory_layout.__file__)
+
+
+@_compiled
 def collect(
     key, state, next_state, reward, gamma, lam, next_value, eta, flags, stream,
     opened, start, age, clock, stored, fresh, counts, negligible,

@@ -32,6 +32,7 @@ __all__ = ["Solution", "StateSolution", "solve"]
 
 Array = NDArray[np.float64]
 MAX_INVERTED = 200  # most states for which many right-hand sides are multiplied by the inverse
+DIGITS = 6  # significant digits of the table of a solution
 
 
 class StateSolution(NamedTuple):
@@ -126,7 +127,7 @@ class Solution:
         columns = [getattr(self, f)[:shown] for f in fields]
         heading = ["state", *(f.replace("_", " ") for f in fields)]
         body = [
-            [self.mdp.state_name(s), *(f"{column[s]:.6g}" for column in columns)]
+            [self.mdp.state_name(s), *(f"{column[s]:.{DIGITS}g}" for column in columns)]
             for s in range(shown)
         ]
         return [heading, *body]

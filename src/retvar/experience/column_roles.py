@@ -12,7 +12,7 @@ from retvar.arguments import is_integer
 from retvar.errors import InputError, RetvarError
 from retvar.experience.arrow_columns import import_pyarrow, integers, is_number, is_text, numbers
 from retvar.experience.episodes import describe_error
-from retvar.experience.readers import ROWS, Reader
+from retvar.experience.readers import SCAN_ROWS, Reader
 from retvar.format import listed
 
 __all__ = ["MOST_STATES", "ColumnFinder", "Roles", "find_roles"]
@@ -275,7 +275,7 @@ def _sampled_range(reader: Reader, columns: list[str]) -> tuple[int, int]:
 def _first_rows(reader: Reader, columns: list[str]) -> list[Any]:
     """The first rows of some columns."""
     try:
-        batch = next(iter(reader.batches(columns, ROWS)))
+        batch = next(iter(reader.batches(columns, SCAN_ROWS)))
     except StopIteration:
         raise InputError("source", reader.name, "has no rows") from None
     except RetvarError:

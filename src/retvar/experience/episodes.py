@@ -19,7 +19,7 @@ Locator = Callable[[int, int], str]  # text for a row, from the number of its fi
 HORIZON = 65_536  # rows within which the next one of a stream must come
 INTERNAL = ("bad", "unreadable", "episode", "segment", "file", "row")  # columns not passed on
 TOO_FAR = f"the next row of its stream is more than {HORIZON:,} rows away"
-MISMATCH = "next state is not the state of the next row"
+MISMATCH = "next state is not the state of the next row"  # as an error: `_mismatch_error`
 NO_NEXT = "no next state"
 
 
@@ -229,6 +229,7 @@ def _to_chunk(rows: Chunk, cut: Mask, drop: Mask | None, end: int) -> Iterator[C
 
 
 def _mismatch_error(rows: Chunk, links: _Successors, at: int, locate: Locator) -> InputError:
+    """The error for a mismatch; where it is no error, it is counted under `MISMATCH`."""
     follows = links.follow(rows["state"])[at]
     file = int(rows["file"][at]) if "file" in rows else 0
     return InputError(

@@ -26,7 +26,7 @@ BLOCK = 4 << 20  # bytes of a CSV file read at a time
 ENCODING = "utf-8-sig"  # decoding while reading makes invalid text an error, not a warning
 NULLS = ["", "null", "NULL", "nan", "NaN"]  # not NA, which may be the name of a state
 METADATA_KEY = b"retvar"  # of the metadata that retvar writes into its files
-ROWS = 65_536  # of a batch where no other number is given
+SCAN_ROWS = 65_536  # of a batch of `value_range`, and of the first look at the types of columns
 SUFFIXES = (".parquet", ".csv", ".csv.gz")
 SOURCE = "must be a path or pattern of .parquet or .csv files, a list of paths, or a table"
 
@@ -56,7 +56,7 @@ class Reader:
         The statistics in Parquet files are not used: PyArrow aborts where they are damaged.
         """
         if column not in self._ranges:
-            self._ranges[column] = _value_range(self.batches([column], ROWS))
+            self._ranges[column] = _value_range(self.batches([column], SCAN_ROWS))
         return self._ranges[column]
 
 

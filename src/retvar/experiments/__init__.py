@@ -2,6 +2,6 @@
 
 from retvar.experiments.definitions import Claim, Experiment, Finding, Simulation
 from retvar.experiments.paper import all_experiments
-from retvar.experiments.results import Store
+from retvar.experiments.results import SimulationCache
 
-__all__ = ["Claim", "Experiment", "Finding", "Simulation", "Store", "all_experiments"]
+__all__ = ["Claim", "Experiment", "Finding", "Simulation", "SimulationCache", "all_experiments"]

@@ -163,7 +163,7 @@ def adadelta() -> list[Experiment]:
 
 
 def complex_on_policy() -> list[Experiment]:
-    """On-policy, with and without traces."""
+    """On-policy, without traces."""
     return [
         Experiment(
             "complex-on-policy", "Complex MDP: on-policy",
@@ -171,6 +171,12 @@ def complex_on_policy() -> list[Experiment]:
             (complex_curves("complex-on-policy"),),
             "learning_curves", {}, (c.alike(0.25), c.close_to_truth(0.1)), "paper",
         ),
+    ]  # fmt: skip
+
+
+def complex_traces() -> list[Experiment]:
+    """On-policy, with traces for the variance or for the value."""
+    return [
         Experiment(
             "complex-traces/variance", "Complex MDP: traces for the variance",
             "κ = 0, κ̄ = 1, steps 0.01.",
@@ -400,6 +406,7 @@ def all_experiments() -> tuple[Experiment, ...]:
         step_size_ratio(),
         *adadelta(),
         *complex_on_policy(),
+        *complex_traces(),
         *complex_off_policy(),
         *value_error(),
     ]

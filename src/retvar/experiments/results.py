@@ -13,14 +13,14 @@ from retvar.experiments.definitions import Simulation
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["Store", "code_digest", "contents"]
+__all__ = ["SimulationCache", "code_digest", "contents"]
 
 
-class Store:
+class SimulationCache:
     """A folder with results of simulations.
 
     >>> import tempfile, retvar as rv
-    >>> store = Store(Path(tempfile.mkdtemp()))
+    >>> store = SimulationCache(Path(tempfile.mkdtemp()))
     >>> one = Simulation("one", rv.domains.chain(), {"direct": rv.Direct(alpha=0.1)}, episodes=10)
     >>> _ = store.write(one, 0, one.run(seed=0))
     >>> store.has(one, 0), store.has(one, 1), store.read(one, 0).sizes["episode"]

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from retvar.errors import InputError
 from retvar.features import Features, Rows, TransitionFeatures
+from retvar.online.memory_layout import TERMINATED, TRUNCATED
 
 __all__ = ["Columns", "read_columns"]
 
@@ -205,7 +206,7 @@ def read_columns(arrays: Any, tabular: bool) -> Columns:
                 _same_length(field, len(part), n)
     terminated, truncated = (_flags(f, get(f), n) for f in ("terminated", "truncated"))
     return Columns(
-        state, next_state, terminated + 2 * truncated, reward,
+        state, next_state, TERMINATED * terminated + TRUNCATED * truncated, reward,
         _shared("rho", get("rho"), 1.0, n), _shared("gamma", get("gamma"), -1.0, n),
         _shared("lam", get("lam"), -1.0, n), _streams(get("stream"), n), tabular,
     )  # fmt: skip

@@ -17,6 +17,7 @@ from retvar.online import kernel, lazy_traces, memory_layout
 from retvar.online.bootstrap import BootstrapSamples, half_width, spread, weighted
 from retvar.online.columns import Columns, features_of_node, read_columns
 from retvar.online.memory import Memory, memory_of, static_rows
+from retvar.online.memory_layout import TERMINATED, TRUNCATED
 from retvar.step_sizes import AVERAGED
 
 __all__ = ["OnlineEstimator", "Transition"]
@@ -144,7 +145,7 @@ class OnlineEstimator:
                 _INPUT,
                 state,
                 -1 if next_state is None else next_state,
-                (1 if terminated else 0) + (2 if truncated else 0),
+                (TERMINATED if terminated else 0) + (TRUNCATED if truncated else 0),
                 stream,
                 reward,
                 rho,

@@ -218,6 +218,7 @@ def advance(
         row, row_next, flag, R = state[u(t)], next_state[u(t)], flags[u(t * by_flag)], reward[u(t)]
         lane, ratio = stream[u(t * by_lane)], rho[u(t * by_ratio)]
         g, lm = gamma[u(t * by_gamma)], lam[u(t * by_lam)]
+        # Only a terminated transition has no next state and γ′ = 0; truncated ones bootstrap.
         ended = (flag & TERMINATED) != 0
         code = OK
         if mode != TRUST:
@@ -491,6 +492,7 @@ def advance(
             if code != OK:
                 clear(lane, plan, traces, live)
                 return t, code, skipped
+        # Both kinds of end clear the traces.
         if flag != 0:
             clear(lane, plan, traces, live)
     return state.size, OK, skipped

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from retvar.errors import InputError
-from retvar.experiments import Store
+from retvar.experiments import SimulationCache
 from retvar.files import TEMPORARY, write_text
 from retvar.format import listed
 
@@ -33,7 +33,7 @@ class OutputFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self.store = Store(self.path / "data")
+        self.store = SimulationCache(self.path / "data")
         self.times: dict[str, float] = {}
 
     @contextlib.contextmanager

@@ -25,16 +25,16 @@ def claims_about_centred(found: Reproduction) -> list[tuple[Outcome, CheckedClai
 
 
 def run_times(found: Reproduction) -> list[tuple[str, str, str]]:
-    """Rows of a table: what was run, its time, and that of a plain loop."""
+    """Rows of a table: what was run, its time, and that of a plain Python loop."""
     rows = []
     present = {outcome.experiment.source for outcome in found.outcomes}
     for source in SOURCES:
         if source in present and len(present) > 1:
             what = f"Everything from the {SOURCES[source]}"
             if source == "own":
-                what = f"What goes {SOURCES[source]}"
+                what = SOURCES[source].capitalize()
             rows.append((what, found.seconds(source), found.plain_loop(source)))
-    what = "The whole"
+    what = "Total"
     if present == {"paper"}:
         what = "Everything here, all of it from the first version of the paper"
     rows.append((what, found.seconds(), found.plain_loop()))

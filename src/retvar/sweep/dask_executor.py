@@ -21,7 +21,7 @@ from typing import Any
 from retvar import arguments
 from retvar.errors import InputError, RetvarError
 from retvar.progress import Progress
-from retvar.sweep.executors import PAUSE, Outcome, WaitingNotes, compute_cell, waiting_for
+from retvar.sweep.executors import PAUSE, CellOutcome, WaitingNotes, compute_cell, waiting_for
 from retvar.sweep.plan import Cell
 from retvar.sweep.store import Store
 
@@ -49,7 +49,7 @@ def _open_store(folder: str, digest: str, stale: float) -> Store:
     return Store.open(folder, stale)
 
 
-def _compute(folder: str, digest: str, number: int, stale: float) -> Outcome:
+def _compute(folder: str, digest: str, number: int, stale: float) -> CellOutcome:
     """Compute a cell on a worker, which reads the sweep from the store's manifest.
 
     It is called through text (`CALL`): a worker without retvar would die silently of a function
@@ -58,10 +58,10 @@ def _compute(folder: str, digest: str, number: int, stale: float) -> Outcome:
     try:
         store = _open_store(folder, digest, stale)
     except InputError as error:
-        return Outcome(number, "stopped", f"on worker process {os.getpid()}: {error}")
+        return CellOutcome(number, "stopped", f"on worker process {os.getpid()}: {error}")
     if store.plan.digest != digest:
         problem = f"{folder} is another store for worker process {os.getpid()}; share one folder"
-        return Outcome(number, "stopped", problem)
+        return CellOutcome(number, "stopped", problem)
     import dask
 
     # otherwise xarray asks the cluster for a lock before it writes
@@ -92,7 +92,7 @@ class Dask:
 
     def outcomes(
         self, store: Store, cells: deque[Cell], progress: Progress
-    ) -> Generator[Outcome, None, None]:
+    ) -> Generator[CellOutcome, None, None]:
         """Keep the workers busy; the cell of a worker that died goes to another one."""
         progress.check()
         with self._client(progress) as client:
@@ -206,7 +206,7 @@ def _kill_workers(cluster: Any) -> None:
 
 def _compute_all(
     client: Any, store: Store, cells: deque[Cell], progress: Progress
-) -> Generator[Outcome, None, None]:
+) -> Generator[CellOutcome, None, None]:
     """Submit cells, a few more than there are threads, and yield their outcomes."""
     folder, digest = str(store.folder.resolve()), store.plan.digest
     submitted: dict[Any, Cell] = {}
@@ -252,7 +252,7 @@ def _compute_all(
             client.cancel(list(submitted), force=True)
 
 
-def _completed(futures: list[Any]) -> Iterator[tuple[Any, Outcome | None]]:
+def _completed(futures: list[Any]) -> Iterator[tuple[Any, CellOutcome | None]]:
     """Futures that have ended, with None if the scheduler lost one; waits a moment for them."""
     from distributed import wait
 
@@ -270,9 +270,11 @@ def _completed(futures: list[Any]) -> Iterator[tuple[Any, Outcome | None]]:
             yield future, None
 
 
-def _worker_error(error: BaseException) -> Outcome:
+def _worker_error(error: BaseException) -> CellOutcome:
     """The outcome if the worker itself raised; errors of a cell are returned, not raised."""
     if isinstance(error, ImportError):
         problem = f"a worker cannot load retvar ({error})"
-        return Outcome(-1, "stopped", f'{problem}; install it there: pip install "retvar[cluster]"')
-    return Outcome(-1, "failed", "".join(traceback.format_exception(error)))
+        return CellOutcome(
+            -1, "stopped", f'{problem}; install it there: pip install "retvar[cluster]"'
+        )
+    return CellOutcome(-1, "failed", "".join(traceback.format_exception(error)))

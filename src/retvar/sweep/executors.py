@@ -1,4 +1,4 @@
-"""Executors compute cells; this one does so in the current process.
+"""The executor interface, and the executor for this process.
 
 The process that computes a cell writes it to the store and returns only the outcome.
 """
@@ -19,14 +19,14 @@ from retvar.sweep.leases import holder
 from retvar.sweep.plan import Cell
 from retvar.sweep.store import Store
 
-__all__ = ["Executor", "Local", "Outcome", "compute_cell"]
+__all__ = ["CellOutcome", "Executor", "Local", "compute_cell"]
 
 PAUSE = 0.25  # seconds before a cell that another worker holds is tried again
 FIRST_NOTE = 5.0  # seconds of waiting before the first note
 NEXT_NOTE = 60.0  # seconds between notes
 
 
-class Outcome(NamedTuple):
+class CellOutcome(NamedTuple):
     """The outcome of trying to compute a cell.
 
     ``state`` is ``done`` (computed now), ``exists`` (it was in the store), ``busy`` (`detail` is
@@ -44,7 +44,7 @@ class Executor(Protocol):
 
     def outcomes(
         self, store: Store, cells: deque[Cell], progress: Progress
-    ) -> Generator[Outcome, None, None]:
+    ) -> Generator[CellOutcome, None, None]:
         """Compute until `cells` is empty; the caller may append to it. Call ``check`` often."""
         ...
 
@@ -84,7 +84,7 @@ def compute_cell(
     cell: Cell,
     threads: int | None = 1,
     progress: Callable[[float], None] | None = None,
-) -> Outcome:
+) -> CellOutcome:
     """Compute and save a cell, unless it is in the store or another worker holds its lease.
 
     >>> import pathlib, tempfile
@@ -99,21 +99,21 @@ def compute_cell(
     try:
         lease = store.lease(cell)
     except InputError as error:
-        return Outcome(cell.number, "stopped", str(error))
+        return CellOutcome(cell.number, "stopped", str(error))
     if lease is None:
-        return Outcome(cell.number, "busy", holder(store.lease_path(cell)))
+        return CellOutcome(cell.number, "busy", holder(store.lease_path(cell)))
     with lease.heartbeat(store.stale):
         if store.is_finished(cell):
-            return Outcome(cell.number, "exists")
+            return CellOutcome(cell.number, "exists")
         try:
             data = store.plan.compute(cell, threads, progress)
         except Exception:  # a cell that fails must not stop the others
-            return Outcome(cell.number, "failed", traceback.format_exc())
+            return CellOutcome(cell.number, "failed", traceback.format_exc())
         try:
             store.write(cell, data)
         except (InputError, OSError) as error:
-            return Outcome(cell.number, "stopped", str(error))
-    return Outcome(cell.number, "done")
+            return CellOutcome(cell.number, "stopped", str(error))
+    return CellOutcome(cell.number, "done")
 
 
 class Local:
@@ -128,7 +128,7 @@ class Local:
 
     def outcomes(
         self, store: Store, cells: deque[Cell], progress: Progress
-    ) -> Generator[Outcome, None, None]:
+    ) -> Generator[CellOutcome, None, None]:
         """Compute the cells; those that other workers hold are tried again later."""
         holders: dict[int, str] = {}  # of the cells that were busy, since the last that was not
         notes = WaitingNotes(progress)

@@ -2,8 +2,8 @@
 
 Results are deterministic and written atomically, so two workers that compute the same cell only
 waste time. A lease therefore need not be airtight. It is created exclusively and touched while its
-owner works; it is void when it was not touched for `stale` seconds, or when its owner ran on this
-machine and has ended.
+owner works; it has expired when it was not touched for `stale` seconds, or when its owner ran on
+this machine and has ended.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from retvar.errors import InputError
 
 __all__ = ["STALE", "Lease", "acquire", "holder", "is_held"]
 
-STALE = 60.0  # seconds without a heartbeat
+STALE = 60.0  # seconds without a heartbeat after which a lease expires
 
 
 class Lease:

@@ -91,7 +91,7 @@ def run(
     progress
         Callback that is informed of the progress in cells.
     stale
-        Seconds without a heartbeat after which the lease of another worker is void.
+        Seconds without a heartbeat after which the lease of another worker expires.
 
     Examples
     --------

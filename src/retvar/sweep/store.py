@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Store"]
 
-SUBFOLDERS = ("cells", "leases", "failed")
+CELLS, LEASES, FAILED = SUBFOLDERS = ("cells", "leases", "failed")
 
 
 class Store:
@@ -137,7 +137,7 @@ class Store:
     def _foreign_cells(self) -> list[Path]:
         """Files of finished cells that are not in this plan."""
         keys = set(self.plan.keys)
-        return [path for path in (self.folder / "cells").glob("*.nc")
+        return [path for path in (self.folder / CELLS).glob("*.nc")
                 if path.stem not in keys and not path.name.startswith(".")]  # fmt: skip
 
     # ------------------------------------------------------------------ cells
@@ -148,7 +148,7 @@ class Store:
 
     def path(self, cell: Cell) -> Path:
         """The file of a cell's result."""
-        return self.folder / "cells" / f"{self.key(cell)}.nc"
+        return self.folder / CELLS / f"{self.key(cell)}.nc"
 
     def has_file(self, cell: Cell) -> bool:
         """Whether there is a file for a cell, damaged or not."""
@@ -192,11 +192,11 @@ class Store:
 
     def lease_path(self, cell: Cell) -> Path:
         """The lease file of a cell."""
-        return self.folder / "leases" / self.key(cell)
+        return self.folder / LEASES / self.key(cell)
 
     def failure_path(self, cell: Cell) -> Path:
         """The file of a failed cell's traceback."""
-        return self.folder / "failed" / f"{self.key(cell)}.txt"
+        return self.folder / FAILED / f"{self.key(cell)}.txt"
 
     def mark_failed(self, cell: Cell, trace: str) -> None:
         """Save the traceback of a cell that failed; it is not computed until :func:`retry`."""
@@ -204,11 +204,11 @@ class Store:
 
     def failed(self) -> list[Cell]:
         """Cells that are marked as failed."""
-        keys = {path.stem for path in (self.folder / "failed").glob("*.txt")}
+        keys = {path.stem for path in (self.folder / FAILED).glob("*.txt")}
         return [cell for cell in self.plan.cells if self.key(cell) in keys]
 
     def clean_up(self) -> None:
-        """Remove void leases and temporary files of killed workers."""
+        """Remove expired leases and temporary files of killed workers."""
         for folder in (self.folder, *(self.folder / name for name in SUBFOLDERS)):
             with contextlib.suppress(OSError):
                 for path in list(folder.iterdir()):
@@ -217,12 +217,12 @@ class Store:
                             path.unlink(missing_ok=True)
 
     def _is_leftover(self, path: Path) -> bool:
-        """Whether a file is a void lease, or a temporary file that no live worker writes."""
-        if path.parent == self.folder / "leases":
+        """Whether a file is an expired lease, or a temporary file that no live worker writes."""
+        if path.parent == self.folder / LEASES:
             return not leases.is_held(path, self.stale)
         if not path.name.startswith("."):
             return False
-        if path.parent == self.folder / "cells":
+        if path.parent == self.folder / CELLS:
             key = path.name[1:].partition("-")[0]
-            return not leases.is_held(self.folder / "leases" / key, self.stale)
+            return not leases.is_held(self.folder / LEASES / key, self.stale)
         return time.time() - path.stat().st_mtime > self.stale
