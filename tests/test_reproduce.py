@@ -237,9 +237,10 @@ def test_a_full_disk_loses_no_finished_simulation(tmp_path, monkeypatch):
     out, written, sync = tmp_path / "a", [], os.fsync
 
     def full(handle):
-        written.append(handle)
-        if len(written) == 3:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if os.readlink(f"/proc/self/fd/{handle}").endswith(".nc"):
+            written.append(handle)
+            if len(written) == 3:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         sync(handle)
 
     with monkeypatch.context() as patch:

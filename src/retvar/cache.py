@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -97,8 +96,6 @@ def write(path: Path, data: xarray.Dataset, key: str, *, classic: bool = False) 
             with temporary.open("wb") as file:
                 file.write(raw)
                 file.write(MARK + " ".join(footer).encode() + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
 
         write_with(path, fill)
     return data

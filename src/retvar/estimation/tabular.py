@@ -64,7 +64,7 @@ class SelfCheck(NamedTuple):
 
 
 class TabularEstimator:
-    """Value, variance and std of every state, by least squares; see :mod:`least_squares`.
+    """Value, variance and std of every state, by least squares.
 
     >>> import numpy as np, retvar as rv
     >>> rng = np.random.default_rng(0)
