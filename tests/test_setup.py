@@ -147,7 +147,7 @@ def test_pip_finds_the_pins_of_the_docs_for_the_oldest_python_and_not_the_one_th
     copy.write_text(re.sub(r"(?m)^soupsieve==.*$", "soupsieve==4.1", text), encoding="utf-8")
     refused = resolved(copy, docs, "3.11.0")
     assert isinstance(refused, str)
-    assert "soupsieve" in refused
+    assert re.search(r"soupsieve|conflicting dependencies", refused)  # pip's versions differ
 
 
 def interpreters():
