@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import gymnasium
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import retvar as rv
+from retvar.cli import main
 from tests.oracle import fresh_seed
 
 Z = 4.9  # standard errors: false alarms below one in a million
@@ -134,3 +137,47 @@ def test_a_start_needs_single_environments():
     vector = gymnasium.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync")
     with pytest.raises(rv.InputError, match="needs single environments"):
         rv.rollouts(vector, gamma=0.9, start=[0, 0, 0, 0])
+
+
+# ------------------------------------------------------------------------ the command
+
+
+def command(*words):
+    return CliRunner().invoke(main, ["rollouts", *map(str, words)])
+
+
+def test_the_command_gives_the_same_numbers_as_the_function():
+    done = command(
+        "gymnasium:FrozenLake-v1", "--gamma", 0.9, "--start", 14, "--episodes", 50, "--json",
+        "--below", 0.5,
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    sample = rv.rollouts("FrozenLake-v1", gamma=0.9, start=14, episodes=50)
+    assert found["returns"] == sample.low.tolist()
+    assert found["mean"] == list(sample.mean)
+    assert found["probability_below"] == list(sample.probability_below(0.5))
+
+
+def test_the_command_prints_a_summary():
+    done = command("gymnasium:CartPole-v1", "--gamma", 0.9, "--start", "[0, 0, 0.1, 0]",
+                   "--episodes", 20, "--below", 5)  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert "20 returns" in done.stdout
+    assert "P(return < 5)" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("log.parquet", "--gamma", 0.9), "SOURCE = log.parquet: must be gymnasium:ID"),
+        (("gymnasium:FrozenLake-v1",), "Missing option '--gamma'"),
+        (("gymnasium:FrozenLake-v1", "--gamma", 0.9, "--start", "x"), "--start = x"),
+        (("gymnasium:FrozenLake-v1", "--gamma", 0.9, "--start", 99), "start = 99"),
+        (("gymnasium:Lake-v0", "--gamma", 0.9), "unknown to Gymnasium"),
+    ],
+)
+def test_the_command_refuses_what_it_cannot_do(words, message):
+    done = command(*words)
+    assert done.exit_code == 2
+    assert message in done.stderr

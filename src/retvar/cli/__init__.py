@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from retvar import __version__
-from retvar.cli import estimate, reproduce, solve, sweep
+from retvar.cli import estimate, reproduce, rollouts, solve, sweep
 from retvar.cli.base import Commands
 
 __all__ = ["main"]
@@ -21,6 +21,7 @@ for command in (
     solve.solve,
     solve.draw,
     estimate.estimate,
+    rollouts.rollouts,
     reproduce.experiments,
     reproduce.reproduce,
     sweep.sweep,

@@ -18,7 +18,15 @@ if TYPE_CHECKING:
     from retvar.experience import Experience
     from retvar.signals import Stop
 
-__all__ = ["COLUMNS", "STEPS", "StopRequested", "open_source", "option_names"]
+__all__ = [
+    "COLUMNS",
+    "STEPS",
+    "StopRequested",
+    "load_policy",
+    "open_source",
+    "option_names",
+    "stoppable",
+]
 
 STEPS = 200_000
 GAMMA = "give the discount per step, such as --gamma 0.99"
@@ -114,20 +122,25 @@ def _environment(name: str, args: dict[str, Any], seed: int, stop: Stop) -> Expe
     if args["steps"] is None and args["episodes"] is None:
         length["steps"] = STEPS
     options, policy = key_values(args["options"]), args["policy"] or "random"
-    env = make_environment(name, options)
+    env = stoppable(make_environment(name, options), stop)
+    acting = load_policy(policy, name, args["gamma"], options)
+    opened = from_gymnasium(env, acting, **length, seed=seed)
+    opened.policy = policy if policy == "greedy" else opened.policy
+    return opened
+
+
+def stoppable(env: Any, stop: Stop) -> Any:
+    """Let a signal stop the environment between two steps, and close it with the command."""
     click.get_current_context().call_on_close(env.close)
     step = env.step
 
-    def stoppable(action: Any) -> Any:
+    def step_unless_stopped(action: Any) -> Any:
         if stop.number:
             raise StopRequested
         return step(action)
 
-    env.step = stoppable
-    acting = _policy(policy, name, args["gamma"], options)
-    opened = from_gymnasium(env, acting, **length, seed=seed)
-    opened.policy = policy if policy == "greedy" else opened.policy
-    return opened
+    env.step = step_unless_stopped
+    return env
 
 
 def _table(source: str, args: dict[str, Any]) -> Experience:
@@ -145,7 +158,7 @@ def _table(source: str, args: dict[str, Any]) -> Experience:
     return experience.from_table(source, **columns, on_error=args["on_error"] or "skip")
 
 
-def _policy(name: str, env: str, gamma: float | None, options: dict[str, Any]) -> Any:
+def load_policy(name: str, env: str, gamma: float | None, options: dict[str, Any]) -> Any:
     """The policy that the option ``--policy`` names."""
     import numpy as np
 

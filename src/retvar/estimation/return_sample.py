@@ -189,14 +189,15 @@ class ReturnSample:
     def summary(self) -> str:
         """A few lines: mean, spread, tail, and what was cut off."""
         share = f"{self.level:.0%}"
-        lines = [
-            f"{count(self.size, 'return')}; intervals hold in {share} of cases",
-            f"mean       {self.mean}",
-            f"std        {self.std}",
-            f"skewness   {self.skewness}",
-            *(f"quantile {100 * q:2.0f}%  {self.quantile(q)}" for q in SHOWN),
-            f"CVaR 5%    {self.cvar(0.05)}",
-        ]
+        rows = {
+            "mean": self.mean,
+            "std": self.std,
+            "skewness": self.skewness,
+            **{f"quantile {q:.0%}": self.quantile(q) for q in SHOWN},
+            "CVaR 5%": self.cvar(0.05),
+        }
+        lines = [f"{count(self.size, 'return')}; intervals hold in {share} of cases"]
+        lines += [f"{name:14}{interval}" for name, interval in rows.items()]
         if self.cut_off:
             how = "completed with the value function" if self.completed else "given as bounds"
             lines.append(f"{count(self.cut_off, 'return')} cut off by truncation, {how}")

@@ -1,0 +1,101 @@
+"""The command for Monte Carlo returns: rollouts."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from retvar.cli.base import JSON, OPTION, key_values, print_result, to_json
+from retvar.cli.sources import load_policy, stoppable
+from retvar.errors import InputError, RetvarError
+from retvar.signals import Interrupted, Stop
+
+if TYPE_CHECKING:
+    from retvar.estimation.return_sample import ReturnSample
+
+__all__ = ["rollouts"]
+
+EPISODES = 500
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+
+
+@click.command(epilog="SOURCE is gymnasium:ID.")
+@click.argument("source")
+@click.option("--gamma", type=float, required=True, help="Discount γ.")
+@click.option(
+    "--policy", default="random", show_default=True,
+    help="random, greedy, MODULE:FUNCTION or a FILE.npy of actions.",
+)  # fmt: skip
+@click.option(
+    "--start", metavar="STATE",
+    help="State that every episode starts in, such as 14 or [0.0, 0.1] "
+    "[default: where the environment starts].",
+)  # fmt: skip
+@click.option(
+    "--episodes", type=click.IntRange(2), default=EPISODES, show_default=True,
+    help="Number of returns.",
+)  # fmt: skip
+@click.option("--max-steps", type=click.IntRange(1), help="Cut episodes off after this many steps.")
+@click.option("--below", type=float, help="Also give the probability of a return below this.")
+@click.option("--level", type=float, default=0.9, show_default=True, help="Level of the intervals.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Random seed.")
+@OPTION
+@JSON
+def rollouts(source: str, **args: Any) -> None:
+    """Sample returns of a policy in SOURCE: mean, spread, quantiles and tail, with intervals."""
+    kind, colon, name = source.partition(":")
+    if kind != "gymnasium" or not colon:
+        raise InputError("SOURCE", source, "must be gymnasium:ID, such as gymnasium:CartPole-v1")
+    start = _start(args["start"])
+    with Stop() as stop:
+        import retvar as rv
+        from retvar.experience.environments import make_environment
+
+        options = key_values(args["options"])
+        env = stoppable(make_environment(name, options), stop)
+        policy = load_policy(args["policy"], name, args["gamma"], options)
+        try:
+            sample = rv.rollouts(
+                env, policy, gamma=args["gamma"], start=start, episodes=args["episodes"],
+                max_steps=args["max_steps"], level=args["level"], seed=args["seed"],
+            )  # fmt: skip
+        except RetvarError:
+            if stop.number:
+                raise Interrupted(stop.number) from None
+            raise
+    below = args["below"]
+    if args["as_json"]:
+        return print_result(to_json(_to_dict(sample, below)))
+    lines = [sample.summary()]
+    if below is not None:
+        lines.append(f"P(return < {below:g})  {sample.probability_below(below)}")
+    return print_result("\n".join(lines))
+
+
+def _start(text: str | None) -> Any:
+    """A state, from a number or a list of numbers."""
+    if text is None:
+        return None
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        raise InputError("--start", text, "must be a number, or a list like [0.0, 0.1]") from None
+
+
+def _to_dict(sample: ReturnSample, below: float | None) -> dict[str, Any]:
+    """The statistics for JSON, each as [estimate, low, high]."""
+    found: dict[str, Any] = {
+        "returns": sample.returns.tolist(),
+        "cut_off": sample.cut_off,
+        "level": sample.level,
+        "mean": list(sample.mean),
+        "std": list(sample.std),
+        "skewness": list(sample.skewness),
+        "quantiles": {f"{q:g}": list(sample.quantile(q)) for q in QUANTILES},
+        "cvar_0.05": list(sample.cvar(0.05)),
+    }
+    if below is not None:
+        found["probability_below"] = list(sample.probability_below(below))
+    return found
