@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import scipy.stats
 from numpy.testing import assert_allclose, assert_array_equal
 
 import retvar as rv
@@ -386,38 +385,49 @@ WORLDS = {
     "heavy noise": (lambda: World(two_states(0.8, noisy=True)), 2_000),
     "off-policy": (lambda: off_policy(0.9), 3_000),
 }
-REPETITIONS = 500 if SOAK else 60
+REPETITIONS = 500 if SOAK else 120
+
+
+def coverage(name, repetitions, rng, width=1.0):
+    """Share of 90% intervals (their width changed by a factor) that hold, by value and std.
+
+    States of one log are not independent, so each repetition counts as one number.
+    """
+    make, rows = WORLDS[name]
+    world = make()
+    truth = world.truth()
+    shares = {"value": [], "std": []}
+    for _ in range(repetitions):
+        found = least_squares(summed(world.log(rng, rows)), world.mdp.n_states)
+        enough = (found.effective_visits >= 10) & (found.variance_events >= 25)
+        for what in shares:
+            exact, middle = getattr(truth, what), getattr(found, what)
+            low, high = (
+                middle + width * (x - middle) for x in getattr(found, f"{what}_interval")(0.9)
+            )
+            if enough.any():
+                shares[what].append(np.mean((low <= exact) & (exact <= high), where=enough))
+    return {what: (np.mean(share), len(share)) for what, share in shares.items()}
+
+
+def is_right(share, n):
+    """Whether a mean of n shares is compatible with a coverage between 85 and 95%.
+
+    The variance of a share is at most that of a coin; 4.9 of its standard errors are false alarms
+    below 1e-6. With 120 repetitions the limit below is 69%.
+    """
+    low, high = (p + s * 4.9 * np.sqrt(p * (1 - p) / n) for p, s in ((0.85, -1), (0.95, 1)))
+    return low < share < high
 
 
 @pytest.mark.parametrize("name", WORLDS)
 def test_nine_in_ten_intervals_hold(name):
-    """Share of 90% intervals that hold the exact answer, over repetitions and states.
-
-    States of one log are not independent, so each repetition counts as one number. The threshold is
-    4.9 standard errors of their mean (false alarms below 1e-6) on top of [.85, .95]; with 60
-    repetitions it would notice a mean coverage below about .75.
-    """
-    make, rows = WORLDS[name]
-    world = make()
-    truth, rng = world.truth(), np.random.default_rng(fresh_seed())
-    shares = {"value": [], "std": []}
-    for _ in range(REPETITIONS):
-        found = least_squares(summed(world.log(rng, rows)), world.mdp.n_states)
-        enough = (found.effective_visits >= 10) & (found.variance_events >= 25)
-        for what in shares:
-            low, high = getattr(found, f"{what}_interval")(0.9)
-            exact = getattr(truth, what)
-            if enough.any():
-                shares[what].append(np.mean((low <= exact) & (exact <= high), where=enough))
-    for what, share in shares.items():
-        mean, error = np.mean(share), np.std(share, ddof=1) / np.sqrt(len(share))
-        assert mean + 4.9 * error > 0.85, (name, what, mean, error)
-        assert mean - 4.9 * error < 0.95, (name, what, mean, error)
+    found = coverage(name, REPETITIONS, np.random.default_rng(fresh_seed()))
+    for what, (share, n) in found.items():
+        assert is_right(share, n), (name, what, share, n)
 
 
-def test_an_interval_of_half_the_width_would_be_noticed():
-    """The test above has the power to fail: half as wide, 90% intervals hold in about 59%."""
-    share = scipy.stats.norm.cdf(1.645 / 2) - scipy.stats.norm.cdf(-1.645 / 2)
-    error = np.sqrt(share * (1 - share) / REPETITIONS)  # at most, where all states are alike
-    assert share + 2 * 4.9 * error < 0.85 or REPETITIONS < 200
-    assert share + 4.9 * error / np.sqrt(2) < 0.85
+def test_intervals_of_half_the_width_are_noticed():
+    """The test above can fail: half as wide, the intervals hold in about 59% (limit 73%)."""
+    found = coverage("chain", 200, np.random.default_rng(fresh_seed()), width=0.5)
+    assert not any(is_right(share, n) for share, n in found.values())

@@ -40,7 +40,7 @@ class Lengths(gymnasium.Env):
 def test_returns_from_each_state_have_the_exact_mean_and_spread():
     """FrozenLake: a bias of 0.06 in the mean would be noticed."""
     truth = rv.solve(rv.MDP.from_gymnasium("FrozenLake-v1", gamma=0.95))
-    for start in (0, 10, 14):
+    for start in (9, 10, 14):  # from which the goal is not rare
         sample = rv.rollouts(
             "FrozenLake-v1", gamma=0.95, start=start, episodes=1_500, seed=fresh_seed()
         )

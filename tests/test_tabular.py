@@ -22,8 +22,8 @@ def lake(steps=20_000, seed=0):
     return from_gymnasium("FrozenLake-v1", "random", steps=steps, seed=seed)
 
 
-def walk(rng, rows=20_000, length=7):
-    """A symmetric walk that ends at both sides; every step counts 1."""
+def walk(rng, rows=20_000, length=7, noise=0.0):
+    """A symmetric walk that ends at both sides; every step counts 1, plus noise."""
     columns = {name: [] for name in ("state", "next_state", "reward", "terminated")}
     s = length // 2
     for move in rng.choice([-1, 1], rows).tolist():
@@ -31,14 +31,17 @@ def walk(rng, rows=20_000, length=7):
         ended = not 0 <= follows < length
         columns["state"].append(s)
         columns["next_state"].append(s if ended else follows)
-        columns["reward"].append(1.0)
+        columns["reward"].append(1.0 + noise * rng.normal())
         columns["terminated"].append(ended)
         s = length // 2 if ended else follows
     return {name: np.array(column) for name, column in columns.items()}
 
 
 def test_it_agrees_with_the_exact_answer():
-    """FrozenLake, 200,000 steps: 5 standard errors in every state (false alarms below 1e-5)."""
+    """FrozenLake, 200,000 steps: 5 standard errors of the value in every state, 7 of the variance.
+
+    In 60 logs the largest were 3.0 and 3.6. A bias of 5 standard errors is one of about 10%.
+    """
     found = rv.estimate(lake(200_000, fresh_seed()), gamma=0.9, by="least_squares")
     truth, solved = rv.solve(LAKE), found.estimator.solution
     left = np.isfinite(solved.value)
@@ -75,7 +78,6 @@ def test_saved_sums_continue_to_the_bit(tmp_path):
             half.update_many(chunk)
             half.save(tmp_path / "a")
             half = TabularEstimator.load(tmp_path / "a")
-            half._part = whole._part.copy()  # folds restart with a new process
         else:
             half.update_many(chunk)
     assert half.steps == whole.steps == 8_000
@@ -139,13 +141,14 @@ def line(rng, episodes, noise):
 def test_observations_are_answered_with_features_and_neighbours():
     """On a line of 0.1 a step the return from 0.05 is −10 with a std of √10 × 0.5.
 
-    The std of 400 episodes has a relative error of some 6%, its bias included; 30% are 5 of them.
+    In 40 logs the value was −9.8 ± 0.2 and the std 0.97 ± 0.09 times the truth: the thresholds are
+    5 standard deviations, and would notice a std that is 1.5 times too large.
     """
     rng = np.random.default_rng(fresh_seed())
     log = from_table(line(rng, 400, 0.5), state=["x"], next_state=["next_x"])
     found = rv.estimate(log, gamma=1.0, by="least_squares", features="fourier")
-    assert found.value([0.05]) == pytest.approx(-10.0, abs=0.6)
-    assert found.std([0.05]) == pytest.approx(10**0.5 * 0.5, rel=0.3)
+    assert found.value([0.05]) == pytest.approx(-10.0, abs=1.2)
+    assert found.std([0.05]) == pytest.approx(10**0.5 * 0.5, rel=0.46)
     low, high = found.interval([0.05])
     assert low < found.value([0.05]) < high
     assert np.isnan(found.value([50.0]))
@@ -156,7 +159,7 @@ def test_a_spread_with_features_is_small_where_nothing_varies():
     rng = np.random.default_rng(fresh_seed())
     log = from_table(line(rng, 300, 0.0), state=["x"], next_state=["next_x"])
     found = rv.estimate(log, gamma=1.0, by="least_squares", features="tiles")
-    assert found.std([0.35]) < 0.35  # the value itself is off by a few tenths between tiles
+    assert found.std([0.35]) < 0.35  # at most 0.03 in 40 logs
 
 
 def test_what_least_squares_with_features_cannot_do_is_refused(tmp_path):
@@ -182,8 +185,7 @@ def test_bad_rows_are_refused_or_left_out():
 def test_the_self_check_notices_states_that_are_not_markov():
     """The random walk with its states merged by threes disagrees; sound walks do not.
 
-    Sound logs disagree by chance in about 1% of cases for each of value and std; of 20 logs at most
-    5 may (binomial, below 1e-6 at 2.5%).
+    One of 150 sound logs disagreed by chance; of 20 at most 5 may (binomial, below 1e-6 at 1.5%).
     """
     rng = np.random.default_rng(fresh_seed())
     log = World(rv.domains.random_walk()).log(rng, 40_000)
@@ -208,20 +210,23 @@ def test_off_policy_logs_cannot_check_themselves():
 
 
 def test_return_intervals_hold_for_fresh_returns():
-    """A walk with γ = 1: 90% of fresh returns from the middle lie inside.
+    """A walk with γ = 1 and noisy rewards: 90% of fresh returns from the middle lie inside.
 
-    Over 12 logs the share has a standard error of about 1.2%; 5% are more than 4 of them, and would
-    also be exceeded by ± 1.645 std, whose upper end is not that of these skewed returns.
+    The noise matters: the lengths alone are even numbers from 4 on, of which the shortest is 13%,
+    so that no interval can leave out 5% below, and 96% lie inside. Over 12 logs the mean share has
+    a standard error of 0.5%; the threshold is 6 of them.
     """
     rng = np.random.default_rng(fresh_seed())
     shares = []
     for _ in range(12):
-        found = rv.estimate(from_table(walk(rng), states=7), gamma=1.0, by="least_squares")
+        log = from_table(walk(rng, noise=1.0), states=7)
+        found = rv.estimate(log, gamma=1.0, by="least_squares")
         low, high = found.return_interval([3])
-        fresh = walk(rng, 20_000)
-        lengths = np.diff(np.flatnonzero(np.r_[True, fresh["terminated"]]))
-        shares.append(np.mean((low[0] <= lengths) & (lengths <= high[0])))
-    assert abs(np.mean(shares) - 0.9) < 0.06
+        fresh = walk(rng, 20_000, noise=1.0)
+        ends = np.flatnonzero(fresh["terminated"])
+        returns = np.diff(np.cumsum(fresh["reward"])[ends])
+        shares.append(np.mean((low[0] <= returns) & (returns <= high[0])))
+    assert abs(np.mean(shares) - 0.9) < 0.03
     assert found.return_interval([3], 0.95, above=True)[0] < found.value(3)
 
 

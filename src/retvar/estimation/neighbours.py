@@ -89,7 +89,7 @@ class LocalSpread:
 
 
 class Neighbours:
-    """Errors of a log by place, and how many neighbours tell most of the spread.
+    """Errors of a log by place, and the number of neighbours that predicts the spread best.
 
     Parameters
     ----------

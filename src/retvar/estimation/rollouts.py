@@ -157,7 +157,7 @@ class _Sampled:
 
 
 def _placed(env: Any, start: Any, max_steps: int | None, options: dict[str, Any]) -> Any:
-    """The environments, each of which starts where it is told to and ends when it is told to."""
+    """The environments, with the given start and limit of steps."""
     import gymnasium
 
     from retvar.experience.environments import make_environment

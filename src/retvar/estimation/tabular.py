@@ -319,7 +319,7 @@ class TabularEstimator:
             for part, sums in zip(NAMES, self.sums, strict=True)
             for name, array in sums.arrays().items()
         }
-        write_tensors(path, header, tensors)
+        write_tensors(path, header, tensors | {"part": self._part})
 
     @classmethod
     def load(cls, path: Any) -> TabularEstimator:
@@ -338,6 +338,7 @@ class TabularEstimator:
             found = cls(from_dict(header["learner"]), header["states"])
             found.steps, found.rejected = int(header["steps"]), int(header["rejected"])
             found.off_policy, found.notes = bool(header["off_policy"]), dict(header["notes"])
+            found._part = np.array(tensors["part"]).reshape(-1, 3)
             found.sums = tuple(  # type: ignore[assignment]
                 TransitionSums.restored({n: tensors[f"{part}.{n}"] for n in ARRAYS})
                 for part in NAMES
