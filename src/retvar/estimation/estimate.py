@@ -10,34 +10,31 @@ import xarray
 
 from retvar import arguments
 from retvar.errors import InputError
-from retvar.estimation.feature_estimator import FeatureEstimator
 from retvar.estimation.format import describe_data, reasons, table
 from retvar.estimation.monitor import Monitor
 from retvar.estimation.provenance import restore_monitor, to_notes
 from retvar.estimation.results import dataset
 from retvar.estimation.setup import (
-    create_estimator,
-    features_for,
-    first_states,
+    LEAST_SQUARES,
+    TD,
+    Estimator,
+    Setup,
     grow_table,
     make_learner,
     refuse_conflicting_discounts,
     refuse_discounts_given_twice,
     refuse_features,
     refuse_missing_discounts,
-    with_defaults,
 )
 from retvar.estimation.tabular import KIND, SelfCheck, TabularEstimator
 from retvar.experience.stream import Chunk, Experience, first_rows
 from retvar.features import Features
 from retvar.learners import Direct, Learner, load
-from retvar.online import OnlineEstimator
 from retvar.online.checkpoint import read_tensors
 from retvar.step_sizes import Averaged
 
 __all__ = ["Estimate", "estimate"]
 
-Estimator = OnlineEstimator | TabularEstimator | FeatureEstimator
 Progress = Callable[[int], None]  # called with the number of transitions done
 
 
@@ -192,12 +189,13 @@ def estimate(
     learner
         A learner of your own, in place of the settings gamma, lam, method, kappa and estimand.
     by
-        ``"td"``: an online estimator, one pass (the default). ``"least_squares"``: the solution
-        that the nodes of the direct method would reach if they could replay the data for ever; for
-        observations, values by least squares with features and the spread from neighbours in other
-        episodes (λ = 1, on-policy, not saved). It has no step size, no trace and no start, and
-        answers NaN with a note where the data does not determine an answer; `learner`, `kappa`,
-        `bootstrap_samples` and other methods go with ``"td"`` only.
+        ``"least_squares"``, the default for data that ends: the solution that the nodes of the
+        direct method would reach if they could replay the data for ever; for observations, values
+        by least squares with features and the spread from neighbours in other episodes (λ = 1,
+        on-policy). It has no step size, no trace and no start, and answers NaN with a note where
+        the data does not determine an answer. ``"td"``: an online estimator, for streams without
+        an end and worlds that change; `learner`, `kappa`, `bootstrap_samples` and other methods
+        than ``"direct"`` imply it.
     gamma
         Discount; there is no default. None where the data has one per transition.
     lam
@@ -268,10 +266,9 @@ def prepare(
         saved = load_estimator(resume)
         refuse_discounts_given_twice(saved.description, experience)
         return Estimate(experience, saved, restore_monitor(resume, saved, experience))
-    by = _choose(
-        by, learner=learner, bootstrap_samples=bootstrap_samples,
-        method=settings.get("method"), kappa=settings.get("kappa"),
-    )  # fmt: skip
+    td_only = {"learner": learner, "bootstrap_samples": bootstrap_samples}
+    td_only |= {name: settings.get(name) for name in ("method", "kappa")}
+    chosen = _choose(by, experience, **td_only)
     if learner is None:
         learner = make_learner(**settings)
         defaults = {"lam": 1.0}
@@ -281,27 +278,17 @@ def prepare(
     refuse_discounts_given_twice(learner, experience)
     refuse_features(experience, features)
     arguments.level("level", level)
-    if by == "least_squares":
-
-        def summed(chunk: Chunk) -> Estimator:
-            complete = with_defaults(learner, chunk, defaults)
-            if experience.width is not None:
-                return FeatureEstimator(
-                    complete, features_for(experience, chunk["state"], features)
-                )
-            return TabularEstimator(complete, experience.states or first_states(chunk))
-
-        return Estimate(experience, None, Monitor(level), summed)
     samples = 100 if bootstrap_samples is None else bootstrap_samples
     Direct(alpha=Averaged(), gamma=0.0, lam=0.0).online(  # refuses invalid settings
         states=1, bootstrap_samples=samples, seed=seed
     )
-
-    def create(chunk: Chunk) -> Estimator:
-        complete = with_defaults(learner, chunk, defaults)
-        return create_estimator(experience, chunk, complete, features, samples, seed)
-
-    return Estimate(experience, None, Monitor(level), create)
+    monitor = Monitor(level)
+    setup = Setup(
+        experience, learner, chosen, features=features, bootstrap_samples=samples, seed=seed,
+        defaults=defaults, insists=by is not None, remarks=monitor.remarks,
+        own_kappa=td_only["kappa"] is None and td_only["learner"] is None,
+    )  # fmt: skip
+    return Estimate(experience, None, monitor, setup.create)
 
 
 def load_estimator(path: str | Path) -> Any:
@@ -310,20 +297,22 @@ def load_estimator(path: str | Path) -> Any:
     return TabularEstimator.load(path) if header.get("kind") == KIND else load(path)
 
 
-def _choose(by: str | None, **td_only: Any) -> str:
+def _choose(by: str | None, experience: Experience, **td_only: Any) -> str:
     """How to estimate; settings of TD learning imply it, or are refused beside least squares."""
-    if by not in (None, "least_squares", "td"):
-        raise InputError("by", repr(by), "must be 'least_squares' or 'td'")
+    if by not in (None, LEAST_SQUARES, TD):
+        raise InputError("by", repr(by), f"must be {LEAST_SQUARES!r} or {TD!r}")
     given = {
         name: value
         for name, value in td_only.items()
         if value is not None and not (name == "method" and value == "direct")
     }
-    if by == "least_squares":
+    if by is None:
+        return TD if given or experience.endless else LEAST_SQUARES
+    if by == LEAST_SQUARES:
         for name, value in given.items():
             shown = type(value).__name__ if isinstance(value, Learner | Features) else value
             raise InputError(name, shown, 'goes with by="td"; leave one of them out')
-    return "td" if by is None else by
+    return by
 
 
 def _refuse(given: dict[str, Any], why: str) -> None:

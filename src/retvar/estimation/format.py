@@ -101,8 +101,8 @@ def describe_data(data: xarray.Dataset, counts: Counts) -> str:
     ]
     if "note" in data and "state" in data.dims:
         lines.append(_reliability(data))
-    elif "note" in data:
-        lines.append("spread from neighbours in other episodes; intervals are approximate")
+    if a.get("remarks"):
+        lines.append(str(a["remarks"]))
     if a["largest_ratio"] != 1.0 or a["effective_sample_size"] < a["transitions"]:
         lines.append(
             f"importance ratios: the largest is {number(a['largest_ratio'])}; the effective "

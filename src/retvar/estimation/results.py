@@ -150,8 +150,20 @@ def _settings(experience: Experience, estimator: Any, monitor: Monitor) -> dict[
         "out_of_bounds": int(counts.out_of_bounds),
         "effective_sample_size": float(counts.effective_sample_size),
         "largest_ratio": float(counts.largest_ratio),
+        "remarks": "; ".join([*monitor.remarks, *_remarks(estimator)]),
         "retvar": __version__,
     }
+
+
+def _remarks(estimator: Any) -> list[str]:
+    """What readers of the intervals should know."""
+    if isinstance(estimator, TabularEstimator) and estimator.solution.probes:
+        return ["standard errors rest on random probes, for the most visited states only"]
+    if isinstance(estimator, FeatureEstimator):
+        return ["spread from neighbours in other episodes; intervals are approximate"]
+    if estimator.features[0].states is None:
+        return ["with features the spread tends to be too large; intervals are approximate"]
+    return []
 
 
 def _to_attribute(given: Any) -> float | str:
