@@ -231,7 +231,7 @@ def test_return_intervals_hold_for_fresh_returns():
 
 
 def test_td_has_neither_return_intervals_nor_a_self_check():
-    found = rv.estimate(lake(500), gamma=0.9)
+    found = rv.estimate(lake(500), gamma=0.9, by="td")
     with pytest.raises(rv.InputError, match='need by="least_squares"'):
         found.return_interval()
 

@@ -14,6 +14,7 @@ from retvar.estimation.format import describe_data, reasons, table
 from retvar.estimation.monitor import Monitor
 from retvar.estimation.provenance import restore_monitor, to_notes
 from retvar.estimation.results import dataset
+from retvar.estimation.saved_estimators import load
 from retvar.estimation.setup import (
     LEAST_SQUARES,
     TD,
@@ -26,11 +27,10 @@ from retvar.estimation.setup import (
     refuse_features,
     refuse_missing_discounts,
 )
-from retvar.estimation.tabular import KIND, SelfCheck, TabularEstimator
+from retvar.estimation.tabular import SelfCheck, TabularEstimator
 from retvar.experience.stream import Chunk, Experience, first_rows
 from retvar.features import Features
-from retvar.learners import Direct, Learner, load
-from retvar.online.checkpoint import read_tensors
+from retvar.learners import Direct, Learner
 from retvar.step_sizes import Averaged
 
 __all__ = ["Estimate", "estimate"]
@@ -263,7 +263,7 @@ def prepare(
     if resume is not None:
         own = {"by": by, "learner": learner, "features": features, **settings}
         _refuse(own, "comes from the saved estimator; leave it out")
-        saved = load_estimator(resume)
+        saved = load(resume)
         refuse_discounts_given_twice(saved.description, experience)
         return Estimate(experience, saved, restore_monitor(resume, saved, experience))
     td_only = {"learner": learner, "bootstrap_samples": bootstrap_samples}
@@ -289,12 +289,6 @@ def prepare(
         own_kappa=td_only["kappa"] is None and td_only["learner"] is None,
     )  # fmt: skip
     return Estimate(experience, None, monitor, setup.create)
-
-
-def load_estimator(path: str | Path) -> Any:
-    """Read a saved estimator of either kind."""
-    header, _ = read_tensors(Path(path))
-    return TabularEstimator.load(path) if header.get("kind") == KIND else load(path)
 
 
 def _choose(by: str | None, experience: Experience, **td_only: Any) -> str:

@@ -75,6 +75,7 @@ def _by_state(experience: Experience, estimator: Any, monitor: Monitor) -> xarra
 
 def _add_reliability(data: dict[str, Any], found: LeastSquares, n: int) -> None:
     """Add what the estimates rest on, and notes on those that are missing or weak."""
+    found = found[np.arange(min(n, found.value.size))]  # the table may have room for more
     for name in ("effective_visits", "value_events", "variance_events"):
         column = np.full(n, np.nan)
         column[: found.value.size] = getattr(found, name)

@@ -51,6 +51,7 @@ LAM = "must be set in the learner, or be in the data; 1 is the return itself"
 NODES = 3  # of an estimator, at most
 CELL = 40  # bytes of a weight with its step size and trace
 MOST_BYTES = 4 * 2**30
+MANY_STATES, GAP = 1_000_000, 10  # more states than these, and than so many for each transition
 
 
 def make_learner(
@@ -272,9 +273,22 @@ def grow_table(estimator: Any, chunk: Chunk, experience: Experience) -> None:
     if experience.states is not None and top > experience.states:
         raise InputError("state", top - 1, f"unknown; states are 0 to {experience.states - 1}")
     count = estimator.features[0].states or 0
-    if top > count:
+    if isinstance(estimator, TabularEstimator):
+        _refuse_gaps(top, estimator.steps + len(state))
+    elif top > count:
         _refuse_too_many(top, estimator.bootstrap_samples)
+    if top > count:
         estimator.grow(experience.states or max(top, 2 * count))
+
+
+def _refuse_gaps(states: int, transitions: int) -> None:
+    """Refuse numbers that are hardly those of states, which would fill the memory."""
+    if states > max(MANY_STATES, GAP * transitions):
+        raise InputError(
+            "state", f"numbers up to {states - 1:,}",
+            f"are many more than there are transitions ({transitions:,} so far); use numbers with "
+            "gaps as labels (states='labels')",
+        )  # fmt: skip
 
 
 def _refuse_too_many(states: int, bootstrap_samples: int) -> None:

@@ -100,7 +100,7 @@ def visited(data: xarray.Dataset) -> NDArray[np.bool_]:
 
 def why_unknown(data: xarray.Dataset, cells: NDArray[np.bool_]) -> str:
     """Why the std of these states or regions is unknown, in the words of their notes."""
-    notes = data["note"].values[cells] if "note" in data else []
+    notes: Any = data["note"].values[cells] if "note" in data else []
     found = sorted({str(note).partition(":")[0] for note in notes if note})
     return " or ".join(found) or NEGATIVE_VARIANCE
 

@@ -211,7 +211,7 @@ def _draw_rows(ax: Axes, data: xarray.Dataset, rows: Indices) -> None:
     for row in np.flatnonzero(np.isnan(value)):
         missing = np.arange(data.sizes[unit_name(data)]) == rows[row]
         words = why_unknown(data, missing)
-        ax.text(0.01, row, words, transform=ax.get_yaxis_transform(), **WORDS)
+        ax.text(0.01, float(row), words, transform=ax.get_yaxis_transform(), **WORDS)
     left, right = value_range(value - np.nan_to_num(std), value + np.nan_to_num(std), low, high)
     margin = 0.03 * (right - left)
     ax.set(xlim=(left - margin, right + margin), ylim=(rows.size - 0.4, -0.6), axisbelow=True)
