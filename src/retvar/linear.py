@@ -1,4 +1,4 @@
-"""Linear systems (I − M)x = b with M ≥ 0, and the spectral radius of M.
+"""Linear systems (I − M)x = b with M ≥ 0, the spectral radius of M, and searches in its graph.
 
 Every closed form in retvar is such a system, with M a matrix of discounted transition
 probabilities. Small systems are factorised and large ones solved iteratively. Every solution states
@@ -20,9 +20,18 @@ from numpy.typing import NDArray
 
 from retvar.errors import ConvergenceError, InputError
 
-__all__ = ["Apply", "LinearSolution", "Radius", "Resolvent", "spectral_radius"]
+__all__ = [
+    "Apply",
+    "LinearSolution",
+    "Radius",
+    "Resolvent",
+    "expanding",
+    "reaching",
+    "spectral_radius",
+]
 
 Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
 Sparse: TypeAlias = scipy.sparse.csr_array
 Apply = Callable[[Array], Array]
 
@@ -83,7 +92,7 @@ class Resolvent:
             raise InputError(
                 "reward or value",
                 "too large",
-                "its square overflows; scale rewards and values down",
+                "a power of it overflows; scale rewards and values down",
             )
         if self.n == 0:
             return LinearSolution(b, 0.0, 0.0, "nothing to solve")
@@ -261,6 +270,49 @@ def spectral_radius(M: Sparse, resolvent: Resolvent | None = None) -> Radius:
     )
 
 
+def reaching(M: Sparse, goal: Mask) -> Mask:
+    """States from which a goal can be reached along the nonzero entries of M, goals included.
+
+    >>> chain = scipy.sparse.csr_array([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
+    >>> reaching(chain, np.array([False, True, False]))
+    array([ True,  True, False])
+    """
+    if not goal.any() or goal.all():
+        return goal.copy()
+    n = M.shape[0]
+    edges, goals = M.tocoo(), np.flatnonzero(goal)
+    used = edges.data != 0
+    # search backwards from an extra state n that every goal leads to
+    rows = np.concatenate([edges.col[used], np.full(goals.size, n)])
+    columns = np.concatenate([edges.row[used], goals])
+    back = scipy.sparse.coo_array((np.ones(rows.size), (rows, columns)), shape=(n + 1, n + 1))
+    found = np.zeros(n + 1, dtype=bool)
+    order = scipy.sparse.csgraph.breadth_first_order(back.tocsr(), n, return_predecessors=False)
+    found[order] = True
+    return found[:n]
+
+
+def expanding(M: Sparse) -> Mask:
+    """States in a strongly connected part whose block of M ≥ 0 has a radius of 1 or more.
+
+    >>> expanding(scipy.sparse.csr_array([[0.5, 3.0], [0.0, 2.0]]))
+    array([False,  True])
+    """
+    edges, part = _inside_parts(M)
+    found = np.zeros(M.shape[0], dtype=bool)
+    alone = np.bincount(part)[part] == 1
+    on_diagonal = edges.row == edges.col
+    loops = np.zeros(M.shape[0])
+    loops[edges.row[on_diagonal]] = edges.data[on_diagonal]
+    found[alone] = loops[alone] >= 1 - MARGIN
+    inside = edges.tocsr()
+    large = _row_sums(inside) >= 1 - MARGIN
+    for k in np.unique(part[large & ~alone]):
+        members = np.flatnonzero(part == k)
+        found[members] = not spectral_radius(inside[members][:, members].tocsr()).below_one
+    return found
+
+
 def _bound_by_powers(M: Sparse) -> tuple[float, float] | None:
     """Bounds ‖Mᵏ‖^(1/k) of the radius and ‖ΣMⁱ‖/(1 − ‖Mᵏ‖) of ‖(I − M)⁻¹‖, for the first k < 12."""
     x = np.ones(M.shape[0])
@@ -296,13 +348,18 @@ def _strong_components(M: Sparse) -> tuple[Sparse, Resolvent]:
 
     Long paths with large weights between components, as in a chain, would hide it by rounding.
     """
-    coo = _without_duplicates(M).tocoo()
-    _, component = scipy.sparse.csgraph.connected_components(coo.tocsr(), connection="strong")
-    inside = component[coo.row] == component[coo.col]
-    within = scipy.sparse.csr_array(
-        (coo.data[inside], (coo.row[inside], coo.col[inside])), shape=M.shape
-    )
+    within = _inside_parts(M)[0].tocsr()
     return within, Resolvent(within)
+
+
+def _inside_parts(M: Sparse) -> tuple[scipy.sparse.coo_array, NDArray[np.int32]]:
+    """The entries of M inside its strongly connected parts, and the part of each state."""
+    edges = _without_duplicates(M)
+    _, part = scipy.sparse.csgraph.connected_components(edges, connection="strong")
+    edges = edges.tocoo()
+    inside = part[edges.row] == part[edges.col]
+    entries = edges.data[inside], (edges.row[inside], edges.col[inside])
+    return scipy.sparse.coo_array(entries, shape=M.shape), part
 
 
 def _radius_by_components(M: Sparse) -> float | None:
