@@ -45,6 +45,7 @@ MAX_ERROR = 1e-2  # a larger bound on the forward error raises a ConvergenceErro
 EPSILON = float(np.finfo(np.float64).eps)
 MARGIN = 1e-13  # a bound this far below 1 is below 1 in exact arithmetic too
 MAX_POWER = 12  # highest power of M whose norm is computed
+MAX_REFINED = 1_000  # steps that refine the eigenvector of a small matrix
 MAX_SPECTRUM = 64  # most states for which the radius is computed from all eigenvalues
 
 
@@ -119,12 +120,27 @@ class Resolvent:
             return residual
         error = self.inverse_norm * remaining / size
         if error > MAX_ERROR:
+            error = min(error, self._error_by_state(b, x) / size)
+        if error > MAX_ERROR:
             raise ConvergenceError(
                 f"the solution would have an error of {error:.0%} or more: rounding of the "
                 f"probabilities is amplified {self.inverse_norm:.1e} times, because some states "
                 "take that many steps to reach γ < 1"
             )
         return error
+
+    def _error_by_state(self, b: Array, x: Array) -> float:
+        """A bound on ‖x − exact‖ that large entries of M, where x is small, do not spoil.
+
+        A⁻¹ ≥ 0 times what remains of each equation: its residual, and the rounding of its terms.
+        """
+        after = self.M @ np.abs(x)
+        left = np.abs(b - (x - self.M @ x)) + EPSILON * (np.abs(b) + np.abs(x) + after)
+        for _, solver in self._solvers(False):
+            y, residual = self._refine(self.M, left, solver)
+            if residual <= MAX_RESIDUAL and np.all(y >= 0):
+                return float(np.max(y))
+        return np.inf
 
     @cached_property
     def inverse_norm(self) -> float:
@@ -378,15 +394,29 @@ def _radius_by_components(M: Sparse) -> float | None:
         if members.size == 1:
             roots.append(float(block[0, 0]))
             continue
-        values, vectors = np.linalg.eig(block)
-        x = np.abs(vectors[:, np.argmax(values.real)])
-        if x.min() == 0:
+        root = _perron_root(block)
+        if root is None:
             return None
-        ratios = (block @ x) / x
-        if ratios.max() - ratios.min() > 1e-9 * ratios.max():
-            return None
-        roots.append(float(ratios.max()))
+        roots.append(root)
     return max(roots)
+
+
+def _perron_root(block: Array) -> float | None:
+    """The radius of an irreducible matrix, between min (Mx)ᵢ/xᵢ and max (Mx)ᵢ/xᵢ.
+
+    Tiny entries of the eigenvector x have few digits; powers of M ≥ 0, which cancel nothing, give
+    them all. None if the bounds do not meet.
+    """
+    values, vectors = np.linalg.eig(block)
+    x = np.abs(vectors[:, np.argmax(values.real)])
+    for _ in range(MAX_REFINED):
+        if x.min() > 0:
+            ratios = (block @ x) / x
+            if ratios.max() - ratios.min() <= 1e-9 * ratios.max():
+                return float(ratios.max())
+        x = block @ x + values.real.max() * x  # averaged, so that periodic chains converge too
+        x /= x.max()
+    return None
 
 
 def _lower_bound(M: Sparse, steps: int = 500) -> float:
