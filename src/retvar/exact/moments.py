@@ -47,6 +47,7 @@ Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 NAMES = {2: "variance", 3: "third moment", 4: "fourth moment"}
 HIGHEST = max(NAMES)
+BELOW_ONE = Radius(float(np.nextafter(1.0, 0.0)), "upper bound")
 ROUNDING = 1e-12  # deviations that are this small, relative to the largest return, are not noise
 
 
@@ -142,13 +143,12 @@ def moment_system(
     powers = c**order
     resolvent = Resolvent(edges.matrix(powers))
     M, nowhere = resolvent.M, np.zeros(edges.n, dtype=bool)
-    radius = _radius(resolvent, contracts=bool(np.all(c <= 1)))
+    radius = _radius(resolvent, order, contracts=bool(np.all(c <= 1)))
     if radius.below_one:
         return MomentSystem(order, resolvent, radius, nowhere, nowhere, None)
     grows = expanding(M)
     if not grows.any():  # part by part it could be decided
-        radius = Radius(float(np.nextafter(1.0, 0.0)), "upper bound")
-        return MomentSystem(order, resolvent, radius, nowhere, nowhere, None)
+        return MomentSystem(order, resolvent, BELOW_ONE, nowhere, nowhere, None)
     loud = reaching(M, nowhere if noisy is None else noisy())
     infinite = reaching(M, grows & loud)
     if infinite.all():
@@ -159,15 +159,15 @@ def moment_system(
     return MomentSystem(order, rest, radius, infinite, grows, keep)
 
 
-def _radius(resolvent: Resolvent, *, contracts: bool) -> Radius:
-    """The radius of a matrix, or a bound; certainly below 1 if the matrix `contracts`."""
+def _radius(resolvent: Resolvent, order: int, *, contracts: bool) -> Radius:
+    """The radius of E[cᵏ], or a bound; certainly below 1 if it `contracts`."""
+    if contracts and order > 2:  # only that of B is reported
+        return BELOW_ONE
     try:
         radius = spectral_radius(resolvent.M, resolvent)
     except ConvergenceError:  # some part may decide it; otherwise `expanding` raises this error
         radius = Radius(1.0, "lower bound")
-    if contracts and not radius.below_one:
-        return Radius(float(np.nextafter(1.0, 0.0)), "upper bound")
-    return radius
+    return BELOW_ONE if contracts and not radius.below_one else radius
 
 
 def skewness(variance: Array, third: Array) -> Array:
