@@ -244,6 +244,6 @@ def _with_error(field: str, estimate: Array, influence: Array) -> dict[str, Arra
 def _z(sampled: Array, exact: Array, stderr: Array) -> Array:
     gap = sampled - exact
     rounding = 1e-9 * np.maximum(1.0, np.abs(exact))
-    safe = np.where(stderr > 0, stderr, 1.0)
+    safe = np.where(stderr == 0, 1.0, stderr)  # NaN where a moment is infinite
     certain = np.where(np.abs(gap) <= rounding, 0.0, np.copysign(np.inf, gap))
-    return np.where(np.abs(gap) <= rounding, 0.0, np.where(stderr > 0, gap / safe, certain))
+    return np.where(np.abs(gap) <= rounding, 0.0, np.where(stderr == 0, certain, gap / safe))
