@@ -83,8 +83,11 @@ class Resolvent:
         self.n = M.shape[0]
         self._norm = 1 + float(np.max(_row_sums(M), initial=0.0))
 
-    def solve(self, b: Array, *, transpose: bool = False) -> LinearSolution:
-        """Solve (I − M)x = b, or (I − M)ᵀx = b, for one or several columns b."""
+    def solve(self, b: Array, *, transpose: bool = False, by_state: bool = False) -> LinearSolution:
+        """Solve (I − M)x = b, or (I − M)ᵀx = b, for one or several columns b.
+
+        If the bound on the error is too large, `by_state` tries one for badly scaled systems.
+        """
         if b.ndim == 2:
             columns = [self.solve(column, transpose=transpose) for column in b.T]
             worst = max(columns, key=lambda column: column.residual)
@@ -102,7 +105,8 @@ class Resolvent:
         for name, solver in self._solvers(transpose):
             x, residual = self._refine(M, b, solver)
             if residual <= MAX_RESIDUAL:
-                return LinearSolution(x, residual, self._error(b, x, residual, transpose), name)
+                error = self._error(b, x, residual, transpose, by_state)
+                return LinearSolution(x, residual, error, name)
             tried.append(f"{name} reached {residual:.1e}")
         raise ConvergenceError(
             f"a linear system of {self.n} states was not solved to a relative residual of "
@@ -110,7 +114,7 @@ class Resolvent:
             "some states take too long to reach γ < 1"
         )
 
-    def _error(self, b: Array, x: Array, residual: float, transpose: bool) -> float:
+    def _error(self, b: Array, x: Array, residual: float, transpose: bool, by_state: bool) -> float:
         """Bound on the forward error: ‖A⁻¹‖ times the residual or rounding, whichever is larger."""
         size = float(np.max(np.abs(x)))
         if size == 0:
@@ -119,7 +123,7 @@ class Resolvent:
         if transpose:  # inverse_norm is a row norm; distributions are normalised later
             return residual
         error = self.inverse_norm * remaining / size
-        if error > MAX_ERROR:
+        if error > MAX_ERROR and by_state:
             error = min(error, self._error_by_state(b, x) / size)
         if error > MAX_ERROR:
             raise ConvergenceError(

@@ -123,8 +123,8 @@ class MomentSystem:
     def solve(self, reward: Array) -> LinearSolution:
         """The moment of each state: NaN where it is infinite, 0 where no noise is reached."""
         if self.keep is None:
-            return self.resolvent.solve(reward)
-        solved = self.resolvent.solve(np.where(self.keep, reward, 0.0))
+            return self.resolvent.solve(reward, by_state=True)
+        solved = self.resolvent.solve(np.where(self.keep, reward, 0.0), by_state=True)
         return solved._replace(x=np.where(self.infinite, np.nan, solved.x))
 
 
