@@ -60,6 +60,18 @@ class Calibration:
         """Whether so many returns were cut off that the interval may not hold."""
         return self.cut_off > CUT_OFF
 
+    @property
+    def note(self) -> str:
+        """A word where the interval may not hold.
+
+        >>> Calibration(np.zeros(9), 0.0, cut_off=0.5).note
+        'doubtful: 50% of the calibration returns were cut off before their end'
+        """
+        if not self.doubtful:
+            return ""
+        share = f"{self.cut_off:.0%}"
+        return f"doubtful: {share} of the calibration returns were cut off before their end"
+
     def needed(self, level: float, sides: int = 2) -> int:
         """Calibration returns that an interval of this level needs."""
         return math.ceil(sides / (1.0 - level) - 1e-9) - 1

@@ -1,16 +1,13 @@
 """The least-squares estimator of a finite world: sums of transitions in, value and spread out.
 
-It has the methods of an online estimator, so that whatever asks one can ask the other. Episodes are
-split at random into two parts. Both together give the estimates; the larger part alone gives those
-that return intervals are calibrated with, on returns of the other part.
+The sums of the two parts of the episodes are kept apart, and added for the estimates.
 """
 
 from __future__ import annotations
 
-import math
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,52 +15,33 @@ from numpy.typing import NDArray
 from retvar import arguments
 from retvar.errors import InputError
 from retvar.estimation.least_squares import LeastSquares, least_squares
-from retvar.estimation.return_intervals import Calibration
+from retvar.estimation.least_squares_estimator import (
+    CALIBRATION,
+    CLOSED,
+    FIT,
+    Checked,
+    LeastSquaresEstimator,
+    SelfCheck,
+    refuse_unknown,
+    with_cuts,
+)
 from retvar.estimation.returns import Returns
 from retvar.estimation.transition_sums import TransitionSums
-from retvar.estimation.verdicts import DISAGREES, Verdict, judge_std, judge_value
 from retvar.features import States
-from retvar.jit import compiled
 from retvar.learners import Learner, from_dict
 from retvar.online.checkpoint import read_tensors, write_tensors
-from retvar.random import U, mix
 
 __all__ = ["SelfCheck", "TabularEstimator"]
 
 Array = NDArray[np.float64]
 Chunk = dict[str, NDArray[Any]]
-QUANTITIES = ("value", "mean", "variance", "std")
-FIT, CALIBRATION = 0, 1
-PARTS = 3  # one in three episodes calibrates return intervals
-HORIZONS = 10.0  # of an episode that does not end; then the next one may belong to the other part
-CLOSED = 0.05  # discount at which a return that is checked counts as over
 RETURNS = 20_000  # that are stored
 MOST_STATES = 2**31
-MOST_MISSING = 0.2  # share of the variance that a checked return may lack
-FORMAT, KIND = 1, "least_squares"  # of saved files
+KIND = "least_squares"  # of saved files
 NAMES, ARRAYS = ("fit", "calibration"), ("keys", "numbers", "sums", "rows")
 
 
-class SelfCheck(NamedTuple):
-    """Verdicts on value and std; None where there is no way to check, with the reason."""
-
-    value: Verdict | None
-    std: Verdict | None
-    reason: str
-
-    @property
-    def disagrees(self) -> bool:
-        """Whether a verdict contradicts the estimates, as with states that are not Markov."""
-        return any(v is not None and v.kind == DISAGREES for v in (self.value, self.std))
-
-    def __str__(self) -> str:
-        if self.value is None or self.std is None:
-            return self.reason
-        text = f"value {self.value}; std {self.std}"
-        return text + (": the states may not be Markov" if self.disagrees else "")
-
-
-class TabularEstimator:
+class TabularEstimator(LeastSquaresEstimator):
     """Value, variance and std of every state, by least squares.
 
     >>> import numpy as np, retvar as rv
@@ -78,19 +56,12 @@ class TabularEstimator:
     True
     """
 
-    bootstrap_samples = 0
-    has_intervals = True
+    file_kind = KIND
 
     def __init__(self, learner: Learner, states: int) -> None:
-        self.description = learner
-        self.steps = 0  #: transitions added
-        self.rejected = 0  #: transitions refused
-        self.notes: dict[str, Any] = {}  #: plain data of your own, kept in saved files
+        super().__init__(learner, Returns(2, 1, RETURNS, negligible=CLOSED))
         self.sums = (TransitionSums(), TransitionSums())
-        self.returns = Returns(2, 1, RETURNS, negligible=CLOSED)
-        self.off_policy = False  # returns of the target policy are not observed
         self._states = arguments.integer("states", states, 1, MOST_STATES)
-        self._part = np.zeros((0, 3), dtype=np.int64)  # of each stream: part, rows in it, episode
 
     # ------------------------------------------------------------------ adding transitions
 
@@ -98,16 +69,6 @@ class TabularEstimator:
     def features(self) -> list[Any]:
         """One weight for each state."""
         return [States(self._states)]
-
-    @property
-    def gammas(self) -> Array:
-        """γ of each state, or of all; NaN where it is in the data."""
-        return _numbers(self.description.gamma)
-
-    @property
-    def lams(self) -> Array:
-        """λ of each state, or of all; NaN where it is in the data."""
-        return _numbers(self.description.lam)
 
     def grow(self, states: int) -> None:
         """Make room for more states."""
@@ -125,26 +86,13 @@ class TabularEstimator:
         if len(rows) == 0:
             return
         self._forget()
-        part, cut = self._assign(rows)
+        part, cut = self._assign(rows.stream, rows.flags, rows.gamma)
         for which in (FIT, CALIBRATION):
             self._add(self.sums[which], rows, part == which)
         self.off_policy |= rows.off_policy
         if not self.off_policy:
             self._observe(rows, part, cut)
         self.steps += len(rows)
-
-    def _assign(self, rows: _Rows) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """The part that each transition belongs to, and where an endless episode is cut."""
-        streams = int(rows.stream.max()) + 1
-        if streams > len(self._part):
-            fresh = np.zeros((streams - len(self._part), 3), dtype=np.int64)
-            self._part = np.concatenate([self._part, fresh])
-            first = np.arange(streams - len(fresh), streams)
-            self._part[first, 0] = [int(mix(U(s) << U(32)) % U(PARTS) == U(0)) for s in first]
-        largest = float(rows.gamma.max(initial=0.0))
-        longest = math.ceil(HORIZONS / (1.0 - largest)) if largest < 1.0 else 2**62
-        part, cut = assign(rows.stream, rows.flags, longest, self._part)
-        return part, cut
 
     def _add(self, sums: TransitionSums, rows: _Rows, mine: NDArray[np.bool_]) -> None:
         whole = bool(mine.all())
@@ -168,18 +116,18 @@ class TabularEstimator:
     def _observe(self, rows: _Rows, part: NDArray[np.int64], cut: NDArray[np.bool_]) -> None:
         """Collect returns that do not overlap."""
         eta = rows.rho if rows.rho is not None and self._weighted_return else np.ones(len(rows))
-        flags = rows.flags | np.where(cut, 2, 0)
         self.returns.add(
             part, rows.state[:, None].astype(np.float64),
             rows.next_state[:, None].astype(np.float64), rows.reward, rows.gamma, rows.lam, eta,
-            flags, rows.stream,
+            with_cuts(rows.flags, cut), rows.stream,
         )  # fmt: skip
 
     # ------------------------------------------------------------------ estimates
 
     def _forget(self) -> None:
         """Discard solutions of the sums as they were."""
-        for name in ("solution", "fit", "calibration"):
+        super()._forget()
+        for name in ("solution", "fit"):
             self.__dict__.pop(name, None)
 
     @cached_property
@@ -200,47 +148,17 @@ class TabularEstimator:
 
         NaN where the log does not determine them; :attr:`solution` has a note on why.
         """
-        return _quantity(self.solution, what)[self._index(states)]
+        refuse_unknown(what)
+        whole: Array = getattr(self.solution, "value" if what == "mean" else what)
+        return whole[self._index(states)]
 
-    def value(self, state: Any = None) -> Any:
-        """Value of a state; of all states where none is named."""
-        return self._ask("value", state)
+    def _all_states(self) -> NDArray[np.int64]:
+        return np.arange(self._states)
 
-    def mean(self, state: Any = None) -> Any:
-        """Mean of the return: the value."""
-        return self._ask("value", state)
-
-    def variance(self, state: Any = None) -> Any:
-        """Variance of the λ-return."""
-        return self._ask("variance", state)
-
-    def std(self, state: Any = None) -> Any:
-        """Standard deviation of the λ-return."""
-        return self._ask("std", state)
-
-    def interval(
-        self, state: Any = None, what: str = "value", *, states: Any = None, level: float = 0.9
-    ) -> tuple[Any, Any]:
-        """Lower and upper end for one `state`, a column of `states`, or all."""
-        arguments.level("level", level)
-        quantity = "value" if what == "mean" else what
-        found = self.solution
-        if quantity == "value":
-            ends = found.value_interval(level)
-        elif quantity in ("std", "variance"):
-            ends = found.std_interval(level)
-            ends = (ends[0] ** 2, ends[1] ** 2) if quantity == "variance" else ends
-        else:
-            raise _unknown(what)
-        if state is not None:
-            one = self._index([state])[0]
-            return float(ends[0][one]), float(ends[1][one])
-        at = slice(None) if states is None else self._index(states)
-        return ends[0][at], ends[1][at]
-
-    def _ask(self, what: str, state: Any) -> Any:
-        whole = _quantity(self.solution, what)
-        return whole if state is None else float(whole[self._index([state])[0]])
+    def _ends(self, states: Any, what: str, level: float) -> tuple[Array, Array]:
+        found, at = self.solution, self._index(states)
+        low, high = found.value_interval(level) if what == "value" else found.std_interval(level)
+        return low[at], high[at]
 
     def _index(self, states: Any) -> NDArray[np.intp]:
         column = np.asarray(states)
@@ -254,48 +172,22 @@ class TabularEstimator:
 
     # ------------------------------------------------------------------ return intervals
 
-    @cached_property
-    def calibration(self) -> Calibration:
-        """Scores of the returns that the fit has not seen."""
-        found, returns = self.fit, self.returns
-        own = returns.key == CALIBRATION
-        value = np.nan_to_num(found.value)
-        total = returns.completed(lambda rows: value[rows[:, 0].astype(np.intp)])
-        start = returns.start[:, 0].astype(np.intp)
-        cut = returns.truncated & (returns.missing_share > CLOSED)
-        return Calibration.of(total[own], found.value[start[own]], found.std[start[own]], cut[own])
+    def _fitted(self, states: Any) -> tuple[Array, Array]:
+        at = self._index(states)
+        return self.fit.value[at], self.fit.std[at]
 
-    def return_interval(
-        self, states: Any = None, level: float = 0.9, *, above: bool = False
-    ) -> Any:
-        """Lower and upper end for new returns; with `above`, a lower limit alone."""
-        if self.off_policy:
-            raise InputError("experience", "off-policy", "returns of the target are not observed")
-        at = np.arange(self._states) if states is None else self._index(states)
-        value, std = self.fit.value[at], self.fit.std[at]
-        if above:
-            return self.calibration.above(value, std, level)
-        return self.calibration.interval(value, std, level)
+    def _calibration_returns(self) -> tuple[Array, Any]:
+        returns, own = self.returns, self.returns.key == CALIBRATION
+        total = returns.completed(_lookup(np.nan_to_num(self.fit.value)))
+        return total[own], _starts(returns)[own]
 
-    @property
-    def self_check(self) -> SelfCheck:
-        """Whether value and std agree with the observed returns, which do not overlap."""
-        if self.off_policy:
-            return SelfCheck(None, None, "cannot be checked on this log: it is off-policy")
+    def _checked(self) -> Checked:
         found, returns = self.solution, self.returns
         value, variance = np.nan_to_num(found.value), np.nan_to_num(found.variance)
-
-        def at(table: Array) -> Any:
-            return lambda rows: table[rows[:, 0].astype(np.intp)]
-
-        start = returns.start[:, 0].astype(np.intp)
-        missing = returns.missing_variance(at(variance))
-        usable = (found.variance[start] > 0) & (missing <= MOST_MISSING * variance[start])
-        error = (returns.completed(at(value)) - value[start])[usable]
-        own = variance[start][usable]
-        return SelfCheck(
-            judge_value(error / np.sqrt(own)), judge_std((error**2 + missing[usable]) / own), ""
-        )
+        start = _starts(returns)
+        error = returns.completed(_lookup(value)) - value[start]
+        missing = returns.missing_variance(_lookup(variance))
+        return Checked(error, variance[start], missing)
 
     # ------------------------------------------------------------------ files
 
@@ -304,16 +196,7 @@ class TabularEstimator:
 
         Returns observed so far are not saved: a loaded estimator collects new ones.
         """
-        header = {
-            "format": FORMAT,
-            "kind": KIND,
-            "learner": self.description.to_dict(),
-            "states": self._states,
-            "steps": self.steps,
-            "rejected": self.rejected,
-            "off_policy": self.off_policy,
-            "notes": self.notes,
-        }
+        header = self._header() | {"states": self._states, "off_policy": self.off_policy}
         tensors = {
             f"{part}.{name}": array
             for part, sums in zip(NAMES, self.sums, strict=True)
@@ -333,8 +216,7 @@ class TabularEstimator:
         """
         header, tensors = read_tensors(Path(path))
         try:
-            if header["kind"] != KIND or header["format"] != FORMAT:
-                raise ValueError(f"kind {header['kind']!r}, format {header['format']!r}")
+            cls._refuse_other_files(header)
             found = cls(from_dict(header["learner"]), header["states"])
             found.steps, found.rejected = int(header["steps"]), int(header["rejected"])
             found.off_policy, found.notes = bool(header["off_policy"]), dict(header["notes"])
@@ -420,35 +302,11 @@ class _Rows:
         return self
 
 
-def _numbers(given: Any) -> Array:
-    return np.atleast_1d(np.asarray(np.nan if given is None else given, dtype=np.float64))
+def _starts(returns: Returns) -> NDArray[np.intp]:
+    """The state in which each return began."""
+    return returns.start[:, 0].astype(np.intp)
 
 
-def _quantity(found: LeastSquares, what: str) -> Array:
-    if what not in QUANTITIES:
-        raise _unknown(what)
-    whole: Array = getattr(found, "value" if what == "mean" else what)
-    return whole
-
-
-def _unknown(what: str) -> InputError:
-    return InputError("what", repr(what), f"must be one of {', '.join(map(repr, QUANTITIES))}")
-
-
-@compiled
-def assign(stream, flags, longest, state):
-    """Give each transition to a part; a new episode, or a long one, draws again."""
-    part = np.zeros(stream.size, dtype=np.int64)
-    cut = np.zeros(stream.size, dtype=np.bool_)
-    for t in range(stream.size):
-        at = stream[t]
-        part[t] = state[at, 0]
-        state[at, 1] += 1
-        over = state[at, 1] >= longest
-        if flags[t] != 0 or over:
-            cut[t] = over and flags[t] == 0
-            state[at, 1] = 0
-            state[at, 2] += 1
-            word = mix((U(at) << U(32)) + U(state[at, 2]))
-            state[at, 0] = 1 if word % U(PARTS) == U(0) else 0
-    return part, cut
+def _lookup(table: Array) -> Any:
+    """A function that finds rows of states in a table."""
+    return lambda rows: table[rows[:, 0].astype(np.intp)]
