@@ -87,7 +87,8 @@ def test_nothing_varied_is_said():
     found = alone(np.random.default_rng(4).uniform(size=(100, 1)), np.zeros(100)).at([[0.5]])
     assert found.std[0] == 0.0
     assert found.note[0] == "nothing varied"
-    assert found.value_interval([3.0], 0.9) == (3.0, 3.0)
+    assert np.isnan(found.value_interval([3.0], 0.9)).all()  # how sure that is, is not known
+    assert np.isnan(found.std_interval(0.9)).all()
 
 
 def test_more_neighbours_are_taken_where_nothing_bends_and_fewer_where_it_does():
@@ -110,6 +111,15 @@ def test_far_places_are_not_answered():
     assert_allclose(found.distance[1], 29.0 / x[:, 1].std(), rtol=0.05)
     for ends in (found.std_interval(0.9), found.value_interval(np.zeros(3), 0.9)):
         assert_array_equal(np.isnan(ends), [[False, True, True]] * 2)
+
+
+def test_a_place_with_few_episodes_around_it_is_named():
+    # 400 visits in a square, and 3 in a corner far from it
+    x, error = noise(6, n=403)
+    x[400:] = [[6.0, 6.0], [6.1, 6.0], [6.0, 6.1]]
+    found = alone(x, error).at([[0.5, 0.5], [6.0, 6.0]])
+    assert found.note.tolist() == ["", "few episodes near (3)"]
+    assert np.isfinite(found.std).all()
 
 
 def test_a_coordinate_that_never_changed_counts_when_it_does():

@@ -162,13 +162,10 @@ def test_a_spread_with_features_is_small_where_nothing_varies():
     assert found.std([0.35]) < 0.35  # at most 0.03 in 40 logs
 
 
-def test_what_least_squares_with_features_cannot_do_is_refused(tmp_path):
+def test_what_least_squares_with_features_cannot_do_is_refused():
     log = from_table(line(np.random.default_rng(0), 30, 0.1), state=["x"], next_state=["next_x"])
     with pytest.raises(rv.InputError, match='λ = 1; take by="td"'):
         rv.estimate(log, gamma=1.0, lam=0.5, by="least_squares")
-    log = from_table(line(np.random.default_rng(0), 30, 0.1), state=["x"], next_state=["next_x"])
-    with pytest.raises(rv.InputError, match="record the experience instead"):
-        rv.estimate(log, gamma=1.0, by="least_squares").save(tmp_path / "a")
 
 
 def test_bad_rows_are_refused_or_left_out():

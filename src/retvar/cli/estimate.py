@@ -141,9 +141,6 @@ def estimate(source: str, **args: Any) -> None:
             if args["log"] is not None:
                 with option_names(path="--log"):
                     experience = recorded(experience, args["log"])
-            if args["by"] == "least_squares" and experience.width is not None:
-                remedy = "needs states here, since the estimate is saved; use td, or Python"
-                raise InputError("--by", "least_squares", remedy)
             found = prepare(experience, **settings)
             separate = not _may_replace(out, args["resume"])
             stop.last = functools.partial(_save_before_exit, found, out, separate)
@@ -257,9 +254,9 @@ def _save(
     """
     from retvar.files import write_with
 
-    data = found.data if data is None else data
     prefix = "unfinished-" if separate else ""
-    found.save(out / (prefix + ESTIMATOR))
+    found.save(out / (prefix + ESTIMATOR))  # first, since estimates may fail
+    data = found.data if data is None else data
     write_with(out / (prefix + DATA), lambda path: data.to_netcdf(path, engine="h5netcdf"))
     return out / (prefix + ESTIMATOR)
 

@@ -10,8 +10,10 @@ import xarray
 
 from retvar import arguments
 from retvar.errors import InputError
+from retvar.estimation.feature_estimator import KIND as FEATURE_KIND
 from retvar.estimation.feature_estimator import FeatureEstimator
 from retvar.estimation.format import describe_data, reasons, table
+from retvar.estimation.least_squares_estimator import LeastSquaresEstimator, SelfCheck
 from retvar.estimation.monitor import Monitor
 from retvar.estimation.provenance import restore_monitor, to_notes
 from retvar.estimation.results import dataset
@@ -27,7 +29,7 @@ from retvar.estimation.setup import (
     refuse_missing_discounts,
     with_defaults,
 )
-from retvar.estimation.tabular import KIND, SelfCheck, TabularEstimator
+from retvar.estimation.tabular import KIND, TabularEstimator
 from retvar.experience.stream import Chunk, Experience, first_rows
 from retvar.features import Features
 from retvar.learners import Direct, Learner, load
@@ -37,7 +39,7 @@ from retvar.step_sizes import Averaged
 
 __all__ = ["Estimate", "estimate"]
 
-Estimator = OnlineEstimator | TabularEstimator | FeatureEstimator
+Estimator = OnlineEstimator | LeastSquaresEstimator
 Progress = Callable[[int], None]  # called with the number of transitions done
 
 
@@ -101,15 +103,15 @@ class Estimate:
         states. With `above`, the number that the return exceeds with this probability. Needs
         ``by="least_squares"`` and on-policy data.
         """
-        return self._tabular("return intervals").return_interval(states, level, above=above)
+        return self._least_squares("return intervals").return_interval(states, level, above=above)
 
     @property
     def self_check(self) -> SelfCheck:
         """Whether value and std agree with the data's own returns; ``by="least_squares"`` only."""
-        return self._tabular("the check on the data's own returns").self_check
+        return self._least_squares("the check on the data's own returns").self_check
 
-    def _tabular(self, what: str) -> TabularEstimator:
-        if not isinstance(self.estimator, TabularEstimator):
+    def _least_squares(self, what: str) -> LeastSquaresEstimator:
+        if not isinstance(self.estimator, LeastSquaresEstimator):
             raise InputError("by", "'td'", f'{what} need by="least_squares"')
         return self.estimator
 
@@ -136,7 +138,8 @@ class Estimate:
                 remedy = "has no usable transition"
                 raise InputError("experience", name, f"{remedy}: {why}" if why else remedy)
         except BaseException as error:
-            error.estimate = None if self._estimator is None else self  # type: ignore[attr-defined]
+            known = self._estimator is not None and self._estimator.steps > 0
+            error.estimate = self if known else None  # type: ignore[attr-defined]
             raise
 
     def _update(self, chunk: Chunk) -> None:
@@ -195,7 +198,7 @@ def estimate(
         ``"td"``: an online estimator, one pass (the default). ``"least_squares"``: the solution
         that the nodes of the direct method would reach if they could replay the data for ever; for
         observations, values by least squares with features and the spread from neighbours in other
-        episodes (λ = 1, on-policy, not saved). It has no step size, no trace and no start, and
+        episodes (λ = 1, on-policy). It has no step size, no trace and no start, and
         answers NaN with a note where the data does not determine an answer; `learner`, `kappa`,
         `bootstrap_samples` and other methods go with ``"td"`` only.
     gamma
@@ -305,9 +308,10 @@ def prepare(
 
 
 def load_estimator(path: str | Path) -> Any:
-    """Read a saved estimator of either kind."""
+    """Read a saved estimator of any kind."""
     header, _ = read_tensors(Path(path))
-    return TabularEstimator.load(path) if header.get("kind") == KIND else load(path)
+    kinds = {KIND: TabularEstimator.load, FEATURE_KIND: FeatureEstimator.load}
+    return kinds.get(header.get("kind", ""), load)(path)
 
 
 def _choose(by: str | None, **td_only: Any) -> str:

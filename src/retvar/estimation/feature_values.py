@@ -26,7 +26,7 @@ from retvar.estimation.episode_log import BLOCK, EpisodeLog, Source, read_episod
 from retvar.features import Features, Rows
 from retvar.jit import compiled
 
-__all__ = ["Design", "FeatureValues", "Weights", "feature_values"]
+__all__ = ["Design", "FeatureValues", "Weights", "feature_values", "linear_values"]
 
 Array = NDArray[np.float64]
 KAPPA = 0.97
@@ -251,11 +251,7 @@ class FeatureValues:
 
     def value(self, states: ArrayLike) -> Array:
         """The value of states [place, coordinate]."""
-        rows = _rows(self.features, np.asarray(states, dtype=np.float64))
-        row = np.repeat(np.arange(rows.indptr.size - 1), np.diff(rows.indptr))
-        products = rows.values * self.weights.feature[rows.indices]
-        sums = np.bincount(row, products, minlength=rows.indptr.size - 1)
-        return np.asarray(sums + self.weights.intercept)
+        return linear_values(self.features, self.weights, np.asarray(states, dtype=np.float64))
 
     @cached_property
     def error(self) -> Array:
@@ -269,17 +265,20 @@ class FeatureValues:
         return found
 
     @cached_property
+    def smooth(self) -> Weights:
+        """A smooth regression of the squared errors."""
+        squares = self.error**2
+        return self.design.regress(squares, TAIL_RIDGE, precision=0.01 * float(squares.std()))
+
+    @cached_property
     def tail(self) -> Array:
         """The variance that each row's return lacks since its end was not seen: Πγ² V(end).
 
-        V is a smooth regression of the squared errors.
+        V is the smooth regression of the squared errors.
         """
         found = np.zeros(len(self.log))
         if self.log.cut.any():
-            squares = self.error**2
-            precision = 0.01 * float(squares.std())
-            smooth = self.design.regress(squares, TAIL_RIDGE, precision=precision)
-            at_end = np.maximum(self.ends.values(smooth), 0.0)
+            at_end = np.maximum(self.ends.values(self.smooth), 0.0)
             discounted_tails(self.log.discount, self.log.terminated, self.log.cut, at_end, found)
         return found
 
@@ -328,6 +327,20 @@ def feature_values(
     ends = Design(features, log.end_state)
     weights, iterations = _iterate(log, design, ends, kappa, ridge, tolerance)
     return FeatureValues(features, weights, log, design, ends, kappa, ridge, iterations)
+
+
+def linear_values(features: Features, weights: Weights, points: Array) -> Array:
+    """φᵀw + c of points [place, coordinate].
+
+    >>> from retvar.features import Vector
+    >>> linear_values(Vector(2), Weights(np.array([1.0, 3.0]), 0.5), np.array([[0.0, 2.0]]))
+    array([6.5])
+    """
+    rows = _rows(features, points)
+    count = rows.indptr.size - 1
+    row = np.repeat(np.arange(count), np.diff(rows.indptr))
+    sums = np.bincount(row, rows.values * weights.feature[rows.indices], minlength=count)
+    return np.asarray(sums + weights.intercept)
 
 
 def _iterate(

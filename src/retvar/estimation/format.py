@@ -103,6 +103,9 @@ def describe_data(data: xarray.Dataset, counts: Counts) -> str:
         lines.append(_reliability(data))
     elif "note" in data:
         lines.append("spread from neighbours in other episodes; intervals are approximate")
+        lines.append(_reliability(data))
+    if a.get("return_intervals") and not a["return_intervals"].endswith("not observed"):
+        lines.append(f"return intervals: {a['return_intervals']}")
     if a["largest_ratio"] != 1.0 or a["effective_sample_size"] < a["transitions"]:
         lines.append(
             f"importance ratios: the largest is {number(a['largest_ratio'])}; the effective "
@@ -126,11 +129,12 @@ def _method(attributes: Mapping[str, Any]) -> str:
 
 
 def _reliability(data: xarray.Dataset) -> str:
-    """How many states have intervals, and why the others have none."""
+    """How many states or regions have intervals, and why the others have none."""
+    kind = "state" if "state" in data.dims else "region"
     visited = data["visits"].values > 0
     both = np.isfinite(data["value_low"].values) & np.isfinite(data["std_low"].values)
     notes = Counter(str(note) for note in data["note"].values[visited] if note)
-    parts = [count(int(visited.sum()), "state"), f"{int(both.sum()):,} with both intervals"]
+    parts = [count(int(visited.sum()), kind), f"{int(both.sum()):,} with both intervals"]
     return ", ".join([*parts, *(f"{times:,}: {note}" for note, times in notes.most_common())])
 
 

@@ -45,6 +45,7 @@ class SelfCheck(NamedTuple):
     value: Verdict | None
     std: Verdict | None
     reason: str
+    suspicion: str = "the states may not be Markov"  #: why the estimates may be wrong
 
     @property
     def disagrees(self) -> bool:
@@ -55,7 +56,7 @@ class SelfCheck(NamedTuple):
         if self.value is None or self.std is None:
             return self.reason
         text = f"value {self.value}; std {self.std}"
-        return text + (": the states may not be Markov" if self.disagrees else "")
+        return text + (f": {self.suspicion}" if self.disagrees else "")
 
 
 class Checked(NamedTuple):
@@ -77,6 +78,7 @@ class LeastSquaresEstimator:
     bootstrap_samples = 0
     has_intervals = True
     file_kind: ClassVar[str]  #: in the header of saved files
+    suspicion = "the states may not be Markov"  #: where the self-check disagrees
 
     def __init__(self, learner: Learner, returns: Returns | None = None) -> None:
         self.description = learner
@@ -253,8 +255,9 @@ class LeastSquaresEstimator:
         usable = (variance > 0) & (missing <= MOST_MISSING * variance)
         error, variance, missing = error[usable], variance[usable], missing[usable]
         return SelfCheck(
-            judge_value(error / np.sqrt(variance)), judge_std((error**2 + missing) / variance), ""
-        )
+            judge_value(error / np.sqrt(variance)), judge_std((error**2 + missing) / variance), "",
+            self.suspicion,
+        )  # fmt: skip
 
     # ------------------------------------------------------------------ files
 

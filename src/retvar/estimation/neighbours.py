@@ -51,13 +51,14 @@ MEAN, MEAN_VARIANCE, VARIANCE, KURTOSIS, DF = range(5)  # what a local fit finds
 FAR_AWAY = "far from all data (distance {:.2g})"
 TOO_FEW = "too few episodes"
 NOTHING_VARIED = "nothing varied"
+FEW_NEAR = "few episodes near ({})"
 
 
 @dataclass(frozen=True)
 class LocalSpread:
     """Spread of the return at places; NaN where nothing is known, and `note` says why.
 
-    Intervals are approximate.
+    Intervals are approximate, and NaN where nothing varied.
     """
 
     variance: Array
@@ -65,12 +66,17 @@ class LocalSpread:
     df: Array  #: degrees of freedom of the std's interval
     value_error: Array  #: standard error of the value, the mean error around included
     distance: Array  #: of the nearest visit, in std of the coordinates
-    note: NDArray[np.str_]  #: empty, or why an estimate is missing
+    note: NDArray[np.str_]  #: empty, or why an estimate is missing or weak
 
     @property
     def std(self) -> Array:
         """Standard deviation of the return."""
         return np.sqrt(self.variance)
+
+    @property
+    def far(self) -> NDArray[np.bool_]:
+        """Which places are far from all data."""
+        return np.char.startswith(self.note, FAR_AWAY.split("(")[0])
 
     def std_interval(self, level: float) -> tuple[Array, Array]:
         """Std × exp(± t × standard error of log std); approximate."""
@@ -152,7 +158,7 @@ class Neighbours:
         tried = sorted({min(k, most) for k in ([neighbours] if neighbours else CANDIDATES)})
         n = self._points.shape[1]
         visits = np.random.default_rng(seed).permutation(n)[:VISITS]
-        found, distance = self._fits(self._points[:, visits].T, tried, self._segment[visits])
+        found, distance, _ = self._fits(self._points[:, visits].T, tried, self._segment[visits])
         self.far = max(FAR * float(np.quantile(distance, 0.99)), NEAR)
         for j, k in enumerate(tried):
             V = np.maximum(found[:, j, VARIANCE], self._floor)
@@ -164,18 +170,21 @@ class Neighbours:
         kurtosis = found[:, tried.index(self.neighbours), KURTOSIS]
         self._typical_kurtosis = max(NORMAL_KURTOSIS, float(np.median(kurtosis)))
 
-    def _fits(self, points: Array, counts: list[int], left_out: Integers) -> tuple[Array, Array]:
+    def _fits(
+        self, points: Array, counts: list[int], left_out: Integers
+    ) -> tuple[Array, Array, Integers]:
         """What local fits with these numbers of neighbours find at points, and how near they are.
 
-        The points are in the units of `scale`; `left_out` is a segment of each, or −1.
+        The points are in the units of `scale`; `left_out` is a segment of each, or −1. The last
+        result is the number of segments that are not far.
         """
-        found = np.empty((len(points), len(counts), 5))
-        distance = np.empty(len(points))
+        found, distance = np.empty((len(points), len(counts), 5)), np.empty(len(points))
+        near = np.zeros(len(points), dtype=np.int64)
         fit_places(
             np.ascontiguousarray(points), left_out, self._points, self._error, self._tail,
-            self._segment, np.array(counts), found, distance,
+            self._segment, np.array(counts), self.far, found, distance, near,
         )  # fmt: skip
-        return found, distance
+        return found, distance, near
 
     def at(self, places: ArrayLike) -> LocalSpread:
         """The spread at places [place, coordinate]."""
@@ -191,14 +200,17 @@ class Neighbours:
             nan = np.full(n, np.nan)
             return LocalSpread(nan, nan, nan, nan, nan, np.full(n, TOO_FEW))
         counts = [self.neighbours, max(self.neighbours // 4, FEWEST_NEIGHBOURS)]
-        found, distance = self._fits(points / self.scale, counts, np.full(n, -1))
+        found, distance, near = self._fits(points / self.scale, counts, np.full(n, -1))
         far = distance > self.far
         found[far] = np.nan
         fit, df = found[:, 0], np.maximum(found[:, 0, DF], 1.0)
-        note = np.where(fit[:, VARIANCE] <= self._floor, NOTHING_VARIED, "")
+        still = fit[:, VARIANCE] <= self._floor
+        note = np.where(near < FEWEST, [FEW_NEAR.format(k) for k in near], "")
+        note = np.where(still, NOTHING_VARIED, note)
         note = np.where(far, [FAR_AWAY.format(d) for d in distance], note)
         value_error = np.sqrt(fit[:, MEAN_VARIANCE] + fit[:, MEAN] ** 2)
         log_error = self._log_error(fit, found[:, 1, VARIANCE], df)
+        value_error[still] = log_error[still] = np.nan  # how sure that is, is not known
         return LocalSpread(fit[:, VARIANCE], log_error, df, value_error, distance, note)
 
     def _log_error(self, fit: Array, nearer: Array, df: Array) -> Array:
@@ -262,7 +274,7 @@ def _segments(given: ArrayLike, n: int) -> Integers:
 @compiled
 def fit_places(
     places: Any, left_out: Any, points: Any, error: Any, tail: Any, segment: Any, counts: Any,
-    found: Any, distance: Any,
+    far: Any, found: Any, distance: Any, near: Any,
 ) -> None:  # fmt: skip
     """Write what local fits with `counts` neighbours find at each place."""
     segments, n = segment[-1] + 1, points.shape[1]
@@ -274,6 +286,7 @@ def fit_places(
             nearest[left_out[p]] = np.inf
         order = np.argsort(nearest)
         distance[p] = np.sqrt(nearest[order[0]])
+        near[p] = np.count_nonzero(nearest <= far * far)
         for j in range(counts.size):
             K = counts[j]
             some = order[:K]

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from retvar.estimation.feature_estimator import FeatureEstimator
 from retvar.estimation.least_squares import LeastSquares
+from retvar.estimation.least_squares_estimator import LeastSquaresEstimator
 from retvar.estimation.monitor import Monitor, row_predictor
 from retvar.estimation.tabular import TabularEstimator
 from retvar.estimation.visits import Regions, Visits
@@ -33,6 +34,8 @@ def dataset(experience: Experience, estimator: Any, monitor: Monitor) -> xarray.
         found = _by_state(experience, estimator, monitor)
     _add_observed(found, estimator, monitor)
     found.attrs = _settings(experience, estimator, monitor) | found.attrs
+    if isinstance(estimator, LeastSquaresEstimator):
+        found.attrs["return_intervals"] = estimator.return_interval_note(monitor.level)
     return found
 
 
@@ -93,7 +96,8 @@ def _by_region(
     for name, column in _estimates(estimator, centres, monitor.level).items():
         data[name] = ("region", column)
     if isinstance(estimator, FeatureEstimator):
-        data["note"] = ("region", estimator.spread(centres).note)
+        spread = estimator.spread(centres)
+        data["note"], data["distance"] = ("region", spread.note), ("region", spread.distance)
     coords: dict[str, Any] = {"region": np.arange(visits.size), "axis": list(axes)}
     found = xarray.Dataset(data, coords)
     if centres.shape[1] == 2:
