@@ -677,6 +677,20 @@ def test_observations_give_regions_and_maps_of_two_dimensions():
     assert pole["centre"].shape[1] == 4
 
 
+def test_what_was_never_seen_is_not_known():
+    """By TD learning as well: a state never left, and observations beyond all data, are NaN."""
+    lake = rv.estimate(from_gymnasium("FrozenLake-v1", steps=500, seed=1), gamma=0.9, by="td")
+    assert np.isnan(lake.value(15))
+    assert np.isnan(lake.value()[15])
+    assert np.isnan(lake.interval(15)).all()
+    assert np.isnan(lake.interval(states=[0, 15])[1][1])
+    assert np.isfinite(lake.value(0))
+    car = rv.estimate(from_gymnasium("MountainCar-v0", steps=500, seed=1), gamma=0.9, by="td")
+    for far in ([5.0, 5.0], [0.5, 0.06]):
+        assert np.isnan([car.value(far), car.std(far), *car.interval(far)]).all()
+    assert np.isfinite(car.value([-0.5, 0.0]))
+
+
 @pytest.mark.parametrize("features", ["tiles", "fourier", "polynomial"])
 def test_each_kind_of_features_learns_the_value_of_a_line(features):
     """A point on a line earns its place, once: the value is the place, the variance the noise."""

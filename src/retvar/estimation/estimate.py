@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import xarray
 
 from retvar import arguments
@@ -31,6 +33,7 @@ from retvar.estimation.tabular import SelfCheck, TabularEstimator
 from retvar.experience.stream import Chunk, Experience, first_rows
 from retvar.features import Features
 from retvar.learners import Direct, Learner
+from retvar.online import OnlineEstimator
 from retvar.step_sizes import Averaged
 
 __all__ = ["Estimate", "estimate"]
@@ -74,20 +77,37 @@ class Estimate:
         return dataset(self.experience, self.estimator, self.monitor)
 
     def value(self, state: Any = None) -> Any:
-        """Value of a state; of all states where none is named."""
-        return self.estimator.value(state)
+        """Value of a state; of all states where none is named. NaN where nothing is known."""
+        return self._known(state, self.estimator.value(state))
 
     def std(self, state: Any = None) -> Any:
         """Standard deviation of the return from a state; of all states where none is named."""
-        return self.estimator.std(state)
+        return self._known(state, self.estimator.std(state))
 
     def interval(
         self, state: Any = None, what: str = "value", *, states: Any = None, level: Any = None
     ) -> tuple[Any, Any]:
         """Lower and upper end for one `state`, a column of `states`, or all."""
         level = self.monitor.level if level is None else level
-        low, high = self.estimator.interval(state, what, states=states, level=level)
+        ends = self.estimator.interval(state, what, states=states, level=level)
+        if states is not None:
+            asked = np.asarray(states)
+            return tuple(np.where(self._visited(asked), end, np.nan) for end in ends)  # type: ignore[return-value]
+        low, high = (self._known(state, end) for end in ends)
         return low, high
+
+    def _known(self, state: Any, found: Any) -> Any:
+        """An answer, or answers for all states, without those of places never visited."""
+        if state is None:
+            return np.where(self._visited(np.arange(len(found))), found, np.nan)
+        return found if self._visited(np.asarray([state]))[0] else math.nan
+
+    def _visited(self, states: Any) -> Any:
+        """Whether states were visited; least squares itself says what it does not know."""
+        visits = self.monitor.visits
+        if visits is None or not isinstance(self.estimator, OnlineEstimator):
+            return np.ones(len(states), dtype=bool)
+        return visits.known(states)
 
     def return_interval(
         self, states: Any = None, level: float = 0.9, *, above: bool = False
