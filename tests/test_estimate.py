@@ -511,11 +511,13 @@ def test_states_are_labelled_and_those_never_visited_are_nan():
     lake = rv.estimate(from_gymnasium("FrozenLake-v1", steps=500, seed=1), gamma=0.9).data
     never = lake["visits"].values == 0
     assert never[[5, 7, 11, 12, 15]].all()
-    for name in ("value", "variance", "std", "value_low", "std_high"):
-        assert_array_equal(np.isnan(lake[name].values), never)
+    assert_array_equal(np.isnan(lake["value"].values), never)
+    assert np.isnan(lake["std_high"].values[never]).all()
+    assert set(lake["note"].values[never]) <= {"never left", "never visited"}
 
 
-def test_tables_grow_with_new_states():
+@pytest.mark.parametrize("by", ["td", "least_squares"])
+def test_tables_grow_with_new_states(by):
     """States that appear late are learned as if the table had had them from the start."""
     rng = np.random.default_rng(0)
     state = np.concatenate([rng.integers(3, size=2_000), rng.integers(40, size=2_000)])
@@ -529,10 +531,11 @@ def test_tables_grow_with_new_states():
             yield {name: column[first : first + 500] for name, column in rows.items()}
 
     late, early = (
-        rv.estimate(Experience("a walk", source, states=states), gamma=0.9) for states in (None, 40)
+        rv.estimate(Experience("a walk", source, states=states), gamma=0.9, by=by)
+        for states in (None, 40)
     )
     with pytest.raises(InputError, match="unknown; states are 0 to 4") as caught:
-        rv.estimate(Experience("a walk", source, states=5), gamma=0.9)
+        rv.estimate(Experience("a walk", source, states=5), gamma=0.9, by=by)
     assert caught.value.estimate.estimator.steps == 1_500
     for name in early.data.data_vars:
         if early.data[name].dims == ("state",):
@@ -555,7 +558,7 @@ def test_a_gamma_of_the_data_is_used_and_a_conflicting_one_is_refused(tmp_path):
     """In a file that retvar wrote its column need not be named; giving the same γ is allowed."""
     path = tmp_path / "own.parquet"
     from_table(G_ROWS, gamma="g").save(path)
-    own = rv.estimate(from_table(path))
+    own = rv.estimate(from_table(path), by="td")
     assert own.data.attrs["gamma"] == "in the data"
     same = rv.estimate(from_table(path), gamma=0.5, kappa=0.9)
     assert_array_equal(own.estimator.value(), same.estimator.value())
@@ -649,6 +652,8 @@ def test_states_with_huge_numbers_are_refused_before_memory_is_full():
     rows = {"state": [0, 5_000_000], "next_state": [1, 1], "reward": [1.0, 1.0]}
     log = lambda **more: from_table(rows, terminated=False, **more)  # noqa: E731
     with pytest.raises(InputError, match=r"state = numbers up to 5,000,000: need 23 GiB with 100 "):
+        rv.estimate(log(), gamma=0.9, by="td")
+    with pytest.raises(InputError, match=r"^state = numbers up to 5,000,000: are many more than "):
         rv.estimate(log(), gamma=0.9)
     assert rv.estimate(log(states="labels"), gamma=0.9).data.sizes["state"] == 3
 
@@ -661,8 +666,8 @@ def test_nothing_to_learn_from_is_an_error():
 
 
 def test_observations_give_regions_and_maps_of_two_dimensions():
-    found = rv.estimate(from_gymnasium("MountainCar-v0", steps=5_000, seed=1), gamma=0.99)
-    data = found.data
+    car = from_gymnasium("MountainCar-v0", steps=5_000, seed=1)
+    data = rv.estimate(car, gamma=0.99, by="td").data
     assert data["centre"].dims == ("region", "axis")
     assert (np.diff(data["visits"]) <= 0).all()
     assert data["value_map"].dims == data["visited_map"].dims == ("y", "x")
@@ -670,6 +675,20 @@ def test_observations_give_regions_and_maps_of_two_dimensions():
     pole = rv.estimate(from_gymnasium("CartPole-v1", steps=5_000, seed=1), gamma=0.99).data
     assert "value_map" not in pole
     assert pole["centre"].shape[1] == 4
+
+
+def test_what_was_never_seen_is_not_known():
+    """By TD learning as well: a state never left, and observations beyond all data, are NaN."""
+    lake = rv.estimate(from_gymnasium("FrozenLake-v1", steps=500, seed=1), gamma=0.9, by="td")
+    assert np.isnan(lake.value(15))
+    assert np.isnan(lake.value()[15])
+    assert np.isnan(lake.interval(15)).all()
+    assert np.isnan(lake.interval(states=[0, 15])[1][1])
+    assert np.isfinite(lake.value(0))
+    car = rv.estimate(from_gymnasium("MountainCar-v0", steps=500, seed=1), gamma=0.9, by="td")
+    for far in ([5.0, 5.0], [0.5, 0.06]):
+        assert np.isnan([car.value(far), car.std(far), *car.interval(far)]).all()
+    assert np.isfinite(car.value([-0.5, 0.0]))
 
 
 @pytest.mark.parametrize("features", ["tiles", "fourier", "polynomial"])
@@ -753,7 +772,7 @@ def test_resuming_with_another_file_gives_the_bits_of_one_pass(tmp_path, ending,
     parts = [walk(rng, 700, labels), walk(rng, 900, labels, states=11)]
     files = [written(tmp_path, f"part{i}", part, ending) for i, part in enumerate(parts)]
     whole, later = resumed(
-        tmp_path, from_table(files[0]), from_table(files[1]), from_table(files), method=method
+        tmp_path, *map(from_table, (files[0], files[1], files)), method=method, by="td"
     )
     assert whole.data.sizes["state"] == 11
     assert_same_estimates(whole, later)
@@ -769,7 +788,8 @@ def test_resuming_with_observations_gives_the_bits_of_one_pass(tmp_path):
             part[f"{name}_0"] = part[name] + 0.25
             part[f"{name}_1"] = np.sin(part.pop(name))
         files.append(written(tmp_path, f"part{i}", part))
-    whole, later = resumed(tmp_path, *(from_table(x) for x in (files[0], files[1], files)))
+    opened = map(from_table, (files[0], files[1], files))
+    whole, later = resumed(tmp_path, *opened, by="td")
     assert whole.data.sizes["region"] > 3
     assert_same_estimates(whole, later)
 

@@ -69,9 +69,10 @@ def test_everything_is_written_and_can_be_read(tmp_path):
         "calibration.png", "estimate.nc", "estimator.safetensors", "map.png", "observed.png",
     ]  # fmt: skip
     lines = result.stdout.splitlines()
-    assert lines[0] == f"{LAKE}, random policy: γ = 0.9, λ = 1, direct method"
+    assert lines[0] == f"{LAKE}, random policy: γ = 0.9, λ = 1, least squares"
     assert lines[1].startswith("5,000 transitions, ")
-    assert lines[3].split() == ["state", "visits", "value", "90%", "std", "90%"]
+    assert lines[2].startswith("11 states, ")
+    assert lines[4].split() == ["state", "visits", "value", "90%", "std", "90%"]
     assert error_lines(result) == []
     with xarray.open_dataset(tmp_path / "a" / "estimate.nc", engine="h5netcdf") as data:
         assert data.attrs["source"] == LAKE
@@ -239,11 +240,9 @@ def test_numbers_that_are_only_names_can_be_labels(tmp_path):
     pq.write_table(pa.table(rows), tmp_path / "log.parquet")
     message = refused("log.parquet", "--gamma", 0.5, "--out", "a")
     assert message.startswith(
-        "--state = numbers up to 7,000,000: need 32 GiB with 100 bootstrap samples; "
+        "--state = numbers up to 7,000,000: are many more than there are transitions (2 so far); "
     )
-    assert message.endswith(
-        "use numbers with gaps as labels (--states labels), or fewer bootstrap samples"
-    )
+    assert message.endswith("use numbers with gaps as labels (--states labels)")
     assert not (tmp_path / "a").exists()
     assert answer("log.parquet", "--gamma", 0.5, "--states", "labels")["state"] == ["7000000", "12"]
 

@@ -13,7 +13,7 @@ from retvar.estimation.tabular import TabularEstimator
 from retvar.estimation.verdicts import DISAGREES
 from retvar.experience import from_gymnasium, from_table
 from tests.oracle import SOAK, fresh_seed
-from tests.test_least_squares import World
+from tests.worlds import World
 
 LAKE = rv.MDP.from_gymnasium("FrozenLake-v1", gamma=0.9)
 
@@ -228,7 +228,7 @@ def test_return_intervals_hold_for_fresh_returns():
 
 
 def test_td_has_neither_return_intervals_nor_a_self_check():
-    found = rv.estimate(lake(500), gamma=0.9)
+    found = rv.estimate(lake(500), gamma=0.9, by="td")
     with pytest.raises(rv.InputError, match='need by="least_squares"'):
         found.return_interval()
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # loaded on first use, so that `retvar --help` is fast
     from retvar.estimation.estimate import Estimate, estimate
     from retvar.estimation.monte_carlo_check import Check, check
     from retvar.estimation.rollouts import rollouts
+    from retvar.estimation.saved_estimators import load
     from retvar.exact import (
         Estimates,
         FixedPoint,
@@ -40,7 +41,7 @@ if TYPE_CHECKING:  # loaded on first use, so that `retvar --help` is fast
         stationary_distribution,
     )
     from retvar.initial_values import InitialValues, Noisy, PerRun
-    from retvar.learners import VTD, Centred, Direct, Learner, grid, load
+    from retvar.learners import VTD, Centred, Direct, Learner, grid
     from retvar.mdp import END, MDP, Edge, Edges, Policy
     from retvar.online import OnlineEstimator, Transition
     from retvar.simulation import Record, replay, simulate
@@ -71,8 +72,9 @@ _HOMES = {
     "retvar.estimation.monte_carlo_check": ["Check", "check"],
     "retvar.estimation.rollouts": ["rollouts"],
     "retvar.estimation.estimate": ["Estimate", "estimate"],
+    "retvar.estimation.saved_estimators": ["load"],
     "retvar.initial_values": ["InitialValues", "Noisy", "PerRun"],
-    "retvar.learners": ["VTD", "Centred", "Direct", "Learner", "grid", "load"],
+    "retvar.learners": ["VTD", "Centred", "Direct", "Learner", "grid"],
     "retvar.mdp": ["END", "MDP", "Edge", "Edges", "Policy"],
     "retvar.online": ["OnlineEstimator", "Transition"],
     "retvar.simulation": ["Record", "replay", "simulate"],

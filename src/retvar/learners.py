@@ -333,12 +333,12 @@ def from_dict(data: dict[str, Any]) -> Learner:
 
 
 def load(path: Any) -> OnlineEstimator:
-    """Load an estimator that ``save`` wrote; it continues exactly where it was.
+    """Load an online estimator that ``save`` wrote; it continues exactly where it was.
 
-    >>> import pathlib, tempfile, retvar as rv
+    >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "risk.safetensors"
-    >>> rv.Direct(alpha=0.1, gamma=0.9, lam=0.9).online(states=4).save(path)
-    >>> rv.load(path)
+    >>> Direct(alpha=0.1, gamma=0.9, lam=0.9).online(states=4).save(path)
+    >>> load(path)
     <Direct online: 0 steps, 0 rejected>
     """
     from retvar.online import restore

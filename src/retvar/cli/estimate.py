@@ -87,8 +87,9 @@ def _columns(command: Any) -> Any:
 )  # fmt: skip
 @click.option("--grid", metavar="ROWSxCOLS", help="Draw the states as a map of this size.")
 @click.option(
-    "--by", type=click.Choice(["td", "least_squares"]),
-    help="Learn online (td), or solve for states by least squares [default: td].",
+    "--by", type=click.Choice(["least_squares", "td"]),
+    help="Least squares, or TD learning in one pass [default: least_squares; td with --method, "
+    "--kappa or --bootstrap-samples].",
 )  # fmt: skip
 @click.option(
     "--method", type=click.Choice(["direct", "centred", "vtd"]), default="direct",
@@ -197,14 +198,14 @@ def _settings(args: dict[str, Any]) -> dict[str, Any]:
         args["seed"] = args["seed"] or 0
         settings = {name: args[name] for name in (*SETTINGS, "seed")}
         return settings | {"estimand": args["estimand"].replace("-", "_")}
-    from retvar.estimation.estimate import load_estimator
+    from retvar.estimation.saved_estimators import load
 
     source = click.get_current_context().get_parameter_source
     for name in SETTINGS:
         if source(name) is click.core.ParameterSource.COMMANDLINE:
             field = f"--{name.replace('_', '-')}"
             raise InputError(field, args[name], "comes from the saved estimator; leave it out")
-    saved = load_estimator(args["resume"])
+    saved = load(args["resume"])
     gamma = saved.description.gamma
     args["gamma"] = float(gamma) if isinstance(gamma, float | int) else None  # for greedy
     if args["seed"] is None:  # so that the experience is not the same again

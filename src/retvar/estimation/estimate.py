@@ -2,44 +2,42 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import xarray
 
 from retvar import arguments
 from retvar.errors import InputError
-from retvar.estimation.feature_estimator import KIND as FEATURE_KIND
-from retvar.estimation.feature_estimator import FeatureEstimator
 from retvar.estimation.format import describe_data, reasons, table
 from retvar.estimation.least_squares_estimator import LeastSquaresEstimator, SelfCheck
 from retvar.estimation.monitor import Monitor
 from retvar.estimation.provenance import restore_monitor, to_notes
 from retvar.estimation.results import dataset
+from retvar.estimation.saved_estimators import load
 from retvar.estimation.setup import (
-    create_estimator,
-    features_for,
-    first_states,
+    LEAST_SQUARES,
+    TD,
+    Estimator,
+    Setup,
     grow_table,
     make_learner,
     refuse_conflicting_discounts,
     refuse_discounts_given_twice,
     refuse_features,
     refuse_missing_discounts,
-    with_defaults,
 )
-from retvar.estimation.tabular import KIND, TabularEstimator
 from retvar.experience.stream import Chunk, Experience, first_rows
 from retvar.features import Features
-from retvar.learners import Direct, Learner, load
+from retvar.learners import Direct, Learner
 from retvar.online import OnlineEstimator
-from retvar.online.checkpoint import read_tensors
 from retvar.step_sizes import Averaged
 
 __all__ = ["Estimate", "estimate"]
 
-Estimator = OnlineEstimator | LeastSquaresEstimator
 Progress = Callable[[int], None]  # called with the number of transitions done
 
 
@@ -79,20 +77,37 @@ class Estimate:
         return dataset(self.experience, self.estimator, self.monitor)
 
     def value(self, state: Any = None) -> Any:
-        """Value of a state; of all states where none is named."""
-        return self.estimator.value(state)
+        """Value of a state; of all states where none is named. NaN where nothing is known."""
+        return self._known(state, self.estimator.value(state))
 
     def std(self, state: Any = None) -> Any:
         """Standard deviation of the return from a state; of all states where none is named."""
-        return self.estimator.std(state)
+        return self._known(state, self.estimator.std(state))
 
     def interval(
         self, state: Any = None, what: str = "value", *, states: Any = None, level: Any = None
     ) -> tuple[Any, Any]:
         """Lower and upper end for one `state`, a column of `states`, or all."""
         level = self.monitor.level if level is None else level
-        low, high = self.estimator.interval(state, what, states=states, level=level)
+        ends = self.estimator.interval(state, what, states=states, level=level)
+        if states is not None:
+            asked = np.asarray(states)
+            return tuple(np.where(self._visited(asked), end, np.nan) for end in ends)  # type: ignore[return-value]
+        low, high = (self._known(state, end) for end in ends)
         return low, high
+
+    def _known(self, state: Any, found: Any) -> Any:
+        """An answer, or answers for all states, without those of places never visited."""
+        if state is None:
+            return np.where(self._visited(np.arange(len(found))), found, np.nan)
+        return found if self._visited(np.asarray([state]))[0] else math.nan
+
+    def _visited(self, states: Any) -> Any:
+        """Whether states were visited; least squares itself says what it does not know."""
+        visits = self.monitor.visits
+        if visits is None or not isinstance(self.estimator, OnlineEstimator):
+            return np.ones(len(states), dtype=bool)
+        return visits.known(states)
 
     def return_interval(
         self, states: Any = None, level: float = 0.9, *, above: bool = False
@@ -195,12 +210,13 @@ def estimate(
     learner
         A learner of your own, in place of the settings gamma, lam, method, kappa and estimand.
     by
-        ``"td"``: an online estimator, one pass (the default). ``"least_squares"``: the solution
-        that the nodes of the direct method would reach if they could replay the data for ever; for
-        observations, values by least squares with features and the spread from neighbours in other
-        episodes (λ = 1, on-policy). It has no step size, no trace and no start, and
-        answers NaN with a note where the data does not determine an answer; `learner`, `kappa`,
-        `bootstrap_samples` and other methods go with ``"td"`` only.
+        ``"least_squares"``, the default for data that ends: the solution that the nodes of the
+        direct method would reach if they could replay the data for ever; for observations, values
+        by least squares with features and the spread from neighbours in other episodes (λ = 1,
+        on-policy). It has no step size, no trace and no start, and answers NaN with a note where
+        the data does not determine an answer. ``"td"``: an online estimator, for streams without
+        an end and worlds that change; `learner`, `kappa`, `bootstrap_samples` and other methods
+        than ``"direct"`` imply it.
     gamma
         Discount; there is no default. None where the data has one per transition.
     lam
@@ -268,13 +284,12 @@ def prepare(
     if resume is not None:
         own = {"by": by, "learner": learner, "features": features, **settings}
         _refuse(own, "comes from the saved estimator; leave it out")
-        saved = load_estimator(resume)
+        saved = load(resume)
         refuse_discounts_given_twice(saved.description, experience)
         return Estimate(experience, saved, restore_monitor(resume, saved, experience))
-    by = _choose(
-        by, learner=learner, bootstrap_samples=bootstrap_samples,
-        method=settings.get("method"), kappa=settings.get("kappa"),
-    )  # fmt: skip
+    td_only = {"learner": learner, "bootstrap_samples": bootstrap_samples}
+    td_only |= {name: settings.get(name) for name in ("method", "kappa")}
+    chosen = _choose(by, experience, **td_only)
     if learner is None:
         learner = make_learner(**settings)
         defaults = {"lam": 1.0}
@@ -284,50 +299,35 @@ def prepare(
     refuse_discounts_given_twice(learner, experience)
     refuse_features(experience, features)
     arguments.level("level", level)
-    if by == "least_squares":
-
-        def summed(chunk: Chunk) -> Estimator:
-            complete = with_defaults(learner, chunk, defaults)
-            if experience.width is not None:
-                return FeatureEstimator(
-                    complete, features_for(experience, chunk["state"], features)
-                )
-            return TabularEstimator(complete, experience.states or first_states(chunk))
-
-        return Estimate(experience, None, Monitor(level), summed)
     samples = 100 if bootstrap_samples is None else bootstrap_samples
     Direct(alpha=Averaged(), gamma=0.0, lam=0.0).online(  # refuses invalid settings
         states=1, bootstrap_samples=samples, seed=seed
     )
-
-    def create(chunk: Chunk) -> Estimator:
-        complete = with_defaults(learner, chunk, defaults)
-        return create_estimator(experience, chunk, complete, features, samples, seed)
-
-    return Estimate(experience, None, Monitor(level), create)
-
-
-def load_estimator(path: str | Path) -> Any:
-    """Read a saved estimator of any kind."""
-    header, _ = read_tensors(Path(path))
-    kinds = {KIND: TabularEstimator.load, FEATURE_KIND: FeatureEstimator.load}
-    return kinds.get(header.get("kind", ""), load)(path)
+    monitor = Monitor(level)
+    setup = Setup(
+        experience, learner, chosen, features=features, bootstrap_samples=samples, seed=seed,
+        defaults=defaults, insists=by is not None, remarks=monitor.remarks,
+        own_kappa=td_only["kappa"] is None and td_only["learner"] is None,
+    )  # fmt: skip
+    return Estimate(experience, None, monitor, setup.create)
 
 
-def _choose(by: str | None, **td_only: Any) -> str:
+def _choose(by: str | None, experience: Experience, **td_only: Any) -> str:
     """How to estimate; settings of TD learning imply it, or are refused beside least squares."""
-    if by not in (None, "least_squares", "td"):
-        raise InputError("by", repr(by), "must be 'least_squares' or 'td'")
+    if by not in (None, LEAST_SQUARES, TD):
+        raise InputError("by", repr(by), f"must be {LEAST_SQUARES!r} or {TD!r}")
     given = {
         name: value
         for name, value in td_only.items()
         if value is not None and not (name == "method" and value == "direct")
     }
-    if by == "least_squares":
+    if by is None:
+        return TD if given or experience.endless else LEAST_SQUARES
+    if by == LEAST_SQUARES:
         for name, value in given.items():
             shown = type(value).__name__ if isinstance(value, Learner | Features) else value
             raise InputError(name, shown, 'goes with by="td"; leave one of them out')
-    return "td" if by is None else by
+    return by
 
 
 def _refuse(given: dict[str, Any], why: str) -> None:

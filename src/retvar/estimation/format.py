@@ -99,11 +99,10 @@ def describe_data(data: xarray.Dataset, counts: Counts) -> str:
         f"{count(a['transitions'], 'transition')}, "
         f"{count(a['episodes'], 'segment' if counts.unmarked_ends else 'episode')}",
     ]
-    if "note" in data and "state" in data.dims:
+    if "note" in data and a.get("by") == "least_squares":
         lines.append(_reliability(data))
-    elif "note" in data:
-        lines.append("spread from neighbours in other episodes; intervals are approximate")
-        lines.append(_reliability(data))
+    if a.get("remarks"):
+        lines.append(str(a["remarks"]))
     if a.get("return_intervals") and not a["return_intervals"].endswith("not observed"):
         lines.append(f"return intervals: {a['return_intervals']}")
     if a["largest_ratio"] != 1.0 or a["effective_sample_size"] < a["transitions"]:

@@ -139,7 +139,25 @@ def least_squares(
     """
     if len(sums) == 0:
         raise InputError("experience", "no transition", "there is nothing to estimate from")
-    return _Problem(sums, states, seed).solution(at)
+    present = np.union1d(sums.state, sums.next_state)
+    if at is not None:
+        at = np.searchsorted(present, np.intersect1d(at, present))
+    return _expanded(_Problem(sums, present, seed).solution(at), present, states)
+
+
+def _expanded(found: LeastSquares, present: NDArray[np.intp], states: int) -> LeastSquares:
+    """The same for all states; those that do not occur were never visited."""
+    if present.size == states:
+        return found
+    columns: dict[str, Any] = {}
+    for name, column in vars(found).items():
+        if isinstance(column, np.ndarray):
+            missing = {"note": NOT_REACHED, "visits": 0, "effective_visits": 0.0}.get(name, np.nan)
+            columns[name] = np.full(states, missing, dtype=column.dtype)
+            columns[name][present] = column
+        else:
+            columns[name] = column
+    return LeastSquares(**columns)
 
 
 class _Inverse:
@@ -167,9 +185,9 @@ class _Inverse:
 class _Problem:
     """The empirical MDP of a log, restricted to the states that it determines."""
 
-    def __init__(self, sums: TransitionSums, states: int, seed: int) -> None:
-        self.sums, self.states, self.seed = sums, states, seed
-        self.s, self.s2 = sums.state, sums.next_state
+    def __init__(self, sums: TransitionSums, present: NDArray[np.intp], seed: int) -> None:
+        self.sums, self.states, self.seed = sums, present.size, seed
+        self.s, self.s2 = (np.searchsorted(present, x) for x in (sums.state, sums.next_state))
         self.g, self.l = sums.discount, sums.trace_discount
         self.visits = self._by_state(sums.moment(0, 0)).astype(np.int64)
         self.W = self._by_state(sums.moment(1, 0))

@@ -97,6 +97,7 @@ class Monitor:
         self.level = level
         self.visits: Visits | Regions | None = None
         self.returns: Returns | None = None
+        self.remarks: list[str] = []  # what was decided for the caller
         self.off_policy = False  # returns of the target policy are not observed
         self.provenance: Provenance | None = None  # of the first experience, if it is another one
 

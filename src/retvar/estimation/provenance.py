@@ -146,6 +146,7 @@ def to_notes(monitor: Monitor, experience: Experience) -> dict[str, Any]:
         "grid": None if grid is None else list(grid),
         "visits": monitor.visits.to_dict() if monitor.visits is not None else None,
         "off_policy": monitor.off_policy,
+        "remarks": list(monitor.remarks),
         "counts": numbers | reasons,
     }
 
@@ -159,6 +160,7 @@ def restore_monitor(path: Any, estimator: OnlineEstimator, experience: Experienc
         _refuse_another_kind(path, estimator, notes, experience)
         monitor = Monitor(float(notes["level"]))
         monitor.off_policy = bool(notes["off_policy"])
+        monitor.remarks[:] = [str(remark) for remark in notes.get("remarks", ())]
         if notes["visits"] is not None:
             kind = Visits if estimator.features[0].states is not None else Regions
             monitor.visits = kind.from_dict(notes["visits"])

@@ -78,6 +78,7 @@ def _by_state(experience: Experience, estimator: Any, monitor: Monitor) -> xarra
 
 def _add_reliability(data: dict[str, Any], found: LeastSquares, n: int) -> None:
     """Add what the estimates rest on, and notes on those that are missing or weak."""
+    found = found[np.arange(min(n, found.value.size))]  # the table may have room for more
     for name in ("effective_visits", "value_events", "variance_events"):
         column = np.full(n, np.nan)
         column[: found.value.size] = getattr(found, name)
@@ -154,8 +155,20 @@ def _settings(experience: Experience, estimator: Any, monitor: Monitor) -> dict[
         "out_of_bounds": int(counts.out_of_bounds),
         "effective_sample_size": float(counts.effective_sample_size),
         "largest_ratio": float(counts.largest_ratio),
+        "remarks": "; ".join([*monitor.remarks, *_remarks(estimator)]),
         "retvar": __version__,
     }
+
+
+def _remarks(estimator: Any) -> list[str]:
+    """What readers of the intervals should know."""
+    if isinstance(estimator, TabularEstimator) and estimator.solution.probes:
+        return ["standard errors rest on random probes, for the most visited states only"]
+    if isinstance(estimator, FeatureEstimator):
+        return ["spread from neighbours in other episodes; intervals are approximate"]
+    if estimator.features[0].states is None:
+        return ["with features the spread tends to be too large; intervals are approximate"]
+    return []
 
 
 def _to_attribute(given: Any) -> float | str:

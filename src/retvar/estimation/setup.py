@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 
-from retvar.errors import InputError
+from retvar.errors import ConvergenceError, InputError
+from retvar.estimation.feature_estimator import FeatureEstimator
+from retvar.estimation.tabular import TabularEstimator
 from retvar.experience.stream import Chunk, Experience
 from retvar.features import Features, Fourier, ObservationFeatures, Polynomial, TileCoding
+from retvar.format import number
 from retvar.learners import LEARNERS, Learner
+from retvar.linear import spectral_radius
 from retvar.online import OnlineEstimator
 from retvar.step_sizes import Averaged
 
 __all__ = [
-    "create_estimator",
+    "LEAST_SQUARES",
+    "TD",
+    "Estimator",
+    "Setup",
     "features_for",
-    "first_states",
     "grow_table",
     "make_learner",
     "refuse_conflicting_discounts",
@@ -25,22 +33,25 @@ __all__ = [
     "refuse_features",
     "refuse_missing_discounts",
     "trace_decay",
-    "with_defaults",
 ]  # fmt: skip
 
 Array = NDArray[np.float64]
+Estimator = OnlineEstimator | TabularEstimator | FeatureEstimator
+LEAST_SQUARES, TD = "least_squares", "td"
 BASES: dict[str, type[ObservationFeatures]] = {
     "tiles": TileCoding, "fourier": Fourier, "polynomial": Polynomial,
 }  # fmt: skip
 REACH = 5  # horizon of the return over that of the traces
 MOST_DECAY = 0.99
 UNKNOWN_DECAY = 0.9  # where γ comes with the data
+LARGEST_RADIUS = 0.9  # of the second moment of traces
 HASHED_WEIGHTS = 2**16  # for tiles of many dimensions
 GAMMA = "must be given: how much a reward is worth one step later, such as 0.99"
 LAM = "must be set in the learner, or be in the data; 1 is the return itself"
 NODES = 3  # of an estimator, at most
 CELL = 40  # bytes of a weight with its step size and trace
 MOST_BYTES = 4 * 2**30
+MANY_STATES, GAP = 1_000_000, 10  # more states than these, and than so many for each transition
 
 
 def make_learner(
@@ -121,29 +132,98 @@ def trace_decay(gamma: Any) -> float:
     return float(np.clip((1 - REACH * (1 - largest)) / largest, 0.0, MOST_DECAY))
 
 
-def create_estimator(
-    experience: Experience,
-    chunk: Chunk,
-    learner: Learner,
-    features: Any,
-    bootstrap_samples: int,
-    seed: int,
-) -> OnlineEstimator:
-    """Create an estimator for the stream, with features that fit its first chunk."""
-    if experience.width is None:
-        count = experience.states or first_states(chunk)
-        _refuse_too_many(count, bootstrap_samples)
-        return learner.online(states=count, bootstrap_samples=bootstrap_samples, seed=seed)
-    built = features_for(experience, chunk["state"], features)
-    square = getattr(built, "largest_square", 1.0)
-    steps = {
-        name: Averaged(rule.alpha / square, rule.power)
-        for name in ("alpha", "alpha_bar", "alpha_mean")
-        if isinstance(rule := getattr(learner, name, None), Averaged)
-    }
-    return learner.replace(**steps).online(
-        features=built, bootstrap_samples=bootstrap_samples, seed=seed
-    )
+@dataclass
+class Setup:
+    """How to make the estimator of a stream from its first chunk."""
+
+    experience: Experience
+    learner: Learner
+    by: str  #: "least_squares" or "td"
+    features: Any = None
+    bootstrap_samples: int = 100
+    seed: int = 0
+    defaults: dict[str, float] = field(default_factory=dict)  #: of γ and λ, unless in the data
+    insists: bool = False  #: whether the caller chose `by`
+    own_kappa: bool = False  #: whether the trace decay is a default, which ratios may lower
+    remarks: list[str] = field(default_factory=list)  #: what was decided for the caller
+
+    def create(self, chunk: Chunk) -> Estimator:
+        """The estimator, with features that fit the chunk."""
+        learner = with_defaults(self.learner, chunk, self.defaults)
+        if self.by == LEAST_SQUARES and not self._needs_td(learner, chunk):
+            if self.experience.width is None:
+                return TabularEstimator(learner, self.experience.states or first_states(chunk))
+            observed = chunk["state"]
+            return FeatureEstimator(learner, features_for(self.experience, observed, self.features))
+        if self.own_kappa:
+            learner = self._bound_traces(learner, chunk)
+        return self._online(learner, chunk)
+
+    def _needs_td(self, learner: Learner, chunk: Chunk) -> bool:
+        """Whether least squares cannot do it with features, and the caller leaves the choice."""
+        if self.experience.width is None or self.insists:
+            return False
+        off_policy = "rho" in chunk and bool((np.asarray(chunk["rho"]) != 1.0).any())
+        shorter = bool(np.any(np.asarray(chunk.get("lam", learner.lam)) != 1.0))
+        if off_policy or shorter:
+            why = "off-policy data" if off_policy else "λ below 1"
+            self.remarks.append(f"TD learning, since {why} with features; approximate")
+        return off_policy or shorter
+
+    def _bound_traces(self, learner: Learner, chunk: Chunk) -> Learner:
+        """Lower κ to where the second moment of the traces stays finite under the ratios."""
+        most = largest_decay(chunk, learner.gamma, by_state=self.experience.width is None)
+        if not most < float(np.max(learner.kappa)):
+            return learner
+        self.remarks.append(f"traces decay by κ = {number(most)}: importance ratios allow no more")
+        return learner.replace(kappa=most, kappa_bar=most)
+
+    def _online(self, learner: Learner, chunk: Chunk) -> OnlineEstimator:
+        samples = self.bootstrap_samples
+        if self.experience.width is None:
+            count = self.experience.states or first_states(chunk)
+            _refuse_too_many(count, samples)
+            return learner.online(states=count, bootstrap_samples=samples, seed=self.seed)
+        built = features_for(self.experience, chunk["state"], self.features)
+        square = getattr(built, "largest_square", 1.0)
+        steps = {
+            name: Averaged(rule.alpha / square, rule.power)
+            for name in ("alpha", "alpha_bar", "alpha_mean")
+            if isinstance(rule := getattr(learner, name, None), Averaged)
+        }
+        return learner.replace(**steps).online(
+            features=built, bootstrap_samples=samples, seed=self.seed
+        )
+
+
+def largest_decay(chunk: Chunk, gamma: Any, by_state: bool = True) -> float:
+    """The largest κ for which traces have a second moment: κ²·radius of E[(ργ)²] is below 1.
+
+    >>> two = np.zeros(4, dtype=int)
+    >>> chunk = {"state": two, "next_state": two, "rho": np.array([1.8, 0.2, 1.8, 0.2])}
+    >>> round(largest_decay(chunk, 1.0), 2), largest_decay(chunk | {"rho": np.ones(4)}, 0.9)
+    (0.74, 1.0)
+    """
+    if "rho" not in chunk or bool((np.asarray(chunk["rho"]) == 1.0).all()):
+        return 1.0
+    rho, follows = np.asarray(chunk["rho"], dtype=np.float64), chunk["next_state"]
+    own = np.asarray(chunk.get("gamma", 1.0 if gamma is None else gamma), dtype=np.float64)
+    if own.ndim and "gamma" not in chunk:
+        own = own[follows]
+    goes_on = ~np.asarray(chunk.get("terminated", np.zeros(rho.size)), dtype=bool)
+    squares = np.where(goes_on, (rho * own) ** 2, 0.0)
+    if not by_state:
+        radius = float(squares.mean())
+    else:
+        n = first_states(chunk)
+        visits = np.maximum(np.bincount(chunk["state"], minlength=n), 1)
+        place = chunk["state"], np.where(goes_on, follows, chunk["state"])
+        mean = scipy.sparse.coo_array((squares / visits[place[0]], place), shape=(n, n)).tocsr()
+        try:
+            radius = spectral_radius(mean).value
+        except ConvergenceError:  # too close to 1 to tell
+            radius = 1.0
+    return float(min(1.0, np.sqrt(LARGEST_RADIUS / radius))) if radius > 0 else 1.0
 
 
 def first_states(chunk: Chunk) -> int:
@@ -193,9 +273,22 @@ def grow_table(estimator: Any, chunk: Chunk, experience: Experience) -> None:
     if experience.states is not None and top > experience.states:
         raise InputError("state", top - 1, f"unknown; states are 0 to {experience.states - 1}")
     count = estimator.features[0].states or 0
-    if top > count:
+    if isinstance(estimator, TabularEstimator):
+        _refuse_gaps(top, estimator.steps + len(state))
+    elif top > count:
         _refuse_too_many(top, estimator.bootstrap_samples)
+    if top > count:
         estimator.grow(experience.states or max(top, 2 * count))
+
+
+def _refuse_gaps(states: int, transitions: int) -> None:
+    """Refuse numbers that are hardly those of states, which would fill the memory."""
+    if states > max(MANY_STATES, GAP * transitions):
+        raise InputError(
+            "state", f"numbers up to {states - 1:,}",
+            f"are many more than there are transitions ({transitions:,} so far); use numbers with "
+            "gaps as labels (states='labels')",
+        )  # fmt: skip
 
 
 def _refuse_too_many(states: int, bootstrap_samples: int) -> None:

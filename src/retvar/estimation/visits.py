@@ -11,6 +11,7 @@ __all__ = ["Regions", "Visits"]
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
+SLACK = 0.05  # of the width, beyond the bounds
 MOST_REGIONS = 1_000_000  # boxes whose visits are counted
 BINS = {
     1: 40,
@@ -39,6 +40,11 @@ class Visits:
         counts = np.bincount(state, minlength=self.counts.size)
         counts[: self.counts.size] += self.counts
         self.counts = counts
+
+    def known(self, states: Integers) -> NDArray[np.bool_]:
+        """Whether each state was visited."""
+        inside = (states >= 0) & (states < self.counts.size)
+        return inside & (np.append(self.counts, 0)[np.where(inside, states, -1)] > 0)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON data for a checkpoint."""
@@ -91,6 +97,13 @@ class Regions:
                 self._sum[cell] += total
             elif len(self._count) < MOST_REGIONS:
                 self._count[cell], self._sum[cell] = count, total
+
+    def known(self, observations: Array) -> NDArray[np.bool_]:
+        """Whether each observation lies in a box that was visited; none beyond the bounds does."""
+        slack = SLACK * (self.high - self.low)
+        inside = (observations >= self.low - slack) & (observations <= self.high + slack)
+        found = np.array([cell in self._count for cell in self.cells(observations).tolist()])
+        return np.asarray(inside.all(axis=1) & found)
 
     def most_visited(self, count: int) -> tuple[Integers, Array]:
         """Visits of the most visited boxes, and the mean observation in each."""

@@ -129,6 +129,7 @@ class Experience:
     policy: str = ""  #: description of the policy
     discount_columns: dict[str, str] = field(default_factory=dict)
     """Columns that the caller named for γ and λ."""
+    endless: bool = False  #: whether it goes on for ever, as a machine does
     length: int | None = None  #: transitions to come, where known, for a progress bar
     counts: Counts = field(default_factory=Counts)
 

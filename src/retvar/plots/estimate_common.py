@@ -92,9 +92,17 @@ def finite_column(data: xarray.Dataset, name: str) -> Array:
 
 
 def visited(data: xarray.Dataset) -> NDArray[np.bool_]:
-    """Whether each state or region has a value and was visited."""
-    known = np.isfinite(finite_column(data, "value"))
-    return known & (finite_column(data, "visits") > 0) if "visits" in data else known
+    """Whether each state or region was visited; without visits, whether it has a value."""
+    if "visits" in data and np.isfinite(finite_column(data, "value")).any():
+        return np.asarray(finite_column(data, "visits") > 0)
+    return np.isfinite(finite_column(data, "value"))
+
+
+def why_unknown(data: xarray.Dataset, cells: NDArray[np.bool_]) -> str:
+    """Why the std of these states or regions is unknown, in the words of their notes."""
+    notes: Any = data["note"].values[cells] if "note" in data else []
+    found = sorted({str(note).partition(":")[0] for note in notes if note})
+    return " or ".join(found) or NEGATIVE_VARIANCE
 
 
 def observed_samples(data: xarray.Dataset) -> Samples:

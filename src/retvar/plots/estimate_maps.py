@@ -34,6 +34,7 @@ from retvar.plots.estimate_common import (
     unit_name,
     value_range,
     visited,
+    why_unknown,
 )
 from retvar.plots.style import INK, RC, Array, text_size
 
@@ -231,7 +232,8 @@ def _map_notes(data: xarray.Dataset, drawn: set[str], complete: bool) -> list[st
     letters = sorted(set(str(data.attrs.get("cells", ""))) - {" "}, key="SFHCG".find)
     if "letter" in drawn and set(letters) <= set(CELL_TYPES):
         notes.append(", ".join(f"{letter} {CELL_TYPES[letter]}" for letter in letters))
-    notes += [f"?: {NEGATIVE_VARIANCE}"] if "unknown" in drawn else []
+    unknown = visited(data) & np.isnan(finite_column(data, "std"))
+    notes += [f"?: {why_unknown(data, unknown)}"] if "unknown" in drawn else []
     return notes if complete else [*notes, NO_STEP]
 
 
@@ -310,7 +312,8 @@ def estimate_heat_maps(data: xarray.Dataset, contours: bool = False) -> Figure:
         axes[0].set_ylabel(str(data.attrs.get("y_name", "y")))
         add_title(figure, title)
         unknown = any(np.isnan(table[known]).any() for table in tables.values())
-        notes = [NOT_VISITED * (not known.all()), f"white: {NEGATIVE_VARIANCE}" * unknown]
+        why = "too little data nearby" if "note" in data else NEGATIVE_VARIANCE
+        notes = [NOT_VISITED * (not known.all()), f"white: {why}" * unknown]
         add_note(figure, notes)
     return figure
 

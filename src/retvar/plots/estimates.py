@@ -29,6 +29,7 @@ from retvar.plots.estimate_common import (
     unit_name,
     value_range,
     visited,
+    why_unknown,
 )
 from retvar.plots.estimate_maps import estimate_heat_maps, estimate_maps
 from retvar.plots.observed_returns import SAMPLE_COLUMNS, calibration, observed_returns
@@ -58,6 +59,7 @@ TICK_SIZE, VISITS_SIZE = 8.0, 7.0  # points
 DOT: Any = {"marker": "o", "ls": "none", "ms": 4.2, "color": "#08264a", "mec": "white", "mew": 0.6}
 SMALL_DOT: Any = {**DOT, "mew": 0.5}
 HOLLOW: Any = {**DOT, "color": "white", "mec": "#08264a", "mew": 1.0}
+WORDS: Any = {"color": SOFT, "va": "center", "ha": "left", "fontsize": VISITS_SIZE}
 MANY_STATES = 100  # more are drawn smaller
 ORDERS = ("state", "visits")
 QUESTION = "what return to expect from each {unit}, and how far it may stray"
@@ -206,6 +208,10 @@ def _draw_rows(ax: Axes, data: xarray.Dataset, rows: Indices) -> None:
     ax.plot(value[known], y[known], **DOT, zorder=4)
     if not known.all():
         ax.plot(value[~known], y[~known], **HOLLOW, zorder=4)
+    for row in np.flatnonzero(np.isnan(value)):
+        missing = np.arange(data.sizes[unit_name(data)]) == rows[row]
+        words = why_unknown(data, missing)
+        ax.text(0.01, float(row), words, transform=ax.get_yaxis_transform(), **WORDS)
     left, right = value_range(value - np.nan_to_num(std), value + np.nan_to_num(std), low, high)
     margin = 0.03 * (right - left)
     ax.set(xlim=(left - margin, right + margin), ylim=(rows.size - 0.4, -0.6), axisbelow=True)
@@ -236,8 +242,10 @@ def _legend_entries(data: xarray.Dataset, rows: Indices) -> list[tuple[Any, str]
     if "value_low" in data and "value_high" in data:
         entries.append((Line2D([], [], color=BLUE, lw=2.4), f"its {interval_name(data)}"))
     entries.append((Patch(facecolor=LIGHT_BLUE), "± 1 std: how far a return strays"))
-    if np.isnan(finite_column(data, "std")[rows]).any():
-        entries.append((Line2D([], [], **HOLLOW), f"no band: {NEGATIVE_VARIANCE}"))
+    unknown = np.isnan(finite_column(data, "std")) & np.isfinite(finite_column(data, "value"))
+    unknown &= np.isin(np.arange(unknown.size), rows)
+    if unknown.any():
+        entries.append((Line2D([], [], **HOLLOW), f"no band: {why_unknown(data, unknown)}"))
     return entries
 
 
