@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from retvar.cli.base import ESTIMAND, JSON, OPTION, PATH, print_result, split_commas, to_json
-from retvar.cli.sources import COLUMNS, STEPS, open_source, option_names
+from retvar.cli.sources import COLUMNS, STEPS, acting_options, open_source, option_names
 from retvar.errors import InputError, RetvarError
 from retvar.signals import Interrupted, Stop
 
@@ -65,11 +65,7 @@ def _columns(command: Any) -> Any:
 @click.argument("source")
 @click.option("--gamma", type=float, help="Discount γ; required unless it is a column.")
 @click.option("--lam", type=float, help="λ of the return [default: 1].")
-@click.option(
-    "--policy",
-    help="Policy in an environment: random, greedy, MODULE:FUNCTION or a FILE.npy of actions "
-    "[default: random].",
-)
+@acting_options
 @click.option(
     "--steps", type=click.IntRange(1), help=f"Number of transitions to take [default: {STEPS:,}]."
 )
