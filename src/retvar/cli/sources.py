@@ -118,7 +118,7 @@ def _refuse_misplaced(source: str, kind: str, args: dict[str, Any]) -> None:
     """Refuse options that have no effect on this kind of source."""
     for_tables = (*COLUMNS, "states", "gamma_column", "lam_column", "on_error")
     for_environments = (
-        "check", "steps", "episodes", "policy", "envs", "deterministic", "options",
+        "check", "steps", "episodes", "policy", "envs", "deterministic", "rollouts", "options",
     )  # fmt: skip
     misplaced: list[tuple[str, str]] = []
     if kind != "table":

@@ -10,6 +10,7 @@ import xarray
 
 from retvar import arguments
 from retvar.errors import InputError
+from retvar.estimation.answers import Answer, answer_at
 from retvar.estimation.feature_estimator import FeatureEstimator
 from retvar.estimation.format import describe_data, reasons, table
 from retvar.estimation.monitor import Monitor
@@ -91,6 +92,14 @@ class Estimate:
         level = self.monitor.level if level is None else level
         low, high = self.estimator.interval(state, what, states=states, level=level)
         return low, high
+
+    def at(self, state: Any, *, level: float | None = None) -> Answer:
+        """Value, std and where the return will fall, for one state or observation; see `note`.
+
+        A state is named by its label where states have labels, otherwise by its number; an
+        observation is a sequence of numbers.
+        """
+        return answer_at(self.experience, self.estimator, self.monitor, state, level)
 
     def return_interval(
         self, states: Any = None, level: float = 0.9, *, above: bool = False

@@ -21,6 +21,7 @@ __all__ = ["rollouts"]
 Array = NDArray[np.float64]
 Value = Callable[[Any], Any]
 NEGLIGIBLE = 1e-6  # share of what follows that no longer counts: the return is whole
+NEAR = 0.01  # of an observation asked for: the same
 
 
 def rollouts(
@@ -189,6 +190,8 @@ def _starting(env: Any, start: Any) -> Any:
         def reset(self, **settings: Any) -> tuple[Any, dict[str, Any]]:
             _, info = self.env.reset(**settings)
             observation = _put(self.env.unwrapped, start)
+            for wrapper in _observation_wrappers(self.env):
+                observation = wrapper.observation(observation)
             if not self.env.observation_space.contains(observation):
                 raise InputError(
                     "start", start, f"gives {observation!r}, no observation of the environment"
@@ -196,6 +199,50 @@ def _starting(env: Any, start: Any) -> Any:
             return observation, info
 
     return StartAt(env)
+
+
+def _observation_wrappers(env: Any) -> list[Any]:
+    """The wrappers that change observations, from the inside out."""
+    import gymnasium
+
+    found: list[Any] = []
+    while isinstance(env, gymnasium.Wrapper):
+        if isinstance(env, gymnasium.ObservationWrapper):
+            found.insert(0, env)
+        env = env.env
+    return found
+
+
+def observed(observation: Any) -> Callable[[Any], Any]:
+    """A start for :func:`rollouts`: the state in which an environment shows this observation.
+
+    The observation is the state itself, or holds the cosine and sine of its angles, as Pendulum's
+    and Acrobot's do.
+    """
+
+    def put(inner: Any) -> Any:
+        if np.ndim(observation) == 0 or isinstance(observation, tuple):
+            return _put(inner, observation)
+        wanted = np.asarray(observation, dtype=np.float64)
+        size = np.size(getattr(inner, "state", ()))
+        for state in (wanted, _angles(wanted)):
+            if state.size == size and size:
+                shown = _put(inner, state.tolist())
+                if np.allclose(shown, wanted, rtol=1e-3, atol=NEAR):
+                    return shown
+        remedy = f"{type(inner).__name__} has no state known to show this observation"
+        raise InputError("start", wanted.tolist(), remedy)
+
+    return put
+
+
+def _angles(observation: Array) -> Array:
+    """Angles from leading pairs of cosine and sine: one of three numbers, two of more."""
+    pairs = 1 if observation.size < 6 else 2
+    heads = observation[: 2 * pairs].reshape(pairs, -1)
+    if heads.shape != (pairs, 2):
+        return observation
+    return np.concatenate([np.arctan2(heads[:, 1], heads[:, 0]), observation[2 * pairs :]])
 
 
 def _put(inner: Any, start: Any) -> Any:

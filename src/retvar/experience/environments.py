@@ -59,8 +59,9 @@ def from_gymnasium(
 
     Several environments, as copies, a list or a vector environment (Gymnasium's in any autoreset
     mode, or a ``VecEnv`` of Stable-Baselines3), are interleaved: the first transition of each, the
-    second of each, …, each with the number of its environment as ``stream``. Each has a seed of its own, derived from `seed`. Truncation is not termination; the
-    last transition of each environment is marked truncated if its episode was not over.
+    second of each, …, each with the number of its environment as ``stream``. Each has a seed of its
+    own, derived from `seed`. Truncation is not termination; the last transition of each environment
+    is marked truncated if its episode was not over.
 
     Parameters
     ----------

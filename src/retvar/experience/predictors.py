@@ -165,7 +165,7 @@ class _RandomNumbers(contextlib.AbstractContextManager[None]):
 
     def __init__(self, seed: int) -> None:
         self._torch: Any = sys.modules.get("torch")
-        self._own = [np.random.RandomState(seed).get_state()]  # noqa: NPY002
+        self._own = [np.random.RandomState(seed).get_state()]
         if self._torch is not None:
             self._own.append(self._torch.Generator().manual_seed(seed).get_state())
         self._outside: list[Any] = []
