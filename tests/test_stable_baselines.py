@@ -16,6 +16,7 @@ from retvar.cli import main
 from retvar.errors import InputError
 from retvar.experience import from_gymnasium
 from tests.test_environments import same, singles, whole
+from tests.test_setup import PYTHONS, faults, installed, pins, wanted
 
 sb3 = pytest.importorskip("stable_baselines3", reason="Stable-Baselines3: make test-deep")
 torch = pytest.importorskip("torch", reason="Stable-Baselines3: make test-deep")
@@ -236,3 +237,13 @@ def test_normalised_rewards_are_refused():
     assert (found["reward"] == 1.0).all()
     with pytest.raises(InputError, match="knows normalised observations only"):
         from_gymnasium("CartPole-v1", own, steps=10)
+
+
+# ---------------------------------------------------------------------- the set-up
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_every_package_of_the_extra_is_pinned(python):
+    if "+cpu" not in torch.__version__:
+        pytest.skip("a torch with CUDA states the versions of its own packages")
+    assert faults(pins(), installed(), python, wanted("sb3")) == []
