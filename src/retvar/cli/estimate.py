@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from retvar.cli.at import answers, at_options, refuse_unknown
 from retvar.cli.base import ESTIMAND, JSON, OPTION, PATH, print_result, split_commas, to_json
-from retvar.cli.sources import COLUMNS, STEPS, open_source, option_names
+from retvar.cli.sources import COLUMNS, STEPS, acting_options, open_source, option_names
 from retvar.errors import InputError, RetvarError
 from retvar.signals import Interrupted, Stop
 
 if TYPE_CHECKING:
     import xarray
 
+    from retvar.estimation.answers import Answer
     from retvar.estimation.estimate import Estimate
 
 __all__ = ["estimate"]
@@ -65,11 +67,7 @@ def _columns(command: Any) -> Any:
 @click.argument("source")
 @click.option("--gamma", type=float, help="Discount γ; required unless it is a column.")
 @click.option("--lam", type=float, help="λ of the return [default: 1].")
-@click.option(
-    "--policy",
-    help="Policy in an environment: random, greedy, MODULE:FUNCTION or a FILE.npy of actions "
-    "[default: random].",
-)
+@acting_options
 @click.option(
     "--steps", type=click.IntRange(1), help=f"Number of transitions to take [default: {STEPS:,}]."
 )
@@ -124,6 +122,7 @@ def _columns(command: Any) -> Any:
 @click.option(
     "--rows", type=click.IntRange(1), default=20, show_default=True, help="Rows of the table."
 )
+@at_options
 @JSON
 def estimate(source: str, **args: Any) -> None:
     """Estimate the value and the spread of returns in every state of SOURCE, with intervals.
@@ -138,6 +137,8 @@ def estimate(source: str, **args: Any) -> None:
 
         formats, settings = _formats(args["formats"]), _settings(args)
         experience = open_source(source, args, args["seed"], stop)
+        with option_names(state="--at"):
+            refuse_unknown(experience, args)
         with _folder(args["out"]) as out:
             if args["log"] is not None:
                 with option_names(path="--log"):
@@ -153,11 +154,18 @@ def estimate(source: str, **args: Any) -> None:
                     checked = check(found, open_source(source, args, args["seed"] + 1, stop))
                 except (RetvarError, Interrupted) as error:
                     failure = error
+            asked: list[Answer] = []
+            if args["at"] and failure is None:
+                try:
+                    with option_names(state="--at"):
+                        asked = answers(found, source, args, stop)
+                except (RetvarError, Interrupted) as error:
+                    failure = error
             drawn: list[Path] = []
             if not stop.number and saved.name == ESTIMATOR:
                 drawn = _draw(found, checked, out, formats)
         written = [*drawn, saved.with_name(saved.name.replace(ESTIMATOR, DATA)), saved]
-        _print(found, checked, written, args)
+        _print(found, checked, asked, written, args)
         if failure is not None:
             click.echo(f"{SAVED} {saved}", err=True)
             raise Interrupted(stop.number) if stop.number else failure
@@ -282,13 +290,20 @@ def _draw(found: Estimate, checked: Any, out: Path, formats: tuple[str, ...]) ->
     return written
 
 
-def _print(found: Estimate, checked: Any, written: list[Path], args: dict[str, Any]) -> None:
+def _print(
+    found: Estimate, checked: Any, asked: list[Answer], written: list[Path], args: dict[str, Any]
+) -> None:
     if args["as_json"]:
-        print_result(to_json(_to_dict(found, checked)))
+        at = {"at": [each.to_dict() for each in asked]} if asked else {}
+        print_result(to_json(_to_dict(found, checked) | at))
         return
     print_result(found.summary(args["rows"]))
     if checked is not None:
         print_result("\n" + checked.summary())
+    if asked:
+        from retvar.estimation.answers import answers_table
+
+        print_result("\n" + answers_table(asked))
     print_result("\nwritten: " + "\n         ".join(map(str, written)))
 
 

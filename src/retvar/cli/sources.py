@@ -22,13 +22,15 @@ __all__ = [
     "COLUMNS",
     "STEPS",
     "StopRequested",
+    "acting_options",
     "load_policy",
+    "make_stoppable",
     "open_source",
     "option_names",
-    "stoppable",
 ]
 
 STEPS = 200_000
+POLICY = "must be random, greedy, MODULE:FUNCTION, FILE.npy or sb3:ALGORITHM:FILE.zip"
 GAMMA = "give the discount per step, such as --gamma 0.99"
 COLUMNS = (
     "state", "action", "reward", "next_state", "terminated", "truncated", "episode", "stream",
@@ -36,13 +38,35 @@ COLUMNS = (
 )  # fmt: skip
 OPTIONS = (
     *COLUMNS, "states", "gamma", "lam", "kappa", "level", "features", "bootstrap_samples",
-    "estimand", "method", "seed", "grid",
+    "estimand", "method", "seed", "grid", "policy", "envs", "deterministic",
 )  # fmt: skip
 REPLACED = {  # remedies of the library, as options
     "pass terminated=False": "say --terminated none",
     "states='labels'": "--states labels",
     ", or retvar.features": "",
 }
+
+
+def acting_options(command: Any) -> Any:
+    """Add the options that say which policy acts, and in how many environments."""
+    for option in (
+        click.option(
+            "--deterministic/--stochastic", default=None,
+            help="Whether a model takes its most probable actions or draws them "
+            "[default: --deterministic].",
+        ),
+        click.option(
+            "--envs", type=click.IntRange(1), metavar="N",
+            help="Number of copies of the environment that run side by side [default: 1].",
+        ),
+        click.option(
+            "--policy",
+            help="Policy in an environment: random, greedy, MODULE:FUNCTION, a FILE.npy of "
+            "actions, or sb3:ALGORITHM:FILE.zip, which runs code in the file [default: random].",
+        ),
+    ):  # fmt: skip
+        command = option(command)
+    return command
 
 
 @contextlib.contextmanager
@@ -93,7 +117,9 @@ def open_source(source: str, args: dict[str, Any], seed: int, stop: Stop) -> Exp
 def _refuse_misplaced(source: str, kind: str, args: dict[str, Any]) -> None:
     """Refuse options that have no effect on this kind of source."""
     for_tables = (*COLUMNS, "states", "gamma_column", "lam_column", "on_error")
-    for_environments = ("check", "steps", "episodes", "policy", "options")
+    for_environments = (
+        "check", "steps", "episodes", "policy", "envs", "deterministic", "rollouts", "options",
+    )  # fmt: skip
     misplaced: list[tuple[str, str]] = []
     if kind != "table":
         misplaced += [(name, f"only for logs in tables; {source} is none") for name in for_tables]
@@ -102,9 +128,11 @@ def _refuse_misplaced(source: str, kind: str, args: dict[str, Any]) -> None:
                       for name in for_environments]  # fmt: skip
     for name, reason in misplaced:
         value = args[name]
-        if value:
+        stochastic = name == "deterministic" and value is False
+        if value or stochastic:
             option = "--option" if name == "options" else _option_name(name)
-            shown = "given" if value is True else _shown(value)
+            option = "--stochastic" if stochastic else option
+            shown = "given" if isinstance(value, bool) else _shown(value)
             raise InputError(option, shown, reason)
 
 
@@ -116,17 +144,25 @@ def _shown(value: Any) -> str:
 def _environment(name: str, args: dict[str, Any], seed: int, stop: Stop) -> Experience:
     """An environment with its policy, which can be stopped between any two steps."""
     from retvar.experience import from_gymnasium
-    from retvar.experience.environments import make_environment
 
     length = {"steps": args["steps"], "episodes": args["episodes"]}
     if args["steps"] is None and args["episodes"] is None:
         length["steps"] = STEPS
     options, policy = key_values(args["options"]), args["policy"] or "random"
-    env = stoppable(make_environment(name, options), stop)
+    envs = make_stoppable(name, args["envs"], options, stop)
     acting = load_policy(policy, name, args["gamma"], options)
-    opened = from_gymnasium(env, acting, **length, seed=seed)
+    opened = from_gymnasium(envs, acting, **length, deterministic=args["deterministic"], seed=seed)
     opened.policy = policy if policy == "greedy" else opened.policy
     return opened
+
+
+def make_stoppable(name: str, envs: int | None, options: dict[str, Any], stop: Stop) -> list[Any]:
+    """Copies of an environment, which a signal stops between two steps."""
+    from retvar.experience.environments import make_copies
+
+    made = make_copies(name, envs, options)
+    assert made is not None
+    return [stoppable(env, stop) for env in made()]
 
 
 def stoppable(env: Any, stop: Stop) -> Any:
@@ -164,7 +200,7 @@ def load_policy(name: str, env: str, gamma: float | None, options: dict[str, Any
 
     import retvar as rv
 
-    if name == "random":
+    if name == "random" or name.startswith("sb3:") or name.endswith(".zip"):
         return name
     if name == "greedy":
         if gamma is None:
@@ -180,7 +216,7 @@ def load_policy(name: str, env: str, gamma: float | None, options: dict[str, Any
             raise InputError("--policy", name, f"cannot be read: {reason}") from None
     module, colon, function = name.partition(":")
     if not colon:
-        raise InputError("--policy", name, "must be random, greedy, MODULE:FUNCTION or FILE.npy")
+        raise InputError("--policy", name, POLICY)
     sys.path.insert(0, str(Path.cwd()))
     try:
         return getattr(importlib.import_module(module), function)

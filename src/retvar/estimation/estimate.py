@@ -12,6 +12,7 @@ import xarray
 
 from retvar import arguments
 from retvar.errors import InputError
+from retvar.estimation.answers import Answer, answer_at
 from retvar.estimation.format import describe_data, reasons, table
 from retvar.estimation.least_squares_estimator import LeastSquaresEstimator, SelfCheck
 from retvar.estimation.monitor import Monitor
@@ -108,6 +109,14 @@ class Estimate:
         if visits is None or not isinstance(self.estimator, OnlineEstimator):
             return np.ones(len(states), dtype=bool)
         return visits.known(states)
+
+    def at(self, state: Any, *, level: float | None = None) -> Answer:
+        """Value, std and where the return will fall, for one state or observation; see `note`.
+
+        A state is named by its label where states have labels, otherwise by its number; an
+        observation is a sequence of numbers.
+        """
+        return answer_at(self.experience, self.estimator, self.monitor, state, level)
 
     def return_interval(
         self, states: Any = None, level: float = 0.9, *, above: bool = False

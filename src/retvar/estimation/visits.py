@@ -105,6 +105,10 @@ class Regions:
         found = np.array([cell in self._count for cell in self.cells(observations).tolist()])
         return np.asarray(inside.all(axis=1) & found)
 
+    def visits(self, observations: Array) -> list[int]:
+        """Visits of the box that each observation lies in."""
+        return [self._count.get(cell, 0) for cell in self.cells(observations).tolist()]
+
     def most_visited(self, count: int) -> tuple[Integers, Array]:
         """Visits of the most visited boxes, and the mean observation in each."""
         order = sorted(self._count, key=lambda cell: (-self._count[cell], cell))[:count]
