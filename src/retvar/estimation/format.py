@@ -11,7 +11,7 @@ import xarray
 from numpy.typing import NDArray
 
 from retvar.experience.stream import Counts
-from retvar.format import align, count, number
+from retvar.format import align, count, number, reasons
 
 __all__ = ["describe_data", "reasons", "table"]
 
@@ -132,12 +132,3 @@ def _reliability(data: xarray.Dataset) -> str:
     notes = Counter(str(note) for note in data["note"].values[visited] if note)
     parts = [count(int(visited.sum()), "state"), f"{int(both.sum()):,} with both intervals"]
     return ", ".join([*parts, *(f"{times:,}: {note}" for note, times in notes.most_common())])
-
-
-def reasons(counted: Mapping[str, int]) -> str:
-    """Reasons with their counts.
-
-    >>> reasons({"reward is missing": 2, "no next state": 1})
-    '1 × no next state, 2 × reward is missing'
-    """
-    return ", ".join(f"{times:,} × {reason}" for reason, times in sorted(counted.items()))
