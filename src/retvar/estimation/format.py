@@ -99,6 +99,10 @@ def describe_data(data: xarray.Dataset, counts: Counts) -> str:
         f"{count(a['transitions'], 'transition')}, "
         f"{count(a['episodes'], 'segment' if counts.unmarked_ends else 'episode')}",
     ]
+    if a.get("understood"):
+        lines[1] = a["understood"] + f"; {count(a['transitions'], 'transition')}"
+    if a.get("reward"):
+        lines.append(f"costs are negated: a value is minus the expected sum ({a['reward']})")
     if "note" in data and "state" in data.dims:
         lines.append(_reliability(data))
     elif "note" in data:
@@ -112,6 +116,7 @@ def describe_data(data: xarray.Dataset, counts: Counts) -> str:
         lines.append(f"left out: {reasons(counts.rejected)}")
     if counts.unmarked_ends:
         lines.append(f"truncated without a flag: {reasons(counts.unmarked_ends)}")
+    lines += [f"WARNING: {each}" for each in a.get("warnings", "").splitlines()]
     if a["out_of_bounds"]:
         lines.append(
             f"{count(a['out_of_bounds'], 'observation')} outside the bounds: clipped to them"

@@ -1,8 +1,8 @@
 """Bring the rows of a log into order: entity by entity, by time, outside memory if need be.
 
 An external merge sort. Runs of rows are sorted in memory and, if there are several, written to a
-temporary folder; then they are merged block by block. Memory is bounded by the rows of a run, unless
-more rows than that have the same entity and time.
+temporary folder; then they are merged block by block. Memory is bounded by the rows of a run,
+unless more rows than that have the same entity and time.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ def arranged(
     linked. Ties and duplicates (rows of equal ``hash``) are counted; duplicates are removed. If the
     source fails, what was read before is yielded first.
 
-    >>> rows = {"entity": np.array([0, 1, 0]), "time": np.array([5, 1, 2]), "lost": np.zeros(3, bool),
-    ...         "time_fraction": np.zeros(3), "hash": np.arange(3), "reward": np.array([1., 2., 3.])}
+    >>> rows = {"entity": np.array([0, 1, 0]), "time": np.array([5, 1, 2]),
+    ...         "time_fraction": np.zeros(3), "hash": np.arange(3), "lost": np.zeros(3, bool),
+    ...         "reward": np.array([1.0, 2.0, 3.0])}
     >>> [part["reward"] for part in arranged(iter([rows]), Counts(), chunk=10)]
     [array([3., 1., 2.])]
     """

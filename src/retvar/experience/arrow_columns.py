@@ -13,7 +13,7 @@ from retvar.random import U, mix
 
 __all__ = [
     "LabelEncoder", "booleans", "episode_ids", "import_pyarrow", "integers", "is_number", "is_text",
-    "is_time", "number_rows", "numbers", "row_hashes", "times",
+    "is_time", "number_rows", "numbers", "plain", "row_hashes", "times",
 ]  # fmt: skip
 
 Array = NDArray[np.float64]
@@ -190,22 +190,28 @@ def number_rows(columns: list[Any]) -> tuple[Integers, list[Any]]:
     """
     parts = [_encode(column) for column in columns]
     codes = np.stack([code for code, _ in parts], axis=1)
-    plain = [[_plain(value) for value in values] for _, values in parts]
+    entries = [[plain(value) for value in values] for _, values in parts]
     present = (codes >= 0).all(axis=1)
     index = np.full(len(codes), -1, dtype=np.int64)
     rows, found = np.unique(codes[present], axis=0, return_inverse=True)
     index[present] = found.ravel()
-    names = [tuple(values[k] for values, k in zip(plain, row, strict=True)) for row in rows]
+    names = [tuple(values[k] for values, k in zip(entries, row, strict=True)) for row in rows]
     return index, names
 
 
-def _plain(value: Any) -> Any:
-    """A whole number as an integer, also where it is written as text or as a float."""
+def plain(value: Any) -> Any:
+    """A whole number as an integer and a truth as a bool, also where they are written as text.
+
+    >>> plain("12"), plain(3.0), plain("012"), plain(0.5), plain("true")
+    (12, 3, '012', 0.5, True)
+    """
     if isinstance(value, float) and value.is_integer():
         return int(value)
-    if isinstance(value, str) and value.removeprefix("-").isdecimal() and value.isascii():
+    if not isinstance(value, str):
+        return value
+    if len(value) < 20 and value.removeprefix("-").isdecimal() and value.isascii():
         return int(value) if str(int(value)) == value else value
-    return value
+    return {"true": True, "false": False}.get(value, value)
 
 
 def row_hashes(columns: list[Any]) -> Integers:
@@ -303,7 +309,8 @@ def _encode(column: Any) -> tuple[Integers, list[Any]]:
         column = _compute().if_else(_compute().is_nan(column), None, column)
     coded = column.dictionary_encode()
     code = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-    return code, coded.dictionary.to_pylist()
+    values = coded.dictionary.to_pylist()
+    return code, [plain(x) for x in values] if pa.types.is_floating(column.type) else values
 
 
 class LabelEncoder:

@@ -328,7 +328,9 @@ def _has_dates(reader: Reader, name: str) -> bool:
     readable = ~times(present, dates=True)[2]
     if readable.mean() <= 0.5:
         shown = repr(present[int(np.argmin(readable))].as_py())
-        raise InputError(f"column {name!r} of {reader.name}", shown, f"must hold {MUST_HOLD['time']}")
+        raise InputError(
+            f"column {name!r} of {reader.name}", shown, f"must hold {MUST_HOLD['time']}"
+        )
     return True
 
 

@@ -155,14 +155,17 @@ class Decoder:
 
     def _asked(self, part: _Batch, rows: Chunk) -> NDArray[np.float64]:
         """Probabilities of the logged actions under the target policy."""
-        assert self.policy is not None and self.roles.action is not None
+        assert self.policy is not None
+        assert self.roles.action is not None
         action = self.roles.action
         labels = self.labels.labels if self.roles.kind == "label" else None
         good = ~part.bad
         found = np.full(good.size, np.nan)
         if good.any():
             at = np.flatnonzero(good)
-            found[at] = self.policy.probabilities(rows["state"][at], part.batch[action].take(at), labels)
+            found[at] = self.policy.probabilities(
+                rows["state"][at], part.batch[action].take(at), labels
+            )
         part.reject(np.isnan(found), "the target policy has no probability", action)
         return found
 

@@ -25,10 +25,10 @@ class RowLinker:
     """Buffers rows until it is known whether the next row of their stream continues them.
 
     Rows are columns as in a chunk and, where they matter: ``bad`` (to be left out), ``unreadable``
-    (its state cannot be read), ``entity`` and ``episode`` (their ids), ``segment`` (rows of different segments are
-    never linked), ``file`` (across files, next states may differ) and ``row`` (its number, for
-    messages). A row is marked truncated if the next one is left out or belongs to another episode,
-    so that no eligibility trace crosses the gap.
+    (its state cannot be read), ``entity`` and ``episode`` (their ids), ``segment`` (rows of
+    different segments are never linked), ``file`` (across files, next states may differ) and
+    ``row`` (its number, for messages). A row is marked truncated if the next one is left out or
+    belongs to another episode, so that no eligibility trace crosses the gap.
 
     >>> column = {"state": np.array([0, 1, 2]), "next_state": np.array([1, 2, 0]),
     ...           "reward": np.ones(3), "terminated": np.zeros(3, dtype=bool),
@@ -44,11 +44,13 @@ class RowLinker:
         *,
         infer_next: bool = False,
         check_next: bool = False,
+        count_repeats: bool = False,
         locate: Locator | None = None,
     ) -> None:
         self.counts = counts
         self.infer_next = infer_next  # take next states from the next rows
         self.check_next = check_next  # compare next states with the next rows
+        self.count_repeats = count_repeats  # count rows that repeat one that they cannot follow
         self.locate = locate  # given where a mismatch is an error
         self._pending: Chunk | None = None
 
@@ -121,7 +123,7 @@ class RowLinker:
         links: _Successors,
         end: int,
     ) -> None:
-        if mismatch is not None:
+        if mismatch is not None and self.count_repeats:
             again = mismatch & links.repeats(rows)
             self.counts.duplicates += int(np.count_nonzero(again[:end]))
         for reason, mask in ((MISMATCH, mismatch), (TOO_FAR, links.too_far)):

@@ -6,6 +6,7 @@ damaged one are lost, and it ends a batch at every row group.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import glob
 import gzip
@@ -189,8 +190,9 @@ def _open_csv(path: Path) -> Reader:
 
 def _require_short_lines(path: Path) -> None:
     """Refuse a header or first lines that PyArrow cannot take: it would wait for ever at exit."""
-    opened: Any = gzip.open(path) if path.name.lower().endswith(".gz") else path.open("rb")
-    with opened as file:
+    with path.open("rb") as raw, contextlib.ExitStack() as stack:
+        packed = path.name.lower().endswith(".gz")
+        file: Any = stack.enter_context(gzip.open(raw)) if packed else raw
         start = file.read(2 * BLOCK)
     header, _, rest = start.partition(b"\n")
     if len(header) > LONGEST_HEADER:

@@ -7,7 +7,14 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.experience.arrow_columns import booleans, episode_ids, is_number, is_time, times
+from retvar.experience.arrow_columns import (
+    booleans,
+    episode_ids,
+    is_number,
+    is_time,
+    numbers,
+    times,
+)
 from retvar.experience.column_roles import Roles, first_rows_of
 from retvar.experience.readers import Reader
 from retvar.format import listed
@@ -21,7 +28,9 @@ IDS = re.compile(
     r"session|trajectory|traj|stay|case|player|env|environment|episode|stream|id|ids|uuid|key)$"
     r"|[a-z]I[dD]$"
 )
-TIMES = re.compile(r"(^|_)(time|timestamp|datetime|date|step|t|ts|hour|day|when)$|[a-z](Time|Date)$")
+TIMES = re.compile(
+    r"(^|_)(time|timestamp|datetime|date|step|t|ts|hour|day|when)$|[a-z](Time|Date)$"
+)
 OFTEN = 0.01  # share of rows from which on ids alternate, or times go back
 LEAST = 3  # rows
 
@@ -48,7 +57,7 @@ def order_suspicions(reader: Reader, roles: Roles) -> list[str]:
         return []
     ended = _ended(reader, roles)
     found = []
-    mixed = [name for name in ids if _alternates(_ids(reader, name), ended)]
+    mixed = [name for name in ids if _alternates(reader, name, ended)]
     if mixed:
         found.append(
             f"column {mixed[0]!r} alternates, so that rows of several may be mixed: "
@@ -83,13 +92,22 @@ def _ended(reader: Reader, roles: Roles) -> Mask:
     return found
 
 
-def _alternates(ids: Integers, ended: Mask) -> bool:
-    """Whether ids come back after others, in the middle of episodes."""
-    change = np.flatnonzero(ids[1:] != ids[:-1]) + 1
-    starts = np.concatenate([[0], change]).astype(np.int64)
-    first = np.zeros(starts.size, dtype=bool)
-    first[np.unique(ids[starts], return_index=True)[1]] = True
-    back = starts[~first]
+def _alternates(reader: Reader, name: str, ended: Mask) -> bool:
+    """Whether ids come back after others, in the middle of episodes.
+
+    A number that falls back to the least one is a counter that starts anew.
+    """
+    column = first_rows_of(reader, [name])[0]
+    ids, missing = episode_ids(column)
+    if missing.all():
+        return False
+    starts = np.concatenate([[0], np.flatnonzero(ids[1:] != ids[:-1]) + 1]).astype(np.int64)
+    again = np.ones(starts.size, dtype=bool)
+    again[np.unique(ids[starts], return_index=True)[1]] = False
+    value = numbers(column) if is_number(column.type) or reader.text else np.full(ids.size, np.nan)
+    least = np.nanmin(value) if np.isfinite(value).all() else np.nan
+    again &= value[starts] != least
+    back = starts[again]
     interrupted = np.count_nonzero(~ended[back - 1]) if back.size else 0
     return bool(interrupted >= max(LEAST, OFTEN * ids.size))
 

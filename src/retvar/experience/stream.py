@@ -144,7 +144,9 @@ class Counts:
 
     def _order(self) -> str:
         """What to do where rows do not follow one another."""
-        open_roles = [f"{role}=" for role in ("entity", "time", "episode") if role not in self.named]
+        open_roles = [
+            f"{role}=" for role in ("entity", "time", "episode") if role not in self.named
+        ]
         if not open_roles:
             return "check the columns entity=, time= and episode="
         return f"{MIXED}; name {' or '.join(open_roles)}"
@@ -195,10 +197,12 @@ class Counts:
 def _nouns(column: str) -> tuple[str, str]:
     """What the entities of a column are called, one and many.
 
-    >>> _nouns("patient_id"), _nouns("Entity"), _nouns("id"), _nouns("x7")
-    (('patient', 'patients'), ('entity', 'entities'), ('entity', 'entities'), ('entity', 'entities'))
+    >>> _nouns("patient_id"), _nouns("DeviceID"), _nouns("id"), _nouns("x7")[1]
+    (('patient', 'patients'), ('device', 'devices'), ('entity', 'entities'), 'entities')
     """
-    noun = re.sub(r"(?<=[a-z])I[dD]$|[_\- ]*\bid$|_id$", "", column).replace("_", " ").strip().lower()
+    noun = (
+        re.sub(r"(?<=[a-z])I[dD]$|[_\- ]*\bid$|_id$", "", column).replace("_", " ").strip().lower()
+    )
     if not re.fullmatch(r"[^\W\d_]{3,}( [^\W\d_]{3,})*", noun):
         noun = "entity"
     if noun.endswith("s"):

@@ -53,11 +53,11 @@ def from_table(
     Rows of an entity follow one another, in the order of the log or of `time`. Where they do not
     (another episode begins, a row is left out, the next state is not the next row's state), the row
     before is marked truncated. Columns of the transition itself, entity and episode are found under
-    the names of the arguments unless other names are given; a column that is named must exist. γ, λ, ρ and probabilities change what
-    is estimated: they are used only where they are named (or where retvar wrote the file), and a
-    warning is logged where columns of these names are not used. Rows are numbered from 1, without
-    the header. ``experience.understood`` says in one line what was read, and
-    ``experience.warnings`` lists signs that it was not what was meant.
+    the names of the arguments unless other names are given; a column that is named must exist. γ,
+    λ, ρ and probabilities change what is estimated: they are used only where they are named (or
+    where retvar wrote the file), and a warning is logged where columns of these names are not used.
+    Rows are numbered from 1, without the header. ``experience.understood`` says in one line what
+    was read, and ``experience.warnings`` lists signs that it was not what was meant.
 
     Parameters
     ----------
@@ -68,8 +68,9 @@ def from_table(
         One column: whole numbers are used as states, fractions are observations, everything else
         is a label and numbered in order of appearance. Several columns: observations (``state_0``,
         ``state_1``, … are found automatically); where one holds text or dates, or with
-        ``states="labels"``, their combinations are labels. Without `next_state` it is the state of the next
-        row; the last row of an episode that did not terminate then has none and is left out.
+        ``states="labels"``, their combinations are labels. Without `next_state` it is the
+        state of the next row; the last row of an episode that did not terminate then has none and
+        is left out.
     action
         Used with `target_policy` only.
     cost
@@ -187,8 +188,9 @@ def _experience(
         decoder = Decoder(roles, known, counts, strict, policy)
         infer = roles.next_state is None
         linker = RowLinker(
-            counts, infer_next=infer, check_next=not infer, locate=locate if strict else None
-        )
+            counts, infer_next=infer, check_next=not infer, count_repeats=not roles.time,
+            locate=locate if strict else None,
+        )  # fmt: skip
         current = [readers[0].name]
 
         def parts() -> Iterator[Chunk]:

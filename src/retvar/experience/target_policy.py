@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retvar.errors import InputError
-from retvar.experience.arrow_columns import LabelEncoder, numbers
+from retvar.experience.arrow_columns import LabelEncoder, numbers, plain
 from retvar.experience.episodes import describe_error
 from retvar.experience.readers import SCAN_ROWS, open_readers
 from retvar.format import listed
@@ -32,7 +32,8 @@ FORMS = (
 class TargetPolicy:
     """The probability of each logged action, given its state; NaN where the policy has none.
 
-    `known` takes lists of states and actions, without repetitions, and returns probabilities.
+    `known` takes lists of states and actions and returns probabilities. It is asked once a chunk
+    for each pair of a state and an action; observations are asked row by row.
 
     >>> import pyarrow as pa
     >>> policy = target_policy({"state": ["a", "a"], "action": [0, 1], "probability": [0.9, 0.1]})
@@ -53,13 +54,13 @@ class TargetPolicy:
             return found
         if state.ndim == 2:
             places: list[Any] = list(state[rows])
-            found[rows] = self._ask(places, [self._actions.labels[k] for k in code[rows]])
+            found[rows] = self._ask(places, [plain(self._actions.labels[k]) for k in code[rows]])
             return found
         width = len(self._actions.labels)
         pair = state[rows].astype(np.int64) * width + code[rows]
         distinct, index = np.unique(pair, return_inverse=True)
         states = [int(k) if labels is None else labels[int(k)] for k in distinct // width]
-        actions = [self._actions.labels[int(k)] for k in distinct % width]
+        actions = [plain(self._actions.labels[int(k)]) for k in distinct % width]
         found[rows] = self._ask(states, actions)[index.ravel()]
         return found
 
@@ -91,7 +92,7 @@ def target_policy(given: Any, state: Sequence[str] = ("state",), action: str = "
         return TargetPolicy(_of_pairs(_nested(given)))
     if isinstance(given, Mapping) or hasattr(given, "columns") or hasattr(given, "schema"):
         return TargetPolicy(_of_table(open_readers(given), state, action))
-    if isinstance(given, list) and given and isinstance(given[0], str | Path | Mapping):
+    if isinstance(given, list) and given and isinstance(given[0], Mapping):
         columns = {name: [row.get(name) for row in given] for name in given[0]}
         return TargetPolicy(_of_table(open_readers(columns), state, action))
     try:
@@ -234,16 +235,22 @@ def _of_function(function: Any) -> Callable[[list[Any], list[Any]], Array]:
     def known(states: list[Any], actions: list[Any]) -> Array:
         try:
             if _takes_two(function):
-                return np.array([float(function(*pair)) for pair in zip(states, actions, strict=True)])
+                return np.array(
+                    [float(function(*pair)) for pair in zip(states, actions, strict=True)]
+                )
             found = np.asarray(function(_column(states)))
         except Exception as error:  # a function may raise anything
             raise InputError(FIELD, _name(function), f"fails: {describe_error(error)}") from None
         if found.shape[:1] != (len(states),) or found.ndim not in (1, 2):
             shape = f"an array of shape {found.shape}"
-            remedy = f"must return [state, action] probabilities, or the action, of {len(states)} states"
+            remedy = (
+                f"must return [state, action] probabilities, or the action, of {len(states)} states"
+            )
             raise InputError(FIELD, shape, remedy)
         if found.ndim == 1:
-            return np.array([float(_key(a) == _key(b)) for a, b in zip(found, actions, strict=True)])
+            return np.array(
+                [float(_key(a) == _key(b)) for a, b in zip(found, actions, strict=True)]
+            )
         _require_sums(found.sum(axis=1), found)
         return _of_array(found)(list(range(len(states))), actions)
 
