@@ -13,7 +13,14 @@ import click
 
 from retvar.cli.at import answers, at_options, refuse_unknown
 from retvar.cli.base import ESTIMAND, JSON, OPTION, PATH, print_result, split_commas, to_json
-from retvar.cli.sources import COLUMNS, STEPS, acting_options, open_source, option_names
+from retvar.cli.sources import (
+    COLUMNS,
+    STEPS,
+    acting_options,
+    open_source,
+    option_names,
+    with_options,
+)
 from retvar.errors import InputError, RetvarError
 from retvar.signals import Interrupted, Stop
 
@@ -44,10 +51,14 @@ SOURCES = (
     "SOURCE is gymnasium:ID, minari:NAME, or a log: FILE.parquet, FILE.csv, or a pattern of them."
 )
 COLUMN_HELP = {
-    "state": "Column of the state; several, separated by commas, form an observation.",
+    "state": "Column of the state; several, separated by commas, form an observation or a label.",
+    "action": "Column of the action, for --target-policy.",
+    "cost": "Column of costs, in place of rewards: rewards are negated costs.",
     "terminated": "Column that marks the end of an episode; 'none' if episodes never end.",
     "truncated": "Column that marks an episode that was cut off before its end.",
-    "stream": "Column of the stream, if a log interleaves several.",
+    "entity": "Column of the patient, user or device; rows of several may be mixed.",
+    "time": "Column that orders the rows of an entity: numbers, dates or times.",
+    "episode": "Column that tells the episodes of an entity apart.",
     "behaviour": "Column of the action's probability under the behaviour policy.",
     "target": "Column of the action's probability under the target policy.",
     "rho": "Column of the importance ratio, instead of the two probabilities.",
@@ -76,6 +87,17 @@ def _columns(command: Any) -> Any:
 )
 @OPTION
 @_columns
+@click.option(
+    "--target-policy", metavar="POLICY",
+    help="Target policy, instead of --target: FILE.npy (probabilities of actions by state, or "
+    "actions), FILE.csv, .parquet or .json (state, action, probability), or MODULE:FUNCTION.",
+)  # fmt: skip
+@click.option("--stream", hidden=True)
+@click.option(
+    "--duplicates", type=click.Choice(["drop", "keep"]),
+    help="Equal rows of one time, which are counted [default: drop].",
+)  # fmt: skip
+@click.option("--force", is_flag=True, help="Go on if more than half of the rows are left out.")
 @click.option("--states", metavar="N", help="Number of states; 'labels' if numbers are only names.")
 @click.option("--gamma-column", metavar="COL", help="Column of γ, instead of --gamma.")
 @click.option("--lam-column", metavar="COL", help="Column of λ, instead of --lam.")
@@ -187,7 +209,8 @@ def _learn(found: Estimate, stop: Stop, live: bool) -> BaseException | None:
             progress.start(found.experience.length)
             found.learn(progress.advance)
     except (RetvarError, Interrupted) as error:
-        if getattr(error, "estimate", None) is None:
+        lost = isinstance(error, InputError) and error.field == "rows"  # most rows are left out
+        if getattr(error, "estimate", None) is None or lost:
             raise Interrupted(stop.number) if stop.number else error from None
         return error
     return None
@@ -293,11 +316,15 @@ def _draw(found: Estimate, checked: Any, out: Path, formats: tuple[str, ...]) ->
 def _print(
     found: Estimate, checked: Any, asked: list[Answer], written: list[Path], args: dict[str, Any]
 ) -> None:
+    if args["as_json"] or not sys.stdout.isatty():  # on a terminal the summary has them
+        for warning in found.experience.warnings:
+            click.echo(f"WARNING: {with_options(warning)}", err=True)
     if args["as_json"]:
         at = {"at": [each.to_dict() for each in asked]} if asked else {}
         print_result(to_json(_to_dict(found, checked) | at))
         return
-    print_result(found.summary(args["rows"]))
+    lines = found.summary(args["rows"]).splitlines()
+    print_result("\n".join(with_options(x) if x.startswith("WARNING") else x for x in lines))
     if checked is not None:
         print_result("\n" + checked.summary())
     if asked:
@@ -305,6 +332,10 @@ def _print(
 
         print_result("\n" + answers_table(asked))
     print_result("\nwritten: " + "\n         ".join(map(str, written)))
+    note = found.data.attrs.get("observed_note")
+    if note and args["formats"] != "none":
+        drawn = any(path.stem == "calibration" for path in written)
+        print_result(f"observed, calibration: {note if drawn else f'not drawn, since {note}'}")
 
 
 def _to_dict(found: Estimate, checked: Any) -> dict[str, Any]:
@@ -322,6 +353,9 @@ def _to_dict(found: Estimate, checked: Any) -> dict[str, Any]:
     result = {
         **data.attrs,
         dim: [str(x) for x in data["label" if dim == "state" else dim].values],
+        "warnings": [with_options(each) for each in found.experience.warnings],
+        "duplicates": counts.duplicates,
+        "ties": counts.ties,
         "rejected_by_reason": dict(counts.rejected),
         "unmarked_ends_by_reason": dict(counts.unmarked_ends),
         **columns,

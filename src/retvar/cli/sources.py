@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,28 +24,33 @@ __all__ = [
     "STEPS",
     "StopRequested",
     "acting_options",
+    "import_function",
     "load_policy",
     "make_stoppable",
     "open_source",
     "option_names",
+    "with_options",
 ]
 
 STEPS = 200_000
 POLICY = "must be random, greedy, MODULE:FUNCTION, FILE.npy or sb3:ALGORITHM:FILE.zip"
 GAMMA = "give the discount per step, such as --gamma 0.99"
 COLUMNS = (
-    "state", "action", "reward", "next_state", "terminated", "truncated", "episode", "stream",
-    "behaviour", "target", "rho",
+    "state", "action", "reward", "cost", "next_state", "terminated", "truncated", "entity", "time",
+    "episode", "behaviour", "target", "rho",
 )  # fmt: skip
+FOR_LOGS = ("target_policy", "duplicates", "force", "stream")  # further options for logs
 OPTIONS = (
-    *COLUMNS, "states", "gamma", "lam", "kappa", "level", "features", "bootstrap_samples",
-    "estimand", "method", "seed", "grid", "policy", "envs", "deterministic",
+    *COLUMNS, *FOR_LOGS, "states", "gamma", "lam", "kappa", "level", "features",
+    "bootstrap_samples", "estimand", "method", "seed", "grid", "policy", "envs", "deterministic",
 )  # fmt: skip
 REPLACED = {  # remedies of the library, as options
     "pass terminated=False": "say --terminated none",
     "states='labels'": "--states labels",
     ", or retvar.features": "",
+    "force=True": "--force",
 }
+NAMED = re.compile(r"\b(entity|time|episode|next_state|terminated|truncated)=('[^']*')?")
 
 
 def acting_options(command: Any) -> Any:
@@ -80,10 +86,23 @@ def option_names(**fields: str) -> Iterator[None]:
         field = fields.get(error.field, error.field)
         if field in OPTIONS:
             field = _option_name(field)
-        remedy = error.remedy
-        for python, option in REPLACED.items():
-            remedy = remedy.replace(python, option)
-        raise InputError(field, error.value, remedy) from None
+        raise InputError(field, error.value, with_options(error.remedy)) from None
+
+
+def with_options(text: str) -> str:
+    """A text of the library with options in place of arguments.
+
+    >>> with_options("name entity='patient' or time=")
+    'name --entity patient or --time'
+    """
+    for python, option in REPLACED.items():
+        text = text.replace(python, option)
+
+    def option_of(match: re.Match[str]) -> str:
+        column = (match[2] or "").strip("'")
+        return f"{_option_name(match[1])} {column}".rstrip()
+
+    return NAMED.sub(option_of, text)
 
 
 def _option_name(parameter: str) -> str:
@@ -116,7 +135,7 @@ def open_source(source: str, args: dict[str, Any], seed: int, stop: Stop) -> Exp
 
 def _refuse_misplaced(source: str, kind: str, args: dict[str, Any]) -> None:
     """Refuse options that have no effect on this kind of source."""
-    for_tables = (*COLUMNS, "states", "gamma_column", "lam_column", "on_error")
+    for_tables = (*COLUMNS, *FOR_LOGS, "states", "gamma_column", "lam_column", "on_error")
     for_environments = (
         "check", "steps", "episodes", "policy", "envs", "deterministic", "rollouts", "options",
     )  # fmt: skip
@@ -191,7 +210,35 @@ def _table(source: str, args: dict[str, Any]) -> Experience:
         columns["terminated"] = False
     if args["states"] is not None:
         columns["states"] = int(args["states"]) if args["states"].isdigit() else args["states"]
-    return experience.from_table(source, **columns, on_error=args["on_error"] or "skip")
+    if args["stream"] is not None:
+        raise InputError("--stream", args["stream"], "is called --entity")
+    if args["target_policy"] is not None:
+        columns["target_policy"] = _target_policy(args["target_policy"])
+    return experience.from_table(
+        source, **columns, on_error=args["on_error"] or "skip",
+        duplicates=args["duplicates"] or "drop", force=args["force"],
+    )  # fmt: skip
+
+
+def _target_policy(name: str) -> Any:
+    """The file or function that ``--target-policy`` names."""
+    if Path(name).suffix.lower() in (".npy", ".csv", ".parquet", ".json"):
+        return name
+    if ":" not in name:
+        remedy = "must be FILE.npy, .csv, .parquet or .json, or MODULE:FUNCTION"
+        raise InputError("--target-policy", name, remedy)
+    return import_function("--target-policy", name)
+
+
+def import_function(option: str, name: str) -> Any:
+    """The object that MODULE:NAME names, also from the current folder."""
+    module, _, function = name.partition(":")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        return getattr(importlib.import_module(module), function)
+    except Exception as error:  # a module may raise anything
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(option, name, f"cannot be imported: {reason}") from None
 
 
 def load_policy(name: str, env: str, gamma: float | None, options: dict[str, Any]) -> Any:
@@ -214,15 +261,9 @@ def load_policy(name: str, env: str, gamma: float | None, options: dict[str, Any
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             raise InputError("--policy", name, f"cannot be read: {reason}") from None
-    module, colon, function = name.partition(":")
-    if not colon:
+    if ":" not in name:
         raise InputError("--policy", name, POLICY)
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        return getattr(importlib.import_module(module), function)
-    except Exception as error:  # a module may raise anything
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise InputError("--policy", name, f"cannot be imported: {reason}") from None
+    return import_function("--policy", name)
 
 
 def _grid(text: str, opened: Experience) -> tuple[int, int]:

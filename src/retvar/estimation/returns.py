@@ -29,6 +29,7 @@ Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 NEGLIGIBLE = 1e-4  # discount of the rest of a return at which it is closed
 IGNORED_SHARE = 0.02  # share of returns that may be ignored
+FEW = 0.05  # share of returns that are not enough to show
 MAX_TRUNCATED_SHARE = 0.3  # share of a return that may be cut off where it is shown as observed
 CAPACITY = 2**20  # numbers stored of bootstrap terms
 OPEN, SUM, DISCOUNT, AGE, FIRST_DISCOUNT, START = range(6)  # columns of open returns
@@ -205,9 +206,17 @@ class Returns:
         return np.asarray(rows[:, START_AGE] < np.quantile(rows[much, START_AGE], IGNORED_SHARE))
 
     @property
+    def cut_at_any_age(self) -> bool:
+        """Whether returns are cut off at any age, as by missing rewards, so that few are early."""
+        little = self.missing_share <= MAX_TRUNCATED_SHARE
+        both = np.count_nonzero(self.early & little)
+        return bool(little.any() and both < FEW * little.size)
+
+    @property
     def nearly_complete(self) -> NDArray[np.bool_]:
-        """Which began early and had little cut off."""
-        return self.early & (np.abs(self._rows()[:, REST]) <= MAX_TRUNCATED_SHARE)
+        """Which began early and had little cut off; all of the latter where few began early."""
+        little = self.missing_share <= MAX_TRUNCATED_SHARE
+        return np.asarray(little if self.cut_at_any_age else self.early & little)
 
     def _rows(self) -> Array:
         return self._stored[: min(self.count, self._stored.shape[0])]

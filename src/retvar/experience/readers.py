@@ -6,8 +6,12 @@ damaged one are lost, and it ends a batch at every row group.
 
 from __future__ import annotations
 
+import contextlib
+import csv
 import glob
+import gzip
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +31,8 @@ ENCODING = "utf-8-sig"  # decoding while reading makes invalid text an error, no
 NULLS = ["", "null", "NULL", "nan", "NaN"]  # not NA, which may be the name of a state
 METADATA_KEY = b"retvar"  # of the metadata that retvar writes into its files
 SCAN_ROWS = 65_536  # of a batch of `value_range`, and of the first look at the types of columns
+MOST_COLUMNS = 10_000
+LONGEST_HEADER = 1_000_000  # characters
 SUFFIXES = (".parquet", ".csv", ".csv.gz")
 SOURCE = "must be a path or pattern of .parquet or .csv files, a list of paths, or a table"
 
@@ -146,7 +152,8 @@ def _reader(name: str, schema: Any, batches: Batches, rows: int) -> Reader:
 
 
 def _open_csv(path: Path) -> Reader:
-    csv, pa = import_pyarrow().csv, import_pyarrow()
+    pa = import_pyarrow()
+    _require_short_lines(path)
     malformed: list[int] = []
 
     def skip(row: Any) -> str:
@@ -155,11 +162,13 @@ def _open_csv(path: Path) -> Reader:
 
     def open_columns(columns: list[str]) -> Any:
         malformed.clear()
-        return csv.open_csv(
+        return pa.csv.open_csv(
             str(path),
-            read_options=csv.ReadOptions(use_threads=False, block_size=BLOCK, encoding=ENCODING),
-            parse_options=csv.ParseOptions(invalid_row_handler=skip),
-            convert_options=csv.ConvertOptions(
+            read_options=pa.csv.ReadOptions(
+                use_threads=False, block_size=BLOCK, encoding=ENCODING
+            ),
+            parse_options=pa.csv.ParseOptions(invalid_row_handler=skip),
+            convert_options=pa.csv.ConvertOptions(
                 column_types=dict.fromkeys(columns, pa.string()),
                 include_columns=columns, strings_can_be_null=True, null_values=NULLS,
             ),
@@ -177,6 +186,24 @@ def _open_csv(path: Path) -> Reader:
         _require_rows(str(path), schema, 0)
     text = pa.schema([(name, pa.string()) for name in schema.names])
     return Reader(str(path), _types(text), batches, text=True, malformed=malformed)
+
+
+def _require_short_lines(path: Path) -> None:
+    """Refuse a header or first lines that PyArrow cannot take: it would wait for ever at exit."""
+    with path.open("rb") as raw, contextlib.ExitStack() as stack:
+        packed = path.name.lower().endswith(".gz")
+        file: Any = stack.enter_context(gzip.open(raw)) if packed else raw
+        start = file.read(2 * BLOCK)
+    header, _, rest = start.partition(b"\n")
+    if len(header) > LONGEST_HEADER:
+        shown = f"more than {LONGEST_HEADER:,} characters"
+        raise InputError(f"header of {path}", shown, "the first line must hold names of columns")
+    names = next(csv.reader([header.decode(ENCODING, "replace").rstrip("\r")]), [])
+    _require_names(str(path), names)
+    longest = max(map(len, rest.split(b"\n")), default=0)
+    if longest >= BLOCK:
+        shown = f"a row of more than {BLOCK >> 20} MB"
+        raise InputError(str(path), shown, "is too long to be a row of a log; is it one?")
 
 
 def _value_range(batches: Iterator[Any]) -> tuple[int, int] | None:
@@ -218,7 +245,15 @@ def _to_table(columns: Mapping[Any, Any]) -> Any:
 def _require_rows(name: str, schema: Any, rows: int) -> None:
     if not rows:
         raise InputError("source", name, "has no rows")
-    twice = sorted({each for each in schema.names if schema.names.count(each) > 1})
+    _require_names(name, schema.names)
+
+
+def _require_names(name: str, names: list[str]) -> None:
+    """Refuse too many columns, and names that occur twice."""
+    if len(names) > MOST_COLUMNS:
+        remedy = f"more than {MOST_COLUMNS:,} cannot be a log; keep the columns that are needed"
+        raise InputError("columns", f"{len(names):,} of {name}", remedy)
+    twice = sorted(each for each, times in Counter(names).items() if times > 1)
     if twice:
         raise InputError("columns", listed(twice), f"occur in {name} more than once; rename them")
 
