@@ -830,8 +830,8 @@ def test_custom_features_are_resumed(tmp_path):
     assert second.data["visits"].sum() > 100
 
 
-def test_labels_that_cannot_be_restored_are_refused_but_nothing_is_lost(tmp_path):
-    """Dates as labels: the file stores them as text, and resuming is refused."""
+def test_days_are_labels_that_can_be_resumed(tmp_path):
+    """Dates are labels by their ISO text, so that a saved estimate knows them again."""
     import datetime
 
     days = pa.array([datetime.date(2026, 1, d) for d in (1, 2, 1)])
@@ -841,8 +841,8 @@ def test_labels_that_cannot_be_restored_are_refused_but_nothing_is_lost(tmp_path
     found = rv.estimate(log(), gamma=0.9)
     assert found.data["label"].values.tolist() == ["2026-01-01", "2026-01-02"]
     found.save(tmp_path / "a.safetensors")
-    with pytest.raises(InputError, match="has labels of type date, which cannot be restored"):
-        rv.estimate(log(), resume=tmp_path / "a.safetensors")
+    again = rv.estimate(log(), resume=tmp_path / "a.safetensors")
+    assert again.data["visits"].values.tolist() == [4, 2]
 
 
 @pytest.fixture(scope="module")

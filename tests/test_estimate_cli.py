@@ -287,7 +287,7 @@ WRONG = {
     (*ENV, "--option", "size"): "option = size: must be KEY=VALUE",
     (*ENV, "--option", "size=4"): "environment = FrozenLake-v1: cannot be made: ",
     (*ENV, "--policy", "nonsense"):
-        "--policy = nonsense: must be random, greedy, MODULE:FUNCTION or FILE.npy",
+        "--policy = nonsense: must be random, greedy, MODULE:FUNCTION, FILE.npy or sb3:",
     (*ENV, "--policy", "nowhere:f"): "--policy = nowhere:f: cannot be imported: No module named",
     (*ENV, "--policy", "json:nothing"): "--policy = json:nothing: cannot be imported: ",
     (*ENV, "--policy", "missing.npy"): "--policy = missing.npy: cannot be read: No such file",
@@ -370,13 +370,13 @@ def test_resuming_on_another_source_is_noted_on_stderr(tmp_path):
 # ---------------------------------------------------------------------- interruptions
 
 BREAKS = """
-import atexit, pathlib, time
+import pathlib, time
 count = 0
 calls = pathlib.Path("calls").absolute()
-atexit.register(lambda: calls.parent.exists() and calls.write_text(str(count)))
 def quick(observation):
     global count
     count += 1
+    calls.write_text(str(count))
     if count == 10_000:
         pathlib.Path("ready").touch()
     return count % 4
@@ -389,6 +389,7 @@ def policy(observation):
 def slow(observation):
     global count
     count += 1
+    calls.write_text(str(count))
     if count == 20:
         pathlib.Path("ready").touch()
     time.sleep(0.01)
