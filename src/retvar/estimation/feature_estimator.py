@@ -15,8 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retvar.errors import InputError
-from retvar.estimation.episode_log import room
-from retvar.estimation.feature_values import Weights, feature_values, linear_values
+from retvar.estimation.episode_log import EpisodeLog, read_episodes, room
+from retvar.estimation.feature_values import (
+    Weights,
+    completed_returns,
+    feature_values,
+    linear_values,
+    missing_variances,
+)
 from retvar.estimation.least_squares_estimator import (
     CALIBRATION,
     CLOSED,
@@ -24,10 +30,8 @@ from retvar.estimation.least_squares_estimator import (
     Checked,
     LeastSquaresEstimator,
     refuse_unknown,
-    with_cuts,
 )
 from retvar.estimation.neighbours import LocalSpread, Neighbours, neighbours_of
-from retvar.estimation.returns import Returns
 from retvar.estimation.transition_record import TransitionRecord
 from retvar.features import Features, from_dict
 from retvar.learners import Learner
@@ -45,7 +49,7 @@ TYPES = {
     "state": np.float64, "next_state": np.float64, "reward": np.float64, "gamma": np.float64,
     "terminated": np.bool_, "truncated": np.bool_, "stream": np.int64,
 }  # fmt: skip  # of recorded columns
-RETURNS = 2_000  # stored to calibrate; each needs its neighbours
+RETURNS = 2_000  # that calibrate at most; each needs its neighbours
 ANSWERS = 8  # questions whose answers are kept
 ROWS = 65_536  # that a saved file gives at a time
 REMEDY = 'least squares with features needs {}; take by="td"'
@@ -75,6 +79,7 @@ class FeatureEstimator(LeastSquaresEstimator):
             raise InputError("lam", lam, REMEDY.format("λ = 1"))
         self._features = features
         self._record = TransitionRecord()
+        self._unseen = 0  # transitions that calibrate
         self._answers: dict[tuple[str, bytes], tuple[Array, LocalSpread]] = {}
 
     @property
@@ -113,24 +118,18 @@ class FeatureEstimator(LeastSquaresEstimator):
         return rows
 
     def _take(self, rows: Chunk) -> None:
-        """Record good rows, and the returns of those that calibrate."""
-        n, width = rows["state"].shape
+        """Record good rows, and which part they belong to."""
+        n = len(rows["reward"])
         if n == 0:
             return
         self._record.make_room()
-        if self._returns is None:
-            self._returns = Returns(2, width, RETURNS, negligible=CLOSED)
         self._forget()
         flags = TERMINATED * rows["terminated"].astype(np.int64)
         flags |= TRUNCATED * rows["truncated"].astype(np.int64)
         part, cut = self._assign(rows["stream"], flags, rows["gamma"])
-        ones = np.ones(n)
-        self._returns.add(
-            np.where(part == CALIBRATION, part, -1), rows["state"], rows["next_state"],
-            rows["reward"], rows["gamma"], ones, ones, with_cuts(flags, cut), rows["stream"],
-        )  # fmt: skip
         self._record.append(rows | {"part": part.astype(np.int8), "cut": cut})
         self.steps += n
+        self._unseen += int(np.count_nonzero(part == CALIBRATION))
 
     def chunks(self) -> Iterator[Chunk]:
         """The recorded transitions."""
@@ -141,7 +140,7 @@ class FeatureEstimator(LeastSquaresEstimator):
     def _forget(self) -> None:
         super()._forget()
         self._answers.clear()
-        for name in ("solution", "fit"):
+        for name in ("solution", "fit", "unseen"):
             self.__dict__.pop(name, None)
 
     @cached_property
@@ -197,16 +196,45 @@ class FeatureEstimator(LeastSquaresEstimator):
         value, spread = self._answer("fit", states)
         return value, spread.std
 
+    @cached_property
+    def unseen(self) -> _Unseen | None:
+        """Visits of the part that the fit has not seen, drawn at random; None if there is none.
+
+        All visits are equally likely, so that return intervals hold on average over visited places
+        and not only where episodes begin. There are as many as segments of episodes, each drawn
+        from a stretch of its own.
+        """
+        if not self._unseen:
+            return None
+        log = read_episodes(_Again(lambda: _part_of(self.chunks(), CALIBRATION)))
+        count = min(RETURNS, log.segments)
+        place = (np.arange(count) + np.random.default_rng(0).random(count)) / count
+        return _Unseen(log, (place * len(log)).astype(np.intp))
+
     def _calibration_returns(self) -> tuple[Array, Any]:
-        return self.returns.completed(self.fit.value), self.returns.start
+        if self.unseen is None:
+            return np.zeros(0), np.zeros((0, self._features.size))
+        log, rows = self.unseen
+        return completed_returns(log, self.fit.value(log.end_state))[rows], log.state[rows]
+
+    def _cut_off(self) -> Mask:
+        if self.unseen is None:
+            return np.zeros(0, dtype=bool)
+        log, rows = self.unseen
+        share = missing_variances(log, np.ones(len(log.end_state)))[rows]
+        return np.asarray(share > CLOSED**2)
 
     def _checked(self) -> Checked:
-        """Returns that the fit has not seen: an observation is hardly seen twice."""
+        """Returns that the fit has not seen, one of a segment: they hardly overlap."""
         total, start = self._calibration_returns()
+        if self.unseen is None:
+            return Checked(total, total, total)
+        log, rows = self.unseen
         value, std = self._fitted(start)
-        missing = self.returns.missing_variance(self.fit.smooth_variance)
-        known = np.isfinite(value) & np.isfinite(std)
-        return Checked((total - value)[known], (std**2)[known], missing[known])
+        missing = missing_variances(log, self.fit.smooth_variance(log.end_state))[rows]
+        _, first = np.unique(log.segment[rows], return_index=True)
+        some = first[np.isfinite(value[first]) & np.isfinite(std[first])]
+        return Checked((total - value)[some], (std**2)[some], missing[some])
 
     # ------------------------------------------------------------------ files
 
@@ -273,6 +301,13 @@ class _Fit(NamedTuple):
     def smooth_variance(self, points: Array) -> Array:
         """A smooth variance of observations, where a return was cut off."""
         return np.maximum(linear_values(self.features, self.smooth, points), 0.0)
+
+
+class _Unseen(NamedTuple):
+    """Episodes that a fit has not seen, and some of their rows."""
+
+    log: EpisodeLog
+    rows: NDArray[np.intp]
 
 
 class _Again(NamedTuple):

@@ -17,11 +17,9 @@ from numpy.typing import NDArray
 from retvar import arguments
 from retvar.errors import InputError
 from retvar.estimation.return_intervals import Calibration
-from retvar.estimation.returns import Returns
 from retvar.estimation.verdicts import DISAGREES, Verdict, judge_std, judge_value
 from retvar.jit import compiled
 from retvar.learners import Learner
-from retvar.online.memory_layout import TRUNCATED
 from retvar.random import U, mix
 
 __all__ = ["Checked", "LeastSquaresEstimator", "SelfCheck"]
@@ -80,13 +78,12 @@ class LeastSquaresEstimator:
     file_kind: ClassVar[str]  #: in the header of saved files
     suspicion = "the states may not be Markov"  #: where the self-check disagrees
 
-    def __init__(self, learner: Learner, returns: Returns | None = None) -> None:
+    def __init__(self, learner: Learner) -> None:
         self.description = learner
         self.steps = 0  #: transitions added
         self.rejected = 0  #: transitions refused
         self.notes: dict[str, Any] = {}  #: plain data of your own, kept in saved files
         self.off_policy = False  # returns of the target policy are not observed
-        self._returns = returns
         self._part = np.zeros((0, 3), dtype=np.int64)  # of each stream: part, rows in it, episode
 
     # ------------------------------------------------------------------ what a kind provides
@@ -120,6 +117,10 @@ class LeastSquaresEstimator:
         """The returns that calibrate, completed with the fit's values, and where they began."""
         raise NotImplementedError
 
+    def _cut_off(self) -> Mask:
+        """Whether much of each return that calibrates was cut off."""
+        raise NotImplementedError
+
     def _checked(self) -> Checked:
         """The returns of the self-check with their estimates."""
         raise NotImplementedError
@@ -135,13 +136,6 @@ class LeastSquaresEstimator:
     def lams(self) -> Array:
         """λ of each state, or of all; NaN where it is in the data."""
         return _numbers(self.description.lam)
-
-    @property
-    def returns(self) -> Returns:
-        """Observed returns that do not overlap, of each part."""
-        if self._returns is None:
-            raise InputError("experience", "no transition", "there is nothing to estimate from")
-        return self._returns
 
     def _assign(self, stream: Integers, flags: Integers, gamma: Array) -> tuple[Integers, Mask]:
         """The part that each transition belongs to, and where an endless episode is cut."""
@@ -210,12 +204,6 @@ class LeastSquaresEstimator:
         value, std = self._fitted(start)
         return Calibration.of(total, value, std, self._cut_off())
 
-    def _cut_off(self) -> Mask:
-        """Whether much of each calibration return was cut off."""
-        returns = self.returns
-        much = returns.truncated & (returns.missing_share > CLOSED)
-        return np.asarray(much[returns.key == CALIBRATION])
-
     def return_interval(
         self, states: Any = None, level: float = 0.9, *, above: bool = False
     ) -> Any:
@@ -223,7 +211,10 @@ class LeastSquaresEstimator:
         arguments.level("level", level)
         if self.off_policy:
             raise InputError("experience", "off-policy", "returns of the target are not observed")
-        self.calibration.quantile((1.0 - level) / (1 if above else 2))  # refuses too few returns
+        needed, known = Calibration.needed(level, 1 if above else 2), self._cut_off().size
+        if known < needed:
+            remedy = f"needs {needed:,} calibration returns; there are {known:,}"
+            raise InputError("level", level, remedy)
         value, std = self._fitted(self._column(None, states))
         if above:
             return self.calibration.above(value, std, level)
@@ -240,11 +231,13 @@ class LeastSquaresEstimator:
         if self.off_policy:
             return "none: returns of the target policy are not observed"
         cut = self._cut_off()
-        found = Calibration(np.zeros(0), 0.0, float(cut.mean()) if cut.size else 0.0)
-        needed = f"{100 * level:.4g}% needs {found.needed(level):,} calibration returns"
-        if cut.size < found.needed(level):
-            return f"none: {needed}; there are {cut.size:,}"
-        return found.note
+        needed = Calibration.needed(level)
+        if cut.size < needed:
+            return (
+                f"none: {100 * level:.4g}% needs {needed:,} calibration returns; there are "
+                f"{cut.size:,}"
+            )
+        return Calibration(np.zeros(0), 0.0, float(cut.mean())).note
 
     @property
     def self_check(self) -> SelfCheck:
@@ -282,11 +275,6 @@ def refuse_unknown(what: str) -> None:
     """Refuse quantities that are not estimated."""
     if what not in QUANTITIES:
         raise InputError("what", repr(what), f"must be one of {', '.join(map(repr, QUANTITIES))}")
-
-
-def with_cuts(flags: Integers, cut: Mask) -> Integers:
-    """Flags with truncation where an endless episode is cut."""
-    return flags | np.where(cut, TRUNCATED, 0)
 
 
 def _numbers(given: Any) -> Array:

@@ -129,10 +129,11 @@ def _add_observed(found: xarray.Dataset, estimator: Any, monitor: Monitor) -> No
     if returns.cut_at_any_age:
         found.attrs["observed_note"] = CUT
     tabular = estimator.features[0].states is not None
-    complete = returns.nearly_complete
-    start = returns.start[complete]
     value = row_predictor(estimator, "value")
-    found["observed"] = ("sample", returns.completed(value)[complete])
+    observed = returns.completed(value)
+    complete = returns.nearly_complete & np.isfinite(observed)  # completed far from all data: NaN
+    start = returns.start[complete]
+    found["observed"] = ("sample", observed[complete])
     found["predicted"] = ("sample", value(start))
     found["predicted_std"] = ("sample", row_predictor(estimator, "std")(start))
     state = start[:, 0].astype(np.int64) if tabular else np.full(len(start), -1, dtype=np.int64)

@@ -45,9 +45,9 @@ class Calibration:
         """Scores of returns, with the estimates for where they began."""
         known = np.isfinite(value) & np.isfinite(std) & np.isfinite(returns)
         positive = std[known & (std > 0)]
-        scale = SMALLEST * float(np.median(positive)) if positive.size else 0.0
-        least = np.maximum(std[known], scale)
         error = returns[known] - value[known]
+        scale = SMALLEST * float(np.median(positive)) if positive.size else _largest(error)
+        least = np.maximum(std[known], scale)
         with np.errstate(divide="ignore", invalid="ignore"):
             scores = np.where(
                 least > 0, error / least, np.where(error == 0, 0.0, np.sign(error) * np.inf)
@@ -72,7 +72,8 @@ class Calibration:
         share = f"{self.cut_off:.0%}"
         return f"doubtful: {share} of the calibration returns were cut off before their end"
 
-    def needed(self, level: float, sides: int = 2) -> int:
+    @staticmethod
+    def needed(level: float, sides: int = 2) -> int:
         """Calibration returns that an interval of this level needs."""
         return math.ceil(sides / (1.0 - level) - 1e-9) - 1
 
@@ -107,3 +108,8 @@ class Calibration:
         if score == 0.0:
             return np.asarray(value, dtype=np.float64)
         return np.asarray(value + np.maximum(std, self.scale) * score, dtype=np.float64)
+
+
+def _largest(error: Array) -> float:
+    """The largest error: a unit where no σ̂ is positive, so that errors are their own scores."""
+    return float(np.abs(error).max(initial=0.0))

@@ -23,13 +23,13 @@ from retvar.estimation.least_squares_estimator import (
     LeastSquaresEstimator,
     SelfCheck,
     refuse_unknown,
-    with_cuts,
 )
 from retvar.estimation.returns import Returns
 from retvar.estimation.transition_sums import TransitionSums
 from retvar.features import States
 from retvar.learners import Learner, from_dict
 from retvar.online.checkpoint import read_tensors, write_tensors
+from retvar.online.memory_layout import TRUNCATED
 
 __all__ = ["SelfCheck", "TabularEstimator"]
 
@@ -59,7 +59,8 @@ class TabularEstimator(LeastSquaresEstimator):
     file_kind = KIND
 
     def __init__(self, learner: Learner, states: int) -> None:
-        super().__init__(learner, Returns(2, 1, RETURNS, negligible=CLOSED))
+        super().__init__(learner)
+        self.returns = Returns(2, 1, RETURNS, negligible=CLOSED)
         self.sums = (TransitionSums(), TransitionSums())
         self._states = arguments.integer("states", states, 1, MOST_STATES)
 
@@ -119,7 +120,7 @@ class TabularEstimator(LeastSquaresEstimator):
         self.returns.add(
             part, rows.state[:, None].astype(np.float64),
             rows.next_state[:, None].astype(np.float64), rows.reward, rows.gamma, rows.lam, eta,
-            with_cuts(rows.flags, cut), rows.stream,
+            rows.flags | np.where(cut, TRUNCATED, 0), rows.stream,
         )  # fmt: skip
 
     # ------------------------------------------------------------------ estimates
@@ -180,6 +181,11 @@ class TabularEstimator(LeastSquaresEstimator):
         returns, own = self.returns, self.returns.key == CALIBRATION
         total = returns.completed(_lookup(np.nan_to_num(self.fit.value)))
         return total[own], _starts(returns)[own]
+
+    def _cut_off(self) -> NDArray[np.bool_]:
+        returns = self.returns
+        much = returns.truncated & (returns.missing_share > CLOSED)
+        return np.asarray(much[returns.key == CALIBRATION])
 
     def _checked(self) -> Checked:
         found, returns = self.solution, self.returns
