@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,8 @@ from retvar.online.checkpoint import read_tensors
 from retvar.step_sizes import Averaged
 
 __all__ = ["Estimate", "estimate"]
+
+log = logging.getLogger("retvar")
 
 Estimator = OnlineEstimator | TabularEstimator | FeatureEstimator
 Progress = Callable[[int], None]  # called with the number of transitions done
@@ -238,6 +241,8 @@ def estimate(
         seed=seed, resume=resume,
     )  # fmt: skip
     found.learn(progress)
+    for each in experience.warnings:
+        log.warning("%s: %s", experience.name, each)
     return found
 
 
