@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -39,6 +40,7 @@ from retvar.step_sizes import Averaged
 
 __all__ = ["Estimate", "estimate"]
 
+log = logging.getLogger("retvar")
 Progress = Callable[[int], None]  # called with the number of transitions done
 
 
@@ -266,6 +268,8 @@ def estimate(
         seed=seed, resume=resume,
     )  # fmt: skip
     found.learn(progress)
+    for each in experience.warnings:
+        log.warning("%s: %s", experience.name, each)
     return found
 
 

@@ -200,8 +200,8 @@ def _count_below(keys: list[NDArray[Any]], limit: tuple[Any, ...]) -> int:
 
 
 def _in_order(rows: Chunk) -> Chunk:
-    keys = [rows[name] for name in KEYS if name in rows]
-    order = np.lexsort(keys)
+    """Sort rows; those of one entity and time are in the order of the log and keep it."""
+    order = np.lexsort([rows[name] for name in KEYS[1:] if name in rows])
     return {name: column[order] for name, column in rows.items()}
 
 
@@ -225,20 +225,27 @@ class _Cleaner:
             if not self.keep:
                 self.counts.rejected[DUPLICATE] += int(again.sum())
                 rows = {name: column[~again] for name, column in rows.items()}
-        same = [rows[name][1:] == rows[name][:-1] for name in KEYS[1:]]
-        self.counts.ties += int(np.count_nonzero(np.logical_and.reduce(same)))
+        self.counts.ties += int(np.count_nonzero(_equal_to_the_row_before(rows)))
         for name in ("time", "time_fraction", "hash"):
             del rows[name]
         return rows
 
 
+def _equal_to_the_row_before(rows: Chunk) -> Mask:
+    """Sorted rows with the entity and time of the one before."""
+    same = np.logical_and.reduce([rows[name][1:] == rows[name][:-1] for name in KEYS[1:]])
+    return np.concatenate([[False], same])
+
+
 def _repeated(rows: Chunk) -> Mask:
     """Rows that equal an earlier one of the same entity and time."""
-    keys = [rows[name] for name in ("hash", *KEYS[1:])]
+    found = np.zeros(rows["hash"].size, dtype=bool)
+    tied = _equal_to_the_row_before(rows)
+    among = np.flatnonzero(tied | np.append(tied[1:], False))
+    keys = [rows[name][among] for name in ("hash", *KEYS[1:])]
     order = np.lexsort(keys)
     same = np.logical_and.reduce([key[order][1:] == key[order][:-1] for key in keys])
-    found = np.zeros(order.size, dtype=bool)
-    found[order[1:]] = same
+    found[among[order[1:]]] = same
     if "bad" in rows:
         found &= ~rows["bad"]
     return found

@@ -12,7 +12,7 @@ from retvar.errors import InputError
 from retvar.random import U, mix
 
 __all__ = [
-    "LabelEncoder", "booleans", "episode_ids", "import_pyarrow", "integers", "is_number", "is_text",
+    "IdEncoder", "LabelEncoder", "booleans", "episode_ids", "import_pyarrow", "integers", "is_number", "is_text",
     "is_time", "number_rows", "numbers", "plain", "row_hashes", "times",
 ]  # fmt: skip
 
@@ -243,56 +243,53 @@ def times(column: Any, dates: bool) -> tuple[Integers, Array, Mask]:
     (array([86400,     1]), array([0. , 0.5]), array([False, False]))
     """
     pa = import_pyarrow()
-    if is_time(column.type):
-        column = _nanoseconds(column)
-    elif dates:
-        column = _parsed_dates(column)
-    whole, missing = integers(column)
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
     if dates:
-        seconds, rest = np.divmod(whole, 10**9)
-        return seconds, rest * 1e-9, missing
+        moments, second = _moments(column if is_time(column.type) else _parsed_dates(column))
+        whole, missing = integers(moments)
+        seconds, rest = np.divmod(whole, second)
+        return seconds, rest / second, missing
+    whole, missing = integers(column)
     if pa.types.is_integer(column.type) or not missing.any():
         return whole, np.zeros(whole.size), missing
     value = numbers(column)
     missing = ~(np.abs(value) < 2.0**62)
-    floor = np.floor(np.where(missing, 0.0, value))
     known = np.where(missing, 0.0, value)
+    floor = np.floor(known)
     return floor.astype(np.int64), np.asarray(known - floor), missing
 
 
-def _nanoseconds(column: Any) -> Any:
-    """A column of dates or times as nanoseconds since 1970 or midnight."""
+def _moments(column: Any) -> tuple[Any, int]:
+    """A column of dates or times as integers, and how many of them are a second."""
     pa = import_pyarrow()
     if pa.types.is_date(column.type):
         column = column.cast(pa.timestamp("s"))
-    unit = getattr(column.type, "unit", "s")
+    second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[getattr(column.type, "unit", "s")]
     counted = column.cast(pa.int32()) if pa.types.is_time32(column.type) else column
-    counted = counted.cast(pa.int64())
-    return _compute().multiply(counted, {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[unit])
+    return counted.cast(pa.int64()), second
 
 
 def _parsed_dates(column: Any) -> Any:
-    """Text such as 2026-01-31 or 2026-01-31T12:00:00Z as nanoseconds since 1970."""
+    """Text such as 2026-01-31 or 2026-01-31T12:00:00Z as timestamps."""
     pa = import_pyarrow()
-    for kind in (pa.timestamp("ns"), pa.timestamp("ns", "UTC")):
-        try:
-            return column.cast(kind).cast(pa.int64())
-        except pa.ArrowInvalid:
-            continue
+    for unit in ("ns", "us"):
+        for zone in (None, "UTC"):
+            try:
+                return column.cast(pa.timestamp(unit, zone))
+            except pa.ArrowInvalid:
+                continue
     coded = column.dictionary_encode()
-    parsed = pa.array([_parsed_date(text) for text in coded.dictionary.to_pylist()], pa.int64())
-    return parsed.take(coded.indices)
+    parsed = [_parsed_date(text) for text in coded.dictionary.to_pylist()]
+    return pa.array(parsed, pa.timestamp("us", "UTC")).take(coded.indices)
 
 
-def _parsed_date(text: str) -> int | None:
+def _parsed_date(text: str | None) -> datetime | None:
     try:
-        found = datetime.fromisoformat(text.strip())
+        found = datetime.fromisoformat((text or "").strip())
     except ValueError:
         return None
-    found = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
-    since = found - datetime(1970, 1, 1, tzinfo=UTC)
-    nanoseconds = 1_000 * (since.days * 86_400_000_000 + since.seconds * 10**6 + since.microseconds)
-    return nanoseconds if abs(nanoseconds) < 2**63 else None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 def _encode(column: Any) -> tuple[Integers, list[Any]]:
@@ -360,3 +357,53 @@ class LabelEncoder:
                     remedy = "too many to be states; name columns of numbers as observations"
                 raise InputError(self.role, f"more than {MOST_LABELS:,} different ones", remedy)
         return number
+
+
+class IdEncoder:
+    """Numbers ids in order of appearance; whole numbers faster than by a LabelEncoder.
+
+    >>> import pyarrow as pa
+    >>> encoder = IdEncoder("entity")
+    >>> encoder.encode(pa.array([7, 3, None])), encoder.encode(pa.array([3, 9])), encoder.count
+    (array([ 0,  1, -1]), array([1, 2]), 3)
+    """
+
+    def __init__(self, role: str) -> None:
+        self._labels = LabelEncoder([], role)
+        self._known = np.zeros(0, dtype=np.int64)  # sorted
+        self._numbers = np.zeros(0, dtype=np.int64)
+        self._whole: bool | None = None
+
+    @property
+    def count(self) -> int:
+        """Number of different ids so far."""
+        return self._known.size if self._whole else len(self._labels.labels)
+
+    def encode(self, column: Any) -> Integers:
+        """Numbers of the entries; −1 where one is missing."""
+        whole = bool(import_pyarrow().types.is_integer(column.type))
+        if self._whole is None:
+            self._whole = whole
+        if whole != self._whole:
+            field, found = self._labels.role, str(column.type)
+            raise InputError(field, found, "must be of one kind in all files")
+        if not whole:
+            return self._labels.encode([column])[0]
+        value, missing = integers(column)
+        present = value[~missing] if missing.any() else value
+        distinct, first, index = np.unique(present, return_index=True, return_inverse=True)
+        self._learn(distinct, first)
+        found = np.full(value.size, -1, dtype=np.int64)
+        found[~missing] = self._numbers[np.searchsorted(self._known, distinct)][index.ravel()]
+        return found
+
+    def _learn(self, distinct: Integers, first: Any) -> None:
+        """Number the new ones among sorted distinct ids, by their first appearance."""
+        at = np.searchsorted(self._known, distinct)
+        new = np.ones(distinct.size, dtype=bool)
+        inside = at < self._known.size
+        new[inside] = self._known[at[inside]] != distinct[inside]
+        rank = np.empty(int(new.sum()), dtype=np.int64)
+        rank[np.argsort(first[new])] = np.arange(rank.size)
+        self._numbers = np.insert(self._numbers, at[new], self._known.size + rank)
+        self._known = np.insert(self._known, at[new], distinct[new])

@@ -24,13 +24,13 @@ from retvar.experience.episodes import describe_error
 from retvar.experience.readers import SCAN_ROWS, Reader
 from retvar.format import listed
 
-__all__ = ["MOST_STATES", "ColumnFinder", "Roles", "find_roles", "first_rows_of"]
+__all__ = ["MOST_STATES", "ColumnFinder", "Roles", "find_roles", "first_rows_of", "is_textual"]
 
 log = logging.getLogger("retvar")
 MOST_STATES = 10_000_000
 FROM_OWN_FILES = ("gamma", "lam", "rho")  # found by name only in files that retvar wrote
 ONLY_NAMED = ("behaviour", "target")  # never found by name
-ANY = ("episode", "entity", "time", "action")  # roles of columns that may hold numbers or text
+ANY = ("episode", "entity", "action")  # roles of columns that may hold numbers or text
 MUST_HOLD = {
     "terminated": "true and false, or 0 and 1",
     "truncated": "true and false, or 0 and 1",
@@ -196,7 +196,8 @@ class ColumnFinder:
         nested = import_pyarrow().types.is_nested
         for reader in self.readers:
             kind = reader.types[name]
-            if nested(kind) or not (role in ANY or is_number(kind) or is_textual(kind)):
+            readable = is_number(kind) or is_textual(kind) or (role == "time" and is_time(kind))
+            if nested(kind) or not (readable or role in ANY):
                 raise wrong_type(role, name, reader)
         return name
 
@@ -309,7 +310,8 @@ def _refuse_moments(reader: Reader, names: list[str]) -> None:
     """Refuse dates and times as states where hardly any occurs twice."""
     for name, column in zip(names, first_rows_of(reader, names), strict=True):
         present = column.drop_null()
-        if len(present) < FEW_ROWS or is_number(column.type) or _mostly_numbers(column):
+        dated = is_time(column.type) or (is_textual(column.type) and not _mostly_numbers(column))
+        if len(present) < FEW_ROWS or not dated:
             continue
         distinct = len(present.unique()) / len(present)
         if distinct > MANY_MOMENTS and not times(present, dates=True)[2].any():

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from retvar.errors import InputError
 from retvar.experience.arrow_columns import (
+    IdEncoder,
     LabelEncoder,
     booleans,
     episode_ids,
@@ -43,7 +44,7 @@ class Decoder:
     ) -> None:
         self.roles, self.counts, self.strict, self.policy = roles, counts, strict, policy
         self.labels = LabelEncoder(labels if labels is not None else [])
-        self.entities = LabelEncoder([], "entity")
+        self.entities = IdEncoder("entity")
         self.segment = 0
 
     def rows(self, reader: Reader, file: int | None, chunk: int) -> Iterator[Chunk]:
@@ -189,9 +190,9 @@ class Decoder:
         lost = np.zeros(part.bad.size, dtype=bool)
         rows["entity"] = np.zeros(part.bad.size, dtype=np.int64)
         if r.entity:
-            before = len(self.entities.labels)
-            rows["entity"] = self.entities.encode([part.batch[r.entity]])[0]
-            self.counts.entities += len(self.entities.labels) - before
+            before = self.entities.count
+            rows["entity"] = self.entities.encode(part.batch[r.entity])
+            self.counts.entities += self.entities.count - before
             lost |= rows["entity"] < 0
             part.reject(lost, f"{r.entity} is missing", r.entity)
         if r.time:

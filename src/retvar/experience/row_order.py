@@ -15,7 +15,7 @@ from retvar.experience.arrow_columns import (
     numbers,
     times,
 )
-from retvar.experience.column_roles import Roles, first_rows_of
+from retvar.experience.column_roles import Roles, first_rows_of, is_textual
 from retvar.experience.readers import Reader
 from retvar.format import listed
 
@@ -115,9 +115,9 @@ def _alternates(reader: Reader, name: str, ended: Mask) -> bool:
 def _goes_back(reader: Reader, name: str, roles: Roles, ended: Mask) -> bool:
     """Whether a time falls from a row to the next of the same entity and episode."""
     column = first_rows_of(reader, [name])[0]
-    dates = not is_number(column.type)
-    if is_time(column.type) is False and dates and times(column.drop_null(), True)[2].any():
-        dates = False
+    if not (is_number(column.type) or is_textual(column.type) or is_time(column.type)):
+        return False
+    dates = is_time(column.type) or bool(np.isnan(numbers(column)).all())
     whole, fraction, missing = times(column, dates)
     if missing.any():
         return False
