@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,14 +21,13 @@ from retvar.estimation.least_squares import LeastSquares, least_squares
 from retvar.estimation.return_intervals import Calibration
 from retvar.estimation.returns import Returns
 from retvar.estimation.transition_sums import TransitionSums
-from retvar.estimation.verdicts import DISAGREES, Verdict, judge_std, judge_value
 from retvar.features import States
 from retvar.jit import compiled
 from retvar.learners import Learner, from_dict
 from retvar.online.checkpoint import read_tensors, write_tensors
 from retvar.random import U, mix
 
-__all__ = ["SelfCheck", "TabularEstimator"]
+__all__ = ["TabularEstimator"]
 
 Array = NDArray[np.float64]
 Chunk = dict[str, NDArray[Any]]
@@ -39,28 +38,8 @@ HORIZONS = 10.0  # of an episode that does not end; then the next one may belong
 CLOSED = 0.05  # discount at which a return that is checked counts as over
 RETURNS = 20_000  # that are stored
 MOST_STATES = 2**31
-MOST_MISSING = 0.2  # share of the variance that a checked return may lack
 FORMAT, KIND = 1, "least_squares"  # of saved files
 NAMES, ARRAYS = ("fit", "calibration"), ("keys", "numbers", "sums", "rows")
-
-
-class SelfCheck(NamedTuple):
-    """Verdicts on value and std; None where there is no way to check, with the reason."""
-
-    value: Verdict | None
-    std: Verdict | None
-    reason: str
-
-    @property
-    def disagrees(self) -> bool:
-        """Whether a verdict contradicts the estimates, as with states that are not Markov."""
-        return any(v is not None and v.kind == DISAGREES for v in (self.value, self.std))
-
-    def __str__(self) -> str:
-        if self.value is None or self.std is None:
-            return self.reason
-        text = f"value {self.value}; std {self.std}"
-        return text + (": the states may not be Markov" if self.disagrees else "")
 
 
 class TabularEstimator:
@@ -276,26 +255,6 @@ class TabularEstimator:
         if above:
             return self.calibration.above(value, std, level)
         return self.calibration.interval(value, std, level)
-
-    @property
-    def self_check(self) -> SelfCheck:
-        """Whether value and std agree with the observed returns, which do not overlap."""
-        if self.off_policy:
-            return SelfCheck(None, None, "cannot be checked on this log: it is off-policy")
-        found, returns = self.solution, self.returns
-        value, variance = np.nan_to_num(found.value), np.nan_to_num(found.variance)
-
-        def at(table: Array) -> Any:
-            return lambda rows: table[rows[:, 0].astype(np.intp)]
-
-        start = returns.start[:, 0].astype(np.intp)
-        missing = returns.missing_variance(at(variance))
-        usable = (found.variance[start] > 0) & (missing <= MOST_MISSING * variance[start])
-        error = (returns.completed(at(value)) - value[start])[usable]
-        own = variance[start][usable]
-        return SelfCheck(
-            judge_value(error / np.sqrt(own)), judge_std((error**2 + missing[usable]) / own), ""
-        )
 
     # ------------------------------------------------------------------ files
 
