@@ -23,8 +23,8 @@ if TYPE_CHECKING:  # loaded on first use, so that `retvar --help` is fast
         RetvarError,
         SourceError,
     )
+    from retvar.estimation.checks import Check, check
     from retvar.estimation.estimate import Estimate, estimate
-    from retvar.estimation.monte_carlo_check import Check, check
     from retvar.estimation.rollouts import rollouts
     from retvar.estimation.saved_estimators import load
     from retvar.exact import (
@@ -69,7 +69,7 @@ _HOMES = {
         "solve",
         "stationary_distribution",
     ],
-    "retvar.estimation.monte_carlo_check": ["Check", "check"],
+    "retvar.estimation.checks": ["Check", "check"],
     "retvar.estimation.rollouts": ["rollouts"],
     "retvar.estimation.estimate": ["Estimate", "estimate"],
     "retvar.estimation.saved_estimators": ["load"],

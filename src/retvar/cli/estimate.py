@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from retvar.cli.at import answers, at_options, refuse_unknown
-from retvar.cli.base import ESTIMAND, JSON, OPTION, PATH, print_result, split_commas, to_json
+from retvar.cli.base import (
+    DISAGREES,
+    ESTIMAND,
+    JSON,
+    OPTION,
+    PATH,
+    print_result,
+    split_commas,
+    to_json,
+)
 from retvar.cli.sources import (
     COLUMNS,
     STEPS,
@@ -130,7 +139,9 @@ def _columns(command: Any) -> Any:
 )
 @click.option("--resume", type=PATH, help=f"{ESTIMATOR} of an earlier estimate, to continue from.")
 @click.option(
-    "--check", is_flag=True, help="Compare with fresh Monte Carlo returns of the environment."
+    "--check",
+    is_flag=True,
+    help="Compare with fresh returns of the environment; exit status 3 if they disagree.",
 )
 @click.option(
     "--out", type=PATH, default="estimate", show_default=True,
@@ -153,8 +164,8 @@ def estimate(source: str, **args: Any) -> None:
     another run continues with --resume.
     """
     with Stop() as stop, option_names(file="--resume", resume="--resume"):
+        from retvar.estimation.checks import check
         from retvar.estimation.estimate import prepare
-        from retvar.estimation.monte_carlo_check import check
         from retvar.experience import recorded
 
         formats, settings = _formats(args["formats"]), _settings(args)
@@ -191,8 +202,8 @@ def estimate(source: str, **args: Any) -> None:
         if failure is not None:
             click.echo(f"{SAVED} {saved}", err=True)
             raise Interrupted(stop.number) if stop.number else failure
-    if checked is not None and not checked.agrees:
-        sys.exit(1)
+    if checked is not None and checked.disagrees:
+        sys.exit(DISAGREES)
 
 
 def _learn(found: Estimate, stop: Stop, live: bool) -> BaseException | None:
@@ -326,7 +337,7 @@ def _print(
     lines = found.summary(args["rows"]).splitlines()
     print_result("\n".join(with_options(x) if x.startswith("WARNING") else x for x in lines))
     if checked is not None:
-        print_result("\n" + checked.summary())
+        print_result("\nfresh returns:\n" + checked.summary())
     if asked:
         from retvar.estimation.answers import answers_table
 
@@ -360,10 +371,7 @@ def _to_dict(found: Estimate, checked: Any) -> dict[str, Any]:
         "unmarked_ends_by_reason": dict(counts.unmarked_ends),
         **columns,
     }
+    result["self_check"] = found.self_check.to_dict()
     if checked is not None:
-        result["agrees"] = checked.agrees
-        result["check"] = {
-            "places": checked.places, "truncated": checked.truncated, "limit": checked.limit,
-            **checked.largest,
-        }  # fmt: skip
+        result["check"] = checked.verdicts.to_dict()
     return result

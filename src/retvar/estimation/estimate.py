@@ -13,9 +13,10 @@ import xarray
 
 from retvar import arguments
 from retvar.errors import InputError
+from retvar.estimation.agreement import Agreement, self_check
 from retvar.estimation.answers import Answer, answer_at
 from retvar.estimation.format import describe_data, reasons, table
-from retvar.estimation.least_squares_estimator import LeastSquaresEstimator, SelfCheck
+from retvar.estimation.least_squares_estimator import LeastSquaresEstimator
 from retvar.estimation.monitor import Monitor
 from retvar.estimation.provenance import restore_monitor, to_notes
 from retvar.estimation.results import dataset
@@ -66,6 +67,7 @@ class Estimate:
         self.updating = False  #: True while the estimator learns from a chunk
         self._estimator = estimator
         self._create = create
+        self._checked: tuple[int, Agreement] | None = None  # after so many steps
 
     @property
     def estimator(self) -> Any:
@@ -77,7 +79,9 @@ class Estimate:
     @property
     def data(self) -> xarray.Dataset:
         """Value, variance and std with intervals, of each state or of the most visited regions."""
-        return dataset(self.experience, self.estimator, self.monitor)
+        data = dataset(self.experience, self.estimator, self.monitor)
+        data.attrs["self_check"] = str(self.self_check)
+        return data
 
     def value(self, state: Any = None) -> Any:
         """Value of a state; of all states where none is named. NaN where nothing is known."""
@@ -132,9 +136,15 @@ class Estimate:
         return self._least_squares("return intervals").return_interval(states, level, above=above)
 
     @property
-    def self_check(self) -> SelfCheck:
-        """Whether value and std agree with the data's own returns; ``by="least_squares"`` only."""
-        return self._least_squares("the check on the data's own returns").self_check
+    def self_check(self) -> Agreement:
+        """Whether value and std agree with the data's own returns; not off-policy.
+
+        They disagree where states are not Markov, or where the estimates have not converged.
+        """
+        steps = self.estimator.steps
+        if self._checked is None or self._checked[0] != steps:
+            self._checked = steps, self_check(self.estimator, self.monitor, self.experience)
+        return self._checked[1]
 
     def _least_squares(self, what: str) -> LeastSquaresEstimator:
         if not isinstance(self.estimator, LeastSquaresEstimator):

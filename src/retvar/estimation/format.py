@@ -123,6 +123,8 @@ def describe_data(data: xarray.Dataset, counts: Counts) -> str:
         lines.append(
             f"{count(a['out_of_bounds'], 'observation')} outside the bounds: clipped to them"
         )
+    if "self_check" in a:
+        lines.append(f"the data's own returns: {a['self_check']}")
     return "\n".join(lines)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +17,11 @@ from numpy.typing import NDArray
 from retvar import arguments
 from retvar.errors import InputError
 from retvar.estimation.return_intervals import Calibration
-from retvar.estimation.verdicts import DISAGREES, Verdict, judge_std, judge_value
 from retvar.jit import compiled
 from retvar.learners import Learner
 from retvar.random import U, mix
 
-__all__ = ["Checked", "LeastSquaresEstimator", "SelfCheck"]
+__all__ = ["LeastSquaresEstimator"]
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -32,37 +31,7 @@ QUANTITIES = ("value", "mean", "variance", "std")
 FIT, CALIBRATION = 0, 1
 PARTS = 3  # one in three episodes calibrates return intervals
 HORIZONS = 10.0  # of an episode that does not end; then the next one may belong to the other part
-CLOSED = 0.05  # discount at which a return that is checked counts as over
-MOST_MISSING = 0.2  # share of the variance that a checked return may lack
 FORMAT = 1  # of saved files
-
-
-class SelfCheck(NamedTuple):
-    """Verdicts on value and std; None where there is no way to check, with the reason."""
-
-    value: Verdict | None
-    std: Verdict | None
-    reason: str
-    suspicion: str = "the states may not be Markov"  #: why the estimates may be wrong
-
-    @property
-    def disagrees(self) -> bool:
-        """Whether a verdict contradicts the estimates, as with states that are not Markov."""
-        return any(v is not None and v.kind == DISAGREES for v in (self.value, self.std))
-
-    def __str__(self) -> str:
-        if self.value is None or self.std is None:
-            return self.reason
-        text = f"value {self.value}; std {self.std}"
-        return text + (f": {self.suspicion}" if self.disagrees else "")
-
-
-class Checked(NamedTuple):
-    """Returns that estimates are compared with, and the estimates where they began."""
-
-    error: Array  #: return minus value
-    variance: Array
-    missing: Array  #: variance that the return lacks since it was cut off
 
 
 class LeastSquaresEstimator:
@@ -76,7 +45,6 @@ class LeastSquaresEstimator:
     bootstrap_samples = 0
     has_intervals = True
     file_kind: ClassVar[str]  #: in the header of saved files
-    suspicion = "the states may not be Markov"  #: where the self-check disagrees
 
     def __init__(self, learner: Learner) -> None:
         self.description = learner
@@ -119,10 +87,6 @@ class LeastSquaresEstimator:
 
     def _cut_off(self) -> Mask:
         """Whether much of each return that calibrates was cut off."""
-        raise NotImplementedError
-
-    def _checked(self) -> Checked:
-        """The returns of the self-check with their estimates."""
         raise NotImplementedError
 
     # ------------------------------------------------------------------ adding transitions
@@ -238,19 +202,6 @@ class LeastSquaresEstimator:
                 f"{cut.size:,}"
             )
         return Calibration(np.zeros(0), 0.0, float(cut.mean())).note
-
-    @property
-    def self_check(self) -> SelfCheck:
-        """Whether value and std agree with the observed returns, which do not overlap."""
-        if self.off_policy:
-            return SelfCheck(None, None, "cannot be checked on this log: it is off-policy")
-        error, variance, missing = self._checked()
-        usable = (variance > 0) & (missing <= MOST_MISSING * variance)
-        error, variance, missing = error[usable], variance[usable], missing[usable]
-        return SelfCheck(
-            judge_value(error / np.sqrt(variance)), judge_std((error**2 + missing) / variance), "",
-            self.suspicion,
-        )  # fmt: skip
 
     # ------------------------------------------------------------------ files
 

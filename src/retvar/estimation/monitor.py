@@ -23,6 +23,8 @@ __all__ = ["Discounts", "Monitor", "collect_returns", "row_predictor"]
 
 Array = NDArray[np.float64]
 KEYS = 64  # returns that may be open at once
+SEQUENCE = 20_000, 2_000  # returns in sequence that are stored: of states, of observations
+CLOSED = 0.05  # discount at which a return that is compared counts as over
 
 
 @dataclass
@@ -60,12 +62,19 @@ class Discounts:
 
 
 def row_predictor(estimator: Any, what: str) -> Predictor:
-    """Return a function that predicts for rows of floats: states, or observations."""
-    tabular = estimator.features[0].states is not None
+    """Return a function that predicts for rows of floats: states, or observations.
+
+    NaN for a state that the estimator does not know.
+    """
+    states = estimator.features[0].states
 
     def predict(rows: Array) -> Array:
-        column = rows[:, 0].astype(np.int64) if tabular else rows
-        return np.asarray(estimator.predict(column, what))
+        if states is None:
+            return np.asarray(estimator.predict(rows, what))
+        column = rows[:, 0].astype(np.int64)
+        known = column < states
+        found = np.asarray(estimator.predict(np.where(known, column, 0), what))
+        return found if known.all() else np.where(known, found, np.nan)
 
     return predict
 
@@ -97,6 +106,7 @@ class Monitor:
         self.level = level
         self.visits: Visits | Regions | None = None
         self.returns: Returns | None = None
+        self.sequence: Returns | None = None  # one after the other, wherever they begin
         self.remarks: list[str] = []  # what was decided for the caller
         self.off_policy = False  # returns of the target policy are not observed
         self.provenance: Provenance | None = None  # of the first experience, if it is another one
@@ -106,14 +116,17 @@ class Monitor:
         state = chunk["state"]
         if self.visits is None:
             self.visits = _no_visits(estimator, state)
-        if self.returns is None:
-            self.returns = Returns(KEYS, 1 if state.ndim == 1 else state.shape[1])
+        if self.returns is None or self.sequence is None:
+            width = 1 if state.ndim == 1 else state.shape[1]
+            self.returns = Returns(KEYS, width)
+            self.sequence = Returns(1, width, SEQUENCE[state.ndim - 1], negligible=CLOSED)
         self.visits.add(state)
         discounts = Discounts.of(estimator, chunk)
         self.off_policy |= not discounts.on_policy  # for good: ratios of 1 are no fair sample
         if not self.off_policy:
             keys = self.visits.cells(state) if isinstance(self.visits, Regions) else state
             collect_returns(self.returns, chunk, keys % KEYS, discounts)
+            collect_returns(self.sequence, chunk, np.zeros(len(keys)), discounts)
 
 
 def _no_visits(estimator: Any, state: Any) -> Visits | Regions:

@@ -11,6 +11,7 @@ estimator's first values are near 0: a stored return is linear in them, G = Σ c
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -139,6 +140,15 @@ class Returns:
         self._stored = self._stored[stay]
         return stay
 
+    def sample(self, most: int) -> Returns:
+        """At most so many of the stored returns, at random; all where λ is below 1."""
+        rows = self._rows()
+        if len(rows) <= most or self._terms is not None:
+            return self
+        found = copy.copy(self)
+        found._stored = rows[np.random.default_rng(self.count).permutation(len(rows))[:most]]
+        return found
+
     @property
     def stored_numbers(self) -> int:
         """Numbers stored of bootstrap terms, where λ is below 1."""
@@ -192,6 +202,11 @@ class Returns:
     def start(self) -> Array:
         """State or observation in which each began [return, number]."""
         return self._rows()[:, LEAD + 1 : LEAD + 1 + self._width]
+
+    @property
+    def age(self) -> Integers:
+        """Steps of its episode before each began."""
+        return self._rows()[:, START_AGE].astype(np.int64)
 
     @property
     def early(self) -> NDArray[np.bool_]:

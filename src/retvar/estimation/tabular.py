@@ -17,13 +17,11 @@ from retvar.errors import InputError
 from retvar.estimation.least_squares import LeastSquares, least_squares
 from retvar.estimation.least_squares_estimator import (
     CALIBRATION,
-    CLOSED,
     FIT,
-    Checked,
     LeastSquaresEstimator,
-    SelfCheck,
     refuse_unknown,
 )
+from retvar.estimation.monitor import CLOSED
 from retvar.estimation.returns import Returns
 from retvar.estimation.transition_sums import TransitionSums
 from retvar.features import States
@@ -31,7 +29,7 @@ from retvar.learners import Learner, from_dict
 from retvar.online.checkpoint import read_tensors, write_tensors
 from retvar.online.memory_layout import TRUNCATED
 
-__all__ = ["SelfCheck", "TabularEstimator"]
+__all__ = ["TabularEstimator"]
 
 Array = NDArray[np.float64]
 Chunk = dict[str, NDArray[Any]]
@@ -186,14 +184,6 @@ class TabularEstimator(LeastSquaresEstimator):
         returns = self.returns
         much = returns.truncated & (returns.missing_share > CLOSED)
         return np.asarray(much[returns.key == CALIBRATION])
-
-    def _checked(self) -> Checked:
-        found, returns = self.solution, self.returns
-        value, variance = np.nan_to_num(found.value), np.nan_to_num(found.variance)
-        start = _starts(returns)
-        error = returns.completed(_lookup(value)) - value[start]
-        missing = returns.missing_variance(_lookup(variance))
-        return Checked(error, variance[start], missing)
 
     # ------------------------------------------------------------------ files
 
