@@ -288,7 +288,7 @@ WRONG = {
     (*ENV, "--option", "size"): "option = size: must be KEY=VALUE",
     (*ENV, "--option", "size=4"): "environment = FrozenLake-v1: cannot be made: ",
     (*ENV, "--policy", "nonsense"):
-        "--policy = nonsense: must be random, greedy, MODULE:FUNCTION or FILE.npy",
+        "--policy = nonsense: must be random, greedy, MODULE:FUNCTION, FILE.npy or sb3:",
     (*ENV, "--policy", "nowhere:f"): "--policy = nowhere:f: cannot be imported: No module named",
     (*ENV, "--policy", "json:nothing"): "--policy = json:nothing: cannot be imported: ",
     (*ENV, "--policy", "missing.npy"): "--policy = missing.npy: cannot be read: No such file",
