@@ -16,6 +16,7 @@ from retvar.cli import main
 from retvar.errors import InputError
 from retvar.experience import from_gymnasium
 from tests.test_environments import same, singles, whole
+from tests.test_examples import run
 from tests.test_setup import PYTHONS, faults, installed, pins, wanted
 
 sb3 = pytest.importorskip("stable_baselines3", reason="Stable-Baselines3: make test-deep")
@@ -237,6 +238,13 @@ def test_normalised_rewards_are_refused():
     assert (found["reward"] == 1.0).all()
     with pytest.raises(InputError, match="knows normalised observations only"):
         from_gymnasium("CartPole-v1", own, steps=10)
+
+
+def test_the_example_compares_both_questions_with_roll_outs(capsys):
+    """In small; the figures of the full example are in the docs."""
+    output = run("trained_policy", capsys, 4_000, 2, 32, 64)
+    assert output.count("2 intervals hold the mean") == 4
+    assert "times as fast as one" in output
 
 
 # ---------------------------------------------------------------------- the set-up
