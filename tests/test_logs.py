@@ -240,11 +240,18 @@ def test_rows_that_do_not_chain_are_warned_of(rng):
 
 
 def test_times_that_go_back_are_warned_of(rng):
+    """Numbers called time, and dates called so; not durations, nor counters that start anew."""
     log = without(patients(rng), "next_state")
-    shuffled = taken(log, rng.permutation(log["reward"].size))
-    stream = from_table(shuffled, entity="patient_id")
-    assert ["name time='hour'" in w for w in stream.warnings] == [True]
-    assert not from_table(log, entity="patient_id").warnings
+    hour = log.pop("hour")
+    moments = np.datetime64("2026-01-01") + (3_600 * hour).astype("timedelta64[s]")
+    for name, clock in (("time", hour), ("charttime", moments), ("charttime", moments.astype(str))):
+        clean = {**log, name: clock, "waiting_time": rng.random(hour.size)}
+        shuffled = taken(clean, rng.permutation(hour.size))
+        stream = from_table(shuffled, entity="patient_id")
+        assert [f"name time='{name}'" in w for w in stream.warnings] == [True]
+        assert not from_table(clean, entity="patient_id").warnings
+    steps = {"step": [0, 1, 2] * 20, "state": [0] * 60, "reward": [0.0] * 60}
+    assert not from_table({**steps, "terminated": [False] * 60}).warnings
 
 
 def test_ids_of_finished_episodes_may_come_again():
@@ -266,7 +273,7 @@ def test_losing_more_than_half_of_the_rows_is_an_error_unless_forced(rng):
     log = without(mixed(patients(rng), rng), "next_state")
     stream = from_table(log, episode="patient_id")
     with pytest.raises(
-        InputError, match=r"rows = .* left out: .* no next state; rows may be of several"
+        InputError, match=r"rows = .* left out: .* no next state; column 'patient_id' alt"
     ):
         rv.estimate(stream, gamma=0.9)
     forced = from_table(log, episode="patient_id", force=True)

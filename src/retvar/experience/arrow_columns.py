@@ -12,8 +12,8 @@ from retvar.errors import InputError
 from retvar.random import U, mix
 
 __all__ = [
-    "IdEncoder", "LabelEncoder", "booleans", "episode_ids", "import_pyarrow", "integers", "is_number", "is_text",
-    "is_time", "number_rows", "numbers", "plain", "row_hashes", "times",
+    "IdEncoder", "LabelEncoder", "booleans", "episode_ids", "import_pyarrow", "integers",
+    "is_number", "is_text", "is_time", "number_rows", "numbers", "plain", "row_hashes", "times",
 ]  # fmt: skip
 
 Array = NDArray[np.float64]
@@ -385,8 +385,8 @@ class IdEncoder:
         if self._whole is None:
             self._whole = whole
         if whole != self._whole:
-            field, found = self._labels.role, str(column.type)
-            raise InputError(field, found, "must be of one kind in all files")
+            kind = str(column.type)
+            raise InputError(self._labels.role, kind, "must be of one kind in all files")
         if not whole:
             return self._labels.encode([column])[0]
         value, missing = integers(column)

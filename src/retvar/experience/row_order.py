@@ -28,9 +28,8 @@ IDS = re.compile(
     r"session|trajectory|traj|stay|case|player|env|environment|episode|stream|id|ids|uuid|key)$"
     r"|[a-z]I[dD]$"
 )
-TIMES = re.compile(
-    r"(^|_)(time|timestamp|datetime|date|step|t|ts|hour|day|when)$|[a-z](Time|Date)$"
-)
+CLOCKS = re.compile(r"(time|timestamp|time_?step|step|t|ts)$", re.IGNORECASE)  # of numbers
+DATES = re.compile(r"(?!.*(birth|due|dob)).*(time|timestamp|date|when)$", re.IGNORECASE)
 OFTEN = 0.01  # share of rows from which on ids alternate, or times go back
 LEAST = 3  # rows
 
@@ -51,7 +50,8 @@ def order_suspicions(reader: Reader, roles: Roles) -> list[str]:
     else:
         used = {*roles.state, *(roles.next_state or []), roles.reward, roles.action, roles.time}
         ids = [name for name in reader.types if _is_id(name, roles) and name not in used]
-    clocks = [] if roles.time or roles.stream else [n for n in reader.types if TIMES.search(n)]
+    clocks = [name for name in reader.types if CLOCKS.match(name) or DATES.match(name)]
+    clocks = [] if roles.time or roles.stream else clocks
     clocks = [name for name in clocks if name not in (*roles.state, *(roles.next_state or []))]
     if not ids and not clocks:
         return []
@@ -113,11 +113,16 @@ def _alternates(reader: Reader, name: str, ended: Mask) -> bool:
 
 
 def _goes_back(reader: Reader, name: str, roles: Roles, ended: Mask) -> bool:
-    """Whether a time falls from a row to the next of the same entity and episode."""
+    """Whether a time falls from a row to the next of the same entity and episode.
+
+    A number that falls back to the least one is a counter that starts anew.
+    """
     column = first_rows_of(reader, [name])[0]
     if not (is_number(column.type) or is_textual(column.type) or is_time(column.type)):
         return False
     dates = is_time(column.type) or bool(np.isnan(numbers(column)).all())
+    if not (dates or CLOCKS.match(name)):  # a duration, perhaps
+        return False
     whole, fraction, missing = times(column, dates)
     if missing.any():
         return False
@@ -132,4 +137,6 @@ def _goes_back(reader: Reader, name: str, roles: Roles, ended: Mask) -> bool:
         apart |= episode[1:] != episode[:-1]
     whole, fraction = whole[order], fraction[order]
     falls = (whole[1:] < whole[:-1]) | ((whole[1:] == whole[:-1]) & (fraction[1:] < fraction[:-1]))
+    if not dates:
+        falls &= whole[1:] != whole.min()
     return bool(np.count_nonzero(falls & ~apart) >= max(LEAST, OFTEN * whole.size))

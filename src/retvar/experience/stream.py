@@ -138,6 +138,8 @@ class Counts:
 
     def _remedy(self) -> str:
         """What to do about the most common reason of rows left out."""
+        if self.suspicions:
+            return self.suspicions[0]
         if self.rejected.most_common(1)[0][0] == NO_NEXT:
             return f"{self._order()}; or name the column next_state="
         return "correct these rows"
