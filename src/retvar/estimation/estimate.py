@@ -10,6 +10,7 @@ import xarray
 
 from retvar import arguments
 from retvar.errors import InputError
+from retvar.estimation.distributed import learn_on_cluster, refuse_cluster
 from retvar.estimation.feature_estimator import FeatureEstimator
 from retvar.estimation.format import describe_data, reasons, table
 from retvar.estimation.monitor import Monitor
@@ -57,12 +58,14 @@ class Estimate:
         estimator: Estimator | None,
         monitor: Monitor,
         create: Callable[[Chunk], Estimator] | None = None,
+        learner: Learner | None = None,
     ) -> None:
         self.experience = experience
         self.monitor = monitor
         self.updating = False  #: True while the estimator learns from a chunk
         self._estimator = estimator
         self._create = create
+        self._learner = learner
 
     @property
     def estimator(self) -> Any:
@@ -70,6 +73,13 @@ class Estimate:
         if self._estimator is None:
             raise InputError("experience", self.experience.name, "has no transition yet")
         return self._estimator
+
+    @property
+    def description(self) -> Learner:
+        """The settings: those given, completed once there is a transition."""
+        learner = self._learner if self._estimator is None else self._estimator.description
+        assert learner is not None
+        return learner
 
     @property
     def data(self) -> xarray.Dataset:
@@ -130,14 +140,18 @@ class Estimate:
                 self._update(chunk)
                 if progress is not None:
                     progress(self.experience.counts.transitions)
-            if self._estimator is None:
-                name = self.experience.name
-                why = reasons(self.experience.counts.rejected)
-                remedy = "has no usable transition"
-                raise InputError("experience", name, f"{remedy}: {why}" if why else remedy)
+            self.refuse_nothing()
         except BaseException as error:
             error.estimate = None if self._estimator is None else self  # type: ignore[attr-defined]
             raise
+
+    def refuse_nothing(self) -> None:
+        """Raise an error where the experience had no usable transition."""
+        if self._estimator is None:
+            name = self.experience.name
+            why = reasons(self.experience.counts.rejected)
+            remedy = "has no usable transition"
+            raise InputError("experience", name, f"{remedy}: {why}" if why else remedy)
 
     def _update(self, chunk: Chunk) -> None:
         """Learn from a chunk and monitor it; after an error, only the part learned from counts."""
@@ -179,6 +193,8 @@ def estimate(
     seed: int = 0,
     resume: str | Path | None = None,
     progress: Progress | None = None,
+    cluster: str | None = None,
+    workers: int | None = None,
 ) -> Estimate:
     """Estimate expected return, variance and standard deviation of each state, with intervals.
 
@@ -221,6 +237,10 @@ def estimate(
         A file that :meth:`Estimate.save` wrote, to continue from; no other setting is given then.
     progress
         Called with the number of transitions done.
+    cluster, workers
+        Sum the files of a log of states on dask workers: ``"local"`` processes, as many as
+        `workers` says, or the address of a scheduler whose workers see the same files. The answer
+        does not depend on the number of workers. Implies ``by="least_squares"``.
 
     Examples
     --------
@@ -232,12 +252,16 @@ def estimate(
     >>> bool(low < truth < high)
     True
     """
+    by = refuse_cluster(cluster, workers, by)
     found = prepare(
         experience, learner, by=by, gamma=gamma, lam=lam, method=method, kappa=kappa,
         estimand=estimand, features=features, bootstrap_samples=bootstrap_samples, level=level,
         seed=seed, resume=resume,
     )  # fmt: skip
-    found.learn(progress)
+    if cluster is None:
+        found.learn(progress)
+    else:
+        learn_on_cluster(found, cluster, workers=workers, progress=progress)
     return found
 
 
@@ -291,7 +315,7 @@ def prepare(
                 )
             return TabularEstimator(complete, experience.states or first_states(chunk))
 
-        return Estimate(experience, None, Monitor(level), summed)
+        return Estimate(experience, None, Monitor(level), summed, learner)
     samples = 100 if bootstrap_samples is None else bootstrap_samples
     Direct(alpha=Averaged(), gamma=0.0, lam=0.0).online(  # refuses invalid settings
         states=1, bootstrap_samples=samples, seed=seed
@@ -301,7 +325,7 @@ def prepare(
         complete = with_defaults(learner, chunk, defaults)
         return create_estimator(experience, chunk, complete, features, samples, seed)
 
-    return Estimate(experience, None, Monitor(level), create)
+    return Estimate(experience, None, Monitor(level), create, learner)
 
 
 def load_estimator(path: str | Path) -> Any:

@@ -114,6 +114,17 @@ class Monitor:
             keys = self.visits.cells(state) if isinstance(self.visits, Regions) else state
             collect_returns(self.returns, chunk, keys % KEYS, discounts)
 
+    def merge(self, other: Monitor, number: NDArray[np.int64] | None = None) -> None:
+        """Add what was counted elsewhere of states; state s there is ``number[s]`` here."""
+        if isinstance(other.visits, Visits):
+            self.visits = self.visits or Visits()
+            assert isinstance(self.visits, Visits)
+            self.visits.merge(other.visits, number)
+        if other.returns is not None:
+            self.returns = self.returns or Returns(KEYS, 1)
+            self.returns.merge(other.returns, number)
+        self.off_policy |= other.off_policy
+
 
 def _no_visits(estimator: Any, state: Any) -> Visits | Regions:
     """Empty visit counts for the estimator's states or observations."""

@@ -91,6 +91,7 @@ class TabularEstimator:
         self.off_policy = False  # returns of the target policy are not observed
         self._states = arguments.integer("states", states, 1, MOST_STATES)
         self._part = np.zeros((0, 3), dtype=np.int64)  # of each stream: part, rows in it, episode
+        self.salt = 0  # of the split; pieces of a log are split in different ways
 
     # ------------------------------------------------------------------ adding transitions
 
@@ -140,10 +141,12 @@ class TabularEstimator:
             fresh = np.zeros((streams - len(self._part), 3), dtype=np.int64)
             self._part = np.concatenate([self._part, fresh])
             first = np.arange(streams - len(fresh), streams)
-            self._part[first, 0] = [int(mix(U(s) << U(32)) % U(PARTS) == U(0)) for s in first]
+            self._part[first, 0] = [
+                int(mix(U(self.salt) ^ (U(s) << U(32))) % U(PARTS) == U(0)) for s in first
+            ]
         largest = float(rows.gamma.max(initial=0.0))
         longest = math.ceil(HORIZONS / (1.0 - largest)) if largest < 1.0 else 2**62
-        part, cut = assign(rows.stream, rows.flags, longest, self._part)
+        part, cut = assign(rows.stream, rows.flags, longest, self._part, U(self.salt))
         return part, cut
 
     def _add(self, sums: TransitionSums, rows: _Rows, mine: NDArray[np.bool_]) -> None:
@@ -174,6 +177,31 @@ class TabularEstimator:
             rows.next_state[:, None].astype(np.float64), rows.reward, rows.gamma, rows.lam, eta,
             flags, rows.stream,
         )  # fmt: skip
+
+    def merge(self, other: TabularEstimator, number: NDArray[np.int64] | None = None) -> None:
+        """Add what another estimator has seen; state s of its is ``number[s]`` here.
+
+        >>> import numpy as np, retvar as rv
+        >>> learner = rv.Direct(alpha=0.0, gamma=0.5, lam=1.0)
+        >>> one, two = TabularEstimator(learner, states=1), TabularEstimator(learner, states=1)
+        >>> for risk, reward in ((one, 1.0), (two, 3.0)):
+        ...     risk.update_many({"state": np.zeros(2, dtype=int), "reward": np.full(2, reward),
+        ...                       "next_state": np.zeros(2, dtype=int)})
+        >>> one.merge(two)
+        >>> one.steps, one.value(0)
+        (4, 4.0)
+        """
+        self._forget()
+        states = other._states if number is None else int(number.max(initial=0)) + 1
+        self._states = max(self._states, states)
+        for own, theirs in zip(self.sums, other.sums, strict=True):
+            if number is not None:
+                theirs.renumber(number)
+            own.merge(theirs)
+        self.returns.merge(other.returns, number)
+        self.steps += other.steps
+        self.rejected += other.rejected
+        self.off_policy |= other.off_policy
 
     # ------------------------------------------------------------------ estimates
 
@@ -436,7 +464,7 @@ def _unknown(what: str) -> InputError:
 
 
 @compiled
-def assign(stream, flags, longest, state):
+def assign(stream, flags, longest, state, salt):
     """Give each transition to a part; a new episode, or a long one, draws again."""
     part = np.zeros(stream.size, dtype=np.int64)
     cut = np.zeros(stream.size, dtype=np.bool_)
@@ -449,6 +477,6 @@ def assign(stream, flags, longest, state):
             cut[t] = over and flags[t] == 0
             state[at, 1] = 0
             state[at, 2] += 1
-            word = mix((U(at) << U(32)) + U(state[at, 2]))
+            word = mix(salt ^ ((U(at) << U(32)) + U(state[at, 2])))
             state[at, 0] = 1 if word % U(PARTS) == U(0) else 0
     return part, cut

@@ -157,6 +157,19 @@ class TransitionSums:
 
     # ------------------------------------------------------------------ adding, saving
 
+    def renumber(self, number: Integers) -> None:
+        """Give each state s the number ``number[s]``; no two states may get the same.
+
+        >>> sums = TransitionSums()
+        >>> sums.add([0, 1], [1, 0], [1.0, 2.0], gamma=0.9, lam=1.0)
+        >>> sums.renumber(np.array([5, 3]))
+        >>> sums.state.tolist(), sums.next_state.tolist()
+        ([5, 3], [3, 5])
+        """
+        self._ints[: self._count] = number[self._ints[: self._count]]
+        self._table[:] = -1
+        rehash(self._count, self._ints, self._floats, self._table)
+
     def merge(self, other: TransitionSums) -> None:
         """Add the sums of another log.
 

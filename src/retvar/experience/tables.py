@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from retvar.errors import InputError, RetvarError, SourceError
 from retvar.experience.column_roles import MOST_STATES, ColumnFinder, Roles, find_roles
 from retvar.experience.decoder import Decoder
 from retvar.experience.episodes import RowLinker, describe_error, linked
+from retvar.experience.pieces import Pieces, plan_pieces
 from retvar.experience.readers import Reader, open_readers
 from retvar.experience.stream import Chunk, Counts, Experience
 
@@ -112,6 +115,9 @@ def from_table(
     roles = find_roles(finder, columns, states)
     found = _experience(readers, roles, on_error == "raise", chunk)
     found.fixed_states = is_integer(states)
+    if Path(readers[0].name).is_file():
+        again = partial(_experience, roles=roles, strict=on_error == "raise", chunk=chunk)
+        found.pieces = lambda: Pieces(plan_pieces(readers, roles), roles, again)
     found.discount_columns = {name: col for name, col in (("gamma", gamma), ("lam", lam)) if col}
     return found
 
