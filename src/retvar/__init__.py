@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # loaded on first use, so that `retvar --help` is fast
     )
     from retvar.estimation.estimate import Estimate, estimate
     from retvar.estimation.monte_carlo_check import Check, check
+    from retvar.estimation.following import follow
     from retvar.estimation.rollouts import rollouts
     from retvar.exact import (
         Estimates,
@@ -70,6 +71,7 @@ _HOMES = {
     ],
     "retvar.estimation.monte_carlo_check": ["Check", "check"],
     "retvar.estimation.rollouts": ["rollouts"],
+    "retvar.estimation.following": ["follow"],
     "retvar.estimation.estimate": ["Estimate", "estimate"],
     "retvar.initial_values": ["InitialValues", "Noisy", "PerRun"],
     "retvar.learners": ["VTD", "Centred", "Direct", "Learner", "grid", "load"],
@@ -138,6 +140,7 @@ __all__ = [  # noqa: RUF022
     "estimate",
     "expected_updates",
     "fixed_point",
+    "follow",
     "grid",
     "load",
     "monte_carlo",

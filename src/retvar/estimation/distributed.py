@@ -71,7 +71,7 @@ def sum_piece(
     error: Exception | None = None
     try:
         for chunk in experience.chunks():
-            found._update(chunk)
+            found.update(chunk)
     except RetvarError as failure:
         error = failure
     labels = experience.labels if pieces.roles.kind == "label" else None

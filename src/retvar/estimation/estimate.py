@@ -75,6 +75,11 @@ class Estimate:
         return self._estimator
 
     @property
+    def estimator_or_none(self) -> Any:
+        """The estimator, or None before the first transition."""
+        return self._estimator
+
+    @property
     def description(self) -> Learner:
         """The settings: those given, completed once there is a transition."""
         learner = self._learner if self._estimator is None else self._estimator.description
@@ -137,7 +142,7 @@ class Estimate:
         """Learn from the stream; an error that stops it has this estimate as its attribute."""
         try:
             for chunk in self.experience.chunks():
-                self._update(chunk)
+                self.update(chunk)
                 if progress is not None:
                     progress(self.experience.counts.transitions)
             self.refuse_nothing()
@@ -153,7 +158,7 @@ class Estimate:
             remedy = "has no usable transition"
             raise InputError("experience", name, f"{remedy}: {why}" if why else remedy)
 
-    def _update(self, chunk: Chunk) -> None:
+    def update(self, chunk: Chunk) -> None:
         """Learn from a chunk and monitor it; after an error, only the part learned from counts."""
         estimator = self._estimator
         if estimator is None:

@@ -23,6 +23,7 @@ __all__ = ["Discounts", "Monitor", "collect_returns", "row_predictor"]
 
 Array = NDArray[np.float64]
 KEYS = 64  # returns that may be open at once
+PLENTY = 8  # times as many returns as are stored, from which on fewer begin
 
 
 @dataclass
@@ -106,7 +107,7 @@ class Monitor:
         if self.visits is None:
             self.visits = _no_visits(estimator, state)
         if self.returns is None:
-            self.returns = Returns(KEYS, 1 if state.ndim == 1 else state.shape[1])
+            self.returns = _no_returns(1 if state.ndim == 1 else state.shape[1])
         self.visits.add(state)
         discounts = Discounts.of(estimator, chunk)
         self.off_policy |= not discounts.on_policy  # for good: ratios of 1 are no fair sample
@@ -121,9 +122,13 @@ class Monitor:
             assert isinstance(self.visits, Visits)
             self.visits.merge(other.visits, number)
         if other.returns is not None:
-            self.returns = self.returns or Returns(KEYS, 1)
+            self.returns = self.returns or _no_returns(1)
             self.returns.merge(other.returns, number)
         self.off_policy |= other.off_policy
+
+
+def _no_returns(width: int) -> Returns:
+    return Returns(KEYS, width, plenty=PLENTY)
 
 
 def _no_visits(estimator: Any, state: Any) -> Visits | Regions:

@@ -63,6 +63,7 @@ class Returns:
         most: int = 4_000,
         capacity: int = CAPACITY,
         negligible: float = NEGLIGIBLE,
+        plenty: int = PLENTY,
     ) -> None:
         self._open = np.zeros((0, keys, 6))
         self._open_start = np.zeros((0, keys, width))  # state in which each began
@@ -73,6 +74,7 @@ class Returns:
         self._counts = np.zeros(3, dtype=np.int64)  # collected; those cut off; at the present share
         self._level = 0  # returns begin in one of 2^level blocks
         self._width, self._capacity, self._negligible = width, capacity, negligible
+        self._plenty = plenty
         self._terms: BootstrapTerms | None = None  # None as long as λ is 1
 
     def add(
@@ -115,7 +117,7 @@ class Returns:
 
     def _thin(self, level: int) -> None:
         """Lower the share of blocks to 2^−level, or further where returns are many."""
-        while level > self._level or self._counts[2] > PLENTY * self._stored.shape[0]:
+        while level > self._level or self._counts[2] > self._plenty * self._stored.shape[0]:
             stored, seen = len(self._rows()), int(self._counts[2]) // 2
             if seen < stored:
                 self._keep(np.random.default_rng(stored).permutation(stored)[:seen])

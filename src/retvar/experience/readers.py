@@ -20,7 +20,7 @@ from retvar.experience.arrow_columns import import_pyarrow, integers
 from retvar.experience.episodes import describe_error
 from retvar.format import listed
 
-__all__ = ["Reader", "open_file", "open_readers"]
+__all__ = ["Reader", "all_readers", "open_csv_part", "open_file", "open_readers"]
 
 BLOCK = 4 << 20  # bytes of a CSV file read at a time
 ENCODING = "utf-8-sig"  # decoding while reading makes invalid text an error, not a warning
@@ -49,6 +49,9 @@ class Reader:
     text: bool = False  #: all columns are text, as in CSV
     metadata: dict[str, Any] = field(default_factory=dict)  #: written by retvar into its files
     malformed: list[int] = field(default_factory=list)
+    continues: bool = False  #: its rows follow those of the reader before, in the same file
+    growth: Callable[[], Iterator[Reader | None]] | None = None
+    """Gives readers of what is added to the source later, and None where nothing new is there."""
     known_ranges: dict[str, tuple[int, int] | None] = field(default_factory=dict, repr=False)
 
     def value_range(self, column: str) -> tuple[int, int] | None:
@@ -68,6 +71,8 @@ def open_readers(source: Any) -> list[Reader]:
     [{'state': DataType(int64), 'reward': DataType(double)}]
     """
     pa = import_pyarrow()
+    if hasattr(source, "open_growing"):
+        return list(source.open_growing())
     if isinstance(source, str | Path):
         return [open_file(path) for path in _paths(source)]
     if isinstance(source, list | tuple):
@@ -83,6 +88,13 @@ def open_readers(source: Any) -> list[Reader]:
     if hasattr(source, "columns") and hasattr(source, "index"):  # a DataFrame
         return [_open_table(_to_table({str(name): source[name] for name in source.columns}))]
     raise InputError("source", type(source).__name__, SOURCE)
+
+
+def all_readers(readers: list[Reader]) -> Iterator[Reader | None]:
+    """The readers, then those of what is added later; None where nothing new is there."""
+    yield from readers
+    if readers[-1].growth is not None:
+        yield from readers[-1].growth()
 
 
 def _paths(given: str | Path) -> list[Path]:
@@ -152,18 +164,26 @@ def _reader(name: str, schema: Any, batches: Batches, rows: int) -> Reader:
 
 
 def _open_csv(path: Path) -> Reader:
+    return open_csv_part(lambda: str(path), str(path), None)
+
+
+def open_csv_part(open_part: Callable[[], Any], name: str, header: list[str] | None) -> Reader:
+    """A reader of a CSV file, or of a part of one without its first line, the `header`."""
     csv, pa = import_pyarrow().csv, import_pyarrow()
+    extra = 1 if header is None else 0  # the header has number 1
     malformed: list[int] = []
 
     def skip(row: Any) -> str:
-        malformed.append(int(row.number) - 1)  # the header has number 1
+        malformed.append(int(row.number) - extra)
         return "skip"
 
     def open_columns(columns: list[str]) -> Any:
         malformed.clear()
         return csv.open_csv(
-            str(path),
-            read_options=csv.ReadOptions(use_threads=False, block_size=BLOCK, encoding=ENCODING),
+            open_part(),
+            read_options=csv.ReadOptions(
+                use_threads=False, block_size=BLOCK, encoding=ENCODING, column_names=header
+            ),
             parse_options=csv.ParseOptions(invalid_row_handler=skip),
             convert_options=csv.ConvertOptions(
                 column_types=dict.fromkeys(columns, pa.string()),
@@ -179,10 +199,10 @@ def _open_csv(path: Path) -> Reader:
 
     with open_columns([]) as file:
         schema = file.schema
-    if any(next(batches([name], 1), None) is None for name in schema.names[:1]):
-        _require_rows(str(path), schema, 0)
-    text = pa.schema([(name, pa.string()) for name in schema.names])
-    return Reader(str(path), _types(text), batches, text=True, malformed=malformed)
+    if any(next(batches([column], 1), None) is None for column in schema.names[:1]):
+        _require_rows(name, schema, 0)
+    text = pa.schema([(column, pa.string()) for column in schema.names])
+    return Reader(name, _types(text), batches, text=True, malformed=malformed)
 
 
 def _value_range(batches: Iterator[Any]) -> tuple[int, int] | None:

@@ -13,9 +13,9 @@ from retvar.arguments import integer, is_integer
 from retvar.errors import InputError, RetvarError, SourceError
 from retvar.experience.column_roles import MOST_STATES, ColumnFinder, Roles, find_roles
 from retvar.experience.decoder import Decoder
-from retvar.experience.episodes import RowLinker, describe_error, linked
+from retvar.experience.episodes import RowLinker, SourceEnded, describe_error, linked
 from retvar.experience.pieces import Pieces, plan_pieces
-from retvar.experience.readers import Reader, open_readers
+from retvar.experience.readers import Reader, all_readers, open_readers
 from retvar.experience.stream import Chunk, Counts, Experience
 
 __all__ = ["from_table"]
@@ -115,7 +115,7 @@ def from_table(
     roles = find_roles(finder, columns, states)
     found = _experience(readers, roles, on_error == "raise", chunk)
     found.fixed_states = is_integer(states)
-    if Path(readers[0].name).is_file():
+    if Path(readers[0].name).is_file() and readers[-1].growth is None:
         again = partial(_experience, roles=roles, strict=on_error == "raise", chunk=chunk)
         found.pieces = lambda: Pieces(plan_pieces(readers, roles), roles, again)
     found.discount_columns = {name: col for name, col in (("gamma", gamma), ("lam", lam)) if col}
@@ -139,13 +139,20 @@ def _experience(readers: list[Reader], roles: Roles, strict: bool, chunk: int) -
         current = [readers[0].name]
 
         def parts() -> Iterator[Chunk]:
-            for file, reader in enumerate(readers):
+            several, file = len(readers) > 1 or readers[-1].growth is not None, -1
+            for reader in all_readers(readers):
+                if reader is None:
+                    yield {"reward": np.zeros(0)}  # nothing new: whoever follows can look
+                    continue
                 current[0] = reader.name
-                yield from decoder.rows(reader, file if len(readers) > 1 else None, chunk)
+                file += not reader.continues
+                yield from decoder.rows(reader, file if several else None, chunk)
 
         def to_error(error: Exception) -> RetvarError:
             if counts.transitions:
-                return SourceError(current[0], counts.transitions, describe_error(error))
+                ended = isinstance(error, SourceEnded)
+                reason = str(error) if ended else describe_error(error)
+                return SourceError(current[0], counts.transitions, reason)
             return InputError("source", current[0], f"cannot be read: {describe_error(error)}")
 
         return linked(parts(), linker, to_error)
