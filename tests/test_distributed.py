@@ -1,5 +1,6 @@
 """Estimates on a cluster: the same answer for every split and every number of workers."""
 
+import itertools
 import json
 import os
 import pickle
@@ -98,7 +99,7 @@ def test_without_next_states_files_of_whole_episodes_give_the_same_answer(
     del columns["next_state"]
     cuts = [0, *(np.flatnonzero(np.diff(columns["episode"]))[[40, 41, 90]] + 1), None]
     paths = []
-    for k, (first, last) in enumerate(zip(cuts, cuts[1:], strict=False)):
+    for k, (first, last) in enumerate(itertools.pairwise(cuts)):
         paths.append(tmp_path / f"{k}.{kind}")
         part = {name: column[first:last] for name, column in columns.items()}
         if kind == "csv":
@@ -241,7 +242,7 @@ def test_a_damaged_piece_is_an_error_that_keeps_the_pieces_before(tmp_path, monk
              for k in range(3)]  # fmt: skip
     log = from_table(paths)
     paths[1].write_bytes(paths[1].read_bytes()[:-2_000])
-    with pytest.raises((InputError, SourceError), match="1.parquet") as caught:
+    with pytest.raises((InputError, SourceError), match=r"1\.parquet") as caught:
         rv.estimate(log, gamma=0.9, cluster=cluster.scheduler_address)
     assert caught.value.estimate.estimator.steps == 1_000
 

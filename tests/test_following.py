@@ -1,5 +1,6 @@
 """Logs that grow: only complete lines and whole files are read, and every change is noticed."""
 
+import itertools
 import os
 import re
 import signal
@@ -54,7 +55,7 @@ def test_a_file_that_grows_gives_the_same_answer_as_the_whole_file(tmp_path, inf
     path.write_text(HEADER + line(rng))
     whole.write_text(path.read_text() + text)
     columns = {"next_state": None} if infer else {}
-    events = [append(path, text[a:b]) for a, b in zip(cuts, cuts[1:], strict=False)]
+    events = [append(path, text[a:b]) for a, b in itertools.pairwise(cuts)]
     settings = {"gamma": 0.9, "by": "least_squares"}
     seen = []
     for last in rv.follow(following(path, events, **columns), **settings):
@@ -138,7 +139,7 @@ def test_new_files_of_a_folder_are_read_once_they_are_complete(tmp_path, caplog)
 def test_a_file_of_a_folder_that_changes_is_an_error(tmp_path):
     pq.write_table(table(0, 4), tmp_path / "0.parquet")
     log = following(tmp_path, [lambda: pq.write_table(table(0, 9), tmp_path / "0.parquet")])
-    with pytest.raises(SourceError, match="0.parquet has changed after it was read"):
+    with pytest.raises(SourceError, match=r"0\.parquet has changed after it was read"):
         list(rv.follow(log, gamma=0.9))
 
 

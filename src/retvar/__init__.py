@@ -24,8 +24,8 @@ if TYPE_CHECKING:  # loaded on first use, so that `retvar --help` is fast
         SourceError,
     )
     from retvar.estimation.estimate import Estimate, estimate
-    from retvar.estimation.monte_carlo_check import Check, check
     from retvar.estimation.following import follow
+    from retvar.estimation.monte_carlo_check import Check, check
     from retvar.estimation.rollouts import rollouts
     from retvar.exact import (
         Estimates,

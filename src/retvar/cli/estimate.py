@@ -124,7 +124,7 @@ def _columns(command: Any) -> Any:
 @click.option("--workers", type=click.IntRange(1), help="Number of processes with --cluster local.")
 @click.option(
     "--follow", is_flag=True,
-    help="Go on when lines are added to a .csv file, or files to a folder or pattern, until Ctrl-C.",
+    help="Go on when lines are added to a .csv file, or files to a folder, until Ctrl-C.",
 )  # fmt: skip
 @click.option(
     "--every", type=float, help="Seconds between looks with --follow [default: 5].",

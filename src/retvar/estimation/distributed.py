@@ -31,9 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["PieceSums", "learn_on_cluster", "refuse_cluster", "sum_piece"]
 
-CALL = (
-    "__import__('importlib').import_module('retvar.estimation.distributed')._sum_pickled(*arguments)"
-)
+MODULE = "retvar.estimation.distributed"
+CALL = f"__import__('importlib').import_module({MODULE!r})._sum_pickled(*arguments)"
 AHEAD = 2  # pieces that wait for each thread of the workers
 PAUSE = 0.1  # seconds between looks at the cluster
 RETRIES = 10  # times that a piece may be lost
@@ -192,9 +191,7 @@ def _refuse(found: Estimate, cluster: str) -> None:
         raise InputError("cluster", cluster, f"reads files; {experience.name} is none")
 
 
-def _in_order(
-    client: Any, tasks: list[bytes], look: Callable[[], None]
-) -> Iterator[PieceSums]:
+def _in_order(client: Any, tasks: list[bytes], look: Callable[[], None]) -> Iterator[PieceSums]:
     """Submit tasks, a few more than there are threads, and yield their results in order."""
     submitted: dict[int, Any] = {}
     done: dict[int, PieceSums] = {}

@@ -12,7 +12,7 @@ __all__ = ["follow", "updates"]
 
 
 def follow(experience: Experience, learner: Any = None, **settings: Any) -> Iterator[Estimate]:
-    """Estimate from a log that grows; yield the estimate whenever it has changed.
+    r"""Estimate from a log that grows; yield the estimate whenever it has changed.
 
     It is the same object each time, which goes on learning. Leave the loop to stop.
 
@@ -27,14 +27,14 @@ def follow(experience: Experience, learner: Any = None, **settings: Any) -> Iter
     --------
     >>> import pathlib, tempfile, retvar as rv
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "log.csv"
-    >>> _ = path.write_text("state,reward,next_state,terminated\\n0,1,0,1\\n")
+    >>> _ = path.write_text("state,reward,next_state,terminated\n0,1,0,1\n")
     >>> log = rv.experience.from_table(rv.experience.Growing(path, every=0.01))
     >>> for found in rv.follow(log, gamma=0.9, by="least_squares"):
     ...     print(found.estimator.steps, found.value(0))
     ...     if found.estimator.steps == 2:
     ...         break
     ...     with path.open("a") as file:
-    ...         _ = file.write("0,3,0,1\\n")
+    ...         _ = file.write("0,3,0,1\n")
     1 1.0
     2 2.0
     """

@@ -381,7 +381,7 @@ class _Problem:
         terms = S * S * q2 + 2.0 * S * K * cross + K * K * q
         S2, K2 = S * S, K * K
         monomials = (S2 * S2, S2 * S * K, S2 * K2, S * K2 * K, K2 * K2)
-        fourth = sum(math.comb(4, i) * (monomials[i] @ mixed[i]) for i in range(5))  # type: ignore[assignment]
+        fourth = np.sum([math.comb(4, i) * (monomials[i] @ mixed[i]) for i in range(5)], axis=0)
         self._put(found, "variance", at, terms, df, fourth)
 
     @cached_property

@@ -43,9 +43,9 @@ mean_discount = inlined(rules.mean_discount)
 class Returns:
     """Collects returns; `keys` may be open in each stream, and `most` are stored.
 
-    Where there are more, those stored are a random sample of all, and returns begin only in a random
-    share of the blocks of steps, so that they cost little. A return is closed where the discount of
-    its rest falls below `negligible`.
+    Where there are more, those stored are a random sample of all, and returns begin only in a
+    random share of the blocks of steps, so that they cost little. A return is closed where the
+    discount of its rest falls below `negligible`.
 
     >>> import numpy as np
     >>> returns = Returns(keys=2, width=1, most=10)
@@ -141,7 +141,7 @@ class Returns:
         seen = [int(each._counts[2]) for each in (self, other)]
         most = min(sum(seen), len(self._stored), len(other._stored))
         rng = np.random.default_rng(sum(seen))
-        own = int(rng.hypergeometric(*seen, most)) if sum(seen) else 0
+        own = int(rng.hypergeometric(seen[0], seen[1], most)) if sum(seen) else 0
         self._keep(rng.permutation(len(self._rows()))[:own])
         theirs = np.sort(rng.permutation(len(other._rows()))[: most - own])
         rows = other._stored[theirs]

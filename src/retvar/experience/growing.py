@@ -25,7 +25,7 @@ TAIL = 256  # bytes before the end that must not change
 
 @dataclass
 class Growing:
-    """A log that grows, as the source of :func:`from_table`; it is read until `wait` says no.
+    r"""A log that grows, as the source of :func:`from_table`; it is read until `wait` says no.
 
     A CSV file is read up to its last complete line. Of a folder, or of a pattern, further files are
     read once they can be opened; write them under another name and rename them. A file that becomes
@@ -44,7 +44,7 @@ class Growing:
     --------
     >>> import tempfile, retvar as rv
     >>> path = Path(tempfile.mkdtemp()) / "log.csv"
-    >>> _ = path.write_text("state,reward,next_state,terminated\\n0,1,1,0\\n1,2,0,1\\n0,5")
+    >>> _ = path.write_text("state,reward,next_state,terminated\n0,1,1,0\n1,2,0,1\n0,5")
     >>> log = rv.experience.from_table(Growing(path, wait=lambda: False))
     >>> [t.reward for t in log]
     [1.0, 2.0]

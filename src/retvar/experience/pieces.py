@@ -166,14 +166,16 @@ def id_words(column: Any) -> Words:
     """
     pa = import_pyarrow()
     if pa.types.is_integer(column.type) and not column.null_count:
-        return np.asarray(column.cast(pa.int64(), safe=False)).view(np.uint64)
+        words: Words = np.asarray(column.cast(pa.int64(), safe=False)).view(np.uint64)
+        return words
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     coded = column.dictionary_encode()
     code = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
     texts = (str(value).encode() for value in coded.dictionary.to_pylist())
-    words = [int.from_bytes(hashlib.blake2b(text, digest_size=8).digest()) for text in texts]
-    return np.array([*words, MISSING], dtype=np.uint64)[code]
+    codes = [int.from_bytes(hashlib.blake2b(text, digest_size=8).digest()) for text in texts]
+    found: Words = np.array([*codes, MISSING], dtype=np.uint64)[code]
+    return found
 
 
 class SplitCheck:
@@ -199,7 +201,11 @@ class SplitCheck:
         kept = self._kept
         both, where, _ = np.intersect1d(kept.words, ids.words, return_indices=True)
         if both.size:
-            raise _split(count(int(both.size), "entity", "entities"), self._names[self._piece[where[0]]], name)
+            raise _split(
+                count(int(both.size), "entity", "entities"),
+                self._names[self._piece[where[0]]],
+                name,
+            )
         words = np.concatenate([kept.words, ids.words])
         piece = np.concatenate(
             [self._piece, np.full(ids.words.size, len(self._names) - 1, dtype=np.int32)]
