@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # loaded on first use, so that `retvar --help` is fast
     )
     from retvar.estimation.checks import Check, check
     from retvar.estimation.estimate import Estimate, estimate
+    from retvar.estimation.following import follow
     from retvar.estimation.rollouts import rollouts
     from retvar.estimation.saved_estimators import load
     from retvar.exact import (
@@ -71,6 +72,7 @@ _HOMES = {
     ],
     "retvar.estimation.checks": ["Check", "check"],
     "retvar.estimation.rollouts": ["rollouts"],
+    "retvar.estimation.following": ["follow"],
     "retvar.estimation.estimate": ["Estimate", "estimate"],
     "retvar.estimation.saved_estimators": ["load"],
     "retvar.initial_values": ["InitialValues", "Noisy", "PerRun"],
@@ -140,6 +142,7 @@ __all__ = [  # noqa: RUF022
     "estimate",
     "expected_updates",
     "fixed_point",
+    "follow",
     "grid",
     "load",
     "monte_carlo",

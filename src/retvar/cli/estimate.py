@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from retvar.arguments import seconds
 from retvar.cli.at import answers, at_options, refuse_unknown
 from retvar.cli.base import (
     DISAGREES,
@@ -147,6 +148,19 @@ def _columns(command: Any) -> Any:
     "--out", type=PATH, default="estimate", show_default=True,
     help=f"Folder for figures, {DATA} and {ESTIMATOR}; created if missing.",
 )  # fmt: skip
+@click.option(
+    "--cluster",
+    help="Sum the files of a log on Dask workers: local, or the address of a scheduler such as "
+    "tcp://host:8786.",
+)
+@click.option("--workers", type=click.IntRange(1), help="Number of processes with --cluster local.")
+@click.option(
+    "--follow", is_flag=True,
+    help="Go on when lines are added to a .csv file, or files to a folder, until Ctrl-C.",
+)  # fmt: skip
+@click.option(
+    "--every", type=float, help="Seconds between looks with --follow [default: 5].",
+)  # fmt: skip
 @click.option("--log", type=PATH, help="Also write the experience to a .parquet file.")
 @click.option(
     "--formats", default="png", show_default=True,
@@ -161,14 +175,20 @@ def estimate(source: str, **args: Any) -> None:
     """Estimate the value and the spread of returns in every state of SOURCE, with intervals.
 
     Prints a table and writes figures, estimate.nc (netCDF) and estimator.safetensors, from which
-    another run continues with --resume.
+    another run continues with --resume. With --follow it is interrupted by Ctrl-C: everything is
+    saved, and the exit status is 130.
     """
     with Stop() as stop, option_names(file="--resume", resume="--resume"):
         from retvar.estimation.checks import check
+        from retvar.estimation.distributed import refuse_cluster
         from retvar.estimation.estimate import prepare
         from retvar.experience import recorded
 
         formats, settings = _formats(args["formats"]), _settings(args)
+        settings["by"] = refuse_cluster(args["cluster"], args["workers"], settings.get("by"))
+        if args["resume"] is not None:
+            del settings["by"]
+        _refuse_beside_follow(args)
         experience = open_source(source, args, args["seed"], stop)
         with option_names(state="--at"):
             refuse_unknown(experience, args)
@@ -179,7 +199,12 @@ def estimate(source: str, **args: Any) -> None:
             found = prepare(experience, **settings)
             separate = not _may_replace(out, args["resume"])
             stop.last = functools.partial(_save_before_exit, found, out, separate)
-            failure = _learn(found, stop, live=source.startswith("gymnasium:"))
+            if args["follow"]:
+                failure = _follow(found, stop, out, formats, args)
+            elif args["cluster"] is not None:
+                failure = _learn_on_cluster(found, stop, args)
+            else:
+                failure = _learn(found, stop, live=source.startswith("gymnasium:"))
             saved = _save(found, out, separate=failure is not None and separate)
             checked = None
             if args["check"] and failure is None:
@@ -206,7 +231,52 @@ def estimate(source: str, **args: Any) -> None:
         sys.exit(DISAGREES)
 
 
-def _learn(found: Estimate, stop: Stop, live: bool) -> BaseException | None:
+def _refuse_beside_follow(args: dict[str, Any]) -> None:
+    """Refuse options that a log that grows cannot have."""
+    if args["every"] is not None:
+        seconds("--every", args["every"])
+        if not args["follow"]:
+            raise InputError("--every", args["every"], "only with --follow")
+    if args["follow"]:
+        for name in ("cluster", "log", "time"):
+            if args.get(name) is not None:
+                raise InputError(f"--{name}", args[name], "needs a log that ends; drop --follow")
+
+
+def _follow(
+    found: Estimate, stop: Stop, out: Path, formats: tuple[str, ...], args: dict[str, Any]
+) -> BaseException | None:
+    """Save, draw and print whenever the log has grown, until a signal; return what ended it."""
+    from retvar.estimation.following import updates
+
+    try:
+        for _ in updates(found):
+            if stop.number:  # the caller saves and prints the last one
+                break
+            saved = _save(found, out)
+            written = [*_draw(found, None, out, formats), saved.with_name(DATA), saved]
+            _print(found, None, [], written, args)
+        found.refuse_nothing()
+    except (RetvarError, Interrupted) as error:
+        if getattr(error, "estimate", None) is None:
+            raise Interrupted(stop.number) if stop.number else error from None
+        return error
+    return Interrupted(stop.number) if stop.number else None
+
+
+def _learn_on_cluster(found: Estimate, stop: Stop, args: dict[str, Any]) -> BaseException | None:
+    """Learn on workers; return the error that ended it early, if something was learned."""
+    from retvar.estimation.distributed import learn_on_cluster
+
+    def learn(advance: Callable[[int], None]) -> None:
+        learn_on_cluster(found, args["cluster"], workers=args["workers"], progress=advance)
+
+    return _learn(found, stop, live=False, learn=learn)
+
+
+def _learn(
+    found: Estimate, stop: Stop, live: bool, learn: Callable[..., None] | None = None
+) -> BaseException | None:
     """Learn from the whole stream; return the error that ended it early, if something was learned.
 
     An environment is stopped between steps, so that all its transitions are used; stopping between
@@ -218,7 +288,7 @@ def _learn(found: Estimate, stop: Stop, live: bool) -> BaseException | None:
     try:
         with Display(sys.stderr, check, unit="transitions") as progress:
             progress.start(found.experience.length)
-            found.learn(progress.advance)
+            (learn or found.learn)(progress.advance)
     except (RetvarError, Interrupted) as error:
         lost = isinstance(error, InputError) and error.field == "rows"  # most rows are left out
         if getattr(error, "estimate", None) is None or lost:

@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import re
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,7 @@ __all__ = [
 
 STEPS = 200_000
 POLICY = "must be random, greedy, MODULE:FUNCTION, FILE.npy or sb3:ALGORITHM:FILE.zip"
+FOLLOW_EVERY = 5.0  # seconds between looks at a log that grows
 GAMMA = "give the discount per step, such as --gamma 0.99"
 COLUMNS = (
     "state", "action", "reward", "cost", "next_state", "terminated", "truncated", "entity", "time",
@@ -127,7 +129,7 @@ def open_source(source: str, args: dict[str, Any], seed: int, stop: Stop) -> Exp
     elif kind == "minari":
         opened = experience.from_minari(name)
     else:
-        opened = _table(source, args)
+        opened = _table(_growing(source, args, stop) if args.get("follow") else source, args)
     if args["grid"] is not None:
         opened.grid = _grid(args["grid"], opened)
     return opened
@@ -135,7 +137,10 @@ def open_source(source: str, args: dict[str, Any], seed: int, stop: Stop) -> Exp
 
 def _refuse_misplaced(source: str, kind: str, args: dict[str, Any]) -> None:
     """Refuse options that have no effect on this kind of source."""
-    for_tables = (*COLUMNS, *FOR_LOGS, "states", "gamma_column", "lam_column", "on_error")
+    for_tables = (
+        *COLUMNS, *FOR_LOGS, "states", "gamma_column", "lam_column", "on_error", "cluster",
+        "follow",
+    )  # fmt: skip
     for_environments = (
         "check", "steps", "episodes", "policy", "envs", "deterministic", "rollouts", "options",
     )  # fmt: skip
@@ -146,7 +151,7 @@ def _refuse_misplaced(source: str, kind: str, args: dict[str, Any]) -> None:
         misplaced += [(name, f"only for environments; {source} is none")
                       for name in for_environments]  # fmt: skip
     for name, reason in misplaced:
-        value = args[name]
+        value = args.get(name)
         stochastic = name == "deterministic" and value is False
         if value or stochastic:
             option = "--option" if name == "options" else _option_name(name)
@@ -198,7 +203,22 @@ def stoppable(env: Any, stop: Stop) -> Any:
     return env
 
 
-def _table(source: str, args: dict[str, Any]) -> Experience:
+def _growing(source: str, args: dict[str, Any], stop: Stop) -> Any:
+    """A log that grows until a signal arrives."""
+    from retvar.experience import Growing
+
+    every = FOLLOW_EVERY if args["every"] is None else args["every"]
+
+    def wait() -> bool:
+        until = time.monotonic() + every
+        while not stop.number and time.monotonic() < until:
+            time.sleep(min(0.1, every))
+        return not stop.number
+
+    return Growing(source, every, wait)
+
+
+def _table(source: Any, args: dict[str, Any]) -> Experience:
     from retvar import experience
 
     columns = {name: args[name] for name in COLUMNS if args[name] is not None}

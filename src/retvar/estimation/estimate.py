@@ -15,6 +15,7 @@ from retvar import arguments
 from retvar.errors import InputError
 from retvar.estimation.agreement import Agreement, self_check
 from retvar.estimation.answers import Answer, answer_at
+from retvar.estimation.distributed import learn_on_cluster, refuse_cluster
 from retvar.estimation.format import describe_data, reasons, table
 from retvar.estimation.least_squares_estimator import LeastSquaresEstimator
 from retvar.estimation.monitor import Monitor
@@ -61,6 +62,7 @@ class Estimate:
         estimator: Estimator | None,
         monitor: Monitor,
         create: Callable[[Chunk], Estimator] | None = None,
+        learner: Learner | None = None,
     ) -> None:
         self.experience = experience
         self.monitor = monitor
@@ -68,6 +70,7 @@ class Estimate:
         self._estimator = estimator
         self._create = create
         self._checked: tuple[int, Agreement] | None = None  # after so many steps
+        self._learner = learner
 
     @property
     def estimator(self) -> Any:
@@ -75,6 +78,18 @@ class Estimate:
         if self._estimator is None:
             raise InputError("experience", self.experience.name, "has no transition yet")
         return self._estimator
+
+    @property
+    def estimator_or_none(self) -> Any:
+        """The estimator, or None before the first transition."""
+        return self._estimator
+
+    @property
+    def description(self) -> Learner:
+        """The settings: those given, completed once there is a transition."""
+        learner = self._learner if self._estimator is None else self._estimator.description
+        assert learner is not None
+        return learner
 
     @property
     def data(self) -> xarray.Dataset:
@@ -165,20 +180,24 @@ class Estimate:
         """Learn from the stream; an error that stops it has this estimate as its attribute."""
         try:
             for chunk in self.experience.chunks():
-                self._update(chunk)
+                self.update(chunk)
                 if progress is not None:
                     progress(self.experience.counts.transitions)
-            if self._estimator is None:
-                name = self.experience.name
-                why = reasons(self.experience.counts.rejected)
-                remedy = "has no usable transition"
-                raise InputError("experience", name, f"{remedy}: {why}" if why else remedy)
+            self.refuse_nothing()
         except BaseException as error:
             known = self._estimator is not None and self._estimator.steps > 0
             error.estimate = self if known else None  # type: ignore[attr-defined]
             raise
 
-    def _update(self, chunk: Chunk) -> None:
+    def refuse_nothing(self) -> None:
+        """Raise an error where the experience had no usable transition."""
+        if self._estimator is None:
+            name = self.experience.name
+            why = reasons(self.experience.counts.rejected)
+            remedy = "has no usable transition"
+            raise InputError("experience", name, f"{remedy}: {why}" if why else remedy)
+
+    def update(self, chunk: Chunk) -> None:
         """Learn from a chunk and monitor it; after an error, only the part learned from counts."""
         estimator = self._estimator
         if estimator is None:
@@ -218,6 +237,8 @@ def estimate(
     seed: int = 0,
     resume: str | Path | None = None,
     progress: Progress | None = None,
+    cluster: str | None = None,
+    workers: int | None = None,
 ) -> Estimate:
     """Estimate expected return, variance and standard deviation of each state, with intervals.
 
@@ -261,6 +282,10 @@ def estimate(
         A file that :meth:`Estimate.save` wrote, to continue from; no other setting is given then.
     progress
         Called with the number of transitions done.
+    cluster, workers
+        Sum the files of a log of states on dask workers: ``"local"`` processes, as many as
+        `workers` says, or the address of a scheduler whose workers see the same files. The answer
+        does not depend on the number of workers. Implies ``by="least_squares"``.
 
     Examples
     --------
@@ -272,12 +297,16 @@ def estimate(
     >>> bool(low < truth < high)
     True
     """
+    by = refuse_cluster(cluster, workers, by)
     found = prepare(
         experience, learner, by=by, gamma=gamma, lam=lam, method=method, kappa=kappa,
         estimand=estimand, features=features, bootstrap_samples=bootstrap_samples, level=level,
         seed=seed, resume=resume,
     )  # fmt: skip
-    found.learn(progress)
+    if cluster is None:
+        found.learn(progress)
+    else:
+        learn_on_cluster(found, cluster, workers=workers, progress=progress)
     for each in experience.warnings:
         log.warning("%s: %s", experience.name, each)
     return found
@@ -332,7 +361,7 @@ def prepare(
         defaults=defaults, insists=by is not None, remarks=monitor.remarks,
         own_kappa=td_only["kappa"] is None and td_only["learner"] is None,
     )  # fmt: skip
-    return Estimate(experience, None, monitor, setup.create)
+    return Estimate(experience, None, monitor, setup.create, learner)
 
 
 def _choose(by: str | None, experience: Experience, **td_only: Any) -> str:

@@ -52,6 +52,7 @@ class LeastSquaresEstimator:
         self.rejected = 0  #: transitions refused
         self.notes: dict[str, Any] = {}  #: plain data of your own, kept in saved files
         self.off_policy = False  # returns of the target policy are not observed
+        self.salt = 0  # of the split; pieces of a log are split in different ways
         self._part = np.zeros((0, 3), dtype=np.int64)  # of each stream: part, rows in it, episode
 
     # ------------------------------------------------------------------ what a kind provides
@@ -108,10 +109,11 @@ class LeastSquaresEstimator:
             fresh = np.zeros((streams - len(self._part), 3), dtype=np.int64)
             self._part = np.concatenate([self._part, fresh])
             first = np.arange(streams - len(fresh), streams)
-            self._part[first, 0] = [int(mix(U(s) << U(32)) % U(PARTS) == U(0)) for s in first]
+            words = (mix(U(self.salt) ^ (U(s) << U(32))) for s in first)
+            self._part[first, 0] = [int(word % U(PARTS) == U(0)) for word in words]
         largest = float(gamma.max(initial=0.0))
         longest = math.ceil(HORIZONS / (1.0 - largest)) if largest < 1.0 else 2**62
-        part, cut = assign(stream, flags, longest, self._part)
+        part, cut = assign(stream, flags, longest, self._part, U(self.salt))
         return part, cut
 
     def _forget(self) -> None:
@@ -233,7 +235,7 @@ def _numbers(given: Any) -> Array:
 
 
 @compiled
-def assign(stream: Any, flags: Any, longest: Any, state: Any) -> Any:
+def assign(stream: Any, flags: Any, longest: Any, state: Any, salt: Any) -> Any:
     """Give each transition to a part; a new episode, or a long one, draws again."""
     part = np.zeros(stream.size, dtype=np.int64)
     cut = np.zeros(stream.size, dtype=np.bool_)
@@ -246,6 +248,6 @@ def assign(stream: Any, flags: Any, longest: Any, state: Any) -> Any:
             cut[t] = over and flags[t] == 0
             state[at, 1] = 0
             state[at, 2] += 1
-            word = mix((U(at) << U(32)) + U(state[at, 2]))
+            word = mix(salt ^ ((U(at) << U(32)) + U(state[at, 2])))
             state[at, 0] = 1 if word % U(PARTS) == U(0) else 0
     return part, cut

@@ -25,6 +25,7 @@ Array = NDArray[np.float64]
 KEYS = 64  # returns that may be open at once
 SEQUENCE = 20_000, 2_000  # returns in sequence that are stored: of states, of observations
 CLOSED = 0.05  # discount at which a return that is compared counts as over
+PLENTY = 8  # times as many returns as are stored, from which on fewer begin
 
 
 @dataclass
@@ -118,8 +119,8 @@ class Monitor:
             self.visits = _no_visits(estimator, state)
         if self.returns is None or self.sequence is None:
             width = 1 if state.ndim == 1 else state.shape[1]
-            self.returns = Returns(KEYS, width)
-            self.sequence = Returns(1, width, SEQUENCE[state.ndim - 1], negligible=CLOSED)
+            self.returns = _no_returns(width)
+            self.sequence = _no_sequence(width, tabular=state.ndim == 1)
         self.visits.add(state)
         discounts = Discounts.of(estimator, chunk)
         self.off_policy |= not discounts.on_policy  # for good: ratios of 1 are no fair sample
@@ -127,6 +128,28 @@ class Monitor:
             keys = self.visits.cells(state) if isinstance(self.visits, Regions) else state
             collect_returns(self.returns, chunk, keys % KEYS, discounts)
             collect_returns(self.sequence, chunk, np.zeros(len(keys)), discounts)
+
+    def merge(self, other: Monitor, number: NDArray[np.int64] | None = None) -> None:
+        """Add what was counted elsewhere of states; state s there is ``number[s]`` here."""
+        if isinstance(other.visits, Visits):
+            self.visits = self.visits or Visits()
+            assert isinstance(self.visits, Visits)
+            self.visits.merge(other.visits, number)
+        if other.returns is not None:
+            self.returns = self.returns or _no_returns(1)
+            self.returns.merge(other.returns, number)
+        if other.sequence is not None:
+            self.sequence = self.sequence or _no_sequence(1, tabular=True)
+            self.sequence.merge(other.sequence, number)
+        self.off_policy |= other.off_policy
+
+
+def _no_returns(width: int) -> Returns:
+    return Returns(KEYS, width, plenty=PLENTY)
+
+
+def _no_sequence(width: int, tabular: bool) -> Returns:
+    return Returns(1, width, SEQUENCE[0 if tabular else 1], negligible=CLOSED)
 
 
 def _no_visits(estimator: Any, state: Any) -> Visits | Regions:

@@ -121,6 +121,31 @@ class TabularEstimator(LeastSquaresEstimator):
             rows.flags | np.where(cut, TRUNCATED, 0), rows.stream,
         )  # fmt: skip
 
+    def merge(self, other: TabularEstimator, number: NDArray[np.int64] | None = None) -> None:
+        """Add what another estimator has seen; state s of its is ``number[s]`` here.
+
+        >>> import numpy as np, retvar as rv
+        >>> learner = rv.Direct(alpha=0.0, gamma=0.5, lam=1.0)
+        >>> one, two = TabularEstimator(learner, states=1), TabularEstimator(learner, states=1)
+        >>> for risk, reward in ((one, 1.0), (two, 3.0)):
+        ...     risk.update_many({"state": np.zeros(2, dtype=int), "reward": np.full(2, reward),
+        ...                       "next_state": np.zeros(2, dtype=int)})
+        >>> one.merge(two)
+        >>> one.steps, one.value(0)
+        (4, 4.0)
+        """
+        self._forget()
+        states = other._states if number is None else int(number.max(initial=0)) + 1
+        self._states = max(self._states, states)
+        for own, theirs in zip(self.sums, other.sums, strict=True):
+            if number is not None:
+                theirs.renumber(number)
+            own.merge(theirs)
+        self.returns.merge(other.returns, number)
+        self.steps += other.steps
+        self.rejected += other.rejected
+        self.off_policy |= other.off_policy
+
     # ------------------------------------------------------------------ estimates
 
     def _forget(self) -> None:

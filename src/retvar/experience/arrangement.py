@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from retvar.experience.episodes import concatenate
 from retvar.experience.stream import DUPLICATE, Chunk, Counts
 
-__all__ = ["arranged"]
+__all__ = ["arranged", "as_streams"]
 
 Mask = NDArray[np.bool_]
 Integers = NDArray[np.int64]
@@ -59,6 +59,22 @@ def arranged(
                 yield {name: column[first : first + chunk] for name, column in rows.items()}
         if failure is not None:
             raise failure
+
+
+def as_streams(parts: Iterator[Chunk]) -> Iterator[Chunk]:
+    """Yield rows as they come, each entity as a ``stream`` of its own; lost rows are removed.
+
+    >>> rows = {"entity": np.array([4, -1, 4]), "lost": np.array([False, True, False]),
+    ...         "reward": np.array([1.0, 2.0, 3.0])}
+    >>> [(part["stream"], part["reward"]) for part in as_streams(iter([rows]))]
+    [(array([4, 4]), array([1., 3.]))]
+    """
+    for rows in parts:
+        if "lost" in rows:
+            kept = ~rows.pop("lost")
+            rows = {name: column[kept] for name, column in rows.items()}
+            rows["stream"] = rows.pop("entity")
+        yield rows
 
 
 def _positioned(parts: Iterator[Chunk]) -> Iterator[Chunk]:

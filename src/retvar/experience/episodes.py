@@ -271,6 +271,9 @@ def linked(
         except Exception as error:  # an environment may raise anything
             failure = error
             break
+        if "state" not in rows:  # a source that grows has nothing new
+            yield rows
+            continue
         yield from linker.feed(rows)
     yield from linker.finish()
     if failure is not None:

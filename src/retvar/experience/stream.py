@@ -182,6 +182,24 @@ class Counts:
             largest = float(rho.max())
             self.largest_ratio = largest if first else max(self.largest_ratio, largest)
 
+    def merge(self, other: Counts) -> None:
+        """Add the counts of another part of the stream.
+
+        >>> counts = Counts(transitions=3)
+        >>> counts.merge(Counts(transitions=2, episodes=1))
+        >>> counts.transitions, counts.episodes
+        (5, 1)
+        """
+        both = self.weighted > 0 and other.weighted > 0
+        largest = max(self.largest_ratio, other.largest_ratio) if both else None
+        if largest is None:
+            largest = (other if other.weighted else self).largest_ratio
+        for name in (*BY_CHUNK, "out_of_bounds"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.largest_ratio = largest
+        self.rejected.update(other.rejected)
+        self.unmarked_ends.update(other.unmarked_ends)
+
     def recount(self, part: Chunk) -> None:
         """Count a part of the last chunk in place of the whole.
 
@@ -248,6 +266,7 @@ class Experience:
     force: bool = False  #: go on where more than half of the rows are left out
     cost: str = ""  #: column of costs, where rewards are negated costs
     length: int | None = None  #: transitions to come, where known, for a progress bar
+    pieces: Callable[[], Any] | None = None  #: gives its pieces for workers, where it is files
     counts: Counts = field(default_factory=Counts)
 
     def chunks(self) -> Iterator[Chunk]:

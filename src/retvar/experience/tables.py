@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from retvar.arguments import integer, is_integer
 from retvar.errors import InputError, RetvarError, SourceError
-from retvar.experience.arrangement import arranged
+from retvar.experience.arrangement import arranged, as_streams
 from retvar.experience.column_roles import MOST_STATES, ColumnFinder, Roles, find_roles
 from retvar.experience.decoder import Decoder
-from retvar.experience.episodes import RowLinker, describe_error, linked
-from retvar.experience.readers import Reader, open_readers
+from retvar.experience.episodes import RowLinker, SourceEnded, describe_error, linked
+from retvar.experience.pieces import Pieces, plan_pieces
+from retvar.experience.readers import Reader, all_readers, open_readers
 from retvar.experience.row_order import order_suspicions
 from retvar.experience.stream import Chunk, Counts, Experience
 from retvar.experience.target_policy import TargetPolicy
@@ -160,6 +163,12 @@ def from_table(
     found = _experience(readers, roles, policy, on_error == "raise", duplicates == "keep", chunk)
     found.fixed_states, found.force = is_integer(states), bool(force)
     found.cost = roles.reward if roles.cost else ""
+    if Path(readers[0].name).is_file() and readers[-1].growth is None:
+        again = partial(
+            _experience, roles=roles, policy=policy, strict=on_error == "raise",
+            keep_duplicates=duplicates == "keep", chunk=chunk,
+        )  # fmt: skip
+        found.pieces = lambda: Pieces(plan_pieces(readers, roles), roles, again)
     found.discount_columns = {name: col for name, col in (("gamma", gamma), ("lam", lam)) if col}
     found.counts.named = {
         name: column for name in ("entity", "time", "episode") if (column := getattr(roles, name))
@@ -194,17 +203,26 @@ def _experience(
         current = [readers[0].name]
 
         def parts() -> Iterator[Chunk]:
-            for file, reader in enumerate(readers):
+            several, file = len(readers) > 1 or readers[-1].growth is not None, -1
+            for reader in all_readers(readers):
+                if reader is None:
+                    yield {"reward": np.zeros(0)}  # nothing new: whoever follows can look
+                    continue
                 current[0] = reader.name
-                yield from decoder.rows(reader, file if len(readers) > 1 else None, chunk)
+                file += not reader.continues
+                yield from decoder.rows(reader, file if several else None, chunk)
 
         def to_error(error: Exception) -> RetvarError:
             if counts.transitions:
-                return SourceError(current[0], counts.transitions, describe_error(error))
+                ended = isinstance(error, SourceEnded)
+                reason = str(error) if ended else describe_error(error)
+                return SourceError(current[0], counts.transitions, reason)
             return InputError("source", current[0], f"cannot be read: {describe_error(error)}")
 
         rows = parts()
-        if roles.entity or roles.time:
+        if readers[-1].growth is not None and roles.entity:
+            rows = as_streams(rows)  # there is no last row after which they could be sorted
+        elif roles.entity or roles.time:
             rows = arranged(rows, counts, chunk=chunk, keep_duplicates=keep_duplicates)
         return linked(rows, linker, to_error)
 
