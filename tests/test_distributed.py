@@ -140,7 +140,7 @@ def test_an_episode_in_two_files_is_refused_where_next_states_are_those_of_next_
         write(tmp_path / "b.parquet", columns, cut + 1),
     ]
     with pytest.raises(InputError, match=r"an episode: in .*a.parquet and in .*b.parquet"):
-        in_pieces(from_table(paths, next_state=None), gamma=0.9)
+        in_pieces(from_table(paths, next_state=None, entity="stream"), gamma=0.9)
     in_pieces(from_table(paths), gamma=0.9)  # with next states nothing is lost
 
 
@@ -155,8 +155,8 @@ def test_an_entity_in_two_files_is_refused_wherever_it_is(tmp_path, monkeypatch,
         del columns["episode"]
         paths.append(write(tmp_path / f"{k}.parquet", columns))
     with pytest.raises(InputError, match=r"1 entity: in .*0.parquet and in .*2.parquet"):
-        in_pieces(from_table(paths, next_state=None), gamma=0.9)
-    in_pieces(from_table(paths[:2], next_state=None), gamma=0.9)
+        in_pieces(from_table(paths, next_state=None, entity="stream"), gamma=0.9)
+    in_pieces(from_table(paths[:2], next_state=None, entity="stream"), gamma=0.9)
 
 
 def test_words_of_ids_do_not_depend_on_the_process():
