@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import retvar as rv
 from retvar.cli import main
-from retvar.errors import InputError, SourceError
+from retvar.errors import InputError
 from retvar.experience import arrangement, from_table
 from tests import oracle
 
@@ -199,7 +199,7 @@ def test_a_source_that_fails_gives_what_was_read_before_in_order(tmp_path):
         "who,state,reward,terminated\n" + "a,0,1,1\nb,0,2,1\n" * 900_000 + "x" * 9_000_000
     )
     stream = from_table(path, entity="who")
-    with pytest.raises(SourceError, match="which are kept"):
+    with pytest.raises(InputError, match="a row of more than 4 MB"):
         list(stream.chunks())
     assert stream.counts.transitions > 10**6
 

@@ -637,6 +637,9 @@ def fed(source, rng, n, columns):
     }
     if "rho" not in names and {"b", "p"} <= set(columns):
         names |= {"behaviour": "b", "target": "p"}
+    if "stream" in columns and rng.random() < 0.7:
+        names |= {"entity": "stream"} | ({"time": "lam"} if "lam" in columns else {})
+    names |= {"force": True} if rng.random() < 0.5 else {}
     on_error = ("skip", "raise")[int(rng.integers(2))]
     stream = None
     try:
