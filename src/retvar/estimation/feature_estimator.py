@@ -25,12 +25,11 @@ from retvar.estimation.feature_values import (
 )
 from retvar.estimation.least_squares_estimator import (
     CALIBRATION,
-    CLOSED,
     FIT,
-    Checked,
     LeastSquaresEstimator,
     refuse_unknown,
 )
+from retvar.estimation.monitor import CLOSED
 from retvar.estimation.neighbours import LocalSpread, Neighbours, neighbours_of
 from retvar.estimation.transition_record import TransitionRecord
 from retvar.features import Features, from_dict
@@ -70,7 +69,6 @@ class FeatureEstimator(LeastSquaresEstimator):
     """
 
     file_kind = KIND
-    suspicion = "the features may be too coarse, or the observations not Markov"
 
     def __init__(self, learner: Learner, features: Features) -> None:
         super().__init__(learner)
@@ -223,18 +221,6 @@ class FeatureEstimator(LeastSquaresEstimator):
         log, rows = self.unseen
         share = missing_variances(log, np.ones(len(log.end_state)))[rows]
         return np.asarray(share > CLOSED**2)
-
-    def _checked(self) -> Checked:
-        """Returns that the fit has not seen, one of a segment: they hardly overlap."""
-        total, start = self._calibration_returns()
-        if self.unseen is None:
-            return Checked(total, total, total)
-        log, rows = self.unseen
-        value, std = self._fitted(start)
-        missing = missing_variances(log, self.fit.smooth_variance(log.end_state))[rows]
-        _, first = np.unique(log.segment[rows], return_index=True)
-        some = first[np.isfinite(value[first]) & np.isfinite(std[first])]
-        return Checked((total - value)[some], (std**2)[some], missing[some])
 
     # ------------------------------------------------------------------ files
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +17,11 @@ from numpy.typing import NDArray
 from retvar import arguments
 from retvar.errors import InputError
 from retvar.estimation.return_intervals import Calibration
-from retvar.estimation.verdicts import DISAGREES, Verdict, judge_std, judge_value
 from retvar.jit import compiled
 from retvar.learners import Learner
 from retvar.random import U, mix
 
-__all__ = ["Checked", "LeastSquaresEstimator", "SelfCheck"]
+__all__ = ["LeastSquaresEstimator"]
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -32,37 +31,7 @@ QUANTITIES = ("value", "mean", "variance", "std")
 FIT, CALIBRATION = 0, 1
 PARTS = 3  # one in three episodes calibrates return intervals
 HORIZONS = 10.0  # of an episode that does not end; then the next one may belong to the other part
-CLOSED = 0.05  # discount at which a return that is checked counts as over
-MOST_MISSING = 0.2  # share of the variance that a checked return may lack
 FORMAT = 1  # of saved files
-
-
-class SelfCheck(NamedTuple):
-    """Verdicts on value and std; None where there is no way to check, with the reason."""
-
-    value: Verdict | None
-    std: Verdict | None
-    reason: str
-    suspicion: str = "the states may not be Markov"  #: why the estimates may be wrong
-
-    @property
-    def disagrees(self) -> bool:
-        """Whether a verdict contradicts the estimates, as with states that are not Markov."""
-        return any(v is not None and v.kind == DISAGREES for v in (self.value, self.std))
-
-    def __str__(self) -> str:
-        if self.value is None or self.std is None:
-            return self.reason
-        text = f"value {self.value}; std {self.std}"
-        return text + (f": {self.suspicion}" if self.disagrees else "")
-
-
-class Checked(NamedTuple):
-    """Returns that estimates are compared with, and the estimates where they began."""
-
-    error: Array  #: return minus value
-    variance: Array
-    missing: Array  #: variance that the return lacks since it was cut off
 
 
 class LeastSquaresEstimator:
@@ -76,7 +45,6 @@ class LeastSquaresEstimator:
     bootstrap_samples = 0
     has_intervals = True
     file_kind: ClassVar[str]  #: in the header of saved files
-    suspicion = "the states may not be Markov"  #: where the self-check disagrees
 
     def __init__(self, learner: Learner) -> None:
         self.description = learner
@@ -84,6 +52,7 @@ class LeastSquaresEstimator:
         self.rejected = 0  #: transitions refused
         self.notes: dict[str, Any] = {}  #: plain data of your own, kept in saved files
         self.off_policy = False  # returns of the target policy are not observed
+        self.salt = 0  # of the split; pieces of a log are split in different ways
         self._part = np.zeros((0, 3), dtype=np.int64)  # of each stream: part, rows in it, episode
 
     # ------------------------------------------------------------------ what a kind provides
@@ -121,10 +90,6 @@ class LeastSquaresEstimator:
         """Whether much of each return that calibrates was cut off."""
         raise NotImplementedError
 
-    def _checked(self) -> Checked:
-        """The returns of the self-check with their estimates."""
-        raise NotImplementedError
-
     # ------------------------------------------------------------------ adding transitions
 
     @property
@@ -144,10 +109,11 @@ class LeastSquaresEstimator:
             fresh = np.zeros((streams - len(self._part), 3), dtype=np.int64)
             self._part = np.concatenate([self._part, fresh])
             first = np.arange(streams - len(fresh), streams)
-            self._part[first, 0] = [int(mix(U(s) << U(32)) % U(PARTS) == U(0)) for s in first]
+            words = (mix(U(self.salt) ^ (U(s) << U(32))) for s in first)
+            self._part[first, 0] = [int(word % U(PARTS) == U(0)) for word in words]
         largest = float(gamma.max(initial=0.0))
         longest = math.ceil(HORIZONS / (1.0 - largest)) if largest < 1.0 else 2**62
-        part, cut = assign(stream, flags, longest, self._part)
+        part, cut = assign(stream, flags, longest, self._part, U(self.salt))
         return part, cut
 
     def _forget(self) -> None:
@@ -239,19 +205,6 @@ class LeastSquaresEstimator:
             )
         return Calibration(np.zeros(0), 0.0, float(cut.mean())).note
 
-    @property
-    def self_check(self) -> SelfCheck:
-        """Whether value and std agree with the observed returns, which do not overlap."""
-        if self.off_policy:
-            return SelfCheck(None, None, "cannot be checked on this log: it is off-policy")
-        error, variance, missing = self._checked()
-        usable = (variance > 0) & (missing <= MOST_MISSING * variance)
-        error, variance, missing = error[usable], variance[usable], missing[usable]
-        return SelfCheck(
-            judge_value(error / np.sqrt(variance)), judge_std((error**2 + missing) / variance), "",
-            self.suspicion,
-        )  # fmt: skip
-
     # ------------------------------------------------------------------ files
 
     def _header(self) -> dict[str, Any]:
@@ -282,7 +235,7 @@ def _numbers(given: Any) -> Array:
 
 
 @compiled
-def assign(stream: Any, flags: Any, longest: Any, state: Any) -> Any:
+def assign(stream: Any, flags: Any, longest: Any, state: Any, salt: Any) -> Any:
     """Give each transition to a part; a new episode, or a long one, draws again."""
     part = np.zeros(stream.size, dtype=np.int64)
     cut = np.zeros(stream.size, dtype=np.bool_)
@@ -295,6 +248,6 @@ def assign(stream: Any, flags: Any, longest: Any, state: Any) -> Any:
             cut[t] = over and flags[t] == 0
             state[at, 1] = 0
             state[at, 2] += 1
-            word = mix((U(at) << U(32)) + U(state[at, 2]))
+            word = mix(salt ^ ((U(at) << U(32)) + U(state[at, 2])))
             state[at, 0] = 1 if word % U(PARTS) == U(0) else 0
     return part, cut

@@ -23,6 +23,7 @@ __all__ = ["dataset"]
 Array = NDArray[np.float64]
 QUANTITIES = ("value", "variance", "std")
 REGIONS = 20  # most visited ones in the dataset
+CUT = "episodes are cut off at any time, as by missing rewards: long returns are left out"
 MAP_POINTS = 60  # of a map along each dimension
 
 
@@ -123,7 +124,10 @@ def _add_observed(found: xarray.Dataset, estimator: Any, monitor: Monitor) -> No
     """Add observed returns and the predictions for the states in which they began."""
     returns = monitor.returns
     if returns is None or not returns.nearly_complete.any():
+        found.attrs["observed_note"] = _why_unobserved(monitor)
         return
+    if returns.cut_at_any_age:
+        found.attrs["observed_note"] = CUT
     tabular = estimator.features[0].states is not None
     value = row_predictor(estimator, "value")
     observed = returns.completed(value)
@@ -134,6 +138,15 @@ def _add_observed(found: xarray.Dataset, estimator: Any, monitor: Monitor) -> No
     found["predicted_std"] = ("sample", row_predictor(estimator, "std")(start))
     state = start[:, 0].astype(np.int64) if tabular else np.full(len(start), -1, dtype=np.int64)
     found["sample_state"] = ("sample", state)
+
+
+def _why_unobserved(monitor: Monitor) -> str:
+    """Why there are no observed returns to compare with."""
+    if monitor.off_policy:
+        return "returns of the target policy are not observed in off-policy data"
+    if monitor.returns is None or not monitor.returns.count:
+        return "no return was observed to its end"
+    return "of all observed returns a large part is cut off"
 
 
 def _settings(experience: Experience, estimator: Any, monitor: Monitor) -> dict[str, Any]:
@@ -157,6 +170,7 @@ def _settings(experience: Experience, estimator: Any, monitor: Monitor) -> dict[
         "effective_sample_size": float(counts.effective_sample_size),
         "largest_ratio": float(counts.largest_ratio),
         "remarks": "; ".join([*monitor.remarks, *_remarks(estimator)]),
+        **_log_attributes(experience),
         "retvar": __version__,
     }
 
@@ -170,6 +184,14 @@ def _remarks(estimator: Any) -> list[str]:
     if estimator.features[0].states is None:
         return ["with features the spread tends to be too large; intervals are approximate"]
     return []
+
+
+def _log_attributes(experience: Experience) -> dict[str, str]:
+    """What a log was taken for, and signs that this was wrong."""
+    found = {"understood": experience.understood, "warnings": "\n".join(experience.warnings)}
+    if experience.cost:
+        found["reward"] = f"negated {experience.cost}"
+    return found if experience.is_log else {}
 
 
 def _to_attribute(given: Any) -> float | str:

@@ -17,13 +17,11 @@ from retvar.errors import InputError
 from retvar.estimation.least_squares import LeastSquares, least_squares
 from retvar.estimation.least_squares_estimator import (
     CALIBRATION,
-    CLOSED,
     FIT,
-    Checked,
     LeastSquaresEstimator,
-    SelfCheck,
     refuse_unknown,
 )
+from retvar.estimation.monitor import CLOSED
 from retvar.estimation.returns import Returns
 from retvar.estimation.transition_sums import TransitionSums
 from retvar.features import States
@@ -31,7 +29,7 @@ from retvar.learners import Learner, from_dict
 from retvar.online.checkpoint import read_tensors, write_tensors
 from retvar.online.memory_layout import TRUNCATED
 
-__all__ = ["SelfCheck", "TabularEstimator"]
+__all__ = ["TabularEstimator"]
 
 Array = NDArray[np.float64]
 Chunk = dict[str, NDArray[Any]]
@@ -123,6 +121,31 @@ class TabularEstimator(LeastSquaresEstimator):
             rows.flags | np.where(cut, TRUNCATED, 0), rows.stream,
         )  # fmt: skip
 
+    def merge(self, other: TabularEstimator, number: NDArray[np.int64] | None = None) -> None:
+        """Add what another estimator has seen; state s of its is ``number[s]`` here.
+
+        >>> import numpy as np, retvar as rv
+        >>> learner = rv.Direct(alpha=0.0, gamma=0.5, lam=1.0)
+        >>> one, two = TabularEstimator(learner, states=1), TabularEstimator(learner, states=1)
+        >>> for risk, reward in ((one, 1.0), (two, 3.0)):
+        ...     risk.update_many({"state": np.zeros(2, dtype=int), "reward": np.full(2, reward),
+        ...                       "next_state": np.zeros(2, dtype=int)})
+        >>> one.merge(two)
+        >>> one.steps, one.value(0)
+        (4, 4.0)
+        """
+        self._forget()
+        states = other._states if number is None else int(number.max(initial=0)) + 1
+        self._states = max(self._states, states)
+        for own, theirs in zip(self.sums, other.sums, strict=True):
+            if number is not None:
+                theirs.renumber(number)
+            own.merge(theirs)
+        self.returns.merge(other.returns, number)
+        self.steps += other.steps
+        self.rejected += other.rejected
+        self.off_policy |= other.off_policy
+
     # ------------------------------------------------------------------ estimates
 
     def _forget(self) -> None:
@@ -186,14 +209,6 @@ class TabularEstimator(LeastSquaresEstimator):
         returns = self.returns
         much = returns.truncated & (returns.missing_share > CLOSED)
         return np.asarray(much[returns.key == CALIBRATION])
-
-    def _checked(self) -> Checked:
-        found, returns = self.solution, self.returns
-        value, variance = np.nan_to_num(found.value), np.nan_to_num(found.variance)
-        start = _starts(returns)
-        error = returns.completed(_lookup(value)) - value[start]
-        missing = returns.missing_variance(_lookup(variance))
-        return Checked(error, variance[start], missing)
 
     # ------------------------------------------------------------------ files
 
