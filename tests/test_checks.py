@@ -29,7 +29,7 @@ from retvar.estimation.verdicts import (
 from retvar.experience import from_gymnasium, from_table
 from tests.check_worlds import HELD_OUT, WORLDS
 from tests.oracle import SOAK, fresh_seed
-from tests.test_least_squares import World
+from tests.worlds import World
 
 TRIALS = 2_000 if SOAK else 200
 SIZES = (200, 300, 600) if SOAK else (200,)

@@ -140,7 +140,7 @@ def test_an_episode_in_two_files_is_refused_where_next_states_are_those_of_next_
         write(tmp_path / "b.parquet", columns, cut + 1),
     ]
     with pytest.raises(InputError, match=r"an episode: in .*a.parquet and in .*b.parquet"):
-        in_pieces(from_table(paths, next_state=None, entity="stream"), gamma=0.9)
+        in_pieces(from_table(paths, next_state=None), gamma=0.9)
     in_pieces(from_table(paths), gamma=0.9)  # with next states nothing is lost
 
 

@@ -189,12 +189,14 @@ def test_the_self_check_notices_values_that_the_features_cannot_follow():
     line = rv.features.Polynomial([0.0], [1.0], degree=1)
     straight, wave = draws(rng, 1_500), draws(rng, 1_500)
     wave["reward"] += 10.0 * np.sin(20.0 * wave["state"][:, 0])
-    found = [estimator(features=line) for _ in range(2)]
-    for each, log in zip(found, (straight, wave), strict=True):
-        each.update_many(log)
-    assert not found[0].self_check.disagrees
-    assert found[1].self_check.std.kind == DISAGREES
-    assert "features" in str(found[1].self_check)
+    sound, wrong = (
+        rv.estimate(from_table(named(log), state=["x"], next_state=["next_x"]), gamma=0.9,
+                    features=line).self_check
+        for log in (straight, wave)
+    )  # fmt: skip
+    assert not sound.disagrees
+    assert wrong.std.kind == DISAGREES
+    assert "features" in str(wrong)
 
 
 def test_bad_rows_break_the_episode_of_their_stream():

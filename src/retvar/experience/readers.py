@@ -200,7 +200,7 @@ def open_csv_part(open_part: Callable[[], Any], name: str, header: list[str] | N
 
     def batches(columns: list[str], chunk: int) -> Iterator[Any]:
         with open_columns(columns) as file:
-            for batch in _whole_rows(path, file):
+            for batch in _whole_rows(name, file):
                 for first in range(0, batch.num_rows, chunk):
                     yield batch.slice(first, chunk)
 
@@ -226,22 +226,22 @@ def _require_short_lines(path: Path) -> None:
     _require_names(str(path), names)
     longest = max(map(len, rest.split(b"\n")), default=0)
     if longest >= BLOCK:
-        raise _too_long(path)
+        raise _too_long(str(path))
 
 
-def _whole_rows(path: Path, batches: Any) -> Iterator[Any]:
+def _whole_rows(name: str, batches: Any) -> Iterator[Any]:
     """Yield record batches until a row does not fit into a block."""
     try:
         yield from batches
     except import_pyarrow().ArrowInvalid as error:
         if "straddl" not in str(error):
             raise
-        raise _too_long(path) from None
+        raise _too_long(name) from None
 
 
-def _too_long(path: Path) -> InputError:
+def _too_long(name: str) -> InputError:
     shown = f"a row of more than {BLOCK >> 20} MB"
-    return InputError(str(path), shown, "is too long to be a row of a log; is it one?")
+    return InputError(name, shown, "is too long to be a row of a log; is it one?")
 
 
 def _value_range(batches: Iterator[Any]) -> tuple[int, int] | None:
