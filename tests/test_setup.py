@@ -218,7 +218,7 @@ def fake(path, version, *, lacks="nothing"):
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not here")
-@pytest.mark.parametrize("target", ["reproduce", "test", "setup", "bench"])
+@pytest.mark.parametrize("target", ["reproduce", "test", "test-deep", "setup", "bench"])
 def test_make_says_in_one_line_what_is_wrong_with_a_python(tmp_path, target):
     bare = tmp_path / "bare"
     bare.mkdir()

@@ -242,7 +242,7 @@ def test_normalised_rewards_are_refused():
 
 def test_the_example_compares_both_questions_with_roll_outs(capsys):
     """In small; the figures of the full example are in the docs."""
-    output = run("trained_policy", capsys, 4_000, 2, 32, 64)
+    output = run("trained_policy", capsys, 4_000, 2, 4, 64)
     assert output.count("2 intervals hold the mean") == 4
     assert "times as fast as one" in output
 
