@@ -45,6 +45,7 @@ class Answer:
     return_interval: tuple[float, float]  #: where the return will fall; NaN where that is not known
     level: float  #: of all intervals
     note: str = ""
+    holds_here: bool = False  #: whether `return_interval` holds in this state, not on average only
     rollouts: ReturnSample | None = None  #: Monte Carlo returns from there, where there are some
 
     def __str__(self) -> str:
@@ -145,7 +146,9 @@ def answer_at(
     ends, doubt = _return_interval(estimator, found, level)
     if math.isnan(value.estimate):
         ends, doubt = UNKNOWN, ""
-    return Answer(name, value, std, ends, level, "; ".join(filter(None, (note, doubt))))
+    here = isinstance(estimator, TabularEstimator) and not math.isnan(ends[0])
+    here = here and bool(estimator.calibrated_here(np.array([found]), level)[0])
+    return Answer(name, value, std, ends, level, "; ".join(filter(None, (note, doubt))), here)
 
 
 def _note_on_state(estimator: Any, visits: Any, state: int) -> str:
@@ -212,7 +215,7 @@ def answers_table(answers: list[Answer]) -> str:
             lines.append(["roll-outs", *_texts(sample.mean, sample.std, _tails(sample))])
             notes.append(_size(sample))
     text = [f"{line}  {note}".rstrip() for line, note in zip(align(lines), notes, strict=True)]
-    if any(not math.isnan(each.return_interval[0]) for each in answers):
+    if any(not each.holds_here and not math.isnan(each.return_interval[0]) for each in answers):
         text.append(ON_AVERAGE)
     return "\n".join(text)
 

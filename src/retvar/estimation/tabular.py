@@ -22,6 +22,7 @@ from retvar.estimation.least_squares_estimator import (
     refuse_unknown,
 )
 from retvar.estimation.monitor import CLOSED
+from retvar.estimation.return_intervals import ReturnsByState
 from retvar.estimation.returns import Returns
 from retvar.estimation.transition_sums import TransitionSums
 from retvar.features import States
@@ -34,6 +35,7 @@ __all__ = ["TabularEstimator"]
 Array = NDArray[np.float64]
 Chunk = dict[str, NDArray[Any]]
 RETURNS = 20_000  # that are stored
+KEYS = 64  # returns by state that may be open at once
 MOST_STATES = 2**31
 KIND = "least_squares"  # of saved files
 NAMES, ARRAYS = ("fit", "calibration"), ("keys", "numbers", "sums", "rows")
@@ -58,7 +60,8 @@ class TabularEstimator(LeastSquaresEstimator):
 
     def __init__(self, learner: Learner, states: int) -> None:
         super().__init__(learner)
-        self.returns = Returns(2, 1, RETURNS, negligible=CLOSED)
+        self.returns = Returns(1, 1, RETURNS, negligible=CLOSED)  # that calibrate, in sequence
+        self.placed = Returns(KEYS, 1, RETURNS, negligible=CLOSED)  # that calibrate, by state
         self.sums = (TransitionSums(), TransitionSums())
         self._states = arguments.integer("states", states, 1, MOST_STATES)
 
@@ -113,13 +116,22 @@ class TabularEstimator(LeastSquaresEstimator):
         return bool(self.description.estimand == "off_policy_return")
 
     def _observe(self, rows: _Rows, part: NDArray[np.int64], cut: NDArray[np.bool_]) -> None:
-        """Collect returns that do not overlap."""
+        """Collect returns of the part that calibrates."""
+        mine = part == CALIBRATION
+        if not mine.any():
+            return
         eta = rows.rho if rows.rho is not None and self._weighted_return else np.ones(len(rows))
-        self.returns.add(
-            part, rows.state[:, None].astype(np.float64),
-            rows.next_state[:, None].astype(np.float64), rows.reward, rows.gamma, rows.lam, eta,
-            rows.flags | np.where(cut, TRUNCATED, 0), rows.stream,
+        flags = rows.flags | np.where(cut, TRUNCATED, 0)
+        state, follows, reward, gamma, lam, eta, flags, stream = (
+            column[mine]
+            for column in (
+                rows.state, rows.next_state, rows.reward, rows.gamma, rows.lam, eta, flags,
+                rows.stream,
+            )
         )  # fmt: skip
+        ends = state[:, None].astype(np.float64), follows[:, None].astype(np.float64)
+        for returns, key in ((self.returns, np.zeros_like(state)), (self.placed, state % KEYS)):
+            returns.add(key, *ends, reward, gamma, lam, eta, flags, stream)
 
     def merge(self, other: TabularEstimator, number: NDArray[np.int64] | None = None) -> None:
         """Add what another estimator has seen; state s of its is ``number[s]`` here.
@@ -142,6 +154,7 @@ class TabularEstimator(LeastSquaresEstimator):
                 theirs.renumber(number)
             own.merge(theirs)
         self.returns.merge(other.returns, number)
+        self.placed.merge(other.placed, number)
         self.steps += other.steps
         self.rejected += other.rejected
         self.off_policy |= other.off_policy
@@ -151,7 +164,7 @@ class TabularEstimator(LeastSquaresEstimator):
     def _forget(self) -> None:
         """Discard solutions of the sums as they were."""
         super()._forget()
-        for name in ("solution", "fit"):
+        for name in ("solution", "fit", "returns_by_state"):
             self.__dict__.pop(name, None)
 
     @cached_property
@@ -201,14 +214,43 @@ class TabularEstimator(LeastSquaresEstimator):
         return self.fit.value[at], self.fit.std[at]
 
     def _calibration_returns(self) -> tuple[Array, Any]:
-        returns, own = self.returns, self.returns.key == CALIBRATION
+        return self._completed(self.returns)
+
+    def _completed(self, returns: Returns) -> tuple[Array, NDArray[np.intp]]:
+        """Returns, completed with the fit's values, and the states in which they began."""
         total = returns.completed(_lookup(np.nan_to_num(self.fit.value)))
-        return total[own], _starts(returns)[own]
+        return total, returns.start[:, 0].astype(np.intp)
+
+    @cached_property
+    def returns_by_state(self) -> ReturnsByState:
+        """Returns that calibrate, of each state apart."""
+        return ReturnsByState(*self._completed(self.placed))
+
+    def return_interval(
+        self, states: Any = None, level: float = 0.9, *, above: bool = False
+    ) -> Any:
+        """Lower and upper end for new returns; with `above`, a lower limit alone.
+
+        In states with enough calibration returns it holds there, elsewhere on average over states.
+        """
+        pooled = super().return_interval(states, level, above=above)
+        at = self._index(self._column(None, states))
+        tail = (1.0 - level) / (1.0 if above else 2.0)
+        shares = (tail,) if above else (tail, 1.0 - tail)
+        own = [self.returns_by_state.quantile(at, share) for share in shares]
+        ends = [
+            np.where(np.isfinite(own[0]), mine, theirs)
+            for mine, theirs in zip(own, [pooled] if above else pooled, strict=True)
+        ]
+        return ends[0] if above else tuple(ends)
+
+    def calibrated_here(self, states: Any, level: float) -> NDArray[np.bool_]:
+        """Whether the return interval of each state rests on returns of this state."""
+        found = self.returns_by_state.quantile(self._index(states), (1.0 - level) / 2.0)
+        return np.isfinite(found)
 
     def _cut_off(self) -> NDArray[np.bool_]:
-        returns = self.returns
-        much = returns.truncated & (returns.missing_share > CLOSED)
-        return np.asarray(much[returns.key == CALIBRATION])
+        return np.asarray(self.returns.truncated & (self.returns.missing_share > CLOSED))
 
     # ------------------------------------------------------------------ files
 
@@ -321,11 +363,6 @@ class _Rows:
             setattr(self, name, None if column is None else column[good])
         self.bad = self.bad[good]
         return self
-
-
-def _starts(returns: Returns) -> NDArray[np.intp]:
-    """The state in which each return began."""
-    return returns.start[:, 0].astype(np.intp)
 
 
 def _lookup(table: Array) -> Any:
