@@ -155,7 +155,7 @@ class FeatureEstimator(LeastSquaresEstimator):
         if not self.steps:
             raise InputError("experience", "no transition", "there is nothing to estimate from")
         values = feature_values(_Again(chunks), self._features)
-        return _Fit(self._features, values.weights, values.smooth, neighbours_of(values))
+        return _Fit(self._features, values.weights, neighbours_of(values))
 
     def spread(self, states: Any) -> LocalSpread:
         """Spread, errors, distances and notes at some observations."""
@@ -277,16 +277,11 @@ class _Fit(NamedTuple):
 
     features: Features
     weights: Weights
-    smooth: Weights  #: of the squared errors
     neighbours: Neighbours
 
     def value(self, points: Array) -> Array:
         """The value of observations."""
         return linear_values(self.features, self.weights, points)
-
-    def smooth_variance(self, points: Array) -> Array:
-        """A smooth variance of observations, where a return was cut off."""
-        return np.maximum(linear_values(self.features, self.smooth, points), 0.0)
 
 
 class _Unseen(NamedTuple):
