@@ -65,13 +65,14 @@ class Predictions(NamedTuple):
 
     @classmethod
     def of(cls, estimator: Any, own_data: bool = False) -> Predictions:
-        """Those of an estimator; without errors where states are compared with their `own_data`.
+        """Those of an estimator; without errors for least squares on its `own_data`, with states.
 
         An efficient estimate and the mean of the same returns differ by less than the mean's own
-        error: there is nothing to add to it (Hausman, 1978).
+        error: there is nothing to add to it (Hausman, 1978). TD learning is not efficient.
         """
         value, variance = (row_predictor(estimator, what) for what in ("value", "variance"))
-        efficient = own_data and estimator.features[0].states is not None
+        tabular = estimator.features[0].states is not None
+        efficient = own_data and tabular and not isinstance(estimator, OnlineEstimator)
         if efficient or not estimator.has_intervals:
             return cls(value, variance, _nothing, _nothing)
         z = half_width(LEVEL)
