@@ -7,7 +7,7 @@ there; so each state or region is judged as well, by returns that begin in it an
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,6 +38,7 @@ __all__ = ["Agreement", "PlaceVerdict", "Predictions", "ScoredReturns", "judge",
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 MOST_MISSING = 0.1  # mean discount of what the compared returns lack
+MOST_MISSING_VARIANCE = 0.2  # share of the variance that a return held out may lack
 NO_SPREAD = 1e-6  # std, as a share of the largest value, that counts as none
 ROUNDING = 2e-4  # difference, as a share of the largest value, that counts as none beside it
 LEVEL = 0.9  # of the intervals from which standard errors are computed
@@ -65,13 +66,14 @@ class Predictions(NamedTuple):
 
     @classmethod
     def of(cls, estimator: Any, own_data: bool = False) -> Predictions:
-        """Those of an estimator; without errors where states are compared with their `own_data`.
+        """Those of an estimator; without errors for least squares on its `own_data`, with states.
 
         An efficient estimate and the mean of the same returns differ by less than the mean's own
-        error: there is nothing to add to it (Hausman, 1978).
+        error: there is nothing to add to it (Hausman, 1978). TD learning is not efficient.
         """
         value, variance = (row_predictor(estimator, what) for what in ("value", "variance"))
-        efficient = own_data and estimator.features[0].states is not None
+        tabular = estimator.features[0].states is not None
+        efficient = own_data and tabular and not isinstance(estimator, OnlineEstimator)
         if efficient or not estimator.has_intervals:
             return cls(value, variance, _nothing, _nothing)
         z = half_width(LEVEL)
@@ -360,10 +362,26 @@ def self_check(estimator: Any, monitor: Monitor, experience: Experience) -> Agre
             return f"state {place if labels is None or place >= len(labels) else labels[place]}"
         return f"region {describe_point(placed.start[places == place].mean(axis=0))}"
 
-    return judge(
+    found = judge(
         ScoredReturns(sequence, predict), placed, places, name, own_data=True,
         kind_of_place="state" if regions is None else "region",
     )  # fmt: skip
+    return _with_held_out(found, estimator)
+
+
+def _with_held_out(found: Agreement, estimator: Any) -> Agreement:
+    """The verdicts on the whole by returns that a fit of features has not seen.
+
+    Features may follow their own data too closely; a table cannot.
+    """
+    scores = getattr(estimator, "held_out", lambda: None)()
+    if scores is None or scores[0].size < FEWEST:
+        return found
+    z, missing = scores
+    usable = missing <= MOST_MISSING_VARIANCE
+    tests = 2 if found.places else 1
+    value = judge_value(z[usable], 0.0, tests)
+    return replace(found, value=value, std=judge_std(z[usable], missing[usable], 0.0, tests))
 
 
 def places_of(start: Array, regions: Regions | None) -> Integers:
