@@ -1,9 +1,13 @@
 """The commands `retvar solve` and `retvar draw`, and the command line as a whole."""
 
 import json
+import re
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
+import click
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -11,6 +15,10 @@ from numpy.testing import assert_allclose
 
 import retvar as rv
 from retvar.cli import main
+from retvar.cli.base import Commands
+from retvar.signals import Interrupted
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def run(*arguments: str):
@@ -219,3 +227,37 @@ def test_the_module_runs_as_a_program():
         check=True,
     )
     assert json.loads(out.stdout)["value"] == [4, 3, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (None, 0),
+        (rv.RetvarError("the source broke off"), 1),
+        (rv.InputError("gamma", 2, "must lie in [0, 1]"), 2),
+        (click.UsageError("no such option"), 2),
+        (Interrupted(signal.SIGINT), 130),
+        (Interrupted(signal.SIGTERM), 143),
+    ],
+)
+def test_each_kind_of_end_has_its_exit_status(error, status):
+    """Status 3, of a check that disagrees, is tested with `retvar estimate`."""
+
+    @click.command()
+    def one():
+        if error is not None:
+            raise error
+
+    assert CliRunner().invoke(Commands(commands=[one]), ["one"]).exit_code == status
+
+
+def test_all_exit_statuses_are_documented():
+    """In `retvar --help` and in the documents, with every number that `sys.exit` is given."""
+    page = (ROOT / "docs" / "cli.md").read_text()
+    text = CliRunner().invoke(main, ["--help"]).output
+    for status in (0, 1, 2, 3, 130, 143):
+        assert f"  {status} " in text
+        assert f"| {status} |" in page
+    for path in (ROOT / "src" / "retvar" / "cli").glob("*.py"):
+        for given in re.findall(r"sys\.exit\((.*)\)", path.read_text()):
+            assert given in ("1", "DISAGREES", "error.status") or "BAD_INPUT" in given, path

@@ -1,7 +1,7 @@
 """Least squares from the sums of a log: exact on the empirical MDP, honest where it knows nothing.
 
 The oracle works row by row on dense matrices, as the formulas are written, and shares no code with
-the sums. Coverage is measured on worlds whose answers are known in closed form.
+the sums.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import retvar as rv
-from retvar.estimation import least_squares as module
+from retvar.estimation import inverse
 from retvar.estimation.least_squares import least_squares
 from retvar.estimation.transition_sums import TransitionSums
-from tests.oracle import SOAK, fresh_seed
+from tests.oracle import fresh_seed
 
 # ------------------------------------------------------------------------ logs
 
@@ -38,70 +38,6 @@ def summed(log, **settings):
     sums = TransitionSums()
     sums.add(**log, **settings)
     return sums
-
-
-class World:
-    """Logs of an MDP under a behaviour policy, episode after episode."""
-
-    def __init__(self, mdp, behaviour=None, target=None, limit=None):
-        uniform = np.full((mdp.n_states, mdp.n_actions), 1 / mdp.n_actions)
-        self.mdp, self.limit = mdp, limit
-        self.behaviour = uniform if behaviour is None else np.asarray(behaviour)
-        self.target = self.behaviour if target is None else np.asarray(target)
-        self.start = mdp.start
-        e = mdp.edges
-        weight = e.probability * self.behaviour[e.state, e.action]
-        self.rows = [np.flatnonzero((e.state == s) & (weight > 0)) for s in range(mdp.n_states)]
-        self.cumulated = [np.cumsum(weight[rows]) / weight[rows].sum() for rows in self.rows]
-
-    def log(self, rng, rows):
-        e, uniform = self.mdp.edges, rng.random(rows)
-        taken = np.empty(rows, dtype=np.int64)
-        truncated = np.zeros(rows, dtype=bool)
-        s, age = int(rng.choice(self.mdp.n_states, p=self.start)), 0
-        for t in range(rows):
-            k = int(np.searchsorted(self.cumulated[s], uniform[t], side="right"))
-            edge = self.rows[s][min(k, len(self.rows[s]) - 1)]
-            taken[t], age, follows = edge, age + 1, e.next_state[edge]
-            truncated[t] = follows >= 0 and age == self.limit
-            if follows < 0 or truncated[t]:
-                s, age = int(rng.choice(self.mdp.n_states, p=self.start)), 0
-            else:
-                s = int(follows)
-        state, ends = e.state[taken], e.next_state[taken] < 0
-        log = {
-            "state": state,
-            "next_state": np.where(ends, state, e.next_state[taken]),
-            "reward": e.reward[taken] + e.reward_std[taken] * rng.normal(size=rows),
-            "terminated": ends,
-            "gamma": e.gamma[taken],
-            "lam": np.append(self.mdp.lam, 0.0)[e.next_state[taken]],
-        }
-        if self.target is not self.behaviour:
-            at = state, e.action[taken]
-            log["rho"] = self.target[at] / self.behaviour[at]
-        return log
-
-    def truth(self):
-        return rv.solve(self.mdp, target=self.target)
-
-
-def table(pi, states):
-    return np.tile(pi, (states, 1))
-
-
-def two_states(gamma, noisy):
-    if noisy:
-        edges = [(0, 0, 0, 0.7, 1.0, 10.0), (0, 0, 1, 0.3, 0.0, 10.0),
-                 (1, 0, 0, 0.4, 0.0, 5.0), (1, 0, 1, 0.6, -1.0, 5.0)]  # fmt: skip
-        return rv.MDP.from_edges(edges, gamma=gamma, lam=1.0, start=[0.5, 0.5])
-    edges = [(0, 0, 0, 0.6, 1.0), (0, 0, 1, 0.4, 0.0), (0, 1, 1, 1.0, -1.0),
-             (1, 0, 0, 0.5, 0.5), (1, 0, 1, 0.5, 0.0), (1, 1, 0, 1.0, 2.0)]  # fmt: skip
-    return rv.MDP.from_edges(edges, gamma=gamma, lam=1.0, start=[0.5, 0.5])
-
-
-def off_policy(gamma=0.9):
-    return World(two_states(gamma, noisy=False), target=table([0.9, 0.1], 2))
 
 
 # ------------------------------------------------------------------------ the oracle
@@ -266,17 +202,22 @@ def test_far_from_zero_rewards_lose_no_digits():
     assert_allclose(b.variance_error, a.variance_error, rtol=1e-6)
 
 
-def test_sparse_and_dense_agree(monkeypatch):
-    """Above the dense size: the same values and standard errors; the bias is from probes."""
+@pytest.mark.parametrize("bandwidth", [1_000, 0])
+def test_sparse_and_dense_agree(monkeypatch, bandwidth):
+    """Above the dense size: the same values and standard errors; the bias is from probes.
+
+    Standard errors come from sparse factors, or to six digits from BiCGSTAB.
+    """
     rng = np.random.default_rng(fresh_seed())
     log = random_log(rng, states=40, rows=40_000)
     dense = least_squares(summed(log), 40)
-    monkeypatch.setattr(module, "DENSE", 10)
+    monkeypatch.setattr(inverse, "DENSE", 10)
+    monkeypatch.setattr(inverse, "BANDWIDTH", bandwidth)
     sparse = least_squares(summed(log), 40, at=np.arange(40))
     assert sparse.probes
     assert not dense.probes
     assert_allclose(sparse.value, dense.value, rtol=1e-9)
-    assert_allclose(sparse.value_error, dense.value_error, rtol=1e-9)
+    assert_allclose(sparse.value_error, dense.value_error, rtol=1e-9 if bandwidth else 1e-5)
     assert_allclose(sparse.std, dense.std, rtol=1e-3)
     assert_allclose(sparse.variance_error, dense.variance_error, rtol=1e-2)
 
@@ -361,73 +302,3 @@ def test_off_policy_answers_need_support_everywhere():
 def test_an_empty_log_is_refused():
     with pytest.raises(rv.InputError, match="nothing to estimate from"):
         least_squares(TransitionSums(), 3)
-
-
-# ------------------------------------------------------------------------ coverage
-
-WORLDS = {
-    "chain": (lambda: World(rv.domains.chain(lam=1.0)), 1_000),
-    "complex-mdp pi": (
-        lambda: World(
-            rv.domains.complex_mdp(),
-            behaviour=rv.domains.complex_mdp().policy("pi").probabilities,
-        ),
-        2_000,
-    ),
-    "complex-mdp mu to pi": (
-        lambda: World(
-            rv.domains.complex_mdp(),
-            behaviour=rv.domains.complex_mdp().policy("mu").probabilities,
-            target=rv.domains.complex_mdp().policy("pi").probabilities,
-        ),
-        4_000,
-    ),
-    "heavy noise": (lambda: World(two_states(0.8, noisy=True)), 2_000),
-    "off-policy": (lambda: off_policy(0.9), 3_000),
-}
-REPETITIONS = 500 if SOAK else 120
-
-
-def coverage(name, repetitions, rng, width=1.0):
-    """Share of 90% intervals (their width changed by a factor) that hold, by value and std.
-
-    States of one log are not independent, so each repetition counts as one number.
-    """
-    make, rows = WORLDS[name]
-    world = make()
-    truth = world.truth()
-    shares = {"value": [], "std": []}
-    for _ in range(repetitions):
-        found = least_squares(summed(world.log(rng, rows)), world.mdp.n_states)
-        enough = (found.effective_visits >= 10) & (found.variance_events >= 25)
-        for what in shares:
-            exact, middle = getattr(truth, what), getattr(found, what)
-            low, high = (
-                middle + width * (x - middle) for x in getattr(found, f"{what}_interval")(0.9)
-            )
-            if enough.any():
-                shares[what].append(np.mean((low <= exact) & (exact <= high), where=enough))
-    return {what: (np.mean(share), len(share)) for what, share in shares.items()}
-
-
-def is_right(share, n):
-    """Whether a mean of n shares is compatible with a coverage between 85 and 95%.
-
-    The variance of a share is at most that of a coin; 4.9 of its standard errors are false alarms
-    below 1e-6. With 120 repetitions the limit below is 69%.
-    """
-    low, high = (p + s * 4.9 * np.sqrt(p * (1 - p) / n) for p, s in ((0.85, -1), (0.95, 1)))
-    return low < share < high
-
-
-@pytest.mark.parametrize("name", WORLDS)
-def test_nine_in_ten_intervals_hold(name):
-    found = coverage(name, REPETITIONS, np.random.default_rng(fresh_seed()))
-    for what, (share, n) in found.items():
-        assert is_right(share, n), (name, what, share, n)
-
-
-def test_intervals_of_half_the_width_are_noticed():
-    """The test above can fail: half as wide, the intervals hold in about 59% (limit 73%)."""
-    found = coverage("chain", 200, np.random.default_rng(fresh_seed()), width=0.5)
-    assert not any(is_right(share, n) for share, n in found.values())

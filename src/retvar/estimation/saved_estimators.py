@@ -1,0 +1,28 @@
+"""Read saved estimators of every kind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from retvar import learners
+from retvar.estimation.feature_estimator import FeatureEstimator
+from retvar.estimation.tabular import TabularEstimator
+from retvar.online.checkpoint import read_tensors
+
+__all__ = ["load"]
+
+
+def load(path: str | Path) -> Any:
+    """Read an estimator that its method ``save`` wrote: online, or by least squares.
+
+    >>> import pathlib, tempfile, retvar as rv
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "risk.safetensors"
+    >>> rv.Direct(alpha=0.1, gamma=0.9, lam=1.0).online(states=2).save(path)
+    >>> rv.load(path).steps
+    0
+    """
+    header, _ = read_tensors(Path(path))
+    kinds = {each.file_kind: each for each in (TabularEstimator, FeatureEstimator)}
+    kind = kinds.get(header.get("kind", ""))
+    return learners.load(path) if kind is None else kind.load(path)

@@ -1,0 +1,126 @@
+"""How far estimates are from the truth, and how often their intervals contain it.
+
+On every world of `tests/worlds.py`: logs with fresh seeds, least squares, and the closed form. The
+table in docs/experience.md is printed by ``python -m tests.test_coverage``.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+from retvar.estimation.least_squares import least_squares
+from retvar.estimation.transition_sums import TransitionSums
+from tests.oracle import SOAK, fresh_seed
+from tests.worlds import OTHERS, PAGE
+
+REPETITIONS = 1_000 if SOAK else 120
+WHAT = ("value", "std")
+OFTEN = 30  # visits of the states whose errors are compared
+
+
+def solved(log, states):
+    sums = TransitionSums()
+    sums.add(**{name: column for name, column in log.items() if name != "truncated"})
+    return least_squares(sums, states)
+
+
+def measured(case, repetitions, rng, width=1.0):
+    """Shares of 90% intervals (their width changed by a factor) that hold, and errors.
+
+    States of one log are not independent, so each repetition counts as one number. Errors are those
+    of least squares and of the plain mean of observed returns.
+    """
+    world = case.make()
+    truth = world.truth
+    found = {name: [] for name in (*WHAT, "errors", "mean errors", "std errors")}
+    for _ in range(repetitions):
+        log = world.log(rng, case.rows)
+        answer = solved(log, world.mdp.n_states)
+        enough = (answer.effective_visits >= 10) & (answer.variance_events >= 25)
+        for what in WHAT:
+            exact, middle = getattr(truth, what), getattr(answer, what)
+            ends = getattr(answer, f"{what}_interval")(0.9)
+            low, high = (middle + width * (x - middle) for x in ends)
+            if enough.any():
+                found[what].append(np.mean((low <= exact) & (exact <= high), where=enough))
+        often = answer.effective_visits >= OFTEN
+        found["std errors"].append((answer.std / truth.std - 1)[often & (truth.std > 0)])
+        if world.on_policy:
+            plain = world.mean_returns(log)
+            both = often & np.isfinite(plain)
+            found["errors"].append((answer.value - truth.value)[both])
+            found["mean errors"].append((plain - truth.value)[both])
+        else:
+            found["errors"].append((answer.value - truth.value)[often])
+    return found
+
+
+def rms(errors):
+    whole = np.concatenate(errors)
+    return float(np.sqrt(np.nanmean(whole**2)))
+
+
+def interval(shares, z):
+    """Mean of the shares, and its ends at so many standard errors."""
+    mean, error = np.mean(shares), np.std(shares, ddof=1) / np.sqrt(len(shares))
+    return mean, mean - z * error, mean + z * error
+
+
+def chosen(cases):
+    return [name for name, case in cases.items() if SOAK or case.quick]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", chosen(PAGE))
+def test_nine_in_ten_intervals_hold(name):
+    """Mean coverage with its 99% interval in [85%, 95%] from 1,000 repetitions, in `make soak`.
+
+    `make test` repeats 120 times: the mean may not be 4.9 standard errors (false alarms below 1e-6)
+    away from [85%, 95%]. For a world with one state that is a limit of 69%.
+    """
+    found = measured(PAGE[name], REPETITIONS, np.random.default_rng(fresh_seed()))
+    for what in WHAT:
+        mean, low, high = interval(found[what], 2.576)
+        n = len(found[what])
+        slack = 0.0 if SOAK else 4.9 * np.sqrt(0.85 * 0.15 / n)
+        if not SOAK:
+            low = high = mean
+        assert low >= 0.85 - slack, (what, mean, low)
+        assert high <= 0.95 + slack, (what, mean, high)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", [n for n in chosen(PAGE) if PAGE[n].make().on_policy])
+def test_values_are_as_good_as_the_mean_of_observed_returns(name):
+    """RMSE at most 1.05 of that of the plain mean, over the same logs."""
+    found = measured(PAGE[name], REPETITIONS, np.random.default_rng(fresh_seed()))
+    assert rms(found["errors"]) <= 1.05 * rms(found["mean errors"])
+
+
+def test_intervals_of_half_the_width_are_noticed():
+    """The test above can fail: half as wide, the intervals hold in about 59% (limit 70%)."""
+    found = measured(PAGE["chain"], 120, np.random.default_rng(fresh_seed()), width=0.5)
+    for what in WHAT:
+        assert np.mean(found[what]) < 0.85 - 4.9 * np.sqrt(0.85 * 0.15 / 120)
+
+
+def report(cases, repetitions):
+    """Print a row for each world: coverage ± its standard error, and errors."""
+    for name, case in cases.items():
+        found = measured(case, repetitions, np.random.default_rng(fresh_seed()))
+        shares = []
+        for what in WHAT:
+            mean, low, _ = interval(found[what], 1.0)
+            shares.append(f"{100 * mean:.1f} ± {100 * (mean - low):.1f}%")
+        plain = f"{rms(found['mean errors']):.3g}" if found["mean errors"] else "–"
+        row = [name, f"{case.rows:,}", str(repetitions), *shares, f"{rms(found['errors']):.3g}"]
+        row += [plain, f"{100 * rms(found['std errors']):.2g}%"]
+        sys.stdout.write(f"| {' | '.join(row)} |\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    report(PAGE | OTHERS, int(sys.argv[1]) if len(sys.argv) > 1 else 500)
