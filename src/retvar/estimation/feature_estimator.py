@@ -226,17 +226,17 @@ class FeatureEstimator(LeastSquaresEstimator):
         """Scores (G − Ĵ)/σ̂ of returns that the fit has not seen, and the variance they lack.
 
         One return of each segment, so that they hardly overlap; the missing variance is a share of
-        σ̂². None where there are no such returns.
+        σ̂², as if σ̂ were the same at the end. None where there are no such returns.
         """
         if self.unseen is None:
             return None
         log, rows = self.unseen
         total, start = self._calibration_returns()
         value, std = self._fitted(start)
-        missing = missing_variances(log, self.fit.smooth_variance(log.end_state))[rows]
+        missing = missing_variances(log, np.ones(len(log.end_state)))[rows]
         _, first = np.unique(log.segment[rows], return_index=True)
         some = first[np.isfinite(value[first]) & (std[first] > 0)]
-        return (total - value)[some] / std[some], missing[some] / std[some] ** 2
+        return (total - value)[some] / std[some], missing[some]
 
     # ------------------------------------------------------------------ files
 
