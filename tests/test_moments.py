@@ -555,6 +555,39 @@ def test_fixed_points_are_finite_where_the_moments_are(method):
         rv.fixed_point(method, one_state(0.95), *OFF)
 
 
+def test_a_table_is_not_stable_where_a_moment_is_infinite():
+    """A = I − E[c²] of one state is negative if E[c²] > 1."""
+    calm, wild = one_state(0.7), gambler(lam=[1.0, 1.0, 1.0, 0.0, 1.0])
+    assert rv.fixed_point("direct", calm, *OFF).stable
+    point = rv.fixed_point("direct", wild, *OFF)
+    assert not point.stable
+    assert "unstable" in repr(point)
+    assert point.nodes["value"].stable
+
+
+def test_features_ignore_an_expanding_part_that_is_left_for_ever():
+    """s0 repeats itself with E[c²] > 1 before it goes on to s1 and s2, which the start is not."""
+    edges = [(0, a, 0, 0.9, 1.0) for a in (0, 1)] + [(0, a, 1, 0.1, 0.0) for a in (0, 1)]
+    edges += [(1, a, 2, 1.0, 0.0) for a in (0, 1)] + [(2, a, 1, 0.5, 1.0 + a) for a in (0, 1)]
+    edges += [(2, a, "end", 0.5, 0.0) for a in (0, 1)]
+    policies = {"pi": np.tile([0.9, 0.1], (3, 1)), "mu": np.full((3, 2), 0.5)}
+    mdp = rv.MDP.from_edges(edges, gamma=0.95, lam=0.9, policies=policies, start=[0.0, 1.0, 0.0])
+    rest = [(s - 1, a, t if t == "end" else t - 1, p, r) for s, a, t, p, r in edges if s > 0]
+    alone = rv.MDP.from_edges(
+        rest,
+        gamma=0.95,
+        lam=0.9,
+        start=[1.0, 0.0],
+        policies={k: v[1:] for k, v in policies.items()},
+    )
+    assert np.isnan(rv.solve(mdp, *OFF).variance).tolist() == [True, False, False]
+    X = np.array([[1.0, 0.0], [1.0, 1.0], [1.0, 3.0]])
+    whole = rv.fixed_point("direct", mdp, *OFF, features=X[:, :1], kappa_bar=0.5, kappa=0.2)
+    part = rv.fixed_point("direct", alone, *OFF, features=X[1:, :1], kappa_bar=0.5, kappa=0.2)
+    assert_allclose(whole.variance[1:], part.variance, rtol=1e-10)
+    assert_allclose(whole.rmse, part.rmse, rtol=1e-10)
+
+
 def test_features_need_finite_moments_where_the_behaviour_stays():
     """s0 leads to an expanding loop or to a calm one; features are shared by both."""
     edges = [("s0", 0, "s1", 1.0, 0.0), ("s0", 1, "s1", 1.0, 1.0)]

@@ -21,7 +21,7 @@ The nodes of higher moments have M = E[cᵏ] with c = ηγ′λ′, and the rewa
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -85,11 +85,14 @@ class Node:
     _K: Array
     _features: Array | None
     _policy: tuple[MDP, object]
+    _expands: bool = False  # whether a part of M has a radius of 1 or more
 
     @cached_property
     def spectrum(self) -> NDArray[np.complex128]:
         """Eigenvalues of A on the span of the features in the states visited."""
         D = stationary_distribution(*self._policy)
+        if self._features is None and self._expands and np.any(self._K):
+            raise InputError("spectrum", "an infinite moment", "is computed with κ = 0 only")
         if self._features is None and D.size > 2_000:
             raise InputError(
                 "spectrum", f"{D.size} states", "is computed for tables of up to 2000 states"
@@ -101,8 +104,13 @@ class Node:
 
     @property
     def stable(self) -> bool:
-        """Whether TD with small steps converges here; true for a table (A is an M-matrix)."""
-        return self._features is None or bool(np.all(self.spectrum.real > 0))
+        """Whether TD with small steps converges here.
+
+        True for a table (A is an M-matrix), unless some part of the MDP does not contract.
+        """
+        if self._features is None:
+            return not self._expands
+        return bool(np.all(self.spectrum.real > 0))
 
     @property
     def traces_finite(self) -> bool:
@@ -187,8 +195,9 @@ class FixedPoint:
     def rmse(self) -> float:
         """Root of the mean squared bias, weighted by the behaviour's stationary distribution."""
         D = stationary_distribution(*self._policy)
-        largest = float(np.max(np.abs(self.bias))) or 1.0
-        return largest * float(np.sqrt(D @ (self.bias / largest) ** 2))
+        bias = np.where(D > 0, self.bias, 0.0)  # infinite moments of transient states do not count
+        largest = float(np.max(np.abs(bias))) or 1.0
+        return largest * float(np.sqrt(D @ (bias / largest) ** 2))
 
     @property
     def spectrum(self) -> NDArray[np.complex128]:
@@ -371,15 +380,25 @@ class _Network:
 
     def _secondary(self, system: MomentSystem, R: Array, features: Array | None, K: Array) -> Node:
         """A node with discount cᵏ."""
+        f, k = self.edges, system.order
+        table, M = None, f.matrix(f.decay**k)
+        expands = bool(system.grows.any())
+        if features is None:
+            table = system.solve(R).x
+        elif expands:
+            M = self._visited_only(system)
+        trace = f.rho_bar * f.decay ** (2 * k) * K[f.next_state] ** 2
+        node = self._node(M, R, table, features, K, trace)
+        return replace(node, _expands=expands)
+
+    def _visited_only(self, system: MomentSystem) -> scipy.sparse.csr_array:
+        """E[cᵏ] from states visited for ever; raise an error if one leads to an expanding part."""
         f = self.edges
-        table = system.solve(R).x if features is None else None
-        if features is not None and system.grows.any():
-            visited = stationary_distribution(*self.policy) > 0
-            if np.any(visited & reaching(f.matrix(f.decay), system.grows)):
-                at_least = system.radius.kind != "exact"
-                raise InfiniteVarianceError(system.radius.value, at_least, system.order)
-        trace = f.rho_bar * f.decay ** (2 * system.order) * K[f.next_state] ** 2
-        return self._node(system.resolvent.M, R, table, features, K, trace)
+        visited = stationary_distribution(*self.policy) > 0
+        if np.any(visited & reaching(f.matrix(f.decay), system.grows)):
+            at_least = system.radius.kind != "exact"
+            raise InfiniteVarianceError(system.radius.value, at_least, system.order)
+        return f.matrix(np.where(visited[f.state], f.decay**system.order, 0.0))
 
     def _node(
         self,
