@@ -24,14 +24,13 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-import scipy.sparse.csgraph
 from numpy.typing import NDArray
 from scipy.stats import t as student
 
 from retvar.errors import InputError
 from retvar.estimation.inverse import Inverse
 from retvar.estimation.transition_sums import TransitionSums
-from retvar.linear import spectral_radius
+from retvar.linear import expanding, reaching
 
 __all__ = ["LeastSquares", "least_squares"]
 
@@ -207,9 +206,9 @@ class _Problem:
         """States whose value the log determines: every way from them leads on to an end."""
         rows = np.asarray(self.P.sum(axis=1)).ravel()
         ends = self.left & (rows < 1.0 - 1e-12)
-        can_end = _reaching(self.P, ends)
+        can_end = reaching(self.P, ends)
         hopeless = self.left & ~can_end
-        return self.left & ~_reaching(self.P, hopeless)
+        return self.left & ~reaching(self.P, hopeless)
 
     @cached_property
     def finite(self) -> Mask:
@@ -217,7 +216,7 @@ class _Problem:
         rows = np.asarray(self.B.sum(axis=1)).ravel()
         if (rows < 1.0).all():
             return self.determined
-        return self.determined & ~_reaching(self.B, _expanding(self.B) & self.determined)
+        return self.determined & ~reaching(self.B, expanding(self.B) & self.determined)
 
     @cached_property
     def reliable(self) -> Mask:
@@ -225,7 +224,7 @@ class _Problem:
         if not self.sums.weighted:
             return self.determined
         weak = self.determined & (self.n < RELIABLE)
-        return self.determined & ~_reaching(self.P, weak)
+        return self.determined & ~reaching(self.P, weak)
 
     # ------------------------------------------------------------------ the value
 
@@ -487,43 +486,3 @@ def _product(a: list[Array], b: list[Array]) -> list[Array]:
         for j, y in enumerate(b):
             out[i + j] = out[i + j] + x * y
     return out
-
-
-def _reaching(M: scipy.sparse.csr_array, goal: Mask) -> Mask:
-    """States from which a goal can be reached along the entries of M, goals included."""
-    if not goal.any() or goal.all():
-        return goal.copy()
-    n = M.shape[0]
-    goals = np.flatnonzero(goal)
-    # one more node, which leads to every goal, in the reversed graph
-    extra = scipy.sparse.coo_array(
-        (np.ones(goals.size), (np.full(goals.size, n), goals)), shape=(n + 1, n + 1)
-    )
-    back = scipy.sparse.coo_array(M.T)
-    graph = scipy.sparse.coo_array(
-        (
-            np.concatenate([np.abs(back.data), extra.data]),
-            (
-                np.concatenate([back.coords[0], extra.coords[0]]),
-                np.concatenate([back.coords[1], extra.coords[1]]),
-            ),
-        ),
-        shape=(n + 1, n + 1),
-    ).tocsr()
-    order = scipy.sparse.csgraph.breadth_first_order(graph, n, return_predecessors=False)
-    found = np.zeros(n + 1, dtype=bool)
-    found[order] = True
-    return found[:n]
-
-
-def _expanding(B: scipy.sparse.csr_array) -> Mask:
-    """States in a strongly connected part whose block of B has a radius of 1 or more."""
-    _, part = scipy.sparse.csgraph.connected_components(B, connection="strong")
-    found = np.zeros(B.shape[0], dtype=bool)
-    rows = np.asarray(B.sum(axis=1)).ravel()
-    for k in np.unique(part[rows >= 1.0]):
-        members = np.flatnonzero(part == k)
-        block = B[members][:, members].tocsr()
-        if block.nnz and not spectral_radius(block).below_one:
-            found[members] = True
-    return found
