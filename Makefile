@@ -83,6 +83,7 @@ bench: $(BENCH)
 	$(BIN)/python benchmarks/engine.py --append --out docs/benchmarks.md
 	$(BIN)/python benchmarks/tiles.py --append --out docs/benchmarks.md
 	$(BIN)/python benchmarks/experience.py --append --out docs/benchmarks.md
+	$(BIN)/python benchmarks/estimate.py --append --out docs/benchmarks.md
 	$(BIN)/python benchmarks/sweep.py --append --out docs/benchmarks.md
 
 mutants: $(DEV)

@@ -73,9 +73,12 @@ def test_observations_far_from_all_data_have_no_answer(by):
     car = from_gymnasium("MountainCar-v0", envs=4, steps=6_000, seed=1)
     found = rv.estimate(car, gamma=0.9, by=by)
     near = found.at([-0.5, 0.0])
-    assert near.value.low <= near.value.estimate <= near.value.high
+    if by == "least_squares":
+        assert near.note.startswith("nothing varied")  # and so there is no interval
+    else:
+        assert near.value.low <= near.value.estimate <= near.value.high
     assert near.value.estimate == pytest.approx(found.value([-0.5, 0.0]))
-    assert found.at("-0.5, 0").value == near.value
+    assert str(found.at("-0.5, 0")) == str(near)
     far = found.at([0.55, -0.069])
     assert math.isnan(far.value.estimate)
     assert math.isnan(far.std.estimate)

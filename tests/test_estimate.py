@@ -1241,14 +1241,15 @@ def test_a_wrong_discount_or_another_policy_does_not_agree():
         checked = check(found, other)
         assert checked.disagrees
         assert "disagrees by" in checked.summary()
-    wrong = rv.estimate(from_gymnasium("CliffWalking-v1", steps=20_000, seed=1), gamma=0.8)
+    cliff = from_gymnasium("CliffWalking-v1", steps=20_000, seed=1)
+    wrong = rv.estimate(cliff, gamma=0.8, by="td")
     wrong.estimator.memory.gammas[:] = 0.9  # returns are then those of 0.9
     assert check(wrong, fresh()).disagrees
 
 
 def test_a_spread_that_is_wrong_alone_does_not_agree():
     cliff = lambda seed: from_gymnasium("CliffWalking-v1", steps=20_000, seed=seed)  # noqa: E731
-    found = rv.estimate(cliff(1), gamma=0.9)
+    found = rv.estimate(cliff(1), gamma=0.9, by="td")
     memory = found.estimator.memory
     memory.weights(2)[:] *= 4
     checked = check(found, cliff(2))
@@ -1320,7 +1321,7 @@ def test_a_check_compares_returns_of_which_little_is_cut_off():
         "reward": np.full(n, -1.0), "truncated": age == 199,
     }  # fmt: skip
     log = lambda: from_table(rows, terminated=False)  # noqa: E731
-    found = rv.estimate(log(), gamma=0.98)
+    found = rv.estimate(log(), gamma=0.98, by="td")
     memory = found.estimator.memory
     for value, wanted in ((-50.0, "agrees"), (-40.0, "disagrees")):
         memory.weights(0)[:], memory.weights(2)[:] = value, 0.0

@@ -206,7 +206,7 @@ def test_far_from_zero_rewards_lose_no_digits():
 def test_sparse_and_dense_agree(monkeypatch, bandwidth):
     """Above the dense size: the same values and standard errors; the bias is from probes.
 
-    Standard errors come from sparse factors, or to six digits from BiCGSTAB.
+    Standard errors come from sparse factors, or to five digits from BiCGSTAB.
     """
     rng = np.random.default_rng(fresh_seed())
     log = random_log(rng, states=40, rows=40_000)
@@ -217,7 +217,7 @@ def test_sparse_and_dense_agree(monkeypatch, bandwidth):
     assert sparse.probes
     assert not dense.probes
     assert_allclose(sparse.value, dense.value, rtol=1e-9)
-    assert_allclose(sparse.value_error, dense.value_error, rtol=1e-9 if bandwidth else 1e-5)
+    assert_allclose(sparse.value_error, dense.value_error, rtol=1e-9 if bandwidth else 1e-4)
     assert_allclose(sparse.std, dense.std, rtol=1e-3)
     assert_allclose(sparse.variance_error, dense.variance_error, rtol=1e-2)
 

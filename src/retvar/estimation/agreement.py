@@ -377,11 +377,15 @@ def _with_held_out(found: Agreement, estimator: Any) -> Agreement:
     scores = getattr(estimator, "held_out", lambda: None)()
     if scores is None or scores[0].size < FEWEST:
         return found
-    z, missing = scores
-    usable = missing <= MOST_MISSING_VARIANCE
-    tests = 2 if found.places else 1
-    value = judge_value(z[usable], 0.0, tests)
-    return replace(found, value=value, std=judge_std(z[usable], missing[usable], 0.0, tests))
+    error, value, std, missing = (column[scores[3] <= MOST_MISSING_VARIANCE] for column in scores)
+    scale = float(np.abs(value).max(initial=0.0))
+    varies = std > NO_SPREAD * scale
+    if not varies.any():
+        verdicts = judge_without_spread(error, ROUNDING * scale)
+    else:
+        z, tests = error[varies] / std[varies], 2 if found.places else 1
+        verdicts = judge_value(z, 0.0, tests), judge_std(z, missing[varies], 0.0, tests)
+    return replace(found, value=verdicts[0], std=verdicts[1])
 
 
 def places_of(start: Array, regions: Regions | None) -> Integers:

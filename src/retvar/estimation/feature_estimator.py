@@ -222,11 +222,11 @@ class FeatureEstimator(LeastSquaresEstimator):
         share = missing_variances(log, np.ones(len(log.end_state)))[rows]
         return np.asarray(share > CLOSED**2)
 
-    def held_out(self) -> tuple[Array, Array] | None:
-        """Scores (G − Ĵ)/σ̂ of returns that the fit has not seen, and the variance they lack.
+    def held_out(self) -> tuple[Array, Array, Array, Array] | None:
+        """Returns that the fit has not seen: G − Ĵ, Ĵ, σ̂, and the share of σ̂² that they lack.
 
-        One return of each segment, so that they hardly overlap; the missing variance is a share of
-        σ̂², as if σ̂ were the same at the end. None where there are no such returns.
+        One return of each segment, so that they hardly overlap. What they lack since they were cut
+        off is computed as if σ̂ were the same at the end. None where there are no such returns.
         """
         if self.unseen is None:
             return None
@@ -235,8 +235,8 @@ class FeatureEstimator(LeastSquaresEstimator):
         value, std = self._fitted(start)
         missing = missing_variances(log, np.ones(len(log.end_state)))[rows]
         _, first = np.unique(log.segment[rows], return_index=True)
-        some = first[np.isfinite(value[first]) & (std[first] > 0)]
-        return (total - value)[some] / std[some], missing[some]
+        some = first[np.isfinite(value[first]) & np.isfinite(std[first])]
+        return (total - value)[some], value[some], std[some], missing[some]
 
     # ------------------------------------------------------------------ files
 

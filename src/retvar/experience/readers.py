@@ -13,6 +13,7 @@ import gzip
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -135,12 +136,28 @@ def _open_parquet(path: Path, groups: range | None = None) -> Reader:
     own = range(meta.num_row_groups) if groups is None else groups
 
     def batches(columns: list[str], chunk: int) -> Iterator[Any]:
+        return _ahead(read(columns, chunk))
+
+    def read(columns: list[str], chunk: int) -> Iterator[Any]:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             for some in _row_groups(meta, own, chunk):  # so that a damaged one costs no other
                 yield from file.iter_batches(chunk, row_groups=some, columns=columns)
 
     rows = [int(meta.row_group(group).num_rows) for group in own]
     return replace(_reader(str(path), schema, batches, sum(rows)), groups=rows)
+
+
+def _ahead(batches: Iterator[Any]) -> Iterator[Any]:
+    """The same batches; from the second on, the next one is read while one is being used."""
+    first = next(batches, None)
+    if first is None:
+        return
+    yield first
+    with ThreadPoolExecutor(1, "retvar-read") as thread:
+        following = thread.submit(next, batches, None)
+        while (batch := following.result()) is not None:
+            following = thread.submit(next, batches, None)
+            yield batch
 
 
 def _row_groups(meta: Any, own: range, rows: int) -> Iterator[list[int]]:
