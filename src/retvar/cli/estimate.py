@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from retvar.arguments import seconds
 from retvar.cli.at import answers, at_options, refuse_unknown
 from retvar.cli.base import (
     DISAGREES,
@@ -234,13 +233,18 @@ def estimate(source: str, **args: Any) -> None:
 def _refuse_beside_follow(args: dict[str, Any]) -> None:
     """Refuse options that a log that grows cannot have."""
     if args["every"] is not None:
+        from retvar.arguments import seconds
+
         seconds("--every", args["every"])
         if not args["follow"]:
             raise InputError("--every", args["every"], "only with --follow")
     if args["follow"]:
         for name in ("cluster", "log", "time"):
             if args.get(name) is not None:
-                raise InputError(f"--{name}", args[name], "needs a log that ends; drop --follow")
+                remedy = "needs a log that ends; drop --follow"
+                if name == "time":
+                    remedy += ", or drop --time if rows arrive in order"
+                raise InputError(f"--{name}", args[name], remedy)
 
 
 def _follow(

@@ -165,6 +165,8 @@ class Agreement:
     def __str__(self) -> str:
         if self.value is None or self.std is None:
             return self.reason
+        if self.cut_off and not self.value.returns:
+            return f"cannot be checked: too much is cut off from all {self.cut_off:,} returns"
         parts = [f"value {self.value}", f"std {self.std}"]
         if any(place.kind == DISAGREES for place in self.places):
             parts.append(self._tally())

@@ -67,7 +67,8 @@ def _by_state(experience: Experience, estimator: Any, monitor: Monitor) -> xarra
     if isinstance(estimator, TabularEstimator):
         _add_reliability(data, estimator.solution, n)
     labels = experience.labels
-    label = [str(s if labels is None or s >= len(labels) else labels[s]) for s in range(n)]
+    names = range(n) if labels is None else [*labels, *range(len(labels), n)][:n]
+    label = [", ".join(map(str, x)) if isinstance(x, tuple) else str(x) for x in names]
     coords = {"state": np.arange(n), "label": ("state", np.array(label, dtype=str))}
     found = xarray.Dataset(data, coords)
     if experience.grid is not None:

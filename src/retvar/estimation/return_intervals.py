@@ -22,6 +22,7 @@ __all__ = ["Calibration", "ReturnsByState"]
 
 Array = NDArray[np.float64]
 SMALLEST = 1e-3  # of the median σ̂: smaller ones are raised to it, so that scores stay finite
+MANY = 100  # returns from which on an interval ends where they end
 CUT_OFF = 0.2  # share of returns that may be cut off by truncation before the result is doubtful
 
 
@@ -39,6 +40,8 @@ class Calibration:
     scores: Array
     scale: float  #: smallest σ̂ that is used
     cut_off: float = 0.0  #: share of the returns that truncation cut off
+    low: float = -math.inf  #: smallest and largest return, where so many were seen that hardly
+    high: float = math.inf  #: any lies beyond
 
     @classmethod
     def of(
@@ -55,7 +58,10 @@ class Calibration:
                 least > 0, error / least, np.where(error == 0, 0.0, np.sign(error) * np.inf)
             )
         share = 0.0 if cut is None or not known.any() else float(cut[known].mean())
-        return cls(np.sort(scores), scale, share)
+        seen = returns[known]
+        if seen.size < MANY:
+            return cls(np.sort(scores), scale, share)
+        return cls(np.sort(scores), scale, share, float(seen.min()), float(seen.max()))
 
     @property
     def doubtful(self) -> bool:
@@ -105,9 +111,10 @@ class Calibration:
         return float(self.scores[rank - 1])
 
     def _at(self, value: Array, std: Array, score: float) -> Array:
-        if score == 0.0:
-            return np.asarray(value, dtype=np.float64)
-        return np.asarray(value + np.maximum(std, self.scale) * score, dtype=np.float64)
+        found = np.asarray(value, dtype=np.float64)
+        if score != 0.0:
+            found = found + np.maximum(std, self.scale) * score
+        return np.clip(found, self.low, self.high)
 
 
 class ReturnsByState:

@@ -22,6 +22,7 @@ Array = NDArray[np.float64]
 RESAMPLES = 2_000  # of the bootstrap for skewness and CVaR
 BLOCK = 2**22  # numbers of resamples that are held at once
 SHOWN = (0.05, 0.25, 0.5, 0.75, 0.95)  # quantiles of the summary
+ROUNDING = 1e-13  # std, as a share of the largest return, that counts as none
 
 
 class Interval(NamedTuple):
@@ -121,7 +122,7 @@ class ReturnSample:
             return Interval(math.nan, 0.0, math.inf)
         x = self.low - self.low.mean()
         spread = float(np.sqrt((x * x).sum() / (x.size - 1)))
-        if spread == 0.0:
+        if spread <= ROUNDING * float(np.abs(self.low).max()):
             return Interval(0.0, 0.0, 0.0)
         kurtosis = max(float((x**4).mean()) / spread**4, 1.0 + 2.0 / x.size)
         z = float(student.ppf(1.0 - self._tail(), self.size - 1))

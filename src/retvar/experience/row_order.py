@@ -32,6 +32,7 @@ CLOCKS = re.compile(r"(time|timestamp|time_?step|step|t|ts)$", re.IGNORECASE)  #
 DATES = re.compile(r"(?!.*(birth|due|dob)).*(time|timestamp|date|when)$", re.IGNORECASE)
 OFTEN = 0.01  # share of rows from which on ids alternate, or times go back
 LEAST = 3  # rows
+LEFT = 0.4  # share of ties in time that remain where the entity is known
 
 
 def order_suspicions(reader: Reader, roles: Roles) -> list[str]:
@@ -53,11 +54,20 @@ def order_suspicions(reader: Reader, roles: Roles) -> list[str]:
     clocks = [name for name in reader.types if CLOCKS.match(name) or DATES.match(name)]
     clocks = [] if roles.time or roles.stream else clocks
     clocks = [name for name in clocks if name not in (*roles.state, *(roles.next_state or []))]
-    if not ids and not clocks:
+    if not ids and not clocks and not roles.time:
         return []
     ended = _ended(reader, roles)
     found = []
     mixed = [name for name in ids if _alternates(reader, name, ended)]
+    apart = None if mixed or roles.entity or roles.stream else _tells_apart(reader, roles, clocks)
+    if apart is not None:
+        entity, clock = apart
+        more = "" if roles.time else f" and time={clock!r}"
+        found.append(
+            f"rows of equal {clock!r} differ in column {entity!r}, so that rows of several may be "
+            f"mixed: name entity={entity!r}{more}"
+        )
+        return found
     if mixed:
         found.append(
             f"column {mixed[0]!r} alternates, so that rows of several may be mixed: "
@@ -72,6 +82,30 @@ def order_suspicions(reader: Reader, roles: Roles) -> list[str]:
                 f"may be out of order: name time={back[0]!r}"
             )
     return found
+
+
+def _tells_apart(reader: Reader, roles: Roles, clocks: list[str]) -> tuple[str, str] | None:
+    """A column whose values tell rows of equal time apart, and that time."""
+    used = {name for role, given in vars(roles).items() if role != "identity"
+            for name in (given if isinstance(given, list | tuple) else [given])}  # fmt: skip
+    for clock in [roles.time] if roles.time else clocks:
+        time = _ids(reader, clock)
+        ties = time.size - np.unique(time).size
+        if ties < max(LEAST, OFTEN * time.size):
+            continue
+        for name in reader.types:
+            if name in used or name in clocks:
+                continue
+            column = first_rows_of(reader, [name])[0]
+            whole = numbers(column) if is_number(column.type) or reader.text else np.zeros(0)
+            if whole.size and np.isfinite(whole).any() and not (whole % 1 == 0).all():
+                continue  # measurements, not ids
+            ids = episode_ids(column)[0]
+            pairs = np.unique(np.stack([ids, time]), axis=1).shape[1]
+            several = 2 <= np.unique(ids).size <= time.size / LEAST
+            if several and time.size - pairs <= LEFT * ties:
+                return name, clock
+    return None
 
 
 def _is_id(name: str, roles: Roles) -> bool:
