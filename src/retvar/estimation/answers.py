@@ -35,8 +35,7 @@ class Answer:
     >>> lake = rv.experience.from_gymnasium("FrozenLake-v1", steps=20_000, seed=1)
     >>> print(rv.estimate(lake, gamma=0.9, by="least_squares").at(14))
     at            value, 90%              std, 90%  90% of returns
-    14  0.369 [0.290, 0.447]  0.450 [0.431, 0.469]   0.319 … 0.319
-    the share of returns holds on average over visited places, not in each
+    14  0.369 [0.290, 0.447]  0.450 [0.431, 0.469]        0 … 1.00
     """
 
     state: Any  #: a label or number, or an observation
