@@ -608,7 +608,7 @@ def test_a_resumed_estimator_refuses_data_without_its_discount_column(name, tmp_
 
 
 REFUSED = {
-    "method": ({"method": "mc"}, "method = 'mc': must be 'direct', 'centred' or 'vtd'"),
+    "method": ({"method": "mc"}, "method = 'mc': must be one of 'direct', 'vtd', 'centred'"),
     "level": ({"level": 90}, "level = 90: must lie between 0 and 1"),
     "bootstrap_samples": ({"bootstrap_samples": 1}, "bootstrap_samples = 1: must be 0, or from 2"),
     "kappa": ({"kappa": 2.0}, "kappa = 2: must lie in [0, 1]"),

@@ -14,6 +14,7 @@ import click
 from retvar.cli.base import ESTIMAND, JSON, OPTION, PATH, print_result, split_commas, to_json
 from retvar.cli.sources import COLUMNS, STEPS, open_source, option_names
 from retvar.errors import InputError, RetvarError
+from retvar.networks import DEFAULT, NETWORKS
 from retvar.signals import Interrupted, Stop
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def _columns(command: Any) -> Any:
     "--kappa or --bootstrap-samples].",
 )  # fmt: skip
 @click.option(
-    "--method", type=click.Choice(["direct", "centred", "vtd"]), default="direct",
+    "--method", type=click.Choice(list(NETWORKS)), default=DEFAULT,
     show_default=True, help="Method that learns the variance.",
 )  # fmt: skip
 @click.option("--kappa", type=float, help="Trace decay [default: a fifth of the horizon].")

@@ -53,9 +53,7 @@ averaged = inlined(rules.averaged)
 class Shape(NamedTuple):
     """Properties that a kernel is specialised for."""
 
-    direct: bool
-    vtd: bool
-    centred: bool
+    nodes: tuple[bool, ...]  #: which of ``NODES`` there are
     learn: bool  #: whether the value is learned
     off_policy: bool  #: estimand: the ρ-weighted return
     weighted: bool  #: whether ratios differ from 1
@@ -467,8 +465,8 @@ def add_change(changes, previous, x, i, J, share):
 @functools.cache
 def kernel_of(shape: Shape) -> Any:
     """Return the loop for learners of one shape; compiled at its first call."""
-    DIRECT, VTD, CENTRED, LEARN, OFF_POLICY = shape[:5]
-    WEIGHTED, NOISY, LOCAL, SHARED, OWN = shape[5:10]
+    _, _, DIRECT, VTD, CENTRED = shape.nodes
+    _, LEARN, OFF_POLICY, WEIGHTED, NOISY, LOCAL, SHARED, OWN = shape[:8]
     CHANGE, STEPS = shape.change, shape.steps
     DECAY_J, DECAY_G, DECAY_V = (kind in (DECAY, AVERAGED) for kind in shape.kind)
     ALWAYS_J, ALWAYS_G, ALWAYS_V = (kind == DECAY for kind in shape.kind)  # count every visit

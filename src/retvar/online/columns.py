@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from retvar.errors import InputError
 from retvar.features import Features, Rows, TransitionFeatures
+from retvar.networks import PLACES
 from retvar.online.memory_layout import TERMINATED, TRUNCATED
 
 __all__ = ["Columns", "read_columns"]
@@ -83,10 +84,9 @@ class Columns:
             rows = _rows_of_both(nodes[0], self.state, self.next_state, missing)
             first = [0, 0, 0]
         else:
-            names = ("value", "mean", "variance")
             pairs = [
                 (features_of_node(self.state, name), features_of_node(self.next_state, name))
-                for name in names
+                for name in PLACES
             ]
             parts = [
                 _rows_of_both(node, s, t, missing)
@@ -121,9 +121,8 @@ class Columns:
             except InputError:
                 bad[t] = True
         if bad.all():
-            names = ("value", "mean", "variance")
             blank = [[_placeholder(node)] * len(self) for node in nodes]
-            state = next_state = dict(zip(names, blank, strict=True))
+            state = next_state = dict(zip(PLACES, blank, strict=True))
         else:
             state = _with_placeholders(self.state, bad)
             next_state = _with_placeholders(self.next_state, bad)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from retvar import arguments
 from retvar.errors import DivergenceError, InputError
 from retvar.features import Features, ObservationFeatures, Rows, States, TransitionFeatures, Vector
+from retvar.networks import PLACES, network_of
 from retvar.online import kernel, lazy_traces, memory_layout
 from retvar.online.bootstrap import BootstrapSamples, half_width, spread, weighted
 from retvar.online.columns import Columns, features_of_node, read_columns
@@ -73,7 +74,7 @@ class OnlineEstimator:
         self.notes: dict[str, Any] = {}  #: JSON data of your own, saved in checkpoints
         self._memory = memory_of(description, features)
         self._rows = static_rows(features, self._memory)
-        self._nodes = ("value", "mean", "second_moment" if self._is("vtd") else "variance")
+        self._network = network_of(description)
         self._bootstrap = (
             None
             if bootstrap_samples == 0
@@ -95,9 +96,6 @@ class OnlineEstimator:
         else:
             self._advance = kernel.advance_one
             self._packed = (m.ints, m.floats, *self._rows, m.traces, m.live, m.scales)
-
-    def _is(self, method: str) -> bool:
-        return bool(self.description.method == method)
 
     # ------------------------------------------------------------------ learning
 
@@ -304,9 +302,10 @@ class OnlineEstimator:
 
     def variance(self, state: Any = None) -> Any:
         """Variance of the λ-return; VTD's may be negative and is returned unclipped."""
-        found = self._predict_one(memory_layout.SECONDARY, state)
-        value = self.value(state) if self._is("vtd") else 0.0
-        return found - value * value
+        node, value = self._network.variance
+        found = self._predict_one(node.place, state)
+        J = 0.0 if value is None else self._predict_one(value.place, state)
+        return found - J * J
 
     def std(self, state: Any = None) -> Any:
         """Square root of the variance; NaN where the estimate of the variance is negative."""
@@ -316,14 +315,13 @@ class OnlineEstimator:
 
     def mean(self, state: Any = None) -> Any:
         """Mean of the λ-return: the mean node's of a centred learner, otherwise the value."""
-        return self._predict_one(
-            memory_layout.MEAN if self._is("centred") else memory_layout.VALUE, state
-        )
+        return self._predict_one(self._network.mean.place, state)
 
     def second_moment(self, state: Any = None) -> Any:
         """Second moment of the λ-return: VTD's own, otherwise variance + mean²."""
-        if self._is("vtd"):
-            return self._predict_one(memory_layout.SECONDARY, state)
+        node = self._network.second_moment
+        if node is not None:
+            return self._predict_one(node.place, state)
         mean = self.mean(state)
         return self.variance(state) + mean * mean
 
@@ -406,15 +404,9 @@ class OnlineEstimator:
         self, what: str, bootstrap: BootstrapSamples | None, state: Any, states: Any
     ) -> Array:
         """Estimate `what` of states; of all replicates if `bootstrap` is given."""
-        node = {
-            "value": memory_layout.VALUE,
-            "mean": memory_layout.MEAN,
-            "variance": memory_layout.SECONDARY,
-        }.get(what)
-        if node is None:
+        if what not in PLACES:
             raise InputError("what", repr(what), "must be 'value', 'mean', 'variance' or 'std'")
-        if what == "mean" and not self._is("centred"):
-            node = memory_layout.VALUE
+        node = self._network.mean.place if what == "mean" else PLACES.index(what)
         states = states if state is None else _as_column(state)
         if self._tabular:
             rows = self.features[node].rows() if self._rows is not None else None
@@ -424,13 +416,14 @@ class OnlineEstimator:
         else:
             if states is None:
                 raise InputError("state", None, "must be given: there is no list of all states")
-            column = features_of_node(states, ("value", "mean", "variance")[node])
+            column = features_of_node(states, PLACES[node])
             rows = self.features[node].rows(column)
             if not np.isfinite(rows.values).all():
                 raise InputError("state", "not finite", "must hold finite numbers only")
             found = self._linear(node, rows, bootstrap)
-        if what == "variance" and self._is("vtd"):
-            found = found - self._combine("value", bootstrap, None, states) ** 2
+        value = self._network.variance.less_square_of
+        if what == "variance" and value is not None:
+            found = found - self._combine(value.name, bootstrap, None, states) ** 2
         return found
 
     def _linear(self, node: int, rows: Rows | None, bootstrap: BootstrapSamples | None) -> Array:
@@ -475,7 +468,7 @@ class OnlineEstimator:
         return self._memory
 
     def _active_nodes(self) -> list[tuple[int, str]]:
-        return [(k, n) for k, n in enumerate(self._nodes) if k != 1 or self._is("centred")]
+        return [(node.place, node.name) for node in self._network.nodes]
 
     def _predict_one(self, node: int, state: Any) -> Any:
         m = self._memory
@@ -488,7 +481,7 @@ class OnlineEstimator:
             return float(found[0])
         if state is None:
             raise InputError("state", None, "must be given: there is no list of all states")
-        given = features_of_node(state, ("value", "mean", "variance")[node])
+        given = features_of_node(state, PLACES[node])
         _, indices, values = self.features[node].rows([given])
         if not np.isfinite(values).all():
             raise InputError("state", "not finite", "must hold finite numbers only")
@@ -641,9 +634,11 @@ class OnlineEstimator:
         return InputError(where + field, value, remedy)
 
     def _raise_divergence(self, code: int, state: Any) -> None:
-        node = code - memory_layout.DIVERGED
-        step_size = float(self._memory.report[3 + node])
-        raise DivergenceError(self._nodes[node], self.steps + 1, state, step_size)
+        place = code - memory_layout.DIVERGED
+        step_size = float(self._memory.report[3 + place])
+        node = self._network.at(place)
+        assert node is not None
+        raise DivergenceError(node.name, self.steps + 1, state, step_size)
 
 
 def _as_column(state: Any) -> Any:
