@@ -175,7 +175,7 @@ def _safe(members: list[LearnerSetup], stream: Stream, off_policy: bool) -> bool
     for template in {setup.template for setup in members}:
         if np.max(eta * template.gamma * template.lam) > 1:
             return False
-        start = float(np.abs(template.memory.cells[:, online.WEIGHT]).max())
+        start = float(np.abs(template.memory.w).max())
         start += sum(_size(initial) for initial in template.initial.values())
         start = max(start, start * start)  # VTD's second moment
         value = start + LONGEST * reward

@@ -67,7 +67,7 @@ class Template:
     def start(self) -> tuple[Any, ...]:
         """Equal for learners that start from the same weights in all nodes, in every run."""
         random = [repr(self.initial[name].to_dict()) for name in sorted(self.initial)]
-        return (self.learner.method, self.memory.cells[:, online.WEIGHT].tobytes(), *random)
+        return (self.learner.method, self.memory.w.tobytes(), *random)
 
     def weights(self, runs: range, draws: InitialDraws) -> list[Array]:
         """Initial weights [run or one for all, weight] of the nodes."""

@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 from retvar import arguments
 from retvar.errors import DivergenceError, InputError
 from retvar.features import Features, ObservationFeatures, Rows, States, TransitionFeatures, Vector
-from retvar.networks import PLACES, network_of
-from retvar.online import kernel, lazy_traces, memory_layout
-from retvar.online.bootstrap import BootstrapSamples, half_width, spread, weighted
+from retvar.networks import PLACES, VALUE, network_of
+from retvar.online import kernel, memory_layout
+from retvar.online.bootstrap import add_bootstrap_samples, half_width, spread, weighted
 from retvar.online.columns import Columns, features_of_node, read_columns
 from retvar.online.memory import Memory, memory_of, static_rows
-from retvar.online.memory_layout import TERMINATED, TRUNCATED
-from retvar.step_sizes import AVERAGED
+from retvar.online.memory_layout import TERMINATED, TRUNCATED, FeatureRows, Transitions
 
 __all__ = ["OnlineEstimator", "Transition"]
 
@@ -32,7 +31,8 @@ _STREAMS = f"must be a whole number from 0 to {MOST_STREAMS - 1}"
 _FLAGS = (False, True)
 
 _pack = struct.Struct("4q4d").pack_into
-_INPUT = 20 * 8  # position of the transition in the buffer
+_INPUT = kernel.INPUT * 8  # position of the transition in the buffer
+_NO_ROWS = FeatureRows(None, None, None)
 
 
 class Transition(NamedTuple):
@@ -75,11 +75,8 @@ class OnlineEstimator:
         self._memory = memory_of(description, features)
         self._rows = static_rows(features, self._memory)
         self._network = network_of(description)
-        self._bootstrap = (
-            None
-            if bootstrap_samples == 0
-            else BootstrapSamples(self._memory, bootstrap_samples, seed)
-        )
+        if bootstrap_samples != 0:
+            add_bootstrap_samples(self._memory, bootstrap_samples, seed)
         self._attach()
 
     def _attach(self) -> None:
@@ -95,7 +92,8 @@ class OnlineEstimator:
             self._packed: tuple[Any, ...] = (m.ints, m.floats, m.traces, m.live)
         else:
             self._advance = kernel.advance_one
-            self._packed = (m.ints, m.floats, *self._rows, m.traces, m.live, m.scales)
+            rows = FeatureRows(*self._rows)
+            self._packed = (m.ints, m.floats, rows, m.traces, m.live, m.scales, m.sums)
 
     # ------------------------------------------------------------------ learning
 
@@ -124,9 +122,9 @@ class OnlineEstimator:
                 state, next_state, (terminated, truncated, rho, gamma, lam, stream)
             )
         given = state
-        if self._shared_features and self._bootstrap is None:
+        if self._shared_features and self._memory.coins is None:
             state, next_state = self._write_features(state, next_state)
-        elif not self._tabular or self._bootstrap is not None:
+        elif not self._tabular or self._memory.coins is not None:
             row: dict[str, Any] = {"state": [state], "reward": [reward], "next_state": [next_state]}
             if isinstance(state, Mapping):  # separate features for each node
                 row["state"] = {name: [part] for name, part in state.items()}
@@ -252,10 +250,8 @@ class OnlineEstimator:
     def _run(self, c: Columns, rows: Rows | None, skip: bool) -> None:
         m = self._memory
         done, code, skipped = kernel.advance(
-            *c.numbers(), memory_layout.SKIP if skip else memory_layout.TRUST,
-            m.plan, m.settings, m.gammas, m.lams, *(rows or (None,) * 3),
-            m.cells, m.traces, m.live, m.scales, m.report,
-            *((None,) * 5 if self._bootstrap is None else self._bootstrap.arrays()),
+            Transitions(*c.numbers()), memory_layout.SKIP if skip else memory_layout.TRUST,
+            m.arrays(), m.gammas, m.lams, _NO_ROWS if rows is None else FeatureRows(*rows),
         )  # fmt: skip
         self.steps += int(done) - int(skipped)
         self.rejected += int(skipped)
@@ -264,7 +260,7 @@ class OnlineEstimator:
 
     def _check(self, c: Columns, rows: Rows | None, first: int, where: str) -> None:
         m = self._memory
-        bad, code = kernel.check(*c.numbers()[:-1], m.plan, m.gammas, m.lams)
+        bad, code = kernel.check(Transitions(*c.numbers()), m.plan, m.gammas, m.lams)
         if code:
             raise self._input_error(code, *c.row(int(bad)), where=where.format(first + int(bad)))
 
@@ -283,14 +279,10 @@ class OnlineEstimator:
     def reset_traces(self, stream: int | None = None) -> None:
         """Clear the traces of a stream, or of all streams."""
         m = self._memory
-        bootstrap = (None,) * 3 if self._bootstrap is None else self._bootstrap.arrays()[:3]
         codes = [0]
         for each in range(m.streams) if stream is None else (stream,):
             arguments.integer("stream", each, 0, m.streams - 1)
-            if m.scales is not None:
-                arrays = (m.plan, m.cells, m.traces, m.live, m.scales, *bootstrap)
-                codes.append(lazy_traces.flush_all(int(each), *arrays))
-            kernel.clear(int(each), m.plan, m.traces, m.live)
+            codes.append(kernel.end_traces(int(each), m.arrays()))
         if any(codes):  # found when deferred updates were applied
             self._raise_divergence(next(filter(None, codes)), None)
 
@@ -298,7 +290,7 @@ class OnlineEstimator:
 
     def value(self, state: Any = None) -> Any:
         """Value of a state, or of all states."""
-        return self._predict_one(memory_layout.VALUE, state)
+        return self._predict_one(VALUE, state)
 
     def variance(self, state: Any = None) -> Any:
         """Variance of the λ-return; VTD's may be negative and is returned unclipped."""
@@ -345,7 +337,7 @@ class OnlineEstimator:
     @property
     def bootstrap_samples(self) -> int:
         """Number of bootstrap replicates, for intervals."""
-        return 0 if self._bootstrap is None else self._bootstrap.count
+        return self._memory.lanes - 1
 
     def bootstrap_estimates(
         self, state: Any = None, what: str = "value", *, states: Any = None
@@ -355,14 +347,13 @@ class OnlineEstimator:
         An array [state, replicate] of all states or of the column `states`; [replicate] for one
         `state`.
         """
-        bootstrap = self._bootstrap
-        if bootstrap is None:
+        if not self.has_intervals:
             raise InputError(
                 "bootstrap_samples",
                 0,
                 "no replicates; use online(…, bootstrap_samples=100)",
             )
-        found = self._combine(what, bootstrap, state, states)
+        found = self._combine(what, slice(1, None), state, states)
         return found if state is None else found[0]
 
     def predict(self, states: Any, what: str = "value") -> Array:
@@ -379,7 +370,7 @@ class OnlineEstimator:
         if what == "std":
             with np.errstate(invalid="ignore"):
                 return np.asarray(np.sqrt(self.predict(states, "variance")))
-        return self._combine(what, None, None, states)
+        return self._combine(what, 0, None, states)
 
     def interval(
         self, state: Any = None, what: str = "value", *, states: Any = None, level: float = 0.9
@@ -396,21 +387,19 @@ class OnlineEstimator:
         else:
             reach = z * spread(self.bootstrap_estimates(state, what, states=states))
             column = states if state is None else _as_column(state)
-            estimate = self._combine(what, None, None, column)
+            estimate = self._combine(what, 0, None, column)
             low, high = estimate - reach, estimate + reach
         return (low, high) if state is None else (float(np.ravel(low)[0]), float(np.ravel(high)[0]))
 
-    def _combine(
-        self, what: str, bootstrap: BootstrapSamples | None, state: Any, states: Any
-    ) -> Array:
-        """Estimate `what` of states; of all replicates if `bootstrap` is given."""
+    def _combine(self, what: str, lanes: int | slice, state: Any, states: Any) -> Array:
+        """Estimate `what` of states, of the estimator (lane 0) or of its replicates."""
         if what not in PLACES:
             raise InputError("what", repr(what), "must be 'value', 'mean', 'variance' or 'std'")
         node = self._network.mean.place if what == "mean" else PLACES.index(what)
         states = states if state is None else _as_column(state)
         if self._tabular:
             rows = self.features[node].rows() if self._rows is not None else None
-            found = self._linear(node, rows, bootstrap)
+            found = self._linear(node, rows, lanes)
             if states is not None:
                 found = found[self._check_states(states)]
         else:
@@ -420,32 +409,27 @@ class OnlineEstimator:
             rows = self.features[node].rows(column)
             if not np.isfinite(rows.values).all():
                 raise InputError("state", "not finite", "must hold finite numbers only")
-            found = self._linear(node, rows, bootstrap)
+            found = self._linear(node, rows, lanes)
         value = self._network.variance.less_square_of
         if what == "variance" and value is not None:
-            found = found - self._combine(value.name, bootstrap, None, states) ** 2
+            found = found - self._combine(value.name, lanes, None, states) ** 2
         return found
 
-    def _linear(self, node: int, rows: Rows | None, bootstrap: BootstrapSamples | None) -> Array:
+    def _linear(self, place: int, rows: Rows | None, lanes: int | slice) -> Array:
         """w·φ of sparse rows, [row] or [row, replicate], including deferred updates."""
         m = self._memory
-        own = m.part(node)
-        found = weighted(
-            rows,
-            m.cells[own, memory_layout.WEIGHT] if bootstrap is None else bootstrap.replicates[own],
-        )
-        if rows is not None and m.plan[node, memory_layout.KIND] != AVERAGED:
-            for stream, A in enumerate(m.sums(node)):
-                reached = m.sensitivity(node, stream, rows)
+        found = weighted(rows, m.w[m.part(place), lanes])
+        if rows is not None and not m.averages(place):
+            for stream, A in enumerate(m.deferred(place)):
+                reached = m.sensitivity(place, stream, rows)
                 some = np.flatnonzero(reached)
-                deferred = A if bootstrap is None else bootstrap.sums[stream, node]
-                found[some] += np.multiply.outer(reached[some], deferred)
+                found[some] += np.multiply.outer(reached[some], A[lanes])
         return found
 
     @property
     def td_error(self) -> float:
         """TD error of the value node on the last transition."""
-        return float(self._memory.report[memory_layout.VALUE])
+        return float(self._memory.report[VALUE])
 
     @property
     def td_errors(self) -> dict[str, float]:
@@ -473,12 +457,11 @@ class OnlineEstimator:
     def _predict_one(self, node: int, state: Any) -> Any:
         m = self._memory
         if self._tabular:
-            rows, count = self._rows, self.features[0].states
-            if state is None:
-                return kernel.predict(node, 0, count, m.plan, *(rows or (None,) * 3), m.cells)
-            s = self._check_state(state)
-            found = kernel.predict(node, s, s + 1, m.plan, *(rows or (None,) * 3), m.cells)
-            return float(found[0])
+            rows = _NO_ROWS if self._rows is None else FeatureRows(*self._rows)
+            s = 0 if state is None else self._check_state(state)
+            found = np.zeros(self.features[0].states if state is None else 1)  # type: ignore[arg-type]
+            kernel.predict_rows(node, s, m.plan, rows, m.w, found)
+            return found if state is None else float(found[0])
         if state is None:
             raise InputError("state", None, "must be given: there is no list of all states")
         given = features_of_node(state, PLACES[node])
@@ -525,27 +508,22 @@ class OnlineEstimator:
             [np.arange(count) + fresh._memory.part(node).start for node in range(3)]  # type: ignore[arg-type]
         )
         old, new = self._memory, fresh._memory
-        new.cells[place], new.report[:] = old.cells, old.report
+        if old.coins is not None and old.draws is not None:
+            new.add_replicates(old.lanes - 1, old.draws)
+        new.w[place], new.steps[place], new.report[:] = old.w, old.steps, old.report
+        if old.held.size:
+            new.held[place] = old.held
         traces = np.zeros((old.streams, new.traces.shape[1]))
         traces[:, place], traces[:, -3:] = old.traces[:, :-3], old.traces[:, -3:]
         new.adopt(traces)
-        if self._bootstrap is not None:
-            self._bootstrap = self._bootstrap.grown(new, place)
         self._memory, self.features = new, fresh.features
         self._attach()
 
     def clone(self) -> OnlineEstimator:
         """An independent copy, traces and counters included."""
         twin = copy.copy(self)
-        m = twin._memory = copy.copy(self._memory)
-        fresh = Memory(m.plan, m.settings, m.gammas, m.lams, m.cells)
-        fresh.adopt(m.traces)
-        fresh.report[:] = m.report
-        if m.scales is not None:
-            fresh.scales = m.scales.copy()
-        twin._memory = fresh
+        twin._memory = self._memory.clone()
         twin.notes = copy.deepcopy(self.notes)
-        twin._bootstrap = None if self._bootstrap is None else self._bootstrap.clone()
         twin._attach()
         return twin
 
@@ -569,8 +547,9 @@ class OnlineEstimator:
         if not isinstance(stream, int | np.integer) or not 0 <= stream < MOST_STREAMS:
             self._reject("stream", stream, _STREAMS)
         m = self._memory
-        columns = (m.ints[20:21], m.ints[21:22], m.ints[22:23], *m.floats[:4].reshape(4, 1))
-        _, code = kernel.check(*columns, m.plan, m.gammas, m.lams)
+        ints, floats = m.ints[kernel.INPUT :].reshape(4, 1), m.floats[:4].reshape(4, 1)
+        transition = Transitions(*ints[:3], *floats, ints[3])
+        _, code = kernel.check(transition, m.plan, m.gammas, m.lams)
         if code:
             self.rejected += 1
             raise self._input_error(code, *transition)
@@ -582,7 +561,7 @@ class OnlineEstimator:
 
     def _grow(self, streams: int) -> None:
         if streams > self._streams:
-            weights = self._memory.cells.shape[0]
+            weights = self._memory.steps.shape[0]
             if streams * weights > MOST_TRACES:
                 shape = f"{streams:,} streams × {weights:,} weights"
                 raise InputError(
