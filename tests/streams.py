@@ -73,12 +73,11 @@ def learner(rng: np.random.Generator, method: str | None = None, states: int = 4
 
 def same(a, b) -> bool:
     """Whether two estimators hold the same bits."""
-    m, n = a._memory, b._memory
-    return (
-        m.cells.tobytes() == n.cells.tobytes()
-        and m.traces.tobytes() == n.traces.tobytes()
-        and m.report.tobytes() == n.report.tobytes()
-        and (None if m.scales is None else m.scales.tobytes())
-        == (None if n.scales is None else n.scales.tobytes())
-        and (a.steps, a.rejected) == (b.steps, b.rejected)
-    )
+    return stored(a) == stored(b) and (a.steps, a.rejected) == (b.steps, b.rejected)
+
+
+def stored(estimator) -> list[bytes]:
+    """The bits of everything that learning changes."""
+    m = estimator._memory
+    arrays = [m.w, m.held, m.steps, m.traces, m.report, m.scales, m.sums, m.draws]
+    return [x.tobytes() for x in arrays if x is not None]

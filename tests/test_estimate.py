@@ -1319,7 +1319,7 @@ def test_a_check_compares_returns_of_which_little_is_cut_off():
     memory = found.estimator.memory
     for value, agrees in ((-50.0, True), (-40.0, False)):
         memory.weights(0)[:] = value
-        found.estimator._bootstrap.replicates[memory.part(0)] = value + np.linspace(-0.1, 0.1, 100)
+        memory.w[memory.part(0), 1:] = value + np.linspace(-0.1, 0.1, 100)
         checked = check(found, log())
         assert (checked.largest["value"] < checked.limit) == agrees, checked.summary()
         assert checked.places == 15  # of 20

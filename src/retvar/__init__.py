@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # loaded on first use, so that `retvar --help` is fast
         InputError,
         RetvarError,
         SourceError,
+        ThreadError,
     )
     from retvar.estimation.estimate import Estimate, estimate
     from retvar.estimation.monte_carlo_check import Check, check
@@ -55,6 +56,7 @@ _HOMES = {
         "InputError",
         "RetvarError",
         "SourceError",
+        "ThreadError",
     ],
     "retvar.exact": [
         "Estimates",
@@ -134,6 +136,7 @@ __all__ = [  # noqa: RUF022
     "Solution",
     "SourceError",
     "StateSolution",
+    "ThreadError",
     "Transition",
     "VTD",
     "check",

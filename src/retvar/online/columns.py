@@ -40,17 +40,18 @@ class Columns:
     def __len__(self) -> int:
         return int(self.reward.size)
 
-    def numbers(self) -> tuple[Any, ...]:
-        """Return the columns in the order of the compiled update."""
-        return (
-            self._row, self._next, self.flags, self.reward,
-            self.rho, self.gamma, self.lam, self.stream,
-        )  # fmt: skip
+    def numbers(self, first: int = 0, last: int | None = None) -> tuple[Any, ...]:
+        """Return rows of the columns in the order of the compiled update."""
+        cut = slice(first, last)
+        shared = (self.flags, self.rho, self.gamma, self.lam, self.stream)
+        flags, *rest = (x if x.size == 1 else x[cut] for x in shared)
+        return self._row[cut], self._next[cut], flags, self.reward[cut], *rest  # type: ignore[index]
 
     def part(self, first: int, last: int) -> Columns:
         """Return the rows from `first` to `last` (excluded)."""
         cut = slice(first, last)
-        rho, gamma, lam, stream = (x if x.size == 1 else x[cut] for x in self.numbers()[4:])
+        shared = (self.rho, self.gamma, self.lam, self.stream)
+        rho, gamma, lam, stream = (x if x.size == 1 else x[cut] for x in shared)
         return Columns(
             _rows_at(self.state, cut), _rows_at(self.next_state, cut),
             self.flags if self.flags.size == 1 else self.flags[cut], self.reward[cut],
@@ -273,7 +274,7 @@ def _flags(field: str, given: Any, n: int) -> Integers:
     if array.ndim != 1:
         raise InputError(field, f"an array of shape {array.shape}", "must have one dimension")
     _same_length(field, array.size, n)
-    if not np.isin(array, (0, 1)).all():
+    if array.dtype != bool and not np.isin(array, (0, 1)).all():
         raise InputError(field, "a column", "must hold true or false")
     return array.astype(np.int64)
 

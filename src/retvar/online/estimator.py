@@ -5,14 +5,17 @@ from __future__ import annotations
 import copy
 import struct
 from collections.abc import Mapping
+from threading import get_ident
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from retvar import arguments
-from retvar.errors import DivergenceError, InputError
+from retvar.errors import DivergenceError, InputError, ThreadError
 from retvar.features import Features, ObservationFeatures, Rows, States, TransitionFeatures, Vector
+from retvar.format import count
 from retvar.networks import PLACES, VALUE, network_of
 from retvar.online import kernel, memory_layout
 from retvar.online.bootstrap import add_bootstrap_samples, half_width, spread, weighted
@@ -25,6 +28,8 @@ __all__ = ["OnlineEstimator", "Transition"]
 Array = NDArray[np.float64]
 BLOCK = 4_096  # transitions whose features are in memory at a time
 ENTRIES = 1 << 20  # or fewer, if each has many features
+FIRST_PIECE, CHECKED = 64, 1 << 22  # rows learned from, and checked, in one call
+SHORT, LONG = 0.02, 0.08  # seconds; pieces between these are of the right size
 MOST_STREAMS = 1_000_000
 MOST_TRACES = 100_000_000  # streams × weights
 _STREAMS = f"must be a whole number from 0 to {MOST_STREAMS - 1}"
@@ -69,8 +74,7 @@ class OnlineEstimator:
     ) -> None:
         self.description = description
         self.features = features
-        self.steps = 0  #: transitions learned from
-        self.rejected = 0  #: transitions refused
+        self._owner = 0  # the thread that is learning
         self.notes: dict[str, Any] = {}  #: JSON data of your own, saved in checkpoints
         self._memory = memory_of(description, features)
         self._rows = static_rows(features, self._memory)
@@ -79,11 +83,28 @@ class OnlineEstimator:
             add_bootstrap_samples(self._memory, bootstrap_samples, seed)
         self._attach()
 
+    @property
+    def steps(self) -> int:
+        """Transitions learned from."""
+        return int(self._memory.counts[0])
+
+    @steps.setter
+    def steps(self, count: int) -> None:
+        self._memory.counts[0] = count
+
+    @property
+    def rejected(self) -> int:
+        """Transitions refused."""
+        return int(self._memory.counts[1])
+
+    @rejected.setter
+    def rejected(self, count: int) -> None:
+        self._memory.counts[1] = count
+
     def _attach(self) -> None:
         """Store what every update needs."""
         m = self._memory
         self._tabular = self.features[0].states is not None
-        self._streams = m.streams
         self._bytes = m.buffer.data.cast("B")
         same = all(f is self.features[0] for f in self.features)
         self._shared_features = same and not self._tabular  # all nodes have the same features
@@ -135,30 +156,37 @@ class OnlineEstimator:
             return self._learn(row, skip=False, where="")
         if terminated not in _FLAGS or truncated not in _FLAGS:
             self._reject("terminated, truncated", (terminated, truncated), "must be true or false")
+        me = get_ident()
+        if self._owner and self._owner != me:
+            raise ThreadError
+        self._owner = me
         try:
-            _pack(
-                self._bytes,
-                _INPUT,
-                state,
-                -1 if next_state is None else next_state,
-                (TERMINATED if terminated else 0) + (TRUNCATED if truncated else 0),
-                stream,
-                reward,
-                rho,
-                -1.0 if gamma is None else gamma if gamma >= 0 else np.nan,
-                -1.0 if lam is None else lam if lam >= 0 else np.nan,
-            )
-        except (struct.error, TypeError, ValueError, OverflowError):
-            self._reject_types(state, reward, next_state, rho, gamma, lam, stream)
-        if not 0 <= stream < self._streams:
-            self._add_stream(stream, (state, reward, next_state, rho, gamma, lam))
-        code = self._advance(*self._packed)
+            try:
+                _pack(
+                    self._bytes,
+                    _INPUT,
+                    state,
+                    -1 if next_state is None else next_state,
+                    (TERMINATED if terminated else 0) + (TRUNCATED if truncated else 0),
+                    stream,
+                    reward,
+                    rho,
+                    -1.0 if gamma is None else gamma if gamma >= 0 else np.nan,
+                    -1.0 if lam is None else lam if lam >= 0 else np.nan,
+                )
+            except (struct.error, TypeError, ValueError, OverflowError):
+                self._reject_types(state, reward, next_state, rho, gamma, lam, stream)
+            code = self._advance(*self._packed)
+            if code == memory_layout.STREAM:
+                self._add_stream(stream, (state, reward, next_state, rho, gamma, lam))
+                code = self._advance(*self._packed)
+        finally:
+            self._owner = 0
         if code:
             if code >= memory_layout.DIVERGED:
                 self._raise_divergence(code, given)
             self.rejected += 1
             raise self._input_error(code, state, reward, next_state, rho, gamma, lam)
-        self.steps += 1
         return None
 
     def _update_from(self, transition: Any, next_state: Any, rest: tuple[Any, ...]) -> None:
@@ -211,13 +239,31 @@ class OnlineEstimator:
 
         The results are those of one-by-one updates to the bit. With ``on_error="raise"`` an invalid
         row means that nothing of the chunk is applied; with ``"skip"`` it is counted in `rejected`
-        and clears the traces of its stream.
+        and clears the traces of its stream. Ctrl-C takes effect between rows: the rows before it
+        have been learned and are counted.
         """
         if on_error not in ("raise", "skip"):
             raise InputError("on_error", repr(on_error), "must be 'raise' or 'skip'")
-        self._learn(arrays, skip=on_error == "skip", where="row {}: ")
+        before = self.steps
+        try:
+            self._learn(arrays, skip=on_error == "skip", where="row {}: ")
+        except KeyboardInterrupt as stop:
+            learned = count(self.steps - before, "transition")
+            stop.add_note(f"{learned} of this chunk had been learned and are counted")
+            raise
 
     def _learn(self, arrays: Any, *, skip: bool, where: str) -> None:
+        """Learn from a chunk in this thread; another thread that learns meanwhile is an error."""
+        me = get_ident()
+        if self._owner and self._owner != me:
+            raise ThreadError
+        self._owner = me
+        try:
+            self._learn_chunk(arrays, skip, where)
+        finally:
+            self._owner = 0
+
+    def _learn_chunk(self, arrays: Any, skip: bool, where: str) -> None:
         """Check the whole chunk (unless invalid rows are skipped), then learn in blocks."""
         try:
             columns = read_columns(arrays, self._tabular)
@@ -248,21 +294,27 @@ class OnlineEstimator:
         return max(1, min(BLOCK, ENTRIES // max(each or 1 for each in entries)))
 
     def _run(self, c: Columns, rows: Rows | None, skip: bool) -> None:
-        m = self._memory
-        done, code, skipped = kernel.advance(
-            Transitions(*c.numbers()), memory_layout.SKIP if skip else memory_layout.TRUST,
-            m.arrays(), m.gammas, m.lams, _NO_ROWS if rows is None else FeatureRows(*rows),
-        )  # fmt: skip
-        self.steps += int(done) - int(skipped)
-        self.rejected += int(skipped)
-        if code:
-            self._raise_divergence(code, c.state_at(int(done)))
+        """Learn in pieces that take a fraction of a second each, so that Ctrl-C is noticed."""
+        m, mode = self._memory, memory_layout.SKIP if skip else memory_layout.TRUST
+        sparse = _NO_ROWS if rows is None else FeatureRows(*rows)
+        first, size = 0, FIRST_PIECE
+        while first < len(c):
+            began = perf_counter()
+            piece = Transitions(*c.numbers(first, first + size))
+            done, code = kernel.advance(piece, mode, m.arrays(), m.gammas, m.lams, sparse)
+            if code:
+                self._raise_divergence(code, c.state_at(first + int(done)))
+            first, took = first + size, perf_counter() - began
+            size = max(1, size * 2 if took < SHORT else size // 2 if took > LONG else size)
 
     def _check(self, c: Columns, rows: Rows | None, first: int, where: str) -> None:
         m = self._memory
-        bad, code = kernel.check(Transitions(*c.numbers()), m.plan, m.gammas, m.lams)
-        if code:
-            raise self._input_error(code, *c.row(int(bad)), where=where.format(first + int(bad)))
+        for begin in range(0, len(c), CHECKED):
+            piece = Transitions(*c.numbers(begin, begin + CHECKED))
+            bad, code = kernel.check(piece, m.plan, m.gammas, m.lams)
+            if code:
+                at = begin + int(bad)
+                raise self._input_error(code, *c.row(at), where=where.format(first + at))
 
     def _feature_rows(self, c: Columns, skip: bool) -> Rows | None:
         """Feature rows of all states, or of the features that come with a chunk."""
@@ -511,6 +563,7 @@ class OnlineEstimator:
         if old.coins is not None and old.draws is not None:
             new.add_replicates(old.lanes - 1, old.draws)
         new.w[place], new.steps[place], new.report[:] = old.w, old.steps, old.report
+        new.counts[:] = old.counts
         if old.held.size:
             new.held[place] = old.held
         traces = np.zeros((old.streams, new.traces.shape[1]))
@@ -544,23 +597,24 @@ class OnlineEstimator:
 
     def _add_stream(self, stream: Any, transition: tuple[Any, ...]) -> None:
         """Add a stream if its first transition is valid."""
-        if not isinstance(stream, int | np.integer) or not 0 <= stream < MOST_STREAMS:
-            self._reject("stream", stream, _STREAMS)
         m = self._memory
-        ints, floats = m.ints[kernel.INPUT :].reshape(4, 1), m.floats[:4].reshape(4, 1)
-        transition = Transitions(*ints[:3], *floats, ints[3])
-        _, code = kernel.check(transition, m.plan, m.gammas, m.lams)
+        number = int(m.ints[kernel.INPUT + 3])  # what the kernel was given
+        if not 0 <= number < MOST_STREAMS:
+            self._reject("stream", stream, _STREAMS)
+        ints = m.ints[kernel.INPUT :].reshape(4, 1)
+        given: list[Any] = [*ints[:3], *m.floats[:4].reshape(4, 1), ints[3]]
+        _, code = kernel.check(Transitions(*given), m.plan, m.gammas, m.lams)
         if code:
             self.rejected += 1
             raise self._input_error(code, *transition)
         try:
-            self._grow(int(stream) + 1)
+            self._grow(number + 1)
         except InputError:
             self.rejected += 1
             raise
 
     def _grow(self, streams: int) -> None:
-        if streams > self._streams:
+        if streams > self._memory.streams:
             weights = self._memory.steps.shape[0]
             if streams * weights > MOST_TRACES:
                 shape = f"{streams:,} streams × {weights:,} weights"

@@ -21,7 +21,7 @@ from retvar.online import lazy_traces, memory_layout, nodes
 # isort: off
 from retvar.online.memory_layout import (
     BY_RHO, CODE, COUNT, DIVERGED, GAMMA, LAM, LEARN_VALUE, NEXT_STATE, NO_NEXT,
-    OFFSET, OFF_POLICY, OK, PLAN, REWARD, RHO, ROWS, SCRATCH_ROWS, STATE, STOP, TERMINATED,
+    OFFSET, OFF_POLICY, OK, PLAN, REWARD, RHO, ROWS, SCRATCH_ROWS, STATE, STOP, STREAM, TERMINATED,
     TRUST, WORD_BITS, Arrays, FeatureRows, Transitions,
 )  # fmt: skip
 
@@ -33,13 +33,14 @@ from retvar.td import feeds, steps
 from retvar.td.feeds import discount_of
 
 ENDS = PLAN[0] * PLAN[1]  # of ints: where the plan ends, and the ends of the parts of floats begin
-INPUT = ENDS + 8  # of ints: state, next state, flags and stream of one transition
+COUNTS = ENDS + 8  # of ints: transitions learned from and skipped
+INPUT = COUNTS + 2  # of ints, the last: state, next state, flags and stream of one transition
 INTS = INPUT + 4
 
 
 def _compiled(function):
     modules = (memory_layout, lazy_traces, nodes, networks, feeds, steps)
-    return compiled(function, *(module.__file__ for module in modules), _nrt=False)
+    return compiled(function, *(str(module.__file__) for module in modules), _nrt=False)
 
 
 @inlined
@@ -159,7 +160,6 @@ def end_traces(stream, m):
 @inlined
 def advance_rows(columns, mode, m, gammas, lams, rows):
     """Learn from the rows of a chunk; see :func:`advance`."""
-    skipped = 0
     by_ratio, by_gamma = 1 if columns.rho.size > 1 else 0, 1 if columns.gamma.size > 1 else 0
     by_lam, by_stream = 1 if columns.lam.size > 1 else 0, 1 if columns.stream.size > 1 else 0
     by_flag = 1 if columns.flags.size > 1 else 0
@@ -171,11 +171,11 @@ def advance_rows(columns, mode, m, gammas, lams, rows):
             code = inspect_row(columns, t, m.plan, gammas, lams)
         if code != OK:
             if mode == STOP:
-                return t, code, skipped
+                return t, code
             code = end_episode(stream, m)
             if code != OK:
-                return t, code, skipped
-            skipped += 1
+                return t, code
+            m.counts[1] += 1
             continue
         # Only a terminated transition has no next state and γ′ = 0; truncated ones bootstrap.
         ratio, g, lm = (
@@ -195,20 +195,22 @@ def advance_rows(columns, mode, m, gammas, lams, rows):
         code = learn(m, rows, x, ratio, stream, row, row_next)
         if code != OK:
             end_episode(stream, m)
-            return t, code, skipped
+            return t, code
         if flag != 0:  # both kinds of end clear the traces
             code = end_episode(stream, m)
             if code != OK:
-                return t, code, skipped
-    return columns.state.size, OK, skipped
+                return t, code
+        m.counts[0] += 1
+    return columns.state.size, OK
 
 
 @_compiled
 def advance(columns, mode, m, gammas, lams, rows):
     """Learn from the rows of a chunk.
 
-    Returns the row at which it stopped (or the number of rows), OK or an error code, and the number
-    of skipped rows. With mode SKIP an invalid row clears the traces of its stream.
+    Returns the row at which it stopped (or the number of rows), and OK or an error code; it counts
+    the rows learned from and skipped. With mode SKIP an invalid row clears the traces of its
+    stream.
     """
     wide_noalias()
     return advance_rows(columns, mode, m, gammas, lams, rows)
@@ -224,6 +226,7 @@ def unpacked(ints, floats, traces, live, scales, sums):
         floats[c:d].reshape((d - c, 1)), floats[d:e].reshape((e - d, 1)),
         floats[e:f].reshape(((f - e) // 3, 3)), traces, live, scales, sums, floats[f:g],
         floats[g:h].reshape((3, 4, 1)), floats[h:].reshape((SCRATCH_ROWS, 1)), None, None,
+        ints[COUNTS:INPUT],
     )  # fmt: skip
     return m, floats[a:b], floats[b:c]
 
@@ -237,6 +240,12 @@ def first_transition(ints, floats):
     )  # fmt: skip
 
 
+@inlined
+def is_stream(ints, traces):
+    """Whether there is a trace for the stream of the packed transition."""
+    return 0 <= ints[INPUT + 3] < traces.shape[0]
+
+
 @_compiled
 def advance_one(ints, floats, rows, traces, live, scales, sums):
     """Learn from the one transition stored at the front of the packed arrays.
@@ -244,6 +253,8 @@ def advance_one(ints, floats, rows, traces, live, scales, sums):
     The cost of a call from Python grows with the number of arrays; with packed arrays one
     transition takes about a microsecond.
     """
+    if not is_stream(ints, traces):
+        return STREAM
     m, gammas, lams = unpacked(ints, floats, traces, live, scales, sums)
     return advance_rows(first_transition(ints, floats), STOP, m, gammas, lams, rows)[1]
 
@@ -251,6 +262,8 @@ def advance_one(ints, floats, rows, traces, live, scales, sums):
 @_compiled
 def advance_one_state(ints, floats, traces, live):
     """Like :func:`advance_one`, where every state has its own weight."""
+    if not is_stream(ints, traces):
+        return STREAM
     m, gammas, lams = unpacked(ints, floats, traces, live, None, None)
     rows = FeatureRows(None, None, None)
     return advance_rows(first_transition(ints, floats), STOP, m, gammas, lams, rows)[1]

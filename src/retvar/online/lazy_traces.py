@@ -18,6 +18,7 @@ reading a weight does not get slower with the number of streams.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from numpy import uintp as u
 
@@ -335,7 +336,7 @@ def settle_replicates(coins, m, place, at):
         m.weights[at, u(lane)] = settled(m.weights[at, u(lane)], true[u(lane)], visits)
 
 
-def fill_steps(plan, settings, state):
+def fill_steps(plan: Any, settings: Any, state: Any) -> None:
     """Store α in the steps of nodes with lazy traces: 1 where it is common to all weights."""
     for place in range(3):
         if plan[place, TRACED] == LAZY:

@@ -1,6 +1,6 @@
 """The arrays of an online estimator, packed for the compiled update.
 
-    ints     the plan; the ends of the parts of floats; state, next state, flags, stream
+    ints     the plan; the ends of the parts of floats; counts; state, next state, flags, stream
     floats   0–3 reward, ρ, γ, λ; then settings, gammas, lams, weights, held, steps, report,
              readings, scratch
 
@@ -23,7 +23,7 @@ from retvar.errors import InputError
 from retvar.features import Features, Rows, States
 from retvar.networks import network_of
 from retvar.online import lazy_traces, memory_layout
-from retvar.online.kernel import ENDS, INPUT, INTS
+from retvar.online.kernel import COUNTS, ENDS, INPUT, INTS
 from retvar.online.memory_layout import Arrays
 from retvar.step_sizes import ADADELTA, ALPHA_BOUND, AVERAGED
 
@@ -48,7 +48,8 @@ class Memory:
         self.floats = self.buffer[INTS:]
         self.ints: Integers = self.buffer[:INTS].view(np.int64)
         self.ints[:ENDS] = plan.ravel()
-        self.ints[ENDS:INPUT] = ends[1:9]
+        self.ints[ENDS:COUNTS] = ends[1:9]
+        self.counts = self.ints[COUNTS:INPUT]
         self.plan = self.ints[:ENDS].reshape(memory_layout.PLAN)
         views = [
             self.floats[first:last].reshape(part.shape)
@@ -73,7 +74,7 @@ class Memory:
         return Arrays(
             self.plan, self.settings, self.w, self.held, self.steps, self.traces, self.live,
             self.scales, self.sums, self.report, self.readings, self.scratch, self.coins,
-            self.draws,
+            self.draws, self.counts,
         )  # fmt: skip
 
     def add_replicates(self, count: int, draws: NDArray[np.uint64]) -> None:
@@ -171,7 +172,7 @@ class Memory:
             self.steps,
         )  # fmt: skip
         m.adopt(self.traces)
-        m.report[:] = self.report
+        m.report[:], m.counts[:] = self.report, self.counts
         if self.coins is not None and self.draws is not None:
             m.add_replicates(self.lanes - 1, self.draws.copy())
             m.w[:], m.held[:] = self.w, self.held

@@ -30,6 +30,7 @@ sizes are shared. The nodes of the network (:mod:`retvar.networks`) are at the p
     scratch   [row, lane]      other numbers of one transition
     coins     [lane]           multipliers of this transition, 1 for lane 0; None: one lane
     draws                      key of the multipliers (two words), then the number of the transition
+    counts                     transitions learned from, and invalid ones skipped
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ FAINT = 1e-100  # smaller traces are set to 0
 SMALL, LARGE = 1e-3, 1e3  # limits of the scale of a lazy trace
 DEFERRED_STREAMS = 8  # streams whose lazy updates are deferred
 
-OK, STATE, NEXT_STATE, NO_NEXT, REWARD, RHO, GAMMA, LAM = range(8)
+OK, STATE, NEXT_STATE, NO_NEXT, REWARD, RHO, GAMMA, LAM, STREAM = range(9)
 DIVERGED = 100  # plus the place of the node
 STOP, SKIP, TRUST = range(3)  # what to do at an invalid row; TRUST: rows are already checked
 WORD_BITS = 64
@@ -71,6 +72,7 @@ class Arrays(NamedTuple):
     scratch: Any
     coins: Any
     draws: Any
+    counts: Any
 
 
 class FeatureRows(NamedTuple):
