@@ -331,8 +331,8 @@ MUTANTS = [
         "1/n steps with one n for all states",
         "rare states get the tiny steps of frequent ones, and stay near where they began",
         NODES,
-        '            m.steps[u(h.offset + index(rows.indices, k)), FIRST] += counted(h.kind, h.weight)\n',
-        '            m.steps[:, FIRST] += counted(h.kind, h.weight)\n',
+        "m.steps[u(h.offset + index(rows.indices, k)), FIRST] += counted(h.kind, h.weight)",
+        "m.steps[:, FIRST] += counted(h.kind, h.weight)",
         "test_online.py::test_decaying_steps_give_the_mean_of_the_targets",
     ),
     Mutant(
