@@ -73,11 +73,13 @@ def learner(rng: np.random.Generator, method: str | None = None, states: int = 4
 
 def same(a, b) -> bool:
     """Whether two estimators hold the same bits."""
-    return stored(a) == stored(b) and (a.steps, a.rejected) == (b.steps, b.rejected)
+    lanes = min(a._memory.lanes, b._memory.lanes)  # without replicates: of the estimators alone
+    return stored(a, lanes) == stored(b, lanes) and (a.steps, a.rejected) == (b.steps, b.rejected)
 
 
-def stored(estimator) -> list[bytes]:
-    """The bits of everything that learning changes."""
+def stored(estimator, lanes: int | None = None) -> list[bytes]:
+    """The bits of everything that learning changes, in some lanes or in all."""
     m = estimator._memory
-    arrays = [m.w, m.held, m.steps, m.traces, m.report, m.scales, m.sums, m.draws]
-    return [x.tobytes() for x in arrays if x is not None]
+    arrays = [m.w[:, :lanes], m.held[:, :lanes], m.steps, m.traces, m.report, m.scales]
+    arrays += [None if m.sums is None else m.sums[..., :lanes], None if lanes == 1 else m.draws]
+    return [np.ascontiguousarray(x).tobytes() for x in arrays if x is not None]

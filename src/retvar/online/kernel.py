@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 from numpy import uintp as u
 
 from retvar import networks
@@ -94,12 +93,10 @@ def draw_multipliers(coins, draws):
     depend on how many replicates there are. Lane 0 is the estimator; its multiplier stays 1.
     """
     if coins is not None:
-        bits = U(0)
-        for c in range(coins.size - 1):
-            if c % WORD_BITS == 0:
-                bits = word(draws[0], draws[1], (draws[2] << U(8)) + U(c // WORD_BITS))
-            coins[c + 1] = np.float64((bits & U(1)) << U(1))
-            bits >>= U(1)
+        for first in range(1, coins.size, WORD_BITS):
+            bits = word(draws[0], draws[1], (draws[2] << U(8)) + U(first // WORD_BITS))
+            for k in range(min(WORD_BITS, coins.size - first)):
+                coins[u(first + k)] = 2.0 if (bits >> U(k)) & U(1) != U(0) else 0.0
         draws[2] += U(1)
 
 

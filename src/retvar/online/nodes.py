@@ -289,18 +289,14 @@ def read_replicates(coins, m, rows, x, h):
             m.readings[place, ERROR],
         )
         feed_replicates(h.place, m.plan[place, CODE], x, m.readings, fed)
-        predict_both(rows.indices, m.weights, rows.values, h, now, after)
-        if not averages(h.kind):
-            add_deferred_parts(m, rows, h, now, after)
-        for lane in range(1, fed.size):
-            error[u(lane)] = td_error(fed[u(lane)], h.discount, after[u(lane)], now[u(lane)])
-            own[u(lane)] = error[u(lane)]
         if averages(h.kind):
+            find_errors(rows.indices, None, m.weights, m, rows, h, now, after, error)
             now, after = m.scratch[NOW_OWN], m.scratch[AFTER_OWN]
-            predict_both(rows.indices, m.held, rows.values, h, now, after)
-            add_deferred_parts(m, rows, h, now, after)
-            for lane in range(1, fed.size):
-                own[u(lane)] = td_error(fed[u(lane)], h.discount, after[u(lane)], now[u(lane)])
+            find_errors(rows.indices, m.scales, m.held, m, rows, h, now, after, own)
+        else:
+            find_errors(rows.indices, m.scales, m.weights, m, rows, h, now, after, error)
+            for lane in range(1, own.size):
+                own[u(lane)] = error[u(lane)]
 
 
 @inlined
@@ -318,17 +314,23 @@ def reread_replicates(coins, m, rows, h):
 
 
 @inlined
-def add_deferred_parts(m, rows, h, now, after):
-    """Add the updates that lazy traces have deferred to the predictions of all replicates."""
-    add_deferred_to_replicates(m.scales, m, rows, h.place, h.begin, h.end, now)
-    add_deferred_to_replicates(m.scales, m, rows, h.place, h.begin_next, h.end_next, after)
-
-
-@inlined
-def predict_both(indices, weights, values, h, now, after):
-    """w·φ of the state being left and of the next one, in all replicates."""
-    predict_replicates(indices, weights, values, h.offset, h.begin, h.end, now)
-    predict_replicates(indices, weights, values, h.offset, h.begin_next, h.end_next, after)
+def find_errors(indices, scales, weights, m, rows, h, now, after, error):
+    """Predictions of both states and TD errors, in all replicates, from their rewards."""
+    fed = m.scratch[FED]
+    if indices is None:
+        at, follows = u(h.offset + h.begin), u(h.offset + h.begin_next)
+        ends = h.end_next == h.begin_next
+        for lane in range(1, error.size):
+            after[u(lane)] = 0.0 if ends else weights[follows, u(lane)]
+            now[u(lane)] = weights[at, u(lane)]
+            error[u(lane)] = td_error(fed[u(lane)], h.discount, after[u(lane)], now[u(lane)])
+    else:
+        predict_replicates(indices, weights, rows.values, h.offset, h.begin, h.end, now)
+        predict_replicates(indices, weights, rows.values, h.offset, h.begin_next, h.end_next, after)
+        add_deferred_to_replicates(scales, m, rows, h.place, h.begin, h.end, now)
+        add_deferred_to_replicates(scales, m, rows, h.place, h.begin_next, h.end_next, after)
+        for lane in range(1, error.size):
+            error[u(lane)] = td_error(fed[u(lane)], h.discount, after[u(lane)], now[u(lane)])
 
 
 @inlined
