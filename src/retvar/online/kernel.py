@@ -20,7 +20,7 @@ from retvar.online import lazy_traces, memory_layout, nodes
 # isort: off
 from retvar.online.memory_layout import (
     BY_RHO, CODE, COUNT, DIVERGED, GAMMA, LAM, LEARN_VALUE, NEXT_STATE, NO_NEXT,
-    OFFSET, OFF_POLICY, OK, PLAN, REWARD, RHO, ROWS, SCRATCH_ROWS, STATE, STOP, STREAM, TERMINATED,
+    OFFSET, OFF_POLICY, OK, PLAN, REWARD, RHO, ROWS, STATE, STOP, STREAM, TERMINATED,
     TRUST, WORD_BITS, Arrays, FeatureRows, Transitions,
 )  # fmt: skip
 
@@ -32,7 +32,7 @@ from retvar.td import feeds, steps
 from retvar.td.feeds import discount_of
 
 ENDS = PLAN[0] * PLAN[1]  # of ints: where the plan ends, and the ends of the parts of floats begin
-COUNTS = ENDS + 8  # of ints: transitions learned from and skipped
+COUNTS = ENDS + 6  # of ints: transitions learned from and skipped
 INPUT = COUNTS + 2  # of ints, the last: state, next state, flags and stream of one transition
 INTS = INPUT + 4
 
@@ -216,14 +216,13 @@ def advance(columns, mode, m, gammas, lams, rows):
 @inlined
 def unpacked(ints, floats, traces, live, scales, sums):
     """Views of packed arrays; see :class:`retvar.online.memory.Memory`."""
-    a, b, c, d = ints[ENDS], ints[ENDS + 1], ints[ENDS + 2], ints[ENDS + 3]
-    e, f, g, h = ints[ENDS + 4], ints[ENDS + 5], ints[ENDS + 6], ints[ENDS + 7]
+    a, b, c = ints[ENDS], ints[ENDS + 1], ints[ENDS + 2]
+    d, e, f = ints[ENDS + 3], ints[ENDS + 4], ints[ENDS + 5]
     m = Arrays(
         ints[0:ENDS].reshape(PLAN), floats[4:a].reshape((3, (a - 4) // 3)),
         floats[c:d].reshape((d - c, 1)), floats[d:e].reshape((e - d, 1)),
-        floats[e:f].reshape(((f - e) // 3, 3)), traces, live, scales, sums, floats[f:g],
-        floats[g:h].reshape((3, 4, 1)), floats[h:].reshape((SCRATCH_ROWS, 1)), None, None,
-        ints[COUNTS:INPUT],
+        floats[e:f].reshape(((f - e) // 3, 3)), traces, live, scales, sums, floats[f:],
+        None, None, None, ints[COUNTS:INPUT],
     )  # fmt: skip
     return m, floats[a:b], floats[b:c]
 

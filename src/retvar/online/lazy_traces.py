@@ -28,7 +28,7 @@ from retvar.online import memory_layout
 
 # isort: off
 from retvar.online.memory_layout import (
-    DEFERRED_STREAMS, DIVERGED, FAINT, FIRST, KIND, LARGE, LAZY, LIMIT, OFFSET, OK, OWN, SMALL,
+    DEFERRED_STREAMS, DIVERGED, FAINT, FIRST, KIND, LARGE, LAZY, LIMIT, OFFSET, OK, SMALL,
     STEP, TRACED,
 )  # fmt: skip
 
@@ -292,7 +292,7 @@ def move_lazily(m, rows, h, decay, own):
     if not stays_finite(m, rows, h, learning, new):
         m.sums[slot, place, 0] = A
         return False
-    add_to_sums(m.coins, m.sums[slot, place], step, m.scratch[OWN], s)
+    add_to_sums(m.coins, m.said, h, m.sums[slot, place], step, s)
     if h.stream >= DEFERRED_STREAMS:
         finite = flush(h.stream, h.place, s, m)
     if finite and is_bounded(h.kind):
@@ -304,9 +304,10 @@ def move_lazily(m, rows, h, decay, own):
 
 
 @inlined
-def add_to_sums(coins, sums, step, own, s):
+def add_to_sums(coins, said, h, sums, step, s):
     """Add to A of all replicates, each times its multiplier."""
     if coins is not None:
+        own = said.own if averages(h.kind) else said.error[u(h.place)]
         for lane in range(1, sums.size):
             sums[u(lane)] = moved(sums[u(lane)], step * coins[u(lane)], own[u(lane)], s)
 
@@ -324,7 +325,7 @@ def settle_replicates(coins, m, place, at):
     """The same in all replicates."""
     if coins is None:
         return
-    visits, true = m.steps[at, FIRST], m.scratch[OWN]
+    visits, true = m.steps[at, FIRST], m.said.own
     for lane in range(1, true.size):
         true[u(lane)] = m.held[at, u(lane)]
     for stream in range(min(DEFERRED_STREAMS, m.traces.shape[0])):

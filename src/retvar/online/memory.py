@@ -1,8 +1,7 @@
 """The arrays of an online estimator, packed for the compiled update.
 
     ints     the plan; the ends of the parts of floats; counts; state, next state, flags, stream
-    floats   0–3 reward, ρ, γ, λ; then settings, gammas, lams, weights, held, steps, report,
-             readings, scratch
+    floats   0–3 reward, ρ, γ, λ; then settings, gammas, lams, weights, held, steps, report
 
 Both are views of one buffer, so that one call writes a transition. With bootstrap replicates the
 arrays that have lanes are separate, and transitions come in columns.
@@ -26,6 +25,7 @@ from retvar.online import lazy_traces, memory_layout
 from retvar.online.kernel import COUNTS, ENDS, INPUT, INTS
 from retvar.online.memory_layout import Arrays
 from retvar.step_sizes import ADADELTA, ALPHA_BOUND, AVERAGED
+from retvar.td.feeds import Said
 
 __all__ = ["Memory", "memory_of", "static_rows"]
 
@@ -40,15 +40,13 @@ class Memory:
         self, plan: Integers, settings: Array, gammas: Array, lams: Array, weights: Array,
         held: Array, steps: Array,
     ) -> None:  # fmt: skip
-        readings, scratch = np.zeros((3, 4, 1)), np.zeros((memory_layout.SCRATCH_ROWS, 1))
-        parts = [np.zeros(4), settings, gammas, lams, weights, held, steps, np.zeros(6), readings,
-                 scratch]  # fmt: skip
+        parts = [np.zeros(4), settings, gammas, lams, weights, held, steps, np.zeros(6)]
         ends = np.cumsum([part.size for part in parts])
         self.buffer: Array = np.concatenate([np.zeros(INTS), *(part.ravel() for part in parts)])
         self.floats = self.buffer[INTS:]
         self.ints: Integers = self.buffer[:INTS].view(np.int64)
         self.ints[:ENDS] = plan.ravel()
-        self.ints[ENDS:COUNTS] = ends[1:9]
+        self.ints[ENDS:COUNTS] = ends[1:7]
         self.counts = self.ints[COUNTS:INPUT]
         self.plan = self.ints[:ENDS].reshape(memory_layout.PLAN)
         views = [
@@ -56,7 +54,8 @@ class Memory:
             for first, last, part in zip(ends[:-1], ends[1:], parts[1:], strict=True)
         ]
         self.settings, self.gammas, self.lams, self.w, self.held, self.steps = views[:6]
-        self.report, self.readings, self.scratch = views[6:]
+        self.report = views[6]
+        self.said: Said | None = None
         self.traces = np.zeros((0, self.steps.shape[0] + 3))
         self.live = np.zeros((0, 2 * self.steps.shape[0] + 3), dtype=np.int64)
         self.coins: Array | None = None
@@ -73,8 +72,7 @@ class Memory:
         """The arrays as compiled functions take them."""
         return Arrays(
             self.plan, self.settings, self.w, self.held, self.steps, self.traces, self.live,
-            self.scales, self.sums, self.report, self.readings, self.scratch, self.coins,
-            self.draws, self.counts,
+            self.scales, self.sums, self.report, self.coins, self.draws, self.said, self.counts,
         )  # fmt: skip
 
     def add_replicates(self, count: int, draws: NDArray[np.uint64]) -> None:
@@ -82,8 +80,11 @@ class Memory:
         lanes = 1 + count
         self.w = np.repeat(self.w, lanes, axis=1)
         self.held = np.repeat(self.held, lanes, axis=1)
-        self.readings = np.zeros((*self.readings.shape[:2], lanes))
-        self.scratch = np.zeros((memory_layout.SCRATCH_ROWS, lanes))
+        by_place, of_one = (
+            (np.zeros((3, lanes)) for _ in range(4)),
+            (np.zeros(lanes) for _ in range(4)),
+        )
+        self.said = Said(*by_place, *of_one)
         if self.sums is not None:
             self.sums = np.repeat(self.sums, lanes, axis=2)
         self.coins, self.draws = np.ones(lanes), draws

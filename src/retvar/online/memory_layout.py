@@ -26,10 +26,9 @@ sizes are shared. The nodes of the network (:mod:`retvar.networks`) are at the p
                                None if no trace is lazy
     sums      [stream, place, lane]  A of these traces
     report                     TD errors of the nodes, then the step sizes they used last, by place
-    readings  [place, 4, lane] what the nodes have said about this transition
-    scratch   [row, lane]      other numbers of one transition
     coins     [lane]           multipliers of this transition, 1 for lane 0; None: one lane
     draws                      key of the multipliers (two words), then the number of the transition
+    said                       what the nodes say in the replicates; None: one lane
     counts                     transitions learned from, and invalid ones skipped
 """
 
@@ -42,7 +41,6 @@ OFF_POLICY, LEARN_VALUE, COUNT = range(3)  # of plan[3]
 PLAN = (4, 7)  # shape of plan
 NONE, EAGER, LAZY = range(3)  # TRACED
 FIRST, SECOND, STEP = range(3)  # of steps
-FED, OWN, NOW_OWN, AFTER_OWN, SCRATCH_ROWS = range(5)  # of scratch
 TERMINATED, TRUNCATED = 1, 2  # flags of a transition; both: 3
 LIMIT = 1e150  # larger weights have diverged
 FAINT = 1e-100  # smaller traces are set to 0
@@ -68,10 +66,9 @@ class Arrays(NamedTuple):
     scales: Any
     sums: Any
     report: Any
-    readings: Any
-    scratch: Any
     coins: Any
     draws: Any
+    said: Any
     counts: Any
 
 

@@ -17,24 +17,20 @@ from retvar.jit import inlined
 from retvar.networks import Reading
 from retvar.online.lazy_traces import add_deferred_to_replicates, deferred_part, move_lazily
 from retvar.online.memory_layout import (
-    AFTER_OWN,
     AGAIN,
     CODE,
     FAINT,
-    FED,
     FIRST,
     KIND,
     LAZY,
     LIMIT,
-    NOW_OWN,
     OFFSET,
-    OWN,
     ROWS,
     SECOND,
     STEP,
     TRACED,
 )  # fmt: skip
-from retvar.td.feeds import AFTER, ERROR, NOW, UPDATED, feed_replicates, reward_of
+from retvar.td.feeds import feed_replicates, reward_of
 from retvar.td.steps import (
     accumulated,
     averages,
@@ -270,7 +266,7 @@ def find_weights(m, rows, h, common, count, delta, learning):
         new = moved(learning[at, 0], step, delta, E)
         m.steps[at, STEP] = new
         finite = finite and abs(new) <= LIMIT
-        move_replicates(m.coins, learning, at, step, m.scratch, E)
+        move_replicates(m.coins, m.said, h, learning, at, step, E)
     m.report[u(3 + h.place)] = reported
     return finite
 
@@ -282,28 +278,22 @@ def find_weights(m, rows, h, common, count, delta, learning):
 def read_replicates(coins, m, rows, x, h):
     """What a node says in all replicates: rewards, predictions and TD errors."""
     if coins is not None:
-        fed, own, place = m.scratch[FED], m.scratch[OWN], u(h.place)
-        now, after, error = (
-            m.readings[place, NOW],
-            m.readings[place, AFTER],
-            m.readings[place, ERROR],
-        )
-        feed_replicates(h.place, m.plan[place, CODE], x, m.readings, fed)
+        said, place = m.said, u(h.place)
+        now, after, error = said.now[place], said.after[place], said.error[place]
+        feed_replicates(h.place, m.plan[place, CODE], x, said)
         if averages(h.kind):
             find_errors(rows.indices, None, m.weights, m, rows, h, now, after, error)
-            now, after = m.scratch[NOW_OWN], m.scratch[AFTER_OWN]
-            find_errors(rows.indices, m.scales, m.held, m, rows, h, now, after, own)
+            now, after = said.now_own, said.after_own
+            find_errors(rows.indices, m.scales, m.held, m, rows, h, now, after, said.own)
         else:
             find_errors(rows.indices, m.scales, m.weights, m, rows, h, now, after, error)
-            for lane in range(1, own.size):
-                own[u(lane)] = error[u(lane)]
 
 
 @inlined
 def reread_replicates(coins, m, rows, h):
     """Predictions of the next state after the update, in all replicates."""
     if coins is not None:
-        updated = m.readings[u(h.place), UPDATED]
+        updated = m.said.updated[u(h.place)]
         predict_replicates(
             rows.indices, m.weights, rows.values, h.offset, h.begin_next, h.end_next, updated
         )
@@ -316,7 +306,7 @@ def reread_replicates(coins, m, rows, h):
 @inlined
 def find_errors(indices, scales, weights, m, rows, h, now, after, error):
     """Predictions of both states and TD errors, in all replicates, from their rewards."""
-    fed = m.scratch[FED]
+    fed = m.said.fed
     if indices is None:
         at, follows = u(h.offset + h.begin), u(h.offset + h.begin_next)
         ends = h.end_next == h.begin_next
@@ -349,10 +339,10 @@ def predict_replicates(indices, weights, values, offset, begin, end, out):
 
 
 @inlined
-def move_replicates(coins, learning, at, step, scratch, E):
+def move_replicates(coins, said, h, learning, at, step, E):
     """Move one weight of all replicates, each times its multiplier."""
     if coins is not None:
-        own = scratch[OWN]
+        own = said.own if averages(h.kind) else said.error[u(h.place)]
         for lane in range(1, own.size):
             alpha = step * coins[u(lane)]
             learning[at, u(lane)] = moved(learning[at, u(lane)], alpha, own[u(lane)], E)

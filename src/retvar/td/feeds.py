@@ -1,13 +1,13 @@
 """What each node is fed with, compiled: the functions of :mod:`retvar.networks`, over lanes.
 
-A lane is one learner among several that see the same transitions. `readings` holds what the nodes
-have said about this transition: [place, what, lane].
+A lane is one learner among several that see the same transitions; :class:`Said` is what their
+nodes have said about this one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from numpy import uintp as u
 
@@ -15,19 +15,34 @@ from retvar import networks, rules
 from retvar.jit import callable_from_compiled, inlined, switch
 from retvar.networks import MEAN, NODES, PLACES, VALUE, Reading, Readings
 
-__all__ = ["AFTER", "ERROR", "NOW", "UPDATED", "discount_of", "feed_replicates", "reward_of"]
+__all__ = ["Said", "discount_of", "feed_replicates", "reward_of"]
 
-NOW, AFTER, ERROR, UPDATED = range(4)  # of readings; the fields of networks.Reading
+
+class Said(NamedTuple):
+    """What the nodes say about a transition [place, lane]; separate arrays, so that loops are fast.
+
+    See :class:`retvar.networks.Reading`.
+    """
+
+    now: Any
+    after: Any
+    error: Any
+    updated: Any
+    fed: Any  #: reward of the present node [lane]
+    own: Any  #: with Averaged the TD error of the weights that learn [lane] …
+    now_own: Any  #: … and their predictions
+    after_own: Any
+
 
 callable_from_compiled(*(getattr(rules, name) for name in rules.__all__))
 
 
 @inlined
-def reading(readings, place, lane):
+def reading(said, place, lane):
     """What the node at a place says in one lane."""
     return Reading(
-        readings[u(place), NOW, u(lane)], readings[u(place), AFTER, u(lane)],
-        readings[u(place), ERROR, u(lane)], readings[u(place), UPDATED, u(lane)],
+        said.now[u(place), u(lane)], said.after[u(place), u(lane)],
+        said.error[u(place), u(lane)], said.updated[u(place), u(lane)],
     )  # fmt: skip
 
 
@@ -36,10 +51,10 @@ def _in_replicates(node: networks.Node) -> Any:
     reward = inlined(node.reward)
 
     @inlined
-    def write(x, readings, fed):
-        for lane in range(1, fed.size):
-            read = Readings(reading(readings, VALUE, lane), reading(readings, MEAN, lane))
-            fed[u(lane)] = reward(x, read)
+    def write(x, said):
+        for lane in range(1, said.fed.size):
+            read = Readings(reading(said, VALUE, lane), reading(said, MEAN, lane))
+            said.fed[u(lane)] = reward(x, read)
 
     return write
 
@@ -55,4 +70,4 @@ def _by_place(function: Callable[[networks.Node], Any]) -> Any:
 
 reward_of = _by_place(lambda node: inlined(node.reward))  #: (place, code, x, read)
 discount_of = _by_place(lambda node: inlined(node.discount))  #: (place, code, x)
-feed_replicates = _by_place(_in_replicates)  #: (place, code, x, readings, fed)
+feed_replicates = _by_place(_in_replicates)  #: (place, code, x, said)
