@@ -50,7 +50,7 @@ class Columns:
     def part(self, first: int, last: int) -> Columns:
         """Return the rows from `first` to `last` (excluded)."""
         cut = slice(first, last)
-        shared = (self.rho, self.gamma, self.lam, self.stream)
+        shared: tuple[Any, ...] = (self.rho, self.gamma, self.lam, self.stream)
         rho, gamma, lam, stream = (x if x.size == 1 else x[cut] for x in shared)
         return Columns(
             _rows_at(self.state, cut), _rows_at(self.next_state, cut),
