@@ -14,6 +14,7 @@ WORKERS ?= 2
 
 EXTRAS_dev := dev,docs,data,cluster
 EXTRAS_bench := bench,data,cluster
+EXTRAS_deep := dev,data,sb3
 
 BIN := .venv/bin
 MADE := .venv/made
@@ -29,7 +30,7 @@ INSTALL = $(if $(UV),'$(UV)' pip install --quiet --python $(BIN)/python,$(PIP) i
 BUILD := hatchling editables
 stop = $(if $(1),$(error $(1)))
 
-.PHONY: FORCE setup test lint types layers unit reproduce bench mutants soak docs wheel clean
+.PHONY: FORCE setup test test-deep lint types layers unit reproduce bench mutants soak docs wheel clean
 
 setup: $(DEV)
 
@@ -67,6 +68,9 @@ layers: $(DEV)
 unit: $(DEV)
 	$(BIN)/pytest -q -n $(WORKERS)
 
+test-deep: $(DEV)
+	@sh tools/deep.sh '$(MAKE)' $(BIN)
+
 soak: $(DEV)
 	RETVAR_SOAK=1 $(BIN)/pytest -q -n $(WORKERS) -m soak tests
 
@@ -79,6 +83,7 @@ bench: $(BENCH)
 	$(BIN)/python benchmarks/engine.py --append --out docs/benchmarks.md
 	$(BIN)/python benchmarks/tiles.py --append --out docs/benchmarks.md
 	$(BIN)/python benchmarks/experience.py --append --out docs/benchmarks.md
+	$(BIN)/python benchmarks/estimate.py --append --out docs/benchmarks.md
 	$(BIN)/python benchmarks/sweep.py --append --out docs/benchmarks.md
 
 mutants: $(DEV)

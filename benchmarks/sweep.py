@@ -19,8 +19,8 @@ from typing import Any
 from distributed import Client
 
 import document
+from retvar.cluster import local_cluster
 from retvar.sweep import CellSize, Dask, Domain, Learners, Local, Points, Range, Sweep, run
-from retvar.sweep.dask_executor import local_cluster
 from retvar.sweep.executors import Executor
 
 CELLS = 16

@@ -1,11 +1,8 @@
 """MountainCar with tile coding: the cost of the way up, its spread, and their uncertainty.
 
-A policy that pumps energy, but errs three times in ten, drives the car. Value and spread are
-learned with tile coding, then checked against fresh Monte Carlo returns. Truncation after 200 steps
-is not termination: the estimator bootstraps there.
-
-The value agrees. The spread is larger than that of the roll-outs: what the tiles cannot represent
-of the value function adds to the TD errors, from which the spread is learned.
+A policy that pumps energy, but errs three times in ten, drives the car. Values come from least
+squares with tile coding, the spread from neighbours in other episodes; both are checked against
+fresh Monte Carlo returns. Truncation after 200 steps is not termination.
 """
 
 import sys

@@ -43,6 +43,7 @@ class Mutant:
 KERNEL, NODES, LAZY = "online/kernel.py", "online/nodes.py", "online/lazy_traces.py"
 RULES, NETWORKS, STEPS = "rules.py", "networks.py", "td/steps.py"
 ESTIMATOR, LEARNERS = "online/estimator.py", "learners.py"
+MOMENTS = "exact/moments.py"
 REFERENCE = "test_online.py::test_learners_equal_the_reference"
 ENDS = "test_online.py::test_terminated_does_not_bootstrap_and_truncated_does"
 TWO_STEPS = "test_online.py::test_gamma_in_the_trace_is_that_of_the_state_being_left"
@@ -394,6 +395,60 @@ MUTANTS = [
         "        m.counts[0] += 1\n",
         "        m.counts[0] += t == columns.state.size - 1\n",
         "test_online.py::test_a_chunk_gives_the_bits_of_one_by_one_updates_however_it_is_cut",
+    ),
+    Mutant(
+        "third-moment-of-one-step",
+        "the third moment's reward without what the variance to come adds",
+        "ε³ alone: skewness that arises because a good step leads to a risky state is missed",
+        RULES,
+        "epsilon * (epsilon * epsilon + 3 * discount * discount * V_next)",
+        "epsilon * epsilon * epsilon",
+        "test_moments.py::test_the_rewards_in_rules_are_binomials",
+    ),
+    Mutant(
+        "fourth-moment-without-third",
+        "the fourth moment's reward without the third moment to come",
+        "the kurtosis is off wherever steps and the skewness that follows go together",
+        RULES,
+        " + 4 * c2 * discount * epsilon * M3_next",
+        "",
+        "test_moments.py::test_the_rewards_in_rules_are_binomials",
+    ),
+    Mutant(
+        "noise-without-kurtosis",
+        "σ⁴ instead of 3σ⁴ for normal rewards",
+        "normal returns get a negative excess kurtosis",
+        MOMENTS,
+        "+ 3 * noise**4",
+        "+ noise**4",
+        "test_moments.py::test_a_normal_return_has_neither_skewness_nor_excess_kurtosis",
+    ),
+    Mutant(
+        "closed-form-without-cross-term",
+        "the closed form of the fourth moment without 4c³εM₃′",
+        "the exact kurtosis is wrong, and learners that are right look biased",
+        MOMENTS,
+        " + 4 * c**3 * e * M3[0]",
+        "",
+        "test_moments.py::test_moments_equal_those_of_all_paths_enumerated",
+    ),
+    Mutant(
+        "infinite-without-noise",
+        "a radius of 1 or more taken for an infinite moment, noise or not",
+        "states whose return is certain lose their variance of 0",
+        MOMENTS,
+        "infinite = reaching(M, grows & loud)",
+        "infinite = reaching(M, grows)",
+        "test_moments.py::test_without_noise_the_variance_is_zero_whatever_the_radius",
+    ),
+    Mutant(
+        "one-radius-for-all-orders",
+        "the radius of E[c²] decides about every moment",
+        "infinite kurtosis is reported as a finite, often negative, number",
+        MOMENTS,
+        "radius = _radius(resolvent, order, contracts=bool(np.all(c <= 1)))",
+        "radius = _radius(Resolvent(edges.matrix(c**2)), order, contracts=bool(np.all(c <= 1)))",
+        "test_moments.py::test_the_error_names_the_moment_and_the_remedy",
     ),
 ]  # fmt: skip
 

@@ -36,13 +36,13 @@ def transitions(mdp, target, behaviour=None, estimand="target_return", lam=None)
     return rows
 
 
-def radius(mdp, target, behaviour, estimand, lam=None) -> float:
-    """Spectral radius of B, from its definition and the whole spectrum."""
+def radius(mdp, target, behaviour, estimand, lam=None, order=2) -> float:
+    """Spectral radius of B = E[c²], or of E[cᵏ], from its definition and the whole spectrum."""
     B = np.zeros((mdp.n_states, mdp.n_states))
     for s, s_next, p, _, eta, rho_bar, _, _, g, lm in transitions(
         mdp, target, behaviour, estimand, lam
     ):
-        B[s, s_next] += p * rho_bar * (eta * g * lm) ** 2
+        B[s, s_next] += p * rho_bar * (eta * g * lm) ** order
     return float(np.max(np.abs(np.linalg.eigvals(B))))
 
 
@@ -54,7 +54,10 @@ def value_radius(mdp, target) -> float:
 
 
 def path_moments(mdp, state, rows, H):
-    """Mean and variance of the λ-return from `state`, by walking every path of an acyclic MDP."""
+    """Mean and central moments 2, 3, 4 of the λ-return, by walking every path of an acyclic MDP.
+
+    The return is a mixture of normal variables, one for each path.
+    """
     outcomes = []  # (probability, return, variance of its reward noise)
 
     def walk(s, probability, total, noise, weight):
@@ -71,8 +74,11 @@ def path_moments(mdp, state, rows, H):
 
     walk(state, 1.0, 0.0, 0.0, 1.0)
     mean = sum(p * x for p, x, _ in outcomes)
-    second = sum(p * (x * x + w) for p, x, w in outcomes)
-    return mean, second - mean * mean
+    around = [(p, x - mean, w) for p, x, w in outcomes]
+    second = sum(p * (d * d + w) for p, d, w in around)
+    third = sum(p * (d**3 + 3 * d * w) for p, d, w in around)
+    fourth = sum(p * (d**4 + 6 * d * d * w + 3 * w * w) for p, d, w in around)
+    return mean, second, third, fourth
 
 
 def time_shares(mdp, policy) -> np.ndarray:

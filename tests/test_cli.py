@@ -1,9 +1,13 @@
 """The commands `retvar solve` and `retvar draw`, and the command line as a whole."""
 
 import json
+import re
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
+import click
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -11,6 +15,10 @@ from numpy.testing import assert_allclose
 
 import retvar as rv
 from retvar.cli import main
+from retvar.cli.base import Commands
+from retvar.signals import Interrupted
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def run(*arguments: str):
@@ -134,6 +142,7 @@ def test_plots_are_written(tmp_path):
             "option = gamma",
         ),
         (("solve", "gymnasium:Taxi-v3", "--gamma", "1"), "environment = Taxi-v3: cannot be made"),
+        (("solve", "chain", "--order", "5"), "order = 5: must be a whole number from 2 to 4"),
         (("solve", "chain", "--estimand", "both"), "estimand = 'both': must be 'target_return'"),
         (("solve", "complex-mdp", "--gamma", "1"), "never reach a discount below 1"),
         (("draw", "gymnasium:Taxi-v4", "--gamma", "1", "a.png"), "states"),
@@ -163,6 +172,39 @@ def test_infinite_variance_is_an_error(tmp_path):
     assert "spectral_radius = 1.4801: the variance is infinite" in result.stderr
 
 
+def test_higher_moments_are_in_the_table_and_in_json(tmp_path):
+    found = answer("complex-mdp", "--order", "4", "--check")
+    truth = rv.solve(rv.domains.complex_mdp(), order=4)
+    for field in ("third_moment", "fourth_moment", "skewness", "kurtosis"):
+        assert_allclose(found[field], getattr(truth, field))
+        assert len(found["sampled"][f"{field}_stderr"]) == 5
+    assert (found["order"], found["note"]) == (4, [""] * 5)
+    assert "kurtosis" not in answer("chain", "--order", "3")
+    out = run("solve", "complex-mdp", "--order", "4", "--check").stdout
+    assert "second moment   skewness   kurtosis" in out
+    assert "in the fourth moment (among 20 comparisons)" in out
+    picture = tmp_path / "moments.png"
+    assert run("solve", "complex-mdp", "--order", "4", "--plot", str(picture)).exit_code == 0
+    assert picture.stat().st_size > 1_000
+
+
+def test_states_with_infinite_variance_are_named(tmp_path):
+    edges = [("in", a, "in", 1.0, 1.0 - a) for a in (0, 1)]
+    edges += [("out", a, "end", 1.0, 1.0 + a) for a in (0, 1)]
+    policies = {"pi": np.tile([0.9, 0.1], (2, 1)), "mu": np.full((2, 2), 0.5)}
+    rv.MDP.from_edges(edges, gamma=0.95, policies=policies).to_toml(tmp_path / "wild.toml")
+    question = ("--target", "pi", "--behaviour", "mu", "--estimand", "off-policy-return")
+    found = answer(str(tmp_path / "wild.toml"), *question)
+    assert found["variance"][0] is None
+    assert found["variance"][1] > 0
+    assert found["note"] == ["the variance is infinite", ""]
+    result = run("solve", str(tmp_path / "wild.toml"), *question, "--check")
+    assert result.exit_code == 0, result.output
+    assert "the variance is infinite in in\n" in result.stdout
+    assert "spectral radius of B: 1.4801\n" in result.stdout
+    assert "(among 2 comparisons)" in result.stdout
+
+
 def test_help_and_version_import_no_heavy_package():
     """`retvar --help` is fast without numpy, scipy, matplotlib, gymnasium, rich and jinja2."""
     script = (
@@ -185,3 +227,37 @@ def test_the_module_runs_as_a_program():
         check=True,
     )
     assert json.loads(out.stdout)["value"] == [4, 3, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (None, 0),
+        (rv.RetvarError("the source broke off"), 1),
+        (rv.InputError("gamma", 2, "must lie in [0, 1]"), 2),
+        (click.UsageError("no such option"), 2),
+        (Interrupted(signal.SIGINT), 130),
+        (Interrupted(signal.SIGTERM), 143),
+    ],
+)
+def test_each_kind_of_end_has_its_exit_status(error, status):
+    """Status 3, of a check that disagrees, is tested with `retvar estimate`."""
+
+    @click.command()
+    def one():
+        if error is not None:
+            raise error
+
+    assert CliRunner().invoke(Commands(commands=[one]), ["one"]).exit_code == status
+
+
+def test_all_exit_statuses_are_documented():
+    """In `retvar --help` and in the documents, with every number that `sys.exit` is given."""
+    page = (ROOT / "docs" / "cli.md").read_text()
+    text = CliRunner().invoke(main, ["--help"]).output
+    for status in (0, 1, 2, 3, 130, 143):
+        assert f"  {status} " in text
+        assert f"| {status} |" in page
+    for path in (ROOT / "src" / "retvar" / "cli").glob("*.py"):
+        for given in re.findall(r"sys\.exit\((.*)\)", path.read_text()):
+            assert given in ("1", "DISAGREES", "error.status") or "BAD_INPUT" in given, path

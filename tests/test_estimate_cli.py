@@ -20,6 +20,15 @@ import retvar as rv
 from retvar.cli import main
 
 LAKE = "gymnasium:FrozenLake-v1"
+CLIFF = "gymnasium:CliffWalking-v1"
+FICKLE = """
+import numpy as np
+rng, count = np.random.default_rng(0), 0
+def policy(observation):
+    global count
+    count += 1
+    return rng.choice(4, p=[0.25] * 4 if count <= 20_000 else [0.1, 0.1, 0.7, 0.1])
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +81,8 @@ def test_everything_is_written_and_can_be_read(tmp_path):
     assert lines[0] == f"{LAKE}, random policy: γ = 0.9, λ = 1, least squares"
     assert lines[1].startswith("5,000 transitions, ")
     assert lines[2].startswith("11 states, ")
-    assert lines[4].split() == ["state", "visits", "value", "90%", "std", "90%"]
+    assert lines[3].startswith("the data's own returns: value ")
+    assert lines[5].split() == ["state", "visits", "value", "90%", "std", "90%"]
     assert error_lines(result) == []
     with xarray.open_dataset(tmp_path / "a" / "estimate.nc", engine="h5netcdf") as data:
         assert data.attrs["source"] == LAKE
@@ -94,8 +104,12 @@ def test_json_is_complete_and_unknown_numbers_are_null():
             assert plain[name + ending][15] is None
     assert plain["visits"][15] == 0
     assert plain["rejected_by_reason"] == {}
-    assert plain["agrees"] is True
-    assert set(plain["check"]) == {"places", "truncated", "limit", "value", "std"}
+    assert plain["check"]["verdict"] == "too uncertain to tell"  # goals are rare
+    assert set(plain["check"]) == set(plain["self_check"]) == {
+        "verdict", "value", "std", "returns", "places", "places_agree", "places_disagree",
+        "furthest_off",
+    }  # fmt: skip
+    assert len(plain["check_verdict"]) == 16
     assert len(plain["check_mean"]) == 16
 
 
@@ -107,23 +121,30 @@ def test_estimates_for_observations_are_by_region():
 
 
 def test_a_check_that_agrees_is_printed_and_drawn(tmp_path):
-    result = done(LAKE, "--gamma", 0.9, "--steps", 5_000, "--check", "--out", "a")
-    assert "value agrees with fresh Monte Carlo returns in" in result.stdout
+    result = done(CLIFF, "--gamma", 0.9, "--steps", 20_000, "--check", "--out", "a")
+    assert "the data's own returns: value agrees (a difference of" in result.stdout
+    assert "fresh returns:\nvalue agrees (a difference of" in result.stdout
     assert "check.png" in files(tmp_path / "a")
     with xarray.open_dataset(tmp_path / "a" / "estimate.nc", engine="h5netcdf") as data:
-        assert np.isfinite(data["check_mean"][0])
+        assert np.isfinite(data["check_mean"][36])
+        assert data["check_verdict"][36] == "agrees"
+        assert data.attrs["self_check"].startswith("value agrees")
 
 
-def test_a_check_that_does_not_agree_exits_with_1(monkeypatch):
-    """All files are written nevertheless."""
-    from retvar.estimation.monte_carlo_check import Check
+def test_a_check_that_cannot_tell_says_so_and_exits_with_0():
+    result = done(LAKE, "--gamma", 0.9, "--steps", 300, "--check", "--formats", "none")
+    assert "value too uncertain to tell" in result.stdout
 
-    monkeypatch.setattr(Check, "agrees", False)
-    result = run(
-        *(LAKE, "--gamma", 0.9, "--steps", 1_000, "--check", "--out", "a", "--formats", "none")
-    )
-    assert result.exit_code == 1
+
+def test_a_check_that_disagrees_exits_with_3(tmp_path):
+    """The environment changes its ways after the estimate. All files are written nevertheless."""
+    (tmp_path / "fickle_robot.py").write_text(FICKLE)
+    arguments = ("--policy", "fickle_robot:policy", "--steps", 20_000, "--check", "--out", "a")
+    result = run(CLIFF, "--gamma", 0.9, *arguments, "--formats", "none")
+    assert result.exit_code == 3, result.output
+    assert "disagrees by" in result.stdout
     assert "written: " in result.stdout
+    assert files(tmp_path / "a") == ["estimate.nc", "estimator.safetensors"]
 
 
 def test_estimates_from_the_written_log_are_the_same(tmp_path):
@@ -287,7 +308,7 @@ WRONG = {
     (*ENV, "--option", "size"): "option = size: must be KEY=VALUE",
     (*ENV, "--option", "size=4"): "environment = FrozenLake-v1: cannot be made: ",
     (*ENV, "--policy", "nonsense"):
-        "--policy = nonsense: must be random, greedy, MODULE:FUNCTION or FILE.npy",
+        "--policy = nonsense: must be random, greedy, MODULE:FUNCTION, FILE.npy or sb3:",
     (*ENV, "--policy", "nowhere:f"): "--policy = nowhere:f: cannot be imported: No module named",
     (*ENV, "--policy", "json:nothing"): "--policy = json:nothing: cannot be imported: ",
     (*ENV, "--policy", "missing.npy"): "--policy = missing.npy: cannot be read: No such file",
@@ -370,13 +391,13 @@ def test_resuming_on_another_source_is_noted_on_stderr(tmp_path):
 # ---------------------------------------------------------------------- interruptions
 
 BREAKS = """
-import atexit, pathlib, time
+import pathlib, time
 count = 0
 calls = pathlib.Path("calls").absolute()
-atexit.register(lambda: calls.parent.exists() and calls.write_text(str(count)))
 def quick(observation):
     global count
     count += 1
+    calls.write_text(str(count))
     if count == 10_000:
         pathlib.Path("ready").touch()
     return count % 4
@@ -389,6 +410,7 @@ def policy(observation):
 def slow(observation):
     global count
     count += 1
+    calls.write_text(str(count))
     if count == 20:
         pathlib.Path("ready").touch()
     time.sleep(0.01)

@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose
 
 from retvar import linear
 from retvar.errors import ConvergenceError, InputError
-from retvar.linear import Resolvent, spectral_radius
+from retvar.linear import Resolvent, expanding, reaching, spectral_radius
 
 
 def walk_matrix(n: int, order=None, gamma: float = 1.0) -> scipy.sparse.csr_array:
@@ -180,3 +180,40 @@ def test_a_solution_without_correct_digits_raises():
             M[i, i + 1] += 0.25
     with pytest.raises(ConvergenceError, match=r"error of|singular"):
         Resolvent(scipy.sparse.csr_array(M)).solve(np.ones(n))
+
+
+def test_reaching_and_expanding_equal_what_powers_of_the_matrix_say():
+    """Paths by repeated squaring of the graph; parts by mutual reach; radii by all eigenvalues."""
+    rng = np.random.default_rng(0)
+    seen = 0
+    for _ in range(300):
+        n = int(rng.integers(1, 9))
+        dense = np.where(rng.random((n, n)) < 0.25, rng.uniform(0.2, 2.0, (n, n)), 0.0)
+        M = scipy.sparse.csr_array(dense)
+        paths = np.linalg.matrix_power(np.eye(n, dtype=int) + (dense > 0), n) > 0
+        goal = rng.random(n) < 0.3
+        np.testing.assert_array_equal(reaching(M, goal), (paths & goal).any(axis=1))
+        same = paths & paths.T
+        grows = [np.abs(np.linalg.eigvals(dense[np.ix_(row, row)])).max() >= 1 for row in same]
+        np.testing.assert_array_equal(expanding(M), grows)
+        seen += 0 < sum(grows) < n
+    assert seen > 50
+
+
+def test_parts_that_weak_links_join_have_a_radius_too():
+    """The eigenvector has entries of 1e-14, of which LAPACK knows no digit."""
+    M = np.array([[1.2, 1e-7, 0.0], [1e-7, 0.3, 1e-7], [1e-7, 0.0, 0.2]])
+    radius = spectral_radius(scipy.sparse.csr_array(M))
+    assert radius.kind == "exact"
+    assert radius.value == pytest.approx(1.2)
+
+
+def test_the_error_of_a_badly_scaled_system_is_that_of_its_states():
+    """Large weights of edges that lead to small numbers amplify nothing."""
+    M = scipy.sparse.csr_array([[0.0, 1e9, 0.0], [0.0, 0.0, 1e9], [0.0, 0.0, 0.5]])
+    b = np.array([1.0, 1.0, 0.0])
+    with pytest.raises(ConvergenceError):
+        Resolvent(M).solve(b)
+    solved = Resolvent(M).solve(b, by_state=True)
+    assert_allclose(solved.x, [1 + 1e9, 1, 0])
+    assert solved.error < 1e-12

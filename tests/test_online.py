@@ -358,7 +358,7 @@ def test_the_exact_solution_is_stationary_in_expectation(batch):
                 truth = rv.solve(mdp, *question)
             except rv.InfiniteVarianceError:
                 continue
-            if done[number] == 100:
+            if done[number] == 100 or np.isnan(truth.variance).any():
                 continue
             done[number] += 1
             wrong = truth.value + rng.normal(size=3)

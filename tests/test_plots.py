@@ -291,6 +291,37 @@ def test_a_mean_that_is_not_the_value_is_drawn_next_to_it():
     assert [line.get_label() for line in ax.lines][:2] == ["mean", "true value"]
 
 
+def test_skewness_and_kurtosis_have_a_panel_or_maps_of_their_own():
+    solution = rv.solve(rv.domains.complex_mdp(), order=4)
+    figure = plots.solution(solution)
+    drawn(figure)
+    above, below = figure.axes
+    by_label = {line.get_label(): line.get_ydata() for line in below.lines}
+    np.testing.assert_array_equal(by_label["skewness"], solution.skewness)
+    np.testing.assert_array_equal(by_label["excess kurtosis"], solution.kurtosis)
+    assert (above.get_ylabel(), above.get_xlabel(), below.get_xlabel()) == ("return", "", "state")
+    figure = plots.solution(rv.solve(DRAWN["lake"](), order=3))
+    titles = [ax.get_title() for ax in figure.axes if ax.images]
+    assert titles == ["value", "standard deviation", "skewness"]
+
+
+def test_an_infinite_standard_deviation_is_drawn_as_such():
+    """A loop whose ratios grow, beside a state that ends; in a row and on a grid."""
+    edges = [(s, a, s, 1.0, 1.0 - a) for s in (0, 1) for a in (0, 1)]
+    edges += [(s, a, "end", 1.0, 1.0 + a) for s in (2, 3) for a in (0, 1)]
+    policies = {"pi": np.tile([0.9, 0.1], (4, 1)), "mu": np.full((4, 2), 0.5)}
+    mdp = rv.MDP.from_edges(edges, gamma=0.95, policies=policies)
+    solution = rv.solve(mdp, "pi", "mu", "off_policy_return", order=3)
+    ax = drawn(plots.solution(solution))
+    ring = next(line for line in ax.lines if line.get_label() == "std infinite")
+    assert ring.get_xdata().tolist() == [0, 1]
+    places = mdp.replace(positions=[[0, 0], [1, 0], [0, 1], [1, 1]])
+    figure = plots.solution(rv.solve(places, "pi", "mu", "off_policy_return"))
+    drawn(figure)
+    spread = next(ax for ax in figure.axes if ax.get_title() == "standard deviation")
+    assert [text.get_text() for text in spread.texts][:2] == ["∞", "∞"]
+
+
 def test_many_states_give_a_line_with_bands_and_few_ticks():
     ax = drawn(plots.solution(rv.solve(rv.domains.random_mdp(300))))
     assert ax.lines[0].get_linestyle() == "-"

@@ -246,6 +246,7 @@ LONG = {  # yet to be cut: (lines of body, parameters)
     "engine/kernel.py": {"run_block", "kernel_of", "td_node", "begin", "estimate", "learn",
                          "tabular_step", "value_lane"},
     "engine/streams.py": {"walk"},
+    "estimation/neighbours.py": {"fit_places"},
     "estimation/returns.py": {"add", "collect"},
     "estimation/transition_sums.py": {"_accumulate"},
     "cli/solve.py": {"solve"},

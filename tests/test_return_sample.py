@@ -11,7 +11,6 @@ import scipy.stats
 import retvar as rv
 from retvar.estimation.return_intervals import Calibration
 from retvar.estimation.return_sample import ReturnSample
-from retvar.estimation.verdicts import AGREES, DISAGREES, UNCERTAIN, judge_std, judge_value
 from tests.oracle import SOAK, fresh_seed
 
 LAW = scipy.stats.gamma(3.0)
@@ -139,54 +138,3 @@ def test_many_cut_off_returns_make_it_doubtful():
     cut = np.arange(50) < 11
     assert Calibration.of(np.zeros(50), np.zeros(50), np.ones(50), cut).doubtful
     assert not Calibration.of(np.zeros(50), np.zeros(50), np.ones(50), cut & False).doubtful
-
-
-# ------------------------------------------------------------------------ verdicts
-
-LAWS = {
-    "normal": lambda rng, n: rng.normal(size=n),
-    "uniform": lambda rng, n: rng.uniform(-(3**0.5), 3**0.5, n),
-    "exponential": lambda rng, n: rng.exponential(size=n) - 1,
-    "two points": lambda rng, n: np.where(rng.random(n) < 0.8, -0.5, 2.0),
-}
-
-
-@pytest.mark.parametrize("law", LAWS)
-@pytest.mark.parametrize("factor", [0.8, 1.0, 1.25])
-def test_agreement_is_not_said_of_a_std_that_is_off_by_a_quarter(law, factor):
-    """False "agrees" in at most 5% of cases, false "disagrees" in 3%, but for exponential returns.
-
-    For these it is 9% and 5% of 3,000 cases with 150 returns (6% and 1% with 600). Thresholds of
-    binomials with 1e-6 false alarms; a check without power, which says "agrees" in half of the
-    cases, is noticed.
-    """
-    rng = np.random.default_rng(fresh_seed())
-    trials = 2_000 if SOAK else 300
-    for n in (150, 600):
-        kinds = [judge_std((LAWS[law](rng, n) / factor) ** 2).kind for _ in range(trials)]
-        wrong = AGREES if factor != 1.0 else DISAGREES
-        rate = (0.05 if factor != 1.0 else 0.03) * (2.2 if law == "exponential" else 1.0)
-        assert kinds.count(wrong) <= scipy.stats.binom.ppf(1 - 1e-6, trials, rate), (law, n)
-
-
-def test_with_many_returns_the_verdict_is_right():
-    rng = np.random.default_rng(fresh_seed())
-    for factor, wanted in ((1.0, AGREES), (1.5, DISAGREES), (0.6, DISAGREES)):
-        assert judge_std((rng.normal(size=20_000) / factor) ** 2).kind == wanted
-    for shift, wanted in ((0.0, AGREES), (0.5, DISAGREES), (-0.5, DISAGREES)):
-        assert judge_value(rng.normal(shift, 1.0, 20_000)).kind == wanted
-
-
-def test_few_or_broken_returns_give_no_verdict():
-    rng = np.random.default_rng(fresh_seed())
-    assert judge_std(rng.normal(size=99) ** 2).kind == UNCERTAIN
-    assert judge_std(np.full(500, np.nan)).kind == UNCERTAIN
-    assert judge_value(np.full(500, np.inf)).kind == UNCERTAIN
-
-
-def test_an_uncertain_estimate_is_not_called_wrong():
-    """A factor of 1.4 is no contradiction for an estimate whose log-std has an error of 0.3."""
-    rng = np.random.default_rng(fresh_seed())
-    u = 2.0 * rng.normal(size=3_000) ** 2
-    assert judge_std(u).kind == DISAGREES
-    assert judge_std(u, estimate_error=0.3).kind == UNCERTAIN

@@ -154,3 +154,103 @@ def test_an_infinite_variance_raises_when_sampled_too():
 def test_invalid_arguments_raise(argument, text):
     with pytest.raises(rv.InputError, match=text):
         rv.monte_carlo(rv.domains.chain(lam=0.5), **argument)
+
+
+# Third and fourth moments. 1,500 repetitions with N = 2,000 returns gave statistics with a skew
+# between -0.7 and 0.55 on the questions below (with heavier tails, as on the random walk or for the
+# off-policy return of the complex MDP, it is beyond 1, and these are left out): below 0.08 in size
+# at N = 200,000. As above, a false alarm has a probability below 1e-8. A bias of 8% in the fourth
+# moment of a normal return would be detected.
+
+
+def calm(seed: int) -> rv.MDP:
+    """Ratios at most 1.1 and γ at most 0.9: no weight of a return exceeds 1."""
+    mdp = rv.domains.random_mdp(5, 2, 3, seed=seed, gamma=(0.0, 0.9), parallel=True, ends=0.1)
+    half = np.full((5, 2), 0.5)
+    return mdp.replace(policies={"target": half + np.array([0.05, -0.05]), "behaviour": half})
+
+
+@pytest.mark.parametrize(
+    ("mdp", "question"),
+    [
+        (rv.domains.chain(), ()),
+        (rv.domains.complex_mdp(), ("mu",)),
+        (rv.domains.complex_mdp(), ("pi", "mu")),
+        (calm(0), ("target", "behaviour", "off_policy_return")),
+        (calm(1), ("target",)),
+        (calm(2), ("target", "behaviour", "off_policy_return")),
+    ],
+    ids=["chain", "on-policy", "target", "calm-0", "calm-1", "calm-2"],
+)
+def test_sampled_third_and_fourth_moments_agree_with_the_closed_form(mdp, question):
+    seed = oracle.fresh_seed()
+    sampled = rv.monte_carlo(mdp, *question, samples=SAMPLES, seed=seed, order=4)
+    deviations = sampled.z(rv.solve(mdp, *question, order=4))
+    assert len(deviations) == 4
+    for z in deviations:
+        assert np.abs(z).max() < THRESHOLD, f"seed {seed}: {np.abs(z).max():.1f}"
+
+
+def test_a_wrong_third_or_fourth_moment_is_detected():
+    """The comparison can fail: with the moments of another λ it does."""
+    mdp = rv.domains.complex_mdp()
+    sampled = rv.monte_carlo(mdp, samples=SAMPLES, seed=1, order=4)
+    _, _, *z = sampled.z(rv.solve(mdp, lam=0.9 * mdp.lam, order=4))
+    assert min(np.abs(each).max() for each in z) > THRESHOLD
+
+
+def test_as_many_moments_are_compared_as_both_sides_know():
+    chain = rv.domains.chain()
+    for order in (2, 3, 4):
+        sampled = rv.monte_carlo(chain, samples=100, order=order)
+        assert [len(sampled.z(rv.solve(chain, order=k))) for k in (2, 4)] == [2, order]
+        assert (sampled.kurtosis is None) == (order < 4)
+        with pytest.raises(rv.InputError, match=f"samples = 1: .* at least {order}"):
+            rv.monte_carlo(chain, samples=1, order=order)
+
+
+def test_sampled_moments_are_unbiased():
+    """Over all 2⁵ samples of five draws from {0, 1}, weighted by their probability."""
+    from retvar.exact.sampling import _moments
+
+    p = 0.3
+    samples = np.array(np.meshgrid(*[[0.0, 1.0]] * 5)).reshape(5, -1).T
+    weight = np.prod(np.where(samples == 1, p, 1 - p), axis=1)
+    found = _moments(samples, 4)
+    for k, field in enumerate(("variance", "third_moment", "fourth_moment"), start=2):
+        exact = p * (1 - p) ** k + (1 - p) * (-p) ** k
+        assert weight @ found[field] == pytest.approx(exact), field
+
+
+def test_standard_errors_of_higher_moments_and_ratios_are_calibrated():
+    """Z over 4,000 samples of 1,000 returns has variance 1: 7 standard errors are 0.16.
+
+    Returns are squares of uniform numbers, with raw moments 1/(2k + 1).
+    """
+    from retvar.exact.sampling import _moments
+
+    rng = np.random.default_rng(oracle.fresh_seed())
+    m = [1 / (2 * k + 1) for k in range(5)]
+    V = m[2] - m[1] ** 2
+    M3 = m[3] - 3 * m[1] * m[2] + 2 * m[1] ** 3
+    M4 = m[4] - 4 * m[1] * m[3] + 6 * m[1] ** 2 * m[2] - 3 * m[1] ** 4
+    exact = {"variance": V, "third_moment": M3, "fourth_moment": M4}
+    exact |= {"skewness": M3 / V**1.5, "kurtosis": M4 / V**2 - 3}
+    found = [_moments(rng.random((400, 1_000)) ** 2, 4) for _ in range(10)]
+    for field, truth in exact.items():
+        z = [(part[field] - truth) / part[f"{field}_stderr"] for part in found]
+        assert 0.8 < np.mean(np.square(z)) < 1.25, field
+
+
+def test_states_with_infinite_moments_are_not_compared():
+    """s0 has an infinite variance, s1 none but its own noise."""
+    edges = [(0, a, 0, 0.9, 1.0) for a in (0, 1)] + [(0, a, "end", 0.1, 0.0) for a in (0, 1)]
+    edges += [(1, 0, "end", 1.0, 1.0), (1, 1, "end", 1.0, 0.0)]
+    policies = {"pi": np.tile([0.9, 0.1], (2, 1)), "mu": np.full((2, 2), 0.5)}
+    mdp = rv.MDP.from_edges(edges, gamma=0.95, policies=policies)
+    question = ("pi", "mu", "off_policy_return")
+    sampled = rv.monte_carlo(mdp, *question, samples=1_000, order=4)
+    for z in sampled.z(rv.solve(mdp, *question, order=4)):
+        assert np.isnan(z).tolist() == [True, False]
+        assert abs(z[1]) < THRESHOLD
+    assert np.isfinite(sampled.mean).all()

@@ -63,7 +63,7 @@ def faults(pinned, known, python, lines):
             continue
         seen.add((name, *need.extras))
         version, pythons, more = known[name]
-        if version != pinned.get(name, version):
+        if version.partition("+")[0] != pinned.get(name, version.partition("+")[0]):  # any build
             found.append(f"{name} {version} is installed, pinned is {pinned[name]}")
         if not SpecifierSet(pythons).contains(python):
             found.append(f"{name} {version} needs Python {pythons}, not {python}")
@@ -218,7 +218,7 @@ def fake(path, version, *, lacks="nothing"):
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not here")
-@pytest.mark.parametrize("target", ["reproduce", "test", "setup", "bench"])
+@pytest.mark.parametrize("target", ["reproduce", "test", "test-deep", "setup", "bench"])
 def test_make_says_in_one_line_what_is_wrong_with_a_python(tmp_path, target):
     bare = tmp_path / "bare"
     bare.mkdir()
@@ -270,11 +270,41 @@ def test_the_main_job_installs_no_extras_and_all_stamps_follow_the_pins(tmp_path
     more = {
         "dev": "@pip --no-build-isolation -e .[dev,docs,data,cluster]",
         "bench": "@pip --no-build-isolation -e .[bench,data,cluster]",
+        "deep": "@pip --no-build-isolation -e .[dev,data,sb3]",
     }
     assert installs(".venv/ready-main") == main
     assert installs(".venv/ready-dev") == [more["dev"]]
     assert installs(".venv/ready-bench", ".venv/ready-dev") == [more["bench"]]
     assert installs(".venv/ready-bench", ".venv/ready-dev") == []
+    assert installs(".venv/ready-deep") == [more["deep"]]
     for name in ("pyproject.toml", "constraints.txt"):
         os.utime(tmp_path / name)
-        assert installs(".venv/ready-dev", ".venv/ready-bench") == [*main, *more.values()], name
+        stamps = (f".venv/ready-{each}" for each in more)
+        assert installs(*stamps) == [*main, *more.values()], name
+
+
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [
+        ("ERROR: No matching distribution found for torch==2.13.0", 0),
+        ("  Because torch was not found in the package registry and …", 0),
+        ("OSError: [Errno 28] No space left on device", 0),
+        ("ERROR: Cannot install torch and numpy==2.4.6: conflicting dependencies", 1),
+    ],
+)
+def test_packages_that_no_index_has_are_no_failure_of_the_deep_tests(tmp_path, said, status):
+    """One line says so; a conflict of pins is a failure, and so is a failing test."""
+    make = tmp_path / "make"
+    make.write_text(f"#!/bin/sh\necho 'installing'\necho '{said}' >&2\nexit 2\n")
+    make.chmod(0o755)
+    script = ["sh", ROOT / "tools" / "deep.sh", make, tmp_path]
+    done = subprocess.run(script, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert said.strip() in done.stderr
+    assert len(done.stderr.splitlines()) == (1 if status == 0 else 2)
+    make.write_text("#!/bin/sh\nexit 0\n")
+    runner = tmp_path / "pytest"
+    runner.write_text("#!/bin/sh\necho '1 failed in 0.1s'\nexit 1\n")
+    runner.chmod(0o755)
+    done = subprocess.run(script, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "1 failed in 0.1s\n")

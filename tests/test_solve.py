@@ -98,8 +98,8 @@ def test_mean_and_variance_equal_those_of_all_paths_enumerated(question, bootstr
         assert_allclose(solution.value, true, atol=1e-12)
         H = true if value is None else value
         expected = [oracle.path_moments(mdp, s, rows, H) for s in range(5)]
-        assert_allclose(solution.mean, [m for m, _ in expected], atol=1e-12)
-        assert_allclose(solution.variance, [v for _, v in expected], atol=1e-11)
+        assert_allclose(solution.mean, [m for m, *_ in expected], atol=1e-12)
+        assert_allclose(solution.variance, [v for _, v, *_ in expected], atol=1e-11)
 
 
 def test_with_lambda_one_the_value_function_does_not_matter():

@@ -52,6 +52,11 @@ def log(**changes):
     return {name: column for name, column in columns.items() if column is not None}
 
 
+def own(columns):
+    """The table as if retvar had written it."""
+    return pa.table(columns).replace_schema_metadata({"retvar": '{"own": true}'})
+
+
 def write(columns, path):
     table = pa.table(columns)
     if path.suffix == ".parquet":
@@ -201,8 +206,7 @@ def test_probabilities_give_ratios():
         ([0.5, 0.0], [0.5, 0.0], "row 2: b = 0.0"),
         ([0.5, 1.5], [0.5, 0.5], "row 2: b = 1.5: must be a probability"),
         ([0.5, 0.5], [0.5, -0.1], "row 2: p = -0.1: must be a probability"),
-        ([0.5, None], [0.5, 0.5], "row 2: b = None: must be a probability"),
-        ([0.5, NAN], [0.5, 0.5], "row 2: b = nan: must be a probability"),
+        ([0.5, math.inf], [0.5, 0.5], "row 2: b = inf: must be a probability"),
         ([0.5, 5e-324], [0.5, 0.5], "row 2: b = 5e-324"),
     ],
 )
@@ -213,6 +217,15 @@ def test_probabilities_that_are_wrong_are_refused_never_skipped(b, p, message):
     with pytest.raises(InputError, match=message):
         list(stream.chunks())
     assert stream.counts.transitions == 1
+
+
+@pytest.mark.parametrize("missing", [None, NAN])
+def test_missing_probabilities_are_left_out_and_counted(missing):
+    """Never taken as a ratio of 1."""
+    columns = log(b=[0.5, missing, 0.5, 0.5], p=[0.5, 0.5, 0.25, missing])
+    stream = from_table(columns, behaviour="b", target="p", force=True)
+    assert_array_equal(whole(stream)["rho"], [1.0, 0.5])
+    assert stream.counts.rejected == {"b is missing": 1, "p is missing": 1}
 
 
 def test_gamma_lambda_and_rho_must_be_named_unless_retvar_wrote_the_file():
@@ -293,12 +306,17 @@ def test_rows_are_linked_truncated_and_left_out_as_by_a_loop(case, lookup, rng):
         del columns["next_state"]
     expected = by_loop(rows, lookup=lookup)
     for chunk in (1, 2, 7, 100):
-        stream = from_table(columns, states=3, chunk=chunk)
+        stream = from_table(own(columns), states=3, chunk=chunk, force=True)
         found = [
             (t.state, t.reward, t.next_state, t.terminated, t.truncated, t.stream) for t in stream
         ]
         assert found == expected, chunk
         assert stream.counts.transitions + stream.counts.rejected.total() == n
+        entities = from_table(columns, entity="stream", states=3, chunk=chunk, force=True)
+        found = [(t.state, t.reward, t.next_state, t.terminated, t.truncated) for t in entities]
+        order = list(dict.fromkeys(row[0] for row in rows))
+        assert found == [row[:-1] for i in order for row in expected if row[-1] == i], chunk
+        assert entities.counts.entities == len(order)
 
 
 def test_a_stream_whose_next_row_is_too_far_is_truncated(monkeypatch):
@@ -309,7 +327,8 @@ def test_a_stream_whose_next_row_is_too_far_is_truncated(monkeypatch):
     columns = {"state": [0] * n, "next_state": [0] * n, "reward": np.arange(n) * 1.0}
     found = []
     for chunk in (1, 4, 100):
-        log = from_table({**columns, "terminated": [False] * n, "stream": stream}, chunk=chunk)
+        table = own({**columns, "terminated": [False] * n, "stream": stream})
+        log = from_table(table, chunk=chunk)
         found.append(whole(log))
         assert log.counts.unmarked_ends.total() == 1
     for one in found:
@@ -373,7 +392,7 @@ def test_na_is_a_label_in_csv_and_an_empty_cell_is_missing(tmp_path):
     """What is empty, null or nan is missing; NA may be North America."""
     path = tmp_path / "log.csv"
     path.write_text("state,reward,terminated\nNA,1,1\n,2,1\nnan,3,1\nEU,NA,1\nEU,5,1\n")
-    stream = from_table(path)
+    stream = from_table(path, force=True)
     assert_array_equal(whole(stream)["reward"], [1, 5])
     assert stream.labels == ["NA", "EU"]
 
@@ -381,7 +400,7 @@ def test_na_is_a_label_in_csv_and_an_empty_cell_is_missing(tmp_path):
 def test_a_row_of_an_unknown_stream_truncates_all_streams():
     """It may have belonged to any."""
     columns = {"state": [0] * 5, "next_state": [0] * 5, "reward": [0.0, 1.0, 2.0, 3.0, 4.0]}
-    stream = from_table({**columns, "terminated": [0] * 5, "stream": [0, 1, None, 0, 1]})
+    stream = from_table(own({**columns, "terminated": [0] * 5, "stream": [0, 1, None, 0, 1]}))
     assert_array_equal(whole(stream)["truncated"], [True] * 4)
 
 
@@ -489,7 +508,7 @@ def test_a_written_stream_is_read_back_to_the_bit(tmp_path, rng):
         "rho": rng.random(n), "gamma": rng.random(n), "lam": rng.random(n),
         "stream": rng.integers(3, size=n),
     }  # fmt: skip
-    given = from_table(columns, gamma="gamma", lam="lam", rho="rho")
+    given = from_table(own(columns), gamma="gamma", lam="lam", rho="rho")
     first = whole(given)
     given.save(path)
     again = from_table(path, chunk=77)
@@ -618,6 +637,9 @@ def fed(source, rng, n, columns):
     }
     if "rho" not in names and {"b", "p"} <= set(columns):
         names |= {"behaviour": "b", "target": "p"}
+    if "stream" in columns and rng.random() < 0.7:
+        names |= {"entity": "stream"} | ({"time": "lam"} if "lam" in columns else {})
+    names |= {"force": True} if rng.random() < 0.5 else {}
     on_error = ("skip", "raise")[int(rng.integers(2))]
     stream = None
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from math import comb
 
 import numba
 import numpy as np
@@ -180,4 +181,79 @@ PAGE = {
 }
 
 
-OTHERS: dict[str, Case] = {}
+def gamblers_ruin(goal=15, win=0.48):
+    """A fair stake of 1 until ruin or the goal; the return is 1 at the goal, 0 at ruin."""
+    edges = []
+    for s in range(goal - 1):  # state s is a capital of s + 1
+        edges += [(s, 0, s + 1 if s + 2 < goal else "end", win, float(s + 2 == goal))]
+        edges += [(s, 0, s - 1 if s > 0 else "end", 1 - win, 0.0)]
+    start = np.full(goal - 1, 1 / (goal - 1))
+    return World(rv.MDP.from_edges(edges, gamma=1.0, lam=1.0, start=start))
+
+
+def dice_race(squares=30):
+    """A race with a die; from every seventh square one falls back by five. −1 a throw."""
+    edges = []
+    for s in range(squares):
+        for eyes in range(1, 7):
+            to = s + eyes
+            to = to - 5 if to % 7 == 0 else to
+            edges.append((s, 0, to if to < squares else "end", 1 / 6, -1.0))
+    start = np.zeros(squares)
+    start[0] = 1.0
+    return World(rv.MDP.from_edges(edges, gamma=1.0, lam=1.0, start=start))
+
+
+def queue(size=12, arrive=0.4, serve=0.5):
+    """Waiting costs one for each customer, a customer turned away 20; breakdowns double costs."""
+    edges = []
+    for broken in (0, 1):
+        for n in range(size + 1):
+            for ups, p_up in ((1, arrive), (0, 1 - arrive)):
+                for downs, p_down in ((1, serve * (1 - broken)), (0, 1 - serve * (1 - broken))):
+                    for after, p_after in ((1 - broken, 0.05), (broken, 0.95)):
+                        p = p_up * p_down * p_after
+                        left = max(0, n - downs) + ups
+                        cost = (1 + broken) * n + 20.0 * (left > size)
+                        to = min(left, size) + after * (size + 1)
+                        if p > 0:
+                            edges.append((n + broken * (size + 1), 0, to, p, -cost))
+    start = np.zeros(2 * size + 2)
+    start[0] = 1.0
+    return World(rv.MDP.from_edges(edges, gamma=0.95, lam=1.0, start=start))
+
+
+def inventory(most=8):
+    """Orders up to a random level; binomial demand, holding costs and heavy fines for shortage."""
+    chance = [comb(6, k) * 0.5**6 for k in range(7)]
+    edges = []
+    for s in range(most):
+        for a in range(most):
+            stock = max(s, a)
+            for d, p in enumerate(chance):
+                profit = 3.0 * min(d, stock) - stock - 15.0 * (d > stock)
+                edges.append((s, a, max(0, stock - d), p, profit))
+    return World(rv.MDP.from_edges(edges, gamma=0.9, lam=1.0, start=np.full(most, 1 / most)))
+
+
+def garnet_off_policy(states=20, actions=3, branches=3):
+    """A random MDP with noise; the target prefers the first action, the behaviour does not."""
+    rng = np.random.default_rng(42)
+    edges = []
+    for s in range(states):
+        for a in range(actions):
+            follows = rng.choice(states, branches, replace=False)
+            for to, p in zip(follows, rng.dirichlet(np.ones(branches)), strict=True):
+                edges.append((s, a, int(to), float(p), float(rng.normal()), 0.5))
+    start = np.full(states, 1 / states)
+    mdp = rv.MDP.from_edges(edges, gamma=0.95, lam=1.0, start=start)
+    return World(mdp, target=rows_of([0.6, 0.2, 0.2], states))
+
+
+OTHERS = {  # chosen when the estimator was finished
+    "gambler's ruin": Case(gamblers_ruin, 20_000),
+    "dice race": Case(dice_race, 20_000),
+    "queue with breakdowns": Case(queue, 50_000),
+    "inventory": Case(inventory, 10_000),
+    "random MDP, off-policy": Case(garnet_off_policy, 50_000),
+}

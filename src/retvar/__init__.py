@@ -24,8 +24,9 @@ if TYPE_CHECKING:  # loaded on first use, so that `retvar --help` is fast
         SourceError,
         ThreadError,
     )
+    from retvar.estimation.checks import Check, check
     from retvar.estimation.estimate import Estimate, estimate
-    from retvar.estimation.monte_carlo_check import Check, check
+    from retvar.estimation.following import follow
     from retvar.estimation.rollouts import rollouts
     from retvar.estimation.saved_estimators import load
     from retvar.exact import (
@@ -71,8 +72,9 @@ _HOMES = {
         "solve",
         "stationary_distribution",
     ],
-    "retvar.estimation.monte_carlo_check": ["Check", "check"],
+    "retvar.estimation.checks": ["Check", "check"],
     "retvar.estimation.rollouts": ["rollouts"],
+    "retvar.estimation.following": ["follow"],
     "retvar.estimation.estimate": ["Estimate", "estimate"],
     "retvar.estimation.saved_estimators": ["load"],
     "retvar.initial_values": ["InitialValues", "Noisy", "PerRun"],
@@ -143,6 +145,7 @@ __all__ = [  # noqa: RUF022
     "estimate",
     "expected_updates",
     "fixed_point",
+    "follow",
     "grid",
     "load",
     "monte_carlo",

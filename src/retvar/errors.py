@@ -44,24 +44,33 @@ class InputError(RetvarError, ValueError):
 
 
 class InfiniteVarianceError(InputError):
-    """The variance of the return is infinite, since the spectral radius of B is 1 or more.
+    """The variance of the return (or a higher moment, see `order`) is infinite in every state.
 
     >>> print(InfiniteVarianceError(1.48))
-    spectral_radius = 1.48: the variance is infinite, since the radius of B = E[(ηγλ)²] is not
-    below 1; lower γ or λ, or use a behaviour policy closer to the target
+    spectral_radius = 1.48: the variance is infinite in every state, since the radius of
+    B = E[(ηγλ)²] is not below 1; lower γ or λ, or use a behaviour policy closer to the target
+    >>> print(InfiniteVarianceError(1.2, order=4))
+    spectral_radius = 1.2: the fourth moment is infinite in every state, since the radius of
+    E[(ηγλ)⁴] is not below 1; lower γ or λ, use a behaviour policy closer to the target, or
+    a lower order
     """
 
-    def __init__(self, radius: float, *, at_least: bool = False) -> None:
-        self.radius = radius
+    def __init__(self, radius: float, at_least: bool = False, order: int = 2) -> None:
+        self.radius, self.at_least, self.order = radius, at_least, order
+        name = {2: "variance", 3: "third moment", 4: "fourth moment"}[order]
+        matrix = {2: "B = E[(ηγλ)²]", 3: "E[(ηγλ)³]", 4: "E[(ηγλ)⁴]"}[order]
+        remedy = "lower γ or λ, or use a behaviour policy closer to the target"
+        if order > 2:
+            remedy = "lower γ or λ, use a behaviour policy closer to the target, or a lower order"
         super().__init__(
             "spectral_radius",
             f"{'at least ' if at_least else ''}{radius:.6g}",
-            "the variance is infinite, since the radius of B = E[(ηγλ)²] is not below 1; "
-            "lower γ or λ, or use a behaviour policy closer to the target",
+            f"the {name} is infinite in every state, since the radius of {matrix} is not below 1; "
+            f"{remedy}",
         )
 
-    def __reduce__(self) -> tuple[type[InfiniteVarianceError], tuple[float]]:
-        return type(self), (self.radius,)
+    def __reduce__(self) -> tuple[type[InfiniteVarianceError], tuple[float, bool, int]]:
+        return type(self), (self.radius, self.at_least, self.order)
 
 
 class ConvergenceError(RetvarError):

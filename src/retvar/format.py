@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "listed",
     "minus",
     "number",
+    "reasons",
     "short_number",
     "z_text",
 ]
@@ -172,3 +173,12 @@ def align(rows: Sequence[Sequence[str]], *, left: bool = False) -> list[str]:
     pad = str.ljust if left else str.rjust
     lines = ("  ".join(map(pad, row, widths)) for row in rows)
     return [line.rstrip() if left else line for line in lines]
+
+
+def reasons(counted: Mapping[str, int]) -> str:
+    """Reasons with their counts.
+
+    >>> reasons({"reward is missing": 2, "no next state": 1})
+    '1 × no next state, 2 × reward is missing'
+    """
+    return ", ".join(f"{times:,} × {reason}" for reason, times in sorted(counted.items()))

@@ -1,4 +1,4 @@
-"""Linear systems (I − M)x = b with M ≥ 0, and the spectral radius of M.
+"""Linear systems (I − M)x = b with M ≥ 0, the spectral radius of M, and searches in its graph.
 
 Every closed form in retvar is such a system, with M a matrix of discounted transition
 probabilities. Small systems are factorised and large ones solved iteratively. Every solution states
@@ -20,9 +20,18 @@ from numpy.typing import NDArray
 
 from retvar.errors import ConvergenceError, InputError
 
-__all__ = ["Apply", "LinearSolution", "Radius", "Resolvent", "spectral_radius"]
+__all__ = [
+    "Apply",
+    "LinearSolution",
+    "Radius",
+    "Resolvent",
+    "expanding",
+    "reaching",
+    "spectral_radius",
+]
 
 Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
 Sparse: TypeAlias = scipy.sparse.csr_array
 Apply = Callable[[Array], Array]
 
@@ -36,6 +45,7 @@ MAX_ERROR = 1e-2  # a larger bound on the forward error raises a ConvergenceErro
 EPSILON = float(np.finfo(np.float64).eps)
 MARGIN = 1e-13  # a bound this far below 1 is below 1 in exact arithmetic too
 MAX_POWER = 12  # highest power of M whose norm is computed
+MAX_REFINED = 1_000  # steps that refine the eigenvector of a small matrix
 MAX_SPECTRUM = 64  # most states for which the radius is computed from all eigenvalues
 
 
@@ -73,8 +83,11 @@ class Resolvent:
         self.n = M.shape[0]
         self._norm = 1 + float(np.max(_row_sums(M), initial=0.0))
 
-    def solve(self, b: Array, *, transpose: bool = False) -> LinearSolution:
-        """Solve (I − M)x = b, or (I − M)ᵀx = b, for one or several columns b."""
+    def solve(self, b: Array, *, transpose: bool = False, by_state: bool = False) -> LinearSolution:
+        """Solve (I − M)x = b, or (I − M)ᵀx = b, for one or several columns b.
+
+        If the bound on the error is too large, `by_state` tries one for badly scaled systems.
+        """
         if b.ndim == 2:
             columns = [self.solve(column, transpose=transpose) for column in b.T]
             worst = max(columns, key=lambda column: column.residual)
@@ -83,7 +96,7 @@ class Resolvent:
             raise InputError(
                 "reward or value",
                 "too large",
-                "its square overflows; scale rewards and values down",
+                "a power of it overflows; scale rewards and values down",
             )
         if self.n == 0:
             return LinearSolution(b, 0.0, 0.0, "nothing to solve")
@@ -92,7 +105,8 @@ class Resolvent:
         for name, solver in self._solvers(transpose):
             x, residual = self._refine(M, b, solver)
             if residual <= MAX_RESIDUAL:
-                return LinearSolution(x, residual, self._error(b, x, residual, transpose), name)
+                error = self._error(b, x, residual, transpose, by_state)
+                return LinearSolution(x, residual, error, name)
             tried.append(f"{name} reached {residual:.1e}")
         raise ConvergenceError(
             f"a linear system of {self.n} states was not solved to a relative residual of "
@@ -100,7 +114,7 @@ class Resolvent:
             "some states take too long to reach γ < 1"
         )
 
-    def _error(self, b: Array, x: Array, residual: float, transpose: bool) -> float:
+    def _error(self, b: Array, x: Array, residual: float, transpose: bool, by_state: bool) -> float:
         """Bound on the forward error: ‖A⁻¹‖ times the residual or rounding, whichever is larger."""
         size = float(np.max(np.abs(x)))
         if size == 0:
@@ -109,6 +123,8 @@ class Resolvent:
         if transpose:  # inverse_norm is a row norm; distributions are normalised later
             return residual
         error = self.inverse_norm * remaining / size
+        if error > MAX_ERROR and by_state:
+            error = min(error, self._error_by_state(b, x) / size)
         if error > MAX_ERROR:
             raise ConvergenceError(
                 f"the solution would have an error of {error:.0%} or more: rounding of the "
@@ -116,6 +132,19 @@ class Resolvent:
                 "take that many steps to reach γ < 1"
             )
         return error
+
+    def _error_by_state(self, b: Array, x: Array) -> float:
+        """A bound on ‖x − exact‖ that large entries of M, where x is small, do not spoil.
+
+        A⁻¹ ≥ 0 times what remains of each equation: its residual, and the rounding of its terms.
+        """
+        after = self.M @ np.abs(x)
+        left = np.abs(b - (x - self.M @ x)) + EPSILON * (np.abs(b) + np.abs(x) + after)
+        for _, solver in self._solvers(False):
+            y, residual = self._refine(self.M, left, solver)
+            if residual <= MAX_RESIDUAL and np.all(y >= 0):
+                return float(np.max(y))
+        return np.inf
 
     @cached_property
     def inverse_norm(self) -> float:
@@ -261,6 +290,49 @@ def spectral_radius(M: Sparse, resolvent: Resolvent | None = None) -> Radius:
     )
 
 
+def reaching(M: Sparse, goal: Mask) -> Mask:
+    """States from which a goal can be reached along the nonzero entries of M, goals included.
+
+    >>> chain = scipy.sparse.csr_array([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
+    >>> reaching(chain, np.array([False, True, False]))
+    array([ True,  True, False])
+    """
+    if not goal.any() or goal.all():
+        return goal.copy()
+    n = M.shape[0]
+    edges, goals = M.tocoo(), np.flatnonzero(goal)
+    used = edges.data != 0
+    # search backwards from an extra state n that every goal leads to
+    rows = np.concatenate([edges.col[used], np.full(goals.size, n)])
+    columns = np.concatenate([edges.row[used], goals])
+    back = scipy.sparse.coo_array((np.ones(rows.size), (rows, columns)), shape=(n + 1, n + 1))
+    found = np.zeros(n + 1, dtype=bool)
+    order = scipy.sparse.csgraph.breadth_first_order(back.tocsr(), n, return_predecessors=False)
+    found[order] = True
+    return found[:n]
+
+
+def expanding(M: Sparse) -> Mask:
+    """States in a strongly connected part whose block of M ≥ 0 has a radius of 1 or more.
+
+    >>> expanding(scipy.sparse.csr_array([[0.5, 3.0], [0.0, 2.0]]))
+    array([False,  True])
+    """
+    edges, part = _inside_parts(M)
+    found = np.zeros(M.shape[0], dtype=bool)
+    alone = np.bincount(part)[part] == 1
+    on_diagonal = edges.row == edges.col
+    loops = np.zeros(M.shape[0])
+    loops[edges.row[on_diagonal]] = edges.data[on_diagonal]
+    found[alone] = loops[alone] >= 1 - MARGIN
+    inside = edges.tocsr()
+    large = _row_sums(inside) >= 1 - MARGIN
+    for k in np.unique(part[large & ~alone]):
+        members = np.flatnonzero(part == k)
+        found[members] = not spectral_radius(inside[members][:, members].tocsr()).below_one
+    return found
+
+
 def _bound_by_powers(M: Sparse) -> tuple[float, float] | None:
     """Bounds ‖Mᵏ‖^(1/k) of the radius and ‖ΣMⁱ‖/(1 − ‖Mᵏ‖) of ‖(I − M)⁻¹‖, for the first k < 12."""
     x = np.ones(M.shape[0])
@@ -296,13 +368,18 @@ def _strong_components(M: Sparse) -> tuple[Sparse, Resolvent]:
 
     Long paths with large weights between components, as in a chain, would hide it by rounding.
     """
-    coo = _without_duplicates(M).tocoo()
-    _, component = scipy.sparse.csgraph.connected_components(coo.tocsr(), connection="strong")
-    inside = component[coo.row] == component[coo.col]
-    within = scipy.sparse.csr_array(
-        (coo.data[inside], (coo.row[inside], coo.col[inside])), shape=M.shape
-    )
+    within = _inside_parts(M)[0].tocsr()
     return within, Resolvent(within)
+
+
+def _inside_parts(M: Sparse) -> tuple[scipy.sparse.coo_array, NDArray[np.int32]]:
+    """The entries of M inside its strongly connected parts, and the part of each state."""
+    edges = _without_duplicates(M)
+    _, part = scipy.sparse.csgraph.connected_components(edges, connection="strong")
+    edges = edges.tocoo()
+    inside = part[edges.row] == part[edges.col]
+    entries = edges.data[inside], (edges.row[inside], edges.col[inside])
+    return scipy.sparse.coo_array(entries, shape=M.shape), part
 
 
 def _radius_by_components(M: Sparse) -> float | None:
@@ -321,15 +398,29 @@ def _radius_by_components(M: Sparse) -> float | None:
         if members.size == 1:
             roots.append(float(block[0, 0]))
             continue
-        values, vectors = np.linalg.eig(block)
-        x = np.abs(vectors[:, np.argmax(values.real)])
-        if x.min() == 0:
+        root = _perron_root(block)
+        if root is None:
             return None
-        ratios = (block @ x) / x
-        if ratios.max() - ratios.min() > 1e-9 * ratios.max():
-            return None
-        roots.append(float(ratios.max()))
+        roots.append(root)
     return max(roots)
+
+
+def _perron_root(block: Array) -> float | None:
+    """The radius of an irreducible matrix, between min (Mx)ᵢ/xᵢ and max (Mx)ᵢ/xᵢ.
+
+    Tiny entries of the eigenvector x have few digits; powers of M ≥ 0, which cancel nothing, give
+    them all. None if the bounds do not meet.
+    """
+    values, vectors = np.linalg.eig(block)
+    x = np.abs(vectors[:, np.argmax(values.real)])
+    for _ in range(MAX_REFINED):
+        if x.min() > 0:
+            ratios = (block @ x) / x
+            if ratios.max() - ratios.min() <= 1e-9 * ratios.max():
+                return float(ratios.max())
+        x = block @ x + values.real.max() * x  # averaged, so that periodic chains converge too
+        x /= x.max()
+    return None
 
 
 def _lower_bound(M: Sparse, steps: int = 500) -> float:

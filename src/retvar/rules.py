@@ -19,12 +19,15 @@ __all__ = [
     "averaged",
     "bounded_step",
     "decayed_step",
+    "direct_deviation",
     "direct_reward",
+    "fourth_moment_reward",
     "mean_discount",
     "mean_reward",
     "moved",
     "running_mean_square",
     "td_error",
+    "third_moment_reward",
     "trace",
     "variance_discount",
     "vtd_reward",
@@ -158,3 +161,31 @@ def mean_discount(gamma: T, lam: T, eta: T) -> T:
     0.5
     """
     return eta * gamma * lam
+
+
+def direct_deviation(delta: T, J: T, eta: T) -> T:
+    """ε = ηδ + (η−1)J(s), the root of the direct method's R̄, with J before the update.
+
+    >>> direct_deviation(3.0, 10.0, 1.0)
+    3.0
+    """
+    return eta * delta + (eta - 1) * J
+
+
+def third_moment_reward(epsilon: T, discount: T, V_next: T) -> T:
+    """ε³ + 3c²εV(s′), c = ηγ′λ′ = `discount`: the reward of the third moment; its discount is c³.
+
+    >>> third_moment_reward(2.0, 0.5, 4.0)
+    14.0
+    """
+    return epsilon * (epsilon * epsilon + 3 * discount * discount * V_next)
+
+
+def fourth_moment_reward(epsilon: T, discount: T, V_next: T, M3_next: T) -> T:
+    """ε⁴ + 6c²ε²V(s′) + 4c³εM₃(s′): the reward of the fourth moment; its discount is c⁴.
+
+    >>> fourth_moment_reward(2.0, 0.5, 4.0, 1.0)
+    41.0
+    """
+    squared, c2 = epsilon * epsilon, discount * discount
+    return squared * (squared + 6 * c2 * V_next) + 4 * c2 * discount * epsilon * M3_next

@@ -6,12 +6,16 @@ import click
 
 from retvar import __version__
 from retvar.cli import estimate, reproduce, rollouts, solve, sweep
-from retvar.cli.base import Commands
+from retvar.cli.base import EXIT_STATUSES, Commands
 
 __all__ = ["main"]
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=EXIT_STATUSES,
+)
 @click.version_option(__version__, message="retvar %(version)s")
 def main() -> None:
     """Mean and variance of returns: exact, simulated, or estimated from experience."""

@@ -17,7 +17,9 @@ from retvar.progress import Display, discard_output
 from retvar.signals import Interrupted, Stop
 
 __all__ = [
+    "DISAGREES",
     "ESTIMAND",
+    "EXIT_STATUSES",
     "JSON",
     "OPTION",
     "PATH",
@@ -31,6 +33,17 @@ __all__ = [
     "to_json",
 ]
 
+FAILED, BAD_INPUT, DISAGREES = 1, 2, 3  # exit statuses
+EXIT_STATUSES = """\b
+Exit status:
+  0    done; with --check: fresh returns agree, or cannot tell
+  1    failed: a source broke off, a learner diverged, a claim does not
+       hold, cells of a sweep are missing
+  2    bad input, named with its remedy; nothing was computed
+  3    estimate --check: fresh returns disagree with the estimates
+  130  interrupted by Ctrl-C (SIGINT); finished work is saved
+  143  ended by SIGTERM; finished work is saved
+"""
 SAVED = "Finished work is saved; run the same command to continue."
 PATH = click.Path(path_type=Path)
 ESTIMAND = click.option(
@@ -48,7 +61,7 @@ THREADS = click.option(
 
 
 class Commands(click.Group):
-    """Commands that print expected errors in one line: exit status 2 for bad input, else 1."""
+    """Commands that print expected errors in one line; see `EXIT_STATUSES`."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
@@ -56,7 +69,7 @@ class Commands(click.Group):
             return super().invoke(ctx)
         except RetvarError as error:
             click.echo(f"Error: {error}", err=True)
-            sys.exit(2 if isinstance(error, InputError) else 1)
+            sys.exit(BAD_INPUT if isinstance(error, InputError) else FAILED)
         except Interrupted as error:
             click.echo("Interrupted.", err=True)
             sys.exit(error.status)

@@ -5,14 +5,32 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from retvar.cli.base import ESTIMAND, JSON, OPTION, PATH, print_result, split_commas, to_json
-from retvar.cli.sources import COLUMNS, STEPS, open_source, option_names
+from retvar.arguments import seconds
+from retvar.cli.at import answers, at_options, refuse_unknown
+from retvar.cli.base import (
+    DISAGREES,
+    ESTIMAND,
+    JSON,
+    OPTION,
+    PATH,
+    print_result,
+    split_commas,
+    to_json,
+)
+from retvar.cli.sources import (
+    COLUMNS,
+    STEPS,
+    acting_options,
+    open_source,
+    option_names,
+    with_options,
+)
 from retvar.errors import InputError, RetvarError
 from retvar.networks import DEFAULT, NETWORKS
 from retvar.signals import Interrupted, Stop
@@ -20,6 +38,7 @@ from retvar.signals import Interrupted, Stop
 if TYPE_CHECKING:
     import xarray
 
+    from retvar.estimation.answers import Answer
     from retvar.estimation.estimate import Estimate
 
 __all__ = ["estimate"]
@@ -43,10 +62,14 @@ SOURCES = (
     "SOURCE is gymnasium:ID, minari:NAME, or a log: FILE.parquet, FILE.csv, or a pattern of them."
 )
 COLUMN_HELP = {
-    "state": "Column of the state; several, separated by commas, form an observation.",
+    "state": "Column of the state; several, separated by commas, form an observation or a label.",
+    "action": "Column of the action, for --target-policy.",
+    "cost": "Column of costs, in place of rewards: rewards are negated costs.",
     "terminated": "Column that marks the end of an episode; 'none' if episodes never end.",
     "truncated": "Column that marks an episode that was cut off before its end.",
-    "stream": "Column of the stream, if a log interleaves several.",
+    "entity": "Column of the patient, user or device; rows of several may be mixed.",
+    "time": "Column that orders the rows of an entity: numbers, dates or times.",
+    "episode": "Column that tells the episodes of an entity apart.",
     "behaviour": "Column of the action's probability under the behaviour policy.",
     "target": "Column of the action's probability under the target policy.",
     "rho": "Column of the importance ratio, instead of the two probabilities.",
@@ -66,11 +89,7 @@ def _columns(command: Any) -> Any:
 @click.argument("source")
 @click.option("--gamma", type=float, help="Discount γ; required unless it is a column.")
 @click.option("--lam", type=float, help="λ of the return [default: 1].")
-@click.option(
-    "--policy",
-    help="Policy in an environment: random, greedy, MODULE:FUNCTION or a FILE.npy of actions "
-    "[default: random].",
-)
+@acting_options
 @click.option(
     "--steps", type=click.IntRange(1), help=f"Number of transitions to take [default: {STEPS:,}]."
 )
@@ -79,6 +98,17 @@ def _columns(command: Any) -> Any:
 )
 @OPTION
 @_columns
+@click.option(
+    "--target-policy", metavar="POLICY",
+    help="Target policy, instead of --target: FILE.npy (probabilities of actions by state, or "
+    "actions), FILE.csv, .parquet or .json (state, action, probability), or MODULE:FUNCTION.",
+)  # fmt: skip
+@click.option("--stream", hidden=True)
+@click.option(
+    "--duplicates", type=click.Choice(["drop", "keep"]),
+    help="Equal rows of one time, which are counted [default: drop].",
+)  # fmt: skip
+@click.option("--force", is_flag=True, help="Go on if more than half of the rows are left out.")
 @click.option("--states", metavar="N", help="Number of states; 'labels' if numbers are only names.")
 @click.option("--gamma-column", metavar="COL", help="Column of γ, instead of --gamma.")
 @click.option("--lam-column", metavar="COL", help="Column of λ, instead of --lam.")
@@ -111,11 +141,26 @@ def _columns(command: Any) -> Any:
 )
 @click.option("--resume", type=PATH, help=f"{ESTIMATOR} of an earlier estimate, to continue from.")
 @click.option(
-    "--check", is_flag=True, help="Compare with fresh Monte Carlo returns of the environment."
+    "--check",
+    is_flag=True,
+    help="Compare with fresh returns of the environment; exit status 3 if they disagree.",
 )
 @click.option(
     "--out", type=PATH, default="estimate", show_default=True,
     help=f"Folder for figures, {DATA} and {ESTIMATOR}; created if missing.",
+)  # fmt: skip
+@click.option(
+    "--cluster",
+    help="Sum the files of a log on Dask workers: local, or the address of a scheduler such as "
+    "tcp://host:8786.",
+)
+@click.option("--workers", type=click.IntRange(1), help="Number of processes with --cluster local.")
+@click.option(
+    "--follow", is_flag=True,
+    help="Go on when lines are added to a .csv file, or files to a folder, until Ctrl-C.",
+)  # fmt: skip
+@click.option(
+    "--every", type=float, help="Seconds between looks with --follow [default: 5].",
 )  # fmt: skip
 @click.option("--log", type=PATH, help="Also write the experience to a .parquet file.")
 @click.option(
@@ -125,20 +170,29 @@ def _columns(command: Any) -> Any:
 @click.option(
     "--rows", type=click.IntRange(1), default=20, show_default=True, help="Rows of the table."
 )
+@at_options
 @JSON
 def estimate(source: str, **args: Any) -> None:
     """Estimate the value and the spread of returns in every state of SOURCE, with intervals.
 
     Prints a table and writes figures, estimate.nc (netCDF) and estimator.safetensors, from which
-    another run continues with --resume.
+    another run continues with --resume. With --follow it is interrupted by Ctrl-C: everything is
+    saved, and the exit status is 130.
     """
     with Stop() as stop, option_names(file="--resume", resume="--resume"):
+        from retvar.estimation.checks import check
+        from retvar.estimation.distributed import refuse_cluster
         from retvar.estimation.estimate import prepare
-        from retvar.estimation.monte_carlo_check import check
         from retvar.experience import recorded
 
         formats, settings = _formats(args["formats"]), _settings(args)
+        settings["by"] = refuse_cluster(args["cluster"], args["workers"], settings.get("by"))
+        if args["resume"] is not None:
+            del settings["by"]
+        _refuse_beside_follow(args)
         experience = open_source(source, args, args["seed"], stop)
+        with option_names(state="--at"):
+            refuse_unknown(experience, args)
         with _folder(args["out"]) as out:
             if args["log"] is not None:
                 with option_names(path="--log"):
@@ -146,7 +200,12 @@ def estimate(source: str, **args: Any) -> None:
             found = prepare(experience, **settings)
             separate = not _may_replace(out, args["resume"])
             stop.last = functools.partial(_save_before_exit, found, out, separate)
-            failure = _learn(found, stop, live=source.startswith("gymnasium:"))
+            if args["follow"]:
+                failure = _follow(found, stop, out, formats, args)
+            elif args["cluster"] is not None:
+                failure = _learn_on_cluster(found, stop, args)
+            else:
+                failure = _learn(found, stop, live=source.startswith("gymnasium:"))
             saved = _save(found, out, separate=failure is not None and separate)
             checked = None
             if args["check"] and failure is None:
@@ -154,19 +213,71 @@ def estimate(source: str, **args: Any) -> None:
                     checked = check(found, open_source(source, args, args["seed"] + 1, stop))
                 except (RetvarError, Interrupted) as error:
                     failure = error
+            asked: list[Answer] = []
+            if args["at"] and failure is None:
+                try:
+                    with option_names(state="--at"):
+                        asked = answers(found, source, args, stop)
+                except (RetvarError, Interrupted) as error:
+                    failure = error
             drawn: list[Path] = []
             if not stop.number and saved.name == ESTIMATOR:
                 drawn = _draw(found, checked, out, formats)
         written = [*drawn, saved.with_name(saved.name.replace(ESTIMATOR, DATA)), saved]
-        _print(found, checked, written, args)
+        _print(found, checked, asked, written, args)
         if failure is not None:
             click.echo(f"{SAVED} {saved}", err=True)
             raise Interrupted(stop.number) if stop.number else failure
-    if checked is not None and not checked.agrees:
-        sys.exit(1)
+    if checked is not None and checked.disagrees:
+        sys.exit(DISAGREES)
 
 
-def _learn(found: Estimate, stop: Stop, live: bool) -> BaseException | None:
+def _refuse_beside_follow(args: dict[str, Any]) -> None:
+    """Refuse options that a log that grows cannot have."""
+    if args["every"] is not None:
+        seconds("--every", args["every"])
+        if not args["follow"]:
+            raise InputError("--every", args["every"], "only with --follow")
+    if args["follow"]:
+        for name in ("cluster", "log", "time"):
+            if args.get(name) is not None:
+                raise InputError(f"--{name}", args[name], "needs a log that ends; drop --follow")
+
+
+def _follow(
+    found: Estimate, stop: Stop, out: Path, formats: tuple[str, ...], args: dict[str, Any]
+) -> BaseException | None:
+    """Save, draw and print whenever the log has grown, until a signal; return what ended it."""
+    from retvar.estimation.following import updates
+
+    try:
+        for _ in updates(found):
+            if stop.number:  # the caller saves and prints the last one
+                break
+            saved = _save(found, out)
+            written = [*_draw(found, None, out, formats), saved.with_name(DATA), saved]
+            _print(found, None, [], written, args)
+        found.refuse_nothing()
+    except (RetvarError, Interrupted) as error:
+        if getattr(error, "estimate", None) is None:
+            raise Interrupted(stop.number) if stop.number else error from None
+        return error
+    return Interrupted(stop.number) if stop.number else None
+
+
+def _learn_on_cluster(found: Estimate, stop: Stop, args: dict[str, Any]) -> BaseException | None:
+    """Learn on workers; return the error that ended it early, if something was learned."""
+    from retvar.estimation.distributed import learn_on_cluster
+
+    def learn(advance: Callable[[int], None]) -> None:
+        learn_on_cluster(found, args["cluster"], workers=args["workers"], progress=advance)
+
+    return _learn(found, stop, live=False, learn=learn)
+
+
+def _learn(
+    found: Estimate, stop: Stop, live: bool, learn: Callable[..., None] | None = None
+) -> BaseException | None:
     """Learn from the whole stream; return the error that ended it early, if something was learned.
 
     An environment is stopped between steps, so that all its transitions are used; stopping between
@@ -178,9 +289,10 @@ def _learn(found: Estimate, stop: Stop, live: bool) -> BaseException | None:
     try:
         with Display(sys.stderr, check, unit="transitions") as progress:
             progress.start(found.experience.length)
-            found.learn(progress.advance)
+            (learn or found.learn)(progress.advance)
     except (RetvarError, Interrupted) as error:
-        if getattr(error, "estimate", None) is None:
+        lost = isinstance(error, InputError) and error.field == "rows"  # most rows are left out
+        if getattr(error, "estimate", None) is None or lost:
             raise Interrupted(stop.number) if stop.number else error from None
         return error
     return None
@@ -256,9 +368,9 @@ def _save(
     """
     from retvar.files import write_with
 
-    data = found.data if data is None else data
     prefix = "unfinished-" if separate else ""
-    found.save(out / (prefix + ESTIMATOR))
+    found.save(out / (prefix + ESTIMATOR))  # first, since estimates may fail
+    data = found.data if data is None else data
     write_with(out / (prefix + DATA), lambda path: data.to_netcdf(path, engine="h5netcdf"))
     return out / (prefix + ESTIMATOR)
 
@@ -283,14 +395,29 @@ def _draw(found: Estimate, checked: Any, out: Path, formats: tuple[str, ...]) ->
     return written
 
 
-def _print(found: Estimate, checked: Any, written: list[Path], args: dict[str, Any]) -> None:
+def _print(
+    found: Estimate, checked: Any, asked: list[Answer], written: list[Path], args: dict[str, Any]
+) -> None:
+    if args["as_json"] or not sys.stdout.isatty():  # on a terminal the summary has them
+        for warning in found.experience.warnings:
+            click.echo(f"WARNING: {with_options(warning)}", err=True)
     if args["as_json"]:
-        print_result(to_json(_to_dict(found, checked)))
+        at = {"at": [each.to_dict() for each in asked]} if asked else {}
+        print_result(to_json(_to_dict(found, checked) | at))
         return
-    print_result(found.summary(args["rows"]))
+    lines = found.summary(args["rows"]).splitlines()
+    print_result("\n".join(with_options(x) if x.startswith("WARNING") else x for x in lines))
     if checked is not None:
-        print_result("\n" + checked.summary())
+        print_result("\nfresh returns:\n" + checked.summary())
+    if asked:
+        from retvar.estimation.answers import answers_table
+
+        print_result("\n" + answers_table(asked))
     print_result("\nwritten: " + "\n         ".join(map(str, written)))
+    note = found.data.attrs.get("observed_note")
+    if note and args["formats"] != "none":
+        drawn = any(path.stem == "calibration" for path in written)
+        print_result(f"observed, calibration: {note if drawn else f'not drawn, since {note}'}")
 
 
 def _to_dict(found: Estimate, checked: Any) -> dict[str, Any]:
@@ -308,14 +435,14 @@ def _to_dict(found: Estimate, checked: Any) -> dict[str, Any]:
     result = {
         **data.attrs,
         dim: [str(x) for x in data["label" if dim == "state" else dim].values],
+        "warnings": [with_options(each) for each in found.experience.warnings],
+        "duplicates": counts.duplicates,
+        "ties": counts.ties,
         "rejected_by_reason": dict(counts.rejected),
         "unmarked_ends_by_reason": dict(counts.unmarked_ends),
         **columns,
     }
+    result["self_check"] = found.self_check.to_dict()
     if checked is not None:
-        result["agrees"] = checked.agrees
-        result["check"] = {
-            "places": checked.places, "truncated": checked.truncated, "limit": checked.limit,
-            **checked.largest,
-        }  # fmt: skip
+        result["check"] = checked.verdicts.to_dict()
     return result

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from retvar.cli.base import JSON, OPTION, key_values, print_result, to_json
-from retvar.cli.sources import load_policy, stoppable
+from retvar.cli.sources import acting_options, load_policy, make_stoppable, option_names
 from retvar.errors import InputError, RetvarError
 from retvar.signals import Interrupted, Stop
 
@@ -24,10 +24,7 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 @click.command(epilog="SOURCE is gymnasium:ID.")
 @click.argument("source")
 @click.option("--gamma", type=float, required=True, help="Discount γ.")
-@click.option(
-    "--policy", default="random", show_default=True,
-    help="random, greedy, MODULE:FUNCTION or a FILE.npy of actions.",
-)  # fmt: skip
+@acting_options
 @click.option(
     "--start", metavar="STATE",
     help="State that every episode starts in, such as 14 or [0.0, 0.1] "
@@ -49,17 +46,17 @@ def rollouts(source: str, **args: Any) -> None:
     if kind != "gymnasium" or not colon:
         raise InputError("SOURCE", source, "must be gymnasium:ID, such as gymnasium:CartPole-v1")
     start = _start(args["start"])
-    with Stop() as stop:
+    with Stop() as stop, option_names():
         import retvar as rv
-        from retvar.experience.environments import make_environment
 
         options = key_values(args["options"])
-        env = stoppable(make_environment(name, options), stop)
-        policy = load_policy(args["policy"], name, args["gamma"], options)
+        envs = make_stoppable(name, args["envs"], options, stop)
+        policy = load_policy(args["policy"] or "random", name, args["gamma"], options)
         try:
             sample = rv.rollouts(
-                env, policy, gamma=args["gamma"], start=start, episodes=args["episodes"],
-                max_steps=args["max_steps"], level=args["level"], seed=args["seed"],
+                envs, policy, gamma=args["gamma"], start=start, episodes=args["episodes"],
+                deterministic=args["deterministic"], max_steps=args["max_steps"],
+                level=args["level"], seed=args["seed"],
             )  # fmt: skip
         except RetvarError:
             if stop.number:

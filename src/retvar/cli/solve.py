@@ -33,6 +33,10 @@ def _domain_options(command: Any) -> Any:
 @click.option("--behaviour", help="Behaviour policy [default: the target policy].")
 @ESTIMAND
 @click.option("--lam", type=float, help="λ of the return [default: the domain's].")
+@click.option(
+    "--order", type=int, default=2, show_default=True,
+    help="Highest moment: 3 gives the skewness, 4 also the excess kurtosis.",
+)  # fmt: skip
 @JSON
 @click.option("--plot", type=PATH, help="Draw value ± std to a PNG, SVG or PDF file.")
 @click.option("--check", is_flag=True, help="Compare with 10,000 sampled returns from each state.")
@@ -45,6 +49,7 @@ def solve(
     behaviour: str | None,
     estimand: str,
     lam: float | None,
+    order: int,
     as_json: bool,
     plot: Path | None,
     check: bool,
@@ -62,8 +67,8 @@ def solve(
         "behaviour": behaviour,
         "estimand": estimand.replace("-", "_"),
     }
-    solution = rv.solve(mdp, **question)
-    sampled = rv.monte_carlo(mdp, **question) if check else None
+    solution = rv.solve(mdp, **question, order=order)
+    sampled = rv.monte_carlo(mdp, **question, order=order) if check else None
     if plot is not None:
         rv.plots.save(rv.plots.solution(solution), plot)
     if as_json:
@@ -89,15 +94,14 @@ def draw(
 def _to_dict(
     domain: str, question: dict[str, Any], solution: Solution, sampled: MonteCarlo | None
 ) -> dict[str, Any]:
-    from retvar.exact import StateSolution
-
     mdp = solution.mdp
     answer = {
         "domain": domain,
         **_policies(question, solution.mdp),
         "lam": solution.mdp.lam.tolist(),
         "state": list(mdp.state_names or range(mdp.n_states)),
-        **{field: getattr(solution, field).tolist() for field in StateSolution._fields},
+        "order": solution.order,
+        **{field: getattr(solution, field).tolist() for field in (*solution.fields, "note")},
         "spectral_radius": solution.spectral_radius,
         "spectral_radius_kind": solution.radius_kind,
         "residual": solution.residual,
@@ -105,8 +109,13 @@ def _to_dict(
         "solvers": list(solution.solvers),
     }
     if sampled is not None:
-        fields = ("mean", "mean_stderr", "variance", "variance_stderr")
-        answer["sampled"] = {field: getattr(sampled, field).tolist() for field in fields}
+        fields = {"mean", *solution.fields} - {"value", "std", "second_moment"}
+        answer["sampled"] = {
+            name: getattr(sampled, name).tolist()
+            for field in solution.fields
+            if field in fields
+            for name in (field, f"{field}_stderr")
+        }
     return answer
 
 
@@ -121,26 +130,40 @@ def _summary(question: dict[str, Any], solution: Solution, sampled: MonteCarlo |
     from retvar.exact.solution import format_radius
 
     mdp = solution.mdp
-    bound = "" if solution.radius_kind == "exact" else "at most "
+    bound = {"exact": "", "upper bound": "at most ", "lower bound": "at least "}
     used = _policies(question, mdp)
     return_of = {"target_return": "the target's return", "off_policy_return": "off-policy return"}
+    below = " (below 1: the variance is finite)" if solution.spectral_radius < 1 else ""
     lines = [
         repr(mdp),
         f"target {used['target']}, behaviour {used['behaviour']}: {return_of[used['estimand']]}",
         "",
         solution.summary(ROWS),
         "",
-        f"spectral radius of B: {bound}{format_radius(solution.spectral_radius)} (below 1: the "
-        "variance is finite)",
+        f"spectral radius of B: {bound[solution.radius_kind]}"
+        f"{format_radius(solution.spectral_radius)}{below}",
         f"solved by {', '.join(dict.fromkeys(solution.solvers))}; "
         f"residual {solution.residual:.1e}, "
         f"relative error at most {solution.error:.0e}",
     ]
     if sampled is not None:
-        z_mean, z_variance = (abs(z).max() for z in sampled.z(solution))
-        lines.append(
-            f"{sampled.samples:,} sampled returns from each state: largest deviation {z_mean:.1f} "
-            f"standard errors in the mean, {z_variance:.1f} in the variance "
-            f"(among {2 * mdp.n_states:,} comparisons)"
-        )
+        lines.append(_comparison(solution, sampled))
     return "\n".join(lines)
+
+
+def _comparison(solution: Solution, sampled: MonteCarlo) -> str:
+    """How far sampled returns are from the solution, over all states with finite moments."""
+    names = ("mean", "variance", "third moment", "fourth moment")
+    largest, compared = [], 0
+    for name, z in zip(names, sampled.z(solution), strict=False):
+        finite = abs(z[z == z])
+        largest.append(
+            f"{finite.max():.1f} in the {name}" if finite.size else f"none in the {name}"
+        )
+        compared += finite.size
+    first, *rest = largest
+    first = first.replace(" in the", " standard errors in the", 1)
+    return (
+        f"{sampled.samples:,} sampled returns from each state: largest deviation "
+        f"{', '.join([first, *rest])} (among {compared:,} comparisons)"
+    )

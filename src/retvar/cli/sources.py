@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import re
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,27 +24,57 @@ __all__ = [
     "COLUMNS",
     "STEPS",
     "StopRequested",
+    "acting_options",
+    "import_function",
     "load_policy",
+    "make_stoppable",
     "open_source",
     "option_names",
-    "stoppable",
+    "with_options",
 ]
 
 STEPS = 200_000
+POLICY = "must be random, greedy, MODULE:FUNCTION, FILE.npy or sb3:ALGORITHM:FILE.zip"
+FOLLOW_EVERY = 5.0  # seconds between looks at a log that grows
 GAMMA = "give the discount per step, such as --gamma 0.99"
 COLUMNS = (
-    "state", "action", "reward", "next_state", "terminated", "truncated", "episode", "stream",
-    "behaviour", "target", "rho",
+    "state", "action", "reward", "cost", "next_state", "terminated", "truncated", "entity", "time",
+    "episode", "behaviour", "target", "rho",
 )  # fmt: skip
+FOR_LOGS = ("target_policy", "duplicates", "force", "stream")  # further options for logs
 OPTIONS = (
-    *COLUMNS, "states", "gamma", "lam", "kappa", "level", "features", "bootstrap_samples",
-    "estimand", "method", "seed", "grid",
+    *COLUMNS, *FOR_LOGS, "states", "gamma", "lam", "kappa", "level", "features",
+    "bootstrap_samples", "estimand", "method", "seed", "grid", "policy", "envs", "deterministic",
 )  # fmt: skip
 REPLACED = {  # remedies of the library, as options
     "pass terminated=False": "say --terminated none",
     "states='labels'": "--states labels",
     ", or retvar.features": "",
+    "force=True": "--force",
 }
+NAMED = re.compile(r"\b(entity|time|episode|next_state|terminated|truncated)=('[^']*')?")
+
+
+def acting_options(command: Any) -> Any:
+    """Add the options that say which policy acts, and in how many environments."""
+    for option in (
+        click.option(
+            "--deterministic/--stochastic", default=None,
+            help="Whether a model takes its most probable actions or draws them "
+            "[default: --deterministic].",
+        ),
+        click.option(
+            "--envs", type=click.IntRange(1), metavar="N",
+            help="Number of copies of the environment that run side by side [default: 1].",
+        ),
+        click.option(
+            "--policy",
+            help="Policy in an environment: random, greedy, MODULE:FUNCTION, a FILE.npy of "
+            "actions, or sb3:ALGORITHM:FILE.zip, which runs code in the file [default: random].",
+        ),
+    ):  # fmt: skip
+        command = option(command)
+    return command
 
 
 @contextlib.contextmanager
@@ -56,10 +88,23 @@ def option_names(**fields: str) -> Iterator[None]:
         field = fields.get(error.field, error.field)
         if field in OPTIONS:
             field = _option_name(field)
-        remedy = error.remedy
-        for python, option in REPLACED.items():
-            remedy = remedy.replace(python, option)
-        raise InputError(field, error.value, remedy) from None
+        raise InputError(field, error.value, with_options(error.remedy)) from None
+
+
+def with_options(text: str) -> str:
+    """A text of the library with options in place of arguments.
+
+    >>> with_options("name entity='patient' or time=")
+    'name --entity patient or --time'
+    """
+    for python, option in REPLACED.items():
+        text = text.replace(python, option)
+
+    def option_of(match: re.Match[str]) -> str:
+        column = (match[2] or "").strip("'")
+        return f"{_option_name(match[1])} {column}".rstrip()
+
+    return NAMED.sub(option_of, text)
 
 
 def _option_name(parameter: str) -> str:
@@ -84,7 +129,7 @@ def open_source(source: str, args: dict[str, Any], seed: int, stop: Stop) -> Exp
     elif kind == "minari":
         opened = experience.from_minari(name)
     else:
-        opened = _table(source, args)
+        opened = _table(_growing(source, args, stop) if args.get("follow") else source, args)
     if args["grid"] is not None:
         opened.grid = _grid(args["grid"], opened)
     return opened
@@ -92,8 +137,13 @@ def open_source(source: str, args: dict[str, Any], seed: int, stop: Stop) -> Exp
 
 def _refuse_misplaced(source: str, kind: str, args: dict[str, Any]) -> None:
     """Refuse options that have no effect on this kind of source."""
-    for_tables = (*COLUMNS, "states", "gamma_column", "lam_column", "on_error")
-    for_environments = ("check", "steps", "episodes", "policy", "options")
+    for_tables = (
+        *COLUMNS, *FOR_LOGS, "states", "gamma_column", "lam_column", "on_error", "cluster",
+        "follow",
+    )  # fmt: skip
+    for_environments = (
+        "check", "steps", "episodes", "policy", "envs", "deterministic", "rollouts", "options",
+    )  # fmt: skip
     misplaced: list[tuple[str, str]] = []
     if kind != "table":
         misplaced += [(name, f"only for logs in tables; {source} is none") for name in for_tables]
@@ -101,10 +151,12 @@ def _refuse_misplaced(source: str, kind: str, args: dict[str, Any]) -> None:
         misplaced += [(name, f"only for environments; {source} is none")
                       for name in for_environments]  # fmt: skip
     for name, reason in misplaced:
-        value = args[name]
-        if value:
+        value = args.get(name)
+        stochastic = name == "deterministic" and value is False
+        if value or stochastic:
             option = "--option" if name == "options" else _option_name(name)
-            shown = "given" if value is True else _shown(value)
+            option = "--stochastic" if stochastic else option
+            shown = "given" if isinstance(value, bool) else _shown(value)
             raise InputError(option, shown, reason)
 
 
@@ -116,17 +168,25 @@ def _shown(value: Any) -> str:
 def _environment(name: str, args: dict[str, Any], seed: int, stop: Stop) -> Experience:
     """An environment with its policy, which can be stopped between any two steps."""
     from retvar.experience import from_gymnasium
-    from retvar.experience.environments import make_environment
 
     length = {"steps": args["steps"], "episodes": args["episodes"]}
     if args["steps"] is None and args["episodes"] is None:
         length["steps"] = STEPS
     options, policy = key_values(args["options"]), args["policy"] or "random"
-    env = stoppable(make_environment(name, options), stop)
+    envs = make_stoppable(name, args["envs"], options, stop)
     acting = load_policy(policy, name, args["gamma"], options)
-    opened = from_gymnasium(env, acting, **length, seed=seed)
+    opened = from_gymnasium(envs, acting, **length, deterministic=args["deterministic"], seed=seed)
     opened.policy = policy if policy == "greedy" else opened.policy
     return opened
+
+
+def make_stoppable(name: str, envs: int | None, options: dict[str, Any], stop: Stop) -> list[Any]:
+    """Copies of an environment, which a signal stops between two steps."""
+    from retvar.experience.environments import make_copies
+
+    made = make_copies(name, envs, options)
+    assert made is not None
+    return [stoppable(env, stop) for env in made()]
 
 
 def stoppable(env: Any, stop: Stop) -> Any:
@@ -143,7 +203,22 @@ def stoppable(env: Any, stop: Stop) -> Any:
     return env
 
 
-def _table(source: str, args: dict[str, Any]) -> Experience:
+def _growing(source: str, args: dict[str, Any], stop: Stop) -> Any:
+    """A log that grows until a signal arrives."""
+    from retvar.experience import Growing
+
+    every = FOLLOW_EVERY if args["every"] is None else args["every"]
+
+    def wait() -> bool:
+        until = time.monotonic() + every
+        while not stop.number and time.monotonic() < until:
+            time.sleep(min(0.1, every))
+        return not stop.number
+
+    return Growing(source, every, wait)
+
+
+def _table(source: Any, args: dict[str, Any]) -> Experience:
     from retvar import experience
 
     columns = {name: args[name] for name in COLUMNS if args[name] is not None}
@@ -155,7 +230,35 @@ def _table(source: str, args: dict[str, Any]) -> Experience:
         columns["terminated"] = False
     if args["states"] is not None:
         columns["states"] = int(args["states"]) if args["states"].isdigit() else args["states"]
-    return experience.from_table(source, **columns, on_error=args["on_error"] or "skip")
+    if args["stream"] is not None:
+        raise InputError("--stream", args["stream"], "is called --entity")
+    if args["target_policy"] is not None:
+        columns["target_policy"] = _target_policy(args["target_policy"])
+    return experience.from_table(
+        source, **columns, on_error=args["on_error"] or "skip",
+        duplicates=args["duplicates"] or "drop", force=args["force"],
+    )  # fmt: skip
+
+
+def _target_policy(name: str) -> Any:
+    """The file or function that ``--target-policy`` names."""
+    if Path(name).suffix.lower() in (".npy", ".csv", ".parquet", ".json"):
+        return name
+    if ":" not in name:
+        remedy = "must be FILE.npy, .csv, .parquet or .json, or MODULE:FUNCTION"
+        raise InputError("--target-policy", name, remedy)
+    return import_function("--target-policy", name)
+
+
+def import_function(option: str, name: str) -> Any:
+    """The object that MODULE:NAME names, also from the current folder."""
+    module, _, function = name.partition(":")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        return getattr(importlib.import_module(module), function)
+    except Exception as error:  # a module may raise anything
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(option, name, f"cannot be imported: {reason}") from None
 
 
 def load_policy(name: str, env: str, gamma: float | None, options: dict[str, Any]) -> Any:
@@ -164,7 +267,7 @@ def load_policy(name: str, env: str, gamma: float | None, options: dict[str, Any
 
     import retvar as rv
 
-    if name == "random":
+    if name == "random" or name.startswith("sb3:") or name.endswith(".zip"):
         return name
     if name == "greedy":
         if gamma is None:
@@ -178,15 +281,9 @@ def load_policy(name: str, env: str, gamma: float | None, options: dict[str, Any
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             raise InputError("--policy", name, f"cannot be read: {reason}") from None
-    module, colon, function = name.partition(":")
-    if not colon:
-        raise InputError("--policy", name, "must be random, greedy, MODULE:FUNCTION or FILE.npy")
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        return getattr(importlib.import_module(module), function)
-    except Exception as error:  # a module may raise anything
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise InputError("--policy", name, f"cannot be imported: {reason}") from None
+    if ":" not in name:
+        raise InputError("--policy", name, POLICY)
+    return import_function("--policy", name)
 
 
 def _grid(text: str, opened: Experience) -> tuple[int, int]:

@@ -91,6 +91,19 @@ class BootstrapTerms:
             self.remove(slot)
         self._terms = {slots[old]: terms for old, terms in self._terms.items()}
 
+    def merge(
+        self, other: BootstrapTerms, slots: dict[int, int], number: Integers | None = None
+    ) -> None:
+        """Add the returns of others that have a slot; state s of theirs is ``number[s]`` here."""
+        for old, slot in slots.items():
+            if old in other._terms:
+                weight, rows = other._terms[old]
+                if number is not None:
+                    rows = number[rows.astype(np.int64)].astype(np.float64)
+                self.remove(slot)
+                self._terms[slot] = weight, rows
+                self.count += weight.size
+
     def remove_steps(self, before: Integers) -> None:
         """Remove the steps of each stream before the step of this number."""
         for each, steps in self._steps.items():

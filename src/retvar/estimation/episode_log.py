@@ -7,6 +7,7 @@ room back.
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -130,8 +131,14 @@ def room(shape: int | tuple[int, ...], dtype: Any = np.float64) -> NDArray[Any]:
     bytes_ = int(np.prod(shape)) * np.dtype(dtype).itemsize
     if bytes_ <= LARGE:
         return np.empty(shape, dtype=dtype)
-    with tempfile.TemporaryFile(prefix="retvar-") as file:  # the mapping keeps it until it goes
-        return np.memmap(file, dtype=dtype, mode="w+", shape=shape)
+    try:
+        with tempfile.TemporaryFile(prefix="retvar-") as file:  # mapped, it stays until that goes
+            if hasattr(os, "posix_fallocate"):  # a full disk raises here, not when it is used
+                os.posix_fallocate(file.fileno(), 0, bytes_)
+            return np.memmap(file, dtype=dtype, mode="w+", shape=shape)
+    except OSError as error:
+        remedy = f"has no room for {bytes_:,} bytes ({error.strerror}); set TMPDIR"
+        raise InputError("folder", tempfile.gettempdir(), remedy) from None
 
 
 def _changed() -> InputError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,11 @@ import xarray
 
 from retvar import arguments
 from retvar.errors import InputError
+from retvar.estimation.agreement import Agreement, self_check
+from retvar.estimation.answers import Answer, answer_at
+from retvar.estimation.distributed import learn_on_cluster, refuse_cluster
 from retvar.estimation.format import describe_data, reasons, table
+from retvar.estimation.least_squares_estimator import LeastSquaresEstimator
 from retvar.estimation.monitor import Monitor
 from retvar.estimation.provenance import restore_monitor, to_notes
 from retvar.estimation.results import dataset
@@ -29,7 +34,6 @@ from retvar.estimation.setup import (
     refuse_features,
     refuse_missing_discounts,
 )
-from retvar.estimation.tabular import SelfCheck, TabularEstimator
 from retvar.experience.stream import Chunk, Experience, first_rows
 from retvar.features import Features
 from retvar.learners import Learner
@@ -38,6 +42,7 @@ from retvar.online import OnlineEstimator
 
 __all__ = ["Estimate", "estimate"]
 
+log = logging.getLogger("retvar")
 Progress = Callable[[int], None]  # called with the number of transitions done
 
 
@@ -57,12 +62,15 @@ class Estimate:
         estimator: Estimator | None,
         monitor: Monitor,
         create: Callable[[Chunk], Estimator] | None = None,
+        learner: Learner | None = None,
     ) -> None:
         self.experience = experience
         self.monitor = monitor
         self.updating = False  #: True while the estimator learns from a chunk
         self._estimator = estimator
         self._create = create
+        self._checked: tuple[int, Agreement] | None = None  # after so many steps
+        self._learner = learner
 
     @property
     def estimator(self) -> Any:
@@ -72,9 +80,23 @@ class Estimate:
         return self._estimator
 
     @property
+    def estimator_or_none(self) -> Any:
+        """The estimator, or None before the first transition."""
+        return self._estimator
+
+    @property
+    def description(self) -> Learner:
+        """The settings: those given, completed once there is a transition."""
+        learner = self._learner if self._estimator is None else self._estimator.description
+        assert learner is not None
+        return learner
+
+    @property
     def data(self) -> xarray.Dataset:
         """Value, variance and std with intervals, of each state or of the most visited regions."""
-        return dataset(self.experience, self.estimator, self.monitor)
+        data = dataset(self.experience, self.estimator, self.monitor)
+        data.attrs["self_check"] = str(self.self_check)
+        return data
 
     def value(self, state: Any = None) -> Any:
         """Value of a state; of all states where none is named. NaN where nothing is known."""
@@ -109,6 +131,14 @@ class Estimate:
             return np.ones(len(states), dtype=bool)
         return visits.known(states)
 
+    def at(self, state: Any, *, level: float | None = None) -> Answer:
+        """Value, std and where the return will fall, for one state or observation; see `note`.
+
+        A state is named by its label where states have labels, otherwise by its number; an
+        observation is a sequence of numbers.
+        """
+        return answer_at(self.experience, self.estimator, self.monitor, state, level)
+
     def return_interval(
         self, states: Any = None, level: float = 0.9, *, above: bool = False
     ) -> Any:
@@ -118,15 +148,21 @@ class Estimate:
         states. With `above`, the number that the return exceeds with this probability. Needs
         ``by="least_squares"`` and on-policy data.
         """
-        return self._tabular("return intervals").return_interval(states, level, above=above)
+        return self._least_squares("return intervals").return_interval(states, level, above=above)
 
     @property
-    def self_check(self) -> SelfCheck:
-        """Whether value and std agree with the data's own returns; ``by="least_squares"`` only."""
-        return self._tabular("the check on the data's own returns").self_check
+    def self_check(self) -> Agreement:
+        """Whether value and std agree with the data's own returns; not off-policy.
 
-    def _tabular(self, what: str) -> TabularEstimator:
-        if not isinstance(self.estimator, TabularEstimator):
+        They disagree where states are not Markov, or where the estimates have not converged.
+        """
+        steps = self.estimator.steps
+        if self._checked is None or self._checked[0] != steps:
+            self._checked = steps, self_check(self.estimator, self.monitor, self.experience)
+        return self._checked[1]
+
+    def _least_squares(self, what: str) -> LeastSquaresEstimator:
+        if not isinstance(self.estimator, LeastSquaresEstimator):
             raise InputError("by", "'td'", f'{what} need by="least_squares"')
         return self.estimator
 
@@ -144,19 +180,24 @@ class Estimate:
         """Learn from the stream; an error that stops it has this estimate as its attribute."""
         try:
             for chunk in self.experience.chunks():
-                self._update(chunk)
+                self.update(chunk)
                 if progress is not None:
                     progress(self.experience.counts.transitions)
-            if self._estimator is None:
-                name = self.experience.name
-                why = reasons(self.experience.counts.rejected)
-                remedy = "has no usable transition"
-                raise InputError("experience", name, f"{remedy}: {why}" if why else remedy)
+            self.refuse_nothing()
         except BaseException as error:
-            error.estimate = None if self._estimator is None else self  # type: ignore[attr-defined]
+            known = self._estimator is not None and self._estimator.steps > 0
+            error.estimate = self if known else None  # type: ignore[attr-defined]
             raise
 
-    def _update(self, chunk: Chunk) -> None:
+    def refuse_nothing(self) -> None:
+        """Raise an error where the experience had no usable transition."""
+        if self._estimator is None:
+            name = self.experience.name
+            why = reasons(self.experience.counts.rejected)
+            remedy = "has no usable transition"
+            raise InputError("experience", name, f"{remedy}: {why}" if why else remedy)
+
+    def update(self, chunk: Chunk) -> None:
         """Learn from a chunk and monitor it; after an error, only the part learned from counts."""
         estimator = self._estimator
         if estimator is None:
@@ -196,6 +237,8 @@ def estimate(
     seed: int = 0,
     resume: str | Path | None = None,
     progress: Progress | None = None,
+    cluster: str | None = None,
+    workers: int | None = None,
 ) -> Estimate:
     """Estimate expected return, variance and standard deviation of each state, with intervals.
 
@@ -239,6 +282,10 @@ def estimate(
         A file that :meth:`Estimate.save` wrote, to continue from; no other setting is given then.
     progress
         Called with the number of transitions done.
+    cluster, workers
+        Sum the files of a log of states on dask workers: ``"local"`` processes, as many as
+        `workers` says, or the address of a scheduler whose workers see the same files. The answer
+        does not depend on the number of workers. Implies ``by="least_squares"``.
 
     Examples
     --------
@@ -250,12 +297,18 @@ def estimate(
     >>> bool(low < truth < high)
     True
     """
+    by = refuse_cluster(cluster, workers, by)
     found = prepare(
         experience, learner, by=by, gamma=gamma, lam=lam, method=method, kappa=kappa,
         estimand=estimand, features=features, bootstrap_samples=bootstrap_samples, level=level,
         seed=seed, resume=resume,
     )  # fmt: skip
-    found.learn(progress)
+    if cluster is None:
+        found.learn(progress)
+    else:
+        learn_on_cluster(found, cluster, workers=workers, progress=progress)
+    for each in experience.warnings:
+        log.warning("%s: %s", experience.name, each)
     return found
 
 
@@ -308,7 +361,7 @@ def prepare(
         defaults=defaults, insists=by is not None, remarks=monitor.remarks,
         own_kappa=td_only["kappa"] is None and td_only["learner"] is None,
     )  # fmt: skip
-    return Estimate(experience, None, monitor, setup.create)
+    return Estimate(experience, None, monitor, setup.create, learner)
 
 
 def _choose(by: str | None, experience: Experience, **td_only: Any) -> str:

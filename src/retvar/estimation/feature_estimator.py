@@ -1,35 +1,60 @@
 """The least-squares estimator for observations: values with features, spread from neighbours.
 
-It has the methods of an online estimator. Transitions are stored; the fit is made at the first
-question after an update.
+Transitions are recorded; the fit is made at the first question after an update. It reads the record
+twice. What is kept of a fit are its weights, and the errors of its log by place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar import arguments
 from retvar.errors import InputError
-from retvar.estimation.feature_values import FeatureValues, feature_values
+from retvar.estimation.episode_log import EpisodeLog, read_episodes, room
+from retvar.estimation.feature_values import (
+    Weights,
+    completed_returns,
+    feature_values,
+    linear_values,
+    missing_variances,
+)
+from retvar.estimation.least_squares_estimator import (
+    CALIBRATION,
+    FIT,
+    LeastSquaresEstimator,
+    refuse_unknown,
+)
+from retvar.estimation.monitor import CLOSED
 from retvar.estimation.neighbours import LocalSpread, Neighbours, neighbours_of
-from retvar.features import Features
+from retvar.estimation.transition_record import TransitionRecord
+from retvar.features import Features, from_dict
 from retvar.learners import Learner
+from retvar.learners import from_dict as learner_from_dict
+from retvar.online.checkpoint import read_tensors, write_tensors
+from retvar.online.memory_layout import TERMINATED, TRUNCATED
 
 __all__ = ["FeatureEstimator"]
 
 Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
 Chunk = dict[str, NDArray[Any]]
-QUANTITIES = ("value", "mean", "variance", "std")
-COLUMNS = ("state", "next_state", "reward", "terminated", "truncated", "stream")
+KIND = "least_squares_features"  # of saved files
+TYPES = {
+    "state": np.float64, "next_state": np.float64, "reward": np.float64, "gamma": np.float64,
+    "terminated": np.bool_, "truncated": np.bool_, "stream": np.int64,
+}  # fmt: skip  # of recorded columns
+RETURNS = 2_000  # that calibrate at most; each needs its neighbours
+ANSWERS = 8  # questions whose answers are kept
+ROWS = 65_536  # that a saved file gives at a time
 REMEDY = 'least squares with features needs {}; take by="td"'
 
 
-class FeatureEstimator:
+class FeatureEstimator(LeastSquaresEstimator):
     """Value, variance and std of observations; intervals are approximate.
 
     >>> import numpy as np, retvar as rv
@@ -43,153 +68,282 @@ class FeatureEstimator:
     (0.5, 0.5)
     """
 
-    bootstrap_samples = 0
-    has_intervals = True
+    file_kind = KIND
 
     def __init__(self, learner: Learner, features: Features) -> None:
+        super().__init__(learner)
         lam = learner.lam
         if lam is not None and not np.all(np.asarray(lam) == 1.0):
             raise InputError("lam", lam, REMEDY.format("λ = 1"))
-        self.description = learner
-        self.features = [features]
-        self.steps = 0  #: transitions added
-        self.rejected = 0  #: transitions refused
-        self.notes: dict[str, Any] = {}
-        self._stored: list[Chunk] = []
-        self._last: tuple[bytes, LocalSpread] | None = None
+        self._features = features
+        self._record = TransitionRecord()
+        self._unseen = 0  # transitions that calibrate
+        self._answers: dict[tuple[str, bytes], tuple[Array, LocalSpread]] = {}
 
     @property
-    def gammas(self) -> Array:
-        """γ; NaN where it is in the data."""
-        given = self.description.gamma
-        return np.atleast_1d(np.asarray(np.nan if given is None else given, dtype=np.float64))
-
-    @property
-    def lams(self) -> Array:
-        """λ, which is 1."""
-        return np.ones(1)
+    def features(self) -> list[Features]:
+        """The features of an observation."""
+        return [self._features]
 
     # ------------------------------------------------------------------ adding transitions
 
     def update_many(self, chunk: Chunk, on_error: str = "raise") -> None:
-        """Store transitions; bad ones are refused or, with ``"skip"``, left out."""
-        n = len(chunk["reward"])
-        if "rho" in chunk and bool((np.asarray(chunk["rho"]) != 1.0).any()):
-            raise InputError("rho", "not 1", REMEDY.format("on-policy data"))
-        if "lam" in chunk and bool((np.asarray(chunk["lam"]) != 1.0).any()):
-            raise InputError("lam", "below 1", REMEDY.format("λ = 1"))
-        rows = {
-            name: np.array(chunk[name]) if name in chunk else np.zeros(n, dtype=bool)
-            for name in COLUMNS
-            if name in chunk or name in ("terminated", "truncated")
-        }
-        gamma = chunk.get("gamma", np.broadcast_to(self.gammas, n))
-        rows["gamma"] = np.where(rows["terminated"], 0.0, gamma)
-        bad = ~np.isfinite(rows["reward"]) | ~np.isfinite(rows["state"]).all(axis=1)
-        bad |= ~np.isfinite(rows["next_state"]).all(axis=1) & ~rows["terminated"]
-        bad |= ~((rows["gamma"] >= 0) & (rows["gamma"] <= 1))
+        """Record transitions; bad ones are refused or, with ``"skip"``, left out."""
+        for name, needed in (("rho", "on-policy data"), ("lam", "λ = 1")):
+            going = ~np.asarray(chunk.get("terminated", False), dtype=bool) | (name == "rho")
+            if name in chunk and bool(((np.asarray(chunk[name]) != 1.0) & going).any()):
+                raise InputError(name, "not 1", REMEDY.format(needed))
+        rows = self._rows(chunk)
+        bad = _bad(rows)
         if bad.any():
             if on_error != "skip":
                 row = int(np.argmax(bad))
                 raise InputError("row", row, "must hold finite numbers, and γ in [0, 1]")
-            self.rejected += int(bad.sum())
-            if not bad[:-1].any() and bad.all():
-                return
-            rows["truncated"][:-1] |= bad[1:] & ~rows["terminated"][:-1]  # episodes break there
+            _break_episodes(rows, bad)
             rows = {name: column[~bad] for name, column in rows.items()}
-        if len(rows["reward"]):
-            self._stored.append(rows)
-            self.steps += len(rows["reward"])
-            for name in ("fit", "neighbours"):
-                self.__dict__.pop(name, None)
-            self._last = None
+        self._take(rows)
+        self.rejected += int(bad.sum())
+
+    def _rows(self, chunk: Chunk) -> Chunk:
+        """The columns that are recorded, as copies."""
+        n = len(chunk["reward"])
+        gamma = np.broadcast_to(self.gammas, n) if "gamma" not in chunk else chunk["gamma"]
+        rows: Chunk = {
+            name: np.array(gamma if name == "gamma" else chunk.get(name, np.zeros(n)), dtype=kind)
+            for name, kind in TYPES.items()
+        }
+        rows["gamma"][rows["terminated"]] = 0.0
+        return rows
+
+    def _take(self, rows: Chunk) -> None:
+        """Record good rows, and which part they belong to."""
+        n = len(rows["reward"])
+        if n == 0:
+            return
+        self._record.make_room()
+        self._forget()
+        flags = TERMINATED * rows["terminated"].astype(np.int64)
+        flags |= TRUNCATED * rows["truncated"].astype(np.int64)
+        part, cut = self._assign(rows["stream"], flags, rows["gamma"])
+        self._record.append(rows | {"part": part.astype(np.int8), "cut": cut})
+        self.steps += n
+        self._unseen += int(np.count_nonzero(part == CALIBRATION))
 
     def chunks(self) -> Iterator[Chunk]:
-        """The stored transitions."""
-        yield from self._stored
+        """The recorded transitions."""
+        yield from self._record.chunks()
 
     # ------------------------------------------------------------------ estimates
 
-    @cached_property
-    def fit(self) -> FeatureValues:
-        """The values."""
-        if not self._stored:
-            raise InputError("experience", "no transition", "there is nothing to estimate from")
-        return feature_values(self, self.features[0])
+    def _forget(self) -> None:
+        super()._forget()
+        self._answers.clear()
+        for name in ("solution", "fit", "unseen"):
+            self.__dict__.pop(name, None)
 
     @cached_property
-    def neighbours(self) -> Neighbours:
-        """The neighbours from which the spread is estimated."""
-        return neighbours_of(self.fit)
+    def solution(self) -> _Fit:
+        """Estimates from all transitions."""
+        return self._solve(self.chunks)
+
+    @cached_property
+    def fit(self) -> _Fit:
+        """Estimates from the part that return intervals are not calibrated on."""
+        return self._solve(lambda: _part_of(self.chunks(), FIT))
+
+    def _solve(self, chunks: Callable[[], Iterator[Chunk]]) -> _Fit:
+        if not self.steps:
+            raise InputError("experience", "no transition", "there is nothing to estimate from")
+        values = feature_values(_Again(chunks), self._features)
+        return _Fit(self._features, values.weights, neighbours_of(values))
 
     def spread(self, states: Any) -> LocalSpread:
         """Spread, errors, distances and notes at some observations."""
-        points = self._points(states)
-        key = points.tobytes()
-        if self._last is None or self._last[0] != key:
-            self._last = key, self.neighbours.at(points)
-        return self._last[1]
+        return self._answer("solution", states)[1]
+
+    def _answer(self, fit: str, states: Any) -> tuple[Array, LocalSpread]:
+        """Values, NaN where they are far from all data, and the spread; the last are kept."""
+        points = _points(states)
+        key = fit, points.tobytes()
+        if key not in self._answers:
+            found: _Fit = getattr(self, fit)
+            spread = found.neighbours.at(points)
+            value = np.where(spread.far, np.nan, found.value(points))
+            while len(self._answers) >= ANSWERS:
+                del self._answers[next(iter(self._answers))]
+            self._answers[key] = value, spread
+        return self._answers[key]
 
     def predict(self, states: Any, what: str = "value") -> Array:
         """Estimates for rows of observations; NaN far from all data."""
-        if what not in QUANTITIES:
-            known = ", ".join(map(repr, QUANTITIES))
-            raise InputError("what", repr(what), f"must be one of {known}")
-        points, spread = self._points(states), self.spread(states)
-        if what in ("variance", "std"):
-            return np.asarray(getattr(spread, what))
-        far = np.char.startswith(spread.note, "far")
-        return np.where(far, np.nan, self.fit.value(points))
+        refuse_unknown(what)
+        value, spread = self._answer("solution", states)
+        found = value if what in ("value", "mean") else getattr(spread, what)
+        return np.array(found)
 
-    def value(self, state: Any) -> Any:
-        """Value of an observation."""
-        return float(self.predict([state])[0])
+    def _all_states(self) -> Any:
+        raise InputError("state", None, "must be given: there is no list of all observations")
 
-    def mean(self, state: Any) -> Any:
-        """Mean of the return: the value."""
-        return self.value(state)
-
-    def variance(self, state: Any) -> Any:
-        """Variance of the return from an observation."""
-        return float(self.predict([state], "variance")[0])
-
-    def std(self, state: Any) -> Any:
-        """Standard deviation of the return from an observation."""
-        return float(self.predict([state], "std")[0])
-
-    def interval(
-        self, state: Any = None, what: str = "value", *, states: Any = None, level: float = 0.9
-    ) -> tuple[Any, Any]:
-        """Lower and upper end for one observation or a column of them; approximate."""
-        arguments.level("level", level)
-        if state is None and states is None:
-            raise InputError("state", None, "must be given: there is no list of all states")
-        column = [state] if state is not None else states
-        spread = self.spread(column)
-        if what in ("value", "mean"):
-            ends = spread.value_interval(self.predict(column), level)
-        elif what in ("std", "variance"):
-            ends = spread.std_interval(level)
-            ends = (ends[0] ** 2, ends[1] ** 2) if what == "variance" else ends
-        else:
-            raise InputError("what", repr(what), "must be 'value', 'mean', 'variance' or 'std'")
-        return ends if state is None else (float(ends[0][0]), float(ends[1][0]))
-
-    @staticmethod
-    def _points(states: Any) -> Array:
-        try:
-            points = np.asarray(states, dtype=np.float64)
-        except (TypeError, ValueError):
-            raise InputError("state", repr(states), "must hold numbers") from None
-        if points.ndim != 2 or not np.isfinite(points).all():
-            raise InputError("state", f"shape {points.shape}", "must be rows of finite numbers")
-        return points
-
-    def save(self, path: Any) -> None:
-        """Refuse: observations are not saved with the estimator."""
-        raise InputError(
-            "path", path, "an estimate with features is not saved; record the experience instead"
+    def _ends(self, states: Any, what: str, level: float) -> tuple[Array, Array]:
+        value, spread = self._answer("solution", states)
+        return (
+            spread.value_interval(value, level) if what == "value" else spread.std_interval(level)
         )
 
+    def _fitted(self, states: Any) -> tuple[Array, Array]:
+        value, spread = self._answer("fit", states)
+        return value, spread.std
+
+    @cached_property
+    def unseen(self) -> _Unseen | None:
+        """Visits of the part that the fit has not seen, drawn at random; None if there is none.
+
+        All visits are equally likely, so that return intervals hold on average over visited places
+        and not only where episodes begin. There are as many as segments of episodes, each drawn
+        from a stretch of its own.
+        """
+        if not self._unseen:
+            return None
+        log = read_episodes(_Again(lambda: _part_of(self.chunks(), CALIBRATION)))
+        count = min(RETURNS, log.segments)
+        place = (np.arange(count) + np.random.default_rng(0).random(count)) / count
+        return _Unseen(log, (place * len(log)).astype(np.intp))
+
+    def _calibration_returns(self) -> tuple[Array, Any]:
+        if self.unseen is None:
+            return np.zeros(0), np.zeros((0, self._features.size))
+        log, rows = self.unseen
+        return completed_returns(log, self.fit.value(log.end_state))[rows], log.state[rows]
+
+    def _cut_off(self) -> Mask:
+        if self.unseen is None:
+            return np.zeros(0, dtype=bool)
+        log, rows = self.unseen
+        share = missing_variances(log, np.ones(len(log.end_state)))[rows]
+        return np.asarray(share > CLOSED**2)
+
+    def held_out(self) -> tuple[Array, Array, Array, Array] | None:
+        """Returns that the fit has not seen: G − Ĵ, Ĵ, σ̂, and the share of σ̂² that they lack.
+
+        One return of each segment, so that they hardly overlap. What they lack since they were cut
+        off is computed as if σ̂ were the same at the end. None where there are no such returns.
+        """
+        if self.unseen is None:
+            return None
+        log, rows = self.unseen
+        total, start = self._calibration_returns()
+        value, std = self._fitted(start)
+        missing = missing_variances(log, np.ones(len(log.end_state)))[rows]
+        _, first = np.unique(log.segment[rows], return_index=True)
+        some = first[np.isfinite(value[first]) & np.isfinite(std[first])]
+        return (total - value)[some], value[some], std[some], missing[some]
+
+    # ------------------------------------------------------------------ files
+
+    def save(self, path: Any) -> None:
+        """Write the recorded transitions to a file, from which :meth:`load` continues.
+
+        The spread at a place comes from the transitions around it, so a file has all of them.
+        """
+        header = self._header() | {"features": self._features.to_dict()}
+        tensors: dict[str, NDArray[Any]] = {}
+        done = 0
+        for chunk in self.chunks():
+            n = len(chunk["reward"])
+            for name in TYPES:
+                if not done:
+                    tensors[name] = room((self.steps, *chunk[name].shape[1:]), TYPES[name])
+                tensors[name][done : done + n] = chunk[name]
+            done += n
+        write_tensors(path, header, tensors)
+
+    @classmethod
+    def load(cls, path: Any) -> FeatureEstimator:
+        """Read an estimator that :meth:`save` wrote: it answers as the one that was saved.
+
+        >>> import pathlib, tempfile, retvar as rv
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "log.safetensors"
+        >>> features = rv.features.Polynomial([0.0], [1.0], degree=2)
+        >>> FeatureEstimator(rv.Direct(alpha=0.0, gamma=0.9, lam=1.0), features).save(path)
+        >>> FeatureEstimator.load(path)
+        <least squares with features: 0 steps, 0 rejected>
+        """
+        header, tensors = read_tensors(Path(path))
+        try:
+            cls._refuse_other_files(header)
+            found = cls(learner_from_dict(header["learner"]), from_dict(header["features"]))
+            steps, rejected = int(header["steps"]), int(header["rejected"])
+            for start in range(0, steps, ROWS):
+                rows = {name: tensors[name][start : start + ROWS] for name in TYPES}
+                found.update_many(rows)
+            if found.steps != steps:
+                raise ValueError(f"{found.steps} rows of {steps}")
+            found.rejected, found.notes = rejected, dict(header["notes"])
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            remedy = f"is not a file of least squares with features: {error!r}"
+            raise InputError("file", path, remedy) from None
+        return found
+
     def __repr__(self) -> str:
-        return f"<least squares with features: {self.steps:,} steps>"
+        return f"<least squares with features: {self.steps:,} steps, {self.rejected:,} rejected>"
+
+
+class _Fit(NamedTuple):
+    """What is kept of a fit."""
+
+    features: Features
+    weights: Weights
+    neighbours: Neighbours
+
+    def value(self, points: Array) -> Array:
+        """The value of observations."""
+        return linear_values(self.features, self.weights, points)
+
+
+class _Unseen(NamedTuple):
+    """Episodes that a fit has not seen, and some of their rows."""
+
+    log: EpisodeLog
+    rows: NDArray[np.intp]
+
+
+class _Again(NamedTuple):
+    """A source that is read by calling a function again."""
+
+    chunks: Callable[[], Iterator[Chunk]]
+
+
+def _part_of(chunks: Iterator[Chunk], part: int) -> Iterator[Chunk]:
+    """The transitions of a part; an endless episode is cut where the part ends."""
+    for chunk in chunks:
+        own = chunk["part"] == part
+        rows = {name: chunk[name][own] for name in TYPES}
+        rows["truncated"] = rows["truncated"] | chunk["cut"][own]
+        yield rows
+
+
+def _bad(rows: Chunk) -> Mask:
+    """Rows with numbers that cannot be used."""
+    bad = ~np.isfinite(rows["reward"]) | ~np.isfinite(rows["state"]).all(axis=1)
+    bad |= ~np.isfinite(rows["next_state"]).all(axis=1) & ~rows["terminated"]
+    found: Mask = bad | ~((rows["gamma"] >= 0) & (rows["gamma"] <= 1))
+    return found
+
+
+def _break_episodes(rows: Chunk, bad: Mask) -> None:
+    """Truncate an episode at the row before a bad one."""
+    order = np.argsort(rows["stream"], kind="stable")
+    before, after = order[:-1], order[1:]
+    same = rows["stream"][before] == rows["stream"][after]
+    breaks = before[same & bad[after] & ~rows["terminated"][before]]
+    rows["truncated"][breaks] = True
+
+
+def _points(states: Any) -> Array:
+    try:
+        points = np.asarray(states, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError("state", repr(states), "must hold numbers") from None
+    if points.ndim != 2 or not np.isfinite(points).all():
+        raise InputError("state", f"shape {points.shape}", "must be rows of finite numbers")
+    return points

@@ -26,7 +26,15 @@ from retvar.estimation.episode_log import BLOCK, EpisodeLog, Source, read_episod
 from retvar.features import Features, Rows
 from retvar.jit import compiled
 
-__all__ = ["Design", "FeatureValues", "Weights", "feature_values"]
+__all__ = [
+    "Design",
+    "FeatureValues",
+    "Weights",
+    "completed_returns",
+    "feature_values",
+    "linear_values",
+    "missing_variances",
+]
 
 Array = NDArray[np.float64]
 KAPPA = 0.97
@@ -251,37 +259,33 @@ class FeatureValues:
 
     def value(self, states: ArrayLike) -> Array:
         """The value of states [place, coordinate]."""
-        rows = _rows(self.features, np.asarray(states, dtype=np.float64))
-        row = np.repeat(np.arange(rows.indptr.size - 1), np.diff(rows.indptr))
-        products = rows.values * self.weights.feature[rows.indices]
-        sums = np.bincount(row, products, minlength=rows.indptr.size - 1)
-        return np.asarray(sums + self.weights.intercept)
+        return linear_values(self.features, self.weights, np.asarray(states, dtype=np.float64))
 
     @cached_property
     def error(self) -> Array:
         """The errors e = G − J of the rows, with the return G completed by J where it was cut."""
         value = self.design.values(self.weights)
-        found = np.empty(len(self.log))
-        lambda_returns(*_columns(self.log), value, self.ends.values(self.weights), 1.0, found)
+        found = completed_returns(self.log, self.ends.values(self.weights))
         rounding = ROUNDING * max(float(np.abs(found).max()), float(np.abs(value).max()))
         found -= value
         found[np.abs(found) <= rounding] = 0.0
         return found
 
     @cached_property
+    def smooth(self) -> Weights:
+        """A smooth regression of the squared errors."""
+        squares = self.error**2
+        return self.design.regress(squares, TAIL_RIDGE, precision=0.01 * float(squares.std()))
+
+    @cached_property
     def tail(self) -> Array:
         """The variance that each row's return lacks since its end was not seen: Πγ² V(end).
 
-        V is a smooth regression of the squared errors.
+        V is the smooth regression of the squared errors.
         """
-        found = np.zeros(len(self.log))
-        if self.log.cut.any():
-            squares = self.error**2
-            precision = 0.01 * float(squares.std())
-            smooth = self.design.regress(squares, TAIL_RIDGE, precision=precision)
-            at_end = np.maximum(self.ends.values(smooth), 0.0)
-            discounted_tails(self.log.discount, self.log.terminated, self.log.cut, at_end, found)
-        return found
+        if not self.log.cut.any():
+            return np.zeros(len(self.log))
+        return missing_variances(self.log, np.maximum(self.ends.values(self.smooth), 0.0))
 
 
 def feature_values(
@@ -328,6 +332,46 @@ def feature_values(
     ends = Design(features, log.end_state)
     weights, iterations = _iterate(log, design, ends, kappa, ridge, tolerance)
     return FeatureValues(features, weights, log, design, ends, kappa, ridge, iterations)
+
+
+def completed_returns(log: EpisodeLog, end_value: Array) -> Array:
+    """The return of each row, completed with these values where an episode was cut.
+
+    >>> log = read_episodes({"state": [[0.0]], "next_state": [[1.0]], "reward": [2.0],
+    ...                      "terminated": [False]}, gamma=0.5)
+    >>> completed_returns(log, np.array([8.0]))
+    array([6.])
+    """
+    found = np.empty(len(log))
+    lambda_returns(*_columns(log), np.zeros(len(log)), end_value, 1.0, found)
+    return found
+
+
+def missing_variances(log: EpisodeLog, end_variance: Array) -> Array:
+    """The variance that each row's return lacks where the episode was cut: Πγ² V(end).
+
+    >>> log = read_episodes({"state": [[0.0]], "next_state": [[1.0]], "reward": [2.0],
+    ...                      "terminated": [False]}, gamma=0.5)
+    >>> missing_variances(log, np.array([8.0]))
+    array([2.])
+    """
+    found = np.zeros(len(log))
+    discounted_tails(log.discount, log.terminated, log.cut, end_variance, found)
+    return found
+
+
+def linear_values(features: Features, weights: Weights, points: Array) -> Array:
+    """φᵀw + c of points [place, coordinate].
+
+    >>> from retvar.features import Vector
+    >>> linear_values(Vector(2), Weights(np.array([1.0, 3.0]), 0.5), np.array([[0.0, 2.0]]))
+    array([6.5])
+    """
+    rows = _rows(features, points)
+    count = rows.indptr.size - 1
+    row = np.repeat(np.arange(count), np.diff(rows.indptr))
+    sums = np.bincount(row, rows.values * weights.feature[rows.indices], minlength=count)
+    return np.asarray(sums + weights.intercept)
 
 
 def _iterate(

@@ -11,7 +11,7 @@ import xarray
 from numpy.typing import NDArray
 
 from retvar.experience.stream import Counts
-from retvar.format import align, count, number
+from retvar.format import align, count, number, reasons
 
 __all__ = ["describe_data", "reasons", "table"]
 
@@ -99,10 +99,16 @@ def describe_data(data: xarray.Dataset, counts: Counts) -> str:
         f"{count(a['transitions'], 'transition')}, "
         f"{count(a['episodes'], 'segment' if counts.unmarked_ends else 'episode')}",
     ]
-    if "note" in data and "state" in data.dims:
+    if a.get("understood"):
+        lines[1] = a["understood"] + f"; {count(a['transitions'], 'transition')}"
+    if a.get("reward"):
+        lines.append(f"costs are negated: a value is minus the expected sum ({a['reward']})")
+    if "note" in data and a.get("by") == "least_squares":
         lines.append(_reliability(data))
     if a.get("remarks"):
         lines.append(str(a["remarks"]))
+    if a.get("return_intervals") and not a["return_intervals"].endswith("not observed"):
+        lines.append(f"return intervals: {a['return_intervals']}")
     if a["largest_ratio"] != 1.0 or a["effective_sample_size"] < a["transitions"]:
         lines.append(
             f"importance ratios: the largest is {number(a['largest_ratio'])}; the effective "
@@ -112,10 +118,13 @@ def describe_data(data: xarray.Dataset, counts: Counts) -> str:
         lines.append(f"left out: {reasons(counts.rejected)}")
     if counts.unmarked_ends:
         lines.append(f"truncated without a flag: {reasons(counts.unmarked_ends)}")
+    lines += [f"WARNING: {each}" for each in a.get("warnings", "").splitlines()]
     if a["out_of_bounds"]:
         lines.append(
             f"{count(a['out_of_bounds'], 'observation')} outside the bounds: clipped to them"
         )
+    if "self_check" in a:
+        lines.append(f"the data's own returns: {a['self_check']}")
     return "\n".join(lines)
 
 
@@ -126,18 +135,10 @@ def _method(attributes: Mapping[str, Any]) -> str:
 
 
 def _reliability(data: xarray.Dataset) -> str:
-    """How many states have intervals, and why the others have none."""
+    """How many states or regions have intervals, and why the others have none."""
+    kind = "state" if "state" in data.dims else "region"
     visited = data["visits"].values > 0
     both = np.isfinite(data["value_low"].values) & np.isfinite(data["std_low"].values)
     notes = Counter(str(note) for note in data["note"].values[visited] if note)
-    parts = [count(int(visited.sum()), "state"), f"{int(both.sum()):,} with both intervals"]
+    parts = [count(int(visited.sum()), kind), f"{int(both.sum()):,} with both intervals"]
     return ", ".join([*parts, *(f"{times:,}: {note}" for note, times in notes.most_common())])
-
-
-def reasons(counted: Mapping[str, int]) -> str:
-    """Reasons with their counts.
-
-    >>> reasons({"reward is missing": 2, "no next state": 1})
-    '1 × no next state, 2 × reward is missing'
-    """
-    return ", ".join(f"{times:,} × {reason}" for reason, times in sorted(counted.items()))

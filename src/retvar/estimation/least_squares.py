@@ -23,23 +23,21 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 import scipy.sparse
-import scipy.sparse.csgraph
-import scipy.sparse.linalg
 from numpy.typing import NDArray
 from scipy.stats import t as student
 
 from retvar.errors import InputError
+from retvar.estimation.inverse import Inverse
 from retvar.estimation.transition_sums import TransitionSums
-from retvar.linear import spectral_radius
+from retvar.linear import expanding, reaching
 
 __all__ = ["LeastSquares", "least_squares"]
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
-DENSE = 2_000  # states up to which matrices are dense and every state gets an interval
 BLOCK = 512  # rows of M that are formed at once; above DENSE, states that get intervals
+LARGE_BLOCK = 32  # rows of M that are formed at once above DENSE
 PROBES = 200  # random vectors that stand for the covariance of the values above DENSE
 ALONE = 1.9  # effective visits below which the noise of a state is taken from the others
 FEW = 10  # visits below which there is no std
@@ -160,28 +158,6 @@ def _expanded(found: LeastSquares, present: NDArray[np.intp], states: int) -> Le
     return LeastSquares(**columns)
 
 
-class _Inverse:
-    """(I − M)⁻¹ of a sparse matrix, factorised once."""
-
-    def __init__(self, M: scipy.sparse.csr_array) -> None:
-        n = M.shape[0]
-        self.dense = n <= DENSE
-        if self.dense:
-            self._lu = scipy.linalg.lu_factor(np.eye(n) - M.toarray())
-        else:
-            identity = scipy.sparse.eye_array(n, format="csc")
-            self._superlu = scipy.sparse.linalg.splu((identity - M).tocsc())
-
-    def solve(self, b: Array, *, transpose: bool = False) -> Array:
-        """(I − M)⁻¹b, or its transpose times b."""
-        if b.size == 0:
-            return b
-        if self.dense:
-            found: Array = scipy.linalg.lu_solve(self._lu, b, trans=int(transpose))
-            return found
-        return np.asarray(self._superlu.solve(b, trans="T" if transpose else "N"))
-
-
 class _Problem:
     """The empirical MDP of a log, restricted to the states that it determines."""
 
@@ -230,9 +206,9 @@ class _Problem:
         """States whose value the log determines: every way from them leads on to an end."""
         rows = np.asarray(self.P.sum(axis=1)).ravel()
         ends = self.left & (rows < 1.0 - 1e-12)
-        can_end = _reaching(self.P, ends)
+        can_end = reaching(self.P, ends)
         hopeless = self.left & ~can_end
-        return self.left & ~_reaching(self.P, hopeless)
+        return self.left & ~reaching(self.P, hopeless)
 
     @cached_property
     def finite(self) -> Mask:
@@ -240,7 +216,7 @@ class _Problem:
         rows = np.asarray(self.B.sum(axis=1)).ravel()
         if (rows < 1.0).all():
             return self.determined
-        return self.determined & ~_reaching(self.B, _expanding(self.B) & self.determined)
+        return self.determined & ~reaching(self.B, expanding(self.B) & self.determined)
 
     @cached_property
     def reliable(self) -> Mask:
@@ -248,14 +224,14 @@ class _Problem:
         if not self.sums.weighted:
             return self.determined
         weak = self.determined & (self.n < RELIABLE)
-        return self.determined & ~_reaching(self.P, weak)
+        return self.determined & ~reaching(self.P, weak)
 
     # ------------------------------------------------------------------ the value
 
     @cached_property
-    def inverse(self) -> _Inverse:
+    def inverse(self) -> Inverse:
         """(I − P)⁻¹ on the determined states; the others lead nowhere."""
-        return _Inverse(_rows_of(self.P, self.determined))
+        return Inverse(_rows_of(self.P, self.determined))
 
     @cached_property
     def J(self) -> Array:
@@ -329,16 +305,16 @@ class _Problem:
         P2 = _rows_of(self._matrix(self.sums.moment(1, 0) * self.g * self.g), self.determined)
         root = np.sqrt(self._noise(1))
         if self.inverse.dense:
-            X = self.inverse.solve(np.diag(root))
+            X = self.inverse.matrix * root
         else:
             signs = np.random.default_rng(self.seed).choice([-1.0, 1.0], (self.states, PROBES))
             X = self.inverse.solve(root[:, None] * signs) / math.sqrt(PROBES)
         return np.asarray(P2 @ (X * X).sum(axis=1) - ((P @ X) ** 2).sum(axis=1))
 
     @cached_property
-    def variance_inverse(self) -> _Inverse:
+    def variance_inverse(self) -> Inverse:
         """(I − B)⁻¹ on the states with a finite variance."""
-        return _Inverse(_rows_of(self.B, self.finite))
+        return Inverse(_rows_of(self.B, self.finite))
 
     @cached_property
     def V(self) -> Array:
@@ -394,8 +370,9 @@ class _Problem:
             },
         }
         at = self._wanted() if at is None else at
-        for first in range(0, at.size, BLOCK):
-            self._add_errors(found, at[first : first + BLOCK])
+        block = BLOCK if self.inverse.dense else LARGE_BLOCK
+        for first in range(0, at.size, block):
+            self._add_errors(found, at[first : first + block])
         note = self._withhold(found)
         return LeastSquares(
             **found, visits=self.visits, effective_visits=self.n, note=note,
@@ -411,20 +388,17 @@ class _Problem:
 
     def _add_errors(self, found: dict[str, Array], at: NDArray[np.intp]) -> None:
         """Standard errors, degrees of freedom and events of some states."""
-        units = np.zeros((self.states, at.size))
-        units[at, np.arange(at.size)] = 1.0
-        M = self.inverse.solve(units, transpose=True).T
+        M = self.inverse.rows(at)
         q, df = self._noise(2), np.where(self.alone, 1.0, np.maximum(self.n - 1.0, 1.0))
-        terms = M * M * q
-        fourth = (M**4) @ self._fourth
-        self._put(found, "value", at, terms, df, fourth)
-        S = self.variance_inverse.solve(units, transpose=True).T
-        K = self.inverse.solve(np.asarray(self.C.T @ S.T), transpose=True).T
+        M2 = M * M
+        self._put(found, "value", at, M2 * q, df, (M2 * M2) @ self._fourth)
+        S = self.variance_inverse.rows(at)
+        K = self.inverse.times(np.asarray((self.C.T @ S.T).T))
         q2, cross, mixed = self._variance_noise
         terms = S * S * q2 + 2.0 * S * K * cross + K * K * q
         S2, K2 = S * S, K * K
         monomials = (S2 * S2, S2 * S * K, S2 * K2, S * K2 * K, K2 * K2)
-        fourth = sum(math.comb(4, i) * (monomials[i] @ mixed[i]) for i in range(5))  # type: ignore[assignment]
+        fourth = np.sum([math.comb(4, i) * (monomials[i] @ mixed[i]) for i in range(5)], axis=0)
         self._put(found, "variance", at, terms, df, fourth)
 
     @cached_property
@@ -512,43 +486,3 @@ def _product(a: list[Array], b: list[Array]) -> list[Array]:
         for j, y in enumerate(b):
             out[i + j] = out[i + j] + x * y
     return out
-
-
-def _reaching(M: scipy.sparse.csr_array, goal: Mask) -> Mask:
-    """States from which a goal can be reached along the entries of M, goals included."""
-    if not goal.any() or goal.all():
-        return goal.copy()
-    n = M.shape[0]
-    goals = np.flatnonzero(goal)
-    # one more node, which leads to every goal, in the reversed graph
-    extra = scipy.sparse.coo_array(
-        (np.ones(goals.size), (np.full(goals.size, n), goals)), shape=(n + 1, n + 1)
-    )
-    back = scipy.sparse.coo_array(M.T)
-    graph = scipy.sparse.coo_array(
-        (
-            np.concatenate([np.abs(back.data), extra.data]),
-            (
-                np.concatenate([back.coords[0], extra.coords[0]]),
-                np.concatenate([back.coords[1], extra.coords[1]]),
-            ),
-        ),
-        shape=(n + 1, n + 1),
-    ).tocsr()
-    order = scipy.sparse.csgraph.breadth_first_order(graph, n, return_predecessors=False)
-    found = np.zeros(n + 1, dtype=bool)
-    found[order] = True
-    return found[:n]
-
-
-def _expanding(B: scipy.sparse.csr_array) -> Mask:
-    """States in a strongly connected part whose block of B has a radius of 1 or more."""
-    _, part = scipy.sparse.csgraph.connected_components(B, connection="strong")
-    found = np.zeros(B.shape[0], dtype=bool)
-    rows = np.asarray(B.sum(axis=1)).ravel()
-    for k in np.unique(part[rows >= 1.0]):
-        members = np.flatnonzero(part == k)
-        block = B[members][:, members].tocsr()
-        if block.nnz and not spectral_radius(block).below_one:
-            found[members] = True
-    return found

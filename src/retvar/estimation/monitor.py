@@ -23,6 +23,9 @@ __all__ = ["Discounts", "Monitor", "collect_returns", "row_predictor"]
 
 Array = NDArray[np.float64]
 KEYS = 64  # returns that may be open at once
+SEQUENCE = 20_000, 2_000  # returns in sequence that are stored: of states, of observations
+CLOSED = 0.05  # discount at which a return that is compared counts as over
+PLENTY = 8  # times as many returns as are stored, from which on fewer begin
 
 
 @dataclass
@@ -60,12 +63,19 @@ class Discounts:
 
 
 def row_predictor(estimator: Any, what: str) -> Predictor:
-    """Return a function that predicts for rows of floats: states, or observations."""
-    tabular = estimator.features[0].states is not None
+    """Return a function that predicts for rows of floats: states, or observations.
+
+    NaN for a state that the estimator does not know.
+    """
+    states = estimator.features[0].states
 
     def predict(rows: Array) -> Array:
-        column = rows[:, 0].astype(np.int64) if tabular else rows
-        return np.asarray(estimator.predict(column, what))
+        if states is None:
+            return np.asarray(estimator.predict(rows, what))
+        column = rows[:, 0].astype(np.int64)
+        known = column < states
+        found = np.asarray(estimator.predict(np.where(known, column, 0), what))
+        return found if known.all() else np.where(known, found, np.nan)
 
     return predict
 
@@ -97,6 +107,7 @@ class Monitor:
         self.level = level
         self.visits: Visits | Regions | None = None
         self.returns: Returns | None = None
+        self.sequence: Returns | None = None  # one after the other, wherever they begin
         self.remarks: list[str] = []  # what was decided for the caller
         self.off_policy = False  # returns of the target policy are not observed
         self.provenance: Provenance | None = None  # of the first experience, if it is another one
@@ -106,14 +117,39 @@ class Monitor:
         state = chunk["state"]
         if self.visits is None:
             self.visits = _no_visits(estimator, state)
-        if self.returns is None:
-            self.returns = Returns(KEYS, 1 if state.ndim == 1 else state.shape[1])
+        if self.returns is None or self.sequence is None:
+            width = 1 if state.ndim == 1 else state.shape[1]
+            self.returns = _no_returns(width)
+            self.sequence = _no_sequence(width, tabular=state.ndim == 1)
         self.visits.add(state)
         discounts = Discounts.of(estimator, chunk)
         self.off_policy |= not discounts.on_policy  # for good: ratios of 1 are no fair sample
         if not self.off_policy:
             keys = self.visits.cells(state) if isinstance(self.visits, Regions) else state
             collect_returns(self.returns, chunk, keys % KEYS, discounts)
+            collect_returns(self.sequence, chunk, np.zeros(len(keys)), discounts)
+
+    def merge(self, other: Monitor, number: NDArray[np.int64] | None = None) -> None:
+        """Add what was counted elsewhere of states; state s there is ``number[s]`` here."""
+        if isinstance(other.visits, Visits):
+            self.visits = self.visits or Visits()
+            assert isinstance(self.visits, Visits)
+            self.visits.merge(other.visits, number)
+        if other.returns is not None:
+            self.returns = self.returns or _no_returns(1)
+            self.returns.merge(other.returns, number)
+        if other.sequence is not None:
+            self.sequence = self.sequence or _no_sequence(1, tabular=True)
+            self.sequence.merge(other.sequence, number)
+        self.off_policy |= other.off_policy
+
+
+def _no_returns(width: int) -> Returns:
+    return Returns(KEYS, width, plenty=PLENTY)
+
+
+def _no_sequence(width: int, tabular: bool) -> Returns:
+    return Returns(1, width, SEQUENCE[0 if tabular else 1], negligible=CLOSED)
 
 
 def _no_visits(estimator: Any, state: Any) -> Visits | Regions:

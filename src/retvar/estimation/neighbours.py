@@ -12,7 +12,9 @@ segment a stretch of an episode:
 3. a weighted linear fit of e, slopes with a ridge of 0.01 Σw; H its smoother, r its residuals;
 4. V = Σw r² / Σ w[(I − H)(I − H)ᵀ]ᵢᵢ + Σw·tail / Σw.
 
-K is the number with the best forecasts of visits from the others' segments.
+K is the number with the best forecasts of visits from the others' segments. Where V with K
+neighbours exceeds V with half or a quarter as many by more than chance, fewer are taken (Lepski's
+method): there the value bends within the reach of K.
 """
 
 from __future__ import annotations
@@ -37,11 +39,14 @@ Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 CANDIDATES = (20, 40, 80, 160, 320)
 VISITS = 300  # at which numbers of neighbours are compared
+FEWEST_CHOSEN = 40  # neighbours at a place where the value bends
+BEND = 2.5  # standard errors of log V beyond which it does
 FEWEST = 20  # segments below which there is no answer
 FEWEST_NEIGHBOURS = 5
 FAR = 3.0  # times the usual distance of a visit from other segments: far from all data
 NEAR = 0.1  # std of the coordinates within which no place is far
 SLOPE_RIDGE = 0.01
+TINY = 1e-300
 FLOOR = 1e-12  # smallest variance, over the mean square of e
 REACH = 1.001  # h, over the distance of the farthest neighbour
 NORMAL_KURTOSIS = 3.0
@@ -51,13 +56,14 @@ MEAN, MEAN_VARIANCE, VARIANCE, KURTOSIS, DF = range(5)  # what a local fit finds
 FAR_AWAY = "far from all data (distance {:.2g})"
 TOO_FEW = "too few episodes"
 NOTHING_VARIED = "nothing varied"
+FEW_NEAR = "few episodes near ({})"
 
 
 @dataclass(frozen=True)
 class LocalSpread:
     """Spread of the return at places; NaN where nothing is known, and `note` says why.
 
-    Intervals are approximate.
+    Intervals are approximate, and NaN where nothing varied.
     """
 
     variance: Array
@@ -65,12 +71,17 @@ class LocalSpread:
     df: Array  #: degrees of freedom of the std's interval
     value_error: Array  #: standard error of the value, the mean error around included
     distance: Array  #: of the nearest visit, in std of the coordinates
-    note: NDArray[np.str_]  #: empty, or why an estimate is missing
+    note: NDArray[np.str_]  #: empty, or why an estimate is missing or weak
 
     @property
     def std(self) -> Array:
         """Standard deviation of the return."""
         return np.sqrt(self.variance)
+
+    @property
+    def far(self) -> NDArray[np.bool_]:
+        """Which places are far from all data."""
+        return np.char.startswith(self.note, FAR_AWAY.split("(")[0])
 
     def std_interval(self, level: float) -> tuple[Array, Array]:
         """Std × exp(± t × standard error of log std); approximate."""
@@ -102,7 +113,8 @@ class Neighbours:
     segment
         Number of the segment of each visit, from 0, never falling.
     neighbours
-        How many are asked; by default what forecasts best.
+        How many are asked, everywhere; by default what forecasts best, and fewer where the value
+        bends.
     seed
         Of the visits at which that is tried.
 
@@ -143,6 +155,7 @@ class Neighbours:
         self.enough = self.segments > FEWEST  #: whether anything can be said
         self.scores: dict[int, float] = {}  #: by number of neighbours; the smallest is the best
         self.neighbours, self._typical_kurtosis, self.far = 0, NORMAL_KURTOSIS, np.nan
+        self._given = neighbours is not None
         if self.enough:
             self._choose(neighbours, seed)
 
@@ -152,7 +165,7 @@ class Neighbours:
         tried = sorted({min(k, most) for k in ([neighbours] if neighbours else CANDIDATES)})
         n = self._points.shape[1]
         visits = np.random.default_rng(seed).permutation(n)[:VISITS]
-        found, distance = self._fits(self._points[:, visits].T, tried, self._segment[visits])
+        found, distance, _ = self._fits(self._points[:, visits].T, tried, self._segment[visits])
         self.far = max(FAR * float(np.quantile(distance, 0.99)), NEAR)
         for j, k in enumerate(tried):
             V = np.maximum(found[:, j, VARIANCE], self._floor)
@@ -164,18 +177,21 @@ class Neighbours:
         kurtosis = found[:, tried.index(self.neighbours), KURTOSIS]
         self._typical_kurtosis = max(NORMAL_KURTOSIS, float(np.median(kurtosis)))
 
-    def _fits(self, points: Array, counts: list[int], left_out: Integers) -> tuple[Array, Array]:
+    def _fits(
+        self, points: Array, counts: list[int], left_out: Integers
+    ) -> tuple[Array, Array, Integers]:
         """What local fits with these numbers of neighbours find at points, and how near they are.
 
-        The points are in the units of `scale`; `left_out` is a segment of each, or −1.
+        The points are in the units of `scale`; `left_out` is a segment of each, or −1. The last
+        result is the number of segments that are not far.
         """
-        found = np.empty((len(points), len(counts), 5))
-        distance = np.empty(len(points))
+        found, distance = np.empty((len(points), len(counts), 5)), np.empty(len(points))
+        near = np.zeros(len(points), dtype=np.int64)
         fit_places(
             np.ascontiguousarray(points), left_out, self._points, self._error, self._tail,
-            self._segment, np.array(counts), found, distance,
+            self._segment, np.array(counts), self.far, found, distance, near,
         )  # fmt: skip
-        return found, distance
+        return found, distance, near
 
     def at(self, places: ArrayLike) -> LocalSpread:
         """The spread at places [place, coordinate]."""
@@ -190,16 +206,40 @@ class Neighbours:
         if not self.enough:
             nan = np.full(n, np.nan)
             return LocalSpread(nan, nan, nan, nan, nan, np.full(n, TOO_FEW))
-        counts = [self.neighbours, max(self.neighbours // 4, FEWEST_NEIGHBOURS)]
-        found, distance = self._fits(points / self.scale, counts, np.full(n, -1))
+        choice = [k for k in self.scores if FEWEST_CHOSEN <= k < self.neighbours]
+        choice = [*([] if self._given else choice), self.neighbours]
+        quarter = [max(k // 4, FEWEST_NEIGHBOURS) for k in choice]
+        found, distance, near = self._fits(
+            points / self.scale, [*choice, *quarter], np.full(n, -1)
+        )  # fmt: skip
         far = distance > self.far
         found[far] = np.nan
-        fit, df = found[:, 0], np.maximum(found[:, 0, DF], 1.0)
-        note = np.where(fit[:, VARIANCE] <= self._floor, NOTHING_VARIED, "")
+        chosen = self._choose_locally(found[:, : len(choice)])
+        fit, nearer = found[np.arange(n), chosen], found[np.arange(n), chosen + len(choice)]
+        df = np.maximum(fit[:, DF], 1.0)
+        still = fit[:, VARIANCE] <= self._floor
+        note = np.where(near < FEWEST, [FEW_NEAR.format(k) for k in near], "")
+        note = np.where(still, NOTHING_VARIED, note)
         note = np.where(far, [FAR_AWAY.format(d) for d in distance], note)
         value_error = np.sqrt(fit[:, MEAN_VARIANCE] + fit[:, MEAN] ** 2)
-        log_error = self._log_error(fit, found[:, 1, VARIANCE], df)
+        log_error = self._log_error(fit, nearer[:, VARIANCE], df)
+        value_error[still] = log_error[still] = np.nan  # how sure that is, is not known
         return LocalSpread(fit[:, VARIANCE], log_error, df, value_error, distance, note)
+
+    def _choose_locally(self, found: Array) -> Integers:
+        """Which of several numbers of neighbours, rising, to take at each place [place, number].
+
+        The largest with a variance that is not significantly above that of a smaller one.
+        """
+        log_variance = np.log(np.maximum(found[:, :, VARIANCE], max(self._floor, TINY)))
+        kurtosis = np.maximum(found[:, :, KURTOSIS], self._typical_kurtosis)
+        error = np.sqrt((kurtosis - 1.0) / np.maximum(found[:, :, DF], 1.0))
+        limit = np.minimum.accumulate(log_variance + BEND * error, axis=1)
+        chosen = np.full(len(found), found.shape[1] - 1)
+        for j in range(found.shape[1] - 1, 0, -1):
+            bends = log_variance[:, j] > limit[:, j - 1]
+            chosen[(chosen == j) & bends] = j - 1
+        return chosen
 
     def _log_error(self, fit: Array, nearer: Array, df: Array) -> Array:
         """Standard error of log std: from the kurtosis, and how the std changes with K."""
@@ -262,7 +302,7 @@ def _segments(given: ArrayLike, n: int) -> Integers:
 @compiled
 def fit_places(
     places: Any, left_out: Any, points: Any, error: Any, tail: Any, segment: Any, counts: Any,
-    found: Any, distance: Any,
+    far: Any, found: Any, distance: Any, near: Any,
 ) -> None:  # fmt: skip
     """Write what local fits with `counts` neighbours find at each place."""
     segments, n = segment[-1] + 1, points.shape[1]
@@ -274,6 +314,7 @@ def fit_places(
             nearest[left_out[p]] = np.inf
         order = np.argsort(nearest)
         distance[p] = np.sqrt(nearest[order[0]])
+        near[p] = np.count_nonzero(nearest <= far * far)
         for j in range(counts.size):
             K = counts[j]
             some = order[:K]
@@ -326,18 +367,21 @@ def local_fit(
     inverse = np.ascontiguousarray(np.linalg.inv(A))
     slopes = inverse @ (Z.T @ (w * e))
     second = inverse @ squared @ inverse
+    fitted, ZI, ZS = Z @ slopes, Z @ inverse, Z @ second
     trace, freedom, square, fourth, missing, mean_variance = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     for i in range(K):
-        z = Z[i]
-        own = w[i] * (z @ (inverse @ z))
-        left = 1.0 - 2.0 * own + z @ (second @ z)
-        r = e[i] - z @ slopes
+        own, twice = 0.0, 0.0
+        for j in range(p):
+            own += w[i] * ZI[i, j] * Z[i, j]
+            twice += ZS[i, j] * Z[i, j]
+        left = 1.0 - 2.0 * own + twice
+        r = e[i] - fitted[i]
         trace += own
         freedom += w[i] * left
         square += w[i] * r * r
         fourth += w[i] * r * r * r * r
         missing += w[i] * tail[visits[i]]
-        mean_variance += (w[i] * (inverse[0] @ z)) ** 2 * (r * r / max(left, 0.1) + tail[visits[i]])
+        mean_variance += (w[i] * ZI[i, 0]) ** 2 * (r * r / max(left, 0.1) + tail[visits[i]])
     found[MEAN], found[MEAN_VARIANCE] = slopes[0], mean_variance
     found[VARIANCE] = square / max(freedom, 1e-12) + missing
     found[KURTOSIS] = fourth / (square * square) if square > 0.0 else NORMAL_KURTOSIS

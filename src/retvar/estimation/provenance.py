@@ -23,8 +23,9 @@ log = logging.getLogger("retvar")
 MOST = 12  # columns that are named in messages
 NUMBERS = (  # fields of Counts that are saved
     "transitions", "episodes", "out_of_bounds", "largest_ratio", "ratio_sum", "squared_ratio_sum",
-    "weighted",
+    "weighted", "ends", "entities", "ties", "duplicates",
 )  # fmt: skip
+LATER = ("ends", "entities", "ties", "duplicates")  # not in files of earlier versions
 REASONS = ("rejected", "unmarked_ends")  # fields that count by reason
 
 
@@ -214,7 +215,8 @@ def _restore_labels(path: Any, saved: list[Any], experience: Experience) -> None
 
 def _restore_counts(saved: dict[str, Any], counts: Counts) -> None:
     for name in NUMBERS:
-        setattr(counts, name, type(getattr(counts, name))(saved[name]))
+        if name in saved or name not in LATER:
+            setattr(counts, name, type(getattr(counts, name))(saved[name]))
     for name in REASONS:
         getattr(counts, name).update(saved[name])
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from retvar.estimation.feature_estimator import FeatureEstimator
 from retvar.estimation.least_squares import LeastSquares
+from retvar.estimation.least_squares_estimator import LeastSquaresEstimator
 from retvar.estimation.monitor import Monitor, row_predictor
 from retvar.estimation.tabular import TabularEstimator
 from retvar.estimation.visits import Regions, Visits
@@ -22,6 +23,7 @@ __all__ = ["dataset"]
 Array = NDArray[np.float64]
 QUANTITIES = ("value", "variance", "std")
 REGIONS = 20  # most visited ones in the dataset
+CUT = "episodes are cut off at any time, as by missing rewards: long returns are left out"
 MAP_POINTS = 60  # of a map along each dimension
 
 
@@ -33,6 +35,8 @@ def dataset(experience: Experience, estimator: Any, monitor: Monitor) -> xarray.
         found = _by_state(experience, estimator, monitor)
     _add_observed(found, estimator, monitor)
     found.attrs = _settings(experience, estimator, monitor) | found.attrs
+    if isinstance(estimator, LeastSquaresEstimator):
+        found.attrs["return_intervals"] = estimator.return_interval_note(monitor.level)
     return found
 
 
@@ -94,7 +98,8 @@ def _by_region(
     for name, column in _estimates(estimator, centres, monitor.level).items():
         data[name] = ("region", column)
     if isinstance(estimator, FeatureEstimator):
-        data["note"] = ("region", estimator.spread(centres).note)
+        spread = estimator.spread(centres)
+        data["note"], data["distance"] = ("region", spread.note), ("region", spread.distance)
     coords: dict[str, Any] = {"region": np.arange(visits.size), "axis": list(axes)}
     found = xarray.Dataset(data, coords)
     if centres.shape[1] == 2:
@@ -119,16 +124,29 @@ def _add_observed(found: xarray.Dataset, estimator: Any, monitor: Monitor) -> No
     """Add observed returns and the predictions for the states in which they began."""
     returns = monitor.returns
     if returns is None or not returns.nearly_complete.any():
+        found.attrs["observed_note"] = _why_unobserved(monitor)
         return
+    if returns.cut_at_any_age:
+        found.attrs["observed_note"] = CUT
     tabular = estimator.features[0].states is not None
-    complete = returns.nearly_complete
-    start = returns.start[complete]
     value = row_predictor(estimator, "value")
-    found["observed"] = ("sample", returns.completed(value)[complete])
+    observed = returns.completed(value)
+    complete = returns.nearly_complete & np.isfinite(observed)  # completed far from all data: NaN
+    start = returns.start[complete]
+    found["observed"] = ("sample", observed[complete])
     found["predicted"] = ("sample", value(start))
     found["predicted_std"] = ("sample", row_predictor(estimator, "std")(start))
     state = start[:, 0].astype(np.int64) if tabular else np.full(len(start), -1, dtype=np.int64)
     found["sample_state"] = ("sample", state)
+
+
+def _why_unobserved(monitor: Monitor) -> str:
+    """Why there are no observed returns to compare with."""
+    if monitor.off_policy:
+        return "returns of the target policy are not observed in off-policy data"
+    if monitor.returns is None or not monitor.returns.count:
+        return "no return was observed to its end"
+    return "of all observed returns a large part is cut off"
 
 
 def _settings(experience: Experience, estimator: Any, monitor: Monitor) -> dict[str, Any]:
@@ -152,6 +170,7 @@ def _settings(experience: Experience, estimator: Any, monitor: Monitor) -> dict[
         "effective_sample_size": float(counts.effective_sample_size),
         "largest_ratio": float(counts.largest_ratio),
         "remarks": "; ".join([*monitor.remarks, *_remarks(estimator)]),
+        **_log_attributes(experience),
         "retvar": __version__,
     }
 
@@ -165,6 +184,14 @@ def _remarks(estimator: Any) -> list[str]:
     if estimator.features[0].states is None:
         return ["with features the spread tends to be too large; intervals are approximate"]
     return []
+
+
+def _log_attributes(experience: Experience) -> dict[str, str]:
+    """What a log was taken for, and signs that this was wrong."""
+    found = {"understood": experience.understood, "warnings": "\n".join(experience.warnings)}
+    if experience.cost:
+        found["reward"] = f"negated {experience.cost}"
+    return found if experience.is_log else {}
 
 
 def _to_attribute(given: Any) -> float | str:

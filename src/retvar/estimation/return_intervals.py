@@ -3,12 +3,14 @@
 Split conformal prediction: the estimates Ĵ and σ̂ come from one part of the episodes, the scores
 (G − Ĵ)/σ̂ from returns of the other. Their quantiles, with the n + 1 correction and each side apart,
 hold the stated share of new returns on average over visited places, whatever the estimates' bias.
+A state with enough such returns of its own needs no score: their quantiles hold in this state.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +18,7 @@ from numpy.typing import NDArray
 from retvar import arguments
 from retvar.errors import InputError
 
-__all__ = ["Calibration"]
+__all__ = ["Calibration", "ReturnsByState"]
 
 Array = NDArray[np.float64]
 SMALLEST = 1e-3  # of the median σ̂: smaller ones are raised to it, so that scores stay finite
@@ -45,9 +47,9 @@ class Calibration:
         """Scores of returns, with the estimates for where they began."""
         known = np.isfinite(value) & np.isfinite(std) & np.isfinite(returns)
         positive = std[known & (std > 0)]
-        scale = SMALLEST * float(np.median(positive)) if positive.size else 0.0
-        least = np.maximum(std[known], scale)
         error = returns[known] - value[known]
+        scale = SMALLEST * float(np.median(positive)) if positive.size else _largest(error)
+        least = np.maximum(std[known], scale)
         with np.errstate(divide="ignore", invalid="ignore"):
             scores = np.where(
                 least > 0, error / least, np.where(error == 0, 0.0, np.sign(error) * np.inf)
@@ -60,7 +62,20 @@ class Calibration:
         """Whether so many returns were cut off that the interval may not hold."""
         return self.cut_off > CUT_OFF
 
-    def needed(self, level: float, sides: int = 2) -> int:
+    @property
+    def note(self) -> str:
+        """A word where the interval may not hold.
+
+        >>> Calibration(np.zeros(9), 0.0, cut_off=0.5).note
+        'doubtful: 50% of the calibration returns were cut off before their end'
+        """
+        if not self.doubtful:
+            return ""
+        share = f"{self.cut_off:.0%}"
+        return f"doubtful: {share} of the calibration returns were cut off before their end"
+
+    @staticmethod
+    def needed(level: float, sides: int = 2) -> int:
         """Calibration returns that an interval of this level needs."""
         return math.ceil(sides / (1.0 - level) - 1e-9) - 1
 
@@ -79,9 +94,7 @@ class Calibration:
     def quantile(self, share: float) -> float:
         """The score below which (above ½: above which no more than the rest) of new scores lie."""
         n = self.scores.size
-        rank = (
-            math.floor((n + 1) * share + 1e-9) if share < 0.5 else math.ceil((n + 1) * share - 1e-9)
-        )
+        rank = int(_rank(np.int64(n), share))
         if not 1 <= rank <= n:
             outside = min(share, 1.0 - share)
             needed = math.ceil(1.0 / outside - 1e-9) - 1
@@ -95,3 +108,38 @@ class Calibration:
         if score == 0.0:
             return np.asarray(value, dtype=np.float64)
         return np.asarray(value + np.maximum(std, self.scale) * score, dtype=np.float64)
+
+
+class ReturnsByState:
+    """Returns that the fit has not seen, of each state: where there are enough, its own quantiles.
+
+    >>> found = ReturnsByState(np.arange(1.0, 20.0), np.zeros(19, dtype=int))
+    >>> found.quantile(np.array([0, 1]), 0.05), found.quantile(np.array([0]), 0.95)
+    (array([ 1., nan]), array([19.]))
+    """
+
+    def __init__(self, returns: Array, state: NDArray[np.intp]) -> None:
+        known = np.isfinite(returns)
+        returns, state = returns[known], state[known]
+        order = np.lexsort((returns, state))
+        self._returns, self._state = np.append(returns[order], np.nan), state[order]
+
+    def quantile(self, states: NDArray[np.intp], share: float) -> Array:
+        """As that of :class:`Calibration`, of the returns themselves; NaN where they are few."""
+        first, end = (np.searchsorted(self._state, states, side) for side in ("left", "right"))
+        n = end - first
+        rank = _rank(n, share)
+        known = (rank >= 1) & (rank <= n)
+        return self._returns[np.where(known, first + rank - 1, self._returns.size - 1)]
+
+
+def _rank(n: Any, share: float) -> Any:
+    """Rank of the order statistic of n that bounds this share of new draws, from outside."""
+    if share < 0.5:
+        return np.floor((n + 1) * share + 1e-9).astype(np.int64)
+    return np.ceil((n + 1) * share - 1e-9).astype(np.int64)
+
+
+def _largest(error: Array) -> float:
+    """The largest error: a unit where no σ̂ is positive, so that errors are their own scores."""
+    return float(np.abs(error).max(initial=0.0))

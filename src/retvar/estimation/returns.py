@@ -11,6 +11,7 @@ estimator's first values are near 0: a stored return is linear in them, G = Σ c
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -29,10 +30,13 @@ Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 NEGLIGIBLE = 1e-4  # discount of the rest of a return at which it is closed
 IGNORED_SHARE = 0.02  # share of returns that may be ignored
+FEW = 0.05  # share of returns that are not enough to show
 MAX_TRUNCATED_SHARE = 0.3  # share of a return that may be cut off where it is shown as observed
 CAPACITY = 2**20  # numbers stored of bootstrap terms
 OPEN, SUM, DISCOUNT, AGE, FIRST_DISCOUNT, START = range(6)  # columns of open returns
 KEY, REWARDS, REST, START_AGE, STREAM, FROM, TO, LEAD = range(8)  # of stored ones; then two rows
+PLENTY = 128  # times as many returns as are stored, from which on fewer begin
+BLOCK_BITS = 10  # blocks of 1,024 steps, in which returns begin or not
 
 mean_reward = inlined(rules.mean_reward)
 mean_discount = inlined(rules.mean_discount)
@@ -41,7 +45,8 @@ mean_discount = inlined(rules.mean_discount)
 class Returns:
     """Collects returns; `keys` may be open in each stream, and `most` are stored.
 
-    Where there are more, those stored are a random sample of all. A return is closed where the
+    Where there are more, those stored are a random sample of all, and returns begin only in a
+    random share of the blocks of steps, so that they cost little. A return is closed where the
     discount of its rest falls below `negligible`.
 
     >>> import numpy as np
@@ -60,14 +65,18 @@ class Returns:
         most: int = 4_000,
         capacity: int = CAPACITY,
         negligible: float = NEGLIGIBLE,
+        plenty: int = PLENTY,
     ) -> None:
         self._open = np.zeros((0, keys, 6))
         self._open_start = np.zeros((0, keys, width))  # state in which each began
         self._age = np.zeros(0)  # of the episode, in each stream
         self._clock = np.zeros(0, dtype=np.int64)  # steps of each stream
         self._stored = np.zeros((most, LEAD + 1 + 2 * width))
-        self._counts = np.zeros(2, dtype=np.int64)  # all; those cut off
+        self._open_count = np.zeros(0, dtype=np.int64)  # in each stream
+        self._counts = np.zeros(3, dtype=np.int64)  # collected; those cut off; at the present share
+        self._level = 0  # returns begin in one of 2^level blocks
         self._width, self._capacity, self._negligible = width, capacity, negligible
+        self._plenty = plenty
         self._terms: BootstrapTerms | None = None  # None as long as λ is 1
 
     def add(
@@ -101,10 +110,53 @@ class Returns:
         collect(
             key, state, next_state, reward, gamma, lam, np.zeros(key.size) if next_value is None
             else next_value, eta, flags, stream, self._open, self._open_start, self._age,
-            self._clock, self._stored, fresh, self._counts, self._negligible,
+            self._clock, self._open_count, self._stored, fresh, self._counts, self._negligible,
+            U(2**self._level - 1),
         )  # fmt: skip
         if self._terms is not None:
             self._store_terms(self._terms, fresh)
+        self._thin(self._level)
+
+    def _thin(self, level: int) -> None:
+        """Lower the share of blocks to 2^−level, or further where returns are many."""
+        while level > self._level or self._counts[2] > self._plenty * self._stored.shape[0]:
+            stored, seen = len(self._rows()), int(self._counts[2]) // 2
+            if seen < stored:
+                self._keep(np.random.default_rng(stored).permutation(stored)[:seen])
+            self._counts[2] = seen
+            self._level += 1
+
+    def _keep(self, stay: Integers) -> None:
+        """Keep these of the stored returns."""
+        stay = np.sort(stay)
+        self._stored[: stay.size] = self._stored[stay]
+        if self._terms is not None:
+            self._terms.move({int(old): new for new, old in enumerate(stay)})
+
+    def merge(self, other: Returns, number: Integers | None = None) -> None:
+        """Add the stored returns of another part of the log, none of which is open any more.
+
+        State s of theirs is ``number[s]`` here. Of both together a random sample remains.
+        """
+        self._thin(other._level)
+        other._thin(self._level)
+        seen = [int(each._counts[2]) for each in (self, other)]
+        most = min(sum(seen), len(self._stored), len(other._stored))
+        rng = np.random.default_rng(sum(seen))
+        own = int(rng.hypergeometric(seen[0], seen[1], most)) if sum(seen) else 0
+        self._keep(rng.permutation(len(self._rows()))[:own])
+        theirs = np.sort(rng.permutation(len(other._rows()))[: most - own])
+        rows = other._stored[theirs]
+        if number is not None:
+            rows[:, LEAD + 1 :] = number[rows[:, LEAD + 1 :].astype(np.int64)]
+        self._stored[own:most] = rows
+        if other._terms is not None:
+            self._terms = self._terms or BootstrapTerms()
+            slots = {int(old): own + k for k, old in enumerate(theirs)}
+            self._terms.merge(other._terms, slots, number)
+        if most < min(sum(seen), len(self._stored)):
+            self._stored = self._stored[:most]
+        self._counts += other._counts
 
     def _grow(self, streams: int) -> None:
         more = streams - self._open.shape[0]
@@ -114,6 +166,8 @@ class Returns:
             self._open_start = np.concatenate([self._open_start, np.zeros((more, keys, width))])
             self._age = np.concatenate([self._age, np.zeros(more)])
             self._clock = np.concatenate([self._clock, np.zeros(more, dtype=np.int64)])
+            none = np.zeros(more, dtype=np.int64)
+            self._open_count = np.concatenate([self._open_count, none])
 
     def _store_terms(self, terms: BootstrapTerms, fresh: NDArray[np.bool_]) -> None:
         """Store the bootstrap terms of the returns that have just ended."""
@@ -138,6 +192,15 @@ class Returns:
         self._stored = self._stored[stay]
         return stay
 
+    def sample(self, most: int) -> Returns:
+        """At most so many of the stored returns, at random; all where λ is below 1."""
+        rows = self._rows()
+        if len(rows) <= most or self._terms is not None:
+            return self
+        found = copy.copy(self)
+        found._stored = rows[np.random.default_rng(self.count).permutation(len(rows))[:most]]
+        return found
+
     @property
     def stored_numbers(self) -> int:
         """Numbers stored of bootstrap terms, where λ is below 1."""
@@ -145,7 +208,7 @@ class Returns:
 
     @property
     def count(self) -> int:
-        """Number of returns, stored or not."""
+        """Number of returns that were collected, stored or not."""
         return int(self._counts[0])
 
     @property
@@ -193,6 +256,11 @@ class Returns:
         return self._rows()[:, LEAD + 1 : LEAD + 1 + self._width]
 
     @property
+    def age(self) -> Integers:
+        """Steps of its episode before each began."""
+        return self._rows()[:, START_AGE].astype(np.int64)
+
+    @property
     def early(self) -> NDArray[np.bool_]:
         """Which began so early in their episode that little can be cut off.
 
@@ -205,28 +273,41 @@ class Returns:
         return np.asarray(rows[:, START_AGE] < np.quantile(rows[much, START_AGE], IGNORED_SHARE))
 
     @property
+    def cut_at_any_age(self) -> bool:
+        """Whether returns are cut off at any age, as by missing rewards, so that few are early."""
+        little = self.missing_share <= MAX_TRUNCATED_SHARE
+        both = np.count_nonzero(self.early & little)
+        return bool(little.any() and both < FEW * little.size)
+
+    @property
     def nearly_complete(self) -> NDArray[np.bool_]:
-        """Which began early and had little cut off."""
-        return self.early & (np.abs(self._rows()[:, REST]) <= MAX_TRUNCATED_SHARE)
+        """Which began early and had little cut off; all of the latter where few began early."""
+        little = self.missing_share <= MAX_TRUNCATED_SHARE
+        return np.asarray(little if self.cut_at_any_age else self.early & little)
 
     def _rows(self) -> Array:
-        return self._stored[: min(self.count, self._stored.shape[0])]
+        return self._stored[: min(int(self._counts[2]), self._stored.shape[0])]
 
 
 def _compiled(function: Any) -> Any:
-    return compiled(function, memory_layout.__file__)
+    return compiled(function, memory_layout.__file__, nogil=True)
 
 
 @_compiled
 def collect(
     key, state, next_state, reward, gamma, lam, next_value, eta, flags, stream,
-    opened, start, age, clock, stored, fresh, counts, negligible,
+    opened, start, age, clock, open_count, stored, fresh, counts, negligible, mask,
 ):  # fmt: skip
     """Go through a chunk: begin returns, add rewards to the open ones, store those that end."""
     keys, width = start.shape[1], start.shape[2]
     for t in range(key.size):
         at, k = stream[t], key[t]
-        if k >= 0 and opened[at, k, OPEN] == 0.0:
+        begins = k >= 0 and opened[at, k, OPEN] == 0.0
+        if begins and mask != U(0):
+            block = (U(at) << U(32)) ^ (U(clock[at]) >> U(BLOCK_BITS))
+            begins = mix(block) & mask == U(0)
+        if begins:
+            open_count[at] += 1
             opened[at, k, OPEN], opened[at, k, SUM], opened[at, k, DISCOUNT] = 1.0, 0.0, 1.0
             opened[at, k, AGE], opened[at, k, FIRST_DISCOUNT] = age[at], 1.0
             opened[at, k, START] = clock[at]
@@ -235,7 +316,7 @@ def collect(
         ended, cut = flags[t] & TERMINATED != 0, flags[t] & TRUNCATED != 0
         fed = mean_reward(reward[t], gamma[t], lam[t], next_value[t], eta[t])
         discount = mean_discount(gamma[t], lam[t], eta[t])
-        for j in range(keys):
+        for j in range(keys if open_count[at] > 0 else 0):
             if opened[at, j, OPEN] == 0.0:
                 continue
             opened[at, j, SUM] += opened[at, j, DISCOUNT] * fed
@@ -245,8 +326,10 @@ def collect(
             if not over and not cut:
                 continue
             opened[at, j, OPEN] = 0.0
-            n = counts[0]
+            open_count[at] -= 1
+            n = counts[2]
             counts[0] += 1
+            counts[2] += 1
             if abs(rest) < NEGLIGIBLE:
                 rest = 0.0
             elif not over:

@@ -14,13 +14,14 @@ from retvar import arguments
 from retvar.errors import InputError
 from retvar.estimation.return_sample import ReturnSample
 from retvar.experience import from_gymnasium
+from retvar.experience.environments import is_vector, make_copies
 
 __all__ = ["rollouts"]
 
 Array = NDArray[np.float64]
 Value = Callable[[Any], Any]
 NEGLIGIBLE = 1e-6  # share of what follows that no longer counts: the return is whole
-ENDLESS = 2**60  # episodes asked of the source; it is left when every stream has its share
+NEAR = 0.01  # of an observation asked for: the same
 
 
 def rollouts(
@@ -30,6 +31,8 @@ def rollouts(
     gamma: float,
     start: Any = None,
     episodes: int = 500,
+    envs: int | None = None,
+    deterministic: bool | None = None,
     max_steps: int | None = None,
     value: Value | None = None,
     reward_range: tuple[float, float] | None = None,
@@ -41,17 +44,18 @@ def rollouts(
 
     Parameters
     ----------
-    env, policy, options
-        As for :func:`retvar.experience.from_gymnasium`: an id, an environment, a list of them, or
-        a vector environment. Each environment runs the same number of episodes, so that short
-        episodes are not preferred.
+    env, policy, envs, deterministic, options
+        As for :func:`retvar.experience.from_gymnasium`: an id or a function that makes an
+        environment, with the number of copies; an environment, a list of them, or a vector
+        environment. Each environment runs the same number of episodes, so that short episodes are
+        not preferred.
     gamma
         Discount.
     start
         Where every episode starts; default: where the environment starts it. A state of a toy-text
         environment, the ``state`` of a classic-control one, ``(qpos, qvel)`` of a MuJoCo one, or a
         function that puts an environment (unwrapped, just reset) into a state and returns the
-        observation. Needs an id, a single environment or a list.
+        observation. Needs an id, a function, a single environment or a list.
     episodes
         Number of returns.
     max_steps
@@ -78,10 +82,18 @@ def rollouts(
     arguments.level("level", level)
     if reward_range is not None:
         _rest(gamma, *reward_range)
-    placed = _placed(env, start, max_steps, options)
-    experience = from_gymnasium(placed, policy, episodes=ENDLESS, seed=seed)
+    made = make_copies(env, envs, options)
+    placed = _placed(env if made is None else made(), start, max_steps)
     found = _Sampled()
-    found.collect(experience, gamma, episodes)
+    try:
+        experience = from_gymnasium(
+            placed, policy, episodes=episodes, deterministic=deterministic, seed=seed
+        )
+        found.collect(experience, gamma)
+    finally:
+        if made is not None:
+            for each in placed:
+                each.close()
     returns, share = np.array(found.totals), np.array(found.shares)
     cut: NDArray[np.bool_] = share > 0.0
     count = int(np.count_nonzero(cut))
@@ -119,7 +131,7 @@ def _answer(value: Value, observation: Any) -> float:
 
 
 class _Sampled:
-    """Returns of whole episodes, an equal share from each stream."""
+    """Returns of whole episodes."""
 
     def __init__(self) -> None:
         self.totals: list[float] = []
@@ -127,16 +139,14 @@ class _Sampled:
         self.ends: list[Any] = []  # the last observation, None where the return is whole
         self.least, self.most = math.inf, -math.inf  # rewards seen
 
-    def collect(self, experience: Any, gamma: float, episodes: int) -> None:
-        """Go through the stream until there are `episodes` returns."""
+    def collect(self, experience: Any, gamma: float) -> None:
+        """Go through the stream."""
         total: dict[int, float] = defaultdict(float)
         weight: dict[int, float] = defaultdict(lambda: 1.0)
-        done: dict[int, int] = defaultdict(int)
         for chunk in experience.chunks():
             reward = chunk["reward"]
             self.least, self.most = min(self.least, reward.min()), max(self.most, reward.max())
             stream = np.asarray(chunk.get("stream", np.zeros(reward.size, dtype=np.int64)))
-            quota = math.ceil(episodes / (int(stream.max()) + 1))
             columns = (stream, reward, chunk["terminated"], chunk["truncated"])
             for row, (i, gain, ended, cut) in enumerate(
                 zip(*(column.tolist() for column in columns), strict=True)
@@ -145,30 +155,20 @@ class _Sampled:
                 weight[i] *= gamma
                 if not (ended or cut):
                     continue
-                if done[i] < quota:
-                    whole = ended or weight[i] <= NEGLIGIBLE
-                    self.totals.append(total[i])
-                    self.shares.append(0.0 if whole else weight[i])
-                    self.ends.append(None if whole else chunk["next_state"][row])
-                    done[i] += 1
+                whole = ended or weight[i] <= NEGLIGIBLE
+                self.totals.append(total[i])
+                self.shares.append(0.0 if whole else weight[i])
+                self.ends.append(None if whole else chunk["next_state"][row])
                 total[i], weight[i] = 0.0, 1.0
-                if len(self.totals) == episodes:
-                    return
 
 
-def _placed(env: Any, start: Any, max_steps: int | None, options: dict[str, Any]) -> Any:
+def _placed(env: Any, start: Any, max_steps: int | None) -> Any:
     """The environments, with the given start and limit of steps."""
     import gymnasium
 
-    from retvar.experience.environments import make_environment
-
-    if isinstance(env, str):
-        env = make_environment(env, options)
-    elif options:
-        raise InputError("options", ", ".join(sorted(options)), "go with the id of an environment")
     if start is None and max_steps is None:
         return env
-    if isinstance(env, gymnasium.vector.VectorEnv):
+    if is_vector(env):
         field, given = ("start", start) if start is not None else ("max_steps", max_steps)
         raise InputError(field, given, "needs single environments: give an id, one, or a list")
     several = list(env) if isinstance(env, list | tuple) else [env]
@@ -190,6 +190,8 @@ def _starting(env: Any, start: Any) -> Any:
         def reset(self, **settings: Any) -> tuple[Any, dict[str, Any]]:
             _, info = self.env.reset(**settings)
             observation = _put(self.env.unwrapped, start)
+            for wrapper in _observation_wrappers(self.env):
+                observation = wrapper.observation(observation)
             if not self.env.observation_space.contains(observation):
                 raise InputError(
                     "start", start, f"gives {observation!r}, no observation of the environment"
@@ -197,6 +199,50 @@ def _starting(env: Any, start: Any) -> Any:
             return observation, info
 
     return StartAt(env)
+
+
+def _observation_wrappers(env: Any) -> list[Any]:
+    """The wrappers that change observations, from the inside out."""
+    import gymnasium
+
+    found: list[Any] = []
+    while isinstance(env, gymnasium.Wrapper):
+        if isinstance(env, gymnasium.ObservationWrapper):
+            found.insert(0, env)
+        env = env.env
+    return found
+
+
+def observed(observation: Any) -> Callable[[Any], Any]:
+    """A start for :func:`rollouts`: the state in which an environment shows this observation.
+
+    The observation is the state itself, or holds the cosine and sine of its angles, as Pendulum's
+    and Acrobot's do.
+    """
+
+    def put(inner: Any) -> Any:
+        if np.ndim(observation) == 0 or isinstance(observation, tuple):
+            return _put(inner, observation)
+        wanted = np.asarray(observation, dtype=np.float64)
+        size = np.size(getattr(inner, "state", ()))
+        for state in (wanted, _angles(wanted)):
+            if state.size == size and size:
+                shown = _put(inner, state.tolist())
+                if np.allclose(shown, wanted, rtol=1e-3, atol=NEAR):
+                    return shown
+        remedy = f"{type(inner).__name__} has no state known to show this observation"
+        raise InputError("start", wanted.tolist(), remedy)
+
+    return put
+
+
+def _angles(observation: Array) -> Array:
+    """Angles from leading pairs of cosine and sine: one of three numbers, two of more."""
+    pairs = 1 if observation.size < 6 else 2
+    heads = observation[: 2 * pairs].reshape(pairs, -1)
+    if heads.shape != (pairs, 2):
+        return observation
+    return np.concatenate([np.arctan2(heads[:, 1], heads[:, 0]), observation[2 * pairs :]])
 
 
 def _put(inner: Any, start: Any) -> Any:

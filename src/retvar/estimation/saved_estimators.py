@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from retvar import learners
-from retvar.estimation.tabular import KIND, TabularEstimator
+from retvar.estimation.feature_estimator import FeatureEstimator
+from retvar.estimation.tabular import TabularEstimator
 from retvar.online.checkpoint import read_tensors
 
 __all__ = ["load"]
@@ -22,4 +23,6 @@ def load(path: str | Path) -> Any:
     0
     """
     header, _ = read_tensors(Path(path))
-    return TabularEstimator.load(path) if header.get("kind") == KIND else learners.load(path)
+    kinds = {each.file_kind: each for each in (TabularEstimator, FeatureEstimator)}
+    kind = kinds.get(header.get("kind", ""))
+    return learners.load(path) if kind is None else kind.load(path)

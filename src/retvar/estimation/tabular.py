@@ -1,16 +1,13 @@
 """The least-squares estimator of a finite world: sums of transitions in, value and spread out.
 
-It has the methods of an online estimator, so that whatever asks one can ask the other. Episodes are
-split at random into two parts. Both together give the estimates; the larger part alone gives those
-that return intervals are calibrated with, on returns of the other part.
+The sums of the two parts of the episodes are kept apart, and added for the estimates.
 """
 
 from __future__ import annotations
 
-import math
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,52 +15,33 @@ from numpy.typing import NDArray
 from retvar import arguments
 from retvar.errors import InputError
 from retvar.estimation.least_squares import LeastSquares, least_squares
-from retvar.estimation.return_intervals import Calibration
+from retvar.estimation.least_squares_estimator import (
+    CALIBRATION,
+    FIT,
+    LeastSquaresEstimator,
+    refuse_unknown,
+)
+from retvar.estimation.monitor import CLOSED
+from retvar.estimation.return_intervals import ReturnsByState
 from retvar.estimation.returns import Returns
 from retvar.estimation.transition_sums import TransitionSums
-from retvar.estimation.verdicts import DISAGREES, Verdict, judge_std, judge_value
 from retvar.features import States
-from retvar.jit import compiled
 from retvar.learners import Learner, from_dict
 from retvar.online.checkpoint import read_tensors, write_tensors
-from retvar.random import U, mix
+from retvar.online.memory_layout import TRUNCATED
 
-__all__ = ["SelfCheck", "TabularEstimator"]
+__all__ = ["TabularEstimator"]
 
 Array = NDArray[np.float64]
 Chunk = dict[str, NDArray[Any]]
-QUANTITIES = ("value", "mean", "variance", "std")
-FIT, CALIBRATION = 0, 1
-PARTS = 3  # one in three episodes calibrates return intervals
-HORIZONS = 10.0  # of an episode that does not end; then the next one may belong to the other part
-CLOSED = 0.05  # discount at which a return that is checked counts as over
 RETURNS = 20_000  # that are stored
+KEYS = 64  # returns by state that may be open at once
 MOST_STATES = 2**31
-MOST_MISSING = 0.2  # share of the variance that a checked return may lack
-FORMAT, KIND = 1, "least_squares"  # of saved files
+KIND = "least_squares"  # of saved files
 NAMES, ARRAYS = ("fit", "calibration"), ("keys", "numbers", "sums", "rows")
 
 
-class SelfCheck(NamedTuple):
-    """Verdicts on value and std; None where there is no way to check, with the reason."""
-
-    value: Verdict | None
-    std: Verdict | None
-    reason: str
-
-    @property
-    def disagrees(self) -> bool:
-        """Whether a verdict contradicts the estimates, as with states that are not Markov."""
-        return any(v is not None and v.kind == DISAGREES for v in (self.value, self.std))
-
-    def __str__(self) -> str:
-        if self.value is None or self.std is None:
-            return self.reason
-        text = f"value {self.value}; std {self.std}"
-        return text + (": the states may not be Markov" if self.disagrees else "")
-
-
-class TabularEstimator:
+class TabularEstimator(LeastSquaresEstimator):
     """Value, variance and std of every state, by least squares.
 
     >>> import numpy as np, retvar as rv
@@ -78,19 +56,14 @@ class TabularEstimator:
     True
     """
 
-    bootstrap_samples = 0
-    has_intervals = True
+    file_kind = KIND
 
     def __init__(self, learner: Learner, states: int) -> None:
-        self.description = learner
-        self.steps = 0  #: transitions added
-        self.rejected = 0  #: transitions refused
-        self.notes: dict[str, Any] = {}  #: plain data of your own, kept in saved files
+        super().__init__(learner)
+        self.returns = Returns(1, 1, RETURNS, negligible=CLOSED)  # that calibrate, in sequence
+        self.placed = Returns(KEYS, 1, RETURNS, negligible=CLOSED)  # that calibrate, by state
         self.sums = (TransitionSums(), TransitionSums())
-        self.returns = Returns(2, 1, RETURNS, negligible=CLOSED)
-        self.off_policy = False  # returns of the target policy are not observed
         self._states = arguments.integer("states", states, 1, MOST_STATES)
-        self._part = np.zeros((0, 3), dtype=np.int64)  # of each stream: part, rows in it, episode
 
     # ------------------------------------------------------------------ adding transitions
 
@@ -98,16 +71,6 @@ class TabularEstimator:
     def features(self) -> list[Any]:
         """One weight for each state."""
         return [States(self._states)]
-
-    @property
-    def gammas(self) -> Array:
-        """γ of each state, or of all; NaN where it is in the data."""
-        return _numbers(self.description.gamma)
-
-    @property
-    def lams(self) -> Array:
-        """λ of each state, or of all; NaN where it is in the data."""
-        return _numbers(self.description.lam)
 
     def grow(self, states: int) -> None:
         """Make room for more states."""
@@ -125,26 +88,13 @@ class TabularEstimator:
         if len(rows) == 0:
             return
         self._forget()
-        part, cut = self._assign(rows)
+        part, cut = self._assign(rows.stream, rows.flags, rows.gamma)
         for which in (FIT, CALIBRATION):
             self._add(self.sums[which], rows, part == which)
         self.off_policy |= rows.off_policy
         if not self.off_policy:
             self._observe(rows, part, cut)
         self.steps += len(rows)
-
-    def _assign(self, rows: _Rows) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """The part that each transition belongs to, and where an endless episode is cut."""
-        streams = int(rows.stream.max()) + 1
-        if streams > len(self._part):
-            fresh = np.zeros((streams - len(self._part), 3), dtype=np.int64)
-            self._part = np.concatenate([self._part, fresh])
-            first = np.arange(streams - len(fresh), streams)
-            self._part[first, 0] = [int(mix(U(s) << U(32)) % U(PARTS) == U(0)) for s in first]
-        largest = float(rows.gamma.max(initial=0.0))
-        longest = math.ceil(HORIZONS / (1.0 - largest)) if largest < 1.0 else 2**62
-        part, cut = assign(rows.stream, rows.flags, longest, self._part)
-        return part, cut
 
     def _add(self, sums: TransitionSums, rows: _Rows, mine: NDArray[np.bool_]) -> None:
         whole = bool(mine.all())
@@ -166,20 +116,55 @@ class TabularEstimator:
         return bool(self.description.estimand == "off_policy_return")
 
     def _observe(self, rows: _Rows, part: NDArray[np.int64], cut: NDArray[np.bool_]) -> None:
-        """Collect returns that do not overlap."""
+        """Collect returns of the part that calibrates."""
+        mine = part == CALIBRATION
+        if not mine.any():
+            return
         eta = rows.rho if rows.rho is not None and self._weighted_return else np.ones(len(rows))
-        flags = rows.flags | np.where(cut, 2, 0)
-        self.returns.add(
-            part, rows.state[:, None].astype(np.float64),
-            rows.next_state[:, None].astype(np.float64), rows.reward, rows.gamma, rows.lam, eta,
-            flags, rows.stream,
+        flags = rows.flags | np.where(cut, TRUNCATED, 0)
+        state, follows, reward, gamma, lam, eta, flags, stream = (
+            column[mine]
+            for column in (
+                rows.state, rows.next_state, rows.reward, rows.gamma, rows.lam, eta, flags,
+                rows.stream,
+            )
         )  # fmt: skip
+        ends = state[:, None].astype(np.float64), follows[:, None].astype(np.float64)
+        for returns, key in ((self.returns, np.zeros_like(state)), (self.placed, state % KEYS)):
+            returns.add(key, *ends, reward, gamma, lam, eta, flags, stream)
+
+    def merge(self, other: TabularEstimator, number: NDArray[np.int64] | None = None) -> None:
+        """Add what another estimator has seen; state s of its is ``number[s]`` here.
+
+        >>> import numpy as np, retvar as rv
+        >>> learner = rv.Direct(alpha=0.0, gamma=0.5, lam=1.0)
+        >>> one, two = TabularEstimator(learner, states=1), TabularEstimator(learner, states=1)
+        >>> for risk, reward in ((one, 1.0), (two, 3.0)):
+        ...     risk.update_many({"state": np.zeros(2, dtype=int), "reward": np.full(2, reward),
+        ...                       "next_state": np.zeros(2, dtype=int)})
+        >>> one.merge(two)
+        >>> one.steps, one.value(0)
+        (4, 4.0)
+        """
+        self._forget()
+        states = other._states if number is None else int(number.max(initial=0)) + 1
+        self._states = max(self._states, states)
+        for own, theirs in zip(self.sums, other.sums, strict=True):
+            if number is not None:
+                theirs.renumber(number)
+            own.merge(theirs)
+        self.returns.merge(other.returns, number)
+        self.placed.merge(other.placed, number)
+        self.steps += other.steps
+        self.rejected += other.rejected
+        self.off_policy |= other.off_policy
 
     # ------------------------------------------------------------------ estimates
 
     def _forget(self) -> None:
         """Discard solutions of the sums as they were."""
-        for name in ("solution", "fit", "calibration"):
+        super()._forget()
+        for name in ("solution", "fit", "returns_by_state"):
             self.__dict__.pop(name, None)
 
     @cached_property
@@ -200,47 +185,17 @@ class TabularEstimator:
 
         NaN where the log does not determine them; :attr:`solution` has a note on why.
         """
-        return _quantity(self.solution, what)[self._index(states)]
+        refuse_unknown(what)
+        whole: Array = getattr(self.solution, "value" if what == "mean" else what)
+        return whole[self._index(states)]
 
-    def value(self, state: Any = None) -> Any:
-        """Value of a state; of all states where none is named."""
-        return self._ask("value", state)
+    def _all_states(self) -> NDArray[np.int64]:
+        return np.arange(self._states)
 
-    def mean(self, state: Any = None) -> Any:
-        """Mean of the return: the value."""
-        return self._ask("value", state)
-
-    def variance(self, state: Any = None) -> Any:
-        """Variance of the λ-return."""
-        return self._ask("variance", state)
-
-    def std(self, state: Any = None) -> Any:
-        """Standard deviation of the λ-return."""
-        return self._ask("std", state)
-
-    def interval(
-        self, state: Any = None, what: str = "value", *, states: Any = None, level: float = 0.9
-    ) -> tuple[Any, Any]:
-        """Lower and upper end for one `state`, a column of `states`, or all."""
-        arguments.level("level", level)
-        quantity = "value" if what == "mean" else what
-        found = self.solution
-        if quantity == "value":
-            ends = found.value_interval(level)
-        elif quantity in ("std", "variance"):
-            ends = found.std_interval(level)
-            ends = (ends[0] ** 2, ends[1] ** 2) if quantity == "variance" else ends
-        else:
-            raise _unknown(what)
-        if state is not None:
-            one = self._index([state])[0]
-            return float(ends[0][one]), float(ends[1][one])
-        at = slice(None) if states is None else self._index(states)
-        return ends[0][at], ends[1][at]
-
-    def _ask(self, what: str, state: Any) -> Any:
-        whole = _quantity(self.solution, what)
-        return whole if state is None else float(whole[self._index([state])[0]])
+    def _ends(self, states: Any, what: str, level: float) -> tuple[Array, Array]:
+        found, at = self.solution, self._index(states)
+        low, high = found.value_interval(level) if what == "value" else found.std_interval(level)
+        return low[at], high[at]
 
     def _index(self, states: Any) -> NDArray[np.intp]:
         column = np.asarray(states)
@@ -254,48 +209,48 @@ class TabularEstimator:
 
     # ------------------------------------------------------------------ return intervals
 
+    def _fitted(self, states: Any) -> tuple[Array, Array]:
+        at = self._index(states)
+        return self.fit.value[at], self.fit.std[at]
+
+    def _calibration_returns(self) -> tuple[Array, Any]:
+        return self._completed(self.returns)
+
+    def _completed(self, returns: Returns) -> tuple[Array, NDArray[np.intp]]:
+        """Returns, completed with the fit's values, and the states in which they began."""
+        total = returns.completed(_lookup(np.nan_to_num(self.fit.value)))
+        return total, returns.start[:, 0].astype(np.intp)
+
     @cached_property
-    def calibration(self) -> Calibration:
-        """Scores of the returns that the fit has not seen."""
-        found, returns = self.fit, self.returns
-        own = returns.key == CALIBRATION
-        value = np.nan_to_num(found.value)
-        total = returns.completed(lambda rows: value[rows[:, 0].astype(np.intp)])
-        start = returns.start[:, 0].astype(np.intp)
-        cut = returns.truncated & (returns.missing_share > CLOSED)
-        return Calibration.of(total[own], found.value[start[own]], found.std[start[own]], cut[own])
+    def returns_by_state(self) -> ReturnsByState:
+        """Returns that calibrate, of each state apart."""
+        return ReturnsByState(*self._completed(self.placed))
 
     def return_interval(
         self, states: Any = None, level: float = 0.9, *, above: bool = False
     ) -> Any:
-        """Lower and upper end for new returns; with `above`, a lower limit alone."""
-        if self.off_policy:
-            raise InputError("experience", "off-policy", "returns of the target are not observed")
-        at = np.arange(self._states) if states is None else self._index(states)
-        value, std = self.fit.value[at], self.fit.std[at]
-        if above:
-            return self.calibration.above(value, std, level)
-        return self.calibration.interval(value, std, level)
+        """Lower and upper end for new returns; with `above`, a lower limit alone.
 
-    @property
-    def self_check(self) -> SelfCheck:
-        """Whether value and std agree with the observed returns, which do not overlap."""
-        if self.off_policy:
-            return SelfCheck(None, None, "cannot be checked on this log: it is off-policy")
-        found, returns = self.solution, self.returns
-        value, variance = np.nan_to_num(found.value), np.nan_to_num(found.variance)
+        In states with enough calibration returns it holds there, elsewhere on average over states.
+        """
+        pooled = super().return_interval(states, level, above=above)
+        at = self._index(self._column(None, states))
+        tail = (1.0 - level) / (1.0 if above else 2.0)
+        shares = (tail,) if above else (tail, 1.0 - tail)
+        own = [self.returns_by_state.quantile(at, share) for share in shares]
+        ends = [
+            np.where(np.isfinite(own[0]), mine, theirs)
+            for mine, theirs in zip(own, [pooled] if above else pooled, strict=True)
+        ]
+        return ends[0] if above else tuple(ends)
 
-        def at(table: Array) -> Any:
-            return lambda rows: table[rows[:, 0].astype(np.intp)]
+    def calibrated_here(self, states: Any, level: float) -> NDArray[np.bool_]:
+        """Whether the return interval of each state rests on returns of this state."""
+        found = self.returns_by_state.quantile(self._index(states), (1.0 - level) / 2.0)
+        return np.isfinite(found)
 
-        start = returns.start[:, 0].astype(np.intp)
-        missing = returns.missing_variance(at(variance))
-        usable = (found.variance[start] > 0) & (missing <= MOST_MISSING * variance[start])
-        error = (returns.completed(at(value)) - value[start])[usable]
-        own = variance[start][usable]
-        return SelfCheck(
-            judge_value(error / np.sqrt(own)), judge_std((error**2 + missing[usable]) / own), ""
-        )
+    def _cut_off(self) -> NDArray[np.bool_]:
+        return np.asarray(self.returns.truncated & (self.returns.missing_share > CLOSED))
 
     # ------------------------------------------------------------------ files
 
@@ -304,16 +259,7 @@ class TabularEstimator:
 
         Returns observed so far are not saved: a loaded estimator collects new ones.
         """
-        header = {
-            "format": FORMAT,
-            "kind": KIND,
-            "learner": self.description.to_dict(),
-            "states": self._states,
-            "steps": self.steps,
-            "rejected": self.rejected,
-            "off_policy": self.off_policy,
-            "notes": self.notes,
-        }
+        header = self._header() | {"states": self._states, "off_policy": self.off_policy}
         tensors = {
             f"{part}.{name}": array
             for part, sums in zip(NAMES, self.sums, strict=True)
@@ -333,8 +279,7 @@ class TabularEstimator:
         """
         header, tensors = read_tensors(Path(path))
         try:
-            if header["kind"] != KIND or header["format"] != FORMAT:
-                raise ValueError(f"kind {header['kind']!r}, format {header['format']!r}")
+            cls._refuse_other_files(header)
             found = cls(from_dict(header["learner"]), header["states"])
             found.steps, found.rejected = int(header["steps"]), int(header["rejected"])
             found.off_policy, found.notes = bool(header["off_policy"]), dict(header["notes"])
@@ -420,35 +365,6 @@ class _Rows:
         return self
 
 
-def _numbers(given: Any) -> Array:
-    return np.atleast_1d(np.asarray(np.nan if given is None else given, dtype=np.float64))
-
-
-def _quantity(found: LeastSquares, what: str) -> Array:
-    if what not in QUANTITIES:
-        raise _unknown(what)
-    whole: Array = getattr(found, "value" if what == "mean" else what)
-    return whole
-
-
-def _unknown(what: str) -> InputError:
-    return InputError("what", repr(what), f"must be one of {', '.join(map(repr, QUANTITIES))}")
-
-
-@compiled
-def assign(stream, flags, longest, state):
-    """Give each transition to a part; a new episode, or a long one, draws again."""
-    part = np.zeros(stream.size, dtype=np.int64)
-    cut = np.zeros(stream.size, dtype=np.bool_)
-    for t in range(stream.size):
-        at = stream[t]
-        part[t] = state[at, 0]
-        state[at, 1] += 1
-        over = state[at, 1] >= longest
-        if flags[t] != 0 or over:
-            cut[t] = over and flags[t] == 0
-            state[at, 1] = 0
-            state[at, 2] += 1
-            word = mix((U(at) << U(32)) + U(state[at, 2]))
-            state[at, 0] = 1 if word % U(PARTS) == U(0) else 0
-    return part, cut
+def _lookup(table: Array) -> Any:
+    """A function that finds rows of states in a table."""
+    return lambda rows: table[rows[:, 0].astype(np.intp)]

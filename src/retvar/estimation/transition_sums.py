@@ -8,6 +8,7 @@ different logs can be added, so a log can be read in pieces, resumed, and split 
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -20,13 +21,14 @@ from retvar.random import U, mix
 
 __all__ = ["TransitionSums"]
 
+log = logging.getLogger("retvar")
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 ORDER = 4  # largest power of ρ
 PLAIN = 2 * ORDER + 1  # sums of a key on-policy: b = 0 … 8
 WEIGHTED = (ORDER + 1) ** 2  # sums of a key off-policy: b = 0 … 2a for each a
 FIRST_ROOM = 1_024  # keys of a new table
-FILLED = 0.6  # share of the hash table that may be occupied
+MANY_KEYS = 2_000_000  # from which on a warning says how much memory they take
 
 
 class TransitionSums:
@@ -95,6 +97,13 @@ class TransitionSums:
 
     def _grow(self) -> None:
         """Double the room for keys."""
+        if self._count >= MANY_KEYS:
+            size = self._count * (self._ints.itemsize * (2 + 3 + self._sums.shape[1]) + 16)
+            log.warning(
+                "%s different transitions (state, next state, γ, λ) so far take %.1f GB; where "
+                "nearly all differ, merge states or round the γ and λ of the data",
+                f"{self._count:,}", 2 * size / 1e9,
+            )  # fmt: skip
         self._ints = np.concatenate([self._ints, np.zeros_like(self._ints)])
         self._floats = np.concatenate([self._floats, np.zeros_like(self._floats)])
         self._sums = np.concatenate([self._sums, np.zeros_like(self._sums)])
@@ -156,6 +165,19 @@ class TransitionSums:
         return total
 
     # ------------------------------------------------------------------ adding, saving
+
+    def renumber(self, number: Integers) -> None:
+        """Give each state s the number ``number[s]``; no two states may get the same.
+
+        >>> sums = TransitionSums()
+        >>> sums.add([0, 1], [1, 0], [1.0, 2.0], gamma=0.9, lam=1.0)
+        >>> sums.renumber(np.array([5, 3]))
+        >>> sums.state.tolist(), sums.next_state.tolist()
+        ([5, 3], [3, 5])
+        """
+        self._ints[: self._count] = number[self._ints[: self._count]]
+        self._table[:] = -1
+        rehash(self._count, self._ints, self._floats, self._table)
 
     def merge(self, other: TransitionSums) -> None:
         """Add the sums of another log.
@@ -304,6 +326,6 @@ def _rehash(count, ints, floats, table):
 
 
 slot = compiled(_slot)
-accumulate = compiled(_accumulate)
+accumulate = compiled(_accumulate, nogil=True)
 insert = compiled(_insert)
 rehash = compiled(_rehash)

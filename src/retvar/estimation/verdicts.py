@@ -14,11 +14,23 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["AGREES", "DISAGREES", "UNCERTAIN", "Verdict", "judge_std", "judge_value"]
+from retvar.format import count, number
+
+__all__ = [
+    "AGREES",
+    "DISAGREES",
+    "UNCERTAIN",
+    "Verdict",
+    "joint_kind",
+    "judge_std",
+    "judge_value",
+    "judge_without_spread",
+]
 
 Array = NDArray[np.float64]
 AGREES, DISAGREES, UNCERTAIN = "agrees", "disagrees", "too uncertain to tell"
 FEWEST = 100  # returns below which nothing is said
+ENOUGH = 200  # returns below which agreement is not said
 REACH = 1.8  # standard errors of the interval that "agrees" rests on
 TOLERATED = math.log(1.25)  # difference of the std, in logarithms, that is still agreement
 TOLERATED_SHIFT = 0.25  # difference of the value, in standard deviations of the return
@@ -31,11 +43,11 @@ class Verdict:
     """What returns say of an estimate.
 
     >>> rng = np.random.default_rng(0)
-    >>> print(judge_std(rng.normal(size=2_000) ** 2))
+    >>> print(judge_std(rng.normal(size=2_000)))
     agrees (a difference of 3% would have been seen)
-    >>> print(judge_std(2.0 * rng.normal(size=2_000) ** 2))
-    disagrees by a factor of 1.41 [1.37, 1.45]
-    >>> print(judge_std(rng.normal(size=90) ** 2))
+    >>> print(judge_std(rng.normal(0.0, 1.5, size=2_000)))
+    disagrees by a factor of 1.49 [1.45, 1.54]
+    >>> print(judge_std(rng.normal(size=90)))
     too uncertain to tell (90 returns)
     """
 
@@ -53,50 +65,106 @@ class Verdict:
             return math.exp(max(abs(math.log(self.low)), abs(math.log(self.high)))) - 1.0
         return max(abs(self.low), abs(self.high))
 
+    @property
+    def distance(self) -> float:
+        """How far off the estimate is, to compare verdicts: 0 where nothing is known."""
+        if math.isnan(self.difference):
+            return 0.0
+        return abs(math.log(self.difference) if self.quantity == "std" else self.difference)
+
     def __str__(self) -> str:
         if self.kind == UNCERTAIN:
-            return f"{self.kind} ({self.returns:,} return{'s' if self.returns != 1 else ''})"
-        if self.quantity == "std":
-            if self.kind == AGREES:
-                return f"agrees (a difference of {self.visible:.0%} would have been seen)"
-            return (
-                f"disagrees by a factor of {self.difference:.2f} [{self.low:.2f}, {self.high:.2f}]"
-            )
+            return f"{self.kind} ({count(self.returns, 'return')})"
         if self.kind == AGREES:
-            return f"agrees (a difference of {self.visible:.2f} std would have been seen)"
-        return f"disagrees by {self.difference:+.2f} std [{self.low:+.2f}, {self.high:+.2f}]"
+            if self.low == self.high:
+                return "agrees exactly (nothing varied)"
+            unit = f"{self.visible:.0%}" if self.quantity == "std" else f"{self.visible:.2f} std"
+            return f"agrees (a difference of {unit} would have been seen)"
+        if math.isinf(self.difference):
+            return "disagrees: the estimate has no spread"
+        numbers = self.difference, self.low, self.high
+        if self.quantity == "std":
+            middle, low, high = (number(x) for x in numbers)
+            return f"disagrees by a factor of {middle} [{low}, {high}]"
+        middle, low, high = (f"{x:+.2f}" for x in numbers)
+        return f"disagrees by {middle} std [{low}, {high}]"
 
 
-def judge_std(u: Array, estimate_error: float = 0.0, tests: int = 1) -> Verdict:
-    """Judge a std by u = ((G − Ĵ)² + missing variance)/V̂ of returns G that do not overlap.
+def joint_kind(*verdicts: Verdict) -> str:
+    """One word for several verdicts: a single "disagrees" decides, "agrees" takes all of them.
+
+    >>> sure, unsure = judge_value(np.zeros(500)), judge_value(np.zeros(5))
+    >>> joint_kind(sure, sure), joint_kind(sure, unsure)
+    ('agrees', 'too uncertain to tell')
+    """
+    kinds = [verdict.kind for verdict in verdicts]
+    if DISAGREES in kinds:
+        return DISAGREES
+    return AGREES if kinds and all(kind == AGREES for kind in kinds) else UNCERTAIN
+
+
+def judge_std(
+    z: Array, missing: Array | float = 0.0, estimate_error: float = 0.0, tests: int = 1
+) -> Verdict:
+    """Judge a std by u = z² + missing of returns that do not overlap; z = (G − Ĵ)/σ̂.
+
+    The interval of ½ log mean u is that of a mean of skewed numbers (Johnson, 1978), joined with
+    the interval for the same sample with its largest number once more: a rare large return that
+    the sample happens to lack is missing from its mean and from its standard error alike. Where
+    all returns lie on one side of the value, those on the other have not been seen yet: then no
+    std is called too large.
 
     Parameters
     ----------
-    u
-        One number for each return; 1 on average where the std is right.
+    z
+        One number for each return, in standard deviations of the estimate.
+    missing
+        Share of the variance that each return lacks, since it was cut off.
     estimate_error
         Standard error of the logarithm of the estimated std.
     tests
         Number of places that are judged at once: "disagrees" needs the more evidence.
     """
+    u = z * z + missing
     n = u.size
     if n < FEWEST or not np.isfinite(u).all() or not (u > 0).any():
         return Verdict("std", UNCERTAIN, n, math.nan, math.nan, math.nan)
-    mean = float(u.mean())
-    deviations = u - mean
-    variance = float((deviations**2).mean())
-    skew = float((deviations**3).mean()) / variance**1.5 if variance > 0 else 0.0
-    relative = math.sqrt(max(variance / mean**2, LEAST_KURTOSIS) / n)
-    shift = skew * (2.0 * REACH**2 + 1.0) / (6.0 * math.sqrt(n))
-    centre, error = 0.5 * math.log(mean), 0.5 * relative
-    low = centre + min(-REACH * error, _half_log(1.0 + relative * (shift - REACH)))
-    high = centre + max(REACH * error, _half_log(1.0 + relative * (shift + REACH)))
-    limit = _limit(tests) * math.hypot(error, estimate_error)
-    if low > -TOLERATED and high < TOLERATED:
+    centre = 0.5 * math.log(float(u.mean()))
+    low, high = _log_std_interval(u, REACH)
+    kind = UNCERTAIN
+    if n >= ENOUGH and low > -TOLERATED and high < TOLERATED:
         kind = AGREES
     else:
-        kind = DISAGREES if abs(centre) > limit else UNCERTAIN
+        limit = _limit(tests)
+        least, most = _log_std_interval(u, limit)
+        below, above = (math.hypot(end - centre, limit * estimate_error) for end in (least, most))
+        both_sides = z.min() < 0 < z.max()
+        if centre > below or (-centre > above and both_sides):
+            kind = DISAGREES
     return Verdict("std", kind, n, math.exp(centre), math.exp(low), math.exp(high))
+
+
+def _log_std_interval(u: Array, reach: float) -> tuple[float, float]:
+    """Interval of ½ log mean u of `reach` standard errors, with or without the largest again."""
+    both = (_one_interval(sample, reach) for sample in (u, np.append(u, u.max())))
+    low, high = zip(*both, strict=True)
+    return min(low), max(high)
+
+
+def _one_interval(u: Array, reach: float) -> tuple[float, float]:
+    n, mean = u.size, float(u.mean())
+    deviations = u - mean
+    squares = deviations * deviations
+    variance = float(squares.mean())
+    skew = float((squares * deviations).mean()) / variance**1.5 if variance > 0 else 0.0
+    relative = math.sqrt(max(variance / mean**2, LEAST_KURTOSIS) / n)
+    shift = skew * (2.0 * reach**2 + 1.0) / (6.0 * math.sqrt(n))
+    half = 0.5 * reach * relative
+    centre = 0.5 * math.log(mean)
+    return (
+        centre + min(-half, _half_log(1.0 + relative * (shift - reach))),
+        centre + max(half, _half_log(1.0 + relative * (shift + reach))),
+    )
 
 
 def judge_value(z: Array, estimate_error: float = 0.0, tests: int = 1) -> Verdict:
@@ -116,12 +184,36 @@ def judge_value(z: Array, estimate_error: float = 0.0, tests: int = 1) -> Verdic
     centre = float(z.mean())
     error = max(float(z.std(ddof=1)), 1.0) / math.sqrt(n)
     low, high = centre - REACH * error, centre + REACH * error
-    if low > -TOLERATED_SHIFT and high < TOLERATED_SHIFT:
+    if n >= ENOUGH and low > -TOLERATED_SHIFT and high < TOLERATED_SHIFT:
         kind = AGREES
     else:
         limit = _limit(tests) * math.hypot(error, estimate_error)
         kind = DISAGREES if abs(centre) > limit else UNCERTAIN
     return Verdict("value", kind, n, centre, low, high)
+
+
+def judge_without_spread(errors: Array, rounding: float) -> tuple[Verdict, Verdict]:
+    """Judge value and std, by G − Ĵ, where the estimate says that returns do not vary.
+
+    >>> value, std = judge_without_spread(np.zeros(500), rounding=1e-9)
+    >>> print(std)
+    agrees exactly (nothing varied)
+    >>> value, std = judge_without_spread(np.append(np.zeros(499), 1.0), rounding=1e-9)
+    >>> print(std)
+    disagrees: the estimate has no spread
+    """
+    n = errors.size
+    if n < FEWEST or not np.isfinite(errors).all():
+        return tuple(Verdict(q, UNCERTAIN, n, *[math.nan] * 3) for q in ("value", "std"))  # type: ignore[return-value]
+    shift, spread = abs(float(np.median(errors))), float(np.ptp(errors))
+    return (
+        Verdict("value", AGREES, n, 0.0, 0.0, 0.0)
+        if shift <= rounding
+        else Verdict("value", DISAGREES, n, math.inf, math.inf, math.inf),
+        Verdict("std", AGREES, n, 1.0, 1.0, 1.0)
+        if spread <= rounding
+        else Verdict("std", DISAGREES, n, math.inf, math.inf, math.inf),
+    )
 
 
 def _half_log(x: float) -> float:

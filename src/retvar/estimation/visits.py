@@ -46,6 +46,22 @@ class Visits:
         inside = (states >= 0) & (states < self.counts.size)
         return inside & (np.append(self.counts, 0)[np.where(inside, states, -1)] > 0)
 
+    def merge(self, other: Visits, number: Integers | None = None) -> None:
+        """Add other counts; state s of theirs is ``number[s]`` here.
+
+        >>> one, two = Visits(), Visits()
+        >>> two.add(np.array([0, 0, 1]))
+        >>> one.merge(two, np.array([2, 0]))
+        >>> one.counts
+        array([1, 0, 2])
+        """
+        theirs = np.arange(other.counts.size) if number is None else number[: other.counts.size]
+        size = max(self.counts.size, int(theirs.max(initial=-1)) + 1)
+        counts = np.zeros(size, dtype=np.int64)
+        counts[: self.counts.size] = self.counts
+        counts[theirs] += other.counts
+        self.counts = counts
+
     def to_dict(self) -> dict[str, Any]:
         """JSON data for a checkpoint."""
         return {"counts": self.counts.tolist()}
@@ -104,6 +120,10 @@ class Regions:
         inside = (observations >= self.low - slack) & (observations <= self.high + slack)
         found = np.array([cell in self._count for cell in self.cells(observations).tolist()])
         return np.asarray(inside.all(axis=1) & found)
+
+    def visits(self, observations: Array) -> list[int]:
+        """Visits of the box that each observation lies in."""
+        return [self._count.get(cell, 0) for cell in self.cells(observations).tolist()]
 
     def most_visited(self, count: int) -> tuple[Integers, Array]:
         """Visits of the most visited boxes, and the mean observation in each."""

@@ -13,12 +13,15 @@ for any traces. TD is stable if every eigenvalue of A has a positive real part. 
     variance   M = B     R = E[(η(r + γ′((1−λ′)H′ + λ′G′)) − G)²] + E[η²w]
                          with G from the mean node (centred) or G = H (direct)
     second     M = B     R = E[η²((r + γ′H′)² − (γ′λ′H′)²)] + E[η²w]    VTD; variance: this − H²
+
+The nodes of higher moments have M = E[cᵏ] with c = ηγ′λ′, and the rewards of
+:mod:`retvar.exact.moments` with the predictions of the variance and third-moment nodes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -27,23 +30,30 @@ import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
 from retvar import arguments
-from retvar.errors import InputError
-from retvar.exact.solution import (
-    Solution,
+from retvar.errors import InfiniteVarianceError, InputError
+from retvar.exact.moments import (
+    MomentSystem,
+    check_order,
+    deviation,
+    kurtosis,
+    mean_of_return,
     mean_reward,
-    solve_weighted,
-    squared_deviation,
-    variance_resolvent,
+    moment_reward,
+    moment_system,
+    noisy_states,
+    skewness,
 )
+from retvar.exact.solution import FIELDS, Solution, solve_weighted
 from retvar.exact.stationary import stationary_distribution
 from retvar.exact.updates import Method, check_method
-from retvar.linear import Radius, Resolvent, spectral_radius
+from retvar.linear import Radius, Resolvent, reaching, spectral_radius
 from retvar.mdp import MDP, WeightedEdges, state_values, weigh_edges
 from retvar.mdp.weighted_edges import Estimand
 
 __all__ = ["FixedPoint", "Node", "fixed_point"]
 
 Array = NDArray[np.float64]
+MOMENTS = {3: "third_moment", 4: "fourth_moment"}
 INDEPENDENT = 1e-10  # features whose relative singular values are smaller count as dependent
 
 
@@ -75,11 +85,14 @@ class Node:
     _K: Array
     _features: Array | None
     _policy: tuple[MDP, object]
+    _expands: bool = False  # whether a part of M has a radius of 1 or more
 
     @cached_property
     def spectrum(self) -> NDArray[np.complex128]:
         """Eigenvalues of A on the span of the features in the states visited."""
         D = stationary_distribution(*self._policy)
+        if self._features is None and self._expands and np.any(self._K):
+            raise InputError("spectrum", "an infinite moment", "is computed with κ = 0 only")
         if self._features is None and D.size > 2_000:
             raise InputError(
                 "spectrum", f"{D.size} states", "is computed for tables of up to 2000 states"
@@ -91,8 +104,13 @@ class Node:
 
     @property
     def stable(self) -> bool:
-        """Whether TD with small steps converges here; true for a table (A is an M-matrix)."""
-        return self._features is None or bool(np.all(self.spectrum.real > 0))
+        """Whether TD with small steps converges here.
+
+        True for a table (A is an M-matrix), unless some part of the MDP does not contract.
+        """
+        if self._features is None:
+            return not self._expands
+        return bool(np.all(self.spectrum.real > 0))
 
     @property
     def traces_finite(self) -> bool:
@@ -113,7 +131,7 @@ class FixedPoint:
         Exact solution for the λ-return that bootstraps from `value`.
     nodes
         Name → :class:`Node` of the nodes that learn: ``value``, ``mean``, and ``variance`` or
-        ``second_moment``.
+        ``second_moment``; with a higher order ``third_moment`` and ``fourth_moment``.
 
     Examples
     --------
@@ -147,11 +165,39 @@ class FixedPoint:
         return self.variance + self.mean**2 if node is None else node.prediction
 
     @property
+    def third_moment(self) -> Array:
+        """Third central moment at the fixed point (``order=3`` or 4)."""
+        return self._moment(3)
+
+    @property
+    def fourth_moment(self) -> Array:
+        """Fourth central moment at the fixed point (``order=4``)."""
+        return self._moment(4)
+
+    @property
+    def skewness(self) -> Array:
+        """Third moment / variance^1.5; NaN where the variance is not positive."""
+        return skewness(self.variance, self.third_moment)
+
+    @property
+    def kurtosis(self) -> Array:
+        """Excess kurtosis, fourth moment / variance² − 3; NaN as for the skewness."""
+        return kurtosis(self.variance, self.fourth_moment)
+
+    def _moment(self, k: int) -> Array:
+        node = self.nodes.get(MOMENTS[k])
+        if node is None:
+            remedy = f"{MOMENTS[k]} needs order={k}, with the direct or centred method"
+            raise InputError("order", self.truth.order, remedy)
+        return node.prediction
+
+    @property
     def rmse(self) -> float:
         """Root of the mean squared bias, weighted by the behaviour's stationary distribution."""
         D = stationary_distribution(*self._policy)
-        largest = float(np.max(np.abs(self.bias))) or 1.0
-        return largest * float(np.sqrt(D @ (self.bias / largest) ** 2))
+        bias = np.where(D > 0, self.bias, 0.0)  # infinite moments of transient states do not count
+        largest = float(np.max(np.abs(bias))) or 1.0
+        return largest * float(np.sqrt(D @ (bias / largest) ** 2))
 
     @property
     def spectrum(self) -> NDArray[np.complex128]:
@@ -165,11 +211,12 @@ class FixedPoint:
 
     @property
     def _variance_node(self) -> Node:
-        return list(self.nodes.values())[-1]
+        return self.nodes["second_moment" if self.method == "vtd" else "variance"]
 
     def __getitem__(self, state: int | str) -> dict[str, float]:
         s = self._policy[0].state_index(state)
-        fields = ("value", "mean", "variance", "bias")
+        higher = [field for k in range(3, self.truth.order + 1) for field in FIELDS[k]]
+        fields = ("value", "mean", "variance", "bias", *higher)
         return {field: float(getattr(self, field)[s]) for field in fields}
 
     @property
@@ -183,7 +230,7 @@ class FixedPoint:
         return all(node.traces_finite for node in self.nodes.values())
 
     def __repr__(self) -> str:
-        largest = float(np.max(np.abs(self.bias)))
+        largest = float(np.nanmax(np.abs(self.bias)))
         return (
             f"FixedPoint({self.method}, {self.value.size:,} states, largest bias {largest:.4g}, "
             f"{'stable' if self.stable else 'unstable'}, traces "
@@ -207,8 +254,12 @@ def fixed_point(
     kappa: ArrayLike = 0.0,
     kappa_bar: ArrayLike = 0.0,
     kappa_mean: ArrayLike | None = None,
+    order: int = 2,
 ) -> FixedPoint:
     """Compute the fixed point of a learner in the limit of small steps.
+
+    A moment that is infinite in a state is NaN there. With features, it must be finite in every
+    state that the behaviour visits for ever.
 
     Parameters
     ----------
@@ -225,6 +276,14 @@ def fixed_point(
     kappa, kappa_bar, kappa_mean
         Trace decay of the value, variance and mean node: a number or one per state. `kappa_mean`
         defaults to `kappa`.
+    order
+        The highest central moment that the learner has a node for: 2, 3 or 4; VTD has 2 only.
+
+    Raises
+    ------
+    InfiniteVarianceError
+        If a moment asked for is infinite in every state, or, with features, in one visited for
+        ever.
 
     Examples
     --------
@@ -239,7 +298,8 @@ def fixed_point(
     direct: RMSE 5.32, stable
     vtd: RMSE 30.60, stable
     """
-    check_method(method)
+    order = check_order(order)
+    check_method(method, order)
     edges = weigh_edges(mdp, target, behaviour, estimand, lam)
     network = _Network(mdp, edges, (mdp, target if behaviour is None else behaviour))
     Phi = _feature_table("features", features, mdp)
@@ -265,10 +325,10 @@ def fixed_point(
         node = nodes["second_moment"] = network.second_moment(H, Phi, K["kappa_bar"])
         variance = node.prediction - H**2
     else:
-        node = nodes["variance"] = network.variance(H, G, Phi, K["kappa_bar"])
-        variance = node.prediction
+        nodes |= network.moments(H, G, Phi, K["kappa_bar"], order)
+        variance = nodes["variance"].prediction
     tabular_value = value is None and Phi is None and X is None
-    truth = solve_weighted(mdp, edges, None if tabular_value else H)
+    truth = solve_weighted(mdp, edges, None if tabular_value else H, order)
     return FixedPoint(method, H, G, variance, truth, nodes, network.policy)
 
 
@@ -289,27 +349,56 @@ class _Network:
 
     def mean(self, H: Array, features: Array | None, K: Array) -> Node:
         f = self.edges
-        M, R = f.matrix(f.eta * f.gamma * f.lam), f.expect(mean_reward(f, H))
-        table = Resolvent(M).solve(R).x if features is None else None
-        trace = f.rho_bar * (f.eta * f.gamma * f.lam * K[f.next_state]) ** 2
+        M, R = f.matrix(f.decay), f.expect(mean_reward(f, H))
+        table = mean_of_return(f, H).x if features is None else None
+        trace = f.rho_bar * (f.decay * K[f.next_state]) ** 2
         return self._node(M, R, table, features, K, trace)
 
-    def variance(self, H: Array, G: Array, features: Array | None, K: Array) -> Node:
-        return self._secondary(squared_deviation(self.edges, H, G), features, K)
+    def moments(
+        self, H: Array, G: Array, features: Array | None, K: Array, order: int
+    ) -> dict[str, Node]:
+        """The variance node and those of higher moments, for deviations from G."""
+        f, lower = self.edges, list[Array]()
+        nodes: dict[str, Node] = {}
+        epsilon = deviation(f, H, G)
+        for k in range(2, order + 1):
+            system = moment_system(f, k, lambda: noisy_states(f, epsilon, G))
+            R = moment_reward(f, epsilon, lower)
+            name = MOMENTS.get(k, "variance")
+            nodes[name] = self._secondary(system, R, features, K)
+            lower.append(nodes[name].prediction)
+        return nodes
 
     def second_moment(self, H: Array, features: Array | None, K: Array) -> Node:
         f = self.edges
         H_next = H[f.next_state]
         certain = (f.reward + f.gamma * H_next) ** 2 - (f.gamma * f.lam * H_next) ** 2
         R = f.expect(f.eta**2 * (certain + f.reward_std**2))
-        return self._secondary(R, features, K)
+        nothing = np.zeros(f.n)
+        system = moment_system(f, 2, lambda: noisy_states(f, mean_reward(f, H), nothing))
+        return self._secondary(system, R, features, K)
 
-    def _secondary(self, R: Array, features: Array | None, K: Array) -> Node:
+    def _secondary(self, system: MomentSystem, R: Array, features: Array | None, K: Array) -> Node:
+        """A node with discount cᵏ."""
+        f, k = self.edges, system.order
+        table, M = None, f.matrix(f.decay**k)
+        expands = bool(system.grows.any())
+        if features is None:
+            table = system.solve(R).x
+        elif expands:
+            M = self._visited_only(system)
+        trace = f.rho_bar * f.decay ** (2 * k) * K[f.next_state] ** 2
+        node = self._node(M, R, table, features, K, trace)
+        return replace(node, _expands=expands)
+
+    def _visited_only(self, system: MomentSystem) -> scipy.sparse.csr_array:
+        """E[cᵏ] from states visited for ever; raise an error if one leads to an expanding part."""
         f = self.edges
-        resolvent, _ = variance_resolvent(f)
-        table = resolvent.solve(R).x if features is None else None
-        trace = f.rho_bar * (f.eta * f.gamma * f.lam) ** 4 * K[f.next_state] ** 2
-        return self._node(resolvent.M, R, table, features, K, trace)
+        visited = stationary_distribution(*self.policy) > 0
+        if np.any(visited & reaching(f.matrix(f.decay), system.grows)):
+            at_least = system.radius.kind != "exact"
+            raise InfiniteVarianceError(system.radius.value, at_least, system.order)
+        return f.matrix(np.where(visited[f.state], f.decay**system.order, 0.0))
 
     def _node(
         self,

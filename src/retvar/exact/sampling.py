@@ -9,13 +9,30 @@ from numpy.typing import ArrayLike, NDArray
 
 from retvar import arguments
 from retvar.errors import ConvergenceError, InputError
-from retvar.exact.solution import Solution, variance_resolvent
+from retvar.exact.moments import (
+    ROUNDING,
+    check_order,
+    deviation,
+    kurtosis,
+    mean_of_return,
+    moment_system,
+    noisy_states,
+    skewness,
+)
+from retvar.exact.solution import Solution
 from retvar.mdp import MDP, WeightedEdges, state_values, weigh_edges
 from retvar.mdp.weighted_edges import Estimand
 
 __all__ = ["MonteCarlo", "monte_carlo"]
 
 Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+COMPARED = ("mean", "variance", "third_moment", "fourth_moment")
+BELONGS = {  # what is missing where a moment is infinite
+    2: ("variance", "variance_stderr", "mean_stderr"),
+    3: ("third_moment", "third_moment_stderr", "skewness", "skewness_stderr"),
+    4: ("fourth_moment", "fourth_moment_stderr", "kurtosis", "kurtosis_stderr"),
+}
 MAX_WALKS = 1_000_000  # walks simulated at the same time
 NEGLIGIBLE = 1e-12  # a walk stops when the rest of its return has less weight
 
@@ -24,8 +41,10 @@ NEGLIGIBLE = 1e-12  # a walk stops when the rest of its return has less weight
 class MonteCarlo:
     """Mean and variance of sampled λ-returns from each state, with standard errors.
 
-    The standard error of the variance uses the fourth moment. Off-policy returns may have none; the
-    standard error is then too small.
+    With a higher `order` also the third and fourth central moment, the skewness and the excess
+    kurtosis. All moments but the ratios are unbiased. A moment that is infinite is NaN, as in
+    :func:`solve`. The standard error of a moment of order k uses that of order 2k. Off-policy
+    returns may have none; the standard error is then too small.
     """
 
     mdp: MDP
@@ -34,6 +53,15 @@ class MonteCarlo:
     variance: Array
     mean_stderr: Array
     variance_stderr: Array
+    order: int = 2
+    third_moment: Array | None = None  #: None below order 3, as all that follows from it
+    third_moment_stderr: Array | None = None
+    skewness: Array | None = None
+    skewness_stderr: Array | None = None
+    fourth_moment: Array | None = None  #: None below order 4, as all that follows from it
+    fourth_moment_stderr: Array | None = None
+    kurtosis: Array | None = None
+    kurtosis_stderr: Array | None = None
 
     @property
     def std(self) -> Array:
@@ -50,10 +78,11 @@ class MonteCarlo:
         s = self.mdp.state_index(state)
         return float(self.mean[s]), float(self.variance[s])
 
-    def z(self, solution: Solution) -> tuple[Array, Array]:
-        """Deviation from `solution` in standard errors, of the mean and of the variance.
+    def z(self, solution: Solution) -> tuple[Array, ...]:
+        """Deviation from `solution` in standard errors: mean, variance, third and fourth moment.
 
-        0 if both agree up to rounding, as without randomness.
+        As many as both know. 0 if both agree up to rounding, as without randomness; NaN where a
+        moment is infinite.
 
         >>> import retvar as rv
         >>> chain = rv.domains.chain()
@@ -61,9 +90,9 @@ class MonteCarlo:
         >>> bool(abs(z_variance).max() < 5)
         True
         """
-        return (
-            _z(self.mean, solution.mean, self.mean_stderr),
-            _z(self.variance, solution.variance, self.variance_stderr),
+        fields = COMPARED[: min(self.order, solution.order)]
+        return tuple(
+            _z(getattr(self, f), getattr(solution, f), getattr(self, f"{f}_stderr")) for f in fields
         )
 
 
@@ -79,6 +108,7 @@ def monte_carlo(
     samples: int = 10_000,
     seed: int | np.random.Generator = 0,
     max_steps: int = 1_000_000,
+    order: int = 2,
 ) -> MonteCarlo:
     """Sample `samples` λ-returns from every state; the arguments are those of :func:`solve`.
 
@@ -91,32 +121,39 @@ def monte_carlo(
     >>> sampled.variance.round(1)
     array([4., 3., 2., 1.])
     """
-    samples = arguments.integer("samples", samples, 2)
+    order = check_order(order)
+    samples = arguments.integer("samples", samples, order)
     max_steps = arguments.integer("max_steps", max_steps, 1)
     rng = arguments.generator("seed", seed)
     edges = weigh_edges(mdp, target, behaviour, estimand, lam)
-    variance_resolvent(edges)  # raises an error if the variance is infinite
     if value is None:
-        H = state_values(edges).x
+        H = g = state_values(edges).x
     else:
         H = arguments.numbers("value", value, mdp.n_states, mdp.state_name)
+        g = mean_of_return(edges, H).x
+    infinite = _infinite(edges, H, g, order)
     walk = _Walk(edges, H, rng, max_steps)
     batch = max(1, MAX_WALKS // samples)
-    moments = [
-        _moments(walk.returns(np.arange(first, min(first + batch, mdp.n_states)), samples))
+    parts = [
+        _moments(walk.returns(np.arange(first, min(first + batch, mdp.n_states)), samples), order)
         for first in range(0, mdp.n_states, batch)
     ]
-    mean, variance, fourth = (np.concatenate(column) for column in zip(*moments, strict=True))
-    if not np.isfinite(mean + variance + fourth).all():
+    found = {field: np.concatenate([part[field] for part in parts]) for field in parts[0]}
+    if not all(np.isfinite(found[field]).all() for field in COMPARED[:order]):
         raise InputError("reward or value", "too large", "powers of it overflow; scale them down")
-    return MonteCarlo(
-        mdp=mdp,
-        samples=samples,
-        mean=mean,
-        variance=variance,
-        mean_stderr=np.sqrt(variance / samples),
-        variance_stderr=np.sqrt(np.maximum(fourth - variance**2, 0.0) / samples),
-    )
+    for k, where in infinite.items():
+        for field in BELONGS[k]:
+            found[field][where] = np.nan
+    return MonteCarlo(mdp=mdp, samples=samples, order=order, **found)
+
+
+def _infinite(edges: WeightedEdges, H: Array, g: Array, order: int) -> dict[int, Mask]:
+    """States in which each moment is infinite; raise an error if all are."""
+    epsilon = deviation(edges, H, g)
+    return {
+        k: moment_system(edges, k, lambda: noisy_states(edges, epsilon, g)).infinite
+        for k in range(2, order + 1)
+    }
 
 
 class _Walk:
@@ -161,17 +198,52 @@ class _Walk:
         )
 
 
-def _moments(returns: Array) -> tuple[Array, Array, Array]:
-    """Mean, unbiased variance and central fourth moment of each row."""
+def _moments(returns: Array, order: int) -> dict[str, Array]:
+    """Mean and unbiased central moments of each row, with standard errors.
+
+    A standard error is the root mean square of the influence of one return, over √n.
+    """
     n = returns.shape[1]
     mean = returns.mean(axis=1)
-    squared = (returns - mean[:, None]) ** 2
-    return mean, squared.sum(axis=1) / (n - 1), (squared**2).mean(axis=1)
+    d = returns - mean[:, None]
+    squared = d**2
+    m2, m4 = squared.mean(axis=1), (squared**2).mean(axis=1)
+    V = squared.sum(axis=1) / (n - 1)
+    found = {
+        "mean": mean,
+        "variance": V,
+        "mean_stderr": np.sqrt(V / n),
+        "variance_stderr": np.sqrt(np.maximum(m4 - V**2, 0.0) / n),
+    }
+    if order == 2:
+        return found
+    m3 = (squared * d).mean(axis=1)
+    third = n * n / ((n - 1) * (n - 2)) * m3
+    s2, s3, s4 = (m[:, None] for m in (m2, m3, m4))
+    of_m2, of_m3 = squared - s2, squared * d - s3 - 3 * s2 * d  # influence of each return
+    found |= _with_error("third_moment", third, of_m3)
+    spread = np.where(m2 > (ROUNDING * np.abs(returns).max(axis=1)) ** 2, V, 0.0)
+    safe = np.where(spread > 0, m2, np.nan)[:, None]
+    of_ratio = (of_m3 - 1.5 * s3 / safe * of_m2) / safe**1.5
+    found |= _with_error("skewness", skewness(spread, third), of_ratio)
+    if order == 3:
+        return found
+    fourth = n * ((n * n - 2 * n + 3) * m4 - 3 * (2 * n - 3) * m2**2)
+    fourth /= (n - 1) * (n - 2) * (n - 3)
+    of_m4 = squared**2 - s4 - 4 * s3 * d
+    found |= _with_error("fourth_moment", fourth, of_m4)
+    of_ratio = (of_m4 - 2 * s4 / safe * of_m2) / safe**2
+    return found | _with_error("kurtosis", kurtosis(spread, fourth), of_ratio)
+
+
+def _with_error(field: str, estimate: Array, influence: Array) -> dict[str, Array]:
+    error = np.sqrt((influence**2).mean(axis=1) / influence.shape[1])
+    return {field: estimate, f"{field}_stderr": error}
 
 
 def _z(sampled: Array, exact: Array, stderr: Array) -> Array:
     gap = sampled - exact
     rounding = 1e-9 * np.maximum(1.0, np.abs(exact))
-    safe = np.where(stderr > 0, stderr, 1.0)
+    safe = np.where(stderr == 0, 1.0, stderr)  # NaN where a moment is infinite
     certain = np.where(np.abs(gap) <= rounding, 0.0, np.copysign(np.inf, gap))
-    return np.where(np.abs(gap) <= rounding, 0.0, np.where(stderr > 0, gap / safe, certain))
+    return np.where(np.abs(gap) <= rounding, 0.0, np.where(stderr == 0, certain, gap / safe))

@@ -7,40 +7,58 @@ value function that the λ-return bootstraps from: the true one, j, or any other
     g = (I − PGL)⁻¹ E[η(r + γ′(1−λ′)H′)]                             PGL = Σ b ηγ′λ′
     v = (I − B)⁻¹ (E[(η(r + γ′((1−λ′)H′ + λ′g′)) − g)²] + E[η²w])     B   = Σ b (ηγ′λ′)²
 
-w is the variance of the reward. The variance is finite if and only if the spectral radius of B is
-below 1.
+w is the variance of the reward. Higher moments, and in which states a moment is finite, are in
+:mod:`retvar.exact.moments`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
 from retvar import arguments
-from retvar.errors import ConvergenceError, InfiniteVarianceError, InputError
-from retvar.format import align, count
-from retvar.linear import Apply, Radius, Resolvent, spectral_radius
+from retvar.errors import InfiniteVarianceError, InputError
+from retvar.exact.moments import (
+    NAMES,
+    check_order,
+    deviation,
+    kurtosis,
+    mean_of_return,
+    moment_reward,
+    moment_system,
+    noisy_states,
+    skewness,
+)
+from retvar.format import align, count, listed
+from retvar.linear import Apply, LinearSolution, Radius, Resolvent, reaching
 from retvar.mdp import MDP, WeightedEdges, state_values, weigh_edges
 from retvar.mdp.weighted_edges import Estimand
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 __all__ = ["Solution", "StateSolution", "solve"]
 
 Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
 MAX_INVERTED = 200  # most states for which many right-hand sides are multiplied by the inverse
 DIGITS = 6  # significant digits of the table of a solution
+SMALLEST = 1e-140  # variances below have squares with too few digits
 
 
 class StateSolution(NamedTuple):
-    """Exact value, mean and variance of one state.
+    """Exact value, mean and variance of one state; higher moments are None if not asked for.
 
     >>> import retvar as rv
     >>> rv.solve(rv.domains.chain(lam=1))["s3"]
     StateSolution(value=1.0, mean=1.0, variance=1.0, std=1.0, second_moment=2.0)
+    >>> rv.solve(rv.domains.chain(lam=1), order=4)["s3"].kurtosis
+    0.0
     """
 
     value: float
@@ -48,6 +66,21 @@ class StateSolution(NamedTuple):
     variance: float
     std: float
     second_moment: float
+    third_moment: float | None = None
+    fourth_moment: float | None = None
+    skewness: float | None = None
+    kurtosis: float | None = None
+
+    def __repr__(self) -> str:
+        known = (f"{field}={x!r}" for field, x in self._asdict().items() if x is not None)
+        return f"{type(self).__name__}({', '.join(known)})"
+
+
+FIELDS = {  # of a state, by the order that they need
+    2: ("value", "mean", "variance", "std", "second_moment"),
+    3: ("third_moment", "skewness"),
+    4: ("fourth_moment", "kurtosis"),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,11 +94,16 @@ class Solution:
     mean
         Mean g of the λ-return; equal to `value` unless it bootstraps from another function.
     variance
-        Variance v of the λ-return.
+        Variance v of the λ-return; NaN where it is infinite.
+    order
+        The highest moment asked for: 2, 3 or 4.
+    finite_order
+        The highest moment up to `order` that is finite, for each state.
     spectral_radius
-        Spectral radius of B; the variance is finite if it is below 1.
+        Spectral radius of B; if it is below 1, the variance is finite in every state.
     radius_kind
-        Whether the spectral radius is ``exact`` or a certified ``upper bound``.
+        Whether the spectral radius is ``exact``, a certified ``upper bound``, or a ``lower bound``
+        of 1 or more.
     residual
         Largest backward error ‖b − Ax‖/(‖b‖ + ‖A‖‖x‖) of the linear systems solved.
     error
@@ -98,6 +136,11 @@ class Solution:
     residual: float
     error: float
     solvers: tuple[str, ...]
+    finite_order: NDArray[np.intp]
+    order: int = 2
+    _third: Array | None = None
+    _fourth: Array | None = None
+    _certain: Mask | None = None  # states whose variance is 0 but for rounding
 
     @property
     def std(self) -> Array:
@@ -109,6 +152,80 @@ class Solution:
         """Second moment of the λ-return, variance + mean²."""
         return self.variance + self.mean**2
 
+    @property
+    def third_moment(self) -> Array:
+        """Third central moment of the λ-return; NaN where it is infinite (``order=3`` or 4)."""
+        return _asked("third_moment", self._third, self.order, 3)
+
+    @property
+    def fourth_moment(self) -> Array:
+        """Fourth central moment of the λ-return; NaN where it is infinite (``order=4``)."""
+        return _asked("fourth_moment", self._fourth, self.order, 4)
+
+    @property
+    def skewness(self) -> Array:
+        """Third moment / variance^1.5; NaN where the variance is 0 or the moment infinite."""
+        return skewness(self._spread, self.third_moment)
+
+    @property
+    def kurtosis(self) -> Array:
+        """Excess kurtosis, fourth moment / variance² − 3; NaN as for the skewness."""
+        return kurtosis(self._spread, self.fourth_moment)
+
+    @property
+    def _spread(self) -> Array:
+        """The variance, 0 where it consists of rounding."""
+        return self.variance if self._certain is None else np.where(self._certain, 0, self.variance)
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Names of all that is known about a state.
+
+        >>> import retvar as rv
+        >>> rv.solve(rv.domains.chain(), order=3).fields[4:]
+        ('second_moment', 'third_moment', 'skewness')
+        """
+        known = {name for k in range(2, self.order + 1) for name in FIELDS[k]}
+        return tuple(field for field in StateSolution._fields if field in known)
+
+    @property
+    def note(self) -> NDArray[np.str_]:
+        """Why a number is missing, for each state; empty where none is."""
+        texts = ["", *(f"the {NAMES[k]} is infinite" for k in range(2, self.order + 1))]
+        lowest = np.where(self.finite_order < self.order, self.finite_order, 0)
+        return np.array(texts)[lowest]
+
+    @property
+    def notes(self) -> list[str]:
+        """One sentence for each moment that is infinite in some states.
+
+        >>> import retvar as rv
+        >>> rv.solve(rv.domains.chain()).notes
+        []
+        """
+        found = []
+        for k in range(2, self.order + 1):
+            states = np.flatnonzero(self.finite_order < k)
+            if states.size:
+                names = listed(self.mdp.state_name(int(s)) for s in states)
+                found.append(f"the {NAMES[k]} is infinite in {names}")
+        return found
+
+    @property
+    def data(self) -> xr.Dataset:
+        """All numbers and notes of all states as an ``xarray.Dataset``.
+
+        >>> import retvar as rv
+        >>> data = rv.solve(rv.domains.chain(), order=4).data
+        >>> float(data.kurtosis.sel(state="s3"))
+        0.0
+        """
+        import xarray
+
+        columns = {field: ("state", getattr(self, field)) for field in (*self.fields, "note")}
+        names = self.mdp.state_names or range(self.mdp.n_states)
+        return xarray.Dataset(columns, {"state": list(names)}, {"order": self.order})
+
     def __len__(self) -> int:
         return self.mdp.n_states
 
@@ -117,12 +234,16 @@ class Solution:
 
     def __getitem__(self, state: int | str) -> StateSolution:
         s = self.mdp.state_index(state)
-        return StateSolution(*(float(getattr(self, f)[s]) for f in StateSolution._fields))
+        return StateSolution(**{field: float(getattr(self, field)[s]) for field in self.fields})
 
     def table(self, most: int | None = None) -> list[list[str]]:
-        """Rows of text: a heading, then the first `most` states (default: all)."""
+        """Rows of text: a heading, then the first `most` states (default: all).
+
+        Of the higher moments it has the skewness and the excess kurtosis.
+        """
         same_mean = self.mean is self.value
-        fields = [f for f in StateSolution._fields if not (same_mean and f == "mean")]
+        left_out = {"third_moment", "fourth_moment", *(["mean"] if same_mean else [])}
+        fields = [field for field in self.fields if field not in left_out]
         shown = self.mdp.n_states if most is None else min(most, self.mdp.n_states)
         columns = [getattr(self, f)[:shown] for f in fields]
         heading = ["state", *(f.replace("_", " ") for f in fields)]
@@ -141,7 +262,8 @@ class Solution:
         width = max(len(row[0]) for row in rows)
         lines = align([[row[0].ljust(width), *row[1:]] for row in rows])
         rest = self.mdp.n_states + 1 - len(rows)
-        return "\n".join([*lines, *([f"… and {rest:,} more states"] if rest else [])])
+        more = [f"… and {rest:,} more states"] if rest else []
+        return "\n".join([*lines, *more, *self.notes])
 
     def __repr__(self) -> str:
         return (
@@ -159,8 +281,10 @@ def solve(
     estimand: Estimand = "target_return",
     value: ArrayLike | None = None,
     lam: ArrayLike | None = None,
+    *,
+    order: int = 2,
 ) -> Solution:
-    """Compute the exact value and variance of the λ-return of every state.
+    """Compute the exact value and variance, or more moments, of the λ-return of every state.
 
     Parameters
     ----------
@@ -178,11 +302,14 @@ def solve(
         Value function that the λ-return bootstraps from; default: the true one.
     lam
         λ that replaces the MDP's: a number, or one per state.
+    order
+        The highest central moment: 2, or 3 and 4 for skewness and kurtosis. In states in which a
+        moment is infinite it is NaN; `Solution.notes` names them.
 
     Raises
     ------
     InfiniteVarianceError
-        If the spectral radius of B is 1 or more.
+        If a moment asked for is infinite in every state.
 
     Examples
     --------
@@ -191,11 +318,14 @@ def solve(
     array([0.141518, 1.091959, 0.521739, 0.23761 , 0.031015])
     >>> rv.solve(rv.domains.complex_mdp(), "pi", "mu", "off_policy_return").variance.round(3)
     array([0.159, 1.224, 0.924, 2.524, 0.106])
+    >>> rv.solve(rv.domains.complex_mdp(), order=4).kurtosis.round(6)
+    array([-1.19691 , -1.19691 ,  2.815726, -1.701393,  0.054544])
     """
+    order = check_order(order)
     edges = weigh_edges(mdp, target, behaviour, estimand, lam)
     if value is not None:
         value = arguments.numbers("value", value, mdp.n_states, mdp.state_name)
-    return solve_weighted(mdp, edges, value)
+    return solve_weighted(mdp, edges, value, order)
 
 
 def format_radius(radius: float) -> str:
@@ -208,38 +338,91 @@ def format_radius(radius: float) -> str:
 
 
 @np.errstate(over="ignore", invalid="ignore")  # overflow raises an InputError later
-def solve_weighted(mdp: MDP, edges: WeightedEdges, H: Array | None) -> Solution:
+def solve_weighted(mdp: MDP, edges: WeightedEdges, H: Array | None, order: int = 2) -> Solution:
     """Solve for weighted edges; H = None stands for the true value function."""
     solved = [state_values(edges)]
     j = solved[0].x
     if H is None:
         H = g = j
     else:
-        discounted = Resolvent(edges.matrix(edges.eta * edges.gamma * edges.lam))
-        solved.append(discounted.solve(edges.expect(mean_reward(edges, H))))
+        solved.append(mean_of_return(edges, H))
         g = solved[-1].x
-    resolvent, radius = variance_resolvent(edges)
-    solved.append(resolvent.solve(squared_deviation(edges, H, g)))
-    v = np.maximum(solved[-1].x, 0.0)  # rounding
-    if not np.isfinite(v + g * g).all():
-        raise InputError("reward or value", "too large", "its square overflows; scale them down")
-    for array in (j, g, v):
+    moments = _central_moments(edges, H, g, order)
+    solved += moments.solved
+    v, *higher = moments.values
+    for array in (j, g, *moments.values, moments.finite_order):
         array.flags.writeable = False
     return Solution(
         mdp=mdp,
         value=j,
         mean=g,
         variance=v,
-        spectral_radius=radius.value,
-        radius_kind=radius.kind,
+        spectral_radius=moments.radius.value,
+        radius_kind=moments.radius.kind,
         residual=max(each.residual for each in solved),
         error=max(each.error for each in solved),
         solvers=tuple(each.solver for each in solved),
+        finite_order=moments.finite_order,
+        order=order,
+        _third=higher[0] if order > 2 else None,
+        _fourth=higher[1] if order > 3 else None,
+        _certain=moments.certain,
     )
+
+
+class _Moments(NamedTuple):
+    """Central moments of orders 2, 3, … of all states."""
+
+    values: list[Array]
+    solved: list[LinearSolution]
+    finite_order: NDArray[np.intp]
+    radius: Radius  # of B
+    certain: Mask | None
+
+
+def _central_moments(edges: WeightedEdges, H: Array, g: Array, order: int) -> _Moments:
+    """Solve for the moments about g, one order after the other."""
+    epsilon = deviation(edges, H, g)
+    values: list[Array] = []
+    systems, solved = [], []
+    finite_order = np.ones(edges.n, dtype=np.intp)
+    for k in range(2, order + 1):
+        system = moment_system(edges, k, lambda: noisy_states(edges, epsilon, g))
+        found = system.solve(moment_reward(edges, epsilon, values))
+        x = found.x if k == 3 else np.maximum(found.x, 0.0)  # rounding
+        if not np.isfinite((x + g * g)[~system.infinite]).all():
+            raise InputError("reward or value", "too large", "powers overflow; scale them down")
+        values.append(x)
+        systems.append(system)
+        solved.append(found)
+        finite_order[~system.infinite] = k
+    certain = None
+    if order > 2:
+        ways = edges.matrix((edges.decay > 0).astype(np.float64))
+        certain = ~reaching(ways, noisy_states(edges, epsilon, g))
+        _check_size(values[0][~certain])
+    return _Moments(values, solved, finite_order, systems[0].radius, certain)
+
+
+def _check_size(variance: Array) -> None:
+    """Raise an InputError if the square of a variance underflows."""
+    if np.any((variance > 0) & (variance < SMALLEST)):
+        raise InputError(
+            "reward or value", "too small", "its fourth power underflows; scale them up"
+        )
+
+
+def _asked(field: str, moment: Array | None, order: int, least: int) -> Array:
+    """A moment, or an InputError if it was not asked for."""
+    if moment is None:
+        raise InputError("order", order, f"{field} needs order={least}; solve with it")
+    return moment
 
 
 def variance_function(edges: WeightedEdges) -> Apply:
     """Return a function from values H [case, state] to variances of the λ-returns [case, state].
+
+    They are NaN where they are infinite.
 
     >>> import retvar as rv
     >>> from retvar.mdp import weigh_edges
@@ -248,8 +431,11 @@ def variance_function(edges: WeightedEdges) -> Apply:
     >>> bool(abs(gap).max() < 1e-12)
     True
     """
-    mean = _column_solver(Resolvent(edges.matrix(edges.eta * edges.gamma * edges.lam)))
-    variance = _column_solver(variance_resolvent(edges)[0])
+    system = moment_system(edges, 2, None)
+    if system.grows.any():  # which states are infinite depends on H
+        return lambda values: np.stack([_variance(edges, H) for H in values])
+    mean = _column_solver(Resolvent(edges.matrix(edges.decay)))
+    variance = _column_solver(system.resolvent)
     expect = scipy.sparse.csr_array(
         (edges.b, (edges.state, np.arange(edges.b.size))), shape=(edges.n, edges.b.size)
     )
@@ -269,46 +455,17 @@ def variance_function(edges: WeightedEdges) -> Apply:
     return variances
 
 
+def _variance(edges: WeightedEdges, H: Array) -> Array:
+    """Variances for one H; NaN where they are infinite."""
+    try:
+        return _central_moments(edges, H, mean_of_return(edges, H).x, 2).values[0]
+    except InfiniteVarianceError:
+        return np.full(edges.n, np.nan)
+
+
 def _column_solver(resolvent: Resolvent) -> Apply:
     """A function that solves for each column; its bits do not depend on the number of columns."""
     if resolvent.n > MAX_INVERTED:
         return lambda columns: resolvent.solve(columns).x
     inverse = resolvent.solve(np.eye(resolvent.n)).x
     return lambda columns: np.stack([inverse @ column for column in columns.T], axis=1)
-
-
-def variance_resolvent(edges: WeightedEdges) -> tuple[Resolvent, Radius]:
-    """(I − B)⁻¹ and the spectral radius of B, certified to be below 1.
-
-    If no ηγ′λ′ exceeds 1, then B ≤ PG, and :func:`~retvar.mdp.weigh_edges` has checked that the
-    radius of PG is below 1. The radius is then reported as below 1 even if rounding hides it.
-    """
-    root = edges.eta * edges.gamma * edges.lam
-    resolvent = Resolvent(edges.matrix(root**2))
-    below_one = bool(np.all(root <= 1))
-    try:
-        radius = spectral_radius(resolvent.M, resolvent)
-    except ConvergenceError:
-        if not below_one:
-            raise
-        radius = Radius(1.0, "lower bound")
-    if below_one and not radius.below_one:
-        radius = Radius(float(np.nextafter(1.0, 0.0)), "upper bound")
-    if not radius.below_one:
-        raise InfiniteVarianceError(radius.value, at_least=radius.kind != "exact")
-    return resolvent, radius
-
-
-def mean_reward(edges: WeightedEdges, H: Array) -> Array:
-    """Reward of the mean node, η(r + γ′(1−λ′)H′), of each edge."""
-    return edges.eta * (edges.reward + edges.gamma * (1 - edges.lam) * H[edges.next_state])
-
-
-def squared_deviation(edges: WeightedEdges, H: Array, G: Array) -> Array:
-    """Mean squared deviation of one step from G: E[(η(r + γ′((1−λ′)H′ + λ′G′)) − G)²] + E[η²w].
-
-    With G = g it is the reward of the variance; with G = H, the direct method's E[R̄].
-    """
-    inside = mean_reward(edges, H) + edges.eta * edges.gamma * edges.lam * G[edges.next_state]
-    noise = edges.eta * edges.reward_std
-    return edges.expect((inside - G[edges.state]) ** 2 + noise**2)

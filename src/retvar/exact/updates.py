@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from retvar import arguments, rules
 from retvar.errors import ConvergenceError, InputError
+from retvar.exact.moments import check_order
 from retvar.mdp import END, MDP, Edges, weigh_edges
 from retvar.mdp.weighted_edges import Estimand, importance_ratio, lam_on_arrival
 
@@ -27,6 +28,8 @@ WEIGHTS = np.array([1.0, 4.0, 1.0]) / 6
 class Estimates:
     """Estimates of a learner: value, variance, and (for ``centred``) the mean of the λ-return.
 
+    The third and fourth central moments are None unless the order asks for them.
+
     >>> Estimates(np.zeros(2), np.zeros(2), np.zeros(2)).variance
     array([0., 0.])
     """
@@ -34,6 +37,8 @@ class Estimates:
     value: Array
     variance: Array
     mean: Array
+    third_moment: Array | None = None
+    fourth_moment: Array | None = None
 
 
 @np.errstate(over="ignore", invalid="ignore")  # overflow raises an InputError later
@@ -50,6 +55,7 @@ def expected_updates(
     behaviour: object = None,
     estimand: Estimand = "target_return",
     lam: ArrayLike | None = None,
+    order: int = 2,
 ) -> Estimates:
     """Make synchronous sweeps of the expected TD update of a tabular learner.
 
@@ -62,9 +68,11 @@ def expected_updates(
     estimates
         Initial estimates; default: zero.
     alpha, alpha_bar
-        Step sizes of the value node, and of the mean and variance nodes.
+        Step sizes of the value node, and of all other nodes.
     learn_value
         Whether the value node learns; otherwise it stays fixed.
+    order
+        The highest central moment that the learner has a node for: 2, 3 or 4; VTD has 2 only.
 
     Examples
     --------
@@ -75,21 +83,25 @@ def expected_updates(
     >>> rv.expected_updates("direct", chain, sweeps=8).variance
     array([2.997541, 2.4661  , 1.81    , 1.      ])
     """
-    check_method(method)
+    order = check_order(order)
+    check_method(method, order)
     weigh_edges(mdp, target, behaviour, estimand, lam)  # validates the arguments
     _check_steps(sweeps, alpha, alpha_bar)
     outcomes = _Outcomes(mdp, target, behaviour, estimand, lam)
     zero = np.zeros(mdp.n_states)
     now = Estimates(zero, zero, zero) if estimates is None else _validated(mdp, estimates)
+    higher = [zero if x is None else x for x in (now.third_moment, now.fourth_moment)[: order - 2]]
+    now = Estimates(now.value, now.variance, now.mean, *higher)
     for sweep in range(sweeps):
-        value_error, mean_error, secondary_error = outcomes.errors(method, now)
+        value_error, mean_error, secondary_error, *higher_errors = outcomes.errors(method, now)
         J = now.value + alpha * value_error if learn_value else now.value
         g = now.mean + alpha_bar * mean_error
         V = now.variance + alpha_bar * secondary_error
         if method == "vtd":  # the node holds V + J²
             V = V + now.value**2 - J**2
-        now = Estimates(J, V, g)
-        if not np.isfinite(J + g + V).all():
+        higher = [x + alpha_bar * e for x, e in zip(higher, higher_errors, strict=True)]
+        now = Estimates(J, V, g, *higher)
+        if not np.isfinite(sum(higher, J + g + V)).all():
             raise ConvergenceError(f"the estimates are no longer finite after sweep {sweep + 1}")
     return now
 
@@ -124,8 +136,8 @@ class _Outcomes:
             (ones, self.rho) if estimand == "target_return" else (self.rho, ones)
         )
 
-    def errors(self, method: Method, now: Estimates) -> tuple[Array, Array, Array]:
-        """E[ρδ], E[ρ̄δ] and E[ρ̄δ̄] of the value, mean and secondary node in each state."""
+    def errors(self, method: Method, now: Estimates) -> list[Array]:
+        """E[ρδ] of the value and E[ρ̄δ] of the mean, secondary and higher nodes in each state."""
         R, gamma, lam, eta = self.reward, self.gamma, self.lam, self.eta
         J, J_next = now.value[self.s], now.value[self.s_next]
         g, g_next = now.mean[self.s], now.mean[self.s_next]
@@ -142,27 +154,50 @@ class _Outcomes:
             reward_bar = rules.vtd_reward(R, gamma, lam, J_next, eta)
             V, V_next = V + J**2, V_next + J_next**2
         delta_bar = rules.td_error(reward_bar, rules.variance_discount(discount), V_next, V)
-        return (
+        epsilon = delta_mean if method == "centred" else rules.direct_deviation(delta, J, eta)
+        secondary = [delta_mean, delta_bar, *self._higher_errors(epsilon, discount, now)]
+        return [
             self._mean(self.rho * delta),
-            self._mean(self.rho_bar * delta_mean),
-            self._mean(self.rho_bar * delta_bar),
-        )
+            *(self._mean(self.rho_bar * each) for each in secondary),
+        ]
+
+    def _higher_errors(self, epsilon: Array, discount: Array, now: Estimates) -> list[Array]:
+        """TD errors of the third and the fourth moment, as far as there are estimates."""
+        errors: list[Array] = []
+        if now.third_moment is None:
+            return errors
+        V_next = now.variance[self.s_next]
+        M3, M3_next = now.third_moment[self.s], now.third_moment[self.s_next]
+        reward = rules.third_moment_reward(epsilon, discount, V_next)
+        errors.append(rules.td_error(reward, discount**3, M3_next, M3))
+        if now.fourth_moment is None:
+            return errors
+        M4, M4_next = now.fourth_moment[self.s], now.fourth_moment[self.s_next]
+        reward = rules.fourth_moment_reward(epsilon, discount, V_next, M3_next)
+        errors.append(rules.td_error(reward, discount**4, M4_next, M4))
+        return errors
 
     def _mean(self, x: Array) -> Array:
         total = np.bincount(self.s, weights=self.probability * x, minlength=self.n)
         return total.astype(np.float64)
 
 
-def check_method(method: str) -> None:
-    """Raise an InputError for an unknown method."""
+def check_method(method: str, order: int = 2) -> None:
+    """Raise an InputError for an unknown method, or one that has no node for the order."""
     if method not in get_args(Method):
         raise InputError("method", repr(method), f"must be one of {', '.join(get_args(Method))}")
+    if method == "vtd" and order > 2:
+        raise InputError(
+            "order", order, "VTD learns the second moment only; use direct or centred, or order=2"
+        )
 
 
 def _validated(mdp: MDP, estimates: Estimates) -> Estimates:
     if not isinstance(estimates, Estimates):
         raise InputError("estimates", type(estimates).__name__, "must be retvar.Estimates")
-    fields = ("value", "variance", "mean")
-    return Estimates(
-        *(arguments.numbers(f, getattr(estimates, f), mdp.n_states, mdp.state_name) for f in fields)
-    )
+    given = {
+        field: arguments.numbers(field, x, mdp.n_states, mdp.state_name)
+        for field, x in vars(estimates).items()
+        if x is not None
+    }
+    return Estimates(**given)

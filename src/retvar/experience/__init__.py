@@ -1,6 +1,7 @@
 """Experience from environments, data sets and logs, as one stream of transitions."""
 
 from retvar.experience.environments import from_gymnasium
+from retvar.experience.growing import Growing
 from retvar.experience.minari import from_minari
 from retvar.experience.recording import recorded, write_table
 from retvar.experience.stream import Counts, Experience
@@ -9,6 +10,7 @@ from retvar.experience.tables import from_table
 __all__ = [
     "Counts",
     "Experience",
+    "Growing",
     "from_gymnasium",
     "from_minari",
     "from_table",

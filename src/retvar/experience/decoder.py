@@ -10,16 +10,19 @@ from numpy.typing import NDArray
 
 from retvar.errors import InputError
 from retvar.experience.arrow_columns import (
+    IdEncoder,
     LabelEncoder,
     booleans,
     episode_ids,
     integers,
-    is_number,
     numbers,
+    row_hashes,
+    times,
 )
 from retvar.experience.column_roles import MOST_STATES, Roles
 from retvar.experience.readers import Reader
 from retvar.experience.stream import Chunk, Counts, first_rows
+from retvar.experience.target_policy import TargetPolicy
 
 __all__ = ["Decoder"]
 
@@ -32,11 +35,16 @@ class Decoder:
     """Decodes the batches of one or several files; labels and segments go on between them."""
 
     def __init__(
-        self, roles: Roles, labels: list[Any] | None, counts: Counts, strict: bool
+        self,
+        roles: Roles,
+        labels: list[Any] | None,
+        counts: Counts,
+        strict: bool,
+        policy: TargetPolicy | None = None,
     ) -> None:
-        self.roles, self.counts, self.strict = roles, counts, strict
+        self.roles, self.counts, self.strict, self.policy = roles, counts, strict, policy
         self.labels = LabelEncoder(labels if labels is not None else [])
-        self.streams = LabelEncoder([])
+        self.entities = IdEncoder("entity")
         self.segment = 0
 
     def rows(self, reader: Reader, file: int | None, chunk: int) -> Iterator[Chunk]:
@@ -80,6 +88,8 @@ class Decoder:
     def _decode(self, part: _Batch) -> Chunk:
         r = self.roles
         rows: Chunk = {"reward": part.floats(r.reward)}
+        if r.cost:
+            rows["reward"] = 0.0 - rows["reward"]  # no −0
         ended = part.booleans(r.terminated)
         rows["terminated"], rows["truncated"] = ended, part.booleans(r.truncated)
         self._states(part, rows, ended)
@@ -89,11 +99,15 @@ class Decoder:
         if r.rho:
             rows["rho"] = part.floats(r.rho, least=0.0)
         if r.behaviour and r.target:
-            rows["rho"] = part.ratios(r.behaviour, r.target)
+            rows["rho"] = part.ratios(r.behaviour, part.probabilities(r.target))
+        elif r.behaviour and self.policy is not None:
+            rows["rho"] = part.ratios(r.behaviour, self._asked(part, rows))
         if r.episode:
             rows["episode"], missing = episode_ids(part.batch[r.episode])
             part.reject(missing, f"{r.episode} is missing", r.episode)
-        self._streams(part, rows)
+        self._segments(part, rows)
+        if r.entity or r.time:
+            self._places(part, rows)
         if part.bad.any():
             rows["bad"] = part.bad
         if self.strict:
@@ -112,7 +126,8 @@ class Decoder:
             missing = [~np.isfinite(each).all(axis=1) for each in found]
         elif r.kind == "label":
             skip = ended if r.next_state is not None else None
-            found = [*self.labels.encode([each[0] for each in columns], skip)]
+            one = len(r.state) == 1
+            found = [*self.labels.encode([each[0] if one else each for each in columns], skip)]
             missing = [each < 0 for each in found]
         else:
             pairs = [integers(each[0]) for each in columns]
@@ -139,25 +154,53 @@ class Decoder:
             "number": f"{name} is no whole number from 0 to {most - 1:,}",
         }[self.roles.kind]
 
-    def _streams(self, part: _Batch, rows: Chunk) -> None:
+    def _asked(self, part: _Batch, rows: Chunk) -> NDArray[np.float64]:
+        """Probabilities of the logged actions under the target policy."""
+        assert self.policy is not None
+        assert self.roles.action is not None
+        action = self.roles.action
+        labels = self.labels.labels if self.roles.kind == "label" else None
+        good = ~part.bad
+        found = np.full(good.size, np.nan)
+        if good.any():
+            at = np.flatnonzero(good)
+            found[at] = self.policy.probabilities(
+                rows["state"][at], part.batch[action].take(at), labels
+            )
+        part.reject(np.isnan(found), "the target policy has no probability", action)
+        return found
+
+    def _segments(self, part: _Batch, rows: Chunk) -> None:
         """Add streams and segments; a row of unknown stream ends the segment of all streams."""
         r = self.roles
         segment: Any = self.segment + (part.gaps if part.gaps is not None else 0)
         if r.stream:
-            column = part.batch[r.stream]
-            if is_number(column.type) or part.reader.text:
-                stream, missing = integers(column)
-                missing = missing | (stream < 0) | (stream >= MOST_STREAMS)
-            else:
-                stream = self.streams.encode([column])[0]
-                missing = stream < 0
+            stream, missing = integers(part.batch[r.stream])
+            missing = missing | (stream < 0) | (stream >= MOST_STREAMS)
             part.reject(missing, f"{r.stream} is no number of a stream", r.stream)
             rows["stream"] = np.where(missing, -1, stream)
             segment = segment + np.cumsum(missing)
+            self.segment += int(np.count_nonzero(missing))
         if r.stream or part.reader.text:
             rows["segment"] = np.broadcast_to(segment, part.bad.shape).astype(np.int64)
-            if r.stream:
-                self.segment += int(np.count_nonzero(missing))
+
+    def _places(self, part: _Batch, rows: Chunk) -> None:
+        """Add entity and time, and which rows are lost, since their place is not known."""
+        r = self.roles
+        lost = np.zeros(part.bad.size, dtype=bool)
+        rows["entity"] = np.zeros(part.bad.size, dtype=np.int64)
+        if r.entity:
+            before = self.entities.count
+            rows["entity"] = self.entities.encode(part.batch[r.entity])
+            self.counts.entities += self.entities.count - before
+            lost |= rows["entity"] < 0
+            part.reject(lost, f"{r.entity} is missing", r.entity)
+        if r.time:
+            rows["time"], rows["time_fraction"], missing = times(part.batch[r.time], r.dates)
+            part.reject(missing, f"{r.time} is missing or no time", r.time)
+            lost |= missing
+            rows["hash"] = row_hashes([part.batch[name] for name in r.identity])
+        rows["lost"] = lost
 
 
 def _malformed_error(reader: Reader, which: int) -> InputError:
@@ -236,11 +279,17 @@ class _Batch:
         self.reject(neither, f"{column} is neither true nor false", column)
         return np.asarray(value)
 
-    def ratios(self, behaviour: str, target: str) -> NDArray[np.float64]:
-        """ρ = target / behaviour; invalid probabilities are refused, never left out."""
-        b, p = numbers(self.batch[behaviour]), numbers(self.batch[target])
-        for column, value in ((behaviour, b), (target, p)):
-            self._refuse_first(~((value >= 0) & (value <= 1)), column, "must be a probability")
+    def probabilities(self, column: str) -> NDArray[np.float64]:
+        """Decode a column of probabilities; missing ones are left out, invalid ones refused."""
+        value = numbers(self.batch[column])
+        self.reject(np.isnan(value), f"{column} is missing", column)
+        known = ~np.isnan(value)
+        self._refuse_first(known & ~((value >= 0) & (value <= 1)), column, "must be a probability")
+        return value
+
+    def ratios(self, behaviour: str, p: NDArray[np.float64]) -> NDArray[np.float64]:
+        """ρ = p / behaviour; what is impossible is refused, never left out."""
+        b = self.probabilities(behaviour)
         remedy = "the behaviour never does what the target would; there is no ratio"
         self._refuse_first((b == 0) & (p > 0), behaviour, remedy)
         impossible = "an action that the behaviour never takes cannot have been taken"
@@ -248,7 +297,7 @@ class _Batch:
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             ratio = p / b
         overflow = "so small that target / behaviour is no finite number"
-        self._refuse_first((b > 0) & ~np.isfinite(ratio), behaviour, overflow)
+        self._refuse_first((b > 0) & (p > 0) & ~np.isfinite(ratio), behaviour, overflow)
         return np.asarray(np.where(np.isfinite(ratio), ratio, 0.0))
 
     def _refuse_first(self, mask: Mask, column: str, remedy: str) -> None:

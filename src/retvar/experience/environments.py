@@ -14,6 +14,7 @@ from retvar.errors import InputError
 from retvar.experience.episodes import RowLinker, linked, source_error
 from retvar.experience.observations import observation_reader
 from retvar.experience.policies import action_selection
+from retvar.experience.predictors import Predictor, is_model, load_model
 from retvar.experience.stepping import (
     RolloutLimit,
     autoreset_mode,
@@ -22,14 +23,17 @@ from retvar.experience.stepping import (
     to_columns,
 )
 from retvar.experience.stream import Chunk, Counts, Experience
+from retvar.experience.vec_envs import is_vec_env, refuse_normalised
 from retvar.format import listed
 from retvar.random import seed_of
 
 __all__ = ["from_gymnasium"]
 
 ENVIRONMENT = (
-    "must be an id, a Gymnasium environment, a vector environment, or a list of single ones"
+    "must be an id, a Gymnasium environment, a vector environment, a list of single ones, or a "
+    "function that makes one"
 )
+COPIES = "needs an id, or a function that makes an environment"
 NAMES = {  # of the numbers of an observation, which Gymnasium does not name
     "MountainCar": ("position", "velocity"),
     "MountainCarContinuous": ("position", "velocity"),
@@ -45,28 +49,40 @@ def from_gymnasium(
     *,
     steps: int | None = None,
     episodes: int | None = None,
+    envs: int | None = None,
+    deterministic: bool | None = None,
     seed: int = 0,
     chunk: int = 4_096,
     **options: Any,
 ) -> Experience:
     """Roll out a policy in an environment, for so many steps or episodes.
 
-    Several environments, as a list or a vector environment in any autoreset mode, are interleaved:
-    the first transition of each, the second of each, …, each with the number of its environment as
-    ``stream``. Each has a seed of its own, derived from `seed`. Truncation is not termination; the
-    last transition of each environment is marked truncated if its episode was not over.
+    Several environments, as copies, a list or a vector environment (Gymnasium's in any autoreset
+    mode, or a ``VecEnv`` of Stable-Baselines3), are interleaved: the first transition of each, the
+    second of each, …, each with the number of its environment as ``stream``. Each has a seed of its
+    own, derived from `seed`. Truncation is not termination; the last transition of each environment
+    is marked truncated if its episode was not over.
 
     Parameters
     ----------
     env
         An id (`options` then go to ``gymnasium.make``), a ``gymnasium.Env``, a vector environment,
-        or a list of single environments.
+        a list of single environments, or a function that makes one.
     policy
         ``"random"``; an array of actions [state] or of probabilities [state, action]; a
         :class:`retvar.Policy`; a function of a single observation; or an object with
-        ``predict(observation)``, as Stable-Baselines3's are.
+        ``predict(observation)``, as Stable-Baselines3's models are: these choose the actions of all
+        environments in one call. ``"sb3:PPO:model.zip"`` loads such a model; loading can run code
+        in the file, so name only files that you trust.
     steps, episodes
-        Total number: give one of them.
+        Total number: give one of them. Each environment runs the same number of episodes (the first
+        ones one more where they do not divide), so that short ones are not preferred.
+    envs
+        Number of copies that run side by side.
+    deterministic
+        Whether the model's actions are its most probable ones (the default) or drawn at random, for
+        a ``predict`` that has this parameter. These are two policies with different returns; the
+        result says which one it was.
     seed
         Of environments and actions.
     chunk
@@ -85,48 +101,54 @@ def from_gymnasium(
     """
     limit = RolloutLimit.of(steps, episodes)
     integer("chunk", chunk, 1)
-    envs = _Environments(env, options)
-    observation_space, action_space = envs.spaces
+    several = _Environments(env, envs, options)
+    observation_space, action_space = several.spaces
     reader = observation_reader(observation_space)
-    children = np.random.SeedSequence(int(seed_of(seed))).spawn(envs.count)
+    children = np.random.SeedSequence(int(seed_of(seed))).spawn(several.count)
     seeds = [[int(word) >> 1 for word in child.generate_state(2)] for child in children]
-    actions = action_selection(policy, reader, action_space, seed, lambda i: seeds[i][1])
-    name, count, env_seeds = envs.name, envs.count, [pair[0] for pair in seeds]
+    model = load_model(policy)
+    refuse_normalised(env, model)
+    if is_model(model):
+        Predictor(model, deterministic).refuse_spaces(observation_space, action_space)
+    actions = action_selection(
+        model, reader, action_space, seed, lambda i: seeds[i][1], deterministic
+    )
+    name, count, env_seeds = several.name, several.count, [pair[0] for pair in seeds]
 
     def source(counts: Counts) -> Iterator[Chunk]:
-        if envs.vector is None:
-            buffers = step_in_turn(envs.open(), actions, reader, env_seeds, limit, chunk)
+        if several.vector is None:
+            buffers = step_in_turn(several.open(), actions, reader, env_seeds, limit, chunk)
         else:
-            buffers = step_vector(envs.vector, actions, reader, env_seeds, limit, chunk)
+            buffers = step_vector(several.vector, actions, reader, env_seeds, limit, chunk)
         rows = to_columns(buffers, count, reader, counts)
         try:
             yield from linked(rows, RowLinker(counts), source_error(name, counts))
         finally:
-            envs.close()
+            several.close()
 
     return Experience(
         name=name, source=source, states=reader.states, fixed_states=reader.states is not None,
         width=reader.width, low=reader.low, high=reader.high, labels=reader.labels,
-        names=_names(envs.name, reader.width), grid=_grid(envs.inner, reader.states),
-        cells=_letters(envs.inner, reader.states), policy=actions.description, length=steps,
+        names=_names(name, reader.width), grid=_grid(several.inner, reader.states),
+        cells=_letters(several.inner, reader.states), policy=actions.description, length=steps,
     )  # fmt: skip
 
 
 class _Environments:
     """A list of single environments, or a vector environment; only those made here are closed."""
 
-    def __init__(self, env: Any, options: dict[str, Any]) -> None:
+    def __init__(self, env: Any, copies: int | None, options: dict[str, Any]) -> None:
         import gymnasium
 
         self.vector: Any = None
-        self._make: Callable[[], Any] | None = None
-        if isinstance(env, str):
-            self._make = lambda: make_environment(env, options)
-            self.singles = [self._make()]
-        elif options:
-            raise InputError("options", listed(sorted(options)), "go with the id of an environment")
-        elif isinstance(env, gymnasium.vector.VectorEnv):
-            autoreset_mode(env)
+        self._make: Callable[[], list[Any]] | None = None
+        made = make_copies(env, copies, options)
+        if made is not None:
+            self._make = made
+            self.singles = made()
+        elif is_vector(env):
+            if not is_vec_env(env):
+                autoreset_mode(env)
             self.vector, self.singles = env, []
         else:
             self.singles = list(env) if isinstance(env, list | tuple) else [env]
@@ -153,6 +175,8 @@ class _Environments:
     @property
     def spaces(self) -> tuple[Any, Any]:
         """Spaces of a single observation and action."""
+        if is_vec_env(self.vector):
+            return self.vector.observation_space, self.vector.action_space
         if self.vector is not None:
             return self.vector.single_observation_space, self.vector.single_action_space
         return self.singles[0].observation_space, self.singles[0].action_space
@@ -175,7 +199,7 @@ class _Environments:
     def open(self) -> list[Any]:
         """The single environments, made again if they have been closed."""
         if not self.singles and self._make is not None:
-            self.singles = [self._make()]
+            self.singles = self._make()
         return self.singles
 
     def close(self) -> None:
@@ -183,6 +207,33 @@ class _Environments:
             for single in self.singles:
                 single.close()
             self.singles = []
+
+
+def is_vector(env: Any) -> bool:
+    """Whether an environment is a vector environment, of either kind."""
+    import gymnasium
+
+    return isinstance(env, gymnasium.vector.VectorEnv) or is_vec_env(env)
+
+
+def make_copies(
+    env: Any, copies: int | None, options: dict[str, Any]
+) -> Callable[[], list[Any]] | None:
+    """A function that makes environments from an id or a function; None for a given environment.
+
+    >>> [type(env.unwrapped).__name__ for env in make_copies("CartPole-v1", 2, {})()]
+    ['CartPoleEnv', 'CartPoleEnv']
+    """
+    number = 1 if copies is None else integer("envs", copies, 1)
+    if isinstance(env, str):
+        return lambda: [make_environment(env, options) for _ in range(number)]
+    if options:
+        raise InputError("options", listed(sorted(options)), "go with the id of an environment")
+    if callable(env):
+        return lambda: [env() for _ in range(number)]
+    if copies is not None:
+        raise InputError("envs", copies, COPIES)
+    return None
 
 
 def make_environment(name: str, options: dict[str, Any]) -> Any:

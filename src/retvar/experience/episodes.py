@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retvar.errors import InputError, RetvarError, SourceError
-from retvar.experience.stream import Chunk, Counts, first_rows
+from retvar.experience.stream import MISMATCH, NO_NEXT, Chunk, Counts, first_rows
 
 __all__ = ["RowLinker", "SourceEnded", "concatenate", "describe_error", "linked", "source_error"]
 
@@ -17,20 +17,18 @@ Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 Locator = Callable[[int, int], str]  # text for a row, from the number of its file and its own
 HORIZON = 65_536  # rows within which the next one of a stream must come
-INTERNAL = ("bad", "unreadable", "episode", "segment", "file", "row")  # columns not passed on
+INTERNAL = ("bad", "unreadable", "entity", "episode", "segment", "file", "row")  # not passed on
 TOO_FAR = f"the next row of its stream is more than {HORIZON:,} rows away"
-MISMATCH = "next state is not the state of the next row"  # as an error: `_mismatch_error`
-NO_NEXT = "no next state"
 
 
 class RowLinker:
     """Buffers rows until it is known whether the next row of their stream continues them.
 
     Rows are columns as in a chunk and, where they matter: ``bad`` (to be left out), ``unreadable``
-    (its state cannot be read), ``episode`` (its id), ``segment`` (rows of different segments are
-    never linked), ``file`` (across files, next states may differ) and ``row`` (its number, for
-    messages). A row is marked truncated if the next one is left out or belongs to another episode,
-    so that no eligibility trace crosses the gap.
+    (its state cannot be read), ``entity`` and ``episode`` (their ids), ``segment`` (rows of
+    different segments are never linked), ``file`` (across files, next states may differ) and
+    ``row`` (its number, for messages). A row is marked truncated if the next one is left out or
+    belongs to another episode, so that no eligibility trace crosses the gap.
 
     >>> column = {"state": np.array([0, 1, 2]), "next_state": np.array([1, 2, 0]),
     ...           "reward": np.ones(3), "terminated": np.zeros(3, dtype=bool),
@@ -46,11 +44,13 @@ class RowLinker:
         *,
         infer_next: bool = False,
         check_next: bool = False,
+        count_repeats: bool = False,
         locate: Locator | None = None,
     ) -> None:
         self.counts = counts
         self.infer_next = infer_next  # take next states from the next rows
         self.check_next = check_next  # compare next states with the next rows
+        self.count_repeats = count_repeats  # count rows that repeat one that they cannot follow
         self.locate = locate  # given where a mismatch is an error
         self._pending: Chunk | None = None
 
@@ -74,10 +74,10 @@ class RowLinker:
         broken = end
         if mismatch is not None:
             links.cut |= mismatch
-            if "file" in rows:
+            if "file" in rows and "entity" not in rows:
                 mismatch &= ~links.crosses_files(rows)
             broken = _first(mismatch, end) if self.locate else end
-        self._count(mismatch, drop, links, min(end, broken + 1))
+        self._count(rows, mismatch, drop, links, min(end, broken + 1))
         self._pending = (
             {name: column[end:] for name, column in rows.items()} if end < links.n else None
         )
@@ -91,7 +91,7 @@ class RowLinker:
         found = links.same
         if "unreadable" in rows:
             found = found & ~links.follow(rows["unreadable"])
-        if "file" in rows and "episode" not in rows:
+        if "file" in rows and "episode" not in rows and "entity" not in rows:
             found = found & ~links.crosses_files(rows)
             links.cut |= links.ongoing & links.known & links.crosses_files(rows)
         state = rows["state"]
@@ -116,8 +116,16 @@ class RowLinker:
         return np.asarray(differ)
 
     def _count(
-        self, mismatch: Mask | None, drop: Mask | None, links: _Successors, end: int
+        self,
+        rows: Chunk,
+        mismatch: Mask | None,
+        drop: Mask | None,
+        links: _Successors,
+        end: int,
     ) -> None:
+        if mismatch is not None and self.count_repeats:
+            again = mismatch & links.repeats(rows)
+            self.counts.duplicates += int(np.count_nonzero(again[:end]))
         for reason, mask in ((MISMATCH, mismatch), (TOO_FAR, links.too_far)):
             if mask is not None and (count := int(np.count_nonzero(mask[:end]))):
                 self.counts.unmarked_ends[reason] += count
@@ -143,7 +151,7 @@ class _Successors:
         self.same = self.known.copy()
         if "bad" in rows:
             self.ongoing &= ~rows["bad"]
-        for name in ("episode", "segment"):
+        for name in ("entity", "episode", "segment"):
             if name in rows:
                 self.same &= rows[name] == self.follow(rows[name])
         self.undecided = self.ongoing & ~self.known & ~late
@@ -162,6 +170,14 @@ class _Successors:
         shifted[:-1] = column[1:]
         shifted[-1] = column[-1]
         return shifted
+
+    def repeats(self, rows: Chunk) -> Mask:
+        """Rows that the next one repeats."""
+        found = self.known.copy()
+        for name in ("state", "next_state", "reward"):
+            same = rows[name] == self.follow(rows[name])
+            found &= same if same.ndim == 1 else same.all(axis=1)
+        return found
 
     def crosses_files(self, rows: Chunk) -> Mask:
         """Rows whose next row is in another file."""
@@ -255,6 +271,9 @@ def linked(
         except Exception as error:  # an environment may raise anything
             failure = error
             break
+        if "state" not in rows:  # a source that grows has nothing new
+            yield rows
+            continue
         yield from linker.feed(rows)
     yield from linker.finish()
     if failure is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, cycle
+from itertools import chain, cycle, repeat
 from typing import Any
 
 import numpy as np
@@ -13,31 +13,60 @@ import numpy as np
 from retvar.engine.streams import uniforms
 from retvar.errors import InputError
 from retvar.experience.observations import ObservationReader
+from retvar.experience.predictors import Predictor, is_model
 from retvar.mdp import Policy
 
 __all__ = ["ActionSelection", "action_selection"]
 
 Selector = Callable[[Any], Any]  # returns the action for an observation
+BatchSelector = Callable[[list[Any]], list[Any]]  # returns the actions for observations
 BLOCK = 4_096  # random numbers drawn at a time
 POLICY = (
     "must be 'random', an array of actions [state] or of probabilities [state, action], a function "
-    "of the observation, or an object with predict(observation)"
+    "of the observation, an object with predict(observation), or sb3:ALGORITHM:FILE"
 )
 
 
 class ActionSelection:
-    """A policy with one selector for each environment, each with its own random numbers."""
+    """A policy with one selector for each environment, each with its own random numbers.
 
-    def __init__(self, description: str, selector: Callable[[int], Selector]) -> None:
+    Where the policy takes batches, `batch` returns a function from a list of observations to their
+    actions, and all environments are asked for at once.
+    """
+
+    def __init__(
+        self,
+        description: str,
+        selector: Callable[[int], Selector],
+        batch: Callable[[], BatchSelector] | None = None,
+    ) -> None:
         self.description = description
         self.selector = selector  #: returns the selector of the environment of this number
+        self.batch = batch
 
-    def in_turn(self, current: Sequence[Any]) -> Iterator[tuple[int, Any]]:
-        """Yield environment and action in turn; `current` holds the current observations."""
+    def in_turn(self, current: Sequence[Any], active: Sequence[bool]) -> Iterator[tuple[int, Any]]:
+        """Yield environment and action, round after round, of the environments that are active.
+
+        `current` holds the current observations.
+        """
+        if self.batch is not None:
+            actions = self.of_some(len(current))
+            while True:
+                live = [i for i, on in enumerate(active) if on]
+                yield from zip(live, actions(current, live), strict=True)
         selectors = [self.selector(i) for i in range(len(current))]
         while True:
             for i, select in enumerate(selectors):
-                yield i, select(current[i])
+                if active[i]:
+                    yield i, select(current[i])
+
+    def of_some(self, count: int) -> Callable[[Sequence[Any], Sequence[int]], list[Any]]:
+        """A function from observations and numbers of environments to the actions of these."""
+        if self.batch is not None:
+            choose = self.batch()
+            return lambda current, live: choose([current[i] for i in live])
+        selectors = [self.selector(i) for i in range(count)]
+        return lambda current, live: [selectors[i](current[i]) for i in live]
 
 
 class _UniformActions(ActionSelection):
@@ -58,12 +87,14 @@ class _UniformActions(ActionSelection):
             ((block * self.count).astype(np.int64) + self.start).tolist() for block in blocks
         )
 
-    def in_turn(self, current: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+    def in_turn(self, current: Sequence[Any], active: Sequence[bool]) -> Iterator[tuple[int, Any]]:
         """Yield environment and action; actions are drawn ahead, whatever the observations."""
         n = len(current)
         columns = [self._actions(i) for i in range(n)]
-        actions = columns[0] if n == 1 else chain.from_iterable(zip(*columns, strict=True))
-        return zip(cycle(range(n)), actions, strict=False)
+        if n == 1:
+            return zip(repeat(0), columns[0], strict=False)
+        every = zip(cycle(range(n)), chain.from_iterable(zip(*columns, strict=True)), strict=False)
+        return (move for move in every if active[move[0]])
 
 
 def _uniform_blocks(seed: int, i: int) -> Iterator[Any]:
@@ -77,14 +108,18 @@ def _uniform_blocks(seed: int, i: int) -> Iterator[Any]:
 
 
 def action_selection(
-    policy: Any, reader: ObservationReader, space: Any, seed: int, seeds: Callable[[int], int]
-) -> ActionSelection:
+    policy: Any, reader: ObservationReader, space: Any, seed: int, seeds: Callable[[int], int],
+    deterministic: bool | None = None,
+) -> ActionSelection:  # fmt: skip
     """Return the selection of actions by a policy, in environments with this action space.
 
-    `seeds` returns the seed with which an environment's action space is sampled.
+    `seeds` returns the seed with which an environment's action space is sampled; `deterministic`
+    is for a policy with ``predict``.
     """
     from gymnasium.spaces import Discrete
 
+    if deterministic is not None and not is_model(policy):
+        raise InputError("deterministic", deterministic, "goes with a policy that has predict")
     discrete = isinstance(space, Discrete)
     if isinstance(policy, str):
         if policy != "random":
@@ -92,9 +127,8 @@ def action_selection(
         if discrete:
             return _UniformActions(space, seed)
         return ActionSelection("random", _sampling(space, seeds))
-    if callable(getattr(policy, "predict", None)):
-        predict = _predicting(policy, space)
-        return ActionSelection(type(policy).__name__, lambda _: _validating(predict, space))
+    if is_model(policy):
+        return _predicted(Predictor(policy, deterministic, space), space, seeds)
     if callable(policy):
         name = getattr(policy, "__qualname__", type(policy).__qualname__)
         return ActionSelection(f"{name}", lambda _: _validating(policy, space))
@@ -108,6 +142,27 @@ def action_selection(
         return ActionSelection("an array of actions", selector)
     selector = _stochastic(table, reader.states, space, number, seed)
     return ActionSelection("an array of probabilities", selector)
+
+
+def _predicted(predictor: Predictor, space: Any, seeds: Callable[[int], int]) -> ActionSelection:
+    """Actions of a model, of all environments at once where it takes batches."""
+
+    def selector(i: int) -> Selector:
+        return _validating(drawing(predictor.one, predictor.random_numbers(seeds(i))), space)
+
+    def batch() -> BatchSelector:
+        many = drawing(predictor.many, predictor.random_numbers(seeds(0)))
+        valid = _validating(lambda action: action, space)
+        return lambda observations: [valid(action) for action in many(observations)]
+
+    def drawing(ask: Selector, numbers: Any) -> Selector:
+        def within(given: Any) -> Any:
+            with numbers:
+                return ask(given)
+
+        return within
+
+    return ActionSelection(predictor.description, selector, batch if predictor.batches else None)
 
 
 def _table(policy: Any) -> Any:
@@ -183,18 +238,6 @@ def _sampling(space: Any, seeds: Callable[[int], int]) -> Callable[[int], Select
         return lambda _: own.sample()
 
     return selector
-
-
-def _predicting(model: Any, space: Any) -> Selector:
-    """Select by ``model.predict``, which returns an action, or an action and a recurrent state."""
-    from gymnasium.spaces import Tuple
-
-    def select(observation: Any) -> Any:
-        answer = model.predict(observation)
-        pair = isinstance(answer, tuple) and not (isinstance(space, Tuple) and answer in space)
-        return answer[0] if pair and answer else answer
-
-    return select
 
 
 def _validating(select: Selector, space: Any) -> Selector:

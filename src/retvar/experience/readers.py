@@ -6,10 +6,15 @@ damaged one are lost, and it ends a batch at every row group.
 
 from __future__ import annotations
 
+import contextlib
+import csv
 import glob
+import gzip
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +25,15 @@ from retvar.experience.arrow_columns import import_pyarrow, integers
 from retvar.experience.episodes import describe_error
 from retvar.format import listed
 
-__all__ = ["Reader", "open_readers"]
+__all__ = ["Reader", "all_readers", "open_csv_part", "open_file", "open_readers"]
 
 BLOCK = 4 << 20  # bytes of a CSV file read at a time
 ENCODING = "utf-8-sig"  # decoding while reading makes invalid text an error, not a warning
 NULLS = ["", "null", "NULL", "nan", "NaN"]  # not NA, which may be the name of a state
 METADATA_KEY = b"retvar"  # of the metadata that retvar writes into its files
 SCAN_ROWS = 65_536  # of a batch of `value_range`, and of the first look at the types of columns
+MOST_COLUMNS = 10_000
+LONGEST_HEADER = 1_000_000  # characters
 SUFFIXES = (".parquet", ".csv", ".csv.gz")
 SOURCE = "must be a path or pattern of .parquet or .csv files, a list of paths, or a table"
 
@@ -45,19 +52,23 @@ class Reader:
     types: dict[str, Any]
     batches: Batches
     rows: int | None = None
+    groups: list[int] = field(default_factory=list)  #: rows of each row group of a Parquet file
     text: bool = False  #: all columns are text, as in CSV
     metadata: dict[str, Any] = field(default_factory=dict)  #: written by retvar into its files
     malformed: list[int] = field(default_factory=list)
-    _ranges: dict[str, tuple[int, int] | None] = field(default_factory=dict, repr=False)
+    continues: bool = False  #: its rows follow those of the reader before, in the same file
+    growth: Callable[[], Iterator[Reader | None]] | None = None
+    """Gives readers of what is added to the source later, and None where nothing new is there."""
+    known_ranges: dict[str, tuple[int, int] | None] = field(default_factory=dict, repr=False)
 
     def value_range(self, column: str) -> tuple[int, int] | None:
         """Least and largest integer of a column; None if it has none or cannot be read to its end.
 
         The statistics in Parquet files are not used: PyArrow aborts where they are damaged.
         """
-        if column not in self._ranges:
-            self._ranges[column] = _value_range(self.batches([column], SCAN_ROWS))
-        return self._ranges[column]
+        if column not in self.known_ranges:
+            self.known_ranges[column] = _value_range(self.batches([column], SCAN_ROWS))
+        return self.known_ranges[column]
 
 
 def open_readers(source: Any) -> list[Reader]:
@@ -67,12 +78,14 @@ def open_readers(source: Any) -> list[Reader]:
     [{'state': DataType(int64), 'reward': DataType(double)}]
     """
     pa = import_pyarrow()
+    if hasattr(source, "open_growing"):
+        return list(source.open_growing())
     if isinstance(source, str | Path):
-        return [_open_file(path) for path in _paths(source)]
+        return [open_file(path) for path in _paths(source)]
     if isinstance(source, list | tuple):
         if not source or not all(isinstance(each, str | Path) for each in source):
             raise InputError("source", f"a list of {len(source)}", SOURCE)
-        return [_open_file(path) for each in source for path in _paths(each)]
+        return [open_file(path) for each in source for path in _paths(each)]
     if isinstance(source, Mapping):
         return [_open_table(_to_table(source))]
     if isinstance(source, pa.Table):
@@ -82,6 +95,13 @@ def open_readers(source: Any) -> list[Reader]:
     if hasattr(source, "columns") and hasattr(source, "index"):  # a DataFrame
         return [_open_table(_to_table({str(name): source[name] for name in source.columns}))]
     raise InputError("source", type(source).__name__, SOURCE)
+
+
+def all_readers(readers: list[Reader]) -> Iterator[Reader | None]:
+    """The readers, then those of what is added later; None where nothing new is there."""
+    yield from readers
+    if readers[-1].growth is not None:
+        yield from readers[-1].growth()
 
 
 def _paths(given: str | Path) -> list[Path]:
@@ -95,35 +115,56 @@ def _paths(given: str | Path) -> list[Path]:
     return found
 
 
-def _open_file(path: Path) -> Reader:
+def open_file(path: Path, groups: range | None = None) -> Reader:
+    """Open a Parquet or CSV file; of a Parquet file, perhaps some row groups only."""
     try:
         with path.open("rb"):
             pass
-        return _open_parquet(path) if path.name.lower().endswith(".parquet") else _open_csv(path)
+        if path.name.lower().endswith(".parquet"):
+            return _open_parquet(path, groups)
+        return _open_csv(path)
     except InputError:
         raise
     except Exception as error:  # a broken file may raise anything
         raise InputError("source", str(path), f"cannot be read: {describe_error(error)}") from None
 
 
-def _open_parquet(path: Path) -> Reader:
+def _open_parquet(path: Path, groups: range | None = None) -> Reader:
     pq = import_pyarrow().parquet
     with pq.ParquetFile(path) as file:
         schema, meta = file.schema_arrow, file.metadata
+    own = range(meta.num_row_groups) if groups is None else groups
 
     def batches(columns: list[str], chunk: int) -> Iterator[Any]:
+        return _ahead(read(columns, chunk))
+
+    def read(columns: list[str], chunk: int) -> Iterator[Any]:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            for groups in _row_groups(meta, chunk):  # so that a damaged one costs no other
-                yield from file.iter_batches(chunk, row_groups=groups, columns=columns)
+            for some in _row_groups(meta, own, chunk):  # so that a damaged one costs no other
+                yield from file.iter_batches(chunk, row_groups=some, columns=columns)
 
-    return _reader(str(path), schema, batches, int(meta.num_rows))
+    rows = [int(meta.row_group(group).num_rows) for group in own]
+    return replace(_reader(str(path), schema, batches, sum(rows)), groups=rows)
 
 
-def _row_groups(meta: Any, rows: int) -> Iterator[list[int]]:
+def _ahead(batches: Iterator[Any]) -> Iterator[Any]:
+    """The same batches; from the second on, the next one is read while one is being used."""
+    first = next(batches, None)
+    if first is None:
+        return
+    yield first
+    with ThreadPoolExecutor(1, "retvar-read") as thread:
+        following = thread.submit(next, batches, None)
+        while (batch := following.result()) is not None:
+            following = thread.submit(next, batches, None)
+            yield batch
+
+
+def _row_groups(meta: Any, own: range, rows: int) -> Iterator[list[int]]:
     """Yield lists of consecutive row groups with at least `rows` rows each."""
     groups: list[int] = []
     count = 0
-    for g in range(meta.num_row_groups):
+    for g in own:
         groups.append(g)
         count += meta.row_group(g).num_rows
         if count >= rows:
@@ -146,20 +187,29 @@ def _reader(name: str, schema: Any, batches: Batches, rows: int) -> Reader:
 
 
 def _open_csv(path: Path) -> Reader:
-    csv, pa = import_pyarrow().csv, import_pyarrow()
+    _require_short_lines(path)
+    return open_csv_part(lambda: str(path), str(path), None)
+
+
+def open_csv_part(open_part: Callable[[], Any], name: str, header: list[str] | None) -> Reader:
+    """A reader of a CSV file, or of a part of one without its first line, the `header`."""
+    pa = import_pyarrow()
+    extra = 1 if header is None else 0  # the header has number 1
     malformed: list[int] = []
 
     def skip(row: Any) -> str:
-        malformed.append(int(row.number) - 1)  # the header has number 1
+        malformed.append(int(row.number) - extra)
         return "skip"
 
     def open_columns(columns: list[str]) -> Any:
         malformed.clear()
-        return csv.open_csv(
-            str(path),
-            read_options=csv.ReadOptions(use_threads=False, block_size=BLOCK, encoding=ENCODING),
-            parse_options=csv.ParseOptions(invalid_row_handler=skip),
-            convert_options=csv.ConvertOptions(
+        return pa.csv.open_csv(
+            open_part(),
+            read_options=pa.csv.ReadOptions(
+                use_threads=False, block_size=BLOCK, encoding=ENCODING, column_names=header
+            ),
+            parse_options=pa.csv.ParseOptions(invalid_row_handler=skip),
+            convert_options=pa.csv.ConvertOptions(
                 column_types=dict.fromkeys(columns, pa.string()),
                 include_columns=columns, strings_can_be_null=True, null_values=NULLS,
             ),
@@ -167,16 +217,48 @@ def _open_csv(path: Path) -> Reader:
 
     def batches(columns: list[str], chunk: int) -> Iterator[Any]:
         with open_columns(columns) as file:
-            for batch in file:
+            for batch in _whole_rows(name, file):
                 for first in range(0, batch.num_rows, chunk):
                     yield batch.slice(first, chunk)
 
     with open_columns([]) as file:
         schema = file.schema
-    if any(next(batches([name], 1), None) is None for name in schema.names[:1]):
-        _require_rows(str(path), schema, 0)
-    text = pa.schema([(name, pa.string()) for name in schema.names])
-    return Reader(str(path), _types(text), batches, text=True, malformed=malformed)
+    if any(next(batches([column], 1), None) is None for column in schema.names[:1]):
+        _require_rows(name, schema, 0)
+    text = pa.schema([(column, pa.string()) for column in schema.names])
+    return Reader(name, _types(text), batches, text=True, malformed=malformed)
+
+
+def _require_short_lines(path: Path) -> None:
+    """Refuse a header or first lines that PyArrow cannot take: it would wait for ever at exit."""
+    with path.open("rb") as raw, contextlib.ExitStack() as stack:
+        packed = path.name.lower().endswith(".gz")
+        file: Any = stack.enter_context(gzip.open(raw)) if packed else raw
+        start = file.read(2 * BLOCK)
+    header, _, rest = start.partition(b"\n")
+    if len(header) > LONGEST_HEADER:
+        shown = f"more than {LONGEST_HEADER:,} characters"
+        raise InputError(f"header of {path}", shown, "the first line must hold names of columns")
+    names = next(csv.reader([header.decode(ENCODING, "replace").rstrip("\r")]), [])
+    _require_names(str(path), names)
+    longest = max(map(len, rest.split(b"\n")), default=0)
+    if longest >= BLOCK:
+        raise _too_long(str(path))
+
+
+def _whole_rows(name: str, batches: Any) -> Iterator[Any]:
+    """Yield record batches until a row does not fit into a block."""
+    try:
+        yield from batches
+    except import_pyarrow().ArrowInvalid as error:
+        if "straddl" not in str(error):
+            raise
+        raise _too_long(name) from None
+
+
+def _too_long(name: str) -> InputError:
+    shown = f"a row of more than {BLOCK >> 20} MB"
+    return InputError(name, shown, "is too long to be a row of a log; is it one?")
 
 
 def _value_range(batches: Iterator[Any]) -> tuple[int, int] | None:
@@ -218,7 +300,15 @@ def _to_table(columns: Mapping[Any, Any]) -> Any:
 def _require_rows(name: str, schema: Any, rows: int) -> None:
     if not rows:
         raise InputError("source", name, "has no rows")
-    twice = sorted({each for each in schema.names if schema.names.count(each) > 1})
+    _require_names(name, schema.names)
+
+
+def _require_names(name: str, names: list[str]) -> None:
+    """Refuse too many columns, and names that occur twice."""
+    if len(names) > MOST_COLUMNS:
+        remedy = f"more than {MOST_COLUMNS:,} cannot be a log; keep the columns that are needed"
+        raise InputError("columns", f"{len(names):,} of {name}", remedy)
+    twice = sorted(each for each, times in Counter(names).items() if times > 1)
     if twice:
         raise InputError("columns", listed(twice), f"occur in {name} more than once; rename them")
 

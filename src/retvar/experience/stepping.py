@@ -15,6 +15,7 @@ from retvar.errors import InputError
 from retvar.experience.observations import ObservationReader, validated
 from retvar.experience.policies import ActionSelection
 from retvar.experience.stream import Chunk, Counts
+from retvar.experience.vec_envs import is_vec_env, queue_vec_env_steps
 
 __all__ = ["RolloutLimit", "autoreset_mode", "step_in_turn", "step_vector", "to_columns"]
 
@@ -40,11 +41,21 @@ class RolloutLimit(NamedTuple):
             return cls(integer("steps", steps, 1), unlimited)
         return cls(unlimited, integer("episodes", episodes, 1))
 
+    def shares(self, count: int) -> list[int]:
+        """Episodes of each environment: the same number, so that short ones are not preferred.
+
+        >>> RolloutLimit.of(None, 5).shares(3)
+        [2, 2, 1]
+        """
+        each, rest = divmod(self.episodes, count)
+        return [each + (i < rest) for i in range(count)]
+
 
 class RolloutBuffer:
     """Transitions of a chunk as Python lists; flags only for the rows that have one."""
 
     def __init__(self) -> None:
+        self.stream: list[int] = []
         self.state: list[Any] = []
         self.reward: list[Any] = []
         self.after: list[Any] = []
@@ -68,16 +79,18 @@ def step_in_turn(
     copy = reader.copy
     steps, resets = [env.step for env in envs], [env.reset for env in envs]
     current: list[Any] = [None] * len(envs)
+    left = limit.shares(len(envs))
+    active = [share > 0 for share in left]
     done, ended, buffer = 0, 0, RolloutBuffer()
     try:
         for i, seed in enumerate(seeds):
             observation = resets[i](seed=seed)[0]
             current[i] = observation if copy is None else copy(observation)
-        moves = selection.in_turn(current)
+        moves = selection.in_turn(current, active)
         while done < limit.steps and ended < limit.episodes:
             buffer = RolloutBuffer()
             add_state, add_reward = buffer.state.append, buffer.reward.append
-            add_after = buffer.after.append
+            add_after, add_stream = buffer.after.append, buffer.stream.append
             for i, action in islice(moves, min(chunk, limit.steps - done)):
                 observation, reward, terminated, truncated, _ = steps[i](action)
                 if copy is not None:
@@ -85,14 +98,18 @@ def step_in_turn(
                 add_state(current[i])
                 add_reward(reward)
                 add_after(observation)
+                add_stream(i)
                 if terminated or truncated:
                     buffer.flags.append((len(buffer) - 1, terminated, truncated))
                     ended += 1
+                    left[i] -= 1
+                    active[i] = left[i] > 0
                     if ended == limit.episodes or done + len(buffer) == limit.steps:
                         break
-                    observation = resets[i]()[0]
-                    if copy is not None:
-                        observation = copy(observation)
+                    if active[i]:
+                        observation = resets[i]()[0]
+                        if copy is not None:
+                            observation = copy(observation)
                 current[i] = observation
             done += len(buffer)
             yield buffer
@@ -105,10 +122,12 @@ def step_vector(
     env: Any, selection: ActionSelection, reader: ObservationReader, seeds: list[int],
     limit: RolloutLimit, chunk: int,
 ) -> Iterator[RolloutBuffer]:  # fmt: skip
-    """Step a vector environment; yield its transitions in the order of `step_in_turn`."""
+    """Step a vector environment of Gymnasium or Stable-Baselines3; the order of `step_in_turn`."""
     count = int(env.num_envs)
-    queues: list[deque[tuple[Any, ...]]] = [deque() for _ in range(count)]
-    rounds = _queue_steps(env, selection, reader, seeds, queues)
+    left = limit.shares(count)
+    queues: list[deque[tuple[Any, ...]]] = [deque(maxlen=None if k else 0) for k in left]
+    queue_steps = queue_vec_env_steps if is_vec_env(env) else _queue_steps
+    rounds = queue_steps(env, selection, reader, seeds, queues)
     done, ended, turn, buffer = 0, 0, 0, RolloutBuffer()
     failure: Exception | None = None
     while failure is None:
@@ -118,7 +137,7 @@ def step_vector(
             failure = error
         while queues[turn]:
             state, reward, after, terminated, truncated = queues[turn].popleft()
-            turn = (turn + 1) % count
+            buffer.stream.append(turn)
             buffer.state.append(state)
             buffer.reward.append(reward)
             buffer.after.append(after)
@@ -126,9 +145,13 @@ def step_vector(
             if terminated or truncated:
                 buffer.flags.append((len(buffer) - 1, terminated, truncated))
                 ended += 1
+                left[turn] -= 1
+                if not left[turn]:
+                    queues[turn] = deque(maxlen=0)  # its later steps are not asked for
             if done == limit.steps or ended == limit.episodes:
                 yield buffer
                 return
+            turn = next(i % count for i in range(turn + 1, turn + 1 + count) if left[i % count])
             if len(buffer) == chunk:
                 yield buffer
                 buffer = RolloutBuffer()
@@ -147,7 +170,7 @@ def _queue_steps(
     mode, n = autoreset_mode(env), int(env.num_envs)
     single = hasattr(env.unwrapped, "env_fns") or hasattr(env.unwrapped, "envs")
     current = _split(env, reader, env.reset(seed=seeds if single else seeds[0])[0])
-    selectors = [selection.selector(i) for i in range(n)]
+    act = selection.of_some(n)
     actions: list[Any] = [None] * n
     over = np.zeros(n, dtype=bool)
     while True:
@@ -156,13 +179,13 @@ def _queue_steps(
             current = [fresh[i] if over[i] else current[i] for i in range(n)]
             over[:] = False
         resets = over if mode is AutoresetMode.NEXT_STEP else np.zeros(n, dtype=bool)
-        for i in range(n):
-            if not resets[i]:  # a step that only resets ignores its action
-                actions[i] = selectors[i](current[i])
+        live = np.flatnonzero(~resets).tolist()  # a step that only resets ignores its action
+        for i, action in zip(live, act(current, live), strict=True):
+            actions[i] = action
         batch, rewards, ends, cuts, infos = env.step(_stack(env, actions))
         observations = _split(env, reader, batch)
         over = np.logical_or(ends, cuts)
-        for i in np.flatnonzero(~resets).tolist():
+        for i in live:
             after = observations[i]
             if over[i] and mode is AutoresetMode.SAME_STEP:
                 after = infos["final_obs"][i]
@@ -205,7 +228,6 @@ def to_columns(
     buffers: Iterator[RolloutBuffer], count: int, reader: ObservationReader, counts: Counts
 ) -> Iterator[Chunk]:
     """Convert lists to columns; bad rows are marked and counted."""
-    first = 0
     for buffer in buffers:
         if not len(buffer):
             continue
@@ -217,8 +239,7 @@ def to_columns(
             "truncated": buffer.flag(2),
         }
         if count > 1:
-            rows["stream"] = (first + np.arange(len(buffer))) % count
-        first += len(buffer)
+            rows["stream"] = np.array(buffer.stream, dtype=np.int64)
         yield from validated(rows, reader, counts, buffer.state, buffer.after)
 
 

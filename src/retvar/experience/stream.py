@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -11,15 +12,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from retvar.errors import InputError
+from retvar.format import count, reasons
 from retvar.online import Transition
 
-__all__ = ["Counts", "Experience", "first_rows"]
+__all__ = ["DUPLICATE", "MISMATCH", "NO_NEXT", "Counts", "Experience", "first_rows"]
 
 Array = NDArray[np.float64]
 Chunk = dict[str, NDArray[Any]]
 BY_CHUNK = (
-    "transitions", "episodes", "largest_ratio", "ratio_sum", "squared_ratio_sum", "weighted",
+    "transitions", "episodes", "ends", "largest_ratio", "ratio_sum", "squared_ratio_sum",
+    "weighted",
 )  # fmt: skip
+MISMATCH = "next state is not the state of the next row"
+NO_NEXT = "no next state"
+DUPLICATE = "duplicate row"
+MANY, MOST = 0.05, 0.5  # shares of rows whose loss is warned of, and is an error
+MIXED = "rows may be of several entities, or out of order"
 
 
 def first_rows(chunk: Chunk, n: int) -> Chunk:
@@ -45,6 +54,12 @@ class Counts:
 
     transitions: int = 0
     episodes: int = 0  #: terminated or truncated
+    ends: int = 0  #: terminated
+    entities: int = 0  #: patients, users, devices, … of a log
+    ties: int = 0  #: rows with the entity and time of the row before, kept in the order of the log
+    duplicates: int = 0  #: rows equal to one before
+    named: dict[str, str] = field(default_factory=dict)  #: columns of entity, time and episode
+    suspicions: list[str] = field(default_factory=list)  #: warnings from the first rows of a log
     rejected: Counter[str] = field(default_factory=Counter)  #: rows left out, by reason
     unmarked_ends: Counter[str] = field(default_factory=Counter)
     """Rows marked truncated because the next row does not continue them, by reason."""
@@ -66,6 +81,87 @@ class Counts:
         size = self.ratio_sum * self.ratio_sum / squares if squares else 0.0
         return min(size, float(self.weighted))
 
+    @property
+    def rows(self) -> int:
+        """Rows read so far: transitions and those left out."""
+        return self.transitions + self.rejected.total()
+
+    @property
+    def understood(self) -> str:
+        """One line that says what a log was taken for.
+
+        >>> log = Counts(transitions=29_945, episodes=3_000, ends=2_841, entities=3_000)
+        >>> log.named["entity"] = "patient_id"
+        >>> log.understood
+        '3,000 patients, 29,945 rows, 2,841 ends, 159 cut off'
+        """
+        parts = [count(self.rows, "row"), count(self.ends, "end")]
+        parts.append(f"{self.episodes - self.ends:,} cut off")
+        if "entity" in self.named:
+            parts.insert(0, count(self.entities, *_nouns(self.named["entity"])))
+        if self.ties:
+            parts.append(f"{count(self.ties, 'tie')} in time")
+        if self.duplicates:
+            parts.append(count(self.duplicates, "duplicate row"))
+        return ", ".join(parts)
+
+    @property
+    def warnings(self) -> list[str]:
+        """Signs that a log was not read as it was meant, with probable remedies.
+
+        >>> Counts(transitions=9, rejected=Counter({"reward is missing": 1})).warnings
+        ['1 of 10 rows is left out (1 × reward is missing): correct these rows']
+        """
+        found = list(self.suspicions)
+        lost = self.rejected.total() - self.rejected[DUPLICATE]
+        if lost > MANY * self.rows:
+            verb = "is" if lost == 1 else "are"
+            found.append(
+                f"{lost:,} of {count(self.rows, 'row')} {verb} left out "
+                f"({reasons(+self.rejected)}): {self._remedy()}"
+            )
+        broken = self.unmarked_ends[MISMATCH]
+        if broken > MANY * max(self.transitions, 1):
+            found.append(
+                f"after {broken:,} of {count(self.transitions, 'row')} the next row does not go on "
+                f"in the next state: {self._order()}"
+            )
+        if self.ties > MANY * self.rows:
+            found.append(
+                f"{count(self.ties, 'row')} of {self.rows:,} have the time of the row before, so "
+                "that their order is that of the log: name a finer column time="
+            )
+        if self.duplicates:
+            kept = "left out" if self.rejected[DUPLICATE] else "kept"
+            found.append(f"{count(self.duplicates, 'duplicate row')}, {kept}: export the log anew")
+        return found
+
+    def _remedy(self) -> str:
+        """What to do about the most common reason of rows left out."""
+        if self.suspicions:
+            return self.suspicions[0]
+        if self.rejected.most_common(1)[0][0] == NO_NEXT:
+            return f"{self._order()}; or name the column next_state="
+        return "correct these rows"
+
+    def _order(self) -> str:
+        """What to do where rows do not follow one another."""
+        open_roles = [
+            f"{role}=" for role in ("entity", "time", "episode") if role not in self.named
+        ]
+        if not open_roles:
+            return "check the columns entity=, time= and episode="
+        return f"{MIXED}; name {' or '.join(open_roles)}"
+
+    def refuse_losses(self) -> None:
+        """Raise an error if more than half of the rows were left out."""
+        lost = self.rejected.total() - self.rejected[DUPLICATE]
+        if self.transitions and lost > MOST * self.rows:
+            raise InputError(
+                "rows", f"{lost:,} of {self.rows:,} left out",
+                f"{reasons(+self.rejected)}; {self._remedy()}; force=True uses the rest",
+            )  # fmt: skip
+
     def count(self, chunk: Chunk) -> None:
         """Add a chunk to the counts."""
         self._before = tuple(getattr(self, name) for name in BY_CHUNK)
@@ -74,6 +170,8 @@ class Counts:
         flags = [chunk[name] for name in ("terminated", "truncated") if name in chunk]
         if flags:
             self.episodes += int(np.count_nonzero(np.any(flags, axis=0)))
+        if "terminated" in chunk:
+            self.ends += int(np.count_nonzero(chunk["terminated"]))
         if "rho" in chunk and rows:
             rho = np.asarray(chunk["rho"], dtype=np.float64)
             first = self.weighted == 0
@@ -83,6 +181,24 @@ class Counts:
                 self.squared_ratio_sum += float((rho * rho).sum())
             largest = float(rho.max())
             self.largest_ratio = largest if first else max(self.largest_ratio, largest)
+
+    def merge(self, other: Counts) -> None:
+        """Add the counts of another part of the stream.
+
+        >>> counts = Counts(transitions=3)
+        >>> counts.merge(Counts(transitions=2, episodes=1))
+        >>> counts.transitions, counts.episodes
+        (5, 1)
+        """
+        both = self.weighted > 0 and other.weighted > 0
+        largest = max(self.largest_ratio, other.largest_ratio) if both else None
+        if largest is None:
+            largest = (other if other.weighted else self).largest_ratio
+        for name in (*BY_CHUNK, "out_of_bounds"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.largest_ratio = largest
+        self.rejected.update(other.rejected)
+        self.unmarked_ends.update(other.unmarked_ends)
 
     def recount(self, part: Chunk) -> None:
         """Count a part of the last chunk in place of the whole.
@@ -96,6 +212,22 @@ class Counts:
         for name, number in zip(BY_CHUNK, self._before, strict=True):
             setattr(self, name, number)
         self.count(part)
+
+
+def _nouns(column: str) -> tuple[str, str]:
+    """What the entities of a column are called, one and many.
+
+    >>> _nouns("patient_id"), _nouns("DeviceID"), _nouns("id"), _nouns("x7")[1]
+    (('patient', 'patients'), ('device', 'devices'), ('entity', 'entities'), 'entities')
+    """
+    noun = (
+        re.sub(r"(?<=[a-z])I[dD]$|[_\- ]*\bid$|_id$", "", column).replace("_", " ").strip().lower()
+    )
+    if not re.fullmatch(r"[^\W\d_]{3,}( [^\W\d_]{3,})*", noun):
+        noun = "entity"
+    if noun.endswith("s"):
+        return noun, noun
+    return noun, noun[:-1] + "ies" if re.search("[^aeiou]y$", noun) else noun + "s"
 
 
 @dataclass(eq=False)
@@ -130,17 +262,34 @@ class Experience:
     discount_columns: dict[str, str] = field(default_factory=dict)
     """Columns that the caller named for γ and λ."""
     endless: bool = False  #: whether it goes on for ever, as a machine does
+    is_log: bool = False  #: whether it comes from a table of logged rows
+    force: bool = False  #: go on where more than half of the rows are left out
+    cost: str = ""  #: column of costs, where rewards are negated costs
     length: int | None = None  #: transitions to come, where known, for a progress bar
+    pieces: Callable[[], Any] | None = None  #: gives its pieces for workers, where it is files
     counts: Counts = field(default_factory=Counts)
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield the stream in chunks of transitions, and count them in `counts`.
 
-        Where the source fails, everything before the failure comes first, then the error.
+        Where the source fails, everything before the failure comes first, then the error. A log of
+        which more than half of the rows had to be left out is an error at its end, unless `force`.
         """
         for chunk in self.source(self.counts):
             self.counts.count(chunk)
             yield chunk
+        if self.is_log and not self.force:
+            self.counts.refuse_losses()
+
+    @property
+    def warnings(self) -> list[str]:
+        """Signs that a log was not read as it was meant, as far as it has been read."""
+        return self.counts.warnings if self.is_log else []
+
+    @property
+    def understood(self) -> str:
+        """One line that says what a log was taken for, as far as it has been read."""
+        return self.counts.understood if self.is_log else ""
 
     def __iter__(self) -> Iterator[Transition]:
         for chunk in self.chunks():

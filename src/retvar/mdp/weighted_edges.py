@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 import scipy.sparse
-import scipy.sparse.csgraph
 from numpy.typing import ArrayLike, NDArray
 
 from retvar import arguments
 from retvar.errors import InputError
 from retvar.format import listed
-from retvar.linear import LinearSolution, Resolvent
+from retvar.linear import LinearSolution, Resolvent, reaching
 from retvar.mdp.parsing import END
 
 if TYPE_CHECKING:
@@ -48,6 +47,11 @@ class WeightedEdges:
     reward_std: Array
     gamma: Array  #: γ on arrival in the next state
     lam: Array  #: λ on arrival in the next state
+
+    @property
+    def decay(self) -> Array:
+        """The weight c = ηγ′λ′ of the rest of the λ-return."""
+        return self.eta * self.gamma * self.lam
 
     def expect(self, x: Array) -> Array:
         """E[x](s) = Σ b x over the edges that leave s."""
@@ -157,14 +161,13 @@ def _check_proper(mdp: MDP, edges: WeightedEdges) -> None:
     if stops.sum() == taken.sum():
         return
     continues = taken & ~stops
-    # search backwards from an extra state n that leads to every state with a stopping edge
-    stopping = np.unique(edges.state[stops])
-    rows = np.concatenate([edges.next_state[continues], np.full(stopping.size, edges.n)])
-    columns = np.concatenate([edges.state[continues], stopping])
-    shape = (edges.n + 1, edges.n + 1)
-    graph = scipy.sparse.csr_array((np.ones(rows.size), (rows, columns)), shape)
-    reached = np.zeros(edges.n + 1, dtype=bool)
-    reached[scipy.sparse.csgraph.breadth_first_order(graph, edges.n)[0]] = True
+    graph = scipy.sparse.csr_array(
+        (np.ones(continues.sum()), (edges.state[continues], edges.next_state[continues])),
+        shape=(edges.n, edges.n),
+    )
+    stopping = np.zeros(edges.n, dtype=bool)
+    stopping[edges.state[stops]] = True
+    reached = reaching(graph, stopping)
     if not reached.all():
         names = listed(mdp.state_name(int(s)) for s in np.flatnonzero(~reached))
         raise InputError(

@@ -66,6 +66,8 @@ class Truth:
         except InfiniteVarianceError as error:
             log.warning("the true variance is left out: %s", error)
             return state_values(weigh_edges(**question)).x, unknown
+        for note in solution.notes:
+            log.warning("the true variance is left out in some states: %s", note)
         return np.asarray(solution.value), np.asarray(solution.variance)
 
     def _templates(self, block: Block) -> list[Template]:
@@ -111,11 +113,8 @@ class Truth:
         return values
 
     def _variances(self, template: Template, values: Array) -> Array:
-        try:
-            if template.solution_key not in self._frozen:
-                self._frozen[template.solution_key] = variance_function(
-                    weigh_edges(**self._question(template.learner))
-                )
-            return self._frozen[template.solution_key](values)
-        except InfiniteVarianceError:
-            return np.full_like(values, np.nan)
+        if template.solution_key not in self._frozen:
+            self._frozen[template.solution_key] = variance_function(
+                weigh_edges(**self._question(template.learner))
+            )
+        return self._frozen[template.solution_key](values)

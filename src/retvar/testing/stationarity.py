@@ -58,10 +58,11 @@ def _problem(case: Case) -> tuple[MDP, dict[str, Any]]:
             3, 2, 2, seed=int(case.rng.integers(2**31)), gamma=(0.0, 0.9), lam=(0.0, 0.9), ends=0.2
         )
         try:
-            solve(mdp, **question)
+            finite = np.isfinite(solve(mdp, **question).variance).all()
         except InfiniteVarianceError:
             continue
-        return mdp, question
+        if finite:
+            return mdp, question
 
 
 def _outcomes(mdp: MDP) -> Iterator[tuple[float, dict[str, Any]]]:

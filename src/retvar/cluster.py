@@ -1,0 +1,158 @@
+"""Connect to a dask cluster: a scheduler's address, or worker processes on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from retvar.errors import InputError
+
+__all__ = ["TIMEOUT", "connected", "local_cluster", "refuse_address"]
+
+TIMEOUT = 10.0  # seconds in which a scheduler must answer
+ADDRESS = re.compile(r"(tcp|tls|ws|wss|ucx|ucxx)://([^\s:/\[\]]+|\[[^\s\[\]]+\]):[0-9]{1,5}")
+SETTINGS = {  # of a local cluster
+    "distributed.scheduler.allowed-failures": 10,  # workers that may die of one task
+    "distributed.worker.memory.terminate": False,
+    # dask's default intervals of self-monitoring cost a tenth of each core
+    "distributed.worker.profile.enabled": False,
+    "distributed.admin.tick.interval": "500ms",
+    "distributed.admin.system-monitor.interval": "5s",
+}
+NOISY_LOGGERS = [  # they print tracebacks when a worker or scheduler ends; retvar notes it itself
+    f"distributed{part}" for part in ("", ".batched", ".client", ".core", ".nanny", ".utils")
+]
+
+
+def refuse_address(address: Any, workers: int | None = None) -> None:
+    """Refuse what is neither ``local`` nor the address of a scheduler.
+
+    >>> refuse_address("10.0.0.1")
+    Traceback (most recent call last):
+    ...
+    retvar.errors.InputError: cluster = 10.0.0.1: must be local, or a scheduler's address with its
+    port: tcp://host:8786
+    """
+    known = isinstance(address, str) and (address == "local" or ADDRESS.fullmatch(address))
+    if not known:
+        remedy = "must be local, or a scheduler's address with its port: tcp://host:8786"
+        raise InputError("cluster", address, remedy)
+    if workers is not None and address != "local":
+        raise InputError("workers", workers, "is only for a local cluster; leave it out")
+
+
+@contextlib.contextmanager
+def connected(
+    address: str,
+    workers: int | None = None,
+    timeout: float = TIMEOUT,
+    check: Callable[[], object] = lambda: None,
+) -> Iterator[Any]:
+    """A client of the scheduler at `address`, or of a local cluster that lives as long.
+
+    `check` is called while waiting for an answer; it may raise.
+    """
+    try:
+        import distributed
+    except ImportError:
+        remedy = 'needs dask: pip install "retvar[cluster]"'
+        raise InputError("cluster", address, remedy) from None
+    for name in NOISY_LOGGERS:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    if address != "local":
+        client = _connect(distributed, address, timeout, check)
+        try:
+            with client.as_current():
+                yield client
+        finally:
+            with contextlib.suppress(TimeoutError):
+                client.close(timeout=2)
+        return
+    with local_cluster(workers) as cluster, distributed.Client(cluster) as client:
+        try:
+            yield client
+        except BaseException:
+            _kill_workers(cluster)
+            raise
+
+
+def _connect(distributed: Any, address: str, timeout: float, check: Callable[[], object]) -> Any:
+    """A client; raise if no scheduler answers within the timeout.
+
+    The connection is made in a thread: dask itself may wait much longer.
+    """
+    found: list[Any] = []
+    abandoned = threading.Event()
+    reason = "TimeoutError"
+
+    class Client(distributed.Client):  # type: ignore[misc]
+        def __del__(self) -> None:
+            """Do not close a client that failed: closing would wait for an answer, too."""
+
+    def connect() -> None:
+        nonlocal reason
+        try:
+            client = Client(address, timeout=timeout, set_as_default=False)
+        except Exception as error:  # such as MemoryError, from a greeting read as a size
+            reason = type(error).__name__
+            return
+        if abandoned.is_set():
+            client.close(timeout=2)
+        else:
+            found.append(client)
+
+    thread = threading.Thread(target=connect, name="retvar-connect", daemon=True)
+    thread.start()
+    deadline = time.monotonic() + timeout
+    try:
+        while thread.is_alive() and time.monotonic() < deadline:
+            check()
+            thread.join(0.1)
+        if found:
+            return found[0]
+    finally:
+        abandoned.set()
+    remedy = f"no scheduler answered within {timeout:g} seconds ({reason})"
+    raise InputError("cluster", address, remedy)
+
+
+@contextlib.contextmanager
+def local_cluster(workers: int | None = None) -> Iterator[Any]:
+    """Worker processes on this machine with one thread each; by default one for each core."""
+    import dask
+    import distributed
+
+    from retvar.engine.runner import usable_threads
+
+    with dask.config.set(SETTINGS):
+        cluster = distributed.LocalCluster(
+            n_workers=workers or usable_threads(),
+            threads_per_worker=1,
+            dashboard_address=":0",  # any free port
+            scheduler_kwargs={"dashboard": False},
+            memory_limit=0,
+            silence_logs=50,
+        )
+        try:
+            yield cluster
+        finally:
+            try:
+                cluster.close(timeout=2)
+            except TimeoutError:  # on a busy machine; nothing is lost
+                _kill_workers(cluster)
+
+
+def _kill_workers(cluster: Any) -> None:
+    """Kill the workers of a local cluster at once."""
+    for nanny in cluster.workers.values():
+        with contextlib.suppress(OSError, AttributeError):
+            nanny.auto_restart = False
+            if nanny.pid:
+                os.kill(nanny.pid, signal.SIGKILL)

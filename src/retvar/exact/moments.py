@@ -1,0 +1,190 @@
+"""Central moments of the λ-return: their rewards, and in which states they are finite.
+
+X = G − g is the deviation of the λ-return from its mean g. With c = ηγ′λ′,
+
+    X = ε + cX′,    E[X′] = 0,    ε = ε̄ + normal noise with σ = η·reward_std,
+    ε̄ = η(r + γ′((1−λ′)H′ + λ′g′)) − g,
+
+so that the moments of orders 2, 3 and 4 are
+
+    V  = E[ε̄² + σ²] + E[c²V′]
+    M₃ = E[ε̄³ + 3ε̄σ² + 3c²ε̄V′] + E[c³M₃′]
+    M₄ = E[ε̄⁴ + 6ε̄²σ² + 3σ⁴ + 6c²(ε̄² + σ²)V′ + 4c³ε̄M₃′] + E[c⁴M₄′].
+
+Each is a linear system with the matrix E[cᵏ]. The moment of order k is infinite in s if and only if
+s leads, along edges with c ≠ 0, to a strongly connected part whose block of E[cᵏ] has a radius of 1
+or more, and this part to a state with noise (ε ≠ 0). Where no noise is reached, X = 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retvar import arguments
+from retvar.errors import ConvergenceError, InfiniteVarianceError
+from retvar.linear import LinearSolution, Radius, Resolvent, expanding, reaching, spectral_radius
+from retvar.mdp import WeightedEdges
+
+__all__ = [
+    "NAMES",
+    "MomentSystem",
+    "check_order",
+    "deviation",
+    "kurtosis",
+    "mean_of_return",
+    "mean_reward",
+    "moment_reward",
+    "moment_system",
+    "noisy_states",
+    "skewness",
+]
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+NAMES = {2: "variance", 3: "third moment", 4: "fourth moment"}
+HIGHEST = max(NAMES)
+BELOW_ONE = Radius(float(np.nextafter(1.0, 0.0)), "upper bound")
+ROUNDING = 1e-12  # deviations that are this small, relative to the largest return, are not noise
+
+
+def check_order(order: object) -> int:
+    """Return the highest moment asked for: 2, 3 or 4.
+
+    >>> check_order(3)
+    3
+    """
+    return arguments.integer("order", order, 2, HIGHEST)
+
+
+def mean_reward(edges: WeightedEdges, H: Array) -> Array:
+    """Reward of the mean node, η(r + γ′(1−λ′)H′), of each edge."""
+    return edges.eta * (edges.reward + edges.gamma * (1 - edges.lam) * H[edges.next_state])
+
+
+def mean_of_return(edges: WeightedEdges, H: Array) -> LinearSolution:
+    """Mean of the λ-return that bootstraps from H: g = (I − PGL)⁻¹ E[η(r + γ′(1−λ′)H′)]."""
+    return Resolvent(edges.matrix(edges.decay)).solve(edges.expect(mean_reward(edges, H)))
+
+
+def deviation(edges: WeightedEdges, H: Array, G: Array) -> Array:
+    """ε̄ = η(r + γ′((1−λ′)H′ + λ′G′)) − G of each edge.
+
+    With G = g it belongs to the moments of the return; with G = H it is what the direct method
+    takes for it.
+    """
+    inside = mean_reward(edges, H) + edges.decay * G[edges.next_state]
+    return inside - G[edges.state]
+
+
+def moment_reward(edges: WeightedEdges, epsilon: Array, lower: Sequence[Array]) -> Array:
+    """Expected reward of the moment that follows the `lower` ones (none, V, or V and M₃).
+
+    NaN in a lower moment counts as 0: edges lead there only with c = 0, or from states in which the
+    next moment is infinite too.
+    """
+    noise = edges.eta * edges.reward_std
+    c, e = edges.decay, epsilon
+    if not lower:
+        return edges.expect(e**2 + noise**2)
+    V, *M3 = (np.where(np.isnan(x), 0.0, x)[edges.next_state] for x in lower)
+    if not M3:
+        return edges.expect(e * (e**2 + 3 * noise**2 + 3 * c**2 * V))
+    within = e**4 + 6 * e**2 * noise**2 + 3 * noise**4
+    across = 6 * c**2 * (e**2 + noise**2) * V + 4 * c**3 * e * M3[0]
+    return edges.expect(within + across)
+
+
+def noisy_states(edges: WeightedEdges, epsilon: Array, G: Array) -> Mask:
+    """States with an edge on which ε is not 0, rounding aside."""
+    scale = max(
+        float(np.max(np.abs(x), initial=0.0)) for x in (epsilon, G, edges.eta * edges.reward)
+    )
+    noisy = (np.abs(epsilon) > ROUNDING * scale) | (edges.eta * edges.reward_std > 0)
+    found = np.zeros(edges.n, dtype=bool)
+    found[edges.state[noisy]] = True
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class MomentSystem:
+    """(I − E[cᵏ])⁻¹ on the states in which the moment of order k is finite."""
+
+    order: int
+    resolvent: Resolvent
+    radius: Radius  #: of E[cᵏ] on all states
+    infinite: Mask
+    grows: Mask  #: states in parts that do not contract, with noise or without
+    keep: Mask | None  #: states of the system; None: all
+
+    def solve(self, reward: Array) -> LinearSolution:
+        """The moment of each state: NaN where it is infinite, 0 where no noise is reached."""
+        if self.keep is None:
+            return self.resolvent.solve(reward, by_state=True)
+        solved = self.resolvent.solve(np.where(self.keep, reward, 0.0), by_state=True)
+        return solved._replace(x=np.where(self.infinite, np.nan, solved.x))
+
+
+def moment_system(
+    edges: WeightedEdges, order: int, noisy: Callable[[], Mask] | None
+) -> MomentSystem:
+    """Decide where the moment of an order is finite; raise an error if it is nowhere.
+
+    `noisy` gives the states with noise, and is called only if some part does not contract; None
+    stands for no noise anywhere.
+
+    If no c exceeds 1, then E[cᵏ] ≤ PG, and :func:`~retvar.mdp.weigh_edges` has checked that the
+    radius of PG is below 1. The radius is then reported as below 1 even if rounding hides it.
+    """
+    c = edges.decay
+    powers = c**order
+    resolvent = Resolvent(edges.matrix(powers))
+    M, nowhere = resolvent.M, np.zeros(edges.n, dtype=bool)
+    radius = _radius(resolvent, order, contracts=bool(np.all(c <= 1)))
+    if radius.below_one:
+        return MomentSystem(order, resolvent, radius, nowhere, nowhere, None)
+    grows = expanding(M)
+    if not grows.any():  # part by part it could be decided
+        return MomentSystem(order, resolvent, BELOW_ONE, nowhere, nowhere, None)
+    loud = reaching(M, nowhere if noisy is None else noisy())
+    infinite = reaching(M, grows & loud)
+    if infinite.all():
+        raise InfiniteVarianceError(radius.value, at_least=radius.kind != "exact", order=order)
+    keep = loud & ~infinite
+    inside = keep[edges.state] & keep[edges.next_state]
+    rest = Resolvent(edges.matrix(np.where(inside, powers, 0.0)))
+    return MomentSystem(order, rest, radius, infinite, grows, keep)
+
+
+def _radius(resolvent: Resolvent, order: int, *, contracts: bool) -> Radius:
+    """The radius of E[cᵏ], or a bound; certainly below 1 if it `contracts`."""
+    if contracts and order > 2:  # only that of B is reported
+        return BELOW_ONE
+    try:
+        radius = spectral_radius(resolvent.M, resolvent)
+    except ConvergenceError:  # some part may decide it; otherwise `expanding` raises this error
+        radius = Radius(1.0, "lower bound")
+    return BELOW_ONE if contracts and not radius.below_one else radius
+
+
+def skewness(variance: Array, third: Array) -> Array:
+    """M₃/V^1.5; NaN where V ≤ 0.
+
+    >>> skewness(np.array([4.0, 0.0]), np.array([8.0, 0.0]))
+    array([ 1., nan])
+    """
+    V = np.where(variance > 0, variance, np.nan)
+    return np.asarray(third / V / np.sqrt(V))
+
+
+def kurtosis(variance: Array, fourth: Array) -> Array:
+    """Excess kurtosis M₄/V² − 3; NaN where V ≤ 0.
+
+    >>> kurtosis(np.array([1.0, 0.0]), np.array([3.0, 0.0]))
+    array([ 0., nan])
+    """
+    V = np.where(variance > 0, variance, np.nan)
+    return np.asarray(fourth / V / V - 3)

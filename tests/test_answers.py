@@ -1,0 +1,191 @@
+"""Answers for single states: those of the estimate, NaN with a note, and roll-outs beside them."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import gymnasium
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import retvar as rv
+from retvar.cli import main
+from retvar.errors import InputError
+from retvar.estimation.rollouts import observed
+from retvar.experience import from_gymnasium, from_table
+
+
+def lake(**settings):
+    return rv.estimate(from_gymnasium("FrozenLake-v1", steps=5_000, seed=1), gamma=0.9, **settings)
+
+
+@pytest.mark.parametrize("by", ["td", "least_squares"])
+def test_an_answer_is_that_of_the_estimate(by):
+    found = lake(by=by)
+    for state in range(16):
+        answer = found.at(state)
+        if state in (5, 7, 11, 12, 15):  # holes and goal, where every episode ends
+            assert math.isnan(answer.value.estimate)
+            assert math.isnan(answer.std.low)
+            assert answer.note == "never visited"
+            continue
+        assert answer.value == (found.value(state), *found.interval(state))
+        assert answer.std == (found.std(state), *found.interval(state, "std"))
+        assert answer.level == 0.9
+        if by == "least_squares":
+            low, high = found.return_interval([state])
+            assert answer.return_interval == (low[0], high[0])
+        else:
+            assert math.isnan(answer.return_interval[0])
+    assert found.at(14, level=0.5).value.low > found.at(14).value.low
+
+
+def log(labels):
+    rng = np.random.default_rng(0)
+    state = rng.integers(len(labels), size=600)
+    column = np.array(labels, dtype=object)[state]
+    return {"state": column, "reward": rng.normal(size=600) + state, "terminated": np.ones(600)}
+
+
+def test_states_are_named_by_their_labels():
+    found = rv.estimate(from_table(log(["rain", "sun"])), gamma=0.9, by="least_squares")
+    number = found.experience.labels.index("sun")
+    assert found.at("sun").value.estimate == found.value(number)
+    assert found.at("sun").state == "sun"
+    with pytest.raises(InputError, match=r"snow: is not a state of .*; they are "):
+        found.at("snow")
+    hands = from_gymnasium("Blackjack-v1", steps=500)
+    cards = rv.estimate(hands, gamma=1.0, by="least_squares")
+    for text in ((14, 10, 0), "(14, 10, 0)", "14,10,0"):
+        assert cards.at(text).state == (14, 10, 0)
+
+
+@pytest.mark.parametrize("state", [16, -1, 1.5, "x", None, True])
+def test_what_is_no_state_is_refused(state):
+    with pytest.raises(InputError, match="must be the number of a state, 0 to 15"):
+        lake().at(state)
+
+
+@pytest.mark.parametrize("by", ["td", "least_squares"])
+def test_observations_far_from_all_data_have_no_answer(by):
+    car = from_gymnasium("MountainCar-v0", envs=4, steps=6_000, seed=1)
+    found = rv.estimate(car, gamma=0.9, by=by)
+    near = found.at([-0.5, 0.0])
+    if by == "least_squares":
+        assert near.note.startswith("nothing varied")  # and so there is no interval
+    else:
+        assert near.value.low <= near.value.estimate <= near.value.high
+    assert near.value.estimate == pytest.approx(found.value([-0.5, 0.0]))
+    assert str(found.at("-0.5, 0")) == str(near)
+    far = found.at([0.55, -0.069])
+    assert math.isnan(far.value.estimate)
+    assert math.isnan(far.std.estimate)
+    assert far.note.startswith("no visit in this region" if by == "td" else "far from all data")
+    for wrong in ([0.0], "0,0,0", "a,b", [math.nan, 0.0]):
+        with pytest.raises(InputError, match=r"must hold 2 numbers \(position, velocity\)"):
+            found.at(wrong)
+
+
+# ---------------------------------------------------------------------- starts
+
+
+@pytest.mark.parametrize("name", ["CartPole-v1", "MountainCar-v0", "Pendulum-v1", "Acrobot-v1"])
+def test_an_environment_starts_where_it_shows_an_observation(name):
+    """From any observation on its way it goes on as it did."""
+    env, copy = gymnasium.make(name), gymnasium.make(name)
+    env.action_space.seed(0)
+    env.reset(seed=0)
+    copy.reset(seed=1)
+    for _ in range(5):
+        before = env.step(env.action_space.sample())[0]
+        shown = observed(before.tolist())(copy.unwrapped)
+        np.testing.assert_allclose(shown, before, atol=1e-5)
+    action = env.action_space.sample()
+    np.testing.assert_allclose(copy.step(action)[0], env.step(action)[0], atol=1e-4)
+
+
+def test_wrappers_see_the_start():
+    """A wrapper that changes observations changes the first one, too."""
+    seen = []
+
+    def policy(observation):
+        seen.append(observation)
+        return 0
+
+    inner = gymnasium.make("CartPole-v1")
+    space = gymnasium.spaces.Box(-np.inf, np.inf, (4,))
+    env = gymnasium.wrappers.TransformObservation(inner, lambda x: 10 * x, space)
+    rv.rollouts(env, policy, gamma=0.9, start=[0.1, 0.0, 0.0, 0.0], episodes=2)
+    np.testing.assert_allclose(seen[0], [1.0, 0, 0, 0], atol=1e-6)
+
+
+# ---------------------------------------------------------------------- the command line
+
+
+def command(tmp_path, *words):
+    common = ["--out", str(tmp_path / "out"), "--formats", "none"]
+    return CliRunner().invoke(main, ["estimate", *map(str, words), *common])
+
+
+def test_the_command_answers_with_roll_outs_beside(tmp_path):
+    words = ("gymnasium:FrozenLake-v1", "--gamma", 0.9, "--steps", 5000, "--seed", 1,
+             "--by", "least_squares", "--at", 14, "--at", 5, "--rollouts", 40)  # fmt: skip
+    done = command(tmp_path, *words, "--json")
+    assert done.exit_code == 0, done.output
+    first, second = json.loads(done.stdout)["at"]
+    found = lake(by="least_squares")
+    assert first["state"] == 14
+    assert first["value"] == list(found.at(14).value)
+    sample = rv.rollouts("FrozenLake-v1", gamma=0.9, start=14, episodes=40, seed=3)
+    assert first["rollouts"]["mean"] == list(sample.mean)
+    assert second["value"] == [None] * 3
+    assert second["note"] == "never visited"
+    text = command(tmp_path, *words).stdout
+    assert "roll-outs" in text
+    assert "40 returns" in text
+    assert "never visited" in text
+
+
+def test_roll_outs_are_of_the_return_and_cut_off_ones_are_completed(tmp_path):
+    common = ("--gamma", 0.9, "--steps", 2000, "--rollouts", 3, "--by", "least_squares")
+    done = command(tmp_path, "gymnasium:FrozenLake-v1", *common, "--at", 14, "--lam", 0.5)
+    assert "no roll-outs: they are of the return, λ = 1" in done.stdout
+    short = ("--option", "max_episode_steps=3")
+    done = command(tmp_path, "gymnasium:CliffWalking-v1", *common, "--at", 36, *short)
+    assert "3 returns, 3 cut off, completed with the estimate" in done.stdout
+
+
+def test_a_log_has_answers_without_roll_outs(tmp_path):
+    pytest.importorskip("pyarrow")
+    import pyarrow
+    import pyarrow.parquet
+
+    path = tmp_path / "log.parquet"
+    columns = {name: list(column) for name, column in log(["rain", "sun"]).items()}
+    pyarrow.parquet.write_table(pyarrow.table(columns), path)
+    words = (path, "--gamma", 0.9, "--by", "least_squares", "--at", "sun")
+    done = command(tmp_path, *words)
+    assert done.exit_code == 0, done.output
+    assert "sun" in done.stdout
+    assert "roll-outs" not in done.stdout
+    done = command(tmp_path, *words, "--rollouts", 10)
+    assert (done.exit_code, "--rollouts = 10: only for environments" in done.stderr) == (2, True)
+    done = command(tmp_path, *words[:-1], "snow")
+    assert (done.exit_code, "--at = snow: is not a state" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--at", 99), "--at = 99: must be the number of a state"),
+        (("--rollouts", 5), "--rollouts = 5: needs --at"),
+        (("--at", 1, "--rollouts", 1), "--rollouts = 1: must be 0 or at least 2"),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_is_learned(tmp_path, words, message):
+    done = command(tmp_path, "gymnasium:FrozenLake-v1", "--gamma", 0.9, *words)
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert not (tmp_path / "out").exists()

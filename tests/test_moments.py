@@ -1,0 +1,671 @@
+"""Third and fourth moments in closed form, and in which states moments are finite."""
+
+import pickle
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import retvar as rv
+from retvar import rules
+from tests import oracle
+from tests.test_fixed_points import drawn_mdp, side_by_side
+from tests.test_solve import QUESTIONS, acyclic_mdp
+
+BATCHES, BATCH = (12, 250) if oracle.SOAK else (1, 40)  # make soak: 3,000 MDPs
+PARTS, DECIDED = (10, 500) if oracle.SOAK else (1, 120)  # MDPs whose finite moments are decided
+
+
+def with_edges(mdp: rv.MDP, edges) -> rv.MDP:
+    policies = {name: mdp.policy(name).probabilities for name in mdp.policies}
+    return rv.MDP(edges, lam=mdp.lam, policies=policies)
+
+
+# ---------------------------------------------------------------------- the numbers
+
+
+def test_complex_mdp_has_the_skewness_and_kurtosis_of_the_specification():
+    truth = rv.solve(rv.domains.complex_mdp(), "mu", order=4)
+    skewness = [-0.141819, -0.141819, 1.349646, -0.317384, -1.207959]
+    kurtosis = [-1.196910, -1.196910, 2.815726, -1.701393, 0.054544]
+    assert_allclose(truth.skewness, skewness, atol=5e-7)
+    assert_allclose(truth.kurtosis, kurtosis, atol=5e-7)
+
+
+def test_a_normal_return_has_neither_skewness_nor_excess_kurtosis():
+    truth = rv.solve(rv.domains.chain(lam=0.9, length=20), order=4)
+    assert_allclose(truth.skewness, 0, atol=1e-12)
+    assert_allclose(truth.kurtosis, 0, atol=1e-12)
+
+
+@pytest.mark.parametrize("end", [0.05, 0.5, 0.9])
+def test_a_geometric_return_has_the_moments_of_the_textbook(end):
+    """Steps until an end of probability p: skewness (2−p)/√(1−p), excess kurtosis 6 + p²/(1−p)."""
+    edges = [(0, 0, 0, 1 - end, 1.0), (0, 0, "end", end, 1.0)]
+    truth = rv.solve(rv.MDP.from_edges(edges, gamma=1.0, lam=1.0), order=4)
+    assert_allclose(truth.variance, (1 - end) / end**2)
+    assert_allclose(truth.skewness, (2 - end) / np.sqrt(1 - end))
+    assert_allclose(truth.kurtosis, 6 + end**2 / (1 - end))
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize("bootstrap", ["true", "random"])
+def test_moments_equal_those_of_all_paths_enumerated(question, bootstrap):
+    """Acyclic MDPs have finitely many paths: their moments need no Bellman equation."""
+    target, behaviour, estimand = question
+    walked = None if estimand == "target_return" else behaviour
+    for seed in range(5):
+        mdp = acyclic_mdp(seed)
+        value = None if bootstrap == "true" else np.random.default_rng(seed).normal(size=5)
+        solution = rv.solve(mdp, *question, value=value, order=4)
+        rows = oracle.transitions(mdp, target, walked, estimand)
+        H = solution.value if value is None else value
+        expected = np.array([oracle.path_moments(mdp, s, rows, H) for s in range(5)])
+        found = (solution.mean, solution.variance, solution.third_moment, solution.fourth_moment)
+        assert_allclose(np.stack(found, axis=1), expected, rtol=1e-10, atol=1e-11)
+
+
+def test_the_sign_of_rewards_turns_the_skewness_and_their_scale_changes_nothing():
+    mdp = rv.domains.complex_mdp()
+    e = mdp.edges
+    turned = with_edges(mdp, e._replace(reward=-1000 * e.reward, reward_std=1000 * e.reward_std))
+    a, b = (rv.solve(m, "pi", "mu", "off_policy_return", order=4) for m in (mdp, turned))
+    assert_allclose(b.skewness, -a.skewness, atol=1e-12)
+    assert_allclose(b.kurtosis, a.kurtosis, atol=1e-12)
+
+
+def test_no_kurtosis_is_below_what_the_skewness_allows():
+    """Excess kurtosis ≥ skewness² − 2 (Pearson), for every distribution."""
+    rng = np.random.default_rng(oracle.fresh_seed())
+    for _ in range(60):
+        try:
+            found = rv.solve(drawn_mdp(rng), *QUESTIONS[rng.integers(3)], order=4)
+        except rv.InputError:
+            continue
+        spread = np.isfinite(found.kurtosis) & (found.std > 1e-6 * np.abs(found.mean))
+        gap = found.kurtosis - found.skewness**2 + 2
+        assert np.all(gap[spread] >= -1e-6 * (1 + found.kurtosis[spread] ** 2))
+
+
+def test_third_moments_alone_are_those_of_order_four():
+    mdp = rv.domains.complex_mdp()
+    three, four, two = (rv.solve(mdp, "pi", order=k) for k in (3, 4, 2))
+    assert np.array_equal(three.third_moment, four.third_moment)
+    assert np.array_equal(two.variance, four.variance)
+    with pytest.raises(rv.InputError, match="order = 3: fourth_moment needs order=4"):
+        _ = three.fourth_moment
+    with pytest.raises(rv.InputError, match="order = 2: third_moment needs order=3"):
+        _ = two.skewness
+
+
+# ---------------------------------------------------------------------- learners in expectation
+
+
+class Nodes:
+    """The expected updates of a learner in plain NumPy, from raw edges.
+
+    Normal rewards are averaged over the four points of Gauss–Hermite quadrature, exact for
+    polynomials up to degree 7.
+    """
+
+    def __init__(self, mdp, question, method):
+        rows = np.array(oracle.transitions(mdp, *question))
+        points, weights = np.polynomial.hermite_e.hermegauss(4)
+        s, s_next, p, rho, eta, rho_bar, r, sd, g, lm = np.repeat(rows, 4, axis=0).T
+        self.n, self.method = mdp.n_states, method
+        self.s, self.s_next = s.astype(int), s_next.astype(int)
+        self.p = p * np.tile(weights / weights.sum(), len(rows))
+        self.r = r + sd * np.tile(points, len(rows))
+        self.rho, self.eta, self.rho_bar, self.g, self.lm = rho, eta, rho_bar, g, lm
+
+    def mean(self, x):
+        return np.bincount(self.s, self.p * x, self.n)
+
+    def step(self, J, G, V, M3, M4, learn_value):
+        """One sweep with step size 1; all nodes see the predictions of the sweep before."""
+        s, t, c = self.s, self.s_next, self.eta * self.g * self.lm
+        delta = self.r + self.g * J[t] - J[s]
+        around = self.eta * (self.r + self.g * (1 - self.lm) * J[t]) + c * G[t] - G[s]
+        epsilon = around
+        if self.method == "direct":
+            epsilon = self.eta * (self.r + self.g * J[t]) - J[s]
+        third = epsilon**3 + 3 * c**2 * epsilon * V[t]
+        fourth = epsilon**4 + 6 * c**2 * epsilon**2 * V[t] + 4 * c**3 * epsilon * M3[t]
+        return (
+            J + self.mean(self.rho * delta) if learn_value else J,
+            G + self.mean(self.rho_bar * around),
+            V + self.mean(self.rho_bar * (epsilon**2 + c**2 * V[t] - V[s])),
+            M3 + self.mean(self.rho_bar * (third + c**3 * M3[t] - M3[s])),
+            M4 + self.mean(self.rho_bar * (fourth + c**4 * M4[t] - M4[s])),
+        )
+
+    def rest(self, H=None):
+        zero = np.zeros(self.n)
+        now = (zero if H is None else H, *[zero] * 4)
+        for _ in range(2_000):
+            new = self.step(*now, learn_value=H is None)
+            settled = np.allclose(new, now, rtol=1e-13, atol=1e-13)
+            now = new
+            if settled:
+                break
+        return now
+
+
+def contraction(mdp, question) -> float:
+    target, behaviour, estimand = question
+    try:
+        rv.solve(mdp, target)
+    except rv.InputError:  # some states never reach γ < 1
+        return np.inf
+    powers = (oracle.radius(mdp, target, behaviour, estimand, order=k) for k in (2, 3, 4))
+    return max(oracle.value_radius(mdp, target), *powers)
+
+
+def contracting(rng, question, count, most=0.85) -> list[rv.MDP]:
+    found = []
+    while len(found) < count:
+        mdp = drawn_mdp(rng)
+        if contraction(mdp, question) < most:
+            found.append(mdp)
+    return found
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_learners_iterated_in_expectation_reach_the_fixed_point(batch, question):
+    """Direct and centred, learned and random values, on fresh MDPs; centred has no bias.
+
+    `make test` takes 40 MDPs for each kind of return, `make soak` 3,000.
+    """
+    seed = [oracle.fresh_seed(), batch]
+    rng = np.random.default_rng(seed)
+    mdps = contracting(rng, question, BATCH)
+    together = side_by_side(mdps)
+    cuts = np.cumsum([m.n_states for m in mdps])[:-1]
+    wrong = rng.normal(size=together.n_states)
+    for H in (None, wrong):
+        for method in ("direct", "centred"):
+            reached = Nodes(together, question, method).rest(H)[2:]
+            point = rv.fixed_point(method, together, *question, value=H, order=4)
+            found = (point.variance, point.third_moment, point.fourth_moment)
+            compare(reached, found, cuts, f"{method} seed {seed}")
+            if method == "centred":
+                truth = rv.solve(together, *question, value=H, order=4)
+                exact = (truth.variance, truth.third_moment, truth.fourth_moment)
+                compare(reached, exact, cuts, f"bias, seed {seed}")
+    alone = rv.fixed_point("direct", mdps[0], *question, value=None, order=4)
+    joint = rv.fixed_point("direct", together, *question, order=4)
+    assert_allclose(alone.fourth_moment, joint.fourth_moment[: cuts[0]], rtol=1e-9, atol=1e-9)
+
+
+def compare(reached, found, cuts, where: str) -> None:
+    """Both have moments 2, 3, 4 of all MDPs; an error is relative to the largest M₄^(k/4)."""
+    pairs = zip(
+        *([np.split(x, cuts) for x in each] for each in (np.stack(reached), np.stack(found))),
+        strict=True,
+    )
+    for k, (a, b) in enumerate(pairs, start=2):
+        for mine, theirs, fourth in zip(a, b, np.split(reached[-1], cuts), strict=True):
+            size = max(1.0, np.max(np.abs(fourth))) ** (k / 4)
+            gap = np.max(np.abs(mine - theirs)) / size
+            assert gap <= 1e-10, f"order {k} {where}: off by {gap:.1e}"
+
+
+@pytest.mark.parametrize("method", ["direct", "centred"])
+def test_expected_updates_are_those_in_plain_numpy(method):
+    """Sweep by sweep from a random start, and none of the nodes waits for another."""
+    rng = np.random.default_rng(3)
+    for question in QUESTIONS:
+        (mdp,) = contracting(rng, question, 1, most=np.inf)
+        now = tuple(rng.normal(size=(5, mdp.n_states)))
+        J, G, V, M3, M4 = now
+        for sweeps in (1, 5):
+            target, behaviour, estimand = question
+            found = rv.expected_updates(
+                method, mdp, rv.Estimates(J, V, G, M3, M4), sweeps=sweeps, target=target,
+                behaviour=behaviour, estimand=estimand, order=4,
+            )  # fmt: skip
+            for _ in range(sweeps):
+                now = Nodes(mdp, question, method).step(*now, learn_value=True)
+            expected = rv.Estimates(now[0], *now[2:3], now[1], *now[3:])
+            for name, x in vars(expected).items():
+                assert_allclose(getattr(found, name), x, rtol=1e-10, atol=1e-10, err_msg=name)
+            now = (J, G, V, M3, M4)
+
+
+def test_the_rewards_in_rules_are_binomials():
+    """E(ε + cX′)ᵏ for a two-point X′ with mean 0, variance V and third moment M₃."""
+    rng = np.random.default_rng(oracle.fresh_seed())
+    epsilon, c, low, high = rng.normal(size=(4, 100)) * [[1], [1], [1], [1]]
+    low, high = -np.abs(low), np.abs(high)
+    p = -low / (high - low)
+    moment = {k: p * high**k + (1 - p) * low**k for k in (2, 3, 4)}
+    for k in (3, 4):
+        whole = p * (epsilon + c * high) ** k + (1 - p) * (epsilon + c * low) ** k
+        if k == 3:
+            reward = rules.third_moment_reward(epsilon, c, moment[2])
+        else:
+            reward = rules.fourth_moment_reward(epsilon, c, moment[2], moment[3])
+        assert_allclose(reward + c**k * moment[k], whole, atol=1e-9)
+    root = rules.direct_deviation(epsilon, low, c)
+    assert_allclose(root**2, rules.direct_reward(epsilon, low, c))
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize("method", ["direct", "centred"])
+def test_linear_fixed_points_solve_the_system_of_the_expected_traces(method, question):
+    """A and b of both nodes, by iterating the expected trace; rewards from the predictions."""
+    mdp = rv.domains.random_mdp(8, 2, 2, seed=5, gamma=(0.2, 0.7), lam=(0.2, 0.9), ends=0.1)
+    rng = np.random.default_rng(2)
+    Phi, kappa, kappa_bar = rng.normal(size=(8, 4)), 0.4, rng.random(8)
+    point = rv.fixed_point(
+        method, mdp, *question, features=Phi, kappa=kappa, kappa_bar=kappa_bar, order=4
+    )
+    rows = oracle.transitions(mdp, *question)
+    shares = oracle.time_shares(mdp, question[1] or question[0])
+    J, G, V, M3 = point.value, point.mean, point.variance, point.third_moment
+
+    def decay(e):
+        return e[4] * e[8] * e[9]
+
+    def reward(k):
+        def of(e):
+            s, t, _, _, eta, _, r, sd, g, lm = e
+            epsilon = eta * (r + g * ((1 - lm) * J[t] + lm * G[t])) - G[s]
+            c, noise = decay(e), (eta * sd) ** 2
+            if k == 3:
+                return epsilon**3 + 3 * epsilon * noise + 3 * c**2 * epsilon * V[t]
+            alone = epsilon**4 + 6 * epsilon**2 * noise + 3 * noise**2
+            return alone + 6 * c**2 * (epsilon**2 + noise) * V[t] + 4 * c**3 * epsilon * M3[t]
+
+        return of
+
+    second = np.zeros((2, 8, 8))
+    for k, name in ((3, "third_moment"), (4, "fourth_moment")):
+        A, b = oracle.mean_trace_system(
+            Phi, rows, kappa_bar, lambda e, k=k: decay(e) ** k, lambda e: e[5], reward(k), shares
+        )
+        assert_allclose(getattr(point, name), Phi @ np.linalg.solve(A, b), rtol=1e-7, atol=1e-7)
+        node = point.nodes[name]
+        assert_allclose(
+            np.sort_complex(node.spectrum), np.sort_complex(np.linalg.eigvals(A)), atol=1e-10
+        )
+        for e in rows:
+            second[k - 3, e[0], e[1]] += e[2] * (e[5] * decay(e) ** k * kappa_bar[e[1]]) ** 2
+        expected = np.max(np.abs(np.linalg.eigvals(second[k - 3])))
+        assert node.trace_radius.value == pytest.approx(expected)
+
+
+def test_with_the_true_value_both_methods_have_the_moments_of_the_return():
+    mdp = rv.domains.complex_mdp()
+    for question in (("mu",), ("pi", "mu"), ("pi", "mu", "off_policy_return")):
+        truth = rv.solve(mdp, *question, order=4)
+        for method in ("direct", "centred"):
+            point = rv.fixed_point(method, mdp, *question, order=4)
+            assert_allclose(point.skewness, truth.skewness, atol=1e-12)
+            assert_allclose(point.kurtosis, truth.kurtosis, atol=1e-12)
+            assert point["s2"]["kurtosis"] == point.kurtosis[2]
+            assert list(point.nodes)[-2:] == ["third_moment", "fourth_moment"]
+            assert point.trace_radius == point.nodes["variance"].trace_radius.value
+
+
+# ---------------------------------------------------------------------- finite or not
+
+
+def gambler(**settings) -> rv.MDP:
+    """`s1` has E[ρ²γ²] = 1.48, `s0` leads there, `s3` is like `s1` but without rewards.
+
+    `s2` is left often enough for a variance (E[c²] = 0.73), but not for a third moment (1.25). `s4`
+    leads to `s3`, and to the end with a reward of 3.
+    """
+    edges = [
+        ("s0", 0, "s1", 1.0, 0.0), ("s0", 1, "s2", 1.0, 0.0),
+        ("s1", 0, "s1", 1.0, 1.0), ("s1", 1, "s1", 1.0, 0.0),
+        ("s2", 0, "end", 0.5, 1.0), ("s2", 0, "s2", 0.5, 0.0), ("s2", 1, "end", 1.0, 2.0),
+        ("s3", 0, "s3", 1.0, 0.0), ("s3", 1, "s3", 1.0, 0.0),
+        ("s4", 0, "s3", 0.5, 0.0), ("s4", 0, "end", 0.5, 3.0), ("s4", 1, "end", 1.0, 3.0),
+    ]  # fmt: skip
+    policies = {"pi": np.tile([0.9, 0.1], (5, 1)), "mu": np.full((5, 2), 0.5)}
+    return rv.MDP.from_edges(edges, **{"gamma": 0.95, "policies": policies, **settings})
+
+
+OFF = ("pi", "mu", "off_policy_return")
+
+
+def variance_or_nan(mdp) -> np.ndarray:
+    try:
+        return rv.solve(mdp, *OFF).variance
+    except rv.InfiniteVarianceError:
+        return np.full(mdp.n_states, np.nan)
+
+
+def test_states_that_cannot_reach_an_expanding_part_keep_their_variance():
+    mdp = gambler()
+    found = rv.solve(mdp, *OFF)
+    assert np.isnan(found.variance).tolist() == [True, True, False, False, False]
+    assert found.finite_order.tolist() == [1, 1, 2, 2, 2]
+    assert found.variance[3] == 0
+    # s4: ρ = 1.8 or 0.2, 3/4 of all ends; E[G] = 3(0.9/2 + 0.1), E[G²] = 9(1.62/2 + 0.02)
+    assert found.variance[4] == pytest.approx(9 * (0.81 + 0.02) - (3 * 0.55) ** 2)
+    alone = gambler(lam=[1.0, 0.0, 1.0, 1.0, 1.0])  # λ = 0 on arrival in s1 ends its return
+    assert_allclose(found.variance[2:], rv.solve(alone, *OFF).variance[2:])
+    assert np.isfinite(rv.solve(alone, *OFF).variance).all()
+
+
+def test_missing_moments_are_named():
+    found = rv.solve(gambler(), *OFF, order=4)
+    infinite = "the variance is infinite"
+    assert found.note.tolist()[:2] == [infinite, infinite]
+    assert found.notes[0] == "the variance is infinite in s0, s1"
+    assert found.notes[1] == "the third moment is infinite in s0, s1, s2"
+    assert found.note[2] == "the third moment is infinite"
+    assert found.finite_order.tolist() == [1, 1, 2, 4, 4]
+    assert "the fourth moment is infinite in s0, s1, s2" in str(found)
+    assert np.isnan(found["s2"].kurtosis)
+    assert np.isfinite(found["s4"].kurtosis)
+    assert np.isnan(found["s3"].skewness)  # its variance is 0
+    assert found.data.note.values.tolist()[3:] == ["", ""]
+    assert pickle.loads(pickle.dumps(found)).note.tolist() == found.note.tolist()
+
+
+def test_without_noise_the_variance_is_zero_whatever_the_radius():
+    """All rewards 0: every return is 0."""
+    mdp = gambler()
+    zero = with_edges(mdp, mdp.edges._replace(reward=0 * mdp.edges.reward))
+    assert np.array_equal(variance_or_nan(zero), np.zeros(5))
+    found = rv.solve(zero, *OFF, order=4)
+    assert found.spectral_radius == pytest.approx(0.9025 * 1.64)
+    for moment in (found.variance, found.third_moment, found.fourth_moment):
+        assert np.array_equal(moment, np.zeros(5))
+    assert np.isnan(found.kurtosis).all()
+    wrong = rv.solve(zero, *OFF, value=np.ones(5), lam=0.9)  # ρH is noise
+    assert np.isnan(wrong.variance).any()
+
+
+def test_a_part_that_can_be_left_may_expand_too():
+    """One state, left with probability 0.1: E[ρ²]γ²·0.9 = 1.33."""
+    edges = [(0, a, 0, 0.9, 1.0) for a in (0, 1)] + [(0, a, "end", 0.1, 0.0) for a in (0, 1)]
+    edges += [(1, 0, "end", 1.0, 1.0), (1, 1, "end", 1.0, 0.0)]
+    policies = {"pi": np.tile([0.9, 0.1], (2, 1)), "mu": np.full((2, 2), 0.5)}
+    mdp = rv.MDP.from_edges(edges, gamma=0.95, policies=policies)
+    assert np.isnan(rv.solve(mdp, *OFF).variance).tolist() == [True, False]
+    assert np.isfinite(rv.solve(mdp, *OFF, lam=0.5).variance).all()
+
+
+def test_noise_beyond_an_expanding_part_makes_it_infinite():
+    """The loop itself pays nothing; what follows it does, weighted by the product of ratios."""
+    edges = [(0, a, 0, 0.9, 0.0) for a in (0, 1)] + [(0, a, 1, 0.1, 0.0) for a in (0, 1)]
+    edges += [(1, 0, "end", 1.0, 1.0), (1, 1, "end", 1.0, 0.0)]
+    policies = {"pi": np.tile([0.9, 0.1], (2, 1)), "mu": np.full((2, 2), 0.5)}
+    mdp = rv.MDP.from_edges(edges, gamma=0.95, policies=policies)
+    assert np.isnan(rv.solve(mdp, *OFF).variance).tolist() == [True, False]
+
+
+def one_state(gamma: float) -> rv.MDP:
+    """E[ρᵏ] = 1.64, 2.92, 5.2496 for k = 2, 3, 4."""
+    policies = {"pi": [[0.9, 0.1]], "mu": [[0.5, 0.5]]}
+    edges = [(0, 0, 0, 1.0, 1.0), (0, 1, 0, 1.0, 0.0)]
+    return rv.MDP.from_edges(edges, gamma=gamma, policies=policies)
+
+
+@pytest.mark.parametrize(("order", "moment"), [(2, 1.64), (3, 2.92), (4, 5.2496)])
+def test_a_moment_exists_if_and_only_if_its_own_radius_is_below_one(order, moment):
+    limit = moment ** (-1 / order)
+    rv.solve(one_state(limit * (1 - 1e-9)), *OFF, order=order)
+    for gamma in (limit, limit * (1 + 1e-9)):
+        with pytest.raises(rv.InfiniteVarianceError) as caught:
+            rv.solve(one_state(gamma), *OFF, order=order)
+        assert caught.value.order == order
+        assert caught.value.radius == pytest.approx(1)
+        if order > 2:
+            assert rv.solve(one_state(gamma), *OFF, order=order - 1).finite_order == [order - 1]
+        again = pickle.loads(pickle.dumps(caught.value))
+        assert (str(again), again.order) == (str(caught.value), order)
+
+
+def test_the_error_names_the_moment_and_the_remedy():
+    with pytest.raises(rv.InfiniteVarianceError, match=r"fourth moment.*lower order"):
+        rv.solve(one_state(0.68), *OFF, order=4)
+
+
+def parts_mdp(rng) -> rv.MDP:
+    """A random MDP of several parts: few ways, some without rewards, λ = 0 here and there."""
+    n = int(rng.integers(3, 8))
+    edges = []
+    for s in range(n):
+        pays = rng.random() < 0.4
+        for a in range(2):
+            low = int(rng.choice([0, s]))  # half of the ways lead onwards
+            ends = rng.random() < 0.15
+            ways = ["end"] if ends else [int(rng.integers(low, n)) for _ in range(2)]
+            for to in ways:
+                r, sd = (rng.normal(), rng.choice([0.0, 1.0])) if pays else (0.0, 0.0)
+                edges.append(rv.Edge(s, a, to, 1 / len(ways), r, sd))
+    pi = rng.dirichlet([0.8, 0.8], n)
+    lam = np.where(rng.random(n) < 0.15, 0.0, rng.uniform(0.7, 1.0, n))
+    policies = {"pi": 0.98 * pi + 0.01, "mu": np.full((n, 2), 0.5)}
+    gamma = np.where(rng.random(n) < 0.1, 0.0, rng.uniform(0.7, 0.99, n))
+    return rv.MDP.from_edges(edges, states=n, gamma=gamma, lam=lam, policies=policies)
+
+
+def truncated_moments(mdp, steps):
+    """V, M₃, M₄ of the return whose deviations end after so many steps, and after half of them.
+
+    (1, V, M₃, M₄) of n + 1 steps is a matrix times that of n steps. Values are sums over
+    paths, so that those of states without rewards are exactly 0.
+    """
+    n, rows = mdp.n_states, oracle.transitions(mdp, *OFF)
+    PG, j = np.zeros((n, n)), np.zeros(n)
+    for s, t, p, _, eta, _, r, _, g, _ in rows:
+        PG[s, t] += p * eta * g
+        j[s] += p * eta * r
+    for _ in range(14):  # the values of 1, 2, 4, … steps
+        j, PG = j + PG @ j, PG @ PG
+    T = np.zeros((1 + 3 * n, 1 + 3 * n))
+    T[0, 0] = 1
+    for s, t, p, _, eta, _, r, sd, g, lm in rows:
+        e, c, w = eta * (r + g * j[t]) - j[s], eta * g * lm, (eta * sd) ** 2
+        V, M3, M4 = (1 + k * n for k in range(3))
+        T[V + s, 0] += p * (e**2 + w)
+        T[V + s, V + t] += p * c**2
+        T[M3 + s, 0] += p * (e**3 + 3 * e * w)
+        T[M3 + s, V + t] += p * 3 * c**2 * e
+        T[M3 + s, M3 + t] += p * c**3
+        T[M4 + s, 0] += p * (e**4 + 6 * e**2 * w + 3 * w**2)
+        T[M4 + s, V + t] += p * 6 * c**2 * (e**2 + w)
+        T[M4 + s, M3 + t] += p * 4 * c**3 * e
+        T[M4 + s, M4 + t] += p * c**4
+    z, half = np.eye(1 + 3 * n)[0], None
+    for step in range(steps):
+        if step == steps // 2:
+            half = z
+        z = np.clip(T @ z, -1e200, 1e200)
+    return half[1:].reshape(3, n), z[1:].reshape(3, n)
+
+
+def near_one(mdp) -> bool:
+    """Whether a part has a radius too close to 1 for a truncated series to tell."""
+    n, rows = mdp.n_states, oracle.transitions(mdp, *OFF)
+    for k in (2, 3, 4):
+        M = np.zeros((n, n))
+        for s, t, p, _, eta, _, _, _, g, lm in rows:
+            M[s, t] += p * (eta * g * lm) ** k
+        sizes = np.abs(np.linalg.eigvals(M))
+        if np.any((sizes > 0.97) & (sizes < 1.03)):
+            return True
+    return False
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("part", range(PARTS))
+def test_moments_are_finite_where_the_truncated_series_converges(part):
+    """The deviations of longer and longer returns are a martingale: E|X|ᵏ grows to its limit.
+
+    So V and M₄ of the first 2ⁿ steps tell whether the limit is finite; M₃ converges where it is.
+    """
+    seed = [oracle.fresh_seed(), part]
+    rng = np.random.default_rng(seed)
+    seen = dict.fromkeys(["all", "some", "none", "silent"], 0)
+    for _ in range(DECIDED):
+        mdp = parts_mdp(rng)
+        if near_one(mdp):
+            continue
+        short, long = truncated_moments(mdp, 4_096)
+        settled = np.isclose(short, long, rtol=1e-9, atol=1e-9) & (np.abs(long) < 1e50)
+        if not settled[2].any():
+            with pytest.raises(rv.InfiniteVarianceError):
+                rv.solve(mdp, *OFF, order=4)
+            seen["none"] += 1
+            continue
+        found = rv.solve(mdp, *OFF, order=4)
+        assert np.array_equal(found.finite_order >= 2, settled[0]), seed
+        assert np.array_equal(found.finite_order >= 4, settled[2]), seed
+        assert np.all(settled[1][found.finite_order >= 3]), seed
+        for row, moment in zip(long, (found.variance, found.third_moment, found.fourth_moment),
+                               strict=True):  # fmt: skip
+            known = np.isfinite(moment)
+            size = np.max(np.abs(row[known]), initial=1.0)
+            assert_allclose(moment[known], row[known], atol=1e-8 * size, err_msg=str(seed))
+        seen["all" if settled.all() else "some"] += 1
+        seen["silent"] += bool(found.spectral_radius >= 1 and settled[0].any())
+    assert not oracle.SOAK or min(seen.values()) > 0, seen
+
+
+def test_a_skewed_part_without_third_moment_has_a_series_that_diverges():
+    """E[ρ³]γ³ = 1.25 while E[ρ²]γ² = 0.93: the third moment of longer returns has no bound."""
+    mdp = one_state(0.7538)
+    short, long = truncated_moments(mdp, 512)
+    assert np.isclose(short[0, 0], long[0, 0])
+    assert long[1, 0] > 1e6 * short[1, 0] > 0
+    with pytest.raises(rv.InfiniteVarianceError, match="third moment"):
+        rv.solve(mdp, *OFF, order=3)
+
+
+@pytest.mark.parametrize("method", ["direct", "vtd", "centred"])
+def test_fixed_points_are_finite_where_the_moments_are(method):
+    mdp = gambler()
+    truth = rv.solve(mdp, *OFF)
+    order = 2 if method == "vtd" else 4
+    point = rv.fixed_point(method, mdp, *OFF, order=order)
+    assert np.isnan(point.variance).tolist() == [True, True, False, False, False]
+    assert_allclose(point.variance[2:], truth.variance[2:], atol=1e-12)
+    assert repr(point).startswith(f"FixedPoint({method}, 5 states, largest bias ")
+    if order == 4:
+        assert_allclose(point.kurtosis[4], rv.solve(mdp, *OFF, order=4).kurtosis[4])
+        assert np.isnan(point.fourth_moment).tolist() == [True, True, True, False, False]
+    with pytest.raises(rv.InfiniteVarianceError):
+        rv.fixed_point(method, one_state(0.95), *OFF)
+
+
+def test_a_table_is_not_stable_where_a_moment_is_infinite():
+    """A = I − E[c²] of one state is negative if E[c²] > 1."""
+    calm, wild = one_state(0.7), gambler(lam=[1.0, 1.0, 1.0, 0.0, 1.0])
+    assert rv.fixed_point("direct", calm, *OFF).stable
+    point = rv.fixed_point("direct", wild, *OFF)
+    assert not point.stable
+    assert "unstable" in repr(point)
+    assert point.nodes["value"].stable
+
+
+def test_features_ignore_an_expanding_part_that_is_left_for_ever():
+    """s0 repeats itself with E[c²] > 1 before it goes on to s1 and s2, which the start is not."""
+    edges = [(0, a, 0, 0.9, 1.0) for a in (0, 1)] + [(0, a, 1, 0.1, 0.0) for a in (0, 1)]
+    edges += [(1, a, 2, 1.0, 0.0) for a in (0, 1)] + [(2, a, 1, 0.5, 1.0 + a) for a in (0, 1)]
+    edges += [(2, a, "end", 0.5, 0.0) for a in (0, 1)]
+    policies = {"pi": np.tile([0.9, 0.1], (3, 1)), "mu": np.full((3, 2), 0.5)}
+    mdp = rv.MDP.from_edges(edges, gamma=0.95, lam=0.9, policies=policies, start=[0.0, 1.0, 0.0])
+    rest = [(s - 1, a, t if t == "end" else t - 1, p, r) for s, a, t, p, r in edges if s > 0]
+    alone = rv.MDP.from_edges(
+        rest,
+        gamma=0.95,
+        lam=0.9,
+        start=[1.0, 0.0],
+        policies={k: v[1:] for k, v in policies.items()},
+    )
+    assert np.isnan(rv.solve(mdp, *OFF).variance).tolist() == [True, False, False]
+    X = np.array([[1.0, 0.0], [1.0, 1.0], [1.0, 3.0]])
+    whole = rv.fixed_point("direct", mdp, *OFF, features=X[:, :1], kappa_bar=0.5, kappa=0.2)
+    part = rv.fixed_point("direct", alone, *OFF, features=X[1:, :1], kappa_bar=0.5, kappa=0.2)
+    assert_allclose(whole.variance[1:], part.variance, rtol=1e-10)
+    assert_allclose(whole.rmse, part.rmse, rtol=1e-10)
+
+
+def test_features_need_finite_moments_where_the_behaviour_stays():
+    """s0 leads to an expanding loop or to a calm one; features are shared by both."""
+    edges = [("s0", 0, "s1", 1.0, 0.0), ("s0", 1, "s1", 1.0, 1.0)]
+    edges += [("s1", a, "s2", 1.0, 1.0 + a) for a in (0, 1)]
+    edges += [("s2", a, "s1", 1.0, 1.0 + a) for a in (0, 1)]
+    policies = {"pi": np.tile([0.9, 0.1], (3, 1)), "mu": np.full((3, 2), 0.5)}
+    mdp = rv.MDP.from_edges(edges, gamma=0.95, policies=policies)
+    features = np.ones((3, 1))
+    with pytest.raises(rv.InfiniteVarianceError):
+        rv.fixed_point("direct", mdp, *OFF, features=features)
+    calm = mdp.replace(lam=[1.0, 0.3, 1.0])
+    assert np.isfinite(rv.fixed_point("direct", calm, *OFF, features=features).variance).all()
+
+
+def test_frozen_values_get_the_variance_of_each_state_that_has_one():
+    from retvar.exact.solution import variance_function
+    from retvar.mdp import weigh_edges
+
+    mdp = gambler(lam=0.97)
+    values = np.array([np.zeros(5), [1.0, 2, 3, 0, 5], [1.0, 2, 3, 4, 5]])
+    found = variance_function(weigh_edges(mdp, *OFF))(values)
+    for row, H in zip(found, values, strict=True):
+        assert np.array_equal(row, rv.solve(mdp, *OFF, value=H).variance, equal_nan=True)
+    assert np.isnan(found).sum(axis=1).tolist() == [2, 2, 4]
+    nowhere = variance_function(weigh_edges(one_state(0.95), *OFF))(np.ones((2, 1)))
+    assert np.isnan(nowhere).all()
+
+
+def test_simulations_leave_out_the_true_variance_where_it_is_infinite(caplog):
+    learner = rv.Direct(alpha=0.1, estimand="off_policy_return")
+    data = rv.simulate(gambler(), learner, target="pi", behaviour="mu", steps=10, runs=1, seed=0)
+    found = rv.solve(gambler(), *OFF)
+    assert np.array_equal(data.true_variance.values[0], found.variance, equal_nan=True)
+    assert "left out in some states: the variance is infinite in s0, s1" in caplog.text
+
+
+# ---------------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize("order", [1, 5, 2.5, "4", None, True])
+def test_orders_are_two_three_or_four(order):
+    mdp = rv.domains.chain()
+    for call in (
+        lambda: rv.solve(mdp, order=order),
+        lambda: rv.monte_carlo(mdp, order=order),
+        lambda: rv.fixed_point("direct", mdp, order=order),
+        lambda: rv.expected_updates("direct", mdp, order=order),
+    ):
+        with pytest.raises(rv.InputError, match=r"order = .*: must be a whole number from 2 to 4"):
+            call()
+
+
+def test_vtd_has_no_higher_moments():
+    mdp = rv.domains.chain()
+    for call in (rv.fixed_point, rv.expected_updates):
+        with pytest.raises(
+            rv.InputError, match="order = 3: VTD learns the second moment only; use"
+        ):
+            call("vtd", mdp, order=3)
+    with pytest.raises(rv.InputError, match="third_moment needs order=3, with the direct or"):
+        _ = rv.fixed_point("vtd", mdp).skewness
+
+
+def test_rewards_whose_powers_leave_the_range_of_doubles_raise():
+    for size, text in ((1e90, "overflow"), (1e-90, "underflows")):
+        mdp = rv.domains.chain(reward=size, reward_std=size)
+        assert rv.solve(mdp).variance[0] > 0
+        with pytest.raises(rv.InputError, match=text):
+            rv.solve(mdp, order=4)
+
+
+def test_states_without_randomness_have_no_skewness():
+    """Their variance is 0 or a rounding error; sampled ones likewise."""
+    certain = rv.domains.chain(reward=0.1, reward_std=0.0, length=9, lam=1.0)
+    for found in (rv.solve(certain, order=4), rv.monte_carlo(certain, samples=10, order=4)):
+        assert_allclose(found.fourth_moment, 0, atol=1e-30)
+        assert np.isnan(found.skewness).all()
+        assert np.isnan(found.kurtosis).all()

@@ -1,0 +1,257 @@
+"""Stable-Baselines3: its models as policies, its vector environments, its files."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+
+import gymnasium
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from numpy.testing import assert_array_equal
+
+import retvar as rv
+from retvar.cli import main
+from retvar.errors import InputError
+from retvar.experience import from_gymnasium
+from tests.test_environments import same, singles, whole
+from tests.test_examples import run
+from tests.test_setup import PYTHONS, faults, installed, pins, wanted
+
+sb3 = pytest.importorskip("stable_baselines3", reason="Stable-Baselines3: make test-deep")
+torch = pytest.importorskip("torch", reason="Stable-Baselines3: make test-deep")
+
+from stable_baselines3.common.vec_env import (  # noqa: E402
+    DummyVecEnv,
+    VecMonitor,
+    VecNormalize,
+)
+
+torch.set_num_threads(1)
+
+
+def model(name="CartPole-v1", kind=sb3.PPO, **settings):
+    """A model as it is before it has learned anything."""
+    return kind("MlpPolicy", name, seed=0, device="cpu", **settings)
+
+
+@pytest.fixture(scope="module")
+def ppo():
+    return model()
+
+
+def vec_env(name="CartPole-v1", count=3, **options):
+    return DummyVecEnv([lambda: gymnasium.make(name, **options)] * count)
+
+
+def one_by_one(ppo, deterministic=True):
+    return lambda observation: ppo.predict(observation, deterministic=deterministic)[0]
+
+
+# ---------------------------------------------------------------------- models
+
+
+@pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1"])
+def test_a_model_acts_alike_in_batches_and_one_by_one(name):
+    own = model(name)
+    expected = whole(from_gymnasium(singles(name), one_by_one(own), steps=400, seed=1))
+    stream = from_gymnasium(name, own, envs=3, steps=400, seed=1)
+    found = whole(stream)
+    assert stream.policy == "PPO (deterministic)"
+    assert_array_equal(found["stream"], expected["stream"])
+    for column in ("state", "reward"):  # batches round differently
+        np.testing.assert_allclose(found[column], expected[column], atol=2e-3)
+
+
+def test_a_stochastic_model_draws_numbers_of_its_own(ppo):
+    """The same for the same seed, whatever torch's generator is at, which is left alone."""
+
+    def read(seed):
+        stream = from_gymnasium("CartPole-v1", ppo, envs=4, steps=200, seed=seed,
+                                deterministic=False)  # fmt: skip
+        assert stream.policy == "PPO (stochastic)"
+        return whole(stream)
+
+    torch.manual_seed(1)
+    first = read(5)
+    torch.manual_seed(2)
+    before = torch.get_rng_state()
+    same(read(5), first)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert not np.array_equal(read(6)["state"], first["state"])
+
+
+def test_stochastic_actions_have_the_probabilities_of_the_model(ppo):
+    """One step from one state, 4,000 times: 4.9 standard errors."""
+    start, taken = np.array([0.0, 0.5, 0.05, -0.5], dtype=np.float32), []
+
+    class Watched(gymnasium.Wrapper):
+        def reset(self, **settings):
+            super().reset(**settings)
+            return start, {}
+
+        def step(self, action):
+            taken.append(action)
+            return start, 0.0, True, False, {}
+
+    def make():
+        return Watched(gymnasium.make("CartPole-v1"))
+
+    list(from_gymnasium(make, ppo, envs=16, steps=4_000, deterministic=False).chunks())
+    observation = torch.as_tensor(start[None])
+    p = float(ppo.policy.get_distribution(observation).distribution.probs[0, 1].detach())
+    assert abs(np.mean(taken) - p) < 4.9 * np.sqrt(p * (1 - p) / 4_000)
+
+
+def test_the_question_is_part_of_the_answer(ppo):
+    for deterministic, word in ((None, "deterministic"), (False, "stochastic")):
+        stream = from_gymnasium("CartPole-v1", ppo, envs=2, steps=500, deterministic=deterministic)
+        found = rv.estimate(stream, gamma=0.9, bootstrap_samples=0)
+        assert found.data.attrs["policy"] == f"PPO ({word})"
+        assert f"PPO ({word}) policy" in found.summary()
+
+
+def test_dqn_explores_with_numbers_of_its_own():
+    """One environment at a time: its coin is tossed once for a whole batch."""
+    own = model(kind=sb3.DQN, buffer_size=100)
+    own.exploration_rate = 0.5
+    how = {"envs": 4, "steps": 400, "seed": 3, "deterministic": False}
+    first = whole(from_gymnasium("CartPole-v1", own, **how))
+    same(whole(from_gymnasium("CartPole-v1", own, **how)), first)
+
+
+def test_a_model_of_another_environment_is_refused(ppo):
+    for name in ("Pendulum-v1", "FrozenLake-v1"):
+        with pytest.raises(InputError, match=r"_space = .*the PPO \(deterministic\) was made for"):
+            from_gymnasium(name, ppo, steps=5)
+
+
+# ---------------------------------------------------------------------- files
+
+
+def test_a_file_is_loaded_when_asked_for_by_name(ppo, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ppo.save("model.zip")
+    expected = whole(from_gymnasium("CartPole-v1", ppo, steps=200, seed=1))
+    same(whole(from_gymnasium("CartPole-v1", "sb3:PPO:model.zip", steps=200, seed=1)), expected)
+    common = ["gymnasium:CartPole-v1", "--gamma", "0.9", "--policy", "sb3:PPO:model.zip"]
+    done = CliRunner().invoke(
+        main, ["rollouts", *common, "--episodes", "4", "--json", "--envs", "2"]
+    )
+    assert done.exit_code == 0, done.output
+    sample = rv.rollouts("CartPole-v1", ppo, gamma=0.9, episodes=4, envs=2)
+    assert json.loads(done.stdout)["returns"] == sample.returns.tolist()
+    done = CliRunner().invoke(
+        main,
+        ["estimate", *common, "--stochastic", "--steps", "300", "--formats", "none", "--json",
+         "--at", "0,0,0,0", "--rollouts", "3"],
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found["policy"] == "PPO (stochastic)"
+    assert found["at"][0]["rollouts"]["episodes"] == 3
+
+
+def test_a_bare_zip_is_not_opened(tmp_path):
+    path = tmp_path / "model.zip"
+    model().save(path)
+    with pytest.raises(InputError, match="can run any code"):
+        from_gymnasium("CartPole-v1", str(path), steps=5)
+    with pytest.raises(InputError, match="can run any code"):
+        from_gymnasium("CartPole-v1", path, steps=5)
+
+
+def test_files_that_cannot_be_loaded_are_refused(tmp_path):
+    damaged, empty = tmp_path / "damaged.zip", tmp_path / "empty.zip"
+    damaged.write_bytes(b"PK no zip")
+    zipfile.ZipFile(empty, "w").close()
+    for text, message in (
+        (f"sb3:PPO:{tmp_path / 'missing.zip'}", "is not a file"),
+        (f"sb3:PPO:{damaged}", "cannot be loaded"),
+        (f"sb3:PPO:{empty}", "cannot be loaded"),
+        (f"sb3:XYZ:{damaged}", "must be one of A2C, DDPG, DQN, PPO"),
+    ):
+        with pytest.raises(InputError, match=message):
+            from_gymnasium("CartPole-v1", text, steps=5)
+
+
+# ---------------------------------------------------------------------- vector environments
+
+
+@pytest.mark.parametrize("name", ["CartPole-v1", "FrozenLake-v1"])
+@pytest.mark.parametrize("limit", [{"steps": 503}, {"episodes": 7}])
+def test_a_vec_env_gives_the_transitions_of_single_environments(name, limit):
+    """Seeds are its own: seed, seed + 1, …; its rewards have seven digits."""
+
+    class Seeded(gymnasium.Wrapper):
+        def __init__(self, env, own):
+            super().__init__(env)
+            self.own = own
+
+        def reset(self, *, seed=None, options=None):
+            return self.env.reset(seed=None if seed is None else self.own)
+
+    def policy(observation):
+        return int(np.sum(observation) > 0)
+
+    children = np.random.SeedSequence(9).spawn(3)
+    seed = int(children[0].generate_state(2)[0]) >> 1
+    listed = [Seeded(env, seed + i) for i, env in enumerate(singles(name))]
+    expected = whole(from_gymnasium(listed, policy, seed=9, **limit))
+    env = VecMonitor(vec_env(name))
+    stream = from_gymnasium(env, policy, seed=9, **limit)
+    assert stream.name == f"gymnasium:{name} × 3"
+    same(whole(stream), expected)
+
+
+def test_a_vec_env_tells_a_limit_of_time_from_an_end():
+    """MountainCar's 200 steps are cut off, with the observation before the reset."""
+    found = whole(from_gymnasium(vec_env("MountainCar-v0", 2), lambda _: 1, steps=800))
+    assert not found["terminated"].any()
+    cut = np.flatnonzero(found["truncated"])
+    assert_array_equal(cut, [398, 399, 798, 799])
+    step = found["next_state"][cut] - found["state"][cut]
+    assert (np.abs(step) < 0.08).all()
+
+
+def test_a_model_and_its_vec_env(ppo):
+    sample = rv.rollouts(vec_env(), ppo, gamma=0.9, episodes=9)
+    assert sample.size == 9
+    with pytest.raises(InputError, match="needs single environments"):
+        rv.rollouts(vec_env(), ppo, gamma=0.9, episodes=9, start=[0, 0, 0, 0])
+    with pytest.raises(InputError, match="needs an id"):
+        rv.rollouts(vec_env(), ppo, gamma=0.9, envs=4)
+
+
+def test_normalised_rewards_are_refused():
+    env = VecNormalize(vec_env())
+    own = sb3.PPO("MlpPolicy", env, device="cpu")
+    for wrapped in (env, VecMonitor(env)):
+        with pytest.raises(InputError, match="norm_reward = True: normalised rewards are not"):
+            from_gymnasium(wrapped, own, steps=10)
+    env.norm_reward = False
+    with pytest.raises(InputError, match="training = True"):
+        from_gymnasium(env, own, steps=10)
+    env.training = False
+    found = whole(from_gymnasium(env, own, steps=100))
+    assert (found["reward"] == 1.0).all()
+    with pytest.raises(InputError, match="knows normalised observations only"):
+        from_gymnasium("CartPole-v1", own, steps=10)
+
+
+def test_the_example_compares_both_questions_with_roll_outs(capsys):
+    """In small; the figures of the full example are in the docs."""
+    output = run("trained_policy", capsys, 4_000, 2, 4, 64)
+    assert output.count("2 intervals hold the mean") == 4
+    assert "times as fast as one" in output
+
+
+# ---------------------------------------------------------------------- the set-up
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_every_package_of_the_extra_is_pinned(python):
+    if "+cpu" not in torch.__version__:
+        pytest.skip("a torch with CUDA states the versions of its own packages")
+    assert faults(pins(), installed(), python, wanted("sb3")) == []
