@@ -40,12 +40,9 @@ class Mutant:
     test: str  # below tests/; must fail
 
 
-KERNEL, RULES, ESTIMATOR, LEARNERS = (
-    "online/kernel.py",
-    "rules.py",
-    "online/estimator.py",
-    "learners.py",
-)
+KERNEL, NODES, LAZY = "online/kernel.py", "online/nodes.py", "online/lazy_traces.py"
+RULES, NETWORKS, STEPS = "rules.py", "networks.py", "td/steps.py"
+ESTIMATOR, LEARNERS = "online/estimator.py", "learners.py"
 MOMENTS = "exact/moments.py"
 REFERENCE = "test_online.py::test_learners_equal_the_reference"
 ENDS = "test_online.py::test_terminated_does_not_bootstrap_and_truncated_does"
@@ -78,11 +75,12 @@ MUTANTS = [
         "`done` read one step late",
         "the end of an episode bootstraps from the next one, whose first step does not bootstrap",
         ESTIMATOR,
-        "        try:\n            _pack(",
-        '        late = getattr(self, "_late", (False, False))\n'
-        "        self._late = (terminated, truncated)\n"
-        "        terminated, truncated = late\n"
-        "        try:\n            _pack(",
+        '            try:\n                _pack(',
+        '            late = getattr(self, "_late", (False, False))\n'
+        '            self._late = (terminated, truncated)\n'
+        '            terminated, truncated = late\n'
+        '            try:\n'
+        '                _pack(',
         ENDS,
     ),
     Mutant(
@@ -90,8 +88,8 @@ MUTANTS = [
         "trace not reset at the end of an episode",
         "after a cut, errors of the new episode move the states of the old one",
         KERNEL,
-        "        if flag != 0:\n            clear",
-        "        if False:\n            clear",
+        '        if flag != 0:  # both',
+        '        if False:  # both',
         EPISODES + "[terminated]",
     ),
     Mutant(
@@ -99,17 +97,17 @@ MUTANTS = [
         "trace reset where an episode terminates, not where it is cut",
         "as above, for truncated episodes only: a time limit leaks into the next episode",
         KERNEL,
-        "        if flag != 0:\n            clear",
-        "        if ended:\n            clear",
+        '        if flag != 0:  # both',
+        '        if ended:  # both',
         EPISODES + "[truncated]",
     ),
     Mutant(
         "previous-discount-kept",
         "previous γ and γ̄ not reset at the end of an episode",
         "none while the trace is cleared too; a reset that relies on γ = 0 lets the old trace in",
-        KERNEL,
-        "        traces[stream, total + node] = 0.0\n",
-        "",
+        LAZY,
+        '        m.traces[u(stream), u(total + place)] = 0.0\n',
+        '',
         EPISODES + "[truncated]",
     ),
     Mutant(
@@ -117,8 +115,8 @@ MUTANTS = [
         "γ of the wrong state in the trace: the new one instead of the previous",
         "traces decay by γ(s′); the same where γ is one number, wrong where it differs by state",
         KERNEL,
-        "decay = traces[u(lane), u(total + node)] *",
-        "decay = discount *",
+        'decay = m.traces[u(stream), u(total + place)] *',
+        'decay = discount *',
         TWO_STEPS,
     ),
     Mutant(
@@ -126,8 +124,8 @@ MUTANTS = [
         "κ of the state arrived in instead of the one left",
         "invisible with one κ; with one per state the traces mix returns of another length",
         KERNEL,
-        "kappa = 2 + (row if settings.shape[1] > 3 else 0)",
-        "kappa = 2 + (max(row_next, 0) if settings.shape[1] > 3 else 0)",
+        'kappa = 2 + (row if m.settings.shape[1] > 3 else 0)',
+        'kappa = 2 + (max(row_next, 0) if m.settings.shape[1] > 3 else 0)',
         TWO_STEPS,
     ),
     Mutant(
@@ -143,18 +141,18 @@ MUTANTS = [
         "ratio-twice",
         "importance ratio applied twice, in the trace and in the step",
         "transitions weigh ρ² instead of ρ; what is learned is the return of no policy",
-        KERNEL,
-        "new = moved(cells[at, u(column)], step, own_delta, E)",
-        "new = moved(cells[at, u(column)], step, own_delta, E * weight)",
+        NODES,
+        'new = moved(learning[at, 0], step, delta, E)',
+        'new = moved(learning[at, 0], step, delta, E * h.weight)',
         REFERENCE + "[direct-target_return]",
     ),
     Mutant(
         "averaged-feeds-itself",
         "the variance node fed with errors of the weights that learn, not of their means",
         "steps of n^−0.6 keep δ noisy: its square is too large, and so is the variance",
-        KERNEL,
-        "reward_bar = direct_reward(delta, now, eta)",
-        "reward_bar = direct_reward(own_delta, now, eta)",
+        NODES,
+        '    return Reading(now, after, error, updated), finite',
+        '    return Reading(now, after, own, updated), finite',
         "test_bootstrap.py::test_estimator_and_replicates_equal_the_reference",
     ),
     Mutant(
@@ -162,17 +160,17 @@ MUTANTS = [
         "all replicates have the same multiplier",
         "they do not differ, and every interval is a point",
         KERNEL,
-        "        bits >>= U(1)\n",
-        "        bits >>= U(0)\n",
+        "(bits >> U(k)) & U(1)",
+        "(bits >> U(0)) & U(1)",
         "test_bootstrap.py::test_estimator_and_replicates_equal_the_reference",
     ),
     Mutant(
         "lazy-forgets-base",
         "a feature is added to a lazy trace without correcting the weight",
         "each visit adds the deferred updates once more",
-        "online/lazy_traces.py",
-        "        base = moved(base, -step, A, e)\n",
-        "        base = moved(base, 0.0, A, e)\n",
+        LAZY,
+        '        base = moved(base, -step, A, e)\n',
+        '        base = moved(base, 0.0, A, e)\n',
         "test_lazy_traces.py::test_estimator_and_replicates_equal_the_reference",
     ),
     Mutant(
@@ -197,9 +195,10 @@ MUTANTS = [
         "ratio-of-zero-kept",
         "a ratio of 0 skips the trace instead of clearing it",
         "the trace of before survives a transition that the target never makes",
-        KERNEL,
-        "E = trace(decay, traces[u(lane), at], cells[at, NEW], weight)",
-        "E = trace(decay, traces[u(lane), at], cells[at, NEW], weight if weight > 0.0 else 1.0)",
+        NODES,
+        'E = trace(decay, m.traces[lane, at], m.steps[at, STEP], h.weight)',
+        'E = trace(decay, m.traces[lane, at], m.steps[at, STEP], h.weight if h.weight >'
+        ' 0.0 else 1.0)',
         "test_online.py::test_a_ratio_of_zero_clears_the_trace",
     ),
     Mutant(
@@ -216,8 +215,8 @@ MUTANTS = [
         "traces shared between streams",
         "errors of one environment move the states that another has just left",
         KERNEL,
-        "lane, ratio = stream[u(t * by_lane)], rho[u(t * by_ratio)]",
-        "lane, ratio = 0, rho[u(t * by_ratio)]",
+        'stream, flag = columns.stream[u(t * by_stream)], columns.flags[u(t * by_flag)]',
+        'stream, flag = 0, columns.flags[u(t * by_flag)]',
         "test_online.py::test_interleaved_streams_share_weights_and_keep_their_own_traces",
     ),
     Mutant(
@@ -233,18 +232,18 @@ MUTANTS = [
         "gamma-bar-without-lambda",
         "λ missing from γ̄",
         "the variance of the return for λ = 1 instead of the given λ",
-        KERNEL,
-        "discount = variance_discount(mean_discount(g, lm, eta))",
-        "discount = variance_discount(mean_discount(g, 1.0, eta))",
+        NETWORKS,
+        '    return rules.variance_discount(rules.mean_discount(x.gamma, x.lam, x.eta))',
+        '    return rules.variance_discount(rules.mean_discount(x.gamma, 1.0, x.eta))',
         TWO_STEPS,
     ),
     Mutant(
         "gamma-bar-without-eta",
         "η missing from γ̄",
         "the ratios of later steps do not enter the spread of the off-policy return",
-        KERNEL,
-        "discount = variance_discount(mean_discount(g, lm, eta))",
-        "discount = variance_discount(mean_discount(g, lm, 1.0))",
+        NETWORKS,
+        '    return rules.variance_discount(rules.mean_discount(x.gamma, x.lam, x.eta))',
+        '    return rules.variance_discount(rules.mean_discount(x.gamma, x.lam, 1.0))',
         PREVIOUS_RATIO,
     ),
     Mutant(
@@ -252,35 +251,35 @@ MUTANTS = [
         "γ̄ in the trace with the current η instead of the previous one",
         "each transition's ratio weighs the wrong past; invisible without traces or on-policy",
         KERNEL,
-        "            decay = traces[u(lane), u(total + node)] * settings[u(node), u(kappa)]\n"
-        "            traces[u(lane), u(total + node)] = discount\n",
-        "            decay = traces[u(lane), u(total + node)] * settings[u(node), u(kappa)]\n"
-        "            decay *= eta * eta if node == memory_layout.SECONDARY else 1.0\n"
-        "            traces[u(lane), u(total + node)] = (\n"
-        "                (g * lm) ** 2 if node == memory_layout.SECONDARY else discount\n"
-        "            )\n",
+        '    m.traces[u(stream), u(total + place)] = discount\n    learns',
+        '    if place == VARIANCE:\n'
+        '        decay *= x.eta * x.eta\n'
+        '    m.traces[u(stream), u(total + place)] = (\n'
+        '        (x.gamma * x.lam) ** 2 if place == VARIANCE else discount\n'
+        '    )\n'
+        '    learns',
         PREVIOUS_RATIO,
     ),
     Mutant(
         "error-after-update",
         "the variance node reads the value's error after the value's update",
         "without traces δ has shrunk to (1−α)δ: the variance is (1−α)² of what it should be",
-        KERNEL,
-        "                fed, weight = reward_bar, rho_bar\n",
-        "                if method == memory_layout.DIRECT and indices is None:\n"
-        "                    J = cells[u(row), WEIGHT]\n"
-        "                    J_next = cells[u(row_next), WEIGHT] if row_next >= 0 else 0.0\n"
-        "                    reward_bar = direct_reward(td_error(R, g, J_next, J), J, eta)\n"
-        "                fed, weight = reward_bar, rho_bar\n",
+        NODES,
+        '    return Reading(now, after, error, updated), finite',
+        '    if rows.indices is None and h.end_next > h.begin_next:\n'
+        '        now = m.weights[h.offset + h.begin, 0]\n'
+        '        after = m.weights[h.offset + h.begin_next, 0]\n'
+        '        error = td_error(fed, h.discount, after, now)\n'
+        '    return Reading(now, after, error, updated), finite',
         "test_rules.py::test_a_vtd_update_is_the_direct_one_less_the_squared_move",
     ),
     Mutant(
         "vtd-value-before-update",
         "VTD reads J(s′) before the value's update",
         "off by the move of J(s′), which traces and self-loops cause; invisible without them",
-        KERNEL,
-        "J_next = dot(cells, WEIGHT, 0, begin_value, end_value, indices, values)",
-        "pass",
+        NETWORKS,
+        'x.lam, read.value.updated, x.eta)',
+        'x.lam, read.value.after, x.eta)',
         REFERENCE + "[vtd-target_return]",
     ),
     Mutant(
@@ -296,9 +295,9 @@ MUTANTS = [
         "mean-discount-without-lambda",
         "λ missing from the discount of the centred mean node",
         "bootstrapped twice, by (1−λ′)J and by all of the mean: deviations from a wrong mean",
-        KERNEL,
-        "                discount, weight = mean_discount(g, lm, eta), rho_bar\n",
-        "                discount, weight = mean_discount(g, 1.0, eta), rho_bar\n",
+        NETWORKS,
+        '    """ηγ′λ′."""\n    return rules.mean_discount(x.gamma, x.lam, x.eta)',
+        '    """ηγ′λ′."""\n    return rules.mean_discount(x.gamma, 1.0, x.eta)',
         REFERENCE + "[centred-target_return]",
     ),
     Mutant(
@@ -306,8 +305,8 @@ MUTANTS = [
         "a negative VTD variance clipped to 0",
         "estimates no longer average out: biased upwards, and a lagging second moment is hidden",
         ESTIMATOR,
-        'return found - value * value',
-        'return np.maximum(found - value * value, 0)',
+        '        return found - J * J',
+        '        return np.maximum(found - J * J, 0)',
         "test_online.py::test_a_negative_vtd_variance_is_not_clipped_and_has_no_std",
     ),
     Mutant(
@@ -315,8 +314,8 @@ MUTANTS = [
         "VTD's second moment started at V instead of V + J²",
         "with an initial value J the variance starts at V − J²",
         LEARNERS,
-        "(self.initial_variance, dtype=float) + np.asarray(self.value, float) ** 2",
-        "(self.initial_variance, dtype=float)",
+        '(self.initial_variance, dtype=float) + np.asarray(self.value, float) ** 2',
+        '(self.initial_variance, dtype=float)',
         REFERENCE + "[vtd-target_return]",
     ),
     Mutant(
@@ -324,38 +323,37 @@ MUTANTS = [
         "a fixed value is still learned",
         "experiments with a given value function measure another one",
         KERNEL,
-        "            if node == VALUE and not learn_value:\n                continue\n",
-        "",
+        '    learns = place != VALUE or m.plan[3, LEARN_VALUE] != 0\n',
+        '    learns = True\n',
         REFERENCE,
     ),
     Mutant(
         "decay-counts-together",
         "1/n steps with one n for all states",
         "rare states get the tiny steps of frequent ones, and stay near where they began",
-        KERNEL,
-        "                    cells[u(offset + i), FIRST] += 1.0\n",
-        "                    last = plan[node + 1, OFFSET] if node < 2 else total\n"
-        "                    cells[offset:last, FIRST] += 1.0\n",
+        NODES,
+        "m.steps[u(h.offset + index(rows.indices, k)), FIRST] += counted(h.kind, h.weight)",
+        "m.steps[:, FIRST] += counted(h.kind, h.weight)",
         "test_online.py::test_decaying_steps_give_the_mean_of_the_targets",
     ),
     Mutant(
         "adadelta-order",
         "ADADELTA's step taken before the error is accumulated",
         "the first step is √ε/√ε = 1: the first target is copied whole",
-        KERNEL,
-        "                    cells[at, FIRST] = running_mean_square(p, cells[at, FIRST], error)\n"
-        "                    step = adadelta_step(q, cells[at, FIRST], cells[at, SECOND])\n",
-        "                    step = adadelta_step(q, cells[at, FIRST], cells[at, SECOND])\n"
-        "                    cells[at, FIRST] = running_mean_square(p, cells[at, FIRST], error)\n",
+        STEPS,
+        '    errors = running_mean_square(decay, errors, error)\n'
+        '    step = adadelta_step(epsilon, errors, updates)\n',
+        '    step = adadelta_step(epsilon, errors, updates)\n'
+        '    errors = running_mean_square(decay, errors, error)\n',
         "test_online.py::test_adadelta_follows_its_equations",
     ),
     Mutant(
         "bound-with-value-discount",
         "AlphaBound of the variance node with the value node's discount",
         "γ′ > γ̄′, so that the bound is too weak: the variance node can overshoot",
-        KERNEL,
-        "pull += discount * x * traces",
-        "pull += g * x * traces",
+        NODES,
+        'found += h.discount * entry(rows.values, k)',
+        'found += m.traces[u(h.stream), m.traces.shape[1] - 3] * entry(rows.values, k)',
         "test_online.py::test_each_node_bounds_its_step_by_its_own_discount",
     ),
     Mutant(
@@ -373,9 +371,30 @@ MUTANTS = [
         "a bad row skipped without cutting the trace",
         "the steps before and after a gap are credited to each other",
         KERNEL,
-        "            skipped += 1\n            clear(lane, plan, traces, live)\n",
-        "            skipped += 1\n",
+        '            code = end_episode(stream, m)\n'
+        '            if code != OK:\n'
+        '                return t, code\n'
+        '            m.counts[1] += 1\n',
+        '            m.counts[1] += 1\n',
         "test_online.py::test_a_bad_chunk_is_refused_whole_or_its_bad_rows_skipped",
+    ),
+    Mutant(
+        "centred-by-the-value",
+        "the centred variance node reads the value's error instead of the mean's",
+        "deviations from J instead of the mean of the λ-return: biased wherever J is wrong",
+        NETWORKS,
+        "    return read.mean.error * read.mean.error\n",
+        "    return read.value.error * read.value.error\n",
+        REFERENCE + "[centred-target_return]",
+    ),
+    Mutant(
+        "interrupted-rows-not-counted",
+        "rows learned before Ctrl-C are not counted",
+        "a saved estimator says that it has seen less than it has; resumed, it learns rows twice",
+        KERNEL,
+        "        m.counts[0] += 1\n",
+        "        m.counts[0] += t == columns.state.size - 1\n",
+        "test_online.py::test_a_chunk_gives_the_bits_of_one_by_one_updates_however_it_is_cut",
     ),
     Mutant(
         "third-moment-of-one-step",

@@ -73,12 +73,13 @@ def learner(rng: np.random.Generator, method: str | None = None, states: int = 4
 
 def same(a, b) -> bool:
     """Whether two estimators hold the same bits."""
-    m, n = a._memory, b._memory
-    return (
-        m.cells.tobytes() == n.cells.tobytes()
-        and m.traces.tobytes() == n.traces.tobytes()
-        and m.report.tobytes() == n.report.tobytes()
-        and (None if m.scales is None else m.scales.tobytes())
-        == (None if n.scales is None else n.scales.tobytes())
-        and (a.steps, a.rejected) == (b.steps, b.rejected)
-    )
+    lanes = min(a._memory.lanes, b._memory.lanes)  # without replicates: of the estimators alone
+    return stored(a, lanes) == stored(b, lanes) and (a.steps, a.rejected) == (b.steps, b.rejected)
+
+
+def stored(estimator, lanes: int | None = None) -> list[bytes]:
+    """The bits of everything that learning changes, in some lanes or in all."""
+    m = estimator._memory
+    arrays = [m.w[:, :lanes], m.held[:, :lanes], m.steps, m.traces, m.report, m.scales]
+    arrays += [None if m.sums is None else m.sums[..., :lanes], None if lanes == 1 else m.draws]
+    return [np.ascontiguousarray(x).tobytes() for x in arrays if x is not None]

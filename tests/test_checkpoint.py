@@ -1,6 +1,6 @@
 """Checkpoints: resumed to the bit, written atomically, and safe to read from any source.
 
-``tests/data/checkpoint-v1.safetensors`` was written by the first version of the format; it and the
+``tests/data/checkpoint-v4.safetensors`` was written by the first version of this format; it and the
 numbers that it must go on to were made by ``python -m tests.test_checkpoint``. It stays as it is:
 later versions must read it.
 """
@@ -25,7 +25,7 @@ from tests.streams import same, stream
 
 TIMES = 5 if oracle.SOAK else 1
 DATA = Path(__file__).parent / "data"
-FIXTURE = DATA / "checkpoint-v1.safetensors"
+FIXTURE = DATA / "checkpoint-v4.safetensors"
 NODES = ("value", "mean", "variance")
 
 
@@ -228,7 +228,7 @@ def make_fixture():
     FIXTURE.with_suffix(".json").write_text(json.dumps(answers, indent=1) + "\n")
 
 
-def test_the_first_version_of_the_format_is_still_read():
+def test_a_file_of_this_format_is_read_by_later_versions():
     estimator = rv.load(FIXTURE)
     assert (estimator.steps, estimator.rejected) == (30, 0)
     assert estimator.description == fixture_learner().description
@@ -238,31 +238,53 @@ def test_the_first_version_of_the_format_is_still_read():
     assert fixture_answers(estimator) == expected["at 60"]
 
 
-def test_a_newer_format_is_refused(tmp_path):
-    path = edited(tmp_path, ["format"], 4)
-    tensors = load_file(path)
-    raw = with_settings(path.read_bytes(), lambda ours: {**ours, "digest": _digest(ours, tensors)})
-    path.write_bytes(raw)
-    with pytest.raises(rv.InputError, match="format = 4: this version reads up to 3"):
+@pytest.mark.parametrize("version", [1, 2, 3, 5])
+def test_another_format_is_refused(version, tmp_path):
+    path = edited(tmp_path, ["format"], version)
+    with pytest.raises(rv.InputError, match=f"format = {version}: this version reads 4"):
         rv.load(path)
+
+
+def test_a_file_names_the_arrays_of_each_node(tmp_path):
+    path = tmp_path / "a.safetensors"
+    learner = rv.VTD(alpha=rv.Averaged(), gamma=0.9, lam=0.9, kappa=0.5)
+    learner.online(states=4, bootstrap_samples=3).save(path)
+    found = {name: array.shape for name, array in load_file(path).items()}
+    for node in ("value", "second_moment"):
+        assert found.pop(f"{node}.weights") == found.pop(f"{node}.learning") == (4, 4)
+        assert found.pop(f"{node}.steps") == (4, 2)
+        assert found.pop(f"{node}.traces") == (1, 4)
+        assert found.pop(f"{node}.discounts") == (1,)
+        assert found.pop(f"{node}.report") == (2,)
+    assert found == {"draws": (3,)}
 
 
 # ---------------------------------------------------------------------- hostile files
 
 
-def first_version(ours):
-    return {**{name: part for name, part in ours.items() if name != "digest"}, "format": 1}
-
-
-def a_file(folder, kind=by_states, seed=0, version=1):
-    """A valid checkpoint; version 1 has no digest, so that the other checks are tested."""
+def a_file(folder, kind=by_states, seed=0):
+    """A valid checkpoint."""
     path = folder / "good.safetensors"
     estimator, columns = a_kind(kind, seed)
     estimator.update_many(part(columns, 0, 20))
     estimator.save(path)
-    if version == 1:
-        path.write_bytes(with_settings(path.read_bytes(), first_version))
     return path
+
+
+def resealed(raw, folder):
+    """The file with the digest of what it holds, so that the other checks are tested."""
+    path = folder / "reseal.safetensors"
+    path.write_bytes(raw)
+    try:
+        tensors = load_file(path)
+
+        def seal(ours):
+            ours.pop("digest", None)
+            return {**ours, "digest": _digest(ours, tensors)}
+
+        return with_settings(raw, seal)
+    except Exception:  # not a safetensors file
+        return raw
 
 
 def parts(raw):
@@ -295,7 +317,7 @@ def edited(folder, place, to, kind=by_states):
         inner[place[-1]] = to
         return ours
 
-    path.write_bytes(with_settings(path.read_bytes(), change))
+    path.write_bytes(resealed(with_settings(path.read_bytes(), change), folder))
     return path
 
 
@@ -310,6 +332,7 @@ def rewritten(folder, kind=by_states, **arrays):
         if array is not None:
             tensors[name] = np.ascontiguousarray(array)
     save_file(tensors, path, metadata)
+    path.write_bytes(resealed(path.read_bytes(), folder))
     return path
 
 
@@ -322,41 +345,44 @@ def changed(at, to):
     return change
 
 
+W, S, E, D, R = (f"value__{part}" for part in ("weights", "steps", "traces", "discounts", "report"))
 TENSORS = {
-    "no cells": {"cells": lambda a: None},
-    "no traces": {"traces": lambda a: None},
-    "no report": {"report": lambda a: None},
-    "float32": {"cells": lambda a: a.astype(np.float32)},
-    "float32 traces": {"traces": lambda a: a.astype(np.float32)},
-    "whole numbers": {"cells": lambda a: a.astype(np.int64)},
-    "NaN weight": {"cells": changed((0, 0), np.nan)},
-    "infinite weight": {"cells": changed((1, 0), np.inf)},
-    "diverged weight": {"cells": changed((1, 0), 1e200)},
-    "negative count": {"cells": changed((0, 1), -1.0)},
-    "half an update": {"cells": changed((0, 3), 1.0)},
-    "NaN trace": {"traces": changed((0, 0), np.nan)},
-    "negative discount": {"traces": changed((0, -1), -0.5)},
-    "too few cells": {"cells": lambda a: a[:-1]},
-    "too many cells": {"cells": lambda a: np.concatenate([a, a])},
-    "wrong columns": {"cells": lambda a: a.reshape(-1, 2)},
-    "a number for traces": {"traces": lambda a: np.array(1.0)},
-    "no streams": {"traces": lambda a: a[:0]},
-    "narrow traces": {"traces": lambda a: a[:, :-1]},
-    "flat cells": {"cells": lambda a: a.ravel()},
-    "short report": {"report": lambda a: a[:3]},
+    "no weights": {W: lambda a: None},
+    "no steps": {S: lambda a: None},
+    "no traces": {E: lambda a: None},
+    "no discounts": {D: lambda a: None},
+    "no report": {R: lambda a: None},
+    "float32": {W: lambda a: a.astype(np.float32)},
+    "float32 traces": {E: lambda a: a.astype(np.float32)},
+    "whole numbers": {W: lambda a: a.astype(np.int64)},
+    "NaN weight": {W: changed(0, np.nan)},
+    "infinite weight": {W: changed(1, np.inf)},
+    "diverged weight": {W: changed(1, 1e200)},
+    "negative count": {S: changed((0, 0), -1.0)},
+    "NaN trace": {E: changed((0, 0), np.nan)},
+    "negative discount": {D: changed(0, -0.5)},
+    "too few weights": {W: lambda a: a[:-1]},
+    "too many weights": {W: lambda a: np.concatenate([a, a])},
+    "wrong columns": {S: lambda a: a.reshape(-1, 1)},
+    "a number for traces": {E: lambda a: np.array(1.0)},
+    "no streams": {E: lambda a: a[:0]},
+    "narrow traces": {E: lambda a: a[:, :-1]},
+    "weights in two dimensions": {W: lambda a: a[:, None]},
+    "short report": {R: lambda a: a[:1]},
+    "replicates without weights": {"draws": np.zeros(3, dtype=np.uint64)},
 }
 TABLES = {
-    "no values": {"value__values": lambda a: None},
-    "index too large": {"value__indices": changed(0, 4)},
-    "index negative": {"value__indices": changed(0, -1)},
-    "rows run backwards": {"value__indptr": changed(1, 10**6)},
-    "rows start late": {"value__indptr": changed(0, 1)},
-    "too few rows": {"value__indptr": lambda a: a[:-1]},
-    "NaN feature": {"value__values": changed(0, np.nan)},
-    "float32 features": {"value__values": lambda a: a.astype(np.float32)},
-    "float indices": {"value__indices": lambda a: a.astype(float)},
-    "small indices": {"value__indices": lambda a: a.astype(np.int8)},
-    "features in two dimensions": {"value__values": lambda a: a[None]},
+    "no values": {"features__value__values": lambda a: None},
+    "index too large": {"features__value__indices": changed(0, 4)},
+    "index negative": {"features__value__indices": changed(0, -1)},
+    "rows run backwards": {"features__value__indptr": changed(1, 10**6)},
+    "rows start late": {"features__value__indptr": changed(0, 1)},
+    "too few rows": {"features__value__indptr": lambda a: a[:-1]},
+    "NaN feature": {"features__value__values": changed(0, np.nan)},
+    "float32 features": {"features__value__values": lambda a: a.astype(np.float32)},
+    "float indices": {"features__value__indices": lambda a: a.astype(float)},
+    "small indices": {"features__value__indices": lambda a: a.astype(np.int8)},
+    "features in two dimensions": {"features__value__values": lambda a: a[None]},
 }
 
 
@@ -366,6 +392,29 @@ def test_wrong_tensors_are_refused(fault, tmp_path):
     path = rewritten(tmp_path, by_states if fault in TENSORS else by_table, **arrays)
     with pytest.raises(rv.InputError):
         rv.load(path)
+
+
+@pytest.mark.parametrize(
+    ("part", "change", "text"),
+    [
+        ("scales", lambda a: a.astype(np.float32), "float32"),
+        ("scales", lambda a: a[:2], "must have shape"),
+        ("scales", lambda a: 0 * a, "out of range"),
+        ("scales", lambda a: a * np.nan, "not finite"),
+        ("sums", lambda a: a * np.nan, "not finite"),
+        ("sums", lambda a: a + 1e200, "too large"),
+    ],
+)
+def test_scales_that_make_no_sense_are_refused(part, change, text, tmp_path):
+    path = rewritten(tmp_path, lazily, **{f"value__{part}": change})
+    with pytest.raises(rv.InputError, match=text):
+        rv.load(path)
+
+
+def lazily(rng, description, columns):
+    """Vectors with a trace, whose updates are deferred."""
+    learner = rv.Direct(alpha=0.1, gamma=0.9, lam=0.9, kappa=0.9)
+    return learner.online(features=4), look_up(columns, lambda s: np.eye(4)[s])
 
 
 HEADERS = [
@@ -439,7 +488,7 @@ def test_nodes_of_different_states_are_refused(tmp_path):
         ours["learner"] |= {"value": 0.0, "initial_variance": 0.0, "kappa": 0.0, "kappa_bar": 0.0}
         return ours
 
-    path.write_bytes(with_settings(path.read_bytes(), change))
+    path.write_bytes(resealed(with_settings(path.read_bytes(), change), tmp_path))
     with pytest.raises(rv.InputError, match="need the same states"):
         rv.load(path)
 
@@ -626,7 +675,7 @@ def test_damaged_files_load_nothing(kind, tmp_path):
     path = tmp_path / "bad.safetensors"
     for k in range(40 * TIMES):
         rng = np.random.default_rng([base, k])
-        good = a_file(tmp_path, kind, seed=[base, k], version=2)
+        good = a_file(tmp_path, kind, seed=[base, k])
         mutation = MUTATIONS[k % len(MUTATIONS)]
         path.write_bytes(mutation(rng, good.read_bytes()))
         try:
@@ -639,7 +688,7 @@ def test_damaged_files_load_nothing(kind, tmp_path):
 @pytest.mark.soak
 @pytest.mark.parametrize("kind", [by_states, by_table, by_tables, by_vectors, by_active_sets])
 def test_damaged_files_are_refused_or_harmless(kind, tmp_path):
-    """The same without a digest, as in version 1: an InputError, or an estimator that works."""
+    """The same with a digest that matches: an InputError, or an estimator that works."""
     base = oracle.fresh_seed()
     path = tmp_path / "bad.safetensors"
     loaded = 0
@@ -647,7 +696,7 @@ def test_damaged_files_are_refused_or_harmless(kind, tmp_path):
         rng = np.random.default_rng([base, k])
         raw = a_file(tmp_path, kind, seed=[base, k]).read_bytes()
         mutation = MUTATIONS[k % len(MUTATIONS)]
-        path.write_bytes(mutation(rng, raw))
+        path.write_bytes(resealed(mutation(rng, raw), tmp_path))
         try:
             with np.errstate(all="ignore"):
                 try:

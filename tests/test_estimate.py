@@ -607,7 +607,7 @@ def test_a_resumed_estimator_refuses_data_without_its_discount_column(name, tmp_
 
 
 REFUSED = {
-    "method": ({"method": "mc"}, "method = 'mc': must be 'direct', 'centred' or 'vtd'"),
+    "method": ({"method": "mc"}, "method = 'mc': must be one of 'direct', 'vtd', 'centred'"),
     "level": ({"level": 90}, "level = 90: must lie between 0 and 1"),
     "bootstrap_samples": ({"bootstrap_samples": 1}, "bootstrap_samples = 1: must be 0, or from 2"),
     "kappa": ({"kappa": 2.0}, "kappa = 2: must lie in [0, 1]"),
@@ -1325,7 +1325,7 @@ def test_a_check_compares_returns_of_which_little_is_cut_off():
     memory = found.estimator.memory
     for value, wanted in ((-50.0, "agrees"), (-40.0, "disagrees")):
         memory.weights(0)[:], memory.weights(2)[:] = value, 0.0
-        found.estimator._bootstrap.replicates[memory.part(0)] = value + np.linspace(-0.1, 0.1, 100)
+        memory.w[memory.part(0), 1:] = value + np.linspace(-0.1, 0.1, 100)
         checked = check(found, log())
         assert [place.place for place in checked.verdicts.places] == list(range(9))
         assert {place.kind for place in checked.verdicts.places} == {wanted}, checked.summary()

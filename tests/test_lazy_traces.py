@@ -4,19 +4,15 @@ The oracles are the dense learner typed in anew for replicates, and tables of fe
 are eager.
 """
 
-import json
-
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
-from safetensors import safe_open
-from safetensors.numpy import load_file, save_file
+from numpy.testing import assert_allclose
 
 import retvar as rv
 from retvar.features import Active, Fourier, Polynomial, TileCoding, Vector
 from retvar.online import memory_layout
 from tests import oracle, streams
-from tests.streams import METHODS, feed, same, stream
+from tests.streams import METHODS, feed, same, stored, stream
 from tests.test_bootstrap import RULES, Replicate, multipliers
 
 TIMES = 5 if oracle.SOAK else 1
@@ -186,23 +182,7 @@ def observed(rng, kind, steps, numbers=MANY):
 
 def held(learner):
     """The bits of everything that an estimator stores."""
-    m, bootstrap = learner._memory, learner._bootstrap
-    arrays = [m.buffer, m.traces, m.live, m.scales]
-    arrays += (
-        [] if bootstrap is None else [x for x in bootstrap.arrays() if x is not bootstrap.scratch]
-    )
-    return [np.asarray(x).tobytes() for x in arrays if x is not None]
-
-
-def alike(a, b):
-    bootstrap = [x._bootstrap for x in (a, b)]
-    return same(a, b) and (
-        bootstrap == [None, None]
-        or all(
-            x.tobytes() == bootstrap[1].tensors()[name].tobytes()
-            for name, x in bootstrap[0].tensors().items()
-        )
-    )
+    return [*stored(learner), learner._memory.live.tobytes()]
 
 
 @pytest.mark.parametrize("replicates", [0, 4])
@@ -219,13 +199,13 @@ def test_chunks_one_by_one_clones_and_files_give_the_same_bits(kind, replicates,
         for t in range(120):
             row = {name: c[t] for name, c in columns.items()}
             single.update(row.pop("state"), row.pop("reward"), row.pop("next_state"), **row)
-        assert alike(single, whole), (method, step)
+        assert same(single, whole), (method, step)
         edge = int(rng.integers(121))
         cut.update_many({name: c[:edge] for name, c in columns.items()})
         cut.save(tmp_path / "cut.safetensors")
         for twin in (rv.load(tmp_path / "cut.safetensors"), cut.clone(), cut):
             twin.update_many({name: c[edge:] for name, c in columns.items()})
-            assert alike(twin, whole), (method, step, edge)
+            assert same(twin, whole), (method, step, edge)
             assert whole.weights.keys() == twin.weights.keys()
 
 
@@ -299,7 +279,7 @@ def test_resetting_traces_changes_no_weight():
         before = estimator.weights, estimator.bootstrap_estimates(what="variance", states=points)
         estimator.reset_traces()
         assert not estimator._memory.traces.any()
-        assert (estimator._memory.scales[..., memory_layout.SUM] == 0).all()
+        assert not estimator._memory.sums.any()
         for name, wanted in before[0].items():
             close(estimator.weights[name], wanted, 1e-12)
         close(estimator.bootstrap_estimates(what="variance", states=points), before[1], 1e-12)
@@ -314,7 +294,7 @@ def test_faint_traces_are_dropped():
         {"state": states[:-1], "reward": np.ones(1_000), "next_state": states[1:] % 1_000}
     )
     m = estimator._memory
-    reached = m.live[0, 2 * m.cells.shape[0] :]
+    reached = m.live[0, 2 * m.steps.shape[0] :]
     assert 100 < reached[0] < 250
     assert reached[2] < reached[0]
     assert reached.sum() == np.count_nonzero(m.traces[0, :-3])
@@ -325,7 +305,7 @@ def test_faint_traces_are_dropped():
 
 def finite(learner):
     m = learner._memory
-    numbers = [*learner.weights.values(), m.cells, m.traces, m.scales]
+    numbers = [*learner.weights.values(), m.w, m.held, m.steps, m.traces, m.scales, m.sums]
     return all(np.isfinite(x).all() and (np.abs(x) <= memory_layout.LIMIT).all() for x in numbers)
 
 
@@ -388,73 +368,8 @@ def test_whatever_diverges_nothing_becomes_nan():
             except rv.DivergenceError:
                 diverged += 1
             m = learner._memory
-            bases = m.cells[:, [memory_layout.WEIGHT, memory_layout.SECOND]]
-            assert np.isfinite(m.cells).all()
-            assert np.isfinite(m.traces).all()
-            assert m.scales is None or np.isfinite(m.scales).all()
-            assert (np.abs(bases[:, 0]) <= memory_layout.LIMIT).all()
+            for numbers in (m.w, m.held, m.steps, m.traces, m.scales, m.sums):
+                assert numbers is None or np.isfinite(numbers).all()
+            assert (np.abs(m.w) <= memory_layout.LIMIT).all()
             assert all(np.isfinite(w).all() for w in learner.weights.values())
     assert diverged > 100
-
-
-# ---------------------------------------------------------------------- earlier files
-
-
-def header_of(path):
-    with safe_open(path, framework="numpy") as file:
-        return json.loads(file.metadata()["retvar"])
-
-
-def test_a_file_written_before_lazy_traces_is_continued(tmp_path):
-    """A file from a version without lazy traces: no scales; weights and traces are used."""
-    from retvar.online.checkpoint import _digest
-
-    rng = np.random.default_rng(oracle.fresh_seed())
-    table = sparse(rng, 5, 4)
-    for step in STEPS:
-        description = rv.Centred(alpha=step, kappa=0.9, kappa_bar=0.8)
-        eager, fresh = description.online(features=table), description.online(features=4)
-        columns = stream(rng, 200, states=5, streams=3)
-        columns["rho"] = np.minimum(columns["rho"], 1.25)
-        half = {n: c[:100] for n, c in columns.items()}
-        eager.update_many(half)
-        eager.save(tmp_path / "table.safetensors")
-        fresh.save(tmp_path / "old.safetensors")
-        saved = load_file(tmp_path / "table.safetensors")
-        tensors = {name: saved[name] for name in ("cells", "traces", "report")}
-        header = header_of(tmp_path / "old.safetensors") | {"format": 2, "steps": 100}
-        header = {name: part for name, part in header.items() if name not in ("digest", "notes")}
-        header["digest"] = _digest(header, tensors)
-        save_file(tensors, tmp_path / "old.safetensors", {"retvar": json.dumps(header)})
-        lazy = rv.load(tmp_path / "old.safetensors")
-        for node, wanted in eager.weights.items():
-            assert_array_equal(lazy.weights[node], wanted)
-        rest = {n: c[100:] for n, c in columns.items()}
-        eager.update_many(rest)
-        lazy.update_many(as_features(rest, table))
-        for node, wanted in eager.weights.items():
-            close(lazy.weights[node], wanted)
-
-
-@pytest.mark.parametrize(
-    ("change", "text"),
-    [
-        (lambda scales: scales.astype(np.float32), "float32"),
-        (lambda scales: scales[:2], "must be float64 of shape"),
-        (lambda scales: 0 * scales, "out of range"),
-        (lambda scales: scales * [1.0, np.nan], "too large"),
-        (lambda scales: scales * [np.nan, 1.0], "out of range"),
-        (lambda scales: scales + np.array([0.0, 1e200]), "too large"),
-    ],
-)
-def test_scales_that_make_no_sense_are_refused(change, text, tmp_path):
-    estimator = rv.Direct(alpha=0.1, gamma=0.9, lam=0.9, kappa=0.9).online(features=2)
-    estimator.update([1.0, 0.5], 1.0, [0.5, 1.0])
-    path = tmp_path / "bad.safetensors"
-    estimator.save(path)
-    tensors = load_file(path)
-    tensors["scales"] = np.ascontiguousarray(change(tensors["scales"]))
-    header = {**header_of(path), "format": 1}
-    save_file(tensors, path, {"retvar": json.dumps(header)})
-    with pytest.raises(rv.InputError, match=text):
-        rv.load(path)

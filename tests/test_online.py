@@ -2,8 +2,11 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -216,14 +219,14 @@ def test_a_ratio_of_zero_clears_the_trace():
 def offline(description, episode, kappa_states=3):
     """What each node would add over an episode if its weights moved only at the end."""
     estimator = description.online(states=kappa_states)
-    cells = estimator._memory.cells
-    start, total = cells[:, 0].copy(), 0.0
+    weights = estimator._memory.w[:, 0]
+    start, total = weights.copy(), 0.0
     for t, (s, R, gamma, lam, rho) in enumerate(episode):
         last = t == len(episode) - 1
         s_next = None if last else episode[t + 1][0]
         estimator.update(s, R, s_next, terminated=last, gamma=gamma, lam=lam, rho=rho)
-        total = total + cells[:, 0] - start
-        cells[:, 0] = start
+        total = total + weights - start
+        weights[:] = start
     return total.reshape(3, kappa_states)
 
 
@@ -522,7 +525,8 @@ def test_divergence_does_not_poison_adadelta():
     with pytest.raises(rv.DivergenceError):
         estimator.update(0, 1e200, 1)
     estimator.update(0, 1.0, 1)
-    assert np.isfinite(estimator._memory.floats).all()
+    assert np.isfinite(estimator._memory.w).all()
+    assert np.isfinite(estimator._memory.steps).all()
 
 
 def test_a_learner_works_where_nothing_can_be_cached(tmp_path):
@@ -865,3 +869,113 @@ def test_ten_million_steps_stay_within_rounding_of_long_double():
         V[i] = V[i] + alpha * (delta * delta + gamma_bar * V[k] - V[i])
     assert_allclose(estimator.value(), np.array(J, dtype=float), atol=1e-10)
     assert_allclose(estimator.variance(), np.array(V, dtype=float), atol=1e-10)
+
+
+# ---------------------------------------------------------------------- threads and interruption
+
+
+def test_a_second_thread_is_refused_and_nothing_is_lost():
+    """Four threads update one estimator: each transition is learned, or refused with the reason."""
+    estimator = rv.Direct(alpha=0.1, gamma=0.9, lam=0.9, kappa=0.9).online(states=50)
+    refused, others = [], []
+
+    def work(k):
+        rng = np.random.default_rng(k)
+        for s, t in rng.integers(50, size=(2_000, 2)).tolist():
+            try:
+                estimator.update(s, 1.0, t, stream=k)
+            except rv.ThreadError as error:
+                refused.append(str(error))
+            except BaseException as error:
+                others.append(error)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert not others
+    assert estimator.steps + len(refused) == 8_000
+    assert all("another thread is learning" in text for text in refused)
+
+
+def test_while_one_thread_learns_another_gets_an_error_that_names_the_fact():
+    estimator = rv.Direct(alpha=0.1, gamma=0.9, lam=0.9).online(states=2)
+    estimator._owner = -1  # as if another thread were learning
+    for learn in (
+        lambda: estimator.update(0, 1.0, 1),
+        lambda: estimator.update_many({"state": [0], "reward": [1.0], "next_state": [1]}),
+    ):
+        with pytest.raises(rv.ThreadError, match="it is for one thread at a time"):
+            learn()
+    assert estimator.steps == 0
+    estimator._owner = 0
+    estimator.update(0, 1.0, 1)
+    assert estimator.steps == 1
+
+
+def test_a_stream_that_lies_about_its_size_is_checked_as_the_kernel_sees_it():
+    class Liar(int):
+        def __lt__(self, other):
+            return True
+
+        def __ge__(self, other):
+            return True
+
+    estimator = rv.Direct(alpha=0.1, gamma=0.9, lam=0.9).online(states=2)
+    for number in (-1, 10**7):
+        with pytest.raises(rv.InputError, match="stream"):
+            estimator.update(0, 1.0, 1, stream=Liar(number))
+    estimator.update(0, 1.0, 1, stream=Liar(3))
+    assert estimator.steps == 1
+
+
+def interrupted_after(seconds, act):
+    """Seconds between an interrupt and its exception, and the exception."""
+    sent = []
+
+    def interrupt():
+        sent.append(time.perf_counter())
+        signal.raise_signal(signal.SIGINT)
+
+    timer = threading.Timer(seconds, interrupt)
+    timer.start()
+    try:
+        with pytest.raises(KeyboardInterrupt) as caught:
+            act()
+        return time.perf_counter() - sent[0], caught.value
+    finally:
+        timer.join()
+
+
+def test_an_interrupt_stops_a_long_call_soon_and_what_was_learned_is_counted():
+    n = 3_000_000
+    t = np.arange(n)
+    columns = {"state": t % 5, "reward": t % 7 / 3.0, "next_state": (t + 1) % 5}
+    estimator, same_rows = (
+        rv.Direct(alpha=0.1, gamma=0.9, lam=0.9, kappa=0.9).online(states=5, bootstrap_samples=500)
+        for _ in range(2)
+    )
+    for each in (estimator, same_rows):  # compiled beforehand
+        each.update_many({name: column[:5] for name, column in columns.items()})
+    took, error = interrupted_after(0.3, lambda: estimator.update_many(columns))
+    learned = estimator.steps - 5
+    assert took < 1.0  # 0.2 s on an idle machine
+    assert 0 < learned < n
+    assert error.__notes__ == [
+        f"{learned:,} transitions of this chunk had been learned and are counted"
+    ]
+    same_rows.update_many({name: column[:learned] for name, column in columns.items()})
+    assert same(estimator, same_rows)
+
+
+def test_an_interrupt_stops_a_replay():
+    mdp = rv.domains.complex_mdp()
+    rv.replay(mdp, seed=0, steps=10)
+    took, _ = interrupted_after(0.3, lambda: rv.replay(mdp, seed=0, steps=10**9))
+    assert took < 1.0  # 0.2 s on an idle machine

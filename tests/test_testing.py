@@ -105,7 +105,7 @@ def test_the_faultless_one_passes():
 class Noisy(OnlineEstimator):
     def update_many(self, arrays, on_error="raise"):
         super().update_many(arrays, on_error)
-        self._memory.cells[0, 0] += np.random.default_rng().normal()
+        self._memory.w[0, 0] += np.random.default_rng().normal()
 
 
 class WritesInput(OnlineEstimator):
@@ -229,7 +229,7 @@ class ChangesOnRefusal(OneByOne):
         try:
             super().learn(*arguments, **more)
         except rv.InputError:
-            self._memory.cells[0, 0] += 1.0
+            self._memory.w[0, 0] += 1.0
             raise
 
 
@@ -289,9 +289,9 @@ class TDErrorAfterwards(OnlineEstimator):
 
 class Deaf(OneByOne):
     def learn(self, *arguments, **more):
-        kept = self._memory.cells.copy()
+        kept = self._memory.w.copy()
         super().learn(*arguments, **more)
-        self._memory.cells[:] = kept
+        self._memory.w[:] = kept
 
 
 class SeesGainsOnly(OneByOne):

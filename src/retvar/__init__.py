@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # loaded on first use, so that `retvar --help` is fast
         InputError,
         RetvarError,
         SourceError,
+        ThreadError,
     )
     from retvar.estimation.checks import Check, check
     from retvar.estimation.estimate import Estimate, estimate
@@ -56,6 +57,7 @@ _HOMES = {
         "InputError",
         "RetvarError",
         "SourceError",
+        "ThreadError",
     ],
     "retvar.exact": [
         "Estimates",
@@ -136,6 +138,7 @@ __all__ = [  # noqa: RUF022
     "Solution",
     "SourceError",
     "StateSolution",
+    "ThreadError",
     "Transition",
     "VTD",
     "check",

@@ -101,6 +101,21 @@ class DivergenceError(RetvarError):
         )
 
 
+class ThreadError(RetvarError):
+    """An estimator was asked to learn while another thread was learning with it.
+
+    >>> print(ThreadError())
+    another thread is learning with this estimator; it is for one thread at a time: give each
+    thread a clone(), or put a lock around update
+    """
+
+    def __str__(self) -> str:
+        return (
+            "another thread is learning with this estimator; it is for one thread at a time: give "
+            "each thread a clone(), or put a lock around update"
+        )
+
+
 class SourceError(RetvarError):
     """A source of experience failed: an environment raised, or a file is truncated.
 

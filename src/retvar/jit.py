@@ -6,18 +6,26 @@ import hashlib
 import logging
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numba
 from numba import njit, types
-from numba.extending import intrinsic
+from numba.extending import intrinsic, register_jitable
 
 from retvar import rules, step_sizes
 
-__all__ = ["called", "compiled", "inlined", "log_slow_compilation", "wide_noalias"]
+__all__ = [
+    "callable_from_compiled",
+    "called",
+    "compiled",
+    "inlined",
+    "log_slow_compilation",
+    "switch",
+    "wide_noalias",
+]  # fmt: skip
 
 log = logging.getLogger("retvar")
 SLOW_AFTER = 0.5  # seconds of compiling after which a line is logged
@@ -61,6 +69,36 @@ def inlined(function: Any) -> Any:
 def called(function: Any) -> Any:
     """Compile a function that is not inlined, for code outside the innermost loops."""
     return njit(_nrt=False)(function)
+
+
+def callable_from_compiled(*functions: Any) -> None:
+    """Let compiled code call functions of plain Python, inlined."""
+    for function in functions:
+        register_jitable(forceinline=True, _nrt=False)(function)
+
+
+def switch(numbers: Sequence[int], functions: Sequence[Any]) -> Any:
+    """Return an inlined function of a number and arguments that calls the function of that number.
+
+    The last function is called for any other number.
+
+    >>> switch([3, 4], [abs, lambda x: x])(4, -2)
+    -2
+    """
+    mine, first = numbers[0], functions[0]
+    if len(functions) == 1:
+
+        def pick(number, *args):
+            return first(*args)
+    else:
+        others = switch(numbers[1:], functions[1:])
+
+        def pick(number, *args):
+            if number == mine:
+                return first(*args)
+            return others(number, *args)
+
+    return inlined(pick)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from retvar.errors import InputError
 from retvar.features import Features, States, features_of
 from retvar.initial_values import InitialValues, Noisy, PerRun
 from retvar.mdp.weighted_edges import Estimand
+from retvar.networks import Network, network_of
 from retvar.step_sizes import StepSize, step_size
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ class Learner:
         secondary = NodeSettings(
             step_size("alpha_bar", alpha_bar),
             self.kappa_bar,
-            self._initial_secondary() if tabular else self.initial_variance,
+            self._initial_variance_node() if tabular else self.initial_variance,
             "initial_variance",
         )
         return [value, self._mean_node(value, secondary), secondary]
@@ -116,8 +117,21 @@ class Learner:
     def _mean_node(self, value: NodeSettings, secondary: NodeSettings) -> NodeSettings:
         return value._replace(kappa=0.0)  # placeholder: there is no mean node
 
-    def _initial_secondary(self) -> Any:
-        return self.initial_variance
+    def _initial_variance_node(self) -> Any:
+        """V, or M = V + J² where the node learns the second moment."""
+        if self.network.second_moment is None:
+            return self.initial_variance
+        return np.asarray(self.initial_variance, dtype=float) + np.asarray(self.value, float) ** 2
+
+    @property
+    def network(self) -> Network:
+        """The TD nodes of the method, and what each is fed with.
+
+        >>> import retvar as rv
+        >>> [node.name for node in rv.VTD(alpha=0.1).network.nodes]
+        ['value', 'second_moment']
+        """
+        return network_of(self)
 
     def online(
         self,
@@ -234,10 +248,6 @@ class VTD(Learner):
         True
         """
         return cls(alpha=alpha, **{"lam": 1.0, "kappa": 0.0, "kappa_bar": 0.0, **settings})
-
-    def _initial_secondary(self) -> Any:
-        """M = V + J²."""
-        return np.asarray(self.initial_variance, dtype=float) + np.asarray(self.value, float) ** 2
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

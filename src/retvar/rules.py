@@ -8,10 +8,11 @@ nodes; each node is :func:`td_error` with its own reward and discount.
 from __future__ import annotations
 
 import math
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 __all__ = [
     "adadelta_step",
@@ -32,7 +33,7 @@ __all__ = [
     "vtd_reward",
 ]
 
-T = TypeVar("T", float, NDArray[np.float64])
+T = TypeVar("T", float, "NDArray[np.float64]")
 
 
 def td_error(reward: T, discount: T, next_prediction: T, prediction: T) -> T:

@@ -31,6 +31,7 @@ from retvar.cli.sources import (
     with_options,
 )
 from retvar.errors import InputError, RetvarError
+from retvar.networks import DEFAULT, NETWORKS
 from retvar.signals import Interrupted, Stop
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def _columns(command: Any) -> Any:
     "--kappa or --bootstrap-samples].",
 )  # fmt: skip
 @click.option(
-    "--method", type=click.Choice(["direct", "centred", "vtd"]), default="direct",
+    "--method", type=click.Choice(list(NETWORKS)), default=DEFAULT,
     show_default=True, help="Method that learns the variance.",
 )  # fmt: skip
 @click.option("--kappa", type=float, help="Trace decay [default: a fifth of the horizon].")

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from retvar.cli.base import JSON, PATH, THREADS, interruptible, print_result, split_commas, to_json
+from retvar.networks import NETWORKS
 
 __all__ = ["experiments", "reproduce"]
 
@@ -48,7 +49,7 @@ def experiments(file: Path | None, as_json: bool) -> None:
 )  # fmt: skip
 @click.option("--runs", type=click.IntRange(1), help="Number of runs [default: as declared].")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Random seed.")
-@click.option("--methods", help="Some of direct,vtd,centred [default: all].")
+@click.option("--methods", help=f"Some of {','.join(NETWORKS)} [default: all].")
 @click.option(
     "--formats", default="png", show_default=True, help="File formats of figures: png,svg,pdf."
 )

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.engine import kernel as k
 from retvar.engine.kernel import WIDTH, Shape
 from retvar.engine.learner_setup import PLAIN, Kind, LearnerSetup
 from retvar.engine.streams import Stream
 from retvar.initial_values import InitialValues
+from retvar.networks import ESTIMATES, MEAN, NETWORKS, NODES, VALUE, VARIANCE
 from retvar.online import memory_layout as online
 from retvar.step_sizes import ADADELTA
 
@@ -63,9 +63,8 @@ class Block:
     @property
     def rows(self) -> list[int]:
         """Recorded quantities in the order of the kernel's slots."""
-        s = self.shape
-        has = [True, s.centred, s.direct, s.vtd, s.vtd, s.centred]
-        return [row for row in range(k.ROWS) if has[row]]
+        has = self.shape.nodes
+        return [row for row, made in enumerate(ESTIMATES) if has[made.node.code]]
 
     def learner(self, lane: int, method: str | None = None) -> int:
         """Index of the learner in a lane; padding repeats the first."""
@@ -104,9 +103,9 @@ def _columns(
     A learner that has a trace only in its mean node gets its own column, because a trace would
     change how the others are computed.
     """
-    centred = sorted(kind for kind in by_kind if kind[0] == "centred")
-    fitting = [kind for kind in centred if traced or not kind[2]]
-    apart = [kind for kind in centred if kind not in fitting[:1]]
+    with_mean = sorted(kind for kind in by_kind if MEAN in NETWORKS[kind[0]].places)
+    fitting = [kind for kind in with_mean if traced or not kind[2]]
+    apart = [kind for kind in with_mean if kind not in fitting[:1]]
     together = sorted(set(by_kind) - set(apart))
     for kinds in [*([together] if together else []), *([kind] for kind in apart)]:
         for numbers in zip_longest(*(by_kind[kind] for kind in kinds)):
@@ -120,8 +119,9 @@ def _block(
 ) -> Block:
     members = [setups[next(iter(column.values()))] for column in columns]
     one, methods = members[0], columns[0]
-    mean = setups[methods["centred"]].rule(online.MEAN) if "centred" in methods else PLAIN
-    rules = [one.rule(online.VALUE), mean, one.rule(online.SECONDARY)]
+    means = [number for method, number in methods.items() if MEAN in NETWORKS[method].places]
+    mean = setups[means[0]].rule(MEAN) if means else PLAIN
+    rules = [one.rule(VALUE), mean, one.rule(VARIANCE)]
     kind = tuple(rule[0] for rule in rules)
     traced = tuple(rule[1] for rule in rules)
     local = one.template.tabular and not any(traced)
@@ -139,9 +139,7 @@ def _block(
         share[: len(members)] = [number[member.value_node] for member in members]
     off_policy = one.template.learner.estimand == "off_policy_return"
     shape = Shape(
-        direct="direct" in methods,
-        vtd="vtd" in methods,
-        centred="centred" in methods,
+        nodes=tuple(any(node in NETWORKS[method].nodes for method in methods) for node in NODES),
         learn=one.template.learns_value,
         off_policy=off_policy,
         weighted=stream.weighted,
@@ -168,17 +166,16 @@ def _safe(members: list[LearnerSetup], stream: Stream, off_policy: bool) -> bool
     eta, rho_bar = (largest_ratio, 1.0) if off_policy else (1.0, largest_ratio)
     reward = float(np.max(np.abs(stream.reward) + 9 * stream.noise))
     for setup in members:
-        nodes = [online.SECONDARY]
-        nodes += [online.MEAN] if setup.template.learner.method == "centred" else []
-        nodes += [online.VALUE] if setup.template.learns_value else []
-        for node in nodes:
-            ratio = largest_ratio if node == online.VALUE else rho_bar
+        places = set(setup.template.learner.network.places)
+        places -= set() if setup.template.learns_value else {VALUE}
+        for node in places:
+            ratio = largest_ratio if node == VALUE else rho_bar
             if setup.rule(node)[0] == ADADELTA or setup.settings[node, 0] * ratio > 1:
                 return False
     for template in {setup.template for setup in members}:
         if np.max(eta * template.gamma * template.lam) > 1:
             return False
-        start = float(np.abs(template.memory.cells[:, online.WEIGHT]).max())
+        start = float(np.abs(template.memory.w).max())
         start += sum(_size(initial) for initial in template.initial.values())
         start = max(start, start * start)  # VTD's second moment
         value = start + LONGEST * reward

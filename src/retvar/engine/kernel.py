@@ -1,7 +1,8 @@
 """The compiled simulation loop: one stream, many learners in lanes, one kernel per shape.
 
 A lane is one column of the network of TD nodes: a value node and, for each method of the block, a
-secondary node (and a mean node for the centred method). At each step all lanes are in the same
+secondary node (and a mean node for the centred method); what each is fed with comes from
+:mod:`retvar.networks`. At each step all lanes are in the same
 state, so every update is a plain loop over contiguous memory. :func:`kernel_of` makes the loop for
 a :class:`Shape`; what the shape lacks (traces, ratios, noise, adaptive steps) costs nothing.
 
@@ -18,14 +19,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from retvar import rules
+from retvar import networks, rules
 from retvar.engine import streams
 from retvar.engine.streams import START, edge, reward_of, start
 from retvar.jit import called, compiled, inlined, wide_noalias
+from retvar.networks import NODES, Reading, Readings, Transition
 from retvar.online import memory_layout as online
 from retvar.online.memory_layout import FAINT, LIMIT
 from retvar.random import U, keys
 from retvar.step_sizes import AVERAGED, DECAY
+from retvar.td import feeds  # lets compiled code call the rules
 
 __all__ = ["Node", "Shape", "kernel_of"]
 
@@ -33,29 +36,27 @@ STOP_CHECK_EVERY = 4_096  # steps, a power of 2
 VALUE_, MEAN_, DIRECT_, MOMENT_, VTD_, CENTRED_ = range(6)  # rows of what is recorded
 ROWS = 6
 WIDTH = 8  # lanes are padded to a multiple of this, the doubles in the widest registers
+NOTHING = Reading(0.0, 0.0, 0.0, 0.0)  # what a node says that is not read
 MANY = 64  # search for faded traces above so many live weights, every so many steps
 
 td_error = inlined(rules.td_error)
 trace = inlined(rules.trace)
 moved = inlined(rules.moved)
-direct_reward = inlined(rules.direct_reward)
-vtd_reward = inlined(rules.vtd_reward)
-mean_reward = inlined(rules.mean_reward)
-mean_discount = inlined(rules.mean_discount)
-variance_discount = inlined(rules.variance_discount)
 decayed_step = inlined(rules.decayed_step)
 running_mean_square = inlined(rules.running_mean_square)
 adadelta_step = inlined(rules.adadelta_step)
 bounded_step = inlined(rules.bounded_step)
 averaged = inlined(rules.averaged)
+mean_reward, direct_reward, moment_reward, centred_reward = (
+    inlined(node.reward) for node in NODES[1:]
+)
+value_discount, mean_discount, variance_discount = (inlined(node.discount) for node in NODES[:3])
 
 
 class Shape(NamedTuple):
     """Properties that a kernel is specialised for."""
 
-    direct: bool
-    vtd: bool
-    centred: bool
+    nodes: tuple[bool, ...]  #: which of ``NODES`` there are
     learn: bool  #: whether the value is learned
     off_policy: bool  #: estimand: the ρ-weighted return
     weighted: bool  #: whether ratios differ from 1
@@ -467,8 +468,8 @@ def add_change(changes, previous, x, i, J, share):
 @functools.cache
 def kernel_of(shape: Shape) -> Any:
     """Return the loop for learners of one shape; compiled at its first call."""
-    DIRECT, VTD, CENTRED, LEARN, OFF_POLICY = shape[:5]
-    WEIGHTED, NOISY, LOCAL, SHARED, OWN = shape[5:10]
+    _, _, DIRECT, VTD, CENTRED = shape.nodes
+    _, LEARN, OFF_POLICY, WEIGHTED, NOISY, LOCAL, SHARED, OWN = shape[:8]
     CHANGE, STEPS = shape.change, shape.steps
     DECAY_J, DECAY_G, DECAY_V = (kind in (DECAY, AVERAGED) for kind in shape.kind)
     ALWAYS_J, ALWAYS_G, ALWAYS_V = (kind == DECAY for kind in shape.kind)  # count every visit
@@ -588,10 +589,11 @@ def kernel_of(shape: Shape) -> Any:
                                 )
                             if STEPS and LEARN:
                                 used[VALUE_, s, lane] = step_J if on else used[VALUE_, s, lane]
-                            root = mean_discount(g, lm, eta)
-                            gamma_bar = variance_discount(root)
+                            transition = Transition(R, g, lm, eta)
+                            read = Readings(Reading(J, after, delta, J_next), NOTHING)
+                            gamma_bar = variance_discount(transition)
                             if DIRECT:
-                                reward_bar = direct_reward(delta, J, eta)
+                                reward_bar = direct_reward(transition, read)
                                 step = tabular_step(
                                     *direct[:LEARNING], s, s2, lane, reward_bar, gamma_bar, E_bar,
                                     on_bar,
@@ -600,7 +602,7 @@ def kernel_of(shape: Shape) -> Any:
                                     before = used[DIRECT_, s, lane]
                                     used[DIRECT_, s, lane] = step if on_bar else before
                             if VTD:
-                                reward_bar = vtd_reward(R, g, lm, J_next, eta)
+                                reward_bar = moment_reward(transition, read)
                                 step = tabular_step(
                                     *vtd[:LEARNING], s, s2, lane, reward_bar, gamma_bar, E_bar,
                                     on_bar,
@@ -610,8 +612,13 @@ def kernel_of(shape: Shape) -> Any:
                                     used[VTD_, s, lane] = step if on_bar else before
                             if CENTRED:
                                 G, G_next = mean.w[s, lane], mean.w[s2, lane]
-                                reward_mean = mean_reward(R, g, lm, after, eta)
+                                root = mean_discount(transition)
+                                reward_mean = mean_reward(transition, read)
                                 delta_mean = td_error(reward_mean, root, G_next, G)
+                                read_mean = Reading(G, G_next, delta_mean, G_next)
+                                reward_bar = centred_reward(
+                                    transition, Readings(read.value, read_mean)
+                                )
                                 step = tabular_step(
                                     *mean[:LEARNING], s, s2, lane, reward_mean, root, E_bar, on_bar
                                 )
@@ -619,8 +626,8 @@ def kernel_of(shape: Shape) -> Any:
                                     before = used[MEAN_, s, lane]
                                     used[MEAN_, s, lane] = step if on_bar else before
                                 step = tabular_step(
-                                    *centred[:LEARNING], s, s2, lane, delta_mean * delta_mean,
-                                    gamma_bar, E_bar, on_bar,
+                                    *centred[:LEARNING], s, s2, lane, reward_bar, gamma_bar,
+                                    E_bar, on_bar,
                                 )  # fmt: skip
                                 if STEPS:
                                     before = used[CENTRED_, s, lane]
@@ -637,8 +644,13 @@ def kernel_of(shape: Shape) -> Any:
                             for lane in range(lanes):
                                 g = gammas[e, lane] if OWN else gammas[e, 0]
                                 lm = lams[e, lane] if OWN else lams[e, 0]
-                                fed[lane] = mean_reward(R, g, lm, value.after[share[lane]], eta)
-                                discount[lane] = mean_discount(g, lm, eta)
+                                transition, after = (
+                                    Transition(R, g, lm, eta),
+                                    value.after[share[lane]],
+                                )
+                                read = Readings(Reading(0.0, after, 0.0, 0.0), NOTHING)
+                                fed[lane] = mean_reward(transition, read)
+                                discount[lane] = mean_discount(transition)
                             td_node(
                             *mean[:STEPPING], used_G, s, s2,
                             fed, discount, decay, rho_bar,
@@ -646,10 +658,12 @@ def kernel_of(shape: Shape) -> Any:
                         for lane in range(lanes):
                             g = gammas[e, lane] if OWN else gammas[e, 0]
                             lm = lams[e, lane] if OWN else lams[e, 0]
-                            discount[lane] = variance_discount(mean_discount(g, lm, eta))
+                            discount[lane] = variance_discount(Transition(R, g, lm, eta))
                         if CENTRED:
                             for lane in range(lanes):
-                                fed[lane] = mean.delta[lane] * mean.delta[lane]
+                                read_mean = Reading(0.0, 0.0, mean.delta[lane], 0.0)
+                                read = Readings(NOTHING, read_mean)
+                                fed[lane] = centred_reward(Transition(R, 0.0, 0.0, eta), read)
                             td_node(
                             *centred[:STEPPING], used_C, s, s2,
                             fed, discount, decay, rho_bar,
@@ -657,7 +671,9 @@ def kernel_of(shape: Shape) -> Any:
                         if DIRECT:
                             for lane in range(lanes):
                                 v = share[lane]
-                                fed[lane] = direct_reward(value.delta[v], value.now[v], eta)
+                                said = Reading(value.now[v], 0.0, value.delta[v], 0.0)
+                                read = Readings(said, NOTHING)
+                                fed[lane] = direct_reward(Transition(R, 0.0, 0.0, eta), read)
                             td_node(
                             *direct[:STEPPING], used_D, s, s2,
                             fed, discount, decay, rho_bar,
@@ -667,7 +683,9 @@ def kernel_of(shape: Shape) -> Any:
                             for lane in range(lanes):
                                 g = gammas[e, lane] if OWN else gammas[e, 0]
                                 lm = lams[e, lane] if OWN else lams[e, 0]
-                                fed[lane] = vtd_reward(R, g, lm, J_row[share[lane]], eta)
+                                said = Reading(0.0, 0.0, 0.0, J_row[share[lane]])
+                                read = Readings(said, NOTHING)
+                                fed[lane] = moment_reward(Transition(R, g, lm, eta), read)
                             td_node(
                             *vtd[:STEPPING], used_M, s, s2,
                             fed, discount, decay, rho_bar,
@@ -778,4 +796,5 @@ def kernel_of(shape: Shape) -> Any:
                                     ]
         return True
 
-    return compiled(run_block, streams.__file__, online.__file__, nogil=True, _nrt=False)
+    sources = streams, online, networks, feeds
+    return compiled(run_block, *(str(m.__file__) for m in sources), nogil=True, _nrt=False)

@@ -17,6 +17,7 @@ from retvar.features import Features, States
 from retvar.initial_values import InitialValues
 from retvar.learners import Learner
 from retvar.mdp import END, MDP
+from retvar.networks import MEAN, VALUE, VARIANCE
 from retvar.online import memory_layout as online
 from retvar.online.memory import Memory, memory_of
 from retvar.step_sizes import AVERAGED, CONSTANT, DECAY
@@ -59,14 +60,14 @@ class Template:
     def value_start_key(self) -> tuple[Any, ...]:
         """Equal for learners whose value nodes start from the same weights, in every run."""
         start = self.initial.get("value")
-        weights = self.memory.weights(online.VALUE).tobytes()
+        weights = self.memory.weights(VALUE).tobytes()
         return weights, None if start is None else repr(start.to_dict())
 
     @cached_property
     def start(self) -> tuple[Any, ...]:
         """Equal for learners that start from the same weights in all nodes, in every run."""
         random = [repr(self.initial[name].to_dict()) for name in sorted(self.initial)]
-        return (self.learner.method, self.memory.cells[:, online.WEIGHT].tobytes(), *random)
+        return (self.learner.method, self.memory.w.tobytes(), *random)
 
     def weights(self, runs: range, draws: InitialDraws) -> list[Array]:
         """Initial weights [run or one for all, weight] of the nodes."""
@@ -95,7 +96,7 @@ class LearnerSetup:
 
     def rule(self, node: int) -> Rule:
         """Step-size kind, whether there is a trace, and the power of a decaying rule."""
-        if node == online.VALUE and not self.template.learns_value:
+        if node == VALUE and not self.template.learns_value:
             return PLAIN
         plan = self.template.memory.plan[node]
         kind, traced = int(plan[online.KIND]), bool(plan[online.TRACED])
@@ -103,26 +104,26 @@ class LearnerSetup:
 
     def shape(self) -> tuple[Any, ...]:
         """Equal for learners that may be in the same block."""
-        rules = self.rule(online.VALUE), self.rule(online.SECONDARY)
+        rules = self.rule(VALUE), self.rule(VARIANCE)
         per_state = self.settings[0].size > 3  # one trace decay per state
         return (self.template.learner.estimand, self.template.learns_value, per_state, rules)
 
     def kind(self) -> Kind:
         """Method, and the rule of the mean node if there is one."""
-        method = self.template.learner.method
-        return (method, *(self.rule(online.MEAN) if method == "centred" else PLAIN))
+        network = self.template.learner.network
+        return (network.method, *(self.rule(MEAN) if MEAN in network.places else PLAIN))
 
     @cached_property
     def value_node(self) -> tuple[Any, ...]:
         """Equal for learners with the same value node."""
-        learned = self.settings[online.VALUE].tobytes() if self.template.learns_value else b""
+        learned = self.settings[VALUE].tobytes() if self.template.learns_value else b""
         return learned, self.template.value_start_key, self.template.solution_key
 
 
 _INITIAL = {
-    "initial_mean": online.MEAN,
-    "initial_variance": online.SECONDARY,
-    "value": online.VALUE,
+    "initial_mean": MEAN,
+    "initial_variance": VARIANCE,
+    "value": VALUE,
 }
 
 
@@ -180,7 +181,7 @@ def _template(
 ) -> Template:
     initial = {name: x for name, x in vars(learner).items() if isinstance(x, InitialValues)}
     typical = _with_settings(learner, {name: given.typical for name, given in initial.items()})
-    own = features if learner.method == "centred" else [features[0], features[0], features[2]]
+    own = [features[place if place in learner.network.places else VALUE] for place in range(3)]
     memory = memory_of(typical, own)
     for given in initial.values():
         given.of(range(runs - 1, runs), np.size(given.typical), _no_draw)

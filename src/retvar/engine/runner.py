@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.engine import kernel as k
 from retvar.engine.blocks import Block, Recording
 from retvar.engine.kernel import Shape, Window, kernel_of
 from retvar.engine.learner_setup import LearnerSetup
 from retvar.engine.streams import Stream
 from retvar.engine.workspace import Workspace, aligned_zeros
 from retvar.jit import compiled, log_slow_compilation
+from retvar.networks import ESTIMATES, rests_on
 
 __all__ = ["Batch", "Moments", "Simulation", "run"]
 
@@ -95,7 +95,7 @@ class Worker:
         slots, states, lanes = len(block.rows), simulation.stream.first.size, block.lanes
         rec = simulation.recording
         self.previous = aligned_zeros(slots if rec.change else 0, states, lanes)
-        self.used = np.full((k.ROWS, states if rec.steps else 0, lanes), np.nan)
+        self.used = np.full((len(ESTIMATES), states if rec.steps else 0, lanes), np.nan)
         self.counted = np.zeros(states, dtype=np.int64)
 
     def run(self, runs: range, stop: Any, tick: Any) -> Batch | None:
@@ -115,7 +115,7 @@ class Worker:
             squares=aligned_zeros(count, window, states, lanes),
             frozen_squares=aligned_zeros(count, window, states, lanes),
             changes=aligned_zeros(count, slots if rec.change else 0, states, lanes),
-            diverged_at=np.full((count, k.ROWS, lanes), -1, dtype=np.int64),
+            diverged_at=np.full((count, len(ESTIMATES), lanes), -1, dtype=np.int64),
         )
         totals = Window(
             out.sums, out.squares, out.frozen_squares, self.truth, frozen,
@@ -151,10 +151,7 @@ class Worker:
         if (out.diverged_at < 0).all():
             return
         for slot, row in enumerate(self.block.rows):
-            rests_on = {row, k.VALUE_}
-            rests_on |= {k.MOMENT_} if row == k.VTD_ else set()
-            rests_on |= {k.MEAN_} if row == k.CENTRED_ else set()
-            diverged = np.any(out.diverged_at[:, sorted(rests_on)] >= 0, axis=1)[:, None]
+            diverged = np.any(out.diverged_at[:, rests_on(row)] >= 0, axis=1)[:, None]
             for name in ("sums", "squares", "frozen_squares", "changes"):
                 part = getattr(out, name)
                 if part.size:

@@ -9,24 +9,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.engine import kernel as k
+from retvar import networks
 from retvar.engine.blocks import Block
 from retvar.engine.kernel import WIDTH, Node
 from retvar.engine.learner_setup import InitialDraws, LearnerSetup
 from retvar.engine.streams import Stream
-from retvar.online import memory_layout as online
+from retvar.networks import ESTIMATES, NETWORKS, NODES, VALUE, VARIANCE
 from retvar.step_sizes import ADADELTA, ALPHA_BOUND, AVERAGED, DECAY
 
 __all__ = ["Workspace", "aligned_zeros", "stack_lanes"]
 
 Array = NDArray[np.float64]
-PLACE = {  # node in a learner's memory, in the order of the kernel's arguments
-    "value": online.VALUE,
-    "mean": online.MEAN,
-    "direct": online.SECONDARY,
-    "vtd": online.SECONDARY,
-    "centred": online.SECONDARY,
-}
 
 
 def aligned_zeros(*shape: int) -> Array:
@@ -56,40 +49,39 @@ class Workspace:
         self.width = block.lanes
         self.values = -(-len(block.value_lanes) // WIDTH) * WIDTH
         own = block.shape.own
-        self.members = {name: self._members(name) for name in PLACE if self._has(name)}
+        self.members = {node: self._members(node) for node in NODES if self._has(node)}
         self.differs = any(m.template.initial for each in self.members.values() for m in each)
-        self.nodes = {name: self._node(name) for name in self.members}
+        self.nodes = {node: self._node(node) for node in self.members}
         templates = [
             setups[block.learner(lane)].template for lane in range(self.width if own else 1)
         ]
         self.gammas = stack_lanes([template.gamma for template in templates])
         self.lams = stack_lanes([template.lam for template in templates])
-        values = self.members["value"][: self.values if own else 1]
+        values = self.members[NODES[0]][: self.values if own else 1]
         self.value_gammas = stack_lanes([lane.template.gamma for lane in values])
         alone = block.shape.local and not block.shape.shared
         self.share = None if alone else block.share  # None: one value node per lane
-        self.slot = np.full(k.ROWS, -1, dtype=np.int64)
+        self.slot = np.full(len(ESTIMATES), -1, dtype=np.int64)
         self.slot[block.rows] = np.arange(len(block.rows))
         self.scratch = [aligned_zeros(self.values) for _ in range(4)]
         self.scratch += [aligned_zeros(self.width) for _ in range(4)]
 
-    def _has(self, name: str) -> bool:
-        return name == "value" or getattr(self.block.shape, "centred" if name == "mean" else name)
+    def _has(self, node: networks.Node) -> bool:
+        return self.block.shape.nodes[node.code]
 
-    def _members(self, name: str) -> list[LearnerSetup]:
+    def _members(self, node: networks.Node) -> list[LearnerSetup]:
         """Learner of the node in each lane; padding repeats the first."""
-        if name == "value":
-            columns, width, method = self.block.value_lanes, self.values, None
-        else:
+        columns, width, method = self.block.value_lanes, self.values, None
+        if node.place != VALUE:
             columns, width = list(range(len(self.block.columns))), self.width
-            method = "centred" if name == "mean" else name
+            method = next(m for m in self.block.columns[0] if node in NETWORKS[m].nodes)
         at = [columns[i] if i < len(columns) else columns[0] for i in range(width)]
         return [self.setups[self.block.learner(column, method)] for column in at]
 
-    def _node(self, name: str) -> Node:
-        shape, place, members = self.block.shape, PLACE[name], self.members[name]
+    def _node(self, node: networks.Node) -> Node:
+        shape, place, members = self.block.shape, node.place, self.members[node]
         kind, traced = shape.kind[place], shape.traced[place]
-        learns = name != "value" or shape.learn
+        learns = place != VALUE or shape.learn
         features, lanes = members[0].template.features[place], len(members)
         size, local = features.size, shape.local
         settings = np.array([member.settings[place] for member in members])
@@ -127,22 +119,22 @@ class Workspace:
 
     def nodes_for(self, runs: range) -> list[Node | None]:
         """Return the nodes with the initial values of these runs."""
-        if self.differs or self.nodes["value"].initial is None:
+        if self.differs or self.nodes[NODES[0]].initial is None:
             draws = InitialDraws(self.seed)
             templates = {
                 m.template.start: m.template for each in self.members.values() for m in each
             }
             found = {start: template.weights(runs, draws) for start, template in templates.items()}
-            for name, members in self.members.items():
-                initial = stack_lanes([found[m.template.start][PLACE[name]] for m in members])
-                self.nodes[name] = self.nodes[name]._replace(initial=initial)
-        return [self.nodes.get(name) for name in PLACE]
+            for node, members in self.members.items():
+                initial = stack_lanes([found[m.template.start][node.place] for m in members])
+                self.nodes[node] = self.nodes[node]._replace(initial=initial)
+        return [self.nodes.get(node) for node in NODES]
 
     def rows(self) -> tuple[Any, ...]:
         """Features of the variance nodes; None if each state has its own weight."""
         if self.block.shape.local:
             return None, None, None
-        return tuple(self.setups[self.block.learner(0)].template.features[online.SECONDARY].rows())
+        return tuple(self.setups[self.block.learner(0)].template.features[VARIANCE].rows())
 
 
 def _aligned_copy(numbers: Array) -> Array:

@@ -36,9 +36,9 @@ from retvar.estimation.setup import (
 )
 from retvar.experience.stream import Chunk, Experience, first_rows
 from retvar.features import Features
-from retvar.learners import Direct, Learner
+from retvar.learners import Learner
+from retvar.networks import DEFAULT
 from retvar.online import OnlineEstimator
-from retvar.step_sizes import Averaged
 
 __all__ = ["Estimate", "estimate"]
 
@@ -228,7 +228,7 @@ def estimate(
     by: str | None = None,
     gamma: Any = None,
     lam: Any = None,
-    method: str = "direct",
+    method: str = DEFAULT,
     kappa: float | None = None,
     estimand: Any = "target_return",
     features: Any = None,
@@ -352,7 +352,7 @@ def prepare(
     refuse_features(experience, features)
     arguments.level("level", level)
     samples = 100 if bootstrap_samples is None else bootstrap_samples
-    Direct(alpha=Averaged(), gamma=0.0, lam=0.0).online(  # refuses invalid settings
+    make_learner(gamma=0.0, lam=0.0).online(  # refuses invalid settings
         states=1, bootstrap_samples=samples, seed=seed
     )
     monitor = Monitor(level)
@@ -371,7 +371,7 @@ def _choose(by: str | None, experience: Experience, **td_only: Any) -> str:
     given = {
         name: value
         for name, value in td_only.items()
-        if value is not None and not (name == "method" and value == "direct")
+        if value is not None and not (name == "method" and value == DEFAULT)
     }
     if by is None:
         return TD if given or experience.endless else LEAST_SQUARES
@@ -384,7 +384,7 @@ def _choose(by: str | None, experience: Experience, **td_only: Any) -> str:
 
 def _refuse(given: dict[str, Any], why: str) -> None:
     """Refuse settings that differ from their defaults."""
-    defaults = {"method": "direct", "estimand": "target_return"}
+    defaults = {"method": DEFAULT, "estimand": "target_return"}
     for name, value in given.items():
         if value is not None and not (isinstance(value, str) and value == defaults.get(name)):
             shown = type(value).__name__ if isinstance(value, Learner | Features) else value

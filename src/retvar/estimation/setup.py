@@ -14,9 +14,10 @@ from retvar.estimation.feature_estimator import FeatureEstimator
 from retvar.estimation.tabular import TabularEstimator
 from retvar.experience.stream import Chunk, Experience
 from retvar.features import Features, Fourier, ObservationFeatures, Polynomial, TileCoding
-from retvar.format import number
+from retvar.format import listed, number
 from retvar.learners import LEARNERS, Learner
 from retvar.linear import spectral_radius
+from retvar.networks import DEFAULT, NETWORKS
 from retvar.online import OnlineEstimator
 from retvar.step_sizes import Averaged
 
@@ -57,7 +58,7 @@ MANY_STATES, GAP = 1_000_000, 10  # more states than these, and than so many for
 def make_learner(
     gamma: Any = None,
     lam: Any = None,
-    method: str = "direct",
+    method: str = DEFAULT,
     kappa: float | None = None,
     estimand: Any = "target_return",
 ) -> Learner:
@@ -68,7 +69,7 @@ def make_learner(
     """
     kind = {each.method: each for each in LEARNERS.values()}.get(method)
     if kind is None:
-        raise InputError("method", repr(method), "must be 'direct', 'centred' or 'vtd'")
+        raise InputError("method", repr(method), f"must be one of {listed(map(repr, NETWORKS))}")
     kappa = trace_decay(gamma) if kappa is None else kappa
     return kind(
         alpha=Averaged(), gamma=gamma, lam=lam, kappa=kappa, kappa_bar=kappa, estimand=estimand

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retvar.experiments.definitions import Claim, Data, Finding
+from retvar.networks import NETWORKS
 
 if TYPE_CHECKING:
     import xarray
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 __all__: list[str] = []  # used as claims.NAME
 
 Array = NDArray[np.float64]
-NAMES = {"direct": "direct", "vtd": "VTD", "centred": "centred"}
+NAMES = {method: network.label for method, network in NETWORKS.items()}
 COLUMNS = ("value", "second_moment", "vtd", "direct")
 
 

@@ -12,13 +12,13 @@ from retvar.exact import solve
 from retvar.experiments import claims as c
 from retvar.experiments.definitions import Experiment, Simulation
 from retvar.initial_values import Noisy
-from retvar.learners import VTD, Centred, Direct, Learner, grid
+from retvar.learners import LEARNERS, VTD, Centred, Direct, Learner, grid
 from retvar.simulation import Record
 from retvar.step_sizes import Adadelta
 
 __all__ = ["PUBLISHED", "all_experiments"]
 
-METHODS: dict[str, type[Learner]] = {"direct": Direct, "vtd": VTD, "centred": Centred}
+METHODS: dict[str, type[Learner]] = {kind.method: kind for kind in LEARNERS.values()}
 CURVES = Record(points=200, change=True)
 STEPS = [0.05, 0.04, 0.03, 0.02, 0.01, 0.007, 0.005, 0.003, 0.001]
 RATIOS = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5]
@@ -224,7 +224,7 @@ def value_error() -> list[Experiment]:
         start = Noisy(j, uniform=ratio * float(np.abs(j).max()))
         for alpha_bar in STEPS:
             for name, kind in METHODS.items():
-                mean: dict[str, Any] = {"alpha_mean": 0.01} if name == "centred" else {}
+                mean: dict[str, Any] = {"alpha_mean": 0.01} if issubclass(kind, Centred) else {}
                 learners[f"{name} error={ratio:g} ᾱ={alpha_bar:g}"] = kind(
                     alpha=0.0, alpha_bar=alpha_bar, value=start, learn_value=False, **mean
                 )

@@ -20,17 +20,17 @@ from retvar.features import Rows
 from retvar.online import memory_layout
 from retvar.online.memory import Memory
 from retvar.random import U, seed_of
-from retvar.step_sizes import ADADELTA, AVERAGED
+from retvar.step_sizes import ADADELTA
 
-__all__ = ["BootstrapSamples"]
+__all__ = ["add_bootstrap_samples", "half_width", "spread", "weighted"]
 
 Array = NDArray[np.float64]
 MOST = 16_384  # replicates that the random counter allows
 FEWEST = 2
 
 
-class BootstrapSamples:
-    """Weights of `count` replicates of an estimator, and their random multipliers.
+def add_bootstrap_samples(memory: Memory, count: int, seed: int = 0) -> None:
+    """Add lanes for `count` replicates to an estimator's arrays, and their random multipliers.
 
     >>> import retvar as rv
     >>> learner = rv.Direct(alpha=rv.Averaged(), gamma=0.0, lam=0.0)
@@ -41,69 +41,17 @@ class BootstrapSamples:
     >>> 0.9 < low < 1.0 < high < 1.1
     True
     """
-
-    def __init__(self, memory: Memory, count: int, seed: int = 0) -> None:
-        if not arguments.is_integer(count) or not FEWEST <= count <= MOST:
-            raise InputError(
-                "bootstrap_samples", repr(count), f"must be 0, or from {FEWEST} to {MOST:,}"
-            )
-        if (memory.plan[:3, memory_layout.KIND] == ADADELTA).any():
-            raise InputError(
-                "bootstrap_samples",
-                count,
-                "cannot be used with Adadelta, whose steps depend on the errors",
-            )
-        self.draws = np.array([*_key(seed), 0], dtype=np.uint64)
-        self.replicates = np.repeat(memory.cells[:, [memory_layout.WEIGHT]], count, axis=1)
-        averaged = (memory.plan[:3, memory_layout.KIND] == AVERAGED).any()
-        self.learning = self.replicates.copy() if averaged else np.zeros((0, count))
-        lazy = memory.scales is not None
-        self.sums = np.zeros((memory_layout.DEFERRED_STREAMS + 1 if lazy else 0, 3, count))
-        self.scratch = np.zeros((memory_layout.SCRATCH_ROWS, count))
-
-    @property
-    def count(self) -> int:
-        """Number of replicates."""
-        return int(self.replicates.shape[1])
-
-    def arrays(self) -> tuple[Any, ...]:
-        """Return the arrays in the order of the compiled update."""
-        return self.replicates, self.learning, self.sums, self.scratch, self.draws
-
-    def clone(self) -> BootstrapSamples:
-        """An independent copy."""
-        twin = object.__new__(BootstrapSamples)
-        for name, array in vars(self).items():
-            setattr(twin, name, array.copy())
-        return twin
-
-    def tensors(self) -> dict[str, Any]:
-        """Return the arrays that a checkpoint stores, by their names in the file."""
-        saved = {"copies": self.replicates, "learning": self.learning, "coins": self.draws}
-        return saved | ({"sums": self.sums} if self.sums.size else {})
-
-    @classmethod
-    def restored(cls, memory: Memory, tensors: dict[str, Any]) -> BootstrapSamples:
-        """Restore from a checkpoint; validated, because compiled code does not check."""
-        fresh = cls(memory, tensors["copies"].shape[-1])
-        for name, wanted in fresh.tensors().items():
-            if name == "sums" and "scales" not in tensors:  # from a version without lazy traces
-                continue
-            given = tensors[name]
-            if given.dtype != wanted.dtype or given.shape != wanted.shape:
-                shape = f"{given.dtype} of shape {given.shape}"
-                raise InputError(name, shape, f"must be {wanted.dtype} of shape {wanted.shape}")
-            wanted[...] = given
-        return fresh
-
-    def grown(self, memory: Memory, place: NDArray[np.intp]) -> BootstrapSamples:
-        """Copy to an estimator with more weights; `place` holds the indices of the old ones."""
-        fresh = BootstrapSamples(memory, self.count)
-        fresh.draws[:] = self.draws
-        fresh.replicates[place] = self.replicates
-        if self.learning.size:
-            fresh.learning[place] = self.learning
-        return fresh
+    if not arguments.is_integer(count) or not FEWEST <= count <= MOST:
+        raise InputError(
+            "bootstrap_samples", repr(count), f"must be 0, or from {FEWEST} to {MOST:,}"
+        )
+    if (memory.plan[:3, memory_layout.KIND] == ADADELTA).any():
+        raise InputError(
+            "bootstrap_samples",
+            count,
+            "cannot be used with Adadelta, whose steps depend on the errors",
+        )
+    memory.add_replicates(int(count), np.array([*_key(seed), 0], dtype=np.uint64))
 
 
 def weighted(rows: Rows | None, weights: Array) -> Array:

@@ -1,7 +1,19 @@
 """Checkpoints of online estimators: safetensors files with a JSON header, which cannot run code.
 
-Since format 2 a file has a digest of its contents, so that damage is detected. Format 1 has none
-and is still read; every number is checked. Format 3 adds bootstrap replicates and notes.
+A file has named arrays for each node of the network (``value.weights``), whatever the layout in
+memory, and a digest of its contents, so that damage is detected. Every number is checked:
+
+    NODE.weights    [weight]             what predictions are made of
+    NODE.learning   [weight]             with Averaged what learns; the weights are its mean
+    NODE.steps      [weight, 2]          the state of the step-size rule
+    NODE.traces     [stream, weight]
+    NODE.discounts  [stream]             of the last transition
+    NODE.report     [2]                  TD error and step size of the last transition
+    NODE.scales     [stream]             with a lazy trace: s …
+    NODE.sums       [stream]             … and A, of the streams whose updates are deferred
+
+With bootstrap replicates ``weights``, ``learning`` and ``sums`` have a last axis of lanes, the
+estimator first, and ``draws`` holds the key and the number of their random multipliers.
 """
 
 from __future__ import annotations
@@ -20,15 +32,15 @@ from retvar import arguments
 from retvar.errors import InputError
 from retvar.features import Features, Table, from_dict
 from retvar.files import write_with
+from retvar.networks import PLACES, Node, network_of
 from retvar.online import lazy_traces, memory_layout
-from retvar.online.bootstrap import BootstrapSamples
+from retvar.online.bootstrap import add_bootstrap_samples
 from retvar.online.estimator import OnlineEstimator
-from retvar.step_sizes import AVERAGED
+from retvar.online.memory import Memory
 
 __all__ = ["read_tensors", "restore", "save", "write_tensors"]
 
-FORMAT = 3
-NODES = ("value", "mean", "variance")
+FORMAT = 4
 PARTS = ("indptr", "indices", "values")
 MALFORMED = (
     AttributeError, LookupError, MemoryError, OverflowError, RecursionError, TypeError, ValueError,
@@ -39,15 +51,12 @@ MOST = 2**63  # limit of the counters
 def save(estimator: OnlineEstimator, path: Any) -> None:
     """Write the complete state of an estimator."""
     m = estimator._memory
-    tensors = {"cells": m.cells.copy(), "traces": m.traces, "report": m.report}
-    tensors["cells"][:, memory_layout.NEW] = 0.0  # follows from the rest
-    if m.scales is not None:
-        tensors["scales"] = m.scales
+    tensors: dict[str, Any] = {} if m.draws is None else {"draws": m.draws}
+    for node in network_of(estimator.description).nodes:
+        tensors |= {f"{node.name}.{part}": array for part, array in _node_arrays(m, node).items()}
     features: dict[str, Any] = {}
-    for name, kind in zip(NODES, estimator.features, strict=True):
+    for name, kind in zip(PLACES, estimator.features, strict=True):
         features[name] = _describe(kind, name, estimator.features, tensors)
-    if estimator._bootstrap is not None:
-        tensors |= estimator._bootstrap.tensors()
     header = {
         "format": FORMAT,
         "learner": estimator.description.to_dict(),
@@ -57,6 +66,24 @@ def save(estimator: OnlineEstimator, path: Any) -> None:
         "notes": estimator.notes,
     }
     write_tensors(path, header, tensors)
+
+
+def _node_arrays(m: Memory, node: Node) -> dict[str, Any]:
+    """The arrays of a node, by their names in the file; views, where they may be."""
+    own, place, slots = m.part(node.place), node.place, memory_layout.DEFERRED_STREAMS + 1
+    lanes: Any = slice(None) if m.coins is not None else 0
+    found: dict[str, Any] = {
+        "weights": m.w[own, lanes],
+        "steps": m.steps[own, : memory_layout.STEP],
+        "traces": m.traces[:, own],
+        "discounts": m.traces[:, m.steps.shape[0] + place],
+        "report": m.report[place::3],
+    }
+    if m.averages(place):
+        found["learning"] = m.held[own, lanes]
+    if m.scales is not None and m.sums is not None and m.is_lazy(place):
+        found |= {"scales": m.scales[:slots, place], "sums": m.sums[:slots, place, lanes]}
+    return found
 
 
 def write_tensors(path: Any, header: dict[str, Any], tensors: dict[str, Any]) -> None:
@@ -74,11 +101,13 @@ def restore(path: Any, make_learner: Any) -> OnlineEstimator:
     """Read an estimator; `make_learner` makes the description from its part of the header."""
     header, tensors = read_tensors(Path(path))
     try:
-        if header["format"] not in range(1, FORMAT + 1):
-            raise InputError("format", header["format"], f"this version reads up to {FORMAT}")
+        if header["format"] != FORMAT:
+            raise InputError("format", header["format"], f"this version reads {FORMAT}")
         features = _features(header["features"], tensors)
-        _check_sizes(features, tensors["cells"])
-        estimator = OnlineEstimator(make_learner(header["learner"]), features)
+        learner = make_learner(header["learner"])
+        for node in network_of(learner).nodes:  # before memory is allocated
+            _check_size(features, node, tensors[f"{node.name}.weights"])
+        estimator = OnlineEstimator(learner, features)
         _restore_arrays(estimator, tensors)
         estimator.steps = _count(header["steps"])
         estimator.rejected = _count(header["rejected"])
@@ -97,8 +126,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         header = json.loads(metadata["retvar"])
-        first = isinstance(header, dict) and header.get("format") == 1 and "kind" not in header
-        if not first and header.pop("digest") != _digest(header, tensors):
+        if header.pop("digest") != _digest(header, tensors):
             raise ValueError("it is damaged, its digest does not match")
     except FileNotFoundError:
         raise InputError("file", path, "does not exist") from None
@@ -122,22 +150,22 @@ def _digest(header: dict[str, Any], tensors: dict[str, Any]) -> str:
 def _describe(
     kind: Features, name: str, all_kinds: list[Features], tensors: dict[str, Any]
 ) -> dict[str, Any]:
-    for other, earlier in zip(NODES, all_kinds, strict=True):
+    for other, earlier in zip(PLACES, all_kinds, strict=True):
         if other == name:
             break
         if earlier is kind:
             return {"same": other}
     if isinstance(kind, Table):
         rows = kind.rows()
-        tensors[f"{name}.indptr"], tensors[f"{name}.indices"] = rows.indptr, rows.indices
-        tensors[f"{name}.values"] = rows.values
+        for part, array in zip(PARTS, rows, strict=True):
+            tensors[f"features.{name}.{part}"] = array
         return {"kind": "table", "states": kind.states, "size": kind.size}
     return kind.to_dict()
 
 
 def _features(described: dict[str, Any], tensors: dict[str, Any]) -> list[Features]:
     found: dict[str, Features] = {}
-    for name in NODES:
+    for name in PLACES:
         what = described[name]
         if "same" in what:
             found[name] = found[what["same"]]
@@ -150,7 +178,7 @@ def _features(described: dict[str, Any], tensors: dict[str, Any]) -> list[Featur
 
 def _table(name: str, states: int, size: int, tensors: dict[str, Any]) -> Table:
     """Return a table; its parts are validated, because compiled code does not check them."""
-    indptr, indices, values = (tensors[f"{name}.{part}"] for part in PARTS)
+    indptr, indices, values = (tensors[f"features.{name}.{part}"] for part in PARTS)
     for array, dtype in ((indptr, np.int64), (indices, np.int64), (values, np.float64)):
         if array.dtype != dtype or array.ndim != 1:
             kind = f"{array.ndim} dimensions of {array.dtype}"
@@ -169,77 +197,69 @@ def _table(name: str, states: int, size: int, tensors: dict[str, Any]) -> Table:
     return Table(scipy.sparse.csr_array((values, indices, indptr), shape=(states, size), copy=True))
 
 
-def _check_sizes(features: list[Features], cells: Any) -> None:
+def _check_size(features: list[Features], node: Node, weights: Any) -> None:
     """Refuse features of inconsistent sizes before memory is allocated."""
     states = {kind.states for kind in features}
     if len(states) > 1:
         raise InputError("features", states, "value, mean and variance need the same states")
-    size = sum(kind.size for kind in features)
-    if cells.shape != (size, 4):
-        shape = f"an array of shape {cells.shape}"
-        raise InputError("cells", shape, f"must have shape {(size, 4)}")
+    size = features[node.place].size
+    if weights.ndim not in (1, 2) or weights.shape[0] != size:
+        shape = f"an array of shape {weights.shape}"
+        raise InputError(f"{node.name}.weights", shape, f"must have {size} rows")
 
 
 def _restore_arrays(estimator: OnlineEstimator, tensors: dict[str, Any]) -> None:
-    m = estimator._memory
+    m, nodes = estimator._memory, network_of(estimator.description).nodes
     if m.floats.dtype != np.float64:
         raise InputError("learner", m.floats.dtype, "its settings must be numbers")
-    cells, traces, report = tensors["cells"], tensors["traces"], tensors["report"]
-    for name, array, shape in (
-        ("cells", cells, m.cells.shape),
-        ("traces", traces, (traces.shape[0], m.traces.shape[1])),
-        ("report", report, m.report.shape),
-    ):
-        if array.dtype != np.float64:
-            raise InputError(name, array.dtype, "must be float64: float32 loses the squared errors")
-        if array.shape != shape or array.shape[0] == 0:
-            raise InputError(name, f"an array of shape {array.shape}", f"must have shape {shape}")
-        if (
-            array is not report and not np.isfinite(array).all()
-        ):  # errors may be infinite after divergence
-            raise InputError(name, "not finite", "must hold finite numbers only")
-    if np.abs(cells[:, memory_layout.WEIGHT]).max() > memory_layout.LIMIT:
-        raise InputError("cells", "too large", f"weights must stay below {memory_layout.LIMIT:g}")
-    of_steps = cells[:, memory_layout.FIRST : memory_layout.SECOND + 1].copy()
-    for node in range(3):
-        if m.plan[node, memory_layout.KIND] == AVERAGED:  # the second number is a weight
-            own = m.part(node)
-            if np.abs(of_steps[own, 1]).max() > memory_layout.LIMIT:
-                raise InputError(
-                    "cells", "too large", f"weights must stay below {memory_layout.LIMIT:g}"
-                )
-            of_steps[own, 1] = 0.0
-    if of_steps.min() < 0:
-        raise InputError("cells", "negative", "the state of a step size must be at least 0")
-    if cells[:, memory_layout.NEW].any():  # the update uses it as scratch
-        raise InputError("cells", "not zero", "the last column must be 0")
-    total = m.cells.shape[0]
-    if traces[:, total:].min() < 0:
-        raise InputError("traces", "negative", "discounts must be at least 0")
-    m.cells[:] = cells
-    m.report[:] = report
-    m.adopt(traces)
+    if "draws" in tensors:
+        add_bootstrap_samples(m, tensors[f"{nodes[0].name}.weights"].shape[-1] - 1)
+        _check_array("draws", tensors["draws"], m.draws)
+        m.draws[:] = tensors["draws"]  # type: ignore[index]
+    streams = tensors[f"{nodes[0].name}.traces"].shape[0]
+    if streams == 0:
+        raise InputError("traces", "no streams", "must have at least one")
+    m.grow(streams)
+    for node in nodes:
+        for part, array in _node_arrays(m, node).items():
+            name = f"{node.name}.{part}"
+            _check_array(name, tensors[name], array)
+            _check_numbers(name, part, tensors[name])
+            array[...] = tensors[name]
+    m.adopt(m.traces.copy())
     if m.scales is not None:
-        lazy_traces.fill_steps(m.plan, m.settings, m.cells)
-        if "scales" in tensors:  # missing in files without lazy traces
-            m.scales[:] = _checked_scales(tensors["scales"], m.scales.shape)
-    if "copies" in tensors:
-        estimator._bootstrap = BootstrapSamples.restored(m, tensors)
+        lazy_traces.fill_steps(m.plan, m.settings, m.steps)
     estimator._attach()
 
 
-def _checked_scales(given: Any, shape: tuple[int, ...]) -> Any:
-    """Validate the scales and sums of lazy traces."""
-    if given.dtype != np.float64 or given.shape != shape:
-        found = f"{given.dtype} of shape {given.shape}"
-        raise InputError("scales", found, f"must be float64 of shape {shape}")
-    scale, total = given[..., memory_layout.SCALE], given[..., memory_layout.SUM]
-    if not ((scale >= memory_layout.SMALL) & (scale <= memory_layout.LARGE)).all():
+def _check_array(name: str, given: Any, wanted: Any) -> None:
+    """Refuse an array of another type or shape; compiled code does not check."""
+    if given.dtype != wanted.dtype:
+        why = f"must be {wanted.dtype}"
+        why += ": float32 loses the squared errors" if wanted.dtype == np.float64 else ""
+        raise InputError(name, given.dtype, why)
+    if given.shape != wanted.shape:
+        raise InputError(
+            name, f"an array of shape {given.shape}", f"must have shape {wanted.shape}"
+        )
+
+
+def _check_numbers(name: str, part: str, given: Any) -> None:
+    """Refuse numbers that learning cannot lead to; those of replicates may have diverged."""
+    if part == "report":  # errors may be infinite after divergence
+        return
+    own = given[..., 0] if part in ("weights", "learning", "sums") and given.ndim == 2 else given
+    if not np.isfinite(own).all():
+        raise InputError(name, "not finite", "must hold finite numbers only")
+    if part in ("weights", "learning", "sums") and np.abs(own).max() > memory_layout.LIMIT:
+        raise InputError(name, "too large", f"must stay below {memory_layout.LIMIT:g}")
+    if part in ("steps", "discounts") and own.min() < 0:
+        raise InputError(name, "negative", "must be at least 0")
+    if part == "scales" and not (
+        memory_layout.SMALL <= own.min() <= own.max() <= memory_layout.LARGE
+    ):
         limits = f"{memory_layout.SMALL:g} to {memory_layout.LARGE:g}"
-        raise InputError("scales", "out of range", f"must lie between {limits}")
-    if not (np.abs(total) <= memory_layout.LIMIT).all():
-        raise InputError("scales", "too large", f"sums must stay below {memory_layout.LIMIT:g}")
-    return given
+        raise InputError(name, "out of range", f"must lie between {limits}")
 
 
 def _count(given: Any) -> int:

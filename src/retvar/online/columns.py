@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from retvar.errors import InputError
 from retvar.features import Features, Rows, TransitionFeatures
+from retvar.networks import PLACES
 from retvar.online.memory_layout import TERMINATED, TRUNCATED
 
 __all__ = ["Columns", "read_columns"]
@@ -39,17 +40,18 @@ class Columns:
     def __len__(self) -> int:
         return int(self.reward.size)
 
-    def numbers(self) -> tuple[Any, ...]:
-        """Return the columns in the order of the compiled update."""
-        return (
-            self._row, self._next, self.flags, self.reward,
-            self.rho, self.gamma, self.lam, self.stream,
-        )  # fmt: skip
+    def numbers(self, first: int = 0, last: int | None = None) -> tuple[Any, ...]:
+        """Return rows of the columns in the order of the compiled update."""
+        cut = slice(first, last)
+        shared = (self.flags, self.rho, self.gamma, self.lam, self.stream)
+        flags, *rest = (x if x.size == 1 else x[cut] for x in shared)
+        return self._row[cut], self._next[cut], flags, self.reward[cut], *rest  # type: ignore[index]
 
     def part(self, first: int, last: int) -> Columns:
         """Return the rows from `first` to `last` (excluded)."""
         cut = slice(first, last)
-        rho, gamma, lam, stream = (x if x.size == 1 else x[cut] for x in self.numbers()[4:])
+        shared: tuple[Any, ...] = (self.rho, self.gamma, self.lam, self.stream)
+        rho, gamma, lam, stream = (x if x.size == 1 else x[cut] for x in shared)
         return Columns(
             _rows_at(self.state, cut), _rows_at(self.next_state, cut),
             self.flags if self.flags.size == 1 else self.flags[cut], self.reward[cut],
@@ -83,10 +85,9 @@ class Columns:
             rows = _rows_of_both(nodes[0], self.state, self.next_state, missing)
             first = [0, 0, 0]
         else:
-            names = ("value", "mean", "variance")
             pairs = [
                 (features_of_node(self.state, name), features_of_node(self.next_state, name))
-                for name in names
+                for name in PLACES
             ]
             parts = [
                 _rows_of_both(node, s, t, missing)
@@ -121,9 +122,8 @@ class Columns:
             except InputError:
                 bad[t] = True
         if bad.all():
-            names = ("value", "mean", "variance")
             blank = [[_placeholder(node)] * len(self) for node in nodes]
-            state = next_state = dict(zip(names, blank, strict=True))
+            state = next_state = dict(zip(PLACES, blank, strict=True))
         else:
             state = _with_placeholders(self.state, bad)
             next_state = _with_placeholders(self.next_state, bad)
@@ -274,7 +274,7 @@ def _flags(field: str, given: Any, n: int) -> Integers:
     if array.ndim != 1:
         raise InputError(field, f"an array of shape {array.shape}", "must have one dimension")
     _same_length(field, array.size, n)
-    if not np.isin(array, (0, 1)).all():
+    if array.dtype != bool and not np.isin(array, (0, 1)).all():
         raise InputError(field, "a column", "must hold true or false")
     return array.astype(np.int64)
 

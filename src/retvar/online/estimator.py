@@ -5,33 +5,39 @@ from __future__ import annotations
 import copy
 import struct
 from collections.abc import Mapping
+from threading import get_ident
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from retvar import arguments
-from retvar.errors import DivergenceError, InputError
+from retvar.errors import DivergenceError, InputError, ThreadError
 from retvar.features import Features, ObservationFeatures, Rows, States, TransitionFeatures, Vector
-from retvar.online import kernel, lazy_traces, memory_layout
-from retvar.online.bootstrap import BootstrapSamples, half_width, spread, weighted
+from retvar.format import count
+from retvar.networks import PLACES, VALUE, network_of
+from retvar.online import kernel, memory_layout
+from retvar.online.bootstrap import add_bootstrap_samples, half_width, spread, weighted
 from retvar.online.columns import Columns, features_of_node, read_columns
 from retvar.online.memory import Memory, memory_of, static_rows
-from retvar.online.memory_layout import TERMINATED, TRUNCATED
-from retvar.step_sizes import AVERAGED
+from retvar.online.memory_layout import TERMINATED, TRUNCATED, FeatureRows, Transitions
 
 __all__ = ["OnlineEstimator", "Transition"]
 
 Array = NDArray[np.float64]
 BLOCK = 4_096  # transitions whose features are in memory at a time
 ENTRIES = 1 << 20  # or fewer, if each has many features
+FIRST_PIECE, CHECKED = 64, 1 << 22  # rows learned from, and checked, in one call
+SHORT, LONG = 0.02, 0.08  # seconds; pieces between these are of the right size
 MOST_STREAMS = 1_000_000
 MOST_TRACES = 100_000_000  # streams × weights
 _STREAMS = f"must be a whole number from 0 to {MOST_STREAMS - 1}"
 _FLAGS = (False, True)
 
 _pack = struct.Struct("4q4d").pack_into
-_INPUT = 20 * 8  # position of the transition in the buffer
+_INPUT = kernel.INPUT * 8  # position of the transition in the buffer
+_NO_ROWS = FeatureRows(None, None, None)
 
 
 class Transition(NamedTuple):
@@ -68,24 +74,37 @@ class OnlineEstimator:
     ) -> None:
         self.description = description
         self.features = features
-        self.steps = 0  #: transitions learned from
-        self.rejected = 0  #: transitions refused
+        self._owner = 0  # the thread that is learning
         self.notes: dict[str, Any] = {}  #: JSON data of your own, saved in checkpoints
         self._memory = memory_of(description, features)
         self._rows = static_rows(features, self._memory)
-        self._nodes = ("value", "mean", "second_moment" if self._is("vtd") else "variance")
-        self._bootstrap = (
-            None
-            if bootstrap_samples == 0
-            else BootstrapSamples(self._memory, bootstrap_samples, seed)
-        )
+        self._network = network_of(description)
+        if bootstrap_samples != 0:
+            add_bootstrap_samples(self._memory, bootstrap_samples, seed)
         self._attach()
+
+    @property
+    def steps(self) -> int:
+        """Transitions learned from."""
+        return int(self._memory.counts[0])
+
+    @steps.setter
+    def steps(self, count: int) -> None:
+        self._memory.counts[0] = count
+
+    @property
+    def rejected(self) -> int:
+        """Transitions refused."""
+        return int(self._memory.counts[1])
+
+    @rejected.setter
+    def rejected(self, count: int) -> None:
+        self._memory.counts[1] = count
 
     def _attach(self) -> None:
         """Store what every update needs."""
         m = self._memory
         self._tabular = self.features[0].states is not None
-        self._streams = m.streams
         self._bytes = m.buffer.data.cast("B")
         same = all(f is self.features[0] for f in self.features)
         self._shared_features = same and not self._tabular  # all nodes have the same features
@@ -94,10 +113,8 @@ class OnlineEstimator:
             self._packed: tuple[Any, ...] = (m.ints, m.floats, m.traces, m.live)
         else:
             self._advance = kernel.advance_one
-            self._packed = (m.ints, m.floats, *self._rows, m.traces, m.live, m.scales)
-
-    def _is(self, method: str) -> bool:
-        return bool(self.description.method == method)
+            rows = FeatureRows(*self._rows)
+            self._packed = (m.ints, m.floats, rows, m.traces, m.live, m.scales, m.sums)
 
     # ------------------------------------------------------------------ learning
 
@@ -126,9 +143,9 @@ class OnlineEstimator:
                 state, next_state, (terminated, truncated, rho, gamma, lam, stream)
             )
         given = state
-        if self._shared_features and self._bootstrap is None:
+        if self._shared_features and self._memory.coins is None:
             state, next_state = self._write_features(state, next_state)
-        elif not self._tabular or self._bootstrap is not None:
+        elif not self._tabular or self._memory.coins is not None:
             row: dict[str, Any] = {"state": [state], "reward": [reward], "next_state": [next_state]}
             if isinstance(state, Mapping):  # separate features for each node
                 row["state"] = {name: [part] for name, part in state.items()}
@@ -139,30 +156,37 @@ class OnlineEstimator:
             return self._learn(row, skip=False, where="")
         if terminated not in _FLAGS or truncated not in _FLAGS:
             self._reject("terminated, truncated", (terminated, truncated), "must be true or false")
+        me = get_ident()
+        if self._owner and self._owner != me:
+            raise ThreadError
+        self._owner = me
         try:
-            _pack(
-                self._bytes,
-                _INPUT,
-                state,
-                -1 if next_state is None else next_state,
-                (TERMINATED if terminated else 0) + (TRUNCATED if truncated else 0),
-                stream,
-                reward,
-                rho,
-                -1.0 if gamma is None else gamma if gamma >= 0 else np.nan,
-                -1.0 if lam is None else lam if lam >= 0 else np.nan,
-            )
-        except (struct.error, TypeError, ValueError, OverflowError):
-            self._reject_types(state, reward, next_state, rho, gamma, lam, stream)
-        if not 0 <= stream < self._streams:
-            self._add_stream(stream, (state, reward, next_state, rho, gamma, lam))
-        code = self._advance(*self._packed)
+            try:
+                _pack(
+                    self._bytes,
+                    _INPUT,
+                    state,
+                    -1 if next_state is None else next_state,
+                    (TERMINATED if terminated else 0) + (TRUNCATED if truncated else 0),
+                    stream,
+                    reward,
+                    rho,
+                    -1.0 if gamma is None else gamma if gamma >= 0 else np.nan,
+                    -1.0 if lam is None else lam if lam >= 0 else np.nan,
+                )
+            except (struct.error, TypeError, ValueError, OverflowError):
+                self._reject_types(state, reward, next_state, rho, gamma, lam, stream)
+            code = self._advance(*self._packed)
+            if code == memory_layout.STREAM:
+                self._add_stream(stream, (state, reward, next_state, rho, gamma, lam))
+                code = self._advance(*self._packed)
+        finally:
+            self._owner = 0
         if code:
             if code >= memory_layout.DIVERGED:
                 self._raise_divergence(code, given)
             self.rejected += 1
             raise self._input_error(code, state, reward, next_state, rho, gamma, lam)
-        self.steps += 1
         return None
 
     def _update_from(self, transition: Any, next_state: Any, rest: tuple[Any, ...]) -> None:
@@ -215,13 +239,31 @@ class OnlineEstimator:
 
         The results are those of one-by-one updates to the bit. With ``on_error="raise"`` an invalid
         row means that nothing of the chunk is applied; with ``"skip"`` it is counted in `rejected`
-        and clears the traces of its stream.
+        and clears the traces of its stream. Ctrl-C takes effect between rows: the rows before it
+        have been learned and are counted.
         """
         if on_error not in ("raise", "skip"):
             raise InputError("on_error", repr(on_error), "must be 'raise' or 'skip'")
-        self._learn(arrays, skip=on_error == "skip", where="row {}: ")
+        before = self.steps
+        try:
+            self._learn(arrays, skip=on_error == "skip", where="row {}: ")
+        except KeyboardInterrupt as stop:
+            learned = count(self.steps - before, "transition")
+            stop.add_note(f"{learned} of this chunk had been learned and are counted")
+            raise
 
     def _learn(self, arrays: Any, *, skip: bool, where: str) -> None:
+        """Learn from a chunk in this thread; another thread that learns meanwhile is an error."""
+        me = get_ident()
+        if self._owner and self._owner != me:
+            raise ThreadError
+        self._owner = me
+        try:
+            self._learn_chunk(arrays, skip, where)
+        finally:
+            self._owner = 0
+
+    def _learn_chunk(self, arrays: Any, skip: bool, where: str) -> None:
         """Check the whole chunk (unless invalid rows are skipped), then learn in blocks."""
         try:
             columns = read_columns(arrays, self._tabular)
@@ -252,23 +294,27 @@ class OnlineEstimator:
         return max(1, min(BLOCK, ENTRIES // max(each or 1 for each in entries)))
 
     def _run(self, c: Columns, rows: Rows | None, skip: bool) -> None:
-        m = self._memory
-        done, code, skipped = kernel.advance(
-            *c.numbers(), memory_layout.SKIP if skip else memory_layout.TRUST,
-            m.plan, m.settings, m.gammas, m.lams, *(rows or (None,) * 3),
-            m.cells, m.traces, m.live, m.scales, m.report,
-            *((None,) * 5 if self._bootstrap is None else self._bootstrap.arrays()),
-        )  # fmt: skip
-        self.steps += int(done) - int(skipped)
-        self.rejected += int(skipped)
-        if code:
-            self._raise_divergence(code, c.state_at(int(done)))
+        """Learn in pieces that take a fraction of a second each, so that Ctrl-C is noticed."""
+        m, mode = self._memory, memory_layout.SKIP if skip else memory_layout.TRUST
+        sparse = _NO_ROWS if rows is None else FeatureRows(*rows)
+        first, size = 0, FIRST_PIECE
+        while first < len(c):
+            began = perf_counter()
+            piece = Transitions(*c.numbers(first, first + size))
+            done, code = kernel.advance(piece, mode, m.arrays(), m.gammas, m.lams, sparse)
+            if code:
+                self._raise_divergence(code, c.state_at(first + int(done)))
+            first, took = first + size, perf_counter() - began
+            size = max(1, size * 2 if took < SHORT else size // 2 if took > LONG else size)
 
     def _check(self, c: Columns, rows: Rows | None, first: int, where: str) -> None:
         m = self._memory
-        bad, code = kernel.check(*c.numbers()[:-1], m.plan, m.gammas, m.lams)
-        if code:
-            raise self._input_error(code, *c.row(int(bad)), where=where.format(first + int(bad)))
+        for begin in range(0, len(c), CHECKED):
+            piece = Transitions(*c.numbers(begin, begin + CHECKED))
+            bad, code = kernel.check(piece, m.plan, m.gammas, m.lams)
+            if code:
+                at = begin + int(bad)
+                raise self._input_error(code, *c.row(at), where=where.format(first + at))
 
     def _feature_rows(self, c: Columns, skip: bool) -> Rows | None:
         """Feature rows of all states, or of the features that come with a chunk."""
@@ -285,14 +331,10 @@ class OnlineEstimator:
     def reset_traces(self, stream: int | None = None) -> None:
         """Clear the traces of a stream, or of all streams."""
         m = self._memory
-        bootstrap = (None,) * 3 if self._bootstrap is None else self._bootstrap.arrays()[:3]
         codes = [0]
         for each in range(m.streams) if stream is None else (stream,):
             arguments.integer("stream", each, 0, m.streams - 1)
-            if m.scales is not None:
-                arrays = (m.plan, m.cells, m.traces, m.live, m.scales, *bootstrap)
-                codes.append(lazy_traces.flush_all(int(each), *arrays))
-            kernel.clear(int(each), m.plan, m.traces, m.live)
+            codes.append(kernel.end_traces(int(each), m.arrays()))
         if any(codes):  # found when deferred updates were applied
             self._raise_divergence(next(filter(None, codes)), None)
 
@@ -300,13 +342,14 @@ class OnlineEstimator:
 
     def value(self, state: Any = None) -> Any:
         """Value of a state, or of all states."""
-        return self._predict_one(memory_layout.VALUE, state)
+        return self._predict_one(VALUE, state)
 
     def variance(self, state: Any = None) -> Any:
         """Variance of the λ-return; VTD's may be negative and is returned unclipped."""
-        found = self._predict_one(memory_layout.SECONDARY, state)
-        value = self.value(state) if self._is("vtd") else 0.0
-        return found - value * value
+        node, value = self._network.variance
+        found = self._predict_one(node.place, state)
+        J = 0.0 if value is None else self._predict_one(value.place, state)
+        return found - J * J
 
     def std(self, state: Any = None) -> Any:
         """Square root of the variance; NaN where the estimate of the variance is negative."""
@@ -316,14 +359,13 @@ class OnlineEstimator:
 
     def mean(self, state: Any = None) -> Any:
         """Mean of the λ-return: the mean node's of a centred learner, otherwise the value."""
-        return self._predict_one(
-            memory_layout.MEAN if self._is("centred") else memory_layout.VALUE, state
-        )
+        return self._predict_one(self._network.mean.place, state)
 
     def second_moment(self, state: Any = None) -> Any:
         """Second moment of the λ-return: VTD's own, otherwise variance + mean²."""
-        if self._is("vtd"):
-            return self._predict_one(memory_layout.SECONDARY, state)
+        node = self._network.second_moment
+        if node is not None:
+            return self._predict_one(node.place, state)
         mean = self.mean(state)
         return self.variance(state) + mean * mean
 
@@ -347,7 +389,7 @@ class OnlineEstimator:
     @property
     def bootstrap_samples(self) -> int:
         """Number of bootstrap replicates, for intervals."""
-        return 0 if self._bootstrap is None else self._bootstrap.count
+        return self._memory.lanes - 1
 
     def bootstrap_estimates(
         self, state: Any = None, what: str = "value", *, states: Any = None
@@ -357,14 +399,13 @@ class OnlineEstimator:
         An array [state, replicate] of all states or of the column `states`; [replicate] for one
         `state`.
         """
-        bootstrap = self._bootstrap
-        if bootstrap is None:
+        if not self.has_intervals:
             raise InputError(
                 "bootstrap_samples",
                 0,
                 "no replicates; use online(…, bootstrap_samples=100)",
             )
-        found = self._combine(what, bootstrap, state, states)
+        found = self._combine(what, slice(1, None), state, states)
         return found if state is None else found[0]
 
     def predict(self, states: Any, what: str = "value") -> Array:
@@ -381,7 +422,7 @@ class OnlineEstimator:
         if what == "std":
             with np.errstate(invalid="ignore"):
                 return np.asarray(np.sqrt(self.predict(states, "variance")))
-        return self._combine(what, None, None, states)
+        return self._combine(what, 0, None, states)
 
     def interval(
         self, state: Any = None, what: str = "value", *, states: Any = None, level: float = 0.9
@@ -398,61 +439,49 @@ class OnlineEstimator:
         else:
             reach = z * spread(self.bootstrap_estimates(state, what, states=states))
             column = states if state is None else _as_column(state)
-            estimate = self._combine(what, None, None, column)
+            estimate = self._combine(what, 0, None, column)
             low, high = estimate - reach, estimate + reach
         return (low, high) if state is None else (float(np.ravel(low)[0]), float(np.ravel(high)[0]))
 
-    def _combine(
-        self, what: str, bootstrap: BootstrapSamples | None, state: Any, states: Any
-    ) -> Array:
-        """Estimate `what` of states; of all replicates if `bootstrap` is given."""
-        node = {
-            "value": memory_layout.VALUE,
-            "mean": memory_layout.MEAN,
-            "variance": memory_layout.SECONDARY,
-        }.get(what)
-        if node is None:
+    def _combine(self, what: str, lanes: int | slice, state: Any, states: Any) -> Array:
+        """Estimate `what` of states, of the estimator (lane 0) or of its replicates."""
+        if what not in PLACES:
             raise InputError("what", repr(what), "must be 'value', 'mean', 'variance' or 'std'")
-        if what == "mean" and not self._is("centred"):
-            node = memory_layout.VALUE
+        node = self._network.mean.place if what == "mean" else PLACES.index(what)
         states = states if state is None else _as_column(state)
         if self._tabular:
             rows = self.features[node].rows() if self._rows is not None else None
-            found = self._linear(node, rows, bootstrap)
+            found = self._linear(node, rows, lanes)
             if states is not None:
                 found = found[self._check_states(states)]
         else:
             if states is None:
                 raise InputError("state", None, "must be given: there is no list of all states")
-            column = features_of_node(states, ("value", "mean", "variance")[node])
+            column = features_of_node(states, PLACES[node])
             rows = self.features[node].rows(column)
             if not np.isfinite(rows.values).all():
                 raise InputError("state", "not finite", "must hold finite numbers only")
-            found = self._linear(node, rows, bootstrap)
-        if what == "variance" and self._is("vtd"):
-            found = found - self._combine("value", bootstrap, None, states) ** 2
+            found = self._linear(node, rows, lanes)
+        value = self._network.variance.less_square_of
+        if what == "variance" and value is not None:
+            found = found - self._combine(value.name, lanes, None, states) ** 2
         return found
 
-    def _linear(self, node: int, rows: Rows | None, bootstrap: BootstrapSamples | None) -> Array:
+    def _linear(self, place: int, rows: Rows | None, lanes: int | slice) -> Array:
         """w·φ of sparse rows, [row] or [row, replicate], including deferred updates."""
         m = self._memory
-        own = m.part(node)
-        found = weighted(
-            rows,
-            m.cells[own, memory_layout.WEIGHT] if bootstrap is None else bootstrap.replicates[own],
-        )
-        if rows is not None and m.plan[node, memory_layout.KIND] != AVERAGED:
-            for stream, A in enumerate(m.sums(node)):
-                reached = m.sensitivity(node, stream, rows)
+        found = weighted(rows, m.w[m.part(place), lanes])
+        if rows is not None and not m.averages(place):
+            for stream, A in enumerate(m.deferred(place)):
+                reached = m.sensitivity(place, stream, rows)
                 some = np.flatnonzero(reached)
-                deferred = A if bootstrap is None else bootstrap.sums[stream, node]
-                found[some] += np.multiply.outer(reached[some], deferred)
+                found[some] += np.multiply.outer(reached[some], A[lanes])
         return found
 
     @property
     def td_error(self) -> float:
         """TD error of the value node on the last transition."""
-        return float(self._memory.report[memory_layout.VALUE])
+        return float(self._memory.report[VALUE])
 
     @property
     def td_errors(self) -> dict[str, float]:
@@ -475,20 +504,19 @@ class OnlineEstimator:
         return self._memory
 
     def _active_nodes(self) -> list[tuple[int, str]]:
-        return [(k, n) for k, n in enumerate(self._nodes) if k != 1 or self._is("centred")]
+        return [(node.place, node.name) for node in self._network.nodes]
 
     def _predict_one(self, node: int, state: Any) -> Any:
         m = self._memory
         if self._tabular:
-            rows, count = self._rows, self.features[0].states
-            if state is None:
-                return kernel.predict(node, 0, count, m.plan, *(rows or (None,) * 3), m.cells)
-            s = self._check_state(state)
-            found = kernel.predict(node, s, s + 1, m.plan, *(rows or (None,) * 3), m.cells)
-            return float(found[0])
+            rows = _NO_ROWS if self._rows is None else FeatureRows(*self._rows)
+            s = 0 if state is None else self._check_state(state)
+            found = np.zeros(self.features[0].states if state is None else 1)  # type: ignore[arg-type]
+            kernel.predict_rows(node, s, m.plan, rows, m.w, found)
+            return found if state is None else float(found[0])
         if state is None:
             raise InputError("state", None, "must be given: there is no list of all states")
-        given = features_of_node(state, ("value", "mean", "variance")[node])
+        given = features_of_node(state, PLACES[node])
         _, indices, values = self.features[node].rows([given])
         if not np.isfinite(values).all():
             raise InputError("state", "not finite", "must hold finite numbers only")
@@ -532,27 +560,23 @@ class OnlineEstimator:
             [np.arange(count) + fresh._memory.part(node).start for node in range(3)]  # type: ignore[arg-type]
         )
         old, new = self._memory, fresh._memory
-        new.cells[place], new.report[:] = old.cells, old.report
+        if old.coins is not None and old.draws is not None:
+            new.add_replicates(old.lanes - 1, old.draws)
+        new.w[place], new.steps[place], new.report[:] = old.w, old.steps, old.report
+        new.counts[:] = old.counts
+        if old.held.size:
+            new.held[place] = old.held
         traces = np.zeros((old.streams, new.traces.shape[1]))
         traces[:, place], traces[:, -3:] = old.traces[:, :-3], old.traces[:, -3:]
         new.adopt(traces)
-        if self._bootstrap is not None:
-            self._bootstrap = self._bootstrap.grown(new, place)
         self._memory, self.features = new, fresh.features
         self._attach()
 
     def clone(self) -> OnlineEstimator:
         """An independent copy, traces and counters included."""
         twin = copy.copy(self)
-        m = twin._memory = copy.copy(self._memory)
-        fresh = Memory(m.plan, m.settings, m.gammas, m.lams, m.cells)
-        fresh.adopt(m.traces)
-        fresh.report[:] = m.report
-        if m.scales is not None:
-            fresh.scales = m.scales.copy()
-        twin._memory = fresh
+        twin._memory = self._memory.clone()
         twin.notes = copy.deepcopy(self.notes)
-        twin._bootstrap = None if self._bootstrap is None else self._bootstrap.clone()
         twin._attach()
         return twin
 
@@ -573,23 +597,25 @@ class OnlineEstimator:
 
     def _add_stream(self, stream: Any, transition: tuple[Any, ...]) -> None:
         """Add a stream if its first transition is valid."""
-        if not isinstance(stream, int | np.integer) or not 0 <= stream < MOST_STREAMS:
-            self._reject("stream", stream, _STREAMS)
         m = self._memory
-        columns = (m.ints[20:21], m.ints[21:22], m.ints[22:23], *m.floats[:4].reshape(4, 1))
-        _, code = kernel.check(*columns, m.plan, m.gammas, m.lams)
+        number = int(m.ints[kernel.INPUT + 3])  # what the kernel was given
+        if not 0 <= number < MOST_STREAMS:
+            self._reject("stream", stream, _STREAMS)
+        ints = m.ints[kernel.INPUT :].reshape(4, 1)
+        given: list[Any] = [*ints[:3], *m.floats[:4].reshape(4, 1), ints[3]]
+        _, code = kernel.check(Transitions(*given), m.plan, m.gammas, m.lams)
         if code:
             self.rejected += 1
             raise self._input_error(code, *transition)
         try:
-            self._grow(int(stream) + 1)
+            self._grow(number + 1)
         except InputError:
             self.rejected += 1
             raise
 
     def _grow(self, streams: int) -> None:
-        if streams > self._streams:
-            weights = self._memory.cells.shape[0]
+        if streams > self._memory.streams:
+            weights = self._memory.steps.shape[0]
             if streams * weights > MOST_TRACES:
                 shape = f"{streams:,} streams × {weights:,} weights"
                 raise InputError(
@@ -641,9 +667,11 @@ class OnlineEstimator:
         return InputError(where + field, value, remedy)
 
     def _raise_divergence(self, code: int, state: Any) -> None:
-        node = code - memory_layout.DIVERGED
-        step_size = float(self._memory.report[3 + node])
-        raise DivergenceError(self._nodes[node], self.steps + 1, state, step_size)
+        place = code - memory_layout.DIVERGED
+        step_size = float(self._memory.report[3 + place])
+        node = self._network.at(place)
+        assert node is not None
+        raise DivergenceError(node.name, self.steps + 1, state, step_size)
 
 
 def _as_column(state: Any) -> Any:

@@ -7,7 +7,7 @@ weight is
 
     w = base + α·Σe·A
 
-summed over the streams; `base` is stored in the cells. When e or α changes, the base is changed so
+summed over the streams; `base` is what is stored. When e or α changes, the base is changed so
 that w stays the same. When s leaves [SMALL, LARGE], the deferred updates are flushed: the true
 weight becomes the base, E becomes e, s = 1 and A = 0. They are also flushed before a feature larger
 than LARGE is added, because e·A would lose the digits of w, and at the end of an episode, where the
@@ -18,209 +18,261 @@ reading a weight does not get slower with the number of streams.
 from __future__ import annotations
 
 import math
+from typing import Any
 
-from numba import njit
 from numpy import uintp as u
 
 from retvar import rules
-from retvar.jit import compiled, inlined
+from retvar.jit import called, compiled, inlined
 from retvar.online import memory_layout
 
 # isort: off
 from retvar.online.memory_layout import (
-    DEFERRED_STREAMS, DIVERGED, FAINT, FIRST, KIND, LARGE, LAZY, LIMIT, MULTIPLIER, OFFSET, OK, OWN,
-    SCALE, SECOND, SMALL, STEP, SUM, TRACED, WEIGHT,
+    DEFERRED_STREAMS, DIVERGED, FAINT, FIRST, KIND, LARGE, LAZY, LIMIT, OFFSET, OK, SMALL,
+    STEP, TRACED,
 )  # fmt: skip
 
 # isort: on
-from retvar.step_sizes import ALPHA_BOUND, AVERAGED, DECAY
+from retvar.td import steps
+from retvar.td.steps import averages, counted, counts_visits, is_bounded, settled, step_at
 
-trace = njit(rules.trace)
-moved = njit(rules.moved)
-decayed_step = njit(rules.decayed_step)
-averaged = njit(rules.averaged)
-bounded_step = njit(rules.bounded_step)
+trace = inlined(rules.trace)
+moved = inlined(rules.moved)
+bounded_step = inlined(rules.bounded_step)
 
 
 def _compiled(function):
-    return compiled(function, memory_layout.__file__)
+    return compiled(function, memory_layout.__file__, steps.__file__)
 
 
 @inlined
-def sensitivity(stream, offset, begin, end, indices, values, cells, traces):
+def clear_trace(stream, m):
+    """Clear the traces of a stream and the discounts of its last transition."""
+    total = m.traces.shape[1] - 3
+    for place in range(3):
+        offset = m.plan[u(place), OFFSET]
+        for k in range(m.live[u(stream), u(2 * total + place)]):
+            i = m.live[u(stream), u(offset + k)]
+            m.traces[u(stream), u(offset + i)] = 0.0
+            m.live[u(stream), u(total + offset + i)] = -1
+        m.live[u(stream), u(2 * total + place)] = 0
+        m.traces[u(stream), u(total + place)] = 0.0
+
+
+@inlined
+def sensitivity(m, rows, stream, offset, begin, end):
     """Σ αeφ over the features of a row: the change of its prediction when A grows by 1."""
     found = 0.0
     for k in range(begin, end):
-        at = u(offset + indices[u(k)])
-        found += values[u(k)] * cells[at, STEP] * traces[u(stream), at]
+        at = u(offset + rows.indices[u(k)])
+        found += rows.values[u(k)] * m.steps[at, STEP] * m.traces[u(stream), at]
     return found
 
 
 @inlined
-def deferred_part(node, begin, end, plan, indices, values, cells, traces, scales):
+def deferred_part(scales, m, rows, place, begin, end):
     """What deferred updates add to the prediction of a row from its bases."""
-    found, offset = 0.0, plan[u(node), OFFSET]
-    for stream in range(min(DEFERRED_STREAMS, traces.shape[0])):
-        A = scales[u(stream), u(node), SUM]
-        if A != 0.0:
-            found += A * sensitivity(stream, offset, begin, end, indices, values, cells, traces)
+    found = 0.0
+    if scales is not None:
+        offset = m.plan[u(place), OFFSET]
+        for stream in range(min(DEFERRED_STREAMS, m.traces.shape[0])):
+            A = m.sums[u(stream), u(place), 0]
+            if A != 0.0:
+                found += A * sensitivity(m, rows, stream, offset, begin, end)
     return found
 
 
-@njit
-def add_deferred_part(node, begin, end, plan, indices, values, cells, traces, sums, scratch, to):
-    """Add the deferred part of all replicates to a scratch row."""
-    offset = plan[u(node), OFFSET]
-    for stream in range(min(DEFERRED_STREAMS, traces.shape[0])):
-        x = sensitivity(stream, offset, begin, end, indices, values, cells, traces)
-        if x != 0.0:
-            for c in range(scratch.shape[1]):
-                scratch[to, c] += sums[u(stream), u(node), c] * x
+@inlined
+def add_deferred_to_replicates(scales, m, rows, place, begin, end, out):
+    """Add the deferred part to the predictions of all replicates."""
+    if scales is not None:
+        offset = m.plan[u(place), OFFSET]
+        for stream in range(min(DEFERRED_STREAMS, m.traces.shape[0])):
+            x = sensitivity(m, rows, stream, offset, begin, end)
+            if x != 0.0:
+                for lane in range(1, out.size):
+                    out[u(lane)] += m.sums[u(stream), u(place), u(lane)] * x
 
 
 @inlined
-def deferred_sum(node, at, traces, scales):
+def deferred_sum(m, place, at):
     """Σ eA over the streams; times α it is the difference of a weight from its base."""
     found = 0.0
-    for stream in range(min(DEFERRED_STREAMS, traces.shape[0])):
-        found += traces[u(stream), at] * scales[u(stream), u(node), SUM]
+    for stream in range(min(DEFERRED_STREAMS, m.traces.shape[0])):
+        found += m.traces[u(stream), at] * m.sums[u(stream), u(place), 0]
     return found
 
 
-@njit
-def move_bases(weights, node, at, step, traces, sums):
+@inlined
+def move_bases(m, learning, place, at, step):
     """Move the bases of one weight of all replicates by step·Σ eA."""
-    for stream in range(min(DEFERRED_STREAMS, traces.shape[0])):
-        e = traces[u(stream), at]
+    for stream in range(min(DEFERRED_STREAMS, m.traces.shape[0])):
+        e = m.traces[u(stream), at]
         if step * e != 0.0:
-            move_bases_for_stream(weights, stream, node, at, step, e, sums)
+            move_bases_for_stream(m.coins, m, learning, stream, place, at, step, e)
 
 
-@njit
-def move_bases_for_stream(weights, slot, node, at, step, e, sums):
+@inlined
+def move_bases_for_stream(coins, m, learning, slot, place, at, step, e):
     """Move the bases of one weight of all replicates by step·eA of one stream."""
-    for c in range(weights.shape[1]):
-        weights[at, c] = moved(weights[at, c], step, sums[u(slot), u(node), c], e)
+    if coins is not None:
+        for lane in range(1, coins.size):
+            A = m.sums[u(slot), u(place), u(lane)]
+            learning[at, u(lane)] = moved(learning[at, u(lane)], step, A, e)
 
 
-@njit
-def flush(stream, node, s, plan, cells, traces, live, scales, replicates, learning, sums):
+@called
+def flush(stream, place, s, m):
     """Apply the deferred updates of a lazy trace to the bases, and rescale the trace.
 
     `s` is its present scale, or 0 to clear it. Returns whether all is finite; a weight that would
     leave [−LIMIT, LIMIT] stays at its base.
     """
-    total, slot = traces.shape[1] - 3, min(stream, DEFERRED_STREAMS)
-    offset, averages = plan[u(node), OFFSET], plan[u(node), KIND] == AVERAGED
-    column = SECOND if averages else WEIGHT
-    A = scales[u(slot), u(node), SUM]
+    total, slot = m.traces.shape[1] - 3, min(stream, DEFERRED_STREAMS)
+    offset, learning = (
+        m.plan[u(place), OFFSET],
+        m.held if averages(m.plan[u(place), KIND]) else m.weights,
+    )
+    A = m.sums[u(slot), u(place), 0]
     finite, kept = True, 0
-    for k in range(live[u(stream), u(2 * total + node)]):
-        i = live[u(stream), u(offset + k)]
+    for k in range(m.live[u(stream), u(2 * total + place)]):
+        i = m.live[u(stream), u(offset + k)]
         at = u(offset + i)
-        e, step = traces[u(stream), at], cells[at, STEP]
+        e, step = m.traces[u(stream), at], m.steps[at, STEP]
         if e == 0.0:  # cancelled; a checkpoint would not list it
-            live[u(stream), u(total + offset + i)] = -1
+            m.live[u(stream), u(total + offset + i)] = -1
             continue
-        new = moved(cells[at, u(column)], step, A, e)
+        new = moved(learning[at, 0], step, A, e)
         if abs(new) <= LIMIT:
-            cells[at, u(column)] = new
+            learning[at, 0] = new
         else:
             finite = False
-        if replicates is not None:
-            if averages:
-                move_bases_for_stream(learning, slot, node, at, step, e, sums)
-            else:
-                move_bases_for_stream(replicates, slot, node, at, step, e, sums)
+        move_bases_for_stream(m.coins, m, learning, slot, place, at, step, e)
         E = s * e if s != 0.0 else 0.0
         if abs(E) < FAINT:
-            traces[u(stream), at] = 0.0
-            live[u(stream), u(total + offset + i)] = -1
+            m.traces[u(stream), at] = 0.0
+            m.live[u(stream), u(total + offset + i)] = -1
         else:
-            traces[u(stream), at] = E
-            live[u(stream), u(offset + kept)] = i
+            m.traces[u(stream), at] = E
+            m.live[u(stream), u(offset + kept)] = i
             kept += 1
             finite = finite and abs(E) <= LIMIT
-    live[u(stream), u(2 * total + node)] = kept
-    scales[u(slot), u(node), SCALE] = 1.0
-    scales[u(slot), u(node), SUM] = 0.0
-    if replicates is not None:
-        for c in range(sums.shape[2]):
-            sums[u(slot), u(node), c] = 0.0
+    m.live[u(stream), u(2 * total + place)] = kept
+    m.scales[u(slot), u(place)] = 1.0
+    for lane in range(m.sums.shape[2]):
+        m.sums[u(slot), u(place), u(lane)] = 0.0
     return finite
 
 
-@_compiled
-def flush_all(stream, plan, cells, traces, live, scales, replicates, learning, sums):
-    """Flush and clear the lazy traces of a stream; return OK, or DIVERGED plus a node."""
+@inlined
+def flush_all(scales, stream, m):
+    """Flush and clear the lazy traces of a stream; return OK, or DIVERGED plus a place."""
     code = OK
-    for node in range(3):
-        if plan[node, TRACED] == LAZY:
-            fine = flush(
-                stream, node, 0.0, plan, cells, traces, live, scales, replicates, learning, sums
-            )
-            if not fine and code == OK:
-                code = DIVERGED + node
+    if scales is not None:
+        for place in range(3):
+            if m.plan[u(place), TRACED] == LAZY:
+                fine = flush(stream, place, 0.0, m)
+                if not fine and code == OK:
+                    code = DIVERGED + place
     return code
 
 
 @inlined
-def visit(
-    stream, node, begin, end, weight, plan, settings, indices, values,
-    cells, traces, live, scales, replicates, learning, sums,
-):  # fmt: skip
+def visit(m, rows, h, learning):
     """Add the features of a row to a lazy trace and count the visit, without changing a weight.
 
     Returns whether all is finite.
     """
-    total, slot = traces.shape[1] - 3, min(stream, DEFERRED_STREAMS)
-    offset, kind = plan[u(node), OFFSET], plan[u(node), KIND]
-    column = SECOND if kind == AVERAGED else WEIGHT
-    counts = kind == DECAY or (kind == AVERAGED and weight != 0.0)
-    A, inverse = scales[u(slot), u(node), SUM], 1.0 / scales[u(slot), u(node), SCALE]
-    reached = live[u(stream), u(2 * total + node)]
+    total, slot = m.traces.shape[1] - 3, min(h.stream, DEFERRED_STREAMS)
+    A, inverse = m.sums[u(slot), u(h.place), 0], 1.0 / m.scales[u(slot), u(h.place)]
+    reached, counts = m.live[u(h.stream), u(2 * total + h.place)], counted(h.kind, h.weight) != 0.0
     finite = True
-    for k in range(begin, end):
-        i = indices[u(k)]
-        at = u(offset + i)
-        base, step, change = cells[at, u(column)], cells[at, STEP], 0.0
-        visits = cells[at, FIRST]
+    for k in range(h.begin, h.end):
+        i = rows.indices[u(k)]
+        at = u(h.offset + i)
+        base, step, change = learning[at, 0], m.steps[at, STEP], 0.0
+        visits = m.steps[at, FIRST]
         if counts:
             visits += 1.0
-            step = decayed_step(settings[u(node), 0], settings[u(node), 1], visits)
-            change = cells[at, STEP] - step
-            base = moved(base, change, deferred_sum(node, at, traces, scales), 1.0)
-        e = trace(0.0, 0.0, values[u(k)], weight) * inverse
+            p, q = m.settings[u(h.place), 0], m.settings[u(h.place), 1]
+            step = step_at(h.kind, p, q, visits)
+            change = m.steps[at, STEP] - step
+            base = moved(base, change, deferred_sum(m, h.place, at), 1.0)
+        e = trace(0.0, 0.0, rows.values[u(k)], h.weight) * inverse
         base = moved(base, -step, A, e)
         if not (abs(e) <= LIMIT and abs(base) <= LIMIT):
             finite = False
             continue
-        cells[at, u(column)] = base
+        learning[at, 0] = base
         if counts:
-            cells[at, FIRST], cells[at, STEP] = visits, step
-        if replicates is not None:
-            if kind == AVERAGED:
-                move_bases(learning, node, at, change, traces, sums)
-                move_bases_for_stream(learning, slot, node, at, -step, e, sums)
-            else:
-                move_bases(replicates, node, at, change, traces, sums)
-                move_bases_for_stream(replicates, slot, node, at, -step, e, sums)
+            m.steps[at, FIRST], m.steps[at, STEP] = visits, step
+        move_bases(m, learning, h.place, at, change)
+        move_bases_for_stream(m.coins, m, learning, slot, h.place, at, -step, e)
         if e != 0.0:
-            traces[u(stream), at] += e
-            if live[u(stream), u(total + offset + i)] < 0:
-                live[u(stream), u(total + offset + i)] = reached
-                live[u(stream), u(offset + reached)] = i
+            m.traces[u(h.stream), at] += e
+            if m.live[u(h.stream), u(total + h.offset + i)] < 0:
+                m.live[u(h.stream), u(total + h.offset + i)] = reached
+                m.live[u(h.stream), u(h.offset + reached)] = i
                 reached += 1
-    live[u(stream), u(2 * total + node)] = reached
+    m.live[u(h.stream), u(2 * total + h.place)] = reached
     return finite
 
 
 @inlined
-def move_lazily(
-    stream, node, begin, end, begin_next, end_next, weight, decay, discount, delta,
-    plan, settings, indices, values, cells, traces, live, scales, report,
-    replicates, learning, sums, scratch,
-):  # fmt: skip
+def begin_step(m, rows, h, decay, learning):
+    """Let a lazy trace decay, flush it where that is due, and add the features of a row.
+
+    Returns its scale, and whether all is finite.
+    """
+    slot = min(h.stream, DEFERRED_STREAMS)
+    s = trace(decay, m.scales[u(slot), u(h.place)], 0.0, h.weight)
+    finite = math.isfinite(h.discount)
+    m.scales[u(slot), u(h.place)] = s
+    largest = 0.0
+    for k in range(h.begin, h.end):
+        largest = max(largest, abs(rows.values[u(k)]))
+    if not (SMALL <= s <= LARGE and h.weight * largest <= LARGE):
+        fine = flush(h.stream, h.place, s, m)
+        finite, s = finite and fine, 1.0
+    fine = visit(m, rows, h, learning)
+    return s, finite and fine
+
+
+@inlined
+def find_step(m, rows, h, s):
+    """The step of a node with a lazy trace: 1 where each weight has its own. It is reported."""
+    step, reported = m.settings[u(h.place), 0], m.report[u(3 + h.place)]
+    if is_bounded(h.kind):  # E·(γ′φ′ − φ)
+        pull = h.discount * s * sensitivity(
+            m, rows, h.stream, h.offset, h.begin_next, h.end_next
+        ) - s * sensitivity(m, rows, h.stream, h.offset, h.begin, h.end)
+        step = bounded_step(m.steps[u(h.offset), FIRST], pull)
+    if counts_visits(h.kind):
+        step = 1.0
+        if h.end > h.begin and h.weight != 0.0:
+            reported = m.steps[u(h.offset + rows.indices[u(h.end - 1)]), STEP]
+    else:
+        reported = step
+    m.report[u(3 + h.place)] = reported
+    return step
+
+
+@inlined
+def stays_finite(m, rows, h, learning, new):
+    """Whether the weights of the active features stay below LIMIT once A is `new`."""
+    finite = True
+    for k in range(h.begin, h.end):
+        at = u(h.offset + rows.indices[u(k)])
+        e, deferred = m.traces[u(h.stream), at], deferred_sum(m, h.place, at)
+        if h.stream >= DEFERRED_STREAMS:
+            deferred += e * new
+        w = moved(learning[at, 0], m.steps[at, STEP], deferred, 1.0)
+        finite = finite and abs(w) <= LIMIT and abs(e) <= LIMIT
+    return finite
+
+
+@inlined
+def move_lazily(m, rows, h, decay, own):
     """Update a node with a lazy trace; return whether its weights and trace are finite.
 
     A weight beyond LIMIT is noticed at once if its feature is active, and then no weight moves.
@@ -229,107 +281,75 @@ def move_lazily(
     DEFERRED_STREAMS on. Such a weight stays at its base while the others move. The same holds for
     a trace beyond LIMIT.
     """
-    slot, offset, kind = min(stream, DEFERRED_STREAMS), plan[u(node), OFFSET], plan[u(node), KIND]
-    s = trace(decay, scales[u(slot), u(node), SCALE], 0.0, weight)
-    finite = math.isfinite(discount)
-    scales[u(slot), u(node), SCALE] = s
-    largest = 0.0
-    for k in range(begin, end):
-        largest = max(largest, abs(values[u(k)]))
-    if not (SMALL <= s <= LARGE and weight * largest <= LARGE):
-        fine = flush(stream, node, s, plan, cells, traces, live, scales, replicates, learning, sums)
-        finite, s = finite and fine, 1.0
-    fine = visit(
-        stream, node, begin, end, weight, plan, settings, indices, values,
-        cells, traces, live, scales, replicates, learning, sums,
-    )  # fmt: skip
-    finite = finite and fine
-
-    step, reported = settings[u(node), 0], report[u(3 + node)]
-    if kind == ALPHA_BOUND:  # E·(γ′φ′ − φ)
-        pull = discount * s * sensitivity(
-            stream, offset, begin_next, end_next, indices, values, cells, traces
-        ) - s * sensitivity(stream, offset, begin, end, indices, values, cells, traces)
-        step = bounded_step(cells[u(offset), FIRST], pull)
-    if kind in (DECAY, AVERAGED):
-        step = 1.0  # each weight has its own
-        if end > begin and weight != 0.0:
-            reported = cells[u(offset + indices[u(end - 1)]), STEP]
-    else:
-        reported = step
-    report[u(3 + node)] = reported
-
-    A = scales[u(slot), u(node), SUM]
-    new = moved(A, step, delta, s)
-    finite = finite and abs(new) <= LIMIT
-    if not finite:
+    slot, learning = u(min(h.stream, DEFERRED_STREAMS)), m.held if averages(h.kind) else m.weights
+    s, finite = begin_step(m, rows, h, decay, learning)
+    step, place = find_step(m, rows, h, s), u(h.place)
+    A = m.sums[slot, place, 0]
+    new = moved(A, step, own, s)
+    if not (finite and abs(new) <= LIMIT):
         return False
-    scales[u(slot), u(node), SUM] = new
-    column = SECOND if kind == AVERAGED else WEIGHT
-    for k in range(begin, end):
-        at = u(offset + indices[u(k)])
-        e, deferred = traces[u(stream), at], deferred_sum(node, at, traces, scales)
-        if stream >= DEFERRED_STREAMS:
-            deferred += e * new
-        w = moved(cells[at, u(column)], cells[at, STEP], deferred, 1.0)
-        finite = finite and abs(w) <= LIMIT and abs(e) <= LIMIT
-    if not finite:
-        scales[u(slot), u(node), SUM] = A
+    m.sums[slot, place, 0] = new
+    if not stays_finite(m, rows, h, learning, new):
+        m.sums[slot, place, 0] = A
         return False
-    if replicates is not None:
-        add_to_sums(slot, node, step, s, sums, scratch)
-    if stream >= DEFERRED_STREAMS:
-        finite = flush(
-            stream, node, s, plan, cells, traces, live, scales, replicates, learning, sums
-        )
-    if finite and kind == ALPHA_BOUND:
-        cells[u(offset), FIRST] = step
-    if finite and kind == AVERAGED and weight != 0.0:
-        for k in range(begin, end):
-            at = u(offset + indices[u(k)])
-            w = moved(
-                cells[at, SECOND], cells[at, STEP], deferred_sum(node, at, traces, scales), 1.0
-            )
-            cells[at, WEIGHT] = averaged(cells[at, WEIGHT], w, cells[at, FIRST])
-            if replicates is not None:
-                average_lazy_replicates(
-                    replicates, learning, node, at, cells, traces, sums, scratch
-                )
+    add_to_sums(m.coins, m.said, h, m.sums[slot, place], step, s)
+    if h.stream >= DEFERRED_STREAMS:
+        finite = flush(h.stream, h.place, s, m)
+    if finite and is_bounded(h.kind):
+        m.steps[u(h.offset), FIRST] = step
+    if finite and averages(h.kind) and h.weight != 0.0:
+        for k in range(h.begin, h.end):
+            settle(m, h.place, u(h.offset + rows.indices[u(k)]))
     return finite
 
 
 @inlined
-def add_to_sums(slot, node, step, s, sums, scratch):
+def add_to_sums(coins, said, h, sums, step, s):
     """Add to A of all replicates, each times its multiplier."""
-    for c in range(scratch.shape[1]):
-        sums[u(slot), u(node), c] = moved(
-            sums[u(slot), u(node), c], step * scratch[MULTIPLIER, c], scratch[OWN, c], s
-        )
+    if coins is not None:
+        own = said.own if averages(h.kind) else said.error[u(h.place)]
+        for lane in range(1, sums.size):
+            sums[u(lane)] = moved(sums[u(lane)], step * coins[u(lane)], own[u(lane)], s)
 
 
-@njit
-def average_lazy_replicates(means, weights, node, at, cells, traces, sums, scratch):
-    """Move the means of one weight of all replicates towards its true values."""
-    for c in range(scratch.shape[1]):
-        scratch[OWN, c] = weights[at, c]
-    for stream in range(min(DEFERRED_STREAMS, traces.shape[0])):
-        x = cells[at, STEP] * traces[u(stream), at]
+@called
+def settle(m, place, at):
+    """Move the mean of one weight towards its true value, in all lanes."""
+    w = moved(m.held[at, 0], m.steps[at, STEP], deferred_sum(m, place, at), 1.0)
+    m.weights[at, 0] = settled(m.weights[at, 0], w, m.steps[at, FIRST])
+    settle_replicates(m.coins, m, place, at)
+
+
+@inlined
+def settle_replicates(coins, m, place, at):
+    """The same in all replicates."""
+    if coins is None:
+        return
+    visits, true = m.steps[at, FIRST], m.said.own
+    for lane in range(1, true.size):
+        true[u(lane)] = m.held[at, u(lane)]
+    for stream in range(min(DEFERRED_STREAMS, m.traces.shape[0])):
+        x = m.steps[at, STEP] * m.traces[u(stream), at]
         if x != 0.0:
-            for c in range(scratch.shape[1]):
-                scratch[OWN, c] += x * sums[u(stream), u(node), c]
-    for c in range(scratch.shape[1]):
-        means[at, c] = averaged(means[at, c], scratch[OWN, c], cells[at, FIRST])
+            for lane in range(1, true.size):
+                true[u(lane)] += x * m.sums[u(stream), u(place), u(lane)]
+    for lane in range(1, true.size):
+        m.weights[at, u(lane)] = settled(m.weights[at, u(lane)], true[u(lane)], visits)
+
+
+def fill_steps(plan: Any, settings: Any, state: Any) -> None:
+    """Store α in the steps of nodes with lazy traces: 1 where it is common to all weights."""
+    for place in range(3):
+        if plan[place, TRACED] == LAZY:
+            last = plan[place + 1, OFFSET] if place < 2 else state.shape[0]
+            fill_node(plan[place, OFFSET], last, plan[place, KIND], settings, place, state)
 
 
 @_compiled
-def fill_steps(plan, settings, cells):
-    """Store α in the cells of nodes with lazy traces: 1 where it is common to all weights."""
-    for node in range(3):
-        last = plan[node + 1, OFFSET] if node < 2 else cells.shape[0]
-        if plan[node, TRACED] == LAZY:
-            for at in range(plan[node, OFFSET], last):
-                step = 1.0
-                if plan[node, KIND] in (DECAY, AVERAGED):
-                    visits = max(cells[at, FIRST], 1.0)
-                    step = decayed_step(settings[node, 0], settings[node, 1], visits)
-                cells[at, STEP] = step
+def fill_node(first, last, kind, settings, place, state):
+    """Store α of one node."""
+    for at in range(first, last):
+        step = 1.0
+        if counts_visits(kind):
+            step = step_at(kind, settings[place, 0], settings[place, 1], state[at, FIRST])
+        state[at, STEP] = step

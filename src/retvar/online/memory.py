@@ -1,12 +1,14 @@
 """The arrays of an online estimator, packed for the compiled update.
 
-    ints     0–15 plan; 16–19 ends of the parts of floats; 20–23 state, next state, flags, stream
-    floats   0–3 reward, ρ, γ, λ; then settings, gammas, lams, cells, report
+    ints     the plan; the ends of the parts of floats; counts; state, next state, flags, stream
+    floats   0–3 reward, ρ, γ, λ; then settings, gammas, lams, weights, held, steps, report
 
-Both are views of one buffer, so that one call writes a transition.
+Both are views of one buffer, so that one call writes a transition. With bootstrap replicates the
+arrays that have lanes are separate, and transitions come in columns.
 
-Only `cells`, `traces`, `scales` and `report` change while learning. The rest follows from the
-description, and the list of weights with a trace (`live`) follows from the traces.
+Only `weights`, `held`, `steps`, `traces`, `scales`, `sums` and `report` change while learning. The
+rest follows from the description, and the list of weights with a trace (`live`) follows from the
+traces.
 """
 
 from __future__ import annotations
@@ -18,53 +20,79 @@ from numpy.typing import NDArray
 
 from retvar.errors import InputError
 from retvar.features import Features, Rows, States
+from retvar.networks import network_of
 from retvar.online import lazy_traces, memory_layout
+from retvar.online.kernel import COUNTS, ENDS, INPUT, INTS
+from retvar.online.memory_layout import Arrays
 from retvar.step_sizes import ADADELTA, ALPHA_BOUND, AVERAGED
+from retvar.td.feeds import Said
 
 __all__ = ["Memory", "memory_of", "static_rows"]
-
-METHODS = {
-    "direct": memory_layout.DIRECT,
-    "vtd": memory_layout.VTD,
-    "centred": memory_layout.CENTRED,
-}
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 
 class Memory:
-    """Packed arrays with named views."""
+    """Packed arrays with named views; see :mod:`retvar.online.memory_layout`."""
 
     def __init__(
-        self,
-        plan: Integers,
-        settings: Array,
-        gammas: Array,
-        lams: Array,
-        cells: Array,
-    ) -> None:
-        parts = [np.zeros(4), settings.ravel(), gammas, lams, cells.ravel(), np.zeros(6)]
+        self, plan: Integers, settings: Array, gammas: Array, lams: Array, weights: Array,
+        held: Array, steps: Array,
+    ) -> None:  # fmt: skip
+        parts = [np.zeros(4), settings, gammas, lams, weights, held, steps, np.zeros(6)]
         ends = np.cumsum([part.size for part in parts])
-        self.buffer: Array = np.concatenate([np.zeros(24), *parts])
-        self.floats = self.buffer[24:]
-        self.ints: Integers = self.buffer[:24].view(np.int64)
-        self.ints[:16] = plan.ravel()
-        self.ints[16:20] = ends[1:5]
-        self.plan = self.ints[:16].reshape(4, 4)
-        self.settings = self.floats[ends[0] : ends[1]].reshape(settings.shape)
-        self.gammas = self.floats[ends[1] : ends[2]]
-        self.lams = self.floats[ends[2] : ends[3]]
-        self.cells = self.floats[ends[3] : ends[4]].reshape(-1, 4)
-        self.report = self.floats[ends[4] :]
-        self.traces = np.zeros((0, self.cells.shape[0] + 3))
-        self.live = np.zeros((0, 2 * self.cells.shape[0] + 3), dtype=np.int64)
+        self.buffer: Array = np.concatenate([np.zeros(INTS), *(part.ravel() for part in parts)])
+        self.floats = self.buffer[INTS:]
+        self.ints: Integers = self.buffer[:INTS].view(np.int64)
+        self.ints[:ENDS] = plan.ravel()
+        self.ints[ENDS:COUNTS] = ends[1:7]
+        self.counts = self.ints[COUNTS:INPUT]
+        self.plan = self.ints[:ENDS].reshape(memory_layout.PLAN)
+        views = [
+            self.floats[first:last].reshape(part.shape)
+            for first, last, part in zip(ends[:-1], ends[1:], parts[1:], strict=True)
+        ]
+        self.settings, self.gammas, self.lams, self.w, self.held, self.steps = views[:6]
+        self.report = views[6]
+        self.said: Said | None = None
+        self.traces = np.zeros((0, self.steps.shape[0] + 3))
+        self.live = np.zeros((0, 2 * self.steps.shape[0] + 3), dtype=np.int64)
+        self.coins: Array | None = None
+        self.draws: NDArray[np.uint64] | None = None
         self.scales: Array | None = None
+        self.sums: Array | None = None
         if (self.plan[:3, memory_layout.TRACED] == memory_layout.LAZY).any():
-            self.scales = np.zeros((memory_layout.DEFERRED_STREAMS + 1, 3, 2))
-            self.scales[:, :, memory_layout.SCALE] = 1.0
-            lazy_traces.fill_steps(self.plan, self.settings, self.cells)
+            self.scales = np.ones((memory_layout.DEFERRED_STREAMS + 1, 3))
+            self.sums = np.zeros((memory_layout.DEFERRED_STREAMS + 1, 3, 1))
+            lazy_traces.fill_steps(self.plan, self.settings, self.steps)
         self.grow(1)
+
+    def arrays(self) -> Arrays:
+        """The arrays as compiled functions take them."""
+        return Arrays(
+            self.plan, self.settings, self.w, self.held, self.steps, self.traces, self.live,
+            self.scales, self.sums, self.report, self.coins, self.draws, self.said, self.counts,
+        )  # fmt: skip
+
+    def add_replicates(self, count: int, draws: NDArray[np.uint64]) -> None:
+        """Add lanes that start as the estimator does; arrays with lanes are then separate."""
+        lanes = 1 + count
+        self.w = np.repeat(self.w, lanes, axis=1)
+        self.held = np.repeat(self.held, lanes, axis=1)
+        by_place, of_one = (
+            (np.zeros((3, lanes)) for _ in range(4)),
+            (np.zeros(lanes) for _ in range(4)),
+        )
+        self.said = Said(*by_place, *of_one)
+        if self.sums is not None:
+            self.sums = np.repeat(self.sums, lanes, axis=2)
+        self.coins, self.draws = np.ones(lanes), draws
+
+    @property
+    def lanes(self) -> int:
+        """The estimator and its replicates."""
+        return int(self.w.shape[1])
 
     @property
     def streams(self) -> int:
@@ -73,7 +101,7 @@ class Memory:
 
     def grow(self, streams: int) -> None:
         """Add traces for more streams; existing traces do not change."""
-        total = self.cells.shape[0]
+        total = self.steps.shape[0]
         fresh = streams - self.streams
         live = np.full((fresh, 2 * total + 3), -1, dtype=np.int64)
         live[:, 2 * total :] = 0
@@ -86,58 +114,89 @@ class Memory:
         self.live = self.live[:0]
         self.grow(traces.shape[0])
         self.traces[:] = traces
-        total = self.cells.shape[0]
-        ends = [*self.plan[1:3, memory_layout.OFFSET], total]
+        total = self.steps.shape[0]
         for stream in range(self.streams):
-            for node, end in enumerate(ends):
-                offset = self.plan[node, memory_layout.OFFSET]
-                reached = np.flatnonzero(self.traces[stream, offset:end])
-                self.live[stream, offset : offset + reached.size] = reached
-                self.live[stream, total + offset + reached] = np.arange(reached.size)
-                self.live[stream, 2 * total + node] = reached.size
+            for place in range(3):
+                part = self.part(place)
+                reached = np.flatnonzero(self.traces[stream, part])
+                self.live[stream, part.start : part.start + reached.size] = reached
+                self.live[stream, total + part.start + reached] = np.arange(reached.size)
+                self.live[stream, 2 * total + place] = reached.size
 
-    def part(self, node: int) -> slice:
+    def part(self, place: int) -> slice:
         """Slice of the weights of a node."""
-        ends = [*self.plan[1:3, memory_layout.OFFSET], self.cells.shape[0]]
-        return slice(int(self.plan[node, memory_layout.OFFSET]), int(ends[node]))
+        ends = [*self.plan[1:3, memory_layout.OFFSET], self.steps.shape[0]]
+        return slice(int(self.plan[place, memory_layout.OFFSET]), int(ends[place]))
 
-    def weights(self, node: int, at: Integers | slice = slice(None)) -> Array:
+    def averages(self, place: int) -> bool:
+        """Whether a node predicts from means of the weights that learn."""
+        return bool(self.plan[place, memory_layout.KIND] == AVERAGED)
+
+    def is_lazy(self, place: int) -> bool:
+        """Whether a node has lazy traces."""
+        return bool(self.plan[place, memory_layout.TRACED] == memory_layout.LAZY)
+
+    def learning(self, place: int) -> Array:
+        """What learns in a node [weight, lane]."""
+        return (self.held if self.averages(place) else self.w)[self.part(place)]
+
+    def weights(self, place: int, at: Integers | slice = slice(None)) -> Array:
         """Weights of a node, all or some: a view, or a copy if its trace is lazy."""
-        own = self.cells[self.part(node)][at]
-        found: Array = own[:, memory_layout.WEIGHT]
-        if self.plan[node, memory_layout.KIND] != AVERAGED:
-            for stream, A in enumerate(self.sums(node)):
-                trace = self.traces[stream, self.part(node)][at]
-                found = found + own[:, memory_layout.STEP] * trace * A
+        own = self.part(place)
+        found: Array = self.w[own][at][:, 0]
+        if not self.averages(place):
+            for stream, A in enumerate(self.deferred(place)):
+                steps = self.steps[own][at][:, memory_layout.STEP]
+                found = found + steps * self.traces[stream, own][at] * A[0]
         return found
 
-    def sums(self, node: int) -> list[float]:
-        """A of each stream whose lazy updates are deferred."""
-        if self.scales is None or self.plan[node, memory_layout.TRACED] != memory_layout.LAZY:
-            return []
-        found: list[float] = self.scales[
-            : memory_layout.DEFERRED_STREAMS, node, memory_layout.SUM
-        ].tolist()
-        return found[: self.streams]
+    def deferred(self, place: int) -> Array:
+        """A of each stream whose lazy updates are deferred [stream, lane]."""
+        if self.sums is None or not self.is_lazy(place):
+            return np.zeros((0, self.lanes))
+        found: Array = self.sums[: min(memory_layout.DEFERRED_STREAMS, self.streams), place]
+        return found
 
-    def sensitivity(self, node: int, stream: int, rows: Rows) -> Array:
+    def sensitivity(self, place: int, stream: int, rows: Rows) -> Array:
         """Σ αeφ of each row: the change of its prediction when A of the stream grows by 1."""
-        at = self.part(node).start + rows.indices
-        terms = rows.values * self.cells[at, memory_layout.STEP] * self.traces[stream, at]
+        at = self.part(place).start + rows.indices
+        terms = rows.values * self.steps[at, memory_layout.STEP] * self.traces[stream, at]
         count = rows.indptr.size - 1
         row = np.repeat(np.arange(count), np.diff(rows.indptr))
         found: Array = np.bincount(row, terms, count).astype(np.float64)
         return found
 
+    def clone(self) -> Memory:
+        """An independent copy."""
+        m = Memory(
+            self.plan, self.settings, self.gammas, self.lams, self.w[:, :1], self.held[:, :1],
+            self.steps,
+        )  # fmt: skip
+        m.adopt(self.traces)
+        m.report[:], m.counts[:] = self.report, self.counts
+        if self.coins is not None and self.draws is not None:
+            m.add_replicates(self.lanes - 1, self.draws.copy())
+            m.w[:], m.held[:] = self.w, self.held
+        if m.scales is not None and m.sums is not None:
+            m.scales[:], m.sums[:] = self.scales, self.sums
+        return m
 
-def _plan(
-    method: int, off_policy: bool, learn_value: bool, features: list[Features], rules: list[int]
-) -> Integers:
+
+def _plan(description: Any, features: list[Features], rules: list[int]) -> Integers:
     """Return the plan array; see :mod:`retvar.online.memory_layout`."""
-    plan = np.zeros((4, 4), dtype=np.int64)
+    plan = np.zeros(memory_layout.PLAN, dtype=np.int64)
     plan[:3, memory_layout.OFFSET] = np.cumsum([0, *(f.size for f in features[:2])])
     plan[:3, memory_layout.KIND] = rules
-    plan[3] = method, off_policy, learn_value, 0
+    plan[:3, memory_layout.CODE] = -1
+    network = network_of(description)
+    for node in network.nodes:
+        plan[node.place, memory_layout.CODE] = node.code
+        plan[node.place, memory_layout.BY_RHO] = node.by_rho
+        if node.reads_updated:
+            plan[node.reads, memory_layout.AGAIN] = 1
+    plan[3, memory_layout.OFF_POLICY] = description.estimand == "off_policy_return"
+    plan[3, memory_layout.LEARN_VALUE] = description.learn_value
+    plan[3, memory_layout.COUNT] = features[0].states or 0
     return plan
 
 
@@ -145,14 +204,7 @@ def memory_of(description: Any, features: list[Features]) -> Memory:
     """Allocate the arrays of a learner for the compiled update."""
     count = features[0].states
     nodes = description.nodes(tabular=all(isinstance(f, States) for f in features))
-    plan = _plan(
-        METHODS[description.method],
-        description.estimand == "off_policy_return",
-        description.learn_value,
-        features,
-        [node.step.kind for node in nodes],
-    )
-    plan[3, memory_layout.COUNT] = count or 0
+    plan = _plan(description, features, [node.step.kind for node in nodes])
     for node in nodes:
         if np.size(node.kappa) not in (1, count):
             raise InputError("kappa", f"{np.size(node.kappa)} numbers", f"must be one or {count}")
@@ -163,20 +215,25 @@ def memory_of(description: Any, features: list[Features]) -> Memory:
         lazily = (plan[:3, memory_layout.TRACED] > 0) & (plan[:3, memory_layout.KIND] != ADADELTA)
         plan[:3, memory_layout.TRACED][lazily] = memory_layout.LAZY
     rates = np.array([node.step.parameters() for node in nodes])
-    cells = np.concatenate(
-        [_cells(node, f) for node, f in zip(nodes, features, strict=True)], axis=0
-    )
+    weights = np.concatenate([_initial(node, f) for node, f in zip(nodes, features, strict=True)])
+    averages = any(node.step.kind == AVERAGED for node in nodes)
+    steps = [
+        np.tile([*node.step.initial(), 0.0], (f.size, 1))
+        for node, f in zip(nodes, features, strict=True)
+    ]
     return Memory(
         plan,
         np.concatenate([rates, kappas], axis=1),
         _per_state("gamma", description.gamma, count),
         _per_state("lam", description.lam, count),
-        cells,
+        weights[:, None],
+        weights[:, None] if averages else np.zeros((0, 1)),
+        np.concatenate(steps),
     )
 
 
-def _cells(node: Any, features: Features) -> Array:
-    cells = np.zeros((features.size, 4))
+def _initial(node: Any, features: Features) -> Array:
+    """Initial weights of a node."""
     initial = np.asarray(node.initial, dtype=np.float64)
     if initial.ndim and initial.shape != (features.size,):
         raise InputError(
@@ -190,11 +247,7 @@ def _cells(node: Any, features: Features) -> Array:
         )
     if not np.all(np.abs(initial) <= memory_layout.LIMIT):
         raise InputError(node.initial_name, "too large", f"must stay below {memory_layout.LIMIT:g}")
-    cells[:, memory_layout.WEIGHT] = initial + 0.0  # no −0
-    cells[:, memory_layout.FIRST], cells[:, memory_layout.SECOND] = node.step.initial()
-    if node.step.kind == AVERAGED:  # the weight; WEIGHT is its mean
-        cells[:, memory_layout.SECOND] = cells[:, memory_layout.WEIGHT]
-    return cells
+    return np.broadcast_to(initial + 0.0, features.size)  # no −0
 
 
 def _per_state(field: str, given: Any, count: int | None) -> Array:

@@ -18,6 +18,7 @@ from matplotlib.transforms import Bbox
 from retvar.errors import InputError
 from retvar.experiments.claims import only
 from retvar.format import listed, short_number
+from retvar.networks import NETWORKS
 from retvar.plots.style import BAND_ALPHA, GRID, LINE, SHADE, Array, LineStyle, text_size
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []  # names are imported one by one
 
-METHOD_ORDER = ("vtd", "direct", "centred")
+METHOD_ORDER = tuple(sorted(NETWORKS, key=lambda method: NETWORKS[method].look.rank))
 CUTOFF = 8.0  # times the scale of the truth; lines beyond are cut off
 SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 COMPRESSED_HEIGHT = 0.3  # share of the height of a panel

@@ -20,6 +20,7 @@ from retvar.experiments.claims import (
     least_error,
 )
 from retvar.format import short_number
+from retvar.networks import DEFAULT
 from retvar.plots.axes import (
     hide_inner_tick_labels,
     label_line_ends,
@@ -93,11 +94,11 @@ def step_size_ratio(data: Datasets) -> Figure:
     found = single_dataset(data)
     require_recorded(found, "variance_window_mse")
     errors = {name: errors_by_steps(found, name) for name in method_names(found)}
-    rest = [name for name in errors if name != "direct"] or ["direct"]
+    rest = [name for name in errors if name != DEFAULT] or [DEFAULT]
     with matplotlib.rc_context(RC):
         figure, axes = make_panels(len(rest), 2, 0.4 + 4.2 * len(rest), 3.9)
         for ax, name in zip(axes, rest, strict=True):
-            both = [other for other in ("direct", name) if other in errors]
+            both = [other for other in (DEFAULT, name) if other in errors]
             ax.set_title(" and ".join(learner_name(other) for other in dict.fromkeys(both)))
             ax.set_xlabel("step size of the value, α")
             for other in both:

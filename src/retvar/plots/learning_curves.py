@@ -15,6 +15,7 @@ from matplotlib.patches import Patch
 
 from retvar.errors import InputError
 from retvar.format import short_number
+from retvar.networks import NETWORKS
 from retvar.plots.axes import (
     compress_y,
     hide_inner_tick_labels,
@@ -244,7 +245,8 @@ def _width(panels: int) -> float:
 def _last_node(data: xarray.Dataset, label: str) -> str:
     """What the last node of a learner estimates."""
     kind = data.algorithm.sel(learner=label).item() if "algorithm" in data.coords else label
-    return "second moment" if str(kind).lower() == "vtd" else "variance"
+    network = NETWORKS.get(str(kind).lower())
+    return "variance" if network is None else network.nodes[-1].title
 
 
 def _truth(data: xarray.Dataset, field: str, label: str) -> Array | None:

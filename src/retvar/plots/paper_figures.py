@@ -12,8 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from matplotlib.path import Path
 
-from retvar.experiments.claims import COLUMNS, NAMES, measured_row, row_agrees
+from retvar.experiments.claims import COLUMNS, measured_row, row_agrees
 from retvar.mdp import MDP
+from retvar.networks import NETWORKS, Network, Node, label_of
 from retvar.plots.graph import draw_mdp
 from retvar.plots.style import BLUE, INK, LINE, ORANGE, RC, SOFT
 
@@ -67,43 +68,27 @@ def networks(data: object = None) -> Figure:
         figure = Figure(figsize=(WIDTH, HEIGHT))
         ax = figure.add_axes((0, 0, 1, 1), xlim=(0, WIDTH), ylim=(0, HEIGHT))
         ax.set_axis_off()
-        for y, draw in zip(ROWS, (_direct, _vtd, _centred), strict=True):
-            draw(NetworkRow(ax, y))
+        for y, network in zip(ROWS, NETWORKS.values(), strict=True):
+            _draw(network, NetworkRow(ax, y))
         return figure
 
 
-def _direct(row: NetworkRow) -> None:
-    row.begin("Direct")
-    row.arrow((NODES[0] + HALF_WIDTH, UP), (OPERATIONS[0] - 0.3, UP), text="δ")
-    row.operation(0, "( · )²", 0.3)
-    row.arrow((OPERATIONS[0] + 0.3, UP), (NODES[1] - HALF_WIDTH, UP), text="δ²")
-    row.node(1, "variance", "(γ′λ′)²")
-    row.output(0, "J")
-    row.output(1, "V", bold=True)
-
-
-def _vtd(row: NetworkRow) -> None:
-    row.begin("VTD")
-    row.feed("(R + γ′J(s′))²\n− (γ′λ′)² J(s′)²")
-    row.node(1, "second moment", "(γ′λ′)²")
-    row.operation(1, "M − J²", 0.4, DOWN)
-    row.arrow((NODES[1] + HALF_WIDTH, DOWN), (OPERATIONS[1] - 0.4, DOWN), text="M")
-    x = OPERATIONS[1]
-    row.arrow((BEND, DOWN), (BEND, RAIL), (x, RAIL), (x, DOWN - 0.2), text="J", at=(x - 0.3, RAIL))
-    row.arrow((x + 0.4, DOWN), (x + 0.75, DOWN))
-    row.text(x + 0.83, DOWN, "V", weight="bold", size=10)
-
-
-def _centred(row: NetworkRow) -> None:
-    row.begin("Centred")
-    row.feed("R + γ′(1 − λ′) J(s′)")
-    row.node(1, "mean", "γ′λ′")
-    row.arrow((NODES[1] + HALF_WIDTH, UP), (OPERATIONS[1] - 0.3, UP), text="δᵍ")
-    row.operation(1, "( · )²", 0.3)
-    row.arrow((OPERATIONS[1] + 0.3, UP), (NODES[2] - HALF_WIDTH, UP), text="(δᵍ)²")
-    row.node(2, "variance", "(γ′λ′)²")
-    row.output(1, "g")
-    row.output(2, "V", bold=True)
+def _draw(network: Network, row: NetworkRow) -> None:
+    """Draw a network: its nodes, what each takes of the node before it, and its outputs."""
+    row.begin(network.title, network.nodes[0])
+    for k, node in enumerate(network.nodes[1:], 1):
+        if node.drawing.takes == "error":
+            row.feed_error(k - 1, node)
+        else:
+            row.feed(node.drawing.operation)
+        row.node(k, node)
+    taken = {k - 1 for k, node in enumerate(network.nodes) if node.drawing.takes == "prediction"}
+    last, value = len(network.nodes) - 1, network.variance.less_square_of
+    if value is not None:
+        row.output_difference(last, network.nodes[last], value)
+        taken.add(last)
+    for k in sorted(set(range(len(network.nodes))) - taken):
+        row.output(k, network.nodes[k].drawing.symbol, bold=k == last)
 
 
 class NetworkRow:
@@ -112,10 +97,27 @@ class NetworkRow:
     def __init__(self, ax: Axes, middle: float) -> None:
         self.ax, self.middle = ax, middle
 
-    def begin(self, name: str) -> None:
+    def begin(self, name: str, value: Node) -> None:
         """Draw the title and the value node."""
         self.text(0.1, 0.85, name, weight="bold", size=10)
-        self.node(0, "value", "γ′", reward="R")
+        self.node(0, value, reward="R")
+
+    def feed_error(self, k: int, node: Node) -> None:
+        """Connect the TD error of node `k` to the reward of the next node."""
+        _, _, _, error, operation, fed = node.drawing
+        self.arrow((NODES[k] + HALF_WIDTH, UP), (OPERATIONS[k] - 0.3, UP), text=error)
+        self.operation(k, operation, 0.3)
+        self.arrow((OPERATIONS[k] + 0.3, UP), (NODES[k + 1] - HALF_WIDTH, UP), text=fed)
+
+    def output_difference(self, k: int, node: Node, value: Node) -> None:
+        """Draw the prediction of node `k` less the squared value as the output."""
+        x, own, other = OPERATIONS[k], node.drawing.symbol, value.drawing.symbol
+        self.operation(k, f"{own} − {other}²", 0.4, DOWN)
+        self.arrow((NODES[k] + HALF_WIDTH, DOWN), (x - 0.4, DOWN), text=own)
+        rail = (BEND, DOWN), (BEND, RAIL), (x, RAIL), (x, DOWN - 0.2)
+        self.arrow(*rail, text=other, at=(x - 0.3, RAIL))
+        self.arrow((x + 0.4, DOWN), (x + 0.75, DOWN))
+        self.text(x + 0.83, DOWN, "V", weight="bold", size=10)
 
     def feed(self, formula: str) -> None:
         """Connect the prediction of the value node to the reward of the second node."""
@@ -127,11 +129,11 @@ class NetworkRow:
         self.text(x, 0.9, "R, γ′, λ′", ha="center")
         self.arrow((x + half, UP), (NODES[1] - HALF_WIDTH, UP))
 
-    def node(self, k: int, name: str, discount: str, reward: str = "") -> None:
+    def node(self, k: int, node: Node, reward: str = "") -> None:
         """Draw a TD node with its name, its ports and its inputs from outside."""
-        x = NODES[k]
+        x, discount = NODES[k], node.drawing.discount
         self._box(x, 0, HALF_WIDTH, HALF_HEIGHT, "node", facecolor="#e3eef9", edgecolor=BLUE)
-        self.text(x, HALF_HEIGHT + 0.12, name, ha="center", weight="bold")
+        self.text(x, HALF_HEIGHT + 0.12, node.title, ha="center", weight="bold")
         inputs = (("reward", UP, reward), ("discount", 0.0, discount), ("features", DOWN, "φ"))
         for port, y, what in inputs:
             self.text(x - HALF_WIDTH + 0.06, y, port, size=6.5, color=BLUE)
@@ -222,7 +224,7 @@ def _table_head(ax: Axes, width: float) -> None:
     _write(ax, width - 0.05, 0.37, "agrees", ha="right")
     for k, column in enumerate(COLUMNS):
         left = NAME_WIDTH + PAIR_WIDTH * k
-        title = NAMES.get(column, column.replace("_", " "))
+        title = label_of(column).replace("_", " ")
         _write(ax, left + (MEASURED_EDGE + 0.1) / 2, 0.15, title, ha="center", weight="bold")
         _rule(ax, 0.26, left + 0.1, left + MEASURED_EDGE, 0.6)
         _write(ax, left + PAPER_EDGE, 0.37, "paper", ha="right", color=SOFT)

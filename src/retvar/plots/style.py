@@ -21,9 +21,9 @@ from matplotlib.textpath import TextToPath
 from numpy.typing import NDArray
 
 from retvar.errors import InputError
-from retvar.experiments.claims import NAMES
 from retvar.files import write_with
 from retvar.format import listed
+from retvar.networks import NETWORKS, label_of
 
 if TYPE_CHECKING:
     import xarray
@@ -173,10 +173,9 @@ class LineStyle:
         return tuple(0.72 * part for part in to_rgb(self.colour))
 
 
-METHODS = {  # direct solid, VTD dashed, centred dotted
-    "direct": LineStyle(COLOURS[0], "o", DASHES[0], 0.3),
-    "vtd": LineStyle(COLOURS[4], "s", DASHES[1], 0.4),
-    "centred": LineStyle(COLOURS[2], "^", DASHES[2], 0.5),
+METHODS = {
+    method: LineStyle(COLOURS[look.colour], look.marker, DASHES[look.dash], look.lift)
+    for method, look in ((network.method, network.look) for network in NETWORKS.values())
 }
 
 
@@ -200,7 +199,7 @@ def learner_name(label: str) -> str:
     >>> learner_name("vtd"), learner_name("mine")
     ('VTD', 'mine')
     """
-    return NAMES.get(label, label)
+    return label_of(label)
 
 
 def add_legend(figure: Figure, entries: Iterable[tuple[Any, str]], **options: Any) -> None:

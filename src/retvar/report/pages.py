@@ -11,7 +11,9 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from retvar.experiments.claims import COLUMNS
 from retvar.format import digits, duration, minus, z_text
+from retvar.networks import label_of
 from retvar.report import summary
 from retvar.report.outcome import Reproduction
 from retvar.report.settings import describe_settings
@@ -19,7 +21,7 @@ from retvar.report.settings import describe_settings
 __all__ = ["html_page", "markdown_page"]
 
 TITLE = "The variance of the return, reproduced"
-ESTIMATES = {"value": "value", "second_moment": "second moment", "vtd": "VTD", "direct": "direct"}
+ESTIMATES = {column: label_of(column).replace("_", " ") for column in COLUMNS}
 FAR = 4.0  # standard errors; measurements farther from the published ones are marked
 WIDE = 6.0  # inches; wider figures scroll on a phone
 

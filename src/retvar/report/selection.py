@@ -13,10 +13,11 @@ from retvar.arguments import integer
 from retvar.errors import InputError
 from retvar.experiments import Experiment, all_experiments
 from retvar.format import listed
+from retvar.networks import NETWORKS
 
 __all__ = ["load_experiments", "restrict", "select"]
 
-METHODS = ("direct", "vtd", "centred")
+METHODS = tuple(NETWORKS)
 ID = re.compile(r"[A-Za-z0-9_][\w.+-]*(/[A-Za-z0-9_][\w.+-]*)*", re.ASCII)
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from retvar.experiments import Experiment, Simulation
-from retvar.experiments.claims import NAMES
 from retvar.format import count, joined, listed, short_number
 from retvar.initial_values import InitialValues
 from retvar.learners import Learner
+from retvar.networks import label_of
 from retvar.step_sizes import StepSize, step_size
 
 __all__ = ["describe_settings"]
@@ -41,7 +41,7 @@ def _settings(simulation: Simulation) -> dict[str, str]:
     mdp, learners = simulation.mdp, list(simulation.learners.values())
     unit = "steps" if simulation.steps is not None else "episodes"
     length = simulation.steps if simulation.steps is not None else simulation.episodes
-    methods = joined(dict.fromkeys(NAMES.get(d.method, d.method) for d in learners))
+    methods = joined(dict.fromkeys(label_of(d.method) for d in learners))
     several = f"{len(learners)}: " if len(learners) > len({d.method for d in learners}) else ""
     return {
         "domain": f"{mdp.name or 'MDP'} ({count(mdp.n_states, 'state')})",

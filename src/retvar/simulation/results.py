@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.engine import kernel as k
+from retvar import networks
 from retvar.engine.blocks import Block
 from retvar.engine.runner import Batch, Moments, Simulation, bytes_of_a_run
 from retvar.errors import InputError
 from retvar.learners import Learner
 from retvar.mdp import MDP
+from retvar.networks import ESTIMATES, NETWORKS, Estimate, rests_on
 from retvar.simulation.truth import Truth
 from retvar.step_sizes import StepSize
 
@@ -31,12 +32,7 @@ __all__ = ["Accumulator", "Results", "refuse_too_large"]
 Array = NDArray[np.float64]
 SHARE_OF_MEMORY = 0.8
 SUMMED = ("squares", "frozen_squares", "changes")  # also summed over states
-ROW = {"direct": k.DIRECT_, "vtd": k.VTD_, "centred": k.CENTRED_}
-DEPENDS_ON = {
-    "direct": [k.VALUE_, k.DIRECT_],
-    "vtd": [k.VALUE_, k.MOMENT_],
-    "centred": [k.VALUE_, k.MEAN_, k.CENTRED_],
-}
+ROW = {method: ESTIMATES.index(network.variance) for method, network in NETWORKS.items()}
 
 
 class Accumulator:
@@ -56,7 +52,7 @@ class Accumulator:
         """Add the next runs."""
         here = slice(runs.start - self.simulation.first, runs.stop - self.simulation.first)
         for method in self.diverged:
-            rows = batch.diverged_at[:, DEPENDS_ON[method]]
+            rows = batch.diverged_at[:, rests_on(ROW[method])]
             moments = np.where(rows < 0, np.inf, rows).min(axis=1)
             moments[np.isinf(moments)] = np.nan
             self.counts[method] += np.isfinite(moments).sum(axis=0)
@@ -139,8 +135,8 @@ class Results:
                 variables[name + suffix] = (_dims(dims), array)
 
         methods = {learner.method for learner in self.learners.values()}
-        value = dict.fromkeys(ROW, k.VALUE_)
-        own = {"mean": {"centred": k.MEAN_}, "second_moment": {"vtd": k.MOMENT_}}
+        value, by_node = rows_of(networks.VALUE), rows_of(networks.VARIANCE)
+        own = {"mean": rows_of(networks.MEAN), "second_moment": rows_of_second_moments()}
         own = {name: rows for name, rows in own.items() if methods & set(rows)}
         nodes = {"value": value, "variance": ROW, **own}
         for name, rows in nodes.items():
@@ -149,7 +145,7 @@ class Results:
             for name, rows in (("value_rmse", value), ("variance_rmse", ROW)):
                 add(name, "rmse", rows, points[:-1], 1.0)
         if rec.steps:
-            steps = {"value": value, "variance": {**ROW, "vtd": k.MOMENT_}, **own}
+            steps = {"value": value, "variance": by_node, **own}
             steps.pop("second_moment", None)
             for name, rows in steps.items():
                 add(f"{name}_step_size", "steps", rows, points, 1.0)
@@ -252,6 +248,18 @@ class Results:
             [json.dumps(_without_tables(d.to_dict())) for d in learners],
         )
         return coords
+
+
+def rows_of(place: int) -> dict[str, int]:
+    """Row of the node at a place, for the methods that have one."""
+    nodes = {method: network.at(place) for method, network in NETWORKS.items()}
+    return {m: ESTIMATES.index(Estimate(node)) for m, node in nodes.items() if node is not None}
+
+
+def rows_of_second_moments() -> dict[str, int]:
+    """Row of the node that learns the second moment, for the methods that have one."""
+    nodes = {method: network.second_moment for method, network in NETWORKS.items()}
+    return {m: ESTIMATES.index(Estimate(node)) for m, node in nodes.items() if node is not None}
 
 
 def _dims(dims: list[str]) -> list[str]:

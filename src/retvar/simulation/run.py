@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["replay", "simulate"]
 
+REPLAYED = 1 << 20  # transitions that replay makes in one call
 MOST = 10**15  # steps, episodes and runs
 
 
@@ -208,29 +209,31 @@ def replay(
     total, by_step = _length(mdp, steps, episodes)
     run = arguments.integer("run", run, 0, MOST - 1)
     stream, used = streams.stream_of(mdp, target, behaviour, seed)
-    parts: list[Any] = []
+    follows, gamma = mdp.edges.next_state[used], mdp.edges.gamma[used]
+    lam = np.where(follows == END, 0.0, lam_on_arrival(mdp, None)[follows])
+    pieces: list[dict[str, Any]] = []
     state, t, left = 0, 0, total
-    while left > 0:
-        size = left if by_step else max(1_024, t)
-        edges, states = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
+    while left > 0:  # in pieces, so that Ctrl-C is noticed
+        size = min(left, REPLAYED) if by_step else min(max(1_024, t), REPLAYED)
+        edge, states = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
         rewards = np.empty(size)
         count, done, state = streams.walk(
-            stream, run, left, int(by_step), stream.noisy, edges, states, rewards, state, t, size
+            stream, run, left, int(by_step), stream.noisy, edge, states, rewards, state, t, size
         )
-        parts.append((edges[:count], states[:count], rewards[:count]))
+        edge = edge[:count]
+        pieces.append(
+            {
+                "state": states[:count],
+                "reward": rewards[:count],
+                "next_state": follows[edge],
+                "terminated": follows[edge] == END,
+                "rho": stream.rho[edge],
+                "gamma": gamma[edge],
+                "lam": lam[edge],
+            }
+        )
         t, left = t + count, left - done
-    edge, states, rewards = (np.concatenate(column) for column in zip(*parts, strict=True))
-    e = mdp.edges
-    follows = e.next_state[used][edge]
-    return {
-        "state": states,
-        "reward": rewards,
-        "next_state": follows,
-        "terminated": follows == END,
-        "rho": stream.rho[edge],
-        "gamma": e.gamma[used][edge],
-        "lam": np.where(follows == END, 0.0, lam_on_arrival(mdp, None)[follows]),
-    }
+    return {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
 
 
 def _labelled(learners: Any) -> dict[str, Learner]:

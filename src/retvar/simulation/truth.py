@@ -16,7 +16,7 @@ from retvar.errors import InfiniteVarianceError
 from retvar.exact.solution import solve, variance_function
 from retvar.learners import Learner
 from retvar.mdp import MDP, state_values, weigh_edges
-from retvar.online import memory_layout as online
+from retvar.networks import VALUE
 
 __all__ = ["Truth"]
 
@@ -105,8 +105,8 @@ class Truth:
 
     def _fixed_values(self, template: Template, runs: range, draws: InitialDraws) -> Array:
         """Fixed values of the learners of a template [run or one for all, state]."""
-        weights = template.weights(runs, draws)[online.VALUE]
-        rows = template.features[online.VALUE].rows()
+        weights = template.weights(runs, draws)[VALUE]
+        rows = template.features[VALUE].rows()
         values = np.zeros((weights.shape[0], self.mdp.n_states))
         state = np.repeat(np.arange(self.mdp.n_states), np.diff(rows.indptr))
         np.add.at(values.T, state, (weights[:, rows.indices] * rows.values).T)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from retvar.networks import NETWORKS
 from retvar.step_sizes import Adadelta, AlphaBound, StepSize
 from retvar.testing.case import STEP_SIZES, Case
 
@@ -53,7 +54,7 @@ def estimates_target_return(case: Case) -> bool:
 
 def has_known_method(case: Case) -> bool:
     """The exact fixed point of the method is known."""
-    return getattr(case.description, "method", None) in ("direct", "vtd", "centred")
+    return getattr(case.description, "method", None) in NETWORKS
 
 
 def _rules(case: Case) -> list[Any]:

@@ -1,0 +1,283 @@
+"""Estimators as data: each method is a small network of TD nodes, as in the paper's first figure.
+
+A :class:`Node` says what it is fed with: its reward, its discount, and its weight, each a function
+of the transition (:class:`Transition`) and of what other nodes have said about it
+(:class:`Readings`). A :class:`Network` lists the nodes of a method in the order in which they
+learn, and says which estimate is made of which node. Online estimators, simulations, results,
+figures and the command line read ``NETWORKS``; nothing else knows a method by name, except the
+closed forms of :mod:`retvar.exact`, which state the rewards again as an independent check, and what
+the paper claims about a method.
+
+To add an estimator, add its nodes here, with rewards from :mod:`retvar.rules`, and a class to
+:mod:`retvar.learners`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from retvar import rules
+
+__all__ = ["DEFAULT", "ESTIMATES", "NETWORKS", "NODES", "Estimate", "Network", "Node"]
+
+VALUE, MEAN, VARIANCE = range(3)  # places: a learner has settings and features for each
+PLACES = ("value", "mean", "variance")
+
+
+class Transition(NamedTuple):
+    """What a transition gives to every node: R, γ′, λ′ and η."""
+
+    reward: float
+    gamma: float
+    lam: float
+    eta: float
+
+
+class Reading(NamedTuple):
+    """What a node says about a transition; all but the last before its update."""
+
+    now: float  #: prediction of the state being left
+    after: float  #: prediction of the next state
+    error: float  #: TD error
+    updated: float  #: prediction of the next state after the update
+
+
+class Readings(NamedTuple):
+    """What the nodes before this one say, by place."""
+
+    value: Reading
+    mean: Reading
+
+
+# ---------------------------------------------------------------------- what nodes are fed with
+
+
+def reward(x: Transition, read: Readings) -> float:
+    """R: the reward of the value node."""
+    return x.reward
+
+
+def mean_reward(x: Transition, read: Readings) -> float:
+    """η(R + γ′(1−λ′)J(s′)), with J before its update."""
+    return rules.mean_reward(x.reward, x.gamma, x.lam, read.value.after, x.eta)
+
+
+def direct_reward(x: Transition, read: Readings) -> float:
+    """(ηδ + (η−1)J(s))², from the value node before its update."""
+    return rules.direct_reward(read.value.error, read.value.now, x.eta)
+
+
+def centred_reward(x: Transition, read: Readings) -> float:
+    """The squared TD error of the mean node."""
+    return read.mean.error * read.mean.error
+
+
+def vtd_reward(x: Transition, read: Readings) -> float:
+    """η²(Ḡ² + 2γ′λ′ḠJ(s′)), with J after its update."""
+    return rules.vtd_reward(x.reward, x.gamma, x.lam, read.value.updated, x.eta)
+
+
+def value_discount(x: Transition) -> float:
+    """γ′."""
+    return x.gamma
+
+
+def mean_discount(x: Transition) -> float:
+    """ηγ′λ′."""
+    return rules.mean_discount(x.gamma, x.lam, x.eta)
+
+
+def variance_discount(x: Transition) -> float:
+    """(ηγ′λ′)²."""
+    return rules.variance_discount(rules.mean_discount(x.gamma, x.lam, x.eta))
+
+
+# ---------------------------------------------------------------------- nodes
+
+
+class Drawing(NamedTuple):
+    """How a node appears in Figure 1."""
+
+    symbol: str  #: its prediction
+    discount: str
+    takes: str = ""  #: what it takes of the node before it: its "error" or its "prediction"
+    error: str = ""  #: that error
+    operation: str = ""  #: what is done with it
+    fed: str = ""  #: the result
+
+
+class Node(NamedTuple):
+    """One TD node: what it predicts, where its settings are, and what it is fed with."""
+
+    name: str  #: what it predicts
+    place: int  #: which settings and features of the learner it uses
+    reward: Callable[[Transition, Readings], float]
+    discount: Callable[[Transition], float]
+    drawing: Drawing
+    reads: int | None = None  #: place of the node that its reward reads
+    reads_updated: bool = False  #: whether it reads that prediction after the update
+    by_rho: bool = False  #: whether its trace is weighted by ρ; otherwise by ρ̄
+
+    @property
+    def title(self) -> str:
+        """What it predicts, in words.
+
+        >>> NETWORKS["vtd"].nodes[-1].title
+        'second moment'
+        """
+        return self.name.replace("_", " ")
+
+    @property
+    def code(self) -> int:
+        """Its number in ``NODES``, by which compiled code knows it.
+
+        >>> NETWORKS["direct"].nodes[0].code
+        0
+        """
+        return NODES.index(self)
+
+
+_VALUE = Node("value", VALUE, reward, value_discount, Drawing("J", "γ′"), by_rho=True)
+_MEAN = Node(
+    "mean", MEAN, mean_reward, mean_discount,
+    Drawing("g", "γ′λ′", "prediction", operation="R + γ′(1 − λ′) J(s′)"), VALUE,
+)  # fmt: skip
+_DIRECT = Node(
+    "variance", VARIANCE, direct_reward, variance_discount,
+    Drawing("V", "(γ′λ′)²", "error", "δ", "( · )²", "δ²"), VALUE,
+)  # fmt: skip
+_CENTRED = Node(
+    "variance", VARIANCE, centred_reward, variance_discount,
+    Drawing("V", "(γ′λ′)²", "error", "δᵍ", "( · )²", "(δᵍ)²"), MEAN,
+)  # fmt: skip
+_MOMENT = Node(
+    "second_moment", VARIANCE, vtd_reward, variance_discount,
+    Drawing("M", "(γ′λ′)²", "prediction", operation="(R + γ′J(s′))²\n− (γ′λ′)² J(s′)²"),
+    VALUE, reads_updated=True,
+)  # fmt: skip
+NODES = (_VALUE, _MEAN, _DIRECT, _MOMENT, _CENTRED)  # a number for each, in compiled code
+
+
+# ---------------------------------------------------------------------- networks
+
+
+class Estimate(NamedTuple):
+    """How an estimate is made: the prediction of a node, less the square of another's."""
+
+    node: Node
+    less_square_of: Node | None = None
+
+
+class Look(NamedTuple):
+    """How a method appears in figures: numbers of its colour and of its dashes, its marker."""
+
+    colour: int
+    marker: str
+    dash: int
+    rank: int  #: its turn in legends
+    lift: float  #: see :class:`retvar.plots.style.LineStyle`
+
+
+class Network(NamedTuple):
+    """A method: its nodes in the order in which they learn, and what is estimated by which.
+
+    >>> [node.name for node in NETWORKS["centred"].nodes]
+    ['value', 'mean', 'variance']
+    >>> NETWORKS["vtd"].variance.less_square_of.name
+    'value'
+    """
+
+    method: str
+    title: str  #: name of the learner's class
+    label: str  #: its name within a sentence
+    nodes: tuple[Node, ...]
+    variance: Estimate
+    look: Look
+
+    @property
+    def mean(self) -> Node:
+        """The node that estimates the mean of the λ-return."""
+        return next((node for node in self.nodes if node.place == MEAN), self.nodes[VALUE])
+
+    @property
+    def second_moment(self) -> Node | None:
+        """The node that estimates the second moment; None: it is variance + mean²."""
+        return self.variance.node if self.variance.less_square_of is not None else None
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """Places of its nodes."""
+        return tuple(node.place for node in self.nodes)
+
+    def at(self, place: int) -> Node | None:
+        """The node at a place, or None."""
+        return next((node for node in self.nodes if node.place == place), None)
+
+    def rests_on(self, node: Node) -> tuple[Node, ...]:
+        """A node and all nodes that it is fed by, first those that learn first.
+
+        >>> network = NETWORKS["centred"]
+        >>> [node.name for node in network.rests_on(network.variance.node)]
+        ['value', 'mean', 'variance']
+        """
+        read = None if node.reads is None else self.at(node.reads)
+        return (node,) if read is None else (*self.rests_on(read), node)
+
+
+NETWORKS = {
+    network.method: network
+    for network in (
+        Network(
+            "direct", "Direct", "direct", (_VALUE, _DIRECT), Estimate(_DIRECT),
+            Look(0, "o", 0, 1, 0.3),
+        ),
+        Network(
+            "vtd", "VTD", "VTD", (_VALUE, _MOMENT), Estimate(_MOMENT, _VALUE),
+            Look(4, "s", 1, 0, 0.4),
+        ),
+        Network(
+            "centred", "Centred", "centred", (_VALUE, _MEAN, _CENTRED), Estimate(_CENTRED),
+            Look(2, "^", 2, 2, 0.5),
+        ),
+    )
+}  # fmt: skip
+DEFAULT = "direct"
+ESTIMATES = tuple(  # of all networks: the prediction of each node, then what is made of it
+    estimate
+    for node in NODES
+    for estimate in dict.fromkeys(
+        [Estimate(node), *(n.variance for n in NETWORKS.values() if n.variance.node is node)]
+    )
+)
+
+
+def rests_on(row: int) -> list[int]:
+    """Numbers of the estimates that one of ``ESTIMATES`` is made of, directly or not.
+
+    >>> vtd = ESTIMATES.index(NETWORKS["vtd"].variance)
+    >>> [ESTIMATES[row].node.name for row in rests_on(vtd)]
+    ['value', 'second_moment']
+    """
+    node = ESTIMATES[row].node
+    network = next(network for network in NETWORKS.values() if node in network.nodes)
+    return [ESTIMATES.index(Estimate(each)) for each in network.rests_on(node)]
+
+
+def network_of(learner: Any) -> Network:
+    """The network of a learner.
+
+    >>> import retvar as rv
+    >>> network_of(rv.VTD(alpha=0.1)).label
+    'VTD'
+    """
+    return NETWORKS[learner.method]
+
+
+def label_of(method: str) -> str:
+    """The name of a method within a sentence; other names are returned as they are.
+
+    >>> label_of("vtd"), label_of("mine")
+    ('VTD', 'mine')
+    """
+    return NETWORKS[method].label if method in NETWORKS else method

@@ -1,0 +1,1 @@
+"""The compiled heart, shared by online estimators and simulations: feeds and step-size rules."""

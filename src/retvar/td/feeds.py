@@ -1,0 +1,73 @@
+"""What each node is fed with, compiled: the functions of :mod:`retvar.networks`, over lanes.
+
+A lane is one learner among several that see the same transitions; :class:`Said` is what their
+nodes have said about this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from numpy import uintp as u
+
+from retvar import networks, rules
+from retvar.jit import callable_from_compiled, inlined, switch
+from retvar.networks import MEAN, NODES, PLACES, VALUE, Reading, Readings
+
+__all__ = ["Said", "discount_of", "feed_replicates", "reward_of"]
+
+
+class Said(NamedTuple):
+    """What the nodes say about a transition [place, lane]; separate arrays, so that loops are fast.
+
+    See :class:`retvar.networks.Reading`.
+    """
+
+    now: Any
+    after: Any
+    error: Any
+    updated: Any
+    fed: Any  #: reward of the present node [lane]
+    own: Any  #: with Averaged the TD error of the weights that learn [lane] …
+    now_own: Any  #: … and their predictions
+    after_own: Any
+
+
+callable_from_compiled(*(getattr(rules, name) for name in rules.__all__))
+
+
+@inlined
+def reading(said, place, lane):
+    """What the node at a place says in one lane."""
+    return Reading(
+        said.now[u(place), u(lane)], said.after[u(place), u(lane)],
+        said.error[u(place), u(lane)], said.updated[u(place), u(lane)],
+    )  # fmt: skip
+
+
+def _in_replicates(node: networks.Node) -> Any:
+    """A function that writes the reward of a node in every lane but the first."""
+    reward = inlined(node.reward)
+
+    @inlined
+    def write(x, said):
+        for lane in range(1, said.fed.size):
+            read = Readings(reading(said, VALUE, lane), reading(said, MEAN, lane))
+            said.fed[u(lane)] = reward(x, read)
+
+    return write
+
+
+def _by_place(function: Callable[[networks.Node], Any]) -> Any:
+    """A function of a place, a code and arguments, made of one function for each node."""
+    at = [[node for node in NODES if node.place == place] for place in range(len(PLACES))]
+    return switch(
+        range(len(PLACES)),
+        [switch([node.code for node in nodes], [function(n) for n in nodes]) for nodes in at],
+    )
+
+
+reward_of = _by_place(lambda node: inlined(node.reward))  #: (place, code, x, read)
+discount_of = _by_place(lambda node: inlined(node.discount))  #: (place, code, x)
+feed_replicates = _by_place(_in_replicates)  #: (place, code, x, said)
