@@ -627,3 +627,20 @@ def test_the_command_takes_costs_and_target_policies(folder, rng):
         refused = run("log.parquet", *settings, "--target-policy", given)
         assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
         assert "--target-policy = " in refused.stderr
+
+
+@pytest.mark.parametrize(("time", "more"), [("when", ""), (None, " and time='when'")])
+def test_entities_are_noticed_by_their_times(time, more):
+    """Two robots in the order of time: rows of one time differ in the column that names them."""
+    rng = np.random.default_rng(0)
+    start = datetime.datetime(2026, 1, 1)
+    when = [(start + datetime.timedelta(hours=int(k) // 2)).isoformat() for k in range(800)]
+    log = {
+        "robot": np.tile(["red", "blue"], 400), "when": np.array(when),
+        "state": rng.integers(0, 3, 800), "reward": rng.normal(size=800),
+        "temperature": rng.normal(size=800), "terminated": rng.random(800) < 0.1,
+    }  # fmt: skip
+    found = from_table(log, next_state=None, time=time)
+    assert any(f"name entity='robot'{more}" in warning for warning in found.warnings)
+    alone = {name: column[::2] for name, column in log.items()}
+    assert not from_table(alone, next_state=None, time=time).warnings
