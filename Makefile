@@ -22,7 +22,7 @@ MAIN := .venv/ready-main
 DEV := .venv/ready-dev
 BENCH := .venv/ready-bench
 WARM := .venv/warm
-COMPILED := $(wildcard src/retvar/engine/*.py) $(addprefix src/retvar/,jit.py random.py rules.py step_sizes.py online/kernel.py online/memory_layout.py)
+COMPILED := $(wildcard src/retvar/engine/*.py src/retvar/td/*.py) $(addprefix src/retvar/,jit.py networks.py random.py rules.py step_sizes.py online/kernel.py online/nodes.py online/memory_layout.py)
 
 VENV = .venv '$(PYTHON)' '$(CHOSEN)' '$(UV)'
 PIP = $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check

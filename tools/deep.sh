@@ -5,7 +5,7 @@
 # status is 0: that is a fact about the machine. Everything else that fails is a failure.
 make=$1 bin=$2
 absent='No matching distribution found|not found in the package registry|[Tt]here is no version of'
-absent="$absent|[Ff]ailed to fetch|error sending request|No space left on device"
+absent="$absent|[Ff]ailed to fetch|error sending request|Connection|[Tt]imed out|Max retries|No space left on device"
 
 if ! said=$("$make" --no-print-directory .venv/ready-deep 2>&1); then
     why=$(printf '%s\n' "$said" | grep -E "$absent" | tail -n 1)
