@@ -14,7 +14,7 @@ html_title = f"retvar {release}"
 nitpicky = True
 nitpick_ignore_regex = [
     ("py:.*", r"numpy\..*|xarray\..*|retvar\.(linear|mdp|exact|report|experiments)\..*"),
-    ("py:.*", r".*Figure|Reproduction|collections\..*"),
+    ("py:.*", r".*Figure|Reproduction|collections\..*|pathlib\.Path"),
 ]
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # types are described in the text

@@ -140,7 +140,7 @@ class Agreement:
 
     @property
     def kind(self) -> str:
-        """One word for everything: a place that disagrees decides."""
+        """One word for everything; a place that disagrees decides."""
         if self.value is None or self.std is None:
             return UNCERTAIN
         if any(place.kind == DISAGREES for place in self.places):
