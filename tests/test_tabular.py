@@ -206,6 +206,28 @@ def test_return_intervals_hold_for_fresh_returns():
     assert found.return_interval([3], 0.95, above=True)[0] < found.value(3)
 
 
+def test_an_endless_episode_is_split_without_cutting_returns_off():
+    """It is cut into parts every 10/(1 − γ) steps; no return begins shortly before a cut."""
+    rng = np.random.default_rng(0)
+    state = rng.integers(0, 3, 20_001)
+    log = {"state": state[:-1], "next_state": state[1:], "reward": rng.normal(size=20_000)}
+    found = rv.estimate(from_table(log, terminated=False), gamma=0.9).estimator
+    assert found.calibration.cut_off < 0.01
+    assert found.calibration.scores.size > 150
+    assert found.return_interval_note() == ""
+
+
+def test_where_returns_of_a_state_are_many_its_interval_is_theirs():
+    """Two states, one all or nothing, one certain: each has its own interval, pooled ones not."""
+    rng = np.random.default_rng(0)
+    state = rng.integers(0, 2, 3_000)
+    reward = np.where(state == 0, 10.0 * rng.integers(0, 2, 3_000), 5.0)
+    log = from_table({"state": state, "reward": reward, "terminated": np.ones(3_000, bool)})
+    low, high = rv.estimate(log, gamma=0.9).return_interval([0, 1])
+    assert low.tolist() == [0.0, 5.0]
+    assert high.tolist() == [10.0, 5.0]
+
+
 def test_td_has_no_return_intervals():
     found = rv.estimate(lake(500), gamma=0.9, by="td")
     with pytest.raises(rv.InputError, match='need by="least_squares"'):

@@ -124,7 +124,7 @@ class FeatureEstimator(LeastSquaresEstimator):
         self._forget()
         flags = TERMINATED * rows["terminated"].astype(np.int64)
         flags |= TRUNCATED * rows["truncated"].astype(np.int64)
-        part, cut = self._assign(rows["stream"], flags, rows["gamma"])
+        part, cut, _ = self._assign(rows["stream"], flags, rows["gamma"])
         self._record.append(rows | {"part": part.astype(np.int8), "cut": cut})
         self.steps += n
         self._unseen += int(np.count_nonzero(part == CALIBRATION))

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from retvar import arguments
 from retvar.errors import InputError
+from retvar.estimation.monitor import CLOSED
 from retvar.estimation.return_intervals import Calibration
 from retvar.jit import compiled
 from retvar.learners import Learner
@@ -32,6 +33,14 @@ FIT, CALIBRATION = 0, 1
 PARTS = 3  # one in three episodes calibrates return intervals
 HORIZONS = 10.0  # of an episode that does not end; then the next one may belong to the other part
 FORMAT = 1  # of saved files
+
+
+class Split(NamedTuple):
+    """Which part each transition belongs to."""
+
+    part: Integers
+    cut: Mask  #: where an endless episode is cut, so that the next rows may be of the other part
+    late: Mask  #: so close before such a cut that a return which began here would be cut off
 
 
 class LeastSquaresEstimator:
@@ -102,7 +111,7 @@ class LeastSquaresEstimator:
         """λ of each state, or of all; NaN where it is in the data."""
         return _numbers(self.description.lam)
 
-    def _assign(self, stream: Integers, flags: Integers, gamma: Array) -> tuple[Integers, Mask]:
+    def _assign(self, stream: Integers, flags: Integers, gamma: Array) -> Split:
         """The part that each transition belongs to, and where an endless episode is cut."""
         streams = int(stream.max()) + 1
         if streams > len(self._part):
@@ -112,9 +121,11 @@ class LeastSquaresEstimator:
             words = (mix(U(self.salt) ^ (U(s) << U(32))) for s in first)
             self._part[first, 0] = [int(word % U(PARTS) == U(0)) for word in words]
         largest = float(gamma.max(initial=0.0))
-        longest = math.ceil(HORIZONS / (1.0 - largest)) if largest < 1.0 else 2**62
-        part, cut = assign(stream, flags, longest, self._part, U(self.salt))
-        return part, cut
+        longest = late = 2**62
+        if largest < 1.0:
+            longest = math.ceil(HORIZONS / (1.0 - largest))
+            late = longest - math.ceil(math.log(CLOSED) / math.log(max(largest, CLOSED)))
+        return Split(*assign(stream, flags, longest, late, self._part, U(self.salt)))
 
     def _forget(self) -> None:
         """Discard what was computed from the transitions so far."""
@@ -235,13 +246,15 @@ def _numbers(given: Any) -> Array:
 
 
 @compiled
-def assign(stream: Any, flags: Any, longest: Any, state: Any, salt: Any) -> Any:
+def assign(stream: Any, flags: Any, longest: Any, late: Any, state: Any, salt: Any) -> Any:
     """Give each transition to a part; a new episode, or a long one, draws again."""
     part = np.zeros(stream.size, dtype=np.int64)
     cut = np.zeros(stream.size, dtype=np.bool_)
+    too_late = np.zeros(stream.size, dtype=np.bool_)
     for t in range(stream.size):
         at = stream[t]
         part[t] = state[at, 0]
+        too_late[t] = state[at, 1] > late
         state[at, 1] += 1
         over = state[at, 1] >= longest
         if flags[t] != 0 or over:
@@ -250,4 +263,4 @@ def assign(stream: Any, flags: Any, longest: Any, state: Any, salt: Any) -> Any:
             state[at, 2] += 1
             word = mix(salt ^ ((U(at) << U(32)) + U(state[at, 2])))
             state[at, 0] = 1 if word % U(PARTS) == U(0) else 0
-    return part, cut
+    return part, cut, too_late

@@ -19,6 +19,7 @@ from retvar.estimation.least_squares_estimator import (
     CALIBRATION,
     FIT,
     LeastSquaresEstimator,
+    Split,
     refuse_unknown,
 )
 from retvar.estimation.monitor import CLOSED
@@ -88,12 +89,12 @@ class TabularEstimator(LeastSquaresEstimator):
         if len(rows) == 0:
             return
         self._forget()
-        part, cut = self._assign(rows.stream, rows.flags, rows.gamma)
+        split = self._assign(rows.stream, rows.flags, rows.gamma)
         for which in (FIT, CALIBRATION):
-            self._add(self.sums[which], rows, part == which)
+            self._add(self.sums[which], rows, split.part == which)
         self.off_policy |= rows.off_policy
         if not self.off_policy:
-            self._observe(rows, part, cut)
+            self._observe(rows, split)
         self.steps += len(rows)
 
     def _add(self, sums: TransitionSums, rows: _Rows, mine: NDArray[np.bool_]) -> None:
@@ -115,13 +116,13 @@ class TabularEstimator(LeastSquaresEstimator):
     def _weighted_return(self) -> bool:
         return bool(self.description.estimand == "off_policy_return")
 
-    def _observe(self, rows: _Rows, part: NDArray[np.int64], cut: NDArray[np.bool_]) -> None:
+    def _observe(self, rows: _Rows, split: Split) -> None:
         """Collect returns of the part that calibrates."""
-        mine = part == CALIBRATION
+        mine = split.part == CALIBRATION
         if not mine.any():
             return
         eta = rows.rho if rows.rho is not None and self._weighted_return else np.ones(len(rows))
-        flags = rows.flags | np.where(cut, TRUNCATED, 0)
+        flags = rows.flags | np.where(split.cut, TRUNCATED, 0)
         state, follows, reward, gamma, lam, eta, flags, stream = (
             column[mine]
             for column in (
@@ -130,7 +131,9 @@ class TabularEstimator(LeastSquaresEstimator):
             )
         )  # fmt: skip
         ends = state[:, None].astype(np.float64), follows[:, None].astype(np.float64)
+        late = split.late[mine]
         for returns, key in ((self.returns, np.zeros_like(state)), (self.placed, state % KEYS)):
+            key = np.where(late, -1, key)
             returns.add(key, *ends, reward, gamma, lam, eta, flags, stream)
 
     def merge(self, other: TabularEstimator, number: NDArray[np.int64] | None = None) -> None:
