@@ -21,6 +21,7 @@ from scipy.stats import chi2
 import retvar as rv
 from retvar.features import Fourier, Polynomial, TileCoding, from_dict
 from retvar.online import estimator as estimators
+from retvar.online.checkpoint import _digest
 from tests import oracle
 from tests.streams import feed, same, stream
 
@@ -613,26 +614,27 @@ def test_a_learner_saved_and_loaded_goes_on_to_the_bit(kind, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"tilings": 5}, "cells = an array of shape"),
+        ({"tilings": 5}, "value.weights = an array of shape"),
         ({"low": [0.0, "a"]}, "low = no array of numbers"),
         ({"low": [9.0, 9.0]}, r"high\[0\] = 0.6: must be above"),
         ({"low": [0.0]}, "high = 2 numbers"),
         ({"tiles": 10**12}, "tiles = 1000000000000"),
         ({"memory": -4}, "memory = -4"),
-        ({"memory": 10**8}, "cells = an array of shape"),
+        ({"memory": 10**8}, "value.weights = an array of shape"),
         ({"kind": "fourier"}, "features = .*: are not the settings of fourier"),
         ({"kind": 7}, "features = "),
         ({"more": 1}, "features = .*: are not the settings of tile_coding"),
     ],
 )
 def test_a_file_with_damaged_settings_is_refused(change, message, tmp_path):
-    """Found by the settings, not by the digest: in a file of the first format."""
+    """Found by the settings, not by the digest, which is that of the damaged settings."""
     path = tmp_path / "a.safetensors"
     learner(KINDS[0]).save(path)
-    header = header_of(path)
-    header["format"] = 1
+    header, tensors = header_of(path), load_file(path)
     header["features"]["value"] |= change
-    save_file(load_file(path), path, {"retvar": json.dumps(header)})
+    header.pop("digest")
+    header["digest"] = _digest(header, tensors)
+    save_file(tensors, path, {"retvar": json.dumps(header)})
     with pytest.raises(rv.InputError, match=message):
         rv.load(path)
 

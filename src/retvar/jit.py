@@ -82,7 +82,7 @@ def switch(numbers: Sequence[int], functions: Sequence[Any]) -> Any:
 
     The last function is called for any other number.
 
-    >>> switch([3, 4], [abs, lambda x: x])(4, -2)
+    >>> switch([3, 4], [inlined(lambda x: x + 1), inlined(lambda x: x)])(4, -2)
     -2
     """
     mine, first = numbers[0], functions[0]
