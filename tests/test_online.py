@@ -936,7 +936,8 @@ def test_a_stream_that_lies_about_its_size_is_checked_as_the_kernel_sees_it():
 
 
 LONG_CALL = """
-import sys, numpy as np, retvar as rv
+import signal, numpy as np, retvar as rv
+signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs inherit that it is ignored
 n, t = 3_000_000, np.arange(3_000_000)
 columns = {"state": t % 5, "reward": t % 7 / 3.0, "next_state": (t + 1) % 5}
 learner = rv.Direct(alpha=0.1, gamma=0.9, lam=0.9, kappa=0.9)
@@ -958,7 +959,8 @@ except KeyboardInterrupt as error:
     print("the same")
 """
 REPLAY = """
-import retvar as rv
+import signal, retvar as rv
+signal.signal(signal.SIGINT, signal.default_int_handler)
 mdp = rv.domains.complex_mdp()
 rv.replay(mdp, seed=0, steps=10)
 print("ready", flush=True)
