@@ -937,7 +937,7 @@ def test_a_stream_that_lies_about_its_size_is_checked_as_the_kernel_sees_it():
 
 LONG_CALL = """
 import signal, numpy as np, retvar as rv
-signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs inherit that it is ignored
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in background jobs
 n, t = 3_000_000, np.arange(3_000_000)
 columns = {"state": t % 5, "reward": t % 7 / 3.0, "next_state": (t + 1) % 5}
 learner = rv.Direct(alpha=0.1, gamma=0.9, lam=0.9, kappa=0.9)
