@@ -343,6 +343,26 @@ def test_two_runs_at_once_share_the_work(whole, tmp_path):
     assert leftovers(out) == []
 
 
+def test_a_manifest_that_appears_meanwhile_is_kept(tmp_path, monkeypatch):
+    """Of two runs that start together the slower one takes the manifest of the faster one.
+
+    The other run writes its manifest after this one has found none, and before it writes its own.
+    """
+    plan, out, find = small().plan(), tmp_path / "out", Store._foreign_cells
+
+    def find_late(store):
+        monkeypatch.setattr(Store, "_foreign_cells", find)
+        Store.create(out, plan)
+        kept.append((out / "manifest.json").stat().st_ino)
+        return find(store)
+
+    kept = []
+    monkeypatch.setattr(Store, "_foreign_cells", find_late)
+    store = Store.create(out, plan)
+    assert kept == [(out / "manifest.json").stat().st_ino]
+    assert store.notes == []
+
+
 def test_a_run_waits_for_a_leased_cell_and_computes_it_once_the_lease_is_stale(whole, tmp_path):
     store = Store.create(tmp_path / "out", small().plan(), stale=1.0)
     path = store.lease_path(store.plan.cells[7])

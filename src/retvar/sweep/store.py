@@ -104,7 +104,10 @@ class Store:
         return manifest.other_versions(self.plan.made_with)
 
     def _write_manifest(self) -> None:
-        """Write a missing or damaged manifest, unless there are cells of another sweep."""
+        """Write a missing or damaged manifest, unless there are cells of another sweep.
+
+        One that another run has written meanwhile is kept: it appears whole.
+        """
         path = self.folder / MANIFEST
         foreign = self._foreign_cells()
         if foreign:
@@ -113,12 +116,13 @@ class Store:
                 f"{MANIFEST} is missing or damaged; give another folder, or move them away"
             )
             raise InputError("out", self.folder, remedy)
-        if path.exists():
+        if path.exists() and manifest.read(self.folder) is None:
             self.notes.append(f"{path} was damaged and is written again")
             try:
-                path.unlink(missing_ok=True)
-            except OSError as error:
-                raise InputError("out", path, f"cannot be replaced: {error.strerror}") from None
+                write_text(path, manifest.text_of(self.plan))
+            except InputError as error:
+                raise InputError("out", path, f"cannot be replaced: {error.remedy}") from None
+            return
         manifest.write_new(path, manifest.text_of(self.plan))
 
     def _extend(self, smaller: Plan) -> None:
