@@ -72,7 +72,7 @@ test-deep: $(DEV)
 	@sh tools/deep.sh '$(MAKE)' $(BIN)
 
 soak: $(DEV)
-	RETVAR_SOAK=1 $(BIN)/pytest -q -n $(WORKERS) -m soak tests
+	RETVAR_SOAK=1 $(BIN)/pytest -q -n $(WORKERS) -m soak -o faulthandler_timeout=7200 tests
 
 reproduce: $(WARM)
 	$(BIN)/retvar reproduce --out reproduction
