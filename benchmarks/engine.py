@@ -9,8 +9,6 @@ import functools
 import os
 import re
 import statistics
-import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
@@ -22,12 +20,14 @@ import numpy as np
 
 import document
 import retvar as rv
-from online import Reference, Timing, numpy_class
+from c_programs import CONTRACTION_OFF, Walk, compare, compiled_c
+from online import Reference, numpy_class
 from retvar.engine.runner import usable_threads
 from retvar.engine.streams import stream_of
 from retvar.engine.workspace import aligned_zeros
 from retvar.exact.solution import variance_function
 from retvar.mdp import weigh_edges
+from timing import Times, Timing, ns
 
 RATIOS = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5]  # error of the frozen value, as a share of max |j|
 ALPHAS = [0.05, 0.04, 0.03, 0.02, 0.01, 0.007, 0.005, 0.003, 0.001]
@@ -44,34 +44,6 @@ SPAWN = get_context("spawn")
 
 
 # ---------------------------------------------------------------------- timing
-
-
-class Times:
-    """Seconds of programs that are timed alternately, round by round."""
-
-    def __init__(self, runs: Timing, rounds: int) -> None:
-        self.updates = {name: run() for name, run in runs.items()}  # compile and warm up
-        self.seconds: dict[str, list[float]] = {name: [] for name in runs}
-        for _ in range(rounds):
-            for name, run in runs.items():
-                before = time.perf_counter()
-                run()
-                self.seconds[name].append(time.perf_counter() - before)
-
-    def beyond(self, name: str, whole: str, fixed: str) -> None:
-        """Add the difference between `whole` and `fixed` under `name`."""
-        pairs = zip(self.seconds[whole], self.seconds[fixed], strict=True)
-        self.seconds[name] = [a - b for a, b in pairs]
-        self.updates[name] = self.updates[whole]
-
-    def cost(self, name: str) -> float:
-        """Nanoseconds per update."""
-        return 1e9 * statistics.median(self.seconds[name]) / self.updates[name]
-
-    def faster(self, slow: str, fast: str) -> float:
-        """Speed of `fast` relative to `slow`."""
-        pairs = zip(self.seconds[slow], self.seconds[fast], strict=True)
-        return statistics.median(a / b for a, b in pairs) * self.updates[fast] / self.updates[slow]
 
 
 def margin(run: Callable[[int], int]) -> tuple[float, float]:
@@ -103,12 +75,6 @@ def cost_table(name: str, runs: dict[str, Callable[[int], int]]) -> list[str]:
         cost, fixed = margin(run)
         lines.append(f"| {case} | {ns(cost)} | {1e3 * fixed:,.0f} ms |")
     return lines
-
-
-def ns(cost: float) -> str:
-    """Format nanoseconds with three digits."""
-    digits = 3 if cost < 1 else 2 if cost < 10 else 1 if cost < 100 else 0
-    return f"{cost:,.{digits}f} ns"
 
 
 # ---------------------------------------------------------------------- the experiment
@@ -167,31 +133,12 @@ def frozen_class(steps: int = 1_000) -> Callable[[], int]:
 # ---------------------------------------------------------------------- C
 
 
-class Stream(ctypes.Structure):
-    """The edges in the layout of lanes.c."""
-
-    _fields_ = [
-        *((name, ctypes.c_void_p) for name in ("first", "fan", "threshold", "other", "next")),
-        *((name, ctypes.c_void_p) for name in ("reward", "gamma", "lambda")),
-        ("start", ctypes.c_int64),
-        ("seed", ctypes.c_uint64),
-    ]
-
-
 class Lanes:
     """The experiment in C (lanes.c), with its tables."""
 
     def __init__(self, runs: int) -> None:
         mdp, learners = experiment()
-        stream, used = stream_of(mdp, seed=SEED)
-        e = mdp.edges
-        lam = np.broadcast_to(mdp.lam, mdp.n_states)[e.next_state[used]]
-        self.columns = [
-            stream.first, stream.fan, stream.threshold, stream.other, stream.next_state,
-            stream.reward, e.gamma[used].copy(), lam.copy(),
-        ]  # fmt: skip
-        start = int(np.flatnonzero(mdp.start)[0])
-        self.stream = Stream(*(c.ctypes.data for c in self.columns), start, SEED)
+        self.walk = Walk(mdp, SEED)
         begin = rv.simulate(
             mdp, learners, steps=1, runs=runs, seed=SEED, record=[0], keep="runs", truth=False
         )
@@ -212,7 +159,7 @@ class Lanes:
         self.windows[:] = 0.0
         arrays = (self.alpha, self.J[run], self.V, self.M, self.truth, self.frozen[run])
         learn(
-            ctypes.byref(self.stream),
+            ctypes.byref(self.walk.stream),
             *(ctypes.c_int64(number) for number in (run, steps, window)),
             *(ctypes.c_void_p(a.ctypes.data) for a in (*arrays, *self.windows)),
         )
@@ -255,15 +202,9 @@ def _lanes(settings: Any) -> Any:
     return table
 
 
-def compiled_c(*flags: str) -> ctypes.CDLL:
+def compiled_lanes(*flags: str) -> ctypes.CDLL:
     """lanes.c, compiled for this machine."""
-    with tempfile.TemporaryDirectory() as folder:
-        library = Path(folder, "lanes.so")
-        sizes = f"-DLANES={LANES}", f"-DSTATES={experiment()[0].n_states}"
-        options = ("-O3", "-march=native", "-shared", "-fPIC", *flags, *sizes)
-        source = Path(__file__).with_name("lanes.c")
-        subprocess.run(["gcc", *options, "-o", library, source], check=True)
-        return ctypes.CDLL(str(library))
+    return compiled_c("lanes", *flags, LANES=LANES, STATES=experiment()[0].n_states)
 
 
 def gigahertz(library: ctypes.CDLL, count: int = 10_000_000) -> float:
@@ -410,7 +351,7 @@ def on_the_experiment(
     c: ctypes.CDLL, runs: int, steps: int, window: int, rounds: int
 ) -> tuple[list[str], Times]:
     """The table of the paper's experiment, and its timings."""
-    times = Times(timings(c, compiled_c("-ffp-contract=off"), runs, steps, window), rounds)
+    times = Times(timings(c, compiled_lanes(CONTRACTION_OFF), runs, steps, window), rounds)
     for name in ("one", "two", "one window", "two window"):
         times.beyond(f"{name} loop", name, f"{name} set-up")
     lines = ["| | threads | per update | class/this |", "|---|---|---:|---:|"]
@@ -608,7 +549,7 @@ def memory(field: str) -> float:
 
 def section(rounds: int = ROUNDS, runs: int = RUNS, steps: int = STEPS, most: int = 10**6) -> str:
     """The section of docs/benchmarks.md about `simulate`; `most` bounds the sizes of cases."""
-    c, window = compiled_c(), min(WINDOW, steps)
+    c, window = compiled_lanes(), min(WINDOW, steps)
     table, times = on_the_experiment(c, runs, steps, window, rounds)
     alone, alone_faster = single_learner(1_000_000, rounds)
     lines = [
@@ -635,6 +576,14 @@ def section(rounds: int = ROUNDS, runs: int = RUNS, steps: int = STEPS, most: in
         "**Operations of an update**, counted by hand:",
         "",
         *operation_counts(gigahertz(c), times.cost("one loop")),
+        "",
+        "**With traces and with features**, one run on one thread, against C programs for this "
+        "purpose alone: `benchmarks/traces.c` updates the weight and the trace of every state of "
+        "every learner at each step, `benchmarks/features.c` has the sizes of the features fixed "
+        "at compile time. With `-ffp-contract=off` their results equal the engine's to the bit, "
+        "which is checked. The ratio is that of the engine without its set-up to C.",
+        "",
+        *compare(rounds, min(1.0, steps / STEPS)),
         "",
         "**How the cost grows.** Direct learners with separate value nodes, one run on one thread. "
         "The cost of an update is the difference between long and short runs; set-up is the rest.",

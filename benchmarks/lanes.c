@@ -1,44 +1,16 @@
 /* The paper's value-error experiment as one would write it in C for this purpose alone: direct and
  * VTD learners in lanes on one stream, the value frozen, no traces, ratios 1, no end of an episode.
  *
- * Compiled by benchmarks/engine.py with -DLANES=… and -DSTATES=…; the random numbers are those of
- * src/retvar/engine/streams.py, so that without contraction of multiply-adds the results are the
- * engine's, bit for bit.
+ * Compiled by benchmarks/engine.py with -DLANES=… and -DSTATES=….
  */
-#include <stdint.h>
+#include "walk.h"
 
 typedef double Table[STATES][LANES];
 typedef double Row[LANES];
 
 typedef struct {
-    const int64_t *first;    /* first edge of each state */
-    const double *fan;       /* how many it has */
-    const double *threshold; /* share of a slot that is its own edge's */
-    const int64_t *other;    /* edge that has the rest */
-    const int64_t *next;
-    const double *reward, *gamma, *lambda; /* of each edge */
-    int64_t start;
-    uint64_t seed;
-} Stream;
-
-typedef struct {
     Table sums, squares, frozen_squares;
 } Window;
-
-static uint64_t mix(uint64_t z) {
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
-}
-
-#define GOLDEN 0x9E3779B97F4A7C15u
-
-static inline int64_t edge(const Stream *m, uint64_t a, uint64_t b, int64_t t, int64_t s) {
-    uint64_t word = mix(mix(a + 4 * (uint64_t)t * GOLDEN) ^ b);
-    double scaled = (double)(int64_t)(word >> 11) * 0x1p-53 * m->fan[s];
-    int64_t k = (int64_t)scaled, i = m->first[s] + k;
-    return scaled - (double)k < m->threshold[i] ? i : m->other[i];
-}
 
 /* One transition s → s2 in all lanes: V and M of s move. */
 static inline void update(const double *restrict alpha, const double *J, const double *J2,
@@ -77,13 +49,12 @@ static inline void tally(Window *w, int64_t s, double since, const double *restr
 void learn(const Stream *m, int64_t run, int64_t steps, int64_t window, const Row alpha,
            const Table J, Table V, Table M, const Table truth, const Table frozen, Window *direct,
            Window *vtd) {
-    uint64_t seed = mix(m->seed + GOLDEN), a = mix(seed + (uint64_t)run * GOLDEN);
-    uint64_t b = mix((a ^ 0x6A09E667F3BCC909u) + seed);
+    Key k = key(m, run);
     int64_t seen[STATES], s = m->start;
     for (int i = 0; i < STATES; i++)
         seen[i] = window ? steps - window : steps;
     for (int64_t t = 0; t < steps; t++) {
-        int64_t e = edge(m, a, b, t, s), s2 = m->next[e];
+        int64_t e = edge(m, k, t, s), s2 = m->next[e];
         if (t > seen[s]) {
             double since = (double)(t - seen[s]);
             tally(direct, s, since, V[s], 0, truth[s], frozen[s]);

@@ -18,6 +18,7 @@ from tests.reference import Reference
 
 import document
 import retvar as rv
+from timing import Timing
 
 METHODS = {"direct": rv.Direct, "vtd": rv.VTD, "centred": rv.Centred}
 NAMES = {"direct": "direct", "vtd": "VTD", "centred": "centred"}
@@ -25,8 +26,6 @@ STATES = 5
 ROWS = 1_000_000
 ROUNDS = 15
 TARGETS = {"update": 8, "update_many": 300}  # times faster than the class, for direct, no traces
-
-Timing = dict[str, Callable[[], int]]  # each runs once and returns its number of updates
 
 
 def walk(states: int, rows: int, seed: int = 0) -> dict[str, np.ndarray]:

@@ -1,5 +1,6 @@
 """The command `retvar reproduce`: saved data, bad input, and interruptions."""
 
+import base64
 import errno
 import json
 import os
@@ -8,16 +9,21 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import xarray
 from click.testing import CliRunner
 
+import retvar as rv
 from retvar.cli import main
 from retvar.experiments import all_experiments
 from retvar.experiments.results import contents
+from retvar.report import figures
+from retvar.report.ahead import Ahead
 from tests.oracle import SOAK, fresh_seed
 
 DATA = Path(__file__).parent / "data"
@@ -271,6 +277,113 @@ def test_a_plot_that_fails_does_not_stop_other_experiments(tmp_path):
     assert found["bad"]["claims"][0]["measured"].startswith("could not be checked (ZeroDivision")
     assert "good" in found
     assert "could not be drawn" in (tmp_path / "a" / "index.html").read_text()
+
+
+# ---------------------------------------------------------------------- simulations in a thread
+
+
+class Recorder:
+    """Stands for simulations, which are their own names here; what is computed is recorded."""
+
+    def __init__(self, *, fails: str = "", stays: str = "") -> None:
+        self.fails, self.stays = fails, stays
+        self.computed: list[str] = []
+        self.saved: list[str] = []
+        self.threads: set[int] = set()
+        self.stopped: list[str] = []
+
+    def compute(self, name, report):
+        self.computed.append(name)
+        if name == self.fails:
+            raise OSError(name)
+        try:
+            while name == self.stays:
+                report(0.5)
+                time.sleep(0.001)
+        except BaseException:
+            self.stopped.append(name)
+            raise
+        return xarray.Dataset({"x": ("i", np.zeros(125))})  # 1,000 bytes
+
+    def save(self, name, data, seconds):
+        assert seconds >= 0
+        self.saved.append(name)
+        self.threads.add(threading.get_ident())
+        return data.assign_attrs(name=name)
+
+
+def ahead_of(recorder: Recorder, names: str) -> Ahead:
+    found = Ahead(recorder.compute, recorder.save)
+    for name in names:
+        found.submit(name, name)
+    return found
+
+
+def test_results_are_saved_once_by_the_caller_in_the_order_of_the_simulations():
+    recorder = Recorder()
+    with ahead_of(recorder, "abc") as ahead:
+        assert ahead.result("c", last=False).attrs["name"] == "c"
+        assert ahead.result("c").attrs["name"] == "c"
+        assert "c" not in ahead
+        assert ahead.result("a").attrs["name"] == "a"
+        assert "b" in ahead
+    assert recorder.saved == recorder.computed == list("abc")
+    assert recorder.threads == {threading.get_ident()}
+
+
+def test_an_error_is_raised_where_its_result_is_wanted_and_nothing_is_computed_after_it():
+    recorder = Recorder(fails="b")
+    with ahead_of(recorder, "abc") as ahead:
+        assert ahead.result("a") is not None
+        time.sleep(0.01)
+        ahead.save_finished()
+        with pytest.raises(OSError, match="b"):
+            ahead.result("b")
+    assert recorder.computed == ["a", "b"]
+    assert recorder.saved == ["a"]
+
+
+def test_what_runs_is_stopped_and_what_waits_is_dropped_on_leaving():
+    recorder = Recorder(stays="b")
+
+    def interrupt(share: float) -> None:
+        assert share in (0.0, 0.5)
+        raise KeyboardInterrupt
+
+    with ahead_of(recorder, "abc") as ahead:
+        ahead.result("a")
+        with pytest.raises(KeyboardInterrupt):
+            ahead.result("b", interrupt)
+    assert recorder.stopped == ["b"]
+    assert recorder.computed == ["a", "b"]
+    assert recorder.saved == ["a"]
+
+
+def test_results_beyond_the_memory_allowed_are_saved_and_not_kept(monkeypatch):
+    monkeypatch.setattr("retvar.report.ahead.HELD", 2_500)
+    monkeypatch.setattr("retvar.report.ahead.PAUSE", 0.001)
+    recorder = Recorder()
+    with ahead_of(recorder, "abcdef") as ahead:
+        deadline = time.monotonic() + 60
+        while len(recorder.computed) < 3 and time.monotonic() < deadline:
+            time.sleep(0.001)
+        time.sleep(0.05)
+        assert recorder.computed == list("abc")  # the others wait until these are saved
+        assert ahead.result("f") is None
+        assert [ahead.result(name) is None for name in "abcde"] == [False] * 2 + [True] * 3
+    assert recorder.saved == list("abcdef")
+
+
+@pytest.mark.parametrize("most", [100, 10**9])
+def test_a_large_figure_is_embedded_as_the_bytes_of_its_file(most, tmp_path, monkeypatch):
+    monkeypatch.setattr(figures, "MAX_SVG", most)
+    kind = "png" if most == 100 else "svg"
+    for formats in (["png", "svg"], ["svg"]):
+        figure = rv.plots.draw_mdp(rv.domains.chain())
+        drawn = figures.write(figure, tmp_path, "chain", formats)
+        head, _, body = drawn.uri.partition(";base64,")
+        assert head.startswith(f"data:image/{kind}")
+        assert base64.b64decode(body) == (tmp_path / "figures" / f"chain.{kind}").read_bytes()
 
 
 # ---------------------------------------------------------------------- interruptions

@@ -205,12 +205,13 @@ class TransitionSums:
                 break
             self._grow()
         shift = other.centre - self._floats[where, 2]
+        shifts = [shift**k for k in range(PLAIN)]
         powers = range(ORDER + 1) if self._weighted else (ORDER,)
         for a in powers:
             base = a * a if self._weighted else 0
             for b in range(2 * a + 1):
                 moved = sum(
-                    math.comb(b, k) * shift ** (b - k) * other.moment(a, k) for k in range(b + 1)
+                    math.comb(b, k) * shifts[b - k] * other.moment(a, k) for k in range(b + 1)
                 )
                 self._sums[where, base + b] += moved
         self.rows += other.rows

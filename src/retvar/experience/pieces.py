@@ -26,7 +26,7 @@ from retvar.random import U, mix
 __all__ = ["Ids", "Piece", "Pieces", "SplitCheck", "open_piece", "plan_pieces"]
 
 Words = NDArray[np.uint64]
-ROWS = 500_000  # rows of a piece, at least, where files are not smaller
+ROWS = 1_000_000  # rows of a piece, at least, where files are not smaller
 BYTES = 16 << 20  # of CSV files that make up a piece
 MOST_IDS = 2**20  # ids of a piece that are compared; where there are more, a random sample
 MOST_KEPT = 2**24  # ids of all pieces that are kept
@@ -106,9 +106,9 @@ def _units(reader: Reader, split: bool) -> Iterator[tuple[Piece, float]]:
 
 
 def open_piece(piece: Piece) -> Reader:
-    """A reader of the piece."""
+    """A reader of the piece, in one thread: a worker has one for each of its cores."""
     groups = None if piece.groups is None else range(*piece.groups)
-    return replace(open_file(Path(piece.path), groups), name=str(piece))
+    return replace(open_file(Path(piece.path), groups, threads=False), name=str(piece))
 
 
 class Ids:

@@ -115,13 +115,16 @@ def _paths(given: str | Path) -> list[Path]:
     return found
 
 
-def open_file(path: Path, groups: range | None = None) -> Reader:
-    """Open a Parquet or CSV file; of a Parquet file, perhaps some row groups only."""
+def open_file(path: Path, groups: range | None = None, *, threads: bool = True) -> Reader:
+    """Open a Parquet or CSV file; of a Parquet file, perhaps some row groups only.
+
+    With `threads`, a Parquet file is read ahead and decoded in other threads.
+    """
     try:
         with path.open("rb"):
             pass
         if path.name.lower().endswith(".parquet"):
-            return _open_parquet(path, groups)
+            return _open_parquet(path, groups, threads)
         return _open_csv(path)
     except InputError:
         raise
@@ -129,19 +132,22 @@ def open_file(path: Path, groups: range | None = None) -> Reader:
         raise InputError("source", str(path), f"cannot be read: {describe_error(error)}") from None
 
 
-def _open_parquet(path: Path, groups: range | None = None) -> Reader:
+def _open_parquet(path: Path, groups: range | None, threads: bool) -> Reader:
     pq = import_pyarrow().parquet
     with pq.ParquetFile(path) as file:
         schema, meta = file.schema_arrow, file.metadata
     own = range(meta.num_row_groups) if groups is None else groups
 
     def batches(columns: list[str], chunk: int) -> Iterator[Any]:
-        return _ahead(read(columns, chunk))
+        rows = read(columns, chunk)
+        return _ahead(rows) if threads else rows
 
     def read(columns: list[str], chunk: int) -> Iterator[Any]:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             for some in _row_groups(meta, own, chunk):  # so that a damaged one costs no other
-                yield from file.iter_batches(chunk, row_groups=some, columns=columns)
+                yield from file.iter_batches(
+                    chunk, row_groups=some, columns=columns, use_threads=threads
+                )
 
     rows = [int(meta.row_group(group).num_rows) for group in own]
     return replace(_reader(str(path), schema, batches, sum(rows)), groups=rows)

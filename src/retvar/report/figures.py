@@ -85,7 +85,8 @@ def write(figure: Figure, folder: Path, name: str, formats: Sequence[str]) -> Dr
     for path in files.values():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         plots.save(figure, folder / path)
-    uri = data_uri(figure)
+    png = (folder / files["png"]).read_bytes() if "png" in files else None
+    uri = data_uri(figure, png)
     pyplot = sys.modules.get("matplotlib.pyplot")
     if pyplot is not None:
         pyplot.close(figure)
@@ -93,21 +94,35 @@ def write(figure: Figure, folder: Path, name: str, formats: Sequence[str]) -> Dr
     return DrawnFigure(files, uri, (float(width), float(height)))
 
 
-def data_uri(figure: Figure) -> str:
-    """A figure as a data URI: SVG if that is small, otherwise PNG.
+def data_uri(figure: Figure, png: bytes | None = None) -> str:
+    """A figure as a data URI: SVG if that is small, otherwise PNG; `png` if it is at hand.
 
     >>> import retvar as rv
     >>> data_uri(rv.plots.draw_mdp(rv.domains.chain()))[:26]
     'data:image/svg+xml;base64,'
     """
-    raw, mime = _rendered(figure, "svg"), "svg+xml"
-    if len(raw) > MAX_SVG:
-        raw, mime = _rendered(figure, "png"), "png"
+    try:
+        raw, mime = _rendered(figure, "svg", SmallFile()), "svg+xml"
+    except TooLargeError:
+        raw, mime = png or _rendered(figure, "png", io.BytesIO()), "png"
     return f"data:image/{mime};base64,{base64.b64encode(raw).decode()}"
 
 
-def _rendered(figure: Figure, kind: str) -> bytes:
-    buffer = io.BytesIO()
+class TooLargeError(Exception):
+    """A file has more bytes than wanted."""
+
+
+class SmallFile(io.BytesIO):
+    """A file in memory that refuses more bytes than an embedded SVG may have."""
+
+    def write(self, data: Any) -> int:
+        """Append, or raise a TooLargeError."""
+        if self.tell() + len(data) > MAX_SVG:
+            raise TooLargeError
+        return super().write(data)
+
+
+def _rendered(figure: Figure, kind: str, file: io.BytesIO) -> bytes:
     with matplotlib.rc_context(RC):
-        figure.savefig(buffer, format=kind, dpi=DPI, metadata=METADATA["." + kind])
-    return buffer.getvalue()
+        figure.savefig(file, format=kind, dpi=DPI, metadata=METADATA["." + kind])
+    return file.getvalue()

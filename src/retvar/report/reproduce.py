@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from retvar.files import write_text
 from retvar.format import duration
 from retvar.progress import Progress
 from retvar.report import figures, pages
+from retvar.report.ahead import Ahead, Report
 from retvar.report.outcome import CheckedClaim, Outcome, Reproduction, Request
 from retvar.report.output_folder import OutputFolder
 from retvar.report.selection import load_experiments, restrict, select
@@ -104,7 +106,7 @@ def reproduce(
 
 
 class _Job:
-    """Runs experiments one after the other; shared simulations are computed once."""
+    """Runs experiments; shared simulations are computed once, and later ones while it draws."""
 
     def __init__(
         self,
@@ -119,83 +121,98 @@ class _Job:
         self.formats, self.force, self.threads = formats, force, threads
         self.progress = progress
         self.simulations: dict[str, Simulation] = {}  # by the name of the data file
+        self.uses: Counter[str] = Counter()  # experiments that still need each of them
         self.computed: set[str] = set()
+        self.ahead = Ahead(self._compute, self._save)
 
     def run(self, experiments: Sequence[Experiment]) -> tuple[Outcome, ...]:
         self.progress.check()
-        work = self._plan(experiments)
-        self.progress.start(sum(work.values()))
         outcomes: list[Outcome] = []
         done = 0.0
-        for number, experiment in enumerate(experiments, 1):
-            expected = work[experiment.id]
-            self.progress.start_part(experiment.id, expected)
-            outcome, line = self._run_one(experiment, done)
-            outcomes.append(outcome)
-            done += expected
-            self.progress.advance(done)
-            self.progress.finish_part(f"[{number}/{len(experiments)}] {experiment.id}: {line}")
+        with warnings.catch_warnings(), self.ahead:  # threads share the filters of warnings
+            work = self._plan(experiments)
+            self.progress.start(sum(work.values()))
+            for number, experiment in enumerate(experiments, 1):
+                expected = work[experiment.id]
+                self.progress.start_part(experiment.id, expected)
+                outcome, line = self._run_one(experiment, done)
+                outcomes.append(outcome)
+                done += expected
+                self.progress.advance(done)
+                self.progress.finish_part(f"[{number}/{len(experiments)}] {experiment.id}: {line}")
+                self.ahead.save_finished()
         return tuple(outcomes)
 
     def _plan(self, experiments: Sequence[Experiment]) -> dict[str, float]:
         """Expected seconds of each experiment; saved data are read now, to find damaged files."""
         work: dict[str, float] = {}
+        missing: list[str] = []
         for experiment in experiments:
             work[experiment.id] = DRAWING
             for simulation in experiment.simulations:
                 name = self._name(simulation)
+                self.uses[name] += 1
                 if name in self.simulations:
                     continue
                 self.simulations[name] = simulation
-                if self._is_missing(simulation):
+                if self.force or not self.store.has(simulation, self.seed):
                     work[experiment.id] += _expected(simulation)
+                    missing.append(name)
                 else:
                     self.store.read(simulation, self.seed)
                 self.progress.check()
+        for name in missing:
+            self.ahead.submit(name, self.simulations[name])
         return work
 
     def _name(self, simulation: Simulation) -> str:
         return self.store.path(simulation, self.seed).name
 
-    def _is_missing(self, simulation: Simulation) -> bool:
-        if self.force and self._name(simulation) not in self.computed:
-            return True
-        return not self.store.has(simulation, self.seed)
+    def _compute(self, simulation: Simulation, report: Report) -> xarray.Dataset:
+        return simulation.run(self.seed, progress=report, threads=self.threads)
+
+    def _save(self, simulation: Simulation, data: xarray.Dataset, seconds: float) -> xarray.Dataset:
+        began = time.monotonic()
+        saved = self.store.write(simulation, self.seed, data)
+        self.folder.record_time(self._name(simulation), seconds + time.monotonic() - began)
+        return saved
 
     def _run_one(self, experiment: Experiment, done: float) -> tuple[Outcome, str]:
         """The outcome, and a line about it; `done` is the expected time of what came before."""
-        began, before = time.monotonic(), len(self.computed)
+        before = self.computed.copy()
         data = self._simulate(experiment, done)
-        simulated = time.monotonic() - began
         outcome = self._check_and_draw(experiment, data)
         self.folder.record_time("drawing " + experiment.id, outcome.drawing)
         parts = ["drawn" if outcome.drawn else outcome.problem or "nothing to draw"]
         if experiment.simulations:
-            new = len(self.computed) > before
-            parts.insert(0, f"simulated in {duration(simulated)}" if new else "simulated before")
+            new = self.computed - before
+            seconds = sum(self.folder.times[name] for name in new)
+            parts.insert(0, f"simulated in {duration(seconds)}" if new else "simulated before")
         if outcome.checked:
             parts.append(f"{outcome.held} of {len(outcome.checked)} claims hold")
         return outcome, ", ".join(parts)
 
     def _simulate(self, experiment: Experiment, done: float) -> dict[str, xarray.Dataset]:
-        """The data of all simulations, computed if missing."""
+        """The data of all simulations; waits for those that are being computed."""
         found = {}
         for simulation in experiment.simulations:
-            if self._is_missing(simulation):
-                began, expected = time.monotonic(), _expected(simulation)
+            name, data = self._name(simulation), None
+            self.uses[name] -= 1
+            if name in self.ahead:
+                expected = 0.0 if name in self.computed else _expected(simulation)
 
                 def report(share: float, base: float = done, expected: float = expected) -> None:
                     self.progress.advance(base + share * expected)
 
-                data = simulation.run(self.seed, progress=report, threads=self.threads)
-                found[simulation.name] = self.store.write(simulation, self.seed, data)
-                self.folder.record_time(self._name(simulation), time.monotonic() - began)
-                self.computed.add(self._name(simulation))
+                data = self.ahead.result(name, report, last=not self.uses[name])
+                self.computed.add(name)
                 done += expected
-            else:
-                found[simulation.name] = self.store.read(simulation, self.seed)
+            found[simulation.name] = data if data is not None else self._read(simulation)
             self.progress.advance(done)
         return found
+
+    def _read(self, simulation: Simulation) -> xarray.Dataset:
+        return self.store.read(simulation, self.seed)
 
     def _check_and_draw(self, experiment: Experiment, data: dict[str, xarray.Dataset]) -> Outcome:
         began = time.monotonic()
