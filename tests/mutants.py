@@ -323,7 +323,7 @@ MUTANTS = [
         "a fixed value is still learned",
         "experiments with a given value function measure another one",
         KERNEL,
-        '    learns = place != VALUE or m.plan[3, LEARN_VALUE] != 0\n',
+        '    learns = place != VALUE or m.plan[LEARNER, LEARN_VALUE] != 0\n',
         '    learns = True\n',
         REFERENCE,
     ),

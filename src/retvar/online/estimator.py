@@ -21,7 +21,7 @@ from retvar.online import kernel, memory_layout
 from retvar.online.bootstrap import add_bootstrap_samples, half_width, spread, weighted
 from retvar.online.columns import Columns, features_of_node, read_columns
 from retvar.online.memory import Memory, memory_of, static_rows
-from retvar.online.memory_layout import TERMINATED, TRUNCATED, FeatureRows, Transitions
+from retvar.online.memory_layout import LEARNER, TERMINATED, TRUNCATED, FeatureRows, Transitions
 
 __all__ = ["OnlineEstimator", "Transition"]
 
@@ -109,10 +109,12 @@ class OnlineEstimator:
         same = all(f is self.features[0] for f in self.features)
         self._shared_features = same and not self._tabular  # all nodes have the same features
         if self._rows is None:
-            self._advance = kernel.advance_one_state
+            self._advance = (
+                kernel.advance_one_state_moments if m.moments else kernel.advance_one_state
+            )
             self._packed: tuple[Any, ...] = (m.ints, m.floats, m.traces, m.live)
         else:
-            self._advance = kernel.advance_one
+            self._advance = kernel.advance_one_moments if m.moments else kernel.advance_one
             rows = FeatureRows(*self._rows)
             self._packed = (m.ints, m.floats, rows, m.traces, m.live, m.scales, m.sums)
 
@@ -230,8 +232,8 @@ class OnlineEstimator:
             raise
         if not finite:
             self._reject("state", "not finite", "must hold finite numbers only")
-        self._memory.plan[:3, memory_layout.ROWS] = 0
-        self._memory.plan[3, memory_layout.COUNT] = 2
+        self._memory.begin_rows([0, 0, 0])
+        self._memory.plan[LEARNER, memory_layout.COUNT] = 2
         return 0, None if next_state is None else 1
 
     def update_many(self, arrays: Any, on_error: str = "raise") -> None:
@@ -321,8 +323,8 @@ class OnlineEstimator:
         if self._tabular:
             return self._rows
         rows, first, bad = c.features(self.features)
-        self._memory.plan[:3, memory_layout.ROWS] = first
-        self._memory.plan[3, memory_layout.COUNT] = 2 * len(c)
+        self._memory.begin_rows(first)
+        self._memory.plan[LEARNER, memory_layout.COUNT] = 2 * len(c)
         if bad.any() and not skip:
             raise InputError("state", "not finite", "must hold finite numbers only")
         c.mark(bad)
@@ -491,7 +493,7 @@ class OnlineEstimator:
     @property
     def step_sizes(self) -> dict[str, float]:
         """Step size that each node last used."""
-        return {name: float(self._memory.report[3 + k]) for k, name in self._active_nodes()}
+        return {name: float(self._memory.report[LEARNER + k]) for k, name in self._active_nodes()}
 
     @property
     def weights(self) -> dict[str, Array]:
@@ -555,10 +557,9 @@ class OnlineEstimator:
             raise InputError("states", states, "can only grow if each state has its own weight")
         if states < count:  # type: ignore[operator]
             raise InputError("states", states, f"must be at least the present {count}")
-        fresh = OnlineEstimator(self.description, [States(states)] * 3)
-        place = np.concatenate(
-            [np.arange(count) + fresh._memory.part(node).start for node in range(3)]  # type: ignore[arg-type]
-        )
+        fresh = OnlineEstimator(self.description, [States(states)] * len(self.features))
+        parts = [fresh._memory.part(node) for node in range(len(self.features))]
+        place = np.concatenate([np.arange(count) + part.start for part in parts])  # type: ignore[arg-type]
         old, new = self._memory, fresh._memory
         if old.coins is not None and old.draws is not None:
             new.add_replicates(old.lanes - 1, old.draws)
@@ -567,7 +568,8 @@ class OnlineEstimator:
         if old.held.size:
             new.held[place] = old.held
         traces = np.zeros((old.streams, new.traces.shape[1]))
-        traces[:, place], traces[:, -3:] = old.traces[:, :-3], old.traces[:, -3:]
+        traces[:, place] = old.traces[:, : -old.places]
+        traces[:, -old.places :] = old.traces[:, -old.places :]
         new.adopt(traces)
         self._memory, self.features = new, fresh.features
         self._attach()
@@ -650,7 +652,8 @@ class OnlineEstimator:
         *, where: str = "",
     ) -> InputError:  # fmt: skip
         """Return the error for an error code of a transition."""
-        known = f"unknown; states are 0 to {int(self._memory.plan[3, memory_layout.COUNT]) - 1}"
+        states = int(self._memory.plan[LEARNER, memory_layout.COUNT])
+        known = f"unknown; states are 0 to {states - 1}"
         field, value, remedy = {
             memory_layout.STATE: ("state", state, known),
             memory_layout.NEXT_STATE: ("next_state", next_state, known),
@@ -668,7 +671,7 @@ class OnlineEstimator:
 
     def _raise_divergence(self, code: int, state: Any) -> None:
         place = code - memory_layout.DIVERGED
-        step_size = float(self._memory.report[3 + place])
+        step_size = float(self._memory.report[LEARNER + place])
         node = self._network.at(place)
         assert node is not None
         raise DivergenceError(node.name, self.steps + 1, state, step_size)

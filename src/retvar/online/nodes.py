@@ -23,6 +23,7 @@ from retvar.online.memory_layout import (
     FIRST,
     KIND,
     LAZY,
+    LEARNER,
     LIMIT,
     OFFSET,
     ROWS,
@@ -192,7 +193,7 @@ def move(m, rows, h, decay, own):
 @inlined
 def extend_trace(m, rows, h, decay):
     """E = w(γκE + φ) over the weights where it is not 0; return how many there are."""
-    total, lane = m.traces.shape[1] - 3, u(h.stream)
+    total, lane = m.steps.shape[0], u(h.stream)
     count = m.live[lane, u(2 * total + h.place)]
     for k in range(h.begin, h.end):
         i = index(rows.indices, k)
@@ -248,7 +249,7 @@ def find_weights(m, rows, h, common, count, delta, learning):
         own = u(h.offset + index(rows.indices, h.end - 1))
     p, q = m.settings[u(h.place), 0], m.settings[u(h.place), 1]
     by_weight = counts_visits(h.kind) or depends_on_errors(h.kind)
-    reported = m.report[u(3 + h.place)] if by_weight else common
+    reported = m.report[u(LEARNER + h.place)] if by_weight else common
     for k in range(count):
         at, step = reached(m, rows, h, k, traced), common
         if traced:
@@ -267,7 +268,7 @@ def find_weights(m, rows, h, common, count, delta, learning):
         m.steps[at, STEP] = new
         finite = finite and abs(new) <= LIMIT
         move_replicates(m.coins, m.said, h, learning, at, step, E)
-    m.report[u(3 + h.place)] = reported
+    m.report[u(LEARNER + h.place)] = reported
     return finite
 
 

@@ -13,7 +13,7 @@ from numpy import uintp as u
 
 from retvar import networks, rules
 from retvar.jit import callable_from_compiled, inlined, switch
-from retvar.networks import MEAN, NODES, PLACES, VALUE, Reading, Readings
+from retvar.networks import MEAN, NODES, PLACES, THIRD, VALUE, VARIANCE, Reading, Readings
 
 __all__ = ["Said", "discount_of", "feed_replicates", "reward_of"]
 
@@ -48,12 +48,16 @@ def reading(said, place, lane):
 
 def _in_replicates(node: networks.Node) -> Any:
     """A function that writes the reward of a node in every lane but the first."""
-    reward = inlined(node.reward)
+    reward, place = inlined(node.reward), node.place
 
     @inlined
     def write(x, said):
         for lane in range(1, said.fed.size):
-            read = Readings(reading(said, VALUE, lane), reading(said, MEAN, lane))
+            third = reading(said, THIRD if place > THIRD else VALUE, lane)  # if there is one
+            read = Readings(
+                reading(said, VALUE, lane), reading(said, MEAN, lane),
+                reading(said, VARIANCE, lane), third,
+            )  # fmt: skip
             said.fed[u(lane)] = reward(x, read)
 
     return write
