@@ -142,8 +142,8 @@ MUTANTS = [
         "importance ratio applied twice, in the trace and in the step",
         "transitions weigh ρ² instead of ρ; what is learned is the return of no policy",
         NODES,
-        'new = moved(learning[at, 0], step, delta, E)',
-        'new = moved(learning[at, 0], step, delta, E * h.weight)',
+        'move_lanes(m.coins, m.said, learning, at, step_of(m, h, at, step), own, E)',
+        'move_lanes(m.coins, m.said, learning, at, step_of(m, h, at, step), own, E * h.weight)',
         REFERENCE + "[direct-target_return]",
     ),
     Mutant(
@@ -196,9 +196,8 @@ MUTANTS = [
         "a ratio of 0 skips the trace instead of clearing it",
         "the trace of before survives a transition that the target never makes",
         NODES,
-        'E = trace(decay, m.traces[lane, at], m.steps[at, STEP], h.weight)',
-        'E = trace(decay, m.traces[lane, at], m.steps[at, STEP], h.weight if h.weight >'
-        ' 0.0 else 1.0)',
+        'return trace(decay, E, phi(rows.indices, m, h, i), h.weight)',
+        'return trace(decay, E, phi(rows.indices, m, h, i), h.weight if h.weight > 0.0 else 1.0)',
         "test_online.py::test_a_ratio_of_zero_clears_the_trace",
     ),
     Mutant(
@@ -332,7 +331,7 @@ MUTANTS = [
         "1/n steps with one n for all states",
         "rare states get the tiny steps of frequent ones, and stay near where they began",
         NODES,
-        "m.steps[u(h.offset + index(rows.indices, k)), FIRST] += counted(h.kind, h.weight)",
+        "m.steps[at, FIRST] += counted(h.kind, h.weight)",
         "m.steps[:, FIRST] += counted(h.kind, h.weight)",
         "test_online.py::test_decaying_steps_give_the_mean_of_the_targets",
     ),

@@ -13,6 +13,7 @@ from typing import Any
 
 import numba
 from numba import njit, types
+from numba.core.compiler import Compiler
 from numba.extending import intrinsic, register_jitable
 
 from retvar import rules, step_sizes
@@ -62,8 +63,8 @@ def compiled(function: Any, *sources: str, **options: Any) -> Any:
 
 
 def inlined(function: Any) -> Any:
-    """Compile a function that is inlined into its callers."""
-    return njit(forceinline=True, _nrt=False)(function)
+    """Compile a function that is inlined into its callers, and optimised there."""
+    return njit(forceinline=True, _nrt=False, pipeline_class=_Inlined)(function)
 
 
 def called(function: Any) -> Any:
@@ -99,6 +100,24 @@ def switch(numbers: Sequence[int], functions: Sequence[Any]) -> Any:
             return others(number, *args)
 
     return inlined(pick)
+
+
+class _Inlined(Compiler):  # type: ignore[misc]
+    """Compiles without optimising: that is done once, in the caller that is not inlined.
+
+    Otherwise each level of calls would optimise all levels below it again, and without knowing that
+    arrays do not overlap. A function that takes a tuple of arrays cannot be called from Python: its
+    wrapper would take longer to compile than the function.
+    """
+
+    def define_pipelines(self) -> Any:
+        if any(isinstance(each, types.BaseNamedTuple) for each in self.state.args):
+            self.state.flags.no_cpython_wrapper = self.state.flags.no_cfunc_wrapper = True
+        name = self.state.func_id.func_qualname
+        library = self.state.targetctx.codegen().create_library(name)
+        library._optimize_final_module = _do_nothing
+        self.state.library = library
+        return super().define_pipelines()
 
 
 @contextmanager

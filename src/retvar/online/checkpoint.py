@@ -228,8 +228,7 @@ def _restore_arrays(estimator: OnlineEstimator, tensors: dict[str, Any]) -> None
             _check_numbers(name, part, tensors[name])
             array[...] = tensors[name]
     m.adopt(m.traces.copy())
-    if m.scales is not None:
-        lazy_traces.fill_steps(m.plan, m.settings, m.steps)
+    lazy_traces.fill_steps(m.plan, m.settings, m.steps)
     estimator._attach()
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from threading import get_ident
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -109,12 +110,10 @@ class OnlineEstimator:
         same = all(f is self.features[0] for f in self.features)
         self._shared_features = same and not self._tabular  # all nodes have the same features
         if self._rows is None:
-            self._advance = (
-                kernel.advance_one_state_moments if m.moments else kernel.advance_one_state
-            )
+            self._advance = kernel.advance_one_state
             self._packed: tuple[Any, ...] = (m.ints, m.floats, m.traces, m.live)
         else:
-            self._advance = kernel.advance_one_moments if m.moments else kernel.advance_one
+            self._advance = kernel.advance_one
             rows = FeatureRows(*self._rows)
             self._packed = (m.ints, m.floats, rows, m.traces, m.live, m.scales, m.sums)
 
@@ -145,9 +144,7 @@ class OnlineEstimator:
                 state, next_state, (terminated, truncated, rho, gamma, lam, stream)
             )
         given = state
-        if self._shared_features and self._memory.coins is None:
-            state, next_state = self._write_features(state, next_state)
-        elif not self._tabular or self._memory.coins is not None:
+        if self._memory.coins is not None or not (self._tabular or self._shared_features):
             row: dict[str, Any] = {"state": [state], "reward": [reward], "next_state": [next_state]}
             if isinstance(state, Mapping):  # separate features for each node
                 row["state"] = {name: [part] for name, part in state.items()}
@@ -163,6 +160,8 @@ class OnlineEstimator:
             raise ThreadError
         self._owner = me
         try:
+            if self._shared_features:
+                state, next_state = self._write_features(state, next_state)
             try:
                 _pack(
                     self._bytes,
@@ -255,15 +254,21 @@ class OnlineEstimator:
             raise
 
     def _learn(self, arrays: Any, *, skip: bool, where: str) -> None:
-        """Learn from a chunk in this thread; another thread that learns meanwhile is an error."""
-        me = get_ident()
-        if self._owner and self._owner != me:
+        """Learn from a chunk in this thread."""
+        with self._alone():
+            self._learn_chunk(arrays, skip, where)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Work in this thread; another thread that changes or copies the arrays is an error."""
+        me, before = get_ident(), self._owner
+        if before and before != me:
             raise ThreadError
         self._owner = me
         try:
-            self._learn_chunk(arrays, skip, where)
+            yield
         finally:
-            self._owner = 0
+            self._owner = before
 
     def _learn_chunk(self, arrays: Any, skip: bool, where: str) -> None:
         """Check the whole chunk (unless invalid rows are skipped), then learn in blocks."""
@@ -332,11 +337,12 @@ class OnlineEstimator:
 
     def reset_traces(self, stream: int | None = None) -> None:
         """Clear the traces of a stream, or of all streams."""
-        m = self._memory
         codes = [0]
-        for each in range(m.streams) if stream is None else (stream,):
-            arguments.integer("stream", each, 0, m.streams - 1)
-            codes.append(kernel.end_traces(int(each), m.arrays()))
+        with self._alone():
+            m = self._memory
+            for each in range(m.streams) if stream is None else (stream,):
+                arguments.integer("stream", each, 0, m.streams - 1)
+                codes.append(kernel.end_traces(int(each), m.arrays()))
         if any(codes):  # found when deferred updates were applied
             self._raise_divergence(next(filter(None, codes)), None)
 
@@ -552,6 +558,11 @@ class OnlineEstimator:
         >>> risk.value()
         array([1., 0., 0.])
         """
+        with self._alone():
+            self._add_states(states)
+
+    def _add_states(self, states: int) -> None:
+        """Move everything into arrays with more states."""
         count = self.features[0].states
         if not all(isinstance(kind, States) for kind in self.features):
             raise InputError("states", states, "can only grow if each state has its own weight")
@@ -576,8 +587,10 @@ class OnlineEstimator:
 
     def clone(self) -> OnlineEstimator:
         """An independent copy, traces and counters included."""
-        twin = copy.copy(self)
-        twin._memory = self._memory.clone()
+        with self._alone():
+            twin = copy.copy(self)
+            twin._memory = self._memory.clone()
+        twin._owner = 0
         twin.notes = copy.deepcopy(self.notes)
         twin._attach()
         return twin
@@ -589,7 +602,8 @@ class OnlineEstimator:
         """Save to a safetensors file that ``retvar.load`` reads."""
         from retvar.online.checkpoint import save
 
-        save(self, path)
+        with self._alone():
+            save(self, path)
 
     def __repr__(self) -> str:
         kind = type(self.description).__name__

@@ -292,7 +292,7 @@ def move_lazily(m, rows, h, decay, own):
     if not stays_finite(m, rows, h, learning, new):
         m.sums[slot, place, 0] = A
         return False
-    add_to_sums(m.coins, m.said, h, m.sums[slot, place], step, s)
+    add_to_sums(m.coins, m.said, m.sums[slot, place], step, s)
     if h.stream >= DEFERRED_STREAMS:
         finite = flush(h.stream, h.place, s, m)
     if finite and is_bounded(h.kind):
@@ -304,12 +304,11 @@ def move_lazily(m, rows, h, decay, own):
 
 
 @inlined
-def add_to_sums(coins, said, h, sums, step, s):
+def add_to_sums(coins, said, sums, step, s):
     """Add to A of all replicates, each times its multiplier."""
     if coins is not None:
-        own = said.own if averages(h.kind) else said.error[u(h.place)]
         for lane in range(1, sums.size):
-            sums[u(lane)] = moved(sums[u(lane)], step * coins[u(lane)], own[u(lane)], s)
+            sums[u(lane)] = moved(sums[u(lane)], step, said.own[u(lane)], s)
 
 
 @called
@@ -338,12 +337,11 @@ def settle_replicates(coins, m, place, at):
 
 
 def fill_steps(plan: Any, settings: Any, state: Any) -> None:
-    """Store α in the steps of nodes with lazy traces: 1 where it is common to all weights."""
+    """Store α of each weight; 1 where it is common to all weights."""
     places = len(settings)
     for place in range(places):
-        if plan[place, TRACED] == LAZY:
-            last = plan[place + 1, OFFSET] if place + 1 < places else state.shape[0]
-            fill_node(plan[place, OFFSET], last, plan[place, KIND], settings, place, state)
+        last = plan[place + 1, OFFSET] if place + 1 < places else state.shape[0]
+        fill_node(plan[place, OFFSET], last, plan[place, KIND], settings, place, state)
 
 
 @_compiled

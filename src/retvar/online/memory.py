@@ -67,7 +67,7 @@ class Memory:
         if (self.plan[: self.places, memory_layout.TRACED] == memory_layout.LAZY).any():
             self.scales = np.ones((memory_layout.DEFERRED_STREAMS + 1, self.places))
             self.sums = np.zeros((memory_layout.DEFERRED_STREAMS + 1, self.places, 1))
-            lazy_traces.fill_steps(self.plan, self.settings, self.steps)
+        lazy_traces.fill_steps(self.plan, self.settings, self.steps)
         self.grow(1)
 
     def arrays(self) -> Arrays:
@@ -75,7 +75,6 @@ class Memory:
         return Arrays(
             self.plan, self.settings, self.w, self.held, self.steps, self.traces, self.live,
             self.scales, self.sums, self.report, self.coins, self.draws, self.said, self.counts,
-            self.moments,
         )  # fmt: skip
 
     def add_replicates(self, count: int, draws: NDArray[np.uint64]) -> None:
@@ -91,11 +90,6 @@ class Memory:
         if self.sums is not None:
             self.sums = np.repeat(self.sums, lanes, axis=2)
         self.coins, self.draws = np.ones(lanes), draws
-
-    @property
-    def moments(self) -> bool | None:
-        """True if there are nodes of higher moments, otherwise None, as compiled code wants it."""
-        return True if self.places > THIRD else None
 
     @property
     def lanes(self) -> int:
@@ -236,7 +230,7 @@ def memory_of(description: Any, features: list[Features]) -> Memory:
     weights = np.concatenate([_initial(node, f) for node, f in zip(nodes, features, strict=True)])
     averages = any(node.step.kind == AVERAGED for node in nodes)
     steps = [
-        np.tile([*node.step.initial(), 0.0], (f.size, 1))
+        np.tile([*node.step.initial(), 0.0, 0.0], (f.size, 1))
         for node, f in zip(nodes, features, strict=True)
     ]
     return Memory(

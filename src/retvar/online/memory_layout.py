@@ -18,8 +18,8 @@ for `plan` and `report`, which are small. The arrays, :class:`Arrays`:
     settings  [place]          two parameters of the step-size rule; then κ, one or one per row
     weights   [weight, lane]   what predictions are made of
     held      [weight, lane]   with Averaged what learns, and `weights` its mean; empty without
-    steps     [weight]         two numbers of the step-size rule; then scratch, 0 between updates.
-                               With a lazy trace it is α, or 1 where α is common to all weights
+    steps     [weight]         two numbers of the step-size rule; then α, or 1 where it is common to
+                               all weights; then φ, where features are rows, and 0 between updates
     traces    [stream]         one per weight; then the discounts of the last transition, by place
     live      [stream]         weights where the trace is not 0; their positions in that list; their
                                number at each place
@@ -31,7 +31,6 @@ for `plan` and `report`, which are small. The arrays, :class:`Arrays`:
     draws                      key of the multipliers (two words), then the number of the transition
     said                       what the nodes say in the replicates; None: one lane
     counts                     transitions learned from, and invalid ones skipped
-    moments                    None: no node for the third moment; True otherwise
 """
 
 from __future__ import annotations
@@ -45,7 +44,8 @@ LEARNER = len(networks.PLACES)  # of plan, the last; also where the step sizes o
 OFF_POLICY, LEARN_VALUE, COUNT, PLACE_COUNT = range(4)  # of plan[LEARNER]
 PLAN = (LEARNER + 1, 7)  # shape of plan
 NONE, EAGER, LAZY = range(3)  # TRACED
-FIRST, SECOND, STEP = range(3)  # of steps
+FIRST, SECOND, STEP, PHI = range(4)  # of steps
+COLUMNS = 4
 TERMINATED, TRUNCATED = 1, 2  # flags of a transition; both: 3
 LIMIT = 1e150  # larger weights have diverged
 FAINT = 1e-100  # smaller traces are set to 0
@@ -75,7 +75,6 @@ class Arrays(NamedTuple):
     draws: Any
     said: Any
     counts: Any
-    moments: Any
 
 
 class FeatureRows(NamedTuple):

@@ -29,8 +29,8 @@ class Said(NamedTuple):
     error: Any
     updated: Any
     fed: Any  #: reward of the present node [lane]
-    own: Any  #: with Averaged the TD error of the weights that learn [lane] …
-    now_own: Any  #: … and their predictions
+    own: Any  #: what pulls the weights that learn: multiplier times TD error [lane] …
+    now_own: Any  #: … and with Averaged their predictions
     after_own: Any
 
 
