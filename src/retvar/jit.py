@@ -13,7 +13,6 @@ from typing import Any
 
 import numba
 from numba import njit, types
-from numba.core.compiler import Compiler
 from numba.extending import intrinsic, register_jitable
 
 from retvar import rules, step_sizes
@@ -24,6 +23,7 @@ __all__ = [
     "compiled",
     "inlined",
     "log_slow_compilation",
+    "nested",
     "switch",
     "wide_noalias",
 ]  # fmt: skip
@@ -31,6 +31,7 @@ __all__ = [
 log = logging.getLogger("retvar")
 SLOW_AFTER = 0.5  # seconds of compiling after which a line is logged
 _cache_dir_lock = threading.Lock()
+_NO_WRAPPERS = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 
 def compiled(function: Any, *sources: str, **options: Any) -> Any:
@@ -63,13 +64,21 @@ def compiled(function: Any, *sources: str, **options: Any) -> Any:
 
 
 def inlined(function: Any) -> Any:
-    """Compile a function that is inlined into its callers, and optimised there."""
-    return njit(forceinline=True, _nrt=False, pipeline_class=_Inlined)(function)
+    """Compile a function that is inlined into its callers."""
+    return njit(forceinline=True, _nrt=False)(function)
+
+
+def nested(function: Any) -> Any:
+    """Like :func:`inlined`, for functions that Python never calls: quicker to compile.
+
+    The wrapper of a function that takes tuples of arrays takes longer than the function itself.
+    """
+    return njit(forceinline=True, _nrt=False, **_NO_WRAPPERS)(function)
 
 
 def called(function: Any) -> Any:
-    """Compile a function that is not inlined, for code outside the innermost loops."""
-    return njit(_nrt=False)(function)
+    """Compile a function that is not inlined; only compiled code may call it."""
+    return njit(_nrt=False, **_NO_WRAPPERS)(function)
 
 
 def callable_from_compiled(*functions: Any) -> None:
@@ -83,7 +92,8 @@ def switch(numbers: Sequence[int], functions: Sequence[Any]) -> Any:
 
     The last function is called for any other number.
 
-    >>> switch([3, 4], [inlined(lambda x: x + 1), inlined(lambda x: x)])(4, -2)
+    >>> pick = switch([3, 4], [inlined(lambda x: x + 1), inlined(lambda x: x)])
+    >>> njit(lambda x: pick(4, x))(-2)
     -2
     """
     mine, first = numbers[0], functions[0]
@@ -99,25 +109,7 @@ def switch(numbers: Sequence[int], functions: Sequence[Any]) -> Any:
                 return first(*args)
             return others(number, *args)
 
-    return inlined(pick)
-
-
-class _Inlined(Compiler):  # type: ignore[misc]
-    """Compiles without optimising: that is done once, in the caller that is not inlined.
-
-    Otherwise each level of calls would optimise all levels below it again, and without knowing that
-    arrays do not overlap. A function that takes a tuple of arrays cannot be called from Python: its
-    wrapper would take longer to compile than the function.
-    """
-
-    def define_pipelines(self) -> Any:
-        if any(isinstance(each, types.BaseNamedTuple) for each in self.state.args):
-            self.state.flags.no_cpython_wrapper = self.state.flags.no_cfunc_wrapper = True
-        name = self.state.func_id.func_qualname
-        library = self.state.targetctx.codegen().create_library(name)
-        library._optimize_final_module = _do_nothing
-        self.state.library = library
-        return super().define_pipelines()
+    return nested(pick)
 
 
 @contextmanager

@@ -13,7 +13,8 @@ import math
 from numpy import uintp as u
 
 from retvar import networks
-from retvar.jit import called, compiled, inlined, wide_noalias
+from retvar.jit import called, compiled, wide_noalias
+from retvar.jit import nested as inlined
 from retvar.networks import MEAN, THIRD, VALUE, VARIANCE, Reading, Readings, Transition
 from retvar.online import lazy_traces, memory_layout, nodes
 

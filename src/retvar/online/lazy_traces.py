@@ -23,7 +23,8 @@ from typing import Any
 from numpy import uintp as u
 
 from retvar import rules
-from retvar.jit import called, compiled, inlined
+from retvar.jit import called, compiled
+from retvar.jit import nested as inlined
 from retvar.online import memory_layout
 
 # isort: off

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from numpy import uintp as u
 
 from retvar import rules
-from retvar.jit import inlined
+from retvar.jit import nested as inlined
 from retvar.networks import Reading
 from retvar.online.lazy_traces import add_deferred_to_replicates, deferred_part, move_lazily
 from retvar.online.memory_layout import (

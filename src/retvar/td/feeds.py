@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from numpy import uintp as u
 
 from retvar import networks, rules
-from retvar.jit import callable_from_compiled, inlined, switch
+from retvar.jit import callable_from_compiled, switch
+from retvar.jit import nested as inlined
 from retvar.networks import MEAN, NODES, PLACES, THIRD, VALUE, VARIANCE, Reading, Readings
 
 __all__ = ["Said", "discount_of", "feed_replicates", "reward_of"]
