@@ -99,8 +99,9 @@ def simulate(
     -------
     xarray.Dataset
         ``value`` and ``variance`` (with ``_std`` over runs), ``mean`` for centred learners and
-        ``second_moment`` for VTD, with coordinates ``learner``, ``step`` or ``episode``, ``state``
-        and ``run``; ``true_value`` and ``true_variance``; ``diverged``, the number of diverged
+        ``second_moment`` for VTD, ``third_moment`` and ``fourth_moment`` for learners of a higher
+        order, ``skewness`` and ``kurtosis`` made of these (of their averages), with coordinates
+        ``learner``, ``step`` or ``episode``, ``state`` and ``run``; ``true_value`` and ``true_variance``; ``diverged``, the number of diverged
         runs; and what `record` adds. Averages are over the runs that have not diverged.
 
     Examples
