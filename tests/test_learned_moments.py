@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import retvar as rv
 from retvar.mdp import weigh_edges
-from retvar.online.moments import IMPOSSIBLE, NO_SPREAD
+from retvar.online.shapes import IMPOSSIBLE, NO_SPREAD
 from tests import oracle, streams
 from tests.reference import Reference
 from tests.streams import METHODS, feed, same, stream

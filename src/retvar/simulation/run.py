@@ -101,8 +101,9 @@ def simulate(
         ``value`` and ``variance`` (with ``_std`` over runs), ``mean`` for centred learners and
         ``second_moment`` for VTD, ``third_moment`` and ``fourth_moment`` for learners of a higher
         order, ``skewness`` and ``kurtosis`` made of these (of their averages), with coordinates
-        ``learner``, ``step`` or ``episode``, ``state`` and ``run``; ``true_value`` and ``true_variance``; ``diverged``, the number of diverged
-        runs; and what `record` adds. Averages are over the runs that have not diverged.
+        ``learner``, ``step`` or ``episode``, ``state`` and ``run``; ``true_value``,
+        ``true_variance`` and so on; ``diverged``, the number of diverged runs; and what `record`
+        adds. Averages are over the runs that have not diverged.
 
     Examples
     --------
