@@ -50,6 +50,7 @@ TWO_STEPS = "test_online.py::test_gamma_in_the_trace_is_that_of_the_state_being_
 PREVIOUS_RATIO = "test_online.py::test_gamma_bar_in_the_trace_carries_the_previous_ratio"
 WHOLE_TRACE = "test_online.py::test_target_return_weighs_the_whole_trace_by_the_current_ratio"
 EPISODES = "test_online.py::test_nothing_crosses_the_end_of_an_episode"
+LEARNED_MOMENTS = "test_learned_moments.py::test_moments_learned_one_by_one_equal_the_reference"
 
 MUTANTS = [
     Mutant(
@@ -412,6 +413,75 @@ MUTANTS = [
         " + 4 * c2 * discount * epsilon * M3_next",
         "",
         "test_moments.py::test_the_rewards_in_rules_are_binomials",
+    ),
+    Mutant(
+        "third-moment-coefficient",
+        "2c²εV(s′) instead of 3c²εV(s′) in the third moment's reward",
+        "learned skewness is too small where good steps lead to risky states",
+        RULES,
+        "epsilon * (epsilon * epsilon + 3 * discount * discount * V_next)",
+        "epsilon * (epsilon * epsilon + 2 * discount * discount * V_next)",
+        LEARNED_MOMENTS + "[direct-target_return]",
+    ),
+    Mutant(
+        "fourth-moment-coefficient",
+        "4c²ε²V(s′) instead of 6c²ε²V(s′) in the fourth moment's reward",
+        "learned kurtosis is too small, often below what the skewness allows",
+        RULES,
+        "(squared + 6 * c2 * V_next)",
+        "(squared + 4 * c2 * V_next)",
+        LEARNED_MOMENTS + "[centred-target_return]",
+    ),
+    Mutant(
+        "third-moment-discount",
+        "the third moment discounted by c² instead of c³",
+        "skewness far ahead counts for too much",
+        NETWORKS,
+        "    return rules.third_moment_discount(rules.mean_discount(x.gamma, x.lam, x.eta))\n",
+        "    return rules.variance_discount(rules.mean_discount(x.gamma, x.lam, x.eta))\n",
+        LEARNED_MOMENTS + "[direct-target_return]",
+    ),
+    Mutant(
+        "fourth-moment-discount",
+        "the fourth moment discounted by c³ instead of c⁴",
+        "tails far ahead count for too much",
+        RULES,
+        "    return squared * squared\n",
+        "    return squared * discount\n",
+        LEARNED_MOMENTS + "[centred-off_policy_return]",
+    ),
+    Mutant(
+        "moments-read-the-updated-variance",
+        "the variance of the next state read after its update by the nodes of higher moments",
+        "the moments are biased where a state follows itself, by more the larger the step",
+        KERNEL,
+        "    before = Readings(value, mean, variance, nothing)\n",
+        "    at = span(rows.indptr, m.plan[VARIANCE, ROWS], row_next)\n"
+        "    V = nodes.predict(m.weights, rows, m.plan[VARIANCE, OFFSET], *at)\n"
+        "    before = Readings(value, mean, variance._replace(after=V), nothing)\n",
+        LEARNED_MOMENTS + "[direct-target_return]",
+    ),
+    Mutant(
+        "fourth-moment-of-the-state-left",
+        "the third moment of the present state instead of the next in the fourth's reward",
+        "kurtosis mixes up the skewness before and after a step",
+        NETWORKS,
+        "    error, c = read.mean.error, rules.mean_discount(x.gamma, x.lam, x.eta)\n"
+        "    return rules.fourth_moment_reward(error, c, read.variance.after, "
+        "read.third_moment.after)\n",
+        "    error, c = read.mean.error, rules.mean_discount(x.gamma, x.lam, x.eta)\n"
+        "    return rules.fourth_moment_reward(error, c, read.variance.after, "
+        "read.third_moment.now)\n",
+        LEARNED_MOMENTS + "[centred-target_return]",
+    ),
+    Mutant(
+        "deviation-without-ratio",
+        "ε = ηδ without (η−1)J(s) in the moments of the ρ-weighted return",
+        "off-policy skewness and kurtosis depend on a constant added to the value",
+        RULES,
+        "    return eta * delta + (eta - 1) * J\n",
+        "    return eta * delta\n",
+        LEARNED_MOMENTS + "[direct-off_policy_return]",
     ),
     Mutant(
         "noise-without-kurtosis",

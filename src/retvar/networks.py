@@ -23,6 +23,7 @@ __all__ = ["DEFAULT", "ESTIMATES", "NETWORKS", "NODES", "Estimate", "Network", "
 
 VALUE, MEAN, VARIANCE, THIRD, FOURTH = range(5)  # places: each has settings and features
 PLACES = ("value", "mean", "variance", "third_moment", "fourth_moment")
+SHAPES = {"third_moment": "skewness", "fourth_moment": "kurtosis"}  # what each, scaled, is called
 
 
 class Transition(NamedTuple):
@@ -266,6 +267,16 @@ class Network(NamedTuple):
         (4, 2)
         """
         return 2 + len(self.moments)
+
+    @property
+    def higher(self) -> tuple[str, ...]:
+        """Names of what it estimates beyond the variance.
+
+        >>> NETWORKS["direct"].up_to(4).higher
+        ('third_moment', 'fourth_moment', 'skewness', 'kurtosis')
+        """
+        names = [node.name for node in self.nodes if node.place > VARIANCE]
+        return (*names, *(SHAPES[name] for name in names))
 
     @property
     def place_count(self) -> int:

@@ -17,8 +17,8 @@ from retvar import arguments
 from retvar.errors import DivergenceError, InputError, ThreadError
 from retvar.features import Features, ObservationFeatures, Rows, States, TransitionFeatures, Vector
 from retvar.format import count
-from retvar.networks import PLACES, VALUE, network_of
-from retvar.online import kernel, memory_layout
+from retvar.networks import PLACES, SHAPES, THIRD, VALUE, network_of
+from retvar.online import kernel, memory_layout, shapes
 from retvar.online.bootstrap import add_bootstrap_samples, half_width, spread, weighted
 from retvar.online.columns import Columns, features_of_node, read_columns
 from retvar.online.memory import Memory, memory_of, static_rows
@@ -377,6 +377,61 @@ class OnlineEstimator:
         mean = self.mean(state)
         return self.variance(state) + mean * mean
 
+    def third_moment(self, state: Any = None) -> Any:
+        """Third central moment of the λ-return, with ``order=3`` or 4.
+
+        >>> import retvar as rv
+        >>> risk = rv.Direct(alpha=0.5, gamma=0.9, lam=0.9, order=4).online(states=1)
+        >>> risk.update(0, 2.0, None, terminated=True)
+        >>> risk.third_moment(0), risk.fourth_moment(0)
+        (4.0, 8.0)
+        """
+        return self._predict_one(self._moment("third_moment"), state)
+
+    def fourth_moment(self, state: Any = None) -> Any:
+        """Fourth central moment of the λ-return, with ``order=4``."""
+        return self._predict_one(self._moment("fourth_moment"), state)
+
+    def skewness(self, state: Any = None) -> Any:
+        """Third moment / variance^1.5, with ``order=3`` or 4; NaN where the variance is ≤ 0."""
+        return self._shape("skewness", state)
+
+    def kurtosis(self, state: Any = None) -> Any:
+        """Excess kurtosis, fourth moment / variance² − 3, with ``order=4``; NaN as above.
+
+        Moments are learned apart, so it may be one that no return has; see :meth:`note`.
+        """
+        return self._shape("kurtosis", state)
+
+    def note(self, state: Any = None) -> Any:
+        """Why a skewness or kurtosis is missing or impossible, in words; empty where all is well.
+
+        The kurtosis of a distribution is at least skewness² − 2.
+
+        >>> import retvar as rv
+        >>> risk = rv.Direct(alpha=0.5, gamma=0.9, lam=0.9, order=4).online(states=1)
+        >>> risk.note(0)
+        'the variance is not above 0: no skewness, no kurtosis'
+        """
+        found = np.full(np.shape(self.variance(state)), "")
+        if self._network.higher:
+            kurtosis = self.kurtosis(state) if "kurtosis" in self._network.higher else None
+            found = shapes.notes_on(self.variance(state), self.skewness(state), kurtosis)
+        return found if state is None else str(found)
+
+    def _moment(self, name: str) -> int:
+        """Place of the node of a moment."""
+        place = PLACES.index(name)
+        if self._network.at(place) is None:
+            least = f"{name} needs a learner with order={place}"
+            raise InputError("order", self._network.order, least)
+        return place
+
+    def _shape(self, name: str, state: Any) -> Any:
+        moment = self._predict_one(self._moment(shapes.moment_of(name)), state)
+        found = shapes.shape(name, self.variance(state), moment)
+        return found if state is None else float(found)
+
     # ------------------------------------------------------------------ bootstrap
 
     @property
@@ -402,7 +457,7 @@ class OnlineEstimator:
     def bootstrap_estimates(
         self, state: Any = None, what: str = "value", *, states: Any = None
     ) -> Array:
-        """Estimates of ``"value"``, ``"mean"`` or ``"variance"`` by all replicates.
+        """Estimates of ``"value"``, ``"mean"``, ``"variance"`` or a moment by all replicates.
 
         An array [state, replicate] of all states or of the column `states`; [replicate] for one
         `state`.
@@ -419,7 +474,8 @@ class OnlineEstimator:
     def predict(self, states: Any, what: str = "value") -> Array:
         """Estimates for a column of states (or features).
 
-        ``"value"``, ``"mean"``, ``"variance"`` or ``"std"``.
+        ``"value"``, ``"mean"``, ``"variance"`` or ``"std"``; with a higher order also
+        ``"third_moment"``, ``"skewness"``, ``"fourth_moment"`` or ``"kurtosis"``.
 
         >>> import retvar as rv
         >>> risk = rv.Direct(alpha=0.5, gamma=0.9, lam=0.9).online(features=2)
@@ -435,7 +491,7 @@ class OnlineEstimator:
     def interval(
         self, state: Any = None, what: str = "value", *, states: Any = None, level: float = 0.9
     ) -> tuple[Any, Any]:
-        """Interval for ``"value"``, ``"mean"``, ``"variance"`` or ``"std"``: lower and upper end.
+        """Interval for what :meth:`predict` gives: lower and upper end.
 
         Estimate ± z × the standard deviation over replicates. The ends for the std are the square
         roots of those for the variance. For one `state`, a column `states`, or all states.
@@ -453,9 +509,19 @@ class OnlineEstimator:
 
     def _combine(self, what: str, lanes: int | slice, state: Any, states: Any) -> Array:
         """Estimate `what` of states, of the estimator (lane 0) or of its replicates."""
+        if what in SHAPES.values():
+            self._moment(shapes.moment_of(what))
+            parts = (
+                self._combine(part, lanes, state, states)
+                for part in ("variance", shapes.moment_of(what))
+            )
+            return shapes.shape(what, *parts)
         if what not in PLACES:
-            raise InputError("what", repr(what), "must be 'value', 'mean', 'variance' or 'std'")
+            known = (*PLACES[:THIRD], *self._network.higher)
+            raise InputError("what", repr(what), f"must be {', '.join(map(repr, known))} or 'std'")
         node = self._network.mean.place if what == "mean" else PLACES.index(what)
+        if node >= THIRD:
+            self._moment(what)
         states = states if state is None else _as_column(state)
         if self._tabular:
             rows = self.features[node].rows() if self._rows is not None else None
