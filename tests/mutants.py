@@ -50,6 +50,7 @@ TWO_STEPS = "test_online.py::test_gamma_in_the_trace_is_that_of_the_state_being_
 PREVIOUS_RATIO = "test_online.py::test_gamma_bar_in_the_trace_carries_the_previous_ratio"
 WHOLE_TRACE = "test_online.py::test_target_return_weighs_the_whole_trace_by_the_current_ratio"
 EPISODES = "test_online.py::test_nothing_crosses_the_end_of_an_episode"
+LEARNED_MOMENTS = "test_learned_moments.py::test_moments_learned_one_by_one_equal_the_reference"
 
 MUTANTS = [
     Mutant(
@@ -142,8 +143,8 @@ MUTANTS = [
         "importance ratio applied twice, in the trace and in the step",
         "transitions weigh ρ² instead of ρ; what is learned is the return of no policy",
         NODES,
-        'new = moved(learning[at, 0], step, delta, E)',
-        'new = moved(learning[at, 0], step, delta, E * h.weight)',
+        'move_lanes(m.coins, m.said, learning, at, step_of(m, h, at, step), own, E)',
+        'move_lanes(m.coins, m.said, learning, at, step_of(m, h, at, step), own, E * h.weight)',
         REFERENCE + "[direct-target_return]",
     ),
     Mutant(
@@ -196,9 +197,8 @@ MUTANTS = [
         "a ratio of 0 skips the trace instead of clearing it",
         "the trace of before survives a transition that the target never makes",
         NODES,
-        'E = trace(decay, m.traces[lane, at], m.steps[at, STEP], h.weight)',
-        'E = trace(decay, m.traces[lane, at], m.steps[at, STEP], h.weight if h.weight >'
-        ' 0.0 else 1.0)',
+        'return trace(decay, E, phi(rows.indices, m, h, i), h.weight)',
+        'return trace(decay, E, phi(rows.indices, m, h, i), h.weight if h.weight > 0.0 else 1.0)',
         "test_online.py::test_a_ratio_of_zero_clears_the_trace",
     ),
     Mutant(
@@ -323,7 +323,7 @@ MUTANTS = [
         "a fixed value is still learned",
         "experiments with a given value function measure another one",
         KERNEL,
-        '    learns = place != VALUE or m.plan[3, LEARN_VALUE] != 0\n',
+        '    learns = place != VALUE or m.plan[LEARNER, LEARN_VALUE] != 0\n',
         '    learns = True\n',
         REFERENCE,
     ),
@@ -332,7 +332,7 @@ MUTANTS = [
         "1/n steps with one n for all states",
         "rare states get the tiny steps of frequent ones, and stay near where they began",
         NODES,
-        "m.steps[u(h.offset + index(rows.indices, k)), FIRST] += counted(h.kind, h.weight)",
+        "m.steps[at, FIRST] += counted(h.kind, h.weight)",
         "m.steps[:, FIRST] += counted(h.kind, h.weight)",
         "test_online.py::test_decaying_steps_give_the_mean_of_the_targets",
     ),
@@ -413,6 +413,75 @@ MUTANTS = [
         " + 4 * c2 * discount * epsilon * M3_next",
         "",
         "test_moments.py::test_the_rewards_in_rules_are_binomials",
+    ),
+    Mutant(
+        "third-moment-coefficient",
+        "2c²εV(s′) instead of 3c²εV(s′) in the third moment's reward",
+        "learned skewness is too small where good steps lead to risky states",
+        RULES,
+        "epsilon * (epsilon * epsilon + 3 * discount * discount * V_next)",
+        "epsilon * (epsilon * epsilon + 2 * discount * discount * V_next)",
+        LEARNED_MOMENTS + "[direct-target_return]",
+    ),
+    Mutant(
+        "fourth-moment-coefficient",
+        "4c²ε²V(s′) instead of 6c²ε²V(s′) in the fourth moment's reward",
+        "learned kurtosis is too small, often below what the skewness allows",
+        RULES,
+        "(squared + 6 * c2 * V_next)",
+        "(squared + 4 * c2 * V_next)",
+        LEARNED_MOMENTS + "[centred-target_return]",
+    ),
+    Mutant(
+        "third-moment-discount",
+        "the third moment discounted by c² instead of c³",
+        "skewness far ahead counts for too much",
+        NETWORKS,
+        "    return rules.third_moment_discount(rules.mean_discount(x.gamma, x.lam, x.eta))\n",
+        "    return rules.variance_discount(rules.mean_discount(x.gamma, x.lam, x.eta))\n",
+        LEARNED_MOMENTS + "[direct-target_return]",
+    ),
+    Mutant(
+        "fourth-moment-discount",
+        "the fourth moment discounted by c³ instead of c⁴",
+        "tails far ahead count for too much",
+        RULES,
+        "    return squared * squared\n",
+        "    return squared * discount\n",
+        LEARNED_MOMENTS + "[centred-off_policy_return]",
+    ),
+    Mutant(
+        "moments-read-the-updated-variance",
+        "the variance of the next state read after its update by the nodes of higher moments",
+        "the moments are biased where a state follows itself, by more the larger the step",
+        KERNEL,
+        "    before = Readings(value, mean, variance, nothing)\n",
+        "    at = span(rows.indptr, m.plan[VARIANCE, ROWS], row_next)\n"
+        "    V = nodes.predict(m.weights, rows, m.plan[VARIANCE, OFFSET], *at)\n"
+        "    before = Readings(value, mean, variance._replace(after=V), nothing)\n",
+        LEARNED_MOMENTS + "[direct-target_return]",
+    ),
+    Mutant(
+        "fourth-moment-of-the-state-left",
+        "the third moment of the present state instead of the next in the fourth's reward",
+        "kurtosis mixes up the skewness before and after a step",
+        NETWORKS,
+        "    error, c = read.mean.error, rules.mean_discount(x.gamma, x.lam, x.eta)\n"
+        "    return rules.fourth_moment_reward(error, c, read.variance.after, "
+        "read.third_moment.after)\n",
+        "    error, c = read.mean.error, rules.mean_discount(x.gamma, x.lam, x.eta)\n"
+        "    return rules.fourth_moment_reward(error, c, read.variance.after, "
+        "read.third_moment.now)\n",
+        LEARNED_MOMENTS + "[centred-target_return]",
+    ),
+    Mutant(
+        "deviation-without-ratio",
+        "ε = ηδ without (η−1)J(s) in the moments of the ρ-weighted return",
+        "off-policy skewness and kurtosis depend on a constant added to the value",
+        RULES,
+        "    return eta * delta + (eta - 1) * J\n",
+        "    return eta * delta\n",
+        LEARNED_MOMENTS + "[direct-off_policy_return]",
     ),
     Mutant(
         "noise-without-kurtosis",

@@ -15,7 +15,7 @@ class Reference:
     def __init__(
         self, method, size, *, alpha, alpha_bar, alpha_mean=None, kappa=0.0, kappa_bar=0.0,
         kappa_mean=None, estimand="target_return", learn_value=True, J=None, V=None, g=None,
-        offline=False, dtype=np.float64,
+        offline=False, order=2, dtype=np.float64,
     ):  # fmt: skip
         self.method, self.estimand, self.learn_value = method, estimand, learn_value
         self.alpha, self.alpha_bar = dtype(alpha), dtype(alpha_bar)
@@ -27,13 +27,14 @@ class Reference:
         V = zero if V is None else np.array(V, dtype=dtype)
         self.V = V + self.J**2 if method == "vtd" else V  # for VTD this is M
         self.g = self.J if g is None else np.array(g, dtype=dtype)
-        self.offline, self.pending = offline, [zero, zero, zero]
+        self.order, self.M3, self.M4 = order, zero, zero
+        self.offline, self.pending = offline, [zero] * 5
         self.reset()
 
     def reset(self):
         """Start an episode."""
         zero = np.zeros_like(self.J)
-        self.E, self.E_mean, self.E_bar = zero, zero, zero
+        self.E, self.E_mean, self.E_bar, self.E3, self.E4 = zero, zero, zero, zero, zero
         self.gamma, self.discount, self.gamma_bar = 0.0, 0.0, 0.0
 
     def update(
@@ -49,8 +50,9 @@ class Reference:
             self._move("J", 0, self.alpha * delta * self.E)
         J_new_next = np.dot(self.J, x_next)
         discount = eta * gamma * lam
+        epsilon = eta * delta + (eta - 1) * J_old
         if self.method == "direct":
-            reward_bar = (eta * delta + (eta - 1) * J_old) ** 2
+            reward_bar = epsilon**2
         elif self.method == "vtd":
             G = reward + gamma * (1 - lam) * J_new_next
             reward_bar = eta**2 * (G**2 + 2 * gamma * lam * G * J_new_next)
@@ -59,11 +61,25 @@ class Reference:
             error = target + discount * np.dot(self.g, x_next) - np.dot(self.g, x)
             self.E_mean = rho_bar * (self.discount * self.kappa_mean * self.E_mean + x)
             self._move("g", 1, self.alpha_mean * error * self.E_mean)
-            reward_bar = error**2
+            epsilon, reward_bar = error, error**2
         gamma_bar = discount**2
-        delta_bar = reward_bar + gamma_bar * np.dot(self.V, x_next) - np.dot(self.V, x)
+        V_next, M3_next, M4_next = (np.dot(w, x_next) for w in (self.V, self.M3, self.M4))
+        delta_bar = reward_bar + gamma_bar * V_next - np.dot(self.V, x)
         self.E_bar = rho_bar * (self.gamma_bar * self.kappa_bar * self.E_bar + x)
         self._move("V", 2, self.alpha_bar * delta_bar * self.E_bar)
+        if (
+            self.order >= 3
+        ):  # X = ε + cX′ with E[X′] = 0: the binomials of (ε + cX′)³ and (ε + cX′)⁴
+            target = epsilon**3 + 3 * discount**2 * epsilon * V_next + discount**3 * M3_next
+            error = target - np.dot(self.M3, x)
+            self.E3 = rho_bar * (self.discount**3 * self.kappa_bar * self.E3 + x)
+            self._move("M3", 3, self.alpha_bar * error * self.E3)
+        if self.order >= 4:
+            target = epsilon**4 + 6 * discount**2 * epsilon**2 * V_next
+            target += 4 * discount**3 * epsilon * M3_next + discount**4 * M4_next
+            error = target - np.dot(self.M4, x)
+            self.E4 = rho_bar * (self.discount**4 * self.kappa_bar * self.E4 + x)
+            self._move("M4", 4, self.alpha_bar * error * self.E4)
         self.gamma, self.discount, self.gamma_bar = gamma, discount, gamma_bar
         if terminated or truncated:
             self.reset()

@@ -59,6 +59,7 @@ class Replicate:
     def __init__(self, method, size, rule, kappas, estimand):
         self.method, self.estimand = method, estimand
         self.J, self.G, self.V = (Node(size, rule, kappa) for kappa in kappas)
+        self.M3, self.M4 = (Node(size, rule, kappas[2]) for _ in range(2))
 
     def update(self, x, R, x_next, g, lm, rho, terminated, truncated, times):
         if terminated:
@@ -67,18 +68,25 @@ class Replicate:
         J_next = self.J.predicting @ x_next
         now, delta = self.J.learn(x, R, g, x_next, rho, times)
         root = eta * g * lm
+        e = eta * delta + (eta - 1) * now
         if self.method == "direct":
-            fed = (eta * delta + (eta - 1) * now) ** 2
+            fed = e**2
         elif self.method == "vtd":
             after = self.J.predicting @ x_next
             first = R + g * (1 - lm) * after
             fed = eta**2 * (first**2 + 2 * g * lm * first * after)
         else:
             target = eta * (R + g * (1 - lm) * J_next)
-            fed = self.G.learn(x, target, root, x_next, rho_bar, times)[1] ** 2
+            e = self.G.learn(x, target, root, x_next, rho_bar, times)[1]
+            fed = e**2
+        V, M3 = self.V.predicting @ x_next, self.M3.predicting @ x_next
         self.V.learn(x, fed, root**2, x_next, rho_bar, times)
+        fed = e**3 + 3 * root**2 * e * V
+        self.M3.learn(x, fed, root**3, x_next, rho_bar, times)
+        fed = e**4 + 6 * root**2 * e**2 * V + 4 * root**3 * e * M3
+        self.M4.learn(x, fed, root**4, x_next, rho_bar, times)
         if terminated or truncated:
-            for node in (self.J, self.G, self.V):
+            for node in (self.J, self.G, self.V, self.M3, self.M4):
                 node.reset()
 
     def variance(self, x):
@@ -101,9 +109,11 @@ def multipliers(seed, count, steps):
 
 @pytest.mark.parametrize("estimand", ["target_return", "off_policy_return"])
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("method", "order"), [(m, 2) for m in METHODS] + [("direct", 4), ("centred", 4)]
+)
 @pytest.mark.parametrize("tabular", [True, False])
-def test_estimator_and_replicates_equal_the_reference(method, rule, estimand, tabular):
+def test_estimator_and_replicates_equal_the_reference(method, order, rule, estimand, tabular):
     """Each replicate weighs transition t by 0 or 2, the estimator by 1.
 
     With traces in all nodes, off-policy, several episodes, tabular and with dense features.
@@ -117,9 +127,9 @@ def test_estimator_and_replicates_equal_the_reference(method, rule, estimand, ta
     kappas = dict(zip(("kappa", "kappa_mean", "kappa_bar"), rng.random(3), strict=True))
     settings = kappas if method == "centred" else {k: kappas[k] for k in ("kappa", "kappa_bar")}
     given = {"states": 4} if tabular else {"features": table}
-    estimator = METHODS[method](alpha=RULES[rule][0], estimand=estimand, **settings).online(
-        **given, bootstrap_samples=70, seed=5
-    )
+    settings |= {"estimand": estimand, "order": order}
+    learner = METHODS[method](alpha=RULES[rule][0], **settings)
+    estimator = learner.online(**given, bootstrap_samples=70, seed=5)
     estimator.update_many(columns)
     times = np.concatenate([np.ones((60, 1)), multipliers(5, 70, 60)], axis=1)
     for c in (0, 1, 64, 65, 70):
@@ -143,6 +153,13 @@ def test_estimator_and_replicates_equal_the_reference(method, rule, estimand, ta
         assert_allclose(value, table @ twin.J.predicting, rtol=1e-9, atol=1e-9 * np.sqrt(scale))
         wanted = [twin.variance(x) for x in table]
         assert_allclose(variance, wanted, rtol=1e-9, atol=1e-9 * scale)
+        nodes = {"third_moment": twin.M3, "fourth_moment": twin.M4} if order == 4 else {}
+        for name, node in nodes.items():
+            wanted = table @ node.predicting
+            found = estimator.predict(range(4), name)
+            if c > 0:
+                found = estimator.bootstrap_estimates(what=name)[:, c - 1]
+            assert_allclose(found, wanted, rtol=1e-8, atol=1e-8 * (scale + np.abs(wanted).max()))
 
 
 def learners(**settings):

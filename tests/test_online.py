@@ -904,19 +904,29 @@ def test_a_second_thread_is_refused_and_nothing_is_lost():
     assert all("another thread is learning" in text for text in refused)
 
 
-def test_while_one_thread_learns_another_gets_an_error_that_names_the_fact():
-    estimator = rv.Direct(alpha=0.1, gamma=0.9, lam=0.9).online(states=2)
-    estimator._owner = -1  # as if another thread were learning
-    for learn in (
-        lambda: estimator.update(0, 1.0, 1),
-        lambda: estimator.update_many({"state": [0], "reward": [1.0], "next_state": [1]}),
-    ):
-        with pytest.raises(rv.ThreadError, match="it is for one thread at a time"):
-            learn()
-    assert estimator.steps == 0
-    estimator._owner = 0
-    estimator.update(0, 1.0, 1)
-    assert estimator.steps == 1
+def test_while_one_thread_learns_another_gets_an_error_that_names_the_fact(tmp_path):
+    learner, row = rv.Direct(alpha=0.1, gamma=0.9, lam=0.9, kappa=0.5), {"reward": [1.0]}
+    states, vectors = learner.online(states=2), learner.online(features=2)
+    for estimator, s, t in ((states, 0, 1), (vectors, [1.0, 0.0], [0.0, 1.0])):
+        estimator.update(s, 1.0, t)
+        twin = estimator.clone()
+        estimator._owner = -1  # as if another thread were learning
+        for call in (
+            lambda e: e.update(s, 1.0, t),
+            lambda e: e.update_many({"state": [s], "next_state": [t], **row}),
+            lambda e: e.reset_traces(),
+            lambda e: e.grow(3),
+            lambda e: e.clone(),
+            lambda e: e.save(tmp_path / "estimator.safetensors"),
+        ):
+            with pytest.raises(rv.ThreadError, match="it is for one thread at a time"):
+                call(estimator)
+        assert not list(tmp_path.iterdir())
+        estimator._owner = 0
+        for each in (estimator, twin):
+            each.update(t, 1.0, s)
+            assert each.steps == 2
+        assert np.array_equal(estimator._memory.buffer, twin._memory.buffer)
 
 
 def test_a_stream_that_lies_about_its_size_is_checked_as_the_kernel_sees_it():

@@ -38,6 +38,15 @@ def test_every_learner_passes(method, estimand, settings):
     assert len(ran) >= 55
 
 
+@pytest.mark.parametrize("order", [3, 4])
+@pytest.mark.parametrize("settings", ["traces", "averaged", "per state"])
+@pytest.mark.parametrize("method", ["direct", "centred"])
+def test_every_learner_of_higher_moments_passes(method, settings, order):
+    estimand = "target_return" if settings == "traces" else "off_policy_return"
+    description = METHODS[method](**SETTINGS[settings], estimand=estimand, order=order)
+    assert "moments_are_scaled" in check_learner(description)
+
+
 @pytest.mark.soak
 def test_random_learners_pass_on_random_experience():
     """20 learners of all kinds; 200 in `make soak`."""
@@ -56,7 +65,7 @@ def test_centred_learners_may_have_a_mean_of_their_own():
 
 
 def test_the_checks_are_sentences_with_names():
-    assert len(CHECKS) == 66
+    assert len(CHECKS) == 67
     for name, check in CHECKS.items():
         assert check.run.__name__ == name
         assert check.promise.endswith("."), name
@@ -300,6 +309,16 @@ class SeesGainsOnly(OneByOne):
         super().learn(state, 0.0 if loss else reward, *arguments, **more)
 
 
+class ForgetsTheNormal(OnlineEstimator):
+    def kurtosis(self, state=None):
+        return super().kurtosis(state) + 3
+
+
+class LosesTheSign(OnlineEstimator):
+    def third_moment(self, state=None):
+        return abs(super().third_moment(state))
+
+
 FAULTS = {
     Noisy: "deterministic",
     WritesInput: "input_untouched",
@@ -333,6 +352,15 @@ FAULTS = {
 def test_a_fault_is_found_by_the_check_that_is_for_it(fault):
     with pytest.raises(AssertionError, match=rf"^{FAULTS[fault]}: .*\. Observed: "):
         check_learner(with_fault(fault))
+
+
+@pytest.mark.parametrize(
+    ("fault", "name"),
+    [(ForgetsTheNormal, "moments_are_scaled"), (LosesTheSign, "moments_are_scaled")],
+)
+def test_faults_of_moments_are_found(fault, name):
+    with pytest.raises(AssertionError, match=rf"^{name}: .*\. Observed: "):
+        check_learner(with_fault(fault).replace(order=4))
 
 
 def test_an_error_in_a_learner_is_a_failed_check():

@@ -23,6 +23,7 @@ __all__ = [
     "compiled",
     "inlined",
     "log_slow_compilation",
+    "nested",
     "switch",
     "wide_noalias",
 ]  # fmt: skip
@@ -30,6 +31,7 @@ __all__ = [
 log = logging.getLogger("retvar")
 SLOW_AFTER = 0.5  # seconds of compiling after which a line is logged
 _cache_dir_lock = threading.Lock()
+_NO_WRAPPERS = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 
 def compiled(function: Any, *sources: str, **options: Any) -> Any:
@@ -66,9 +68,17 @@ def inlined(function: Any) -> Any:
     return njit(forceinline=True, _nrt=False)(function)
 
 
+def nested(function: Any) -> Any:
+    """Like :func:`inlined`, for functions that Python never calls: quicker to compile.
+
+    The wrapper of a function that takes tuples of arrays takes longer than the function itself.
+    """
+    return njit(forceinline=True, _nrt=False, **_NO_WRAPPERS)(function)
+
+
 def called(function: Any) -> Any:
-    """Compile a function that is not inlined, for code outside the innermost loops."""
-    return njit(_nrt=False)(function)
+    """Compile a function that is not inlined; only compiled code may call it."""
+    return njit(_nrt=False, **_NO_WRAPPERS)(function)
 
 
 def callable_from_compiled(*functions: Any) -> None:
@@ -82,7 +92,8 @@ def switch(numbers: Sequence[int], functions: Sequence[Any]) -> Any:
 
     The last function is called for any other number.
 
-    >>> switch([3, 4], [inlined(lambda x: x + 1), inlined(lambda x: x)])(4, -2)
+    >>> pick = switch([3, 4], [inlined(lambda x: x + 1), inlined(lambda x: x)])
+    >>> njit(lambda x: pick(4, x))(-2)
     -2
     """
     mine, first = numbers[0], functions[0]
@@ -98,7 +109,7 @@ def switch(numbers: Sequence[int], functions: Sequence[Any]) -> Any:
                 return first(*args)
             return others(number, *args)
 
-    return inlined(pick)
+    return nested(pick)
 
 
 @contextmanager

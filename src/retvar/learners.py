@@ -15,7 +15,7 @@ from retvar.errors import InputError
 from retvar.features import Features, States, features_of
 from retvar.initial_values import InitialValues, Noisy, PerRun
 from retvar.mdp.weighted_edges import Estimand
-from retvar.networks import Network, network_of
+from retvar.networks import NETWORKS, THIRD, Network, network_of
 from retvar.step_sizes import StepSize, step_size
 
 if TYPE_CHECKING:
@@ -56,6 +56,9 @@ class Learner:
         False holds the value function fixed.
     initial_variance
         Initial variance: a number or one per state (with features the weights of the node).
+    order
+        2: up to the variance. 3 or 4: also the third, or the third and fourth central moment, with
+        the variance's settings and features; they start from 0. Not for VTD.
 
     Examples
     --------
@@ -74,6 +77,7 @@ class Learner:
     value: ArrayLike | InitialValues = 0.0
     learn_value: bool = True
     initial_variance: ArrayLike | InitialValues = 0.0
+    order: int = 2
 
     method: ClassVar[str]
 
@@ -83,6 +87,7 @@ class Learner:
             raise InputError("estimand", repr(self.estimand), f"must be {choices}")
         if not isinstance(self.learn_value, bool):
             raise InputError("learn_value", repr(self.learn_value), "must be True or False")
+        self._check_order()
         for field in dataclasses.fields(self):
             given = getattr(self, field.name)
             if isinstance(given, np.ndarray):  # the caller may change the original
@@ -102,8 +107,19 @@ class Learner:
                 _refuse_float32(field.name, given)
                 arguments.numbers(field.name, given, np.size(given))
 
+    def _check_order(self) -> None:
+        highest = max(network.highest_order for network in NETWORKS.values())
+        order = arguments.integer("order", self.order, 2, highest)
+        own = NETWORKS[self.method].highest_order
+        if order > own:
+            able = (n.title for n in NETWORKS.values() if n.highest_order >= order)
+            name, others = type(self).__name__, " or ".join(able)
+            remedy = f"{name} has moments up to order {own} only; use {others}, or order={own}"
+            raise InputError("order", order, remedy)
+        object.__setattr__(self, "order", order)
+
     def nodes(self, *, tabular: bool = True) -> list[NodeSettings]:
-        """Return settings of the value, mean and secondary node; initial weights with features."""
+        """Return settings of the nodes, by place; initial weights with features."""
         alpha_bar = self.alpha if self.alpha_bar is None else self.alpha_bar
         value = NodeSettings(step_size("alpha", self.alpha), self.kappa, self.value, "value")
         secondary = NodeSettings(
@@ -112,7 +128,9 @@ class Learner:
             self._initial_variance_node() if tabular else self.initial_variance,
             "initial_variance",
         )
-        return [value, self._mean_node(value, secondary), secondary]
+        moment = secondary._replace(initial=0.0)
+        moments = [moment] * (self.network.place_count - THIRD)
+        return [value, self._mean_node(value, secondary), secondary, *moments]
 
     def _mean_node(self, value: NodeSettings, secondary: NodeSettings) -> NodeSettings:
         return value._replace(kappa=0.0)  # placeholder: there is no mean node
@@ -178,6 +196,7 @@ class Learner:
         if len({kind.states for kind in kinds}) > 1:
             counts = ", ".join(str(kind.states) for kind in kinds)
             raise InputError("features", counts, "value, mean and variance need the same states")
+        kinds += [variance] * (self.network.place_count - THIRD)
         return OnlineEstimator(self, kinds, bootstrap_samples, seed)
 
     def replace(self, **changes: Any) -> Learner:
@@ -197,6 +216,8 @@ class Learner:
         'Direct'
         """
         fields = {f.name: _to_json(getattr(self, f.name)) for f in dataclasses.fields(self)}
+        if self.order == 2:  # as in files written before there were others
+            del fields["order"]
         return {"learner": type(self).__name__, **fields}
 
     def __eq__(self, other: object) -> bool:

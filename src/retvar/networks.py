@@ -21,8 +21,9 @@ from retvar import rules
 
 __all__ = ["DEFAULT", "ESTIMATES", "NETWORKS", "NODES", "Estimate", "Network", "Node"]
 
-VALUE, MEAN, VARIANCE = range(3)  # places: a learner has settings and features for each
-PLACES = ("value", "mean", "variance")
+VALUE, MEAN, VARIANCE, THIRD, FOURTH = range(5)  # places: each has settings and features
+PLACES = ("value", "mean", "variance", "third_moment", "fourth_moment")
+SHAPES = {"third_moment": "skewness", "fourth_moment": "kurtosis"}  # what each, scaled, is called
 
 
 class Transition(NamedTuple):
@@ -48,6 +49,8 @@ class Readings(NamedTuple):
 
     value: Reading
     mean: Reading
+    variance: Reading
+    third_moment: Reading
 
 
 # ---------------------------------------------------------------------- what nodes are fed with
@@ -78,6 +81,32 @@ def vtd_reward(x: Transition, read: Readings) -> float:
     return rules.vtd_reward(x.reward, x.gamma, x.lam, read.value.updated, x.eta)
 
 
+def direct_third_reward(x: Transition, read: Readings) -> float:
+    """ε³ + 3c²εV(s′), ε = ηδ + (η−1)J(s), with J and V before their updates."""
+    root = rules.direct_deviation(read.value.error, read.value.now, x.eta)
+    c = rules.mean_discount(x.gamma, x.lam, x.eta)
+    return rules.third_moment_reward(root, c, read.variance.after)
+
+
+def centred_third_reward(x: Transition, read: Readings) -> float:
+    """ε³ + 3c²εV(s′), ε the TD error of the mean node, with V before its update."""
+    c = rules.mean_discount(x.gamma, x.lam, x.eta)
+    return rules.third_moment_reward(read.mean.error, c, read.variance.after)
+
+
+def direct_fourth_reward(x: Transition, read: Readings) -> float:
+    """ε⁴ + 6c²ε²V(s′) + 4c³εM₃(s′), ε = ηδ + (η−1)J(s), all before their updates."""
+    root = rules.direct_deviation(read.value.error, read.value.now, x.eta)
+    c = rules.mean_discount(x.gamma, x.lam, x.eta)
+    return rules.fourth_moment_reward(root, c, read.variance.after, read.third_moment.after)
+
+
+def centred_fourth_reward(x: Transition, read: Readings) -> float:
+    """ε⁴ + 6c²ε²V(s′) + 4c³εM₃(s′), ε the TD error of the mean node, V, M₃ before the updates."""
+    error, c = read.mean.error, rules.mean_discount(x.gamma, x.lam, x.eta)
+    return rules.fourth_moment_reward(error, c, read.variance.after, read.third_moment.after)
+
+
 def value_discount(x: Transition) -> float:
     """γ′."""
     return x.gamma
@@ -91,6 +120,16 @@ def mean_discount(x: Transition) -> float:
 def variance_discount(x: Transition) -> float:
     """(ηγ′λ′)²."""
     return rules.variance_discount(rules.mean_discount(x.gamma, x.lam, x.eta))
+
+
+def third_moment_discount(x: Transition) -> float:
+    """(ηγ′λ′)³."""
+    return rules.third_moment_discount(rules.mean_discount(x.gamma, x.lam, x.eta))
+
+
+def fourth_moment_discount(x: Transition) -> float:
+    """(ηγ′λ′)⁴."""
+    return rules.fourth_moment_discount(rules.mean_discount(x.gamma, x.lam, x.eta))
 
 
 # ---------------------------------------------------------------------- nodes
@@ -115,7 +154,7 @@ class Node(NamedTuple):
     reward: Callable[[Transition, Readings], float]
     discount: Callable[[Transition], float]
     drawing: Drawing
-    reads: int | None = None  #: place of the node that its reward reads
+    reads: int | None = None  #: place of the last node that its reward reads; see `rests_on`
     reads_updated: bool = False  #: whether it reads that prediction after the update
     by_rho: bool = False  #: whether its trace is weighted by ρ; otherwise by ρ̄
 
@@ -156,7 +195,21 @@ _MOMENT = Node(
     Drawing("M", "(γ′λ′)²", "prediction", operation="(R + γ′J(s′))²\n− (γ′λ′)² J(s′)²"),
     VALUE, reads_updated=True,
 )  # fmt: skip
-NODES = (_VALUE, _MEAN, _DIRECT, _MOMENT, _CENTRED)  # a number for each, in compiled code
+_THIRD = Drawing("M₃", "(γ′λ′)³", "prediction", operation="ε³ + 3(γ′λ′)² ε V(s′)")
+_FOURTH = Drawing(
+    "M₄", "(γ′λ′)⁴", "prediction", operation="ε⁴ + 6(γ′λ′)² ε² V(s′)\n+ 4(γ′λ′)³ ε M₃(s′)"
+)
+_DIRECT_MOMENTS = (
+    Node("third_moment", THIRD, direct_third_reward, third_moment_discount, _THIRD, VARIANCE),
+    Node("fourth_moment", FOURTH, direct_fourth_reward, fourth_moment_discount, _FOURTH, THIRD),
+)
+_CENTRED_MOMENTS = (
+    Node("third_moment", THIRD, centred_third_reward, third_moment_discount, _THIRD, VARIANCE),
+    Node("fourth_moment", FOURTH, centred_fourth_reward, fourth_moment_discount, _FOURTH, THIRD),
+)
+NODES = (  # a number for each, in compiled code
+    _VALUE, _MEAN, _DIRECT, _MOMENT, _CENTRED, *_DIRECT_MOMENTS, *_CENTRED_MOMENTS,
+)  # fmt: skip
 
 
 # ---------------------------------------------------------------------- networks
@@ -194,6 +247,45 @@ class Network(NamedTuple):
     nodes: tuple[Node, ...]
     variance: Estimate
     look: Look
+    moments: tuple[Node, ...] = ()  #: nodes of the third and fourth moment that it may have
+    order: int = 2  #: of the highest moment that its nodes estimate
+
+    def up_to(self, order: int) -> Network:
+        """The network with nodes for the moments up to an order.
+
+        >>> [node.name for node in NETWORKS["direct"].up_to(4).nodes]
+        ['value', 'variance', 'third_moment', 'fourth_moment']
+        """
+        nodes = tuple(node for node in self.nodes if node not in self.moments)
+        return self._replace(nodes=(*nodes, *self.moments[: order - 2]), order=order)
+
+    @property
+    def highest_order(self) -> int:
+        """Of the highest moment that the method can estimate.
+
+        >>> NETWORKS["centred"].highest_order, NETWORKS["vtd"].highest_order
+        (4, 2)
+        """
+        return 2 + len(self.moments)
+
+    @property
+    def higher(self) -> tuple[str, ...]:
+        """Names of what it estimates beyond the variance.
+
+        >>> NETWORKS["direct"].up_to(4).higher
+        ('third_moment', 'fourth_moment', 'skewness', 'kurtosis')
+        """
+        names = [node.name for node in self.nodes if node.place > VARIANCE]
+        return (*names, *(SHAPES[name] for name in names))
+
+    @property
+    def place_count(self) -> int:
+        """Number of places up to that of its last node; arrays have so many rows.
+
+        >>> NETWORKS["vtd"].place_count, NETWORKS["direct"].up_to(4).place_count
+        (3, 5)
+        """
+        return 1 + max(self.places)
 
     @property
     def mean(self) -> Node:
@@ -221,7 +313,7 @@ class Network(NamedTuple):
         >>> [node.name for node in network.rests_on(network.variance.node)]
         ['value', 'mean', 'variance']
         """
-        read = None if node.reads is None else self.at(node.reads)
+        read = None if node.reads is None else self.up_to(self.highest_order).at(node.reads)
         return (node,) if read is None else (*self.rests_on(read), node)
 
 
@@ -230,7 +322,7 @@ NETWORKS = {
     for network in (
         Network(
             "direct", "Direct", "direct", (_VALUE, _DIRECT), Estimate(_DIRECT),
-            Look(0, "o", 0, 1, 0.3),
+            Look(0, "o", 0, 1, 0.3), _DIRECT_MOMENTS,
         ),
         Network(
             "vtd", "VTD", "VTD", (_VALUE, _MOMENT), Estimate(_MOMENT, _VALUE),
@@ -238,7 +330,7 @@ NETWORKS = {
         ),
         Network(
             "centred", "Centred", "centred", (_VALUE, _MEAN, _CENTRED), Estimate(_CENTRED),
-            Look(2, "^", 2, 2, 0.5),
+            Look(2, "^", 2, 2, 0.5), _CENTRED_MOMENTS,
         ),
     )
 }  # fmt: skip
@@ -260,18 +352,21 @@ def rests_on(row: int) -> list[int]:
     ['value', 'second_moment']
     """
     node = ESTIMATES[row].node
-    network = next(network for network in NETWORKS.values() if node in network.nodes)
+    owners = (n for n in NETWORKS.values() if node in n.up_to(n.highest_order).nodes)
+    network = next(owners)
     return [ESTIMATES.index(Estimate(each)) for each in network.rests_on(node)]
 
 
 def network_of(learner: Any) -> Network:
-    """The network of a learner.
+    """The network of a learner, with nodes for the moments up to its order.
 
     >>> import retvar as rv
     >>> network_of(rv.VTD(alpha=0.1)).label
     'VTD'
     """
-    return NETWORKS[learner.method]
+    network = NETWORKS[learner.method]
+    order = getattr(learner, "order", 2)
+    return network if order == 2 else network.up_to(order)
 
 
 def label_of(method: str) -> str:

@@ -21,12 +21,14 @@ __all__ = [
     "decayed_step",
     "direct_deviation",
     "direct_reward",
+    "fourth_moment_discount",
     "fourth_moment_reward",
     "mean_discount",
     "mean_reward",
     "moved",
     "running_mean_square",
     "td_error",
+    "third_moment_discount",
     "third_moment_reward",
     "trace",
     "variance_discount",
@@ -181,6 +183,15 @@ def third_moment_reward(epsilon: T, discount: T, V_next: T) -> T:
     return epsilon * (epsilon * epsilon + 3 * discount * discount * V_next)
 
 
+def third_moment_discount(discount: T) -> T:
+    """(ηγ′λ′)³, from ηγ′λ′: the discount of the third moment.
+
+    >>> third_moment_discount(0.5)
+    0.125
+    """
+    return discount * discount * discount
+
+
 def fourth_moment_reward(epsilon: T, discount: T, V_next: T, M3_next: T) -> T:
     """ε⁴ + 6c²ε²V(s′) + 4c³εM₃(s′): the reward of the fourth moment; its discount is c⁴.
 
@@ -189,3 +200,13 @@ def fourth_moment_reward(epsilon: T, discount: T, V_next: T, M3_next: T) -> T:
     """
     squared, c2 = epsilon * epsilon, discount * discount
     return squared * (squared + 6 * c2 * V_next) + 4 * c2 * discount * epsilon * M3_next
+
+
+def fourth_moment_discount(discount: T) -> T:
+    """(ηγ′λ′)⁴, from ηγ′λ′: the discount of the fourth moment.
+
+    >>> fourth_moment_discount(0.5)
+    0.0625
+    """
+    squared = discount * discount
+    return squared * squared

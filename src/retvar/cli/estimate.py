@@ -50,6 +50,7 @@ SETTINGS = (
     "gamma",
     "lam",
     "method",
+    "order",
     "kappa",
     "estimand",
     "features",
@@ -119,11 +120,15 @@ def _columns(command: Any) -> Any:
 @click.option(
     "--by", type=click.Choice(["least_squares", "td"]),
     help="Least squares, or TD learning in one pass [default: least_squares; td with --method, "
-    "--kappa or --bootstrap-samples].",
+    "--order, --kappa or --bootstrap-samples].",
 )  # fmt: skip
 @click.option(
     "--method", type=click.Choice(list(NETWORKS)), default=DEFAULT,
     show_default=True, help="Method that learns the variance.",
+)  # fmt: skip
+@click.option(
+    "--order", type=int, default=2, show_default=True,
+    help="Highest moment: 3 gives the skewness, 4 also the excess kurtosis, with td.",
 )  # fmt: skip
 @click.option("--kappa", type=float, help="Trace decay [default: a fifth of the horizon].")
 @ESTIMAND

@@ -48,7 +48,7 @@ adadelta_step = inlined(rules.adadelta_step)
 bounded_step = inlined(rules.bounded_step)
 averaged = inlined(rules.averaged)
 mean_reward, direct_reward, moment_reward, centred_reward = (
-    inlined(node.reward) for node in NODES[1:]
+    inlined(node.reward) for node in NODES[1:5]
 )
 value_discount, mean_discount, variance_discount = (inlined(node.discount) for node in NODES[:3])
 
@@ -468,7 +468,7 @@ def add_change(changes, previous, x, i, J, share):
 @functools.cache
 def kernel_of(shape: Shape) -> Any:
     """Return the loop for learners of one shape; compiled at its first call."""
-    _, _, DIRECT, VTD, CENTRED = shape.nodes
+    _, _, DIRECT, VTD, CENTRED = shape.nodes[:5]
     _, LEARN, OFF_POLICY, WEIGHTED, NOISY, LOCAL, SHARED, OWN = shape[:8]
     CHANGE, STEPS = shape.change, shape.steps
     DECAY_J, DECAY_G, DECAY_V = (kind in (DECAY, AVERAGED) for kind in shape.kind)
@@ -590,7 +590,9 @@ def kernel_of(shape: Shape) -> Any:
                             if STEPS and LEARN:
                                 used[VALUE_, s, lane] = step_J if on else used[VALUE_, s, lane]
                             transition = Transition(R, g, lm, eta)
-                            read = Readings(Reading(J, after, delta, J_next), NOTHING)
+                            read = Readings(
+                                Reading(J, after, delta, J_next), NOTHING, NOTHING, NOTHING
+                            )
                             gamma_bar = variance_discount(transition)
                             if DIRECT:
                                 reward_bar = direct_reward(transition, read)
@@ -617,7 +619,7 @@ def kernel_of(shape: Shape) -> Any:
                                 delta_mean = td_error(reward_mean, root, G_next, G)
                                 read_mean = Reading(G, G_next, delta_mean, G_next)
                                 reward_bar = centred_reward(
-                                    transition, Readings(read.value, read_mean)
+                                    transition, Readings(read.value, read_mean, NOTHING, NOTHING)
                                 )
                                 step = tabular_step(
                                     *mean[:LEARNING], s, s2, lane, reward_mean, root, E_bar, on_bar
@@ -648,7 +650,9 @@ def kernel_of(shape: Shape) -> Any:
                                     Transition(R, g, lm, eta),
                                     value.after[share[lane]],
                                 )
-                                read = Readings(Reading(0.0, after, 0.0, 0.0), NOTHING)
+                                read = Readings(
+                                    Reading(0.0, after, 0.0, 0.0), NOTHING, NOTHING, NOTHING
+                                )
                                 fed[lane] = mean_reward(transition, read)
                                 discount[lane] = mean_discount(transition)
                             td_node(
@@ -662,7 +666,7 @@ def kernel_of(shape: Shape) -> Any:
                         if CENTRED:
                             for lane in range(lanes):
                                 read_mean = Reading(0.0, 0.0, mean.delta[lane], 0.0)
-                                read = Readings(NOTHING, read_mean)
+                                read = Readings(NOTHING, read_mean, NOTHING, NOTHING)
                                 fed[lane] = centred_reward(Transition(R, 0.0, 0.0, eta), read)
                             td_node(
                             *centred[:STEPPING], used_C, s, s2,
@@ -672,7 +676,7 @@ def kernel_of(shape: Shape) -> Any:
                             for lane in range(lanes):
                                 v = share[lane]
                                 said = Reading(value.now[v], 0.0, value.delta[v], 0.0)
-                                read = Readings(said, NOTHING)
+                                read = Readings(said, NOTHING, NOTHING, NOTHING)
                                 fed[lane] = direct_reward(Transition(R, 0.0, 0.0, eta), read)
                             td_node(
                             *direct[:STEPPING], used_D, s, s2,
@@ -684,7 +688,7 @@ def kernel_of(shape: Shape) -> Any:
                                 g = gammas[e, lane] if OWN else gammas[e, 0]
                                 lm = lams[e, lane] if OWN else lams[e, 0]
                                 said = Reading(0.0, 0.0, 0.0, J_row[share[lane]])
-                                read = Readings(said, NOTHING)
+                                read = Readings(said, NOTHING, NOTHING, NOTHING)
                                 fed[lane] = moment_reward(Transition(R, g, lm, eta), read)
                             td_node(
                             *vtd[:STEPPING], used_M, s, s2,

@@ -72,7 +72,7 @@ class Template:
     def weights(self, runs: range, draws: InitialDraws) -> list[Array]:
         """Initial weights [run or one for all, weight] of the nodes."""
         if not self.initial:
-            return [self.memory.weights(node)[None, :] for node in range(3)]
+            return [self.memory.weights(node)[None, :] for node in range(self.memory.places)]
         drawn = {
             name: self.initial[name].of(runs, self.features[place].size, draws.of(number))
             for number, (name, place) in enumerate(_INITIAL.items())
@@ -181,7 +181,11 @@ def _template(
 ) -> Template:
     initial = {name: x for name, x in vars(learner).items() if isinstance(x, InitialValues)}
     typical = _with_settings(learner, {name: given.typical for name, given in initial.items()})
-    own = [features[place if place in learner.network.places else VALUE] for place in range(3)]
+    network = learner.network
+    own = [
+        features[min(p, VARIANCE) if p in network.places else VALUE]
+        for p in range(network.place_count)
+    ]
     memory = memory_of(typical, own)
     for given in initial.values():
         given.of(range(runs - 1, runs), np.size(given.typical), _no_draw)

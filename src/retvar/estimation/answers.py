@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,11 +13,13 @@ from retvar import arguments
 from retvar.errors import InputError
 from retvar.estimation.feature_estimator import FeatureEstimator
 from retvar.estimation.monitor import Monitor
+from retvar.estimation.results import higher_moments
 from retvar.estimation.return_sample import Interval, ReturnSample
 from retvar.estimation.tabular import TabularEstimator
 from retvar.estimation.visits import Regions
 from retvar.experience.stream import Experience
 from retvar.format import align, count, listed, number
+from retvar.networks import SHAPES
 
 __all__ = ["Answer", "answer_at", "answers_table", "find_state"]
 
@@ -46,6 +48,7 @@ class Answer:
     note: str = ""
     holds_here: bool = False  #: whether `return_interval` holds in this state, not on average only
     rollouts: ReturnSample | None = None  #: Monte Carlo returns from there, where there are some
+    shapes: dict[str, Interval] = field(default_factory=dict)  #: skewness and excess kurtosis
 
     def __str__(self) -> str:
         return answers_table([self])
@@ -56,6 +59,7 @@ class Answer:
             "state": self.state if isinstance(self.state, int | str | list) else str(self.state),
             "value": list(self.value),
             "std": list(self.std),
+            **{name: list(given) for name, given in self.shapes.items()},
             "return_interval": list(self.return_interval),
             "level": self.level,
             "note": self.note,
@@ -147,7 +151,12 @@ def answer_at(
         ends, doubt = UNKNOWN, ""
     here = isinstance(estimator, TabularEstimator) and not math.isnan(ends[0])
     here = here and bool(estimator.calibrated_here(np.array([found]), level)[0])
-    return Answer(name, value, std, ends, level, "; ".join(filter(None, (note, doubt))), here)
+    shapes = {}
+    for what in filter(SHAPES.values().__contains__, higher_moments(estimator)):
+        shapes[what] = _estimate(estimator, found, what, level)
+        doubt = estimator.note(found)
+    notes = "; ".join(filter(None, (note, doubt)))
+    return Answer(name, value, std, ends, level, notes, here, shapes=shapes)
 
 
 def _note_on_state(estimator: Any, visits: Any, state: int) -> str:
@@ -204,10 +213,13 @@ def _tails(sample: ReturnSample) -> tuple[float, float]:
 def answers_table(answers: list[Answer]) -> str:
     """Answers as a table, roll-outs below the estimates."""
     share = f"{100 * answers[0].level:.4g}%"
-    lines = [["at", f"value, {share}", f"std, {share}", f"{share} of returns"]]
+    shapes = list(dict.fromkeys(name for each in answers for name in each.shapes))
+    heads = [f"{name}, {share}" for name in shapes]
+    lines = [["at", f"value, {share}", f"std, {share}", f"{share} of returns", *heads]]
     notes = [""]
     for each in answers:
         lines.append([_name(each.state), *_texts(each.value, each.std, each.return_interval)])
+        lines[-1] += [_shape(each.shapes.get(name)) for name in shapes]
         notes.append(each.note)
         if each.rollouts is not None:
             sample = each.rollouts
@@ -227,6 +239,11 @@ def _texts(value: Interval, std: Interval, ends: tuple[float, float]) -> list[st
     shown = [str(x) if not all(map(math.isnan, x)) else number(math.nan) for x in (value, std)]
     known = not math.isnan(ends[0])
     return [*shown, f"{number(ends[0])} … {number(ends[1])}" if known else number(math.nan)]
+
+
+def _shape(given: Interval | None) -> str:
+    unknown = given is None or all(map(math.isnan, given))
+    return number(math.nan) if unknown else str(given)
 
 
 def _size(sample: ReturnSample) -> str:

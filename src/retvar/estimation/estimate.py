@@ -43,6 +43,7 @@ from retvar.online import OnlineEstimator
 __all__ = ["Estimate", "estimate"]
 
 log = logging.getLogger("retvar")
+DEFAULTS = {"method": DEFAULT, "order": 2, "estimand": "target_return"}
 Progress = Callable[[int], None]  # called with the number of transitions done
 
 
@@ -229,6 +230,7 @@ def estimate(
     gamma: Any = None,
     lam: Any = None,
     method: str = DEFAULT,
+    order: int = 2,
     kappa: float | None = None,
     estimand: Any = "target_return",
     features: Any = None,
@@ -250,15 +252,16 @@ def estimate(
     experience
         From :mod:`retvar.experience`.
     learner
-        A learner of your own, in place of the settings gamma, lam, method, kappa and estimand.
+        A learner of your own, in place of the settings gamma, lam, method, order, kappa and
+        estimand.
     by
         ``"least_squares"``, the default for data that ends: the solution that the nodes of the
         direct method would reach if they could replay the data for ever; for observations, values
         by least squares with features and the spread from neighbours in other episodes (λ = 1,
         on-policy). It has no step size, no trace and no start, and answers NaN with a note where
         the data does not determine an answer. ``"td"``: an online estimator, for streams without
-        an end and worlds that change; `learner`, `kappa`, `bootstrap_samples` and other methods
-        than ``"direct"`` imply it.
+        an end and worlds that change; `learner`, `kappa`, `bootstrap_samples`, an `order` above 2
+        and other methods than ``"direct"`` imply it.
     gamma
         Discount; there is no default. None where the data has one per transition.
     lam
@@ -266,6 +269,9 @@ def estimate(
         transition, and otherwise 1, the return itself.
     method
         ``"direct"``, ``"centred"`` or ``"vtd"``.
+    order
+        2: up to the variance. 3 also gives the third moment and the skewness, 4 the fourth moment
+        and the excess kurtosis too; both methods but ``"vtd"``.
     kappa
         Trace decay of all nodes, with ``by="td"``. By default traces reach a fifth of the horizon,
         1/(1 − γ): long enough to update rarely visited states, short enough to keep the variance
@@ -299,7 +305,7 @@ def estimate(
     """
     by = refuse_cluster(cluster, workers, by)
     found = prepare(
-        experience, learner, by=by, gamma=gamma, lam=lam, method=method, kappa=kappa,
+        experience, learner, by=by, gamma=gamma, lam=lam, method=method, order=order, kappa=kappa,
         estimand=estimand, features=features, bootstrap_samples=bootstrap_samples, level=level,
         seed=seed, resume=resume,
     )  # fmt: skip
@@ -340,7 +346,7 @@ def prepare(
         refuse_discounts_given_twice(saved.description, experience)
         return Estimate(experience, saved, restore_monitor(resume, saved, experience))
     td_only = {"learner": learner, "bootstrap_samples": bootstrap_samples}
-    td_only |= {name: settings.get(name) for name in ("method", "kappa")}
+    td_only |= {name: settings.get(name) for name in ("method", "kappa", "order")}
     chosen = _choose(by, experience, **td_only)
     if learner is None:
         learner = make_learner(**settings)
@@ -356,6 +362,9 @@ def prepare(
         states=1, bootstrap_samples=samples, seed=seed
     )
     monitor = Monitor(level)
+    if by is None and chosen == TD and learner.order > 2:
+        why = "least squares has no moments beyond the variance"
+        monitor.remarks.append(f"TD learning, since {why} (order = {learner.order})")
     setup = Setup(
         experience, learner, chosen, features=features, bootstrap_samples=samples, seed=seed,
         defaults=defaults, insists=by is not None, remarks=monitor.remarks,
@@ -371,7 +380,7 @@ def _choose(by: str | None, experience: Experience, **td_only: Any) -> str:
     given = {
         name: value
         for name, value in td_only.items()
-        if value is not None and not (name == "method" and value == DEFAULT)
+        if value is not None and not (name in DEFAULTS and value == DEFAULTS[name])
     }
     if by is None:
         return TD if given or experience.endless else LEAST_SQUARES
@@ -384,8 +393,8 @@ def _choose(by: str | None, experience: Experience, **td_only: Any) -> str:
 
 def _refuse(given: dict[str, Any], why: str) -> None:
     """Refuse settings that differ from their defaults."""
-    defaults = {"method": DEFAULT, "estimand": "target_return"}
     for name, value in given.items():
-        if value is not None and not (isinstance(value, str) and value == defaults.get(name)):
+        plain = isinstance(value, str | int) and not isinstance(value, bool)
+        if value is not None and not (plain and value == DEFAULTS.get(name)):
             shown = type(value).__name__ if isinstance(value, Learner | Features) else value
             raise InputError(name, shown, why)

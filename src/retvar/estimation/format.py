@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from retvar.experience.stream import Counts
 from retvar.format import align, count, number, reasons
+from retvar.networks import SHAPES
 
 __all__ = ["describe_data", "reasons", "table"]
 
@@ -20,6 +21,8 @@ LONGEST = 40  # characters of a label
 
 def table(data: xarray.Dataset, rows: int = 20) -> str:
     """Table of states or regions with value, std and their intervals; the most visited first.
+
+    Where they are known, the skewness and the excess kurtosis follow.
 
     >>> ends = {f"{what}_{end}": ("state", [1.0]) for what in ("value", "std")
     ...         for end in ("low", "high")}
@@ -38,6 +41,8 @@ def table(data: xarray.Dataset, rows: int = 20) -> str:
     intervals = "value_low" in data
     head = ["state" if tabular else ", ".join(map(str, data["axis"].values)), "visits"]
     head += ["value", level, "std", level] if intervals else ["value", "std"]
+    shapes = [name for name in SHAPES.values() if name in data]
+    head += shapes
     names = _labels(data) if tabular else _centres(data["centre"].values)
     lines = [head]
     for i in shown:
@@ -46,9 +51,12 @@ def table(data: xarray.Dataset, rows: int = 20) -> str:
             ends = [f"{what}_low", f"{what}_high"] if intervals else []
             texts = _equal_decimals(*(float(data[name][i]) for name in (what, *ends)))
             line += [texts[0], f"{texts[1]} … {texts[2]}"] if intervals else texts
+        for name in shapes:
+            ends = [f"{name}_low", f"{name}_high"] if intervals else []
+            line.append(_equal_decimals(*(float(data[each][i]) for each in (name, *ends)))[0])
         lines.append(line)
-    if "note" in data:
-        notes = data["note"].values
+    notes = next((data[name].values for name in ("note", "moment_note") if name in data), None)
+    if notes is not None:
         lines = [[*line, note] for line, note in zip(lines, ["", *notes[shown]], strict=True)]
     text = [line.rstrip() for line in align(lines)]
     hidden = order.size - shown.size

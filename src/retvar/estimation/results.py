@@ -16,6 +16,7 @@ from retvar.estimation.tabular import TabularEstimator
 from retvar.estimation.visits import Regions, Visits
 from retvar.experience.stream import Experience
 from retvar.online import OnlineEstimator
+from retvar.online.shapes import notes_on
 from retvar.version import __version__
 
 __all__ = ["dataset"]
@@ -43,12 +44,17 @@ def dataset(experience: Experience, estimator: Any, monitor: Monitor) -> xarray.
 def _estimates(estimator: Any, states: Any, level: float) -> dict[str, Array]:
     """Estimates and ends of their intervals for a column of states."""
     found = {}
-    for what in QUANTITIES:
+    for what in (*QUANTITIES, *higher_moments(estimator)):
         found[what] = estimator.predict(states, what)
         if estimator.has_intervals:
             ends = estimator.interval(what=what, states=states, level=level)
             found[f"{what}_low"], found[f"{what}_high"] = ends
     return found
+
+
+def higher_moments(estimator: Any) -> tuple[str, ...]:
+    """Names of what an estimator knows beyond the variance."""
+    return estimator.description.network.higher if isinstance(estimator, OnlineEstimator) else ()
 
 
 def _by_state(experience: Experience, estimator: Any, monitor: Monitor) -> xarray.Dataset:
@@ -66,6 +72,7 @@ def _by_state(experience: Experience, estimator: Any, monitor: Monitor) -> xarra
         data[name] = ("state", whole)
     if isinstance(estimator, TabularEstimator):
         _add_reliability(data, estimator.solution, n)
+    _add_doubts(data, "state")
     labels = experience.labels
     names = range(n) if labels is None else [*labels, *range(len(labels), n)][:n]
     label = [", ".join(map(str, x)) if isinstance(x, tuple) else str(x) for x in names]
@@ -90,6 +97,14 @@ def _add_reliability(data: dict[str, Any], found: LeastSquares, n: int) -> None:
     data["note"] = ("state", note)
 
 
+def _add_doubts(data: dict[str, Any], dim: str) -> None:
+    """Add notes on a skewness or kurtosis that is missing or cannot be."""
+    if "skewness" in data:
+        kurtosis = data["kurtosis"][1] if "kurtosis" in data else None
+        note = notes_on(data["variance"][1], data["skewness"][1], kurtosis)
+        data["moment_note"] = (dim, np.where(np.isnan(data["variance"][1]), "", note))
+
+
 def _by_region(
     experience: Experience, estimator: Any, monitor: Monitor, regions: Regions
 ) -> xarray.Dataset:
@@ -101,6 +116,7 @@ def _by_region(
     if isinstance(estimator, FeatureEstimator):
         spread = estimator.spread(centres)
         data["note"], data["distance"] = ("region", spread.note), ("region", spread.distance)
+    _add_doubts(data, "region")
     coords: dict[str, Any] = {"region": np.arange(visits.size), "axis": list(axes)}
     found = xarray.Dataset(data, coords)
     if centres.shape[1] == 2:
@@ -159,6 +175,7 @@ def _settings(experience: Experience, estimator: Any, monitor: Monitor) -> dict[
         "policy": experience.policy,
         "by": "td" if isinstance(estimator, OnlineEstimator) else "least_squares",
         "method": d.method,
+        "order": d.order,
         "estimand": d.estimand,
         **{name: _to_attribute(given) for name, given in settings.items()},
         "level": float(monitor.level),

@@ -49,7 +49,6 @@ LARGEST_RADIUS = 0.9  # of the second moment of traces
 HASHED_WEIGHTS = 2**16  # for tiles of many dimensions
 GAMMA = "must be given: how much a reward is worth one step later, such as 0.99"
 LAM = "must be set in the learner, or be in the data; 1 is the return itself"
-NODES = 3  # of an estimator, at most
 CELL = 40  # bytes of a weight with its step size and trace
 MOST_BYTES = 4 * 2**30
 MANY_STATES, GAP = 1_000_000, 10  # more states than these, and than so many for each transition
@@ -61,6 +60,7 @@ def make_learner(
     method: str = DEFAULT,
     kappa: float | None = None,
     estimand: Any = "target_return",
+    order: int = 2,
 ) -> Learner:
     """Return the learner with these settings.
 
@@ -72,8 +72,9 @@ def make_learner(
         raise InputError("method", repr(method), f"must be one of {listed(map(repr, NETWORKS))}")
     kappa = trace_decay(gamma) if kappa is None else kappa
     return kind(
-        alpha=Averaged(), gamma=gamma, lam=lam, kappa=kappa, kappa_bar=kappa, estimand=estimand
-    )
+        alpha=Averaged(), gamma=gamma, lam=lam, kappa=kappa, kappa_bar=kappa, estimand=estimand,
+        order=order,
+    )  # fmt: skip
 
 
 def with_defaults(learner: Learner, chunk: Chunk, defaults: dict[str, float]) -> Learner:
@@ -183,7 +184,7 @@ class Setup:
         samples = self.bootstrap_samples
         if self.experience.width is None:
             count = self.experience.states or first_states(chunk)
-            _refuse_too_many(count, samples)
+            _refuse_too_many(count, samples, learner)
             return learner.online(states=count, bootstrap_samples=samples, seed=self.seed)
         built = features_for(self.experience, chunk["state"], self.features)
         square = getattr(built, "largest_square", 1.0)
@@ -277,7 +278,7 @@ def grow_table(estimator: Any, chunk: Chunk, experience: Experience) -> None:
     if isinstance(estimator, TabularEstimator):
         _refuse_gaps(top, estimator.steps + len(state))
     elif top > count:
-        _refuse_too_many(top, estimator.bootstrap_samples)
+        _refuse_too_many(top, estimator.bootstrap_samples, estimator.description)
     if top > count:
         estimator.grow(experience.states or max(top, 2 * count))
 
@@ -292,9 +293,9 @@ def _refuse_gaps(states: int, transitions: int) -> None:
         )  # fmt: skip
 
 
-def _refuse_too_many(states: int, bootstrap_samples: int) -> None:
+def _refuse_too_many(states: int, bootstrap_samples: int, learner: Learner) -> None:
     """Refuse numbers of states that would not fit into memory."""
-    size = states * NODES * (CELL + 2 * 8 * bootstrap_samples)
+    size = states * learner.network.place_count * (CELL + 2 * 8 * bootstrap_samples)
     if size > MOST_BYTES:
         raise InputError(
             "state", f"numbers up to {states - 1:,}",

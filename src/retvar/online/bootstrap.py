@@ -45,7 +45,7 @@ def add_bootstrap_samples(memory: Memory, count: int, seed: int = 0) -> None:
         raise InputError(
             "bootstrap_samples", repr(count), f"must be 0, or from {FEWEST} to {MOST:,}"
         )
-    if (memory.plan[:3, memory_layout.KIND] == ADADELTA).any():
+    if (memory.plan[: memory.places, memory_layout.KIND] == ADADELTA).any():
         raise InputError(
             "bootstrap_samples",
             count,

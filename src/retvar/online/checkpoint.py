@@ -55,7 +55,7 @@ def save(estimator: OnlineEstimator, path: Any) -> None:
     for node in network_of(estimator.description).nodes:
         tensors |= {f"{node.name}.{part}": array for part, array in _node_arrays(m, node).items()}
     features: dict[str, Any] = {}
-    for name, kind in zip(PLACES, estimator.features, strict=True):
+    for name, kind in zip(PLACES, estimator.features, strict=False):
         features[name] = _describe(kind, name, estimator.features, tensors)
     header = {
         "format": FORMAT,
@@ -77,7 +77,7 @@ def _node_arrays(m: Memory, node: Node) -> dict[str, Any]:
         "steps": m.steps[own, : memory_layout.STEP],
         "traces": m.traces[:, own],
         "discounts": m.traces[:, m.steps.shape[0] + place],
-        "report": m.report[place::3],
+        "report": m.report[place :: memory_layout.LEARNER],
     }
     if m.averages(place):
         found["learning"] = m.held[own, lanes]
@@ -103,9 +103,10 @@ def restore(path: Any, make_learner: Any) -> OnlineEstimator:
     try:
         if header["format"] != FORMAT:
             raise InputError("format", header["format"], f"this version reads {FORMAT}")
-        features = _features(header["features"], tensors)
         learner = make_learner(header["learner"])
-        for node in network_of(learner).nodes:  # before memory is allocated
+        network = network_of(learner)
+        features = _features(header["features"], tensors, network.place_count)
+        for node in network.nodes:  # before memory is allocated
             _check_size(features, node, tensors[f"{node.name}.weights"])
         estimator = OnlineEstimator(learner, features)
         _restore_arrays(estimator, tensors)
@@ -150,7 +151,7 @@ def _digest(header: dict[str, Any], tensors: dict[str, Any]) -> str:
 def _describe(
     kind: Features, name: str, all_kinds: list[Features], tensors: dict[str, Any]
 ) -> dict[str, Any]:
-    for other, earlier in zip(PLACES, all_kinds, strict=True):
+    for other, earlier in zip(PLACES, all_kinds, strict=False):
         if other == name:
             break
         if earlier is kind:
@@ -163,9 +164,9 @@ def _describe(
     return kind.to_dict()
 
 
-def _features(described: dict[str, Any], tensors: dict[str, Any]) -> list[Features]:
+def _features(described: Any, tensors: dict[str, Any], places: int) -> list[Features]:
     found: dict[str, Features] = {}
-    for name in PLACES:
+    for name in PLACES[:places]:
         what = described[name]
         if "same" in what:
             found[name] = found[what["same"]]
@@ -227,8 +228,7 @@ def _restore_arrays(estimator: OnlineEstimator, tensors: dict[str, Any]) -> None
             _check_numbers(name, part, tensors[name])
             array[...] = tensors[name]
     m.adopt(m.traces.copy())
-    if m.scales is not None:
-        lazy_traces.fill_steps(m.plan, m.settings, m.steps)
+    lazy_traces.fill_steps(m.plan, m.settings, m.steps)
     estimator._attach()
 
 

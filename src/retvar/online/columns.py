@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from retvar.errors import InputError
 from retvar.features import Features, Rows, TransitionFeatures
-from retvar.networks import PLACES
+from retvar.networks import PLACES, THIRD, VARIANCE
 from retvar.online.memory_layout import TERMINATED, TRUNCATED
 
 __all__ = ["Columns", "read_columns"]
@@ -77,7 +77,7 @@ class Columns:
         )
 
     def features(self, nodes: list[Features]) -> tuple[Rows, list[int], NDArray[np.bool_]]:
-        """Return feature rows, the first row of each node, and which transitions are not finite."""
+        """Return feature rows, the first of value, mean and variance, and which are not finite."""
         n = len(self)
         missing = _missing(self.next_state, n)
         self._next = np.where(missing, -1, np.arange(n, 2 * n))
@@ -87,11 +87,11 @@ class Columns:
         else:
             pairs = [
                 (features_of_node(self.state, name), features_of_node(self.next_state, name))
-                for name in PLACES
+                for name in PLACES[:THIRD]
             ]
             parts = [
                 _rows_of_both(node, s, t, missing)
-                for node, (s, t) in zip(nodes, pairs, strict=True)
+                for node, (s, t) in zip(nodes[:THIRD], pairs, strict=True)
             ]
             shift = np.cumsum([0, *(p.values.size for p in parts)])
             indptr = [p.indptr + k for p, k in zip(parts, shift, strict=False)]
@@ -122,8 +122,8 @@ class Columns:
             except InputError:
                 bad[t] = True
         if bad.all():
-            blank = [[_placeholder(node)] * len(self) for node in nodes]
-            state = next_state = dict(zip(PLACES, blank, strict=True))
+            blank = [[_placeholder(node)] * len(self) for node in nodes[:THIRD]]
+            state = next_state = dict(zip(PLACES, blank, strict=False))
         else:
             state = _with_placeholders(self.state, bad)
             next_state = _with_placeholders(self.next_state, bad)
@@ -140,9 +140,14 @@ class Columns:
 
 
 def features_of_node(column: Any, name: str) -> Any:
-    """Return the features of a node, or those of all; the mean's default to the value's."""
+    """Return the features of a node, or those of all; the mean's default to the value's.
+
+    Moments have those of the variance.
+    """
     if not isinstance(column, Mapping):
         return column
+    if name in PLACES[THIRD:]:
+        name = PLACES[VARIANCE]
     if name == "mean" and "mean" not in column:
         name = "value"
     if name not in column:

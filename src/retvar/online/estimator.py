@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from threading import get_ident
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -16,12 +17,12 @@ from retvar import arguments
 from retvar.errors import DivergenceError, InputError, ThreadError
 from retvar.features import Features, ObservationFeatures, Rows, States, TransitionFeatures, Vector
 from retvar.format import count
-from retvar.networks import PLACES, VALUE, network_of
-from retvar.online import kernel, memory_layout
+from retvar.networks import PLACES, SHAPES, THIRD, VALUE, network_of
+from retvar.online import kernel, memory_layout, shapes
 from retvar.online.bootstrap import add_bootstrap_samples, half_width, spread, weighted
 from retvar.online.columns import Columns, features_of_node, read_columns
 from retvar.online.memory import Memory, memory_of, static_rows
-from retvar.online.memory_layout import TERMINATED, TRUNCATED, FeatureRows, Transitions
+from retvar.online.memory_layout import LEARNER, TERMINATED, TRUNCATED, FeatureRows, Transitions
 
 __all__ = ["OnlineEstimator", "Transition"]
 
@@ -143,9 +144,7 @@ class OnlineEstimator:
                 state, next_state, (terminated, truncated, rho, gamma, lam, stream)
             )
         given = state
-        if self._shared_features and self._memory.coins is None:
-            state, next_state = self._write_features(state, next_state)
-        elif not self._tabular or self._memory.coins is not None:
+        if self._memory.coins is not None or not (self._tabular or self._shared_features):
             row: dict[str, Any] = {"state": [state], "reward": [reward], "next_state": [next_state]}
             if isinstance(state, Mapping):  # separate features for each node
                 row["state"] = {name: [part] for name, part in state.items()}
@@ -161,6 +160,8 @@ class OnlineEstimator:
             raise ThreadError
         self._owner = me
         try:
+            if self._shared_features:
+                state, next_state = self._write_features(state, next_state)
             try:
                 _pack(
                     self._bytes,
@@ -230,8 +231,8 @@ class OnlineEstimator:
             raise
         if not finite:
             self._reject("state", "not finite", "must hold finite numbers only")
-        self._memory.plan[:3, memory_layout.ROWS] = 0
-        self._memory.plan[3, memory_layout.COUNT] = 2
+        self._memory.begin_rows([0, 0, 0])
+        self._memory.plan[LEARNER, memory_layout.COUNT] = 2
         return 0, None if next_state is None else 1
 
     def update_many(self, arrays: Any, on_error: str = "raise") -> None:
@@ -253,15 +254,21 @@ class OnlineEstimator:
             raise
 
     def _learn(self, arrays: Any, *, skip: bool, where: str) -> None:
-        """Learn from a chunk in this thread; another thread that learns meanwhile is an error."""
-        me = get_ident()
-        if self._owner and self._owner != me:
+        """Learn from a chunk in this thread."""
+        with self._alone():
+            self._learn_chunk(arrays, skip, where)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Work in this thread; another thread that changes or copies the arrays is an error."""
+        me, before = get_ident(), self._owner
+        if before and before != me:
             raise ThreadError
         self._owner = me
         try:
-            self._learn_chunk(arrays, skip, where)
+            yield
         finally:
-            self._owner = 0
+            self._owner = before
 
     def _learn_chunk(self, arrays: Any, skip: bool, where: str) -> None:
         """Check the whole chunk (unless invalid rows are skipped), then learn in blocks."""
@@ -321,8 +328,8 @@ class OnlineEstimator:
         if self._tabular:
             return self._rows
         rows, first, bad = c.features(self.features)
-        self._memory.plan[:3, memory_layout.ROWS] = first
-        self._memory.plan[3, memory_layout.COUNT] = 2 * len(c)
+        self._memory.begin_rows(first)
+        self._memory.plan[LEARNER, memory_layout.COUNT] = 2 * len(c)
         if bad.any() and not skip:
             raise InputError("state", "not finite", "must hold finite numbers only")
         c.mark(bad)
@@ -330,11 +337,12 @@ class OnlineEstimator:
 
     def reset_traces(self, stream: int | None = None) -> None:
         """Clear the traces of a stream, or of all streams."""
-        m = self._memory
         codes = [0]
-        for each in range(m.streams) if stream is None else (stream,):
-            arguments.integer("stream", each, 0, m.streams - 1)
-            codes.append(kernel.end_traces(int(each), m.arrays()))
+        with self._alone():
+            m = self._memory
+            for each in range(m.streams) if stream is None else (stream,):
+                arguments.integer("stream", each, 0, m.streams - 1)
+                codes.append(kernel.end_traces(int(each), m.arrays()))
         if any(codes):  # found when deferred updates were applied
             self._raise_divergence(next(filter(None, codes)), None)
 
@@ -369,6 +377,61 @@ class OnlineEstimator:
         mean = self.mean(state)
         return self.variance(state) + mean * mean
 
+    def third_moment(self, state: Any = None) -> Any:
+        """Third central moment of the λ-return, with ``order=3`` or 4.
+
+        >>> import retvar as rv
+        >>> risk = rv.Direct(alpha=0.5, gamma=0.9, lam=0.9, order=4).online(states=1)
+        >>> risk.update(0, 2.0, None, terminated=True)
+        >>> risk.third_moment(0), risk.fourth_moment(0)
+        (4.0, 8.0)
+        """
+        return self._predict_one(self._moment("third_moment"), state)
+
+    def fourth_moment(self, state: Any = None) -> Any:
+        """Fourth central moment of the λ-return, with ``order=4``."""
+        return self._predict_one(self._moment("fourth_moment"), state)
+
+    def skewness(self, state: Any = None) -> Any:
+        """Third moment / variance^1.5, with ``order=3`` or 4; NaN where the variance is ≤ 0."""
+        return self._shape("skewness", state)
+
+    def kurtosis(self, state: Any = None) -> Any:
+        """Excess kurtosis, fourth moment / variance² − 3, with ``order=4``; NaN as above.
+
+        Moments are learned apart, so it may be one that no return has; see :meth:`note`.
+        """
+        return self._shape("kurtosis", state)
+
+    def note(self, state: Any = None) -> Any:
+        """Why a skewness or kurtosis is missing or impossible, in words; empty where all is well.
+
+        The kurtosis of a distribution is at least skewness² − 2.
+
+        >>> import retvar as rv
+        >>> risk = rv.Direct(alpha=0.5, gamma=0.9, lam=0.9, order=4).online(states=1)
+        >>> risk.note(0)
+        'the variance is not above 0: no skewness, no kurtosis'
+        """
+        found = np.full(np.shape(self.variance(state)), "")
+        if self._network.higher:
+            kurtosis = self.kurtosis(state) if "kurtosis" in self._network.higher else None
+            found = shapes.notes_on(self.variance(state), self.skewness(state), kurtosis)
+        return found if state is None else str(found)
+
+    def _moment(self, name: str) -> int:
+        """Place of the node of a moment."""
+        place = PLACES.index(name)
+        if self._network.at(place) is None:
+            least = f"{name} needs a learner with order={place}"
+            raise InputError("order", self._network.order, least)
+        return place
+
+    def _shape(self, name: str, state: Any) -> Any:
+        moment = self._predict_one(self._moment(shapes.moment_of(name)), state)
+        found = shapes.shape(name, self.variance(state), moment)
+        return found if state is None else float(found)
+
     # ------------------------------------------------------------------ bootstrap
 
     @property
@@ -394,7 +457,7 @@ class OnlineEstimator:
     def bootstrap_estimates(
         self, state: Any = None, what: str = "value", *, states: Any = None
     ) -> Array:
-        """Estimates of ``"value"``, ``"mean"`` or ``"variance"`` by all replicates.
+        """Estimates of ``"value"``, ``"mean"``, ``"variance"`` or a moment by all replicates.
 
         An array [state, replicate] of all states or of the column `states`; [replicate] for one
         `state`.
@@ -411,7 +474,8 @@ class OnlineEstimator:
     def predict(self, states: Any, what: str = "value") -> Array:
         """Estimates for a column of states (or features).
 
-        ``"value"``, ``"mean"``, ``"variance"`` or ``"std"``.
+        ``"value"``, ``"mean"``, ``"variance"`` or ``"std"``; with a higher order also
+        ``"third_moment"``, ``"skewness"``, ``"fourth_moment"`` or ``"kurtosis"``.
 
         >>> import retvar as rv
         >>> risk = rv.Direct(alpha=0.5, gamma=0.9, lam=0.9).online(features=2)
@@ -427,7 +491,7 @@ class OnlineEstimator:
     def interval(
         self, state: Any = None, what: str = "value", *, states: Any = None, level: float = 0.9
     ) -> tuple[Any, Any]:
-        """Interval for ``"value"``, ``"mean"``, ``"variance"`` or ``"std"``: lower and upper end.
+        """Interval for what :meth:`predict` gives: lower and upper end.
 
         Estimate ± z × the standard deviation over replicates. The ends for the std are the square
         roots of those for the variance. For one `state`, a column `states`, or all states.
@@ -445,9 +509,19 @@ class OnlineEstimator:
 
     def _combine(self, what: str, lanes: int | slice, state: Any, states: Any) -> Array:
         """Estimate `what` of states, of the estimator (lane 0) or of its replicates."""
+        if what in SHAPES.values():
+            self._moment(shapes.moment_of(what))
+            parts = (
+                self._combine(part, lanes, state, states)
+                for part in ("variance", shapes.moment_of(what))
+            )
+            return shapes.shape(what, *parts)
         if what not in PLACES:
-            raise InputError("what", repr(what), "must be 'value', 'mean', 'variance' or 'std'")
+            known = (*PLACES[:THIRD], *self._network.higher)
+            raise InputError("what", repr(what), f"must be {', '.join(map(repr, known))} or 'std'")
         node = self._network.mean.place if what == "mean" else PLACES.index(what)
+        if node >= THIRD:
+            self._moment(what)
         states = states if state is None else _as_column(state)
         if self._tabular:
             rows = self.features[node].rows() if self._rows is not None else None
@@ -491,7 +565,7 @@ class OnlineEstimator:
     @property
     def step_sizes(self) -> dict[str, float]:
         """Step size that each node last used."""
-        return {name: float(self._memory.report[3 + k]) for k, name in self._active_nodes()}
+        return {name: float(self._memory.report[LEARNER + k]) for k, name in self._active_nodes()}
 
     @property
     def weights(self) -> dict[str, Array]:
@@ -550,15 +624,19 @@ class OnlineEstimator:
         >>> risk.value()
         array([1., 0., 0.])
         """
+        with self._alone():
+            self._add_states(states)
+
+    def _add_states(self, states: int) -> None:
+        """Move everything into arrays with more states."""
         count = self.features[0].states
         if not all(isinstance(kind, States) for kind in self.features):
             raise InputError("states", states, "can only grow if each state has its own weight")
         if states < count:  # type: ignore[operator]
             raise InputError("states", states, f"must be at least the present {count}")
-        fresh = OnlineEstimator(self.description, [States(states)] * 3)
-        place = np.concatenate(
-            [np.arange(count) + fresh._memory.part(node).start for node in range(3)]  # type: ignore[arg-type]
-        )
+        fresh = OnlineEstimator(self.description, [States(states)] * len(self.features))
+        parts = [fresh._memory.part(node) for node in range(len(self.features))]
+        place = np.concatenate([np.arange(count) + part.start for part in parts])  # type: ignore[arg-type]
         old, new = self._memory, fresh._memory
         if old.coins is not None and old.draws is not None:
             new.add_replicates(old.lanes - 1, old.draws)
@@ -567,15 +645,18 @@ class OnlineEstimator:
         if old.held.size:
             new.held[place] = old.held
         traces = np.zeros((old.streams, new.traces.shape[1]))
-        traces[:, place], traces[:, -3:] = old.traces[:, :-3], old.traces[:, -3:]
+        traces[:, place] = old.traces[:, : -old.places]
+        traces[:, -old.places :] = old.traces[:, -old.places :]
         new.adopt(traces)
         self._memory, self.features = new, fresh.features
         self._attach()
 
     def clone(self) -> OnlineEstimator:
         """An independent copy, traces and counters included."""
-        twin = copy.copy(self)
-        twin._memory = self._memory.clone()
+        with self._alone():
+            twin = copy.copy(self)
+            twin._memory = self._memory.clone()
+        twin._owner = 0
         twin.notes = copy.deepcopy(self.notes)
         twin._attach()
         return twin
@@ -587,7 +668,8 @@ class OnlineEstimator:
         """Save to a safetensors file that ``retvar.load`` reads."""
         from retvar.online.checkpoint import save
 
-        save(self, path)
+        with self._alone():
+            save(self, path)
 
     def __repr__(self) -> str:
         kind = type(self.description).__name__
@@ -650,7 +732,8 @@ class OnlineEstimator:
         *, where: str = "",
     ) -> InputError:  # fmt: skip
         """Return the error for an error code of a transition."""
-        known = f"unknown; states are 0 to {int(self._memory.plan[3, memory_layout.COUNT]) - 1}"
+        states = int(self._memory.plan[LEARNER, memory_layout.COUNT])
+        known = f"unknown; states are 0 to {states - 1}"
         field, value, remedy = {
             memory_layout.STATE: ("state", state, known),
             memory_layout.NEXT_STATE: ("next_state", next_state, known),
@@ -668,7 +751,7 @@ class OnlineEstimator:
 
     def _raise_divergence(self, code: int, state: Any) -> None:
         place = code - memory_layout.DIVERGED
-        step_size = float(self._memory.report[3 + place])
+        step_size = float(self._memory.report[LEARNER + place])
         node = self._network.at(place)
         assert node is not None
         raise DivergenceError(node.name, self.steps + 1, state, step_size)

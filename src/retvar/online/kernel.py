@@ -13,14 +13,15 @@ import math
 from numpy import uintp as u
 
 from retvar import networks
-from retvar.jit import called, compiled, inlined, wide_noalias
-from retvar.networks import MEAN, VALUE, VARIANCE, Reading, Readings, Transition
+from retvar.jit import called, compiled, wide_noalias
+from retvar.jit import nested as inlined
+from retvar.networks import MEAN, THIRD, VALUE, VARIANCE, Reading, Readings, Transition
 from retvar.online import lazy_traces, memory_layout, nodes
 
 # isort: off
 from retvar.online.memory_layout import (
-    BY_RHO, CODE, COUNT, DIVERGED, GAMMA, LAM, LEARN_VALUE, NEXT_STATE, NO_NEXT,
-    OFFSET, OFF_POLICY, OK, PLAN, REWARD, RHO, ROWS, STATE, STOP, STREAM, TERMINATED,
+    BY_RHO, CODE, COLUMNS, COUNT, DIVERGED, GAMMA, LAM, LEARNER, LEARN_VALUE, NEXT_STATE, NO_NEXT,
+    OFFSET, OFF_POLICY, OK, PLACE_COUNT, PLAN, REWARD, RHO, ROWS, STATE, STOP, STREAM, TERMINATED,
     TRUST, WORD_BITS, Arrays, FeatureRows, Transitions,
 )  # fmt: skip
 
@@ -71,7 +72,7 @@ def inspect_row(columns, t, plan, gammas, lams):
     flag = columns.flags[u(t if columns.flags.size > 1 else 0)]
     return inspect(
         columns, t, columns.state[u(t)], columns.next_state[u(t)], (flag & TERMINATED) != 0,
-        plan[3, COUNT], gammas.size > 0, lams.size > 0,
+        plan[LEARNER, COUNT], gammas.size > 0, lams.size > 0,
     )  # fmt: skip
 
 
@@ -103,15 +104,15 @@ def draw_multipliers(coins, draws):
 @inlined
 def step_node(m, rows, x, ratio, stream, row, row_next, place, read):
     """Let the node at a place learn; return what it says and OK or an error code."""
-    total = m.traces.shape[1] - 3
+    total = m.steps.shape[0]
     kappa = 2 + (row if m.settings.shape[1] > 3 else 0)
-    rho_bar = 1.0 if m.plan[3, OFF_POLICY] != 0 else ratio
+    rho_bar = 1.0 if m.plan[LEARNER, OFF_POLICY] != 0 else ratio
     weight = ratio if m.plan[u(place), BY_RHO] != 0 else rho_bar
     discount = discount_of(place, m.plan[u(place), CODE], x)
     h = here(m, rows, place, stream, row, row_next, discount, weight)
     decay = m.traces[u(stream), u(total + place)] * m.settings[u(place), u(kappa)]
     m.traces[u(stream), u(total + place)] = discount
-    learns = place != VALUE or m.plan[3, LEARN_VALUE] != 0
+    learns = place != VALUE or m.plan[LEARNER, LEARN_VALUE] != 0
     said, finite = td_node(m, rows, x, h, decay, learns, read)
     code = OK
     if not finite:
@@ -126,18 +127,18 @@ def learn(m, rows, x, ratio, stream, row, row_next):
     """Learn from one transition: each node of the network in turn; return OK or an error code."""
     draw_multipliers(m.coins, m.draws)
     nothing = Reading(0.0, 0.0, 0.0, 0.0)
-    before = Readings(nothing, nothing)
-    value, code = step_node(m, rows, x, ratio, stream, row, row_next, VALUE, before)
-    if code != OK:
-        return code
-    mean = nothing
-    if m.plan[MEAN, CODE] >= 0:
-        before = Readings(value, nothing)
-        mean, code = step_node(m, rows, x, ratio, stream, row, row_next, MEAN, before)
-        if code != OK:
-            return code
-    before = Readings(value, mean)
-    return step_node(m, rows, x, ratio, stream, row, row_next, VARIANCE, before)[1]
+    read = Readings(nothing, nothing, nothing, nothing)
+    for place in range(m.settings.shape[0]):
+        if m.plan[u(place), CODE] >= 0:
+            said, code = step_node(m, rows, x, ratio, stream, row, row_next, place, read)
+            if code != OK:
+                return code
+            read = Readings(
+                said if place == VALUE else read.value, said if place == MEAN else read.mean,
+                said if place == VARIANCE else read.variance,
+                said if place == THIRD else read.third_moment,
+            )  # fmt: skip
+    return OK
 
 
 @inlined
@@ -187,7 +188,7 @@ def advance_rows(columns, mode, m, gammas, lams, rows):
                 g = gammas[row_next if gammas.size > 1 else 0]
             if lm < 0.0:
                 lm = lams[row_next if lams.size > 1 else 0]
-        eta = ratio if m.plan[3, OFF_POLICY] != 0 else 1.0
+        eta = ratio if m.plan[LEARNER, OFF_POLICY] != 0 else 1.0
         x = Transition(columns.reward[u(t)], g, lm, eta)
         code = learn(m, rows, x, ratio, stream, row, row_next)
         if code != OK:
@@ -216,12 +217,13 @@ def advance(columns, mode, m, gammas, lams, rows):
 @inlined
 def unpacked(ints, floats, traces, live, scales, sums):
     """Views of packed arrays; see :class:`retvar.online.memory.Memory`."""
+    places = ints[LEARNER * PLAN[1] + PLACE_COUNT]
     a, b, c = ints[ENDS], ints[ENDS + 1], ints[ENDS + 2]
     d, e, f = ints[ENDS + 3], ints[ENDS + 4], ints[ENDS + 5]
     m = Arrays(
-        ints[0:ENDS].reshape(PLAN), floats[4:a].reshape((3, (a - 4) // 3)),
+        ints[0:ENDS].reshape(PLAN), floats[4:a].reshape((places, (a - 4) // places)),
         floats[c:d].reshape((d - c, 1)), floats[d:e].reshape((e - d, 1)),
-        floats[e:f].reshape(((f - e) // 3, 3)), traces, live, scales, sums, floats[f:],
+        floats[e:f].reshape(((f - e) // COLUMNS, COLUMNS)), traces, live, scales, sums, floats[f:],
         None, None, None, ints[COUNTS:INPUT],
     )  # fmt: skip
     return m, floats[a:b], floats[b:c]
@@ -242,13 +244,9 @@ def is_stream(ints, traces):
     return 0 <= ints[INPUT + 3] < traces.shape[0]
 
 
-@_compiled
-def advance_one(ints, floats, rows, traces, live, scales, sums):
-    """Learn from the one transition stored at the front of the packed arrays.
-
-    The cost of a call from Python grows with the number of arrays; with packed arrays one
-    transition takes about a microsecond.
-    """
+@inlined
+def advance_packed(ints, floats, rows, traces, live, scales, sums):
+    """Learn from the one transition stored at the front of the packed arrays."""
     if not is_stream(ints, traces):
         return STREAM
     m, gammas, lams = unpacked(ints, floats, traces, live, scales, sums)
@@ -256,13 +254,20 @@ def advance_one(ints, floats, rows, traces, live, scales, sums):
 
 
 @_compiled
+def advance_one(ints, floats, rows, traces, live, scales, sums):
+    """Learn from the one transition stored at the front of the packed arrays.
+
+    The cost of a call from Python grows with the number of arrays; with packed arrays one
+    transition takes about a microsecond.
+    """
+    return advance_packed(ints, floats, rows, traces, live, scales, sums)
+
+
+@_compiled
 def advance_one_state(ints, floats, traces, live):
     """Like :func:`advance_one`, where every state has its own weight."""
-    if not is_stream(ints, traces):
-        return STREAM
-    m, gammas, lams = unpacked(ints, floats, traces, live, None, None)
     rows = FeatureRows(None, None, None)
-    return advance_rows(first_transition(ints, floats), STOP, m, gammas, lams, rows)[1]
+    return advance_packed(ints, floats, rows, traces, live, None, None)
 
 
 @_compiled

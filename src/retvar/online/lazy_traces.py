@@ -23,13 +23,14 @@ from typing import Any
 from numpy import uintp as u
 
 from retvar import rules
-from retvar.jit import called, compiled, inlined
+from retvar.jit import called, compiled
+from retvar.jit import nested as inlined
 from retvar.online import memory_layout
 
 # isort: off
 from retvar.online.memory_layout import (
-    DEFERRED_STREAMS, DIVERGED, FAINT, FIRST, KIND, LARGE, LAZY, LIMIT, OFFSET, OK, SMALL,
-    STEP, TRACED,
+    DEFERRED_STREAMS, DIVERGED, FAINT, FIRST, KIND, LARGE, LAZY, LEARNER, LIMIT, OFFSET, OK,
+    SMALL, STEP, TRACED,
 )  # fmt: skip
 
 # isort: on
@@ -48,8 +49,8 @@ def _compiled(function):
 @inlined
 def clear_trace(stream, m):
     """Clear the traces of a stream and the discounts of its last transition."""
-    total = m.traces.shape[1] - 3
-    for place in range(3):
+    total = m.steps.shape[0]
+    for place in range(m.settings.shape[0]):
         offset = m.plan[u(place), OFFSET]
         for k in range(m.live[u(stream), u(2 * total + place)]):
             i = m.live[u(stream), u(offset + k)]
@@ -128,7 +129,7 @@ def flush(stream, place, s, m):
     `s` is its present scale, or 0 to clear it. Returns whether all is finite; a weight that would
     leave [−LIMIT, LIMIT] stays at its base.
     """
-    total, slot = m.traces.shape[1] - 3, min(stream, DEFERRED_STREAMS)
+    total, slot = m.steps.shape[0], min(stream, DEFERRED_STREAMS)
     offset, learning = (
         m.plan[u(place), OFFSET],
         m.held if averages(m.plan[u(place), KIND]) else m.weights,
@@ -169,7 +170,7 @@ def flush_all(scales, stream, m):
     """Flush and clear the lazy traces of a stream; return OK, or DIVERGED plus a place."""
     code = OK
     if scales is not None:
-        for place in range(3):
+        for place in range(m.settings.shape[0]):
             if m.plan[u(place), TRACED] == LAZY:
                 fine = flush(stream, place, 0.0, m)
                 if not fine and code == OK:
@@ -183,7 +184,7 @@ def visit(m, rows, h, learning):
 
     Returns whether all is finite.
     """
-    total, slot = m.traces.shape[1] - 3, min(h.stream, DEFERRED_STREAMS)
+    total, slot = m.steps.shape[0], min(h.stream, DEFERRED_STREAMS)
     A, inverse = m.sums[u(slot), u(h.place), 0], 1.0 / m.scales[u(slot), u(h.place)]
     reached, counts = m.live[u(h.stream), u(2 * total + h.place)], counted(h.kind, h.weight) != 0.0
     finite = True
@@ -241,7 +242,7 @@ def begin_step(m, rows, h, decay, learning):
 @inlined
 def find_step(m, rows, h, s):
     """The step of a node with a lazy trace: 1 where each weight has its own. It is reported."""
-    step, reported = m.settings[u(h.place), 0], m.report[u(3 + h.place)]
+    step, reported = m.settings[u(h.place), 0], m.report[u(LEARNER + h.place)]
     if is_bounded(h.kind):  # E·(γ′φ′ − φ)
         pull = h.discount * s * sensitivity(
             m, rows, h.stream, h.offset, h.begin_next, h.end_next
@@ -253,7 +254,7 @@ def find_step(m, rows, h, s):
             reported = m.steps[u(h.offset + rows.indices[u(h.end - 1)]), STEP]
     else:
         reported = step
-    m.report[u(3 + h.place)] = reported
+    m.report[u(LEARNER + h.place)] = reported
     return step
 
 
@@ -292,7 +293,7 @@ def move_lazily(m, rows, h, decay, own):
     if not stays_finite(m, rows, h, learning, new):
         m.sums[slot, place, 0] = A
         return False
-    add_to_sums(m.coins, m.said, h, m.sums[slot, place], step, s)
+    add_to_sums(m.coins, m.said, m.sums[slot, place], step, s)
     if h.stream >= DEFERRED_STREAMS:
         finite = flush(h.stream, h.place, s, m)
     if finite and is_bounded(h.kind):
@@ -304,12 +305,11 @@ def move_lazily(m, rows, h, decay, own):
 
 
 @inlined
-def add_to_sums(coins, said, h, sums, step, s):
+def add_to_sums(coins, said, sums, step, s):
     """Add to A of all replicates, each times its multiplier."""
     if coins is not None:
-        own = said.own if averages(h.kind) else said.error[u(h.place)]
         for lane in range(1, sums.size):
-            sums[u(lane)] = moved(sums[u(lane)], step * coins[u(lane)], own[u(lane)], s)
+            sums[u(lane)] = moved(sums[u(lane)], step, said.own[u(lane)], s)
 
 
 @called
@@ -338,11 +338,11 @@ def settle_replicates(coins, m, place, at):
 
 
 def fill_steps(plan: Any, settings: Any, state: Any) -> None:
-    """Store α in the steps of nodes with lazy traces: 1 where it is common to all weights."""
-    for place in range(3):
-        if plan[place, TRACED] == LAZY:
-            last = plan[place + 1, OFFSET] if place < 2 else state.shape[0]
-            fill_node(plan[place, OFFSET], last, plan[place, KIND], settings, place, state)
+    """Store α of each weight; 1 where it is common to all weights."""
+    places = len(settings)
+    for place in range(places):
+        last = plan[place + 1, OFFSET] if place + 1 < places else state.shape[0]
+        fill_node(plan[place, OFFSET], last, plan[place, KIND], settings, place, state)
 
 
 @_compiled

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from retvar.errors import InputError
 from retvar.features import Features, Rows, States
-from retvar.networks import network_of
+from retvar.networks import THIRD, network_of
 from retvar.online import lazy_traces, memory_layout
 from retvar.online.kernel import COUNTS, ENDS, INPUT, INTS
 from retvar.online.memory_layout import Arrays
@@ -31,6 +31,7 @@ __all__ = ["Memory", "memory_of", "static_rows"]
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
+_REPORT = 2 * memory_layout.LEARNER
 
 
 class Memory:
@@ -40,7 +41,7 @@ class Memory:
         self, plan: Integers, settings: Array, gammas: Array, lams: Array, weights: Array,
         held: Array, steps: Array,
     ) -> None:  # fmt: skip
-        parts = [np.zeros(4), settings, gammas, lams, weights, held, steps, np.zeros(6)]
+        parts = [np.zeros(4), settings, gammas, lams, weights, held, steps, np.zeros(_REPORT)]
         ends = np.cumsum([part.size for part in parts])
         self.buffer: Array = np.concatenate([np.zeros(INTS), *(part.ravel() for part in parts)])
         self.floats = self.buffer[INTS:]
@@ -56,16 +57,17 @@ class Memory:
         self.settings, self.gammas, self.lams, self.w, self.held, self.steps = views[:6]
         self.report = views[6]
         self.said: Said | None = None
-        self.traces = np.zeros((0, self.steps.shape[0] + 3))
-        self.live = np.zeros((0, 2 * self.steps.shape[0] + 3), dtype=np.int64)
+        self.places = len(settings)
+        self.traces = np.zeros((0, self.steps.shape[0] + self.places))
+        self.live = np.zeros((0, 2 * self.steps.shape[0] + self.places), dtype=np.int64)
         self.coins: Array | None = None
         self.draws: NDArray[np.uint64] | None = None
         self.scales: Array | None = None
         self.sums: Array | None = None
-        if (self.plan[:3, memory_layout.TRACED] == memory_layout.LAZY).any():
-            self.scales = np.ones((memory_layout.DEFERRED_STREAMS + 1, 3))
-            self.sums = np.zeros((memory_layout.DEFERRED_STREAMS + 1, 3, 1))
-            lazy_traces.fill_steps(self.plan, self.settings, self.steps)
+        if (self.plan[: self.places, memory_layout.TRACED] == memory_layout.LAZY).any():
+            self.scales = np.ones((memory_layout.DEFERRED_STREAMS + 1, self.places))
+            self.sums = np.zeros((memory_layout.DEFERRED_STREAMS + 1, self.places, 1))
+        lazy_traces.fill_steps(self.plan, self.settings, self.steps)
         self.grow(1)
 
     def arrays(self) -> Arrays:
@@ -81,7 +83,7 @@ class Memory:
         self.w = np.repeat(self.w, lanes, axis=1)
         self.held = np.repeat(self.held, lanes, axis=1)
         by_place, of_one = (
-            (np.zeros((3, lanes)) for _ in range(4)),
+            (np.zeros((self.places, lanes)) for _ in range(4)),
             (np.zeros(lanes) for _ in range(4)),
         )
         self.said = Said(*by_place, *of_one)
@@ -103,10 +105,10 @@ class Memory:
         """Add traces for more streams; existing traces do not change."""
         total = self.steps.shape[0]
         fresh = streams - self.streams
-        live = np.full((fresh, 2 * total + 3), -1, dtype=np.int64)
+        live = np.full((fresh, 2 * total + self.places), -1, dtype=np.int64)
         live[:, 2 * total :] = 0
         self.live = np.concatenate([self.live, live])
-        self.traces = np.concatenate([self.traces, np.zeros((fresh, total + 3))])
+        self.traces = np.concatenate([self.traces, np.zeros((fresh, total + self.places))])
 
     def adopt(self, traces: Array) -> None:
         """Copy traces and list the weights where they are not 0."""
@@ -116,7 +118,7 @@ class Memory:
         self.traces[:] = traces
         total = self.steps.shape[0]
         for stream in range(self.streams):
-            for place in range(3):
+            for place in range(self.places):
                 part = self.part(place)
                 reached = np.flatnonzero(self.traces[stream, part])
                 self.live[stream, part.start : part.start + reached.size] = reached
@@ -125,8 +127,13 @@ class Memory:
 
     def part(self, place: int) -> slice:
         """Slice of the weights of a node."""
-        ends = [*self.plan[1:3, memory_layout.OFFSET], self.steps.shape[0]]
+        ends = [*self.plan[1 : self.places, memory_layout.OFFSET], self.steps.shape[0]]
         return slice(int(self.plan[place, memory_layout.OFFSET]), int(ends[place]))
+
+    def begin_rows(self, first: list[int]) -> None:
+        """Set the first row of the features of value, mean and variance; moments have the last."""
+        self.plan[:THIRD, memory_layout.ROWS] = first
+        self.plan[THIRD : memory_layout.LEARNER, memory_layout.ROWS] = first[-1]
 
     def averages(self, place: int) -> bool:
         """Whether a node predicts from means of the weights that learn."""
@@ -185,18 +192,21 @@ class Memory:
 def _plan(description: Any, features: list[Features], rules: list[int]) -> Integers:
     """Return the plan array; see :mod:`retvar.online.memory_layout`."""
     plan = np.zeros(memory_layout.PLAN, dtype=np.int64)
-    plan[:3, memory_layout.OFFSET] = np.cumsum([0, *(f.size for f in features[:2])])
-    plan[:3, memory_layout.KIND] = rules
-    plan[:3, memory_layout.CODE] = -1
     network = network_of(description)
+    places = network.place_count
+    plan[:places, memory_layout.OFFSET] = np.cumsum([0, *(f.size for f in features[:-1])])
+    plan[:places, memory_layout.KIND] = rules
+    plan[:, memory_layout.CODE] = -1
     for node in network.nodes:
         plan[node.place, memory_layout.CODE] = node.code
         plan[node.place, memory_layout.BY_RHO] = node.by_rho
         if node.reads_updated:
             plan[node.reads, memory_layout.AGAIN] = 1
-    plan[3, memory_layout.OFF_POLICY] = description.estimand == "off_policy_return"
-    plan[3, memory_layout.LEARN_VALUE] = description.learn_value
-    plan[3, memory_layout.COUNT] = features[0].states or 0
+    own = plan[memory_layout.LEARNER]
+    own[memory_layout.OFF_POLICY] = description.estimand == "off_policy_return"
+    own[memory_layout.LEARN_VALUE] = description.learn_value
+    own[memory_layout.COUNT] = features[0].states or 0
+    own[memory_layout.PLACE_COUNT] = places
     return plan
 
 
@@ -209,16 +219,18 @@ def memory_of(description: Any, features: list[Features]) -> Memory:
         if np.size(node.kappa) not in (1, count):
             raise InputError("kappa", f"{np.size(node.kappa)} numbers", f"must be one or {count}")
     kappas = np.stack(np.broadcast_arrays(*(np.atleast_1d(node.kappa) for node in nodes)))
-    bounded = plan[:3, memory_layout.KIND] == ALPHA_BOUND
-    plan[:3, memory_layout.TRACED] = kappas.any(axis=1) | bounded
+    by_place = plan[: len(nodes)]
+    bounded = by_place[:, memory_layout.KIND] == ALPHA_BOUND
+    by_place[:, memory_layout.TRACED] = kappas.any(axis=1) | bounded
     if count is None:  # not Adadelta, whose steps depend on each error
-        lazily = (plan[:3, memory_layout.TRACED] > 0) & (plan[:3, memory_layout.KIND] != ADADELTA)
-        plan[:3, memory_layout.TRACED][lazily] = memory_layout.LAZY
+        eager = by_place[:, memory_layout.KIND] == ADADELTA
+        lazily = (by_place[:, memory_layout.TRACED] > 0) & ~eager
+        by_place[:, memory_layout.TRACED][lazily] = memory_layout.LAZY
     rates = np.array([node.step.parameters() for node in nodes])
     weights = np.concatenate([_initial(node, f) for node, f in zip(nodes, features, strict=True)])
     averages = any(node.step.kind == AVERAGED for node in nodes)
     steps = [
-        np.tile([*node.step.initial(), 0.0], (f.size, 1))
+        np.tile([*node.step.initial(), 0.0, 0.0], (f.size, 1))
         for node, f in zip(nodes, features, strict=True)
     ]
     return Memory(
@@ -266,11 +278,11 @@ def static_rows(features: list[Features], memory: Memory) -> Rows | None:
         return None
     if all(f is features[0] for f in features):
         return features[0].rows()
-    parts = [f.rows() for f in features]
+    parts = [f.rows() for f in features[:THIRD]]  # moments have those of the variance
     shift = np.cumsum([0, *(p.values.size for p in parts)])
     indptr = np.concatenate([p.indptr + k for p, k in zip(parts, shift, strict=False)])
     count = features[0].states + 1
-    memory.plan[:3, memory_layout.ROWS] = [0, count, 2 * count]
+    memory.begin_rows([0, count, 2 * count])
     return Rows(
         indptr,
         np.concatenate([p.indices for p in parts]),

@@ -8,17 +8,18 @@ weights where it is not 0. EAGER traces are updated in :mod:`retvar.online.nodes
 Lane 0 is the estimator. Lanes from 1 on are bootstrap replicates, which differ from it in one
 respect: each weighs every transition by a random multiplier, 0 or 2. Features, traces and step
 sizes are shared. The nodes of the network (:mod:`retvar.networks`) are at the places 0 value,
-1 mean and 2 variance. The arrays, :class:`Arrays`:
+1 mean, 2 variance, 3 third and 4 fourth moment; arrays end with the last place that has a node, but
+for `plan` and `report`, which are small. The arrays, :class:`Arrays`:
 
     plan      [place]          first weight, step-size kind, first row of its features, kind of
                                trace, code of the node (−1: none), whether a later node reads its
-                               updated prediction, whether its weight is ρ; then [3]: off-policy
-                               return, learn the value, number of rows
+                               updated prediction, whether its weight is ρ; then [LEARNER]:
+                               off-policy return, learn the value, number of rows, number of places
     settings  [place]          two parameters of the step-size rule; then κ, one or one per row
     weights   [weight, lane]   what predictions are made of
     held      [weight, lane]   with Averaged what learns, and `weights` its mean; empty without
-    steps     [weight]         two numbers of the step-size rule; then scratch, 0 between updates.
-                               With a lazy trace it is α, or 1 where α is common to all weights
+    steps     [weight]         two numbers of the step-size rule; then α, or 1 where it is common to
+                               all weights; then φ, where features are rows, and 0 between updates
     traces    [stream]         one per weight; then the discounts of the last transition, by place
     live      [stream]         weights where the trace is not 0; their positions in that list; their
                                number at each place
@@ -36,11 +37,15 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from retvar import networks
+
 OFFSET, KIND, ROWS, TRACED, CODE, AGAIN, BY_RHO = range(7)  # of plan[place]
-OFF_POLICY, LEARN_VALUE, COUNT = range(3)  # of plan[3]
-PLAN = (4, 7)  # shape of plan
+LEARNER = len(networks.PLACES)  # of plan, the last; also where the step sizes of report begin
+OFF_POLICY, LEARN_VALUE, COUNT, PLACE_COUNT = range(4)  # of plan[LEARNER]
+PLAN = (LEARNER + 1, 7)  # shape of plan
 NONE, EAGER, LAZY = range(3)  # TRACED
-FIRST, SECOND, STEP = range(3)  # of steps
+FIRST, SECOND, STEP, PHI = range(4)  # of steps
+COLUMNS = 4
 TERMINATED, TRUNCATED = 1, 2  # flags of a transition; both: 3
 LIMIT = 1e150  # larger weights have diverged
 FAINT = 1e-100  # smaller traces are set to 0

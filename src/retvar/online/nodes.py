@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from numpy import uintp as u
 
 from retvar import rules
-from retvar.jit import inlined
+from retvar.jit import nested as inlined
 from retvar.networks import Reading
 from retvar.online.lazy_traces import add_deferred_to_replicates, deferred_part, move_lazily
 from retvar.online.memory_layout import (
@@ -23,8 +23,10 @@ from retvar.online.memory_layout import (
     FIRST,
     KIND,
     LAZY,
+    LEARNER,
     LIMIT,
     OFFSET,
+    PHI,
     ROWS,
     SECOND,
     STEP,
@@ -162,61 +164,28 @@ def move_by_trace(scales, m, rows, h, decay, own):
 def move(m, rows, h, decay, own):
     """W += αδE in all lanes, unless a weight of lane 0 would exceed LIMIT: then none moves."""
     traced = m.plan[u(h.place), TRACED] != 0
+    learning = m.held if averages(h.kind) else m.weights
     count = h.end - h.begin if h.weight != 0.0 else 0
     if traced:
-        count = extend_trace(m, rows, h, decay)
-    step = m.settings[u(h.place), 0]
-    if counts_visits(h.kind):
-        for k in range(h.begin, h.end):
-            m.steps[u(h.offset + index(rows.indices, k)), FIRST] += counted(h.kind, h.weight)
-    if is_bounded(h.kind):
-        step = bounded_step(m.steps[u(h.offset), FIRST], pull(m, rows, h))
-    learning = m.held if averages(h.kind) else m.weights
-    finite = find_weights(m, rows, h, step, count, own, learning)
-    for k in range(count):
-        at = reached(m, rows, h, k, traced)
-        if finite:
-            learning[at, 0] = m.steps[at, STEP]
-        m.steps[at, STEP] = 0.0
-    if finite and averages(h.kind) and h.weight != 0.0:
-        for k in range(h.begin, h.end):
-            at = u(h.offset + index(rows.indices, k))
-            visits = m.steps[at, FIRST]
-            m.weights[at, 0] = settled(m.weights[at, 0], m.held[at, 0], visits)
-            settle_replicates(m.coins, m.weights, m.held, at, visits)
-    if finite and is_bounded(h.kind):
-        m.steps[u(h.offset), FIRST] = step
+        count = activate(rows.indices, m, rows, h)
+    step = find_steps(m, rows, h, decay)
+    if traced:
+        count, finite = extend_trace(m, rows, h, decay, count, step, own, learning)
+    else:
+        finite = stays_finite(m, rows, h, count, step, own, learning)
+    report_step(m, rows, h, step)
+    if finite:
+        pull_lanes(m.coins, m.said, own)
+        for k in range(count):
+            at = reached(m, rows, h, k, traced)
+            E = m.traces[u(h.stream), at] if traced else fresh_trace(rows, h, k)
+            move_lanes(m.coins, m.said, learning, at, step_of(m, h, at, step), own, E)
+        if averages(h.kind) and h.weight != 0.0:
+            for k in range(h.begin, h.end):
+                settle_lanes(m, u(h.offset + index(rows.indices, k)))
+        if is_bounded(h.kind):
+            m.steps[u(h.offset), FIRST] = step
     return finite
-
-
-@inlined
-def extend_trace(m, rows, h, decay):
-    """E = w(γκE + φ) over the weights where it is not 0; return how many there are."""
-    total, lane = m.traces.shape[1] - 3, u(h.stream)
-    count = m.live[lane, u(2 * total + h.place)]
-    for k in range(h.begin, h.end):
-        i = index(rows.indices, k)
-        if m.live[lane, u(total + h.offset + i)] < 0:
-            m.live[lane, u(total + h.offset + i)] = count
-            m.live[lane, u(h.offset + count)] = i
-            count += 1
-        m.steps[u(h.offset + i), STEP] = entry(rows.values, k)
-    kept = 0
-    for k in range(count):
-        i = m.live[lane, u(h.offset + k)]
-        at = u(h.offset + i)
-        E = trace(decay, m.traces[lane, at], m.steps[at, STEP], h.weight)
-        m.steps[at, STEP] = 0.0
-        if abs(E) < FAINT:
-            m.traces[lane, at] = 0.0
-            m.live[lane, u(total + h.offset + i)] = -1
-        else:
-            m.traces[lane, at] = E
-            m.live[lane, u(total + h.offset + i)] = kept
-            m.live[lane, u(h.offset + kept)] = i
-            kept += 1
-    m.live[lane, u(2 * total + h.place)] = kept
-    return kept
 
 
 @inlined
@@ -228,47 +197,168 @@ def reached(m, rows, h, k, traced):
 
 
 @inlined
-def pull(m, rows, h):
-    """E·(γ′φ′ − φ), by which AlphaBound bounds its step."""
-    found = 0.0
-    for k in range(h.begin_next, h.end_next):
-        at = u(h.offset + index(rows.indices, k))
-        found += h.discount * entry(rows.values, k) * m.traces[u(h.stream), at]
-    for k in range(h.begin, h.end):
-        found -= entry(rows.values, k) * m.traces[u(h.stream), u(h.offset + index(rows.indices, k))]
-    return found
+def fresh_trace(rows, h, k):
+    """E = wφ of the k-th active feature, where there is no trace."""
+    return trace(0.0, 0.0, entry(rows.values, h.begin + k), h.weight)
+
+
+# ---------------------------------------------------------------------- traces
 
 
 @inlined
-def find_weights(m, rows, h, common, count, delta, learning):
-    """Find the new weights of lane 0, and move the replicates; return whether all are finite."""
-    traced, finite = m.plan[u(h.place), TRACED] != 0, math.isfinite(h.discount)
-    own = u(m.steps.shape[0])  # weight of the state being left; its step is reported
-    if h.end > h.begin:
-        own = u(h.offset + index(rows.indices, h.end - 1))
-    p, q = m.settings[u(h.place), 0], m.settings[u(h.place), 1]
-    by_weight = counts_visits(h.kind) or depends_on_errors(h.kind)
-    reported = m.report[u(3 + h.place)] if by_weight else common
+def activate(indices, m, rows, h):
+    """Add the active features to the list of weights with a trace; return how many it has."""
+    total, lane = m.steps.shape[0], u(h.stream)
+    count = m.live[lane, u(2 * total + h.place)]
+    for k in range(h.begin, h.end):
+        i = index(indices, k)
+        if m.live[lane, u(total + h.offset + i)] < 0:
+            m.live[lane, u(total + h.offset + i)] = count
+            m.live[lane, u(h.offset + count)] = i
+            count += 1
+        if indices is not None:
+            m.steps[u(h.offset + i), PHI] = entry(rows.values, k)
+    return count
+
+
+@inlined
+def phi(indices, m, h, i):
+    """Feature i of the state being left."""
+    if indices is None:
+        return 1.0 if i == h.begin else 0.0
+    return m.steps[u(h.offset + i), PHI]
+
+
+@inlined
+def extended(m, rows, h, decay, i):
+    """E = w(γκE + φ) of weight i."""
+    E = m.traces[u(h.stream), u(h.offset + i)]
+    return trace(decay, E, phi(rows.indices, m, h, i), h.weight)
+
+
+@inlined
+def extend_trace(m, rows, h, decay, count, step, own, learning):
+    """Extend the trace; return how many weights it reaches, and whether all will be finite."""
+    total, lane, finite, kept = m.steps.shape[0], u(h.stream), math.isfinite(h.discount), 0
     for k in range(count):
-        at, step = reached(m, rows, h, k, traced), common
-        if traced:
-            E = m.traces[u(h.stream), at]
+        i = m.live[lane, u(h.offset + k)]
+        at = u(h.offset + i)
+        E = extended(m, rows, h, decay, i)
+        if rows.indices is not None:
+            m.steps[at, PHI] = 0.0
+        if abs(E) < FAINT:
+            m.traces[lane, at] = 0.0
+            m.live[lane, u(total + h.offset + i)] = -1
         else:
-            E = trace(0.0, 0.0, entry(rows.values, h.begin + k), h.weight)
-        if depends_on_errors(h.kind):
-            step, m.steps[at, FIRST], m.steps[at, SECOND] = accumulated(
-                p, q, m.steps[at, FIRST], m.steps[at, SECOND], delta * E
-            )
-        elif by_weight:
-            step = step_at(h.kind, p, q, m.steps[at, FIRST])
-        if at == own and step == step:
-            reported = step
-        new = moved(learning[at, 0], step, delta, E)
-        m.steps[at, STEP] = new
-        finite = finite and abs(new) <= LIMIT
-        move_replicates(m.coins, m.said, h, learning, at, step, E)
-    m.report[u(3 + h.place)] = reported
+            m.traces[lane, at] = E
+            if kept != k:
+                m.live[lane, u(total + h.offset + i)] = kept
+                m.live[lane, u(h.offset + kept)] = i
+            kept += 1
+            fine = is_finite(m, h, at, step, own, E, learning)
+            finite = finite and fine
+    m.live[lane, u(2 * total + h.place)] = kept
+    return kept, finite
+
+
+@inlined
+def stays_finite(m, rows, h, count, step, own, learning):
+    """Whether the weights of the active features stay below LIMIT, where there is no trace."""
+    finite = math.isfinite(h.discount)
+    for k in range(count):
+        at = reached(m, rows, h, k, False)
+        fine = is_finite(m, h, at, step, own, fresh_trace(rows, h, k), learning)
+        finite = finite and fine
     return finite
+
+
+@inlined
+def is_finite(m, h, at, common, own, E, learning):
+    """Whether a weight of lane 0 stays below LIMIT. Adadelta's step is found here, from δE."""
+    step = step_of(m, h, at, common)
+    if depends_on_errors(h.kind):
+        p, q = m.settings[u(h.place), 0], m.settings[u(h.place), 1]
+        step, m.steps[at, FIRST], m.steps[at, SECOND] = accumulated(
+            p, q, m.steps[at, FIRST], m.steps[at, SECOND], own * E
+        )
+        if step == step:
+            m.steps[at, STEP] = step
+    return abs(moved(learning[at, 0], step, own, E)) <= LIMIT
+
+
+# ---------------------------------------------------------------------- steps
+
+
+@inlined
+def find_steps(m, rows, h, decay):
+    """Count the visits of the active features; return the step common to all weights."""
+    p, q = m.settings[u(h.place), 0], m.settings[u(h.place), 1]
+    if counts_visits(h.kind):
+        for k in range(h.begin, h.end):
+            at = u(h.offset + index(rows.indices, k))
+            m.steps[at, FIRST] += counted(h.kind, h.weight)
+            m.steps[at, STEP] = step_at(h.kind, p, q, m.steps[at, FIRST])
+    if is_bounded(h.kind):
+        return bounded_step(m.steps[u(h.offset), FIRST], pull(m, rows, h, decay))
+    return p
+
+
+@inlined
+def step_of(m, h, at, common):
+    """The step of a weight: its own, or the common one."""
+    if counts_visits(h.kind) or depends_on_errors(h.kind):
+        return m.steps[at, STEP]
+    return common
+
+
+@inlined
+def report_step(m, rows, h, common):
+    """Report the step of the state being left: of its last feature, where each has its own."""
+    if not (counts_visits(h.kind) or depends_on_errors(h.kind)):
+        m.report[u(LEARNER + h.place)] = common
+    elif h.end > h.begin and h.weight != 0.0:
+        at = u(h.offset + index(rows.indices, h.end - 1))
+        m.report[u(LEARNER + h.place)] = m.steps[at, STEP]
+
+
+@inlined
+def pull(m, rows, h, decay):
+    """E·(γ′φ′ − φ), by which AlphaBound bounds its step."""
+    found = 0.0
+    for k in range(h.begin_next, h.end_next):
+        E = extended(m, rows, h, decay, index(rows.indices, k))
+        found += h.discount * entry(rows.values, k) * E
+    for k in range(h.begin, h.end):
+        found -= entry(rows.values, k) * extended(m, rows, h, decay, index(rows.indices, k))
+    return found
+
+
+# ---------------------------------------------------------------------- lanes
+
+
+@inlined
+def pull_lanes(coins, said, own):
+    """Complete what pulls the weights, multiplier times TD error: the estimator is lane 0."""
+    if coins is not None:
+        said.own[0] = own
+
+
+@inlined
+def move_lanes(coins, said, learning, at, step, own, E):
+    """Move one weight in all lanes."""
+    if coins is None:
+        learning[at, 0] = moved(learning[at, 0], step, own, E)
+    else:
+        for lane in range(coins.size):
+            learning[at, u(lane)] = moved(learning[at, u(lane)], step, said.own[u(lane)], E)
+
+
+@inlined
+def settle_lanes(m, at):
+    """Move the means of one weight in all lanes."""
+    visits = m.steps[at, FIRST]
+    for lane in range(m.weights.shape[1]):
+        m.weights[at, u(lane)] = settled(m.weights[at, u(lane)], m.held[at, u(lane)], visits)
 
 
 # ---------------------------------------------------------------------- replicates: lanes from 1 on
@@ -283,10 +373,12 @@ def read_replicates(coins, m, rows, x, h):
         feed_replicates(h.place, m.plan[place, CODE], x, said)
         if averages(h.kind):
             find_errors(rows.indices, None, m.weights, m, rows, h, now, after, error)
-            now, after = said.now_own, said.after_own
-            find_errors(rows.indices, m.scales, m.held, m, rows, h, now, after, said.own)
+            now, after, error = said.now_own, said.after_own, said.own
+            find_errors(rows.indices, m.scales, m.held, m, rows, h, now, after, error)
         else:
             find_errors(rows.indices, m.scales, m.weights, m, rows, h, now, after, error)
+        for lane in range(1, coins.size):
+            said.own[u(lane)] = coins[u(lane)] * error[u(lane)]
 
 
 @inlined
@@ -336,21 +428,3 @@ def predict_replicates(indices, weights, values, offset, begin, end, out):
             at, x = u(offset + indices[u(k)]), values[u(k)]
             for lane in range(1, out.size):
                 out[u(lane)] += x * weights[at, u(lane)]
-
-
-@inlined
-def move_replicates(coins, said, h, learning, at, step, E):
-    """Move one weight of all replicates, each times its multiplier."""
-    if coins is not None:
-        own = said.own if averages(h.kind) else said.error[u(h.place)]
-        for lane in range(1, own.size):
-            alpha = step * coins[u(lane)]
-            learning[at, u(lane)] = moved(learning[at, u(lane)], alpha, own[u(lane)], E)
-
-
-@inlined
-def settle_replicates(coins, weights, held, at, visits):
-    """Move the means of one weight in all replicates."""
-    if coins is not None:
-        for lane in range(1, coins.size):
-            weights[at, u(lane)] = settled(weights[at, u(lane)], held[at, u(lane)], visits)

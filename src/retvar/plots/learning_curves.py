@@ -13,6 +13,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from retvar import networks
 from retvar.errors import InputError
 from retvar.format import short_number
 from retvar.networks import NETWORKS
@@ -57,14 +58,15 @@ MAX_LEARNERS = 23
 MAX_NAMED = 8  # states with a label and a band each
 COLUMNS, WIDTH, HEIGHT = 4, 8.8, 2.7
 MAX_DIP = 0.6  # depth below zero relative to the height above, from which it is compressed
+DRAWN = ("variance", *networks.SHAPES, *networks.SHAPES.values())
 CUTOFF = 1e4  # times the least error; larger errors are cut off
 
 
-def learning_curves(data: Datasets, truth: bool = True) -> Figure:
+def learning_curves(data: Datasets, truth: bool = True, what: str = "variance") -> Figure:
     """Draw the estimates of each learner over time: the mean over runs ± one standard deviation.
 
-    The first panel shows the value, the others the variance of each learner on one scale. Exact
-    answers are dashed. A curve far from the truth leaves its panel.
+    The first panel shows the value, the others the variance of each learner on one scale, or
+    another moment. Exact answers are dashed. A curve far from the truth leaves its panel.
 
     Parameters
     ----------
@@ -72,6 +74,9 @@ def learning_curves(data: Datasets, truth: bool = True) -> Figure:
         From :func:`retvar.simulate`, or a mapping that holds one such dataset.
     truth
         Whether to draw the exact answers.
+    what
+        ``"variance"``; of learners with a higher order also ``"third_moment"``, ``"skewness"``,
+        ``"fourth_moment"`` or ``"kurtosis"``.
 
     Examples
     --------
@@ -83,20 +88,27 @@ def learning_curves(data: Datasets, truth: bool = True) -> Figure:
     ['value', 'variance by VTD', 'variance by direct']
     """
     found = single_dataset(data)
+    if what not in found or what not in DRAWN:
+        known = [name for name in DRAWN if name in found]
+        raise InputError("what", repr(what), f"must be {' or '.join(map(repr, known))}")
     labels = _few_learners(found)
-    fields = [("value", labels[0]), *(("variance", label) for label in labels)]
+    if what != "variance":  # only those who learn it
+        own = [x for x in labels if bool(np.isfinite(found[what].sel(learner=x)).any())]
+        labels = own or labels
+    fields = [("value", labels[0]), *((what, label) for label in labels)]
     same_value = bool((found.value == found.value.isel(learner=0)).all())
     with matplotlib.rc_context(RC):
         figure, axes = make_panels(len(fields), COLUMNS, _width(len(fields)), HEIGHT)
         for ax, (field, label) in zip(axes, fields, strict=True):
             plain = field == "value" and same_value
-            ax.set_title(field if plain else f"{field} by {learner_name(label)}")
+            name = field.replace("_", " ")
+            ax.set_title(name if plain else f"{name} by {learner_name(label)}")
             exact = _truth(found, field, label) if truth else None
             _plot_states(ax, found.sel(learner=label), field, exact)
         _set_limits(axes[:1], found.sel(learner=labels[:1]), "value")
-        knee = _set_limits(axes[1:], found, "variance")
-        entries = [mean_entry(found, "variance")]
-        if truth and "true_variance" in found:
+        knee = _set_limits(axes[1:], found.sel(learner=labels), what)
+        entries = [mean_entry(found, what, band=f"{what}_std" in found)]
+        if truth and f"true_{what}" in found:
             entries.append(truth_entry())
         if knee is not None:
             entries.append((Patch(facecolor=SHADE), f"scale compressed below {short_number(knee)}"))
@@ -267,7 +279,8 @@ def _plot_states(
 ) -> None:
     """Plot a line for each state of one learner, labelled at its end."""
     x = time_axis(ax, data)
-    mean, std = (np.asarray(data[name]) for name in (variable, f"{variable}_std"))
+    mean, band = np.asarray(data[variable]), band and f"{variable}_std" in data
+    std = np.asarray(data[f"{variable}_std"]) if band else np.zeros_like(mean)
     states = mean.shape[-1]
     styles = _state_styles(states)
     named = np.unique(np.linspace(0, states - 1, min(states, MAX_NAMED)).round().astype(int))
@@ -288,7 +301,7 @@ def _last_number(line: Array) -> float:
 
 def _set_limits(axes: Sequence[Axes], data: xarray.Dataset, field: str) -> float | None:
     """Give all panels the same limits; return the knee below which the scale is compressed."""
-    mean, std = np.asarray(data[field]), np.asarray(data[f"{field}_std"])
+    mean, std = np.asarray(data[field]), np.asarray(data.get(f"{field}_std", 0 * data[field]))
     exact = np.asarray(data[f"true_{field}"]) if f"true_{field}" in data else np.array([])
     low, high = y_limits(mean, std, exact)
     hide_inner_tick_labels(axes)

@@ -21,6 +21,7 @@ from retvar.errors import InputError
 from retvar.learners import Learner
 from retvar.mdp import MDP
 from retvar.networks import ESTIMATES, NETWORKS, Estimate, rests_on
+from retvar.online.shapes import shape
 from retvar.simulation.truth import Truth
 from retvar.step_sizes import StepSize
 
@@ -52,7 +53,7 @@ class Accumulator:
         """Add the next runs."""
         here = slice(runs.start - self.simulation.first, runs.stop - self.simulation.first)
         for method in self.diverged:
-            rows = batch.diverged_at[:, rests_on(ROW[method])]
+            rows = batch.diverged_at[:, rows_beneath(self.block, method)]
             moments = np.where(rows < 0, np.inf, rows).min(axis=1)
             moments[np.isinf(moments)] = np.nan
             self.counts[method] += np.isfinite(moments).sum(axis=0)
@@ -138,6 +139,8 @@ class Results:
         value, by_node = rows_of(networks.VALUE), rows_of(networks.VARIANCE)
         own = {"mean": rows_of(networks.MEAN), "second_moment": rows_of_second_moments()}
         own = {name: rows for name, rows in own.items() if methods & set(rows)}
+        highest = max(learner.order for learner in self.learners.values())
+        own |= {networks.PLACES[p]: rows_of(p) for p in range(networks.THIRD, highest + 1)}
         nodes = {"value": value, "variance": ROW, **own}
         for name, rows in nodes.items():
             add(name, "estimates", rows, points, 1.0)
@@ -169,6 +172,10 @@ class Results:
                         variables["variance_window_mse_frozen" + suffix][1][..., learned, :] = (
                             np.nan
                         )
+        for moment in networks.PLACES[networks.THIRD : highest + 1]:
+            name = networks.SHAPES[moment]
+            V, M = variables["variance"][1], variables[moment][1]
+            variables[name] = (_dims(points), shape(name, V, M))
         variables |= self._exact() | self._divergence(run)
         return xarray.Dataset(variables, self._coords(unit, run), self.attributes)
 
@@ -191,7 +198,8 @@ class Results:
         if "step" in dims or "episode" in dims:
             whole += (slice(points),)
         for accumulator, method, numbers in self._learners_of_blocks():
-            for suffix, found in accumulator.arrays[part].items() if method in rows else ():
+            known = method in rows and rows[method] in accumulator.block.rows
+            for suffix, found in accumulator.arrays[part].items() if known else ():
                 slot = accumulator.block.rows.index(rows[method])
                 piece = np.moveaxis(found[(*whole, slot)], -1, 0)[: len(numbers)]
                 piece = piece[..., states] if dims[-1] == "all" else piece
@@ -208,6 +216,9 @@ class Results:
             "true_value": (dims, np.array([value[at] for value, _ in found])),
             "true_variance": (dims, np.array([variance[at] for _, variance in found])),
         }
+        for name in self.truth.higher:
+            tables = [self.truth.moments(template)[name][at] for template in templates]
+            exact[f"true_{name}"] = (dims, np.array(tables))
         fixed = [
             not template.learns_value and "value" not in template.initial for template in templates
         ]
@@ -252,8 +263,14 @@ class Results:
 
 def rows_of(place: int) -> dict[str, int]:
     """Row of the node at a place, for the methods that have one."""
-    nodes = {method: network.at(place) for method, network in NETWORKS.items()}
+    nodes = {m: n.up_to(n.highest_order).at(place) for m, n in NETWORKS.items()}
     return {m: ESTIMATES.index(Estimate(node)) for m, node in nodes.items() if node is not None}
+
+
+def rows_beneath(block: Block, method: str) -> list[int]:
+    """Rows of all that the estimates of a method in a block rest on."""
+    moments = (ESTIMATES.index(Estimate(node)) for node in NETWORKS[method].moments)
+    return [*rests_on(ROW[method]), *(row for row in moments if row in block.rows)]
 
 
 def rows_of_second_moments() -> dict[str, int]:

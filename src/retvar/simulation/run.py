@@ -99,9 +99,11 @@ def simulate(
     -------
     xarray.Dataset
         ``value`` and ``variance`` (with ``_std`` over runs), ``mean`` for centred learners and
-        ``second_moment`` for VTD, with coordinates ``learner``, ``step`` or ``episode``, ``state``
-        and ``run``; ``true_value`` and ``true_variance``; ``diverged``, the number of diverged
-        runs; and what `record` adds. Averages are over the runs that have not diverged.
+        ``second_moment`` for VTD, ``third_moment`` and ``fourth_moment`` for learners of a higher
+        order, ``skewness`` and ``kurtosis`` made of these (of their averages), with coordinates
+        ``learner``, ``step`` or ``episode``, ``state`` and ``run``; ``true_value``,
+        ``true_variance`` and so on; ``diverged``, the number of diverged runs; and what `record`
+        adds. Averages are over the runs that have not diverged.
 
     Examples
     --------
@@ -117,6 +119,7 @@ def simulate(
     """
     check_mdp(mdp)
     labelled = _labelled(learners)
+    _refuse_moments(labelled)
     total, by_step = _length(mdp, steps, episodes)
     runs = arguments.integer("runs", runs, 1, MOST)
     first_run = arguments.integer("first_run", first_run, 0, MOST - 1)
@@ -254,6 +257,14 @@ def _labelled(learners: Any) -> dict[str, Learner]:
     if not labelled:
         raise InputError("learners", "none", "give at least one: Direct, VTD, Centred or a grid")
     return labelled
+
+
+def _refuse_moments(labelled: dict[str, Learner]) -> None:
+    """Refuse learners of more than the variance, which the engine does not know."""
+    for label, learner in labelled.items():
+        if learner.order > 2:
+            remedy = "simulate knows order 2; learn from replay(…) with online()"
+            raise InputError(f"learners[{label!r}].order", learner.order, remedy)
 
 
 def _length(mdp: MDP, steps: int | None, episodes: int | None) -> tuple[int, bool]:

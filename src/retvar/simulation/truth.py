@@ -13,10 +13,11 @@ from retvar.engine.blocks import Block
 from retvar.engine.learner_setup import InitialDraws, LearnerSetup, Template
 from retvar.engine.workspace import stack_lanes
 from retvar.errors import InfiniteVarianceError
+from retvar.exact.moments import NAMES
 from retvar.exact.solution import solve, variance_function
 from retvar.learners import Learner
 from retvar.mdp import MDP, state_values, weigh_edges
-from retvar.networks import VALUE
+from retvar.networks import DEFAULT, NETWORKS, VALUE
 
 __all__ = ["Truth"]
 
@@ -38,11 +39,22 @@ class Truth:
     ) -> None:
         self.mdp, self.setups, self.seed, self.enabled = mdp, setups, seed, enabled
         self.target, self.behaviour = target, behaviour
-        self._solved: dict[Any, tuple[Array, Array]] = {}
+        self.order = max(setup.template.learner.order for setup in setups)
+        self._solved: dict[Any, dict[str, Array]] = {}
         self._frozen: dict[Any, Callable[[Array], Array]] = {}
 
     def of(self, template: Template) -> tuple[Array, Array]:
         """Exact value and variance of every state for a learner."""
+        found = self.moments(template)
+        return found["value"], found["variance"]
+
+    @property
+    def higher(self) -> tuple[str, ...]:
+        """Names of what is known beyond the variance."""
+        return NETWORKS[DEFAULT].up_to(self.order).higher
+
+    def moments(self, template: Template) -> dict[str, Array]:
+        """Exact value, variance and higher moments of every state for a learner."""
         if template.solution_key not in self._solved:
             self._solved[template.solution_key] = self._solve(template.learner)
         return self._solved[template.solution_key]
@@ -56,19 +68,24 @@ class Truth:
             "lam": learner.lam,
         }
 
-    def _solve(self, learner: Learner) -> tuple[Array, Array]:
-        unknown = np.full(self.mdp.n_states, np.nan)
+    def _solve(self, learner: Learner) -> dict[str, Array]:
+        names = ("value", "variance", *self.higher)
+        unknown = dict.fromkeys(names, np.full(self.mdp.n_states, np.nan))
         if not self.enabled:
-            return unknown, unknown
+            return unknown
         question = self._question(learner)
-        try:
-            solution = solve(**question)
-        except InfiniteVarianceError as error:
-            log.warning("the true variance is left out: %s", error)
-            return state_values(weigh_edges(**question)).x, unknown
-        for note in solution.notes:
-            log.warning("the true variance is left out in some states: %s", note)
-        return np.asarray(solution.value), np.asarray(solution.variance)
+        for order in range(self.order, 1, -1):
+            try:
+                solution = solve(**question, order=order)
+            except InfiniteVarianceError as error:
+                log.warning("the true %s is left out: %s", NAMES[order], error)
+                continue
+            for note in solution.notes:
+                what = "variance is" if order == 2 else "moments are"
+                log.warning("the true %s left out in some states: %s", what, note)
+            known = {name: getattr(solution, name) for name in names if name in solution.fields}
+            return unknown | known
+        return unknown | {"value": state_values(weigh_edges(**question)).x}
 
     def _templates(self, block: Block) -> list[Template]:
         return [self.setups[block.learner(lane)].template for lane in range(block.lanes)]

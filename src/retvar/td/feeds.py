@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 from numpy import uintp as u
 
 from retvar import networks, rules
-from retvar.jit import callable_from_compiled, inlined, switch
-from retvar.networks import MEAN, NODES, PLACES, VALUE, Reading, Readings
+from retvar.jit import callable_from_compiled, switch
+from retvar.jit import nested as inlined
+from retvar.networks import MEAN, NODES, PLACES, THIRD, VALUE, VARIANCE, Reading, Readings
 
 __all__ = ["Said", "discount_of", "feed_replicates", "reward_of"]
 
@@ -29,8 +30,8 @@ class Said(NamedTuple):
     error: Any
     updated: Any
     fed: Any  #: reward of the present node [lane]
-    own: Any  #: with Averaged the TD error of the weights that learn [lane] …
-    now_own: Any  #: … and their predictions
+    own: Any  #: what pulls the weights that learn: multiplier times TD error [lane] …
+    now_own: Any  #: … and with Averaged their predictions
     after_own: Any
 
 
@@ -48,12 +49,16 @@ def reading(said, place, lane):
 
 def _in_replicates(node: networks.Node) -> Any:
     """A function that writes the reward of a node in every lane but the first."""
-    reward = inlined(node.reward)
+    reward, place = inlined(node.reward), node.place
 
     @inlined
     def write(x, said):
         for lane in range(1, said.fed.size):
-            read = Readings(reading(said, VALUE, lane), reading(said, MEAN, lane))
+            third = reading(said, THIRD if place > THIRD else VALUE, lane)  # if there is one
+            read = Readings(
+                reading(said, VALUE, lane), reading(said, MEAN, lane),
+                reading(said, VARIANCE, lane), third,
+            )  # fmt: skip
             said.fed[u(lane)] = reward(x, read)
 
     return write

@@ -12,7 +12,7 @@ from retvar.errors import InputError
 
 __all__ = [
     "PER_STATE", "STEP_SIZES", "TRACE_DECAYS", "Case", "Columns", "answers_of", "expect",
-    "expect_same_answers", "expect_unchanged", "feed", "rows_of", "states_of",
+    "expect_same_answers", "expect_unchanged", "feed", "moments_of", "rows_of", "states_of",
 ]  # fmt: skip
 
 Columns = dict[str, NDArray[Any]]
@@ -87,6 +87,12 @@ class Case:
             columns[name] = rng.choice([0.0, 0.5, 0.9, 1.0], size=steps)
         return columns
 
+    @property
+    def moments(self) -> dict[str, int]:
+        """Names and orders of the moments beyond the variance that the learner estimates."""
+        highest = getattr(self.description, "order", 2)
+        return {name: k for k, name in ((3, "third_moment"), (4, "fourth_moment")) if k <= highest}
+
     def open_settings(self) -> list[str]:
         """Return which of γ and λ must come with each transition."""
         return [n for n in ("gamma", "lam") if getattr(self.description, n, None) is None]
@@ -140,11 +146,19 @@ def answers_of(estimator: Any) -> dict[str, Any]:
         "value": estimator.value(),
         "variance": estimator.variance(),
         "std": estimator.std(),
+        **moments_of(estimator),
         "td_error": estimator.td_error,
         "step_sizes": list(estimator.step_sizes.values()),
         "steps": estimator.steps,
         "rejected": estimator.rejected,
     }
+
+
+def moments_of(estimator: Any) -> dict[str, Any]:
+    """The moments beyond the variance that an estimator reports, skewness and kurtosis too."""
+    highest = getattr(getattr(estimator, "description", None), "order", 2)
+    names = {3: ("third_moment", "skewness"), 4: ("fourth_moment", "kurtosis")}
+    return {n: getattr(estimator, n)() for k in names if k <= highest for n in names[k]}
 
 
 def expect(holds: Any, observed: str) -> None:
@@ -164,6 +178,7 @@ def expect_same_answers(a: Any, b: Any, *without: str) -> None:
 
 def expect_unchanged(estimator: Any, before: Any, states: Any) -> None:
     """Expect value and variance of these states to equal those of `before`."""
-    for name in ("value", "variance"):
+    moments = (name for name in moments_of(estimator) if name.endswith("moment"))
+    for name in ("value", "variance", *moments):
         now, then = getattr(estimator, name)()[states], getattr(before, name)()[states]
         expect(now.tobytes() == then.tobytes(), f"{name} of states {states} went {then} → {now}")

@@ -9,8 +9,8 @@ from retvar.step_sizes import Adadelta, AlphaBound, StepSize
 from retvar.testing.case import STEP_SIZES, Case
 
 __all__ = [
-    "always", "estimates_target_return", "has_known_method", "has_value_trace", "learns_value",
-    "moves", "steps_are_local", "steps_ignore_rewards",
+    "always", "estimates_target_return", "has_known_method", "has_moments", "has_value_trace",
+    "learns_value", "moves", "steps_are_local", "steps_ignore_rewards",
 ]  # fmt: skip
 
 
@@ -55,6 +55,11 @@ def estimates_target_return(case: Case) -> bool:
 def has_known_method(case: Case) -> bool:
     """The exact fixed point of the method is known."""
     return getattr(case.description, "method", None) in NETWORKS
+
+
+def has_moments(case: Case) -> bool:
+    """It estimates moments beyond the variance."""
+    return bool(case.moments)
 
 
 def _rules(case: Case) -> list[Any]:

@@ -48,7 +48,7 @@ class Checks(dict[str, Check]):
     """Checks by name, in the order in which they run.
 
     >>> len(CHECKS)
-    66
+    67
     """
 
 
@@ -100,6 +100,7 @@ CHECKS = Checks(
         Check(predictions.td_error_is_that_of_the_value),
         Check(predictions.vectors_equal_single_answers),
         Check(predictions.std_is_the_root),
+        Check(predictions.moments_are_scaled, conditions.has_moments),
         Check(predictions.unknown_states_have_no_answer),
         Check(predictions.step_sizes_are_finite),
         Check(update_rules.learns, conditions.moves),

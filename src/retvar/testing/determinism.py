@@ -44,6 +44,8 @@ def starts_as_described(case: Case) -> None:
     expect(np.array_equal(fresh.value(), value), f"value {fresh.value()}")
     close = np.allclose(fresh.variance(), variance, rtol=1e-9, atol=1e-12 + 1e-12 * value**2)
     expect(close, f"variance {fresh.variance()}")
+    for name in case.moments:
+        expect(not getattr(fresh, name)().any(), f"{name} {getattr(fresh, name)()}")
 
 
 def estimators_share_nothing(case: Case) -> None:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from retvar.errors import InputError
-from retvar.testing.case import Case, expect, feed
+from retvar.testing.case import Case, expect, feed, moments_of
 
 
 def steps_are_counted(case: Case) -> None:
@@ -32,7 +32,7 @@ def td_error_is_that_of_the_value(case: Case) -> None:
 def vectors_equal_single_answers(case: Case) -> None:
     """The answer for all states holds the answers for each state."""
     estimator, _ = case.used()
-    for name in ("value", "variance", "std"):
+    for name in ("value", "variance", "std", *moments_of(estimator)):
         answer = getattr(estimator, name)
         single = np.array([answer(s) for s in range(case.states)])
         same = np.array_equal(answer(), single, equal_nan=True)
@@ -50,10 +50,25 @@ def std_is_the_root(case: Case) -> None:
         expect(np.allclose(std[good] ** 2, variance[good]), f"std {std} of variances {variance}")
 
 
+def moments_are_scaled(case: Case) -> None:
+    """Skewness is M₃/V^1.5, kurtosis M₄/V² − 3; NaN where the variance is not above 0."""
+    for start in (0.0, -0.25, 4.0):
+        estimator = case.online(initial_variance=start)
+        estimator.update_many(case.stream(6))
+        V, moments = estimator.variance(), moments_of(estimator)
+        shapes = {"third_moment": ("skewness", 1.5, 0.0), "fourth_moment": ("kurtosis", 2.0, 3.0)}
+        for name in case.moments:
+            shape, power, normal = shapes[name]
+            found, known = moments[shape], V > 0
+            expect(np.isnan(found[~known]).all(), f"{shape} {found} of variances {V}")
+            wanted = moments[name][known] / V[known] ** power - normal
+            expect(np.allclose(found[known], wanted, rtol=1e-9), f"{shape} {found} not {wanted}")
+
+
 def unknown_states_have_no_answer(case: Case) -> None:
     """A query for a state that does not exist raises an InputError."""
     estimator, _ = case.used()
-    for name in ("value", "variance", "std"):
+    for name in ("value", "variance", "std", *moments_of(estimator)):
         for state in (case.states, -1, 0.5, "x"):
             try:
                 answer = getattr(estimator, name)(state)

@@ -102,28 +102,28 @@ def zero_rewards_keep_zero_estimates(case: Case) -> None:
     """Without rewards, estimates of zero stay zero."""
     estimator = case.blank()
     estimator.update_many(case.stream() | {"reward": np.zeros(40)})
-    for answer in (estimator.value(), estimator.variance()):
-        expect(not answer.any(), f"{answer}")
+    for name in ("value", "variance", *case.moments):
+        expect(not getattr(estimator, name)().any(), f"{name} {getattr(estimator, name)()}")
 
 
 def rewards_scale(case: Case) -> None:
-    """Rewards times 8 give exactly 8 times the value and 64 times the variance."""
+    """Rewards times 8 give exactly 8 times the value and 8ᵏ times the moment of order k."""
     _expect_multiplied(case, 8)
 
 
 def negated_rewards_negate_the_value(case: Case) -> None:
-    """Negated rewards give exactly the negated value and the same variance."""
+    """Negated rewards give exactly the negated value and third moment, and the same variance."""
     _expect_multiplied(case, -1)
 
 
 def _expect_multiplied(case: Case, factor: int) -> None:
-    """Expect rewards times a factor to multiply the value by it, the variance by its square."""
+    """Expect rewards times a factor to multiply the value by it, moments by its powers."""
     columns = case.stream()
     original, multiplied = case.blank(), case.blank()
     original.update_many(columns)
     multiplied.update_many({**columns, "reward": factor * columns["reward"]})
-    for name, expected in (("value", factor), ("variance", factor**2)):
-        a, b = expected * getattr(original, name)(), getattr(multiplied, name)()
+    for name, power in {"value": 1, "variance": 2, **case.moments}.items():
+        a, b = factor**power * getattr(original, name)(), getattr(multiplied, name)()
         expect(np.array_equal(a, b), f"{name}: {b} instead of {a}")
 
 
@@ -136,7 +136,7 @@ def state_order_does_not_matter(case: Case) -> None:
     moved = {n: np.asarray(x)[order] for n, x in given.items() if x is not None and np.size(x) > 1}
     new = {name: now[columns[name]] for name in ("state", "next_state")}
     a, b = case.after(columns), case.after({**columns, **new}, **moved)
-    for name in ("value", "variance"):
+    for name in ("value", "variance", *case.moments):
         x, y = getattr(a, name)()[order], getattr(b, name)()
         expect(np.array_equal(x, y), f"{name}: {y} instead of {x}")
 
