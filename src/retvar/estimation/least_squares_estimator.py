@@ -121,6 +121,9 @@ class LeastSquaresEstimator:
             words = (mix(U(self.salt) ^ (U(s) << U(32))) for s in first)
             self._part[first, 0] = [int(word % U(PARTS) == U(0)) for word in words]
         largest = float(gamma.max(initial=0.0))
+        going = gamma[flags == 0]
+        if largest >= 1.0 and going.size:  # some γ are 1: what γ is on average as episodes go on
+            largest = float(going.mean())
         longest = late = 2**62
         if largest < 1.0:
             longest = math.ceil(HORIZONS / (1.0 - largest))

@@ -15,22 +15,29 @@ segment a stretch of an episode:
 K is the number with the best forecasts of visits from the others' segments. Where V with K
 neighbours exceeds V with half or a quarter as many by more than chance, fewer are taken (Lepski's
 method): there the value bends within the reach of K.
+
+What a return lacks that was cut is the variance at its end. A regression with the features says so
+at first; it is far too large where the variance changes within the reach of a feature, as it does
+near a goal. So the neighbours of the ends are asked, again and again until the answer stays: it is
+the solution of V(end) = Σw r²/… + Σw Πγ² V(their ends).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+import copy
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.spatial import cKDTree
 from scipy.stats import t as student
 
 from retvar.arguments import integer
 from retvar.arguments import level as level_of
 from retvar.errors import InputError
 from retvar.estimation.episode_log import room
-from retvar.estimation.feature_values import FeatureValues
+from retvar.estimation.feature_values import FeatureValues, missing_variances
 from retvar.jit import compiled
 
 __all__ = ["LocalSpread", "Neighbours", "neighbours_of"]
@@ -39,6 +46,10 @@ Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 CANDIDATES = (20, 40, 80, 160, 320)
 VISITS = 300  # at which numbers of neighbours are compared
+ENDS = 300  # of cut returns, whose neighbours are asked; others take the answer of the nearest
+ROUNDS = 30  # in which they are asked
+SETTLED = 0.02  # relative change of their variances at which that ends
+BLOCK = 1_024  # places that are looked up together
 FEWEST_CHOSEN = 40  # neighbours at a place where the value bends
 BEND = 2.5  # standard errors of log V beyond which it does
 FEWEST = 20  # segments below which there is no answer
@@ -94,9 +105,32 @@ class LocalSpread:
         centre = np.asarray(value, dtype=np.float64)
         return centre - reach, centre + reach
 
+    @classmethod
+    def joined(cls, parts: list[LocalSpread]) -> LocalSpread:
+        """The same of several parts, one after the other."""
+        names = [field.name for field in fields(cls)]
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+
     def _quantile(self, level: float) -> Array:
         found: Array = student.ppf(0.5 + level_of("level", level) / 2, np.maximum(self.df, 1.0))
         return found
+
+
+class _Near(NamedTuple):
+    """Places, and the nearest visits of segments to each."""
+
+    points: Array  #: in units of the coordinates' std
+    visits: Integers  #: [place, neighbour], the nearest first
+    distances: Array
+    nearest: Array  #: distance of the nearest
+    close: Integers  #: number of segments that are not far
+
+    @classmethod
+    def empty(cls, points: Array, most: int) -> _Near:
+        """Room for so many neighbours of each place."""
+        n = len(points)
+        visits, close = np.zeros((n, most), dtype=np.int64), np.zeros(n, dtype=np.int64)
+        return cls(points, visits, np.zeros((n, most)), np.zeros(n), close)
 
 
 class Neighbours:
@@ -157,41 +191,59 @@ class Neighbours:
         self.neighbours, self._typical_kurtosis, self.far = 0, NORMAL_KURTOSIS, np.nan
         self._given = neighbours is not None
         if self.enough:
-            self._choose(neighbours, seed)
+            most = self.segments - 1
+            self._tried = sorted(
+                {min(k, most) for k in (CANDIDATES if neighbours is None else [neighbours])}
+            )
+            rows = np.random.default_rng(seed).permutation(len(points))[:VISITS]
+            own = self._segment[rows]
+            self._visits = rows, self._near(self._points[:, rows].T, self._tried[-1], own)
+            self._choose()
 
-    def _choose(self, neighbours: int | None, seed: int) -> None:
+    def with_tail(self, tail: ArrayLike) -> Neighbours:
+        """The same errors, with other variances that cut returns lack.
+
+        >>> one = Neighbours(np.zeros((50, 1)), np.arange(50) % 2, np.zeros(50), np.arange(50))
+        >>> more = one.with_tail(np.full(50, 2.0)).at([[0.0]]).variance - one.at([[0.0]]).variance
+        >>> more.round(6)
+        array([2.])
+        """
+        other = copy.copy(self)
+        other._tail = _column("tail", tail, len(self._error))
+        other.scores = {}
+        if other.enough:
+            other._choose()
+        return other
+
+    def _choose(self) -> None:
         """Compare numbers of neighbours at visits whose own segments are left out."""
-        most = self.segments - 1
-        tried = sorted({min(k, most) for k in ([neighbours] if neighbours else CANDIDATES)})
-        n = self._points.shape[1]
-        visits = np.random.default_rng(seed).permutation(n)[:VISITS]
-        found, distance, _ = self._fits(self._points[:, visits].T, tried, self._segment[visits])
-        self.far = max(FAR * float(np.quantile(distance, 0.99)), NEAR)
-        for j, k in enumerate(tried):
+        visits, near = self._visits
+        found = self._fits(near, self._tried)
+        self.far = max(FAR * float(np.quantile(near.nearest, 0.99)), NEAR)
+        for j, k in enumerate(self._tried):
             V = np.maximum(found[:, j, VARIANCE], self._floor)
             missed = (self._error[visits] - found[:, j, MEAN]) ** 2 + self._tail[visits]
             with np.errstate(invalid="ignore", divide="ignore"):
                 score = np.where(V > 0, np.log(V) + missed / V, 0.0)
             self.scores[k] = float(np.mean(score))
         self.neighbours = min(self.scores, key=lambda k: self.scores[k])
-        kurtosis = found[:, tried.index(self.neighbours), KURTOSIS]
+        kurtosis = found[:, self._tried.index(self.neighbours), KURTOSIS]
         self._typical_kurtosis = max(NORMAL_KURTOSIS, float(np.median(kurtosis)))
 
-    def _fits(
-        self, points: Array, counts: list[int], left_out: Integers
-    ) -> tuple[Array, Array, Integers]:
-        """What local fits with these numbers of neighbours find at points, and how near they are.
+    def _near(self, points: Array, most: int, left_out: Integers) -> _Near:
+        """The nearest visits of other segments: in the units of `scale`; −1 leaves out none."""
+        found = _Near.empty(np.ascontiguousarray(points), most)
+        find_nearest(found.points, left_out, self._points, self._segment, self.far, *found[1:])
+        return found
 
-        The points are in the units of `scale`; `left_out` is a segment of each, or −1. The last
-        result is the number of segments that are not far.
-        """
-        found, distance = np.empty((len(points), len(counts), 5)), np.empty(len(points))
-        near = np.zeros(len(points), dtype=np.int64)
+    def _fits(self, near: _Near, counts: list[int]) -> Array:
+        """What local fits with these numbers of neighbours find [place, number, what]."""
+        found = np.empty((len(near.points), len(counts), 5))
         fit_places(
-            np.ascontiguousarray(points), left_out, self._points, self._error, self._tail,
-            self._segment, np.array(counts), self.far, found, distance, near,
+            near.points, near.visits, near.distances, self._points, self._error, self._tail,
+            np.array(counts), found,
         )  # fmt: skip
-        return found, distance, near
+        return found
 
     def at(self, places: ArrayLike) -> LocalSpread:
         """The spread at places [place, coordinate]."""
@@ -202,29 +254,38 @@ class Neighbours:
             raise InputError("places", shape, f"must be numbers [place, {width}]")
         if not np.isfinite(points).all():
             raise InputError("places", "not finite", "must hold finite numbers only")
-        n = len(points)
         if not self.enough:
-            nan = np.full(n, np.nan)
-            return LocalSpread(nan, nan, nan, nan, nan, np.full(n, TOO_FEW))
+            nan = np.full(len(points), np.nan)
+            return LocalSpread(nan, nan, nan, nan, nan, np.full(len(points), TOO_FEW))
+        parts = [self._at(self.near(points[i : i + BLOCK])) for i in range(0, len(points), BLOCK)]
+        return LocalSpread.joined(parts or [self._at(self.near(points))])
+
+    def near(self, places: Array) -> _Near:
+        """The neighbours of places."""
+        return self._near(places / self.scale, self._tried[-1], np.full(len(places), -1))
+
+    def variances(self, near: _Near) -> Array:
+        """The variances at places whose neighbours are known; NaN far from all data."""
+        return self._at(near).variance
+
+    def _at(self, near: _Near) -> LocalSpread:
         choice = [k for k in self.scores if FEWEST_CHOSEN <= k < self.neighbours]
         choice = [*([] if self._given else choice), self.neighbours]
         quarter = [max(k // 4, FEWEST_NEIGHBOURS) for k in choice]
-        found, distance, near = self._fits(
-            points / self.scale, [*choice, *quarter], np.full(n, -1)
-        )  # fmt: skip
-        far = distance > self.far
+        found, every = self._fits(near, [*choice, *quarter]), np.arange(len(near.points))
+        far = near.nearest > self.far
         found[far] = np.nan
         chosen = self._choose_locally(found[:, : len(choice)])
-        fit, nearer = found[np.arange(n), chosen], found[np.arange(n), chosen + len(choice)]
+        fit, nearer = found[every, chosen], found[every, chosen + len(choice)]
         df = np.maximum(fit[:, DF], 1.0)
         still = fit[:, VARIANCE] <= self._floor
-        note = np.where(near < FEWEST, [FEW_NEAR.format(k) for k in near], "")
+        note = np.where(near.close < FEWEST, [FEW_NEAR.format(k) for k in near.close], "")
         note = np.where(still, NOTHING_VARIED, note)
-        note = np.where(far, [FAR_AWAY.format(d) for d in distance], note)
+        note = np.where(far, [FAR_AWAY.format(d) for d in near.nearest], note)
         value_error = np.sqrt(fit[:, MEAN_VARIANCE] + fit[:, MEAN] ** 2)
         log_error = self._log_error(fit, nearer[:, VARIANCE], df)
         value_error[still] = log_error[still] = np.nan  # how sure that is, is not known
-        return LocalSpread(fit[:, VARIANCE], log_error, df, value_error, distance, note)
+        return LocalSpread(fit[:, VARIANCE], log_error, df, value_error, near.nearest, note)
 
     def _choose_locally(self, found: Array) -> Integers:
         """Which of several numbers of neighbours, rising, to take at each place [place, number].
@@ -267,9 +328,30 @@ def neighbours_of(
     array([2.])
     """
     log = values.log
-    return Neighbours(
+    found = Neighbours(
         log.state, values.error, values.tail, log.segment, neighbours=neighbours, seed=seed
     )
+    if not found.enough or not len(log.end_state):
+        return found
+    return found.with_tail(_tail(found, values, seed))
+
+
+def _tail(spread: Neighbours, values: FeatureValues, seed: int) -> Array:
+    """The variance that each return lacks, from the neighbours of where it was cut."""
+    log = values.log
+    some = log.end_state[np.random.default_rng(seed).permutation(len(log.end_state))[:ENDS]]
+    nearest = cKDTree(some / spread.scale).query(log.end_state / spread.scale)[1]
+    near = spread.near(some)
+    smooth = np.maximum(values.ends.values(values.smooth), 0.0)
+    tail, before = values.tail, smooth
+    for _ in range(ROUNDS):
+        found = spread.variances(near)[nearest]
+        variance = np.where(np.isfinite(found), found, smooth)
+        tail = missing_variances(log, variance)
+        if (np.abs(variance - before) <= SETTLED * variance).all():
+            break
+        before, spread = variance, spread.with_tail(tail)
+    return tail
 
 
 def _scale(points: Array) -> Array:
@@ -300,11 +382,11 @@ def _segments(given: ArrayLike, n: int) -> Integers:
 
 
 @compiled
-def fit_places(
-    places: Any, left_out: Any, points: Any, error: Any, tail: Any, segment: Any, counts: Any,
-    far: Any, found: Any, distance: Any, near: Any,
+def find_nearest(
+    places: Any, left_out: Any, points: Any, segment: Any, far: Any, visits: Any, distances: Any,
+    distance: Any, near: Any,
 ) -> None:  # fmt: skip
-    """Write what local fits with `counts` neighbours find at each place."""
+    """Write the nearest visits of segments to each place, and how many segments are near."""
     segments, n = segment[-1] + 1, points.shape[1]
     squares, nearest = np.empty(n), np.empty(segments)
     visit = np.empty(segments, dtype=np.int64)
@@ -312,15 +394,22 @@ def fit_places(
         nearest_visits(places[p], points, segment, squares, nearest, visit)
         if left_out[p] >= 0:
             nearest[left_out[p]] = np.inf
-        order = np.argsort(nearest)
-        distance[p] = np.sqrt(nearest[order[0]])
+        some = np.argsort(nearest)[: visits.shape[1]]
+        visits[p], distances[p] = visit[some], np.sqrt(nearest[some])
+        distance[p] = distances[p, 0]
         near[p] = np.count_nonzero(nearest <= far * far)
+
+
+@compiled
+def fit_places(
+    places: Any, visits: Any, distances: Any, points: Any, error: Any, tail: Any, counts: Any,
+    found: Any,
+) -> None:  # fmt: skip
+    """Write what local fits with `counts` neighbours find at each place."""
+    for p in range(places.shape[0]):
         for j in range(counts.size):
             K = counts[j]
-            some = order[:K]
-            local_fit(
-                places[p], points, visit[some], np.sqrt(nearest[some]), error, tail, found[p, j]
-            )
+            local_fit(places[p], points, visits[p, :K], distances[p, :K], error, tail, found[p, j])
 
 
 @compiled

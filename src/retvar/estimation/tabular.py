@@ -220,9 +220,29 @@ class TabularEstimator(LeastSquaresEstimator):
         return self._completed(self.returns)
 
     def _completed(self, returns: Returns) -> tuple[Array, NDArray[np.intp]]:
-        """Returns, completed with the fit's values, and the states in which they began."""
-        total = returns.completed(_lookup(np.nan_to_num(self.fit.value)))
+        """Returns, completed with the fit's values, and the states in which they began.
+
+        The rest of a return varies, too: its deviation is drawn from those of whole returns.
+        Without it, returns of few sizes would end in points that new ones hardly ever meet.
+        """
+        value, variance = (np.nan_to_num(x) for x in (self.fit.value, self.fit.variance))
+        total = returns.completed(_lookup(value))
+        rest = np.sqrt(returns.missing_variance(_lookup(variance)))
+        scores = self._scores
+        if total.size and scores.size and rest.any():
+            drawn = np.random.default_rng(0).choice(scores, total.size)
+            total = np.clip(total + rest * drawn, total.min(), total.max())
         return total, returns.start[:, 0].astype(np.intp)
+
+    @property
+    def _scores(self) -> Array:
+        """Deviations of the returns in sequence, in std, centred."""
+        start = self.returns.start[:, 0].astype(np.intp)
+        total = self.returns.completed(_lookup(np.nan_to_num(self.fit.value)))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            scores = (total - self.fit.value[start]) / self.fit.std[start]
+        scores = scores[np.isfinite(scores)]
+        return scores - scores.mean() if scores.size else scores
 
     @cached_property
     def returns_by_state(self) -> ReturnsByState:
@@ -238,19 +258,18 @@ class TabularEstimator(LeastSquaresEstimator):
         """
         pooled = super().return_interval(states, level, above=above)
         at = self._index(self._column(None, states))
-        tail = (1.0 - level) / (1.0 if above else 2.0)
-        shares = (tail,) if above else (tail, 1.0 - tail)
-        own = [self.returns_by_state.quantile(at, share) for share in shares]
-        ends = [
-            np.where(np.isfinite(own[0]), mine, theirs)
-            for mine, theirs in zip(own, [pooled] if above else pooled, strict=True)
-        ]
-        return ends[0] if above else tuple(ends)
+        if above:
+            own = self.returns_by_state.quantile(at, 1.0 - level)
+            return np.where(np.isfinite(own), own, pooled)
+        ends = self.returns_by_state.interval(at, level)
+        return tuple(
+            np.where(np.isfinite(ends[0]), mine, theirs)
+            for mine, theirs in zip(ends, pooled, strict=True)
+        )
 
     def calibrated_here(self, states: Any, level: float) -> NDArray[np.bool_]:
         """Whether the return interval of each state rests on returns of this state."""
-        found = self.returns_by_state.quantile(self._index(states), (1.0 - level) / 2.0)
-        return np.isfinite(found)
+        return np.isfinite(self.returns_by_state.interval(self._index(states), level)[0])
 
     def _cut_off(self) -> NDArray[np.bool_]:
         return np.asarray(self.returns.truncated & (self.returns.missing_share > CLOSED))

@@ -35,6 +35,7 @@ REACH = 1.8  # standard errors of the interval that "agrees" rests on
 TOLERATED = math.log(1.25)  # difference of the std, in logarithms, that is still agreement
 TOLERATED_SHIFT = 0.25  # difference of the value, in standard deviations of the return
 ERROR_RATE = 0.01  # of "disagrees" where all is well
+BEYOND = 0.5  # mean log excesses by which a large return that was not seen exceeds the largest
 LEAST_KURTOSIS = 2.0  # var u / mean² of a normal distribution
 
 
@@ -109,10 +110,11 @@ def judge_std(
     """Judge a std by u = z² + missing of returns that do not overlap; z = (G − Ĵ)/σ̂.
 
     The interval of ½ log mean u is that of a mean of skewed numbers (Johnson, 1978), joined with
-    the interval for the same sample with its largest number once more: a rare large return that
-    the sample happens to lack is missing from its mean and from its standard error alike. Where
-    all returns lie on one side of the value, those on the other have not been seen yet: then no
-    std is called too large.
+    the interval for the same sample with one large number more: a rare large return that the sample
+    happens to lack is missing from its mean and from its standard error alike. This number is
+    e^(h/2) times the largest, where h is the mean of log u above the √n-th largest (Hill, 1975): 0
+    for returns of one size, and the larger the heavier the tail. Where all returns lie on one side
+    of the value, those on the other have not been seen yet: then no std is called too large.
 
     Parameters
     ----------
@@ -145,10 +147,23 @@ def judge_std(
 
 
 def _log_std_interval(u: Array, reach: float) -> tuple[float, float]:
-    """Interval of ½ log mean u of `reach` standard errors, with or without the largest again."""
-    both = (_one_interval(sample, reach) for sample in (u, np.append(u, u.max())))
+    """Interval of ½ log mean u of `reach` standard errors, with or without one large u more."""
+    more = float(u.max()) * math.exp(BEYOND * _log_excess(u))
+    both = (_one_interval(sample, reach) for sample in (u, np.append(u, more)))
     low, high = zip(*both, strict=True)
     return min(low), max(high)
+
+
+def _log_excess(u: Array) -> float:
+    """Mean of log u above the √n-th largest: Hill's estimate of how heavy the tail is.
+
+    >>> _log_excess(np.full(100, 3.0)), round(_log_excess(np.exp(np.arange(100.0))), 6)
+    (0.0, 5.5)
+    """
+    count = math.isqrt(u.size)
+    top = np.partition(u, -count - 1)[-count - 1 :]
+    top = top[top > 0]
+    return float(np.log(top / top.min()).sum()) / max(1, top.size - 1)
 
 
 def _one_interval(u: Array, reach: float) -> tuple[float, float]:
