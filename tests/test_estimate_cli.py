@@ -575,3 +575,46 @@ def test_the_main_thread_does_not_exit_while_the_process_is_being_ended():
     """The other thread can finish saving, and nothing waits forever."""
     ended = subprocess.run([sys.executable, "-c", SLOW_END], timeout=30, check=False)
     assert ended.returncode == 130
+
+
+def labelled_log(path, labels, rows=200):
+    lines = [f"{labels[k % len(labels)]},{k % 3},1" for k in range(rows)]
+    path.write_text("state,reward,terminated\n" + "\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        (["10", "9", "100", "1"], ["1", "9", "10", "100"]),
+        (["ward 10", "home", "ward 9"], ["home", "ward 9", "ward 10"]),
+    ],
+)
+def test_the_table_is_sorted_by_label(tmp_path, labels, expected):
+    labelled_log(tmp_path / "log.csv", labels)
+    ran = CliRunner().invoke(main, ["estimate", str(tmp_path / "log.csv"), "--gamma", "0.9",
+                                    "--formats", "none", "--out", str(tmp_path / "o")])  # fmt: skip
+    assert ran.exit_code == 0, ran.output
+    table = ran.stdout[ran.stdout.index("state  visits") if "state  visits" in ran.stdout else 0 :]
+    lines = [line.strip() for line in table.splitlines()]
+    found = [label for line in lines for label in expected if line.startswith(f"{label}  ")]
+    assert found == expected
+
+
+def test_warnings_are_on_one_stream(tmp_path):
+    rows = [f"{k % 2},{k % 5},{k % 7},0" for k in range(400)]
+    (tmp_path / "log.csv").write_text(
+        "patient_id,state,reward,terminated\n" + "\n".join(rows) + "\n"
+    )
+    ran = CliRunner().invoke(main, ["estimate", str(tmp_path / "log.csv"), "--gamma", "0.9",
+                                    "--formats", "none", "--out", str(tmp_path / "o")])  # fmt: skip
+    assert "WARNING" in ran.stderr
+    assert "WARNING" not in ran.stdout
+
+
+def test_a_wrong_at_is_refused_before_anything_is_read(tmp_path):
+    labelled_log(tmp_path / "log.csv", ["0", "1"])
+    ran = CliRunner().invoke(main, ["estimate", str(tmp_path / "log.csv"), "--gamma", "0.9",
+                                    "--at", "ward", "--out", str(tmp_path / "o")])  # fmt: skip
+    assert ran.exit_code == 2
+    assert "--at = ward" in ran.stderr
+    assert not (tmp_path / "o").exists()

@@ -167,14 +167,23 @@ def test_the_command_follows_a_log_until_it_is_interrupted(tmp_path):
     watchdog = threading.Timer(60, program.kill)
     watchdog.start()
     assert program.stdout is not None
+    files = 0
     for text in program.stdout:
+        files += text.startswith("written:")
         if re.search("(199|200) transitions", text):  # the last row may wait for the next
             append(path, "".join(line(rng) for _ in range(100)))()
         if re.search("(299|300) transitions", text):
             break
     program.send_signal(signal.SIGINT)
-    _, errors = program.communicate()
+    rest, errors = program.communicate()
     watchdog.cancel()
+    assert files + rest.count("written:") <= 2  # of three or more rounds: the first and the last
     assert program.returncode == 130, errors
     data = rv.estimation.tabular.TabularEstimator.load(tmp_path / "out" / "estimator.safetensors")
     assert data.steps == 300
+    again = subprocess.run(
+        [*words[:5], "--follow", "--resume", str(tmp_path / "out" / "estimator.safetensors")],
+        capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert again.returncode == 2
+    assert "its rows would count twice" in again.stderr

@@ -644,3 +644,15 @@ def test_entities_are_noticed_by_their_times(time, more):
     assert any(f"name entity='robot'{more}" in warning for warning in found.warnings)
     alone = {name: column[::2] for name, column in log.items()}
     assert not from_table(alone, next_state=None, time=time).warnings
+
+
+def test_a_target_policy_in_a_file_is_named_by_its_file(tmp_path):
+    path = tmp_path / "policy.npy"
+    np.save(path, np.array([0.5, 1.0]))
+    log = {"state": ["a", "b"], "action": [0, 1], "reward": [1.0, 2.0], "terminated": [True, True],
+           "p": [0.5, 0.5]}  # fmt: skip
+    with pytest.raises(rv.InputError, match=r"policy\.npy: has one dimension"):
+        from_table(log, behaviour="p", target_policy=path)
+    np.save(path, np.array([[0.5, 0.5], [0.5, 0.5]]))
+    with pytest.raises(rv.InputError, match=r"policy\.npy: an array needs states"):
+        list(from_table(log, behaviour="p", target_policy=path))

@@ -9,7 +9,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import retvar as rv
 from retvar.cli import main
+from retvar.estimation.least_squares import least_squares
 from retvar.estimation.tabular import TabularEstimator
+from retvar.estimation.transition_sums import TransitionSums
 from retvar.experience import from_gymnasium, from_table
 from tests.oracle import fresh_seed
 
@@ -246,3 +248,65 @@ def test_the_command_line_takes_it(tmp_path, monkeypatch):
     done = CliRunner().invoke(main, more)
     assert done.exit_code == 0, done.output
     assert "4,000 transitions" in done.stdout
+
+
+def test_a_state_that_is_asked_for_has_an_interval_however_many_there_are():
+    """2,600 states on a ring, half of them visited more often: the others have none at first."""
+    rng = np.random.default_rng(0)
+    n = 2_600
+    state = np.tile(np.concatenate([np.arange(n), np.arange(n // 2)]), 12)
+    found = TabularEstimator(rv.Direct(alpha=0.0, gamma=0.5, lam=1.0), n)
+    found.update_many({"state": state, "next_state": (state + 1) % n,
+                       "reward": rng.normal(size=state.size)})  # fmt: skip
+    rare = n - 7
+    everything = found.interval()
+    assert np.isnan(everything[0][rare])
+    assert np.isfinite(everything[0]).sum() == 512
+    low, high = found.interval(rare)
+    assert low < found.value(rare) < high
+    assert found.interval(rare, "std")[0] < found.std(rare) < found.interval(rare, "std")[1]
+    again = least_squares(_whole(found), n, at=np.array([rare]))
+    assert_allclose([low, high], [x[rare] for x in again.value_interval(0.9)])
+    assert np.isfinite(found.interval()[0]).sum() == 513
+
+
+def _whole(found):
+    sums = TransitionSums()
+    for part in found.sums:
+        sums.merge(part)
+    return sums
+
+
+def test_a_log_where_some_discounts_are_one_and_nothing_ends_is_split():
+    """γ is 1 on half of the steps: the endless episode is cut, and one part in three calibrates."""
+    rng = np.random.default_rng(1)
+    n = 4_000
+    state = np.arange(n) % 2
+    found = TabularEstimator(rv.Direct(alpha=0.0, gamma=0.9, lam=1.0), 2)
+    found.update_many({"state": state, "next_state": 1 - state, "reward": rng.normal(size=n),
+                       "gamma": np.where(state == 0, 1.0, 0.5)})  # fmt: skip
+    parts = [len(sums) for sums in found.sums]
+    assert min(parts) > 0
+    low, high = found.return_interval([0, 1])
+    assert (low < high).all()
+
+
+def test_what_is_left_of_a_return_varies_too():
+    """Rewards of ±1 with γ = ½: returns fill [−2, 2]; closed ones alone would have gaps.
+
+    A return is closed after five steps: 1/16 of its spread is open. New returns are uniform, so the
+    90% interval is ±1.8; the mean of 40 ends was ±1.80 ± 0.02 (±1.77 without the rest).
+    """
+    rng = np.random.default_rng(2)
+    ends = []
+    for _ in range(10):
+        found = TabularEstimator(rv.Direct(alpha=0.0, gamma=0.5, lam=1.0), 1)
+        zero = np.zeros(6_000, dtype=int)
+        found.update_many(
+            {"state": zero, "next_state": zero, "reward": rng.choice([-1.0, 1.0], 6_000)}
+        )
+        low, high = found.return_interval([0])
+        ends += [-low[0], high[0]]
+        total, _ = found._completed(found.placed)
+        assert len(np.unique(total.round(9))) > 60  # of 32 sums of five rewards
+    assert abs(np.mean(ends) - 1.8) < 0.1

@@ -15,6 +15,7 @@ __all__ = [
     "joined",
     "listed",
     "minus",
+    "natural_key",
     "number",
     "reasons",
     "short_number",
@@ -65,6 +66,23 @@ def count(number: int, one: str, many: str | None = None) -> str:
     ('1 claim', '2,000 claims', '2 entries')
     """
     return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def natural_key(label: object) -> tuple[object, ...]:
+    """Key by which labels are sorted as people do: numbers by size, text with its numbers by size.
+
+    >>> sorted(["10", "9", "-2", "ward 10", "ward 9", "b"], key=natural_key)
+    ['-2', '9', '10', 'b', 'ward 9', 'ward 10']
+    """
+    text = str(label)
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if math.isfinite(number):
+        return 0, number, text
+    parts = re.split(r"(\d+)", text)
+    return 1, [(int(x), "") if k % 2 else (0, x) for k, x in enumerate(parts)], text
 
 
 def minus(text: str) -> str:

@@ -46,9 +46,11 @@ def refuse_unknown(experience: Experience, args: dict[str, Any]) -> None:
         raise InputError("--rollouts", 1, "must be 0 or at least 2")
     if args["rollouts"] is not None and not args["at"]:
         raise InputError("--rollouts", args["rollouts"], "needs --at: where to start")
-    if experience.width is not None or experience.fixed_states:
-        for text in args["at"]:
+    for text in args["at"]:
+        if experience.width is not None or experience.fixed_states:
             find_state(experience, text)
+        elif experience.labels is None and not text.strip().isdecimal():  # how many is not known
+            raise InputError("state", text, "must be the number of a state, 0 or more")
 
 
 def answers(found: Estimate, source: str, args: dict[str, Any], stop: Stop) -> list[Answer]:

@@ -202,6 +202,8 @@ def estimate(source: str, **args: Any) -> None:
                 with option_names(path="--log"):
                     experience = recorded(experience, args["log"])
             found = prepare(experience, **settings)
+            if args["follow"] and args["resume"] is not None:
+                _refuse_twice(found, args["resume"])
             separate = not _may_replace(out, args["resume"])
             stop.last = functools.partial(_save_before_exit, found, out, separate)
             if args["follow"]:
@@ -253,6 +255,16 @@ def _refuse_beside_follow(args: dict[str, Any]) -> None:
                 raise InputError(f"--{name}", args[name], remedy)
 
 
+def _refuse_twice(found: Estimate, resume: Path) -> None:
+    """Refuse to follow a log again from its beginning with an estimator that has read it."""
+    from retvar.estimation.provenance import Provenance
+
+    before = found.monitor.provenance
+    if before is not None and before.name == Provenance.of(found.experience).name:
+        remedy = "has read this log: its rows would count twice; follow it without --resume"
+        raise InputError("--resume", resume, remedy)
+
+
 def _follow(
     found: Estimate, stop: Stop, out: Path, formats: tuple[str, ...], args: dict[str, Any]
 ) -> BaseException | None:
@@ -260,12 +272,12 @@ def _follow(
     from retvar.estimation.following import updates
 
     try:
-        for _ in updates(found):
+        for k, _ in enumerate(updates(found)):
             if stop.number:  # the caller saves and prints the last one
                 break
             saved = _save(found, out)
             written = [*_draw(found, None, out, formats), saved.with_name(DATA), saved]
-            _print(found, None, [], written, args)
+            _print(found, None, [], [] if k else written, args)  # the files are the same again
         found.refuse_nothing()
     except (RetvarError, Interrupted) as error:
         if getattr(error, "estimate", None) is None:
@@ -407,25 +419,29 @@ def _draw(found: Estimate, checked: Any, out: Path, formats: tuple[str, ...]) ->
 def _print(
     found: Estimate, checked: Any, asked: list[Answer], written: list[Path], args: dict[str, Any]
 ) -> None:
-    if args["as_json"] or not sys.stdout.isatty():  # on a terminal the summary has them
-        for warning in found.experience.warnings:
-            click.echo(f"WARNING: {with_options(warning)}", err=True)
+    apart = args["as_json"] or not sys.stdout.isatty()  # on a terminal the summary has them
+    for warning in found.experience.warnings if apart else ():
+        click.echo(f"WARNING: {with_options(warning)}", err=True)
     if args["as_json"]:
         at = {"at": [each.to_dict() for each in asked]} if asked else {}
         print_result(to_json(_to_dict(found, checked) | at))
         return
     lines = found.summary(args["rows"]).splitlines()
-    print_result("\n".join(with_options(x) if x.startswith("WARNING") else x for x in lines))
+    warned = [x.startswith("WARNING") for x in lines]
+    print_result("\n".join(
+        with_options(x) if w else x for x, w in zip(lines, warned, strict=True) if not (w and apart)
+    ))  # fmt: skip
     if checked is not None:
         print_result("\nfresh returns:\n" + checked.summary())
     if asked:
         from retvar.estimation.answers import answers_table
 
         print_result("\n" + answers_table(asked))
-    print_result("\nwritten: " + "\n         ".join(map(str, written)))
+    if written:
+        print_result("\nwritten: " + "\n         ".join(map(str, written)))
     note = found.data.attrs.get("observed_note")
     if note and args["formats"] != "none":
-        drawn = any(path.stem == "calibration" for path in written)
+        drawn = not written or any(path.stem == "calibration" for path in written)
         print_result(f"observed, calibration: {note if drawn else f'not drawn, since {note}'}")
 
 

@@ -141,6 +141,8 @@ def answer_at(
     else:
         labels = experience.labels
         name = found if labels is None else labels[found]
+        if isinstance(estimator, TabularEstimator) and found < visits.size:
+            estimator.add_errors(np.array([found]))
         note = _note_on_state(estimator, visits, found)
     if note in (NEVER, NO_VISIT_NEAR):
         nothing = Interval(math.nan, *UNKNOWN)

@@ -51,7 +51,8 @@ class Check:
     (False, True)
     """
 
-    data: xarray.Dataset  #: the estimates, with check_mean, check_std, check_count, check_verdict
+    data: xarray.Dataset  #: the estimates, with check_mean, check_std, check_count, check_verdict;
+    #: check_value and check_predicted_std are what was predicted where these returns began
     verdicts: Agreement  #: on the whole, and on each state or region
 
     @property
@@ -156,7 +157,8 @@ def _compare(
         ScoredReturns(sequence, predict), scored, at, places.name, kind_of_place=places.dim
     )
     size = data.sizes[places.dim]
-    columns = {name: np.full(size, np.nan) for name in ("check_mean", "check_std")}
+    names = ("check_mean", "check_std", "check_value", "check_predicted_std")
+    columns = {name: np.full(size, np.nan) for name in names}
     counts = np.zeros(size, dtype=np.int64)
     words = np.full(size, "", dtype=f"<U{len(UNCERTAIN)}")
     words[at[~scored.known]] = NO_ESTIMATE
@@ -166,6 +168,8 @@ def _compare(
             columns["check_mean"][place] = scored.observed[own].mean()
             spread = scored.error[own].var(ddof=1) + scored.missing[own].mean()
             columns["check_std"][place] = np.sqrt(spread)
+            columns["check_value"][place] = scored.value[own].mean()
+            columns["check_predicted_std"][place] = np.sqrt(scored.variance[own].mean())
     for verdict in verdicts.places:
         words[verdict.place] = verdict.kind
     for name, column in columns.items():

@@ -11,7 +11,7 @@ import xarray
 from numpy.typing import NDArray
 
 from retvar.experience.stream import Counts
-from retvar.format import align, count, number, reasons
+from retvar.format import align, count, natural_key, number, reasons
 from retvar.networks import SHAPES
 
 __all__ = ["describe_data", "reasons", "table"]
@@ -20,7 +20,9 @@ LONGEST = 40  # characters of a label
 
 
 def table(data: xarray.Dataset, rows: int = 20) -> str:
-    """Table of states or regions with value, std and their intervals; the most visited first.
+    """Table of states or regions with value, std and their intervals.
+
+    All states by label, numbers by size; where they are too many, the most visited ones first.
 
     Where they are known, the skewness and the excess kurtosis follow.
 
@@ -36,7 +38,10 @@ def table(data: xarray.Dataset, rows: int = 20) -> str:
     visits = data["visits"].values
     order = np.argsort(-visits, kind="stable")
     order = order[visits[order] > 0]
-    shown = np.sort(order[:rows]) if tabular and order.size <= rows else order[:rows]
+    shown = order[:rows]
+    if tabular and order.size <= rows:  # all of them: by label
+        labels = data["label"].values
+        shown = np.array(sorted(order, key=lambda i: natural_key(labels[i])), dtype=np.intp)
     level = f"{100 * data.attrs['level']:.4g}%"
     intervals = "value_low" in data
     head = ["state" if tabular else ", ".join(map(str, data["axis"].values)), "visits"]

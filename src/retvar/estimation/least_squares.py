@@ -32,7 +32,7 @@ from retvar.estimation.inverse import Inverse
 from retvar.estimation.transition_sums import TransitionSums
 from retvar.linear import expanding, reaching
 
-__all__ = ["LeastSquares", "least_squares"]
+__all__ = ["BLOCK", "LeastSquares", "Solver", "least_squares"]
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -135,12 +135,29 @@ def least_squares(
     >>> found.value.round(1), found.std.round(1)  # 3/(1 − 0.5), √(4/(1 − 0.25))
     (array([6.]), array([2.3]))
     """
-    if len(sums) == 0:
-        raise InputError("experience", "no transition", "there is nothing to estimate from")
-    present = np.union1d(sums.state, sums.next_state)
-    if at is not None:
-        at = np.searchsorted(present, np.intersect1d(at, present))
-    return _expanded(_Problem(sums, present, seed).solution(at), present, states)
+    return Solver(sums, states, seed).solution(at)
+
+
+class Solver:
+    """The systems of a log, factorised once: standard errors of further states come cheaply.
+
+    >>> sums, state = TransitionSums(), np.arange(2)
+    >>> sums.add(state, state, np.array([1.0, 3.0]), gamma=0.5, lam=1.0)
+    >>> Solver(sums, 2).solution().value
+    array([2., 6.])
+    """
+
+    def __init__(self, sums: TransitionSums, states: int, seed: int = 0) -> None:
+        if len(sums) == 0:
+            raise InputError("experience", "no transition", "there is nothing to estimate from")
+        self._present, self._states = np.union1d(sums.state, sums.next_state), states
+        self._problem = _Problem(sums, self._present, seed)
+
+    def solution(self, at: NDArray[np.intp] | None = None) -> LeastSquares:
+        """Estimates of all states; `at` as in :func:`least_squares`."""
+        if at is not None:
+            at = np.searchsorted(self._present, np.intersect1d(at, self._present))
+        return _expanded(self._problem.solution(at), self._present, self._states)
 
 
 def _expanded(found: LeastSquares, present: NDArray[np.intp], states: int) -> LeastSquares:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from retvar import arguments
 from retvar.errors import InputError
-from retvar.estimation.least_squares import LeastSquares, least_squares
+from retvar.estimation.least_squares import BLOCK, LeastSquares, Solver, least_squares
 from retvar.estimation.least_squares_estimator import (
     CALIBRATION,
     FIT,
@@ -65,6 +65,7 @@ class TabularEstimator(LeastSquaresEstimator):
         self.placed = Returns(KEYS, 1, RETURNS, negligible=CLOSED)  # that calibrate, by state
         self.sums = (TransitionSums(), TransitionSums())
         self._states = arguments.integer("states", states, 1, MOST_STATES)
+        self._solver: Solver | None = None  # of many states: for standard errors of further ones
 
     # ------------------------------------------------------------------ adding transitions
 
@@ -167,6 +168,7 @@ class TabularEstimator(LeastSquaresEstimator):
     def _forget(self) -> None:
         """Discard solutions of the sums as they were."""
         super()._forget()
+        self._solver = None
         for name in ("solution", "fit", "returns_by_state"):
             self.__dict__.pop(name, None)
 
@@ -176,7 +178,25 @@ class TabularEstimator(LeastSquaresEstimator):
         whole = TransitionSums()
         for sums in self.sums:
             whole.merge(sums)
-        return least_squares(whole, self._states)
+        solver = Solver(whole, self._states)
+        found = solver.solution()
+        self._solver = solver if found.probes else None
+        return found
+
+    def add_errors(self, states: Any) -> None:
+        """Compute standard errors of these states, up to 512, where they are not known yet.
+
+        Of many states, only the most visited have them from the start.
+        """
+        found, at = self.solution, self._index(states)
+        if self._solver is None or at.size > BLOCK:
+            return
+        at = np.unique(at[np.isnan(found.value_df[at]) & np.isfinite(found.value[at])])
+        if at.size:
+            more = self._solver.solution(at)
+            for name, column in vars(found).items():
+                if isinstance(column, np.ndarray):
+                    column[at] = getattr(more, name)[at]
 
     @cached_property
     def fit(self) -> LeastSquares:
@@ -196,6 +216,7 @@ class TabularEstimator(LeastSquaresEstimator):
         return np.arange(self._states)
 
     def _ends(self, states: Any, what: str, level: float) -> tuple[Array, Array]:
+        self.add_errors(states)
         found, at = self.solution, self._index(states)
         low, high = found.value_interval(level) if what == "value" else found.std_interval(level)
         return low[at], high[at]

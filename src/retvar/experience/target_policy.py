@@ -84,8 +84,9 @@ def target_policy(given: Any, state: Sequence[str] = ("state",), action: str = "
     """
     if isinstance(given, TargetPolicy):
         return given
+    name = "an array"
     if isinstance(given, str | Path):
-        given = _read(Path(given))
+        name, given = str(given), _read(Path(given))
     if callable(given):
         return TargetPolicy(_of_function(given))
     if isinstance(given, Mapping) and "probability" not in given:
@@ -100,8 +101,8 @@ def target_policy(given: Any, state: Sequence[str] = ("state",), action: str = "
     except ValueError:
         array = np.zeros(0, dtype=object)
     if array.dtype.kind not in "biuf" or array.ndim not in (1, 2) or not array.size:
-        raise InputError(FIELD, type(given).__name__, FORMS)
-    return TargetPolicy(_of_array(array))
+        raise InputError(FIELD, type(given).__name__ if name == "an array" else name, FORMS)
+    return TargetPolicy(_of_array(array, name))
 
 
 def _read(path: Path) -> Any:
@@ -126,19 +127,21 @@ def _read(path: Path) -> Any:
     }
 
 
-def _of_array(array: NDArray[Any]) -> Callable[[list[Any], list[Any]], Array]:
+def _of_array(
+    array: NDArray[Any], name: str = "an array"
+) -> Callable[[list[Any], list[Any]], Array]:
     """Probabilities [state, action], or the action of each state."""
     if array.ndim == 2:
         _require_sums(array.sum(axis=1), array)
     elif np.any(array != np.trunc(array)) or array.min() < 0:
-        raise InputError(FIELD, "an array of one dimension", "must hold the action of each state")
+        raise InputError(FIELD, name, "has one dimension: it must hold the action of each state")
 
     def known(states: list[Any], actions: list[Any]) -> Array:
         try:
             s, a = (np.array([int(x) for x in column]) for column in (states, actions))
         except (TypeError, ValueError):
             remedy = "an array needs states and actions numbered from 0; use a table of labels"
-            raise InputError(FIELD, "an array", remedy) from None
+            raise InputError(FIELD, name, remedy) from None
         inside = (s >= 0) & (s < array.shape[0]) & (a >= 0)
         safe = np.where(inside, s, 0)
         if array.ndim == 1:

@@ -62,6 +62,7 @@ HOLLOW: Any = {**DOT, "color": "white", "mec": "#08264a", "mew": 1.0}
 WORDS: Any = {"color": SOFT, "va": "center", "ha": "left", "fontsize": VISITS_SIZE}
 MANY_STATES = 100  # more are drawn smaller
 ORDERS = ("state", "visits")
+PREDICTED = {"value": "check_value", "std": "check_predicted_std"}  # where fresh returns began
 QUESTION = "what return to expect from each {unit}, and how far it may stray"
 
 
@@ -255,7 +256,8 @@ def _legend_entries(data: xarray.Dataset, rows: Indices) -> list[tuple[Any, str]
 def check(data: xarray.Dataset) -> Figure:
     """Draw Monte Carlo returns of fresh roll-outs against the estimates, with the diagonal.
 
-    The standard error of a mean is exact; that of a standard deviation assumes normal returns.
+    The estimates are those for where the returns began, not for the centre of a region. The
+    standard error of a mean is exact; that of a standard deviation assumes normal returns.
 
     Parameters
     ----------
@@ -296,11 +298,14 @@ def check(data: xarray.Dataset) -> Figure:
 
 def _draw_check(ax: Axes, data: xarray.Dataset, name: str, compared: Any) -> None:
     """Draw estimates with intervals along x, Monte Carlo with standard errors along y."""
-    x = finite_column(data, name)[compared]
+    estimate = finite_column(data, name)[compared]
     low, high = (
-        finite_column(data, end)[compared] if end in data else x
+        finite_column(data, end)[compared] if end in data else estimate
         for end in (f"{name}_low", f"{name}_high")
     )
+    there = PREDICTED[name]
+    x = finite_column(data, there)[compared] if there in data else estimate
+    low, high = low + (x - estimate), high + (x - estimate)
     y, error = (column[compared] for column in _monte_carlo(data, name))
     factor, suffix = common_factor(x, y)
     x, low, high, y, error = (column / factor for column in (x, low, high, y, error))
