@@ -912,8 +912,8 @@ def test_while_one_thread_learns_another_gets_an_error_that_names_the_fact(tmp_p
         twin = estimator.clone()
         estimator._owner = -1  # as if another thread were learning
         for call in (
-            lambda e: e.update(s, 1.0, t),
-            lambda e: e.update_many({"state": [s], "next_state": [t], **row}),
+            lambda e, s=s, t=t: e.update(s, 1.0, t),
+            lambda e, s=s, t=t: e.update_many({"state": [s], "next_state": [t], **row}),
             lambda e: e.reset_traces(),
             lambda e: e.grow(3),
             lambda e: e.clone(),
