@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # loaded on first use, so that `retvar --help` is fast
         SourceError,
         ThreadError,
     )
+    from retvar.curves import best_steps, expected_curve, resting_error
     from retvar.estimation.checks import Check, check
     from retvar.estimation.estimate import Estimate, estimate
     from retvar.estimation.following import follow
@@ -72,6 +73,7 @@ _HOMES = {
         "solve",
         "stationary_distribution",
     ],
+    "retvar.curves": ["best_steps", "expected_curve", "resting_error"],
     "retvar.estimation.checks": ["Check", "check"],
     "retvar.estimation.rollouts": ["rollouts"],
     "retvar.estimation.following": ["follow"],
@@ -141,8 +143,10 @@ __all__ = [  # noqa: RUF022
     "ThreadError",
     "Transition",
     "VTD",
+    "best_steps",
     "check",
     "estimate",
+    "expected_curve",
     "expected_updates",
     "fixed_point",
     "follow",
@@ -150,6 +154,7 @@ __all__ = [  # noqa: RUF022
     "load",
     "monte_carlo",
     "replay",
+    "resting_error",
     "rollouts",
     "simulate",
     "solve",
