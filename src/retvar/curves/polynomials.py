@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from retvar.errors import ConvergenceError
 
-__all__ = ["DEGREE", "Monomials", "Polynomial", "count_monomials"]
+__all__ = ["DEGREE", "NOTHING", "Monomials", "Polynomial", "count_monomials"]
 
 Array = NDArray[np.float64]
 Keys: TypeAlias = NDArray[np.uint64]
@@ -47,10 +47,15 @@ class Polynomial:
     def of(cls, keys: Any, coefficients: Any) -> Polynomial:
         """Sum terms with the same key, and leave out those with coefficient 0."""
         keys = np.asarray(keys, dtype=np.uint64)
-        found, inverse = np.unique(keys, return_inverse=True)
-        total = np.bincount(inverse, np.asarray(coefficients, dtype=np.float64), found.size)
+        order = keys.argsort(kind="stable")
+        keys = keys[order]
+        first = np.ones(keys.size, dtype=bool)
+        np.not_equal(keys[1:], keys[:-1], out=first[1:])
+        places = first.nonzero()[0]
+        coefficients = np.asarray(coefficients, dtype=np.float64)[order]
+        total = np.add.reduceat(coefficients, places) if keys.size else coefficients
         used = total != 0
-        return cls(found[used], total[used])
+        return cls(keys[places][used], total[used])
 
     @classmethod
     def constant(cls, number: float) -> Polynomial:
@@ -73,7 +78,7 @@ class Polynomial:
 
     def __mul__(self, other: Any) -> Polynomial:
         if not isinstance(other, Polynomial):
-            return Polynomial.of(self.keys, self.coefficients * float(other))
+            return Polynomial(self.keys, self.coefficients * float(other)) if other else NOTHING
         keys = self.keys[:, None] + other.keys
         return Polynomial.of(keys.ravel(), np.outer(self.coefficients, other.coefficients).ravel())
 
@@ -92,6 +97,9 @@ class Polynomial:
     def __repr__(self) -> str:
         terms = dict(zip(self.keys.tolist(), self.coefficients.tolist(), strict=True))
         return f"Polynomial({terms})"
+
+
+NOTHING = Polynomial.of([], [])
 
 
 def _polynomial(given: Any) -> Polynomial:

@@ -14,7 +14,6 @@ are deviations of weights from a reference (the truth), which leaves few digits 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -24,7 +23,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from retvar import rules
-from retvar.curves.polynomials import NOISE, Monomials, Polynomial, count_monomials
+from retvar.curves.polynomials import NOISE, NOTHING, Monomials, Polynomial, count_monomials
 from retvar.errors import InputError
 from retvar.networks import PLACES, VARIANCE, Network, Reading, Readings, Transition
 
@@ -36,7 +35,6 @@ Sparse = scipy.sparse.csr_array
 
 MOST_UNKNOWNS = 4_000_000
 MOST_ENTRIES = 150_000_000  # of the operator; 12 bytes each
-NOTHING = Polynomial.constant(0.0)
 
 
 class Edge(NamedTuple):
@@ -156,19 +154,18 @@ class Recursion:
     def walked(self) -> Sparse:
         """One step before restarts: rows of the states, then of the end; columns of the states."""
         count, entries = self.monomials.count, 0
-        pieces: list[tuple[Integers, Integers, Array]] = []
+        pieces: list[tuple[Any, Any, Array]] = []  # 16 bytes for each entry
         leaving: dict[int, dict[int, list[Edge]]] = {}
         for edge in self.edges:
             leaving.setdefault(edge.state, {}).setdefault(edge.next_state, []).append(edge)
         for s, by_next in leaving.items():
             parts = _Parts(self, s)
             for s_next, edges in by_next.items():
-                for rows, columns, data in parts.entries(edges):
-                    entries += data.size
-                    _refuse_too_dense(entries, self.unknowns)
-                    index = np.int32 if self.unknowns + count < 2**31 else np.int64
-                    place = (rows + s_next * count).astype(index)
-                    pieces.append((place, (columns + s * count).astype(index), data))
+                rows, columns, data = parts.entries(edges)
+                entries += data.size
+                _refuse_too_dense(entries, self.unknowns)
+                place = (rows + s_next * count).astype(np.int32)
+                pieces.append((place, (columns + s * count).astype(np.int32), data))
         rows, columns, data = (np.concatenate(part) for part in zip(*pieces, strict=True))
         pieces.clear()
         shape = ((self.states + 1) * count, self.states * count)
@@ -223,15 +220,15 @@ class _Parts:
         self.members = np.split(order, np.cumsum(np.bincount(group))[:-1])
         self.parts = [tuple(m.factors[i][inside[i]].tolist()) for i in first]
 
-    def entries(self, edges: list[Edge]) -> Iterator[tuple[Integers, Integers, Array]]:
+    def entries(self, edges: list[Edge]) -> tuple[Integers, Integers, Array]:
         """Entries (monomial after, monomial before, coefficient) of edges between two states."""
-        total = dict.fromkeys(self.parts, NOTHING)
+        total: dict[tuple[int, ...], Polynomial] = {}
         for edge in edges:
             updated = self.recursion.updated(edge)
             products: dict[tuple[int, ...], Polynomial] = {(): Polynomial.constant(1.0)}
             for part in self.parts:
-                found = _product(part, updated, products).expected
-                total[part] = total[part] + edge.probability * found
+                found = edge.probability * _product(part, updated, products).expected
+                total[part] = total[part] + found if part in total else found
         rows, keys, data = [], [], []
         for part, members in zip(self.parts, self.members, strict=True):
             polynomial = total[part]
@@ -239,7 +236,7 @@ class _Parts:
             keys.append((self.rest[members][:, None] + polynomial.keys).ravel())
             data.append(np.tile(polynomial.coefficients, members.size))
         columns = self.monomials.positions(np.concatenate(keys))
-        yield np.concatenate(rows), columns, np.concatenate(data)
+        return np.concatenate(rows), columns, np.concatenate(data)
 
 
 def _product(

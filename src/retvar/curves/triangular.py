@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
+import scipy.sparse.csgraph
 import scipy.sparse.linalg
 from numpy.typing import NDArray
 
@@ -25,6 +26,7 @@ __all__ = ["Triangle"]
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 MAX_DENSE = 120  # most unknowns for which all eigenvalues are computed
+TOLERANCE = 1e-11  # of eigenvalues of larger matrices
 RESIDUAL = 1e-10  # relative; a larger one raises a ConvergenceError
 
 
@@ -84,17 +86,34 @@ class Triangle:
 
 
 def _radius(M: Sparse) -> float:
-    """The spectral radius of a block."""
+    """The spectral radius of a block: the largest of its strongly connected parts.
+
+    Whole blocks may have many equal eigenvalues with few eigenvectors, as those of chains do.
+    """
+    _, part = scipy.sparse.csgraph.connected_components(M, connection="strong")
+    sizes = np.bincount(part)
+    alone = sizes[part] == 1
+    largest = float(np.abs(M.diagonal()[alone]).max(initial=0.0))
+    order = np.argsort(part, kind="stable")
+    for members in np.split(order, np.cumsum(sizes)[:-1]):
+        if members.size > 1:
+            largest = max(largest, _radius_of_part(M[members][:, members]))
+    return largest
+
+
+def _radius_of_part(M: Sparse) -> float:
+    """The spectral radius of a matrix that is strongly connected."""
     if M.shape[0] <= MAX_DENSE:
-        return float(np.max(np.abs(np.linalg.eigvals(M.toarray())), initial=0.0))
-    which = "LR" if M.nnz and M.data.min() >= 0 else "LM"  # M ≥ 0: its radius is an eigenvalue
-    first = np.ones(M.shape[0]) + np.linspace(0.0, 0.1, M.shape[0])
+        return float(np.abs(np.linalg.eigvals(M.toarray())).max())
+    which = "LR" if M.data.min() >= 0 else "LM"  # M ≥ 0: its radius is an eigenvalue
+    first = np.linspace(1.0, 1.1, M.shape[0])
     try:
         found = scipy.sparse.linalg.eigs(
-            M, k=1, which=which, v0=first, ncv=30, maxiter=2_000, return_eigenvectors=False
-        )
+            M, k=1, which=which, v0=first, ncv=40, maxiter=1_000, tol=TOLERANCE,
+            return_eigenvectors=False,
+        )  # fmt: skip
     except scipy.sparse.linalg.ArpackNoConvergence:
-        message = f"the eigenvalues of a block of {M.shape[0]:,} unknowns were not found"
+        message = f"the largest eigenvalue of {M.shape[0]:,} unknowns was not found"
         raise ConvergenceError(message) from None
     return float(np.abs(found[0]))
 
