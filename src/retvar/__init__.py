@@ -15,6 +15,7 @@ from retvar.version import __version__ as __version__
 
 if TYPE_CHECKING:  # loaded on first use, so that `retvar --help` is fast
     from retvar import domains, experience, features, plots, rules, step_sizes, sweep, testing
+    from retvar.curves import best_steps, expected_curve, resting_error
     from retvar.errors import (
         ConvergenceError,
         DivergenceError,
@@ -24,7 +25,6 @@ if TYPE_CHECKING:  # loaded on first use, so that `retvar --help` is fast
         SourceError,
         ThreadError,
     )
-    from retvar.curves import best_steps, expected_curve, resting_error
     from retvar.estimation.checks import Check, check
     from retvar.estimation.estimate import Estimate, estimate
     from retvar.estimation.following import follow

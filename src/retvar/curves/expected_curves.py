@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.curves.polynomials import Polynomial
 from retvar.curves.problems import Problem, problems_of
 from retvar.curves.recursion import Recursion
 from retvar.curves.triangular import Triangle
@@ -101,7 +100,8 @@ def expected_curve(
     _refuse_options(recorded)
     moments, states = recorded.moments(total), recorded_states(mdp, recorded)
     if by_step and total > MOST_STEPS:
-        raise InputError("steps", f"{total:,}", f"must be at most {MOST_STEPS:,}; use resting_error")
+        remedy = f"must be at most {MOST_STEPS:,}; use resting_error"
+        raise InputError("steps", f"{total:,}", remedy)
     actor = target if behaviour is None else behaviour
     if not by_step:
         refuse_endless(mdp, actor, episodes)
@@ -181,7 +181,8 @@ def _curve(
             if t == last:
                 break
     found = {name: np.array([row[name] for row in rows]) for name in rows[0]}
-    finite = np.all([np.isfinite(found[f"{name}_std"]).all(axis=1) for name in readout.rows], axis=0)
+    spreads = [found[f"{name}_std"] for name in readout.rows]
+    finite = np.isfinite(spreads).all(axis=(0, 2))
     if not finite.all():
         first = int(moments[np.argmin(finite)])
         log.warning("the mean square is too large for a number from moment %s on", f"{first:,}")
@@ -209,7 +210,7 @@ def _by_episode(recursion: Recursion, initial: Array) -> Iterator[Callable[[], A
     stay, end = np.split(np.arange(recursion.walked.shape[0]), [recursion.unknowns])
     within = Triangle(recursion, recursion.walked[stay])
     if within.radius >= 1:
-        remedy = "the mean square at the end of an episode is infinite; use smaller steps, or steps="
+        remedy = "the mean square at the end of an episode is infinite; use smaller steps"
         raise InputError("episodes", f"a radius of {within.radius:.6g}", remedy)
     last, now = recursion.walked[end], initial
     while True:
@@ -269,4 +270,5 @@ def _refuse_options(record: Record) -> None:
     """Raise an InputError for what only a simulation records."""
     for name in ("window", "change", "rmse", "step_sizes"):
         if getattr(record, name):
-            raise InputError(f"record.{name}", getattr(record, name), "is recorded by simulate only")
+            remedy = "is recorded by simulate only"
+            raise InputError(f"record.{name}", getattr(record, name), remedy)

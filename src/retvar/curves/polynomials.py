@@ -152,7 +152,7 @@ class Monomials:
         return np.asarray(self._order[place], dtype=np.int64)
 
     def affine(self, constant: float, variables: Integers, coefficients: Array) -> Polynomial:
-        """constant + Σ coefficient × variable."""
+        """Return constant + Σ coefficient × variable."""
         keys = np.append(self.variable_keys[variables], np.uint64(0))
         return Polynomial.of(keys, np.append(coefficients, constant))
 

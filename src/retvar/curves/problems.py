@@ -46,7 +46,7 @@ class Problem:
         """The learner."""
         return self.setup.template.learner
 
-    def with_steps(self, steps: Sequence[float]) -> Problem:
+    def with_steps(self, steps: Array) -> Problem:
         """The same with other step sizes of the value, mean and variance node."""
         settings = self.setup.settings.copy()
         settings[:, 0] = steps
@@ -127,8 +127,8 @@ def problems_of(
 def _refuse_unclosed(prefix: str, setup: LearnerSetup) -> None:
     """Raise an InputError for traces and for steps that change."""
     learner = setup.template.learner
-    names = {VALUE: "", MEAN: "_mean", VARIANCE: "_bar"}
-    for place in learner.network.places:
+    names = {VALUE: "", VARIANCE: "_bar", MEAN: "_mean"}  # the mean's default is the variance's
+    for place in (p for p in names if p in learner.network.places):
         kind, traced, _ = setup.rule(place)
         settings = learner.nodes(tabular=False)[place]
         if kind != CONSTANT:

@@ -36,7 +36,8 @@ def start_points(template: Template) -> tuple[list[Array], Array]:
         wanted[key] = size
         return np.zeros((count, size))
 
-    template.weights(range(1), _Draws(ask))
+    draws: Any = _Draws(ask)
+    template.weights(range(1), draws)
     numbers, weights = _cubature(
         np.concatenate([np.full(size, KURTOSIS[what]) for (_, what), size in wanted.items()])
         if wanted
@@ -54,8 +55,8 @@ def start_points(template: Template) -> tuple[list[Array], Array]:
         for name, x in tables.items()
     }
     points = dataclasses.replace(template, initial={**template.initial, **repeated})
-    count = rows * weights.size
-    return points.weights(range(count), _Draws(answer)), np.tile(weights, rows) / rows
+    count, draws = rows * weights.size, _Draws(answer)
+    return points.weights(range(count), draws), np.tile(weights, rows) / rows
 
 
 class _Draws:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import scipy.sparse
@@ -31,7 +31,7 @@ __all__ = ["Edge", "NodeVariables", "Recursion", "Sparse"]
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
-Sparse = scipy.sparse.csr_array
+Sparse: TypeAlias = scipy.sparse.csr_array
 
 MOST_UNKNOWNS = 4_000_000
 MOST_ENTRIES = 150_000_000  # of the operator; 12 bytes each

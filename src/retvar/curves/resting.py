@@ -46,7 +46,7 @@ def resting_error(
     mean_features: Any = None,
     truth: bool = True,
 ) -> xarray.Dataset:
-    """Compute the exact mean, spread and mean squared error that remain after infinitely many steps.
+    """Compute the exact mean, spread and mean squared error of learners at rest.
 
     With constant steps the estimates never settle; their distribution does. If the chain of states
     is periodic (episodes of equal length, say), it settles only at equal times of the period, and
@@ -128,7 +128,7 @@ def _rest(problem: Problem, share: Array) -> dict[str, Any]:
 
 
 def refuse_unstable(problem: Problem, recursion: Recursion, radius: float) -> None:
-    """Raise an InputError if the mean square grows, with the radius and the largest stable steps."""
+    """Raise an InputError with the largest stable steps if the mean square grows."""
     if radius < 1:
         return
     places = [p for p in recursion.network.places if problem.steps[p] > 0]

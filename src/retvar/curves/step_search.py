@@ -54,9 +54,9 @@ class BestSteps:
     Examples
     --------
     >>> import retvar as rv
-    >>> found = rv.best_steps(rv.domains.chain(length=2), rv.Direct, steps=50, points=5)
-    >>> found.errors.dims, found.at_edge
-    (('alpha', 'alpha_bar'), ())
+    >>> found = rv.best_steps(rv.domains.chain(length=1), rv.VTD, steps=5, minimise="value")
+    >>> found.errors.dims, round(found.steps["alpha"], 2)
+    (('alpha',), 0.27)
     """
 
     learner: Learner
@@ -80,6 +80,7 @@ def best_steps(
     *,
     steps: int,
     minimise: str = "variance",
+    average: bool = False,
     weights: ArrayLike = 1.0,
     between: tuple[float, float] = (1e-3, 1.0),
     points: int | None = None,
@@ -90,7 +91,7 @@ def best_steps(
     mean_features: Any = None,
     progress: Callable[[float], None] | None = None,
 ) -> BestSteps:
-    """Find the step sizes with the least exact mean squared error after `steps` steps.
+    """Find the constant step sizes with the least exact mean squared error after `steps` steps.
 
     No simulation and no noise: errors on a logarithmic grid of steps are computed as by
     :func:`~retvar.expected_curve`, and each of the grid's minima is refined.
@@ -106,6 +107,8 @@ def best_steps(
         Number of steps after which the error is taken.
     minimise
         The estimate whose error is minimised: ``"variance"``, ``"value"``, or another.
+    average
+        Whether to minimise the mean error over all steps instead of that after the last.
     weights
         Weight of each state's mean squared error in the sum.
     between
@@ -123,7 +126,7 @@ def best_steps(
     Examples
     --------
     >>> import retvar as rv
-    >>> rv.best_steps(rv.domains.chain(length=2), rv.Direct, steps=100)
+    >>> rv.best_steps(rv.domains.chain(length=1), rv.Direct, steps=100, points=5)
     BestSteps(Direct: alpha=0.0645, alpha_bar=0.0645; error 0.1)
     """
     check_mdp(mdp)
@@ -137,7 +140,7 @@ def best_steps(
     free = _free(learner, minimise)
     count = POINTS[len(free)] if points is None else arguments.integer("points", points, 3, 1_000)
     axis = np.geomspace(low, high, count)
-    search = _Search(problem, free, minimise, steps, shares)
+    search = _Search(problem, free, minimise, steps, bool(average), shares)
     errors = search.grid(axis, progress)
     found, error = search.refined(axis, errors, (low, high))
     best = problem.with_steps(found)
@@ -150,10 +153,16 @@ class _Search:
     """Errors of one learner with different steps."""
 
     def __init__(
-        self, problem: Problem, free: list[int], minimise: str, steps: int, weights: Array
+        self,
+        problem: Problem,
+        free: list[int],
+        minimise: str,
+        steps: int,
+        average: bool,
+        weights: Array,
     ) -> None:
         self.problem, self.free, self.minimise = problem, free, minimise
-        self.steps, self.weights = steps, weights
+        self.steps, self.average, self.weights = steps, average, weights
 
     def with_free(self, given: Sequence[float]) -> Array:
         """Steps of all nodes, from those that are free."""
@@ -167,15 +176,19 @@ class _Search:
         problem = self.problem.with_steps(self.with_free(given))
         recursion, initial = problem.recursion()
         operator, x = recursion.operator, recursion.begin(initial)
+        total = np.zeros_like(x)
         for _ in range(self.steps):
             x = operator @ x
+            if self.average:
+                total += x
+        x = total / self.steps if self.average else x
         readout = Readout(problem, recursion, np.arange(recursion.states))
         mse = readout.of(recursion.moments(x))[f"{self.minimise}_mse"]
-        total = float(self.weights @ mse)
-        if np.isnan(total) and np.isfinite(x).all():
+        if np.isfinite(x).all() and np.isnan(mse).any():
             remedy = f"the true {self.minimise} is infinite or unknown in some state"
             raise InputError("minimise", self.minimise, remedy)
-        return total if np.isfinite(total) else np.inf
+        error = float(self.weights @ mse)
+        return error if np.isfinite(error) else np.inf
 
     def grid(self, axis: Array, progress: Callable[[float], None] | None) -> Array:
         """Errors of all combinations."""
@@ -186,9 +199,7 @@ class _Search:
                 progress((done + 1) / errors.size)
         return errors
 
-    def refined(
-        self, axis: Array, errors: Array, ends: tuple[float, float]
-    ) -> tuple[Array, float]:
+    def refined(self, axis: Array, errors: Array, ends: tuple[float, float]) -> tuple[Array, float]:
         """The best steps near one of the minima of the grid, and their error."""
         if not np.isfinite(errors).any():
             remedy = "all errors are too large; take smaller steps"
@@ -281,6 +292,6 @@ def _result(
     edges = [name for name, x in chosen.items() if x < EDGE * axis[0] or x * EDGE > axis[-1]]
     if edges:
         log.warning("the best %s lies at the end of the range", " and ".join(edges))
-    grid = xarray.DataArray(errors, {name: axis for name in names}, names, "error")
+    grid = xarray.DataArray(errors, dict.fromkeys(names, axis), names, "error")
     best = learner.replace(**chosen)
     return BestSteps(best, error, grid, tuple(edges))
