@@ -140,12 +140,12 @@ def test_linear_features_are_weights_that_states_share(method, kind):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_values_may_be_fixed_and_starts_may_be_random(method):
-    """Tables with a row for each run are points; normal and uniform errors have 3 and 3 points."""
+    """Tables with a row for each run are points; normal and uniform numbers have 3 points each."""
     rng = np.random.default_rng(len(method))
-    mdp, n, steps = tiny(rng), 2, 2
+    mdp, n = tiny(rng), 2
     settings = {"alpha": 0.4, "alpha_bar": 0.3}
-    rows = rng.normal(size=(3, n))
-    gauss = [(x, w) for x, w in NOISE]
+    rows, root = rng.normal(size=(3, n)), rng.normal(size=(n, n))
+    gauss = NOISE
     uniform = [(-np.sqrt(0.6), 5 / 18), (0.0, 4 / 9), (np.sqrt(0.6), 5 / 18)]
     noisy = [
         (a * b * c * d, rows[0] + [0.3 * x + 0.5 * y, 0.3 * z + 0.5 * u])
@@ -154,9 +154,14 @@ def test_values_may_be_fixed_and_starts_may_be_random(method):
     starts = {
         "table": (rv.PerRun(rows), [(1 / 3, row) for row in rows]),
         "noisy": (rv.Noisy(rows[0], uniform=0.3, normal=0.5), noisy),
+        "normal": (
+            rv.Normal(rows[0], root @ root.T),
+            [(a * b, rows[0] + root @ [x, y]) for x, a in gauss for y, b in gauss],
+        ),
         "fixed": (rows[0], [(1.0, rows[0])]),
     }
     for value, points in starts.values():
+        steps = 1 if len(points) > 9 else 2
         for learn in (True, False):
             learner = METHODS[method](value=value, learn_value=learn, **settings)
             data = rv.expected_curve(mdp, learner, steps=steps, record=[steps])
@@ -339,6 +344,37 @@ def test_with_fixed_random_values_the_rest_is_an_average_over_them():
     for name in ("variance", "variance_mse", "value_mse"):
         mean = np.mean([one[name].values for one in each], axis=0)
         assert_allclose(all_rows[name].values, mean, rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("mean", "covariance"),
+    [
+        ([0.0, 0.0], [[1.0, 2.0], [2.0, 1.0]]),
+        ([0.0, 0.0], [[1.0, 0.5], [0.0, 1.0]]),
+        ([0.0, 0.0], [[1.0]]),
+        ([0.0, 0.0], [[np.nan, 0.0], [0.0, 1.0]]),
+        (0.0, [[1.0]]),
+        ([0.0, 0.0], "x"),
+    ],
+)
+def test_what_is_no_covariance_is_refused(mean, covariance):
+    with pytest.raises(rv.InputError) as caught:
+        rv.Normal(mean, covariance)
+    assert caught.value.field == "covariance"
+
+
+def test_correlated_starts_are_drawn_in_simulations_and_saved_with_learners():
+    from retvar.learners import from_dict
+
+    covariance = np.array([[2.0, -1.0], [-1.0, 1.0]])
+    start = rv.Normal([1.0, -1.0], covariance)
+    learner = rv.Direct(alpha=0.0, value=start)
+    assert from_dict(learner.to_dict()) == learner
+    mdp = rv.domains.random_mdp(2, 1, 2, 0)
+    found = rv.simulate(mdp, learner, steps=1, runs=4_000, seed=0, keep="runs", record=[0])
+    values = found.value.values[:, 0, 0]
+    assert_allclose(values.mean(axis=0), [1.0, -1.0], atol=0.15)  # seeded; 6 standard errors
+    assert_allclose(np.cov(values.T), covariance, atol=0.3)
 
 
 # ---------------------------------------------------------------------- best steps

@@ -43,7 +43,7 @@ if TYPE_CHECKING:  # loaded on first use, so that `retvar --help` is fast
         solve,
         stationary_distribution,
     )
-    from retvar.initial_values import InitialValues, Noisy, PerRun
+    from retvar.initial_values import InitialValues, Noisy, Normal, PerRun
     from retvar.learners import VTD, Centred, Direct, Learner, grid
     from retvar.mdp import END, MDP, Edge, Edges, Policy
     from retvar.online import OnlineEstimator, Transition
@@ -79,7 +79,7 @@ _HOMES = {
     "retvar.estimation.following": ["follow"],
     "retvar.estimation.estimate": ["Estimate", "estimate"],
     "retvar.estimation.saved_estimators": ["load"],
-    "retvar.initial_values": ["InitialValues", "Noisy", "PerRun"],
+    "retvar.initial_values": ["InitialValues", "Noisy", "Normal", "PerRun"],
     "retvar.learners": ["VTD", "Centred", "Direct", "Learner", "grid"],
     "retvar.mdp": ["END", "MDP", "Edge", "Edges", "Policy"],
     "retvar.online": ["OnlineEstimator", "Transition"],
@@ -132,6 +132,7 @@ __all__ = [  # noqa: RUF022
     "MonteCarlo",
     "Node",
     "Noisy",
+    "Normal",
     "OnlineEstimator",
     "PerRun",
     "Policy",

@@ -56,7 +56,7 @@ class BestSteps:
     >>> import retvar as rv
     >>> found = rv.best_steps(rv.domains.chain(length=1), rv.VTD, steps=5, minimise="value")
     >>> found.errors.dims, round(found.steps["alpha"], 2)
-    (('alpha',), 0.27)
+    (('alpha',), 0.25)
     """
 
     learner: Learner
@@ -126,8 +126,8 @@ def best_steps(
     Examples
     --------
     >>> import retvar as rv
-    >>> rv.best_steps(rv.domains.chain(length=1), rv.Direct, steps=100, points=5)
-    BestSteps(Direct: alpha=0.0645, alpha_bar=0.0645; error 0.1)
+    >>> rv.best_steps(rv.domains.chain(length=1), rv.Direct, steps=100, points=5, average=True)
+    BestSteps(Direct: alpha=0.0380, alpha_bar=0.0450; error 0.0955)
     """
     check_mdp(mdp)
     steps = arguments.integer("steps", steps, 1, MOST_STEPS)
