@@ -31,6 +31,7 @@ __all__ = ["refuse_unstable", "resting_error"]
 
 Array = NDArray[np.float64]
 STEP_NAMES = {VALUE: "alpha", MEAN: "alpha_mean", VARIANCE: "alpha_bar"}
+MOST_UNKNOWNS = 150_000
 LEAST_SCALE = 1e-4  # of the steps, in the search for the largest stable ones
 DIGITS = 1e-3  # relative accuracy of that search
 
@@ -116,6 +117,9 @@ def _rest(problem: Problem, share: Array) -> dict[str, Any]:
     """Estimates at rest of one learner, by name, and the radius."""
     kept = np.flatnonzero(share > 0)
     recursion, initial = problem.recursion(kept)
+    if recursion.unknowns > MOST_UNKNOWNS:
+        remedy = f"must be at most {MOST_UNKNOWNS:,} at rest; use expected_curve with many steps"
+        raise InputError("unknowns", f"{recursion.unknowns:,}", remedy)
     triangle = Triangle(recursion, recursion.operator)
     refuse_unstable(problem, recursion, triangle.radius)
     known = np.outer(share[kept], initial).ravel()  # right where nothing learns

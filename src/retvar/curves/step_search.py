@@ -13,7 +13,7 @@ import scipy.optimize
 from numpy.typing import ArrayLike, NDArray
 
 from retvar import arguments
-from retvar.curves.expected_curves import MOST_STEPS, Readout
+from retvar.curves.expected_curves import MOST_STEPS, Readout, contracts
 from retvar.curves.problems import Problem, problems_of
 from retvar.curves.resting import STEP_NAMES, refuse_unstable
 from retvar.curves.triangular import Triangle
@@ -145,7 +145,8 @@ def best_steps(
     found, error = search.refined(axis, errors, (low, high))
     best = problem.with_steps(found)
     recursion, _ = best.recursion()
-    refuse_unstable(best, recursion, Triangle(recursion, recursion.operator).radius)
+    if not contracts(recursion):
+        refuse_unstable(best, recursion, Triangle(recursion, recursion.operator).radius)
     return _result(learner, free, axis, errors, found, error)
 
 

@@ -25,7 +25,7 @@ __all__ = ["Triangle"]
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
-MAX_DENSE = 120  # most unknowns for which all eigenvalues are computed
+MAX_DENSE = 40  # most unknowns for which all eigenvalues are computed
 TOLERANCE = 1e-11  # of eigenvalues of larger matrices
 RESIDUAL = 1e-10  # relative; a larger one raises a ConvergenceError
 
@@ -97,8 +97,16 @@ def _radius(M: Sparse) -> float:
     order = np.argsort(part, kind="stable")
     for members in np.split(order, np.cumsum(sizes)[:-1]):
         if members.size > 1:
-            largest = max(largest, _radius_of_part(M[members][:, members]))
+            own = M[members][:, members]
+            if _norm(own) > largest:
+                largest = max(largest, _radius_of_part(own))
     return largest
+
+
+def _norm(M: Sparse) -> float:
+    """A bound on the spectral radius: the largest sum of a row or of a column."""
+    size = abs(M)
+    return float(min(size.sum(axis=1).max(), size.sum(axis=0).max()))
 
 
 def _radius_of_part(M: Sparse) -> float:
