@@ -8,12 +8,18 @@ averages. It shares no code with the recursion.
 from __future__ import annotations
 
 import copy
+import json
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from numpy.testing import assert_allclose
 
 import retvar as rv
+from retvar.cli import main
+from retvar.curves.problems import problems_of
+from retvar.curves.triangular import Triangle
+from retvar.simulation.run import features_of_nodes
 from tests import oracle
 from tests.reference import Reference
 
@@ -312,6 +318,21 @@ def test_the_radius_is_the_rate_at_which_the_start_is_forgotten():
     assert_allclose((off[1] / off[0]) ** (1 / 200), rest.radius, rtol=1e-6)
 
 
+@pytest.mark.parametrize("number", range(6))
+def test_the_radius_is_the_largest_of_all_eigenvalues_but_those_of_the_chain(number):
+    """The operator over all monomials that hold a weight, without the constant, as dense arrays."""
+    rng = np.random.default_rng([3, number])
+    mdp = rv.domains.random_mdp(3, 2, 2, int(rng.integers(2**31)), ends=0.2)
+    learner = [rv.Direct, rv.VTD][number % 2](alpha=rng.uniform(0.1, 1.5), alpha_bar=0.4)
+    tables = features_of_nodes(mdp, None, None, None)
+    (problem,) = problems_of(mdp, [learner], tables, ("target", "behaviour"))
+    recursion, _ = problem.recursion()
+    weights = np.tile(recursion.monomials.degree > 0, recursion.states)
+    dense = recursion.operator.toarray()[np.ix_(weights, weights)]
+    expected = np.abs(np.linalg.eigvals(dense)).max()
+    assert_allclose(Triangle(recursion, recursion.operator).radius, expected, rtol=1e-7)
+
+
 def test_a_periodic_chain_rests_at_the_average_over_its_period():
     """A state of a table is updated once in a period, so its error has a limit; weights do not."""
     edges = [(0, 0, 1, 1.0, 1.0, 1.0), (1, 0, 0, 1.0, -1.0, 0.5)]
@@ -508,3 +529,76 @@ def test_bad_arguments_of_best_steps_are_named(change, field):
     with pytest.raises(rv.InputError) as caught:
         rv.best_steps(rv.domains.chain(), **given)
     assert caught.value.field == field
+
+
+# ---------------------------------------------------------------------- command line and figures
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, ["curve", *arguments])
+
+
+STEPS = ("--alpha", "0.1", "--alpha-bar", "0.05")
+
+
+def test_the_command_prints_the_errors_and_draws_them(tmp_path):
+    file = tmp_path / "curves.svg"
+    both = ("--method", "direct", "--method", "vtd")
+    result = run("chain", *both, *STEPS, "--steps", "100", "--plot", str(file))
+    assert result.exit_code == 0, result.output
+    last = result.stdout.splitlines()[-1].split()
+    assert last[0] == "100"
+    assert_allclose([float(x) for x in last[2::2]], [1.6967, 22.881], atol=1e-3)
+    assert file.read_text(encoding="utf-8").startswith("<?xml")
+
+
+def test_json_has_all_numbers():
+    result = run("chain", *STEPS, "--episodes", "5", "--json", "--lam", "0.9")
+    found = json.loads(result.stdout)
+    assert found["episode"] == [1, 2, 3, 4, 5]
+    assert_allclose(np.sum(found["variance_mse"][0][-1]), 12.4641, atol=5e-5)  # 20 steps
+
+
+def test_the_command_gives_rest_and_best():
+    result = run("chain", *STEPS, "--rest", "--lam", "1")
+    assert "mean-square radius 0.98" in result.stdout
+    assert "period of 4 steps" in result.stdout
+    best = run("chain", "--option", "length=1", "--best", "--steps", "5", "--json")
+    expected = rv.best_steps(rv.domains.chain(length=1), rv.Direct, steps=5)
+    assert_allclose(json.loads(best.stdout)["direct"]["error"], expected.error)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (("--steps", "5"), "alpha = nothing"),
+        (STEPS, "steps, episodes = neither"),
+        ((*STEPS, "--rest", "--steps", "5"), "rest"),
+        ((*STEPS, "--rest", "--best"), "best"),
+        ((*STEPS, "--best", "--steps", "5"), "alpha = 0.1"),
+        (("--best",), "steps = nothing"),
+        (("--best", "--steps", "5", "--episodes", "5"), "episodes = 5"),
+        ((*STEPS, "--rest", "--plot", "x.png"), "plot"),
+    ],
+)
+def test_options_that_do_not_go_together_are_named(arguments, word):
+    result = run("chain", *arguments)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("Error: ")
+    assert word in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_bands_are_standard_deviations_and_the_legend_says_exact():
+    data = rv.expected_curve(rv.domains.chain(), {"direct": rv.Direct(alpha=0.1)}, steps=20)
+    figure = rv.plots.learning_curves(data)
+    assert "exact mean ± standard deviation" in figure.legends[0].get_texts()[0].get_text()
+    band = figure.axes[1].collections[0].get_paths()[0].vertices[:, 1]
+    top = (data.variance + data.variance_std).values[0, :, 0]
+    assert_allclose(sorted(set(band.round(9)))[-1], top.max(), rtol=1e-6)
+
+
+def test_contours_need_two_steps():
+    one = rv.best_steps(rv.domains.chain(length=1), rv.VTD, steps=3, minimise="value", points=3)
+    with pytest.raises(rv.InputError, match="depend on both"):
+        rv.plots.step_contours(one)
