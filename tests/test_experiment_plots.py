@@ -16,6 +16,7 @@ from matplotlib.text import Text
 
 import retvar as rv
 from retvar import plots
+from retvar.curves import BestSteps
 from retvar.experiments import all_experiments
 from retvar.plots import style
 from retvar.plots.axes import separate, single_dataset
@@ -91,6 +92,19 @@ def returns(methods, runs=30):
     return {name: table(methods, 4, 1, runs) for name in names}
 
 
+def errors_of_steps(method):
+    """What best_steps would return, with some infinite errors."""
+    axis = np.geomspace(1e-3, 1.0, 6)
+    log = np.log10(axis)
+    errors = 0.1 + (log[:, None] + 1.5) ** 2 + (log - log[:, None]) ** 2 * (method == "vtd")
+    errors[-1, 0] = np.inf
+    kind = {"direct": rv.Direct, "vtd": rv.VTD, "centred": rv.Centred}[method]
+    steps = {"alpha": 0.03, "alpha_bar": 0.02}
+    dims = ["alpha", "alpha_bar"]
+    grid = xarray.DataArray(errors, dict.fromkeys(dims, axis), dims)
+    return BestSteps(kind(**steps), 0.1, grid, ())
+
+
 FIGURES = {  # of the methods and the number of runs
     "learning_curves": lambda m, n: plots.learning_curves({"a": table(m, runs=n)}),
     "step_sizes": lambda m, n: plots.step_sizes({"a": table(m, runs=n, unit="episode")}),
@@ -103,6 +117,7 @@ FIGURES = {  # of the methods and the number of runs
     ),
     "rmse_curves": lambda m, n: plots.rmse_curves({"a": table(m, runs=n)}),
     "final_estimates": lambda m, n: plots.final_estimates({"a": table(m, 30, 3, n)}),
+    "step_contours": lambda m, _n: plots.step_contours({k: errors_of_steps(k) for k in m}),
     "sensitivity": lambda m, n: plots.sensitivity({"a": sensitive(m, n)}),
     "large_returns": lambda m, n: plots.large_returns(returns(m, n), [0, 1, 1e6]),
     "table_1": lambda m, n: plots.table_1({"one": table(m, runs=n)}, PUBLISHED),

@@ -15,6 +15,7 @@ from retvar.version import __version__ as __version__
 
 if TYPE_CHECKING:  # loaded on first use, so that `retvar --help` is fast
     from retvar import domains, experience, features, plots, rules, step_sizes, sweep, testing
+    from retvar.curves import best_steps, expected_curve, resting_error
     from retvar.errors import (
         ConvergenceError,
         DivergenceError,
@@ -42,7 +43,7 @@ if TYPE_CHECKING:  # loaded on first use, so that `retvar --help` is fast
         solve,
         stationary_distribution,
     )
-    from retvar.initial_values import InitialValues, Noisy, PerRun
+    from retvar.initial_values import InitialValues, Noisy, Normal, PerRun
     from retvar.learners import VTD, Centred, Direct, Learner, grid
     from retvar.mdp import END, MDP, Edge, Edges, Policy
     from retvar.online import OnlineEstimator, Transition
@@ -72,12 +73,13 @@ _HOMES = {
         "solve",
         "stationary_distribution",
     ],
+    "retvar.curves": ["best_steps", "expected_curve", "resting_error"],
     "retvar.estimation.checks": ["Check", "check"],
     "retvar.estimation.rollouts": ["rollouts"],
     "retvar.estimation.following": ["follow"],
     "retvar.estimation.estimate": ["Estimate", "estimate"],
     "retvar.estimation.saved_estimators": ["load"],
-    "retvar.initial_values": ["InitialValues", "Noisy", "PerRun"],
+    "retvar.initial_values": ["InitialValues", "Noisy", "Normal", "PerRun"],
     "retvar.learners": ["VTD", "Centred", "Direct", "Learner", "grid"],
     "retvar.mdp": ["END", "MDP", "Edge", "Edges", "Policy"],
     "retvar.online": ["OnlineEstimator", "Transition"],
@@ -130,6 +132,7 @@ __all__ = [  # noqa: RUF022
     "MonteCarlo",
     "Node",
     "Noisy",
+    "Normal",
     "OnlineEstimator",
     "PerRun",
     "Policy",
@@ -141,8 +144,10 @@ __all__ = [  # noqa: RUF022
     "ThreadError",
     "Transition",
     "VTD",
+    "best_steps",
     "check",
     "estimate",
+    "expected_curve",
     "expected_updates",
     "fixed_point",
     "follow",
@@ -150,6 +155,7 @@ __all__ = [  # noqa: RUF022
     "load",
     "monte_carlo",
     "replay",
+    "resting_error",
     "rollouts",
     "simulate",
     "solve",

@@ -22,7 +22,7 @@ __all__ = ["Footer", "code_digest", "contents", "footer_of", "read", "write"]
 NOT_NUMERICAL = (  # modules and packages whose code changes no number
     *("__init__.py", "__main__.py", "errors.py", "files.py", "cache.py", "signals.py"),
     *("testing", "progress.py", "format.py", "cluster.py"),
-    *("cli", "estimation", "experience", "experiments", "plots", "report", "sweep"),
+    *("cli", "curves", "estimation", "experience", "experiments", "plots", "report", "sweep"),
 )
 MARK = b"\nretvar "  # begins the footer, after the end of the netCDF data
 

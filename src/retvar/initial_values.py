@@ -12,9 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 from retvar import arguments
 from retvar.errors import InputError
 
-__all__ = ["InitialValues", "Noisy", "PerRun"]
+__all__ = ["InitialValues", "Noisy", "Normal", "PerRun"]
 
 Array = NDArray[np.float64]
+TINY = 1e-12  # share of the largest eigenvalue that counts as rounding
 Draw = Callable[[str, range, int], Array]  # what, runs, how many in each: [run, number]
 
 
@@ -89,6 +90,52 @@ class Noisy(InitialValues):
             "uniform": self.uniform,
             "normal": self.normal,
         }
+
+
+@dataclass(frozen=True, eq=False)
+class Normal(InitialValues):
+    """Values drawn in each run from a normal distribution with a mean and a covariance.
+
+    >>> import retvar as rv
+    >>> start = rv.Normal(mean=[1.0, 0.0], covariance=[[1.0, 0.9], [0.9, 1.0]])
+    >>> learner = rv.Direct(alpha=0.1, value=start)
+    """
+
+    mean: ArrayLike
+    covariance: ArrayLike
+
+    def __post_init__(self) -> None:
+        mean = arguments.numbers("mean", self.mean, np.size(self.mean))
+        n = mean.size
+        given = arguments.floats("covariance", self.covariance, f"a matrix of {n} × {n} numbers")
+        if np.ndim(self.mean) != 1 or given.shape != (n, n) or not np.isfinite(given).all():
+            found = f"an array of shape {given.shape}"
+            raise InputError("covariance", found, f"must be {n} × {n} finite numbers, as the mean")
+        values, vectors = np.linalg.eigh((given + given.T) / 2)
+        least = -TINY * float(np.abs(values).max(initial=0.0))
+        if np.any(np.abs(given - given.T) > -least) or np.any(values < least):
+            remedy = "must be symmetric, without negative eigenvalues"
+            raise InputError("covariance", given.tolist(), remedy)
+        for array in (mean, given):
+            array.flags.writeable = False
+        object.__setattr__(self, "mean", mean)
+        object.__setattr__(self, "covariance", given)
+        object.__setattr__(self, "_root", vectors * np.sqrt(np.maximum(values, 0.0)))
+
+    @property
+    def typical(self) -> Any:
+        """The mean."""
+        return self.mean
+
+    def of(self, runs: range, size: int, draw: Draw) -> Array:
+        """Return the mean plus correlated normal numbers."""
+        root: Array = self._root  # type: ignore[attr-defined]
+        return np.asarray(self.mean + draw("normal", runs, size) @ root.T)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return mean and covariance."""
+        mean, covariance = (np.asarray(x).tolist() for x in (self.mean, self.covariance))
+        return {"initial": "Normal", "mean": mean, "covariance": covariance}
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from retvar import arguments, step_sizes
 from retvar.errors import InputError
 from retvar.features import Features, States, features_of
-from retvar.initial_values import InitialValues, Noisy, PerRun
+from retvar.initial_values import InitialValues, Noisy, Normal, PerRun
 from retvar.mdp.weighted_edges import Estimand
 from retvar.networks import NETWORKS, THIRD, Network, network_of
 from retvar.step_sizes import StepSize, step_size
@@ -51,7 +51,8 @@ class Learner:
         ``"target_return"`` or ``"off_policy_return"``; sets η and ρ̄.
     value
         Initial value: a number, or one per state (with features: the weights); for `simulate` also
-        :class:`~retvar.Noisy` or :class:`~retvar.PerRun`, which differ from run to run.
+        :class:`~retvar.Noisy`, :class:`~retvar.Normal` or :class:`~retvar.PerRun`, which differ
+        from run to run.
     learn_value
         False holds the value function fixed.
     initial_variance
@@ -392,9 +393,10 @@ def _from_json(given: Any) -> Any:
         return given
     settings = dict(given)
     if "initial" in settings:
-        kind = {"Noisy": Noisy, "PerRun": PerRun}.get(str(settings.pop("initial")))
+        kinds: dict[str, Any] = {"Noisy": Noisy, "Normal": Normal, "PerRun": PerRun}
+        kind = kinds.get(str(settings.pop("initial")))
         if kind is None:
-            raise InputError("initial", given["initial"], "must be Noisy or PerRun")
+            raise InputError("initial", given["initial"], "must be Noisy, Normal or PerRun")
         return kind(**settings)
     name = str(settings.pop("rule", None))
     if name not in ("Constant", "Decay", "Averaged", "Adadelta", "AlphaBound"):

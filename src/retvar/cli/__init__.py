@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from retvar import __version__
-from retvar.cli import estimate, reproduce, rollouts, solve, sweep
+from retvar.cli import curve, estimate, reproduce, rollouts, solve, sweep
 from retvar.cli.base import EXIT_STATUSES, Commands
 
 __all__ = ["main"]
@@ -24,6 +24,7 @@ def main() -> None:
 for command in (
     solve.solve,
     solve.draw,
+    curve.curve,
     estimate.estimate,
     rollouts.rollouts,
     reproduce.experiments,

@@ -3,7 +3,9 @@
 - MDPs: ``graph`` (with ``graph_content``, ``graph_layout`` and ``graph_edges``) draws an MDP as a
   graph; ``exact_values`` draws its solution.
 - Simulations and experiments: ``learning_curves``, ``final_errors`` and ``paper_figures`` take the
-  datasets of :func:`retvar.simulate`, or a mapping of them by name.
+  datasets of :func:`retvar.simulate`, or a mapping of them by name. ``learning_curves`` also takes
+  that of :func:`retvar.expected_curve`, and ``step_contours`` the result of
+  :func:`retvar.best_steps`.
 - Estimates from experience: ``estimates``, ``estimate_maps`` and ``observed_returns`` take the
   dataset of :func:`retvar.estimate`; ``estimate_common`` holds what they share.
 - Sweeps: ``sensitivity_curves``, ``sweep_heat_maps`` and ``error_ratios`` take a collected sweep;
@@ -29,6 +31,7 @@ from retvar.plots.learning_curves import final_estimates, learning_curves, rmse_
 from retvar.plots.observed_returns import calibration, observed_returns
 from retvar.plots.paper_figures import mdp, networks, table_1
 from retvar.plots.sensitivity_curves import sensitivity_curves
+from retvar.plots.step_contours import step_contours
 from retvar.plots.style import save
 from retvar.plots.sweep_heat_maps import sweep_heat_map
 
@@ -52,6 +55,7 @@ __all__ = [
     "sensitivity",
     "sensitivity_curves",
     "solution",
+    "step_contours",
     "step_size_ratio",
     "step_sizes",
     "sweep_heat_map",

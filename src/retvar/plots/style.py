@@ -229,4 +229,6 @@ def mean_entry(data: xarray.Dataset, variable: str, band: bool = True) -> tuple[
     band = band and bool(np.isfinite(data[f"{variable}_std"]).any())
     text = "mean ± standard deviation" if band else "mean"
     text = "one run" if runs == 1 else f"{text} over {runs} runs"
+    if "exact" in data.attrs:
+        text = f"exact {text}"
     return legend_line(LineStyle("#777777", ""), band), text

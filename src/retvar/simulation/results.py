@@ -250,15 +250,18 @@ class Results:
             coords["run"] = np.arange(
                 self.simulation.first, self.simulation.first + self.simulation.runs
             )
-        learners = list(self.learners.values())
-        coords["algorithm"] = ("learner", [type(learner).__name__ for learner in learners])
-        for name, column in _varying(learners).items():
-            coords[name] = ("learner", column)
-        coords["settings"] = (
-            "learner",
-            [json.dumps(_without_tables(d.to_dict())) for d in learners],
-        )
-        return coords
+        return coords | settings_of(list(self.learners.values()))
+
+
+def settings_of(learners: list[Learner]) -> dict[str, Any]:
+    """Coordinates of learners: their class, the settings that differ, and all settings."""
+    coords: dict[str, Any] = {
+        "algorithm": ("learner", [type(learner).__name__ for learner in learners])
+    }
+    for name, column in _varying(learners).items():
+        coords[name] = ("learner", column)
+    coords["settings"] = ("learner", [json.dumps(_without_tables(d.to_dict())) for d in learners])
+    return coords
 
 
 def rows_of(place: int) -> dict[str, int]:

@@ -118,9 +118,9 @@ def simulate(
     True
     """
     check_mdp(mdp)
-    labelled = _labelled(learners)
+    labelled = labelled_learners(learners)
     _refuse_moments(labelled)
-    total, by_step = _length(mdp, steps, episodes)
+    total, by_step = length_of(mdp, steps, episodes)
     runs = arguments.integer("runs", runs, 1, MOST)
     first_run = arguments.integer("first_run", first_run, 0, MOST - 1)
     threads = (
@@ -132,16 +132,16 @@ def simulate(
         raise InputError("keep", repr(keep), "must be 'stats' or 'runs'")
     recorded = record_of(record)
     stream, used = streams.stream_of(mdp, target, behaviour, seed)
-    node_features = _features(mdp, features, value_features, mean_features)
+    node_features = features_of_nodes(mdp, features, value_features, mean_features)
     setups = prepare_learners(mdp, list(labelled.values()), node_features, used, first_run + runs)
     moments = recorded.moments(total)
     actor = target if behaviour is None else behaviour
     if not by_step:
-        _refuse_endless(mdp, actor, episodes)
+        refuse_endless(mdp, actor, episodes)
     recording = Recording(
         points=np.union1d(moments, [total]).astype(np.int64),
         by_step=by_step,
-        states=_states(mdp, recorded),
+        states=recorded_states(mdp, recorded),
         window=_window(recorded, total),
         shares=stationary_distribution(mdp, actor) if recorded.rmse else np.zeros(0),
         change=recorded.change,
@@ -177,8 +177,8 @@ def simulate(
         "runs": runs,
         **({"first_run": first_run} if first_run else {}),
         "seed": str(int(seed)),
-        "target": _policy_name(mdp, target),
-        "behaviour": _policy_name(mdp, actor),
+        "target": policy_name(mdp, target),
+        "behaviour": policy_name(mdp, actor),
         "window": recording.window,
         "retvar": __version__,
     }
@@ -209,7 +209,7 @@ def replay(
     True
     """
     check_mdp(mdp)
-    total, by_step = _length(mdp, steps, episodes)
+    total, by_step = length_of(mdp, steps, episodes)
     run = arguments.integer("run", run, 0, MOST - 1)
     stream, used = streams.stream_of(mdp, target, behaviour, seed)
     follows, gamma = mdp.edges.next_state[used], mdp.edges.gamma[used]
@@ -239,7 +239,8 @@ def replay(
     return {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
 
 
-def _labelled(learners: Any) -> dict[str, Learner]:
+def labelled_learners(learners: Any) -> dict[str, Learner]:
+    """Learners by label; raise an InputError if they are none."""
     if isinstance(learners, Learner):
         learners = [learners]
     if isinstance(learners, Mapping):
@@ -267,7 +268,8 @@ def _refuse_moments(labelled: dict[str, Learner]) -> None:
             raise InputError(f"learners[{label!r}].order", learner.order, remedy)
 
 
-def _length(mdp: MDP, steps: int | None, episodes: int | None) -> tuple[int, bool]:
+def length_of(mdp: MDP, steps: int | None, episodes: int | None) -> tuple[int, bool]:
+    """Number of moments, and whether they are steps."""
     if (steps is None) == (episodes is None):
         given = "neither" if steps is None else "both"
         raise InputError("steps, episodes", given, "give one of the two")
@@ -279,7 +281,7 @@ def _length(mdp: MDP, steps: int | None, episodes: int | None) -> tuple[int, boo
     return arguments.integer("episodes", episodes, 1, MOST), False
 
 
-def _refuse_endless(mdp: MDP, policy: object, episodes: Any) -> None:
+def refuse_endless(mdp: MDP, policy: object, episodes: Any) -> None:
     """Raise an InputError if a run may reach a state from which no episode ends."""
     from scipy.sparse.csgraph import breadth_first_order
 
@@ -294,7 +296,8 @@ def _refuse_endless(mdp: MDP, policy: object, episodes: Any) -> None:
         raise InputError("episodes", episodes, remedy)
 
 
-def _features(mdp: MDP, features: Any, value: Any, mean: Any) -> list[Features]:
+def features_of_nodes(mdp: MDP, features: Any, value: Any, mean: Any) -> list[Features]:
+    """Features of the value, mean and variance node."""
     if features is None:
         if value is not None or mean is not None:
             raise InputError("value_features", "alone", "give features too")
@@ -310,7 +313,8 @@ def _features(mdp: MDP, features: Any, value: Any, mean: Any) -> list[Features]:
     return [value, mean, variance]
 
 
-def _states(mdp: MDP, record: Record) -> Any:
+def recorded_states(mdp: MDP, record: Record) -> Any:
+    """Indices of the states to record."""
     if record.states is None:
         return np.arange(mdp.n_states, dtype=np.int64)
     listed_states = isinstance(record.states, Sequence | np.ndarray)
@@ -325,7 +329,8 @@ def _window(record: Record, total: int) -> int:
     return int(record.window)
 
 
-def _policy_name(mdp: MDP, policy: object) -> str:
+def policy_name(mdp: MDP, policy: object) -> str:
+    """Name of a policy, as an attribute of results."""
     if policy is None:
         return next(iter(mdp.policies))
     return policy if isinstance(policy, str) else repr(policy)

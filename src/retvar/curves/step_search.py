@@ -1,0 +1,298 @@
+"""best_steps(): the constant step sizes with the least exact error after a number of steps."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.optimize
+from numpy.typing import ArrayLike, NDArray
+
+from retvar import arguments
+from retvar.curves.expected_curves import MOST_STEPS, Readout, contracts
+from retvar.curves.problems import Problem, problems_of
+from retvar.curves.resting import STEP_NAMES, refuse_unstable
+from retvar.curves.triangular import Triangle
+from retvar.errors import InputError
+from retvar.format import number
+from retvar.learners import Learner
+from retvar.mdp import MDP
+from retvar.mdp.weighted_edges import check_mdp
+from retvar.networks import PLACES, VARIANCE, Network, Node
+from retvar.simulation.run import features_of_nodes
+
+if TYPE_CHECKING:
+    import xarray
+
+__all__ = ["BestSteps", "best_steps"]
+
+log = logging.getLogger("retvar")
+Array = NDArray[np.float64]
+POINTS = {1: 17, 2: 9, 3: 6}  # points of the grid for each step, by the number of steps
+EDGE = 1.001  # a factor: closer to the end of the range counts as the end
+
+
+@dataclass(frozen=True, eq=False)
+class BestSteps:
+    """The best constant steps of a method, and the errors of all steps on a grid.
+
+    Attributes
+    ----------
+    learner
+        The learner with the best steps.
+    error
+        Its mean squared error, summed over states with their weights.
+    errors
+        The errors on a grid, an array with a dimension for each step.
+    at_edge
+        Names of the steps that lie at an end of the range.
+
+    Examples
+    --------
+    >>> import retvar as rv
+    >>> found = rv.best_steps(rv.domains.chain(length=1), rv.VTD, steps=5, minimise="value")
+    >>> found.errors.dims, round(found.steps["alpha"], 2)
+    (('alpha',), 0.25)
+    """
+
+    learner: Learner
+    error: float
+    errors: xarray.DataArray
+    at_edge: tuple[str, ...]
+
+    @property
+    def steps(self) -> dict[str, float]:
+        """The best steps by name."""
+        return {str(name): float(getattr(self.learner, str(name))) for name in self.errors.dims}
+
+    def __repr__(self) -> str:
+        steps = ", ".join(f"{name}={number(step)}" for name, step in self.steps.items())
+        return f"BestSteps({type(self.learner).__name__}: {steps}; error {number(self.error)})"
+
+
+def best_steps(
+    mdp: MDP,
+    method: type[Learner] | Learner,
+    *,
+    steps: int,
+    minimise: str = "variance",
+    average: bool = False,
+    weights: ArrayLike = 1.0,
+    between: tuple[float, float] = (1e-3, 1.0),
+    points: int | None = None,
+    target: object = None,
+    behaviour: object = None,
+    features: Any = None,
+    value_features: Any = None,
+    mean_features: Any = None,
+    progress: Callable[[float], None] | None = None,
+) -> BestSteps:
+    """Find the constant step sizes with the least exact mean squared error after `steps` steps.
+
+    No simulation and no noise: errors on a logarithmic grid of steps are computed as by
+    :func:`~retvar.expected_curve`, and each of the grid's minima is refined.
+
+    Parameters
+    ----------
+    mdp, target, behaviour, features, value_features, mean_features
+        As in :func:`~retvar.expected_curve`.
+    method
+        ``Direct``, ``VTD`` or ``Centred``, or such a learner, whose other settings are kept. Free
+        are α, ᾱ and, for centred learners, α_mean, as far as the error depends on them.
+    steps
+        Number of steps after which the error is taken.
+    minimise
+        The estimate whose error is minimised: ``"variance"``, ``"value"``, or another.
+    average
+        Whether to minimise the mean error over all steps instead of that after the last.
+    weights
+        Weight of each state's mean squared error in the sum.
+    between
+        The least and the largest step size to try.
+    points
+        Points of the grid for each step; default: 17, 9 or 6 for one, two or three steps.
+    progress
+        A function that receives the share of the grid that is done.
+
+    Raises
+    ------
+    InputError
+        If the best steps are unstable in mean square, with the radius and the largest stable steps.
+
+    Examples
+    --------
+    >>> import retvar as rv
+    >>> rv.best_steps(rv.domains.chain(length=1), rv.Direct, steps=100, points=5, average=True)
+    BestSteps(Direct: alpha=0.0380, alpha_bar=0.0450; error 0.0955)
+    """
+    check_mdp(mdp)
+    steps = arguments.integer("steps", steps, 1, MOST_STEPS)
+    shares = arguments.numbers("weights", weights, mdp.n_states, mdp.state_name)
+    arguments.refuse("weights", shares, shares < 0, "must not be negative", mdp.state_name)
+    low, high = _range(between)
+    learner = _learner(method)
+    nodes = features_of_nodes(mdp, features, value_features, mean_features)
+    (problem,) = problems_of(mdp, [learner], nodes, (target, behaviour))
+    free = _free(learner, minimise)
+    count = POINTS[len(free)] if points is None else arguments.integer("points", points, 3, 1_000)
+    axis = np.geomspace(low, high, count)
+    search = _Search(problem, free, minimise, steps, bool(average), shares)
+    errors = search.grid(axis, progress)
+    found, error = search.refined(axis, errors, (low, high))
+    best = problem.with_steps(found)
+    recursion, _ = best.recursion()
+    if not contracts(recursion):
+        refuse_unstable(best, recursion, Triangle(recursion, recursion.operator).radius)
+    return _result(learner, free, axis, errors, found, error)
+
+
+class _Search:
+    """Errors of one learner with different steps."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        free: list[int],
+        minimise: str,
+        steps: int,
+        average: bool,
+        weights: Array,
+    ) -> None:
+        self.problem, self.free, self.minimise = problem, free, minimise
+        self.steps, self.average, self.weights = steps, average, weights
+
+    def with_free(self, given: Sequence[float]) -> Array:
+        """Steps of all nodes, from those that are free."""
+        found = self.problem.steps
+        found[self.free] = given
+        return found
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def error(self, given: Sequence[float]) -> float:
+        """The error with some steps; infinite if it is too large for a number."""
+        problem = self.problem.with_steps(self.with_free(given))
+        recursion, initial = problem.recursion()
+        operator, x = recursion.operator, recursion.begin(initial)
+        total = np.zeros_like(x)
+        for _ in range(self.steps):
+            x = operator @ x
+            if self.average:
+                total += x
+        x = total / self.steps if self.average else x
+        readout = Readout(problem, recursion, np.arange(recursion.states))
+        mse = readout.of(recursion.moments(x))[f"{self.minimise}_mse"]
+        if np.isfinite(x).all() and np.isnan(mse).any():
+            remedy = f"the true {self.minimise} is infinite or unknown in some state"
+            raise InputError("minimise", self.minimise, remedy)
+        error = float(self.weights @ mse)
+        return error if np.isfinite(error) else np.inf
+
+    def grid(self, axis: Array, progress: Callable[[float], None] | None) -> Array:
+        """Errors of all combinations."""
+        errors = np.empty((axis.size,) * len(self.free))
+        for done, index in enumerate(itertools.product(range(axis.size), repeat=len(self.free))):
+            errors[index] = self.error(axis[list(index)].tolist())
+            if progress is not None:
+                progress((done + 1) / errors.size)
+        return errors
+
+    def refined(self, axis: Array, errors: Array, ends: tuple[float, float]) -> tuple[Array, float]:
+        """The best steps near one of the minima of the grid, and their error."""
+        if not np.isfinite(errors).any():
+            remedy = "all errors are too large; take smaller steps"
+            raise InputError("between", f"{ends[0]:g} to {ends[1]:g}", remedy)
+        bounds = [tuple(np.log(ends))] * len(self.free)
+        candidates = []
+        for index in _minima(errors):
+            found = scipy.optimize.minimize(
+                lambda x: self.error(np.exp(x).tolist()),
+                np.log(axis[list(index)]),
+                method="Nelder-Mead",
+                bounds=bounds,
+                options={
+                    "xatol": 1e-3,
+                    "fatol": 1e-7 * errors[index],
+                    "initial_simplex": _simplex(np.log(axis), index),
+                },
+            )
+            candidates.append((float(found.fun), np.exp(found.x)))
+        error, steps = min(candidates, key=lambda pair: pair[0])
+        return self.with_free(np.clip(steps, *ends).tolist()), error
+
+
+def _simplex(axis: Array, index: tuple[int, ...]) -> Array:
+    """A point of the grid and points halfway to a neighbour along each axis."""
+    corners = [axis[list(index)]]
+    for k, i in enumerate(index):
+        corner = corners[0].copy()
+        corner[k] = (axis[i] + axis[i - 1 if i else 1]) / 2
+        corners.append(corner)
+    return np.array(corners)
+
+
+def _minima(errors: Array) -> list[tuple[int, ...]]:
+    """Points of a grid that are not above their neighbours along any axis, at most three."""
+    padded = np.pad(errors, 1, constant_values=np.inf)
+    inner = tuple(slice(1, -1) for _ in errors.shape)
+    least = np.isfinite(errors)
+    for axis in range(errors.ndim):
+        for shift in (1, -1):
+            least &= errors <= np.roll(padded, shift, axis)[inner]
+    found = sorted(zip(*np.nonzero(least), strict=True), key=lambda index: float(errors[index]))
+    return [tuple(int(i) for i in index) for index in found[:3]]
+
+
+def _free(learner: Learner, minimise: str) -> list[int]:
+    """Places of the nodes whose steps the error depends on."""
+    network = learner.network
+    node = _node(network, minimise)
+    places = [each.place for each in network.rests_on(node)]
+    free = [place for place in places if place or learner.learn_value]
+    if not free:
+        raise InputError("minimise", minimise, "depends on no step, since the value is fixed")
+    return sorted(free, key=lambda place: (place != 0, place != VARIANCE))
+
+
+def _node(network: Network, name: str) -> Node:
+    """The node that an estimate rests on."""
+    if name == PLACES[VARIANCE]:
+        return network.variance.node
+    for node in network.nodes:
+        if node.name == name:
+            return node
+    known = dict.fromkeys([*(node.name for node in network.nodes), PLACES[VARIANCE]])
+    raise InputError("minimise", repr(name), f"must be one of {', '.join(known)}")
+
+
+def _learner(method: Any) -> Learner:
+    if isinstance(method, Learner):
+        return method
+    if isinstance(method, type) and issubclass(method, Learner) and hasattr(method, "method"):
+        return method(alpha=0.1)
+    raise InputError("method", repr(method), "must be Direct, VTD or Centred, or such a learner")
+
+
+def _range(between: Any) -> tuple[float, float]:
+    ends = arguments.numbers("between", between, 2)
+    if not 0 < ends[0] < ends[1] or np.ndim(between) != 1:
+        raise InputError("between", between, "must be two step sizes above 0, the least first")
+    return float(ends[0]), float(ends[1])
+
+
+def _result(
+    learner: Learner, free: list[int], axis: Array, errors: Array, found: Array, error: float
+) -> BestSteps:
+    import xarray
+
+    names = [STEP_NAMES[place] for place in free]
+    chosen = {name: float(found[place]) for name, place in zip(names, free, strict=True)}
+    edges = [name for name, x in chosen.items() if x < EDGE * axis[0] or x * EDGE > axis[-1]]
+    if edges:
+        log.warning("the best %s lies at the end of the range", " and ".join(edges))
+    grid = xarray.DataArray(errors, dict.fromkeys(names, axis), names, "error")
+    best = learner.replace(**chosen)
+    return BestSteps(best, error, grid, tuple(edges))
