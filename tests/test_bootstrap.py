@@ -127,7 +127,7 @@ def test_estimator_and_replicates_equal_the_reference(method, order, rule, estim
     kappas = dict(zip(("kappa", "kappa_mean", "kappa_bar"), rng.random(3), strict=True))
     settings = kappas if method == "centred" else {k: kappas[k] for k in ("kappa", "kappa_bar")}
     given = {"states": 4} if tabular else {"features": table}
-    settings |= {"estimand": estimand, "order": order}
+    settings = {**settings, "estimand": estimand, "order": order}
     learner = METHODS[method](alpha=RULES[rule][0], **settings)
     estimator = learner.online(**given, bootstrap_samples=70, seed=5)
     estimator.update_many(columns)

@@ -212,12 +212,16 @@ def test_a_coin_has_the_moments_that_are_learned():
 
 @pytest.mark.parametrize("method", LEARNERS)
 def test_skewness_and_kurtosis_of_the_complex_mdp_are_learned(method):
+    """From a million steps. Over 8 seeds the errors have standard deviations of up to 0.008 for the
+    skewness and 0.035 for the kurtosis, and means below half of that: 7 of them are 0.06 and 0.25,
+    a false alarm in less than 10⁻⁸. The cross terms of the rewards change them by 0.3 and more.
+    """
     mdp = rv.domains.complex_mdp()
     truth = rv.solve(mdp, "mu", order=4)
     learner = LEARNERS[method](alpha=rv.Averaged(), order=4).online(states=5)
-    learner.update_many(rv.replay(mdp, seed=11, steps=1_000_000, target="mu"))
-    assert_allclose(learner.skewness(), truth.skewness, atol=0.05)
-    assert_allclose(learner.kurtosis(), truth.kurtosis, atol=0.15)
+    learner.update_many(rv.replay(mdp, seed=oracle.fresh_seed(), steps=1_000_000, target="mu"))
+    assert_allclose(learner.skewness(), truth.skewness, atol=0.06)
+    assert_allclose(learner.kurtosis(), truth.kurtosis, atol=0.25)
     assert not any(learner.note())
 
 
