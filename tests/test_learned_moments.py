@@ -1,10 +1,14 @@
 """Learners of the third and fourth moment: against the reference, by identities, to the exact."""
 
+import json
+
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from numpy.testing import assert_allclose, assert_array_equal
 
 import retvar as rv
+from retvar.cli import main
 from retvar.mdp import weigh_edges
 from retvar.online.shapes import IMPOSSIBLE, NO_SPREAD
 from tests import oracle, streams
@@ -335,3 +339,76 @@ def test_divergence_names_the_moment():
     risk = rv.Direct(alpha=0.0, alpha_bar=1.0, gamma=0.9, lam=0.9, order=4).online(states=1)
     with pytest.raises(rv.DivergenceError, match="fourth_moment"):
         risk.update(0, 1e40, 0)
+
+
+# ---------------------------------------------------------------------- estimates from experience
+
+
+def coins(rng, episodes=200):
+    """Episodes of one or two steps whose rewards are 0 or 8, as a stream of two states."""
+    reward = rng.choice([0.0, 8.0], p=[0.75, 0.25], size=2 * episodes)
+    state = np.tile([0, 1], episodes)
+    return rv.experience.from_table({"state": state, "reward": reward, "terminated": state == 1})
+
+
+def test_estimates_of_order_four_are_learned_by_td():
+    rng = np.random.default_rng(oracle.fresh_seed())
+    found = rv.estimate(coins(rng), gamma=1.0, order=4, bootstrap_samples=10)
+    data = found.data
+    assert (data.attrs["by"], data.attrs["order"]) == ("td", 4)
+    for name in ("third_moment", "fourth_moment", "skewness", "kurtosis"):
+        assert_array_equal(data[name].values, getattr(found.estimator, name)()[:2])
+        assert (data[f"{name}_low"] <= data[name]).all()
+    assert set(data["moment_note"].values) <= {"", IMPOSSIBLE, NO_SPREAD}
+    assert "skewness  kurtosis" in found.summary()
+    answer = found.at(1)
+    assert answer.shapes["skewness"].estimate == data["skewness"].values[1]
+    assert answer.to_dict()["kurtosis"][0] == data["kurtosis"].values[1]
+    assert "kurtosis, 90%" in str(answer)
+
+
+def test_an_order_above_two_implies_td_and_says_so():
+    rng = np.random.default_rng(0)
+    found = rv.estimate(coins(rng), gamma=1.0, order=3)
+    why = "TD learning, since least squares has no moments beyond the variance (order = 3)"
+    assert why in found.data.attrs["remarks"]
+    assert "kurtosis" not in found.data
+    plain = rv.estimate(coins(rng), gamma=1.0)
+    assert plain.data.attrs["by"] == "least_squares"
+    assert "skewness" not in plain.data
+    with pytest.raises(rv.InputError, match='order = 4: goes with by="td"'):
+        rv.estimate(coins(rng), gamma=1.0, order=4, by="least_squares")
+    with pytest.raises(rv.InputError, match="use Direct or Centred, or order=2"):
+        rv.estimate(coins(rng), gamma=1.0, order=4, method="vtd")
+    with pytest.raises(rv.InputError, match="order = 5: must be a whole number from 2 to 4"):
+        rv.estimate(coins(rng), gamma=1.0, order=5)
+    with pytest.raises(rv.InputError, match="order = 4: is a setting of the learner"):
+        rv.estimate(coins(rng), rv.Direct(alpha=0.1, gamma=1.0, lam=1.0), order=4)
+
+
+def test_the_command_line_estimates_moments(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = "\n".join(f"{k % 2},{8.0 * (k % 7 == 0)},{k % 2}" for k in range(400))
+    (tmp_path / "log.csv").write_text("state,reward,terminated\n" + rows + "\n")
+    ask = ["estimate", "log.csv", "--gamma", "1", "--order", "4", "--bootstrap-samples", "10"]
+    ask += ["--formats", "none"]
+    shown = CliRunner().invoke(main, ask)
+    assert shown.exit_code == 0, shown.output
+    assert "skewness  kurtosis" in shown.output
+    found = json.loads(CliRunner().invoke(main, [*ask, "--json"]).stdout)
+    assert found["order"] == 4
+    assert len(found["third_moment"]) == len(found["kurtosis_low"]) == 2
+    refused = CliRunner().invoke(main, [*ask[:4], "--order", "4", "--method", "vtd"])
+    assert refused.exit_code == 2
+    assert "use Direct or Centred" in refused.stderr
+
+
+# ---------------------------------------------------------------------- simulations
+
+
+def test_simulations_refuse_higher_orders_for_now():
+    learner = rv.Direct(alpha=0.1, order=4)
+    with pytest.raises(
+        rv.InputError, match=r"learners\['Direct'\].order = 4: simulate knows order 2"
+    ):
+        rv.simulate(rv.domains.complex_mdp(), learner, steps=10, runs=1, seed=0)

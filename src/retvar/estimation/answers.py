@@ -151,9 +151,9 @@ def answer_at(
         ends, doubt = UNKNOWN, ""
     here = isinstance(estimator, TabularEstimator) and not math.isnan(ends[0])
     here = here and bool(estimator.calibrated_here(np.array([found]), level)[0])
-    shapes = {}
-    for what in filter(SHAPES.values().__contains__, higher_moments(estimator)):
-        shapes[what] = _estimate(estimator, found, what, level)
+    known = [what for what in higher_moments(estimator) if what in SHAPES.values()]
+    shapes = {what: _estimate(estimator, found, what, level) for what in known}
+    if shapes:
         doubt = estimator.note(found)
     notes = "; ".join(filter(None, (note, doubt)))
     return Answer(name, value, std, ends, level, notes, here, shapes=shapes)

@@ -40,7 +40,8 @@ def shape(name: str, variance: Array, moment: Array) -> Array:
 def notes_on(variance: Array, skewness: Array, kurtosis: Array | None) -> NDArray[np.str_]:
     """Why a skewness or kurtosis is missing or wrong, for each state; empty where none is.
 
-    >>> notes_on(np.array([1.0, 0.0]), np.array([0.0, np.nan]), np.array([-2.5, np.nan]))[1]
+    >>> found = notes_on(np.array([1.0, 0.0]), np.array([0.0, 0.0]), np.array([-2.5, 0.0]))
+    >>> str(found[1])
     'the variance is not above 0: no skewness, no kurtosis'
     """
     found = np.where(variance > 0, "", NO_SPREAD)
