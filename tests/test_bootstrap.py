@@ -125,7 +125,8 @@ def test_estimator_and_replicates_equal_the_reference(method, order, rule, estim
     columns.pop("stream", None)
     table = np.eye(4) if tabular else rng.choice([0.0, 0.3, 0.7], size=(4, 3))
     kappas = dict(zip(("kappa", "kappa_mean", "kappa_bar"), rng.random(3), strict=True))
-    settings = kappas if method == "centred" else {k: kappas[k] for k in ("kappa", "kappa_bar")}
+    names = kappas if method == "centred" else ("kappa", "kappa_bar")
+    settings = {name: kappas[name] for name in names}
     given = {"states": 4} if tabular else {"features": table}
     settings = {**settings, "estimand": estimand, "order": order}
     learner = METHODS[method](alpha=RULES[rule][0], **settings)

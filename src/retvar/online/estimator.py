@@ -110,10 +110,12 @@ class OnlineEstimator:
         same = all(f is self.features[0] for f in self.features)
         self._shared_features = same and not self._tabular  # all nodes have the same features
         if self._rows is None:
-            self._advance = kernel.advance_one_state
+            self._advance = (
+                kernel.advance_one_state_moments if m.moments else kernel.advance_one_state
+            )
             self._packed: tuple[Any, ...] = (m.ints, m.floats, m.traces, m.live)
         else:
-            self._advance = kernel.advance_one
+            self._advance = kernel.advance_one_moments if m.moments else kernel.advance_one
             rows = FeatureRows(*self._rows)
             self._packed = (m.ints, m.floats, rows, m.traces, m.live, m.scales, m.sums)
 

@@ -127,18 +127,35 @@ def learn(m, rows, x, ratio, stream, row, row_next):
     """Learn from one transition: each node of the network in turn; return OK or an error code."""
     draw_multipliers(m.coins, m.draws)
     nothing = Reading(0.0, 0.0, 0.0, 0.0)
-    read = Readings(nothing, nothing, nothing, nothing)
-    for place in range(m.settings.shape[0]):
-        if m.plan[u(place), CODE] >= 0:
-            said, code = step_node(m, rows, x, ratio, stream, row, row_next, place, read)
+    before = Readings(nothing, nothing, nothing, nothing)
+    value, code = step_node(m, rows, x, ratio, stream, row, row_next, VALUE, before)
+    if code != OK:
+        return code
+    mean = nothing
+    if m.plan[MEAN, CODE] >= 0:
+        before = Readings(value, nothing, nothing, nothing)
+        mean, code = step_node(m, rows, x, ratio, stream, row, row_next, MEAN, before)
+        if code != OK:
+            return code
+    before = Readings(value, mean, nothing, nothing)
+    variance, code = step_node(m, rows, x, ratio, stream, row, row_next, VARIANCE, before)
+    if code != OK:
+        return code
+    before = Readings(value, mean, variance, nothing)
+    return learn_moments(m.moments, m, rows, x, ratio, stream, row, row_next, before)
+
+
+@inlined
+def learn_moments(moments, m, rows, x, ratio, stream, row, row_next, before):
+    """Let the nodes of the third and fourth moment learn, if there are any; return a code."""
+    code = OK
+    if moments is not None:
+        for place in range(THIRD, m.settings.shape[0]):
+            third, code = step_node(m, rows, x, ratio, stream, row, row_next, place, before)
             if code != OK:
                 return code
-            read = Readings(
-                said if place == VALUE else read.value, said if place == MEAN else read.mean,
-                said if place == VARIANCE else read.variance,
-                said if place == THIRD else read.third_moment,
-            )  # fmt: skip
-    return OK
+            before = Readings(before.value, before.mean, before.variance, third)
+    return code
 
 
 @inlined
@@ -215,7 +232,7 @@ def advance(columns, mode, m, gammas, lams, rows):
 
 
 @inlined
-def unpacked(ints, floats, traces, live, scales, sums):
+def unpacked(ints, floats, traces, live, scales, sums, moments):
     """Views of packed arrays; see :class:`retvar.online.memory.Memory`."""
     places = ints[LEARNER * PLAN[1] + PLACE_COUNT]
     a, b, c = ints[ENDS], ints[ENDS + 1], ints[ENDS + 2]
@@ -224,7 +241,7 @@ def unpacked(ints, floats, traces, live, scales, sums):
         ints[0:ENDS].reshape(PLAN), floats[4:a].reshape((places, (a - 4) // places)),
         floats[c:d].reshape((d - c, 1)), floats[d:e].reshape((e - d, 1)),
         floats[e:f].reshape(((f - e) // COLUMNS, COLUMNS)), traces, live, scales, sums, floats[f:],
-        None, None, None, ints[COUNTS:INPUT],
+        None, None, None, ints[COUNTS:INPUT], moments,
     )  # fmt: skip
     return m, floats[a:b], floats[b:c]
 
@@ -245,11 +262,11 @@ def is_stream(ints, traces):
 
 
 @inlined
-def advance_packed(ints, floats, rows, traces, live, scales, sums):
+def advance_packed(ints, floats, rows, traces, live, scales, sums, moments):
     """Learn from the one transition stored at the front of the packed arrays."""
     if not is_stream(ints, traces):
         return STREAM
-    m, gammas, lams = unpacked(ints, floats, traces, live, scales, sums)
+    m, gammas, lams = unpacked(ints, floats, traces, live, scales, sums, moments)
     return advance_rows(first_transition(ints, floats), STOP, m, gammas, lams, rows)[1]
 
 
@@ -260,14 +277,27 @@ def advance_one(ints, floats, rows, traces, live, scales, sums):
     The cost of a call from Python grows with the number of arrays; with packed arrays one
     transition takes about a microsecond.
     """
-    return advance_packed(ints, floats, rows, traces, live, scales, sums)
+    return advance_packed(ints, floats, rows, traces, live, scales, sums, None)
 
 
 @_compiled
 def advance_one_state(ints, floats, traces, live):
     """Like :func:`advance_one`, where every state has its own weight."""
     rows = FeatureRows(None, None, None)
-    return advance_packed(ints, floats, rows, traces, live, None, None)
+    return advance_packed(ints, floats, rows, traces, live, None, None, None)
+
+
+@_compiled
+def advance_one_moments(ints, floats, rows, traces, live, scales, sums):
+    """Like :func:`advance_one`, with nodes of higher moments."""
+    return advance_packed(ints, floats, rows, traces, live, scales, sums, True)
+
+
+@_compiled
+def advance_one_state_moments(ints, floats, traces, live):
+    """Like :func:`advance_one_state`, with nodes of higher moments."""
+    rows = FeatureRows(None, None, None)
+    return advance_packed(ints, floats, rows, traces, live, None, None, True)
 
 
 @_compiled

@@ -75,6 +75,7 @@ class Memory:
         return Arrays(
             self.plan, self.settings, self.w, self.held, self.steps, self.traces, self.live,
             self.scales, self.sums, self.report, self.coins, self.draws, self.said, self.counts,
+            self.moments,
         )  # fmt: skip
 
     def add_replicates(self, count: int, draws: NDArray[np.uint64]) -> None:
@@ -90,6 +91,11 @@ class Memory:
         if self.sums is not None:
             self.sums = np.repeat(self.sums, lanes, axis=2)
         self.coins, self.draws = np.ones(lanes), draws
+
+    @property
+    def moments(self) -> bool | None:
+        """True if there are nodes of higher moments, otherwise None, as compiled code wants it."""
+        return True if self.places > THIRD else None
 
     @property
     def lanes(self) -> int:

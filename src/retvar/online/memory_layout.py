@@ -31,6 +31,7 @@ for `plan` and `report`, which are small. The arrays, :class:`Arrays`:
     draws                      key of the multipliers (two words), then the number of the transition
     said                       what the nodes say in the replicates; None: one lane
     counts                     transitions learned from, and invalid ones skipped
+    moments                    None: no node for the third moment; True otherwise
 """
 
 from __future__ import annotations
@@ -75,6 +76,7 @@ class Arrays(NamedTuple):
     draws: Any
     said: Any
     counts: Any
+    moments: Any
 
 
 class FeatureRows(NamedTuple):
