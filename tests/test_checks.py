@@ -401,11 +401,11 @@ def test_heavy_tails_seldom_agree_falsely(law):
 
 
 def test_the_heavier_the_tail_the_larger_is_the_return_that_may_be_missing():
-    """Of two samples with the same mean, variance and skewness of u, in order: the upper end."""
+    """Returns of two sizes lack one like the largest; of many sizes, a larger one."""
     plain = np.tile([0.5, 1.5], 200)
     heavy = np.concatenate([plain[:-20], np.geomspace(0.1, 30.0, 20)])
     for u, factor in ((plain, 1.0), (heavy, math.exp(0.5 * _log_excess(heavy)))):
         more = [_one_interval(x, 1.8) for x in (u, np.append(u, factor * u.max()))]
         assert _log_std_interval(u, 1.8) == (min(a for a, _ in more), max(b for _, b in more))
     assert _log_excess(plain) == 0.0
-    assert 1.0 < _log_excess(heavy) < 3.0
+    assert 0.5 < _log_excess(heavy) < 1.5

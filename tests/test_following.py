@@ -182,8 +182,9 @@ def test_the_command_follows_a_log_until_it_is_interrupted(tmp_path):
     data = rv.estimation.tabular.TabularEstimator.load(tmp_path / "out" / "estimator.safetensors")
     assert data.steps == 300
     again = subprocess.run(
-        [*words[:5], "--follow", "--resume", str(tmp_path / "out" / "estimator.safetensors")],
-        capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path,
+        [*words[:5], "--follow", "--resume", str(tmp_path / "out" / "estimator.safetensors"),
+         "--out", str(tmp_path / "again")],
+        capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert again.returncode == 2
     assert "its rows would count twice" in again.stderr

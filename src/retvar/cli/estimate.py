@@ -259,8 +259,8 @@ def _refuse_twice(found: Estimate, resume: Path) -> None:
     """Refuse to follow a log again from its beginning with an estimator that has read it."""
     from retvar.estimation.provenance import Provenance
 
-    before = found.monitor.provenance
-    if before is not None and before.name == Provenance.of(found.experience).name:
+    before = found.estimator.notes.get("estimate", {}).get("began", {})
+    if before.get("name") == Provenance.of(found.experience).name:
         remedy = "has read this log: its rows would count twice; follow it without --resume"
         raise InputError("--resume", resume, remedy)
 

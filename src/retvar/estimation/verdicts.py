@@ -45,7 +45,7 @@ class Verdict:
 
     >>> rng = np.random.default_rng(0)
     >>> print(judge_std(rng.normal(size=2_000)))
-    agrees (a difference of 3% would have been seen)
+    agrees (a difference of 4% would have been seen)
     >>> print(judge_std(rng.normal(0.0, 1.5, size=2_000)))
     disagrees by a factor of 1.49 [1.45, 1.54]
     >>> print(judge_std(rng.normal(size=90)))
