@@ -49,6 +49,7 @@ ENDS = "test_online.py::test_terminated_does_not_bootstrap_and_truncated_does"
 TWO_STEPS = "test_online.py::test_gamma_in_the_trace_is_that_of_the_state_being_left"
 PREVIOUS_RATIO = "test_online.py::test_gamma_bar_in_the_trace_carries_the_previous_ratio"
 WHOLE_TRACE = "test_online.py::test_target_return_weighs_the_whole_trace_by_the_current_ratio"
+PATHS = "test_curves.py::test_curves_are_the_averages_over_all_paths"
 EPISODES = "test_online.py::test_nothing_crosses_the_end_of_an_episode"
 LEARNED_MOMENTS = "test_learned_moments.py::test_moments_learned_one_by_one_equal_the_reference"
 
@@ -518,6 +519,42 @@ MUTANTS = [
         "radius = _radius(resolvent, order, contracts=bool(np.all(c <= 1)))",
         "radius = _radius(Resolvent(edges.matrix(c**2)), order, contracts=bool(np.all(c <= 1)))",
         "test_moments.py::test_the_error_names_the_moment_and_the_remedy",
+    ),
+    Mutant(
+        "curve-noise",
+        "the fourth moment of a normal reward taken as 1 in exact curves",
+        "errors of the variance are too small where rewards are noisy; means are right",
+        "curves/polynomials.py",
+        "[1.0, 0.0, 1.0, 0.0, 3.0,",
+        "[1.0, 0.0, 1.0, 0.0, 1.0,",
+        PATHS,
+    ),
+    Mutant(
+        "curve-self-loop",
+        "exact curves of VTD read J(s′) before its update where s′ = s",
+        "VTD's second moment is wrong in states with self-loops",
+        "curves/recursion.py",
+        "                if edge.next_state < self.states:\n",
+        "                if False:\n",
+        PATHS,
+    ),
+    Mutant(
+        "curve-parallel-edges",
+        "of parallel edges only the last counts in exact curves",
+        "probability is lost between two states that several edges join",
+        "curves/recursion.py",
+        "total[part] + found if part in total else found",
+        "found",
+        PATHS,
+    ),
+    Mutant(
+        "curve-restart",
+        "in exact curves every episode after the first starts in the first state",
+        "wrong after the first end where starts are random",
+        "curves/recursion.py",
+        "csr_array(self.start[:, None])",
+        "csr_array(np.eye(self.states)[:, :1])",
+        PATHS,
     ),
 ]  # fmt: skip
 

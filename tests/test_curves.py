@@ -262,6 +262,44 @@ def test_on_the_chain_the_last_variance_rests_at_one_plus_or_minus_that_of_the_v
     assert_allclose(data.variance.values[:, -1, -1], [1 + off, 1 - off], rtol=0, atol=1e-12)
 
 
+def test_centred_is_direct_where_the_mean_learns_as_the_value_does():
+    """With α_mean = α and equal starts for every λ; with α_mean = ᾱ where also α = ᾱ."""
+    mdp = rv.domains.random_mdp(3, 2, 2, 4, ends=0.2)
+    off = {"target": "target", "behaviour": "behaviour", "steps": 50, "record": [50]}
+    for alpha, alpha_bar, more in ((0.2, 0.1, {"alpha_mean": 0.2}), (0.3, 0.3, {})):
+        steps = {"alpha": alpha, "alpha_bar": alpha_bar, "value": [0.5, -1.0, 2.0]}
+        direct = rv.expected_curve(mdp, rv.Direct(**steps), **off)
+        centred = rv.expected_curve(mdp, rv.Centred(**steps, **more), **off)
+        for name in ("value", "variance", "variance_mse", "variance_std"):
+            assert_allclose(centred[name], direct[name], rtol=1e-10)
+        assert_allclose(centred["mean"], direct["value"], rtol=1e-12)
+
+
+def test_discounts_of_a_learner_replace_those_of_the_mdp():
+    mdp = rv.domains.random_mdp(3, 2, 2, 5, ends=0.2)
+    own = {"gamma": [0.1, 0.5, 0.9], "lam": 0.3}
+    for M in METHODS.values():
+        one = rv.expected_curve(mdp, M(alpha=0.2, **own), steps=20)
+        other = rv.expected_curve(mdp.replace(**own), M(alpha=0.2), steps=20)
+        assert_allclose(one.variance_mse, other.variance_mse, rtol=1e-12)
+
+
+def test_some_states_and_several_learners_are_parts_of_the_whole():
+    mdp = rv.domains.complex_mdp()
+    learners = rv.grid(rv.Direct, rv.Centred, alpha=[0.1, 0.2])
+    all_states = rv.expected_curve(mdp, learners, steps=30, record=[0, 30])
+    assert all_states.attrs["behaviour"] == "mu"
+    assert all_states["mean"].isnull().sum() == 2 * 2 * 5  # direct has no mean node
+    record = rv.Record(at=[30], states=["s3", "s1"])
+    some = rv.expected_curve(mdp, learners[3], steps=30, record=record)
+    assert_allclose(some.variance_mse[0, 0], all_states.variance_mse[3, 1, [3, 1]], rtol=1e-14)
+    simulated = rv.simulate(mdp, learners, steps=30, runs=2, seed=0, record=[0, 30])
+    assert set(simulated.coords) == set(all_states.coords)
+    assert set(simulated.data_vars) - set(all_states) == {"diverged", "diverged_by"}
+    for name in set(all_states.data_vars) & set(simulated.data_vars):
+        assert all_states[name].dims == simulated[name].dims
+
+
 # ---------------------------------------------------------------------- episodes
 
 
@@ -415,6 +453,14 @@ def test_no_steps_nearby_are_better_than_the_best():
     assert np.argmin(errors) == 4
     assert_allclose(best.error, errors[4], rtol=1e-12)
     assert best.error < float(best.errors.min())
+
+
+def test_centred_learners_have_three_steps():
+    mdp = rv.domains.random_mdp(2, 1, 2, 3, gamma=0.7)
+    best = rv.best_steps(mdp, rv.Centred, steps=20, points=3, average=True)
+    assert best.errors.dims == ("alpha", "alpha_bar", "alpha_mean")
+    direct = rv.best_steps(mdp, rv.Direct, steps=20, points=5, average=True)
+    assert best.error <= 1.0001 * direct.error  # with α_mean = α it is direct
 
 
 def test_the_best_step_of_one_mean_is_known():
