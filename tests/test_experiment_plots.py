@@ -219,7 +219,7 @@ def test_curves_of_a_moment_are_those_of_the_learners_that_have_it():
     figure = plots.learning_curves(data, what="skewness")
     assert [ax.get_title(loc="left") for ax in figure.axes] == ["value", "skewness by direct"]
     assert dashed(figure.axes[1])
-    with pytest.raises(rv.InputError, match="what = .kurtosis.: must be 'variance' or 'skewness'"):
+    with pytest.raises(rv.InputError, match=r"what = .kurtosis.: must be 'variance' or 'skewness'"):
         plots.learning_curves(data, what="kurtosis")
 
 
