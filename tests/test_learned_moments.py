@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import retvar as rv
 from retvar.cli import main
 from retvar.mdp import weigh_edges
-from retvar.online.shapes import IMPOSSIBLE, NO_SPREAD
+from retvar.online.higher_moments import IMPOSSIBLE, NO_SPREAD
 from tests import oracle, streams
 from tests.reference import Reference
 from tests.streams import METHODS, feed, same, stream
