@@ -227,6 +227,17 @@ def test_labels_of_lines_that_end_together_are_put_apart():
         assert not any(a.overlaps(b) for a, b in combinations(boxes, 2))
 
 
+def test_curves_of_a_moment_are_those_of_the_learners_that_have_it():
+    data = table(("direct", "vtd"))
+    known = data.learner == "direct"
+    data["skewness"], data["true_skewness"] = data.variance.where(known), data.true_variance
+    figure = plots.learning_curves(data, what="skewness")
+    assert [ax.get_title(loc="left") for ax in figure.axes] == ["value", "skewness by direct"]
+    assert dashed(figure.axes[1])
+    with pytest.raises(rv.InputError, match=r"what = .kurtosis.: must be 'variance' or 'skewness'"):
+        plots.learning_curves(data, what="kurtosis")
+
+
 def test_step_sizes_at_points_cover_no_line():
     figure = drawn(FIGURES["value_error_best_step"](METHODS, 30))
     for ax in figure.axes:

@@ -16,7 +16,7 @@ from retvar.estimation.tabular import TabularEstimator
 from retvar.estimation.visits import Regions, Visits
 from retvar.experience.stream import Experience
 from retvar.online import OnlineEstimator
-from retvar.online.shapes import notes_on
+from retvar.online.higher_moments import notes_on
 from retvar.version import __version__
 
 __all__ = ["dataset"]

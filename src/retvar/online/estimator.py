@@ -18,7 +18,7 @@ from retvar.errors import DivergenceError, InputError, ThreadError
 from retvar.features import Features, ObservationFeatures, Rows, States, TransitionFeatures, Vector
 from retvar.format import count
 from retvar.networks import PLACES, SHAPES, THIRD, VALUE, network_of
-from retvar.online import kernel, memory_layout, shapes
+from retvar.online import higher_moments, kernel, memory_layout
 from retvar.online.bootstrap import add_bootstrap_samples, half_width, spread, weighted
 from retvar.online.columns import Columns, features_of_node, read_columns
 from retvar.online.memory import Memory, memory_of, static_rows
@@ -418,7 +418,7 @@ class OnlineEstimator:
         found = np.full(np.shape(self.variance(state)), "")
         if self._network.higher:
             kurtosis = self.kurtosis(state) if "kurtosis" in self._network.higher else None
-            found = shapes.notes_on(self.variance(state), self.skewness(state), kurtosis)
+            found = higher_moments.notes_on(self.variance(state), self.skewness(state), kurtosis)
         return found if state is None else str(found)
 
     def _moment(self, name: str) -> int:
@@ -430,8 +430,8 @@ class OnlineEstimator:
         return place
 
     def _shape(self, name: str, state: Any) -> Any:
-        moment = self._predict_one(self._moment(shapes.moment_of(name)), state)
-        found = shapes.shape(name, self.variance(state), moment)
+        moment = self._predict_one(self._moment(higher_moments.moment_of(name)), state)
+        found = higher_moments.shape(name, self.variance(state), moment)
         return found if state is None else float(found)
 
     # ------------------------------------------------------------------ bootstrap
@@ -512,12 +512,12 @@ class OnlineEstimator:
     def _combine(self, what: str, lanes: int | slice, state: Any, states: Any) -> Array:
         """Estimate `what` of states, of the estimator (lane 0) or of its replicates."""
         if what in SHAPES.values():
-            self._moment(shapes.moment_of(what))
+            self._moment(higher_moments.moment_of(what))
             parts = (
                 self._combine(part, lanes, state, states)
-                for part in ("variance", shapes.moment_of(what))
+                for part in ("variance", higher_moments.moment_of(what))
             )
-            return shapes.shape(what, *parts)
+            return higher_moments.shape(what, *parts)
         if what not in PLACES:
             known = (*PLACES[:THIRD], *self._network.higher)
             raise InputError("what", repr(what), f"must be {', '.join(map(repr, known))} or 'std'")

@@ -21,7 +21,7 @@ from retvar.errors import InputError
 from retvar.learners import Learner
 from retvar.mdp import MDP
 from retvar.networks import ESTIMATES, NETWORKS, Estimate, rests_on
-from retvar.online.shapes import shape
+from retvar.online.higher_moments import shape
 from retvar.simulation.truth import Truth
 from retvar.step_sizes import StepSize
 
