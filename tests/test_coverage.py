@@ -109,7 +109,7 @@ def returns_inside(case, logs, rng):
         s, G = fresh["state"][known], G[known]
         visits, there = (np.bincount(x, minlength=n) for x in (log["state"], s))
         slack = 1e-9 * (1 + np.abs(G))
-        inside = (G >= low[s] - slack) & (G <= high[s] + slack)
+        inside = (low[s] - slack <= G) & (high[s] + slack >= G)
         shares.append(np.average(inside, weights=visits[s] / there[s]))
     return shares
 
