@@ -130,7 +130,7 @@ class Normal(InitialValues):
     def of(self, runs: range, size: int, draw: Draw) -> Array:
         """Return the mean plus correlated normal numbers."""
         root: Array = self._root  # type: ignore[attr-defined]
-        return np.asarray(self.mean, dtype=np.float64) + draw("normal", runs, size) @ root.T
+        return np.asarray(self.mean) + draw("normal", runs, size) @ root.T
 
     def to_dict(self) -> dict[str, Any]:
         """Return mean and covariance."""
