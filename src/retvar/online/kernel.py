@@ -13,8 +13,7 @@ import math
 from numpy import uintp as u
 
 from retvar import networks
-from retvar.jit import called, compiled, wide_noalias
-from retvar.jit import nested as inlined
+from retvar.jit import called_part, compiled, part, wide_noalias
 from retvar.networks import MEAN, THIRD, VALUE, VARIANCE, Reading, Readings, Transition
 from retvar.online import lazy_traces, memory_layout, nodes
 
@@ -43,7 +42,7 @@ def _compiled(function):
     return compiled(function, *(str(module.__file__) for module in modules), _nrt=False)
 
 
-@inlined
+@part
 def inspect(x, t, row, row_next, ended, rows, any_gamma, any_lam):
     """Return OK or the error code of a transition; γ and λ below 0 mean "not given"."""
     if row < 0 or row >= rows:
@@ -66,7 +65,7 @@ def inspect(x, t, row, row_next, ended, rows, any_gamma, any_lam):
     return OK
 
 
-@inlined
+@part
 def inspect_row(columns, t, plan, gammas, lams):
     """Return OK or the error code of row t."""
     flag = columns.flags[u(t if columns.flags.size > 1 else 0)]
@@ -86,7 +85,7 @@ def check(columns, plan, gammas, lams):
     return -1, OK
 
 
-@called
+@called_part
 def draw_multipliers(coins, draws):
     """Draw the bootstrap multiplier of each replicate for this transition: 0 or 2.
 
@@ -101,7 +100,7 @@ def draw_multipliers(coins, draws):
         draws[2] += U(1)
 
 
-@inlined
+@part
 def step_node(m, rows, x, ratio, stream, row, row_next, place, read):
     """Let the node at a place learn; return what it says and OK or an error code."""
     total = m.steps.shape[0]
@@ -122,7 +121,7 @@ def step_node(m, rows, x, ratio, stream, row, row_next, place, read):
     return said, code
 
 
-@inlined
+@part
 def learn(m, rows, x, ratio, stream, row, row_next):
     """Learn from one transition: each node of the network in turn; return OK or an error code."""
     draw_multipliers(m.coins, m.draws)
@@ -145,7 +144,7 @@ def learn(m, rows, x, ratio, stream, row, row_next):
     return learn_moments(m.moments, m, rows, x, ratio, stream, row, row_next, before)
 
 
-@inlined
+@part
 def learn_moments(moments, m, rows, x, ratio, stream, row, row_next, before):
     """Let the nodes of the third and fourth moment learn, if there are any; return a code."""
     code = OK
@@ -158,7 +157,7 @@ def learn_moments(moments, m, rows, x, ratio, stream, row, row_next, before):
     return code
 
 
-@inlined
+@part
 def end_episode(stream, m):
     """Apply deferred updates and clear the traces of a stream; return OK or an error code."""
     code = flush_all(m.scales, stream, m)
@@ -172,7 +171,7 @@ def end_traces(stream, m):
     return end_episode(stream, m)
 
 
-@inlined
+@part
 def advance_rows(columns, mode, m, gammas, lams, rows):
     """Learn from the rows of a chunk; see :func:`advance`."""
     by_ratio, by_gamma = 1 if columns.rho.size > 1 else 0, 1 if columns.gamma.size > 1 else 0
@@ -231,7 +230,7 @@ def advance(columns, mode, m, gammas, lams, rows):
     return advance_rows(columns, mode, m, gammas, lams, rows)
 
 
-@inlined
+@part
 def unpacked(ints, floats, traces, live, scales, sums, moments):
     """Views of packed arrays; see :class:`retvar.online.memory.Memory`."""
     places = ints[LEARNER * PLAN[1] + PLACE_COUNT]
@@ -246,7 +245,7 @@ def unpacked(ints, floats, traces, live, scales, sums, moments):
     return m, floats[a:b], floats[b:c]
 
 
-@inlined
+@part
 def first_transition(ints, floats):
     """Views of the transition at the front of the packed arrays, as columns of one row."""
     return Transitions(
@@ -255,13 +254,13 @@ def first_transition(ints, floats):
     )  # fmt: skip
 
 
-@inlined
+@part
 def is_stream(ints, traces):
     """Whether there is a trace for the stream of the packed transition."""
     return 0 <= ints[INPUT + 3] < traces.shape[0]
 
 
-@inlined
+@part
 def advance_packed(ints, floats, rows, traces, live, scales, sums, moments):
     """Learn from the one transition stored at the front of the packed arrays."""
     if not is_stream(ints, traces):

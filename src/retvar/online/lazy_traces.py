@@ -23,8 +23,7 @@ from typing import Any
 from numpy import uintp as u
 
 from retvar import rules
-from retvar.jit import called, compiled
-from retvar.jit import nested as inlined
+from retvar.jit import called_part, compiled, part
 from retvar.online import memory_layout
 
 # isort: off
@@ -37,16 +36,16 @@ from retvar.online.memory_layout import (
 from retvar.td import steps
 from retvar.td.steps import averages, counted, counts_visits, is_bounded, settled, step_at
 
-trace = inlined(rules.trace)
-moved = inlined(rules.moved)
-bounded_step = inlined(rules.bounded_step)
+trace = part(rules.trace)
+moved = part(rules.moved)
+bounded_step = part(rules.bounded_step)
 
 
 def _compiled(function):
     return compiled(function, memory_layout.__file__, steps.__file__)
 
 
-@inlined
+@part
 def clear_trace(stream, m):
     """Clear the traces of a stream and the discounts of its last transition."""
     total = m.steps.shape[0]
@@ -60,7 +59,7 @@ def clear_trace(stream, m):
         m.traces[u(stream), u(total + place)] = 0.0
 
 
-@inlined
+@part
 def sensitivity(m, rows, stream, offset, begin, end):
     """Σ αeφ over the features of a row: the change of its prediction when A grows by 1."""
     found = 0.0
@@ -70,7 +69,7 @@ def sensitivity(m, rows, stream, offset, begin, end):
     return found
 
 
-@inlined
+@part
 def deferred_part(scales, m, rows, place, begin, end):
     """What deferred updates add to the prediction of a row from its bases."""
     found = 0.0
@@ -83,7 +82,7 @@ def deferred_part(scales, m, rows, place, begin, end):
     return found
 
 
-@inlined
+@part
 def add_deferred_to_replicates(scales, m, rows, place, begin, end, out):
     """Add the deferred part to the predictions of all replicates."""
     if scales is not None:
@@ -95,7 +94,7 @@ def add_deferred_to_replicates(scales, m, rows, place, begin, end, out):
                     out[u(lane)] += m.sums[u(stream), u(place), u(lane)] * x
 
 
-@inlined
+@part
 def deferred_sum(m, place, at):
     """Σ eA over the streams; times α it is the difference of a weight from its base."""
     found = 0.0
@@ -104,7 +103,7 @@ def deferred_sum(m, place, at):
     return found
 
 
-@inlined
+@part
 def move_bases(m, learning, place, at, step):
     """Move the bases of one weight of all replicates by step·Σ eA."""
     for stream in range(min(DEFERRED_STREAMS, m.traces.shape[0])):
@@ -113,7 +112,7 @@ def move_bases(m, learning, place, at, step):
             move_bases_for_stream(m.coins, m, learning, stream, place, at, step, e)
 
 
-@inlined
+@part
 def move_bases_for_stream(coins, m, learning, slot, place, at, step, e):
     """Move the bases of one weight of all replicates by step·eA of one stream."""
     if coins is not None:
@@ -122,7 +121,7 @@ def move_bases_for_stream(coins, m, learning, slot, place, at, step, e):
             learning[at, u(lane)] = moved(learning[at, u(lane)], step, A, e)
 
 
-@called
+@called_part
 def flush(stream, place, s, m):
     """Apply the deferred updates of a lazy trace to the bases, and rescale the trace.
 
@@ -165,7 +164,7 @@ def flush(stream, place, s, m):
     return finite
 
 
-@inlined
+@part
 def flush_all(scales, stream, m):
     """Flush and clear the lazy traces of a stream; return OK, or DIVERGED plus a place."""
     code = OK
@@ -178,7 +177,7 @@ def flush_all(scales, stream, m):
     return code
 
 
-@inlined
+@part
 def visit(m, rows, h, learning):
     """Add the features of a row to a lazy trace and count the visit, without changing a weight.
 
@@ -219,7 +218,7 @@ def visit(m, rows, h, learning):
     return finite
 
 
-@inlined
+@part
 def begin_step(m, rows, h, decay, learning):
     """Let a lazy trace decay, flush it where that is due, and add the features of a row.
 
@@ -239,7 +238,7 @@ def begin_step(m, rows, h, decay, learning):
     return s, finite and fine
 
 
-@inlined
+@part
 def find_step(m, rows, h, s):
     """The step of a node with a lazy trace: 1 where each weight has its own. It is reported."""
     step, reported = m.settings[u(h.place), 0], m.report[u(LEARNER + h.place)]
@@ -258,7 +257,7 @@ def find_step(m, rows, h, s):
     return step
 
 
-@inlined
+@part
 def stays_finite(m, rows, h, learning, new):
     """Whether the weights of the active features stay below LIMIT once A is `new`."""
     finite = True
@@ -272,7 +271,7 @@ def stays_finite(m, rows, h, learning, new):
     return finite
 
 
-@inlined
+@part
 def move_lazily(m, rows, h, decay, own):
     """Update a node with a lazy trace; return whether its weights and trace are finite.
 
@@ -304,7 +303,7 @@ def move_lazily(m, rows, h, decay, own):
     return finite
 
 
-@inlined
+@part
 def add_to_sums(coins, said, sums, step, s):
     """Add to A of all replicates, each times its multiplier."""
     if coins is not None:
@@ -312,7 +311,7 @@ def add_to_sums(coins, said, sums, step, s):
             sums[u(lane)] = moved(sums[u(lane)], step, said.own[u(lane)], s)
 
 
-@called
+@called_part
 def settle(m, place, at):
     """Move the mean of one weight towards its true value, in all lanes."""
     w = moved(m.held[at, 0], m.steps[at, STEP], deferred_sum(m, place, at), 1.0)
@@ -320,7 +319,7 @@ def settle(m, place, at):
     settle_replicates(m.coins, m, place, at)
 
 
-@inlined
+@part
 def settle_replicates(coins, m, place, at):
     """The same in all replicates."""
     if coins is None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from numpy import uintp as u
 
 from retvar import rules
-from retvar.jit import nested as inlined
+from retvar.jit import part
 from retvar.networks import Reading
 from retvar.online.lazy_traces import add_deferred_to_replicates, deferred_part, move_lazily
 from retvar.online.memory_layout import (
@@ -46,10 +46,10 @@ from retvar.td.steps import (
 
 __all__ = ["Here", "here", "predict", "td_node"]
 
-td_error = inlined(rules.td_error)
-trace = inlined(rules.trace)
-moved = inlined(rules.moved)
-bounded_step = inlined(rules.bounded_step)
+td_error = part(rules.td_error)
+trace = part(rules.trace)
+moved = part(rules.moved)
+bounded_step = part(rules.bounded_step)
 
 
 class Here(NamedTuple):
@@ -67,7 +67,7 @@ class Here(NamedTuple):
     weight: Any  #: ρ or ρ̄
 
 
-@inlined
+@part
 def here(m, rows, place, stream, row, row_next, discount, weight):
     """Find the node at a place in the arrays."""
     begin, end = span(rows.indptr, m.plan[u(place), ROWS], row)
@@ -78,7 +78,7 @@ def here(m, rows, place, stream, row, row_next, discount, weight):
     )  # fmt: skip
 
 
-@inlined
+@part
 def span(indptr, first, row):
     """Entries of the features of a row; none for row −1. Where it is None each row is one entry."""
     begin, end = 0, 0
@@ -89,19 +89,19 @@ def span(indptr, first, row):
     return begin, end
 
 
-@inlined
+@part
 def index(indices, k):
     """The weight of entry k of the features."""
     return k if indices is None else indices[u(k)]
 
 
-@inlined
+@part
 def entry(values, k):
     """Entry k of the features."""
     return 1.0 if values is None else values[u(k)]
 
 
-@inlined
+@part
 def predict(weights, rows, offset, begin, end):
     """w·φ of a row."""
     found = 0.0
@@ -110,14 +110,14 @@ def predict(weights, rows, offset, begin, end):
     return found
 
 
-@inlined
+@part
 def predict_truly(weights, m, rows, place, begin, end):
     """w·φ of a row, with the updates that lazy traces have deferred."""
     found = predict(weights, rows, m.plan[u(place), OFFSET], begin, end)
     return found + deferred_part(m.scales, m, rows, place, begin, end)
 
 
-@inlined
+@part
 def td_node(m, rows, x, h, decay, learns, read):
     """Update one TD node; return what it says, and whether its weights and trace are finite.
 
@@ -152,7 +152,7 @@ def td_node(m, rows, x, h, decay, learns, read):
     return Reading(now, after, error, updated), finite
 
 
-@inlined
+@part
 def move_by_trace(scales, m, rows, h, decay, own):
     """Move the weights with an eager trace or a lazy one; return whether all is finite."""
     if scales is not None and m.plan[u(h.place), TRACED] == LAZY:
@@ -160,7 +160,7 @@ def move_by_trace(scales, m, rows, h, decay, own):
     return move(m, rows, h, decay, own)
 
 
-@inlined
+@part
 def move(m, rows, h, decay, own):
     """W += αδE in all lanes, unless a weight of lane 0 would exceed LIMIT: then none moves."""
     traced = m.plan[u(h.place), TRACED] != 0
@@ -188,7 +188,7 @@ def move(m, rows, h, decay, own):
     return finite
 
 
-@inlined
+@part
 def reached(m, rows, h, k, traced):
     """The k-th weight that this transition reaches."""
     if traced:
@@ -196,7 +196,7 @@ def reached(m, rows, h, k, traced):
     return u(h.offset + index(rows.indices, h.begin + k))
 
 
-@inlined
+@part
 def fresh_trace(rows, h, k):
     """E = wφ of the k-th active feature, where there is no trace."""
     return trace(0.0, 0.0, entry(rows.values, h.begin + k), h.weight)
@@ -205,7 +205,7 @@ def fresh_trace(rows, h, k):
 # ---------------------------------------------------------------------- traces
 
 
-@inlined
+@part
 def activate(indices, m, rows, h):
     """Add the active features to the list of weights with a trace; return how many it has."""
     total, lane = m.steps.shape[0], u(h.stream)
@@ -221,7 +221,7 @@ def activate(indices, m, rows, h):
     return count
 
 
-@inlined
+@part
 def phi(indices, m, h, i):
     """Feature i of the state being left."""
     if indices is None:
@@ -229,14 +229,14 @@ def phi(indices, m, h, i):
     return m.steps[u(h.offset + i), PHI]
 
 
-@inlined
+@part
 def extended(m, rows, h, decay, i):
     """E = w(γκE + φ) of weight i."""
     E = m.traces[u(h.stream), u(h.offset + i)]
     return trace(decay, E, phi(rows.indices, m, h, i), h.weight)
 
 
-@inlined
+@part
 def extend_trace(m, rows, h, decay, count, step, own, learning):
     """Extend the trace; return how many weights it reaches, and whether all will be finite."""
     total, lane, finite, kept = m.steps.shape[0], u(h.stream), math.isfinite(h.discount), 0
@@ -261,7 +261,7 @@ def extend_trace(m, rows, h, decay, count, step, own, learning):
     return kept, finite
 
 
-@inlined
+@part
 def stays_finite(m, rows, h, count, step, own, learning):
     """Whether the weights of the active features stay below LIMIT, where there is no trace."""
     finite = math.isfinite(h.discount)
@@ -272,7 +272,7 @@ def stays_finite(m, rows, h, count, step, own, learning):
     return finite
 
 
-@inlined
+@part
 def is_finite(m, h, at, common, own, E, learning):
     """Whether a weight of lane 0 stays below LIMIT. Adadelta's step is found here, from δE."""
     step = step_of(m, h, at, common)
@@ -289,7 +289,7 @@ def is_finite(m, h, at, common, own, E, learning):
 # ---------------------------------------------------------------------- steps
 
 
-@inlined
+@part
 def find_steps(m, rows, h, decay):
     """Count the visits of the active features; return the step common to all weights."""
     p, q = m.settings[u(h.place), 0], m.settings[u(h.place), 1]
@@ -303,7 +303,7 @@ def find_steps(m, rows, h, decay):
     return p
 
 
-@inlined
+@part
 def step_of(m, h, at, common):
     """The step of a weight: its own, or the common one."""
     if counts_visits(h.kind) or depends_on_errors(h.kind):
@@ -311,7 +311,7 @@ def step_of(m, h, at, common):
     return common
 
 
-@inlined
+@part
 def report_step(m, rows, h, common):
     """Report the step of the state being left: of its last feature, where each has its own."""
     if not (counts_visits(h.kind) or depends_on_errors(h.kind)):
@@ -321,7 +321,7 @@ def report_step(m, rows, h, common):
         m.report[u(LEARNER + h.place)] = m.steps[at, STEP]
 
 
-@inlined
+@part
 def pull(m, rows, h, decay):
     """E·(γ′φ′ − φ), by which AlphaBound bounds its step."""
     found = 0.0
@@ -336,14 +336,14 @@ def pull(m, rows, h, decay):
 # ---------------------------------------------------------------------- lanes
 
 
-@inlined
+@part
 def pull_lanes(coins, said, own):
     """Complete what pulls the weights, multiplier times TD error: the estimator is lane 0."""
     if coins is not None:
         said.own[0] = own
 
 
-@inlined
+@part
 def move_lanes(coins, said, learning, at, step, own, E):
     """Move one weight in all lanes."""
     if coins is None:
@@ -353,7 +353,7 @@ def move_lanes(coins, said, learning, at, step, own, E):
             learning[at, u(lane)] = moved(learning[at, u(lane)], step, said.own[u(lane)], E)
 
 
-@inlined
+@part
 def settle_lanes(m, at):
     """Move the means of one weight in all lanes."""
     visits = m.steps[at, FIRST]
@@ -364,7 +364,7 @@ def settle_lanes(m, at):
 # ---------------------------------------------------------------------- replicates: lanes from 1 on
 
 
-@inlined
+@part
 def read_replicates(coins, m, rows, x, h):
     """What a node says in all replicates: rewards, predictions and TD errors."""
     if coins is not None:
@@ -381,7 +381,7 @@ def read_replicates(coins, m, rows, x, h):
             said.own[u(lane)] = coins[u(lane)] * error[u(lane)]
 
 
-@inlined
+@part
 def reread_replicates(coins, m, rows, h):
     """Predictions of the next state after the update, in all replicates."""
     if coins is not None:
@@ -395,7 +395,7 @@ def reread_replicates(coins, m, rows, h):
             )
 
 
-@inlined
+@part
 def find_errors(indices, scales, weights, m, rows, h, now, after, error):
     """Predictions of both states and TD errors, in all replicates, from their rewards."""
     fed = m.said.fed
@@ -415,7 +415,7 @@ def find_errors(indices, scales, weights, m, rows, h, now, after, error):
             error[u(lane)] = td_error(fed[u(lane)], h.discount, after[u(lane)], now[u(lane)])
 
 
-@inlined
+@part
 def predict_replicates(indices, weights, values, offset, begin, end, out):
     """w·φ of a row in all replicates."""
     if indices is None:

@@ -11,12 +11,11 @@ from typing import Any, NamedTuple
 
 from numpy import uintp as u
 
-from retvar import networks, rules
-from retvar.jit import callable_from_compiled, switch
-from retvar.jit import nested as inlined
+from retvar import networks
+from retvar.jit import part, switch
 from retvar.networks import MEAN, NODES, PLACES, THIRD, VALUE, VARIANCE, Reading, Readings
 
-__all__ = ["Said", "discount_of", "feed_replicates", "reward_of"]
+__all__ = ["NOTHING", "Said", "discount_of", "feed_replicates", "reward_of", "telling"]
 
 
 class Said(NamedTuple):
@@ -35,10 +34,7 @@ class Said(NamedTuple):
     after_own: Any
 
 
-callable_from_compiled(*(getattr(rules, name) for name in rules.__all__))
-
-
-@inlined
+@part
 def reading(said, place, lane):
     """What the node at a place says in one lane."""
     return Reading(
@@ -49,9 +45,9 @@ def reading(said, place, lane):
 
 def _in_replicates(node: networks.Node) -> Any:
     """A function that writes the reward of a node in every lane but the first."""
-    reward, place = inlined(node.reward), node.place
+    reward, place = part(node.reward), node.place
 
-    @inlined
+    @part
     def write(x, said):
         for lane in range(1, said.fed.size):
             third = reading(said, THIRD if place > THIRD else VALUE, lane)  # if there is one
@@ -73,6 +69,25 @@ def _by_place(function: Callable[[networks.Node], Any]) -> Any:
     )
 
 
-reward_of = _by_place(lambda node: inlined(node.reward))  #: (place, code, x, read)
-discount_of = _by_place(lambda node: inlined(node.discount))  #: (place, code, x)
+reward_of = _by_place(lambda node: part(node.reward))  #: (place, code, x, read)
+discount_of = _by_place(lambda node: part(node.discount))  #: (place, code, x)
 feed_replicates = _by_place(_in_replicates)  #: (place, code, x, said)
+
+NOTHING = (Reading(0.0, 0.0, 0.0, 0.0),) * len(Readings._fields)  #: what is said before any node
+
+
+def telling(place: int) -> Any:
+    """An inlined function of what is said and of what the node at a place says; puts it there.
+
+    What is said is a tuple of the fields of :class:`retvar.networks.Readings`; a place that no node
+    reads is left out.
+    """
+    after = place + 1
+
+    def tell(said, reading):
+        return said[:place] + (reading,) + said[after:]  # noqa: RUF005 (compiled)
+
+    def ignore(said, reading):
+        return said
+
+    return part(tell if place < len(Readings._fields) else ignore)
