@@ -43,7 +43,8 @@ class Mutant:
 KERNEL, NODES, LAZY = "online/kernel.py", "online/nodes.py", "online/lazy_traces.py"
 RULES, NETWORKS, STEPS = "rules.py", "networks.py", "td/steps.py"
 ESTIMATOR, LEARNERS = "online/estimator.py", "learners.py"
-MOMENTS = "exact/moments.py"
+MOMENTS, LANES, RECORDER = "exact/moments.py", "engine/lane_nodes.py", "engine/recorder.py"
+SIMULATED = "test_engine.py::test_rare_cases_are_as_the_online_learner_has_them"
 REFERENCE = "test_online.py::test_learners_equal_the_reference"
 ENDS = "test_online.py::test_terminated_does_not_bootstrap_and_truncated_does"
 TWO_STEPS = "test_online.py::test_gamma_in_the_trace_is_that_of_the_state_being_left"
@@ -54,6 +55,33 @@ EPISODES = "test_online.py::test_nothing_crosses_the_end_of_an_episode"
 LEARNED_MOMENTS = "test_learned_moments.py::test_moments_learned_one_by_one_equal_the_reference"
 
 MUTANTS = [
+    Mutant(
+        "simulated-trace-late",
+        "in simulations with few weights the trace decays by this transition's discount",
+        "κ takes the discount of the state arrived in: where γ or ρ varies the trace is wrong",
+        LANES,
+        "        decay = node.last[lane] * node.kappa[",
+        "        decay = discount * node.kappa[",
+        SIMULATED,
+    ),
+    Mutant(
+        "simulated-feature-after",
+        "in simulations with few weights the trace takes the features of the next state",
+        "the wrong state gets the credit for each transition",
+        LANES,
+        "E = trace(decay, node.trace[k], feature(table, here.s, i), weight)",
+        "E = trace(decay, node.trace[k], feature(table, here.s2, i), weight)",
+        SIMULATED,
+    ),
+    Mutant(
+        "simulated-window-once",
+        "a state that is left is added to the window once, not for all moments since then",
+        "averages over a window lean towards states that are visited often",
+        RECORDER,
+        "            times = clock - scratch.counted[s]\n            scratch",
+        "            times = 1\n            scratch",
+        SIMULATED,
+    ),
     Mutant(
         "truncation-as-termination",
         "truncation treated as termination",

@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -43,11 +44,12 @@ def invariance(examples: int) -> None:
 
 
 def fixed(_: int) -> None:
-    """Rare cases: faded traces, errors too large to be squared, other learners."""
+    """Rare cases: faded traces, errors too large to be squared, other learners, few features."""
     cases.check(fixed_cases.faded())
     data = cases.check(fixed_cases.poisoned())
     assert data.diverged.values.tolist() == [1, 0, 1]
     cases.check(fixed_cases.shared_steps())
+    cases.check(replace(fixed_cases.few_features(), length={"steps": 60}, runs=1))
     data = cases.check(fixed_cases.other_learners())
     for name in data.data_vars:
         one, other = (data[name].isel(learner=k) for k in range(2))

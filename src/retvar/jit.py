@@ -69,7 +69,7 @@ def compiled(function: Any, *sources: str, **options: Any) -> Any:
             numba.config.CACHE_DIR = before
 
 
-class _Part(JITCodeLibrary):
+class _Part(JITCodeLibrary):  # type: ignore[misc]
     """Code of a function that is inlined, which is optimised within its callers alone."""
 
     def _optimize_final_module(self) -> None:

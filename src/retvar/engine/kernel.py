@@ -52,7 +52,7 @@ def chain(shape: Shape, network: tuple[int, ...]) -> Any:
     number, spec, MORE = network[0], shape.nodes[network[0]].node, len(network) > 1
     reward, discount = part(spec.reward), part(spec.discount)
     td_node, tell = fused_node(shape.update(number)), telling(spec.place)
-    others = chain(shape, network[1:]) if MORE else None
+    others: Any = chain(shape, network[1:]) if MORE else None
 
     @part
     def network_of_lane(nodes, here, x, said, c, v):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,14 +119,13 @@ class Workspace:
         averaged = spec.learns and averages(spec.kind)
         live = np.full(2 * size + 1, -1, dtype=np.int64)
         live[2 * size] = 0
-        return Spread(
-            *(aligned_zeros(lanes) for _ in range(6)),
-            updated=aligned_zeros(lanes) if self.block.shape.is_reread(number) else None,
-            own=aligned_zeros(lanes) if averaged else None,
-            own_after=aligned_zeros(lanes) if averaged else None,
-            phi=np.zeros(size) if spec.traced else None,
-            live=live if spec.traced else None,
-        )
+        there: list[Any] = [aligned_zeros(lanes) for _ in range(9)]
+        if not self.block.shape.is_reread(number):
+            there[6] = None
+        if not averaged:
+            there[7:] = None, None
+        there += [np.zeros(size), live] if spec.traced else [None, None]
+        return Spread(*there)
 
     def nodes_for(self, runs: range) -> tuple[Lanes, ...]:
         """Return the nodes with the initial values of these runs."""

@@ -31,22 +31,22 @@ running_mean_square = inlined(rules.running_mean_square)
 adadelta_step = inlined(rules.adadelta_step)
 
 
-def averages(kind):
+def averages(kind: int) -> bool:
     """Whether predictions come from a mean of the weights that learn."""
     return kind == AVERAGED
 
 
-def counts_visits(kind):
+def counts_visits(kind: int) -> bool:
     """Whether the step depends on the number of visits."""
     return kind in (DECAY, AVERAGED)
 
 
-def depends_on_errors(kind):
+def depends_on_errors(kind: int) -> bool:
     """Whether the step depends on the errors of its weight."""
     return kind == ADADELTA
 
 
-def is_bounded(kind):
+def is_bounded(kind: int) -> bool:
     """Whether one step for all weights is bounded by E·(γ′φ′ − φ)."""
     return kind == ALPHA_BOUND
 
