@@ -286,7 +286,7 @@ def test_discounts_of_a_learner_replace_those_of_the_mdp():
 
 def test_some_states_and_several_learners_are_parts_of_the_whole():
     mdp = rv.domains.complex_mdp()
-    learners = rv.grid(rv.Direct, rv.Centred, alpha=[0.1, 0.2])
+    learners = rv.grid(rv.Direct, rv.Centred, alpha=0.1, learn_value=[True, False])
     all_states = rv.expected_curve(mdp, learners, steps=30, record=[0, 30])
     assert all_states.attrs["behaviour"] == "mu"
     assert all_states["mean"].isnull().sum() == 2 * 2 * 5  # direct has no mean node
@@ -329,6 +329,22 @@ def test_an_episode_of_random_length_is_the_sum_over_its_lengths(method):
     short = rv.expected_curve(mdp, learner.replace(value=J[:2]), episodes=1, record=[1])
     for name in ("value", "variance", "value_std", "variance_std"):
         assert_allclose(short[name].values, long[name].values[..., :2], rtol=1e-10, atol=1e-12)
+
+
+def test_states_that_are_never_reached_keep_their_values_and_do_no_harm():
+    edges = [("a", 0, "b", 0.5, 1.0, 1.0), ("a", 0, "end", 0.5, 0.0, 0.0),
+             ("b", 0, "end", 1.0, -1.0, 0.3), ("far", 0, "far", 1.0, 7.0, 1.0)]  # fmt: skip
+    mdp = rv.MDP.from_edges(edges, gamma=0.9, lam=0.5)
+    near = rv.MDP.from_edges(edges[:3], gamma=0.9, lam=0.5)
+    for M in METHODS.values():
+        learner = M(alpha=0.3, value=[0.0, 1.0, 2.0])
+        alone = M(alpha=0.3, value=[0.0, 1.0])
+        found = rv.expected_curve(mdp, learner, episodes=3)
+        expected = rv.expected_curve(near, alone, episodes=3)
+        assert_allclose(found.variance_mse[..., :2], expected.variance_mse, rtol=1e-12)
+        assert_allclose(found.value[..., 2], 2.0)
+        rest, expected = rv.resting_error(mdp, learner), rv.resting_error(near, alone)
+        assert_allclose(rest.variance_mse[0, :2], expected.variance_mse[0], rtol=1e-12)
 
 
 # ---------------------------------------------------------------------- at rest
@@ -453,6 +469,12 @@ def test_no_steps_nearby_are_better_than_the_best():
     assert np.argmin(errors) == 4
     assert_allclose(best.error, errors[4], rtol=1e-12)
     assert best.error < float(best.errors.min())
+
+
+def test_best_steps_that_are_unstable_are_refused():
+    mdp, _ = unstable()
+    with pytest.raises(rv.InputError, match=r"unstable \(radius .* largest stable steps are about"):
+        rv.best_steps(mdp, rv.Direct, steps=3, between=(1.5, 2.5), points=3)
 
 
 def test_centred_learners_have_three_steps():

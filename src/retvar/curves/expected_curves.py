@@ -17,7 +17,7 @@ from retvar.learners import Learner
 from retvar.mdp import MDP
 from retvar.mdp.weighted_edges import check_mdp
 from retvar.simulation.record import Record, record_of
-from retvar.simulation.results import settings_of
+from retvar.simulation.results import exact_answers, settings_of
 from retvar.simulation.run import (
     features_of_nodes,
     labelled_learners,
@@ -258,12 +258,8 @@ def _variables(
             if name in curve:
                 table[k] = curve[name]
         found[name] = (("learner", unit, "state"), table[..., states])
-    if problems[0].truth.enabled:
-        truths = [problem.truth.of(problem.setup.template) for problem in problems]
-        for k, name in enumerate(("true_value", "true_variance")):
-            table = np.array([true[k][states] for true in truths])
-            found[name] = (("learner", "state"), table)
-    return found
+    templates = [problem.setup.template for problem in problems]
+    return found | exact_answers(problems[0].truth, templates, states)
 
 
 def _refuse_options(record: Record) -> None:

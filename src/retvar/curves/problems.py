@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
+from scipy.sparse.csgraph import breadth_first_order
 
 from retvar.curves.random_starts import start_points
 from retvar.curves.recursion import Edge, NodeVariables, Recursion
 from retvar.engine import streams
 from retvar.engine.learner_setup import LearnerSetup, prepare_learners
 from retvar.errors import InputError
+from retvar.exact.stationary import transitions
 from retvar.features import Features, States
 from retvar.learners import Learner
 from retvar.mdp import MDP
@@ -38,7 +40,7 @@ class Problem:
     mdp: MDP
     setup: LearnerSetup
     stream: streams.Stream
-    probability: Array  #: of each edge of the stream
+    probability: Array  #: of each edge of the stream; 0 if its state is never reached
     truth: Truth
 
     @property
@@ -100,7 +102,7 @@ class Problem:
         target = template.learner.estimand == "target_return"
         eta, rho_bar = (ones, s.rho) if target else (s.rho, ones)
         columns = (self.probability, s.reward, s.noise, template.gamma, template.lam)
-        for e in np.flatnonzero(np.isin(state, kept)).tolist():
+        for e in np.flatnonzero(np.isin(state, kept) & (self.probability > 0)).tolist():
             numbers = (float(column[e]) for column in (*columns, eta, s.rho, rho_bar))
             yield Edge(int(number[state[e]]), int(number[s.next_state[e]]), *numbers)
 
@@ -117,9 +119,12 @@ def problems_of(
     setups = prepare_learners(mdp, learners, features, used)
     for number, setup in enumerate(setups):
         _refuse_unclosed(f"learners[{number}].", setup)
-    acting = mdp.policy(policies[0] if policies[1] is None else policies[1])
-    e = mdp.edges
-    probability = (acting.probabilities[e.state, e.action] * e.probability)[used]
+    actor = policies[0] if policies[1] is None else policies[1]
+    taken = mdp.policy(actor).probabilities[mdp.edges.state, mdp.edges.action]
+    chain = transitions(mdp, actor)  # the end is the last state, which leads to the starts
+    reached = np.zeros(mdp.n_states + 1)
+    reached[breadth_first_order(chain, mdp.n_states, return_predecessors=False)] = 1.0
+    probability = (taken * mdp.edges.probability * reached[mdp.edges.state])[used]
     exact = Truth(mdp, setups, 0, *policies, truth)
     return [Problem(mdp, setup, stream, probability, exact) for setup in setups]
 
@@ -127,6 +132,9 @@ def problems_of(
 def _refuse_unclosed(prefix: str, setup: LearnerSetup) -> None:
     """Raise an InputError for traces and for steps that change."""
     learner = setup.template.learner
+    order = getattr(learner, "order", 2)
+    if order != 2:
+        raise InputError(f"{prefix}order", order, "must be 2 for exact curves; use simulate")
     names = {VALUE: "", VARIANCE: "_bar", MEAN: "_mean"}  # the mean's default is the variance's
     for place in (p for p in names if p in learner.network.places):
         kind, traced, _ = setup.rule(place)

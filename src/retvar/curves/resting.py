@@ -20,7 +20,7 @@ from retvar.learners import Learner
 from retvar.mdp import MDP
 from retvar.mdp.weighted_edges import check_mdp
 from retvar.networks import MEAN, VALUE, VARIANCE
-from retvar.simulation.results import settings_of
+from retvar.simulation.results import exact_answers, settings_of
 from retvar.simulation.run import features_of_nodes, labelled_learners, policy_name
 from retvar.version import __version__
 
@@ -97,10 +97,8 @@ def resting_error(
         if name != "radius"
     }
     variables["radius"] = ("learner", np.array([rest["radius"] for rest in found]))
-    if truth:
-        truths = [problem.truth.of(problem.setup.template) for problem in problems]
-        for k, name in enumerate(("true_value", "true_variance")):
-            variables[name] = (dims, np.array([true[k] for true in truths]))
+    templates = [problem.setup.template for problem in problems]
+    variables |= exact_answers(problems[0].truth, templates, np.arange(mdp.n_states))
     states = mdp.state_names or range(mdp.n_states)
     coords = {"learner": list(labelled), "state": list(states)}
     attributes = {

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from retvar import networks
 from retvar.engine.blocks import Block
+from retvar.engine.learner_setup import Template
 from retvar.engine.runner import Batch, Moments, Simulation, bytes_of_a_run
 from retvar.errors import InputError
 from retvar.learners import Learner
@@ -176,7 +177,8 @@ class Results:
             name = networks.SHAPES[moment]
             V, M = variables["variance"][1], variables[moment][1]
             variables[name] = (_dims(points), shape(name, V, M))
-        variables |= self._exact() | self._divergence(run)
+        templates = [setup.template for setup in self.simulation.setups]
+        variables |= exact_answers(self.truth, templates, rec.states) | self._divergence(run)
         return xarray.Dataset(variables, self._coords(unit, run), self.attributes)
 
     def _learners_of_blocks(self) -> Iterator[tuple[Accumulator, str, list[int]]]:
@@ -206,29 +208,6 @@ class Results:
                 np.moveaxis(out[suffix], axis, 0)[numbers] = scale * piece
         return out
 
-    def _exact(self) -> dict[str, Any]:
-        if not self.truth.enabled:
-            return {}
-        templates = [setup.template for setup in self.simulation.setups]
-        found = [self.truth.of(template) for template in templates]
-        at, dims = self.simulation.recording.states, ("learner", "state")
-        exact: dict[str, Any] = {
-            "true_value": (dims, np.array([value[at] for value, _ in found])),
-            "true_variance": (dims, np.array([variance[at] for _, variance in found])),
-        }
-        for name in self.truth.higher:
-            tables = [self.truth.moments(template)[name][at] for template in templates]
-            exact[f"true_{name}"] = (dims, np.array(tables))
-        fixed = [
-            not template.learns_value and "value" not in template.initial for template in templates
-        ]
-        if any(fixed):
-            frozen = np.full((len(templates), at.size), np.nan)
-            held = self.truth.frozen(list(compress(templates, fixed)), range(1))
-            frozen[fixed] = [table[0, at] for table in held]
-            exact["frozen_variance"] = (dims, frozen)
-        return exact
-
     def _divergence(self, run: list[str]) -> dict[str, Any]:
         """Return in how many runs each learner diverged, and the first moment."""
         counts = np.zeros(len(self.learners), dtype=np.int64)
@@ -251,6 +230,29 @@ class Results:
                 self.simulation.first, self.simulation.first + self.simulation.runs
             )
         return coords | settings_of(list(self.learners.values()))
+
+
+def exact_answers(truth: Truth, templates: list[Template], at: Any) -> dict[str, Any]:
+    """Exact value and variance in some states; the variance for a fixed value, where it is."""
+    if not truth.enabled:
+        return {}
+    found, dims = [truth.of(template) for template in templates], ("learner", "state")
+    exact: dict[str, Any] = {
+        "true_value": (dims, np.array([value[at] for value, _ in found])),
+        "true_variance": (dims, np.array([variance[at] for _, variance in found])),
+    }
+    for name in truth.higher:
+        tables = [truth.moments(template)[name][at] for template in templates]
+        exact[f"true_{name}"] = (dims, np.array(tables))
+    fixed = [
+        not template.learns_value and "value" not in template.initial for template in templates
+    ]
+    if any(fixed):
+        frozen = np.full((len(templates), at.size), np.nan)
+        held = truth.frozen(list(compress(templates, fixed)), range(1))
+        frozen[fixed] = [table[0, at] for table in held]
+        exact["frozen_variance"] = (dims, frozen)
+    return exact
 
 
 def settings_of(learners: list[Learner]) -> dict[str, Any]:
