@@ -81,11 +81,11 @@ def averaged_traces() -> Case:
 
 
 def features() -> Case:
-    """Two methods with traces, features of their own, and λ of their own."""
+    """Two methods with traces, more features than the dense form takes, and λ of their own."""
     rng = np.random.default_rng(7)
     mdp = made_mdp(rng, 5, 2, ends=True, noisy=True)
     tables = {
-        "features": rng.normal(size=(5, 3)),
+        "features": rng.normal(size=(5, 17)) / 4,
         "value_features": rng.normal(size=(5, 2)) * (rng.random((5, 2)) < 0.8),
     }
     learners = []
@@ -110,15 +110,27 @@ def traces() -> Case:
     return Case(mdp, learners, {"steps": 150}, 2, 6, {}, {}, record)
 
 
+def few_features() -> Case:
+    """All three methods with few features and traces, each value node twice."""
+    rng = np.random.default_rng(16)
+    mdp = made_mdp(rng, 5, 2, ends=True, noisy=False)
+    learners = rv.grid(
+        rv.Direct, rv.VTD, rv.Centred, alpha=[0.05, 0.1], alpha_bar=[0.02, 0.03], kappa=0.95,
+        kappa_bar=0.9, value=rng.normal(size=2),
+    )  # fmt: skip
+    tables = {"features": rng.normal(size=(5, 3)), "value_features": rng.normal(size=(5, 2))}
+    return Case(mdp, learners, {"steps": 200}, 2, 16, OFF, tables, EVERYTHING)
+
+
 def frozen_features() -> Case:
-    """Features without traces, and a value held fixed."""
+    """Many features without traces, and a value held fixed."""
     rng = np.random.default_rng(9)
     learners = rv.grid(
-        rv.VTD, rv.Centred, alpha=0.0, alpha_mean=0.1, alpha_bar=[rv.Decay(), rv.Decay(0.5)],
-        value=rng.normal(size=3), learn_value=False,
+        rv.VTD, rv.Centred, alpha=0.0, alpha_mean=0.02, alpha_bar=[rv.Decay(0.2), rv.Decay(0.1)],
+        value=rng.normal(size=17), learn_value=False,
     )  # fmt: skip
     record = {**EVERYTHING, "change": True}
-    tables = {"features": rng.normal(size=(5, 3))}
+    tables = {"features": rng.normal(size=(5, 17)) / 4}
     return Case(rv.domains.complex_mdp(), learners, {"steps": 150}, 2, 7, {}, tables, record)
 
 
@@ -142,7 +154,7 @@ FIXED_CASES: dict[str, Callable[[], Case]] = {
     make.__name__: make
     for make in (
         shared, ratios, weighted_return, episodes, frozen, rules, averaged, averaged_traces,
-        features, traces,
+        features, traces, few_features,
         frozen_features, plain, wild,
     )
 }  # fmt: skip

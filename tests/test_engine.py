@@ -10,8 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from numpy.testing import assert_allclose, assert_array_equal
 
 import retvar as rv
-from retvar.engine import kernel, learner_setup, runner
+from retvar.engine import kernel, learner_setup, runner, shapes
 from retvar.features import States
+from retvar.networks import MEAN, NODES, VALUE, VARIANCE
 from retvar.online.memory import memory_of
 from tests import cases, oracle, uncompiled
 from tests.cases import bits, check_statistics, digest
@@ -41,24 +42,28 @@ def test_the_compiled_cases_have_every_flag_of_a_shape(monkeypatch):
         raise Planned(job)
 
     monkeypatch.setattr(runner, "run", stop)
-    shapes = []
+    planned_shapes = []
     for make in FIXED_CASES.values():
         with pytest.raises(Planned) as planned:
             make().simulate()
-        shapes += [block.shape for block in planned.value.args[0].blocks]
-    assert len(set(shapes)) == len(FIXED_CASES)  # one each: compiling takes seconds
-    for flag in kernel.Shape._fields:
-        found = {getattr(shape, flag) for shape in shapes}
-        if flag == "kind":
-            value, mean, secondary = (set(kinds) for kinds in zip(*found, strict=True))
-            assert value == secondary == {0, 1, 2, 3, 4}
-            assert len(mean) >= 3
-        elif flag in ("traced", "nodes"):  # the value node is always there
-            values, *others = (set(each) for each in zip(*found, strict=True))
-            assert values == ({True} if flag == "nodes" else {False, True})
-            assert all(each == {False, True} for each in others), flag
-        else:
-            assert found == {False, True}, flag
+        planned_shapes += [block.shape for block in planned.value.args[0].blocks]
+    assert len(set(planned_shapes)) == len(FIXED_CASES)  # one each: compiling takes seconds
+    for flag in shapes.Shape._fields:
+        found = {getattr(shape, flag) for shape in planned_shapes}
+        if flag not in ("networks", "nodes"):
+            assert found == ({0, 1, 2} if flag == "form" else {False, True}), flag
+    nodes = [node for shape in planned_shapes for node in shape.nodes]
+    for place in (VALUE, MEAN, VARIANCE):
+        here = [node for node in nodes if node.node.place == place]
+        kinds = {node.kind for node in here}
+        assert len(kinds) >= 3 if place == MEAN else kinds == {0, 1, 2, 3, 4}
+        assert {node.learns for node in here} == ({False, True} if place == VALUE else {True})
+        assert {node.traced for node in here} == {False, True}
+        assert {node.tabular for node in here} == {False, True}
+    codes = {node.code for node in NODES if node.place <= VARIANCE}
+    assert codes <= {node.code for node in nodes}
+    for code in codes - {0}:  # the value node is always there
+        assert any(code not in [node.code for node in shape.nodes] for shape in planned_shapes)
 
 
 @pytest.mark.parametrize("name", ["plain", "shared", "rules", "features"])

@@ -243,8 +243,6 @@ KNOWS_METHODS = (  # the registry, the descriptions, the closed forms, and what 
     "report/summary.py", "plots/paper_figures.py",
 )  # fmt: skip
 LONG = {  # yet to be cut: (lines of body, parameters)
-    "engine/kernel.py": {"run_block", "kernel_of", "td_node", "begin", "estimate", "learn",
-                         "tabular_step", "value_lane"},
     "engine/streams.py": {"walk"},
     "estimation/neighbours.py": {"fit_places"},
     "estimation/returns.py": {"add", "collect"},

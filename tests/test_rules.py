@@ -117,10 +117,12 @@ COMPILED = {name: numba.njit(getattr(rules, name)) for name in rules.__all__}
 ARITY = {
     "td_error": 4, "trace": 4, "moved": 4, "direct_reward": 3, "vtd_reward": 5,
     "variance_discount": 1,
-    "mean_reward": 5, "mean_discount": 3, "decayed_step": 3, "running_mean_square": 3,
+    "mean_reward": 5, "mean_discount": 3, "decayed_step": 3, "slowed": 2, "running_mean_square": 3,
     "adadelta_step": 3, "bounded_step": 2, "averaged": 3, "direct_deviation": 3,
     "third_moment_reward": 3, "fourth_moment_reward": 4,
 }  # fmt: skip
+
+UNSIGNED = {"decayed_step", "slowed", "adadelta_step", "running_mean_square", "averaged"}
 
 
 @many
@@ -131,9 +133,11 @@ ARITY = {
 def test_compiled_rules_equal_plain_python_to_the_bit(numbers, signs):
     assert set(ARITY) == set(rules.__all__)
     for name, arity in ARITY.items():
-        signed = name not in ("decayed_step", "adadelta_step", "running_mean_square", "averaged")
+        signed = name not in UNSIGNED
         given = [-x if minus and signed else x for x, minus in zip(numbers, signs, strict=True)]
         if name == "decayed_step":
             given[1] = min(given[1], 1.0)
+        if name == "slowed":
+            given[0] = min(given[0], 1.0)
         plain = getattr(rules, name)(*given[:arity])
         assert COMPILED[name](*given[:arity]) == plain, name

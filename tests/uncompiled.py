@@ -10,10 +10,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from retvar.engine import blocks
 from tests import cases, fixed_cases
 
 
@@ -21,9 +23,10 @@ def bits(examples: int) -> None:
     """One run equals the online learner, for any simulation."""
 
     @settings(max_examples=examples)
-    @given(cases.cases())
-    def holds(case):
-        cases.check(case)
+    @given(cases.cases(), st.sampled_from([0, blocks.MOST_WEIGHTS]))
+    def holds(case, most):  # with 0 nothing is dense
+        with mock.patch.object(blocks, "MOST_WEIGHTS", most):
+            cases.check(case)
 
     holds()
 

@@ -27,6 +27,7 @@ __all__ = [
     "mean_reward",
     "moved",
     "running_mean_square",
+    "slowed",
     "td_error",
     "third_moment_discount",
     "third_moment_reward",
@@ -73,9 +74,16 @@ def decayed_step(alpha: float, power: float, visits: float) -> float:
     >>> decayed_step(1.0, 1.0, 4.0)
     0.25
     """
-    if power == 1.0:
-        return alpha / visits
-    return float(alpha / visits**power)
+    return alpha / slowed(power, visits)
+
+
+def slowed(power: float, visits: float) -> float:
+    """nᵖ, by which a decaying step is divided at the n-th visit.
+
+    >>> slowed(0.5, 4.0)
+    2.0
+    """
+    return visits if power == 1.0 else float(visits**power)
 
 
 def averaged(mean: T, w: T, visits: float) -> T:

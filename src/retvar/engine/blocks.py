@@ -2,9 +2,9 @@
 
 A block holds learners of one shape (estimand, step-size rules, with or without traces). A lane of a
 block is one value node with one learner of each method of the block, so learners of different
-methods with the same value node share it. With traces or features, where value nodes are expensive,
-lanes also share equal value nodes. Without them (one weight per state, no traces) they share it
-only if it is the same in all lanes, because computing it again is cheaper than a lookup.
+methods with the same value node share it. In the spread form, where value nodes are expensive,
+lanes also share equal value nodes. In the local form they share it only if it is the same in all
+lanes, and in the dense form not at all, because computing it again is cheaper than a lookup.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.engine.kernel import WIDTH, Shape
-from retvar.engine.learner_setup import PLAIN, Kind, LearnerSetup
+from retvar.engine.learner_setup import Kind, LearnerSetup
+from retvar.engine.recorder import rows_of
+from retvar.engine.shapes import DENSE, LOCAL, MOST_WEIGHTS, SPREAD, WIDTH, NodeShape, Shape
 from retvar.engine.streams import Stream
+from retvar.features import States
 from retvar.initial_values import InitialValues
-from retvar.networks import ESTIMATES, MEAN, NETWORKS, NODES, VALUE, VARIANCE
+from retvar.networks import VALUE, VARIANCE
 from retvar.online import memory_layout as online
 from retvar.step_sizes import ADADELTA
 
@@ -63,8 +65,7 @@ class Block:
     @property
     def rows(self) -> list[int]:
         """Recorded quantities in the order of the kernel's slots."""
-        has = self.shape.nodes
-        return [row for row, made in enumerate(ESTIMATES) if has[made.node.code]]
+        return [row.number for row in rows_of(self.shape)]
 
     def learner(self, lane: int, method: str | None = None) -> int:
         """Index of the learner in a lane; padding repeats the first."""
@@ -100,13 +101,13 @@ def _columns(
 ) -> Iterator[tuple[tuple[Kind, ...], dict[str, int]]]:
     """Group learners with the same value node into columns, at most one per method.
 
-    A learner that has a trace only in its mean node gets its own column, because a trace would
-    change how the others are computed.
+    A learner that has a trace where others of its shape have none gets its own column, because a
+    trace would change how the others are computed.
     """
-    with_mean = sorted(kind for kind in by_kind if MEAN in NETWORKS[kind[0]].places)
-    fitting = [kind for kind in with_mean if traced or not kind[2]]
-    apart = [kind for kind in with_mean if kind not in fitting[:1]]
-    together = sorted(set(by_kind) - set(apart))
+    fitting = sorted(kind for kind in by_kind if traced or not any(rule[1] for rule in kind[2]))
+    first_of = {kind[0]: kind for kind in reversed(fitting)}
+    together = sorted(first_of.values())
+    apart = sorted(set(by_kind) - set(together))
     for kinds in [*([together] if together else []), *([kind] for kind in apart)]:
         for numbers in zip_longest(*(by_kind[kind] for kind in kinds)):
             pairs = zip(kinds, numbers, strict=True)
@@ -114,42 +115,70 @@ def _columns(
             yield tuple(there), {kind[0]: number for kind, number in there.items()}
 
 
+def _nodes(
+    learners: list[LearnerSetup],
+) -> tuple[int, tuple[tuple[int, ...], ...], tuple[NodeShape, ...]]:
+    """Form, networks and nodes of the learners of a lane."""
+    found: dict[int, tuple[LearnerSetup, int]] = {}  # code → learner, place
+    for setup in learners:
+        for node in setup.template.learner.network.nodes:
+            found.setdefault(node.code, (setup, node.place))
+    found = dict(sorted(found.items()))
+    features = {code: setup.template.features[place] for code, (setup, place) in found.items()}
+    tabular = {code: isinstance(each, States) for code, each in features.items()}
+    rules = {code: setup.rule(place) for code, (setup, place) in found.items()}
+    form = SPREAD
+    if all(tabular.values()) and not any(traced for _, traced, _ in rules.values()):
+        form = LOCAL
+    elif all(each.size <= MOST_WEIGHTS for each in features.values()):
+        form = DENSE
+    nodes = tuple(
+        NodeShape(
+            code, kind, place != VALUE or setup.template.learns_value, traced,
+            features[code].size if form == DENSE else 0, tabular[code],
+        )
+        for (code, (setup, place)), (kind, traced, _) in zip(
+            found.items(), rules.values(), strict=True
+        )
+    )  # fmt: skip
+    number = {code: k for k, code in enumerate(found)}
+    networks = tuple(
+        tuple(number[node.code] for node in setup.template.learner.network.nodes)
+        for setup in learners
+    )
+    return form, networks, nodes
+
+
 def _block(
     setups: list[LearnerSetup], columns: list[dict[str, int]], stream: Stream, recording: Recording
 ) -> Block:
     members = [setups[next(iter(column.values()))] for column in columns]
-    one, methods = members[0], columns[0]
-    means = [number for method, number in methods.items() if MEAN in NETWORKS[method].places]
-    mean = setups[means[0]].rule(MEAN) if means else PLAIN
-    rules = [one.rule(VALUE), mean, one.rule(VARIANCE)]
-    kind = tuple(rule[0] for rule in rules)
-    traced = tuple(rule[1] for rule in rules)
-    local = one.template.tabular and not any(traced)
+    one = members[0]
+    form, networks, nodes = _nodes([setups[number] for number in columns[0].values()])
     keys: dict[tuple[Any, ...], int] = {}
     width = -(-len(columns) // WIDTH) * WIDTH
     for column, member in enumerate(members):
         keys.setdefault(member.value_node, column)
-    shared = local and len(keys) == 1
-    if local and not shared:
-        value_lanes, share = list(range(len(columns))), np.arange(width, dtype=np.int64)
-    else:
+    shared = form == LOCAL and len(keys) == 1
+    if form == SPREAD or shared:
         value_lanes = list(keys.values())
         number = {key: i for i, key in enumerate(keys)}
         share = np.zeros(width, dtype=np.int64)
         share[: len(members)] = [number[member.value_node] for member in members]
+    else:
+        value_lanes, share = list(range(len(columns))), np.arange(width, dtype=np.int64)
     off_policy = one.template.learner.estimand == "off_policy_return"
+    learners = [setups[i] for column in columns for i in column.values()]
     shape = Shape(
-        nodes=tuple(any(node in NETWORKS[method].nodes for method in methods) for node in NODES),
-        learn=one.template.learns_value,
+        networks=networks,
+        nodes=nodes,
+        form=form,
         off_policy=off_policy,
         weighted=stream.weighted,
         noisy=stream.noisy,
-        local=local,
         shared=shared,
         own=len({member.template.solution_key for member in members}) > 1,
-        safe=local and _safe([setups[i] for c in columns for i in c.values()], stream, off_policy),
-        kind=kind,  # type: ignore[arg-type]
-        traced=traced,  # type: ignore[arg-type]
+        safe=form == LOCAL and _safe(learners, stream, off_policy),
         change=recording.change,
         steps=recording.steps,
     )
@@ -167,6 +196,8 @@ def _safe(members: list[LearnerSetup], stream: Stream, off_policy: bool) -> bool
     reward = float(np.max(np.abs(stream.reward) + 9 * stream.noise))
     for setup in members:
         places = set(setup.template.learner.network.places)
+        if max(places) > VARIANCE:  # rewards of higher orders
+            return False
         places -= set() if setup.template.learns_value else {VALUE}
         for node in places:
             ratio = largest_ratio if node == VALUE else rho_bar

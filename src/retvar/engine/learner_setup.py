@@ -26,7 +26,7 @@ __all__ = ["InitialDraws", "LearnerSetup", "Template", "prepare_learners"]
 
 Array = NDArray[np.float64]
 Rule = tuple[int, bool, float]  # of a node: step-size kind, whether it has a trace, power
-Kind = tuple[str, int, bool, float]  # of a learner: its method and the rule of its mean node
+Kind = tuple[str, tuple[int, ...], tuple[Rule, ...]]  # of a learner: see LearnerSetup.kind
 PLAIN: Rule = (CONSTANT, False, 0.0)
 
 
@@ -109,9 +109,10 @@ class LearnerSetup:
         return (self.template.learner.estimand, self.template.learns_value, per_state, rules)
 
     def kind(self) -> Kind:
-        """Method, and the rule of the mean node if there is one."""
+        """Method, codes of its nodes, and the rules of those that `shape` does not have."""
         network = self.template.learner.network
-        return (network.method, *(self.rule(MEAN) if MEAN in network.places else PLAIN))
+        others = (self.rule(place) for place in network.places if place not in (VALUE, VARIANCE))
+        return network.method, tuple(node.code for node in network.nodes), tuple(others)
 
     @cached_property
     def value_node(self) -> tuple[Any, ...]:

@@ -18,8 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retvar.engine.blocks import Block, Recording
-from retvar.engine.kernel import Shape, Window, kernel_of
+from retvar.engine.kernel import Task, kernel_of
 from retvar.engine.learner_setup import LearnerSetup
+from retvar.engine.recorder import Batch, Scratch, Wanted, rows_of, table_of
+from retvar.engine.shapes import Shape
 from retvar.engine.streams import Stream
 from retvar.engine.workspace import Workspace, aligned_zeros
 from retvar.jit import compiled, log_slow_compilation
@@ -52,25 +54,6 @@ class Simulation:
     first: int = 0  #: number of the first run
 
 
-@dataclass(frozen=True, eq=False)
-class Batch:
-    """Results of some runs of a block; the first axis is the run, the last the lane."""
-
-    estimates: Array  #: [run, point, slot, state, lane]
-    rmse: Array  #: [run, point, slot, lane]
-    steps: Array  #: [run, point, slot, state, lane]
-    sums: Array  #: [run, slot, state, lane]
-    squares: Array
-    frozen_squares: Array
-    changes: Array
-    diverged_at: NDArray[np.int64]  #: moment of divergence [run, row, lane], or −1
-
-    def parts(self) -> dict[str, Array]:
-        """Return the arrays of results by name."""
-        names = ("estimates", "rmse", "steps", "sums", "squares", "frozen_squares", "changes")
-        return {name: getattr(self, name) for name in names}
-
-
 def bytes_of_a_run(block: Block, recording: Recording, states: int) -> int:
     """Size of the results of one run of a block."""
     slots, lanes = len(block.rows), block.lanes
@@ -93,21 +76,19 @@ class Worker:
             self.kernel = kernel_of(block.shape)
         self.truth = simulation.truth(block)
         slots, states, lanes = len(block.rows), simulation.stream.first.size, block.lanes
-        rec = simulation.recording
-        self.previous = aligned_zeros(slots if rec.change else 0, states, lanes)
-        self.used = np.full((len(ESTIMATES), states if rec.steps else 0, lanes), np.nan)
-        self.counted = np.zeros(states, dtype=np.int64)
+        self.rows = table_of(rows_of(block.shape))
+        self.scratch = Scratch(
+            aligned_zeros(slots, lanes),
+            aligned_zeros(slots if simulation.recording.change else 0, states, lanes),
+            np.zeros(states, dtype=np.int64),
+        )
 
-    def run(self, runs: range, stop: Any, tick: Any) -> Batch | None:
-        """Run a batch; return None if it was stopped."""
-        rec, block, workspace = self.simulation.recording, self.block, self.workspace
-        slots, states, lanes = len(block.rows), self.counted.size, block.lanes
-        count, points = len(runs), rec.points.size
-        window = slots if rec.window else 0
-        frozen = aligned_zeros(1, 0, 0)
-        if rec.window and not block.shape.learn:
-            frozen = self.simulation.frozen(block, runs)
-        out = Batch(
+    def _results(self, runs: range) -> Batch:
+        """Empty results of some runs."""
+        rec, block, count = self.simulation.recording, self.block, len(runs)
+        slots, states, lanes = len(block.rows), self.scratch.counted.size, block.lanes
+        points, window = rec.points.size, len(block.rows) if rec.window else 0
+        return Batch(
             estimates=aligned_zeros(count, points, slots, rec.states.size, lanes),
             rmse=aligned_zeros(count, points, slots if rec.shares.size else 0, lanes),
             steps=aligned_zeros(count, points, slots if rec.steps else 0, rec.states.size, lanes),
@@ -117,23 +98,23 @@ class Worker:
             changes=aligned_zeros(count, slots if rec.change else 0, states, lanes),
             diverged_at=np.full((count, len(ESTIMATES), lanes), -1, dtype=np.int64),
         )
-        totals = Window(
-            out.sums, out.squares, out.frozen_squares, self.truth, frozen,
-            *workspace.rows(),
-        )  # fmt: skip
-        total = int(rec.points[-1])
 
-        nodes = workspace.nodes_for(runs)
+    def run(self, runs: range, stop: Any, tick: Any) -> Batch | None:
+        """Run a batch; return None if it was stopped."""
+        rec, block, workspace = self.simulation.recording, self.block, self.workspace
+        frozen = aligned_zeros(1, 0, 0)
+        if rec.window and not block.shape.learns_value:
+            frozen = self.simulation.frozen(block, runs)
+        since = int(rec.points[-1]) - rec.window if rec.window else NEVER
+        wanted = Wanted(
+            rec.points, rec.by_step, rec.states, rec.shares, since, self.truth, frozen, self.rows
+        )  # fmt: skip
+        out, nodes = self._results(runs), workspace.nodes_for(runs)
 
         def start(count: int) -> bool:
             done: bool = self.kernel(
-                self.simulation.stream, runs.start, count, rec.points, rec.by_step,
-                total - rec.window if rec.window else NEVER, stop, tick,
-                workspace.gammas, workspace.lams, workspace.value_gammas,
-                workspace.slot, workspace.share,
-                *nodes, *workspace.scratch, rec.states, rec.shares, totals, self.counted,
-                out.estimates, out.rmse, out.changes, self.previous, out.steps, self.used,
-                out.diverged_at,
+                self.simulation.stream, Task(runs.start, count, stop, tick), nodes, workspace.share,
+                workspace.discounts, workspace.value_discounts, wanted, self.scratch, out,
             )  # fmt: skip
             return done
 
@@ -141,7 +122,7 @@ class Worker:
             with log_slow_compilation("the update for these learners"):
                 start(0)
             _compiled.add(block.shape)
-        if not start(count):
+        if not start(len(runs)):
             return None
         self._mask(out)
         return out

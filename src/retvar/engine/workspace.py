@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar import networks
 from retvar.engine.blocks import Block
-from retvar.engine.kernel import WIDTH, Node
+from retvar.engine.lane_nodes import Discounts, Lanes, Spread, Table
 from retvar.engine.learner_setup import InitialDraws, LearnerSetup
+from retvar.engine.shapes import DENSE, LOCAL, SPREAD, WIDTH, NodeShape
 from retvar.engine.streams import Stream
-from retvar.networks import ESTIMATES, NETWORKS, NODES, VALUE, VARIANCE
-from retvar.step_sizes import ADADELTA, ALPHA_BOUND, AVERAGED, DECAY
+from retvar.features import Features
+from retvar.td.steps import averages, counts_visits, depends_on_errors, is_bounded
 
 __all__ = ["Workspace", "aligned_zeros", "stack_lanes"]
 
@@ -46,95 +45,106 @@ class Workspace:
 
     def __init__(self, block: Block, setups: list[LearnerSetup], stream: Stream, seed: int) -> None:
         self.block, self.setups, self.stream, self.seed = block, setups, stream, seed
-        self.width = block.lanes
+        shape, self.width = block.shape, block.lanes
         self.values = -(-len(block.value_lanes) // WIDTH) * WIDTH
-        own = block.shape.own
-        self.members = {node: self._members(node) for node in NODES if self._has(node)}
-        self.differs = any(m.template.initial for each in self.members.values() for m in each)
-        self.nodes = {node: self._node(node) for node in self.members}
-        templates = [
-            setups[block.learner(lane)].template for lane in range(self.width if own else 1)
-        ]
-        self.gammas = stack_lanes([template.gamma for template in templates])
-        self.lams = stack_lanes([template.lam for template in templates])
-        values = self.members[NODES[0]][: self.values if own else 1]
-        self.value_gammas = stack_lanes([lane.template.gamma for lane in values])
-        alone = block.shape.local and not block.shape.shared
-        self.share = None if alone else block.share  # None: one value node per lane
-        self.slot = np.full(len(ESTIMATES), -1, dtype=np.int64)
-        self.slot[block.rows] = np.arange(len(block.rows))
-        self.scratch = [aligned_zeros(self.values) for _ in range(4)]
-        self.scratch += [aligned_zeros(self.width) for _ in range(4)]
+        self.members = [self._members(number) for number in range(len(shape.nodes))]
+        self.differs = any(m.template.initial for each in self.members for m in each)
+        self.nodes: list[Lanes] = [self._lanes(number) for number in range(len(shape.nodes))]
+        self.discounts = self._discounts([setups[block.learner(i)] for i in range(self.width)])
+        self.value_discounts = self._discounts(self.members[0])
+        by_number = shape.form == SPREAD or shape.shared
+        self.share = block.share if by_number else None  # None: one value node per lane
 
-    def _has(self, node: networks.Node) -> bool:
-        return self.block.shape.nodes[node.code]
-
-    def _members(self, node: networks.Node) -> list[LearnerSetup]:
+    def _members(self, number: int) -> list[LearnerSetup]:
         """Learner of the node in each lane; padding repeats the first."""
         columns, width, method = self.block.value_lanes, self.values, None
-        if node.place != VALUE:
+        if number > 0:
             columns, width = list(range(len(self.block.columns))), self.width
-            method = next(m for m in self.block.columns[0] if node in NETWORKS[m].nodes)
+            networks = zip(self.block.columns[0], self.block.shape.networks, strict=True)
+            method = next(name for name, network in networks if number in network)
         at = [columns[i] if i < len(columns) else columns[0] for i in range(width)]
         return [self.setups[self.block.learner(column, method)] for column in at]
 
-    def _node(self, node: networks.Node) -> Node:
-        shape, place, members = self.block.shape, node.place, self.members[node]
-        kind, traced = shape.kind[place], shape.traced[place]
-        learns = place != VALUE or shape.learn
-        features, lanes = members[0].template.features[place], len(members)
-        size, local = features.size, shape.local
-        settings = np.array([member.settings[place] for member in members])
-        weights = (size, lanes)
-        rows = None if local else features.rows()
-        traced = traced and learns
-        live = np.full(2 * size + 1, -1, dtype=np.int64)
-        live[2 * size] = 0
-        return Node(
-            w=aligned_zeros(size + 1, lanes),
+    def _discounts(self, members: list[LearnerSetup]) -> Discounts:
+        templates = [m.template for m in (members if self.block.shape.own else members[:1])]
+        return Discounts(
+            stack_lanes([template.gamma for template in templates]),
+            stack_lanes([template.lam for template in templates]),
+        )
+
+    def _lanes(self, number: int) -> Lanes:
+        """Arrays of a node; None where its shape needs none."""
+        shape, members = self.block.shape, self.members[number]
+        spec = shape.nodes[number]
+        place, lanes, learns, kind = spec.node.place, len(members), spec.learns, spec.kind
+        features = members[0].template.features[place]
+        size, settings = features.size, np.array([member.settings[place] for member in members])
+        weights = (lanes * size,) if shape.form == DENSE else (size + 1, lanes)  # 0 for the end
+        averaged, by_errors = learns and averages(kind), learns and depends_on_errors(kind)
+        counts = learns and counts_visits(kind)
+        return Lanes(
+            table=self._table(features, spec),
+            w=aligned_zeros(*weights),
+            held=aligned_zeros(*weights) if averaged else None,
             p=_aligned_copy(settings[:, 0]) if learns else None,
-            q=_aligned_copy(settings[:, 1])
-            if learns and kind in (DECAY, ADADELTA, AVERAGED)
-            else None,
-            first=aligned_zeros(*weights) if kind == ADADELTA else None,
-            second=aligned_zeros(*weights) if kind == ADADELTA else None,
-            visits=np.zeros(size) if kind in (DECAY, AVERAGED) else None,
-            bound=aligned_zeros(lanes) if kind == ALPHA_BOUND else None,
+            q=_aligned_copy(settings[:, 1]) if counts or by_errors else None,
+            first=aligned_zeros(*weights) if by_errors else None,
+            second=aligned_zeros(*weights) if by_errors else None,
+            visits=np.zeros(size) if counts else None,
+            rates=np.ones(size) if counts else None,
+            bound=aligned_zeros(lanes) if learns and is_bounded(kind) else None,
             peak=aligned_zeros(lanes) if learns and not shape.safe else None,
-            iterates=aligned_zeros(size + 1, lanes) if learns and kind == AVERAGED else None,
-            trace=aligned_zeros(*weights) if traced else None,
-            live=live if traced else None,
-            phi=np.zeros(size) if traced else None,
-            kappa=None if local else _aligned_copy(settings[:, 2:].T),
-            last=None if local else aligned_zeros(lanes),
-            now=None if local else aligned_zeros(lanes),
-            after=None if local else aligned_zeros(lanes),
-            delta=None if local else aligned_zeros(lanes),
-            own=aligned_zeros(2, lanes) if learns and kind == AVERAGED and not local else None,
-            indptr=None if rows is None else rows.indptr,
-            indices=None if rows is None else rows.indices,
-            values=None if rows is None else rows.values,
+            used=aligned_zeros(self.stream.first.size, lanes) if shape.steps else None,
+            reported=_last_features(features) if shape.steps else None,
+            trace=aligned_zeros(*weights) if spec.traced else None,
+            kappa=_aligned_copy(settings[:, 2:].T) if spec.traced else None,
+            last=aligned_zeros(lanes) if spec.traced else None,
+            spread=self._spread(number, size, lanes) if shape.form == SPREAD else None,
             initial=None,
         )
 
-    def nodes_for(self, runs: range) -> list[Node | None]:
-        """Return the nodes with the initial values of these runs."""
-        if self.differs or self.nodes[NODES[0]].initial is None:
-            draws = InitialDraws(self.seed)
-            templates = {
-                m.template.start: m.template for each in self.members.values() for m in each
-            }
-            found = {start: template.weights(runs, draws) for start, template in templates.items()}
-            for node, members in self.members.items():
-                initial = stack_lanes([found[m.template.start][node.place] for m in members])
-                self.nodes[node] = self.nodes[node]._replace(initial=initial)
-        return [self.nodes.get(node) for node in NODES[:5]]  # those that the kernel knows
+    def _table(self, features: Features, spec: NodeShape) -> Table:
+        if self.block.shape.form == SPREAD:
+            return Table(None, *features.rows())
+        if self.block.shape.form == LOCAL or spec.tabular:
+            return Table(None, None, None, None)
+        rows, states = features.rows(), self.stream.first.size
+        dense = np.zeros((states + 1, features.size))
+        dense[np.repeat(np.arange(states), np.diff(rows.indptr)), rows.indices] = rows.values
+        return Table(dense.reshape(-1), None, None, None)
 
-    def rows(self) -> tuple[Any, ...]:
-        """Features of the variance nodes; None if each state has its own weight."""
-        if self.block.shape.local:
-            return None, None, None
-        return tuple(self.setups[self.block.learner(0)].template.features[VARIANCE].rows())
+    def _spread(self, number: int, size: int, lanes: int) -> Spread:
+        spec = self.block.shape.nodes[number]
+        averaged = spec.learns and averages(spec.kind)
+        live = np.full(2 * size + 1, -1, dtype=np.int64)
+        live[2 * size] = 0
+        return Spread(
+            *(aligned_zeros(lanes) for _ in range(6)),
+            updated=aligned_zeros(lanes) if self.block.shape.is_reread(number) else None,
+            own=aligned_zeros(lanes) if averaged else None,
+            own_after=aligned_zeros(lanes) if averaged else None,
+            phi=np.zeros(size) if spec.traced else None,
+            live=live if spec.traced else None,
+        )
+
+    def nodes_for(self, runs: range) -> tuple[Lanes, ...]:
+        """Return the nodes with the initial values of these runs."""
+        if self.differs or self.nodes[0].initial is None:
+            draws = InitialDraws(self.seed)
+            templates = {m.template.start: m.template for each in self.members for m in each}
+            found = {start: template.weights(runs, draws) for start, template in templates.items()}
+            for number, members in enumerate(self.members):
+                place = self.block.shape.nodes[number].node.place
+                initial = stack_lanes([found[m.template.start][place] for m in members])
+                self.nodes[number] = self.nodes[number]._replace(initial=initial)
+        return tuple(self.nodes)
+
+
+def _last_features(features: Features) -> NDArray[np.int64]:
+    """The last feature of each state; −1: it has none."""
+    rows = features.rows()
+    last = np.append(rows.indices, -1)[rows.indptr[1:] - 1]
+    return np.where(np.diff(rows.indptr) > 0, last, -1)
 
 
 def _aligned_copy(numbers: Array) -> Array:

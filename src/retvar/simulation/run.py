@@ -119,7 +119,6 @@ def simulate(
     """
     check_mdp(mdp)
     labelled = _labelled(learners)
-    _refuse_moments(labelled)
     total, by_step = _length(mdp, steps, episodes)
     runs = arguments.integer("runs", runs, 1, MOST)
     first_run = arguments.integer("first_run", first_run, 0, MOST - 1)
@@ -257,14 +256,6 @@ def _labelled(learners: Any) -> dict[str, Learner]:
     if not labelled:
         raise InputError("learners", "none", "give at least one: Direct, VTD, Centred or a grid")
     return labelled
-
-
-def _refuse_moments(labelled: dict[str, Learner]) -> None:
-    """Refuse learners of more than the variance, which the engine does not know."""
-    for label, learner in labelled.items():
-        if learner.order > 2:
-            remedy = "simulate knows order 2; learn from replay(…) with online()"
-            raise InputError(f"learners[{label!r}].order", learner.order, remedy)
 
 
 def _length(mdp: MDP, steps: int | None, episodes: int | None) -> tuple[int, bool]:

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 from numpy import uintp as u
 
-from retvar import networks, rules
-from retvar.jit import callable_from_compiled, inlined, switch
+from retvar import networks
+from retvar.jit import inlined, switch
 from retvar.networks import MEAN, NODES, PLACES, THIRD, VALUE, VARIANCE, Reading, Readings
 
-__all__ = ["Said", "discount_of", "feed_replicates", "reward_of"]
+__all__ = ["NOTHING", "Said", "discount_of", "feed_replicates", "reward_of", "telling"]
 
 
 class Said(NamedTuple):
@@ -32,9 +32,6 @@ class Said(NamedTuple):
     own: Any  #: with Averaged the TD error of the weights that learn [lane] …
     now_own: Any  #: … and their predictions
     after_own: Any
-
-
-callable_from_compiled(*(getattr(rules, name) for name in rules.__all__))
 
 
 @inlined
@@ -75,3 +72,22 @@ def _by_place(function: Callable[[networks.Node], Any]) -> Any:
 reward_of = _by_place(lambda node: inlined(node.reward))  #: (place, code, x, read)
 discount_of = _by_place(lambda node: inlined(node.discount))  #: (place, code, x)
 feed_replicates = _by_place(_in_replicates)  #: (place, code, x, said)
+
+NOTHING = (Reading(0.0, 0.0, 0.0, 0.0),) * len(Readings._fields)  #: what is said before any node
+
+
+def telling(place: int) -> Any:
+    """An inlined function of what is said and of what the node at a place says; puts it there.
+
+    What is said is a tuple of the fields of :class:`retvar.networks.Readings`; a place that no node
+    reads is left out.
+    """
+    after = place + 1
+
+    def tell(said, reading):
+        return said[:place] + (reading,) + said[after:]  # noqa: RUF005 (compiled)
+
+    def ignore(said, reading):
+        return said
+
+    return inlined(tell if place < len(Readings._fields) else ignore)

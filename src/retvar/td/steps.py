@@ -14,44 +14,44 @@ To add a rule, add it to the functions here that it takes part in.
 from __future__ import annotations
 
 from retvar import rules
-from retvar.jit import inlined
+from retvar.jit import callable_from_compiled, inlined
 from retvar.step_sizes import ADADELTA, ALPHA_BOUND, AVERAGED, DECAY
 
 __all__ = [
     "accumulated", "averages", "counted", "counts_visits", "depends_on_errors", "is_bounded",
-    "settled", "step_at",
+    "rate_at", "settled", "step_at",
 ]  # fmt: skip
 
 LARGEST = 1e150  # larger errors cannot be squared
 
 decayed_step = inlined(rules.decayed_step)
+slowed = inlined(rules.slowed)
 averaged = inlined(rules.averaged)
 running_mean_square = inlined(rules.running_mean_square)
 adadelta_step = inlined(rules.adadelta_step)
 
 
-@inlined
 def averages(kind):
     """Whether predictions come from a mean of the weights that learn."""
     return kind == AVERAGED
 
 
-@inlined
 def counts_visits(kind):
     """Whether the step depends on the number of visits."""
     return kind in (DECAY, AVERAGED)
 
 
-@inlined
 def depends_on_errors(kind):
     """Whether the step depends on the errors of its weight."""
     return kind == ADADELTA
 
 
-@inlined
 def is_bounded(kind):
     """Whether one step for all weights is bounded by E·(γ′φ′ − φ)."""
     return kind == ALPHA_BOUND
+
+
+callable_from_compiled(averages, counts_visits, depends_on_errors, is_bounded)
 
 
 @inlined
@@ -66,6 +66,12 @@ def step_at(kind, p, q, visits):
     if counts_visits(kind):
         return decayed_step(p, q, max(visits, 1.0))
     return p
+
+
+@inlined
+def rate_at(q, visits):
+    """By what the step is divided after so many visits; found once, it serves many learners."""
+    return slowed(q, max(visits, 1.0))
 
 
 @inlined

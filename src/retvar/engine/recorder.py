@@ -1,0 +1,463 @@
+"""What a simulation records: estimates at points, sums over a window, changes, divergence.
+
+A row is one of ``ESTIMATES``: the prediction of a node, or that less the square of another. Its
+slot is its position among the rows that a block has. In the local form only the state being left
+changes, so sums over a window are brought up to date when a state is left; otherwise all states are
+added at each moment.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy import uintp as u
+
+from retvar.engine.lane_nodes import predict_lanes, predicting
+from retvar.engine.shapes import DENSE, LOCAL, SPREAD, WIDTH, Shape, Update
+from retvar.jit import called_part, in_step, in_turn, part
+from retvar.networks import ESTIMATES, NETWORKS, NODES, Estimate, rests_on
+from retvar.online.memory_layout import LIMIT
+
+__all__ = ["Batch", "Recorder", "Row", "Rows", "Scratch", "Wanted", "recorder_of", "rows_of"]
+
+COMPARED = {ESTIMATES.index(Estimate(NODES[0])): 0} | {  # rows that are compared with the truth
+    ESTIMATES.index(network.variance): 1 for network in NETWORKS.values()
+}
+
+
+class Row(NamedTuple):
+    """How an estimate is made of the nodes of a shape."""
+
+    number: int  #: in ``ESTIMATES``
+    slot: int
+    node: int
+    less: int  #: node whose square is subtracted; −1: none
+    of: int  #: what it is compared with: 0 the true value, 1 the true variance, −1 nothing
+    moves: bool  #: False: that of a value held fixed
+
+
+class Rows(NamedTuple):
+    """The rows of a block as arrays, by slot."""
+
+    node: Any  #: slot of the prediction of its node
+    less: Any  #: slot of the prediction whose square is subtracted; −1: none
+    of: Any
+    moves: Any
+    rests: Any  #: whether it rests on each of ``ESTIMATES`` [slot, row]
+
+
+class Wanted(NamedTuple):
+    """What to record and when, and the truth to compare with."""
+
+    points: Any  #: moments to record; the last is the end
+    by_step: Any  #: whether moments are steps (otherwise episodes)
+    states: Any  #: states whose estimates are recorded
+    shares: Any  #: stationary distribution; empty: no RMSE
+    since: Any  #: moment at which the window begins
+    truth: Any  #: value and variance [2, state, lane]
+    frozen: Any  #: variance for the frozen value [run or one for all, state, lane]
+    rows: Rows
+
+
+class Batch(NamedTuple):
+    """Results of some runs of a block; the first axis is the run, the last the lane."""
+
+    estimates: Any  #: [run, point, slot, state, lane]
+    rmse: Any  #: [run, point, slot, lane]
+    steps: Any  #: [run, point, slot, state, lane]
+    sums: Any  #: over the window [run, slot, state, lane]
+    squares: Any  #: squared deviations from the truth
+    frozen_squares: Any  #: … from the truth for the frozen value
+    changes: Any
+    diverged_at: Any  #: moment of divergence [run, row, lane], or −1
+
+    def parts(self) -> dict[str, Any]:
+        """Return the arrays of results by name."""
+        return {name: x for name, x in self._asdict().items() if name != "diverged_at"}
+
+
+class Scratch(NamedTuple):
+    """What is remembered between steps."""
+
+    found: Any  #: estimates of a state [slot, lane]
+    previous: Any  #: estimates at the last step, for changes [slot, state, lane]
+    counted: Any  #: moment up to which each state is in the sums
+
+
+class Recorder(NamedTuple):
+    """The compiled functions that record."""
+
+    begin: Any  #: at the start of a run
+    leave: Any  #: before each step
+    change: Any  #: after each step
+    moment: Any  #: after each moment
+    point: Any  #: at each point
+
+
+def rows_of(shape: Shape) -> list[Row]:
+    """The rows of a shape, in the order of their slots."""
+    there = [(k, each) for k, each in enumerate(ESTIMATES) if shape.number_of(each.node) >= 0]
+    found = []
+    for slot, (number, each) in enumerate(there):
+        node, less = shape.number_of(each.node), shape.number_of(each.less_square_of)
+        moves = node > 0 or shape.learns_value
+        found.append(Row(number, slot, node, less, COMPARED.get(number, -1), moves))
+    return found
+
+
+def table_of(rows: list[Row]) -> Rows:
+    """The rows as arrays."""
+    slot_of = {row.node: row.slot for row in reversed(rows) if row.less < 0} | {-1: -1}
+    rests = [[k in rests_on(row.number) for k in range(len(ESTIMATES))] for row in rows]
+    return Rows(
+        np.array([slot_of[row.node] for row in rows]),
+        np.array([slot_of[row.less] for row in rows]),
+        np.array([row.of for row in rows]),
+        np.array([row.moves for row in rows]),
+        np.array(rests),
+    )
+
+
+def recorder_of(shape: Shape) -> Recorder:
+    """The functions that record what learners of one shape estimate."""
+    find = finding_all(shape)
+    return Recorder(
+        beginning(shape, find), leaving(shape), changing(shape, find), counting(shape, find),
+        pointing(shape, find),
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------------- estimates
+
+
+@functools.cache
+def writing(update: Update, shared: bool) -> Any:
+    """A function that writes the predictions of a node for a state in all lanes."""
+    predict = predicting(update.form, update.size, update.tabular)
+    DENSELY, SHARED = update.form == DENSE, shared
+
+    def fused(table, w, share, s, out):
+        for lane in range(out.size):
+            at = share[u(lane)] if SHARED else lane
+            c = at // WIDTH if DENSELY else 0
+            out[u(lane)] = predict(table, w, s, c, at - c * WIDTH)
+
+    def spread(table, w, share, s, out):
+        if SHARED:
+            for lane in range(out.size):
+                out[u(lane)] = 0.0
+            for k in range(table.indptr[u(s)], table.indptr[u(s + 1)]):
+                i, x = u(table.indices[u(k)]), table.values[u(k)]
+                for lane in range(out.size):
+                    out[u(lane)] += x * w[i, u(share[u(lane)])]
+        else:
+            predict_lanes(table, w, s, out)
+
+    return called_part(spread if update.form == SPREAD else fused)
+
+
+@called_part
+def make_of_predictions(found, node, less):
+    """Make the estimates that are not predictions of a node."""
+    for slot in range(found.shape[0]):
+        if less[slot] >= 0:
+            for lane in range(found.shape[1]):
+                other = found[less[slot], lane]
+                found[slot, lane] = found[node[slot], lane] - other * other
+
+
+def finding_all(shape: Shape) -> Any:
+    """An inlined function that writes all estimates of a state into `scratch.found`."""
+
+    def finding_node(number: int) -> Any:
+        slot = next(r.slot for r in rows_of(shape) if r.node == number and r.less < 0)
+        write = writing(
+            shape.update(number), number == 0 and (shape.shared or shape.form == SPREAD)
+        )
+
+        @part
+        def find(node, share, s, found):
+            write(node.table, node.w, share, s, found[slot])
+
+        return find
+
+    find_each = in_step([finding_node(number) for number in range(len(shape.nodes))])
+
+    @part
+    def find_all(nodes, share, s, wanted, scratch):
+        find_each(nodes, share, s, scratch.found)
+        make_of_predictions(scratch.found, wanted.rows.node, wanted.rows.less)
+
+    return find_all
+
+
+@functools.cache
+def finding_one(shared: bool, shared_other: bool, less: bool) -> Any:
+    """An inlined function: an estimate of a state in one lane, in the local form.
+
+    `source` and `other` are the weights of the node and of the one whose square is subtracted.
+    """
+    SHARED, SHARED_OTHER, LESS = shared, shared_other, less
+
+    @part
+    def find(source, other, s, lane):
+        found = source[u(s), u(0 if SHARED else lane)]
+        if LESS:
+            square = other[u(s), u(0 if SHARED_OTHER else lane)]
+            found -= square * square
+        return found
+
+    return find
+
+
+def of_rows(shape: Shape, make: Any) -> Any:
+    """An inlined function that calls what is made for each row that moves, in the local form."""
+
+    def of_row(row: Row) -> Any:
+        shared, node, less, slot = shape.shared, row.node, max(row.less, 0), row.slot
+        act = make(finding_one(shared and node == 0, shared and less == 0, row.less >= 0))
+
+        @part
+        def call(nodes, *args):
+            act(nodes[node].w, nodes[less].w, slot, *args)
+
+        return call
+
+    return [(row, of_row(row)) for row in rows_of(shape) if row.moves]
+
+
+# ---------------------------------------------------------------------- sums on the way
+
+
+@functools.cache
+def adding(find: Any) -> Any:
+    """An inlined function that adds an estimate of a state to the window, `times` times."""
+
+    @part
+    def add(source, other, slot, wanted, batch, r, s, times):
+        sums, squares = batch.sums[r, slot, s], batch.squares[r, slot, s]
+        truth = wanted.truth[wanted.rows.of[slot], s]
+        for lane in range(sums.size):
+            found = find(source, other, s, lane)
+            gap = found - truth[lane]
+            sums[lane] += times * found
+            squares[lane] += times * (gap * gap)
+        if wanted.frozen.size:
+            frozen = wanted.frozen[r if wanted.frozen.shape[0] > 1 else 0, s]
+            others = batch.frozen_squares[r, slot, s]
+            for lane in range(others.size):
+                gap = find(source, other, s, lane) - frozen[lane]
+                others[lane] += times * (gap * gap)
+
+    return add
+
+
+@functools.cache
+def differing(find: Any) -> Any:
+    """An inlined function that adds the absolute change of an estimate of a state."""
+
+    @part
+    def differ(source, other, slot, scratch, batch, r, s):
+        changes, previous = batch.changes[r, slot, s], scratch.previous[slot, s]
+        for lane in range(changes.size):
+            found = find(source, other, s, lane)
+            changes[lane] += abs(found - previous[lane])
+            previous[lane] = found
+
+    return differ
+
+
+@part
+def found_before(found, other, s, lane):
+    """An estimate that is in `scratch.found`."""
+    return found[u(lane)]
+
+
+add_found, differ_found = adding(found_before), differing(found_before)
+
+
+def beginning(shape: Shape, find: Any) -> Any:
+    """An inlined function that prepares the records of a run."""
+    CHANGE = shape.change
+
+    @part
+    def begin(nodes, share, wanted, scratch, batch, r):
+        batch.diverged_at[r] = -1
+        scratch.counted[:] = wanted.since
+        if CHANGE:
+            for s in range(scratch.counted.size):
+                find(nodes, share, s, wanted, scratch)
+                for slot in range(scratch.found.shape[0]):
+                    for lane in range(scratch.found.shape[1]):
+                        scratch.previous[slot, s, lane] = scratch.found[slot, lane]
+
+    return begin
+
+
+def leaving(shape: Shape) -> Any:
+    """An inlined function that brings the sums of a state up to date before it changes."""
+    IS_LOCAL = shape.form == LOCAL
+    add = in_turn([call for row, call in of_rows(shape, adding) if row.of >= 0])
+
+    @part
+    def leave(nodes, wanted, scratch, batch, r, s, clock):
+        if IS_LOCAL and clock > scratch.counted[s]:
+            times = clock - scratch.counted[s]
+            scratch.counted[s] = clock
+            add(nodes, wanted, batch, r, s, times)
+
+    return leave
+
+
+def changing(shape: Shape, find: Any) -> Any:
+    """An inlined function that adds the changes of a step: of one state, or of all."""
+    CHANGE, IS_LOCAL = shape.change, shape.form == LOCAL
+    differ = in_turn([call for _, call in of_rows(shape, differing)])
+
+    @part
+    def change(nodes, share, wanted, scratch, batch, r, s):
+        if CHANGE:
+            if IS_LOCAL:
+                differ(nodes, scratch, batch, r, s)
+            else:
+                for each in range(scratch.counted.size):
+                    find(nodes, share, each, wanted, scratch)
+                    for slot in range(scratch.found.shape[0]):
+                        differ_found(scratch.found[slot], None, slot, scratch, batch, r, each)
+
+    return change
+
+
+def counting(shape: Shape, find: Any) -> Any:
+    """An inlined function that adds a moment of the window; locally, at its end, what is left."""
+    IS_LOCAL = shape.form == LOCAL
+
+    @part
+    def moment(nodes, share, wanted, scratch, batch, r, clock):
+        last = clock == wanted.points[-1]
+        if clock > wanted.since and (last or not IS_LOCAL):
+            for s in range(scratch.counted.size):
+                find(nodes, share, s, wanted, scratch)
+                for slot in range(scratch.found.shape[0]):
+                    times = clock - scratch.counted[s] if IS_LOCAL else 1
+                    if not wanted.rows.moves[slot]:
+                        times = clock - wanted.since if last else 0
+                    if times > 0 and wanted.rows.of[slot] >= 0:
+                        add_found(scratch.found[slot], None, slot, wanted, batch, r, s, times)
+
+    return moment
+
+
+# ---------------------------------------------------------------------- points
+
+
+@called_part
+def note_divergence(w, peak, share, diverged_at, clock):
+    """Note the moment at which a weight of a lane exceeds LIMIT; w is [group, weight, lane]."""
+    for lane in range(diverged_at.size):
+        at = lane if share is None else share[lane]
+        bad = not (peak[at] <= LIMIT)
+        for i in range(w.shape[1]):
+            bad |= not (abs(w[at // w.shape[2], i, at % w.shape[2]]) <= LIMIT)
+        if bad and diverged_at[lane] < 0:
+            diverged_at[lane] = clock
+
+
+def noting(shape: Shape, number: int) -> Any:
+    """An inlined function that notes which lanes of a node have diverged; None: none can."""
+    row, GROUPED = ESTIMATES.index(Estimate(shape.nodes[number].node)), shape.form == DENSE
+    IS_VALUE = number == 0
+
+    @part
+    def note(node, share, diverged_at, clock):
+        lanes = node.peak.size
+        groups = lanes // WIDTH if GROUPED else 1
+        w = node.w.reshape((groups, node.w.size // lanes, lanes // groups))
+        if IS_VALUE:
+            note_divergence(w, node.peak, share, diverged_at[row], clock)
+        else:
+            note_divergence(w, node.peak, None, diverged_at[row], clock)
+
+    return note if shape.update(number).checked else None
+
+
+@called_part
+def lost(rests, diverged_at, slot, lane):
+    """Whether a node that an estimate rests on has diverged."""
+    gone = False
+    for row in range(rests.shape[1]):
+        gone |= rests[slot, row] and diverged_at[row, lane] >= 0
+    return gone
+
+
+@called_part
+def record_estimates(found, rests, diverged_at, estimates, j):
+    """Record the estimates of a state."""
+    for slot in range(found.shape[0]):
+        for lane in range(found.shape[1]):
+            gone = lost(rests, diverged_at, slot, lane)
+            estimates[slot, j, lane] = np.nan if gone else found[slot, lane]
+
+
+@called_part
+def add_errors(found, of, truth, share, rmse, s):
+    """Add the squared errors of a state with its share of the stationary distribution."""
+    for slot in range(found.shape[0]):
+        if of[slot] >= 0:
+            for lane in range(found.shape[1]):
+                gap = found[slot, lane] - truth[of[slot], s, lane]
+                rmse[slot, lane] += share * (gap * gap)
+
+
+@called_part
+def finish_errors(rests, diverged_at, rmse):
+    """Take the roots of the mean squared errors."""
+    for slot in range(rmse.shape[0]):
+        for lane in range(rmse.shape[1]):
+            gone = lost(rests, diverged_at, slot, lane)
+            rmse[slot, lane] = np.nan if gone else np.sqrt(rmse[slot, lane])
+
+
+def recording_steps(shape: Shape, number: int) -> Any:
+    """An inlined function that records the step sizes of a node at a point."""
+    slot = next(row.slot for row in rows_of(shape) if row.node == number and row.less < 0)
+    SHARED = number == 0 and (shape.shared or shape.form == SPREAD)
+
+    @part
+    def record(node, share, states, steps):
+        for j in range(states.size):
+            for lane in range(steps.shape[2]):
+                at = share[lane] if SHARED else lane
+                steps[slot, j, lane] = node.used[states[j], at]
+
+    return record
+
+
+def pointing(shape: Shape, find: Any) -> Any:
+    """An inlined function that records a point."""
+    numbers, STEPS = range(len(shape.nodes)), shape.steps
+    note = in_step([noting(shape, number) for number in numbers])
+    record_steps = in_step([recording_steps(shape, number) for number in numbers])
+
+    @part
+    def at_point(nodes, share, wanted, scratch, batch, r, point, clock):
+        rests, diverged_at = wanted.rows.rests, batch.diverged_at[r]
+        note(nodes, share, diverged_at, clock)
+        for j in range(wanted.states.size):
+            find(nodes, share, wanted.states[j], wanted, scratch)
+            record_estimates(scratch.found, rests, diverged_at, batch.estimates[r, point], j)
+        if wanted.shares.size:
+            rmse = batch.rmse[r, point]
+            for s in range(wanted.shares.size):
+                if wanted.shares[s] > 0.0:
+                    find(nodes, share, s, wanted, scratch)
+                    add_errors(
+                        scratch.found, wanted.rows.of, wanted.truth, wanted.shares[s], rmse, s
+                    )
+            finish_errors(rests, diverged_at, rmse)
+        if STEPS:
+            record_steps(nodes, share, wanted.states, batch.steps[r, point])
+
+    return at_point
