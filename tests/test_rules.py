@@ -116,7 +116,7 @@ def test_traces_of_one_telescope_to_monte_carlo(episode, J):
 COMPILED = {name: numba.njit(getattr(rules, name)) for name in rules.__all__}
 ARITY = {
     "td_error": 4, "trace": 4, "moved": 4, "direct_reward": 3, "vtd_reward": 5,
-    "variance_discount": 1,
+    "variance_discount": 1, "third_moment_discount": 1, "fourth_moment_discount": 1,
     "mean_reward": 5, "mean_discount": 3, "decayed_step": 3, "slowed": 2, "running_mean_square": 3,
     "adadelta_step": 3, "bounded_step": 2, "averaged": 3, "direct_deviation": 3,
     "third_moment_reward": 3, "fourth_moment_reward": 4,
