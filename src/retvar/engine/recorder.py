@@ -136,13 +136,16 @@ def recorder_of(shape: Shape) -> Recorder:
 def writing(update: Update, shared: bool) -> Any:
     """A function that writes the predictions of a node for a state in all lanes."""
     predict = predicting(update.form, update.size, update.tabular)
-    DENSELY, SHARED = update.form == DENSE, shared
+    SHARED = shared
 
-    def fused(table, w, share, s, out):
+    def local(table, w, share, s, out):
         for lane in range(out.size):
-            at = share[u(lane)] if SHARED else lane
-            c = at // WIDTH if DENSELY else 0
-            out[u(lane)] = predict(table, w, s, c, at - c * WIDTH)
+            out[lane] = predict(table, w, s, 0, share[lane] if SHARED else lane)
+
+    def dense(table, w, share, s, out):
+        for c in range(out.size // WIDTH):
+            for v in range(WIDTH):
+                out[u(c * WIDTH + v)] = predict(table, w, s, c, v)
 
     def spread(table, w, share, s, out):
         if SHARED:
@@ -155,7 +158,7 @@ def writing(update: Update, shared: bool) -> Any:
         else:
             predict_lanes(table, w, s, out)
 
-    return called_part(spread if update.form == SPREAD else fused)
+    return called_part({LOCAL: local, DENSE: dense, SPREAD: spread}[update.form])
 
 
 @called_part
