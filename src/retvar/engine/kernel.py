@@ -135,7 +135,8 @@ def drawing(shape: Shape) -> Any:
     return draw
 
 
-begin_nodes = clear = fade = learn = draw = begin = leave = change = moment = record_point = None
+_LATER: Any = None  # functions of a shape
+begin_nodes = clear = fade = learn = draw = begin = leave = change = moment = record_point = _LATER
 
 
 def run_block(stream, task, nodes, share, discounts, value_discounts, wanted, scratch, batch):
