@@ -40,11 +40,12 @@ SLOW_AFTER = 0.5  # seconds of compiling after which a line is logged
 _cache_dir_lock = threading.Lock()
 
 
-def compiled(function: Any, *sources: str, **options: Any) -> Any:
+def compiled(function: Any, *sources: str, key: str = "", **options: Any) -> Any:
     """Compile a function and cache the result on disk under a digest of all its source files.
 
     numba's own cache checks only the file of the function itself and would miss changes of code
-    inlined from other files: `sources`, and always the rules and random numbers.
+    inlined from other files: `sources`, and always the rules and random numbers. `key` tells apart
+    functions that are made of the same sources.
     """
     files = (
         function.__code__.co_filename,
@@ -54,7 +55,8 @@ def compiled(function: Any, *sources: str, **options: Any) -> Any:
         str(Path(__file__).with_name("random.py")),
         *sources,
     )
-    digest = hashlib.sha256(b"".join(Path(source).read_bytes() for source in files)).hexdigest()
+    parts = [*(Path(source).read_bytes() for source in files), key.encode()]
+    digest = hashlib.sha256(b"".join(parts)).hexdigest()
     with _cache_dir_lock:  # numba reads the folder from a global setting
         before = numba.config.CACHE_DIR
         root = before or os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")

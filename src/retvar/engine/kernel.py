@@ -8,6 +8,7 @@ first figure) and records what is wanted (:mod:`retvar.engine.recorder`).
 from __future__ import annotations
 
 import functools
+import types
 from typing import Any, NamedTuple
 
 from retvar import networks
@@ -134,6 +135,45 @@ def drawing(shape: Shape) -> Any:
     return draw
 
 
+_LATER: Any = None  # functions of a shape
+begin_nodes = clear = fade = learn = draw = begin = leave = change = moment = record_point = _LATER
+
+
+def run_block(stream, task, nodes, share, discounts, value_discounts, wanted, scratch, batch):
+    """Simulate some runs; False: stopped. :func:`kernel_of` gives it the functions of a shape."""
+    wide_noalias()
+    n, lanes, points = stream.first.size, scratch.found.shape[1], wanted.points
+    for r in range(task.runs):
+        a, b = keys(stream.key[0], task.first_run + r)
+        begin_nodes(nodes, r)
+        begin(nodes, share, wanted, scratch, batch, r)
+        s = start(a, b, START, stream)
+        t = clock = 0
+        for point in range(points.size):
+            while clock < points[point]:
+                if t & (STOP_CHECK_EVERY - 1) == 0:
+                    task.ticks[0] = r + clock / points[-1]
+                    if task.stop[0] != 0:
+                        return False
+                if t & (MANY - 1) == 0:
+                    fade(nodes)
+                here = draw(a, b, t, s, stream)
+                leave(nodes, wanted, scratch, batch, r, s, clock)
+                learn(nodes, here, discounts, value_discounts, share, lanes)
+                change(nodes, share, wanted, scratch, batch, r, s)
+                s = here.s2
+                ended = s == n
+                if ended:
+                    s = start(a, b, U(4) * U(t) + U(3), stream)
+                    clear(nodes)
+                t += 1
+                if wanted.by_step or ended:
+                    clock += 1
+                    moment(nodes, share, wanted, scratch, batch, r, clock)
+            record_point(nodes, share, wanted, scratch, batch, r, point, clock)
+    return True
+
+
 @functools.cache
 def kernel_of(shape: Shape) -> Any:
     """Return the loop for learners of one shape; compiled at its first call."""
@@ -142,44 +182,15 @@ def kernel_of(shape: Shape) -> Any:
         in_step([make(update) for update in updates]) for make in (beginning, clearing, fading)
     )
     learn = learning_nodes(shape) if shape.form == SPREAD else learning_lanes(shape)
-    draw, (begin, leave, change, moment, record_point) = drawing(shape), recorder_of(shape)
-
-    def run_block(
-        stream, task, nodes, share, discounts, value_discounts, wanted, scratch, batch
-    ):  # fmt: skip
-        wide_noalias()
-        n, lanes, points = stream.first.size, scratch.found.shape[1], wanted.points
-        for r in range(task.runs):
-            a, b = keys(stream.key[0], task.first_run + r)
-            begin_nodes(nodes, r)
-            begin(nodes, share, wanted, scratch, batch, r)
-            s = start(a, b, START, stream)
-            t = clock = 0
-            for point in range(points.size):
-                while clock < points[point]:
-                    if t & (STOP_CHECK_EVERY - 1) == 0:
-                        task.ticks[0] = r + clock / points[-1]
-                        if task.stop[0] != 0:
-                            return False
-                    if t & (MANY - 1) == 0:
-                        fade(nodes)
-                    here = draw(a, b, t, s, stream)
-                    leave(nodes, wanted, scratch, batch, r, s, clock)
-                    learn(nodes, here, discounts, value_discounts, share, lanes)
-                    change(nodes, share, wanted, scratch, batch, r, s)
-                    s = here.s2
-                    ended = s == n
-                    if ended:
-                        s = start(a, b, U(4) * U(t) + U(3), stream)
-                        clear(nodes)
-                    t += 1
-                    if wanted.by_step or ended:
-                        clock += 1
-                        moment(nodes, share, wanted, scratch, batch, r, clock)
-                record_point(nodes, share, wanted, scratch, batch, r, point, clock)
-        return True
-
-    modules = (
-        streams, shapes, lane_nodes, recorder, memory_layout, networks, feeds, steps,
-    )  # fmt: skip
-    return compiled(run_block, *(str(m.__file__) for m in modules), nogil=True, _nrt=False)
+    begin, leave, change, moment, record_point = recorder_of(shape)
+    made = {
+        "begin_nodes": begin_nodes, "clear": clear, "fade": fade, "learn": learn,
+        "draw": drawing(shape), "begin": begin, "leave": leave, "change": change,
+        "moment": moment, "record_point": record_point,
+    }  # fmt: skip
+    # As globals: numba's cache takes functions in a closure for new ones in each process.
+    function = types.FunctionType(run_block.__code__, globals() | made, "run_block")
+    function.__qualname__, function.__module__ = "run_block", __name__
+    modules = (streams, shapes, lane_nodes, recorder, memory_layout, networks, feeds, steps)
+    sources = [str(module.__file__) for module in modules]
+    return compiled(function, *sources, key=repr(shape), nogil=True, _nrt=False)
