@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import retvar as rv
+from retvar.online.memory_layout import STEP
 
 METHODS = {"direct": rv.Direct, "vtd": rv.VTD, "centred": rv.Centred}
 
@@ -80,6 +81,6 @@ def same(a, b) -> bool:
 def stored(estimator, lanes: int | None = None) -> list[bytes]:
     """The bits of everything that learning changes, in some lanes or in all."""
     m = estimator._memory
-    arrays = [m.w[:, :lanes], m.held[:, :lanes], m.steps, m.traces, m.report, m.scales]
+    arrays = [m.w[:, :lanes], m.held[:, :lanes], m.steps[:, :STEP], m.traces, m.report, m.scales]
     arrays += [None if m.sums is None else m.sums[..., :lanes], None if lanes == 1 else m.draws]
     return [np.ascontiguousarray(x).tobytes() for x in arrays if x is not None]

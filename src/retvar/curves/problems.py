@@ -132,7 +132,7 @@ def problems_of(
 def _refuse_unclosed(prefix: str, setup: LearnerSetup) -> None:
     """Raise an InputError for traces and for steps that change."""
     learner = setup.template.learner
-    order = getattr(learner, "order", 2)
+    order = learner.order
     if order != 2:
         raise InputError(f"{prefix}order", order, "must be 2 for exact curves; use simulate")
     names = {VALUE: "", VARIANCE: "_bar", MEAN: "_mean"}  # the mean's default is the variance's

@@ -126,14 +126,13 @@ class Recursion:
         """The variables that a transition changes, after it, as polynomials of those before."""
         noise = Polynomial.of([0, NOISE], [edge.reward, edge.noise])
         transition: Any = Transition(noise, edge.gamma, edge.lam, edge.eta)  # type: ignore[arg-type]
-        nothing = Reading(0.0, 0.0, 0.0, 0.0)
-        read = dict.fromkeys(range(VARIANCE), nothing)
+        read = [Reading(0.0, 0.0, 0.0, 0.0)] * len(Readings._fields)
         found: dict[int, Polynomial] = {}
         for node in self.network.nodes:
             own, first = self.nodes[node.place], self.first[node.place]
             now: Any = self._predictions[node.place][edge.state]
             after: Any = self._predictions[node.place][edge.next_state]
-            fed: Any = node.reward(transition, Readings(*read.values()))
+            fed: Any = node.reward(transition, Readings(*read))
             error = rules.td_error(fed, node.discount(transition), after, now)
             weight = edge.rho if node.by_rho else edge.rho_bar
             row = weight * own.table[edge.state]
