@@ -926,7 +926,7 @@ def test_while_one_thread_learns_another_gets_an_error_that_names_the_fact(tmp_p
         for each in (estimator, twin):
             each.update(t, 1.0, s)
             assert each.steps == 2
-        assert np.array_equal(estimator._memory.buffer, twin._memory.buffer)
+        assert same(estimator, twin)
 
 
 def test_a_stream_that_lies_about_its_size_is_checked_as_the_kernel_sees_it():
