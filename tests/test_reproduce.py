@@ -28,7 +28,7 @@ from tests.oracle import SOAK, fresh_seed
 
 DATA = Path(__file__).parent / "data"
 SMALL, SHRUNK = DATA / "small.py", DATA / "shrunk.py"
-LONG = {**os.environ, "RETVAR_TEST_LENGTH": "60000"}
+LONG = {**os.environ, "RETVAR_TEST_LENGTH": "400000"}
 
 
 def run(*arguments: object):
