@@ -228,17 +228,25 @@ def normals(seed, run, first, out):
             out[r, i] = normal(word(a, b, c), word(a, b, c + U(1)))
 
 
+class Path(NamedTuple):
+    """The steps of a walk."""
+
+    edge: Any
+    state: Any
+    reward: Any
+
+
 @compiled
-def walk(stream, run, steps, by_step, noisy, edges, states, rewards, state, t, limit):
-    """Continue a run until `steps` steps or episodes are done or the arrays are full."""
+def walk(stream, run, steps, by_step, noisy, state, t, path):
+    """Continue a run until `steps` steps or episodes are done or the arrays of `path` are full."""
     a, b = keys(stream.key[0], run)
     n, done, k = stream.first.size, 0, 0
     if t == 0:
         state = start(a, b, START, stream)
-    while done < steps and k < limit:
+    while done < steps and k < path.edge.size:
         e = edge(a, b, t, state, stream)
-        edges[k], states[k] = e, state
-        rewards[k] = reward_of(a, b, t, e, stream) if noisy else stream.reward[e]
+        path.edge[k], path.state[k] = e, state
+        path.reward[k] = reward_of(a, b, t, e, stream) if noisy else stream.reward[e]
         state = stream.next_state[e]
         done += by_step
         if state == n:

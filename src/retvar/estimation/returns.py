@@ -12,7 +12,7 @@ estimator's first values are near 0: a stored return is linear in them, G = Σ c
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,12 +107,11 @@ class Returns:
         if self._terms is not None:
             self._terms.add_steps(next_state, gamma, lam, eta, stream, self._clock)
         fresh = np.zeros(self._stored.shape[0], dtype=np.bool_)
-        collect(
-            key, state, next_state, reward, gamma, lam, np.zeros(key.size) if next_value is None
-            else next_value, eta, flags, stream, self._open, self._open_start, self._age,
-            self._clock, self._open_count, self._stored, fresh, self._counts, self._negligible,
-            U(2**self._level - 1),
-        )  # fmt: skip
+        value = np.zeros(key.size) if next_value is None else next_value
+        chunk = Chunk(key, state, next_state, reward, gamma, lam, value, eta, flags, stream)
+        begun = Begun(self._open, self._open_start, self._age, self._clock, self._open_count)
+        mask = U(2**self._level - 1)
+        collect(chunk, begun, self._stored, fresh, self._counts, self._negligible, mask)
         if self._terms is not None:
             self._store_terms(self._terms, fresh)
         self._thin(self._level)
@@ -289,16 +288,40 @@ class Returns:
         return self._stored[: min(int(self._counts[2]), self._stored.shape[0])]
 
 
+class Chunk(NamedTuple):
+    """Columns of transitions."""
+
+    key: Any
+    state: Any
+    next_state: Any
+    reward: Any
+    gamma: Any
+    lam: Any
+    next_value: Any
+    eta: Any
+    flags: Any
+    stream: Any
+
+
+class Begun(NamedTuple):
+    """Returns that are open, and the time, in each stream."""
+
+    opened: Any  #: [stream, key, column]
+    start: Any  #: state in which each began
+    age: Any
+    clock: Any
+    count: Any  #: how many are open
+
+
 def _compiled(function: Any) -> Any:
     return compiled(function, memory_layout.__file__, nogil=True)
 
 
 @_compiled
-def collect(
-    key, state, next_state, reward, gamma, lam, next_value, eta, flags, stream,
-    opened, start, age, clock, open_count, stored, fresh, counts, negligible, mask,
-):  # fmt: skip
+def collect(chunk, begun, stored, fresh, counts, negligible, mask):
     """Go through a chunk: begin returns, add rewards to the open ones, store those that end."""
+    key, state, next_state, reward, gamma, lam, next_value, eta, flags, stream = chunk
+    opened, start, age, clock, open_count = begun
     keys, width = start.shape[1], start.shape[2]
     for t in range(key.size):
         at, k = stream[t], key[t]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -88,8 +88,8 @@ class TransitionSums:
         first, weights = 0, np.ones(0) if rho is None else np.ascontiguousarray(rho)
         while True:
             first, self._count = accumulate(
-                s, s2, g, trace, r, weights, first, self._count, self._ints, self._floats,
-                self._sums, self._table,
+                s, s2, g, trace, r, weights, first, self._count,
+                Keys(self._ints, self._floats, self._sums, self._table),
             )  # fmt: skip
             if first == s.size:
                 return
@@ -270,8 +270,18 @@ def _slot(s, s2, g, trace, ints, floats, table):
             at = np.int64(0)
 
 
-def _accumulate(s, s2, g, trace, r, rho, first, count, ints, floats, sums, table):
+class Keys(NamedTuple):
+    """The arrays of :class:`TransitionSums`."""
+
+    ints: Any  #: s, s′
+    floats: Any  #: γ′, γ′λ′, c
+    sums: Any
+    table: Any  #: hash table of their numbers; −1: none
+
+
+def _accumulate(s, s2, g, trace, r, rho, first, count, keys):
     """Add rows from `first` on; stops where there is no room for a new key."""
+    ints, floats, sums, table = keys
     room = ints.shape[0]
     for t in range(first, s.size):
         at = slot(s[t], s2[t], g[t], trace[t], ints, floats, table)

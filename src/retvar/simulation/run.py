@@ -217,16 +217,15 @@ def replay(
     state, t, left = 0, 0, total
     while left > 0:  # in pieces, so that Ctrl-C is noticed
         size = min(left, REPLAYED) if by_step else min(max(1_024, t), REPLAYED)
-        edge, states = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
-        rewards = np.empty(size)
+        path = streams.Path(np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size))
         count, done, state = streams.walk(
-            stream, run, left, int(by_step), stream.noisy, edge, states, rewards, state, t, size
+            stream, run, left, int(by_step), stream.noisy, state, t, path
         )
-        edge = edge[:count]
+        edge = path.edge[:count]
         pieces.append(
             {
-                "state": states[:count],
-                "reward": rewards[:count],
+                "state": path.state[:count],
+                "reward": path.reward[:count],
                 "next_state": follows[edge],
                 "terminated": follows[edge] == END,
                 "rho": stream.rho[edge],
