@@ -20,7 +20,8 @@ from retvar.mdp import END, MDP
 from retvar.networks import MEAN, VALUE, VARIANCE
 from retvar.online import memory_layout as online
 from retvar.online.memory import Memory, memory_of
-from retvar.step_sizes import AVERAGED, CONSTANT, DECAY
+from retvar.step_sizes import CONSTANT
+from retvar.td.steps import counts_visits
 
 __all__ = ["InitialDraws", "LearnerSetup", "Template", "prepare_learners"]
 
@@ -100,7 +101,7 @@ class LearnerSetup:
             return PLAIN
         plan = self.template.memory.plan[node]
         kind, traced = int(plan[online.KIND]), bool(plan[online.TRACED])
-        return kind, traced, float(self.settings[node, 1]) if kind in (DECAY, AVERAGED) else 0.0
+        return kind, traced, float(self.settings[node, 1]) if counts_visits(kind) else 0.0
 
     def shape(self) -> tuple[Any, ...]:
         """Equal for learners that may be in the same block."""

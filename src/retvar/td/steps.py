@@ -70,7 +70,10 @@ def step_at(kind, p, q, visits):
 
 @inlined
 def rate_at(q, visits):
-    """By what the step is divided after so many visits; found once, it serves many learners."""
+    """By what the step α/nᵖ is divided after n visits; simulations find it once for all learners.
+
+    They ask `step_at` with q = 1 and this number in place of n: right for steps of this form only.
+    """
     return slowed(q, max(visits, 1.0))
 
 
