@@ -25,7 +25,7 @@ from retvar.engine.lane_nodes import (
     visiting,
 )  # fmt: skip
 from retvar.engine.recorder import recorder_of
-from retvar.engine.shapes import DENSE, SPREAD, WIDTH, Shape
+from retvar.engine.shapes import DENSE, SPREAD, Shape
 from retvar.engine.streams import START, edge, reward_of, start
 from retvar.jit import compiled, in_step, in_turn, part, wide_noalias
 from retvar.networks import Readings
@@ -68,6 +68,7 @@ def chain(shape: Shape, network: tuple[int, ...]) -> Any:
 def learning_lanes(shape: Shape) -> Any:
     """An inlined function: all lanes learn from a transition, one after another."""
     value, SHARED, GROUPED = shape.nodes[0].node, shape.shared, shape.form == DENSE
+    GROUP = shape.width
     reward, discount = part(value.reward), part(value.discount)
     td_node, tell, transition = (
         fused_node(shape.update(0)), telling(value.place), transition_of(shape.own),
@@ -82,15 +83,15 @@ def learning_lanes(shape: Shape) -> Any:
 
     @part
     def learn_one(nodes, here, discounts, c, v):
-        x = transition(here, discounts, c * WIDTH + v)
+        x = transition(here, discounts, c * GROUP + v)
         network(nodes, here, x, value_node(nodes, here, x, c, v), c, v)
 
     @part
     def learn(nodes, here, discounts, value_discounts, share, lanes):
         visit(nodes, here)
         if GROUPED:
-            for c in range(lanes // WIDTH):
-                for v in range(WIDTH):
+            for c in range(lanes // GROUP):
+                for v in range(GROUP):
                     learn_one(nodes, here, discounts, c, v)
         elif SHARED:
             said = value_node(nodes, here, transition(here, discounts, 0), 0, 0)
@@ -122,17 +123,27 @@ def learning_nodes(shape: Shape) -> Any:
 
 def drawing(shape: Shape) -> Any:
     """An inlined function: the transition of step t from state s."""
-    NOISY, WEIGHTED, OFF_POLICY = shape.noisy, shape.weighted, shape.off_policy
+    along = following(shape)
 
     @part
     def draw(a, b, t, s, stream):
-        e = edge(a, b, t, s, stream)
+        return along(a, b, t, s, edge(a, b, t, s, stream), stream)
+
+    return draw
+
+
+def following(shape: Shape) -> Any:
+    """An inlined function: the transition of step t from state s along edge e."""
+    NOISY, WEIGHTED, OFF_POLICY = shape.noisy, shape.weighted, shape.off_policy
+
+    @part
+    def along(a, b, t, s, e, stream):
         reward = reward_of(a, b, t, e, stream) if NOISY else stream.reward[e]
         ratio = stream.rho[e] if WEIGHTED else 1.0
         eta, rho_bar = (ratio, 1.0) if OFF_POLICY else (1.0, ratio)
         return Here(s, stream.next_state[e], e, reward, ratio, eta, rho_bar)
 
-    return draw
+    return along
 
 
 _LATER: Any = None  # functions of a shape

@@ -19,6 +19,7 @@ properties of the shape are literals: what it lacks costs nothing.
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any, NamedTuple
 
 from numpy import uintp as u
@@ -72,6 +73,7 @@ class Lanes(NamedTuple):
     second: Any
     visits: Any  #: visits of each weight, and what their number divides the step by
     rates: Any
+    powers: Any  #: on a GPU the rates after 0, 1, 2 … visits, because its powers have other bits
     bound: Any  #: the step of a rule that is bounded [lane]
     peak: Any  #: largest absolute weight so far [lane]; None: proved to be small
     used: Any  #: step with which each state was last updated [state, lane]
@@ -172,26 +174,36 @@ def learning(kind: int, checked: bool) -> Any:
     return learn
 
 
-@part
-def visit(node, kind, i, weight):
-    """Count a visit of weight i."""
-    node.visits[u(i)] += counted(kind, weight)
-    node.rates[u(i)] = rate_at(node.q[0], node.visits[u(i)])
+@functools.cache
+def counting_visits(tabled: bool) -> Any:
+    """An inlined function that counts a visit of weight i; `tabled`: rates are in a table."""
+    TABLED = tabled
+
+    @part
+    def visit(node, kind, i, weight):
+        node.visits[u(i)] += counted(kind, weight)
+        n = node.visits[u(i)]
+        if TABLED and n < node.powers.size:
+            node.rates[u(i)] = node.powers[u(n)]
+        else:
+            node.rates[u(i)] = rate_at(node.q[0], n)
+
+    return visit
 
 
 # ---------------------------------------------------------------------- lane by lane
 
 
 @functools.cache
-def cell_of(form: int, size: int) -> Any:
+def cell_of(form: int, size: int, width: int = WIDTH) -> Any:
     """An inlined function: where weight i of lane v of group c is; locally there is one group."""
-    SIZE = size
+    SIZE, GROUP = size, width
 
     def local(c, v, i):
         return i, v
 
     def dense(c, v, i):
-        return u((c * SIZE + i) * WIDTH + v)
+        return u((c * SIZE + i) * GROUP + v)
 
     return part(dense if form == DENSE else local)
 
@@ -211,9 +223,9 @@ def feature_of(size: int, tabular: bool) -> Any:
 
 
 @functools.cache
-def predicting(form: int, size: int, tabular: bool) -> Any:
+def predicting(form: int, size: int, tabular: bool, width: int = WIDTH) -> Any:
     """An inlined function: the prediction of a state in lane v of group c; 0 after the end."""
-    cell, feature, SIZE = cell_of(form, size), feature_of(size, tabular), size
+    cell, feature, SIZE = cell_of(form, size, width), feature_of(size, tabular), size
 
     def local(table, w, s, c, v):
         return w[cell(c, v, s)]
@@ -240,7 +252,7 @@ def predicting(form: int, size: int, tabular: bool) -> Any:
 def fused_node(update: Update) -> Any:
     """An inlined function: update a node in lane v of group c; return what it says."""
     LEARNS, AVERAGES = update.learns, averages(update.kind)
-    predict = predicting(update.form, update.size, update.tabular)
+    predict = predicting(update.form, update.size, update.tabular, update.width)
     move = moving_one(update) if update.form == LOCAL else moving_all(update)
 
     @part
@@ -285,18 +297,19 @@ def moving_one(update: Update) -> Any:
 
 def moving_all(update: Update) -> Any:
     """An inlined function: move all weights of a node by its trace; return the new J(s′)."""
-    size, tabular, kind = update.size, update.tabular, update.kind
+    size, tabular, kind, width = update.size, update.tabular, update.kind, update.width
     cell, feature, predict = (
-        cell_of(DENSE, size), feature_of(size, tabular), predicting(DENSE, size, tabular),
+        cell_of(DENSE, size, width), feature_of(size, tabular),
+        predicting(DENSE, size, tabular, width),
     )  # fmt: skip
     learn, weigh = learning(kind, update.checked), weight_of(update.by_rho)
     extend = extending(update)
-    AVERAGES, STEPS, SIZE = averages(kind), update.steps, size
+    AVERAGES, STEPS, SIZE, GROUP = averages(kind), update.steps, size, width
     BOUNDED, TRACED = is_bounded(kind), update.traced
 
     @part
     def move(node, here, discount, own, after, c, v):
-        weight, lane, table = weigh(here), u(c * WIDTH + v), node.table
+        weight, lane, table = weigh(here), u(c * GROUP + v), node.table
         pull = extend(node, here, discount, c, v)
         step = node.p[lane]
         if BOUNDED:
@@ -323,12 +336,12 @@ def moving_all(update: Update) -> Any:
 
 def extending(update: Update) -> Any:
     """An inlined function: E = w(γκE + φ) over all weights; return E·(γ′φ′ − φ)."""
-    SIZE, TRACED = update.size, update.traced
-    cell, feature = cell_of(DENSE, SIZE), feature_of(SIZE, update.tabular)
+    SIZE, TRACED, GROUP = update.size, update.traced, update.width
+    cell, feature = cell_of(DENSE, SIZE, GROUP), feature_of(SIZE, update.tabular)
     weigh = weight_of(update.by_rho)
 
     def extend(node, here, discount, c, v):
-        weight, lane, table = weigh(here), u(c * WIDTH + v), node.table
+        weight, lane, table = weigh(here), u(c * GROUP + v), node.table
         decay = node.last[lane] * node.kappa[u(here.s if node.kappa.shape[0] > 1 else 0), lane]
         node.last[lane] = discount
         pull = 0.0
@@ -352,7 +365,7 @@ def extending(update: Update) -> Any:
 def visiting(update: Update) -> Any:
     """An inlined function that counts the visits of a node; None: they are not counted."""
     weigh, feature = weight_of(update.by_rho), feature_of(update.size, update.tabular)
-    KIND, SIZE = update.kind, update.size
+    KIND, SIZE, visit = update.kind, update.size, counting_visits(update.lanes > 0)
 
     def local(node, here):
         visit(node, KIND, here.s, weigh(here))
@@ -459,6 +472,7 @@ def moving_lanes(update: Update) -> Any:
     KIND, COUNTS, AVERAGES = update.kind, counts_visits(update.kind), averages(update.kind)
     TRACED, BOUNDED, STEPS = update.traced, is_bounded(update.kind), update.steps
     learn, bound = learning(KIND, update.checked), bounding(STEPS)
+    visit = counting_visits(update.lanes > 0)
 
     @part
     def move_weight(node, here, errors, i, E, reported):
@@ -568,51 +582,69 @@ def bounding(steps: bool) -> Any:
 @functools.cache
 def beginning(update: Update) -> Any:
     """A function that resets a node to the start of a run."""
-    cell, TRACED = cell_of(update.form, update.size), update.traced
-    clear = clearing(update)
+    cell, TRACED = cell_of(update.form, update.size, update.width), update.traced
+    clear, zero = clearing(update), zeroing(update)
     LEARNS, KIND = update.learns, update.kind
     AVERAGES, ERRORS = LEARNS and averages(KIND), LEARNS and depends_on_errors(KIND)
     COUNTS, BOUNDED = LEARNS and counts_visits(KIND), LEARNS and is_bounded(KIND)
-    CHECKED, STEPS, GROUP = update.checked, update.steps, WIDTH if update.form == DENSE else 0
+    CHECKED, STEPS, SIZE, LANES = update.checked, update.steps, update.size, update.lanes
+    GROUP = update.width if update.form == DENSE else 0
+
+    zero_lanes = zeroing(update, lanes=True)
 
     @called_part
     def begin(node, run):
         at = run if node.initial.shape[0] > 1 else 0
-        for i in range(node.initial.shape[1]):
-            for lane in range(node.initial.shape[2]):
+        for i in range(SIZE if SIZE else node.initial.shape[1]):
+            for lane in range(LANES if LANES else node.initial.shape[2]):
                 c = lane // GROUP if GROUP else 0
                 k = cell(c, lane - c * GROUP, i)
                 node.w[k] = node.initial[at, i, lane]
                 if AVERAGES:
                     node.held[k] = node.initial[at, i, lane]
         if ERRORS:
-            node.first[:] = 0.0
-            node.second[:] = 0.0
+            zero(node.first)
+            zero(node.second)
         if COUNTS:
             node.visits[:] = 0.0
         if BOUNDED:
-            for lane in range(node.p.size):
+            for lane in range(LANES if LANES else node.p.size):
                 node.bound[lane] = node.p[lane]
         if CHECKED:
-            node.peak[:] = 0.0
+            zero_lanes(node.peak)
         if STEPS:
-            node.used[:] = float("nan")
+            node.used[:] = math.nan
         if TRACED:
             clear(node)
 
     return begin
 
 
+def zeroing(update: Update, lanes: bool = False) -> Any:
+    """An inlined function that sets the numbers of a node for each lane, or each weight, to 0."""
+    COUNT = update.lanes * (1 if lanes else update.size)  # 0: not a literal
+
+    def all_of_them(x):
+        x[:] = 0.0
+
+    def each(x):
+        for k in range(COUNT):
+            x[k] = 0.0
+
+    return part(each if COUNT else all_of_them)
+
+
 @functools.cache
 def clearing(update: Update) -> Any:
     """A function that clears the traces of a node at the end of an episode; None: it has none."""
+    zero, zero_lanes = zeroing(update), zeroing(update, lanes=True)
 
     def all_weights(node):
-        node.last[:] = 0.0
-        node.trace[:] = 0.0
+        zero_lanes(node.last)
+        zero(node.trace)
 
     def listed_weights(node):
-        node.last[:] = 0.0
+        zero_lanes(node.last)
         live, size = node.spread.live, node.spread.phi.size
         for k in range(live[2 * size]):
             i = live[k]

@@ -45,6 +45,12 @@ class Update(NamedTuple):
     by_rho: bool  #: whether it is weighted by ρ; otherwise by ρ̄
     checked: bool  #: whether its largest weight is noted
     steps: bool  #: whether its steps are noted
+    lanes: int = 0  #: see :class:`Shape`
+
+    @property
+    def width(self) -> int:
+        """Number of lanes in a group, in the dense form."""
+        return 1 if self.lanes else WIDTH
 
 
 class Shape(NamedTuple):
@@ -61,6 +67,12 @@ class Shape(NamedTuple):
     safe: bool  #: proved that no weight can exceed LIMIT, so it is not checked
     change: bool  #: record the mean absolute change of each estimate
     steps: bool  #: record step sizes
+    lanes: int = 0  #: number of lanes if it is a literal too, as on a GPU; they have no groups then
+
+    @property
+    def width(self) -> int:
+        """Number of lanes in a group, in the dense form; arrays of lanes are padded to it."""
+        return 1 if self.lanes else WIDTH
 
     @property
     def learns_value(self) -> bool:
@@ -71,7 +83,8 @@ class Shape(NamedTuple):
         """What the update of a node depends on."""
         spec = self.nodes[number]
         checked = spec.learns and not self.safe
-        return Update(self.form, *spec[1:], spec.node.by_rho, checked, self.steps)
+        lanes = min(self.lanes, 1) if self.shared and number == 0 else self.lanes
+        return Update(self.form, *spec[1:], spec.node.by_rho, checked, self.steps, lanes)
 
     def number_of(self, node: Any) -> int:
         """Number of a node of the registry among `nodes`; −1: none."""

@@ -8,6 +8,7 @@ and cosine, because the C library's functions differ between machines.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -167,7 +168,7 @@ def cosine(u):
 @inlined
 def normal(x, y):
     """A normal variate from two words; its absolute value is at most 8.6."""
-    radius = np.sqrt(-2.0 * logarithm(uniform(x) + ULP))
+    radius = math.sqrt(-2.0 * logarithm(uniform(x) + ULP))
     return radius * cosine(uniform(y))
 
 

@@ -47,7 +47,7 @@ class Workspace:
     def __init__(self, block: Block, setups: list[LearnerSetup], stream: Stream, seed: int) -> None:
         self.block, self.setups, self.stream, self.seed = block, setups, stream, seed
         shape, self.width = block.shape, block.lanes
-        self.values = -(-len(block.value_lanes) // WIDTH) * WIDTH
+        self.values = -(-len(block.value_lanes) // shape.width) * shape.width
         self.members = [self._members(number) for number in range(len(shape.nodes))]
         self.differs = any(m.template.initial for each in self.members for m in each)
         self.nodes: list[Lanes] = [self._lanes(number) for number in range(len(shape.nodes))]
@@ -93,6 +93,7 @@ class Workspace:
             second=aligned_zeros(*weights) if by_errors else None,
             visits=np.zeros(size) if counts else None,
             rates=np.ones(size) if counts else None,
+            powers=None,
             bound=aligned_zeros(lanes) if learns and is_bounded(kind) else None,
             peak=aligned_zeros(lanes) if learns and not shape.safe else None,
             used=aligned_zeros(self.stream.first.size, lanes) if shape.steps else None,

@@ -1,0 +1,261 @@
+"""The simulation on a GPU: the CPU's functions, on the lanes of each thread.
+
+:func:`kernel_of` makes a kernel for a :class:`retvar.engine.cuda_layout.Plan` of what
+:mod:`retvar.engine.kernel` and :mod:`retvar.engine.recorder` make for its shape: the same nodes,
+rules and order of sums, hence the same bits. Weights without traces are in shared memory, a column
+for each thread, so no thread waits for another; those of the dense form are in registers; others in
+global memory. The threads of a group draw the uniform numbers of as many steps at once and pass
+them on through shared memory.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import cuda
+
+from retvar.engine import cuda_device, kernel
+from retvar.engine.cuda_layout import Plan
+from retvar.engine.cuda_views import (
+    NUMBERS,
+    At,
+    making_nodes,
+    viewing_batch,
+    viewing_scratch,
+    viewing_wanted,
+)  # fmt: skip
+from retvar.engine.lane_nodes import MANY, Discounts, Here, beginning, clearing, fading
+from retvar.engine.recorder import losing, recorder_of, rows_of
+from retvar.engine.shapes import DENSE, LOCAL, SPREAD
+from retvar.engine.streams import START, edge, slot, start
+from retvar.jit import in_step, part
+from retvar.random import U, keys, uniform, word
+
+__all__ = ["Start", "kernel_of"]
+
+i4, i8, f8 = np.int32, np.int64, np.float64
+
+
+class Start(NamedTuple):
+    """What a launch begins with."""
+
+    first_run: Any
+    parts: Any  #: groups of threads of a run
+    home: Any  #: weights of the local form in global memory [block, row, node, lane, thread]
+    share: Any  #: index of the value node of each lane of a thread
+
+
+def placing(plan: Plan) -> Any:
+    """An inlined function: the place of a thread."""
+    THREADS, GROUP = plan.layout.threads, plan.layout.group
+
+    @part
+    def place(block, thread, parts):
+        group = (block * THREADS + thread) // GROUP
+        run = group // parts
+        return At(block, thread, run, group - run * parts, thread % GROUP)
+
+    return place
+
+
+def is_shared_out(plan: Plan) -> bool:
+    """Whether the threads of a group draw numbers for each other: all must be at the same step."""
+    return plan.by_step and plan.layout.group > 1
+
+
+def choosing(plan: Plan) -> tuple[Any, Any]:
+    """Inlined functions: draw a number for the group; the edge of step t."""
+    THREADS, GROUP = plan.layout.threads, plan.layout.group
+
+    @part
+    def place_of(t, at):
+        return ((t // GROUP) & 1) * THREADS + at.thread
+
+    @part
+    def draw(a, b, t, numbers, at):
+        numbers[place_of(t, at)] = uniform(word(a, b, U(4) * U(t + at.member)))
+
+    def alone(a, b, t, s, stream, numbers, at):
+        return edge(a, b, t, s, stream)
+
+    def together(a, b, t, s, stream, numbers, at):
+        u = numbers[place_of(t, at) - at.member + (t & (GROUP - 1))]
+        return slot(u, stream.first[s], stream.fan[s], stream.threshold, stream.other)
+
+    return draw, part(together if is_shared_out(plan) else alone)
+
+
+def arriving(plan: Plan) -> tuple[Any, Any]:
+    """Inlined functions: the transition along an edge, and its discounts as the lanes see them.
+
+    Where all lanes have the same discounts they are copied to registers, as of edge 0.
+    """
+    along, OWN = kernel.following(plan.shape), plan.shape.own
+
+    @part
+    def arrive(a, b, t, s, e, stream, discounts, common):
+        x = along(a, b, t, s, e, stream)
+        if OWN:
+            return x
+        common.gammas[0, 0] = discounts.gammas[e, 0, 0, 0]
+        common.lams[0, 0] = discounts.lams[e, 0, 0, 0]
+        return Here(x.s, x.s2, 0, x.reward, x.ratio, x.eta, x.rho_bar)
+
+    @part
+    def seen(discounts, common, at):
+        if OWN:
+            gammas, lams = discounts.gammas, discounts.lams
+            return Discounts(
+                gammas[:, at.part, :, at.member], lams[:, at.part, :, at.member]
+            )
+        return common
+
+    return arrive, seen
+
+
+def masking(plan: Plan) -> Any:
+    """An inlined function: NaN for the sums of a run in which the lane diverged."""
+    lost, LANES, WINDOW, CHANGE = losing(False), plan.shape.lanes, plan.window, plan.shape.change
+    SAFE, FROZEN = plan.shape.safe, plan.frozen
+
+    @part
+    def mask(wanted, scratch, batch, r):
+        if not SAFE:
+            for slot_ in range(scratch.found.shape[0]):
+                for lane in range(LANES):
+                    if lost(wanted.rows.rests, batch.diverged_at[r], slot_, lane):
+                        for s in range(scratch.counted.size):
+                            if WINDOW:
+                                batch.sums[r, slot_, s, lane] = np.nan
+                                batch.squares[r, slot_, s, lane] = np.nan
+                            if FROZEN:
+                                batch.frozen_squares[r, slot_, s, lane] = np.nan
+                            if CHANGE:
+                                batch.changes[r, slot_, s, lane] = np.nan
+
+    return mask
+
+
+def run_threads(stream, task, given, columns, discounts, wanted, scratch, batch):
+    """Simulate one run in some lanes. :func:`kernel_of` gives it the functions of a plan."""
+    at = place(i4(cuda.blockIdx.x), i4(cuda.threadIdx.x), task.parts)
+    in_lanes = cuda.local.array((NODES, NUMBERS, LANES), f8)
+    registers = cuda.local.array((NODES, 5, REGISTERS), f8)
+    found = cuda.local.array((SLOTS, LANES), f8)
+    common = Discounts(cuda.local.array((1, 1), f8), cuda.local.array((1, 1), f8))
+    numbers = cuda.shared.array(2 * THREADS, f8)
+    if ROWS:
+        rows = cuda.shared.array((ROWS, NODES, LANES, THREADS), f8)
+    else:
+        rows = task.home[at.block]
+    if IS_LOCAL:
+        clear_rows(rows, at)
+    nodes = make_nodes(given, columns, rows, in_lanes, registers, at)
+    wanted, batch = view_wanted(wanted, at), viewing_batch(batch, at)
+    scratch, mine = view_scratch(found, scratch, at), see(discounts, common, at)
+    r, n, points, share = at.run, stream.first.size, wanted.points, task.share
+    a, b = keys(stream.key[0], task.first_run + r)
+    begin_nodes(nodes, r)
+    begin(nodes, share, wanted, scratch, batch, r)
+    s = i4(start(a, b, START, stream))
+    t = clock = i8(0)
+    for point in range(points.size):
+        until = points[point]
+        while clock < until:
+            if FADES and t & (MANY - 1) == 0:
+                fade(nodes)
+            if SHARED_OUT and t & (GROUP - 1) == 0:
+                draw(a, b, t, numbers, at)
+                if SIMULATED:
+                    cuda.syncthreads()
+                else:
+                    cuda.syncwarp()  # a group is in one warp
+            e = choose(a, b, t, s, stream, numbers, at)
+            here = arrive(a, b, t, s, e, stream, discounts, common)
+            if WINDOW and clock > wanted.since:
+                leave(nodes, wanted, scratch, batch, r, s, clock)
+            learn(nodes, here, mine, mine, share, LANES)
+            change(nodes, share, wanted, scratch, batch, r, s)
+            s = i4(here.s2)
+            ended = ENDS and s == n
+            if ended:
+                s = i4(start(a, b, U(4) * U(t) + U(3), stream))
+                clear(nodes)
+            t += 1
+            if BY_STEP or ended:
+                clock += 1
+                if WINDOW and not IS_LOCAL:
+                    moment(nodes, share, wanted, scratch, batch, r, clock)
+        if WINDOW and IS_LOCAL and point == points.size - 1:
+            moment(nodes, share, wanted, scratch, batch, r, clock)
+        record_point(nodes, share, wanted, scratch, batch, r, point, clock)
+    mask(wanted, scratch, batch, r)
+
+
+_LATER: Any = None  # functions and numbers of a plan
+place = clear_rows = make_nodes = view_wanted = view_scratch = see = begin_nodes = begin = fade = choose = _LATER
+arrive = leave = learn = change = clear = moment = record_point = mask = _LATER
+NODES = LANES = REGISTERS = SLOTS = THREADS = ROWS = IS_LOCAL = FADES = WINDOW = ENDS = _LATER
+BY_STEP = SHARED_OUT = GROUP = SIMULATED = draw = _LATER
+
+
+def clearing_rows(plan: Plan) -> Any:
+    """An inlined function: weights that are not set, such as those after an end, are 0."""
+    NODES, LANES = len(plan.shape.nodes), plan.shape.lanes
+
+    @part
+    def clear_rows(rows, at):
+        for s in range(rows.shape[0]):
+            for number in range(NODES):
+                for lane in range(LANES):
+                    rows[s, number, lane, at.thread] = 0.0
+
+    return clear_rows
+
+
+def literals_of(plan: Plan) -> dict[str, Any]:
+    """The numbers and flags of a plan."""
+    shape, layout = plan.shape, plan.layout
+    sizes = [node.size for node in shape.nodes]
+    return {
+        "NODES": len(shape.nodes), "LANES": shape.lanes, "THREADS": layout.threads,
+        "REGISTERS": max(1, max(sizes) * shape.lanes) if shape.form == DENSE else 1,
+        "SLOTS": len(rows_of(shape)), "ROWS": layout.rows if shape.form == LOCAL else 0,
+        "IS_LOCAL": shape.form == LOCAL, "WINDOW": plan.window, "ENDS": plan.ends,
+        "FADES": shape.form == SPREAD and any(node.traced for node in shape.nodes),
+        "BY_STEP": plan.by_step, "SHARED_OUT": is_shared_out(plan), "GROUP": layout.group,
+        "SIMULATED": cuda_device.SIMULATED,
+    }  # fmt: skip
+
+
+@functools.cache
+def kernel_of(plan: Plan) -> Any:
+    """The kernel of a plan; compiled at its first launch."""
+    shape = plan.shape
+    updates = [shape.update(number) for number in range(len(shape.nodes))]
+    begin_nodes, clear, fade = (
+        in_step([make(update) for update in updates]) for make in (beginning, clearing, fading)
+    )
+    learning = kernel.learning_nodes if shape.form == SPREAD else kernel.learning_lanes
+    begin, leave, change, moment, record_point = recorder_of(shape)
+    arrive, see = arriving(plan)
+    draw, choose = choosing(plan)
+    made = {
+        "place": placing(plan), "clear_rows": clearing_rows(plan),
+        "make_nodes": making_nodes(plan), "view_wanted": viewing_wanted(plan), "see": see,
+        "view_scratch": viewing_scratch(plan),
+        "begin_nodes": begin_nodes, "begin": begin, "fade": fade, "draw": draw, "choose": choose,
+        "arrive": arrive, "leave": leave, "learn": learning(shape), "change": change,
+        "clear": clear, "moment": moment, "record_point": record_point, "mask": masking(plan),
+    }  # fmt: skip
+    return cuda_device.kernel(with_names(run_threads, made | literals_of(plan)))
+
+
+def with_names(function: Any, names: dict[str, Any]) -> Any:
+    """A copy of a function in which global names stand for what a plan needs."""
+    copy = types.FunctionType(function.__code__, globals() | names, function.__name__)
+    copy.__module__ = function.__module__
+    return copy
