@@ -133,8 +133,11 @@ class BlockArrays:
         ):
             dtype = np.int64 if name == "live" else np.float64
             found[name] = self._memory(shape, count, dtype)
+        if self.column_shapes(number)["w"]:
+            cuda_fold.clear(found["w"])  # a weight after the end is never set
         if self.column_shapes(number)["phi"]:
             cuda_fold.clear(found["phi"])
+            cuda_fold.clear(found["trace"])
             cuda_fold.clear_lists(found["live"])
         return Columns(**found)
 

@@ -54,15 +54,11 @@ def missing() -> str | None:
 
 
 def load() -> Any:
-    """Import numba.cuda; with NumPy 2.5 it misses a name that is gone."""
-    added = not hasattr(np, "row_stack")
-    if added:
+    """Import numba.cuda; it looks for a name that NumPy 2.5 no longer has."""
+    if not hasattr(np, "row_stack"):
         np.row_stack = np.vstack  # type: ignore[attr-defined]
-    try:
-        from numba import cuda
-    finally:
-        if added:
-            del np.row_stack
+    from numba import cuda
+
     return cuda
 
 

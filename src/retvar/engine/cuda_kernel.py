@@ -36,6 +36,7 @@ from retvar.random import U, keys, uniform, word
 
 __all__ = ["Start", "kernel_of"]
 
+ONE = (1, 1)
 i4, i8, f8 = np.int32, np.int64, np.float64
 
 
@@ -142,13 +143,13 @@ def masking(plan: Plan) -> Any:
 def run_threads(stream, task, given, columns, discounts, wanted, scratch, batch):
     """Simulate one run in some lanes. :func:`kernel_of` gives it the functions of a plan."""
     at = place(i4(cuda.blockIdx.x), i4(cuda.threadIdx.x), task.parts)
-    in_lanes = cuda.local.array((NODES, NUMBERS, LANES), f8)
-    registers = cuda.local.array((NODES, 5, REGISTERS), f8)
-    found = cuda.local.array((SLOTS, LANES), f8)
-    common = Discounts(cuda.local.array((1, 1), f8), cuda.local.array((1, 1), f8))
-    numbers = cuda.shared.array(2 * THREADS, f8)
-    if ROWS:
-        rows = cuda.shared.array((ROWS, NODES, LANES, THREADS), f8)
+    in_lanes = cuda.local.array(IN_LANES, f8)
+    registers = cuda.local.array(REGISTERS, f8)
+    found = cuda.local.array(FOUND, f8)
+    common = Discounts(cuda.local.array(ONE, f8), cuda.local.array(ONE, f8))
+    numbers = cuda.shared.array(DRAWN, f8)
+    if IN_SHARED:
+        rows = cuda.shared.array(ROWS, f8)
     else:
         rows = task.home[at.block]
     if IS_LOCAL:
@@ -198,7 +199,7 @@ def run_threads(stream, task, given, columns, discounts, wanted, scratch, batch)
 _LATER: Any = None  # functions and numbers of a plan
 place = clear_rows = make_nodes = view_wanted = view_scratch = see = begin_nodes = begin = fade = choose = _LATER
 arrive = leave = learn = change = clear = moment = record_point = mask = _LATER
-NODES = LANES = REGISTERS = SLOTS = THREADS = ROWS = IS_LOCAL = FADES = WINDOW = ENDS = _LATER
+LANES = IN_LANES = REGISTERS = FOUND = DRAWN = ROWS = IN_SHARED = IS_LOCAL = FADES = WINDOW = ENDS = _LATER
 BY_STEP = SHARED_OUT = GROUP = SIMULATED = draw = _LATER
 
 
@@ -219,11 +220,12 @@ def clearing_rows(plan: Plan) -> Any:
 def literals_of(plan: Plan) -> dict[str, Any]:
     """The numbers and flags of a plan."""
     shape, layout = plan.shape, plan.layout
-    sizes = [node.size for node in shape.nodes]
+    nodes, lanes, threads = len(shape.nodes), shape.lanes, layout.threads
+    size = max(node.size for node in shape.nodes) if shape.form == DENSE else 0
     return {
-        "NODES": len(shape.nodes), "LANES": shape.lanes, "THREADS": layout.threads,
-        "REGISTERS": max(1, max(sizes) * shape.lanes) if shape.form == DENSE else 1,
-        "SLOTS": len(rows_of(shape)), "ROWS": layout.rows if shape.form == LOCAL else 0,
+        "LANES": lanes, "IN_LANES": (nodes, NUMBERS, lanes), "FOUND": (len(rows_of(shape)), lanes),
+        "REGISTERS": (nodes, 5, max(1, size * lanes)), "DRAWN": 2 * threads,
+        "IN_SHARED": layout.rows > 0, "ROWS": (max(1, layout.rows), nodes, lanes, threads),
         "IS_LOCAL": shape.form == LOCAL, "WINDOW": plan.window, "ENDS": plan.ends,
         "FADES": shape.form == SPREAD and any(node.traced for node in shape.nodes),
         "BY_STEP": plan.by_step, "SHARED_OUT": is_shared_out(plan), "GROUP": layout.group,

@@ -56,9 +56,9 @@ def rows_for(states: int) -> int:
     return -(-states // step) * step
 
 
-def layout_of(shape: Shape, lanes: int, states: int) -> Layout:
-    """The layout of a block with so many lanes."""
-    nodes, rows = len(shape.nodes), rows_for(states)
+def layout_of(shape: Shape, lanes: int, weights: int) -> Layout:
+    """The layout of a block with so many lanes, and weights of a node in each."""
+    nodes, rows = len(shape.nodes), rows_for(weights)
     each = 1 if shape.form != LOCAL or lanes == 1 else 2
     group = _power_of_2(-(-lanes // each), 4)
     if shape.form == LOCAL:
@@ -95,11 +95,11 @@ def plan_of(block: Block, stream: Stream, recording: Recording) -> Plan:
     )  # fmt: skip
 
 
-def lay_out(block: Block, states: int, layout: Layout | None = None) -> Block:
+def lay_out(block: Block, rows: int, layout: Layout | None = None) -> Block:
     """A block padded to whole groups of threads, with literal lanes and a layout."""
     count = len(block.columns)
     if layout is None:
-        layout = layout_of(block.shape, count, states + 1)
+        layout = layout_of(block.shape, count, rows)
     whole = layout.group * layout.lanes
     width = -(-count // whole) * whole
     if block.shape.shared:

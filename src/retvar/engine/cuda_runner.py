@@ -19,6 +19,7 @@ from retvar.engine.learner_setup import InitialDraws
 from retvar.engine.recorder import Batch, Rows, Wanted, rows_of, table_of
 from retvar.engine.runner import NEVER, Moments, Progress, Simulation
 from retvar.engine.shapes import LOCAL
+from retvar.engine.streams import Stream
 from retvar.engine.workspace import Workspace
 from retvar.errors import InputError
 from retvar.jit import log_slow_compilation
@@ -47,9 +48,11 @@ class Target(Protocol):
         """Take the statistics over all runs."""
 
 
-def device_blocks(blocks: list[Block], states: int) -> list[Block]:
+def device_blocks(blocks: list[Block], stream: Stream) -> list[Block]:
     """The blocks, laid out for a GPU."""
-    return [lay_out(block, states) for block in blocks]
+    rows = int(stream.next_state.max()) + 1  # with one for the end, if there is one
+    rows = max(rows, stream.first.size)
+    return [lay_out(block, rows) for block in blocks]
 
 
 class BlockRunner:

@@ -89,49 +89,52 @@ class Has(NamedTuple):
         )  # fmt: skip
 
 
+# Views are returned in tuples of one: compiled code may return no other arrays than arguments.
+
+
 def _nothing(*args):
-    return None
+    return (None,)
 
 
 def chosen(there: bool, function: Any) -> Any:
-    """An inlined function, or one that returns None."""
+    """An inlined function that returns a tuple of one view, or of None."""
     return part(function if there else _nothing)
 
 
 def _of_lanes(x, at):
-    return x[at.part, :, at.member]
+    return (x[at.part, :, at.member],)
 
 
 def _of_all_lanes(x, at):
-    return x[0, :, 0]
+    return (x[0, :, 0],)
 
 
 def _of_rows(x, at):
-    return x[:, at.part, :, at.member]
+    return (x[:, at.part, :, at.member],)
 
 
 def _of_all_rows(x, at):
-    return x[:, 0, :, 0]
+    return (x[:, 0, :, 0],)
 
 
 def _of_runs(x, at):
-    return x[:, :, at.part, :, at.member]
+    return (x[:, :, at.part, :, at.member],)
 
 
 def _of_all_runs(x, at):
-    return x[:, :, 0, :, 0]
+    return (x[:, :, 0, :, 0],)
 
 
 def _column(x, at):
-    return x[at.block, :, at.thread]
+    return (x[at.block, :, at.thread],)
 
 
 def _columns(x, at):
-    return x[at.block, :, :, at.thread]
+    return (x[at.block, :, :, at.thread],)
 
 
 def _whole(x):
-    return x
+    return (x,)
 
 
 def making_table(plan: Plan, number: int) -> Any:
@@ -142,8 +145,9 @@ def making_table(plan: Plan, number: int) -> Any:
 
     @part
     def table(given):
-        return Table(
-            dense(given.features), sparse(given.indptr), sparse(given.indices), sparse(given.values)
+        return Table(  # fmt: skip
+            dense(given.features)[0], sparse(given.indptr)[0], sparse(given.indices)[0],
+            sparse(given.values)[0],
         )
 
     return table
@@ -155,13 +159,13 @@ def making_weights(plan: Plan, number: int, field: int, there: bool) -> Any:
     form, local_weights = plan.shape.form, plan.shape.form == LOCAL and field == W
 
     def home(column, rows, registers, at):
-        return rows[:, number, :, at.thread]
+        return (rows[:, number, :, at.thread],)
 
     def of_registers(column, rows, registers, at):
-        return registers[number, field, :SIZE]
+        return (registers[number, field, :SIZE],)
 
     def of_columns(column, rows, registers, at):
-        return column[at.block, :, :, at.thread]
+        return (column[at.block, :, :, at.thread],)
 
     if form == DENSE:
         return chosen(there, of_registers)
@@ -179,11 +183,12 @@ def making_spread(plan: Plan, number: int) -> Any:
 
     def spread(columns, numbers, at):
         x = numbers[number]
-        return Spread(
+        said = Spread(
             x[SAID], x[SAID + 1], x[SAID + 2], x[SAID + 3], x[SAID + 4], x[SAID + 5],
-            reread(x[SAID + 6]), own(x[SAID + 7]), own(x[SAID + 8]),
-            column(columns.phi, at), column(columns.live, at),
+            reread(x[SAID + 6])[0], own(x[SAID + 7])[0], own(x[SAID + 8])[0],
+            column(columns.phi, at)[0], column(columns.live, at)[0],
         )  # fmt: skip
+        return (said,)
 
     return chosen(shape.form == SPREAD, spread)
 
@@ -214,14 +219,15 @@ def making_node(plan: Plan, number: int) -> Any:
     def node(given, columns, rows, numbers, registers, at):
         x = numbers[number]
         return Lanes(
-            table(given), w(columns.w, rows, registers, at),
-            held(columns.held, rows, registers, at), p(x[P]), q(x[Q]),
-            errors(columns.first, rows, registers, at),
-            updates(columns.second, rows, registers, at),
-            visits(columns.visits, at), visits(columns.rates, at), powers(given.powers),
-            bound(x[BOUND]), peak(x[PEAK]), used(columns.used, at), reported(given.reported),
-            trace(columns.trace, rows, registers, at), kappa(given.kappa, at), last(x[LAST]),
-            spread(columns, numbers, at), initial(given.initial, at),
+            table(given), w(columns.w, rows, registers, at)[0],
+            held(columns.held, rows, registers, at)[0], p(x[P])[0], q(x[Q])[0],
+            errors(columns.first, rows, registers, at)[0],
+            updates(columns.second, rows, registers, at)[0],
+            visits(columns.visits, at)[0], visits(columns.rates, at)[0], powers(given.powers)[0],
+            bound(x[BOUND])[0], peak(x[PEAK])[0], used(columns.used, at)[0],
+            reported(given.reported)[0], trace(columns.trace, rows, registers, at)[0],
+            kappa(given.kappa, at)[0], last(x[LAST])[0], spread(columns, numbers, at)[0],
+            initial(given.initial, at)[0],
         )  # fmt: skip
 
     return node
@@ -236,7 +242,7 @@ def loading_numbers(plan: Plan, number: int) -> Any:
     @part
     def load(given, numbers, at):
         if LEARNS:
-            p, q = settings(given.p, at), settings(given.q, at)
+            p, q = settings(given.p, at)[0], settings(given.q, at)[0]
             for lane in range(LANES):
                 numbers[number, P, lane] = p[lane]
                 numbers[number, Q, lane] = q[lane]
@@ -300,13 +306,13 @@ def viewing_scratch(plan: Plan) -> Any:
     """An inlined function: what a thread remembers between steps."""
 
     def before(x, at):
-        return x[at.block, :, :, :, at.thread]
+        return (x[at.block, :, :, :, at.thread],)
 
     previous = chosen(plan.shape.change, before)
 
     @part
     def view(found, scratch, at):
         counted = scratch.counted[at.block, :, at.thread]
-        return Scratch(found, previous(scratch.previous, at), counted)
+        return Scratch(found, previous(scratch.previous, at)[0], counted)
 
     return view

@@ -158,7 +158,7 @@ def simulate(
     if device == "cuda":
         from retvar.engine import cuda_runner
 
-        blocks = cuda_runner.device_blocks(blocks, mdp.n_states)
+        blocks = cuda_runner.device_blocks(blocks, stream)
     simulation = Simulation(
         setups,
         blocks,
@@ -194,6 +194,7 @@ def simulate(
         "target": policy_name(mdp, target),
         "behaviour": policy_name(mdp, actor),
         "window": recording.window,
+        "device": device,
         "retvar": __version__,
     }
     return Results(mdp, labelled, simulation, accumulators, exact, moments, attributes).dataset()
