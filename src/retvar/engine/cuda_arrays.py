@@ -38,9 +38,9 @@ def fill_rates(q, out):
 
 
 def stream_on(device: Device, stream: Stream) -> Stream:
-    """The stream on the GPU, with short integers."""
+    """The stream on the GPU, with short integers without a sign."""
     return Stream(*(
-        device.put(x.astype(np.int32) if x.dtype == np.int64 else x) for x in stream
+        device.put(x.astype(np.uint32) if x.dtype == np.int64 else x) for x in stream
     ))  # fmt: skip
 
 

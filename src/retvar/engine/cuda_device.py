@@ -88,24 +88,39 @@ def kernel(function: Any) -> Any:
 
 @contextlib.contextmanager
 def without_contraction() -> Iterator[None]:
-    """Compile kernels so that each product is rounded before it is added to."""
+    """Compile kernels so that each product is rounded before it is added to.
+
+    Also compute addresses from pointers rather than integers: then the compiler sees which arrays
+    are in shared memory.
+    """
     if SIMULATED:
         yield
         return
     load()
+    from numba.cuda import cgutils
     from numba.cuda.cudadrv import nvvm
 
     with _lock:
-        compile_ir = nvvm.compile_ir
+        compile_ir, pointer_add = nvvm.compile_ir, cgutils.pointer_add
 
         def uncontracted(ir: Any, **options: Any) -> Any:
             return compile_ir(ir, **{**options, "fma": False})
 
-        nvvm.compile_ir = uncontracted
+        nvvm.compile_ir, cgutils.pointer_add = uncontracted, _pointer_add
         try:
             yield
         finally:
-            nvvm.compile_ir = compile_ir
+            nvvm.compile_ir, cgutils.pointer_add = compile_ir, pointer_add
+
+
+def _pointer_add(builder: Any, ptr: Any, offset: Any, return_type: Any = None) -> Any:
+    """An address some bytes after a pointer."""
+    from llvmlite import ir
+
+    if isinstance(offset, int):
+        offset = ir.IntType(64)(offset)
+    found = builder.gep(builder.bitcast(ptr, ir.IntType(8).as_pointer()), [offset])
+    return builder.bitcast(found, return_type or ptr.type)
 
 
 class Device:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba import cuda
+from numpy import uintp as u
 
 from retvar.engine import cuda_device, kernel
 from retvar.engine.cuda_layout import Plan
@@ -27,7 +28,7 @@ from retvar.engine.cuda_views import (
     viewing_scratch,
     viewing_wanted,
 )  # fmt: skip
-from retvar.engine.lane_nodes import MANY, Discounts, Here, beginning, clearing, fading
+from retvar.engine.lane_nodes import MANY, Discounts, Here, beginning, clearing, fading, fetching
 from retvar.engine.recorder import losing, recorder_of, rows_of
 from retvar.engine.shapes import DENSE, LOCAL, SPREAD
 from retvar.engine.streams import START, edge, slot, start
@@ -37,7 +38,7 @@ from retvar.random import U, keys, uniform, word
 __all__ = ["Start", "kernel_of"]
 
 ONE = (1, 1)
-i4, i8, f8 = np.int32, np.int64, np.float64
+i4, i8, u4, f8 = np.int32, np.int64, np.uint32, np.float64
 
 
 class Start(NamedTuple):
@@ -71,9 +72,11 @@ def choosing(plan: Plan) -> tuple[Any, Any]:
     """Inlined functions: draw a number for the group; the edge of step t."""
     THREADS, GROUP = plan.layout.threads, plan.layout.group
 
+    SHIFT = GROUP.bit_length() - 1
+
     @part
     def place_of(t, at):
-        return ((t // GROUP) & 1) * THREADS + at.thread
+        return u((((t >> SHIFT) & 1) * THREADS) + at.thread)
 
     @part
     def draw(a, b, t, numbers, at):
@@ -83,8 +86,8 @@ def choosing(plan: Plan) -> tuple[Any, Any]:
         return edge(a, b, t, s, stream)
 
     def together(a, b, t, s, stream, numbers, at):
-        u = numbers[place_of(t, at) - at.member + (t & (GROUP - 1))]
-        return slot(u, stream.first[s], stream.fan[s], stream.threshold, stream.other)
+        x = numbers[place_of(t, at) - u(at.member) + u(t & (GROUP - 1))]
+        return slot(x, stream.first[s], stream.fan[s], stream.threshold, stream.other)
 
     return draw, part(together if is_shared_out(plan) else alone)
 
@@ -101,8 +104,8 @@ def arriving(plan: Plan) -> tuple[Any, Any]:
         x = along(a, b, t, s, e, stream)
         if OWN:
             return x
-        common.gammas[0, 0] = discounts.gammas[e, 0, 0, 0]
-        common.lams[0, 0] = discounts.lams[e, 0, 0, 0]
+        common.gammas[0, 0] = discounts.gammas[e]
+        common.lams[0, 0] = discounts.lams[e]
         return Here(x.s, x.s2, 0, x.reward, x.ratio, x.eta, x.rho_bar)
 
     @part
@@ -161,7 +164,8 @@ def run_threads(stream, task, given, columns, discounts, wanted, scratch, batch)
     a, b = keys(stream.key[0], task.first_run + r)
     begin_nodes(nodes, r)
     begin(nodes, share, wanted, scratch, batch, r)
-    s = i4(start(a, b, START, stream))
+    s = u4(start(a, b, START, stream))
+    fetch(nodes, s)
     t = clock = i8(0)
     for point in range(points.size):
         until = points[point]
@@ -174,17 +178,18 @@ def run_threads(stream, task, given, columns, discounts, wanted, scratch, batch)
                     cuda.syncthreads()
                 else:
                     cuda.syncwarp()  # a group is in one warp
-            e = choose(a, b, t, s, stream, numbers, at)
+            e = u4(choose(a, b, t, s, stream, numbers, at))
             here = arrive(a, b, t, s, e, stream, discounts, common)
             if WINDOW and clock > wanted.since:
                 leave(nodes, wanted, scratch, batch, r, s, clock)
             learn(nodes, here, mine, mine, share, LANES)
             change(nodes, share, wanted, scratch, batch, r, s)
-            s = i4(here.s2)
+            s = u4(here.s2)
             ended = ENDS and s == n
             if ended:
-                s = i4(start(a, b, U(4) * U(t) + U(3), stream))
+                s = u4(start(a, b, U(4) * U(t) + U(3), stream))
                 clear(nodes)
+                fetch(nodes, s)
             t += 1
             if BY_STEP or ended:
                 clock += 1
@@ -198,7 +203,7 @@ def run_threads(stream, task, given, columns, discounts, wanted, scratch, batch)
 
 _LATER: Any = None  # functions and numbers of a plan
 place = clear_rows = make_nodes = view_wanted = view_scratch = see = begin_nodes = begin = fade = choose = _LATER
-arrive = leave = learn = change = clear = moment = record_point = mask = _LATER
+fetch = arrive = leave = learn = change = clear = moment = record_point = mask = _LATER
 LANES = IN_LANES = REGISTERS = FOUND = DRAWN = ROWS = IN_SHARED = IS_LOCAL = FADES = WINDOW = ENDS = _LATER
 BY_STEP = SHARED_OUT = GROUP = SIMULATED = draw = _LATER
 
@@ -238,8 +243,9 @@ def kernel_of(plan: Plan) -> Any:
     """The kernel of a plan; compiled at its first launch."""
     shape = plan.shape
     updates = [shape.update(number) for number in range(len(shape.nodes))]
-    begin_nodes, clear, fade = (
-        in_step([make(update) for update in updates]) for make in (beginning, clearing, fading)
+    begin_nodes, clear, fade, fetch = (
+        in_step([make(update) for update in updates])
+        for make in (beginning, clearing, fading, fetching)
     )
     learning = kernel.learning_nodes if shape.form == SPREAD else kernel.learning_lanes
     begin, leave, change, moment, record_point = recorder_of(shape)
@@ -249,7 +255,7 @@ def kernel_of(plan: Plan) -> Any:
         "place": placing(plan), "clear_rows": clearing_rows(plan),
         "make_nodes": making_nodes(plan), "view_wanted": viewing_wanted(plan), "see": see,
         "view_scratch": viewing_scratch(plan),
-        "begin_nodes": begin_nodes, "begin": begin, "fade": fade, "draw": draw, "choose": choose,
+        "begin_nodes": begin_nodes, "begin": begin, "fade": fade, "fetch": fetch, "draw": draw, "choose": choose,
         "arrive": arrive, "leave": leave, "learn": learning(shape), "change": change,
         "clear": clear, "moment": moment, "record_point": record_point, "mask": masking(plan),
     }  # fmt: skip

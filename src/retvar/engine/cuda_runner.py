@@ -94,7 +94,7 @@ class BlockRunner:
         self.columns = tuple(arrays.columns(number) for number in numbers)
         self.home, self.scratch = arrays.scratch()
         self.batch = arrays.results(rec)
-        own = arrays.lanes if self.plan.shape.own else (1, 1, 1)
+        own = arrays.lanes if self.plan.shape.own else ()
         self.discounts = Discounts(*(
             put(x.reshape(-1, *own)) for x in arrays.workspace.discounts
         ))  # fmt: skip

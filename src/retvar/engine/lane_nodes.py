@@ -83,6 +83,7 @@ class Lanes(NamedTuple):
     last: Any  #: discount of the last transition [lane]
     spread: Any  #: see :class:`Spread`
     initial: Any  #: [run or one for all, weight, lane]
+    carried: Any  #: predictions of the state being left [lane]; see :class:`Update`
 
 
 class Spread(NamedTuple):
@@ -147,9 +148,9 @@ def weight_of(by_rho: bool) -> Any:
 
 
 @functools.cache
-def learning(kind: int, checked: bool) -> Any:
+def learning(kind: int, checked: bool, carried: bool = False) -> Any:
     """An inlined function that moves weight i of one lane, at `k`, and returns its step."""
-    KIND, ERRORS, COUNTS = kind, depends_on_errors(kind), counts_visits(kind)
+    CARRIED, KIND, ERRORS, COUNTS = carried, kind, depends_on_errors(kind), counts_visits(kind)
     AVERAGES, CHECKED = averages(kind), checked
 
     @part
@@ -164,7 +165,7 @@ def learning(kind: int, checked: bool) -> Any:
         learns = node.w
         if AVERAGES:
             learns = node.held
-        new = moved(learns[k], step, delta, E)
+        new = moved(node.carried[lane] if CARRIED else learns[k], step, delta, E)
         learns[k] = new
         if CHECKED:
             size, largest = abs(new), node.peak[lane]
@@ -251,14 +252,14 @@ def predicting(form: int, size: int, tabular: bool, width: int = WIDTH) -> Any:
 @functools.cache
 def fused_node(update: Update) -> Any:
     """An inlined function: update a node in lane v of group c; return what it says."""
-    LEARNS, AVERAGES = update.learns, averages(update.kind)
+    LEARNS, AVERAGES, CARRIED = update.learns, averages(update.kind), update.carried
     predict = predicting(update.form, update.size, update.tabular, update.width)
     move = moving_one(update) if update.form == LOCAL else moving_all(update)
 
     @part
     def td_node(node, here, fed, discount, c, v):
         table = node.table
-        now = predict(table, node.w, here.s, c, v)
+        now = node.carried[v] if CARRIED else predict(table, node.w, here.s, c, v)
         after = predict(table, node.w, here.s2, c, v)
         error = td_error(fed, discount, after, now)
         updated = after
@@ -268,6 +269,8 @@ def fused_node(update: Update) -> Any:
                 held = predict(table, node.held, here.s, c, v)
                 own = td_error(fed, discount, predict(table, node.held, here.s2, c, v), held)
             updated = move(node, here, discount, own, after, c, v)
+        if CARRIED:
+            node.carried[v] = updated
         return Reading(now, after, error, updated)
 
     return td_node
@@ -275,8 +278,9 @@ def fused_node(update: Update) -> Any:
 
 def moving_one(update: Update) -> Any:
     """An inlined function: move the weight of the state being left; return the new J(s′)."""
-    learn, weigh = learning(update.kind, update.checked), weight_of(update.by_rho)
+    learn = learning(update.kind, update.checked, update.carried)
     cell, AVERAGES, STEPS = cell_of(LOCAL, 0), averages(update.kind), update.steps
+    weigh = weight_of(update.by_rho)
 
     @part
     def move(node, here, discount, own, after, c, v):
@@ -577,6 +581,18 @@ def bounding(steps: bool) -> Any:
 
 
 # ---------------------------------------------------------------------- runs and episodes
+
+
+def fetching(update: Update) -> Any:
+    """An inlined function that fetches what is carried, after a jump to a state; None: nothing."""
+    LANES = update.lanes
+
+    @part
+    def fetch(node, s):
+        for lane in range(LANES):
+            node.carried[lane] = node.w[u(s), u(lane)]
+
+    return fetch if update.carried else None
 
 
 @functools.cache

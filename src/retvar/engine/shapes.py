@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from retvar.networks import NODES, Node
+from retvar.td.steps import averages
 
 __all__ = ["DENSE", "LOCAL", "MOST_WEIGHTS", "SPREAD", "WIDTH", "NodeShape", "Shape", "Update"]
 
@@ -51,6 +52,14 @@ class Update(NamedTuple):
     def width(self) -> int:
         """Number of lanes in a group, in the dense form."""
         return 1 if self.lanes else WIDTH
+
+    @property
+    def carried(self) -> bool:
+        """Whether predictions of the state being left are carried in registers from the last step.
+
+        Only on a GPU, without traces: there the next state's are those of the state left next.
+        """
+        return self.lanes > 0 and self.form == LOCAL and not (self.learns and averages(self.kind))
 
 
 class Shape(NamedTuple):

@@ -103,6 +103,7 @@ class Workspace:
             last=aligned_zeros(lanes) if spec.traced else None,
             spread=self._spread(number, size, lanes) if shape.form == SPREAD else None,
             initial=None,
+            carried=None,
         )
 
     def _table(self, features: Features, spec: NodeShape) -> Table:
