@@ -28,7 +28,7 @@ from retvar.engine.cuda_views import (
     viewing_scratch,
     viewing_wanted,
 )  # fmt: skip
-from retvar.engine.lane_nodes import MANY, Discounts, Here, beginning, clearing, fading, fetching
+from retvar.engine.lane_nodes import MANY, Discounts, Here, beginning, clearing, fading, fetching, looking
 from retvar.engine.recorder import losing, recorder_of, rows_of
 from retvar.engine.shapes import DENSE, LOCAL, SPREAD
 from retvar.engine.streams import START, edge, slot, start
@@ -92,32 +92,34 @@ def choosing(plan: Plan) -> tuple[Any, Any]:
     return draw, part(together if is_shared_out(plan) else alone)
 
 
-def arriving(plan: Plan) -> tuple[Any, Any]:
+def arriving(plan: Plan) -> tuple[Any, Any, Any]:
     """Inlined functions: the transition along an edge, and its discounts as the lanes see them.
 
-    Where all lanes have the same discounts they are copied to registers, as of edge 0.
+    Where all lanes have the same discounts, these are in registers, as of edge 0.
     """
     along, OWN = kernel.following(plan.shape), plan.shape.own
 
     @part
-    def arrive(a, b, t, s, e, stream, discounts, common):
+    def arrive(a, b, t, s, e, stream, discounts):
         x = along(a, b, t, s, e, stream)
         if OWN:
-            return x
-        common.gammas[0, 0] = discounts.gammas[e]
-        common.lams[0, 0] = discounts.lams[e]
-        return Here(x.s, x.s2, 0, x.reward, x.ratio, x.eta, x.rho_bar)
+            return x, 0.0, 0.0
+        here = Here(x.s, x.s2, 0, x.reward, x.ratio, x.eta, x.rho_bar)
+        return here, discounts.gammas[e], discounts.lams[e]
 
     @part
-    def seen(discounts, common, at):
+    def settle(common, gamma, lam):
+        if not OWN:
+            common.gammas[0, 0], common.lams[0, 0] = gamma, lam
+
+    @part
+    def see(discounts, common, at):
         if OWN:
             gammas, lams = discounts.gammas, discounts.lams
-            return Discounts(
-                gammas[:, at.part, :, at.member], lams[:, at.part, :, at.member]
-            )
+            return Discounts(gammas[:, at.part, :, at.member], lams[:, at.part, :, at.member])
         return common
 
-    return arrive, seen
+    return arrive, settle, see
 
 
 def masking(plan: Plan) -> Any:
@@ -164,33 +166,44 @@ def run_threads(stream, task, given, columns, discounts, wanted, scratch, batch)
     a, b = keys(stream.key[0], task.first_run + r)
     begin_nodes(nodes, r)
     begin(nodes, share, wanted, scratch, batch, r)
+    t = clock = i8(0)
     s = u4(start(a, b, START, stream))
     fetch(nodes, s)
-    t = clock = i8(0)
+    if SHARED_OUT:
+        draw(a, b, t, numbers, at)
+        if SIMULATED:
+            cuda.syncthreads()
+        else:
+            cuda.syncwarp()  # a group is in one warp
+    e = u4(choose(a, b, t, s, stream, numbers, at))
+    here, gamma, lam = arrive(a, b, t, s, e, stream, discounts)
     for point in range(points.size):
         until = points[point]
         while clock < until:
+            look(nodes, here.s2)
             if FADES and t & (MANY - 1) == 0:
                 fade(nodes)
+            after, ended = u4(here.s2), ENDS and here.s2 == n
+            if ended:
+                after = u4(start(a, b, U(4) * U(t) + U(3), stream))
+            t += 1
             if SHARED_OUT and t & (GROUP - 1) == 0:
                 draw(a, b, t, numbers, at)
                 if SIMULATED:
                     cuda.syncthreads()
                 else:
-                    cuda.syncwarp()  # a group is in one warp
-            e = u4(choose(a, b, t, s, stream, numbers, at))
-            here = arrive(a, b, t, s, e, stream, discounts, common)
+                    cuda.syncwarp()
+            settle(common, gamma, lam)
+            e = u4(choose(a, b, t, after, stream, numbers, at))  # the next, while this one is learned
+            there, gamma, lam = arrive(a, b, t, after, e, stream, discounts)
             if WINDOW and clock > wanted.since:
                 leave(nodes, wanted, scratch, batch, r, s, clock)
             learn(nodes, here, mine, mine, share, LANES)
             change(nodes, share, wanted, scratch, batch, r, s)
-            s = u4(here.s2)
-            ended = ENDS and s == n
             if ended:
-                s = u4(start(a, b, U(4) * U(t) + U(3), stream))
                 clear(nodes)
-                fetch(nodes, s)
-            t += 1
+                fetch(nodes, after)
+            s, here = after, there
             if BY_STEP or ended:
                 clock += 1
                 if WINDOW and not IS_LOCAL:
@@ -203,7 +216,7 @@ def run_threads(stream, task, given, columns, discounts, wanted, scratch, batch)
 
 _LATER: Any = None  # functions and numbers of a plan
 place = clear_rows = make_nodes = view_wanted = view_scratch = see = begin_nodes = begin = fade = choose = _LATER
-fetch = arrive = leave = learn = change = clear = moment = record_point = mask = _LATER
+look = settle = fetch = arrive = leave = learn = change = clear = moment = record_point = mask = _LATER
 LANES = IN_LANES = REGISTERS = FOUND = DRAWN = ROWS = IN_SHARED = IS_LOCAL = FADES = WINDOW = ENDS = _LATER
 BY_STEP = SHARED_OUT = GROUP = SIMULATED = draw = _LATER
 
@@ -243,20 +256,20 @@ def kernel_of(plan: Plan) -> Any:
     """The kernel of a plan; compiled at its first launch."""
     shape = plan.shape
     updates = [shape.update(number) for number in range(len(shape.nodes))]
-    begin_nodes, clear, fade, fetch = (
+    begin_nodes, clear, fade, fetch, look = (
         in_step([make(update) for update in updates])
-        for make in (beginning, clearing, fading, fetching)
+        for make in (beginning, clearing, fading, fetching, looking)
     )
     learning = kernel.learning_nodes if shape.form == SPREAD else kernel.learning_lanes
     begin, leave, change, moment, record_point = recorder_of(shape)
-    arrive, see = arriving(plan)
+    arrive, settle, see = arriving(plan)
     draw, choose = choosing(plan)
     made = {
         "place": placing(plan), "clear_rows": clearing_rows(plan),
         "make_nodes": making_nodes(plan), "view_wanted": viewing_wanted(plan), "see": see,
         "view_scratch": viewing_scratch(plan),
         "begin_nodes": begin_nodes, "begin": begin, "fade": fade, "fetch": fetch, "draw": draw, "choose": choose,
-        "arrive": arrive, "leave": leave, "learn": learning(shape), "change": change,
+        "arrive": arrive, "settle": settle, "look": look, "leave": leave, "learn": learning(shape), "change": change,
         "clear": clear, "moment": moment, "record_point": record_point, "mask": masking(plan),
     }  # fmt: skip
     return cuda_device.kernel(with_names(run_threads, made | literals_of(plan)))

@@ -20,9 +20,9 @@ from retvar.td.steps import averages, counts_visits, depends_on_errors, is_bound
 
 __all__ = ["At", "Columns", "Given", "Has", "making_nodes", "viewing_batch", "viewing_wanted"]
 
-P, Q, BOUND, PEAK, LAST, CARRIED = range(6)  # of the numbers of each lane that are kept in registers
-SAID = 6  # … from here on what the spread form remembers within a step
-NUMBERS = 15
+P, Q, BOUND, PEAK, LAST, CARRIED, AHEAD = range(7)  # of the numbers of each lane that are kept in registers
+SAID = 7  # … from here on what the spread form remembers within a step
+NUMBERS = 16
 W, HELD, ERRORS, UPDATES, TRACE = range(5)  # of the weights of the dense form, in registers
 
 
@@ -228,7 +228,7 @@ def making_node(plan: Plan, number: int) -> Any:
             bound(x[BOUND])[0], peak(x[PEAK])[0], used(columns.used, at)[0],
             reported(given.reported)[0], trace(columns.trace, rows, registers, at)[0],
             kappa(given.kappa, at)[0], last(x[LAST])[0], spread(columns, numbers, at)[0],
-            initial(given.initial, at)[0], carried(x[CARRIED])[0],
+            initial(given.initial, at)[0], carried(x[CARRIED])[0], carried(x[AHEAD])[0],
         )  # fmt: skip
 
     return node

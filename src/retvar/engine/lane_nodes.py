@@ -28,7 +28,7 @@ from retvar import rules
 from retvar.engine.shapes import DENSE, LOCAL, SPREAD, WIDTH, Shape, Update
 from retvar.jit import called_part, part
 from retvar.networks import Reading, Readings, Transition
-from retvar.online.memory_layout import FAINT
+from retvar.online.memory_layout import FAINT, LIMIT
 from retvar.td.feeds import NOTHING, telling
 from retvar.td.steps import (
     accumulated,
@@ -84,6 +84,7 @@ class Lanes(NamedTuple):
     spread: Any  #: see :class:`Spread`
     initial: Any  #: [run or one for all, weight, lane]
     carried: Any  #: predictions of the state being left [lane]; see :class:`Update`
+    ahead: Any  #: … and of the next state, all fetched before any weight changes
 
 
 class Spread(NamedTuple):
@@ -148,9 +149,11 @@ def weight_of(by_rho: bool) -> Any:
 
 
 @functools.cache
-def learning(kind: int, checked: bool, carried: bool = False) -> Any:
+def learning(kind: int, checked: bool, carried: bool = False, marked: bool = False) -> Any:
     """An inlined function that moves weight i of one lane, at `k`, and returns its step."""
-    CARRIED, KIND, ERRORS, COUNTS = carried, kind, depends_on_errors(kind), counts_visits(kind)
+    MARKED, CARRIED, KIND, ERRORS, COUNTS = (
+        marked, carried, kind, depends_on_errors(kind), counts_visits(kind),
+    )  # fmt: skip
     AVERAGES, CHECKED = averages(kind), checked
 
     @part
@@ -169,7 +172,10 @@ def learning(kind: int, checked: bool, carried: bool = False) -> Any:
         learns[k] = new
         if CHECKED:
             size, largest = abs(new), node.peak[lane]
-            node.peak[lane] = size if size > largest else largest
+            if MARKED:  # it is enough to know whether it is too large
+                node.peak[lane] = math.inf if size > LIMIT else largest
+            else:
+                node.peak[lane] = size if size > largest else largest
         return step
 
     return learn
@@ -260,7 +266,7 @@ def fused_node(update: Update) -> Any:
     def td_node(node, here, fed, discount, c, v):
         table = node.table
         now = node.carried[v] if CARRIED else predict(table, node.w, here.s, c, v)
-        after = predict(table, node.w, here.s2, c, v)
+        after = node.ahead[v] if CARRIED else predict(table, node.w, here.s2, c, v)
         error = td_error(fed, discount, after, now)
         updated = after
         if LEARNS:
@@ -278,7 +284,7 @@ def fused_node(update: Update) -> Any:
 
 def moving_one(update: Update) -> Any:
     """An inlined function: move the weight of the state being left; return the new J(s′)."""
-    learn = learning(update.kind, update.checked, update.carried)
+    learn = learning(update.kind, update.checked, update.carried, update.lanes > 0)
     cell, AVERAGES, STEPS = cell_of(LOCAL, 0), averages(update.kind), update.steps
     weigh = weight_of(update.by_rho)
 
@@ -306,7 +312,8 @@ def moving_all(update: Update) -> Any:
         cell_of(DENSE, size, width), feature_of(size, tabular),
         predicting(DENSE, size, tabular, width),
     )  # fmt: skip
-    learn, weigh = learning(kind, update.checked), weight_of(update.by_rho)
+    learn = learning(kind, update.checked, marked=update.lanes > 0)
+    weigh = weight_of(update.by_rho)
     extend = extending(update)
     AVERAGES, STEPS, SIZE, GROUP = averages(kind), update.steps, size, width
     BOUNDED, TRACED = is_bounded(kind), update.traced
@@ -475,7 +482,7 @@ def moving_lanes(update: Update) -> Any:
     """An inlined function: move the weights that a trace or the features reach, in all lanes."""
     KIND, COUNTS, AVERAGES = update.kind, counts_visits(update.kind), averages(update.kind)
     TRACED, BOUNDED, STEPS = update.traced, is_bounded(update.kind), update.steps
-    learn, bound = learning(KIND, update.checked), bounding(STEPS)
+    learn, bound = learning(KIND, update.checked, marked=update.lanes > 0), bounding(STEPS)
     visit = counting_visits(update.lanes > 0)
 
     @part
@@ -593,6 +600,18 @@ def fetching(update: Update) -> Any:
             node.carried[lane] = node.w[u(s), u(lane)]
 
     return fetch if update.carried else None
+
+
+def looking(update: Update) -> Any:
+    """An inlined function that fetches the predictions of the next state; None: nothing."""
+    LANES = update.lanes
+
+    @part
+    def look(node, s):
+        for lane in range(LANES):
+            node.ahead[lane] = node.w[u(s), u(lane)]
+
+    return look if update.carried else None
 
 
 @functools.cache

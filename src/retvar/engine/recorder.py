@@ -238,14 +238,16 @@ def of_rows(shape: Shape, make: Any) -> Any:
 
 @functools.cache
 def adding(find: Any, lanes: int = 0) -> Any:
-    """An inlined function that adds an estimate of a state to the window, `times` times."""
+    """An inlined function that adds an estimate of a state to the window, `times` times.
+
+    Few literal lanes are added one by one, so that what is read of memory is read at once.
+    """
     LANES = lanes
 
-    @part
     def add(source, other, slot, wanted, batch, r, s, times):
         sums, squares = batch.sums[r, slot, s], batch.squares[r, slot, s]
         truth = wanted.truth[wanted.rows.of[slot], s]
-        for lane in range(LANES if LANES else sums.size):
+        for lane in range(sums.size):
             found = find(source, other, s, lane)
             gap = found - truth[lane]
             sums[lane] += times * found
@@ -253,11 +255,29 @@ def adding(find: Any, lanes: int = 0) -> Any:
         if wanted.frozen.size:
             frozen = wanted.frozen[r if wanted.frozen.shape[0] > 1 else 0, s]
             others = batch.frozen_squares[r, slot, s]
-            for lane in range(LANES if LANES else others.size):
+            for lane in range(others.size):
                 gap = find(source, other, s, lane) - frozen[lane]
                 others[lane] += times * (gap * gap)
 
-    return add
+    def add_one_by_one(source, other, slot, wanted, batch, r, s, times):
+        of, frozen, run = wanted.rows.of[slot], wanted.frozen, u(0)
+        if frozen.shape[0] > 1:
+            run = u(r)
+        for lane in range(LANES):
+            before, squared = batch.sums[r, slot, s, lane], batch.squares[r, slot, s, lane]
+            truth, other_squared, other_truth = wanted.truth[of, s, lane], 0.0, 0.0
+            if frozen.size:
+                other_squared = batch.frozen_squares[r, slot, s, lane]
+                other_truth = frozen[run, s, lane]
+            found = find(source, other, s, lane)
+            gap, other_gap = found - truth, found - other_truth
+            batch.sums[r, slot, s, lane] = before + times * found
+            batch.squares[r, slot, s, lane] = squared + times * (gap * gap)
+            if frozen.size:
+                other_squared += times * (other_gap * other_gap)
+                batch.frozen_squares[r, slot, s, lane] = other_squared
+
+    return part(add_one_by_one if LANES else add)
 
 
 @functools.cache

@@ -104,6 +104,7 @@ class Workspace:
             spread=self._spread(number, size, lanes) if shape.form == SPREAD else None,
             initial=None,
             carried=None,
+            ahead=None,
         )
 
     def _table(self, features: Features, spec: NodeShape) -> Table:
