@@ -120,7 +120,9 @@ FAMILIES: dict[str, Callable[[np.random.Generator], Case]] = {
         plain(*METHODS, count=2, kappa=0.7, kappa_bar=0.4, estimand="off_policy_return"),
         policies=OFF, ends=True,
     ),
-    "features, all methods": made(plain(*METHODS, count=3, kappa=0.7, kappa_bar=0.4), features=4, record=ALL),
+    "features, all methods": made(
+        plain(*METHODS, count=3, kappa=0.7, kappa_bar=0.4), features=4, record=ALL
+    ),
     "many features": made(plain(*METHODS, count=3), features=20, ends=True),
     "own discounts": made(
         lambda rng, n: [

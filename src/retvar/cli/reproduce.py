@@ -7,7 +7,16 @@ from pathlib import Path
 
 import click
 
-from retvar.cli.base import JSON, PATH, THREADS, interruptible, print_result, split_commas, to_json
+from retvar.cli.base import (
+    DEVICE,
+    JSON,
+    PATH,
+    THREADS,
+    interruptible,
+    print_result,
+    split_commas,
+    to_json,
+)
 from retvar.networks import NETWORKS
 
 __all__ = ["experiments", "reproduce"]
@@ -57,6 +66,7 @@ def experiments(file: Path | None, as_json: bool) -> None:
 @click.option("--force", is_flag=True, help="Compute all simulations again.")
 @FILE
 @THREADS
+@DEVICE
 def reproduce(
     ids: tuple[str, ...],
     out: Path,
@@ -68,6 +78,7 @@ def reproduce(
     force: bool,
     file: Path | None,
     threads: int | None,
+    device: str,
 ) -> None:
     """Run experiments and write a report: all, or those with the given IDs or groups of IDs.
 
@@ -86,7 +97,7 @@ def reproduce(
         found = report.reproduce(
             ids, out, runs=runs, seed=seed, methods=split_commas(methods),
             formats=split_commas(formats) or (), force=force, file=file, threads=threads,
-            progress=progress,
+            progress=progress, device=device,
         )  # fmt: skip
     print_result(to_json(found.to_dict()) if as_json else found.summary(out))
     if found.problems:

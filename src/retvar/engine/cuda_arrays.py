@@ -175,9 +175,7 @@ class BlockArrays:
             most = min(steps + 2, MOST_POWERS) if by_step else FEWEST_POWERS
             powers = np.empty(most)
             fill_rates(float(node.q[0]), powers)
-        settings = [
-            np.zeros(lanes) if x is None else x.reshape(lanes) for x in (node.p, node.q)
-        ]
+        settings = [np.zeros(lanes) if x is None else x.reshape(lanes) for x in (node.p, node.q)]
         kappa = np.zeros((1, *lanes)) if node.kappa is None else node.kappa.reshape(-1, *lanes)
         given = (
             *settings, kappa, np.zeros((1, 1, *lanes)),

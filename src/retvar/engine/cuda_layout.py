@@ -20,9 +20,10 @@ __all__ = ["Layout", "Plan", "lay_out", "plan_of"]
 
 SHARED_BYTES = 48 * 1024  # static shared memory of a thread block
 PER_PROCESSOR = 224 * 1024  # shared memory of a multiprocessor
-FEWEST_WARPS = 10  # on a multiprocessor; with fewer, weights are in global memory
+FEWEST_LANES = 400  # on a multiprocessor; with fewer, weights are in global memory
+SPLITS = ((2, 3), (2, 4), (4, 2), (2, 2), (2, 1), (1, 1))  # threads of a group, lanes of a thread
 WARP = 32
-THREADS = 128
+THREADS = 128  # of a block, with weights in global memory
 
 
 class Layout(NamedTuple):
@@ -59,18 +60,23 @@ def rows_for(states: int) -> int:
 def layout_of(shape: Shape, lanes: int, weights: int) -> Layout:
     """The layout of a block with so many lanes, and weights of a node in each."""
     nodes, rows = len(shape.nodes), rows_for(weights)
-    each = 1 if shape.form != LOCAL or lanes == 1 else 2
-    group = _power_of_2(-(-lanes // each), 4)
     if shape.form == LOCAL:
-        threads = THREADS
-        while threads > WARP and rows * nodes * each * threads * 8 > SHARED_BYTES:
+        group, each = min(SPLITS, key=lambda split: _padded(lanes, *split))
+        threads = 64
+        while threads > WARP and rows * nodes * each * threads * 8 > SHARED_BYTES // 2:
             threads //= 2
         size = rows * nodes * each * threads * 8
-        warps = PER_PROCESSOR // max(size, 1) * (threads // WARP)
-        if size <= SHARED_BYTES and warps >= FEWEST_WARPS:
+        in_flight = PER_PROCESSOR // size * threads * each
+        if size <= SHARED_BYTES and in_flight >= FEWEST_LANES:
             return _small(Layout(group, each, threads, rows))
+    each = 2 if shape.form == LOCAL and lanes > 1 else 1
     group = _power_of_2(-(-lanes // each), WARP)
     return _small(Layout(group, each, THREADS, 0))
+
+
+def _padded(lanes: int, group: int, each: int) -> int:
+    """Number of lanes with those that fill the last group of threads."""
+    return -(-lanes // (group * each)) * group * each
 
 
 def _power_of_2(number: int, most: int) -> int:

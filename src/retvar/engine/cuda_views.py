@@ -20,7 +20,7 @@ from retvar.td.steps import averages, counts_visits, depends_on_errors, is_bound
 
 __all__ = ["At", "Columns", "Given", "Has", "making_nodes", "viewing_batch", "viewing_wanted"]
 
-P, Q, BOUND, PEAK, LAST, CARRIED, AHEAD = range(7)  # of the numbers of each lane that are kept in registers
+P, Q, BOUND, PEAK, LAST, CARRIED, AHEAD = range(7)  # numbers of each lane, in registers
 SAID = 7  # … from here on what the spread form remembers within a step
 NUMBERS = 16
 W, HELD, ERRORS, UPDATES, TRACE = range(5)  # of the weights of the dense form, in registers
@@ -145,10 +145,10 @@ def making_table(plan: Plan, number: int) -> Any:
 
     @part
     def table(given):
-        return Table(  # fmt: skip
+        return Table(
             dense(given.features)[0], sparse(given.indptr)[0], sparse(given.indices)[0],
             sparse(given.values)[0],
-        )
+        )  # fmt: skip
 
     return table
 
@@ -207,9 +207,7 @@ def making_node(plan: Plan, number: int) -> Any:
         )
     )  # fmt: skip
     p, q = numbers_of(has.learns, _whole), numbers_of(has.counts or has.by_errors, _whole)
-    bound, peak, last = (
-        numbers_of(x, _whole) for x in (has.bounded, has.checked, has.traced)
-    )
+    bound, peak, last = (numbers_of(x, _whole) for x in (has.bounded, has.checked, has.traced))
     visits, powers = chosen(has.counts, _column), chosen(has.counts, _whole)
     used, reported = chosen(has.steps, _columns), chosen(has.steps, _whole)
     kappa = chosen(has.traced, _of_all_rows if ALL else _of_rows)

@@ -195,6 +195,7 @@ class Plan:
         threads: int | None = 1,
         progress: Callable[[float], None] | None = None,
         length: int | None = None,
+        device: str = "cpu",
     ) -> xarray.Dataset:
         """Compute the data of a cell; `length` shortens the runs, for timing."""
         import xarray
@@ -218,6 +219,7 @@ class Plan:
             keep="runs",
             threads=threads,
             progress=progress or False,
+            device=device,
         )
         dims = ("learner", "run", self.unit)
         errors = {
