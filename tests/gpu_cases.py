@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
@@ -136,6 +137,9 @@ FAMILIES: dict[str, Callable[[np.random.Generator], Case]] = {
 }  # fmt: skip
 
 
+UNDIVIDED = ("one learner", "54 lanes", "three methods", "fourth moment", "one learner, traces")
+
+
 def check(name: str, number: int) -> str:
     """Compare one case; the empty text if all bits are equal."""
     rng = np.random.default_rng([number, *name.encode()])
@@ -146,6 +150,27 @@ def check(name: str, number: int) -> str:
     assert other.attrs["device"] == "cuda"
     found = differing(one, other)
     return f"{name} {number}, keep={keep!r}: {', '.join(found)}" if found else ""
+
+
+def fused(names: tuple[str, ...]) -> list[str]:
+    """Families without division and roots whose machine code has a fused multiply-add."""
+    from retvar.engine import cuda_runner
+
+    found, launch = [], cuda_runner.BlockRunner.launch
+    for name in names:
+        kernels: list[Any] = []
+
+        def noted(runner: Any, first_run: int, kernels: list[Any] = kernels) -> None:
+            launch(runner, first_run)
+            kernels.append(runner.kernel)
+
+        with mock.patch.object(cuda_runner.BlockRunner, "launch", noted):
+            FAMILIES[name](np.random.default_rng(0)).simulate(device="cuda")
+        for kernel in kernels:
+            code = "".join(kernel.inspect_sass().values())
+            assert "DMUL" in code
+            found += [name] if "DFMA" in code or "FFMA" in code else []
+    return found
 
 
 def starts_are_given(case: Case) -> bool:
@@ -179,8 +204,10 @@ def main(examples: int, chosen: list[str]) -> int:
             sys.stdout.write(f"{name}: {verdict} ({seconds:.0f} s)\n")
             sys.stdout.flush()
             failed += len(found)
+    contracted = fused(UNDIVIDED)
     sys.stdout.write(f"{each * len(names)} cases, {len(names)} kernels, {failed} differ\n")
-    return failed
+    sys.stdout.write(f"fused multiply-adds in: {', '.join(contracted) or 'none'} of {UNDIVIDED}\n")
+    return failed + len(contracted)
 
 
 if __name__ == "__main__":

@@ -101,8 +101,8 @@ def run(what: str, examples: int = 0, **more: str) -> str:
     done = subprocess.run(
         [sys.executable, "-W", "ignore::RuntimeWarning", "-m", "tests.uncompiled", what,
          str(examples)],
-        env={**os.environ, "NUMBA_DISABLE_JIT": "1", **more}, cwd=root, capture_output=True, text=True,
-        check=False,
+        env={**os.environ, "NUMBA_DISABLE_JIT": "1", **more}, cwd=root, capture_output=True,
+        text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, (done.stdout + done.stderr)[-8_000:]
     return done.stdout
