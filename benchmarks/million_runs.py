@@ -69,9 +69,7 @@ if __name__ == "__main__":
     before = time.perf_counter()
     data(runs=few)
     seconds = time.perf_counter() - before
-    print(
-        f"{few} runs on this machine's CPU: {seconds:.2f} s, so {seconds * RUNS / few:,.0f} s for all"
-    )
+    print(f"{few} runs on the CPU: {seconds:.2f} s, so {seconds * RUNS / few:,.0f} s for all")
     for i, label in enumerate(found.learner.values):
         print(label, np.quantile(found.variance.values[:, i, 0, 0], QUANTILES))
     draw(found, sys.argv[1])
