@@ -188,17 +188,22 @@ class BlockArrays:
     def _lanes_of(self, number: int) -> tuple[int, ...]:
         return (1, 1, 1) if self.plan.shape.shared and number == 0 else self.lanes
 
-    def initial(self, number: int, runs: range, draws: InitialDraws) -> Any:
-        """Initial weights of a node [run or one for all, weight, part, lane, member]."""
+    def initial_weights(self, runs: range) -> list[Any]:
+        """Initial weights of the nodes [run or one for all, weight, part, lane, member]."""
+        draws, found = InitialDraws(self.workspace.seed), {}
+        for member in (m for members in self.workspace.members for m in members):
+            template = member.template
+            if template.start not in found:
+                some = runs if template.initial else range(1)
+                found[template.start] = template.weights(some, draws)
+        return [self._initial(number, found) for number in range(len(self.workspace.members))]
+
+    def _initial(self, number: int, found: dict[Any, list[Array]]) -> Any:
         place = self.plan.shape.nodes[number].node.place
-        members = self.workspace.members[number]
-        tables = _distinct([
-            member.template.weights(runs, draws)[place] if member.template.initial
-            else member.template.weights(range(1), draws)[place]
-            for member in _firsts(members)
-        ])  # fmt: skip
-        numbers = {id(m.template): k for k, m in enumerate(_firsts(members))}
-        which = np.array([numbers[id(m.template)] for m in members])
+        starts = [member.template.start for member in self.workspace.members[number]]
+        numbers = {start: k for k, start in enumerate(dict.fromkeys(starts))}
+        tables = _distinct([found[start][place] for start in numbers])
+        which = np.array([numbers[start] for start in starts])
         return self._expanded(tables, which, self._lanes_of(number))
 
     def per_run(self, tables: list[Array]) -> Any:
@@ -220,11 +225,6 @@ def _or(x: Any, other: Any) -> Any:
 
 def _size(shape: tuple[int, ...]) -> int:
     return math.prod(shape) if shape else 0
-
-
-def _firsts(members: list[Any]) -> list[Any]:
-    """One member of each template."""
-    return list({id(member.template): member for member in reversed(members)}.values())[::-1]
 
 
 def _distinct(tables: list[Array]) -> Array:

@@ -15,7 +15,6 @@ from retvar.engine.cuda_fold import DeviceMoments
 from retvar.engine.cuda_kernel import Start, kernel_of
 from retvar.engine.cuda_layout import lay_out, plan_of
 from retvar.engine.lane_nodes import Discounts
-from retvar.engine.learner_setup import InitialDraws
 from retvar.engine.recorder import Batch, Rows, Wanted, rows_of, table_of
 from retvar.engine.runner import NEVER, Moments, Progress, Simulation
 from retvar.engine.shapes import LOCAL
@@ -114,9 +113,9 @@ class BlockRunner:
         """Set initial values, the truth for frozen values, and sums to 0."""
         arrays, workspace = self.arrays, self.arrays.workspace
         if workspace.differs or not self.settled:
-            draws = InitialDraws(workspace.seed)
-            for number, given in enumerate(self.given):
-                self.given[number] = given._replace(initial=arrays.initial(number, runs, draws))
+            initial = arrays.initial_weights(runs)
+            pairs = zip(self.given, initial, strict=True)
+            self.given = [given._replace(initial=weights) for given, weights in pairs]
         if self.plan.frozen and (workspace.differs or not self.settled):
             frozen = arrays.per_run(self.simulation.frozen(self.block, runs))
             self.wanted = self.wanted._replace(frozen=frozen)

@@ -254,7 +254,7 @@ def making_nodes(plan: Plan) -> Any:
 
     def from_number(number: int) -> Any:
         node, load = making_node(plan, number), loading_numbers(plan, number)
-        others = from_number(number + 1) if number + 1 < len(plan.shape.nodes) else None
+        others: Any = from_number(number + 1) if number + 1 < len(plan.shape.nodes) else None
 
         def last(given, columns, rows, numbers, registers, at):
             load(given[number], numbers, at)
