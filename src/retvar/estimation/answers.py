@@ -189,7 +189,7 @@ def _estimate(estimator: Any, state: Any, what: str, level: float) -> Interval:
 
 
 def _return_interval(estimator: Any, state: Any, level: float) -> tuple[tuple[float, float], str]:
-    """Ends, and a word where there are none or where they are doubtful."""
+    """Ends, and a word where there are none, they are doubtful or hold more."""
     ask = getattr(estimator, "return_interval", None)
     if ask is None:
         return UNKNOWN, ""
@@ -199,6 +199,7 @@ def _return_interval(estimator: Any, state: Any, level: float) -> tuple[tuple[fl
         return UNKNOWN, f"no interval of returns: {error.remedy}"
     doubtful = getattr(getattr(estimator, "calibration", None), "doubtful", False)
     word = "interval of returns doubtful: many were cut off" if doubtful else ""
+    word = word or estimator.return_interval_held(np.array([state]), level)[0].note
     return (float(low[0]), float(high[0])), word
 
 

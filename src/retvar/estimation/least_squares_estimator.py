@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from retvar import arguments
 from retvar.errors import InputError
 from retvar.estimation.monitor import CLOSED
-from retvar.estimation.return_intervals import Calibration
+from retvar.estimation.return_intervals import Calibration, Held
 from retvar.jit import compiled
 from retvar.learners import Learner
 from retvar.random import U, mix
@@ -200,8 +200,12 @@ class LeastSquaresEstimator:
             return self.calibration.above(value, std, level)
         return self.calibration.interval(value, std, level)
 
+    def return_interval_held(self, states: Any, level: float = 0.9) -> list[Held]:
+        """How many of the calibration returns each return interval held."""
+        return [self.calibration.held(level)] * len(states)
+
     def return_interval_note(self, level: float = 0.9) -> str:
-        """Why return intervals of this level are missing or doubtful; empty where they are not.
+        """Why return intervals of this level are missing, doubtful or hold more; otherwise empty.
 
         >>> import retvar as rv
         >>> lake = rv.experience.from_gymnasium("FrozenLake-v1", steps=100, seed=1)

@@ -255,6 +255,16 @@ class Returns:
         return self._rows()[:, LEAD + 1 : LEAD + 1 + self._width]
 
     @property
+    def end(self) -> Array:
+        """State or observation in which each was closed or cut off [return, number]."""
+        return self._rows()[:, LEAD + 1 + self._width :]
+
+    @property
+    def rest(self) -> Array:
+        """Discount of what is missing from each return, with its sign; 0 where nothing is."""
+        return self._rows()[:, REST]
+
+    @property
     def age(self) -> Integers:
         """Steps of its episode before each began."""
         return self._rows()[:, START_AGE].astype(np.int64)

@@ -23,7 +23,7 @@ from retvar.estimation.least_squares_estimator import (
     refuse_unknown,
 )
 from retvar.estimation.monitor import CLOSED
-from retvar.estimation.return_intervals import ReturnsByState
+from retvar.estimation.return_intervals import Held, ReturnsByState
 from retvar.estimation.returns import Returns
 from retvar.estimation.transition_sums import TransitionSums
 from retvar.features import States
@@ -169,7 +169,7 @@ class TabularEstimator(LeastSquaresEstimator):
         """Discard solutions of the sums as they were."""
         super()._forget()
         self._solver = None
-        for name in ("solution", "fit", "returns_by_state"):
+        for name in ("solution", "fit", "returns_by_state", "_whole"):
             self.__dict__.pop(name, None)
 
     @cached_property
@@ -241,19 +241,47 @@ class TabularEstimator(LeastSquaresEstimator):
         return self._completed(self.returns)
 
     def _completed(self, returns: Returns) -> tuple[Array, NDArray[np.intp]]:
-        """Returns, completed with the fit's values, and the states in which they began.
+        """Returns with a rest where they were closed, and the states in which they began.
 
-        The rest of a return varies, too: its deviation is drawn from those of whole returns.
-        Without it, returns of few sizes would end in points that new ones hardly ever meet.
+        The rest is drawn from the returns that began where this one was closed; so it varies as
+        they do. Where there are none, a deviation in std is drawn from those of other returns.
+        """
+        return self._with_rest(returns, *self._whole), returns.start[:, 0].astype(np.intp)
+
+    @cached_property
+    def _whole(self) -> tuple[Array, Array]:
+        """Returns by state, their rest drawn from themselves, and the states in which they began.
+
+        Drawn twice, what is missing has a discount of 0.05³.
+        """
+        start = self.placed.start[:, 0]
+        order = np.argsort(start, kind="stable")
+        whole = self.placed.completed(_lookup(np.nan_to_num(self.fit.value)))
+        for _ in range(2):
+            whole = self._with_rest(self.placed, whole[order], start[order])
+        return whole[order], start[order]
+
+    def _with_rest(self, returns: Returns, whole: Array, start: Array) -> Array:
+        """Returns, with a rest drawn from whole ones, which are sorted by the state they began in.
+
+        The same draws each time it is asked.
         """
         value, variance = (np.nan_to_num(x) for x in (self.fit.value, self.fit.variance))
         total = returns.completed(_lookup(value))
-        rest = np.sqrt(returns.missing_variance(_lookup(variance)))
-        scores = self._scores
-        if total.size and scores.size and rest.any():
-            drawn = np.random.default_rng(0).choice(scores, total.size)
-            total = np.clip(total + rest * drawn, total.min(), total.max())
-        return total, returns.start[:, 0].astype(np.intp)
+        rest, end, scores = returns.rest, returns.end[:, 0], self._scores
+        if not rest.any():
+            return total
+        rng = np.random.default_rng(0)
+        first = np.searchsorted(start, end)
+        known = np.searchsorted(start, end, "right") - first
+        place = first + (rng.random(total.size) * known).astype(np.intp)
+        drawn = np.append(whole, 0.0)[np.where(known, place, -1)] - _lookup(value)(returns.end)
+        if scores.size:
+            spread = np.sqrt(returns.missing_variance(_lookup(variance)))
+            bent = np.clip(total + spread * rng.choice(scores, total.size), total.min(), total.max())
+        else:
+            bent = total
+        return np.where(rest == 0, total, np.where(known > 0, total + rest * drawn, bent))
 
     @property
     def _scores(self) -> Array:
@@ -287,6 +315,39 @@ class TabularEstimator(LeastSquaresEstimator):
             np.where(np.isfinite(ends[0]), mine, theirs)
             for mine, theirs in zip(ends, pooled, strict=True)
         )
+
+    def return_interval_held(self, states: Any, level: float = 0.9) -> list[Held]:
+        """How many of the calibration returns each return interval held."""
+        own = zip(*self.returns_by_state.held(self._index(states), level), strict=True)
+        pooled = self.calibration.held(level)
+        return [pooled if np.isnan(share) else Held(share, excess) for share, excess in own]
+
+    def return_interval_note(self, level: float = 0.9) -> str:
+        """Why return intervals of this level are missing, doubtful or hold more; otherwise empty.
+
+        >>> import retvar as rv
+        >>> lake = rv.experience.from_gymnasium("FrozenLake-v1", steps=20_000, seed=1)
+        >>> rv.estimate(lake, gamma=0.9).estimator.return_interval_note()
+        'returns take few values: 90% intervals held 98% of the calibration returns'
+        """
+        return super().return_interval_note(level) or self._note_on_few_values(level)
+
+    def _note_on_few_values(self, level: float) -> str:
+        """A word where so many returns are equal that intervals hold more than their level."""
+        start, complete = self.placed.start[:, 0].astype(np.intp), self.placed.rest == 0
+        both = np.stack([start, self.placed.completed(np.zeros_like)])[:, complete]
+        if np.unique(both, axis=1).shape[1] == complete.sum():
+            return ""  # without a solution of the fit, which takes long for many states
+        visited, times = np.unique(start, return_counts=True)
+        share, excess = self.returns_by_state.held(visited, level)
+        known = np.isfinite(share)
+        if not known.any():
+            return ""
+        held = Held(*(float(np.average(x[known], weights=times[known])) for x in (share, excess)))
+        if not held.note:
+            return ""
+        shares = f"{100 * level:.4g}% intervals held {held.share:.0%}"
+        return f"returns take few values: {shares} of the calibration returns"
 
     def calibrated_here(self, states: Any, level: float) -> NDArray[np.bool_]:
         """Whether the return interval of each state rests on returns of this state."""
