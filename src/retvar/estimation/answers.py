@@ -35,9 +35,11 @@ class Answer:
 
     >>> import retvar as rv
     >>> lake = rv.experience.from_gymnasium("FrozenLake-v1", steps=20_000, seed=1)
-    >>> print(rv.estimate(lake, gamma=0.9, by="least_squares").at(14))
-    at            value, 90%              std, 90%  90% of returns
-    14  0.369 [0.290, 0.447]  0.450 [0.431, 0.469]        0 … 1.00
+    >>> found = rv.estimate(lake, gamma=0.9, by="least_squares").at(14)
+    >>> print(found.value, found.return_interval)
+    0.369 [0.290, 0.447] (0.0, 1.0)
+    >>> found.note
+    'returns take few values here: this interval held 100% of the calibration returns'
     """
 
     state: Any  #: a label or number, or an observation

@@ -278,7 +278,9 @@ class TabularEstimator(LeastSquaresEstimator):
         drawn = np.append(whole, 0.0)[np.where(known, place, -1)] - _lookup(value)(returns.end)
         if scores.size:
             spread = np.sqrt(returns.missing_variance(_lookup(variance)))
-            bent = np.clip(total + spread * rng.choice(scores, total.size), total.min(), total.max())
+            bent = np.clip(
+                total + spread * rng.choice(scores, total.size), total.min(), total.max()
+            )
         else:
             bent = total
         return np.where(rest == 0, total, np.where(known > 0, total + rest * drawn, bent))
@@ -334,9 +336,11 @@ class TabularEstimator(LeastSquaresEstimator):
 
     def _note_on_few_values(self, level: float) -> str:
         """A word where so many returns are equal that intervals hold more than their level."""
-        start, complete = self.placed.start[:, 0].astype(np.intp), self.placed.rest == 0
-        both = np.stack([start, self.placed.completed(np.zeros_like)])[:, complete]
-        if np.unique(both, axis=1).shape[1] == complete.sum():
+        start = self.placed.start[:, 0].astype(np.intp)
+        total = self.placed.completed(lambda rows: np.zeros(len(rows)))
+        whole = np.flatnonzero(self.placed.rest == 0)
+        order = whole[np.lexsort((total[whole], start[whole]))]
+        if not np.any((np.diff(total[order]) == 0) & (np.diff(start[order]) == 0)):
             return ""  # without a solution of the fit, which takes long for many states
         visited, times = np.unique(start, return_counts=True)
         share, excess = self.returns_by_state.held(visited, level)
