@@ -322,7 +322,7 @@ def test_certain_worlds_over_long_logs(world):
 @pytest.mark.parametrize(("width", "visits", "rounded"), [(1, 3_000, False), (3, 4_000, True)])
 def test_neighbours_are_the_nearest_visits_of_the_nearest_segments(width, visits, rounded):
     """Against a search of all visits, to the bit; of equally near ones the first."""
-    rng = np.random.default_rng(fresh_seed())
+    rng = np.random.default_rng(oracle.fresh_seed())
     state, places = rng.normal(size=(visits, width)), rng.normal(size=(30, width))
     if rounded:
         state, places = state.round(1), places.round(1)
