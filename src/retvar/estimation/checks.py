@@ -113,8 +113,7 @@ def check(found: Estimate, fresh: Experience) -> Check:
                 "fresh", fresh.name, "is off-policy: its returns are not those of the target policy"
             )
         keys = places.keys(chunk)
-        collect_returns(placed, chunk, keys, discounts)
-        collect_returns(sequence, chunk, np.zeros_like(keys), discounts)
+        collect_returns(chunk, discounts, (placed, keys), (sequence, np.zeros_like(keys)))
     return _compare(found, data, sequence, placed, places)
 
 

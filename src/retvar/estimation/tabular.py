@@ -22,21 +22,22 @@ from retvar.estimation.least_squares_estimator import (
     Split,
     refuse_unknown,
 )
-from retvar.estimation.monitor import CLOSED
+from retvar.estimation.monitor import CLOSED, PLENTY
 from retvar.estimation.return_intervals import Held, ReturnsByState
-from retvar.estimation.returns import Returns
+from retvar.estimation.returns import ELSEWHERE, NOWHERE, Returns
 from retvar.estimation.transition_sums import TransitionSums
 from retvar.features import States
+from retvar.jit import compiled, read_only
 from retvar.learners import Learner, from_dict
 from retvar.online.checkpoint import read_tensors, write_tensors
-from retvar.online.memory_layout import TRUNCATED
+from retvar.online.memory_layout import TERMINATED, TRUNCATED
 
 __all__ = ["TabularEstimator"]
 
 Array = NDArray[np.float64]
 Chunk = dict[str, NDArray[Any]]
 RETURNS = 20_000  # that are stored
-KEYS = 64  # returns by state that may be open at once
+KEYS = 64  # returns by state that may be open at once; a power of 2
 MOST_STATES = 2**31
 KIND = "least_squares"  # of saved files
 NAMES, ARRAYS = ("fit", "calibration"), ("keys", "numbers", "sums", "rows")
@@ -61,8 +62,9 @@ class TabularEstimator(LeastSquaresEstimator):
 
     def __init__(self, learner: Learner, states: int) -> None:
         super().__init__(learner)
-        self.returns = Returns(1, 1, RETURNS, negligible=CLOSED)  # that calibrate, in sequence
-        self.placed = Returns(KEYS, 1, RETURNS, negligible=CLOSED)  # that calibrate, by state
+        self.returns, self.placed = (  # that calibrate, in sequence and by state
+            Returns(keys, 1, RETURNS, negligible=CLOSED, plenty=PLENTY) for keys in (1, KEYS)
+        )
         self.sums = (TransitionSums(), TransitionSums())
         self._states = arguments.integer("states", states, 1, MOST_STATES)
         self._solver: Solver | None = None  # of many states: for standard errors of further ones
@@ -92,24 +94,21 @@ class TabularEstimator(LeastSquaresEstimator):
         self._forget()
         split = self._assign(rows.stream, rows.flags, rows.gamma)
         for which in (FIT, CALIBRATION):
-            self._add(self.sums[which], rows, split.part == which)
+            self._add(self.sums[which], rows, split.part, which)
         self.off_policy |= rows.off_policy
         if not self.off_policy:
             self._observe(rows, split)
         self.steps += len(rows)
 
-    def _add(self, sums: TransitionSums, rows: _Rows, mine: NDArray[np.bool_]) -> None:
-        whole = bool(mine.all())
-        if not whole and not mine.any():
+    def _add(self, sums: TransitionSums, rows: _Rows, part: NDArray[np.int64], which: int) -> None:
+        if rows.rho is None:
+            columns = rows.state, rows.next_state, rows.reward, rows.gamma, rows.trace
+            sums.add_part(*columns, part, which)
             return
-
-        def of(column: NDArray[Any]) -> NDArray[Any]:
-            return column if whole else column[mine]
-
+        mine = part == which
         sums.add(
-            of(rows.state), of(rows.next_state), of(rows.reward), gamma=of(rows.gamma),
-            lam=of(rows.lam), terminated=of(rows.terminated),
-            rho=None if rows.rho is None else of(rows.rho),
+            rows.state[mine], rows.next_state[mine], rows.reward[mine], gamma=rows.gamma[mine],
+            lam=rows.lam[mine], terminated=rows.terminated[mine], rho=rows.rho[mine],
             off_policy_return=self._weighted_return,
         )  # fmt: skip
 
@@ -122,20 +121,15 @@ class TabularEstimator(LeastSquaresEstimator):
         mine = split.part == CALIBRATION
         if not mine.any():
             return
-        eta = rows.rho if rows.rho is not None and self._weighted_return else np.ones(len(rows))
-        flags = rows.flags | np.where(split.cut, TRUNCATED, 0)
-        state, follows, reward, gamma, lam, eta, flags, stream = (
-            column[mine]
-            for column in (
-                rows.state, rows.next_state, rows.reward, rows.gamma, rows.lam, eta, flags,
-                rows.stream,
-            )
-        )  # fmt: skip
-        ends = state[:, None].astype(np.float64), follows[:, None].astype(np.float64)
-        late = split.late[mine]
-        for returns, key in ((self.returns, np.zeros_like(state)), (self.placed, state % KEYS)):
-            key = np.where(late, -1, key)
-            returns.add(key, *ends, reward, gamma, lam, eta, flags, stream)
+        eta = rows.rho if rows.rho is not None and self._weighted_return else None
+        flags = rows.flags | np.where(split.cut, TRUNCATED, 0) if split.cut.any() else rows.flags
+        ends = rows.state[:, None], rows.next_state[:, None]
+        begins = np.where(mine, np.where(split.late, NOWHERE, 0), ELSEWHERE)
+        by_state = np.where(begins == 0, rows.state & (KEYS - 1), begins)
+        for returns, key in ((self.returns, begins), (self.placed, by_state)):
+            returns.add(
+                key, *ends, rows.reward, rows.gamma, rows.lam, eta, flags, rows.stream
+            )  # fmt: skip
 
     def merge(self, other: TabularEstimator, number: NDArray[np.int64] | None = None) -> None:
         """Add what another estimator has seen; state s of its is ``number[s]`` here.
@@ -412,39 +406,52 @@ class _Rows:
         n = len(chunk["reward"])
         self.state = np.asarray(chunk["state"], dtype=np.int64)
         self.reward = np.asarray(chunk["reward"], dtype=np.float64)
-        self.terminated = np.asarray(chunk.get("terminated", np.zeros(n)), dtype=bool)
-        truncated = np.asarray(chunk.get("truncated", np.zeros(n)), dtype=bool)
-        self.flags = self.terminated + 2 * truncated.astype(np.int64)
+        none = np.zeros(n, dtype=bool)
+        self.terminated = np.asarray(chunk.get("terminated", none), dtype=bool)
+        truncated = np.asarray(chunk.get("truncated", none), dtype=bool)
         follows = np.asarray(chunk["next_state"], dtype=np.int64)
-        self.next_state = np.where(self.terminated, self.state, follows)
-        self.stream = np.asarray(chunk.get("stream", np.zeros(n)), dtype=np.int64)
+        stream = chunk.get("stream")
+        self.stream = np.asarray(np.zeros(n) if stream is None else stream, dtype=np.int64)
         rho = chunk.get("rho")
         self.rho = None if rho is None else np.asarray(rho, dtype=np.float64)
-        n_states = estimator.features[0].states
-        known = (self.state >= 0) & (self.state < n_states)
-        known &= (self.next_state >= 0) & (self.next_state < n_states)
-        safe = np.where(known, self.next_state, 0)
-        self.gamma, self.lam = (
-            np.where(self.terminated, 0.0, self._discount(chunk, name, own, safe))
+        self._states = estimator.features[0].states
+        gamma, lam = (
+            self._discount(chunk, name, own, follows)
             for name, own in (("gamma", estimator.gammas), ("lam", estimator.lams))
         )
-        self.problems = {
-            "state": ~known,
+        columns = self.state, follows, self.reward, self.terminated, truncated, gamma, lam
+        self.next_state, self.flags, self.gamma, self.lam, self.trace, good = prepared(
+            *map(read_only, columns), self._states
+        )
+        if self.rho is not None:
+            good &= bool(((self.rho >= 0) & (self.rho < np.inf)).all())
+        self.problems: dict[str, NDArray[np.bool_]] = {} if good else self._problems()
+        self.bad: NDArray[np.bool_] = (
+            np.zeros(n, dtype=bool) if good else np.any(list(self.problems.values()), axis=0)
+        )
+        weighted = self.rho is not None and bool((self.rho != 1.0).any())
+        self.off_policy = weighted and estimator.description.estimand != "off_policy_return"
+
+    def _problems(self) -> dict[str, NDArray[np.bool_]]:
+        """What is wrong with each row, by column."""
+        inside = [(s >= 0) & (s < self._states) for s in (self.state, self.next_state)]
+        found = {
+            "state": ~(inside[0] & inside[1]),
             "reward": ~np.isfinite(self.reward),
             "gamma": ~((self.gamma >= 0) & (self.gamma <= 1)),
             "lam": ~((self.lam >= 0) & (self.lam <= 1)),
         }
         if self.rho is not None:
-            self.problems["rho"] = ~(np.isfinite(self.rho) & (self.rho >= 0))
-        self.bad: NDArray[np.bool_] = np.any(list(self.problems.values()), axis=0)
-        weighted = self.rho is not None and bool((self.rho != 1.0).any())
-        self.off_policy = weighted and estimator.description.estimand != "off_policy_return"
+            found["rho"] = ~(np.isfinite(self.rho) & (self.rho >= 0))
+        return found
 
     @staticmethod
     def _discount(chunk: Chunk, name: str, own: Array, follows: Any) -> Array:
         if name in chunk:
             return np.asarray(chunk[name], dtype=np.float64)
-        return np.broadcast_to(own[follows] if own.size > 1 else own, len(chunk["reward"]))
+        if own.size == 1:
+            return own
+        return own[np.where((follows >= 0) & (follows < own.size), follows, 0)]
 
     def __len__(self) -> int:
         return int(self.reward.size)
@@ -466,11 +473,36 @@ class _Rows:
         """The good rows."""
         good = ~self.bad
         for name in ("state", "next_state", "reward", "terminated", "flags", "stream", "gamma",
-                     "lam", "rho"):  # fmt: skip
+                     "lam", "trace", "rho"):  # fmt: skip
             column = getattr(self, name)
             setattr(self, name, None if column is None else column[good])
         self.bad = self.bad[good]
         return self
+
+
+@compiled
+def prepared(
+    state: Any, follows: Any, reward: Any, terminated: Any, truncated: Any, gamma: Any, lam: Any,
+    states: Any,
+) -> Any:  # fmt: skip
+    """The next state, flags, γ′, λ′ and γ′λ′ of each row, and whether all rows are good.
+
+    A γ or λ for all rows has one entry. At an end the next state is the state, and they are 0.
+    """
+    n, good = state.size, True
+    next_state, flags = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
+    discount, decay, trace = np.empty(n), np.empty(n), np.empty(n)
+    for t in range(n):
+        ended = terminated[t]
+        next_state[t] = state[t] if ended else follows[t]
+        flags[t] = (TERMINATED if ended else 0) | (TRUNCATED if truncated[t] else 0)
+        g, decayed = gamma[t if gamma.size > 1 else 0], lam[t if lam.size > 1 else 0]
+        discount[t], decay[t] = (0.0, 0.0) if ended else (g, decayed)
+        trace[t] = discount[t] * decay[t]
+        known = 0 <= state[t] < states and 0 <= next_state[t] < states
+        proper = 0.0 <= discount[t] <= 1.0 and 0.0 <= decay[t] <= 1.0
+        good &= known and proper and np.isfinite(reward[t])
+    return next_state, flags, discount, decay, trace, good
 
 
 def _lookup(table: Array) -> Any:
