@@ -138,7 +138,9 @@ class Adadelta(StepSize):
 class AlphaBound(StepSize):
     """AlphaBound (Dabney and Barto, 2012): a step that shrinks until no update can overshoot.
 
-    α ← min(α, 1/abs(x)) whenever x = E·(γ′φ′ − φ) is negative.
+    α ← min(α, 1/abs(x)) whenever x = E·(γ′φ′ − φ) is negative. It is made for features. In a
+    table without traces abs(x) is at most the importance ratio, so that on-policy α never shrinks:
+    ``AlphaBound()`` then keeps only the last target. Use another rule there.
 
     >>> AlphaBound()
     AlphaBound(alpha=1.0)
