@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
-from retvar import arguments, step_sizes
+from retvar import arguments
 from retvar.errors import InputError
 from retvar.features import Features, States, features_of
 from retvar.initial_values import InitialValues, Noisy, Normal, PerRun
 from retvar.mdp.weighted_edges import Estimand
 from retvar.networks import NETWORKS, THIRD, Network, network_of
-from retvar.step_sizes import StepSize, step_size
+from retvar.step_sizes import RULES, StepSize, step_size
 
 if TYPE_CHECKING:
     from retvar.online import OnlineEstimator
@@ -399,9 +399,9 @@ def _from_json(given: Any) -> Any:
             raise InputError("initial", given["initial"], "must be Noisy, Normal or PerRun")
         return kind(**settings)
     name = str(settings.pop("rule", None))
-    if name not in ("Constant", "Decay", "Averaged", "Adadelta", "AlphaBound"):
-        raise InputError("rule", name, "must be Constant, Decay, Averaged, Adadelta or AlphaBound")
-    return getattr(step_sizes, name)(**settings)
+    if name not in RULES:
+        raise InputError("rule", name, f"must be one of {', '.join(RULES)}")
+    return RULES[name](**settings)
 
 
 def _refuse_float32(field: str, given: Any) -> None:

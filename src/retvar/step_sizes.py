@@ -161,6 +161,9 @@ class AlphaBound(StepSize):
         return float(self.alpha), 0.0
 
 
+RULES = {rule.__name__: rule for rule in StepSize.__subclasses__()}
+
+
 def step_size(field: str, given: Any) -> StepSize:
     """Return a step-size rule; a number means a constant step.
 

@@ -410,7 +410,9 @@ def _central_moments(edges: WeightedEdges, H: Array, g: Array, order: int) -> _M
         found = system.solve(moment_reward(scaled, epsilon, values))
         x = found.x if k == 3 else np.maximum(found.x, 0.0)  # rounding
         if not np.isfinite((np.ldexp(x, k * exponent) + g * g)[~system.infinite]).all():
-            raise InputError("reward or value", "too large", "a power of it overflows; scale them down")
+            raise InputError(
+                "reward or value", "too large", "a power of it overflows; scale them down"
+            )
         values.append(x)
         systems.append(system)
         solved.append(found)

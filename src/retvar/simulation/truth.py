@@ -17,7 +17,7 @@ from retvar.exact.moments import NAMES
 from retvar.exact.solution import solve, variance_function
 from retvar.learners import Learner
 from retvar.mdp import MDP, state_values, weigh_edges
-from retvar.networks import DEFAULT, NETWORKS, VALUE
+from retvar.networks import DEFAULT, NETWORKS, PLACES, VALUE, VARIANCE
 
 __all__ = ["Truth"]
 
@@ -91,8 +91,12 @@ class Truth:
         return [self.setups[block.learner(lane)].template for lane in range(block.lanes)]
 
     def of_lanes(self, block: Block) -> Array:
-        """Value and variance [2, state, lane] for the lanes of a block."""
-        found = {template: np.stack(self.of(template)) for template in set(self._templates(block))}
+        """Value, variance and higher moments [row, state, lane] for the lanes of a block."""
+        names = (PLACES[VALUE], *PLACES[VARIANCE : self.order + 1])
+        found = {
+            template: np.stack([self.moments(template)[name] for name in names])
+            for template in set(self._templates(block))
+        }
         return stack_lanes([found[template] for template in self._templates(block)])
 
     def frozen_of_lanes(self, block: Block, runs: range) -> Array:

@@ -26,7 +26,7 @@ class ComparisonOptions:
     Parameters
     ----------
     what
-        Which error: ``"variance_rmse"`` or ``"value_rmse"``.
+        Which error: ``"variance_rmse"``, ``"value_rmse"``, or that of a higher moment.
     at
         When: a step or episode that was recorded, or −1 for the last one.
     where

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 __all__ = ["collect", "save", "table"]
 
 SETTINGS = ("alpha", "alpha_bar", "lam", "kappa", "kappa_bar")  # columns of every sweep
-ERRORS = ("value_rmse", "variance_rmse")
 
 
 def collect(
@@ -79,11 +78,11 @@ def collect(
 
     plan = store.plan
     numbers, moments = _domain_numbers(plan, domains), _moment_slice(plan, at)
-    if what is not None and what not in ERRORS:
-        raise InputError("what", what, f"must be one of {listed(ERRORS)}")
+    if what is not None and what not in plan.errors:
+        raise InputError("what", what, f"must be one of {listed(plan.errors)}")
     coords = _coords(plan, numbers, moments)
     shape = (len(numbers), len(plan.learners), plan.moments[moments].size, plan.sweep.runs)
-    errors = {name: np.full(shape, np.nan) for name in ERRORS if what in (None, name)}
+    errors = {name: np.full(shape, np.nan) for name in plan.errors if what in (None, name)}
     diverged = np.zeros((*shape[:2], shape[3]), dtype=bool)
     cells = _Cells(store, partial, check, note, numbers)
     for cell, data in cells:
@@ -281,7 +280,7 @@ def _rows(cells: _Cells) -> dict[str, list[Any]]:
                 "diverged": int(diverged[row].sum()),
                 plan.unit: int(plan.moments[-1]),
             }
-            for name in ERRORS:
+            for name in plan.errors:
                 found |= _summary(name, data[name].values[row][~diverged[row]])
             for name, entry in found.items():
                 columns.setdefault(name, []).append(entry)

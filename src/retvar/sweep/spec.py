@@ -54,6 +54,7 @@ class Learners(Table, frozen=True):
     initial_mean: Number | None = None
     estimand: Choice | None = None
     learn_value: bool | list[bool] | None = None
+    order: int | list[int] | None = None
 
     def __post_init__(self) -> None:
         for name in STEPS:
