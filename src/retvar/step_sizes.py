@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from numbers import Real
 from typing import Any, ClassVar
 
+from retvar import arguments
 from retvar.errors import InputError
 
 __all__ = ["Adadelta", "AlphaBound", "Averaged", "Constant", "Decay", "StepSize", "step_size"]
@@ -174,9 +175,7 @@ def step_size(field: str, given: Any) -> StepSize:
         return given
     if isinstance(given, bool) or not isinstance(given, Real):
         raise InputError(field, repr(given), "must be a number or a step-size rule")
-    if not 0 <= float(given) < math.inf:
-        raise InputError(field, given, "must be a finite number of at least 0")
-    return Constant(float(given))
+    return Constant(_at_least_0(field, given))
 
 
 def _to_floats(rule: StepSize) -> None:
@@ -185,6 +184,11 @@ def _to_floats(rule: StepSize) -> None:
         given: Any = getattr(rule, field.name)
         if isinstance(given, bool) or not isinstance(given, Real):
             raise InputError(field.name, repr(given), "must be a number")
-        if not 0 <= float(given) < math.inf:
-            raise InputError(field.name, given, "must be a finite number of at least 0")
-        object.__setattr__(rule, field.name, float(given))
+        object.__setattr__(rule, field.name, _at_least_0(field.name, given))
+
+
+def _at_least_0(field: str, given: Real) -> float:
+    remedy = "must be a finite number of at least 0"
+    if not (found := arguments.number(field, given, remedy)) >= 0:
+        raise InputError(field, given, remedy)
+    return found

@@ -254,7 +254,8 @@ class Solution:
         same_mean = self.mean is self.value
         left_out = {"third_moment", "fourth_moment", *(["mean"] if same_mean else [])}
         fields = [field for field in self.fields if field not in left_out]
-        shown = self.mdp.n_states if most is None else min(most, self.mdp.n_states)
+        count = self.mdp.n_states
+        shown = count if most is None else min(arguments.integer("most", most, 0), count)
         columns = [getattr(self, f)[:shown] for f in fields]
         heading = ["state", *(f.replace("_", " ") for f in fields)]
         body = [

@@ -218,6 +218,16 @@ def _plan(description: Any, features: list[Features], rules: list[int]) -> Integ
 
 def memory_of(description: Any, features: list[Features]) -> Memory:
     """Allocate the arrays of a learner for the compiled update."""
+    size = max(each.size for each in features)
+    try:
+        return _allocated(description, features)
+    except (MemoryError, OverflowError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError("states", f"{size:,} weights", "do not fit in memory; use fewer") from None
+
+
+def _allocated(description: Any, features: list[Features]) -> Memory:
     count = features[0].states
     nodes = description.nodes(tabular=all(isinstance(f, States) for f in features))
     kinds = [node.step.kind for node in nodes]

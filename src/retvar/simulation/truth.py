@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from retvar import arguments
 from retvar.engine.blocks import Block
 from retvar.engine.learner_setup import InitialDraws, LearnerSetup, Template
 from retvar.engine.workspace import stack_lanes
@@ -37,7 +38,8 @@ class Truth:
         behaviour: object,
         enabled: bool,
     ) -> None:
-        self.mdp, self.setups, self.seed, self.enabled = mdp, setups, seed, enabled
+        self.mdp, self.setups, self.seed = mdp, setups, seed
+        self.enabled = arguments.flag("truth", enabled)
         self.target, self.behaviour = target, behaviour
         self.order = max(setup.template.learner.order for setup in setups)
         self._solved: dict[Any, dict[str, Array]] = {}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from retvar import cache
+from retvar import arguments, cache
 from retvar.errors import InputError
 from retvar.files import write_with
 from retvar.format import listed
@@ -19,7 +19,7 @@ from retvar.step_sizes import StepSize
 from retvar.sweep.plan import Cell, Plan, digest
 from retvar.sweep.run_errors import recorded
 from retvar.sweep.spec import STEPS
-from retvar.sweep.store import Store
+from retvar.sweep.store import Store, check_store
 from retvar.version import __version__
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ def collect(
     """
     import xarray
 
+    check_store(store)
     plan = store.plan
     numbers, moments = _domain_numbers(plan, domains), _moment_slice(plan, at)
     if what is not None and what not in plan.errors:
@@ -255,6 +256,7 @@ def table(
     >>> table(Store.open(out))["algorithm"]
     ['Direct', 'VTD']
     """
+    check_store(store)
     return _rows(_Cells(store, partial, check, note))
 
 
@@ -321,7 +323,8 @@ def save(
     ...     data.attrs["digest"] == digest
     True
     """
-    path = Path(path)
+    check_store(store)
+    path = arguments.path("path", path)
     if path.suffix == ".nc":
         data = collect(store, partial=partial, check=check, note=note)
         cache.write(path, data, store.plan.digest)

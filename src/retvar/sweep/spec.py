@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from retvar import arguments
 from retvar.arguments import integer
 from retvar.domains import random_mdp
 from retvar.errors import InputError
@@ -197,7 +198,7 @@ class Sweep(Table, frozen=True):
         >>> Sweep.from_toml(path).name
         'my'
         """
-        path = Path(path)
+        path = arguments.path("path", path)
         raw = read_bytes(path)
         try:
             data = msgspec.toml.decode(raw)
