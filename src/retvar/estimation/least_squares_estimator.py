@@ -155,7 +155,10 @@ class LeastSquaresEstimator:
     def _ask(self, what: str, state: Any) -> Any:
         if state is None:
             return self.predict(self._all_states(), what)
-        return float(self.predict([state], what)[0])
+        found = np.asarray(self.predict([state], what))
+        if found.size != 1:
+            raise InputError("state", repr(state), "must be one state; several go to predict")
+        return float(found.ravel()[0])
 
     def interval(
         self, state: Any = None, what: str = "value", *, states: Any = None, level: float = 0.9
@@ -172,6 +175,7 @@ class LeastSquaresEstimator:
 
     def _column(self, state: Any, states: Any) -> Any:
         if state is not None:
+            self._ask("value", state)  # refuses several
             return [state]
         return self._all_states() if states is None else states
 
@@ -189,6 +193,7 @@ class LeastSquaresEstimator:
     ) -> Any:
         """Lower and upper end for new returns; with `above`, a lower limit alone."""
         arguments.level("level", level)
+        above = arguments.flag("above", above)
         if self.off_policy:
             raise InputError("experience", "off-policy", "returns of the target are not observed")
         needed, known = Calibration.needed(level, 1 if above else 2), self._cut_off().size
@@ -244,8 +249,7 @@ class LeastSquaresEstimator:
 
 def refuse_unknown(what: str) -> None:
     """Refuse quantities that are not estimated."""
-    if what not in QUANTITIES:
-        raise InputError("what", repr(what), f"must be one of {', '.join(map(repr, QUANTITIES))}")
+    arguments.choice("what", what, QUANTITIES)
 
 
 def _numbers(given: Any) -> Array:

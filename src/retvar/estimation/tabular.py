@@ -216,7 +216,10 @@ class TabularEstimator(LeastSquaresEstimator):
         return low[at], high[at]
 
     def _index(self, states: Any) -> NDArray[np.intp]:
-        column = np.asarray(states)
+        try:
+            column = np.asarray(states)
+        except ValueError:  # rows of different lengths
+            raise InputError("state", repr(states), "must be whole numbers") from None
         if column.dtype.kind not in "iu" and not (column.size == 0):
             raise InputError("state", repr(states), "must be whole numbers")
         known = (column >= 0) & (column < self._states)
