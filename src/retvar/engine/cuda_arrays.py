@@ -31,10 +31,10 @@ NONE = (1,)  # shape of what is not needed
 
 
 @compiled
-def fill_rates(q, out):
+def fill_rates(kind, q, out):
     """By what a step is divided after 0, 1, 2 … visits."""
     for n in range(out.size):
-        out[n] = rate_at(q, float(n))
+        out[n] = rate_at(kind, q, float(n))
 
 
 def stream_on(device: Device, stream: Stream) -> Stream:
@@ -174,7 +174,7 @@ class BlockArrays:
         if has.counts:
             most = min(steps + 2, MOST_POWERS) if by_step else FEWEST_POWERS
             powers = np.empty(most)
-            fill_rates(float(node.q[0]), powers)
+            fill_rates(shape.nodes[number].kind, float(node.q[0]), powers)
         settings = [np.zeros(lanes) if x is None else x.reshape(lanes) for x in (node.p, node.q)]
         kappa = np.zeros((1, *lanes)) if node.kappa is None else node.kappa.reshape(-1, *lanes)
         given = (

@@ -193,7 +193,7 @@ def counting_visits(tabled: bool) -> Any:
         if TABLED and n < node.powers.size:
             node.rates[u(i)] = node.powers[u(n)]
         else:
-            node.rates[u(i)] = rate_at(node.q[0], n)
+            node.rates[u(i)] = rate_at(kind, node.q[0], n)
 
     return visit
 
