@@ -173,7 +173,7 @@ def growth() -> list[str]:
             for walk in (rv.domains.random_mdp(n, seed=0),)
         },
     }
-    lines = ["| | |", "|---|---|"]
+    lines = ["| | G updates/s |", "|---|---|"]
     for name, row in tables.items():
         rates = [f"{label}: {rate(case, measure(case, 2)[0])}" for label, case in row.items()]
         lines.append(f"| {name} | {', '.join(rates)} |")
