@@ -205,7 +205,9 @@ def section() -> str:
     lines = [
         "## On a GPU", "",
         f"`simulate(…, device=\"cuda\")` on one {card}, float64, with the bits of the CPU "
-        "(`benchmarks/gpu.py`). An update is one learner in one step.", "", *main_table(), "",
+        "(`benchmarks/gpu.py`). An update is one learner in one step.",
+        "What bounds a kernel is estimated from counts of its instructions and bytes.",
+        "", *main_table(), "",
         *jax_lines(), "", "G updates/s of the kernel as simulations grow:", "", *growth(), "",
         *break_even(),
     ]  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -70,15 +71,10 @@ def experiments(file: Path | None, as_json: bool) -> None:
 def reproduce(
     ids: tuple[str, ...],
     out: Path,
-    runs: int | None,
-    seed: int,
     methods: str | None,
     formats: str,
     as_json: bool,
-    force: bool,
-    file: Path | None,
-    threads: int | None,
-    device: str,
+    **options: Any,
 ) -> None:
     """Run experiments and write a report: all, or those with the given IDs or groups of IDs.
 
@@ -95,9 +91,8 @@ def reproduce(
         from retvar import report
 
         found = report.reproduce(
-            ids, out, runs=runs, seed=seed, methods=split_commas(methods),
-            formats=split_commas(formats) or (), force=force, file=file, threads=threads,
-            progress=progress, device=device,
+            ids, out, methods=split_commas(methods), formats=split_commas(formats) or (),
+            progress=progress, **options,
         )  # fmt: skip
     print_result(to_json(found.to_dict()) if as_json else found.summary(out))
     if found.problems:
