@@ -143,7 +143,7 @@ class BlockArrays:
 
     def _memory(self, shape: tuple[int, ...], dimensions: int, dtype: Any = np.float64) -> Any:
         if not shape:
-            return self.device.empty(*(1,) * (dimensions + 2), dtype=dtype)
+            return self.device.dummy(*(1,) * (dimensions + 2), dtype=dtype)
         return self.device.empty(self.blocks, *shape, self.plan.layout.threads, dtype=dtype)
 
     def scratch(self) -> tuple[Any, Scratch]:
@@ -160,7 +160,8 @@ class BlockArrays:
         for (name, shape), count in zip(shapes.items(), DIMENSIONS, strict=True):
             dtype = np.int64 if name == "diverged_at" else np.float64
             whole = (self.runs, *shape) if shape else (1,) * (count + 1)
-            found[name] = self.device.empty(*whole, *self.lanes, dtype=dtype)
+            make = self.device.empty if shape else self.device.dummy
+            found[name] = make(*whole, *self.lanes, dtype=dtype)
         return Batch(**found)
 
     # ------------------------------------------------------------------ what nodes are given
@@ -170,20 +171,27 @@ class BlockArrays:
         node, shape = self.workspace.nodes[number], self.plan.shape
         has = Has.of(shape.nodes[number], shape.safe, shape.steps)
         table, lanes = node.table, self._lanes_of(number)
-        powers = np.ones(1)
+        powers = None
         if has.counts:
             most = min(steps + 2, MOST_POWERS) if by_step else FEWEST_POWERS
             powers = np.empty(most)
             fill_rates(shape.nodes[number].kind, float(node.q[0]), powers)
-        settings = [np.zeros(lanes) if x is None else x.reshape(lanes) for x in (node.p, node.q)]
-        kappa = np.zeros((1, *lanes)) if node.kappa is None else node.kappa.reshape(-1, *lanes)
-        given = (
-            *settings, kappa, np.zeros((1, 1, *lanes)),
-            _or(table.features, np.zeros(1)), _or(table.indptr, np.zeros(1, dtype=np.int64)),
-            _or(table.indices, np.zeros(1, dtype=np.int64)), _or(table.values, np.zeros(1)),
-            _or(node.reported, np.zeros(1, dtype=np.int64)), powers,
+        kappa = None if node.kappa is None else node.kappa.reshape(-1, *lanes)
+        settings = [None if x is None else x.reshape(lanes) for x in (node.p, node.q)]
+        p, q = (self._put(x, *lanes) for x in settings)
+        integers = (table.indptr, table.indices, node.reported)
+        indptr, indices, reported = (self._put(x, 1, dtype=np.int64) for x in integers)
+        features, values = self._put(table.features, 1), self._put(table.values, 1)
+        return Given(
+            p, q, self._put(kappa, 1, *lanes), self.device.dummy(1, 1, *lanes), features, indptr,
+            indices, values, reported, self._put(powers, 1),
         )  # fmt: skip
-        return Given(*map(self.device.put, given))
+
+    def _put(self, x: Any, *shape: int, dtype: Any = np.float64) -> Any:
+        """An array on the GPU; one of no use if there is none."""
+        if x is None or x.size == 0:
+            return self.device.dummy(*shape, dtype=dtype)
+        return self.device.put(x)
 
     def _lanes_of(self, number: int) -> tuple[int, ...]:
         return (1, 1, 1) if self.plan.shape.shared and number == 0 else self.lanes
@@ -217,10 +225,6 @@ class BlockArrays:
         out = self.device.empty(count, tables.shape[2], math.prod(lanes))
         cuda_fold.expand(self.device.put(tables), self.device.put(which), out)
         return out.reshape(count, tables.shape[2], *lanes)
-
-
-def _or(x: Any, other: Any) -> Any:
-    return other if x is None or x.size == 0 else x
 
 
 def _size(shape: tuple[int, ...]) -> int:

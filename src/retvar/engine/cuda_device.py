@@ -128,6 +128,14 @@ class Device:
 
     def __init__(self) -> None:
         self.cuda = load()
+        self.unused: dict[Any, Any] = {}
+
+    def dummy(self, *shape: int, dtype: Any = np.float64) -> Any:
+        """An array in the place of one that is not needed; the same for all of one kind."""
+        key = (shape, np.dtype(dtype))
+        if key not in self.unused:
+            self.unused[key] = self.empty(*shape, dtype=dtype)
+        return self.unused[key]
 
     def put(self, x: Any) -> Any:
         """Copy an array to the GPU."""

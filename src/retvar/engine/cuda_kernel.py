@@ -31,7 +31,6 @@ from retvar.engine.cuda_views import (
 from retvar.engine.lane_nodes import (
     MANY,
     Discounts,
-    Here,
     beginning,
     clearing,
     fading,
@@ -101,34 +100,47 @@ def choosing(plan: Plan) -> tuple[Any, Any]:
     return draw, part(together if is_shared_out(plan) else alone)
 
 
+class Step(NamedTuple):
+    """What a step needs of its edge."""
+
+    s2: Any
+    edge: Any
+    reward: Any
+    ratio: Any
+    gamma: Any
+    lam: Any
+
+
 def arriving(plan: Plan) -> tuple[Any, Any, Any]:
-    """Inlined functions: the transition along an edge, and its discounts as the lanes see them.
+    """Inlined functions: a step along an edge; the transition as nodes see it; its discounts.
 
     Where all lanes have the same discounts, these are in registers, as of edge 0.
     """
-    along, OWN = kernel.following(plan.shape), plan.shape.own
+    follow, see, OWN = kernel.following(plan.shape), kernel.seeing(plan.shape), plan.shape.own
 
     @part
-    def arrive(a, b, t, s, e, stream, discounts):
-        x = along(a, b, t, s, e, stream)
+    def arrive(a, b, t, e, stream, discounts):
+        reward, ratio = follow(a, b, t, e, stream)
         if OWN:
-            return x, 0.0, 0.0
-        here = Here(x.s, x.s2, 0, x.reward, x.ratio, x.eta, x.rho_bar)
-        return here, discounts.gammas[e], discounts.lams[e]
+            return Step(stream.next_state[e], e, reward, ratio, 0.0, 0.0)
+        gamma, lam = discounts.gammas[e], discounts.lams[e]
+        return Step(stream.next_state[e], e, reward, ratio, gamma, lam)
 
     @part
-    def settle(common, gamma, lam):
-        if not OWN:
-            common.gammas[0, 0], common.lams[0, 0] = gamma, lam
+    def face(s, step, common):
+        if OWN:
+            return see(s, step.s2, step.edge, step.reward, step.ratio)
+        common.gammas[0, 0], common.lams[0, 0] = step.gamma, step.lam
+        return see(s, step.s2, 0, step.reward, step.ratio)
 
     @part
-    def see(discounts, common, at):
+    def own(discounts, common, at):
         if OWN:
             gammas, lams = discounts.gammas, discounts.lams
             return Discounts(gammas[:, at.part, :, at.member], lams[:, at.part, :, at.member])
         return common
 
-    return arrive, settle, see
+    return arrive, face, own
 
 
 def masking(plan: Plan) -> Any:
@@ -167,7 +179,7 @@ def run_threads(stream, task, given, columns, discounts, wanted, scratch, batch)
         clear_rows(rows, at)
     nodes = make_nodes(given, columns, rows, in_lanes, registers, at)
     wanted, batch = view_wanted(wanted, at), viewing_batch(batch, at)
-    scratch, mine = view_scratch(found, scratch, at), see(discounts, common, at)
+    scratch, mine = view_scratch(found, scratch, at), own(discounts, common, at)
     r, n, points, share = at.run, stream.first.size, wanted.points, task.share
     a, b = keys(stream.key[0], task.first_run + r)
     begin_nodes(nodes, r)
@@ -182,14 +194,14 @@ def run_threads(stream, task, given, columns, discounts, wanted, scratch, batch)
         else:
             cuda.syncwarp()  # a group is in one warp
     e = u4(choose(a, b, t, s, stream, numbers, at))
-    here, gamma, lam = arrive(a, b, t, s, e, stream, discounts)
+    step = arrive(a, b, t, e, stream, discounts)
     for point in range(points.size):
         until = points[point]
         while clock < until:
-            look(nodes, here.s2)
+            look(nodes, step.s2)
             if FADES and t & (MANY - 1) == 0:
                 fade(nodes)
-            after, ended = u4(here.s2), ENDS and here.s2 == n
+            after, ended = u4(step.s2), ENDS and step.s2 == n
             if ended:
                 after = u4(start(a, b, U(4) * U(t) + U(3), stream))
             t += 1
@@ -199,9 +211,9 @@ def run_threads(stream, task, given, columns, discounts, wanted, scratch, batch)
                     cuda.syncthreads()
                 else:
                     cuda.syncwarp()
-            settle(common, gamma, lam)
+            here = face(s, step, common)
             e = u4(choose(a, b, t, after, stream, numbers, at))  # while this one is learned
-            there, gamma, lam = arrive(a, b, t, after, e, stream, discounts)
+            step = arrive(a, b, t, e, stream, discounts)
             if WINDOW and clock > wanted.since:
                 leave(nodes, wanted, scratch, batch, r, s, clock)
             learn(nodes, here, mine, mine, share, LANES)
@@ -209,7 +221,7 @@ def run_threads(stream, task, given, columns, discounts, wanted, scratch, batch)
             if ended:
                 clear(nodes)
                 fetch(nodes, after)
-            s, here = after, there
+            s = after
             if BY_STEP or ended:
                 clock += 1
                 if WINDOW and not IS_LOCAL:
@@ -221,8 +233,8 @@ def run_threads(stream, task, given, columns, discounts, wanted, scratch, batch)
 
 
 _LATER: Any = None  # functions and numbers of a plan
-place = clear_rows = make_nodes = view_wanted = view_scratch = see = begin_nodes = begin = _LATER
-fetch = look = fade = draw = choose = arrive = settle = leave = learn = change = clear = _LATER
+place = clear_rows = make_nodes = view_wanted = view_scratch = own = begin_nodes = begin = _LATER
+fetch = look = fade = draw = choose = arrive = face = leave = learn = change = clear = _LATER
 moment = record_point = mask = LANES = IN_LANES = REGISTERS = FOUND = DRAWN = ROWS = _LATER
 IN_SHARED = IS_LOCAL = FADES = WINDOW = ENDS = BY_STEP = SHARED_OUT = GROUP = SIMULATED = _LATER
 
@@ -268,14 +280,14 @@ def kernel_of(plan: Plan) -> Any:
     )
     learning = kernel.learning_nodes if shape.form == SPREAD else kernel.learning_lanes
     begin, leave, change, moment, record_point = recorder_of(shape)
-    arrive, settle, see = arriving(plan)
+    arrive, face, own = arriving(plan)
     draw, choose = choosing(plan)
     made = {
         "place": placing(plan), "clear_rows": clearing_rows(plan),
-        "make_nodes": making_nodes(plan), "view_wanted": viewing_wanted(plan), "see": see,
+        "make_nodes": making_nodes(plan), "view_wanted": viewing_wanted(plan), "own": own,
         "view_scratch": viewing_scratch(plan),
         "begin_nodes": begin_nodes, "begin": begin, "fade": fade, "fetch": fetch, "draw": draw,
-        "choose": choose, "arrive": arrive, "settle": settle, "look": look, "leave": leave,
+        "choose": choose, "arrive": arrive, "face": face, "look": look, "leave": leave,
         "learn": learning(shape), "change": change,
         "clear": clear, "moment": moment, "record_point": record_point, "mask": masking(plan),
     }  # fmt: skip

@@ -177,8 +177,8 @@ def slot(u, first, fan, threshold, other):
     """Return the entry that a uniform number draws."""
     scaled = u * fan
     k = np.int32(scaled)
-    i = first + k
-    return i if scaled - np.float64(k) < threshold[np.uintp(i)] else other[np.uintp(i)]
+    i = np.uint32(first + k)
+    return i if scaled - np.float64(k) < threshold[i] else other[i]
 
 
 @inlined
