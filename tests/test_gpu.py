@@ -98,7 +98,7 @@ def test_groups_are_powers_of_2_within_a_warp_and_blocks_are_whole_warps(lanes):
         assert layout.threads % 32 == 0
         size = layout.rows * len(block.shape.nodes) * layout.lanes * layout.threads * 8
         assert size <= cuda_layout.SHARED_BYTES
-        laid_out = cuda_layout.lay_out(block, states, layout)
+        laid_out = cuda_layout.lay_out(block, states, layout=layout)
         assert laid_out.lanes % (layout.group * layout.lanes) == 0
         assert laid_out.lanes >= lanes
 

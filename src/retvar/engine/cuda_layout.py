@@ -22,6 +22,7 @@ SHARED_BYTES = 48 * 1024  # static shared memory of a thread block
 PER_PROCESSOR = 224 * 1024  # shared memory of a multiprocessor
 FEWEST_LANES = 400  # on a multiprocessor; with fewer, weights are in global memory
 SPLITS = ((2, 3), (2, 4), (4, 2), (2, 2), (2, 1), (1, 1))  # threads of a group, lanes of a thread
+WINDOW_SPLITS = ((4, 2), (2, 2), (2, 1), (1, 1))  # … whose sums in global memory lie side by side
 WARP = 32
 THREADS = 128  # of a block, with weights in global memory
 
@@ -57,13 +58,14 @@ def rows_for(states: int) -> int:
     return -(-states // step) * step
 
 
-def layout_of(shape: Shape, lanes: int, weights: int) -> Layout:
+def layout_of(shape: Shape, lanes: int, weights: int, window: bool = False) -> Layout:
     """The layout of a block with so many lanes, and weights of a node in each."""
     nodes, rows = len(shape.nodes), rows_for(weights)
     if shape.form == LOCAL:
-        group, each = min(SPLITS, key=lambda split: _padded(lanes, *split))
-        threads = 64
-        while threads > WARP and rows * nodes * each * threads * 8 > SHARED_BYTES // 2:
+        splits = WINDOW_SPLITS if window else SPLITS
+        group, each = min(splits, key=lambda split: _padded(lanes, *split))
+        threads = THREADS if window else 64
+        while threads > WARP and rows * nodes * each * threads * 8 > (SHARED_BYTES * 2) // 3:
             threads //= 2
         size = rows * nodes * each * threads * 8
         in_flight = PER_PROCESSOR // size * threads * each
@@ -101,11 +103,11 @@ def plan_of(block: Block, stream: Stream, recording: Recording) -> Plan:
     )  # fmt: skip
 
 
-def lay_out(block: Block, rows: int, layout: Layout | None = None) -> Block:
+def lay_out(block: Block, rows: int, window: bool = False, layout: Layout | None = None) -> Block:
     """A block padded to whole groups of threads, with literal lanes and a layout."""
     count = len(block.columns)
     if layout is None:
-        layout = layout_of(block.shape, count, rows)
+        layout = layout_of(block.shape, count, rows, window)
     whole = layout.group * layout.lanes
     width = -(-count // whole) * whole
     if block.shape.shared:

@@ -47,11 +47,11 @@ class Target(Protocol):
         """Take the statistics over all runs."""
 
 
-def device_blocks(blocks: list[Block], stream: Stream) -> list[Block]:
+def device_blocks(blocks: list[Block], stream: Stream, window: bool) -> list[Block]:
     """The blocks, laid out for a GPU."""
     rows = int(stream.next_state.max()) + 1  # with one for the end, if there is one
     rows = max(rows, stream.first.size)
-    return [lay_out(block, rows) for block in blocks]
+    return [lay_out(block, rows, window) for block in blocks]
 
 
 class BlockRunner:

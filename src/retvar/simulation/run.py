@@ -162,7 +162,7 @@ def simulate(
     if device == "cuda":
         from retvar.engine import cuda_runner
 
-        blocks = cuda_runner.device_blocks(blocks, stream)
+        blocks = cuda_runner.device_blocks(blocks, stream, recording.window > 0)
     simulation = Simulation(
         setups,
         blocks,
