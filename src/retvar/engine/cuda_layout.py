@@ -62,8 +62,7 @@ def layout_of(shape: Shape, lanes: int, weights: int, window: bool = False) -> L
     """The layout of a block with so many lanes, and weights of a node in each."""
     nodes, rows = len(shape.nodes), rows_for(weights)
     if shape.form == LOCAL:
-        splits = WINDOW_SPLITS if window else SPLITS
-        group, each = min(splits, key=lambda split: _padded(lanes, *split))
+        group, each = _split(lanes, WINDOW_SPLITS if window else SPLITS)
         threads = THREADS if window else 64
         while threads > WARP and rows * nodes * each * threads * 8 > (SHARED_BYTES * 2) // 3:
             threads //= 2
@@ -74,6 +73,12 @@ def layout_of(shape: Shape, lanes: int, weights: int, window: bool = False) -> L
     each = 2 if shape.form == LOCAL and lanes > 1 else 1
     group = _power_of_2(-(-lanes // each), WARP)
     return _small(Layout(group, each, THREADS, 0))
+
+
+def _split(lanes: int, splits: tuple[tuple[int, int], ...]) -> tuple[int, int]:
+    """The first split that leaves few threads idle, or else the one that leaves fewest."""
+    best = min(splits, key=lambda split: _padded(lanes, *split))
+    return next((split for split in splits if _padded(lanes, *split) <= 1.1 * lanes), best)
 
 
 def _padded(lanes: int, group: int, each: int) -> int:
