@@ -99,12 +99,12 @@ class BlockRunner:
         ))  # fmt: skip
         share = np.zeros if self.plan.shape.shared else np.arange
         self.share = put(share(self.plan.shape.lanes, dtype=np.int64))
-        rows = table_of(rows_of(self.plan.shape))
+        rows, truth = table_of(rows_of(self.plan.shape)), self.simulation.truth(self.block)
         self.wanted = Wanted(
             points=put(rec.points), by_step=rec.by_step, states=put(rec.states),
             shares=put(rec.shares if rec.shares.size else np.zeros(1)),
             since=np.int64(last - rec.window if rec.window else NEVER),
-            truth=put(self.simulation.truth(self.block).reshape(2, -1, *arrays.lanes)),
+            truth=put(truth.reshape(len(truth), -1, *arrays.lanes)),
             frozen=put(np.zeros((1, 1, *arrays.lanes))), rows=Rows(*map(put, rows)),
         )  # fmt: skip
         self.settled = False  # whether initial values are the same in all runs, and set
