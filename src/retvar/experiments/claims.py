@@ -110,7 +110,7 @@ def near_truth(margin: float) -> Claim:
         text = f"{share.min():+.1%} to {share.max():+.1%}, |z| beyond it at most {z.max():.1f}"
         return Finding(bool(z.max() <= LIMIT), text)
 
-    name = f"both rest within {margin:.0%} of the truth in each state, but for chance (|z| ≤ 6)"
+    name = f"both rest within {margin:.1%} of the truth in each state, but for chance (|z| ≤ 6)"
     return _claim(name, check, ("direct", "vtd"))
 
 

@@ -236,7 +236,7 @@ def complex_off_policy() -> list[Experiment]:
             "η = ρ, ρ̄ = 1, steps 0.01.",
             (weighted,), "learning_curves", {},
             (
-                c.exact_means(weighted), c.near_truth(0.03), c.more_spread(3, 1.3),
+                c.exact_means(weighted), c.near_truth(0.015), c.more_spread(3, 1.3),
                 c.most_excess_in((3,), 1.0),
             ),
             "paper",
