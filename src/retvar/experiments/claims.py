@@ -685,14 +685,24 @@ def alike_if_learned(simulations: Mapping[str, Simulation]) -> Claim:
         ratio = _exact_by_return(simulations, data, "learned", "direct", flat=True)
         found = {m: error_by_return(data, "learned", m) for m in ("direct", "vtd")}
         share = {c: found["vtd"][c] / found["direct"][c] for c in found["vtd"]}
-        small = [x for c, x in share.items() if c <= 1_000]
-        text = f"VTD/direct {min(small):.3f} to {max(small):.3f} up to c = 10³, "
-        text += f"{share[1e6]:.2f} at 10⁶, where c² rounds; measured/exact {ratio.max():.2f}"
-        holds = 0.98 < min(small) <= max(small) < 1.0 and 0.7 < ratio.min() <= ratio.max() < 1.4
-        return Finding(bool(holds), text)
+        small = np.array([x for c, x in share.items() if c <= 1_000])
+        lower = np.array(
+            [_lower(data[f"large-returns/learned/{c:g}"]) for c in share if c <= 1_000]
+        )
+        text = f"VTD/direct {small.min():.3f} to {small.max():.3f} up to c = 10³, "
+        text += f"{share[1e6]:.2f} at 10⁶, where c² rounds; VTD's mean {lower.max():.3%} lower; "
+        text += f"measured/exact {ratio.max():.2f}"
+        holds = (abs(small - 1) < 0.03).all() and (abs(lower - 0.00095) < 0.0002).all()
+        return Finding(bool(holds and 0.7 < ratio.min() <= ratio.max() < 1.4), text)
 
-    name = "with α = ᾱ, started at the truth, VTD's error is 0 to 2% below direct's up to c = 10³"
-    return Claim(f"{name}, and direct's is exact (0.7 to 1.4 times)", check)
+    name = "with α = ᾱ, started at the truth, VTD's error is within 3% of direct's up to c = 10³"
+    return Claim(f"{name}, its mean 0.075 to 0.115% lower, and direct's error exact", check)
+
+
+def _lower(data: xarray.Dataset) -> float:
+    """By which share VTD's estimates are below direct's, summed over states."""
+    total = data.variance_window.sum("state")
+    return 1 - float(total.sel(learner="vtd") / total.sel(learner="direct"))
 
 
 # ---------------------------------------------------------------------- Table 1
