@@ -74,11 +74,30 @@ def compiled(function: Any, *sources: str, key: str = "", **options: Any) -> Any
             numba.config.CACHE_DIR = before
 
 
+class _NoMachineCode:
+    """Stands for the code generator where a compiled function would be prepared for calls."""
+
+    def set_env(self, *args: Any) -> None:
+        """Do nothing: Python objects are used by functions that Python calls."""
+
+
 class _Part(JITCodeLibrary):  # type: ignore[misc]
-    """Code of a function that is inlined, which is optimised within its callers alone."""
+    """Code of a function that is optimised and made into machine code within its callers alone."""
+
+    codegen = _NoMachineCode()
 
     def _optimize_final_module(self) -> None:
         """Do nothing."""
+
+    def _finalize_final_module(self) -> None:
+        """Leave the code to the callers."""
+        self._finalize_dynamic_globals()
+        self._finalized = True
+
+    def get_pointer_to_function(self, name: str) -> int:
+        """There is none."""
+        self._ensure_finalized()
+        return 0
 
 
 @register_pass(mutates_CFG=False, analysis_only=True)
