@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numba
+import numpy as np
 from numba import njit, types
 from numba.core import cgutils
 from numba.core.codegen import JITCodeLibrary
@@ -34,6 +35,7 @@ __all__ = [
     "inlined",
     "log_slow_compilation",
     "part",
+    "read_only",
     "switch",
     "wide_noalias",
 ]  # fmt: skip
@@ -72,6 +74,20 @@ def compiled(function: Any, *sources: str, key: str = "", **options: Any) -> Any
             return njit(**options)(function)
         finally:
             numba.config.CACHE_DIR = before
+
+
+def read_only(column: Any) -> Any:
+    """The same numbers in one piece, which may not be written: one type for compiled functions.
+
+    Otherwise they are compiled for each mixture of columns that may be written and that may not.
+
+    >>> import numpy as np
+    >>> read_only(np.zeros(3)).flags.writeable
+    False
+    """
+    found = np.ascontiguousarray(column).view()
+    found.flags.writeable = False
+    return found
 
 
 class _NoMachineCode:

@@ -105,6 +105,8 @@ def expected_curve(
     actor = target if behaviour is None else behaviour
     if not by_step:
         refuse_endless(mdp, actor, episodes)
+    if progress is not None and not callable(progress):
+        raise InputError("progress", repr(progress), "must be a function of the share done")
     nodes = features_of_nodes(mdp, features, value_features, mean_features)
     problems = problems_of(mdp, list(labelled.values()), nodes, (target, behaviour), truth)
     curves = []

@@ -25,7 +25,7 @@ from retvar.features import States
 from retvar.initial_values import InitialValues
 from retvar.networks import VALUE, VARIANCE
 from retvar.online import memory_layout as online
-from retvar.step_sizes import ADADELTA
+from retvar.td.steps import depends_on_errors
 
 __all__ = ["Block", "Recording", "plan_blocks"]
 
@@ -212,7 +212,7 @@ def _safe(members: list[LearnerSetup], stream: Stream, off_policy: bool) -> bool
         places -= set() if setup.template.learns_value else {VALUE}
         for node in places:
             ratio = largest_ratio if node == VALUE else rho_bar
-            if setup.rule(node)[0] == ADADELTA or setup.settings[node, 0] * ratio > 1:
+            if depends_on_errors(setup.rule(node)[0]) or setup.settings[node, 0] * ratio > 1:
                 return False
     for template in {setup.template for setup in members}:
         if np.max(eta * template.gamma * template.lam) > 1:

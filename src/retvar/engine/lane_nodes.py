@@ -179,7 +179,7 @@ def learning(kind: int, checked: bool) -> Any:
 def visit(node, kind, i, weight):
     """Count a visit of weight i."""
     node.visits[u(i)] += counted(kind, weight)
-    node.rates[u(i)] = rate_at(node.q[0], node.visits[u(i)])
+    node.rates[u(i)] = rate_at(kind, node.q[0], node.visits[u(i)])
 
 
 # ---------------------------------------------------------------------- lane by lane
