@@ -260,10 +260,10 @@ def literals_of(plan: Plan) -> dict[str, Any]:
     size = max(node.size for node in shape.nodes) if shape.form == DENSE else 0
     return {
         "LANES": lanes, "IN_LANES": (nodes, NUMBERS, lanes), "FOUND": (len(rows_of(shape)), lanes),
-        "REGISTERS": (nodes, 5, max(1, size * lanes)), "DRAWN": 2 * threads,
+        "REGISTERS": (nodes, 5, (size + 1) * lanes), "DRAWN": 2 * threads,
         "IN_SHARED": layout.rows > 0, "ROWS": (max(1, layout.rows), nodes, lanes, threads),
         "IS_LOCAL": shape.form == LOCAL, "WINDOW": plan.window, "ENDS": plan.ends,
-        "FADES": shape.form == SPREAD and any(node.traced for node in shape.nodes),
+        "FADES": any(fading(shape.update(k)) is not None for k in range(nodes)),
         "BY_STEP": plan.by_step, "SHARED_OUT": is_shared_out(plan), "GROUP": layout.group,
         "SIMULATED": cuda_device.SIMULATED,
     }  # fmt: skip

@@ -120,7 +120,7 @@ def lay_out(block: Block, rows: int, window: bool = False, layout: Layout | None
     else:
         value_lanes = [lane if lane < count else 0 for lane in range(width)]
         share = np.arange(width, dtype=np.int64)
-    shape = block.shape._replace(lanes=layout.lanes)
+    shape = block.shape._replace(lanes=layout.lanes, width=1)
     return dataclasses.replace(
         block, shape=shape, value_lanes=value_lanes, share=share, layout=layout
     )

@@ -155,7 +155,7 @@ def making_table(plan: Plan, number: int) -> Any:
 
 def making_weights(plan: Plan, number: int, field: int, there: bool) -> Any:
     """An inlined function: the weights, accumulators or traces of a node, by form."""
-    SIZE = max(1, plan.shape.nodes[number].size * plan.shape.lanes)
+    SIZE = (plan.shape.nodes[number].size + 1) * plan.shape.lanes
     form, local_weights = plan.shape.form, plan.shape.form == LOCAL and field == W
 
     def home(column, rows, registers, at):
@@ -224,7 +224,7 @@ def making_node(plan: Plan, number: int) -> Any:
             updates(columns.second, rows, registers, at)[0],
             visits(columns.visits, at)[0], visits(columns.rates, at)[0], powers(given.powers)[0],
             bound(x[BOUND])[0], peak(x[PEAK])[0], used(columns.used, at)[0],
-            reported(given.reported)[0], trace(columns.trace, rows, registers, at)[0],
+            reported(given.reported)[0], None, None, trace(columns.trace, rows, registers, at)[0],
             kappa(given.kappa, at)[0], last(x[LAST])[0], spread(columns, numbers, at)[0],
             initial(given.initial, at)[0], carried(x[CARRIED])[0], carried(x[AHEAD])[0],
         )  # fmt: skip

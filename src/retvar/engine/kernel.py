@@ -11,6 +11,8 @@ import functools
 import types
 from typing import Any, NamedTuple
 
+from numpy import uintp as u
+
 from retvar import networks
 from retvar.engine import lane_nodes, recorder, shapes, streams
 from retvar.engine.lane_nodes import (
@@ -20,6 +22,7 @@ from retvar.engine.lane_nodes import (
     clearing,
     fading,
     fused_node,
+    looking_up,
     spread_node,
     transition_of,
     visiting,
@@ -67,14 +70,15 @@ def chain(shape: Shape, network: tuple[int, ...]) -> Any:
 
 def learning_lanes(shape: Shape) -> Any:
     """An inlined function: all lanes learn from a transition, one after another."""
-    value, SHARED, GROUPED = shape.nodes[0].node, shape.shared, shape.form == DENSE
-    GROUP = shape.width
+    value, SHARED = shape.nodes[0].node, shape.shared
+    GROUPED, WIDTH = shape.form == DENSE, shape.width
     reward, discount = part(value.reward), part(value.discount)
     td_node, tell, transition = (
         fused_node(shape.update(0)), telling(value.place), transition_of(shape.own),
     )  # fmt: skip
     network = in_turn([chain(shape, network[1:]) for network in shape.networks])
-    visit = in_step([visiting(shape.update(k)) for k in range(len(shape.nodes))])
+    updates = [shape.update(k) for k in range(len(shape.nodes))]
+    visit, look_up = (in_step([make(each) for each in updates]) for make in (visiting, looking_up))
 
     @part
     def value_node(nodes, here, x, c, v):
@@ -83,15 +87,16 @@ def learning_lanes(shape: Shape) -> Any:
 
     @part
     def learn_one(nodes, here, discounts, c, v):
-        x = transition(here, discounts, c * GROUP + v)
+        x = transition(here, discounts, c * WIDTH + v)
         network(nodes, here, x, value_node(nodes, here, x, c, v), c, v)
 
     @part
     def learn(nodes, here, discounts, value_discounts, share, lanes):
+        look_up(nodes, here)
         visit(nodes, here)
         if GROUPED:
-            for c in range(lanes // GROUP):
-                for v in range(GROUP):
+            for c in range(lanes // WIDTH):
+                for v in range(WIDTH):
                     learn_one(nodes, here, discounts, c, v)
         elif SHARED:
             said = value_node(nodes, here, transition(here, discounts, 0), 0, 0)
@@ -129,7 +134,7 @@ def drawing(shape: Shape) -> Any:
     def draw(a, b, t, s, stream):
         e = edge(a, b, t, s, stream)
         reward, ratio = follow(a, b, t, e, stream)
-        return see(s, stream.next_state[e], e, reward, ratio)
+        return see(s, stream.next_state[u(e)], e, reward, ratio)
 
     return draw
 
@@ -140,8 +145,8 @@ def following(shape: Shape) -> Any:
 
     @part
     def follow(a, b, t, e, stream):
-        reward = reward_of(a, b, t, e, stream) if NOISY else stream.reward[e]
-        ratio = stream.rho[e] if WEIGHTED else 1.0
+        reward = reward_of(a, b, t, e, stream) if NOISY else stream.reward[u(e)]
+        ratio = stream.rho[u(e)] if WEIGHTED else 1.0
         return reward, ratio
 
     return follow

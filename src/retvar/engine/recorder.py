@@ -138,17 +138,17 @@ def recorder_of(shape: Shape) -> Recorder:
 @functools.cache
 def writing(update: Update, shared: bool) -> Any:
     """A function that writes the predictions of a node for a state in all lanes."""
-    predict = predicting(update.form, update.size, update.tabular, update.width)
-    SHARED, GROUP = shared, update.width
+    predict = predicting(update.form, update.size, update.width, update.tabular)
+    SHARED, WIDTH = shared, update.width
 
     def local(table, w, share, s, out):
         for lane in range(out.size):
             out[lane] = predict(table, w, s, 0, share[lane] if SHARED else lane)
 
     def dense(table, w, share, s, out):
-        for c in range(out.size // GROUP):
-            for v in range(GROUP):
-                out[u(c * GROUP + v)] = predict(table, w, s, c, v)
+        for c in range(out.size // WIDTH):
+            for v in range(WIDTH):
+                out[u(c * WIDTH + v)] = predict(table, w, s, c, v)
 
     def spread(table, w, share, s, out):
         if SHARED:

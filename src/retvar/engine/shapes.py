@@ -9,7 +9,7 @@ from retvar.td.steps import averages
 
 __all__ = ["DENSE", "LOCAL", "MOST_WEIGHTS", "SPREAD", "WIDTH", "NodeShape", "Shape", "Update"]
 
-WIDTH = 8  # lanes are padded to a multiple of this, the doubles in the widest registers
+WIDTH = 8  # lanes in a group, at most: the doubles in the widest registers
 MOST_WEIGHTS = 16  # of a node in the dense form
 LOCAL, DENSE, SPREAD = range(3)  # forms of the update; see retvar.engine.lane_nodes
 
@@ -38,6 +38,7 @@ class Update(NamedTuple):
     """What the update of a node depends on; nodes with equal ones share compiled code."""
 
     form: int
+    width: int
     kind: int
     learns: bool
     traced: bool
@@ -47,11 +48,6 @@ class Update(NamedTuple):
     checked: bool  #: whether its largest weight is noted
     steps: bool  #: whether its steps are noted
     lanes: int = 0  #: see :class:`Shape`
-
-    @property
-    def width(self) -> int:
-        """Number of lanes in a group, in the dense form."""
-        return 1 if self.lanes else WIDTH
 
     @property
     def carried(self) -> bool:
@@ -68,6 +64,7 @@ class Shape(NamedTuple):
     networks: tuple[tuple[int, ...], ...]  #: of each learner of a lane, numbers of its `nodes`
     nodes: tuple[NodeShape, ...]  #: the value node first, which all learners share
     form: int  #: LOCAL, DENSE or SPREAD
+    width: int  #: lanes in a group; lanes are padded to a multiple of it
     off_policy: bool  #: estimand: the ρ-weighted return
     weighted: bool  #: whether ratios differ from 1
     noisy: bool  #: whether rewards are random
@@ -79,11 +76,6 @@ class Shape(NamedTuple):
     lanes: int = 0  #: number of lanes if it is a literal too, as on a GPU; they have no groups then
 
     @property
-    def width(self) -> int:
-        """Number of lanes in a group, in the dense form; arrays of lanes are padded to it."""
-        return 1 if self.lanes else WIDTH
-
-    @property
     def learns_value(self) -> bool:
         """Whether the value is learned."""
         return self.nodes[0].learns
@@ -93,7 +85,8 @@ class Shape(NamedTuple):
         spec = self.nodes[number]
         checked = spec.learns and not self.safe
         lanes = min(self.lanes, 1) if self.shared and number == 0 else self.lanes
-        return Update(self.form, *spec[1:], spec.node.by_rho, checked, self.steps, lanes)
+        checks = spec.node.by_rho, checked, self.steps
+        return Update(self.form, self.width, *spec[1:], *checks, lanes)
 
     def number_of(self, node: Any) -> int:
         """Number of a node of the registry among `nodes`; −1: none."""

@@ -12,6 +12,7 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy import uintp as at
 from numpy.typing import NDArray
 
 from retvar.jit import compiled, inlined
@@ -185,7 +186,7 @@ def slot(u, first, fan, threshold, other):
 def edge(a, b, t, s, stream):
     """The edge taken from state s at step t."""
     u = uniform(word(a, b, U(4) * U(t)))
-    return slot(u, stream.first[s], stream.fan[s], stream.threshold, stream.other)
+    return slot(u, stream.first[at(s)], stream.fan[at(s)], stream.threshold, stream.other)
 
 
 @inlined
