@@ -26,23 +26,24 @@ from typing import Any
 
 import matplotlib
 import numpy as np
-from matplotlib.axes import Axes
+import scipy.stats
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 import retvar as rv
 from retvar.files import write_text
 from retvar.format import duration
-from retvar.plots.style import GRID, INK, LINE, METHODS, RC, SOFT, add_legend
+from retvar.plots.style import COLOURS, GRID, INK, LINE, RC, add_legend
 from retvar.progress import Display
-from retvar.sweep import Interval, bootstrap_interval, holm, signed_rank
+from retvar.sweep import Interval, bootstrap_interval, holm
 
 Array = NDArray[np.float64]
 KINDS = {"direct": rv.Direct, "vtd": rv.VTD, "centred": rv.Centred}
 LEAST = 1e-3  # the smallest step size
-MEAN_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)  # of α_mean to α, in simulations
+MEAN_FACTORS = (0.3, 1.0, 3.0)  # of α_mean to α, in simulations
 REST_STEPS = ((0.05, 0.05), (0.2, 0.05), (0.05, 0.2))  # α, ᾱ at rest
-TOLERANCE = 0.03  # of the best steps; errors are then accurate to about 0.1%
+TOLERANCE = 0.1  # of the best steps; errors are then accurate to about 0.1%
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Family:
     rewards: str = "mixed"  #: mixed, sparse or noisy
     loops: bool = False  #: whether a step may stay in its state
     states: int = 3
-    steps: int = 1_000
+    steps: int = 500
     kappa: float = 0.0
     alpha: float = 0.1  #: where it is given
     centred: bool = True
@@ -77,47 +78,45 @@ GAMMAS = (0.5, 0.9, 0.99)
 def families() -> list[Family]:
     """Everything that is compared."""
     found = [
-        Family(f"main-{g}-{lam}", gamma=g, lam=lam, levels=(0.0, 1.0, 5.0))
+        Family(f"main-{g}-{lam}", gamma=g, lam=lam, centred=g == 0.9)
         for g in GAMMAS
         for lam in LAMBDAS
     ]
-    zero = {"start": "zero", "levels": (0.0, 1.0, 5.0)}
-    found += [Family(f"zero-{lam}", lam=lam, **zero) for lam in LAMBDAS]  # type: ignore[arg-type]
+    found += [Family(f"zero-{lam}", lam=lam, start="zero") for lam in (0.0, 0.9)]
+    other = functools.partial(Family, centred=False)
     found += [
-        Family("sparse", rewards="sparse"),
-        Family("noisy", rewards="noisy"),
-        Family("loops", loops=True),
-        Family("target", question="target_return"),
+        other("sparse", rewards="sparse"),
+        other("noisy", rewards="noisy"),
+        other("loops", loops=True),
+        other("target", question="target_return"),
         Family("return", question="off_policy_return"),
-        Family("short", steps=200),
-        Family("long", steps=5_000, centred=False),
-        Family("long-zero", steps=5_000, centred=False, start="zero"),
-        Family("five", states=5, centred=False),
+        other("short", steps=100),
+        other("long", steps=2_500),
+        other("long-zero", steps=2_500, start="zero"),
+        other("four", states=4),
     ]
     found += [
         Family(f"given-{alpha}-{lam}", "given", alpha=alpha, lam=lam)
-        for alpha in (0.01, 0.1, 0.5)
-        for lam in (0.0, 0.9, 1.0)
+        for alpha in (0.1, 0.5)
+        for lam in (0.0, 0.9)
     ]
-    found += [Family(f"rest-{lam}", "rest", lam=lam) for lam in (0.0, 0.9, 1.0)]
+    found += [Family(f"rest-{lam}", "rest", lam=lam) for lam in (0.0, 0.9)]
     return found + simulated_families()
 
 
 def simulated_families() -> list[Family]:
     """Those with traces, with 20 states, and with rules that need no tuning."""
-    large = functools.partial(Family, how="simulated", states=20, steps=5_000, start="zero")
-    found = [
-        large(f"large-{lam}-{kappa}", lam=lam, kappa=kappa)
-        for lam in (0.0, 0.9, 1.0)
-        for kappa in ((0.0, 0.9) if lam else (0.0,))
+    large = functools.partial(Family, how="simulated", states=20, steps=3_000, start="zero")
+    return [
+        large("large-0.9", lam=0.9),
+        large("large-0.9-traces", lam=0.9, kappa=0.9),
+        large("large-1", lam=1.0),
+        large("large-1-traces", lam=1.0, kappa=0.9),
+        large("large-0.99-traces", gamma=0.99, kappa=0.9),
+        large("large-target", question="target_return"),
+        large("large-return", question="off_policy_return"),
+        large("large-random", start="random"),
     ]
-    for kappa in (0.0, 0.9):
-        found += [
-            large(f"large-far-{kappa}", gamma=0.99, kappa=kappa),
-            large(f"large-target-{kappa}", question="target_return", kappa=kappa),
-            large(f"large-return-{kappa}", question="off_policy_return", kappa=kappa),
-        ]
-    return [*found, large("large-sparse", rewards="sparse"), large("large-random", start="random")]
 
 
 # ---------------------------------------------------------------------- MDPs
@@ -192,7 +191,7 @@ def _draw(family: Family, seed: int, shift: float) -> rv.MDP:
 
 def compute(family: Family, seed: int, runs: int) -> dict[str, Any]:
     """Errors of all methods at all levels, and the seconds that they took."""
-    began = time.perf_counter()
+    began = time.process_time()
     found: dict[str, Any] = {}
     for level in family.levels:
         case = make_case(family, seed, level)
@@ -207,7 +206,7 @@ def compute(family: Family, seed: int, runs: int) -> dict[str, Any]:
             found[str(level)] = at_rest(case)
         else:
             found[str(level)] = tuned(case, family, methods, known)
-    return {"levels": found, "seconds": time.perf_counter() - began}
+    return {"levels": found, "seconds": time.process_time() - began}
 
 
 def tuned(
@@ -232,7 +231,7 @@ def tuned(
             average=True,
             weights=case.weights,
             between=(LEAST, 1.0),
-            points=3 if len(names) == 2 and not given else 6,
+            points=(3 if method == "centred" else 6),
             tolerance=TOLERANCE,
             free=names if given else None,
             **case.policies,
@@ -264,9 +263,9 @@ def simulated(case: Case, family: Family, seed: int, runs: int) -> dict[str, Any
     found: dict[str, Any] = {}
     for method in KINDS:
         runs_of = functools.partial(_mean_errors, case, family, seed, runs)
-        own = runs_of(_grid(case, family, method, 9, shift))
+        own = runs_of(_grid(case, family, method, 7, shift))
         found[method] = {"error": _cross_fitted(own) / case.scale}
-        shared = runs_of(_grid(case, family, method, 7, 0.5)).mean(axis=0) / case.scale
+        shared = runs_of(_grid(case, family, method, 5, 0.5)).mean(axis=0) / case.scale
         found[method]["grid"] = np.minimum(shared, 1e30).tolist()
         rules = [rv.Averaged(), rv.Decay(power=0.7)]
         free = runs_of([_traced(case, family, method, alpha=rule) for rule in rules])
@@ -282,7 +281,9 @@ def _grid(case: Case, family: Family, method: str, count: int, shift: float) -> 
         _traced(case, family, method, alpha=a, alpha_bar=b, **mean)
         for a in axis
         for b in axis
-        for mean in ([{"alpha_mean": min(1.0, a * f)} for f in MEAN_FACTORS] if method == "centred" else [{}])
+        for mean in (
+            [{"alpha_mean": min(1.0, a * f)} for f in MEAN_FACTORS] if method == "centred" else [{}]
+        )
     ]
 
 
@@ -391,6 +392,35 @@ class Results:
 
 # ---------------------------------------------------------------------- tables
 
+COLUMNS = {"vtd / direct": "VTD / direct", "centred / direct": "centred / direct"}
+KINDS_OF_CHOICE = {
+    "error": "steps tuned on each MDP",
+    "shared": "one setting for all MDPs",
+    "averaged": "`Averaged()`",
+    "decay": "`Decay(power=0.7)`",
+}
+TITLES = {
+    "zero-0.0": "starts at 0, λ = 0",
+    "zero-0.9": "starts at 0",
+    "sparse": "sparse rewards",
+    "noisy": "noisy rewards",
+    "loops": "with steps that stay in their state",
+    "target": "off-policy, the target's return",
+    "return": "off-policy, the off-policy return",
+    "short": "100 steps",
+    "long": "2,500 steps",
+    "long-zero": "2,500 steps, starts at 0",
+    "four": "4 states",
+    "large-0.9": "λ = 0.9",
+    "large-0.9-traces": "λ = 0.9, traces",
+    "large-1": "λ = 1",
+    "large-1-traces": "λ = 1, traces",
+    "large-0.99-traces": "γ = 0.99, λ = 0.9, traces",
+    "large-target": "off-policy, the target's return",
+    "large-return": "off-policy, the off-policy return",
+    "large-random": "random starts",
+}
+
 
 @dataclass
 class Row:
@@ -400,86 +430,203 @@ class Row:
     label: str
     column: str
     logs: Array
-    p: float = 1.0
+    p: float = 1.0  #: corrected for the number of comparisons
 
-    @property
+    @functools.cached_property
     def interval(self) -> Interval:
         """The geometric mean of the ratio, with its interval over MDPs."""
         return Interval(*np.exp(bootstrap_interval(self.logs, np.mean)))
 
     def text(self) -> str:
         """The ratio and its interval; bold where the difference is beyond doubt."""
-        low, ratio, high = (f"{x:.3f}" for x in self.interval)
-        shown = f"**{ratio}**" if self.p < 0.05 else ratio
-        return f"{shown} [{low}, {high}]"
+        low, ratio, high = (f"{x:.2f}" for x in self.interval)
+        if np.abs(self.logs).max() < 1e-9:
+            return "1"
+        return f"{f'**{ratio}**' if self.p < 0.05 else ratio} [{low}, {high}]"
 
 
 def rows_of(results: Results) -> list[Row]:
-    """All comparisons, with p-values corrected for their number."""
-    found: list[Row] = []
-    for family in results.families.values():
-        found += list(_rows(results, family))
-    tested = [row for row in found if np.any(row.logs)]
-    for row, p in zip(tested, holm([signed_rank(row.logs) for row in tested]), strict=True):
-        row.p = float(p)
+    """All comparisons, with p-values of t-tests corrected for their number."""
+    found = [row for family in results.families.values() for row in _rows(results, family)]
+    tested = [row for row in found if np.abs(row.logs).max() > 1e-9]
+    p = holm([scipy.stats.ttest_1samp(row.logs, 0.0).pvalue for row in tested])
+    for row, corrected in zip(tested, p, strict=True):
+        row.p = float(corrected)
     return found
 
 
 def _rows(results: Results, family: Family) -> Iterator[Row]:
-    name = family.name
+    name, pairs = family.name, list(COLUMNS)[: 2 if family.centred else 1]
     for level in family.levels:
-        at = f"level {level:g}"
-        if family.how == "rest":
-            for alpha, alpha_bar in REST_STEPS:
-                steps = f"/{alpha}/{alpha_bar}"
-                for pair in ("vtd / direct", "centred / direct"):
-                    logs = results.ratio(
-                        name, level, " / ".join(m + steps for m in pair.split(" / "))
-                    )
-                    yield Row("rest", f"{name}, α = {alpha:g}, ᾱ = {alpha_bar:g}", f"{pair}, {at}", logs)
-            continue
-        pairs = ["vtd / direct", *(["centred / direct"] if family.centred else [])]
-        table = family.how if family.how != "tuned" else name.split("-")[0]
+        where = "near 0" if level == 0 else "far"
         for pair in pairs:
-            yield Row(table, name, f"{pair}, {at}", results.ratio(name, level, pair))
-            if family.how == "simulated":
-                more = {what: results.ratio(name, level, pair, what) for what in ("averaged", "decay")}
-                more["shared"] = results.shared(name, level, pair)
-                for what, logs in more.items():
-                    yield Row(f"simulated, {what}", name, f"{pair}, {at}", logs)
+            column = f"{COLUMNS[pair]}, {where}"
+            logs = functools.partial(results.ratio, name, level)
+            if name.startswith("main"):
+                if pair == "vtd / direct":
+                    label = f"γ = {family.gamma:g}, values {'near' if level == 0 else 'far from'} 0"
+                    yield Row("main", label, f"λ = {family.lam:g}", logs(pair))
+                if family.gamma == 0.9:
+                    yield Row("others", f"as above, λ = {family.lam:g}", column, logs(pair))
+            elif family.how == "rest":
+                for alpha, alpha_bar in REST_STEPS:
+                    steps = f"/{alpha}/{alpha_bar}"
+                    label = f"λ = {family.lam:g}, α = {alpha:g}, ᾱ = {alpha_bar:g}"
+                    of = " / ".join(method + steps for method in pair.split(" / "))
+                    yield Row("rest", label, column, logs(of))
+            elif family.how == "given":
+                label = f"α = {family.alpha:g}, λ = {family.lam:g}"
+                yield Row("given", label, column, logs(pair))
+            elif family.how == "simulated":
+                for what, title in KINDS_OF_CHOICE.items():
+                    found = (
+                        results.shared(name, level, pair) if what == "shared" else logs(pair, what)
+                    )
+                    yield Row("simulated", f"{TITLES[name]}: {title}", column, found)
+            else:
+                yield Row("others", TITLES[name], column, logs(pair))
 
 
-def tables(rows: list[Row]) -> str:
-    """All comparisons as Markdown: a table for each kind, a row for each family."""
-    parts = []
+def tables(rows: list[Row]) -> dict[str, str]:
+    """All comparisons as tables in Markdown, by name."""
+    found = {}
     for table in dict.fromkeys(row.table for row in rows):
         own = [row for row in rows if row.table == table]
         columns = list(dict.fromkeys(row.column for row in own))
-        lines = [f"| {table} | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
+        if table != "main":
+            columns.sort(key=lambda column: ("centred" in column, "far" in column))
+        lines = ["| | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
         for label in dict.fromkeys(row.label for row in own):
             texts = {row.column: row.text() for row in own if row.label == label}
             lines.append(f"| {label} | " + " | ".join(texts.get(c, "") for c in columns) + " |")
-        parts.append("\n".join(lines))
-    return "\n\n".join(parts)
+        found[table] = "\n".join(lines)
+    return found
+
+
+def update_page(page: Path, found: dict[str, str]) -> None:
+    """Replace the tables of a page, each between two comments with its name."""
+    text = page.read_text()
+    for name, table in found.items():
+        begin, end = f"<!-- table {name} -->", f"<!-- end {name} -->"
+        before, rest = text.split(begin)
+        text = f"{before}{begin}\n{table}\n{end}{rest.split(end)[1]}"
+    write_text(page, text)
+
+
+# ---------------------------------------------------------------------- figures
+
+
+def by_lambda(rows: list[Row]) -> Figure:
+    """VTD against direct for each γ and λ, near and far from zero, with single MDPs."""
+    own = [row for row in rows if row.table == "main"]
+    with matplotlib.rc_context(RC):
+        figure = Figure(figsize=(7.6, 2.9), layout="constrained")
+        axes = figure.subplots(1, len(GAMMAS), sharey=True)
+        for ax, gamma in zip(axes, GAMMAS, strict=True):
+            for k, (where, style) in enumerate(_levels().items()):
+                label = f"γ = {gamma:g}, values {where} 0"
+                line = [row for row in own if row.label == label]
+                x = np.arange(len(line)) + 0.2 * k - 0.1
+                for place, row in zip(x, line, strict=True):
+                    ax.plot(np.full(row.logs.size, place), np.exp(row.logs), color=LINE, **STROKE)
+                    ax.plot([place] * 2, row.interval[::2], color=style["color"], lw=2, zorder=3)
+                ax.plot(x, [row.interval.estimate for row in line], ls="none", zorder=4, **style)
+            ax.set_xticks(range(len(LAMBDAS)), [f"{lam:g}" for lam in LAMBDAS])
+            ax.set_title(f"γ = {gamma:g}")
+            ax.set_xlabel("λ")
+            ax.grid(axis="y", **GRID)
+            ax.axhline(1, color=INK, lw=0.8)
+        axes[0].set_ylabel("RMSE of VTD / RMSE of direct")
+        _legend(figure)
+        return figure
+
+
+def forest(rows: list[Row]) -> Figure:
+    """Every other comparison as a point with its interval, a panel for each pair of methods."""
+    own = [row for row in rows if row.table in ("others", "given", "simulated")]
+    groups = {"others": "exact", "given": "α given", "simulated": "20 states"}
+    labels = list(dict.fromkeys((row.table, row.label) for row in own))
+    with matplotlib.rc_context(RC):
+        figure = Figure(figsize=(8.6, 0.7 + 0.19 * len(labels)), layout="constrained")
+        axes = figure.subplots(1, 2, sharey=True)
+        for ax, title in zip(axes, COLUMNS.values(), strict=True):
+            for row in own:
+                if not row.column.startswith(title):
+                    continue
+                far = row.column.endswith("far")
+                style = _levels()["far from" if far else "near"]
+                y = labels.index((row.table, row.label)) + (0.15 if far else -0.15)
+                low, ratio, high = np.clip(row.interval, *REACH)
+                ax.plot([low, high], [y, y], color=style["color"], lw=2, zorder=3)
+                ax.plot(ratio, y, ls="none", zorder=4, **style)
+            ax.axvline(1, color=INK, lw=0.8)
+            ax.set_xscale("log")
+            ax.set_xlim(*REACH)
+            ax.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS])
+            ax.minorticks_off()
+            ax.grid(axis="x", **GRID)
+            ax.set_xlabel(f"RMSE of {title.replace(' / ', ' / RMSE of ')}")
+        names = [f"{groups[table]}: {label}".replace("`", "") for table, label in labels]
+        axes[0].set_yticks(range(len(labels)), names)
+        axes[0].set_ylim(len(labels) - 0.4, -0.6)
+        _legend(figure)
+        return figure
+
+
+STROKE: dict[str, Any] = {
+    "marker": "_",
+    "ms": 6,
+    "mew": 0.7,
+    "alpha": 0.6,
+    "ls": "none",
+    "zorder": 1,
+}
+REACH, TICKS = (0.6, 3.0), (0.7, 0.8, 1.0, 1.25, 1.5, 2.0)
+
+
+def _levels() -> dict[str, dict[str, Any]]:
+    """Colour and marker of values near and far from zero."""
+    near, far = COLOURS[0], COLOURS[4]
+    return {
+        "near": {"color": near, "marker": "o", "ms": 5},
+        "far from": {"color": far, "marker": "s", "ms": 5},
+    }
+
+
+def _legend(figure: Figure) -> None:
+    entries = [
+        (Line2D([], [], ls="-", lw=2, **style), f"values {where} 0")
+        for where, style in _levels().items()
+    ]
+    add_legend(figure, entries)
 
 
 def main(*arguments: str) -> None:
     """Compute what is missing, print the tables and draw the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--mdps", type=int, default=16, help="random MDPs of each family")
-    parser.add_argument("--runs", type=int, default=32, help="of each simulation")
-    parser.add_argument("--only", default="", help="families whose names begin with this")
+    parser.add_argument("--mdps", type=int, default=12, help="random MDPs of each family")
+    parser.add_argument("--runs", type=int, default=16, help="of each simulation")
+    parser.add_argument("--only", default="", help="names of families, with commas")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--store", type=Path, default=Path("study"), help="folder of the results")
-    parser.add_argument("--out", type=Path, default=Path("."), help="folder for the figures")
+    parser.add_argument("--out", type=Path, help="folder for the figures")
+    parser.add_argument("--page", type=Path, help="a page in which to replace the tables")
     options = parser.parse_args(arguments or None)
     began = time.monotonic()
-    chosen = [f for f in families() if f.name.startswith(options.only)]
+    chosen = [f for f in families() if not options.only or f.name in options.only.split(",")]
     run(chosen, options.store, options.mdps, options.runs, options.workers)
     results = Results(chosen, options.store, options.mdps, options.runs)
     rows = rows_of(results)
-    print(tables(rows))
-    print(f"\n{duration(results.seconds)} of one core; now {duration(time.monotonic() - began)}")
+    found = tables(rows)
+    for name, table in found.items():
+        print(f"{name}\n\n{table}\n")
+    if options.page is not None:
+        update_page(options.page, found)
+    if options.out is not None:
+        rv.plots.save(by_lambda(rows), options.out / "which_method_exact.png")
+        rv.plots.save(forest(rows), options.out / "which_method_all.png")
+    total, now = duration(results.seconds), duration(time.monotonic() - began)
+    print(f"{len(rows)} comparisons; {total} of one core in all, {now} now")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ of the steps. A few operators determine them, and any other is then a sum of the
 from __future__ import annotations
 
 import itertools
+from functools import cache
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -14,6 +16,7 @@ from numpy.typing import NDArray
 
 from retvar.curves.problems import Problem
 from retvar.curves.recursion import Recursion, Sparse
+from retvar.jit import compiled
 from retvar.networks import MEAN, VALUE, VARIANCE
 
 __all__ = ["StepPolynomial"]
@@ -61,6 +64,13 @@ class StepPolynomial:
         data = self._terms(np.asarray(steps)[None])[0] @ self.coefficients
         return scipy.sparse.csr_array((data, self._columns, self._indptr), shape=self._shape)
 
+    def walked(self, steps: Array, x: Array, count: int) -> tuple[Array, Array]:
+        """The unknowns after `count` steps from x, and their sum over these steps."""
+        data = self._terms(np.asarray(steps)[None])[0] @ self.coefficients
+        now, total = x.copy(), np.zeros_like(x)
+        _walk()(self._indptr, self._columns, data, now, np.empty_like(x), total, count)
+        return now, total
+
     def _terms(self, steps: Array) -> Array:
         """Products of powers of the steps [point, term]."""
         return np.asarray((steps[:, None, :] ** self.powers).prod(axis=2))
@@ -76,6 +86,26 @@ class StepPolynomial:
         right = self._recursion(steps).operator
         off = abs(self.operator(steps) - right)
         return bool(off.max() <= TOLERANCE * abs(right).max())
+
+
+def _walk_rows(
+    indptr: Any, columns: Any, data: Any, now: Any, after: Any, total: Any, count: Any
+) -> None:
+    """Multiply a vector by a sparse matrix many times, and sum all the products."""
+    for _ in range(count):
+        for i in range(now.size):
+            x = 0.0
+            for k in range(indptr[i], indptr[i + 1]):
+                x += data[k] * now[columns[k]]
+            after[i] = x
+        for i in range(now.size):
+            now[i] = after[i]
+            total[i] += after[i]
+
+
+@cache
+def _walk() -> Any:
+    return compiled(_walk_rows, nogil=True)
 
 
 def _common_pattern(operators: list[Sparse]) -> tuple[tuple[int, int], NDArray[np.int64]]:

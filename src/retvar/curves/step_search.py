@@ -15,7 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 from retvar import arguments
 from retvar.curves.expected_curves import MOST_STEPS, Readout, contracts
 from retvar.curves.problems import Problem, problems_of
-from retvar.curves.recursion import Sparse
 from retvar.curves.resting import STEP_NAMES, refuse_unstable
 from retvar.curves.step_polynomials import StepPolynomial
 from retvar.curves.triangular import Triangle
@@ -187,12 +186,18 @@ class _Search:
         small = self.recursion.unknowns <= MOST_KEPT and steps <= MOST_SUMMED
         self.polynomial = StepPolynomial(problem, free) if small else None
 
-    def operator(self, given: Sequence[float]) -> Sparse:
-        """The operator with some steps."""
+    def walked(self, given: Sequence[float]) -> tuple[Array, Array]:
+        """The unknowns after all steps, and their sum over the steps."""
+        x = self.recursion.begin(self.initial)
         if self.polynomial is not None and self.polynomial.holds:
-            return self.polynomial.operator(np.array(given))
+            return self.polynomial.walked(np.array(given), x, self.steps)
         recursion, _ = self.problem.with_steps(self.with_free(given)).recursion()
-        return recursion.operator
+        operator, total = recursion.operator, np.zeros_like(x)
+        for _ in range(self.steps):
+            x = operator @ x
+            if self.average:
+                total += x
+        return x, total
 
     def with_free(self, given: Sequence[float]) -> Array:
         """Steps of all nodes, from those that are free."""
@@ -203,12 +208,7 @@ class _Search:
     @np.errstate(over="ignore", invalid="ignore")
     def error(self, given: Sequence[float]) -> float:
         """The error with some steps; infinite if it is too large for a number."""
-        operator, x = self.operator(given), self.recursion.begin(self.initial)
-        total = np.zeros_like(x)
-        for _ in range(self.steps):
-            x = operator @ x
-            if self.average:
-                total += x
+        x, total = self.walked(given)
         x = total / self.steps if self.average else x
         squares, true = self.readout
         mse = np.where(np.isfinite(true), squares @ self.recursion.moments(x), np.nan)
