@@ -466,8 +466,8 @@ def _rows(results: Results, family: Family) -> Iterator[Row]:
                 if pair == "vtd / direct":
                     label = f"γ = {family.gamma:g}, values {'near' if level == 0 else 'far from'} 0"
                     yield Row("main", label, f"λ = {family.lam:g}", logs(pair))
-                if family.gamma == 0.9:
-                    yield Row("others", f"as above, λ = {family.lam:g}", column, logs(pair))
+                else:
+                    yield Row("others", f"γ = 0.9, λ = {family.lam:g}", column, logs(pair))
             elif family.how == "rest":
                 for alpha, alpha_bar in REST_STEPS:
                     steps = f"/{alpha}/{alpha_bar}"
