@@ -394,8 +394,8 @@ class Results:
 
 COLUMNS = {"vtd / direct": "VTD / direct", "centred / direct": "centred / direct"}
 KINDS_OF_CHOICE = {
-    "error": "steps tuned on each MDP",
-    "shared": "one setting for all MDPs",
+    "error": "tuned",
+    "shared": "one setting",
     "averaged": "`Averaged()`",
     "decay": "`Decay(power=0.7)`",
 }
@@ -544,10 +544,10 @@ def by_lambda(rows: list[Row]) -> Figure:
 def forest(rows: list[Row]) -> Figure:
     """Every other comparison as a point with its interval, a panel for each pair of methods."""
     own = [row for row in rows if row.table in ("others", "given", "simulated")]
-    groups = {"others": "exact", "given": "α given", "simulated": "20 states"}
+    groups = {"others": "", "given": "given ", "simulated": "20 states, "}
     labels = list(dict.fromkeys((row.table, row.label) for row in own))
     with matplotlib.rc_context(RC):
-        figure = Figure(figsize=(8.6, 0.7 + 0.19 * len(labels)), layout="constrained")
+        figure = Figure(figsize=(8.6, 0.7 + 0.17 * len(labels)), layout="constrained")
         axes = figure.subplots(1, 2, sharey=True)
         for ax, title in zip(axes, COLUMNS.values(), strict=True):
             for row in own:
@@ -566,7 +566,7 @@ def forest(rows: list[Row]) -> Figure:
             ax.minorticks_off()
             ax.grid(axis="x", **GRID)
             ax.set_xlabel(f"RMSE of {title.replace(' / ', ' / RMSE of ')}")
-        names = [f"{groups[table]}: {label}".replace("`", "") for table, label in labels]
+        names = [f"{groups[table]}{label}".replace("`", "") for table, label in labels]
         axes[0].set_yticks(range(len(labels)), names)
         axes[0].set_ylim(len(labels) - 0.4, -0.6)
         _legend(figure)
@@ -581,7 +581,7 @@ STROKE: dict[str, Any] = {
     "ls": "none",
     "zorder": 1,
 }
-REACH, TICKS = (0.6, 3.0), (0.7, 0.8, 1.0, 1.25, 1.5, 2.0)
+REACH, TICKS = (0.2, 5.0), (0.25, 0.5, 0.7, 1.0, 1.4, 2.0, 4.0)  # points beyond are at the edge
 
 
 def _levels() -> dict[str, dict[str, Any]]:
