@@ -635,6 +635,8 @@ def test_bad_arguments_are_named(change, field):
         ({"tolerance": 0.0}, "tolerance"),
         ({"free": ["alpha_mean"]}, "free"),
         ({"free": []}, "free"),
+        ({"free": 5}, "free"),
+        ({"free": [["alpha"]]}, "free"),
         ({"weights": -1.0}, "weights[s0]"),
         ({"method": rv.VTD(alpha=0.1, learn_value=False), "minimise": "value"}, "minimise"),
     ],

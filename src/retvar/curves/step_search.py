@@ -292,10 +292,10 @@ def _free(learner: Learner, minimise: str, wanted: Sequence[str] | None = None) 
         raise InputError("minimise", minimise, "depends on no step, since the value is fixed")
     names = [STEP_NAMES[place] for place in free]
     if wanted is not None:
-        given = [wanted] if isinstance(wanted, str) else list(wanted)
-        if not given or not set(given) <= set(names):
-            raise InputError("free", given, f"must be some of {', '.join(names)}")
-        free = [place for place, name in zip(free, names, strict=True) if name in given]
+        listed = isinstance(wanted, list | tuple) and all(isinstance(x, str) for x in wanted)
+        if not listed or not wanted or not set(wanted) <= set(names):
+            raise InputError("free", repr(wanted), f"must be a list of some of {', '.join(names)}")
+        free = [place for place, name in zip(free, names, strict=True) if name in wanted]
     return sorted(free, key=lambda place: (place != 0, place != VARIANCE))
 
 
