@@ -604,7 +604,7 @@ def _legend(figure: Figure) -> None:
 def main(*arguments: str) -> None:
     """Compute what is missing, print the tables and draw the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--mdps", type=int, default=12, help="random MDPs of each family")
+    parser.add_argument("--mdps", type=int, default=10, help="random MDPs of each family")
     parser.add_argument("--runs", type=int, default=16, help="of each simulation")
     parser.add_argument("--only", default="", help="names of families, with commas")
     parser.add_argument("--workers", type=int, default=2)
