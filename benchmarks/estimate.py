@@ -142,7 +142,7 @@ class Workers(NamedTuple):
 
 def workers(path: Path) -> Workers:
     """One worker and two, alternately; the clusters are already running."""
-    with local_cluster(1) as one, local_cluster(2) as two:
+    with local_cluster(1, private=False) as one, local_cluster(2, private=False) as two:
         addresses = (one.scheduler_address, two.scheduler_address)
 
         def run(address: str) -> Seconds:

@@ -126,7 +126,7 @@ def dask(steps: int, workers: int, before: Callable[[], None] | None = None) -> 
 
     @contextmanager
     def ready() -> Iterator[Callable[[], object]]:
-        with local_cluster(workers) as cluster:
+        with local_cluster(workers, private=False) as cluster:
             executor = Dask(cluster.scheduler_address)
             with tempfile.TemporaryDirectory() as folder, Client(cluster) as client:
                 client.wait_for_workers(workers)

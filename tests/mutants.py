@@ -53,8 +53,27 @@ WHOLE_TRACE = "test_online.py::test_target_return_weighs_the_whole_trace_by_the_
 PATHS = "test_curves.py::test_curves_are_the_averages_over_all_paths"
 EPISODES = "test_online.py::test_nothing_crosses_the_end_of_an_episode"
 LEARNED_MOMENTS = "test_learned_moments.py::test_moments_learned_one_by_one_equal_the_reference"
+NORMAL = "test_statistics.py::test_intervals_of_a_normal_bootstrap_are_those_of_student"
 
 MUTANTS = [
+    Mutant(
+        "interval-biased-variance",
+        "bootstrap intervals keep the biased variance of the sample",
+        "intervals over few runs are too short: by 11% for five runs",
+        "sweep/statistics.py",
+        "    return float(ndtr(math.sqrt(runs / (runs - 1)) * t))",
+        "    return float(ndtr(t))",
+        NORMAL,
+    ),
+    Mutant(
+        "interval-degrees-of-freedom",
+        "bootstrap intervals count one degree of freedom too many",
+        "intervals over few runs are too short",
+        "sweep/statistics.py",
+        "    t = stdtrit(strata * (runs - 1), tail / 2)",
+        "    t = stdtrit(strata * runs, tail / 2)",
+        NORMAL,
+    ),
     Mutant(
         "simulated-trace-late",
         "in simulations with few weights the trace decays by this transition's discount",

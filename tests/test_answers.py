@@ -42,6 +42,19 @@ def test_an_answer_is_that_of_the_estimate(by):
     assert found.at(14, level=0.5).value.low > found.at(14).value.low
 
 
+def test_a_word_says_where_returns_take_few_values():
+    """In the lake most returns are 0; in the log below they are normal, and there is no word."""
+    found = lake()
+    here = "returns take few values here: this interval held"
+    assert here in found.at(0).note
+    assert here in json.loads(json.dumps(found.at(0).to_dict()))["note"]
+    word = "returns take few values: 90% intervals held"
+    assert word in found.data.attrs["return_intervals"]
+    assert f"return intervals: {word}" in found.summary()
+    normal = rv.estimate(from_table(log(["rain", "sun"])), gamma=0.9)
+    assert "few values" not in normal.summary() + normal.at("sun").note
+
+
 def log(labels):
     rng = np.random.default_rng(0)
     state = rng.integers(len(labels), size=600)

@@ -917,10 +917,13 @@ def linear_fixed_points() -> Arrays:
     found: Arrays = {}
     for method in METHODS:
         decays = {"kappa": 0.95, "kappa_bar": 0.95}
-        part = at_rest(method, rv.domains.random_walk(), **walk_features(), **decays)
+        tables = walk_features()
+        tables["mean_features"] = tables["features"]
+        part = at_rest(method, rv.domains.random_walk(), **tables, **decays)
         found |= {f"walk {method} {k}": x for k, x in part.items()}
         for question, how in QUESTIONS.items():
             tables = {"features": FEATURES, "value_features": VALUE_FEATURES}
+            tables["mean_features"] = FEATURES
             part = at_rest(method, domain(), **how, **tables, kappa=0.5, kappa_bar=0.25)
             found |= {f"own {question} {method} {k}": x for k, x in part.items()}
     return found

@@ -207,7 +207,7 @@ def test_pieces_of_one_episode_each_are_not_all_given_to_one_part(tmp_path, monk
 @pytest.fixture(scope="module")
 def cluster():
     pytest.importorskip("distributed")
-    with local_cluster(2) as found:
+    with local_cluster(2, private=False) as found:
         yield found
 
 

@@ -481,19 +481,23 @@ def test_trace_radii_of_all_nodes_follow_from_the_second_moment_of_the_trace(que
     assert point.trace_radius == point.nodes["variance"].trace_radius.value
 
 
-def test_mean_features_default_to_the_variance_features():
+def test_mean_features_default_to_the_value_features_as_for_learners():
     mdp = rv.domains.random_mdp(7, seed=3)
     rng = np.random.default_rng(0)
     Phi, X = rng.normal(size=(7, 4)), rng.normal(size=(7, 2))
     default = rv.fixed_point("centred", mdp, features=Phi, value_features=X)
-    stated = rv.fixed_point("centred", mdp, features=Phi, value_features=X, mean_features=Phi)
-    other = rv.fixed_point("centred", mdp, features=Phi, value_features=X, mean_features=X)
+    stated = rv.fixed_point("centred", mdp, features=Phi, value_features=X, mean_features=X)
+    other = rv.fixed_point("centred", mdp, features=Phi, value_features=X, mean_features=Phi)
     assert_allclose(default.mean, stated.mean)
     assert np.abs(default.mean - other.mean).max() > 1e-3
     same = rv.fixed_point("centred", mdp, features=Phi)
     assert_allclose(
         same.value, rv.fixed_point("centred", mdp, features=Phi, value_features=Phi).value
     )
+    learner = rv.Centred(alpha=0.1, alpha_bar=0.1, gamma=0.9).online(features=4, value_features=2)
+    assert {name: w.size for name, w in learner.weights.items()} == {
+        "value": 2, "mean": 2, "variance": 4,
+    }  # fmt: skip
 
 
 def test_one_sweep_of_vtd_and_centred_by_hand():

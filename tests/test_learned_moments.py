@@ -477,3 +477,21 @@ def test_simulated_moments_settle_around_the_fixed_point():
             allowed = 6 * last[f"{name}_std"].values / np.sqrt(200)
             scale = np.abs(getattr(point, name)).max()
             assert (error < allowed + 0.03 * scale).all(), (method, name, error, allowed)
+
+
+def test_errors_of_moments_are_those_of_their_estimates():
+    """RMSE and window of simulate, from its estimates of every step and the exact moments."""
+    mdp = rv.domains.complex_mdp()
+    learners = [rv.Direct(alpha=0.1, order=4), rv.Centred(alpha=0.2, order=3), rv.VTD(alpha=0.1)]
+    record = rv.Record(every=1, rmse=True, window=7)
+    data = rv.simulate(mdp, learners, steps=20, runs=1, seed=3, record=record, keep="runs")
+    truth, shares = rv.solve(mdp, order=4), rv.stationary_distribution(mdp)
+    for moment, who in (("third_moment", [0, 1]), ("fourth_moment", [0])):
+        found = data[moment].transpose("run", "learner", "step", "state").values[0]
+        error = found - getattr(truth, moment)
+        rmse = np.sqrt(error**2 @ shares)
+        assert_allclose(data[f"{moment}_rmse"].values[0][who], rmse[who], rtol=1e-12)
+        window = data[f"{moment}_window_mse"].values[0]
+        assert_allclose(window[who], (error[:, -7:] ** 2).mean(axis=1)[who], rtol=1e-9)
+        others = [k for k in range(3) if k not in who]
+        assert np.isnan(data[f"{moment}_rmse"].values[0][others]).all()

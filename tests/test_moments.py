@@ -4,7 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
 import retvar as rv
 from retvar import rules
@@ -654,12 +654,34 @@ def test_vtd_has_no_higher_moments():
         _ = rv.fixed_point("vtd", mdp).skewness
 
 
-def test_rewards_whose_powers_leave_the_range_of_doubles_raise():
-    for size, text in ((1e90, "overflow"), (1e-90, "underflows")):
-        mdp = rv.domains.chain(reward=size, reward_std=size)
-        assert rv.solve(mdp).variance[0] > 0
-        with pytest.raises(rv.InputError, match=text):
-            rv.solve(mdp, order=4)
+def test_rewards_whose_powers_overflow_raise():
+    mdp = rv.domains.chain(reward=1e90, reward_std=1e90)
+    assert rv.solve(mdp).variance[0] > 0
+    with pytest.raises(rv.InputError, match="overflow"):
+        rv.solve(mdp, order=4)
+
+
+@pytest.mark.parametrize("exponent", [-1000, -700, -540, -530, -100, 100, 250])
+def test_a_power_of_two_scales_every_answer_without_a_digit_of_change(exponent):
+    """Also where the variance is below the smallest double: std and skewness keep all digits."""
+    mdp = rv.domains.random_mdp(6, 2, 3, seed=3, gamma=0.9, lam=0.7, reward_std=0.5)
+    e = mdp.edges
+    edges = e._replace(
+        reward=np.ldexp(e.reward, exponent), reward_std=np.ldexp(e.reward_std, exponent)
+    )
+    scaled = rv.MDP(edges, lam=mdp.lam, policies=mdp.policies)
+    one, other = rv.solve(mdp, order=4), rv.solve(scaled, order=4)
+    assert_array_equal(other.std, np.ldexp(one.std, exponent))
+    assert_array_equal(other.skewness, one.skewness)
+    assert_array_equal(other.kurtosis, one.kurtosis)
+    assert_array_equal(other.variance, np.ldexp(one.variance, 2 * exponent))
+
+
+def test_a_variance_that_is_lost_beside_a_larger_one_raises():
+    rows = [rv.Edge(0, 0, 0, reward_std=1.0), rv.Edge(1, 0, 1, reward_std=1e-90)]
+    mdp = rv.MDP.from_edges(rows, gamma=0.5)
+    with pytest.raises(rv.InputError, match="beside the largest one its fourth power underflows"):
+        rv.solve(mdp, order=4)
 
 
 def test_states_without_randomness_have_no_skewness():

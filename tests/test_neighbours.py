@@ -317,3 +317,22 @@ def test_certain_worlds_over_long_logs(world):
     for seed in range(3):
         found, _ = spread_and_truth(world, 100_000, seed, 40, 1)
         assert np.median(found) < 0.1
+
+
+@pytest.mark.parametrize(("width", "visits", "rounded"), [(1, 3_000, False), (3, 4_000, True)])
+def test_neighbours_are_the_nearest_visits_of_the_nearest_segments(width, visits, rounded):
+    """Against a search of all visits, to the bit; of equally near ones the first."""
+    rng = np.random.default_rng(oracle.fresh_seed())
+    state, places = rng.normal(size=(visits, width)), rng.normal(size=(30, width))
+    if rounded:
+        state, places = state.round(1), places.round(1)
+    segment = np.arange(visits) // 40
+    spread = Neighbours(state, rng.normal(size=visits), np.zeros(visits), segment)
+    near = spread.near(places)
+    for place, found, distances in zip(places, near.visits, near.distances, strict=True):
+        squares = sum(((state - place) / spread.scale).T ** 2)
+        visit = squares.reshape(-1, 40).argmin(axis=1) + np.arange(0, visits, 40)
+        nearest = visit[np.argsort(squares[visit], kind="stable")][: found.size]
+        assert np.allclose(distances, np.sqrt(squares[nearest]), rtol=1e-12)
+        if not rounded:
+            assert spread._order[found].tolist() == nearest.tolist()

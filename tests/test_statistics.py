@@ -107,6 +107,29 @@ def test_the_interval_of_a_mean_is_that_of_student():
     assert high - low == pytest.approx(width, rel=0.05)
 
 
+@pytest.mark.parametrize("runs", [2, 5, 30])
+@pytest.mark.parametrize("strata", [1, 3])
+@pytest.mark.parametrize("level", [0.5, 0.95])
+def test_intervals_of_a_normal_bootstrap_are_those_of_student(runs, strata, level):
+    """If the resamples were normal with variance 1, the interval would be ± t√(n/(n−1)).
+
+    The bootstrap's variance is (n−1)/n of the unbiased one, with strata × (n − 1) degrees of
+    freedom.
+    """
+    normal = iter(np.split(stats.norm.ppf((np.arange(200_000) + 0.5) / 200_000), 200_000))
+
+    def statistic(data, axis):
+        return np.concatenate([next(normal, np.zeros(1)) for _ in range(len(data))])
+
+    found = bootstrap_interval(
+        np.zeros((strata, runs)), statistic, level, resamples=200_000, stratified=True
+    )
+    expected = stats.t.ppf(0.5 + level / 2, strata * (runs - 1)) * np.sqrt(runs / (runs - 1))
+    if expected < 4:  # further out there are too few resamples
+        assert float(found.high) == pytest.approx(expected, rel=1e-3)
+        assert float(found.low) == pytest.approx(-expected, rel=1e-3)
+
+
 def test_runs_are_resampled_within_strata():
     """Domains that differ widely but have equal runs leave no doubt about their mean."""
     data = np.repeat([[1.0], [100.0], [10_000.0]], 10, axis=1)

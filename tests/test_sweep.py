@@ -1074,3 +1074,35 @@ lam = [0.0, 0.9]
     assert wrong.exit_code == 2
     assert "beta" in wrong.stderr
     assert not (tmp_path / "x.png").exists()
+
+
+def test_a_sweep_has_the_errors_of_the_moments_that_its_learners_have(tmp_path):
+    spec = """
+    runs = 4
+    steps = 40
+    domains = [{ id = "complex-mdp" }]
+    learners = [{ method = ["direct", "centred"], alpha = 0.1, order = [2, 4] }]
+    """
+    path = tmp_path / "moments.toml"
+    path.write_text(spec)
+    sweep = rv.sweep.Sweep.from_toml(path)
+    rv.sweep.run(sweep, tmp_path / "out")
+    data = rv.sweep.collect(rv.sweep.Store.open(tmp_path / "out"))
+    with_them = data.order.values == 4
+    assert with_them.sum() == 2
+    for name in ("third_moment_rmse", "fourth_moment_rmse"):
+        assert np.isfinite(data[name].values[:, with_them]).all()
+        assert np.isnan(data[name].values[:, ~with_them]).all()
+    low, high = data.variance_rmse.values[0, data.algorithm.values == "Direct"]
+    assert np.array_equal(low, high)
+    best = rv.sweep.compare(data, what="fourth_moment_rmse", where={"order": 4}, resamples=100)
+    assert np.isfinite(best.data.ratio.values).all()
+    with pytest.raises(rv.InputError, match="choose others by where, as in order=4"):
+        rv.sweep.compare(data, what="fourth_moment_rmse", resamples=100)
+
+
+def test_vtd_with_moments_is_refused_with_the_path_of_the_field():
+    table = rv.sweep.Learners(method="vtd", alpha=0.1, order=4)
+    sweep = rv.sweep.Sweep(runs=1, steps=1, domains=[rv.sweep.Domain(id="chain")], learners=[table])
+    with pytest.raises(rv.InputError, match=r"learners\[0\].order = 4: VTD has moments up to"):
+        sweep.plan()

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import os
+from collections.abc import Callable, Iterable
+from numbers import Real
+from pathlib import Path
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -11,14 +15,19 @@ from numpy.typing import ArrayLike, NDArray
 from retvar.errors import InputError
 
 __all__ = [
+    "choice",
     "distribution",
+    "flag",
     "floats",
     "generator",
     "indices",
+    "instance",
     "integer",
     "is_integer",
     "level",
+    "number",
     "numbers",
+    "path",
     "refuse",
     "seconds",
     "unit_interval",
@@ -28,6 +37,7 @@ Array = NDArray[np.float64]
 Namer = Callable[[int], str]
 TOLERANCE = 1e-9  # largest deviation from 1 of a sum of probabilities
 MAX_SECONDS = 1e6
+LONGEST_NAME = 255  # bytes of the name of a file
 EXACT = 1e-15  # rounding error per summand; sums farther from 1 than this are rescaled
 
 
@@ -57,6 +67,86 @@ def integer(field: str, given: object, low: int | None = None, high: int | None 
     else:
         limit = "" if low is None else f" of at least {low:,}"
     raise InputError(field, repr(given), f"must be a whole number{limit}")
+
+
+def number(field: str, given: object, remedy: str = "must be a finite number") -> float:
+    """Return a finite real number.
+
+    >>> number("reward", 2)
+    2.0
+    >>> number("reward", 10**400)
+    Traceback (most recent call last):
+    ...
+    retvar.errors.InputError: reward = a number of 1,329 bits: must be a finite number
+    """
+    real = isinstance(given, Real) and not isinstance(given, bool)
+    try:
+        found = float(given) if real else math.nan  # type: ignore[arg-type]
+    except OverflowError:
+        bits = given.bit_length() if isinstance(given, int) else "many"
+        raise InputError(field, f"a number of {bits:,} bits", remedy) from None
+    if not math.isfinite(found):
+        raise InputError(field, repr(given), remedy)
+    return found
+
+
+def flag(field: str, given: object) -> bool:
+    """Return True or False.
+
+    >>> flag("average", np.bool_(True))
+    True
+    """
+    if not isinstance(given, bool | np.bool_):
+        raise InputError(field, repr(given), "must be True or False")
+    return bool(given)
+
+
+def choice(field: str, given: object, among: Iterable[str]) -> str:
+    """Return one of some names.
+
+    >>> choice("by", "luck", ["td", "least_squares"])
+    Traceback (most recent call last):
+    ...
+    retvar.errors.InputError: by = 'luck': must be 'td' or 'least_squares'
+    """
+    names = list(among)
+    if not isinstance(given, str) or given not in names:
+        raise InputError(field, repr(given), f"must be {' or '.join(map(repr, names))}")
+    return given
+
+
+def instance(field: str, given: Any, kind: Any, what: str) -> Any:
+    """Return an object of some class; otherwise say `what` it must be.
+
+    >>> instance("source", 3, str, "a text")
+    Traceback (most recent call last):
+    ...
+    retvar.errors.InputError: source = 3: must be a text
+    """
+    if not isinstance(given, kind):
+        raise InputError(field, repr(given), f"must be {what}")
+    return given
+
+
+def path(field: str, given: Any) -> Path:
+    """Return a path that a file system can have.
+
+    >>> path("out", "a.png").suffix
+    '.png'
+    >>> path("out", 3)
+    Traceback (most recent call last):
+    ...
+    retvar.errors.InputError: out = 3: must be the path of a file
+    """
+    try:
+        found = Path(given)
+        usable = b"\0" not in os.fsencode(found)
+        usable &= all(len(os.fsencode(part)) <= LONGEST_NAME for part in found.parts)
+    except (TypeError, UnicodeEncodeError):
+        usable = False
+    if not usable:
+        raise InputError(field, repr(given), "must be the path of a file")
+    return found
 
 
 def level(field: str, given: object) -> float:
@@ -92,9 +182,10 @@ def seconds(field: str, given: object) -> float:
     return float(given)  # type: ignore[arg-type]
 
 
-def numbers(field: str, given: ArrayLike, length: int, name: Namer = str) -> Array:
-    """Return `length` finite numbers; one number is repeated."""
+def numbers(field: str, given: ArrayLike, length: int | None = None, name: Namer = str) -> Array:
+    """Return `length` finite numbers (default: as many as there are); one number is repeated."""
     array = floats(field, given, "a number or a list of numbers")
+    length = array.size if length is None else length
     if array.ndim == 0:
         if not np.isfinite(array):
             raise InputError(field, f"{float(array):g}", "must be a finite number")
@@ -107,8 +198,10 @@ def numbers(field: str, given: ArrayLike, length: int, name: Namer = str) -> Arr
     return array
 
 
-def unit_interval(field: str, given: ArrayLike, length: int, name: Namer = str) -> Array:
-    """Return `length` numbers in [0, 1]."""
+def unit_interval(
+    field: str, given: ArrayLike, length: int | None = None, name: Namer = str
+) -> Array:
+    """Return `length` numbers in [0, 1] (default: as many as there are)."""
     array = numbers(field, given, length, name)
     outside = (array < 0) | (array > 1)
     if np.ndim(given) == 0 and np.any(outside):

@@ -25,7 +25,11 @@ SETTINGS = {  # of a local cluster
     "distributed.worker.profile.enabled": False,
     "distributed.admin.tick.interval": "500ms",
     "distributed.admin.system-monitor.interval": "5s",
+    # dask starts an HTTP server in any case; without routes it answers nothing
+    "distributed.scheduler.http.routes": [],
+    "distributed.worker.http.routes": [],
 }
+LOOPBACK = "127.0.0.1"
 NOISY_LOGGERS = [  # they print tracebacks when a worker or scheduler ends; retvar notes it itself
     f"distributed{part}" for part in ("", ".batched", ".client", ".core", ".nanny", ".utils")
 ]
@@ -124,8 +128,13 @@ def _connect(distributed: Any, address: str, timeout: float, check: Callable[[],
 
 
 @contextlib.contextmanager
-def local_cluster(workers: int | None = None) -> Iterator[Any]:
-    """Worker processes on this machine with one thread each; by default one for each core."""
+def local_cluster(workers: int | None = None, *, private: bool = True) -> Iterator[Any]:
+    """Worker processes on this machine with one thread each; by default one for each core.
+
+    They listen on the loopback interface only. If they are `private`, they speak TLS with
+    certificates that are made for this cluster and kept in memory: nobody else can join or send
+    work by their address.
+    """
     import dask
     import distributed
 
@@ -135,7 +144,9 @@ def local_cluster(workers: int | None = None) -> Iterator[Any]:
         cluster = distributed.LocalCluster(
             n_workers=workers or usable_threads(),
             threads_per_worker=1,
-            dashboard_address=":0",  # any free port
+            host=LOOPBACK,
+            security=True if private else None,
+            dashboard_address=f"{LOOPBACK}:0",  # any free port
             scheduler_kwargs={"dashboard": False},
             memory_limit=0,
             silence_logs=50,

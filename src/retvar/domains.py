@@ -17,6 +17,7 @@ from retvar.mdp import END, MDP, Edge, Policy
 __all__ = ["chain", "complex_mdp", "find", "from_gymnasium", "random_mdp", "random_walk"]
 
 from_gymnasium = MDP.from_gymnasium
+MOST_STATES, MOST_EDGES = 1_000_000, 1_000_000_000  # of chains, of random MDPs
 
 
 def chain(
@@ -33,7 +34,7 @@ def chain(
     >>> rv.solve(rv.domains.chain(lam=0.9)).variance
     array([2.997541, 2.4661  , 1.81    , 1.      ])
     """
-    arguments.integer("length", length, 1)
+    _check_length(length)
     names = [f"s{i}" for i in range(length)]
     edges = [
         Edge(here, "go", there, 1.0, reward, reward_std)
@@ -97,9 +98,10 @@ def random_walk(length: int = 30, *, right: float = 0.7, lam: ArrayLike = 1.0) -
     >>> rv.solve(rv.domains.random_walk()).value[[0, -1]].round(4)
     array([-72.125,  -1.5  ])
     """
-    arguments.integer("length", length, 1)
-    if not float(arguments.numbers("right", right, 1)[0]) > 0 or right > 1:
-        raise InputError("right", right, "must be a probability above 0, or no walk ends")
+    _check_length(length)
+    remedy = "must be a probability above 0, or no walk ends"
+    if not 0 < (right := float(arguments.numbers("right", right, 1)[0])) <= 1:
+        raise InputError("right", right, remedy)
     last = length - 1
     edges = [
         Edge(i, "walk", END if i == last else i + 1, right, 0.0 if i == last else -1.0)
@@ -114,6 +116,11 @@ def random_walk(length: int = 30, *, right: float = 0.7, lam: ArrayLike = 1.0) -
         positions=[(i, 0) for i in range(length)],
         name="random-walk",
     )
+
+
+def _check_length(length: int) -> None:
+    if arguments.integer("length", length, 1) > MOST_STATES:
+        raise InputError("length", f"{length:,}", f"must be at most {MOST_STATES:,}")
 
 
 def random_mdp(
@@ -143,10 +150,14 @@ def random_mdp(
     """
     for field, count in (("states", states), ("actions", actions), ("branching", branching)):
         arguments.integer(field, count, 1)
+    if states * actions * branching > MOST_EDGES:
+        found = f"{states:,} × {actions:,} × {branching:,}"
+        raise InputError("states", found, f"must be at most {MOST_EDGES:,} edges")
     if branching > states and not parallel:
         raise InputError("branching", branching, f"must not exceed the {states} states")
-    arguments.unit_interval("ends", ends, 1)
-    arguments.numbers("reward_mean", reward_mean, 1)
+    parallel = arguments.flag("parallel", parallel)
+    ends = float(arguments.unit_interval("ends", ends, 1)[0])
+    reward_mean = arguments.number("reward_mean", reward_mean)
     rng = arguments.generator("seed", seed)
     pairs = states * actions
     count = pairs * branching

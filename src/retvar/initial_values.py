@@ -58,7 +58,7 @@ class Noisy(InitialValues):
     normal: float = 0.0
 
     def __post_init__(self) -> None:
-        values = arguments.numbers("center", self.center, np.size(self.center))
+        values = arguments.numbers("center", self.center)
         object.__setattr__(self, "center", values if np.ndim(self.center) else float(values[0]))
         for field in ("uniform", "normal"):
             given = arguments.numbers(field, getattr(self, field), 1)
@@ -105,10 +105,10 @@ class Normal(InitialValues):
     covariance: ArrayLike
 
     def __post_init__(self) -> None:
-        mean = arguments.numbers("mean", self.mean, np.size(self.mean))
+        mean = arguments.numbers("mean", self.mean)
         n = mean.size
         given = arguments.floats("covariance", self.covariance, f"a matrix of {n} × {n} numbers")
-        if np.ndim(self.mean) != 1 or given.shape != (n, n) or not np.isfinite(given).all():
+        if mean.ndim != 1 or given.shape != (n, n) or not np.isfinite(given).all():
             found = f"an array of shape {given.shape}"
             raise InputError("covariance", found, f"must be {n} × {n} finite numbers, as the mean")
         values, vectors = np.linalg.eigh((given + given.T) / 2)

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
-from retvar import arguments, step_sizes
+from retvar import arguments
 from retvar.errors import InputError
 from retvar.features import Features, States, features_of
 from retvar.initial_values import InitialValues, Noisy, Normal, PerRun
 from retvar.mdp.weighted_edges import Estimand
 from retvar.networks import NETWORKS, THIRD, Network, network_of
-from retvar.step_sizes import StepSize, step_size
+from retvar.step_sizes import RULES, StepSize, step_size
 
 if TYPE_CHECKING:
     from retvar.online import OnlineEstimator
@@ -83,9 +83,7 @@ class Learner:
     method: ClassVar[str]
 
     def __post_init__(self) -> None:
-        if self.estimand not in get_args(Estimand):
-            choices = " or ".join(map(repr, get_args(Estimand)))
-            raise InputError("estimand", repr(self.estimand), f"must be {choices}")
+        arguments.choice("estimand", self.estimand, get_args(Estimand))
         if not isinstance(self.learn_value, bool):
             raise InputError("learn_value", repr(self.learn_value), "must be True or False")
         self._check_order()
@@ -100,13 +98,13 @@ class Learner:
             if field.name.startswith("alpha"):
                 step_size(field.name, given)
             elif field.name in ("gamma", "lam") or field.name.startswith("kappa"):
-                arguments.unit_interval(field.name, given, np.size(given))
+                _refuse_empty(field.name, arguments.unit_interval(field.name, given))
             elif isinstance(given, InitialValues):
                 if not field.name.startswith(("value", "initial")):
                     raise InputError(field.name, given, "must not differ from run to run")
             elif field.name in ("value", "initial_variance", "initial_mean"):
                 _refuse_float32(field.name, given)
-                arguments.numbers(field.name, given, np.size(given))
+                _refuse_empty(field.name, arguments.numbers(field.name, given))
 
     def _check_order(self) -> None:
         highest = max(network.highest_order for network in NETWORKS.values())
@@ -121,6 +119,7 @@ class Learner:
 
     def nodes(self, *, tabular: bool = True) -> list[NodeSettings]:
         """Return settings of the nodes, by place; initial weights with features."""
+        tabular = arguments.flag("tabular", tabular)
         alpha_bar = self.alpha if self.alpha_bar is None else self.alpha_bar
         value = NodeSettings(step_size("alpha", self.alpha), self.kappa, self.value, "value")
         secondary = NodeSettings(
@@ -399,9 +398,14 @@ def _from_json(given: Any) -> Any:
             raise InputError("initial", given["initial"], "must be Noisy, Normal or PerRun")
         return kind(**settings)
     name = str(settings.pop("rule", None))
-    if name not in ("Constant", "Decay", "Averaged", "Adadelta", "AlphaBound"):
-        raise InputError("rule", name, "must be Constant, Decay, Averaged, Adadelta or AlphaBound")
-    return getattr(step_sizes, name)(**settings)
+    if name not in RULES:
+        raise InputError("rule", name, f"must be one of {', '.join(RULES)}")
+    return RULES[name](**settings)
+
+
+def _refuse_empty(field: str, array: Any) -> None:
+    if array.size == 0:
+        raise InputError(field, "[]", "must be a number, or one for each state")
 
 
 def _refuse_float32(field: str, given: Any) -> None:

@@ -369,6 +369,15 @@ def network_of(learner: Any) -> Network:
     return network if order == 2 else network.up_to(order)
 
 
+def error_names(order: int) -> tuple[str, ...]:
+    """Names of the errors of learners with moments up to an order.
+
+    >>> error_names(3)
+    ('value_rmse', 'variance_rmse', 'third_moment_rmse')
+    """
+    return tuple(f"{name}_rmse" for name in (PLACES[VALUE], *PLACES[VARIANCE : order + 1]))
+
+
 def label_of(method: str) -> str:
     """The name of a method within a sentence; other names are returned as they are.
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from numbers import Real
 from typing import Any, ClassVar
 
+from retvar import arguments
 from retvar.errors import InputError
 
 __all__ = ["Adadelta", "AlphaBound", "Averaged", "Constant", "Decay", "StepSize", "step_size"]
@@ -138,7 +139,9 @@ class Adadelta(StepSize):
 class AlphaBound(StepSize):
     """AlphaBound (Dabney and Barto, 2012): a step that shrinks until no update can overshoot.
 
-    α ← min(α, 1/abs(x)) whenever x = E·(γ′φ′ − φ) is negative.
+    α ← min(α, 1/abs(x)) whenever x = E·(γ′φ′ − φ) is negative. It is made for features. In a
+    table without traces abs(x) is at most the importance ratio, so that on-policy α never shrinks:
+    ``AlphaBound()`` then keeps only the last target. Use another rule there.
 
     >>> AlphaBound()
     AlphaBound(alpha=1.0)
@@ -159,6 +162,9 @@ class AlphaBound(StepSize):
         return float(self.alpha), 0.0
 
 
+RULES = {rule.__name__: rule for rule in StepSize.__subclasses__()}
+
+
 def step_size(field: str, given: Any) -> StepSize:
     """Return a step-size rule; a number means a constant step.
 
@@ -169,9 +175,7 @@ def step_size(field: str, given: Any) -> StepSize:
         return given
     if isinstance(given, bool) or not isinstance(given, Real):
         raise InputError(field, repr(given), "must be a number or a step-size rule")
-    if not 0 <= float(given) < math.inf:
-        raise InputError(field, given, "must be a finite number of at least 0")
-    return Constant(float(given))
+    return Constant(_at_least_0(field, given))
 
 
 def _to_floats(rule: StepSize) -> None:
@@ -180,6 +184,11 @@ def _to_floats(rule: StepSize) -> None:
         given: Any = getattr(rule, field.name)
         if isinstance(given, bool) or not isinstance(given, Real):
             raise InputError(field.name, repr(given), "must be a number")
-        if not 0 <= float(given) < math.inf:
-            raise InputError(field.name, given, "must be a finite number of at least 0")
-        object.__setattr__(rule, field.name, float(given))
+        object.__setattr__(rule, field.name, _at_least_0(field.name, given))
+
+
+def _at_least_0(field: str, given: Real) -> float:
+    remedy = "must be a finite number of at least 0"
+    if not (found := arguments.number(field, given, remedy)) >= 0:
+        raise InputError(field, given, remedy)
+    return found

@@ -33,7 +33,7 @@ def at_options(command: Any) -> Any:
     at = click.option(
         "--at", multiple=True, metavar="STATE",
         help="Also answer for this state (label or number) or observation (numbers separated by "
-        "commas); may be repeated.",
+        "commas); may be repeated. Labels of a log are known once it has been read.",
     )  # fmt: skip
     return at(rollouts(command))
 

@@ -261,7 +261,10 @@ def _refuse_twice(found: Estimate, resume: Path) -> None:
 
     before = found.estimator.notes.get("estimate", {}).get("began", {})
     if before.get("name") == Provenance.of(found.experience).name:
-        remedy = "has read this log: its rows would count twice; follow it without --resume"
+        remedy = (
+            "has read this log: its rows would count twice; follow it without --resume: it is read "
+            "from its first row again, and the answer is that of all its rows"
+        )
         raise InputError("--resume", resume, remedy)
 
 

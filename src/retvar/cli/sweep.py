@@ -20,6 +20,7 @@ from retvar.cli.base import (
     to_json,
 )
 from retvar.format import count, duration, listed
+from retvar.networks import DEFAULT, NETWORKS, error_names
 from retvar.signals import Stop
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ FOLDER = click.argument("folder", type=PATH, metavar="DIR")
 PARTIAL = click.option(
     "--partial", is_flag=True, help="Use finished cells only, although others are missing."
 )
+ERRORS = error_names(NETWORKS[DEFAULT].highest_order)
 MINUTE = 60.0  # seconds between lines of progress where output is piped
 
 
@@ -209,8 +211,8 @@ def _selection(command: Any) -> Any:
             "of the same setting are alternatives.",
         ),
         click.option(
-            "--what", type=click.Choice(["variance_rmse", "value_rmse"]), default="variance_rmse",
-            show_default=True, help="Error to use.",
+            "--what", type=click.Choice(ERRORS), default="variance_rmse", show_default=True,
+            help="Error to use; those of higher moments need learners with `order`.",
         ),
     ):  # fmt: skip
         command = option(command)

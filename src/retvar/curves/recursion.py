@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from retvar import rules
 from retvar.curves.polynomials import NOISE, NOTHING, Monomials, Polynomial, count_monomials
 from retvar.errors import InputError
-from retvar.networks import PLACES, VARIANCE, Network, Reading, Readings, Transition
+from retvar.networks import PLACES, VARIANCE, Network, Node, Reading, Readings, Transition
 
 __all__ = ["Edge", "NodeVariables", "Recursion", "Sparse"]
 
@@ -132,7 +132,7 @@ class Recursion:
             own, first = self.nodes[node.place], self.first[node.place]
             now: Any = self._predictions[node.place][edge.state]
             after: Any = self._predictions[node.place][edge.next_state]
-            fed: Any = node.reward(transition, Readings(*read))
+            fed: Any = _fed(node, transition, Readings(*read))
             error = rules.td_error(fed, node.discount(transition), after, now)
             weight = edge.rho if node.by_rho else edge.rho_bar
             row = weight * own.table[edge.state]
@@ -236,6 +236,18 @@ class _Parts:
             data.append(np.tile(polynomial.coefficients, members.size))
         columns = self.monomials.positions(np.concatenate(keys))
         return np.concatenate(rows), columns, np.concatenate(data)
+
+
+def _fed(node: Node, transition: Transition, read: Readings) -> Any:
+    """What a node is fed with, a polynomial of degree 2 at most."""
+    try:
+        return node.reward(transition, read)
+    except TypeError:
+        raise InputError(
+            "method",
+            f"a network with the node {node.name}",
+            "its reward is not a polynomial, so that there is no exact curve; use simulate",
+        ) from None
 
 
 def _product(

@@ -15,16 +15,18 @@ import numpy as np
 from numpy import uintp as u
 
 from retvar.engine.lane_nodes import predict_lanes, predicting
-from retvar.engine.shapes import DENSE, LOCAL, SPREAD, WIDTH, Shape, Update
+from retvar.engine.shapes import DENSE, LOCAL, SPREAD, Shape, Update
 from retvar.jit import called_part, in_step, in_turn, part
-from retvar.networks import ESTIMATES, NETWORKS, NODES, Estimate, rests_on
+from retvar.networks import ESTIMATES, NETWORKS, NODES, THIRD, VARIANCE, Estimate, rests_on
 from retvar.online.memory_layout import LIMIT
 
 __all__ = ["Batch", "Recorder", "Row", "Rows", "Scratch", "Wanted", "recorder_of", "rows_of"]
 
-COMPARED = {ESTIMATES.index(Estimate(NODES[0])): 0} | {  # rows that are compared with the truth
-    ESTIMATES.index(network.variance): 1 for network in NETWORKS.values()
-}
+COMPARED = (  # rows that are compared with the truth
+    {ESTIMATES.index(Estimate(NODES[0])): 0}
+    | {ESTIMATES.index(network.variance): 1 for network in NETWORKS.values()}
+    | {ESTIMATES.index(Estimate(n)): n.place - VARIANCE + 1 for n in NODES if n.place >= THIRD}
+)
 
 
 class Row(NamedTuple):
@@ -34,7 +36,7 @@ class Row(NamedTuple):
     slot: int
     node: int
     less: int  #: node whose square is subtracted; −1: none
-    of: int  #: what it is compared with: 0 the true value, 1 the true variance, −1 nothing
+    of: int  #: what it is compared with: a row of ``Wanted.truth``; −1: nothing
     moves: bool  #: False: that of a value held fixed
 
 
@@ -56,7 +58,7 @@ class Wanted(NamedTuple):
     states: Any  #: states whose estimates are recorded
     shares: Any  #: stationary distribution; empty: no RMSE
     since: Any  #: moment at which the window begins
-    truth: Any  #: value and variance [2, state, lane]
+    truth: Any  #: value, variance and higher moments [row, state, lane]
     frozen: Any  #: variance for the frozen value [run or one for all, state, lane]
     rows: Rows
 
@@ -135,8 +137,8 @@ def recorder_of(shape: Shape) -> Recorder:
 @functools.cache
 def writing(update: Update, shared: bool) -> Any:
     """A function that writes the predictions of a node for a state in all lanes."""
-    predict = predicting(update.form, update.size, update.tabular)
-    SHARED = shared
+    predict = predicting(update.form, update.size, update.width, update.tabular)
+    SHARED, WIDTH = shared, update.width
 
     def local(table, w, share, s, out):
         for lane in range(out.size):
@@ -371,7 +373,7 @@ def note_divergence(w, peak, share, diverged_at, clock):
 def noting(shape: Shape, number: int) -> Any:
     """An inlined function that notes which lanes of a node have diverged; None: none can."""
     row, GROUPED = ESTIMATES.index(Estimate(shape.nodes[number].node)), shape.form == DENSE
-    IS_VALUE = number == 0
+    IS_VALUE, WIDTH = number == 0, shape.width
 
     @part
     def note(node, share, diverged_at, clock):

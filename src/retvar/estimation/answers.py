@@ -35,9 +35,11 @@ class Answer:
 
     >>> import retvar as rv
     >>> lake = rv.experience.from_gymnasium("FrozenLake-v1", steps=20_000, seed=1)
-    >>> print(rv.estimate(lake, gamma=0.9, by="least_squares").at(14))
-    at            value, 90%              std, 90%  90% of returns
-    14  0.369 [0.290, 0.447]  0.450 [0.431, 0.469]        0 … 1.00
+    >>> found = rv.estimate(lake, gamma=0.9, by="least_squares").at(14)
+    >>> print(found.value, found.return_interval)
+    0.369 [0.290, 0.447] (0.0, 1.0)
+    >>> found.note
+    'returns take few values here: this interval held 100% of the calibration returns'
     """
 
     state: Any  #: a label or number, or an observation
@@ -189,7 +191,7 @@ def _estimate(estimator: Any, state: Any, what: str, level: float) -> Interval:
 
 
 def _return_interval(estimator: Any, state: Any, level: float) -> tuple[tuple[float, float], str]:
-    """Ends, and a word where there are none or where they are doubtful."""
+    """Ends, and a word where there are none, they are doubtful or hold more."""
     ask = getattr(estimator, "return_interval", None)
     if ask is None:
         return UNKNOWN, ""
@@ -199,6 +201,7 @@ def _return_interval(estimator: Any, state: Any, level: float) -> tuple[tuple[fl
         return UNKNOWN, f"no interval of returns: {error.remedy}"
     doubtful = getattr(getattr(estimator, "calibration", None), "doubtful", False)
     word = "interval of returns doubtful: many were cut off" if doubtful else ""
+    word = word or estimator.return_interval_held(np.array([state]), level)[0].note
     return (float(low[0]), float(high[0])), word
 
 

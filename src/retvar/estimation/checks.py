@@ -10,6 +10,7 @@ import numpy as np
 import xarray
 from numpy.typing import NDArray
 
+from retvar import arguments
 from retvar.errors import InputError
 from retvar.estimation.agreement import (
     Agreement,
@@ -97,6 +98,8 @@ def check(found: Estimate, fresh: Experience) -> Check:
     >>> print(rv.check(found, cliff(2)).value)
     agrees (a difference of 0.07 std would have been seen)
     """
+    arguments.instance("found", found, Estimate, "an estimate: rv.estimate(…)")
+    arguments.instance("fresh", fresh, Experience, "experience: rv.experience.from_…")
     data = found.data
     tabular = "state" in data.dims
     if fresh.width != found.experience.width:
@@ -113,8 +116,7 @@ def check(found: Estimate, fresh: Experience) -> Check:
                 "fresh", fresh.name, "is off-policy: its returns are not those of the target policy"
             )
         keys = places.keys(chunk)
-        collect_returns(placed, chunk, keys, discounts)
-        collect_returns(sequence, chunk, np.zeros_like(keys), discounts)
+        collect_returns(chunk, discounts, (placed, keys), (sequence, np.zeros_like(keys)))
     return _compare(found, data, sequence, placed, places)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -113,8 +113,10 @@ class Estimate:
         """Lower and upper end for one `state`, a column of `states`, or all."""
         level = self.monitor.level if level is None else level
         ends = self.estimator.interval(state, what, states=states, level=level)
-        if states is not None:
+        if states is not None and state is None:
             asked = np.asarray(states)
+            if asked.ndim != 1 and self.experience.width is None:
+                raise InputError("states", repr(states), "must be a column of states")
             return tuple(np.where(self._visited(asked), end, np.nan) for end in ends)  # type: ignore[return-value]
         low, high = (self._known(state, end) for end in ends)
         return low, high
@@ -127,7 +129,7 @@ class Estimate:
 
     def _visited(self, states: Any) -> Any:
         """Whether states were visited; least squares itself says what it does not know."""
-        visits = self.monitor.visits
+        visits, states = self.monitor.visits, np.atleast_1d(np.asarray(states))
         if visits is None or not isinstance(self.estimator, OnlineEstimator):
             return np.ones(len(states), dtype=bool)
         return visits.known(states)
@@ -169,7 +171,7 @@ class Estimate:
 
     def summary(self, rows: int = 20) -> str:
         """Text: a description of the data and a table of the most visited states or regions."""
-        data = self.data
+        data, rows = self.data, arguments.integer("rows", rows, 0)
         return f"{describe_data(data, self.experience.counts)}\n\n{table(data, rows)}"
 
     def save(self, path: str | Path) -> None:
@@ -179,6 +181,8 @@ class Estimate:
 
     def learn(self, progress: Progress | None = None) -> None:
         """Learn from the stream; an error that stops it has this estimate as its attribute."""
+        if progress is not None and not callable(progress):
+            raise InputError("progress", repr(progress), "must be a function of a number of rows")
         try:
             for chunk in self.experience.chunks():
                 self.update(chunk)
@@ -200,6 +204,8 @@ class Estimate:
 
     def update(self, chunk: Chunk) -> None:
         """Learn from a chunk and monitor it; after an error, only the part learned from counts."""
+        if not isinstance(chunk, Mapping) or "reward" not in chunk:
+            raise InputError("chunk", type(chunk).__name__, "must be columns with a reward")
         estimator = self._estimator
         if estimator is None:
             assert self._create is not None
@@ -339,6 +345,9 @@ def prepare(
     ...
     retvar.errors.InputError: level = 90: must lie between 0 and 1, such as 0.9
     """
+    arguments.instance("experience", experience, Experience, "experience: rv.experience.from_…")
+    if learner is not None:
+        arguments.instance("learner", learner, Learner, "Direct, VTD or Centred")
     if resume is not None:
         own = {"by": by, "learner": learner, "features": features, **settings}
         _refuse(own, "comes from the saved estimator; leave it out")
@@ -375,12 +384,12 @@ def prepare(
 
 def _choose(by: str | None, experience: Experience, **td_only: Any) -> str:
     """How to estimate; settings of TD learning imply it, or are refused beside least squares."""
-    if by not in (None, LEAST_SQUARES, TD):
-        raise InputError("by", repr(by), f"must be {LEAST_SQUARES!r} or {TD!r}")
+    if by is not None:
+        arguments.choice("by", by, (LEAST_SQUARES, TD))
     given = {
         name: value
         for name, value in td_only.items()
-        if value is not None and not (name in DEFAULTS and value == DEFAULTS[name])
+        if value is not None and not (name in DEFAULTS and _equal(value, DEFAULTS[name]))
     }
     if by is None:
         return TD if given or experience.endless else LEAST_SQUARES
@@ -389,6 +398,11 @@ def _choose(by: str | None, experience: Experience, **td_only: Any) -> str:
             shown = type(value).__name__ if isinstance(value, Learner | Features) else value
             raise InputError(name, shown, 'goes with by="td"; leave one of them out')
     return by
+
+
+def _equal(one: Any, default: Any) -> bool:
+    """Whether this is a default; arrays never are."""
+    return isinstance(one, str | int | float) and one == default
 
 
 def _refuse(given: dict[str, Any], why: str) -> None:

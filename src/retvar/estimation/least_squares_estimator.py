@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from retvar import arguments
 from retvar.errors import InputError
 from retvar.estimation.monitor import CLOSED
-from retvar.estimation.return_intervals import Calibration
+from retvar.estimation.return_intervals import Calibration, Held
 from retvar.jit import compiled
 from retvar.learners import Learner
 from retvar.random import U, mix
@@ -155,7 +155,10 @@ class LeastSquaresEstimator:
     def _ask(self, what: str, state: Any) -> Any:
         if state is None:
             return self.predict(self._all_states(), what)
-        return float(self.predict([state], what)[0])
+        found = np.asarray(self.predict([state], what))
+        if found.size != 1:
+            raise InputError("state", repr(state), "must be one state; several go to predict")
+        return float(found.ravel()[0])
 
     def interval(
         self, state: Any = None, what: str = "value", *, states: Any = None, level: float = 0.9
@@ -172,6 +175,7 @@ class LeastSquaresEstimator:
 
     def _column(self, state: Any, states: Any) -> Any:
         if state is not None:
+            self._ask("value", state)  # refuses several
             return [state]
         return self._all_states() if states is None else states
 
@@ -189,6 +193,7 @@ class LeastSquaresEstimator:
     ) -> Any:
         """Lower and upper end for new returns; with `above`, a lower limit alone."""
         arguments.level("level", level)
+        above = arguments.flag("above", above)
         if self.off_policy:
             raise InputError("experience", "off-policy", "returns of the target are not observed")
         needed, known = Calibration.needed(level, 1 if above else 2), self._cut_off().size
@@ -200,8 +205,12 @@ class LeastSquaresEstimator:
             return self.calibration.above(value, std, level)
         return self.calibration.interval(value, std, level)
 
+    def return_interval_held(self, states: Any, level: float = 0.9) -> list[Held]:
+        """How many of the calibration returns each return interval held."""
+        return [self.calibration.held(level)] * len(states)
+
     def return_interval_note(self, level: float = 0.9) -> str:
-        """Why return intervals of this level are missing or doubtful; empty where they are not.
+        """Why return intervals of this level are missing, doubtful or hold more; otherwise empty.
 
         >>> import retvar as rv
         >>> lake = rv.experience.from_gymnasium("FrozenLake-v1", steps=100, seed=1)
@@ -240,8 +249,7 @@ class LeastSquaresEstimator:
 
 def refuse_unknown(what: str) -> None:
     """Refuse quantities that are not estimated."""
-    if what not in QUANTITIES:
-        raise InputError("what", repr(what), f"must be one of {', '.join(map(repr, QUANTITIES))}")
+    arguments.choice("what", what, QUANTITIES)
 
 
 def _numbers(given: Any) -> Array:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Discounts", "Monitor", "collect_returns", "row_predictor"]
 
 Array = NDArray[np.float64]
-KEYS = 64  # returns that may be open at once
+KEYS = 64  # returns that may be open at once; a power of 2
 SEQUENCE = 20_000, 2_000  # returns in sequence that are stored: of states, of observations
 CLOSED = 0.05  # discount at which a return that is compared counts as over
 PLENTY = 8  # times as many returns as are stored, from which on fewer begin
@@ -38,7 +38,7 @@ class Discounts:
 
     gamma: Array
     lam: Array
-    eta: Array
+    eta: Array | None  #: None: 1
     next_value: Array | None
     on_policy: bool
 
@@ -52,14 +52,14 @@ class Discounts:
             else np.broadcast_to(own[follows] if own.size > 1 else own, n)
             for name, own in (("gamma", estimator.gammas), ("lam", estimator.lams))
         )
-        rho = np.asarray(chunk.get("rho", np.ones(n)), dtype=np.float64)
+        rho = np.asarray(chunk["rho"], dtype=np.float64) if "rho" in chunk else None
         weighted = estimator.description.estimand == "off_policy_return"
         next_value = None
         if final:
             bootstraps = np.any(lam < 1)
             next_value = estimator.predict(follows, "value") if bootstraps else np.zeros(n)
-        eta = rho if weighted else np.ones(n)
-        return cls(gamma, lam, eta, next_value, weighted or bool((rho == 1).all()))
+        on_policy = weighted or rho is None or bool((rho == 1).all())
+        return cls(gamma, lam, rho if weighted else None, next_value, on_policy)
 
 
 def row_predictor(estimator: Any, what: str) -> Predictor:
@@ -80,23 +80,28 @@ def row_predictor(estimator: Any, what: str) -> Predictor:
     return predict
 
 
-def collect_returns(returns: Returns, chunk: Chunk, keys: Any, discounts: Discounts) -> None:
-    """Add the transitions of a chunk to the returns."""
+def collect_returns(chunk: Chunk, discounts: Discounts, *collectors: tuple[Returns, Any]) -> None:
+    """Add the transitions of a chunk to returns, each with the keys of the transitions."""
     n = len(chunk["reward"])
-    state, next_state = (
-        np.ascontiguousarray(chunk[name].reshape(n, -1), dtype=np.float64)
-        for name in ("state", "next_state")
-    )
-    zeros = np.zeros(n, dtype=np.int64)
-    terminated, truncated = (
-        np.asarray(chunk.get(name, zeros), dtype=np.int64) for name in ("terminated", "truncated")
-    )
-    returns.add(
-        np.ascontiguousarray(keys, dtype=np.int64), state, next_state,
-        np.asarray(chunk["reward"], dtype=np.float64), discounts.gamma, discounts.lam,
-        discounts.eta, TERMINATED * terminated + TRUNCATED * truncated,
-        np.asarray(chunk.get("stream", zeros), dtype=np.int64), discounts.next_value,
-    )  # fmt: skip
+    state, next_state = (_rows_of(chunk[name], n) for name in ("state", "next_state"))
+    flags = np.zeros(n, dtype=np.int64)
+    for name, flag in (("terminated", TERMINATED), ("truncated", TRUNCATED)):
+        if name in chunk:
+            flags |= np.multiply(np.asarray(chunk[name], dtype=bool), flag, dtype=np.int64)
+    stream = np.asarray(chunk.get("stream", np.zeros(n, dtype=np.int64)), dtype=np.int64)
+    reward = np.asarray(chunk["reward"], dtype=np.float64)
+    gamma, lam = np.ascontiguousarray(discounts.gamma), np.ascontiguousarray(discounts.lam)
+    for returns, keys in collectors:
+        returns.add(
+            np.asarray(keys, dtype=np.int64), state, next_state, reward, gamma, lam,
+            discounts.eta, flags, stream, discounts.next_value,
+        )  # fmt: skip
+
+
+def _rows_of(column: NDArray[Any], n: int) -> NDArray[Any]:
+    """States as rows of one whole number, observations as rows of numbers."""
+    kind = np.int64 if column.ndim == 1 and column.dtype.kind in "iu" else np.float64
+    return np.ascontiguousarray(column.reshape(n, -1), dtype=kind)
 
 
 class Monitor:
@@ -126,8 +131,9 @@ class Monitor:
         self.off_policy |= not discounts.on_policy  # for good: ratios of 1 are no fair sample
         if not self.off_policy:
             keys = self.visits.cells(state) if isinstance(self.visits, Regions) else state
-            collect_returns(self.returns, chunk, keys % KEYS, discounts)
-            collect_returns(self.sequence, chunk, np.zeros(len(keys)), discounts)
+            one_key = np.zeros(len(keys), dtype=np.int64)
+            placed = self.returns, keys & (KEYS - 1)
+            collect_returns(chunk, discounts, placed, (self.sequence, one_key))
 
     def merge(self, other: Monitor, number: NDArray[np.int64] | None = None) -> None:
         """Add what was counted elsewhere of states; state s there is ``number[s]`` here."""
@@ -149,7 +155,7 @@ def _no_returns(width: int) -> Returns:
 
 
 def _no_sequence(width: int, tabular: bool) -> Returns:
-    return Returns(1, width, SEQUENCE[0 if tabular else 1], negligible=CLOSED)
+    return Returns(1, width, SEQUENCE[0 if tabular else 1], negligible=CLOSED, plenty=PLENTY)
 
 
 def _no_visits(estimator: Any, state: Any) -> Visits | Regions:

@@ -49,6 +49,8 @@ VISITS = 300  # at which numbers of neighbours are compared
 ENDS = 300  # of cut returns, whose neighbours are asked; others take the answer of the nearest
 ROUNDS = 30  # in which they are asked
 SETTLED = 0.02  # relative change of their variances at which that ends
+BOX = 256  # visits that are searched together
+LOOKED_AT = 1_000  # visits that show along which coordinate they vary most
 BLOCK = 1_024  # places that are looked up together
 FEWEST_CHOSEN = 40  # neighbours at a place where the value bends
 BEND = 2.5  # standard errors of log V beyond which it does
@@ -123,7 +125,7 @@ class _Near(NamedTuple):
     visits: Integers  #: [place, neighbour], the nearest first
     distances: Array
     nearest: Array  #: distance of the nearest
-    close: Integers  #: number of segments that are not far
+    close: Integers  #: number of segments that are not far, as far as they are neighbours
 
     @classmethod
     def empty(cls, points: Array, most: int) -> _Near:
@@ -181,11 +183,16 @@ class Neighbours:
         self._error = _column("error", error, len(points))
         self._tail = _column("tail", tail, len(points))
         self._segment = _segments(segment, len(points))
-        self.segments = int(self._segment[-1]) + 1  #: how many there are
+        self.segments = int(self._segment.max()) + 1  #: how many there are
         self.scale = _scale(points)  #: by which coordinates are divided
-        self._points = room((points.shape[1], len(points)))
-        np.divide(points.T, self.scale[:, None], out=self._points)
         self._floor = FLOOR * float(np.mean(self._error**2))
+        self._order = in_boxes(points, self.scale)  # visits that are near one another together
+        self._points = room((points.shape[1], len(points)))
+        for j, scale in enumerate(self.scale):
+            np.divide(points[self._order, j], scale, out=self._points[j])
+        self._boxes = Boxes.around(self._points)
+        self._error, self._tail = self._error[self._order], self._tail[self._order]
+        self._segment = self._segment[self._order]
         self.enough = self.segments > FEWEST  #: whether anything can be said
         self.scores: dict[int, float] = {}  #: by number of neighbours; the smallest is the best
         self.neighbours, self._typical_kurtosis, self.far = 0, NORMAL_KURTOSIS, np.nan
@@ -195,7 +202,8 @@ class Neighbours:
             self._tried = sorted(
                 {min(k, most) for k in (CANDIDATES if neighbours is None else [neighbours])}
             )
-            rows = np.random.default_rng(seed).permutation(len(points))[:VISITS]
+            some = np.random.default_rng(seed).permutation(len(points))[:VISITS]
+            rows = np.argsort(self._order)[some]
             own = self._segment[rows]
             self._visits = rows, self._near(self._points[:, rows].T, self._tried[-1], own)
             self._choose()
@@ -209,7 +217,7 @@ class Neighbours:
         array([2.])
         """
         other = copy.copy(self)
-        other._tail = _column("tail", tail, len(self._error))
+        other._tail = _column("tail", tail, len(self._error))[self._order]
         other.scores = {}
         if other.enough:
             other._choose()
@@ -233,7 +241,8 @@ class Neighbours:
     def _near(self, points: Array, most: int, left_out: Integers) -> _Near:
         """The nearest visits of other segments: in the units of `scale`; −1 leaves out none."""
         found = _Near.empty(np.ascontiguousarray(points), most)
-        find_nearest(found.points, left_out, self._points, self._segment, self.far, *found[1:])
+        visits = Visits(self._points, self._segment, self._order, self._boxes)
+        find_nearest(found.points, left_out, self.segments, visits, self.far, *found[1:])
         return found
 
     def _fits(self, near: _Near, counts: list[int]) -> Array:
@@ -381,23 +390,126 @@ def _segments(given: ArrayLike, n: int) -> Integers:
     return segment
 
 
+class Boxes(NamedTuple):
+    """Boxes around visits, each around the next few."""
+
+    low: Any  #: [box, coordinate]
+    high: Any
+
+    @classmethod
+    def around(cls, points: Array) -> Boxes:
+        """Boxes around points [coordinate, visit] as they lie."""
+        starts = np.arange(0, points.shape[1], BOX)
+        ends = (np.ascontiguousarray(f.reduceat(points, starts, axis=1).T)
+                for f in (np.minimum, np.maximum))  # fmt: skip
+        return cls(*ends)
+
+
+class Visits(NamedTuple):
+    """Visits in boxes."""
+
+    points: Any  #: [coordinate, visit]
+    segment: Any
+    order: Any  #: number of each in the log
+    boxes: Any
+
+
+def in_boxes(points: Array, scale: Array) -> Integers:
+    """An order of points [visit, coordinate] in which each `BOX` of them lie close together.
+
+    Halves, again and again, along the coordinate that varies most in units of its scale.
+
+    >>> order = in_boxes(np.arange(2.0 * BOX)[::-1, None], np.ones(1))
+    >>> bool(order[:BOX].min() >= BOX)
+    True
+    """
+    order = np.arange(len(points))
+    parts = [(0, len(points))]
+    while parts:
+        first, end = parts.pop()
+        if end - first <= BOX:
+            continue
+        own = order[first:end]
+        some = points[own[:: -(-own.size // LOOKED_AT)]]
+        widest = int(np.argmax(np.ptp(some, axis=0) / scale))
+        half = -(-own.size // (2 * BOX)) * BOX  # whole boxes
+        order[first:end] = own[np.argpartition(points[own, widest], half - 1)]
+        parts += [(first, first + half), (first + half, end)]
+    return order
+
+
 @compiled
 def find_nearest(
-    places: Any, left_out: Any, points: Any, segment: Any, far: Any, visits: Any, distances: Any,
+    places: Any, left_out: Any, segments: Any, visits: Any, far: Any, found: Any, distances: Any,
     distance: Any, near: Any,
 ) -> None:  # fmt: skip
-    """Write the nearest visits of segments to each place, and how many segments are near."""
-    segments, n = segment[-1] + 1, points.shape[1]
-    squares, nearest = np.empty(n), np.empty(segments)
-    visit = np.empty(segments, dtype=np.int64)
+    """Write the nearest visits of segments to each place, and how many segments are near.
+
+    Boxes are searched from the nearest on, until enough segments are nearer than the next one. Of
+    equally near visits the first is taken, and of equally near segments.
+    """
+    nearest, visit = np.full(segments, np.inf), np.empty(segments, dtype=np.int64)
+    seen = np.empty(segments, dtype=np.int64)
+    squares, K = np.empty(BOX), found.shape[1]
+    wanted = max(K, FEWEST)
     for p in range(places.shape[0]):
-        nearest_visits(places[p], points, segment, squares, nearest, visit)
-        if left_out[p] >= 0:
-            nearest[left_out[p]] = np.inf
-        some = np.argsort(nearest)[: visits.shape[1]]
-        visits[p], distances[p] = visit[some], np.sqrt(nearest[some])
+        apart = box_distances(places[p], visits.boxes)
+        queue = np.argsort(apart)
+        count, check = 0, 0
+        for k in range(queue.size):
+            if k >= check and count >= wanted:
+                if np.count_nonzero(nearest[seen[:count]] < apart[queue[k]]) >= wanted:
+                    break
+                check = k + 1 + k // 4
+            count = search_box(
+                places[p], queue[k], visits, left_out[p], squares, nearest, visit, seen, count
+            )
+        known = np.sort(seen[:count])
+        some = known[np.argsort(nearest[known], kind="mergesort")]
+        for i in range(K):
+            found[p, i], distances[p, i] = visit[some[i]], np.sqrt(nearest[some[i]])
         distance[p] = distances[p, 0]
-        near[p] = np.count_nonzero(nearest <= far * far)
+        near[p] = np.count_nonzero(nearest[some] <= far * far)
+        nearest[known] = np.inf
+
+
+@compiled
+def box_distances(place: Any, boxes: Any) -> Any:
+    """The squared distance of a place from each box; 0 inside."""
+    low, high = boxes
+    found = np.zeros(low.shape[0])
+    for b in range(found.size):
+        for j in range(place.size):
+            nearest = min(max(place[j], low[b, j]), high[b, j])
+            found[b] += (nearest - place[j]) * (nearest - place[j])
+    return found
+
+
+@compiled
+def search_box(
+    place: Any, box: Any, visits: Any, left_out: Any, squares: Any, nearest: Any, visit: Any,
+    seen: Any, count: Any,
+) -> Any:  # fmt: skip
+    """Find nearer visits of segments in a box; returns how many segments were seen so far."""
+    points, segment, order, _ = visits
+    first = box * BOX
+    size = min(BOX, segment.size - first)
+    squares[:] = 0.0
+    for j in range(points.shape[0]):
+        x, column = place[j], points[j, first : first + size]
+        for t in range(size):
+            squares[t] += (column[t] - x) * (column[t] - x)
+    for t in range(size):
+        at = segment[first + t]
+        if squares[t] > nearest[at] or at == left_out:
+            continue
+        if nearest[at] == np.inf:
+            seen[count] = at
+            count += 1
+        elif squares[t] == nearest[at] and order[first + t] > order[visit[at]]:
+            continue
+        nearest[at], visit[at] = squares[t], first + t
+    return count
 
 
 @compiled
@@ -410,22 +522,6 @@ def fit_places(
         for j in range(counts.size):
             K = counts[j]
             local_fit(places[p], points, visits[p, :K], distances[p, :K], error, tail, found[p, j])
-
-
-@compiled
-def nearest_visits(
-    place: Any, points: Any, segment: Any, squares: Any, nearest: Any, visit: Any
-) -> None:
-    """Write the visit of each segment that is nearest to a place, and its squared distance."""
-    squares[:] = 0.0
-    for j in range(points.shape[0]):
-        x, column = place[j], points[j]
-        for t in range(squares.size):
-            squares[t] += (column[t] - x) * (column[t] - x)
-    nearest[:] = np.inf
-    for t in range(squares.size):
-        if squares[t] < nearest[segment[t]]:
-            nearest[segment[t]], visit[segment[t]] = squares[t], t
 
 
 @compiled

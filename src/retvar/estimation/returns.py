@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from retvar import rules
 from retvar.estimation.bootstrap_terms import BootstrapTerms, Predictor
-from retvar.jit import compiled, inlined
+from retvar.jit import compiled, inlined, read_only
 from retvar.online import memory_layout
 from retvar.online.memory_layout import TERMINATED, TRUNCATED
 from retvar.random import U, mix
@@ -36,6 +36,7 @@ CAPACITY = 2**20  # numbers stored of bootstrap terms
 OPEN, SUM, DISCOUNT, AGE, FIRST_DISCOUNT, START = range(6)  # columns of open returns
 KEY, REWARDS, REST, START_AGE, STREAM, FROM, TO, LEAD = range(8)  # of stored ones; then two rows
 PLENTY = 128  # times as many returns as are stored, from which on fewer begin
+NOWHERE, ELSEWHERE = -1, -2  # keys at which no return begins, and of rows of another log
 BLOCK_BITS = 10  # blocks of 1,024 steps, in which returns begin or not
 
 mean_reward = inlined(rules.mean_reward)
@@ -82,39 +83,53 @@ class Returns:
     def add(
         self,
         key: Integers,
-        state: Array,
-        next_state: Array,
+        state: Array | Integers,
+        next_state: Array | Integers,
         reward: Array,
         gamma: Array,
         lam: Array,
-        eta: Array,
+        eta: Array | None,
         flags: Integers,
         stream: Integers,
         next_value: Array | None = None,
     ) -> None:
-        """Add a chunk; no return begins at a key below 0.
+        """Add a chunk; no return begins at the key `NOWHERE`, and rows `ELSEWHERE` do not count.
 
-        `next_value` is the value of the next state, where it is final.
+        No `eta` stands for ones. `next_value` is the value of the next state, where it is final.
         """
         self._grow(int(stream.max(initial=-1)) + 1)
-        ended = flags & TERMINATED != 0
-        gamma, lam = np.where(ended, 0.0, gamma), np.where(ended, 0.0, lam)
-        bootstraps = next_value is None and bool(np.any((lam < 1) & ~ended))
+        bootstraps = next_value is None and bootstrapping(key, lam, flags)
         if self._terms is None and bootstraps:  # terms of open returns start here
             self._terms = BootstrapTerms()
             self._open[:, :, FIRST_DISCOUNT] = self._open[:, :, DISCOUNT]
             self._open[:, :, START] = self._clock[:, None]
         if self._terms is not None:
-            self._terms.add_steps(next_state, gamma, lam, eta, stream, self._clock)
+            self._add_terms(self._terms, key, next_state, gamma, lam, eta, flags, stream)
         fresh = np.zeros(self._stored.shape[0], dtype=np.bool_)
-        value = np.zeros(key.size) if next_value is None else next_value
-        chunk = Chunk(key, state, next_state, reward, gamma, lam, value, eta, flags, stream)
+        none = np.zeros(0)
+        columns = (
+            key, state, next_state, reward, gamma, lam, none if next_value is None else next_value,
+            none if eta is None else eta, flags, stream,
+        )  # fmt: skip
+        chunk = Chunk(*map(read_only, columns))
         begun = Begun(self._open, self._open_start, self._age, self._clock, self._open_count)
         mask = U(2**self._level - 1)
         collect(chunk, begun, self._stored, fresh, self._counts, self._negligible, mask)
         if self._terms is not None:
             self._store_terms(self._terms, fresh)
         self._thin(self._level)
+
+    def _add_terms(
+        self, terms: BootstrapTerms, key: Integers, next_state: Array | Integers, gamma: Array,
+        lam: Array,
+        eta: Array | None, flags: Integers, stream: Integers,
+    ) -> None:  # fmt: skip
+        """Store the steps of a chunk, for the bootstrap terms of returns."""
+        own, ended = key > ELSEWHERE, flags & TERMINATED != 0
+        gamma, lam = np.where(ended, 0.0, gamma), np.where(ended, 0.0, lam)
+        eta = np.ones(key.size) if eta is None else eta
+        reached = np.asarray(next_state[own], dtype=np.float64)
+        terms.add_steps(reached, gamma[own], lam[own], eta[own], stream[own], self._clock)
 
     def _thin(self, level: int) -> None:
         """Lower the share of blocks to 2^−level, or further where returns are many."""
@@ -255,6 +270,16 @@ class Returns:
         return self._rows()[:, LEAD + 1 : LEAD + 1 + self._width]
 
     @property
+    def end(self) -> Array:
+        """State or observation in which each was closed or cut off [return, number]."""
+        return self._rows()[:, LEAD + 1 + self._width :]
+
+    @property
+    def rest(self) -> Array:
+        """Discount of what is missing from each return, with its sign; 0 where nothing is."""
+        return self._rows()[:, REST]
+
+    @property
     def age(self) -> Integers:
         """Steps of its episode before each began."""
         return self._rows()[:, START_AGE].astype(np.int64)
@@ -318,6 +343,15 @@ def _compiled(function: Any) -> Any:
 
 
 @_compiled
+def bootstrapping(key, lam, flags):
+    """Whether values of later states are in returns: λ is below 1 somewhere."""
+    for t in range(lam.size):
+        if lam[t] < 1.0 and key[t] > ELSEWHERE and flags[t] & TERMINATED == 0:
+            return True
+    return False
+
+
+@_compiled
 def collect(chunk, begun, stored, fresh, counts, negligible, mask):
     """Go through a chunk: begin returns, add rewards to the open ones, store those that end."""
     key, state, next_state, reward, gamma, lam, next_value, eta, flags, stream = chunk
@@ -325,6 +359,8 @@ def collect(chunk, begun, stored, fresh, counts, negligible, mask):
     keys, width = start.shape[1], start.shape[2]
     for t in range(key.size):
         at, k = stream[t], key[t]
+        if k <= ELSEWHERE:
+            continue
         begins = k >= 0 and opened[at, k, OPEN] == 0.0
         if begins and mask != U(0):
             block = (U(at) << U(32)) ^ (U(clock[at]) >> U(BLOCK_BITS))
@@ -337,9 +373,16 @@ def collect(chunk, begun, stored, fresh, counts, negligible, mask):
             for i in range(width):
                 start[at, k, i] = state[t, i]
         ended, cut = flags[t] & TERMINATED != 0, flags[t] & TRUNCATED != 0
-        fed = mean_reward(reward[t], gamma[t], lam[t], next_value[t], eta[t])
-        discount = mean_discount(gamma[t], lam[t], eta[t])
-        for j in range(keys if open_count[at] > 0 else 0):
+        clock[at] += 1
+        if open_count[at] == 0:
+            age[at] = 0.0 if ended or cut else age[at] + 1.0
+            continue
+        g, trace = (0.0, 0.0) if ended else (gamma[t], lam[t])
+        value = next_value[t] if next_value.size else 0.0
+        weight = eta[t] if eta.size else 1.0
+        fed = mean_reward(reward[t], g, trace, value, weight)
+        discount = mean_discount(g, trace, weight)
+        for j in range(keys):
             if opened[at, j, OPEN] == 0.0:
                 continue
             opened[at, j, SUM] += opened[at, j, DISCOUNT] * fed
@@ -364,11 +407,10 @@ def collect(chunk, begun, stored, fresh, counts, negligible, mask):
                 fresh[slot] = True
                 stored[slot, KEY], stored[slot, REWARDS] = j, opened[at, j, SUM]
                 stored[slot, REST], stored[slot, START_AGE] = rest, opened[at, j, AGE]
-                stored[slot, STREAM], stored[slot, TO] = at, clock[at]
+                stored[slot, STREAM], stored[slot, TO] = at, clock[at] - 1
                 stored[slot, FROM] = opened[at, j, START]
                 stored[slot, LEAD] = opened[at, j, FIRST_DISCOUNT]
                 for i in range(width):
                     stored[slot, LEAD + 1 + i] = start[at, j, i]
                     stored[slot, LEAD + 1 + width + i] = next_state[t, i]
-        clock[at] += 1
         age[at] = 0.0 if ended or cut else age[at] + 1.0

@@ -81,7 +81,9 @@ def rollouts(
     arguments.integer("episodes", episodes, 2)
     arguments.level("level", level)
     if reward_range is not None:
-        _rest(gamma, *reward_range)
+        smallest, largest = arguments.numbers("reward_range", reward_range, 2).tolist()
+        reward_range = smallest, largest
+        _rest(gamma, smallest, largest)
     made = make_copies(env, envs, options)
     placed = _placed(env if made is None else made(), start, max_steps)
     found = _Sampled()
@@ -172,6 +174,8 @@ def _placed(env: Any, start: Any, max_steps: int | None) -> Any:
         field, given = ("start", start) if start is not None else ("max_steps", max_steps)
         raise InputError(field, given, "needs single environments: give an id, one, or a list")
     several = list(env) if isinstance(env, list | tuple) else [env]
+    for each in several:
+        arguments.instance("env", each, gymnasium.Env, "a Gymnasium environment or its id")
     if max_steps is not None:
         limit = arguments.integer("max_steps", max_steps, 1)
         several = [gymnasium.wrappers.TimeLimit(each, limit) for each in several]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from retvar import learners
+from retvar import arguments, learners
 from retvar.estimation.feature_estimator import FeatureEstimator
 from retvar.estimation.tabular import TabularEstimator
 from retvar.online.checkpoint import read_tensors
@@ -22,7 +22,8 @@ def load(path: str | Path) -> Any:
     >>> rv.load(path).steps
     0
     """
-    header, _ = read_tensors(Path(path))
+    path = arguments.path("path", path)
+    header, _ = read_tensors(path)
     kinds = {each.file_kind: each for each in (TabularEstimator, FeatureEstimator)}
     kind = kinds.get(header.get("kind", ""))
     return learners.load(path) if kind is None else kind.load(path)

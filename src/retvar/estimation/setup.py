@@ -9,12 +9,13 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
+from retvar import arguments
 from retvar.errors import ConvergenceError, InputError
 from retvar.estimation.feature_estimator import FeatureEstimator
 from retvar.estimation.tabular import TabularEstimator
 from retvar.experience.stream import Chunk, Experience
 from retvar.features import Features, Fourier, ObservationFeatures, Polynomial, TileCoding
-from retvar.format import listed, number
+from retvar.format import number
 from retvar.learners import LEARNERS, Learner
 from retvar.linear import spectral_radius
 from retvar.networks import DEFAULT, NETWORKS
@@ -67,9 +68,8 @@ def make_learner(
     >>> make_learner(gamma=0.9, method="vtd").method
     'vtd'
     """
-    kind = {each.method: each for each in LEARNERS.values()}.get(method)
-    if kind is None:
-        raise InputError("method", repr(method), f"must be one of {listed(map(repr, NETWORKS))}")
+    kinds = {each.method: each for each in LEARNERS.values()}
+    kind = kinds[arguments.choice("method", method, NETWORKS)]
     kappa = trace_decay(gamma) if kappa is None else kappa
     return kind(
         alpha=Averaged(), gamma=gamma, lam=lam, kappa=kappa, kappa_bar=kappa, estimand=estimand,

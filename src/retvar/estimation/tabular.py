@@ -22,21 +22,22 @@ from retvar.estimation.least_squares_estimator import (
     Split,
     refuse_unknown,
 )
-from retvar.estimation.monitor import CLOSED
-from retvar.estimation.return_intervals import ReturnsByState
-from retvar.estimation.returns import Returns
+from retvar.estimation.monitor import CLOSED, PLENTY
+from retvar.estimation.return_intervals import Held, ReturnsByState
+from retvar.estimation.returns import ELSEWHERE, NOWHERE, Returns
 from retvar.estimation.transition_sums import TransitionSums
 from retvar.features import States
+from retvar.jit import compiled, read_only
 from retvar.learners import Learner, from_dict
 from retvar.online.checkpoint import read_tensors, write_tensors
-from retvar.online.memory_layout import TRUNCATED
+from retvar.online.memory_layout import TERMINATED, TRUNCATED
 
 __all__ = ["TabularEstimator"]
 
 Array = NDArray[np.float64]
 Chunk = dict[str, NDArray[Any]]
 RETURNS = 20_000  # that are stored
-KEYS = 64  # returns by state that may be open at once
+KEYS = 64  # returns by state that may be open at once; a power of 2
 MOST_STATES = 2**31
 KIND = "least_squares"  # of saved files
 NAMES, ARRAYS = ("fit", "calibration"), ("keys", "numbers", "sums", "rows")
@@ -61,8 +62,9 @@ class TabularEstimator(LeastSquaresEstimator):
 
     def __init__(self, learner: Learner, states: int) -> None:
         super().__init__(learner)
-        self.returns = Returns(1, 1, RETURNS, negligible=CLOSED)  # that calibrate, in sequence
-        self.placed = Returns(KEYS, 1, RETURNS, negligible=CLOSED)  # that calibrate, by state
+        self.returns, self.placed = (  # that calibrate, in sequence and by state
+            Returns(keys, 1, RETURNS, negligible=CLOSED, plenty=PLENTY) for keys in (1, KEYS)
+        )
         self.sums = (TransitionSums(), TransitionSums())
         self._states = arguments.integer("states", states, 1, MOST_STATES)
         self._solver: Solver | None = None  # of many states: for standard errors of further ones
@@ -92,24 +94,21 @@ class TabularEstimator(LeastSquaresEstimator):
         self._forget()
         split = self._assign(rows.stream, rows.flags, rows.gamma)
         for which in (FIT, CALIBRATION):
-            self._add(self.sums[which], rows, split.part == which)
+            self._add(self.sums[which], rows, split.part, which)
         self.off_policy |= rows.off_policy
         if not self.off_policy:
             self._observe(rows, split)
         self.steps += len(rows)
 
-    def _add(self, sums: TransitionSums, rows: _Rows, mine: NDArray[np.bool_]) -> None:
-        whole = bool(mine.all())
-        if not whole and not mine.any():
+    def _add(self, sums: TransitionSums, rows: _Rows, part: NDArray[np.int64], which: int) -> None:
+        if rows.rho is None:
+            columns = rows.state, rows.next_state, rows.reward, rows.gamma, rows.trace
+            sums.add_part(*columns, part, which)
             return
-
-        def of(column: NDArray[Any]) -> NDArray[Any]:
-            return column if whole else column[mine]
-
+        mine = part == which
         sums.add(
-            of(rows.state), of(rows.next_state), of(rows.reward), gamma=of(rows.gamma),
-            lam=of(rows.lam), terminated=of(rows.terminated),
-            rho=None if rows.rho is None else of(rows.rho),
+            rows.state[mine], rows.next_state[mine], rows.reward[mine], gamma=rows.gamma[mine],
+            lam=rows.lam[mine], terminated=rows.terminated[mine], rho=rows.rho[mine],
             off_policy_return=self._weighted_return,
         )  # fmt: skip
 
@@ -122,20 +121,15 @@ class TabularEstimator(LeastSquaresEstimator):
         mine = split.part == CALIBRATION
         if not mine.any():
             return
-        eta = rows.rho if rows.rho is not None and self._weighted_return else np.ones(len(rows))
-        flags = rows.flags | np.where(split.cut, TRUNCATED, 0)
-        state, follows, reward, gamma, lam, eta, flags, stream = (
-            column[mine]
-            for column in (
-                rows.state, rows.next_state, rows.reward, rows.gamma, rows.lam, eta, flags,
-                rows.stream,
-            )
-        )  # fmt: skip
-        ends = state[:, None].astype(np.float64), follows[:, None].astype(np.float64)
-        late = split.late[mine]
-        for returns, key in ((self.returns, np.zeros_like(state)), (self.placed, state % KEYS)):
-            key = np.where(late, -1, key)
-            returns.add(key, *ends, reward, gamma, lam, eta, flags, stream)
+        eta = rows.rho if rows.rho is not None and self._weighted_return else None
+        flags = rows.flags | np.where(split.cut, TRUNCATED, 0) if split.cut.any() else rows.flags
+        ends = rows.state[:, None], rows.next_state[:, None]
+        begins = np.where(mine, np.where(split.late, NOWHERE, 0), ELSEWHERE)
+        by_state = np.where(begins == 0, rows.state & (KEYS - 1), begins)
+        for returns, key in ((self.returns, begins), (self.placed, by_state)):
+            returns.add(
+                key, *ends, rows.reward, rows.gamma, rows.lam, eta, flags, rows.stream
+            )  # fmt: skip
 
     def merge(self, other: TabularEstimator, number: NDArray[np.int64] | None = None) -> None:
         """Add what another estimator has seen; state s of its is ``number[s]`` here.
@@ -169,7 +163,7 @@ class TabularEstimator(LeastSquaresEstimator):
         """Discard solutions of the sums as they were."""
         super()._forget()
         self._solver = None
-        for name in ("solution", "fit", "returns_by_state"):
+        for name in ("solution", "fit", "returns_by_state", "_whole"):
             self.__dict__.pop(name, None)
 
     @cached_property
@@ -222,7 +216,10 @@ class TabularEstimator(LeastSquaresEstimator):
         return low[at], high[at]
 
     def _index(self, states: Any) -> NDArray[np.intp]:
-        column = np.asarray(states)
+        try:
+            column = np.asarray(states)
+        except ValueError:  # rows of different lengths
+            raise InputError("state", repr(states), "must be whole numbers") from None
         if column.dtype.kind not in "iu" and not (column.size == 0):
             raise InputError("state", repr(states), "must be whole numbers")
         known = (column >= 0) & (column < self._states)
@@ -241,19 +238,49 @@ class TabularEstimator(LeastSquaresEstimator):
         return self._completed(self.returns)
 
     def _completed(self, returns: Returns) -> tuple[Array, NDArray[np.intp]]:
-        """Returns, completed with the fit's values, and the states in which they began.
+        """Returns with a rest where they were closed, and the states in which they began.
 
-        The rest of a return varies, too: its deviation is drawn from those of whole returns.
-        Without it, returns of few sizes would end in points that new ones hardly ever meet.
+        The rest is drawn from the returns that began where this one was closed; so it varies as
+        they do. Where there are none, a deviation in std is drawn from those of other returns.
+        """
+        return self._with_rest(returns, *self._whole), returns.start[:, 0].astype(np.intp)
+
+    @cached_property
+    def _whole(self) -> tuple[Array, Array]:
+        """Returns by state, their rest drawn from themselves, and the states in which they began.
+
+        Drawn twice, what is missing has a discount of 0.05³.
+        """
+        start = self.placed.start[:, 0]
+        order = np.argsort(start, kind="stable")
+        whole = self.placed.completed(_lookup(np.nan_to_num(self.fit.value)))
+        for _ in range(2):
+            whole = self._with_rest(self.placed, whole[order], start[order])
+        return whole[order], start[order]
+
+    def _with_rest(self, returns: Returns, whole: Array, start: Array) -> Array:
+        """Returns, with a rest drawn from whole ones, which are sorted by the state they began in.
+
+        The same draws each time it is asked.
         """
         value, variance = (np.nan_to_num(x) for x in (self.fit.value, self.fit.variance))
         total = returns.completed(_lookup(value))
-        rest = np.sqrt(returns.missing_variance(_lookup(variance)))
-        scores = self._scores
-        if total.size and scores.size and rest.any():
-            drawn = np.random.default_rng(0).choice(scores, total.size)
-            total = np.clip(total + rest * drawn, total.min(), total.max())
-        return total, returns.start[:, 0].astype(np.intp)
+        rest, end, scores = returns.rest, returns.end[:, 0], self._scores
+        if not rest.any():
+            return total
+        rng = np.random.default_rng(0)
+        first = np.searchsorted(start, end)
+        known = np.searchsorted(start, end, "right") - first
+        place = first + (rng.random(total.size) * known).astype(np.intp)
+        drawn = np.append(whole, 0.0)[np.where(known, place, -1)] - _lookup(value)(returns.end)
+        if scores.size:
+            spread = np.sqrt(returns.missing_variance(_lookup(variance)))
+            bent = np.clip(
+                total + spread * rng.choice(scores, total.size), total.min(), total.max()
+            )
+        else:
+            bent = total
+        return np.where(rest == 0, total, np.where(known > 0, total + rest * drawn, bent))
 
     @property
     def _scores(self) -> Array:
@@ -287,6 +314,41 @@ class TabularEstimator(LeastSquaresEstimator):
             np.where(np.isfinite(ends[0]), mine, theirs)
             for mine, theirs in zip(ends, pooled, strict=True)
         )
+
+    def return_interval_held(self, states: Any, level: float = 0.9) -> list[Held]:
+        """How many of the calibration returns each return interval held."""
+        own = zip(*self.returns_by_state.held(self._index(states), level), strict=True)
+        pooled = self.calibration.held(level)
+        return [pooled if np.isnan(share) else Held(share, excess) for share, excess in own]
+
+    def return_interval_note(self, level: float = 0.9) -> str:
+        """Why return intervals of this level are missing, doubtful or hold more; otherwise empty.
+
+        >>> import retvar as rv
+        >>> lake = rv.experience.from_gymnasium("FrozenLake-v1", steps=20_000, seed=1)
+        >>> rv.estimate(lake, gamma=0.9).estimator.return_interval_note()
+        'returns take few values: 90% intervals held 98% of the calibration returns'
+        """
+        return super().return_interval_note(level) or self._note_on_few_values(level)
+
+    def _note_on_few_values(self, level: float) -> str:
+        """A word where so many returns are equal that intervals hold more than their level."""
+        start = self.placed.start[:, 0].astype(np.intp)
+        total = self.placed.completed(lambda rows: np.zeros(len(rows)))
+        whole = np.flatnonzero(self.placed.rest == 0)
+        order = whole[np.lexsort((total[whole], start[whole]))]
+        if not np.any((np.diff(total[order]) == 0) & (np.diff(start[order]) == 0)):
+            return ""  # without a solution of the fit, which takes long for many states
+        visited, times = np.unique(start, return_counts=True)
+        share, excess = self.returns_by_state.held(visited, level)
+        known = np.isfinite(share)
+        if not known.any():
+            return ""
+        held = Held(*(float(np.average(x[known], weights=times[known])) for x in (share, excess)))
+        if not held.note:
+            return ""
+        shares = f"{100 * level:.4g}% intervals held {held.share:.0%}"
+        return f"returns take few values: {shares} of the calibration returns"
 
     def calibrated_here(self, states: Any, level: float) -> NDArray[np.bool_]:
         """Whether the return interval of each state rests on returns of this state."""
@@ -347,39 +409,52 @@ class _Rows:
         n = len(chunk["reward"])
         self.state = np.asarray(chunk["state"], dtype=np.int64)
         self.reward = np.asarray(chunk["reward"], dtype=np.float64)
-        self.terminated = np.asarray(chunk.get("terminated", np.zeros(n)), dtype=bool)
-        truncated = np.asarray(chunk.get("truncated", np.zeros(n)), dtype=bool)
-        self.flags = self.terminated + 2 * truncated.astype(np.int64)
+        none = np.zeros(n, dtype=bool)
+        self.terminated = np.asarray(chunk.get("terminated", none), dtype=bool)
+        truncated = np.asarray(chunk.get("truncated", none), dtype=bool)
         follows = np.asarray(chunk["next_state"], dtype=np.int64)
-        self.next_state = np.where(self.terminated, self.state, follows)
-        self.stream = np.asarray(chunk.get("stream", np.zeros(n)), dtype=np.int64)
+        stream = chunk.get("stream")
+        self.stream = np.asarray(np.zeros(n) if stream is None else stream, dtype=np.int64)
         rho = chunk.get("rho")
         self.rho = None if rho is None else np.asarray(rho, dtype=np.float64)
-        n_states = estimator.features[0].states
-        known = (self.state >= 0) & (self.state < n_states)
-        known &= (self.next_state >= 0) & (self.next_state < n_states)
-        safe = np.where(known, self.next_state, 0)
-        self.gamma, self.lam = (
-            np.where(self.terminated, 0.0, self._discount(chunk, name, own, safe))
+        self._states = estimator.features[0].states
+        gamma, lam = (
+            self._discount(chunk, name, own, follows)
             for name, own in (("gamma", estimator.gammas), ("lam", estimator.lams))
         )
-        self.problems = {
-            "state": ~known,
+        columns = self.state, follows, self.reward, self.terminated, truncated, gamma, lam
+        self.next_state, self.flags, self.gamma, self.lam, self.trace, good = prepared(
+            *map(read_only, columns), self._states
+        )
+        if self.rho is not None:
+            good &= bool(((self.rho >= 0) & (self.rho < np.inf)).all())
+        self.problems: dict[str, NDArray[np.bool_]] = {} if good else self._problems()
+        self.bad: NDArray[np.bool_] = (
+            np.zeros(n, dtype=bool) if good else np.any(list(self.problems.values()), axis=0)
+        )
+        weighted = self.rho is not None and bool((self.rho != 1.0).any())
+        self.off_policy = weighted and estimator.description.estimand != "off_policy_return"
+
+    def _problems(self) -> dict[str, NDArray[np.bool_]]:
+        """What is wrong with each row, by column."""
+        inside = [(s >= 0) & (s < self._states) for s in (self.state, self.next_state)]
+        found = {
+            "state": ~(inside[0] & inside[1]),
             "reward": ~np.isfinite(self.reward),
             "gamma": ~((self.gamma >= 0) & (self.gamma <= 1)),
             "lam": ~((self.lam >= 0) & (self.lam <= 1)),
         }
         if self.rho is not None:
-            self.problems["rho"] = ~(np.isfinite(self.rho) & (self.rho >= 0))
-        self.bad: NDArray[np.bool_] = np.any(list(self.problems.values()), axis=0)
-        weighted = self.rho is not None and bool((self.rho != 1.0).any())
-        self.off_policy = weighted and estimator.description.estimand != "off_policy_return"
+            found["rho"] = ~(np.isfinite(self.rho) & (self.rho >= 0))
+        return found
 
     @staticmethod
     def _discount(chunk: Chunk, name: str, own: Array, follows: Any) -> Array:
         if name in chunk:
             return np.asarray(chunk[name], dtype=np.float64)
-        return np.broadcast_to(own[follows] if own.size > 1 else own, len(chunk["reward"]))
+        if own.size == 1:
+            return own
+        return own[np.where((follows >= 0) & (follows < own.size), follows, 0)]
 
     def __len__(self) -> int:
         return int(self.reward.size)
@@ -401,11 +476,36 @@ class _Rows:
         """The good rows."""
         good = ~self.bad
         for name in ("state", "next_state", "reward", "terminated", "flags", "stream", "gamma",
-                     "lam", "rho"):  # fmt: skip
+                     "lam", "trace", "rho"):  # fmt: skip
             column = getattr(self, name)
             setattr(self, name, None if column is None else column[good])
         self.bad = self.bad[good]
         return self
+
+
+@compiled
+def prepared(
+    state: Any, follows: Any, reward: Any, terminated: Any, truncated: Any, gamma: Any, lam: Any,
+    states: Any,
+) -> Any:  # fmt: skip
+    """The next state, flags, γ′, λ′ and γ′λ′ of each row, and whether all rows are good.
+
+    A γ or λ for all rows has one entry. At an end the next state is the state, and they are 0.
+    """
+    n, good = state.size, True
+    next_state, flags = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
+    discount, decay, trace = np.empty(n), np.empty(n), np.empty(n)
+    for t in range(n):
+        ended = terminated[t]
+        next_state[t] = state[t] if ended else follows[t]
+        flags[t] = (TERMINATED if ended else 0) | (TRUNCATED if truncated[t] else 0)
+        g, decayed = gamma[t if gamma.size > 1 else 0], lam[t if lam.size > 1 else 0]
+        discount[t], decay[t] = (0.0, 0.0) if ended else (g, decayed)
+        trace[t] = discount[t] * decay[t]
+        known = 0 <= state[t] < states and 0 <= next_state[t] < states
+        proper = 0.0 <= discount[t] <= 1.0 and 0.0 <= decay[t] <= 1.0
+        good &= known and proper and np.isfinite(reward[t])
+    return next_state, flags, discount, decay, trace, good
 
 
 def _lookup(table: Array) -> Any:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from retvar.jit import compiled
+from retvar.jit import compiled, read_only
 from retvar.random import U, mix
 
 __all__ = ["TransitionSums"]
@@ -82,13 +82,33 @@ class TransitionSums:
         self._accumulate(s, follows, g, trace, r, ratio if self._weighted else None)
         self.rows += n
 
+    def add_part(
+        self, state: Integers, next_state: Integers, reward: Array, discount: Array,
+        trace_discount: Array, part: Integers, which: int,
+    ) -> None:  # fmt: skip
+        """Add those transitions whose part is `which`, on-policy; γ′ and γ′λ′ are 0 at ends.
+
+        >>> sums, one = TransitionSums(), np.ones(2)
+        >>> state, part = np.array([0, 0]), np.array([0, 1])
+        >>> sums.add_part(state, state, one, 0.9 * one, 0.9 * one, part, 1)
+        >>> sums.rows, sums.moment(1, 0).tolist()
+        (1, [1.0])
+        """
+        rho = np.ones(state.size) if self._weighted else None
+        self._accumulate(state, next_state, discount, trace_discount, reward, rho, part, which)
+        self.rows += int(np.count_nonzero(part == which))
+
     def _accumulate(
-        self, s: Integers, s2: Integers, g: Array, trace: Array, r: Array, rho: Array | None
-    ) -> None:
-        first, weights = 0, np.ones(0) if rho is None else np.ascontiguousarray(rho)
+        self, s: Integers, s2: Integers, g: Array, trace: Array, r: Array, rho: Array | None,
+        part: Integers | None = None, which: int = 0,
+    ) -> None:  # fmt: skip
+        weights = np.ones(0) if rho is None else rho
+        parts = np.zeros(0, dtype=np.int64) if part is None else part
+        rows = Rows(*map(read_only, (s, s2, g, trace, r, weights, parts)))
+        first = 0
         while True:
             first, self._count = accumulate(
-                s, s2, g, trace, r, weights, first, self._count,
+                rows, which, first, self._count,
                 Keys(self._ints, self._floats, self._sums, self._table),
             )  # fmt: skip
             if first == s.size:
@@ -252,10 +272,9 @@ class TransitionSums:
 
 def _slot(s, s2, g, trace, ints, floats, table):
     """Where a key is in the hash table, or the free place for it."""
-    size = U(table.size)
-    word = mix(U(s) * U(0x9E3779B97F4A7C15) + U(s2))
+    word = U(s) * U(0x9E3779B97F4A7C15) + U(s2) * U(0xD1B54A32D192ED03)
     word = mix(word ^ U(np.int64(g * 1e15)) ^ (U(np.int64(trace * 1e15)) << U(1)))
-    at = np.int64(word % size)
+    at = np.int64(word & U(table.size - 1))  # its size is a power of 2
     while True:
         key = table[at]
         if key < 0 or (
@@ -279,11 +298,26 @@ class Keys(NamedTuple):
     table: Any  #: hash table of their numbers; −1: none
 
 
-def _accumulate(s, s2, g, trace, r, rho, first, count, keys):
-    """Add rows from `first` on; stops where there is no room for a new key."""
+class Rows(NamedTuple):
+    """Columns of transitions."""
+
+    state: Any
+    next_state: Any
+    discount: Any  #: γ′
+    trace: Any  #: γ′λ′
+    reward: Any
+    rho: Any  #: none: all 1
+    part: Any  #: none: all are added
+
+
+def _accumulate(rows, which, first, count, keys):
+    """Add rows of a part from `first` on; stops where there is no room for a new key."""
+    s, s2, g, trace, r, rho, part = rows
     ints, floats, sums, table = keys
     room = ints.shape[0]
     for t in range(first, s.size):
+        if part.size and part[t] != which:
+            continue
         at = slot(s[t], s2[t], g[t], trace[t], ints, floats, table)
         key = table[at]
         if key < 0:

@@ -271,8 +271,10 @@ def fixed_point(
         Fixed value function; default: the fixed point of the value node.
     features
         Variance features [state, feature], dense or sparse; default: a table.
-    value_features, mean_features
-        Features of the value node and of the centred mean node; default: the variance features.
+    value_features
+        Features of the value node; default: the variance features.
+    mean_features
+        Features of the centred mean node; default: those of the value node.
     kappa, kappa_bar, kappa_mean
         Trace decay of the value, variance and mean node: a number or one per state. `kappa_mean`
         defaults to `kappa`.
@@ -303,8 +305,8 @@ def fixed_point(
     edges = weigh_edges(mdp, target, behaviour, estimand, lam)
     network = _Network(mdp, edges, (mdp, target if behaviour is None else behaviour))
     Phi = _feature_table("features", features, mdp)
-    X = _feature_table("value_features", value_features, mdp)
-    Y = _feature_table("mean_features", mean_features, mdp)
+    X = Phi if value_features is None else _feature_table("value_features", value_features, mdp)
+    Y = X if mean_features is None else _feature_table("mean_features", mean_features, mdp)
     decays = {
         "kappa": kappa,
         "kappa_bar": kappa_bar,
@@ -315,11 +317,11 @@ def fixed_point(
     if value is not None:
         H = arguments.numbers("value", value, mdp.n_states, mdp.state_name)
     else:
-        nodes["value"] = network.value(Phi if X is None else X, K["kappa"])
+        nodes["value"] = network.value(X, K["kappa"])
         H = nodes["value"].prediction
     G = H
     if method == "centred":
-        nodes["mean"] = network.mean(H, Phi if Y is None else Y, K["kappa_mean"])
+        nodes["mean"] = network.mean(H, Y, K["kappa_mean"])
         G = nodes["mean"].prediction
     if method == "vtd":
         node = nodes["second_moment"] = network.second_moment(H, Phi, K["kappa_bar"])
@@ -327,7 +329,7 @@ def fixed_point(
     else:
         nodes |= network.moments(H, G, Phi, K["kappa_bar"], order)
         variance = nodes["variance"].prediction
-    tabular_value = value is None and Phi is None and X is None
+    tabular_value = value is None and X is None
     truth = solve_weighted(mdp, edges, None if tabular_value else H, order)
     return FixedPoint(method, H, G, variance, truth, nodes, network.policy)
 

@@ -34,6 +34,7 @@ BELONGS = {  # what is missing where a moment is infinite
     4: ("fourth_moment", "fourth_moment_stderr", "kurtosis", "kurtosis_stderr"),
 }
 MAX_WALKS = 1_000_000  # walks simulated at the same time
+MAX_SAMPLES = 100_000_000  # returns from each state
 NEGLIGIBLE = 1e-12  # a walk stops when the rest of its return has less weight
 
 
@@ -122,7 +123,7 @@ def monte_carlo(
     array([4., 3., 2., 1.])
     """
     order = check_order(order)
-    samples = arguments.integer("samples", samples, order)
+    samples = arguments.integer("samples", samples, order, MAX_SAMPLES)
     max_steps = arguments.integer("max_steps", max_steps, 1)
     rng = arguments.generator("seed", seed)
     edges = weigh_edges(mdp, target, behaviour, estimand, lam)

@@ -13,8 +13,9 @@ w is the variance of the reward. Higher moments, and in which states a moment is
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -48,7 +49,7 @@ Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 MAX_INVERTED = 200  # most states for which many right-hand sides are multiplied by the inverse
 DIGITS = 6  # significant digits of the table of a solution
-SMALLEST = 1e-140  # variances below have squares with too few digits
+SMALLEST = 1e-140  # variances below, relative to the largest, have squares with too few digits
 
 
 class StateSolution(NamedTuple):
@@ -138,14 +139,14 @@ class Solution:
     solvers: tuple[str, ...]
     finite_order: NDArray[np.intp]
     order: int = 2
-    _third: Array | None = None
-    _fourth: Array | None = None
+    _scaled: tuple[Array, ...] = ()  # moments of orders 2, 3, … of the return divided by 2ᵉ
+    _exponent: int = 0  # e
     _certain: Mask | None = None  # states whose variance is 0 but for rounding
 
     @property
     def std(self) -> Array:
         """Standard deviation of the λ-return."""
-        return np.sqrt(self.variance)
+        return np.ldexp(np.sqrt(self._scaled[0]), self._exponent)
 
     @property
     def second_moment(self) -> Array:
@@ -155,27 +156,36 @@ class Solution:
     @property
     def third_moment(self) -> Array:
         """Third central moment of the λ-return; NaN where it is infinite (``order=3`` or 4)."""
-        return _asked("third_moment", self._third, self.order, 3)
+        return np.ldexp(self._moment(3), 3 * self._exponent)
 
     @property
     def fourth_moment(self) -> Array:
         """Fourth central moment of the λ-return; NaN where it is infinite (``order=4``)."""
-        return _asked("fourth_moment", self._fourth, self.order, 4)
+        return np.ldexp(self._moment(4), 4 * self._exponent)
 
     @property
     def skewness(self) -> Array:
         """Third moment / variance^1.5; NaN where the variance is 0 or the moment infinite."""
-        return skewness(self._spread, self.third_moment)
+        return skewness(self._spread, self._moment(3))
 
     @property
     def kurtosis(self) -> Array:
         """Excess kurtosis, fourth moment / variance² − 3; NaN as for the skewness."""
-        return kurtosis(self._spread, self.fourth_moment)
+        return kurtosis(self._spread, self._moment(4))
+
+    def _moment(self, order: int) -> Array:
+        """A scaled moment, or an InputError if it was not asked for."""
+        if order > self.order:
+            raise InputError(
+                "order", self.order, f"{FIELDS[order][0]} needs order={order}; solve with it"
+            )
+        return self._scaled[order - 2]
 
     @property
     def _spread(self) -> Array:
-        """The variance, 0 where it consists of rounding."""
-        return self.variance if self._certain is None else np.where(self._certain, 0, self.variance)
+        """The scaled variance, 0 where it consists of rounding."""
+        v = self._scaled[0]
+        return v if self._certain is None else np.where(self._certain, 0, v)
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -244,7 +254,8 @@ class Solution:
         same_mean = self.mean is self.value
         left_out = {"third_moment", "fourth_moment", *(["mean"] if same_mean else [])}
         fields = [field for field in self.fields if field not in left_out]
-        shown = self.mdp.n_states if most is None else min(most, self.mdp.n_states)
+        count = self.mdp.n_states
+        shown = count if most is None else min(arguments.integer("most", most, 0), count)
         columns = [getattr(self, f)[:shown] for f in fields]
         heading = ["state", *(f.replace("_", " ") for f in fields)]
         body = [
@@ -349,8 +360,8 @@ def solve_weighted(mdp: MDP, edges: WeightedEdges, H: Array | None, order: int =
         g = solved[-1].x
     moments = _central_moments(edges, H, g, order)
     solved += moments.solved
-    v, *higher = moments.values
-    for array in (j, g, *moments.values, moments.finite_order):
+    v = np.ldexp(moments.scaled[0], 2 * moments.exponent)
+    for array in (j, g, v, *moments.scaled, moments.finite_order):
         array.flags.writeable = False
     return Solution(
         mdp=mdp,
@@ -364,16 +375,17 @@ def solve_weighted(mdp: MDP, edges: WeightedEdges, H: Array | None, order: int =
         solvers=tuple(each.solver for each in solved),
         finite_order=moments.finite_order,
         order=order,
-        _third=higher[0] if order > 2 else None,
-        _fourth=higher[1] if order > 3 else None,
+        _scaled=tuple(moments.scaled),
+        _exponent=moments.exponent,
         _certain=moments.certain,
     )
 
 
 class _Moments(NamedTuple):
-    """Central moments of orders 2, 3, … of all states."""
+    """Central moments of orders 2, 3, … of all states, of the return divided by 2ᵉ."""
 
-    values: list[Array]
+    scaled: list[Array]
+    exponent: int
     solved: list[LinearSolution]
     finite_order: NDArray[np.intp]
     radius: Radius  # of B
@@ -381,17 +393,27 @@ class _Moments(NamedTuple):
 
 
 def _central_moments(edges: WeightedEdges, H: Array, g: Array, order: int) -> _Moments:
-    """Solve for the moments about g, one order after the other."""
-    epsilon = deviation(edges, H, g)
+    """Solve for the moments about g, one order after the other.
+
+    Deviations are divided by a power of 2, which changes no digit, so that their squares do not
+    underflow.
+    """
+    deviations = deviation(edges, H, g)
+    noisy = functools.partial(noisy_states, edges, deviations, g)
+    exponent = _exponent(deviations, edges.eta * edges.reward_std)
+    epsilon = np.ldexp(deviations, -exponent)
+    scaled = replace(edges, reward_std=np.ldexp(edges.reward_std, -exponent))
     values: list[Array] = []
     systems, solved = [], []
     finite_order = np.ones(edges.n, dtype=np.intp)
     for k in range(2, order + 1):
-        system = moment_system(edges, k, lambda: noisy_states(edges, epsilon, g))
-        found = system.solve(moment_reward(edges, epsilon, values))
+        system = moment_system(edges, k, noisy)
+        found = system.solve(moment_reward(scaled, epsilon, values))
         x = found.x if k == 3 else np.maximum(found.x, 0.0)  # rounding
-        if not np.isfinite((x + g * g)[~system.infinite]).all():
-            raise InputError("reward or value", "too large", "powers overflow; scale them down")
+        if not np.isfinite((np.ldexp(x, k * exponent) + g * g)[~system.infinite]).all():
+            raise InputError(
+                "reward or value", "too large", "a power of it overflows; scale them down"
+            )
         values.append(x)
         systems.append(system)
         solved.append(found)
@@ -399,24 +421,25 @@ def _central_moments(edges: WeightedEdges, H: Array, g: Array, order: int) -> _M
     certain = None
     if order > 2:
         ways = edges.matrix((edges.decay > 0).astype(np.float64))
-        certain = ~reaching(ways, noisy_states(edges, epsilon, g))
+        certain = ~reaching(ways, noisy())
         _check_size(values[0][~certain])
-    return _Moments(values, solved, finite_order, systems[0].radius, certain)
+    return _Moments(values, exponent, solved, finite_order, systems[0].radius, certain)
+
+
+def _exponent(*sizes: Array) -> int:
+    """The exponent of 2 that belongs to the largest number."""
+    largest = max(float(np.max(np.abs(x), initial=0.0)) for x in sizes)
+    return int(np.frexp(largest)[1]) if 0 < largest < np.inf else 0
 
 
 def _check_size(variance: Array) -> None:
-    """Raise an InputError if the square of a variance underflows."""
+    """Raise an InputError if the square of a scaled variance underflows."""
     if np.any((variance > 0) & (variance < SMALLEST)):
         raise InputError(
-            "reward or value", "too small", "its fourth power underflows; scale them up"
+            "reward or value",
+            "too small",
+            "beside the largest one its fourth power underflows; solve these states apart",
         )
-
-
-def _asked(field: str, moment: Array | None, order: int, least: int) -> Array:
-    """A moment, or an InputError if it was not asked for."""
-    if moment is None:
-        raise InputError("order", order, f"{field} needs order={least}; solve with it")
-    return moment
 
 
 def variance_function(edges: WeightedEdges) -> Apply:
@@ -458,7 +481,8 @@ def variance_function(edges: WeightedEdges) -> Apply:
 def _variance(edges: WeightedEdges, H: Array) -> Array:
     """Variances for one H; NaN where they are infinite."""
     try:
-        return _central_moments(edges, H, mean_of_return(edges, H).x, 2).values[0]
+        found = _central_moments(edges, H, mean_of_return(edges, H).x, 2)
+        return np.ldexp(found.scaled[0], 2 * found.exponent)
     except InfiniteVarianceError:
         return np.full(edges.n, np.nan)
 

@@ -87,6 +87,7 @@ def expected_updates(
     check_method(method, order)
     weigh_edges(mdp, target, behaviour, estimand, lam)  # validates the arguments
     _check_steps(sweeps, alpha, alpha_bar)
+    learn_value = arguments.flag("learn_value", learn_value)
     outcomes = _Outcomes(mdp, target, behaviour, estimand, lam)
     zero = np.zeros(mdp.n_states)
     now = Estimates(zero, zero, zero) if estimates is None else _validated(mdp, estimates)
@@ -184,8 +185,7 @@ class _Outcomes:
 
 def check_method(method: str, order: int = 2) -> None:
     """Raise an InputError for an unknown method, or one that has no node for the order."""
-    if method not in get_args(Method):
-        raise InputError("method", repr(method), f"must be one of {', '.join(get_args(Method))}")
+    arguments.choice("method", method, get_args(Method))
     if method == "vtd" and order > 2:
         raise InputError(
             "order", order, "VTD learns the second moment only; use direct or centred, or order=2"

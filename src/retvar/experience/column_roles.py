@@ -111,7 +111,8 @@ class ColumnFinder:
 
     def default(self, role: str, name: Any) -> str | None:
         """A column whose default name is its role; None if the default is absent."""
-        if name is None or name is False or (name == role and not self.has(role)):
+        absent = isinstance(name, str) and name == role and not self.has(role)
+        if name is None or name is False or absent:
             return None
         found = self.column(role, name)
         return found if role == "action" else self._check_type(role, found)
@@ -148,7 +149,7 @@ class ColumnFinder:
         """The column that says where episodes end; None only for ``terminated=False``."""
         if name is False:
             return None
-        if name == "terminated" and not self.has("terminated"):
+        if isinstance(name, str) and name == "terminated" and not self.has("terminated"):
             columns = listed(self.types, most=12)
             raise InputError(
                 "terminated", "missing",
@@ -159,7 +160,10 @@ class ColumnFinder:
 
     def state_columns(self, state: Any, next_state: Any) -> tuple[list[str], list[str] | None]:
         """Columns of the state and of the next state."""
-        names = [state] if isinstance(state, str) else list(state)
+        for field, given in (("state", state), ("next_state", next_state)):
+            if not (given is None or given is False or isinstance(given, str | list | tuple)):
+                raise InputError(field, repr(given), "must be names of columns")
+        names = [state] if isinstance(state, str) else list(state or ())
         if state == "state" and not self.has("state"):
             names = []
             while self.has(f"state_{len(names)}"):

@@ -33,6 +33,7 @@ ENVIRONMENT = (
     "must be an id, a Gymnasium environment, a vector environment, a list of single ones, or a "
     "function that makes one"
 )
+MOST_COPIES = 10_000
 COPIES = "needs an id, or a function that makes an environment"
 NAMES = {  # of the numbers of an observation, which Gymnasium does not name
     "MountainCar": ("position", "velocity"),
@@ -224,16 +225,23 @@ def make_copies(
     >>> [type(env.unwrapped).__name__ for env in make_copies("CartPole-v1", 2, {})()]
     ['CartPoleEnv', 'CartPoleEnv']
     """
-    number = 1 if copies is None else integer("envs", copies, 1)
+    number = 1 if copies is None else integer("envs", copies, 1, MOST_COPIES)
     if isinstance(env, str):
         return lambda: [make_environment(env, options) for _ in range(number)]
     if options:
         raise InputError("options", listed(sorted(options)), "go with the id of an environment")
     if callable(env):
-        return lambda: [env() for _ in range(number)]
+        return lambda: [_checked(env()) for _ in range(number)]
     if copies is not None:
         raise InputError("envs", copies, COPIES)
     return None
+
+
+def _checked(env: Any) -> Any:
+    """An environment that a function has made."""
+    if not (hasattr(env, "step") and hasattr(env, "reset")):
+        raise InputError("env", repr(env), "must make environments, with reset and step")
+    return env
 
 
 def make_environment(name: str, options: dict[str, Any]) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from retvar import arguments
 from retvar.errors import InputError
 from retvar.experience.arrow_columns import import_pyarrow
 from retvar.experience.readers import METADATA_KEY
@@ -55,7 +56,7 @@ def recorded(experience: Experience, path: str | Path) -> Experience:
     >>> sum(t.reward for t in lake) >= 0, path.exists()
     (True, True)
     """
-    path = Path(path)
+    path = arguments.path("path", path)
     import_pyarrow()
     if not path.parent.is_dir():
         raise InputError("path", path, "its folder does not exist; create it first")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from retvar.arguments import integer, is_integer
+from retvar.arguments import choice, flag, integer, is_integer
 from retvar.errors import InputError, RetvarError, SourceError
 from retvar.experience.arrangement import arranged, as_streams
 from retvar.experience.column_roles import MOST_STATES, ColumnFinder, Roles, find_roles
@@ -130,8 +130,7 @@ def from_table(
         ("on_error", on_error, ("skip", "raise")),
         ("duplicates", duplicates, ("drop", "keep")),
     ):
-        if given not in allowed:
-            raise InputError(name, repr(given), "must be '{}' or '{}'".format(*allowed))
+        choice(name, given, allowed)
     integer("chunk", chunk, 1)
     readers = open_readers(source)
     finder = ColumnFinder(readers)
@@ -161,7 +160,7 @@ def from_table(
     }
     roles = find_roles(finder, columns, states, policy is not None)
     found = _experience(readers, roles, policy, on_error == "raise", duplicates == "keep", chunk)
-    found.fixed_states, found.force = is_integer(states), bool(force)
+    found.fixed_states, found.force = is_integer(states), flag("force", force)
     found.cost = roles.reward if roles.cost else ""
     if Path(readers[0].name).is_file() and readers[-1].growth is None:
         again = partial(

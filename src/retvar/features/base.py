@@ -181,7 +181,7 @@ class Vector(_Counted):
             return np.zeros(0)
         try:
             vector = np.asarray(given, dtype=np.float64)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise InputError("state", "no numbers", f"must be {self.size} numbers") from None
         if vector.shape != (self.size,):
             found = f"features of shape {vector.shape}"
@@ -190,6 +190,8 @@ class Vector(_Counted):
 
     def rows(self, given: Any = None) -> Rows:
         """The nonzero entries of every vector."""
+        if not bool(np.iterable(given)):
+            raise InputError("states", repr(given), f"must be rows of {self.size} numbers")
         numeric = isinstance(given, np.ndarray) and given.dtype.kind in "biuf"
         if numeric and given.shape[1:] == (self.size,):
             dense = given.astype(np.float64)
@@ -260,7 +262,7 @@ def _matrix(field: str, given: Any) -> Any:
     else:
         try:
             given = np.asarray(given, dtype=np.float64)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise InputError(field, given, "must be an array [state, feature]") from None
         data = given
     if given.ndim != 2 or 0 in given.shape:

@@ -121,7 +121,7 @@ class TileCoding(ObservationFeatures):
 
 def _tiles(given: Any, width: int) -> tuple[int, ...]:
     """Return the number of tiles in each dimension."""
-    each = [given] * width if np.ndim(given) == 0 else list(given)
+    each = list(given) if np.iterable(given) else [given] * width
     if len(each) != width:
         raise InputError("tiles", f"{len(each)} numbers", f"must be one, or {width} as in low")
     for count in each:

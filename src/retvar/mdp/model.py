@@ -114,7 +114,7 @@ class MDP:
         >>> MDP.from_edges([("a", "x", "b"), ("b", "x", "end")], gamma=0.9).state_names
         ('a', 'b')
         """
-        if not isinstance(edges, Iterable):
+        if not isinstance(edges, Iterable) or getattr(edges, "ndim", 1) == 0:
             raise InputError("edges", repr(edges), "must be a list of edges")
         parsed = [parsing.parse_edge(i, row) for i, row in enumerate(edges)]
         if not parsed:
@@ -206,13 +206,13 @@ class MDP:
         """
         from retvar.mdp import toml
 
-        return toml.read_toml(Path(source), gamma)
+        return toml.read_toml(arguments.path("source", source), gamma)
 
     def to_toml(self, path: str | Path) -> None:
         """Write the MDP and its policies to a TOML file; reading it gives an equal MDP."""
         from retvar.mdp import toml
 
-        toml.write_toml(self, Path(path))
+        toml.write_toml(self, arguments.path("path", path))
 
     def replace(self, **changes: Any) -> MDP:
         """Return a copy with some settings of the constructor changed; edges cannot be.
@@ -235,10 +235,14 @@ class MDP:
 
     def state_name(self, index: int) -> str:
         """Name of a state; its number where states have no names."""
+        if not arguments.is_integer(index) or not 0 <= index < self.n_states:
+            raise InputError("state", repr(index), f"must lie between 0 and {self.n_states - 1}")
         return self.state_names[index] if self.state_names else str(index)
 
     def action_name(self, index: int) -> str:
         """Name of an action; its number where actions have no names."""
+        if not arguments.is_integer(index) or not 0 <= index < self.n_actions:
+            raise InputError("action", repr(index), f"must lie between 0 and {self.n_actions - 1}")
         return self.action_names[index] if self.action_names else str(index)
 
     def state_index(self, state: int | str) -> int:

@@ -84,6 +84,7 @@ class Policy:
         >>> Policy.greedy(lake).probabilities[0]  # left, down, right, up
         array([0., 1., 0., 0.])
         """
+        check_mdp(mdp)
         if value is not None:
             return _greedy(mdp, arguments.numbers("value", value, mdp.n_states, mdp.state_name))
         return _optimal_policy(mdp)
@@ -109,11 +110,14 @@ class Policy:
         >>> Policy.from_array(rv.domains.complex_mdp(), [0, 3, 1, 0, 1]).probabilities[1]
         array([0., 0., 0., 1., 0.])
         """
+        check_mdp(mdp)
         table = array.toarray() if hasattr(array, "toarray") else array  # sparse
-        if not isinstance(table, Policy) and np.ndim(table) == 1:  # type: ignore[arg-type]
-            actions = arguments.indices(field, table, 0, mdp.n_actions)  # type: ignore[arg-type]
+        if not isinstance(table, Policy):
+            table = arguments.floats(field, table, "probabilities [state, action], or actions")
+        if not isinstance(table, Policy) and table.ndim == 1:
+            actions = arguments.indices(field, table, 0, mdp.n_actions)
             table = np.eye(mdp.n_actions)[actions]
-        return cls(table, field=field).validate(mdp, field)  # type: ignore[arg-type]
+        return cls(table, field=field).validate(mdp, field)
 
     @classmethod
     def from_callable(
@@ -126,6 +130,9 @@ class Policy:
         >>> Policy.from_callable(complex_mdp, lambda s: 0).probabilities[1]
         array([1., 0., 0., 0., 0.])
         """
+        check_mdp(mdp)
+        if not callable(choose):
+            raise InputError("choose", repr(choose), "must be a function of a state")
         table = np.zeros((mdp.n_states, mdp.n_actions))
         for state in range(mdp.n_states):
             choice = choose(state)
@@ -146,6 +153,7 @@ class Policy:
 
     def validate(self, mdp: MDP, field: str) -> Policy:
         """Return this policy if `mdp` has its states and actions; otherwise raise an InputError."""
+        check_mdp(mdp)
         expected = (mdp.n_states, mdp.n_actions)
         if self.probabilities.shape != expected:
             raise InputError(

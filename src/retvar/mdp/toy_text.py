@@ -29,12 +29,19 @@ def from_gymnasium(env: Any, *, gamma: float, lam: ArrayLike = 1.0, **options: A
     from retvar.mdp.model import MDP
 
     table, name, inner = _table(env, options)
-    edges = [
-        Edge(int(s), int(a), END if done else int(s_next), float(p), float(r))
-        for s, actions in table.items()
-        for a, outcomes in actions.items()
-        for p, s_next, r, done in outcomes
-    ]
+    if not table:
+        raise InputError("env", "{}", "must be a table with at least one state")
+    try:
+        edges = [
+            Edge(int(s), int(a), END if done else int(s_next), float(p), float(r))
+            for s, actions in table.items()
+            for a, outcomes in actions.items()
+            for p, s_next, r, done in outcomes
+        ]
+    except (AttributeError, TypeError, ValueError, OverflowError) as error:
+        rows = "{state: {action: [(probability, next state, reward, done)]}}"
+        remedy = f"must be {rows}: {error}"
+        raise InputError("env", repr(table), remedy) from None
     start = getattr(inner, "initial_state_distrib", None)
     actions = len(next(iter(table.values())))
     names = ACTIONS.get(name.partition("-")[0], ())

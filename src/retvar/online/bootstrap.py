@@ -20,7 +20,7 @@ from retvar.features import Rows
 from retvar.online import memory_layout
 from retvar.online.memory import Memory
 from retvar.random import U, seed_of
-from retvar.step_sizes import ADADELTA
+from retvar.td.steps import depends_on_errors
 
 __all__ = ["add_bootstrap_samples", "half_width", "spread", "weighted"]
 
@@ -45,7 +45,7 @@ def add_bootstrap_samples(memory: Memory, count: int, seed: int = 0) -> None:
         raise InputError(
             "bootstrap_samples", repr(count), f"must be 0, or from {FEWEST} to {MOST:,}"
         )
-    if (memory.plan[: memory.places, memory_layout.KIND] == ADADELTA).any():
+    if any(map(depends_on_errors, memory.plan[: memory.places, memory_layout.KIND])):
         raise InputError(
             "bootstrap_samples",
             count,

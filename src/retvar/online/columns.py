@@ -240,7 +240,7 @@ def _rows_at(column: Any, at: Any) -> Any:
 def _numbers(field: str, given: Any) -> Array:
     try:
         array = np.ascontiguousarray(given, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InputError(field, "a column", "must hold numbers") from None
     if array.ndim != 1:
         raise InputError(field, f"an array of shape {array.shape}", "must have one dimension")
@@ -252,20 +252,29 @@ def _same_length(field: str, size: int, n: int) -> None:
         raise InputError(field, f"{size} rows", f"must have {n}, as reward has")
 
 
-def _states(field: str, given: Any) -> Integers:
-    """Return state indices; UNKNOWN for anything but integers, −1 for None."""
-    array = np.asarray(given)
+def _column(field: str, given: Any) -> Any:
+    """An array of one dimension."""
+    try:
+        array = np.asarray(given)
+    except ValueError:  # rows of different lengths
+        raise InputError(field, "a column", "must have one dimension") from None
     if array.ndim != 1:
         raise InputError(field, f"an array of shape {array.shape}", "must have one dimension")
+    return array
+
+
+def _states(field: str, given: Any) -> Integers:
+    """Return state indices; UNKNOWN for anything but integers, −1 for None."""
+    array = _column(field, given)
     if array.dtype == np.int64:
         return np.ascontiguousarray(array)
     if np.issubdtype(array.dtype, np.integer):
-        return array.astype(np.int64)
+        return np.asarray(array, dtype=np.int64)
     if array.dtype == object:
         array = np.array([-1 if x is None else x for x in array], dtype=object)
     try:
         numbers = array.astype(np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InputError(field, "a column", "must hold indices of states") from None
     with np.errstate(invalid="ignore"):
         whole = numbers.astype(np.int64)
@@ -275,20 +284,20 @@ def _states(field: str, given: Any) -> Integers:
 def _flags(field: str, given: Any, n: int) -> Integers:
     if given is None:
         return np.zeros(1, dtype=np.int64)
-    array = np.asarray(given)
-    if array.ndim != 1:
-        raise InputError(field, f"an array of shape {array.shape}", "must have one dimension")
+    array = _column(field, given)
     _same_length(field, array.size, n)
     if array.dtype != bool and not np.isin(array, (0, 1)).all():
         raise InputError(field, "a column", "must hold true or false")
-    return array.astype(np.int64)
+    found: Integers = array.astype(np.int64)
+    return found
 
 
 def _shared(field: str, given: Any, otherwise: float, n: int) -> Array:
     """Return a column, or one number for all rows; a negative default marks missing numbers."""
     if given is None:
         return np.array([otherwise])
-    original = given = [given] if np.ndim(given) == 0 else given
+    is_list = isinstance(given, list | tuple)
+    original = given = given if is_list or np.ndim(given) else [given]
     if isinstance(given, list):
         given = [otherwise if x is None and otherwise < 0 else x for x in given]
     array = _numbers(field, given)

@@ -80,7 +80,7 @@ class OnlineEstimator:
         self._memory = memory_of(description, features)
         self._rows = static_rows(features, self._memory)
         self._network = network_of(description)
-        if bootstrap_samples != 0:
+        if not arguments.is_integer(bootstrap_samples) or bootstrap_samples != 0:
             add_bootstrap_samples(self._memory, bootstrap_samples, seed)
         self._attach()
 
@@ -151,11 +151,16 @@ class OnlineEstimator:
             if isinstance(state, Mapping):  # separate features for each node
                 row["state"] = {name: [part] for name, part in state.items()}
                 follows = dict.fromkeys(state) if next_state is None else next_state
+                arguments.instance("next_state", follows, Mapping, "a mapping, as the state is")
                 row["next_state"] = {name: [part] for name, part in follows.items()}
             row |= {"terminated": [terminated], "truncated": [truncated], "rho": [rho]}
             row |= {"gamma": [gamma], "lam": [lam], "stream": [stream]}
             return self._learn(row, skip=False, where="")
-        if terminated not in _FLAGS or truncated not in _FLAGS:
+        try:
+            known = terminated in _FLAGS and truncated in _FLAGS
+        except ValueError:  # an array
+            known = False
+        if not known:
             self._reject("terminated, truncated", (terminated, truncated), "must be true or false")
         me = get_ident()
         if self._owner and self._owner != me:
@@ -245,8 +250,7 @@ class OnlineEstimator:
         and clears the traces of its stream. Ctrl-C takes effect between rows: the rows before it
         have been learned and are counted.
         """
-        if on_error not in ("raise", "skip"):
-            raise InputError("on_error", repr(on_error), "must be 'raise' or 'skip'")
+        arguments.choice("on_error", on_error, ("raise", "skip"))
         before = self.steps
         try:
             self._learn(arrays, skip=on_error == "skip", where="row {}: ")
@@ -485,7 +489,7 @@ class OnlineEstimator:
         >>> risk.predict([[1.0, 0.0], [2.0, 5.0]], "value")
         array([1., 2.])
         """
-        if what == "std":
+        if isinstance(what, str) and what == "std":
             with np.errstate(invalid="ignore"):
                 return np.asarray(np.sqrt(self.predict(states, "variance")))
         return self._combine(what, 0, None, states)
@@ -499,7 +503,7 @@ class OnlineEstimator:
         roots of those for the variance. For one `state`, a column `states`, or all states.
         """
         z = half_width(level)
-        if what == "std":
+        if isinstance(what, str) and what == "std":
             ends = self.interval(state, "variance", states=states, level=level)
             low, high = (np.sqrt(np.maximum(end, 0.0)) for end in ends)
         else:
@@ -511,14 +515,14 @@ class OnlineEstimator:
 
     def _combine(self, what: str, lanes: int | slice, state: Any, states: Any) -> Array:
         """Estimate `what` of states, of the estimator (lane 0) or of its replicates."""
-        if what in SHAPES.values():
+        if isinstance(what, str) and what in SHAPES.values():
             self._moment(higher_moments.moment_of(what))
             parts = (
                 self._combine(part, lanes, state, states)
                 for part in ("variance", higher_moments.moment_of(what))
             )
             return higher_moments.shape(what, *parts)
-        if what not in PLACES:
+        if not isinstance(what, str) or what not in PLACES:
             known = (*PLACES[:THIRD], *self._network.higher)
             raise InputError("what", repr(what), f"must be {', '.join(map(repr, known))} or 'std'")
         node = self._network.mean.place if what == "mean" else PLACES.index(what)
@@ -600,8 +604,13 @@ class OnlineEstimator:
 
     def _check_states(self, states: Any) -> Any:
         """Return a column of states; raise an InputError if one does not exist."""
-        column = np.asarray(states)
-        if column.dtype.kind not in "iu" or column.ndim != 1:
+        try:
+            column = np.asarray(states)
+        except ValueError:  # rows of different lengths
+            column = np.zeros((0, 0))
+        if column.ndim != 1:
+            raise InputError("states", repr(states), "must be a column of states")
+        if column.dtype.kind not in "iu":
             return [self._check_state(s) for s in column.tolist()]
         bad = (column < 0) | (column >= self.features[0].states)
         if bad.any():
@@ -634,8 +643,9 @@ class OnlineEstimator:
         count = self.features[0].states
         if not all(isinstance(kind, States) for kind in self.features):
             raise InputError("states", states, "can only grow if each state has its own weight")
-        if states < count:  # type: ignore[operator]
-            raise InputError("states", states, f"must be at least the present {count}")
+        remedy = f"must be a whole number of at least the present {count}"
+        if not arguments.is_integer(states) or states < count:  # type: ignore[operator]
+            raise InputError("states", repr(states), remedy)
         fresh = OnlineEstimator(self.description, [States(states)] * len(self.features))
         parts = [fresh._memory.part(node) for node in range(len(self.features))]
         place = np.concatenate([np.arange(count) + part.start for part in parts])  # type: ignore[arg-type]

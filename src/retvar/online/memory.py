@@ -24,8 +24,8 @@ from retvar.networks import THIRD, network_of
 from retvar.online import lazy_traces, memory_layout
 from retvar.online.kernel import COUNTS, ENDS, INPUT, INTS
 from retvar.online.memory_layout import Arrays
-from retvar.step_sizes import ADADELTA, ALPHA_BOUND, AVERAGED
 from retvar.td.feeds import Said
+from retvar.td.steps import averages, depends_on_errors, is_bounded
 
 __all__ = ["Memory", "memory_of", "static_rows"]
 
@@ -143,7 +143,7 @@ class Memory:
 
     def averages(self, place: int) -> bool:
         """Whether a node predicts from means of the weights that learn."""
-        return bool(self.plan[place, memory_layout.KIND] == AVERAGED)
+        return averages(int(self.plan[place, memory_layout.KIND]))
 
     def is_lazy(self, place: int) -> bool:
         """Whether a node has lazy traces."""
@@ -218,23 +218,35 @@ def _plan(description: Any, features: list[Features], rules: list[int]) -> Integ
 
 def memory_of(description: Any, features: list[Features]) -> Memory:
     """Allocate the arrays of a learner for the compiled update."""
+    size = max(each.size for each in features)
+    try:
+        return _allocated(description, features)
+    except (MemoryError, OverflowError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError("states", f"{size:,} weights", "do not fit in memory; use fewer") from None
+
+
+def _allocated(description: Any, features: list[Features]) -> Memory:
     count = features[0].states
     nodes = description.nodes(tabular=all(isinstance(f, States) for f in features))
-    plan = _plan(description, features, [node.step.kind for node in nodes])
+    kinds = [node.step.kind for node in nodes]
+    plan = _plan(description, features, kinds)
     for node in nodes:
         if np.size(node.kappa) not in (1, count):
             raise InputError("kappa", f"{np.size(node.kappa)} numbers", f"must be one or {count}")
     kappas = np.stack(np.broadcast_arrays(*(np.atleast_1d(node.kappa) for node in nodes)))
     by_place = plan[: len(nodes)]
-    bounded = by_place[:, memory_layout.KIND] == ALPHA_BOUND
+    bounded = np.array([is_bounded(kind) for kind in kinds])
     by_place[:, memory_layout.TRACED] = kappas.any(axis=1) | bounded
-    if count is None:  # not Adadelta, whose steps depend on each error
-        eager = by_place[:, memory_layout.KIND] == ADADELTA
-        lazily = (by_place[:, memory_layout.TRACED] > 0) & ~eager
+    if count is None:
+        lazily = (by_place[:, memory_layout.TRACED] > 0) & ~np.array(
+            [depends_on_errors(kind) for kind in kinds]
+        )
         by_place[:, memory_layout.TRACED][lazily] = memory_layout.LAZY
     rates = np.array([node.step.parameters() for node in nodes])
     weights = np.concatenate([_initial(node, f) for node, f in zip(nodes, features, strict=True)])
-    averages = any(node.step.kind == AVERAGED for node in nodes)
+    has_means = any(map(averages, kinds))
     steps = [
         np.tile([*node.step.initial(), 0.0, 0.0], (f.size, 1))
         for node, f in zip(nodes, features, strict=True)
@@ -245,7 +257,7 @@ def memory_of(description: Any, features: list[Features]) -> Memory:
         _per_state("gamma", description.gamma, count),
         _per_state("lam", description.lam, count),
         weights[:, None],
-        weights[:, None] if averages else np.zeros((0, 1)),
+        weights[:, None] if has_means else np.zeros((0, 1)),
         np.concatenate(steps),
     )
 

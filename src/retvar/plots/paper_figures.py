@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["mdp", "networks", "table_1"]
 
 # Figure 1, in inches
-WIDTH, HEIGHT, ROWS = 8.75, 5.8, (4.75, 2.8, 0.65)  # ROWS: heights of the three networks
+WIDTH, LOWEST, APART, ABOVE = 8.75, 0.65, 2.05, 1.05  # middles of the networks, inches
 NODES, OPERATIONS = (1.3, 4.75, 7.5), (3.05, 6.15)  # x of their centres
 HALF_WIDTH, HALF_HEIGHT = 0.65, 0.5  # of a node
 UP, DOWN = 0.3, -0.3  # ports of a node: reward and error above, features and prediction below
@@ -65,11 +65,12 @@ def networks(data: object = None) -> Figure:
     7
     """
     with matplotlib.rc_context(RC):
-        figure = Figure(figsize=(WIDTH, HEIGHT))
-        ax = figure.add_axes((0, 0, 1, 1), xlim=(0, WIDTH), ylim=(0, HEIGHT))
+        top = LOWEST + APART * (len(NETWORKS) - 1)
+        figure = Figure(figsize=(WIDTH, top + ABOVE))
+        ax = figure.add_axes((0, 0, 1, 1), xlim=(0, WIDTH), ylim=(0, top + ABOVE))
         ax.set_axis_off()
-        for y, network in zip(ROWS, NETWORKS.values(), strict=True):
-            _draw(network, NetworkRow(ax, y))
+        for k, network in enumerate(NETWORKS.values()):
+            _draw(network, NetworkRow(ax, top - APART * k))
         return figure
 
 

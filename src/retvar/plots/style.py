@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -37,6 +37,7 @@ LINE = "#444444"
 SOFT = "#8a8a8a"
 BLUE, LIGHT_BLUE = "#0b5394", "#9fc5e8"
 ORANGE = "#d55e00"
+HANDLE, GAP = 2.4, 1.6  # of legends: length of a line, between columns; in font sizes
 POINT = 1 / 72  # inch
 LINE_SPACING = 1.2
 WRAP_MARGIN = 0.97  # lines may come out a little wider than measured
@@ -203,13 +204,28 @@ def learner_name(label: str) -> str:
 
 
 def add_legend(figure: Figure, entries: Iterable[tuple[Any, str]], **options: Any) -> None:
-    """Add one legend below all panels."""
+    """Add one legend below all panels, in one row if it fits."""
     handles, names = zip(*entries, strict=True)
-    options = {"loc": "outside lower center", "ncols": len(names), **options}
+    ncols = _legend_columns(names, figure.get_figwidth())
+    options = {"loc": "outside lower center", "ncols": ncols, **options}
     handler: Any = {tuple: HandlerTuple(ndivide=1, pad=0)}
     figure.legend(
-        handles, names, handlelength=2.4, columnspacing=1.6, handler_map=handler, **options
+        handles, names, handlelength=HANDLE, columnspacing=GAP, handler_map=handler, **options
     )
+
+
+def _legend_columns(names: Sequence[str], width: float) -> int:
+    """The most columns of a legend that a page of `width` inches has room for."""
+    size = RC["legend.fontsize"]
+    for columns in range(len(names), 1, -1):
+        rows = -(-len(names) // columns)
+        widest = [
+            max(text_size(name, size)[0] for name in names[k : k + rows])
+            for k in range(0, len(names), rows)
+        ]
+        if sum(widest) + (HANDLE + GAP + 1) * columns * size * POINT <= width:
+            return columns
+    return 1
 
 
 def legend_line(style: LineStyle, band: bool = False) -> Artist | tuple[Artist, ...]:

@@ -17,6 +17,7 @@ __all__ = ["Record"]
 Integers = NDArray[np.int64]
 POINTS = 100
 MOST_POINTS = 100_000_000
+LATEST = 2**62  # moment
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,20 +70,20 @@ class Record:
             if getattr(self, name) is not None:
                 low = 0 if name == "window" else 1
                 arguments.integer(f"record.{name}", getattr(self, name), low)
+        for name in ("log", "change", "rmse", "step_sizes"):
+            arguments.flag(f"record.{name}", getattr(self, name))
         if self.log and ways not in ([], ["points"]):
             raise InputError("record.log", True, "goes with points")
         if self.at is not None:
-            moments = np.asarray(self.at)
-            if (
-                moments.ndim != 1
-                or moments.size == 0
-                or not np.issubdtype(moments.dtype, np.integer)
-            ):
+            moments = list(self.at) if np.iterable(self.at) else []
+            if not moments or not all(map(arguments.is_integer, moments)):
                 raise InputError("record.at", self.at, "must be a list of whole numbers")
+            arguments.integer("record.at", int(max(moments)), high=LATEST)
             object.__setattr__(self, "at", tuple(sorted({int(m) for m in moments})))
 
     def moments(self, total: int) -> Integers:
         """Return the moments at which a run of `total` moments is recorded."""
+        total = arguments.integer("total", total, 1)
         if self.at is not None:
             moments = np.array(self.at, dtype=np.int64)
             if moments[0] < 0 or moments[-1] > total:
@@ -120,6 +121,6 @@ def record_of(given: Any) -> Record:
         return Record(log=True)
     if arguments.is_integer(given):
         return Record(every=int(given))
-    if isinstance(given, Sequence | np.ndarray | range):
+    if isinstance(given, Sequence | range) or (isinstance(given, np.ndarray) and given.ndim):
         return Record(at=list(given))
     raise InputError("record", repr(given), "must be 'log', a number, a list or a Record")

@@ -141,13 +141,16 @@ class Results:
         own = {"mean": rows_of(networks.MEAN), "second_moment": rows_of_second_moments()}
         own = {name: rows for name, rows in own.items() if methods & set(rows)}
         highest = max(learner.order for learner in self.learners.values())
-        own |= {networks.PLACES[p]: rows_of(p) for p in range(networks.THIRD, highest + 1)}
-        nodes = {"value": value, "variance": ROW, **own}
+        higher = {networks.PLACES[p]: rows_of(p) for p in range(networks.THIRD, highest + 1)}
+        own |= higher
+        nodes, compared = (
+            {"value": value, "variance": ROW, **own}, {"value": value, "variance": ROW, **higher},
+        )  # fmt: skip
         for name, rows in nodes.items():
             add(name, "estimates", rows, points, 1.0)
         if rec.shares.size:
-            for name, rows in (("value_rmse", value), ("variance_rmse", ROW)):
-                add(name, "rmse", rows, points[:-1], 1.0)
+            for name, rows in compared.items():
+                add(f"{name}_rmse", "rmse", rows, points[:-1], 1.0)
         if rec.steps:
             steps = {"value": value, "variance": by_node, **own}
             steps.pop("second_moment", None)
@@ -160,7 +163,7 @@ class Results:
                     f"{name}_change_total", "changes_total", rows, chosen[:-1], 1.0 / rec.points[-1]
                 )
         if rec.window:
-            for name, rows in (("value", value), ("variance", ROW)):
+            for name, rows in compared.items():
                 add(f"{name}_window", "sums", rows, chosen, 1.0 / rec.window)
                 add(f"{name}_window_mse", "squares", rows, chosen, 1.0 / rec.window)
                 total = f"{name}_window_mse_total"
@@ -173,7 +176,7 @@ class Results:
                         variables["variance_window_mse_frozen" + suffix][1][..., learned, :] = (
                             np.nan
                         )
-        for moment in networks.PLACES[networks.THIRD : highest + 1]:
+        for moment in higher:
             name = networks.SHAPES[moment]
             V, M = variables["variance"][1], variables[moment][1]
             variables[name] = (_dims(points), shape(name, V, M))

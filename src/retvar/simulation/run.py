@@ -24,7 +24,12 @@ from retvar.mdp import END, MDP
 from retvar.mdp.weighted_edges import check_mdp, lam_on_arrival
 from retvar.progress import Display
 from retvar.simulation.record import Record, record_of
-from retvar.simulation.results import Accumulator, Results, labels_of, refuse_too_large
+from retvar.simulation.results import (
+    Accumulator,
+    Results,
+    labels_of,
+    refuse_too_large,
+)
 from retvar.simulation.truth import Truth
 from retvar.version import __version__
 
@@ -127,8 +132,7 @@ def simulate(
         if threads is None
         else arguments.integer("threads", threads, 1, MOST)
     )
-    if keep not in ("stats", "runs"):
-        raise InputError("keep", repr(keep), "must be 'stats' or 'runs'")
+    arguments.choice("keep", keep, ("stats", "runs"))
     recorded = record_of(record)
     stream, used = streams.stream_of(mdp, target, behaviour, seed)
     node_features = features_of_nodes(mdp, features, value_features, mean_features)

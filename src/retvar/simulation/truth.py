@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from retvar import arguments
 from retvar.engine.blocks import Block
 from retvar.engine.learner_setup import InitialDraws, LearnerSetup, Template
 from retvar.engine.workspace import stack_lanes
@@ -17,7 +18,7 @@ from retvar.exact.moments import NAMES
 from retvar.exact.solution import solve, variance_function
 from retvar.learners import Learner
 from retvar.mdp import MDP, state_values, weigh_edges
-from retvar.networks import DEFAULT, NETWORKS, VALUE
+from retvar.networks import DEFAULT, NETWORKS, PLACES, VALUE, VARIANCE
 
 __all__ = ["Truth"]
 
@@ -37,7 +38,8 @@ class Truth:
         behaviour: object,
         enabled: bool,
     ) -> None:
-        self.mdp, self.setups, self.seed, self.enabled = mdp, setups, seed, enabled
+        self.mdp, self.setups, self.seed = mdp, setups, seed
+        self.enabled = arguments.flag("truth", enabled)
         self.target, self.behaviour = target, behaviour
         self.order = max(setup.template.learner.order for setup in setups)
         self._solved: dict[Any, dict[str, Array]] = {}
@@ -91,8 +93,12 @@ class Truth:
         return [self.setups[block.learner(lane)].template for lane in range(block.lanes)]
 
     def of_lanes(self, block: Block) -> Array:
-        """Value and variance [2, state, lane] for the lanes of a block."""
-        found = {template: np.stack(self.of(template)) for template in set(self._templates(block))}
+        """Value, variance and higher moments [row, state, lane] for the lanes of a block."""
+        names = (PLACES[VALUE], *PLACES[VARIANCE : self.order + 1])
+        found = {
+            template: np.stack([self.moments(template)[name] for name in names])
+            for template in set(self._templates(block))
+        }
         return stack_lanes([found[template] for template in self._templates(block)])
 
     def frozen_of_lanes(self, block: Block, runs: range) -> Array:

@@ -19,16 +19,15 @@ TITLES = {
     "shared": "both at the same settings, the best ones for both",
     "typical": "both at the same settings, the median over all",
 }
-ERROR_NAMES = {"variance_rmse": "variance RMSE", "value_rmse": "value RMSE"}
 
 
 def error_name(what: str) -> str:
     """The name of an error for text and figures.
 
-    >>> error_name("variance_rmse"), error_name("other")
-    ('variance RMSE', 'other')
+    >>> error_name("variance_rmse"), error_name("third_moment_rmse")
+    ('variance RMSE', 'third moment RMSE')
     """
-    return ERROR_NAMES.get(what, what)
+    return what.replace("_rmse", " RMSE").replace("_", " ")
 
 
 def comparison_table(data: xarray.Dataset, domains: bool) -> str:

@@ -12,15 +12,13 @@ import numpy as np
 
 from retvar.arguments import integer
 from retvar.errors import InputError
-from retvar.step_sizes import Adadelta, AlphaBound, Averaged, Constant, Decay, StepSize
+from retvar.step_sizes import RULES, Constant, StepSize
 from retvar.sweep.convert import Table, abbreviate, convert, suggest
 
 __all__ = ["Choice", "Number", "Range", "Step", "steps_of", "to_toml"]
 
 MAX_VALUES = 100_000  # of one setting
-RULES: dict[str, type[StepSize]] = {
-    kind.__name__.lower(): kind for kind in (Constant, Decay, Averaged, Adadelta, AlphaBound)
-}
+BY_NAME = {name.lower(): rule for name, rule in RULES.items()}
 
 
 class Range(Table, frozen=True):
@@ -85,10 +83,10 @@ def _step(field: str, given: Any, *, listed: bool = False) -> list[float | StepS
 
 def _rules(field: str, given: Mapping[str, Any]) -> list[float | StepSize]:
     """The rules of a table such as ``{ rule = "decay", power = [0.6, 0.8] }``."""
-    kind = RULES.get(str(given["rule"]).lower())
+    kind = BY_NAME.get(str(given["rule"]).lower())
     if kind is None:
         raise InputError(
-            f"{field}.rule", abbreviate(given["rule"]), suggest(str(given["rule"]), RULES)
+            f"{field}.rule", abbreviate(given["rule"]), suggest(str(given["rule"]), BY_NAME)
         )
     known = [setting.name for setting in dataclasses.fields(kind)]
     spans: dict[str, list[float]] = {}
@@ -118,7 +116,7 @@ def _rules(field: str, given: Mapping[str, Any]) -> list[float | StepSize]:
 def to_toml(given: Any) -> Any:
     """A step size as in TOML: rules are tables.
 
-    >>> to_toml([0.1, Decay(power=0.6)])
+    >>> to_toml([0.1, RULES["Decay"](power=0.6)])
     [0.1, {'rule': 'decay', 'alpha': 1.0, 'power': 0.6}]
     """
     if isinstance(given, list | tuple):

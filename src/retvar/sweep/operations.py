@@ -10,13 +10,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from retvar import arguments
 from retvar.errors import InputError, RetvarError
 from retvar.progress import Progress
 from retvar.sweep.executors import Executor, Local
 from retvar.sweep.leases import STALE
 from retvar.sweep.plan import Cell, Plan, digest
 from retvar.sweep.spec import Sweep
-from retvar.sweep.store import Store
+from retvar.sweep.store import Store, check_store
 
 __all__ = ["CostEstimate", "Status", "Stopped", "estimate_cost", "retry", "run", "status"]
 
@@ -103,9 +104,11 @@ def run(
     >>> run(sweep, out).computed, run(sweep, out).computed
     (2, 0)
     """
-    progress = progress or Progress()
+    progress = Progress() if progress is None else progress
+    arguments.instance("progress", progress, Progress, "a Progress")
     progress.check()
     sweep = Sweep.from_toml(sweep) if isinstance(sweep, str | Path) else sweep
+    arguments.instance("sweep", sweep, Sweep | Plan, "a Sweep, its plan, or a path to its TOML")
     plan = sweep if isinstance(sweep, Plan) else sweep.plan()
     store = Store.create(out, plan, stale, extend=extend)
     for note in store.notes:
@@ -176,6 +179,7 @@ def status(store: Store, computed: int = 0) -> Status:
     >>> status(Store.create(Path(tempfile.mkdtemp()) / "out", sweep.plan())).missing
     1
     """
+    check_store(store)
     marked = {cell.number for cell in store.failed()}
     contents, damaged, failed, running = [], [], 0, 0
     for cell in store.plan.cells:
@@ -204,6 +208,7 @@ def retry(store: Store) -> int:
     >>> retry(store), retry(store)
     (1, 0)
     """
+    check_store(store)
     failed = store.failed()
     try:
         for cell in failed:
@@ -243,6 +248,7 @@ def estimate_cost(plan: Plan, check: Callable[[], None] = lambda: None) -> CostE
     >>> estimate_cost(sweep.plan()).cells
     1
     """
+    arguments.instance("plan", plan, Plan, "the plan of a sweep: sweep.plan()")
     instances = Counter(id(domain.spec) for domain in plan.domains)
     first = {id(domain.spec): i for i, domain in reversed(list(enumerate(plan.domains)))}
     timed = list(first.items())[-TIMED_DOMAINS:]

@@ -26,7 +26,7 @@ class ComparisonOptions:
     Parameters
     ----------
     what
-        Which error: ``"variance_rmse"`` or ``"value_rmse"``.
+        Which error: ``"variance_rmse"``, ``"value_rmse"``, or that of a higher moment.
     at
         When: a step or episode that was recorded, or −1 for the last one.
     where
@@ -59,8 +59,8 @@ class ComparisonOptions:
         arguments.level("level", self.level)
         arguments.integer("resamples", self.resamples, 100)
         arguments.integer("seed", self.seed, 0)
-        if self.over not in (None, "runs", "domains"):
-            raise InputError("over", repr(self.over), "must be 'runs' or 'domains'")
+        if self.over is not None:
+            arguments.choice("over", self.over, ("runs", "domains"))
 
     @classmethod
     def of(cls, options: ComparisonOptions | None = None, **keywords: Any) -> ComparisonOptions:
@@ -69,7 +69,13 @@ class ComparisonOptions:
         >>> ComparisonOptions.of(ComparisonOptions(seed=1), level=0.9).seed
         1
         """
-        return dataclasses.replace(options or cls(), **keywords)
+        found = cls() if options is None else options
+        arguments.instance("options", found, ComparisonOptions, "ComparisonOptions")
+        unknown = set(keywords) - {field.name for field in dataclasses.fields(cls)}
+        if unknown:
+            known = ", ".join(field.name for field in dataclasses.fields(cls))
+            raise InputError("options", ", ".join(sorted(unknown)), f"unknown; they are {known}")
+        return dataclasses.replace(found, **keywords)
 
     def resolve(self, domains: int) -> ComparisonOptions:
         """The options with the default of `over` for this number of domains.

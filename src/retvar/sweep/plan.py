@@ -15,6 +15,7 @@ from retvar.cache import code_digest
 from retvar.errors import InputError
 from retvar.format import listed
 from retvar.learners import Learner
+from retvar.networks import error_names
 from retvar.simulation import simulate
 from retvar.simulation.results import labels_of
 from retvar.sweep.expansion import DomainInstance, digest, domains_of, learner_key, learners_of
@@ -111,6 +112,11 @@ class Plan:
     def moments(self) -> Any:
         """The steps or episodes at which errors are recorded."""
         return self.sweep.record.moments(self.length)
+
+    @property
+    def errors(self) -> tuple[str, ...]:
+        """Names of the errors that are recorded: of value, variance and higher moments."""
+        return error_names(max(learner.order for learner in self.learners))
 
     @cached_property
     def labels(self) -> list[str]:
@@ -220,9 +226,10 @@ class Plan:
             progress=progress or False,
         )
         dims = ("learner", "run", self.unit)
+        unknown = np.full([data.sizes[dim] for dim in dims], np.nan)
         errors = {
-            name: (dims, data[name].transpose(*dims).values)
-            for name in ("value_rmse", "variance_rmse")
+            name: (dims, data[name].transpose(*dims).values if name in data else unknown)
+            for name in self.errors
         }
         diverged = np.isfinite(data["diverged_by"].transpose(*dims[:2]).values)
         coords = {name: _classic(data[name].values) for name in ("run", self.unit)}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from retvar import cache
+from retvar import arguments, cache
 from retvar.errors import InputError
 from retvar.files import write_with
 from retvar.format import listed
@@ -19,7 +19,7 @@ from retvar.step_sizes import StepSize
 from retvar.sweep.plan import Cell, Plan, digest
 from retvar.sweep.run_errors import recorded
 from retvar.sweep.spec import STEPS
-from retvar.sweep.store import Store
+from retvar.sweep.store import Store, check_store
 from retvar.version import __version__
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 __all__ = ["collect", "save", "table"]
 
 SETTINGS = ("alpha", "alpha_bar", "lam", "kappa", "kappa_bar")  # columns of every sweep
-ERRORS = ("value_rmse", "variance_rmse")
 
 
 def collect(
@@ -77,13 +76,14 @@ def collect(
     """
     import xarray
 
+    check_store(store)
     plan = store.plan
     numbers, moments = _domain_numbers(plan, domains), _moment_slice(plan, at)
-    if what is not None and what not in ERRORS:
-        raise InputError("what", what, f"must be one of {listed(ERRORS)}")
+    if what is not None and what not in plan.errors:
+        raise InputError("what", what, f"must be one of {listed(plan.errors)}")
     coords = _coords(plan, numbers, moments)
     shape = (len(numbers), len(plan.learners), plan.moments[moments].size, plan.sweep.runs)
-    errors = {name: np.full(shape, np.nan) for name in ERRORS if what in (None, name)}
+    errors = {name: np.full(shape, np.nan) for name in plan.errors if what in (None, name)}
     diverged = np.zeros((*shape[:2], shape[3]), dtype=bool)
     cells = _Cells(store, partial, check, note, numbers)
     for cell, data in cells:
@@ -256,6 +256,7 @@ def table(
     >>> table(Store.open(out))["algorithm"]
     ['Direct', 'VTD']
     """
+    check_store(store)
     return _rows(_Cells(store, partial, check, note))
 
 
@@ -281,7 +282,7 @@ def _rows(cells: _Cells) -> dict[str, list[Any]]:
                 "diverged": int(diverged[row].sum()),
                 plan.unit: int(plan.moments[-1]),
             }
-            for name in ERRORS:
+            for name in plan.errors:
                 found |= _summary(name, data[name].values[row][~diverged[row]])
             for name, entry in found.items():
                 columns.setdefault(name, []).append(entry)
@@ -322,7 +323,8 @@ def save(
     ...     data.attrs["digest"] == digest
     True
     """
-    path = Path(path)
+    check_store(store)
+    path = arguments.path("path", path)
     if path.suffix == ".nc":
         data = collect(store, partial=partial, check=check, note=note)
         cache.write(path, data, store.plan.digest)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from retvar.arguments import is_integer
 from retvar.errors import InputError
 from retvar.format import listed
+from retvar.networks import error_names
 from retvar.sweep.options import ComparisonOptions
 from retvar.sweep.statistics import interquartile_mean
 
@@ -95,6 +96,8 @@ def errors_of(data: xarray.Dataset, options: ComparisonOptions) -> RunErrors:
     missing = int(_missing(data, values, learners).sum())
     if missing:
         remedy = "finish the sweep, or leave out what is missing: see retvar.sweep.finished"
+        if options.what not in error_names(2):
+            remedy += "; learners of a lower order have none: choose others by where, as in order=4"
         raise InputError(f"data.{options.what}", f"missing in {missing:,} runs", remedy)
     values[np.isnan(values)] = np.inf
     names = [str(x) for x in data.learner.values[learners]]

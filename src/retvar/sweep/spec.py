@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from retvar import arguments
 from retvar.arguments import integer
 from retvar.domains import random_mdp
 from retvar.errors import InputError
@@ -54,6 +55,7 @@ class Learners(Table, frozen=True):
     initial_mean: Number | None = None
     estimand: Choice | None = None
     learn_value: bool | list[bool] | None = None
+    order: int | list[int] | None = None
 
     def __post_init__(self) -> None:
         for name in STEPS:
@@ -196,7 +198,7 @@ class Sweep(Table, frozen=True):
         >>> Sweep.from_toml(path).name
         'my'
         """
-        path = Path(path)
+        path = arguments.path("path", path)
         raw = read_bytes(path)
         try:
             data = msgspec.toml.decode(raw)

@@ -24,6 +24,7 @@ __all__ = ["Interval", "bootstrap_interval", "holm", "interquartile_mean", "sign
 
 Array = NDArray[np.float64]
 Axis = int | tuple[int, ...] | None
+MOST_RESAMPLES = 10_000_000
 AT_ONCE = 4_000_000  # resampled numbers in memory
 EXACT = 200  # differences; for more the normal approximation is used
 
@@ -64,7 +65,7 @@ def interquartile_mean(x: ArrayLike, axis: Axis = None) -> Any:
     2.5
     """
     values = _numbers("x", x)
-    axes = tuple(range(values.ndim)) if axis is None else np.atleast_1d(axis)
+    axes = tuple(range(values.ndim)) if axis is None else _axes(axis, values.ndim)
     moved = np.moveaxis(values, axes, range(-len(axes), 0))
     flat = moved.reshape(*moved.shape[: moved.ndim - len(axes)], -1)
     if flat.shape[-1] == 0:
@@ -72,6 +73,15 @@ def interquartile_mean(x: ArrayLike, axis: Axis = None) -> Any:
     cut = flat.shape[-1] // 4
     with np.errstate(invalid="ignore"):  # inf − inf
         return np.sort(flat, axis=-1)[..., cut : flat.shape[-1] - cut].mean(axis=-1)
+
+
+def _axes(axis: Any, dimensions: int) -> tuple[int, ...]:
+    """Axes as positive numbers, each once."""
+    given = axis if isinstance(axis, tuple) else (axis,)
+    found = [arguments.integer("axis", k, -dimensions, dimensions - 1) % dimensions for k in given]
+    if not found or len(set(found)) < len(found):
+        raise InputError("axis", axis, "must name one axis or several different ones")
+    return tuple(found)
 
 
 def bootstrap_interval(
@@ -106,10 +116,15 @@ def bootstrap_interval(
     (True, 3.5)
     """
     values = _numbers("data", data)
+    stratified = arguments.flag("stratified", stratified)
+    if not callable(statistic) or isinstance(statistic, type):
+        raise InputError("statistic", repr(statistic), "must be a function of data and axis")
     if values.ndim < 1 + stratified or values.shape[-1] < 2 or 0 in values.shape:
         raise InputError("data", f"shape {values.shape}", "must have at least two runs")
     arguments.level("level", level)
     resamples = arguments.integer("resamples", resamples, 100)
+    if resamples > MOST_RESAMPLES:
+        raise InputError("resamples", f"{resamples:,}", f"must be at most {MOST_RESAMPLES:,}")
     seed = arguments.integer("seed", seed, 0)
     strata, runs = (values.shape[-2] if stratified else 1), values.shape[-1]
     whole = values if stratified else values[..., None, :]
@@ -127,10 +142,17 @@ def _resampled(row: Array, drawn: NDArray[np.int64], statistic: Callable[..., An
     """The statistic of each resample of data [stratum, run]."""
     size = max(1, AT_ONCE // drawn[0].size)
     every = np.arange(len(row))[:, None]
-    parts = [
-        np.asarray(statistic(row[every, drawn[k : k + size]], axis=(-2, -1)), dtype=float)
-        for k in range(0, len(drawn), size)
-    ]
+    parts = []
+    for k in range(0, len(drawn), size):
+        some = row[every, drawn[k : k + size]]
+        try:
+            found = _numbers("statistic", statistic(some, axis=(-2, -1)))
+        except TypeError as error:
+            raise InputError("statistic", repr(statistic), f"cannot be used: {error}") from None
+        if found.shape != (len(some),):
+            remedy = f"must be one number for each of {len(some):,} resamples"
+            raise InputError("statistic", f"an array of shape {found.shape}", remedy)
+        parts.append(found)
     return np.sort(np.concatenate(parts))
 
 
@@ -217,8 +239,10 @@ def holm(p: ArrayLike) -> Array:
 def _numbers(field: str, given: ArrayLike) -> Array:
     """An array without NaN."""
     try:
+        if np.asarray(given).dtype.kind == "c":
+            raise TypeError
         values = np.asarray(given, dtype=float)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InputError(field, type(given).__name__, "must be numbers") from None
     if np.isnan(values).any():
         count = int(np.isnan(values).sum())

@@ -27,6 +27,17 @@ __all__ = ["Store"]
 CELLS, LEASES, FAILED = SUBFOLDERS = ("cells", "leases", "failed")
 
 
+def check_store(store: object) -> None:
+    """Raise an InputError unless this is a store.
+
+    >>> check_store("folder")
+    Traceback (most recent call last):
+    ...
+    retvar.errors.InputError: store = 'folder': must be a Store: Store.open(folder)
+    """
+    arguments.instance("store", store, Store, "a Store: Store.open(folder)")
+
+
 class Store:
     """The finished cells of one plan.
 

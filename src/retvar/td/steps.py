@@ -69,12 +69,14 @@ def step_at(kind, p, q, visits):
 
 
 @inlined
-def rate_at(q, visits):
+def rate_at(kind, q, visits):
     """By what the step α/nᵖ is divided after n visits; simulations find it once for all learners.
 
-    They ask `step_at` with q = 1 and this number in place of n: right for steps of this form only.
+    They ask `step_at` with q = 1 and this number in place of n, which must give the same bits.
     """
-    return slowed(q, max(visits, 1.0))
+    if counts_visits(kind):
+        return slowed(q, max(visits, 1.0))
+    return 1.0
 
 
 @inlined

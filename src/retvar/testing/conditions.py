@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, get_args
 
-from retvar.networks import NETWORKS
-from retvar.step_sizes import Adadelta, AlphaBound, StepSize
+from retvar.exact.updates import Method
+from retvar.step_sizes import StepSize
+from retvar.td.steps import depends_on_errors, is_bounded
 from retvar.testing.case import STEP_SIZES, Case
 
 __all__ = [
@@ -39,12 +41,12 @@ def has_value_trace(case: Case) -> bool:
 
 def steps_ignore_rewards(case: Case) -> bool:
     """Step sizes do not depend on the size of the rewards."""
-    return _known_rules_without(case, Adadelta)
+    return _no_rule(case, depends_on_errors)
 
 
 def steps_are_local(case: Case) -> bool:
     """The step size of a state does not depend on other states."""
-    return _known_rules_without(case, AlphaBound)
+    return _no_rule(case, is_bounded)
 
 
 def estimates_target_return(case: Case) -> bool:
@@ -54,7 +56,7 @@ def estimates_target_return(case: Case) -> bool:
 
 def has_known_method(case: Case) -> bool:
     """The exact fixed point of the method is known."""
-    return getattr(case.description, "method", None) in NETWORKS
+    return getattr(case.description, "method", None) in get_args(Method)
 
 
 def has_moments(case: Case) -> bool:
@@ -67,6 +69,8 @@ def _rules(case: Case) -> list[Any]:
     return [rule for rule in given if rule is not None]
 
 
-def _known_rules_without(case: Case, excluded: type[StepSize]) -> bool:
+def _no_rule(case: Case, has: Callable[[int], bool]) -> bool:
+    """Every rule is known, and none has this property."""
     rules = _rules(case)
-    return all(isinstance(r, int | float | StepSize) and not isinstance(r, excluded) for r in rules)
+    known = all(isinstance(rule, int | float | StepSize) for rule in rules)
+    return known and not any(has(rule.kind) for rule in rules if isinstance(rule, StepSize))
