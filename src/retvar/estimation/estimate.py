@@ -20,7 +20,7 @@ from retvar.estimation.format import describe_data, reasons, table
 from retvar.estimation.least_squares_estimator import LeastSquaresEstimator
 from retvar.estimation.monitor import Monitor
 from retvar.estimation.provenance import restore_monitor, to_notes
-from retvar.estimation.results import dataset
+from retvar.estimation.results import dataset, warnings
 from retvar.estimation.saved_estimators import load
 from retvar.estimation.setup import (
     LEAST_SQUARES,
@@ -168,6 +168,14 @@ class Estimate:
         if not isinstance(self.estimator, LeastSquaresEstimator):
             raise InputError("by", "'td'", f'{what} need by="least_squares"')
         return self.estimator
+
+    @property
+    def warnings(self) -> list[str]:
+        """Signs that a log was not read as it was meant, or that its importance ratios are wrong.
+
+        Each names the probable remedy.
+        """
+        return warnings(self.experience, self.estimator)
 
     def summary(self, rows: int = 20) -> str:
         """Text: a description of the data and a table of the most visited states or regions."""
@@ -319,7 +327,7 @@ def estimate(
         found.learn(progress)
     else:
         learn_on_cluster(found, cluster, workers=workers, progress=progress)
-    for each in experience.warnings:
+    for each in found.warnings:
         log.warning("%s: %s", experience.name, each)
     return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retvar.errors import InputError
+from retvar.experience.action_coverage import ActionCoverage
 from retvar.experience.arrow_columns import (
     IdEncoder,
     LabelEncoder,
@@ -46,6 +48,10 @@ class Decoder:
         self.labels = LabelEncoder(labels if labels is not None else [])
         self.entities = IdEncoder("entity")
         self.segment = 0
+        self.taken: Counter[tuple[Any, Any]] | None = None
+        if policy is not None and policy.listed is not None:
+            counts.actions = counts.actions or ActionCoverage(policy.listed)
+            self.taken = counts.actions.taken
 
     def rows(self, reader: Reader, file: int | None, chunk: int) -> Iterator[Chunk]:
         """Yield the rows of a file; the rows before a refused one are yielded before the error."""
@@ -165,7 +171,7 @@ class Decoder:
         if good.any():
             at = np.flatnonzero(good)
             found[at] = self.policy.probabilities(
-                rows["state"][at], part.batch[action].take(at), labels
+                rows["state"][at], part.batch[action].take(at), labels, self.taken
             )
         part.reject(np.isnan(found), "the target policy has no probability", action)
         return found

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retvar.errors import InputError
+from retvar.experience.action_coverage import ActionCoverage
 from retvar.format import count, reasons
 from retvar.online import Transition
 
@@ -68,6 +69,7 @@ class Counts:
     ratio_sum: float = 0.0  #: sum of ρ, where the data has it
     squared_ratio_sum: float = 0.0  #: sum of ρ²
     weighted: int = 0  #: transitions with a ρ
+    actions: ActionCoverage | None = None  #: beside the target policy, where one is listed
     _before: tuple[Any, ...] = field(default=(), repr=False, compare=False)
 
     @property
@@ -134,6 +136,8 @@ class Counts:
         if self.duplicates:
             kept = "left out" if self.rejected[DUPLICATE] else "kept"
             found.append(f"{count(self.duplicates, 'duplicate row')}, {kept}: export the log anew")
+        if self.actions is not None:
+            found += self.actions.warnings(self.largest_ratio)
         return found
 
     def _remedy(self) -> str:
@@ -199,6 +203,9 @@ class Counts:
         self.largest_ratio = largest
         self.rejected.update(other.rejected)
         self.unmarked_ends.update(other.unmarked_ends)
+        if other.actions is not None:
+            self.actions = self.actions or ActionCoverage(other.actions.policy)
+            self.actions.taken.update(other.actions.taken)
 
     def recount(self, part: Chunk) -> None:
         """Count a part of the last chunk in place of the whole.
