@@ -142,7 +142,9 @@ class Estimate:
         if not (text or isinstance(states, list | tuple)):
             return states
         found = [self._number(state) for state in states]
-        return found if any(new is not old for new, old in zip(found, states, strict=True)) else states
+        return (
+            found if any(new is not old for new, old in zip(found, states, strict=True)) else states
+        )
 
     def _known(self, state: Any, found: Any) -> Any:
         """An answer, or answers for all states, without those of places never visited."""

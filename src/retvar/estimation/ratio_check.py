@@ -57,7 +57,8 @@ def check_ratios(rows: Array, total: Array, squares: Array, largest: float) -> R
     >>> found.mean, found.wrong
     (array([0.4, 0.4]), array([ True, False]))
     """
-    limit = math.log(3 * max(1, np.count_nonzero(rows)) * len(BETS) / ALPHA)
+    states = max(1, int(np.count_nonzero(rows)))
+    limit = math.log(3 * states * len(BETS) / ALPHA)
     bound = UNSEEN
     while bound < 2.0 * largest and bound < 1e300:
         bound *= 2.0
@@ -79,7 +80,8 @@ def _evidence(excess: Array, squares: Array, reach: float) -> Array:
     """The largest log of a bet's gain; 0 where numbers overflow."""
     squares = np.maximum(squares, 0.0) / reach / reach
     gains = [a * excess / reach + (math.log1p(-a) + a) * squares for a in BETS]
-    return np.nan_to_num(np.max(gains, axis=0), nan=0.0, posinf=0.0, neginf=0.0)
+    best: Array = np.max(gains, axis=0)
+    return np.where(np.isfinite(best), best, 0.0)
 
 
 def check_sums(

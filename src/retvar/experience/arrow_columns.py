@@ -13,7 +13,8 @@ from retvar.random import U, mix
 
 __all__ = [
     "IdEncoder", "LabelEncoder", "booleans", "episode_ids", "import_pyarrow", "integers",
-    "is_number", "is_text", "is_time", "leading_zeros", "number_rows", "numbers", "plain", "row_hashes", "times",
+    "is_number", "is_text", "is_time", "leading_zeros",
+    "number_rows", "numbers", "plain", "row_hashes", "times",
 ]  # fmt: skip
 
 Array = NDArray[np.float64]

@@ -390,8 +390,8 @@ def _kind_of_text(columns: list[Any]) -> str:
     if all(_is_boolean(column) for column in found):
         return "number"
     if any(leading_zeros(column).any() for column in found):
-        value = np.concatenate([numbers(column) for column in found])
-        return "vector" if np.any(value != np.trunc(value)) else "label"
+        whole = [each == np.trunc(each) for each in map(numbers, found)]
+        return "label" if all(each.all() for each in whole) else "vector"
     try:
         return _kind_of_numbers([integers(c.cast(pa.int64()))[0] for c in found], "label")
     except pa.ArrowInvalid:
