@@ -212,9 +212,10 @@ def _remarks(estimator: Any) -> list[str]:
 
 def warnings(experience: Experience, estimator: Any) -> list[str]:
     """Signs that a log was not read as it was meant, or that its importance ratios are wrong."""
-    tabular = isinstance(estimator, TabularEstimator)
-    ratios = estimator.ratios if tabular else check_counts(experience.counts)
-    wrong = "" if ratios is None else ratio_warning(ratios, experience.labels, not tabular)
+    ratios = estimator.ratios if isinstance(estimator, TabularEstimator) else None
+    whole = ratios is None
+    ratios = check_counts(experience.counts) if ratios is None else ratios
+    wrong = "" if ratios is None else ratio_warning(ratios, experience.labels, whole)
     return [*experience.warnings, *filter(None, [wrong])]
 
 
