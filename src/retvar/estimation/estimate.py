@@ -14,13 +14,13 @@ import xarray
 from retvar import arguments
 from retvar.errors import InputError
 from retvar.estimation.agreement import Agreement, self_check
-from retvar.estimation.answers import Answer, answer_at
+from retvar.estimation.answers import Answer, answer_at, find_state
 from retvar.estimation.distributed import learn_on_cluster, refuse_cluster
 from retvar.estimation.format import describe_data, reasons, table
 from retvar.estimation.least_squares_estimator import LeastSquaresEstimator
 from retvar.estimation.monitor import Monitor
 from retvar.estimation.provenance import restore_monitor, to_notes
-from retvar.estimation.results import dataset
+from retvar.estimation.results import dataset, warnings
 from retvar.estimation.saved_estimators import load
 from retvar.estimation.setup import (
     LEAST_SQUARES,
@@ -100,11 +100,16 @@ class Estimate:
         return data
 
     def value(self, state: Any = None) -> Any:
-        """Value of a state; of all states where none is named. NaN where nothing is known."""
+        """Value of a state; of all states where none is named. NaN where nothing is known.
+
+        Here and below a state is named by its number, or by its label where that is text.
+        """
+        state = self._number(state)
         return self._known(state, self.estimator.value(state))
 
     def std(self, state: Any = None) -> Any:
         """Standard deviation of the return from a state; of all states where none is named."""
+        state = self._number(state)
         return self._known(state, self.estimator.std(state))
 
     def interval(
@@ -112,6 +117,7 @@ class Estimate:
     ) -> tuple[Any, Any]:
         """Lower and upper end for one `state`, a column of `states`, or all."""
         level = self.monitor.level if level is None else level
+        state, states = self._number(state), self._numbers(states)
         ends = self.estimator.interval(state, what, states=states, level=level)
         if states is not None and state is None:
             asked = np.asarray(states)
@@ -120,6 +126,25 @@ class Estimate:
             return tuple(np.where(self._visited(asked), end, np.nan) for end in ends)  # type: ignore[return-value]
         low, high = (self._known(state, end) for end in ends)
         return low, high
+
+    def _number(self, state: Any) -> Any:
+        """The number of a state that is named by a label of text; anything else as it is."""
+        named = isinstance(state, str | tuple) and self.experience.width is None
+        if not named or self.experience.labels is None:
+            return state
+        return find_state(self.experience, state)
+
+    def _numbers(self, states: Any) -> Any:
+        """The same for a column of states, or one state."""
+        if isinstance(states, str) or arguments.is_integer(states):
+            states = [states]
+        text = isinstance(states, np.ndarray) and states.dtype.kind in "OU"
+        if not (text or isinstance(states, list | tuple)):
+            return states
+        found = [self._number(state) for state in states]
+        return (
+            found if any(new is not old for new, old in zip(found, states, strict=True)) else states
+        )
 
     def _known(self, state: Any, found: Any) -> Any:
         """An answer, or answers for all states, without those of places never visited."""
@@ -151,7 +176,8 @@ class Estimate:
         states. With `above`, the number that the return exceeds with this probability. Needs
         ``by="least_squares"`` and on-policy data.
         """
-        return self._least_squares("return intervals").return_interval(states, level, above=above)
+        estimator = self._least_squares("return intervals")
+        return estimator.return_interval(self._numbers(states), level, above=above)
 
     @property
     def self_check(self) -> Agreement:
@@ -168,6 +194,14 @@ class Estimate:
         if not isinstance(self.estimator, LeastSquaresEstimator):
             raise InputError("by", "'td'", f'{what} need by="least_squares"')
         return self.estimator
+
+    @property
+    def warnings(self) -> list[str]:
+        """Signs that a log was not read as it was meant, or that its importance ratios are wrong.
+
+        Each names the probable remedy.
+        """
+        return warnings(self.experience, self.estimator)
 
     def summary(self, rows: int = 20) -> str:
         """Text: a description of the data and a table of the most visited states or regions."""
@@ -319,7 +353,7 @@ def estimate(
         found.learn(progress)
     else:
         learn_on_cluster(found, cluster, workers=workers, progress=progress)
-    for each in experience.warnings:
+    for each in found.warnings:
         log.warning("%s: %s", experience.name, each)
     return found
 

@@ -29,6 +29,7 @@ from scipy.stats import t as student
 
 from retvar.errors import InputError
 from retvar.estimation.inverse import Inverse
+from retvar.estimation.ratio_check import RatioCheck, check_sums
 from retvar.estimation.transition_sums import TransitionSums
 from retvar.linear import expanding, reaching
 
@@ -55,6 +56,8 @@ ONE_VISIT = "one visit"
 FEW_VISITS = "few visits"
 NOTHING_VARIED = "nothing varied"
 FEW_EVENTS = "rests on few events"
+WRONG_RATIOS = "the mean importance ratio is not 1"
+TOWARDS_WRONG_RATIOS = "leads to states whose mean importance ratio is not 1"
 
 
 @dataclass(frozen=True)
@@ -242,6 +245,11 @@ class _Problem:
             return self.determined
         weak = self.determined & (self.n < RELIABLE)
         return self.determined & ~reaching(self.P, weak)
+
+    @cached_property
+    def ratios(self) -> RatioCheck | None:
+        """Mean importance ratios of the states, and which are not 1; None on-policy."""
+        return check_sums([self.sums], self.states, [self.s])
 
     # ------------------------------------------------------------------ the value
 
@@ -470,6 +478,7 @@ class _Problem:
         note[self.left & (visits < 2)] = ONE_VISIT
         note[self.determined & ~self.finite] = INFINITE
         note[self.determined & ~self.reliable] = UNRELIABLE
+        self._doubt_ratios(found, note)
         note[self.left & ~self.determined] = NO_END
         note[self.reached & ~self.left] = NEVER_LEFT
         note[~self.reached] = NOT_REACHED
@@ -479,6 +488,16 @@ class _Problem:
         varied = found["variance_events"] > 0
         _blank(found, ~varied, "variance_error")
         return note
+
+    def _doubt_ratios(self, found: dict[str, Array], note: NDArray[np.str_]) -> None:
+        """Say where ratios are wrong and what leads there; no answer where actions are missing."""
+        ratios = self.ratios
+        if ratios is None or not ratios.wrong.any():
+            return
+        wrong, uncovered = (reaching(self.P, x) for x in (ratios.wrong, ratios.uncovered))
+        note[self.determined & wrong] = TOWARDS_WRONG_RATIOS
+        note[self.determined & ratios.wrong] = WRONG_RATIOS
+        _blank(found, uncovered, "value", "variance")
 
 
 def _blank(found: dict[str, Array], where: Mask, *names: str) -> None:

@@ -12,6 +12,7 @@ from retvar.estimation.feature_estimator import FeatureEstimator
 from retvar.estimation.least_squares import LeastSquares
 from retvar.estimation.least_squares_estimator import LeastSquaresEstimator
 from retvar.estimation.monitor import Monitor, row_predictor
+from retvar.estimation.ratio_check import check_counts, ratio_warning
 from retvar.estimation.tabular import TabularEstimator
 from retvar.estimation.visits import Regions, Visits
 from retvar.experience.stream import Experience
@@ -19,7 +20,7 @@ from retvar.online import OnlineEstimator
 from retvar.online.higher_moments import notes_on
 from retvar.version import __version__
 
-__all__ = ["dataset"]
+__all__ = ["dataset", "warnings"]
 
 Array = NDArray[np.float64]
 QUANTITIES = ("value", "variance", "std")
@@ -72,6 +73,10 @@ def _by_state(experience: Experience, estimator: Any, monitor: Monitor) -> xarra
         data[name] = ("state", whole)
     if isinstance(estimator, TabularEstimator):
         _add_reliability(data, estimator.solution, n)
+        if (ratios := estimator.ratios) is not None:
+            mean = np.full(n, np.nan)
+            mean[: ratios.mean.size] = ratios.mean[:n]
+            data["mean_ratio"] = ("state", mean)
     _add_doubts(data, "state")
     labels = experience.labels
     names = range(n) if labels is None else [*labels, *range(len(labels), n)][:n]
@@ -189,6 +194,7 @@ def _settings(experience: Experience, estimator: Any, monitor: Monitor) -> dict[
         "largest_ratio": float(counts.largest_ratio),
         "remarks": "; ".join([*monitor.remarks, *_remarks(estimator)]),
         **_log_attributes(experience),
+        "warnings": "\n".join(warnings(experience, estimator)),
         "retvar": __version__,
     }
 
@@ -204,9 +210,18 @@ def _remarks(estimator: Any) -> list[str]:
     return []
 
 
+def warnings(experience: Experience, estimator: Any) -> list[str]:
+    """Signs that a log was not read as it was meant, or that its importance ratios are wrong."""
+    ratios = estimator.ratios if isinstance(estimator, TabularEstimator) else None
+    whole = ratios is None
+    ratios = check_counts(experience.counts) if ratios is None else ratios
+    wrong = "" if ratios is None else ratio_warning(ratios, experience.labels, whole)
+    return [*experience.warnings, *filter(None, [wrong])]
+
+
 def _log_attributes(experience: Experience) -> dict[str, str]:
-    """What a log was taken for, and signs that this was wrong."""
-    found = {"understood": experience.understood, "warnings": "\n".join(experience.warnings)}
+    """What a log was taken for."""
+    found = {"understood": experience.understood}
     if experience.cost:
         found["reward"] = f"negated {experience.cost}"
     return found if experience.is_log else {}

@@ -23,6 +23,7 @@ from retvar.estimation.least_squares_estimator import (
     refuse_unknown,
 )
 from retvar.estimation.monitor import CLOSED, PLENTY
+from retvar.estimation.ratio_check import RatioCheck, check_sums
 from retvar.estimation.return_intervals import Held, ReturnsByState
 from retvar.estimation.returns import ELSEWHERE, NOWHERE, Returns
 from retvar.estimation.transition_sums import TransitionSums
@@ -176,6 +177,11 @@ class TabularEstimator(LeastSquaresEstimator):
         found = solver.solution()
         self._solver = solver if found.probes else None
         return found
+
+    @property
+    def ratios(self) -> RatioCheck | None:
+        """Mean importance ratios of the states, and which are not 1; None on-policy."""
+        return check_sums(self.sums, self._states)
 
     def add_errors(self, states: Any) -> None:
         """Compute standard errors of these states, up to 512, where they are not known yet.

@@ -13,7 +13,8 @@ from retvar.random import U, mix
 
 __all__ = [
     "IdEncoder", "LabelEncoder", "booleans", "episode_ids", "import_pyarrow", "integers",
-    "is_number", "is_text", "is_time", "number_rows", "numbers", "plain", "row_hashes", "times",
+    "is_number", "is_text", "is_time", "leading_zeros",
+    "number_rows", "numbers", "plain", "row_hashes", "times",
 ]  # fmt: skip
 
 Array = NDArray[np.float64]
@@ -125,6 +126,19 @@ def integers(column: Any) -> tuple[Integers, Mask]:
     if column.type != pa.int64():
         column = column.cast(pa.int64(), safe=False)
     return np.asarray(column.to_numpy(zero_copy_only=False)), missing
+
+
+def leading_zeros(column: Any) -> Mask:
+    """Entries of a column of text that are whole numbers with leading zeros, such as 010.
+
+    >>> import pyarrow as pa
+    >>> leading_zeros(pa.array(["010", "10", "0", None, "0.5"]))
+    array([ True, False, False, False, False])
+    """
+    if not is_text(column.type):
+        return np.zeros(len(column), dtype=bool)
+    found = _compute().match_substring_regex(column, r"^[+-]?0[0-9]+$")
+    return np.asarray(found.fill_null(False).to_numpy(zero_copy_only=False))
 
 
 def _to_integers(value: Array) -> tuple[Integers, Mask]:

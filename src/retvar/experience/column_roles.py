@@ -17,6 +17,7 @@ from retvar.experience.arrow_columns import (
     is_number,
     is_text,
     is_time,
+    leading_zeros,
     numbers,
     times,
 )
@@ -388,6 +389,9 @@ def _kind_of_text(columns: list[Any]) -> str:
     found = [column.drop_null() for column in columns]
     if all(_is_boolean(column) for column in found):
         return "number"
+    if any(leading_zeros(column).any() for column in found):
+        whole = [each == np.trunc(each) for each in map(numbers, found)]
+        return "label" if all(each.all() for each in whole) else "vector"
     try:
         return _kind_of_numbers([integers(c.cast(pa.int64()))[0] for c in found], "label")
     except pa.ArrowInvalid:
@@ -443,7 +447,10 @@ def _require_parsable(reader: Reader, roles: Roles) -> None:
             raise InputError(f"column {name!r} of {reader.name}", shown, "must hold numbers")
     for role in ("terminated", "truncated"):
         name = getattr(roles, role)
-        if name is None or reader.text or not is_textual(reader.types[name]):
+        if name is None or not is_textual(reader.types[name]):
             continue
-        if booleans(sample[name].drop_null())[1].all():
-            raise wrong_type(role, name, reader)
+        if booleans(sample[name])[1].all():
+            present = sample[name].drop_null()
+            shown = repr(present[0].as_py()) if len(present) else "blank"
+            remedy = f"every row must hold {MUST_HOLD[role]}; write 0 in place of blanks"
+            raise InputError(f"column {name!r} of {reader.name}", shown, remedy)

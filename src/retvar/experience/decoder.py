@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,12 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retvar.errors import InputError
+from retvar.experience.action_coverage import ActionCoverage
 from retvar.experience.arrow_columns import (
     IdEncoder,
     LabelEncoder,
     booleans,
     episode_ids,
     integers,
+    leading_zeros,
     numbers,
     row_hashes,
     times,
@@ -46,6 +49,10 @@ class Decoder:
         self.labels = LabelEncoder(labels if labels is not None else [])
         self.entities = IdEncoder("entity")
         self.segment = 0
+        self.taken: Counter[tuple[Any, Any]] | None = None
+        if policy is not None and policy.listed is not None:
+            counts.actions = counts.actions or ActionCoverage(policy.listed)
+            self.taken = counts.actions.taken
 
     def rows(self, reader: Reader, file: int | None, chunk: int) -> Iterator[Chunk]:
         """Yield the rows of a file; the rows before a refused one are yielded before the error."""
@@ -90,7 +97,7 @@ class Decoder:
         rows: Chunk = {"reward": part.floats(r.reward)}
         if r.cost:
             rows["reward"] = 0.0 - rows["reward"]  # no −0
-        ended = part.booleans(r.terminated)
+        part.ended = ended = part.booleans(r.terminated)
         rows["terminated"], rows["truncated"] = ended, part.booleans(r.truncated)
         self._states(part, rows, ended)
         for name in ("gamma", "lam"):
@@ -130,6 +137,8 @@ class Decoder:
             found = [*self.labels.encode([each[0] if one else each for each in columns], skip)]
             missing = [each < 0 for each in found]
         else:
+            if part.reader.text:
+                self._count_zeros([each[0] for each in columns])
             pairs = [integers(each[0]) for each in columns]
             most = r.states or MOST_STATES
             found = [pair[0] for pair in pairs]
@@ -144,6 +153,13 @@ class Decoder:
             zeros = np.zeros_like(found[0])
             for name in ("state", "next_state"):
                 rows[name] = _replace(rows[name], missing[0], zeros)
+
+    def _count_zeros(self, columns: list[Any]) -> None:
+        """Count codes such as 010, which are read as numbers here."""
+        for column in columns:
+            padded = leading_zeros(column)
+            if padded.any():
+                self.counts.padded[str(column[int(np.argmax(padded))])] += int(padded.sum())
 
     def _reason(self, name: str) -> str:
         """Why a row is rejected whose state cannot be read."""
@@ -165,7 +181,7 @@ class Decoder:
         if good.any():
             at = np.flatnonzero(good)
             found[at] = self.policy.probabilities(
-                rows["state"][at], part.batch[action].take(at), labels
+                rows["state"][at], part.batch[action].take(at), labels, self.taken
             )
         part.reject(np.isnan(found), "the target policy has no probability", action)
         return found
@@ -221,6 +237,7 @@ class _Batch:
     def __init__(self, reader: Reader, batch: Any, first: int, strict: bool) -> None:
         self.reader, self.batch, self._first, self._strict = reader, batch, first, strict
         self.bad: Mask = np.zeros(batch.num_rows, dtype=bool)
+        self.ended = self.bad
         self.gaps: NDArray[np.int64] | None = None
         self.refused: tuple[int, InputError] | None = None
         self._reasons: list[tuple[str, Mask]] = []
@@ -258,6 +275,7 @@ class _Batch:
         for reason, mask in self._reasons:
             if count := int(np.count_nonzero(mask[:end])):
                 counts.rejected[reason] += count
+        counts.ends_left_out += int(np.count_nonzero((self.bad & self.ended)[:end]))
 
     def floats(
         self, column: str, least: float = -np.inf, most: float = np.inf

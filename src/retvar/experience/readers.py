@@ -247,9 +247,18 @@ def _require_short_lines(path: Path) -> None:
         raise InputError(f"header of {path}", shown, "the first line must hold names of columns")
     names = next(csv.reader([header.decode(ENCODING, "replace").rstrip("\r")]), [])
     _require_names(str(path), names)
+    _require_commas(str(path), names)
     longest = max(map(len, rest.split(b"\n")), default=0)
     if longest >= BLOCK:
         raise _too_long(str(path))
+
+
+def _require_commas(name: str, names: list[str]) -> None:
+    """Refuse a header whose columns are not separated by commas."""
+    for sign, word in (";", "semicolons"), ("\t", "tabs"), ("|", "bars"):
+        if len(names) == 1 and sign in names[0]:
+            remedy = f"has {word} between columns; write it with commas and decimal points"
+            raise InputError(f"header of {name}", names[0], remedy)
 
 
 def _whole_rows(name: str, batches: Any) -> Iterator[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,13 +14,14 @@ from retvar.experience.arrow_columns import (
     is_number,
     is_time,
     numbers,
+    row_hashes,
     times,
 )
 from retvar.experience.column_roles import Roles, first_rows_of, is_textual
 from retvar.experience.readers import Reader
 from retvar.format import listed
 
-__all__ = ["order_suspicions"]
+__all__ = ["order_suspicions", "resent_rows"]
 
 Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -32,6 +34,8 @@ CLOCKS = re.compile(r"(time|timestamp|time_?step|step|t|ts)$", re.IGNORECASE)  #
 DATES = re.compile(r"(?!.*(birth|due|dob)).*(time|timestamp|date|when)$", re.IGNORECASE)
 OFTEN = 0.01  # share of rows from which on ids alternate, or times go back
 LEAST = 3  # rows
+MOST_COLUMNS = 50  # of a log in which rows that were sent twice are looked for
+OWN = 0.5  # share of different values of a column that numbers the rows
 LEFT = 0.4  # share of ties in time that remain where the entity is known
 
 
@@ -84,10 +88,49 @@ def order_suspicions(reader: Reader, roles: Roles) -> list[str]:
     return found
 
 
+def resent_rows(reader: Reader, roles: Roles) -> str:
+    """A warning about first rows that equal another in all columns but one, such as a row id.
+
+    >>> from retvar.experience import from_table
+    >>> log = {"state": [0, 1] * 10, "reward": [1.0] * 20, "terminated": [False] * 20,
+    ...        "t": [t // 2 for t in range(20)], "sent": range(20)}
+    >>> for name in ("state", "reward", "t"):
+    ...     log[name] = [log[name][2 * (k // 2)] for k in range(20)]
+    >>> print(from_table(log, time="t").counts.resent)
+    10 of the first 20 rows equal another in all columns but 'sent', and were probably sent twice:
+    remove this column, so that duplicates are left out
+    """
+    used = _used(roles)
+    if len(roles.identity) > MOST_COLUMNS:
+        return ""
+    columns = dict(zip(roles.identity, first_rows_of(reader, list(roles.identity)), strict=True))
+    rows = len(columns[roles.time]) if roles.time else 0
+    for name, column in columns.items():
+        if name in used or _distinct([column]) < OWN * rows:
+            continue
+        others = [each for other, each in columns.items() if other != name]
+        again = _distinct(list(columns.values())) - _distinct(others)
+        if again >= max(LEAST, OFTEN * rows):
+            return (
+                f"{again:,} of the first {rows:,} rows equal another in all columns but {name!r}, "
+                "and were probably sent twice: remove this column, so that duplicates are left out"
+            )
+    return ""
+
+
+def _distinct(columns: list[Any]) -> int:
+    return int(np.unique(row_hashes(columns)).size)
+
+
+def _used(roles: Roles) -> set[Any]:
+    """Columns that have a role."""
+    return {name for role, given in vars(roles).items() if role != "identity"
+            for name in (given if isinstance(given, list | tuple) else [given])}  # fmt: skip
+
+
 def _tells_apart(reader: Reader, roles: Roles, clocks: list[str]) -> tuple[str, str] | None:
     """A column whose values tell rows of equal time apart, and that time."""
-    used = {name for role, given in vars(roles).items() if role != "identity"
-            for name in (given if isinstance(given, list | tuple) else [given])}  # fmt: skip
+    used = _used(roles)
     for clock in [roles.time] if roles.time else clocks:
         time = _ids(reader, clock)
         ties = time.size - np.unique(time).size

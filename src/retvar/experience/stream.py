@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -13,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retvar.errors import InputError
-from retvar.format import count, reasons
+from retvar.experience.action_coverage import ActionCoverage
+from retvar.format import count, listed, reasons
 from retvar.online import Transition
 
 __all__ = ["DUPLICATE", "MISMATCH", "NO_NEXT", "Counts", "Experience", "first_rows"]
@@ -28,6 +30,10 @@ MISMATCH = "next state is not the state of the next row"
 NO_NEXT = "no next state"
 DUPLICATE = "duplicate row"
 MANY, MOST = 0.05, 0.5  # shares of rows whose loss is warned of, and is an error
+FEW_ENDS = 0.02  # share of ends whose loss matters
+OFTEN = 1.5  # times as many ends among rows left out as among all
+CERTAIN = math.log(1e6)  # evidence against chance
+MOST_COMPARED = 100_000  # labels
 MIXED = "rows may be of several entities, or out of order"
 
 
@@ -61,6 +67,9 @@ class Counts:
     named: dict[str, str] = field(default_factory=dict)  #: columns of entity, time and episode
     suspicions: list[str] = field(default_factory=list)  #: warnings from the first rows of a log
     rejected: Counter[str] = field(default_factory=Counter)  #: rows left out, by reason
+    resent: str = ""  #: a warning about rows that seem to be sent twice
+    padded: Counter[str] = field(default_factory=Counter)  #: states such as 010, read as numbers
+    ends_left_out: int = 0  #: rows left out that say that an episode ends there
     unmarked_ends: Counter[str] = field(default_factory=Counter)
     """Rows marked truncated because the next row does not continue them, by reason."""
     out_of_bounds: int = 0  #: observations outside the bounds, clipped to them
@@ -68,6 +77,7 @@ class Counts:
     ratio_sum: float = 0.0  #: sum of ρ, where the data has it
     squared_ratio_sum: float = 0.0  #: sum of ρ²
     weighted: int = 0  #: transitions with a ρ
+    actions: ActionCoverage | None = None  #: beside the target policy, where one is listed
     _before: tuple[Any, ...] = field(default=(), repr=False, compare=False)
 
     @property
@@ -112,7 +122,7 @@ class Counts:
         >>> Counts(transitions=9, rejected=Counter({"reward is missing": 1})).warnings
         ['1 of 10 rows is left out (1 × reward is missing): correct these rows']
         """
-        found = list(self.suspicions)
+        found = [*self.suspicions, *filter(None, [self.resent])]
         lost = self.rejected.total() - self.rejected[DUPLICATE]
         if lost > MANY * self.rows:
             verb = "is" if lost == 1 else "are"
@@ -120,13 +130,26 @@ class Counts:
                 f"{lost:,} of {count(self.rows, 'row')} {verb} left out "
                 f"({reasons(+self.rejected)}): {self._remedy()}"
             )
+        if self.padded:
+            example = next(iter(self.padded))
+            found.append(
+                f"{count(self.padded.total(), 'state')} with leading zeros, such as {example!r}, "
+                f"{'is' if self.padded.total() == 1 else 'are'} read as numbers, "
+                f"{example!r} as {int(example)}: name states='labels' if these are codes"
+            )
+        if self._ends_are_lost(lost):
+            found.append(
+                f"{self.ends_left_out:,} of {count(self.ends + self.ends_left_out, 'end')} are "
+                f"among the {count(lost, 'row')} left out: values of states before an end are "
+                "biased; correct these rows"
+            )
         broken = self.unmarked_ends[MISMATCH]
         if broken > MANY * max(self.transitions, 1):
             found.append(
                 f"after {broken:,} of {count(self.transitions, 'row')} the next row does not go on "
                 f"in the next state: {self._order()}"
             )
-        if self.ties > MANY * self.rows:
+        if self.ties > MANY * self.rows and not self.resent:
             found.append(
                 f"{count(self.ties, 'row')} of {self.rows:,} have the time of the row before, so "
                 "that their order is that of the log: name a finer column time="
@@ -134,7 +157,26 @@ class Counts:
         if self.duplicates:
             kept = "left out" if self.rejected[DUPLICATE] else "kept"
             found.append(f"{count(self.duplicates, 'duplicate row')}, {kept}: export the log anew")
+        if self.actions is not None:
+            found += self.actions.warnings(self.largest_ratio)
         return found
+
+    def _ends_are_lost(self, lost: int) -> bool:
+        """Whether rows at ends are left out more often than others, and not by chance.
+
+        By Chernoff's bound of the hypergeometric distribution.
+        """
+        ends = self.ends + self.ends_left_out
+        lost -= self.rejected[NO_NEXT]  # which are no ends by themselves
+        if not 0 < self.ends_left_out > FEW_ENDS * ends or lost < self.ends_left_out:
+            return False
+        among, overall = self.ends_left_out / lost, ends / (self.transitions + lost)
+        if among < OFTEN * overall:
+            return False
+        evidence = among * math.log(among / overall)
+        if among < 1.0:
+            evidence += (1.0 - among) * math.log((1.0 - among) / (1.0 - overall))
+        return lost * evidence > CERTAIN
 
     def _remedy(self) -> str:
         """What to do about the most common reason of rows left out."""
@@ -194,11 +236,15 @@ class Counts:
         largest = max(self.largest_ratio, other.largest_ratio) if both else None
         if largest is None:
             largest = (other if other.weighted else self).largest_ratio
-        for name in (*BY_CHUNK, "out_of_bounds"):
+        for name in (*BY_CHUNK, "out_of_bounds", "ends_left_out"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.largest_ratio = largest
         self.rejected.update(other.rejected)
+        self.padded.update(other.padded)
         self.unmarked_ends.update(other.unmarked_ends)
+        if other.actions is not None:
+            self.actions = self.actions or ActionCoverage(other.actions.policy)
+            self.actions.taken.update(other.actions.taken)
 
     def recount(self, part: Chunk) -> None:
         """Count a part of the last chunk in place of the whole.
@@ -228,6 +274,19 @@ def _nouns(column: str) -> tuple[str, str]:
     if noun.endswith("s"):
         return noun, noun
     return noun, noun[:-1] + "ies" if re.search("[^aeiou]y$", noun) else noun + "s"
+
+
+def _alike(labels: list[Any]) -> list[list[str]]:
+    """Labels of two letters or more that differ in case or blanks only.
+
+    >>> _alike(["broken", "a", "A", "broken ", "fresh"])
+    [['broken', 'broken ']]
+    """
+    groups: dict[str, list[str]] = {}
+    for label in labels[:MOST_COMPARED]:
+        if isinstance(label, str) and len(label.strip()) > 1:
+            groups.setdefault("".join(label.split()).casefold(), []).append(label)
+    return [each for each in groups.values() if len(each) > 1]
 
 
 @dataclass(eq=False)
@@ -284,7 +343,14 @@ class Experience:
     @property
     def warnings(self) -> list[str]:
         """Signs that a log was not read as it was meant, as far as it has been read."""
-        return self.counts.warnings if self.is_log else []
+        if not self.is_log:
+            return []
+        alike = _alike(self.labels or [])
+        if not alike:
+            return self.counts.warnings
+        names = [" and ".join(map(repr, each)) for each in alike]
+        text = f"labels of states differ in case or blanks only: {listed(names, most=3)}"
+        return [*self.counts.warnings, f"{text}; write them alike if they are one state"]
 
     @property
     def understood(self) -> str:

@@ -17,7 +17,7 @@ from retvar.experience.decoder import Decoder
 from retvar.experience.episodes import RowLinker, SourceEnded, describe_error, linked
 from retvar.experience.pieces import Pieces, plan_pieces
 from retvar.experience.readers import Reader, all_readers, open_readers
-from retvar.experience.row_order import order_suspicions
+from retvar.experience.row_order import order_suspicions, resent_rows
 from retvar.experience.stream import Chunk, Counts, Experience
 from retvar.experience.target_policy import TargetPolicy
 from retvar.experience.target_policy import target_policy as make_policy
@@ -173,6 +173,8 @@ def from_table(
         name: column for name in ("entity", "time", "episode") if (column := getattr(roles, name))
     }
     found.counts.suspicions = order_suspicions(readers[0], roles)
+    if roles.time and duplicates == "drop":
+        found.counts.resent = resent_rows(readers[0], roles)
     return found
 
 

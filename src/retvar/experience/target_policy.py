@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,12 +43,26 @@ class TargetPolicy:
     array([0.9, 0.1, nan])
     """
 
-    def __init__(self, known: Callable[[list[Any], list[Any]], Array]) -> None:
+    def __init__(
+        self,
+        known: Callable[[list[Any], list[Any]], Array],
+        listed: Callable[[Any], dict[Any, float] | None] | None = None,
+    ) -> None:
         self._known = known
+        self.listed = listed  #: probabilities of the actions in a state, where they are listed
         self._actions = LabelEncoder([], "action")
 
-    def probabilities(self, state: NDArray[Any], action: Any, labels: list[Any] | None) -> Array:
-        """Probabilities for columns of decoded states and of actions; NaN where one is missing."""
+    def probabilities(
+        self,
+        state: NDArray[Any],
+        action: Any,
+        labels: list[Any] | None,
+        taken: Counter[tuple[Any, Any]] | None = None,
+    ) -> Array:
+        """Probabilities for columns of decoded states and of actions; NaN where one is missing.
+
+        States and actions are counted in `taken`, in the form in which the policy lists them.
+        """
         code = self._actions.encode([action])[0]
         found = np.full(code.size, np.nan)
         rows = np.flatnonzero(code >= 0)
@@ -58,10 +74,13 @@ class TargetPolicy:
             return found
         width = len(self._actions.labels)
         pair = state[rows].astype(np.int64) * width + code[rows]
-        distinct, index = np.unique(pair, return_inverse=True)
+        distinct, index, times = np.unique(pair, return_inverse=True, return_counts=True)
         states = [int(k) if labels is None else labels[int(k)] for k in distinct // width]
         actions = [plain(self._actions.labels[int(k)]) for k in distinct % width]
         found[rows] = self._ask(states, actions)[index.ravel()]
+        if taken is not None:
+            for s, a, n in zip(states, actions, times.tolist(), strict=True):
+                taken[_key(s), _key(a)] += n
         return found
 
     def _ask(self, states: list[Any], actions: list[Any]) -> Array:
@@ -90,19 +109,19 @@ def target_policy(given: Any, state: Sequence[str] = ("state",), action: str = "
     if callable(given):
         return TargetPolicy(_of_function(given))
     if isinstance(given, Mapping) and "probability" not in given:
-        return TargetPolicy(_of_pairs(_nested(given)))
+        return _of_pairs(_nested(given))
     if isinstance(given, Mapping) or hasattr(given, "columns") or hasattr(given, "schema"):
-        return TargetPolicy(_of_table(open_readers(given), state, action))
+        return _of_table(open_readers(given), state, action)
     if isinstance(given, list) and given and isinstance(given[0], Mapping):
         columns = {name: [row.get(name) for row in given] for name in given[0]}
-        return TargetPolicy(_of_table(open_readers(columns), state, action))
+        return _of_table(open_readers(columns), state, action)
     try:
         array = np.asarray(given)
     except ValueError:
         array = np.zeros(0, dtype=object)
     if array.dtype.kind not in "biuf" or array.ndim not in (1, 2) or not array.size:
         raise InputError(FIELD, type(given).__name__ if name == "an array" else name, FORMS)
-    return TargetPolicy(_of_array(array, name))
+    return TargetPolicy(_of_array(array, name), partial(_row_of_array, array))
 
 
 def _read(path: Path) -> Any:
@@ -161,9 +180,17 @@ def _require_sums(total: Array, array: NDArray[Any]) -> None:
         raise InputError(f"{FIELD}[{s}]", array[s], "must be probabilities that sum to 1")
 
 
-def _of_table(
-    readers: list[Any], state: Sequence[str], action: str
-) -> Callable[[list[Any], list[Any]], Array]:
+def _row_of_array(array: NDArray[Any], state: Any) -> dict[Any, float] | None:
+    """Probabilities of the actions in a state."""
+    if not 0 <= int(state) < len(array):
+        return None
+    row = array[int(state)]
+    if array.ndim == 1:
+        return {_key(int(row)): 1.0}
+    return {_key(a): float(p) for a, p in enumerate(row)}
+
+
+def _of_table(readers: list[Any], state: Sequence[str], action: str) -> TargetPolicy:
     """Rows of state, action and probability."""
     types = readers[0].types
     states = list(state) if all(name in types for name in state) else ["state"]
@@ -197,7 +224,8 @@ def _nested(given: Mapping[Any, Any]) -> dict[Any, dict[Any, float]]:
     return pairs
 
 
-def _of_pairs(pairs: dict[Any, dict[Any, float]]) -> Callable[[list[Any], list[Any]], Array]:
+def _of_pairs(pairs: dict[Any, dict[Any, float]]) -> TargetPolicy:
+    """Probabilities of actions by state."""
     for state, row in pairs.items():
         total = sum(row.values())
         if not abs(total - 1.0) <= TOLERANCE or min(row.values()) < 0:
@@ -214,7 +242,7 @@ def _of_pairs(pairs: dict[Any, dict[Any, float]]) -> Callable[[list[Any], list[A
             ]
         )
 
-    return known
+    return TargetPolicy(known, pairs.get)
 
 
 def _key(label: Any) -> Any:
