@@ -423,7 +423,7 @@ def _print(
     found: Estimate, checked: Any, asked: list[Answer], written: list[Path], args: dict[str, Any]
 ) -> None:
     apart = args["as_json"] or not sys.stdout.isatty()  # on a terminal the summary has them
-    for warning in found.experience.warnings if apart else ():
+    for warning in found.warnings if apart else ():
         click.echo(f"WARNING: {with_options(warning)}", err=True)
     if args["as_json"]:
         at = {"at": [each.to_dict() for each in asked]} if asked else {}
@@ -463,7 +463,7 @@ def _to_dict(found: Estimate, checked: Any) -> dict[str, Any]:
     result = {
         **data.attrs,
         dim: [str(x) for x in data["label" if dim == "state" else dim].values],
-        "warnings": [with_options(each) for each in found.experience.warnings],
+        "warnings": [with_options(each) for each in found.warnings],
         "duplicates": counts.duplicates,
         "ties": counts.ties,
         "rejected_by_reason": dict(counts.rejected),
