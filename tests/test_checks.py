@@ -329,7 +329,7 @@ def ward(rng, missing, frail, patients=300, days=60):
     weak = rng.random(patients) < frail
     here, stays = np.zeros(patients, dtype=int), np.ones(patients, dtype=bool)
     rows = []
-    for day in range(days):
+    for _ in range(days):
         cost = rng.normal(np.where(weak, 3.0, 1.0), 0.5) * (1 + here)
         ends = (here == 0) & (rng.random(patients) < np.where(weak, 0.03, 0.25))
         rows.append(np.column_stack([np.arange(patients), here, -cost, ends])[stays])

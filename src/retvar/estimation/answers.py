@@ -255,5 +255,5 @@ def _size(sample: ReturnSample) -> str:
     text = count(sample.size, "return")
     if not sample.cut_off:
         return text
-    how = "completed with the estimate" if sample.completed else "given as bounds"
-    return f"{text}, {sample.cut_off:,} cut off, {how}"
+    how = sample.remark().replace("value function", "estimate")
+    return f"{text}, {sample.cut_off:,} cut off{how}"
