@@ -186,11 +186,20 @@ def test_the_command_gives_the_same_numbers_as_the_function():
 
 
 def test_the_command_prints_a_summary():
-    done = command("gymnasium:CartPole-v1", "--gamma", 0.9, "--start", "[0, 0, 0.1, 0]",
+    done = command("gymnasium:CartPole-v1", "--gamma", 0.9, "--start", "0,0,0.1,0",
                    "--episodes", 20, "--below", 5)  # fmt: skip
     assert done.exit_code == 0, done.output
     assert "20 returns" in done.stdout
     assert "P(return < 5)" in done.stdout
+
+
+def test_the_command_asks_for_the_return_within_the_limit():
+    words = ("gymnasium:CartPole-v1", "--gamma", 1, "--max-steps", 5, "--episodes", 9)
+    assert "--within-limit asks for the return up to the limit" in command(*words).stdout
+    done = command(*words, "--within-limit", "--json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["mean"] == [5.0, 5.0, 5.0]
+    assert json.loads(done.stdout)["within_limit"] is True
 
 
 @pytest.mark.parametrize(

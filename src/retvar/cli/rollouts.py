@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from retvar.cli.base import JSON, OPTION, key_values, print_result, to_json
-from retvar.cli.sources import acting_options, load_policy, make_stoppable, option_names, with_options
+from retvar.cli.sources import (
+    acting_options,
+    load_policy,
+    make_stoppable,
+    option_names,
+    with_options,
+)
 from retvar.errors import InputError, RetvarError
 from retvar.signals import Interrupted, Stop
 
@@ -27,7 +34,7 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 @acting_options
 @click.option(
     "--start", metavar="STATE",
-    help="State that every episode starts in, such as 14 or [0.0, 0.1] "
+    help="State that every episode starts in, such as 14 or 0.0,0.1 "
     "[default: where the environment starts].",
 )  # fmt: skip
 @click.option(
@@ -78,13 +85,13 @@ def rollouts(source: str, **args: Any) -> None:
 
 
 def _start(text: str | None) -> Any:
-    """A state, from a number or a list of numbers."""
+    """A state, from a number, a list of numbers, or numbers separated by commas."""
     if text is None:
         return None
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        raise InputError("--start", text, "must be a number, or a list like [0.0, 0.1]") from None
+    for form in (text, f"[{text}]"):
+        with contextlib.suppress(json.JSONDecodeError):
+            return json.loads(form)
+    raise InputError("--start", text, "must be a number, or numbers such as 0.0, 0.1")
 
 
 def _to_dict(sample: ReturnSample, below: float | None) -> dict[str, Any]:

@@ -265,10 +265,9 @@ class ReturnSample:
 
     def remark(self) -> str:
         """What was done about returns that were cut off."""
-        if self.negligible:
-            return f" (the rest is below {number(self.missing)})"
         how = "completed with the value function" if self.completed else "given as bounds"
-        return f", {how}"
+        rest = f" (the rest is below {number(self.missing)})" if math.isfinite(self.missing) else ""
+        return rest if self.negligible else f", {how}{rest}"
 
 
 def _skewness(x: Array) -> Array:
