@@ -91,11 +91,11 @@ def test_answers_are_nan_where_values_are():
 
 def test_returns_stay_within_what_the_rewards_seen_allow(tmp_path):
     """CartPole's rewards are 1: no return lies beyond 1/(1 − γ), also after a file was read."""
-    cart = from_gymnasium("CartPole-v1", lambda o: int(o[2] + o[3] > 0), steps=10_000, seed=1,
+    cart = from_gymnasium("CartPole-v1", lambda o: int(o[2] + o[3] > 0), steps=12_000, seed=1,
                           max_episode_steps=150)  # fmt: skip
     found = rv.estimate(cart, gamma=0.98)
     low, high = found.return_interval(np.concatenate([c["state"] for c in cart.chunks()])[:300])
-    assert 1.0 <= np.nanmin(low)
+    assert np.nanmin(low) >= 1.0
     assert np.nanmax(high) <= 50.0 * (1 + 1e-9)
     steps = from_gymnasium("CliffWalking-v1", steps=3_000, seed=1)
     walk = rv.estimate(steps, gamma=0.9)

@@ -20,6 +20,7 @@ from retvar.estimation.verdicts import (
     AGREES,
     DISAGREES,
     FEWEST,
+    NOTHING,
     UNCERTAIN,
     Lack,
     Verdict,
@@ -286,7 +287,7 @@ class ScoredReturns:
         std_error = _mean(self._predict.std_error(start))
         missing, lacking = self.missing[varying] / std**2, _mean(self.share[varying])
         if lacking <= MOST_MISSING:
-            lack = Lack()
+            lack = NOTHING
         else:  # the estimate is in both ends of these returns, with its errors
             lack, value_error = Lack(lacking, _mean(missing)), value_error * (1.0 + lacking)
         return (
@@ -426,10 +427,10 @@ def _with_held_out(found: Agreement, estimator: Any, gaps: bool) -> Agreement:
     scale = float(np.abs(value).max(initial=0.0))
     varies = std > NO_SPREAD * scale
     if not varies.any():
-        verdicts, lack = judge_without_spread(error, ROUNDING * scale), Lack()
+        verdicts, lack = judge_without_spread(error, ROUNDING * scale), NOTHING
     else:
         z, tests = error[varies] / std[varies], 2 if found.places else 1
-        lack = Lack(share, _mean(missing)) if share > MOST_MISSING and gaps else Lack()
+        lack = Lack(share, _mean(missing)) if share > MOST_MISSING and gaps else NOTHING
         verdicts = judge_value(z, 0.0, tests, lack), judge_std(z, missing[varies], 0.0, tests, lack)
     return replace(found, value=verdicts[0], std=verdicts[1], lacking=share if lack.share else 0.0)
 

@@ -64,6 +64,9 @@ class Lack(NamedTuple):
         return _half_log((math.exp(2.0 * seen) - self.variance) / (1.0 - self.variance))
 
 
+NOTHING = Lack()
+
+
 @dataclass(frozen=True)
 class Verdict:
     """What returns say of an estimate.
@@ -134,7 +137,7 @@ def judge_std(
     missing: Array | float = 0.0,
     estimate_error: float = 0.0,
     tests: int = 1,
-    lack: Lack = Lack(),
+    lack: Lack = NOTHING,
 ) -> Verdict:
     """Judge a std by u = z² + missing of returns that do not overlap; z = (G − Ĵ)/σ̂.
 
@@ -215,7 +218,7 @@ def _one_interval(u: Array, reach: float) -> tuple[float, float]:
 
 
 def judge_value(
-    z: Array, estimate_error: float = 0.0, tests: int = 1, lack: Lack = Lack()
+    z: Array, estimate_error: float = 0.0, tests: int = 1, lack: Lack = NOTHING
 ) -> Verdict:
     """Judge a value by z = (G − Ĵ)/σ̂ of returns that do not overlap.
 
