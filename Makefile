@@ -30,7 +30,7 @@ INSTALL = $(if $(UV),'$(UV)' pip install --quiet --python $(BIN)/python,$(PIP) i
 BUILD := hatchling editables
 stop = $(if $(1),$(error $(1)))
 
-.PHONY: FORCE setup test test-deep lint types layers unit reproduce bench mutants soak docs wheel clean
+.PHONY: FORCE setup test test-deep lint types layers unit reproduce study bench mutants soak docs wheel clean
 
 setup: $(DEV)
 
@@ -76,6 +76,9 @@ soak: $(DEV)
 
 reproduce: $(WARM)
 	$(BIN)/retvar reproduce --out reproduction
+
+study: $(MAIN)
+	$(BIN)/python examples/which_method.py --store study --page docs/which-method.md --out docs/figures
 
 bench: $(BENCH)
 	$(BIN)/python benchmarks/exact.py --out docs/benchmarks.md

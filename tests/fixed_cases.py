@@ -68,12 +68,11 @@ def averaged() -> Case:
 
 
 def averaged_traces() -> Case:
-    """Means of weights that traces reach, with features."""
+    """Means of weights that traces reach, with features; a single learner."""
     rng = np.random.default_rng(15)
     mdp = made_mdp(rng, 5, 2, ends=True, noisy=True)
     learners = rv.grid(
-        rv.Direct, alpha=rv.Averaged(0.3), alpha_bar=[rv.Averaged(0.1), rv.Averaged(0.2)],
-        kappa=0.5, kappa_bar=0.7,
+        rv.Direct, alpha=rv.Averaged(0.3), alpha_bar=rv.Averaged(0.1), kappa=0.5, kappa_bar=0.7,
     )  # fmt: skip
     record = {**EVERYTHING, "change": True, "step_sizes": True}
     tables = {"features": rng.normal(size=(5, 3))}
@@ -99,12 +98,13 @@ def features() -> Case:
 
 
 def traces() -> Case:
-    """Centred learners whose value has no trace; κ of each state."""
+    """Centred learners whose value has no trace, in two groups of lanes; κ of each state."""
     rng = np.random.default_rng(8)
     mdp = made_mdp(rng, 6, 2, ends=False, noisy=True)
     learners = rv.grid(
         rv.Centred, alpha=rv.Adadelta(0.9, 1e-2), alpha_mean=rv.AlphaBound(),
-        alpha_bar=[rv.AlphaBound(0.5), rv.AlphaBound(0.1)], kappa_mean=rng.random(6), kappa_bar=0.9,
+        alpha_bar=[rv.AlphaBound(k / 18) for k in range(1, 10)], kappa_mean=rng.random(6),
+        kappa_bar=0.9,
     )  # fmt: skip
     record = {**EVERYTHING, "step_sizes": True}
     return Case(mdp, learners, {"steps": 150}, 2, 6, {}, {}, record)

@@ -18,6 +18,7 @@ from numpy.testing import assert_allclose
 import retvar as rv
 from retvar.cli import main
 from retvar.curves.problems import problems_of
+from retvar.curves.step_polynomials import StepPolynomial
 from retvar.curves.triangular import Triangle
 from retvar.simulation.run import features_of_nodes
 from tests import oracle
@@ -485,6 +486,49 @@ def test_centred_learners_have_three_steps():
     assert best.error <= 1.0001 * direct.error  # with α_mean = α it is direct
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_operators_are_polynomials_of_the_steps(method):
+    """With loops, ends and features; the curve of other steps is that of an operator made anew."""
+    mdp, learner = tiny(np.random.default_rng(4)), METHODS[method](alpha=0.1)
+    for X in (None, np.array([[1.0, 0.5], [0.3, 1.0]])):
+        nodes = features_of_nodes(mdp, X, None, None)
+        (problem,) = problems_of(mdp, [learner], nodes, ("pi", "mu"))
+        places = list(learner.network.places)
+        polynomial = StepPolynomial(problem, places)
+        assert polynomial.holds
+        steps = np.zeros(3)
+        steps[places] = [0.3, 0.004, 0.8][: len(places)]
+        recursion, initial = problem.with_steps(steps).recursion()
+        operator, x = recursion.operator, recursion.begin(initial)
+        found, right = polynomial.operator(steps[places]).toarray(), operator.toarray()
+        scale = np.abs(right).max()
+        assert_allclose(found, right, rtol=0, atol=1e-12 * scale)
+        after, total = polynomial.walked(steps[places], x, 2)
+        close = {"rtol": 0, "atol": 1e-11 * scale**2 * np.abs(x).max()}
+        assert_allclose(after, operator @ (operator @ x), **close)
+        assert_allclose(total, operator @ x + operator @ (operator @ x), **close)
+
+
+def test_steps_that_are_not_free_stay_as_they_are():
+    mdp = tiny(np.random.default_rng(3), ends=False)
+    given = {"steps": 20, "points": 5, "average": True}
+    all_free = rv.best_steps(mdp, rv.Direct, **given)
+    one = rv.best_steps(mdp, all_free.learner.replace(alpha_bar=0.9), free=["alpha_bar"], **given)
+    assert one.learner.alpha == all_free.learner.alpha
+    assert one.errors.dims == ("alpha_bar",)
+    assert_allclose(one.error, all_free.error, rtol=1e-5)
+    rough = rv.best_steps(mdp, rv.Direct, tolerance=0.3, **given)
+    assert all_free.error <= rough.error <= 1.01 * all_free.error
+
+
+def test_the_steps_of_a_learner_are_refined_too():
+    """A grid of three points does not come near the best, a start there does."""
+    mdp = tiny(np.random.default_rng(3), ends=False)
+    best = rv.best_steps(mdp, rv.Direct, steps=20, points=5, average=True)
+    again = rv.best_steps(mdp, best.learner, steps=20, points=3, average=True)
+    assert again.error <= best.error * (1 + 1e-9)
+
+
 def test_the_best_step_of_one_mean_is_known():
     """J ← J + α(R − J) from 0: the error m²(1−α)²ᵗ + σ²α²(1 − (1−α)²ᵗ)/(1 − (1−α)²)."""
     mdp = rv.MDP.from_edges([("s", 0, "end", 1.0, 2.0, 1.5)], gamma=1.0)
@@ -588,6 +632,11 @@ def test_bad_arguments_are_named(change, field):
         ({"between": (0.5, 0.1)}, "between"),
         ({"between": 0.1}, "between"),
         ({"points": 2}, "points"),
+        ({"tolerance": 0.0}, "tolerance"),
+        ({"free": ["alpha_mean"]}, "free"),
+        ({"free": []}, "free"),
+        ({"free": 5}, "free"),
+        ({"free": [["alpha"]]}, "free"),
         ({"weights": -1.0}, "weights[s0]"),
         ({"method": rv.VTD(alpha=0.1, learn_value=False), "minimise": "value"}, "minimise"),
     ],

@@ -12,8 +12,9 @@ import retvar as rv
 from retvar import plots
 from retvar.plots.style import METHODS as STYLES
 from retvar.plots.sweep_errors import axis_ticks, spaced_by_factors
+from retvar.sweep import Sweep
 from retvar.sweep.comparison import compare
-from tests.test_examples import run
+from tests.test_examples import EXAMPLES
 from tests.test_experiment_plots import drawn, titles, written
 
 METHODS = ("Direct", "VTD", "Centred")
@@ -371,17 +372,6 @@ def test_ratios_have_a_scale_on_both_sides_of_one(reach, label):
 # ---------------------------------------------------------------------- the example
 
 
-def test_the_example_says_which_method_is_better_when(capsys, tmp_path):
-    """In small: 3 MDPs, 8 runs of 200 steps; the figures of the full example are in the docs."""
-    small = ["--mdps", "3", "--runs", "8", "--steps", "200", "--sizes", "4"]
-    folders = ["--store", str(tmp_path / "which"), "--out", str(tmp_path)]
-    printed = run("which_method", capsys, *small, *folders)
-    assert printed.count("Variance RMSE at step 200: 3 domains, 8 runs") == 3
-    equal = printed[printed.index("Both step sizes equal") :]
-    ties = [line for line in equal.splitlines() if "Direct / Centred" in line]
-    assert len(ties) == 12
-    assert all("1.000 [1.000, 1.000]  a in 50% of runs" in line for line in ties)
-    assert len(list(tmp_path.glob("which-method-*.png"))) == 6
-    assert run("which_method", capsys, *small, *folders) == printed  # from the stored results
-    with pytest.raises(rv.InputError, match=r"differ in domains\[0\]\.random\.reward_mean"):
-        run("which_method", capsys, *small, "--shift", "1", *folders)
+def test_the_sweep_of_the_example_is_as_large_as_the_documents_say():
+    plan = Sweep.from_toml(EXAMPLES / "which_method.toml").plan()
+    assert "100 domains × 2,028 learners × 40 runs of 20,000 steps, 3,200 cells" in repr(plan)

@@ -14,11 +14,13 @@ from typing import Any
 import numba
 import numpy as np
 from numba import njit, types
+from numba.core import cgutils
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import AnalysisPass, register_pass
 from numba.core.typed_passes import AnnotateTypes
 from numba.extending import intrinsic, register_jitable
+from numba.np.arrayobj import make_array
 
 from retvar import rules, step_sizes
 
@@ -27,6 +29,7 @@ __all__ = [
     "called",
     "called_part",
     "compiled",
+    "copy_numbers",
     "in_step",
     "in_turn",
     "inlined",
@@ -87,11 +90,30 @@ def read_only(column: Any) -> Any:
     return found
 
 
+class _NoMachineCode:
+    """Stands for the code generator where a compiled function would be prepared for calls."""
+
+    def set_env(self, *args: Any) -> None:
+        """Do nothing: Python objects are used by functions that Python calls."""
+
+
 class _Part(JITCodeLibrary):  # type: ignore[misc]
-    """Code of a function that is inlined, which is optimised within its callers alone."""
+    """Code of a function that is optimised and made into machine code within its callers alone."""
+
+    codegen = _NoMachineCode()
 
     def _optimize_final_module(self) -> None:
         """Do nothing."""
+
+    def _finalize_final_module(self) -> None:
+        """Leave the code to the callers."""
+        self._finalize_dynamic_globals()
+        self._finalized = True
+
+    def get_pointer_to_function(self, name: str) -> int:
+        """There is none."""
+        self._ensure_finalized()
+        return 0
 
 
 @register_pass(mutates_CFG=False, analysis_only=True)
@@ -261,8 +283,34 @@ def _wide_noalias(typingctx: Any) -> Any:
     return types.void(), codegen
 
 
+@intrinsic(prefer_literal=True)
+def _copy_numbers(typingctx: Any, out: Any, to: Any, x: Any, at: Any, count: Any) -> Any:
+    """Copy `count` numbers, a literal, from place `at` of one array to place `to` of another.
+
+    That is one load and one store if registers are wide enough; a loop would be unrolled.
+    """
+    length = count.literal_value
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        places = []
+        for k in (0, 2):
+            array = make_array(signature.args[k])(context, builder, args[k])
+            places.append(builder.gep(array.data, [args[k + 1]]))
+        size = context.get_constant(types.intp, length)
+        cgutils.raw_memcpy(builder, *places, size, 8)
+        return context.get_dummy_value()
+
+    return types.void(out, to, x, at, count), codegen
+
+
+def _copy_plainly(out: Any, to: int, x: Any, at: int, count: int) -> None:
+    """Copy numbers, where compilation is disabled."""
+    out[to : to + count] = x[at : at + count]
+
+
 def _do_nothing() -> None:
     """Do nothing, where compilation is disabled."""
 
 
+copy_numbers = _copy_plainly if numba.config.DISABLE_JIT else _copy_numbers
 wide_noalias = _do_nothing if numba.config.DISABLE_JIT else _wide_noalias

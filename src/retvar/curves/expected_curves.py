@@ -40,6 +40,7 @@ MOST_SOLVED = 20_000  # unknowns of the linear system of an episode
 MOST_STEPS = 10_000_000
 ROUNDING = 1e-13  # share of the terms of a mean square below which a variance is rounding
 CLOCK = 64  # steps between two looks at the progress
+MOST_DENSE = 400  # monomials of which the map from episode to episode is made once
 
 
 def expected_curve(
@@ -171,17 +172,21 @@ def _curve(
     recursion, initial = problem.recursion()
     _warn_if_unstable(problem, recursion)
     readout = Readout(problem, recursion, np.arange(recursion.states))
-    path = _stepped(recursion, initial) if by_step else _by_episode(recursion, initial)
-    wanted, rows = set(moments.tolist()), []
+    rows = []
     last = int(moments[-1])
     with np.errstate(over="ignore", invalid="ignore"):
-        for t, now in enumerate(path):
-            if t in wanted:
-                rows.append(readout.of(now()))
-            if t % CLOCK == 0:
-                report(t / last if last else 1.0)
-            if t == last:
-                break
+        if not by_step and initial.size <= MOST_DENSE:
+            rows = [readout.of(now) for now in _leaps(recursion, initial, moments)]
+        else:
+            path = _stepped(recursion, initial) if by_step else _by_episode(recursion, initial)
+            wanted = set(moments.tolist())
+            for t, now in enumerate(path):
+                if t in wanted:
+                    rows.append(readout.of(now()))
+                if t % CLOCK == 0:
+                    report(t / last if last else 1.0)
+                if t == last:
+                    break
     found = {name: np.array([row[name] for row in rows]) for name in rows[0]}
     spreads = [found[f"{name}_std"] for name in readout.rows]
     finite = np.isfinite(spreads).all(axis=(0, 2))
@@ -202,7 +207,27 @@ def _stepped(recursion: Recursion, initial: Array) -> Iterator[Callable[[], Arra
 
 
 def _by_episode(recursion: Recursion, initial: Array) -> Iterator[Callable[[], Array]]:
-    """Moments after each episode: those at its end, summed over all its lengths."""
+    """Moments after each episode."""
+    after, now = _episode(recursion), initial
+    while True:
+        yield lambda: now  # noqa: B023
+        now = after(now)
+
+
+def _leaps(recursion: Recursion, initial: Array, moments: Integers) -> Iterator[Array]:
+    """Moments after some numbers of episodes: powers of the map from episode to episode."""
+    after, now = _episode(recursion), initial
+    whole = np.stack([after(unit) for unit in np.eye(initial.size)], axis=1)
+    powers: dict[int, Array] = {}
+    for gap in np.diff(moments, prepend=0).tolist():
+        if gap not in powers:
+            powers[gap] = np.linalg.matrix_power(whole, gap)
+        now = powers[gap] @ now
+        yield now
+
+
+def _episode(recursion: Recursion) -> Callable[[Array], Array]:
+    """The moments at the end of an episode, summed over all its lengths, from those before it."""
     if recursion.unknowns > MOST_SOLVED:
         raise InputError(
             "episodes",
@@ -214,10 +239,8 @@ def _by_episode(recursion: Recursion, initial: Array) -> Iterator[Callable[[], A
     if within.radius >= 1:
         remedy = "the mean square at the end of an episode is infinite; use smaller steps"
         raise InputError("episodes", f"a radius of {within.radius:.6g}", remedy)
-    last, now = recursion.walked[end], initial
-    while True:
-        yield lambda: now  # noqa: B023
-        now = last @ within.solve(recursion.begin(now))
+    last = recursion.walked[end]
+    return lambda now: np.asarray(last @ within.solve(recursion.begin(now)))
 
 
 def _warn_if_unstable(problem: Problem, recursion: Recursion) -> None:

@@ -16,6 +16,7 @@ from retvar import arguments
 from retvar.curves.expected_curves import MOST_STEPS, Readout, contracts
 from retvar.curves.problems import Problem, problems_of
 from retvar.curves.resting import STEP_NAMES, refuse_unstable
+from retvar.curves.step_polynomials import StepPolynomial
 from retvar.curves.triangular import Triangle
 from retvar.errors import InputError
 from retvar.format import number
@@ -33,6 +34,9 @@ __all__ = ["BestSteps", "best_steps"]
 log = logging.getLogger("retvar")
 Array = NDArray[np.float64]
 POINTS = {1: 17, 2: 9, 3: 6}  # points of the grid for each step, by the number of steps
+SIDE = 0.3  # of the first simplex around given steps, in their logarithm
+MOST_KEPT = 20_000  # unknowns of operators that are kept as polynomials of the steps
+MOST_SUMMED = 100_000  # steps over which the rounding of such an operator does not add up
 EDGE = 1.001  # a factor: closer to the end of the range counts as the end
 
 
@@ -80,10 +84,12 @@ def best_steps(
     *,
     steps: int,
     minimise: str = "variance",
+    free: Sequence[str] | None = None,
     average: bool = False,
     weights: ArrayLike = 1.0,
     between: tuple[float, float] = (1e-3, 1.0),
     points: int | None = None,
+    tolerance: float = 1e-3,
     target: object = None,
     behaviour: object = None,
     features: Any = None,
@@ -101,12 +107,16 @@ def best_steps(
     mdp, target, behaviour, features, value_features, mean_features
         As in :func:`~retvar.expected_curve`.
     method
-        ``Direct``, ``VTD`` or ``Centred``, or such a learner, whose other settings are kept. Free
-        are α, ᾱ and, for centred learners, α_mean, as far as the error depends on them.
+        ``Direct``, ``VTD`` or ``Centred``, or such a learner, whose other settings are kept and
+        whose steps are refined too. Free are α, ᾱ and, for centred learners, α_mean, as far as the
+        error depends on them.
     steps
         Number of steps after which the error is taken.
     minimise
         The estimate whose error is minimised: ``"variance"``, ``"value"``, or another.
+    free
+        Names of the steps to find, such as ``["alpha_bar"]``; the others stay as they are in the
+        learner. Default: all that the error depends on.
     average
         Whether to minimise the mean error over all steps instead of that after the last.
     weights
@@ -115,6 +125,8 @@ def best_steps(
         The least and the largest step size to try.
     points
         Points of the grid for each step; default: 17, 9 or 6 for one, two or three steps.
+    tolerance
+        Relative accuracy of the steps; that of the error is about its square.
     progress
         A function that receives the share of the grid that is done.
 
@@ -137,17 +149,21 @@ def best_steps(
     learner = _learner(method)
     nodes = features_of_nodes(mdp, features, value_features, mean_features)
     (problem,) = problems_of(mdp, [learner], nodes, (target, behaviour))
-    free = _free(learner, minimise)
-    count = POINTS[len(free)] if points is None else arguments.integer("points", points, 3, 1_000)
+    places = _free(learner, minimise, free)
+    count = POINTS[len(places)] if points is None else arguments.integer("points", points, 3, 1_000)
     axis = np.geomspace(low, high, count)
-    search = _Search(problem, free, minimise, steps, bool(average), shares)
+    exactness = float(arguments.numbers("tolerance", tolerance, 1)[0])
+    if not 0 < exactness < 1:
+        raise InputError("tolerance", tolerance, "must lie between 0 and 1")
+    search = _Search(problem, places, minimise, steps, bool(average), shares)
     errors = search.grid(axis, progress)
-    found, error = search.refined(axis, errors, (low, high))
+    own = problem.steps[places] if isinstance(method, Learner) else None
+    found, error = search.refined(axis, errors, own, exactness)
     best = problem.with_steps(found)
     recursion, _ = best.recursion()
     if not contracts(recursion):
         refuse_unstable(best, recursion, Triangle(recursion, recursion.operator).radius)
-    return _result(learner, free, axis, errors, found, error)
+    return _result(learner, places, axis, errors, found, error)
 
 
 class _Search:
@@ -164,6 +180,24 @@ class _Search:
     ) -> None:
         self.problem, self.free, self.minimise = problem, free, minimise
         self.steps, self.average, self.weights = steps, average, weights
+        self.recursion, self.initial = problem.recursion()
+        readout = Readout(problem, self.recursion, np.arange(self.recursion.states))
+        self.readout = readout.rows[minimise][1], readout.truths[minimise][0]
+        small = self.recursion.unknowns <= MOST_KEPT and steps <= MOST_SUMMED
+        self.polynomial = StepPolynomial(problem, free) if small else None
+
+    def walked(self, given: Sequence[float]) -> tuple[Array, Array]:
+        """The unknowns after all steps, and their sum over the steps."""
+        x = self.recursion.begin(self.initial)
+        if self.polynomial is not None and self.polynomial.holds:
+            return self.polynomial.walked(np.array(given), x, self.steps)
+        recursion, _ = self.problem.with_steps(self.with_free(given)).recursion()
+        operator, total = recursion.operator, np.zeros_like(x)
+        for _ in range(self.steps):
+            x = operator @ x
+            if self.average:
+                total += x
+        return x, total
 
     def with_free(self, given: Sequence[float]) -> Array:
         """Steps of all nodes, from those that are free."""
@@ -174,17 +208,10 @@ class _Search:
     @np.errstate(over="ignore", invalid="ignore")
     def error(self, given: Sequence[float]) -> float:
         """The error with some steps; infinite if it is too large for a number."""
-        problem = self.problem.with_steps(self.with_free(given))
-        recursion, initial = problem.recursion()
-        operator, x = recursion.operator, recursion.begin(initial)
-        total = np.zeros_like(x)
-        for _ in range(self.steps):
-            x = operator @ x
-            if self.average:
-                total += x
+        x, total = self.walked(given)
         x = total / self.steps if self.average else x
-        readout = Readout(problem, recursion, np.arange(recursion.states))
-        mse = readout.of(recursion.moments(x))[f"{self.minimise}_mse"]
+        squares, true = self.readout
+        mse = np.where(np.isfinite(true), squares @ self.recursion.moments(x), np.nan)
         if np.isfinite(x).all() and np.isnan(mse).any():
             remedy = f"the true {self.minimise} is infinite or unknown in some state"
             raise InputError("minimise", self.minimise, remedy)
@@ -200,23 +227,32 @@ class _Search:
                 progress((done + 1) / errors.size)
         return errors
 
-    def refined(self, axis: Array, errors: Array, ends: tuple[float, float]) -> tuple[Array, float]:
-        """The best steps near one of the minima of the grid, and their error."""
+    def refined(
+        self, axis: Array, errors: Array, own: Array | None, tolerance: float
+    ) -> tuple[Array, float]:
+        """The best steps near one of the minima of the grid or some others, and their error."""
+        ends = axis[[0, -1]]
         if not np.isfinite(errors).any():
             remedy = "all errors are too large; take smaller steps"
             raise InputError("between", f"{ends[0]:g} to {ends[1]:g}", remedy)
         bounds = [tuple(np.log(ends))] * len(self.free)
+        starts = [(_simplex(np.log(axis), index), errors[index]) for index in _minima(errors)]
+        if own is not None and np.all(own > 0):
+            corner = np.clip(np.log(own), *np.log(ends))
+            sides = np.where(corner > np.log(ends).mean(), -SIDE, SIDE) * np.eye(corner.size)
+            scale = self.error(np.exp(corner).tolist())
+            starts.append((np.vstack([corner, corner + sides]), scale))
         candidates = []
-        for index in _minima(errors):
+        for simplex, scale in starts:
             found = scipy.optimize.minimize(
                 lambda x: self.error(np.exp(x).tolist()),
-                np.log(axis[list(index)]),
+                simplex[0],
                 method="Nelder-Mead",
                 bounds=bounds,
                 options={
-                    "xatol": 1e-3,
-                    "fatol": 1e-7 * errors[index],
-                    "initial_simplex": _simplex(np.log(axis), index),
+                    "xatol": tolerance,
+                    "fatol": 0.1 * tolerance**2 * scale,
+                    "initial_simplex": simplex,
                 },
             )
             candidates.append((float(found.fun), np.exp(found.x)))
@@ -246,14 +282,20 @@ def _minima(errors: Array) -> list[tuple[int, ...]]:
     return [tuple(int(i) for i in index) for index in found[:3]]
 
 
-def _free(learner: Learner, minimise: str) -> list[int]:
-    """Places of the nodes whose steps the error depends on."""
+def _free(learner: Learner, minimise: str, wanted: Sequence[str] | None = None) -> list[int]:
+    """Places of the nodes whose steps the error depends on, or of those that are wanted."""
     network = learner.network
     node = _node(network, minimise)
     places = [each.place for each in network.rests_on(node)]
     free = [place for place in places if place or learner.learn_value]
     if not free:
         raise InputError("minimise", minimise, "depends on no step, since the value is fixed")
+    names = [STEP_NAMES[place] for place in free]
+    if wanted is not None:
+        listed = isinstance(wanted, list | tuple) and all(isinstance(x, str) for x in wanted)
+        if not listed or not wanted or not set(wanted) <= set(names):
+            raise InputError("free", repr(wanted), f"must be a list of some of {', '.join(names)}")
+        free = [place for place, name in zip(free, names, strict=True) if name in wanted]
     return sorted(free, key=lambda place: (place != 0, place != VARIANCE))
 
 

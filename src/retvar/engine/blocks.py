@@ -156,7 +156,8 @@ def _block(
     one = members[0]
     form, networks, nodes = _nodes([setups[number] for number in columns[0].values()])
     keys: dict[tuple[Any, ...], int] = {}
-    width = -(-len(columns) // WIDTH) * WIDTH
+    group = group_width(form, len(columns))
+    width = -(-len(columns) // group) * group
     for column, member in enumerate(members):
         keys.setdefault(member.value_node, column)
     shared = form == LOCAL and len(keys) == 1
@@ -173,6 +174,7 @@ def _block(
         networks=networks,
         nodes=nodes,
         form=form,
+        width=group,
         off_policy=off_policy,
         weighted=stream.weighted,
         noisy=stream.noisy,
@@ -183,6 +185,15 @@ def _block(
         steps=recording.steps,
     )
     return Block(shape, columns, value_lanes, share)
+
+
+def group_width(form: int, lanes: int) -> int:
+    """Lanes in a group: few in the dense form if there are few, because padding costs as much.
+
+    >>> group_width(DENSE, 1), group_width(DENSE, 3), group_width(DENSE, 56), group_width(LOCAL, 1)
+    (1, 4, 8, 8)
+    """
+    return min(WIDTH, 1 << (lanes - 1).bit_length()) if form == DENSE else WIDTH
 
 
 def _safe(members: list[LearnerSetup], stream: Stream, off_policy: bool) -> bool:

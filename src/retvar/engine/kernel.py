@@ -11,6 +11,8 @@ import functools
 import types
 from typing import Any, NamedTuple
 
+from numpy import uintp as u
+
 from retvar import networks
 from retvar.engine import lane_nodes, recorder, shapes, streams
 from retvar.engine.lane_nodes import (
@@ -20,12 +22,13 @@ from retvar.engine.lane_nodes import (
     clearing,
     fading,
     fused_node,
+    looking_up,
     spread_node,
     transition_of,
     visiting,
 )  # fmt: skip
 from retvar.engine.recorder import recorder_of
-from retvar.engine.shapes import DENSE, SPREAD, WIDTH, Shape
+from retvar.engine.shapes import DENSE, SPREAD, Shape
 from retvar.engine.streams import START, edge, reward_of, start
 from retvar.jit import compiled, in_step, in_turn, part, wide_noalias
 from retvar.networks import Readings
@@ -67,13 +70,15 @@ def chain(shape: Shape, network: tuple[int, ...]) -> Any:
 
 def learning_lanes(shape: Shape) -> Any:
     """An inlined function: all lanes learn from a transition, one after another."""
-    value, SHARED, GROUPED = shape.nodes[0].node, shape.shared, shape.form == DENSE
+    value, SHARED = shape.nodes[0].node, shape.shared
+    GROUPED, WIDTH = shape.form == DENSE, shape.width
     reward, discount = part(value.reward), part(value.discount)
     td_node, tell, transition = (
         fused_node(shape.update(0)), telling(value.place), transition_of(shape.own),
     )  # fmt: skip
     network = in_turn([chain(shape, network[1:]) for network in shape.networks])
-    visit = in_step([visiting(shape.update(k)) for k in range(len(shape.nodes))])
+    updates = [shape.update(k) for k in range(len(shape.nodes))]
+    visit, look_up = (in_step([make(each) for each in updates]) for make in (visiting, looking_up))
 
     @part
     def value_node(nodes, here, x, c, v):
@@ -87,6 +92,7 @@ def learning_lanes(shape: Shape) -> Any:
 
     @part
     def learn(nodes, here, discounts, value_discounts, share, lanes):
+        look_up(nodes, here)
         visit(nodes, here)
         if GROUPED:
             for c in range(lanes // WIDTH):
@@ -127,10 +133,10 @@ def drawing(shape: Shape) -> Any:
     @part
     def draw(a, b, t, s, stream):
         e = edge(a, b, t, s, stream)
-        reward = reward_of(a, b, t, e, stream) if NOISY else stream.reward[e]
-        ratio = stream.rho[e] if WEIGHTED else 1.0
+        reward = reward_of(a, b, t, e, stream) if NOISY else stream.reward[u(e)]
+        ratio = stream.rho[u(e)] if WEIGHTED else 1.0
         eta, rho_bar = (ratio, 1.0) if OFF_POLICY else (1.0, ratio)
-        return Here(s, stream.next_state[e], e, reward, ratio, eta, rho_bar)
+        return Here(s, stream.next_state[u(e)], e, reward, ratio, eta, rho_bar)
 
     return draw
 

@@ -10,8 +10,9 @@ DENSE   few weights: every step goes through all weights of a node, in loops of 
 SPREAD  many weights: node by node, over the weights of the features or of the trace, lanes
         innermost (:func:`spread_node`).
 
-Arrays of weights are [weight, lane]. In the dense form they are flat, ordered by group of ``WIDTH``
-lanes, then weight, then lane, so that distances are literal and loops are vectorised.
+Arrays of weights are [weight, lane]. In the dense form they are flat, ordered by group of `width`
+lanes, then weight, then lane, so that distances are literal and loops are vectorised; a single lane
+is a group, and its numbers stay scalar.
 Functions made here are inlined into the kernel of a :class:`retvar.engine.shapes.Shape`, in which
 properties of the shape are literals: what it lacks costs nothing.
 """
@@ -24,8 +25,8 @@ from typing import Any, NamedTuple
 from numpy import uintp as u
 
 from retvar import rules
-from retvar.engine.shapes import DENSE, LOCAL, SPREAD, WIDTH, Shape, Update
-from retvar.jit import called_part, part
+from retvar.engine.shapes import DENSE, LOCAL, SPREAD, Shape, Update
+from retvar.jit import called_part, copy_numbers, part
 from retvar.networks import Reading, Readings, Transition
 from retvar.online.memory_layout import FAINT
 from retvar.td.feeds import NOTHING, telling
@@ -43,7 +44,7 @@ from retvar.td.steps import (
 
 __all__ = ["Discounts", "Here", "Lanes", "Table", "fused_node", "predicting", "spread_node"]
 
-MANY = 64  # search for faded traces above so many live weights, every so many steps
+MANY = 64  # look for faded traces every so many steps; spread form: above so many live weights
 
 td_error = part(rules.td_error)
 trace = part(rules.trace)
@@ -76,6 +77,8 @@ class Lanes(NamedTuple):
     peak: Any  #: largest absolute weight so far [lane]; None: proved to be small
     used: Any  #: step with which each state was last updated [state, lane]
     reported: Any  #: the weight of each state whose step that is; −1: none
+    now: Any  #: predictions of both states [lane]; see :func:`looking_up`
+    after: Any
     trace: Any
     kappa: Any  #: [state or one for all, lane]
     last: Any  #: discount of the last transition [lane]
@@ -183,15 +186,15 @@ def visit(node, kind, i, weight):
 
 
 @functools.cache
-def cell_of(form: int, size: int) -> Any:
+def cell_of(form: int, size: int, width: int) -> Any:
     """An inlined function: where weight i of lane v of group c is; locally there is one group."""
-    SIZE = size
+    ROWS, WIDTH = size + 1, width
 
     def local(c, v, i):
         return i, v
 
     def dense(c, v, i):
-        return u((c * SIZE + i) * WIDTH + v)
+        return u((c * ROWS + i) * WIDTH + v)
 
     return part(dense if form == DENSE else local)
 
@@ -211,9 +214,9 @@ def feature_of(size: int, tabular: bool) -> Any:
 
 
 @functools.cache
-def predicting(form: int, size: int, tabular: bool) -> Any:
+def predicting(form: int, size: int, width: int, tabular: bool) -> Any:
     """An inlined function: the prediction of a state in lane v of group c; 0 after the end."""
-    cell, feature, SIZE = cell_of(form, size), feature_of(size, tabular), size
+    cell, feature, SIZE = cell_of(form, size, width), feature_of(size, tabular), size
 
     def local(table, w, s, c, v):
         return w[cell(c, v, s)]
@@ -236,18 +239,52 @@ def predicting(form: int, size: int, tabular: bool) -> Any:
     return part(of_table if tabular else of_features)
 
 
+def looking_up(update: Update) -> Any:
+    """An inlined function that notes the predictions of a node before it learns; None: no need.
+
+    In the dense form of a table a read of one state among writes of all keeps loops over lanes from
+    being vectorised.
+    """
+    cell, WIDTH = cell_of(DENSE, update.size, update.width), update.width
+
+    @part
+    def look_up(node, here):
+        for c in range(node.now.size // WIDTH):
+            copy_numbers(node.now, c * WIDTH, node.w, cell(c, 0, here.s), WIDTH)
+            copy_numbers(node.after, c * WIDTH, node.w, cell(c, 0, here.s2), WIDTH)
+
+    return look_up if update.form == DENSE and update.tabular else None
+
+
+@functools.cache
+def expecting(update: Update) -> Any:
+    """An inlined function: the predictions of both states in lane v of group c, before learning."""
+    predict = predicting(update.form, update.size, update.width, update.tabular)
+    WIDTH = update.width
+
+    def noted(node, here, c, v):
+        lane = u(c * WIDTH + v)
+        return node.now[lane], node.after[lane]
+
+    def computed(node, here, c, v):
+        now = predict(node.table, node.w, here.s, c, v)
+        return now, predict(node.table, node.w, here.s2, c, v)
+
+    return part(noted if looking_up(update) is not None else computed)
+
+
 @functools.cache
 def fused_node(update: Update) -> Any:
     """An inlined function: update a node in lane v of group c; return what it says."""
     LEARNS, AVERAGES = update.learns, averages(update.kind)
-    predict = predicting(update.form, update.size, update.tabular)
+    predict = predicting(update.form, update.size, update.width, update.tabular)
     move = moving_one(update) if update.form == LOCAL else moving_all(update)
+    expect = expecting(update)
 
     @part
     def td_node(node, here, fed, discount, c, v):
         table = node.table
-        now = predict(table, node.w, here.s, c, v)
-        after = predict(table, node.w, here.s2, c, v)
+        now, after = expect(node, here, c, v)
         error = td_error(fed, discount, after, now)
         updated = after
         if LEARNS:
@@ -264,7 +301,7 @@ def fused_node(update: Update) -> Any:
 def moving_one(update: Update) -> Any:
     """An inlined function: move the weight of the state being left; return the new J(s′)."""
     learn, weigh = learning(update.kind, update.checked), weight_of(update.by_rho)
-    cell, AVERAGES, STEPS = cell_of(LOCAL, 0), averages(update.kind), update.steps
+    cell, AVERAGES, STEPS = cell_of(LOCAL, 0, 0), averages(update.kind), update.steps
 
     @part
     def move(node, here, discount, own, after, c, v):
@@ -285,26 +322,23 @@ def moving_one(update: Update) -> Any:
 
 def moving_all(update: Update) -> Any:
     """An inlined function: move all weights of a node by its trace; return the new J(s′)."""
-    size, tabular, kind = update.size, update.tabular, update.kind
-    cell, feature, predict = (
-        cell_of(DENSE, size), feature_of(size, tabular), predicting(DENSE, size, tabular),
-    )  # fmt: skip
+    size, width, tabular, kind = update.size, update.width, update.tabular, update.kind
+    cell, feature = cell_of(DENSE, size, width), feature_of(size, tabular)
+    predict = predicting(DENSE, size, width, tabular)
     learn, weigh = learning(kind, update.checked), weight_of(update.by_rho)
-    extend = extending(update)
-    AVERAGES, STEPS, SIZE = averages(kind), update.steps, size
-    BOUNDED, TRACED = is_bounded(kind), update.traced
+    decaying, extend, bounded = decaying_by(update), extending(update), bounding_one(update)
+    AVERAGES, STEPS, SIZE, WIDTH = averages(kind), update.steps, size, width
+    BOUNDED = is_bounded(kind)
 
     @part
     def move(node, here, discount, own, after, c, v):
         weight, lane, table = weigh(here), u(c * WIDTH + v), node.table
-        pull = extend(node, here, discount, c, v)
-        step = node.p[lane]
+        decay, step = decaying(node, here, discount, lane), node.p[lane]
         if BOUNDED:
-            step = bounded_step(node.bound[lane], pull)
-            node.bound[lane] = step
+            step = bounded(node, here, discount, decay, c, v)
         for i in range(SIZE):
             k = cell(c, v, i)
-            E = node.trace[k] if TRACED else trace(0.0, 0.0, feature(table, here.s, i), weight)
+            E = node.trace[k] if BOUNDED else extend(node, here, decay, k, i)
             taken = learn(node, k, i, lane, step, own, E)
             if AVERAGES:
                 mean, phi = node.w[k], feature(table, here.s, i)
@@ -321,32 +355,61 @@ def moving_all(update: Update) -> Any:
     return move
 
 
-def extending(update: Update) -> Any:
-    """An inlined function: E = w(γκE + φ) over all weights; return E·(γ′φ′ − φ)."""
-    SIZE, TRACED = update.size, update.traced
-    cell, feature = cell_of(DENSE, SIZE), feature_of(SIZE, update.tabular)
-    weigh = weight_of(update.by_rho)
+@functools.cache
+def decaying_by(update: Update) -> Any:
+    """An inlined function: γκ, by which the trace of a lane decays; remembers this discount."""
 
-    def extend(node, here, discount, c, v):
-        weight, lane, table = weigh(here), u(c * WIDTH + v), node.table
+    def decaying(node, here, discount, lane):
         decay = node.last[lane] * node.kappa[u(here.s if node.kappa.shape[0] > 1 else 0), lane]
         node.last[lane] = discount
-        pull = 0.0
-        for i in range(SIZE):
-            k = cell(c, v, i)
-            E = trace(decay, node.trace[k], feature(table, here.s, i), weight)
-            node.trace[k] = 0.0 if abs(E) < FAINT else E
-        for i in range(SIZE):
-            E = node.trace[cell(c, v, i)]
-            pull += discount * feature(table, here.s2, i) * E
-        for i in range(SIZE):
-            pull -= feature(table, here.s, i) * node.trace[cell(c, v, i)]
-        return pull
+        return decay
 
-    def nothing(node, here, discount, c, v):
+    def nothing(node, here, discount, lane):
         return 0.0
 
-    return part(extend if TRACED else nothing)
+    return part(decaying if update.traced else nothing)
+
+
+@functools.cache
+def extending(update: Update) -> Any:
+    """An inlined function: E = w(γκE + φ) of weight i, at `k`; without traces wφ.
+
+    Faded traces are set to 0 now and then (:func:`fading`), but at once for rules that ask whether
+    a weight has a trace.
+    """
+    feature, weigh = feature_of(update.size, update.tabular), weight_of(update.by_rho)
+    AT_ONCE = depends_on_errors(update.kind)
+
+    def extend(node, here, decay, k, i):
+        E = trace(decay, node.trace[k], feature(node.table, here.s, i), weigh(here))
+        if AT_ONCE:
+            E = 0.0 if abs(E) < FAINT else E
+        node.trace[k] = E
+        return E
+
+    def features(node, here, decay, k, i):
+        return trace(0.0, 0.0, feature(node.table, here.s, i), weigh(here))
+
+    return part(extend if update.traced else features)
+
+
+def bounding_one(update: Update) -> Any:
+    """An inlined function: extend the trace of a lane and bound its step by E·(γ′φ′ − φ)."""
+    SIZE, WIDTH, extend = update.size, update.width, extending(update)
+    cell, feature = cell_of(DENSE, SIZE, WIDTH), feature_of(SIZE, update.tabular)
+
+    @part
+    def bounded(node, here, discount, decay, c, v):
+        pull, lane = 0.0, u(c * WIDTH + v)
+        for i in range(SIZE):
+            E = extend(node, here, decay, cell(c, v, i), i)
+            pull += discount * feature(node.table, here.s2, i) * E
+        for i in range(SIZE):
+            pull -= feature(node.table, here.s, i) * node.trace[cell(c, v, i)]
+        node.bound[lane] = bounded_step(node.bound[lane], pull)
+        return node.bound[lane]
+
+    return bounded
 
 
 def visiting(update: Update) -> Any:
@@ -568,12 +631,13 @@ def bounding(steps: bool) -> Any:
 @functools.cache
 def beginning(update: Update) -> Any:
     """A function that resets a node to the start of a run."""
-    cell, TRACED = cell_of(update.form, update.size), update.traced
+    cell, TRACED = cell_of(update.form, update.size, update.width), update.traced
     clear = clearing(update)
     LEARNS, KIND = update.learns, update.kind
     AVERAGES, ERRORS = LEARNS and averages(KIND), LEARNS and depends_on_errors(KIND)
     COUNTS, BOUNDED = LEARNS and counts_visits(KIND), LEARNS and is_bounded(KIND)
-    CHECKED, STEPS, GROUP = update.checked, update.steps, WIDTH if update.form == DENSE else 0
+    CHECKED, STEPS = update.checked, update.steps
+    GROUP = update.width if update.form == DENSE else 0
 
     @called_part
     def begin(node, run):
@@ -643,11 +707,27 @@ def drop_faded(traces, live):
         live[2 * size] = kept
 
 
-def fading(update: Update) -> Any:
-    """An inlined function that removes weights whose traces have faded; None: there is no list."""
+@called_part
+def clear_faded(traces):
+    """Set traces that have faded to 0, before they become subnormal numbers, which are slow.
 
-    @part
-    def fade(node):
+    From 1e-100 that takes a trace more than ``MANY`` steps, unless γκ is below 6e-4; then it is
+    subnormal for at most 5 steps before it is 0.
+    """
+    for k in range(traces.size):
+        traces[k] = 0.0 if abs(traces[k]) < FAINT else traces[k]
+
+
+def fading(update: Update) -> Any:
+    """An inlined function that looks for faded traces; None: none are left to it."""
+
+    def listed_weights(node):
         drop_faded(node.trace, node.spread.live)
 
-    return fade if update.traced and update.form == SPREAD else None
+    def all_weights(node):
+        clear_faded(node.trace)
+
+    at_once = update.form == DENSE and depends_on_errors(update.kind)
+    if not update.traced or at_once:
+        return None
+    return part(listed_weights if update.form == SPREAD else all_weights)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy import uintp as u
 
 from retvar.engine.lane_nodes import predict_lanes, predicting
-from retvar.engine.shapes import DENSE, LOCAL, SPREAD, WIDTH, Shape, Update
+from retvar.engine.shapes import DENSE, LOCAL, SPREAD, Shape, Update
 from retvar.jit import called_part, in_step, in_turn, part
 from retvar.networks import ESTIMATES, NETWORKS, NODES, THIRD, VARIANCE, Estimate, rests_on
 from retvar.online.memory_layout import LIMIT
@@ -137,8 +137,8 @@ def recorder_of(shape: Shape) -> Recorder:
 @functools.cache
 def writing(update: Update, shared: bool) -> Any:
     """A function that writes the predictions of a node for a state in all lanes."""
-    predict = predicting(update.form, update.size, update.tabular)
-    SHARED = shared
+    predict = predicting(update.form, update.size, update.width, update.tabular)
+    SHARED, WIDTH = shared, update.width
 
     def local(table, w, share, s, out):
         for lane in range(out.size):
@@ -373,7 +373,7 @@ def note_divergence(w, peak, share, diverged_at, clock):
 def noting(shape: Shape, number: int) -> Any:
     """An inlined function that notes which lanes of a node have diverged; None: none can."""
     row, GROUPED = ESTIMATES.index(Estimate(shape.nodes[number].node)), shape.form == DENSE
-    IS_VALUE = number == 0
+    IS_VALUE, WIDTH = number == 0, shape.width
 
     @part
     def note(node, share, diverged_at, clock):

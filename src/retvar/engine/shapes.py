@@ -8,7 +8,7 @@ from retvar.networks import NODES, Node
 
 __all__ = ["DENSE", "LOCAL", "MOST_WEIGHTS", "SPREAD", "WIDTH", "NodeShape", "Shape", "Update"]
 
-WIDTH = 8  # lanes are padded to a multiple of this, the doubles in the widest registers
+WIDTH = 8  # lanes in a group, at most: the doubles in the widest registers
 MOST_WEIGHTS = 16  # of a node in the dense form
 LOCAL, DENSE, SPREAD = range(3)  # forms of the update; see retvar.engine.lane_nodes
 
@@ -37,6 +37,7 @@ class Update(NamedTuple):
     """What the update of a node depends on; nodes with equal ones share compiled code."""
 
     form: int
+    width: int
     kind: int
     learns: bool
     traced: bool
@@ -53,6 +54,7 @@ class Shape(NamedTuple):
     networks: tuple[tuple[int, ...], ...]  #: of each learner of a lane, numbers of its `nodes`
     nodes: tuple[NodeShape, ...]  #: the value node first, which all learners share
     form: int  #: LOCAL, DENSE or SPREAD
+    width: int  #: lanes in a group; lanes are padded to a multiple of it
     off_policy: bool  #: estimand: the ρ-weighted return
     weighted: bool  #: whether ratios differ from 1
     noisy: bool  #: whether rewards are random
@@ -71,7 +73,7 @@ class Shape(NamedTuple):
         """What the update of a node depends on."""
         spec = self.nodes[number]
         checked = spec.learns and not self.safe
-        return Update(self.form, *spec[1:], spec.node.by_rho, checked, self.steps)
+        return Update(self.form, self.width, *spec[1:], spec.node.by_rho, checked, self.steps)
 
     def number_of(self, node: Any) -> int:
         """Number of a node of the registry among `nodes`; −1: none."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy import uintp as at
 from numpy.typing import NDArray
 
 from retvar.jit import compiled, inlined
@@ -177,14 +178,14 @@ def slot(u, first, fan, threshold, other):
     scaled = u * fan
     k = np.int64(scaled)
     i = first + k
-    return i if scaled - np.float64(k) < threshold[i] else other[i]
+    return i if scaled - np.float64(k) < threshold[at(i)] else other[at(i)]
 
 
 @inlined
 def edge(a, b, t, s, stream):
     """The edge taken from state s at step t."""
     u = uniform(word(a, b, U(4) * U(t)))
-    return slot(u, stream.first[s], stream.fan[s], stream.threshold, stream.other)
+    return slot(u, stream.first[at(s)], stream.fan[at(s)], stream.threshold, stream.other)
 
 
 @inlined

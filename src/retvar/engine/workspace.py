@@ -47,7 +47,7 @@ class Workspace:
     def __init__(self, block: Block, setups: list[LearnerSetup], stream: Stream, seed: int) -> None:
         self.block, self.setups, self.stream, self.seed = block, setups, stream, seed
         shape, self.width = block.shape, block.lanes
-        self.values = -(-len(block.value_lanes) // WIDTH) * WIDTH
+        self.values = -(-len(block.value_lanes) // shape.width) * shape.width
         self.members = [self._members(number) for number in range(len(shape.nodes))]
         self.differs = any(m.template.initial for each in self.members for m in each)
         self.nodes: list[Lanes] = [self._lanes(number) for number in range(len(shape.nodes))]
@@ -80,9 +80,11 @@ class Workspace:
         place, lanes, learns, kind = spec.node.place, len(members), spec.learns, spec.kind
         features = members[0].template.features[place]
         size, settings = features.size, np.array([member.settings[place] for member in members])
-        weights = (lanes * size,) if shape.form == DENSE else (size + 1, lanes)  # 0 for the end
+        rows = size + 1  # 0 for the end
+        weights = (rows * lanes,) if shape.form == DENSE else (rows, lanes)
         averaged, by_errors = learns and averages(kind), learns and depends_on_errors(kind)
         counts = learns and counts_visits(kind)
+        looked_up = shape.form == DENSE and spec.tabular
         return Lanes(
             table=self._table(features, spec),
             w=aligned_zeros(*weights),
@@ -97,6 +99,8 @@ class Workspace:
             peak=aligned_zeros(lanes) if learns and not shape.safe else None,
             used=aligned_zeros(self.stream.first.size, lanes) if shape.steps else None,
             reported=_last_features(features) if shape.steps else None,
+            now=aligned_zeros(lanes) if looked_up else None,
+            after=aligned_zeros(lanes) if looked_up else None,
             trace=aligned_zeros(*weights) if spec.traced else None,
             kappa=_aligned_copy(settings[:, 2:].T) if spec.traced else None,
             last=aligned_zeros(lanes) if spec.traced else None,

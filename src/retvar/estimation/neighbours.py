@@ -191,9 +191,8 @@ class Neighbours:
         for j, scale in enumerate(self.scale):
             np.divide(points[self._order, j], scale, out=self._points[j])
         self._boxes = Boxes.around(self._points)
-        self._error, self._tail, self._segment = (
-            column[self._order] for column in (self._error, self._tail, self._segment)
-        )
+        self._error, self._tail = self._error[self._order], self._tail[self._order]
+        self._segment = self._segment[self._order]
         self.enough = self.segments > FEWEST  #: whether anything can be said
         self.scores: dict[int, float] = {}  #: by number of neighbours; the smallest is the best
         self.neighbours, self._typical_kurtosis, self.far = 0, NORMAL_KURTOSIS, np.nan

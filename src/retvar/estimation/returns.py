@@ -83,8 +83,8 @@ class Returns:
     def add(
         self,
         key: Integers,
-        state: Array,
-        next_state: Array,
+        state: Array | Integers,
+        next_state: Array | Integers,
         reward: Array,
         gamma: Array,
         lam: Array,
@@ -120,7 +120,8 @@ class Returns:
         self._thin(self._level)
 
     def _add_terms(
-        self, terms: BootstrapTerms, key: Integers, next_state: Array, gamma: Array, lam: Array,
+        self, terms: BootstrapTerms, key: Integers, next_state: Array | Integers, gamma: Array,
+        lam: Array,
         eta: Array | None, flags: Integers, stream: Integers,
     ) -> None:  # fmt: skip
         """Store the steps of a chunk, for the bootstrap terms of returns."""
