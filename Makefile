@@ -30,7 +30,7 @@ INSTALL = $(if $(UV),'$(UV)' pip install --quiet --python $(BIN)/python,$(PIP) i
 BUILD := hatchling editables
 stop = $(if $(1),$(error $(1)))
 
-.PHONY: FORCE setup test test-deep lint types layers unit reproduce study bench mutants soak docs wheel clean
+.PHONY: FORCE setup test test-deep lint types layers unit reproduce bench gpu mutants soak docs wheel clean study
 
 setup: $(DEV)
 
@@ -88,6 +88,11 @@ bench: $(BENCH)
 	$(BIN)/python benchmarks/experience.py --append --out docs/benchmarks.md
 	$(BIN)/python benchmarks/estimate.py --append --out docs/benchmarks.md
 	$(BIN)/python benchmarks/sweep.py --append --out docs/benchmarks.md
+
+# With any Python that has numba-cuda and retvar's dependencies; GPU_OUT: file for the benchmark.
+gpu:
+	PYTHONPATH=src $(PYTHON) -m tests.gpu_cases 300
+	cd benchmarks && PYTHONPATH=../src $(PYTHON) gpu.py $(if $(GPU_OUT),--append --out $(GPU_OUT))
 
 mutants: $(DEV)
 	$(BIN)/python tests/mutants.py

@@ -5,6 +5,7 @@ NUMBA_DISABLE_JIT=1 python -W ignore::RuntimeWarning -m tests.uncompiled bits 10
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -13,11 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
+import numpy as np
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from retvar.engine import blocks
-from tests import cases, fixed_cases
+from tests import cases, fixed_cases, gpu_cases
 
 
 def bits(examples: int) -> None:
@@ -56,6 +58,35 @@ def fixed(_: int) -> None:
         assert cases.bits(one) == cases.bits(other), name
 
 
+def gpu(examples: int) -> None:
+    """The kernels of a GPU, in numba's simulator, have the CPU's bits, for any simulation."""
+    keeps = itertools.cycle(["runs", "runs", "stats"])
+
+    @settings(max_examples=examples)
+    @given(cases.cases(longest=12), st.sampled_from([0, blocks.MOST_WEIGHTS]))
+    def holds(case, most):  # with 0 nothing is dense
+        with mock.patch.object(blocks, "MOST_WEIGHTS", most):
+            same_on_a_gpu(case, next(keeps))
+
+    holds()
+
+
+def same_on_a_gpu(case: cases.Case, keep: str) -> None:
+    one, other = (case.simulate(keep=keep, device=device) for device in ("cpu", "cuda"))
+    assert other.attrs["device"] == "cuda"
+    assert not gpu_cases.differing(one, other), keep
+
+
+def gpu_families(_: int) -> None:
+    """The same for each family of cases that a GPU is tested with: few states, lanes and steps."""
+    for name, make in gpu_cases.FAMILIES.items():
+        case = make(np.random.default_rng([*name.encode()]))
+        length = {next(iter(case.length)): 6}
+        record = {**case.record, "at": [0, 2, 6], "window": min(4, case.record.get("window", 0))}
+        case = replace(case, learners=case.learners[:3], runs=2, length=length, record=record)
+        same_on_a_gpu(case, "runs")
+
+
 def digests(_: int) -> None:
     """Print the digests of the fixed simulations."""
     found = {
@@ -64,14 +95,14 @@ def digests(_: int) -> None:
     sys.stdout.write(json.dumps(found))
 
 
-def run(what: str, examples: int = 0) -> str:
-    """Run one of the above in a process of plain Python; return its output."""
+def run(what: str, examples: int = 0, **more: str) -> str:
+    """Run one of the above in a process of plain Python; `more` is its environment."""
     root = Path(__file__).resolve().parent.parent
     done = subprocess.run(
         [sys.executable, "-W", "ignore::RuntimeWarning", "-m", "tests.uncompiled", what,
          str(examples)],
-        env={**os.environ, "NUMBA_DISABLE_JIT": "1"}, cwd=root, capture_output=True, text=True,
-        check=False,
+        env={**os.environ, "NUMBA_DISABLE_JIT": "1", **more}, cwd=root, capture_output=True,
+        text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, (done.stdout + done.stderr)[-8_000:]
     return done.stdout
@@ -83,4 +114,6 @@ if __name__ == "__main__":
         phases=[Phase.generate, Phase.shrink], suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     settings.load_profile("plain")
-    {f.__name__: f for f in (bits, invariance, fixed, digests)}[sys.argv[1]](int(sys.argv[2]))
+    {f.__name__: f for f in (bits, invariance, fixed, digests, gpu, gpu_families)}[sys.argv[1]](
+        int(sys.argv[2])
+    )

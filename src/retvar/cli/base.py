@@ -17,6 +17,7 @@ from retvar.progress import Display, discard_output
 from retvar.signals import Interrupted, Stop
 
 __all__ = [
+    "DEVICE",
     "DISAGREES",
     "ESTIMAND",
     "EXIT_STATUSES",
@@ -58,6 +59,10 @@ OPTION = click.option(
 THREADS = click.option(
     "--threads", type=click.IntRange(1), help="Number of threads [default: all cores]."
 )
+DEVICE = click.option(
+    "--device", default="cpu", show_default=True,
+    help="cpu; cuda, an NVIDIA GPU; or auto. Results are the same.",
+)  # fmt: skip
 
 
 class Commands(click.Group):

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
-from retvar.cli.base import JSON, PATH, THREADS, interruptible, print_result, split_commas, to_json
+from retvar.cli.base import (
+    DEVICE,
+    JSON,
+    PATH,
+    THREADS,
+    interruptible,
+    print_result,
+    split_commas,
+    to_json,
+)
 from retvar.networks import NETWORKS
 
 __all__ = ["experiments", "reproduce"]
@@ -57,17 +67,14 @@ def experiments(file: Path | None, as_json: bool) -> None:
 @click.option("--force", is_flag=True, help="Compute all simulations again.")
 @FILE
 @THREADS
+@DEVICE
 def reproduce(
     ids: tuple[str, ...],
     out: Path,
-    runs: int | None,
-    seed: int,
     methods: str | None,
     formats: str,
     as_json: bool,
-    force: bool,
-    file: Path | None,
-    threads: int | None,
+    **options: Any,
 ) -> None:
     """Run experiments and write a report: all, or those with the given IDs or groups of IDs.
 
@@ -84,9 +91,8 @@ def reproduce(
         from retvar import report
 
         found = report.reproduce(
-            ids, out, runs=runs, seed=seed, methods=split_commas(methods),
-            formats=split_commas(formats) or (), force=force, file=file, threads=threads,
-            progress=progress,
+            ids, out, methods=split_commas(methods), formats=split_commas(formats) or (),
+            progress=progress, **options,
         )  # fmt: skip
     print_result(to_json(found.to_dict()) if as_json else found.summary(out))
     if found.problems:

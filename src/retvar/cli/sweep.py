@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from retvar.cli.base import (
+    DEVICE,
     JSON,
     PATH,
     THREADS,
@@ -97,6 +98,7 @@ def plan(spec: Path, as_json: bool) -> None:
 )  # fmt: skip
 @click.option("--workers", type=click.IntRange(1), help="Number of processes with --cluster local.")
 @THREADS
+@DEVICE
 @click.option(
     "--timeout", type=click.FloatRange(0.1), default=10.0, show_default=True,
     help="Seconds to wait for the scheduler's answer.",
@@ -113,6 +115,7 @@ def run(
     extend: bool,
     workers: int | None,
     threads: int | None,
+    device: str,
     timeout: float,
     stale: float | None,
     as_json: bool,
@@ -131,7 +134,9 @@ def run(
         if threads is not None and cluster is not None:
             remedy = "only without --cluster, whose workers have one thread each; see --workers"
             raise InputError("threads", threads, remedy)
-        executor = Local(threads) if cluster is None else Dask(cluster, workers, timeout)
+        if device != "cpu" and cluster is not None:
+            raise InputError("device", device, "only without --cluster, whose workers use CPUs")
+        executor = Local(threads, device) if cluster is None else Dask(cluster, workers, timeout)
         planned = Sweep.from_toml(spec).plan()
         stop.check()
         found = operations.run(

@@ -56,6 +56,7 @@ class Block:
     columns: list[dict[str, int]]  #: method → index of the learner
     value_lanes: list[int]  #: one column of each value node
     share: Integers  #: index of the value node of each lane
+    layout: Any = None  #: on a GPU; see :mod:`retvar.engine.cuda_layout`
 
     @property
     def lanes(self) -> int:

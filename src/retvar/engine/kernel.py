@@ -128,17 +128,41 @@ def learning_nodes(shape: Shape) -> Any:
 
 def drawing(shape: Shape) -> Any:
     """An inlined function: the transition of step t from state s."""
-    NOISY, WEIGHTED, OFF_POLICY = shape.noisy, shape.weighted, shape.off_policy
+    follow, see = following(shape), seeing(shape)
 
     @part
     def draw(a, b, t, s, stream):
         e = edge(a, b, t, s, stream)
-        reward = reward_of(a, b, t, e, stream) if NOISY else stream.reward[u(e)]
-        ratio = stream.rho[u(e)] if WEIGHTED else 1.0
-        eta, rho_bar = (ratio, 1.0) if OFF_POLICY else (1.0, ratio)
-        return Here(s, stream.next_state[u(e)], e, reward, ratio, eta, rho_bar)
+        reward, ratio = follow(a, b, t, e, stream)
+        return see(s, stream.next_state[u(e)], e, reward, ratio)
 
     return draw
+
+
+def following(shape: Shape) -> Any:
+    """An inlined function: the reward of step t along edge e, and ρ."""
+    NOISY, WEIGHTED = shape.noisy, shape.weighted
+
+    @part
+    def follow(a, b, t, e, stream):
+        reward = reward_of(a, b, t, e, stream) if NOISY else stream.reward[u(e)]
+        ratio = stream.rho[u(e)] if WEIGHTED else 1.0
+        return reward, ratio
+
+    return follow
+
+
+def seeing(shape: Shape) -> Any:
+    """An inlined function: a transition as the nodes see it."""
+    WEIGHTED, OFF_POLICY = shape.weighted, shape.off_policy
+
+    @part
+    def see(s, s2, e, reward, rho):
+        ratio = rho if WEIGHTED else 1.0
+        eta, rho_bar = (ratio, 1.0) if OFF_POLICY else (1.0, ratio)
+        return Here(s, s2, e, reward, ratio, eta, rho_bar)
+
+    return see
 
 
 _LATER: Any = None  # functions of a shape

@@ -20,6 +20,7 @@ properties of the shape are literals: what it lacks costs nothing.
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any, NamedTuple
 
 from numpy import uintp as u
@@ -28,7 +29,7 @@ from retvar import rules
 from retvar.engine.shapes import DENSE, LOCAL, SPREAD, Shape, Update
 from retvar.jit import called_part, copy_numbers, part
 from retvar.networks import Reading, Readings, Transition
-from retvar.online.memory_layout import FAINT
+from retvar.online.memory_layout import FAINT, LIMIT
 from retvar.td.feeds import NOTHING, telling
 from retvar.td.steps import (
     accumulated,
@@ -73,6 +74,7 @@ class Lanes(NamedTuple):
     second: Any
     visits: Any  #: visits of each weight, and what their number divides the step by
     rates: Any
+    powers: Any  #: on a GPU the rates after 0, 1, 2 … visits, because its powers have other bits
     bound: Any  #: the step of a rule that is bounded [lane]
     peak: Any  #: largest absolute weight so far [lane]; None: proved to be small
     used: Any  #: step with which each state was last updated [state, lane]
@@ -84,6 +86,8 @@ class Lanes(NamedTuple):
     last: Any  #: discount of the last transition [lane]
     spread: Any  #: see :class:`Spread`
     initial: Any  #: [run or one for all, weight, lane]
+    carried: Any  #: predictions of the state being left [lane]; see :class:`Update`
+    ahead: Any  #: … and of the next state, all fetched before any weight changes
 
 
 class Spread(NamedTuple):
@@ -148,9 +152,11 @@ def weight_of(by_rho: bool) -> Any:
 
 
 @functools.cache
-def learning(kind: int, checked: bool) -> Any:
+def learning(kind: int, checked: bool, carried: bool = False, marked: bool = False) -> Any:
     """An inlined function that moves weight i of one lane, at `k`, and returns its step."""
-    KIND, ERRORS, COUNTS = kind, depends_on_errors(kind), counts_visits(kind)
+    MARKED, CARRIED, KIND, ERRORS, COUNTS = (
+        marked, carried, kind, depends_on_errors(kind), counts_visits(kind),
+    )  # fmt: skip
     AVERAGES, CHECKED = averages(kind), checked
 
     @part
@@ -165,21 +171,34 @@ def learning(kind: int, checked: bool) -> Any:
         learns = node.w
         if AVERAGES:
             learns = node.held
-        new = moved(learns[k], step, delta, E)
+        new = moved(node.carried[lane] if CARRIED else learns[k], step, delta, E)
         learns[k] = new
         if CHECKED:
             size, largest = abs(new), node.peak[lane]
-            node.peak[lane] = size if size > largest else largest
+            if MARKED:  # it is enough to know whether it is too large
+                node.peak[lane] = math.inf if size > LIMIT else largest
+            else:
+                node.peak[lane] = size if size > largest else largest
         return step
 
     return learn
 
 
-@part
-def visit(node, kind, i, weight):
-    """Count a visit of weight i."""
-    node.visits[u(i)] += counted(kind, weight)
-    node.rates[u(i)] = rate_at(kind, node.q[0], node.visits[u(i)])
+@functools.cache
+def counting_visits(tabled: bool) -> Any:
+    """An inlined function that counts a visit of weight i; `tabled`: rates are in a table."""
+    TABLED = tabled
+
+    @part
+    def visit(node, kind, i, weight):
+        node.visits[u(i)] += counted(kind, weight)
+        n = node.visits[u(i)]
+        if TABLED and n < node.powers.size:
+            node.rates[u(i)] = node.powers[u(n)]
+        else:
+            node.rates[u(i)] = rate_at(kind, node.q[0], n)
+
+    return visit
 
 
 # ---------------------------------------------------------------------- lane by lane
@@ -253,7 +272,7 @@ def looking_up(update: Update) -> Any:
             copy_numbers(node.now, c * WIDTH, node.w, cell(c, 0, here.s), WIDTH)
             copy_numbers(node.after, c * WIDTH, node.w, cell(c, 0, here.s2), WIDTH)
 
-    return look_up if update.form == DENSE and update.tabular else None
+    return look_up if update.form == DENSE and update.tabular and not update.lanes else None
 
 
 @functools.cache
@@ -266,17 +285,22 @@ def expecting(update: Update) -> Any:
         lane = u(c * WIDTH + v)
         return node.now[lane], node.after[lane]
 
+    def carried(node, here, c, v):
+        return node.carried[v], node.ahead[v]
+
     def computed(node, here, c, v):
         now = predict(node.table, node.w, here.s, c, v)
         return now, predict(node.table, node.w, here.s2, c, v)
 
+    if update.carried:
+        return part(carried)
     return part(noted if looking_up(update) is not None else computed)
 
 
 @functools.cache
 def fused_node(update: Update) -> Any:
     """An inlined function: update a node in lane v of group c; return what it says."""
-    LEARNS, AVERAGES = update.learns, averages(update.kind)
+    LEARNS, AVERAGES, CARRIED = update.learns, averages(update.kind), update.carried
     predict = predicting(update.form, update.size, update.width, update.tabular)
     move = moving_one(update) if update.form == LOCAL else moving_all(update)
     expect = expecting(update)
@@ -293,6 +317,8 @@ def fused_node(update: Update) -> Any:
                 held = predict(table, node.held, here.s, c, v)
                 own = td_error(fed, discount, predict(table, node.held, here.s2, c, v), held)
             updated = move(node, here, discount, own, after, c, v)
+        if CARRIED:
+            node.carried[v] = updated
         return Reading(now, after, error, updated)
 
     return td_node
@@ -300,8 +326,9 @@ def fused_node(update: Update) -> Any:
 
 def moving_one(update: Update) -> Any:
     """An inlined function: move the weight of the state being left; return the new J(s′)."""
-    learn, weigh = learning(update.kind, update.checked), weight_of(update.by_rho)
+    learn = learning(update.kind, update.checked, update.carried, update.lanes > 0)
     cell, AVERAGES, STEPS = cell_of(LOCAL, 0, 0), averages(update.kind), update.steps
+    weigh = weight_of(update.by_rho)
 
     @part
     def move(node, here, discount, own, after, c, v):
@@ -325,10 +352,10 @@ def moving_all(update: Update) -> Any:
     size, width, tabular, kind = update.size, update.width, update.tabular, update.kind
     cell, feature = cell_of(DENSE, size, width), feature_of(size, tabular)
     predict = predicting(DENSE, size, width, tabular)
-    learn, weigh = learning(kind, update.checked), weight_of(update.by_rho)
+    learn = learning(kind, update.checked, marked=update.lanes > 0)
     decaying, extend, bounded = decaying_by(update), extending(update), bounding_one(update)
     AVERAGES, STEPS, SIZE, WIDTH = averages(kind), update.steps, size, width
-    BOUNDED = is_bounded(kind)
+    BOUNDED, weigh = is_bounded(kind), weight_of(update.by_rho)
 
     @part
     def move(node, here, discount, own, after, c, v):
@@ -415,7 +442,7 @@ def bounding_one(update: Update) -> Any:
 def visiting(update: Update) -> Any:
     """An inlined function that counts the visits of a node; None: they are not counted."""
     weigh, feature = weight_of(update.by_rho), feature_of(update.size, update.tabular)
-    KIND, SIZE = update.kind, update.size
+    KIND, SIZE, visit = update.kind, update.size, counting_visits(update.lanes > 0)
 
     def local(node, here):
         visit(node, KIND, here.s, weigh(here))
@@ -521,7 +548,8 @@ def moving_lanes(update: Update) -> Any:
     """An inlined function: move the weights that a trace or the features reach, in all lanes."""
     KIND, COUNTS, AVERAGES = update.kind, counts_visits(update.kind), averages(update.kind)
     TRACED, BOUNDED, STEPS = update.traced, is_bounded(update.kind), update.steps
-    learn, bound = learning(KIND, update.checked), bounding(STEPS)
+    learn, bound = learning(KIND, update.checked, marked=update.lanes > 0), bounding(STEPS)
+    visit = counting_visits(update.lanes > 0)
 
     @part
     def move_weight(node, here, errors, i, E, reported):
@@ -628,55 +656,97 @@ def bounding(steps: bool) -> Any:
 # ---------------------------------------------------------------------- runs and episodes
 
 
+def fetching(update: Update) -> Any:
+    """An inlined function that fetches what is carried, after a jump to a state; None: nothing."""
+    LANES = update.lanes
+
+    @part
+    def fetch(node, s):
+        for lane in range(LANES):
+            node.carried[lane] = node.w[u(s), u(lane)]
+
+    return fetch if update.carried else None
+
+
+def looking(update: Update) -> Any:
+    """An inlined function that fetches the predictions of the next state; None: nothing."""
+    LANES = update.lanes
+
+    @part
+    def look(node, s):
+        for lane in range(LANES):
+            node.ahead[lane] = node.w[u(s), u(lane)]
+
+    return look if update.carried else None
+
+
 @functools.cache
 def beginning(update: Update) -> Any:
     """A function that resets a node to the start of a run."""
     cell, TRACED = cell_of(update.form, update.size, update.width), update.traced
-    clear = clearing(update)
+    clear, zero = clearing(update), zeroing(update)
     LEARNS, KIND = update.learns, update.kind
     AVERAGES, ERRORS = LEARNS and averages(KIND), LEARNS and depends_on_errors(KIND)
     COUNTS, BOUNDED = LEARNS and counts_visits(KIND), LEARNS and is_bounded(KIND)
-    CHECKED, STEPS = update.checked, update.steps
+    CHECKED, STEPS, SIZE, LANES = update.checked, update.steps, update.size, update.lanes
     GROUP = update.width if update.form == DENSE else 0
+
+    zero_lanes = zeroing(update, lanes=True)
 
     @called_part
     def begin(node, run):
         at = run if node.initial.shape[0] > 1 else 0
-        for i in range(node.initial.shape[1]):
-            for lane in range(node.initial.shape[2]):
+        for i in range(SIZE if SIZE else node.initial.shape[1]):
+            for lane in range(LANES if LANES else node.initial.shape[2]):
                 c = lane // GROUP if GROUP else 0
                 k = cell(c, lane - c * GROUP, i)
                 node.w[k] = node.initial[at, i, lane]
                 if AVERAGES:
                     node.held[k] = node.initial[at, i, lane]
         if ERRORS:
-            node.first[:] = 0.0
-            node.second[:] = 0.0
+            zero(node.first)
+            zero(node.second)
         if COUNTS:
             node.visits[:] = 0.0
         if BOUNDED:
-            for lane in range(node.p.size):
+            for lane in range(LANES if LANES else node.p.size):
                 node.bound[lane] = node.p[lane]
         if CHECKED:
-            node.peak[:] = 0.0
+            zero_lanes(node.peak)
         if STEPS:
-            node.used[:] = float("nan")
+            node.used[:] = math.nan
         if TRACED:
             clear(node)
 
     return begin
 
 
+def zeroing(update: Update, lanes: bool = False) -> Any:
+    """An inlined function that sets the numbers of a node for each lane, or each weight, to 0."""
+    rows = 1 if lanes else update.size + 1 if update.form == DENSE else 0
+    COUNT = update.lanes * rows  # 0: not a literal
+
+    def all_of_them(x):
+        x[:] = 0.0
+
+    def each(x):
+        for k in range(COUNT):
+            x[k] = 0.0
+
+    return part(each if COUNT else all_of_them)
+
+
 @functools.cache
 def clearing(update: Update) -> Any:
     """A function that clears the traces of a node at the end of an episode; None: it has none."""
+    zero, zero_lanes = zeroing(update), zeroing(update, lanes=True)
 
     def all_weights(node):
-        node.last[:] = 0.0
-        node.trace[:] = 0.0
+        zero_lanes(node.last)
+        zero(node.trace)
 
     def listed_weights(node):
-        node.last[:] = 0.0
+        zero_lanes(node.last)
         live, size = node.spread.live, node.spread.phi.size
         for k in range(live[2 * size]):
             i = live[k]
@@ -720,9 +790,14 @@ def clear_faded(traces):
 
 def fading(update: Update) -> Any:
     """An inlined function that looks for faded traces; None: none are left to it."""
+    COUNT = update.lanes * (update.size + 1)
 
     def listed_weights(node):
         drop_faded(node.trace, node.spread.live)
+
+    def each_weight(node):
+        for k in range(COUNT):
+            node.trace[k] = 0.0 if abs(node.trace[k]) < FAINT else node.trace[k]
 
     def all_weights(node):
         clear_faded(node.trace)
@@ -730,4 +805,6 @@ def fading(update: Update) -> Any:
     at_once = update.form == DENSE and depends_on_errors(update.kind)
     if not update.traced or at_once:
         return None
-    return part(listed_weights if update.form == SPREAD else all_weights)
+    if update.form == SPREAD:
+        return part(listed_weights)
+    return part(each_weight if update.lanes else all_weights)

@@ -9,12 +9,13 @@ added at each moment.
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy import uintp as u
 
-from retvar.engine.lane_nodes import predict_lanes, predicting
+from retvar.engine.lane_nodes import cell_of, predict_lanes, predicting
 from retvar.engine.shapes import DENSE, LOCAL, SPREAD, Shape, Update
 from retvar.jit import called_part, in_step, in_turn, part
 from retvar.networks import ESTIMATES, NETWORKS, NODES, THIRD, VARIANCE, Estimate, rests_on
@@ -222,7 +223,8 @@ def of_rows(shape: Shape, make: Any) -> Any:
 
     def of_row(row: Row) -> Any:
         shared, node, less, slot = shape.shared, row.node, max(row.less, 0), row.slot
-        act = make(finding_one(shared and node == 0, shared and less == 0, row.less >= 0))
+        find = finding_one(shared and node == 0, shared and less == 0, row.less >= 0)
+        act = make(find, shape.lanes)
 
         @part
         def call(nodes, *args):
@@ -237,10 +239,13 @@ def of_rows(shape: Shape, make: Any) -> Any:
 
 
 @functools.cache
-def adding(find: Any) -> Any:
-    """An inlined function that adds an estimate of a state to the window, `times` times."""
+def adding(find: Any, lanes: int = 0) -> Any:
+    """An inlined function that adds an estimate of a state to the window, `times` times.
 
-    @part
+    Few literal lanes are added one by one, so that what is read of memory is read at once.
+    """
+    LANES = lanes
+
     def add(source, other, slot, wanted, batch, r, s, times):
         sums, squares = batch.sums[r, slot, s], batch.squares[r, slot, s]
         truth = wanted.truth[wanted.rows.of[slot], s]
@@ -256,17 +261,36 @@ def adding(find: Any) -> Any:
                 gap = find(source, other, s, lane) - frozen[lane]
                 others[lane] += times * (gap * gap)
 
-    return add
+    def add_one_by_one(source, other, slot, wanted, batch, r, s, times):
+        of, frozen, run = wanted.rows.of[slot], wanted.frozen, u(0)
+        if frozen.shape[0] > 1:
+            run = u(r)
+        for lane in range(LANES):
+            before, squared = batch.sums[r, slot, s, lane], batch.squares[r, slot, s, lane]
+            truth, other_squared, other_truth = wanted.truth[of, s, lane], 0.0, 0.0
+            if frozen.size:
+                other_squared = batch.frozen_squares[r, slot, s, lane]
+                other_truth = frozen[run, s, lane]
+            found = find(source, other, s, lane)
+            gap, other_gap = found - truth, found - other_truth
+            batch.sums[r, slot, s, lane] = before + times * found
+            batch.squares[r, slot, s, lane] = squared + times * (gap * gap)
+            if frozen.size:
+                other_squared += times * (other_gap * other_gap)
+                batch.frozen_squares[r, slot, s, lane] = other_squared
+
+    return part(add_one_by_one if LANES else add)
 
 
 @functools.cache
-def differing(find: Any) -> Any:
+def differing(find: Any, lanes: int = 0) -> Any:
     """An inlined function that adds the absolute change of an estimate of a state."""
+    LANES = lanes
 
     @part
     def differ(source, other, slot, scratch, batch, r, s):
         changes, previous = batch.changes[r, slot, s], scratch.previous[slot, s]
-        for lane in range(changes.size):
+        for lane in range(LANES if LANES else changes.size):
             found = find(source, other, s, lane)
             changes[lane] += abs(found - previous[lane])
             previous[lane] = found
@@ -280,16 +304,14 @@ def found_before(found, other, s, lane):
     return found[u(lane)]
 
 
-add_found, differ_found = adding(found_before), differing(found_before)
-
-
 def beginning(shape: Shape, find: Any) -> Any:
     """An inlined function that prepares the records of a run."""
-    CHANGE = shape.change
+    CHANGE, SAFE = shape.change, shape.safe
 
     @part
     def begin(nodes, share, wanted, scratch, batch, r):
-        batch.diverged_at[r] = -1
+        if not SAFE:
+            batch.diverged_at[r] = -1
         scratch.counted[:] = wanted.since
         if CHANGE:
             for s in range(scratch.counted.size):
@@ -320,6 +342,7 @@ def changing(shape: Shape, find: Any) -> Any:
     """An inlined function that adds the changes of a step: of one state, or of all."""
     CHANGE, IS_LOCAL = shape.change, shape.form == LOCAL
     differ = in_turn([call for _, call in of_rows(shape, differing)])
+    differ_found = differing(found_before, shape.lanes)
 
     @part
     def change(nodes, share, wanted, scratch, batch, r, s):
@@ -337,7 +360,7 @@ def changing(shape: Shape, find: Any) -> Any:
 
 def counting(shape: Shape, find: Any) -> Any:
     """An inlined function that adds a moment of the window; locally, at its end, what is left."""
-    IS_LOCAL = shape.form == LOCAL
+    IS_LOCAL, add_found = shape.form == LOCAL, adding(found_before, shape.lanes)
 
     @part
     def moment(nodes, share, wanted, scratch, batch, r, clock):
@@ -358,52 +381,68 @@ def counting(shape: Shape, find: Any) -> Any:
 # ---------------------------------------------------------------------- points
 
 
-@called_part
-def note_divergence(w, peak, share, diverged_at, clock):
-    """Note the moment at which a weight of a lane exceeds LIMIT; w is [group, weight, lane]."""
-    for lane in range(diverged_at.size):
-        at = lane if share is None else share[lane]
-        bad = not (peak[at] <= LIMIT)
-        for i in range(w.shape[1]):
-            bad |= not (abs(w[at // w.shape[2], i, at % w.shape[2]]) <= LIMIT)
-        if bad and diverged_at[lane] < 0:
-            diverged_at[lane] = clock
+@functools.cache
+def noting_divergence(update: Update, shared: bool) -> Any:
+    """A function that notes the moment at which a weight of a lane exceeds LIMIT."""
+    cell, SIZE, LANES = cell_of(update.form, update.size, update.width), update.size, update.lanes
+    SHARED, GROUP = shared, update.width if update.form == DENSE else 0
+
+    @called_part
+    def note_divergence(w, peak, share, diverged_at, clock):
+        for lane in range(LANES if LANES else diverged_at.size):
+            at = share[lane] if SHARED else lane
+            c = at // GROUP if GROUP else 0
+            bad = not (peak[at] <= LIMIT)
+            for i in range(SIZE if SIZE else w.shape[0]):
+                bad |= not (abs(w[cell(c, at - c * GROUP, i)]) <= LIMIT)
+            if bad and diverged_at[lane] < 0:
+                diverged_at[lane] = clock
+
+    return note_divergence
 
 
 def noting(shape: Shape, number: int) -> Any:
     """An inlined function that notes which lanes of a node have diverged; None: none can."""
-    row, GROUPED = ESTIMATES.index(Estimate(shape.nodes[number].node)), shape.form == DENSE
-    IS_VALUE, WIDTH = number == 0, shape.width
+    row, update = ESTIMATES.index(Estimate(shape.nodes[number].node)), shape.update(number)
+    shared = number == 0 and (shape.shared or shape.form == SPREAD)
+    note_divergence = noting_divergence(update, shared)
 
     @part
     def note(node, share, diverged_at, clock):
-        lanes = node.peak.size
-        groups = lanes // WIDTH if GROUPED else 1
-        w = node.w.reshape((groups, node.w.size // lanes, lanes // groups))
-        if IS_VALUE:
-            note_divergence(w, node.peak, share, diverged_at[row], clock)
-        else:
-            note_divergence(w, node.peak, None, diverged_at[row], clock)
+        note_divergence(node.w, node.peak, share, diverged_at[row], clock)
 
-    return note if shape.update(number).checked else None
+    return note if update.checked else None
 
 
-@called_part
-def lost(rests, diverged_at, slot, lane):
-    """Whether a node that an estimate rests on has diverged."""
-    gone = False
-    for row in range(rests.shape[1]):
-        gone |= rests[slot, row] and diverged_at[row, lane] >= 0
-    return gone
+@functools.cache
+def losing(safe: bool) -> Any:
+    """A function: whether a node that an estimate rests on has diverged."""
+
+    def lost(rests, diverged_at, slot, lane):
+        gone = False
+        for row in range(rests.shape[1]):
+            gone |= rests[slot, row] and diverged_at[row, lane] >= 0
+        return gone
+
+    def never(rests, diverged_at, slot, lane):
+        return False
+
+    return part(never) if safe else called_part(lost)
 
 
-@called_part
-def record_estimates(found, rests, diverged_at, estimates, j):
-    """Record the estimates of a state."""
-    for slot in range(found.shape[0]):
-        for lane in range(found.shape[1]):
-            gone = lost(rests, diverged_at, slot, lane)
-            estimates[slot, j, lane] = np.nan if gone else found[slot, lane]
+@functools.cache
+def recording_estimates(safe: bool) -> Any:
+    """A function that records the estimates of a state."""
+    lost = losing(safe)
+
+    @called_part
+    def record_estimates(found, rests, diverged_at, estimates, j):
+        for slot in range(found.shape[0]):
+            for lane in range(found.shape[1]):
+                gone = lost(rests, diverged_at, slot, lane)
+                estimates[slot, j, lane] = math.nan if gone else found[slot, lane]
+
+    return record_estimates
 
 
 @called_part
@@ -416,13 +455,19 @@ def add_errors(found, of, truth, share, rmse, s):
                 rmse[slot, lane] += share * (gap * gap)
 
 
-@called_part
-def finish_errors(rests, diverged_at, rmse):
-    """Take the roots of the mean squared errors."""
-    for slot in range(rmse.shape[0]):
-        for lane in range(rmse.shape[1]):
-            gone = lost(rests, diverged_at, slot, lane)
-            rmse[slot, lane] = np.nan if gone else np.sqrt(rmse[slot, lane])
+@functools.cache
+def finishing_errors(safe: bool) -> Any:
+    """A function that takes the roots of the mean squared errors."""
+    lost = losing(safe)
+
+    @called_part
+    def finish_errors(rests, diverged_at, rmse):
+        for slot in range(rmse.shape[0]):
+            for lane in range(rmse.shape[1]):
+                gone = lost(rests, diverged_at, slot, lane)
+                rmse[slot, lane] = math.nan if gone else math.sqrt(rmse[slot, lane])
+
+    return finish_errors
 
 
 def recording_steps(shape: Shape, number: int) -> Any:
@@ -442,13 +487,14 @@ def recording_steps(shape: Shape, number: int) -> Any:
 
 def pointing(shape: Shape, find: Any) -> Any:
     """An inlined function that records a point."""
-    numbers, STEPS = range(len(shape.nodes)), shape.steps
+    numbers, STEPS, SAFE = range(len(shape.nodes)), shape.steps, shape.safe
     note = in_step([noting(shape, number) for number in numbers])
     record_steps = in_step([recording_steps(shape, number) for number in numbers])
+    record_estimates, finish_errors = recording_estimates(shape.safe), finishing_errors(shape.safe)
 
     @part
     def at_point(nodes, share, wanted, scratch, batch, r, point, clock):
-        rests, diverged_at = wanted.rows.rests, batch.diverged_at[r]
+        rests, diverged_at = wanted.rows.rests, batch.diverged_at[0 if SAFE else r]
         note(nodes, share, diverged_at, clock)
         for j in range(wanted.states.size):
             find(nodes, share, wanted.states[j], wanted, scratch)

@@ -23,7 +23,7 @@ from retvar.engine.learner_setup import LearnerSetup
 from retvar.engine.recorder import Batch, Scratch, Wanted, rows_of, table_of
 from retvar.engine.shapes import Shape
 from retvar.engine.streams import Stream
-from retvar.engine.workspace import Workspace, aligned_zeros
+from retvar.engine.workspace import Workspace, aligned_zeros, stack_lanes
 from retvar.jit import compiled, log_slow_compilation
 from retvar.networks import ESTIMATES, rests_on
 
@@ -48,7 +48,7 @@ class Simulation:
     runs: int
     recording: Recording
     truth: Callable[[Block], Array]  #: value and variance [2, state, lane]
-    frozen: Callable[[Block, range], Array]  #: variance for the frozen value [run, state, lane]
+    frozen: Callable[[Block, range], list[Array]]  #: variance for the frozen value, by lane
     threads: int
     batch: int | None = None
     first: int = 0  #: number of the first run
@@ -104,7 +104,7 @@ class Worker:
         rec, block, workspace = self.simulation.recording, self.block, self.workspace
         frozen = aligned_zeros(1, 0, 0)
         if rec.window and not block.shape.learns_value:
-            frozen = self.simulation.frozen(block, runs)
+            frozen = stack_lanes(self.simulation.frozen(block, runs))
         since = int(rec.points[-1]) - rec.window if rec.window else NEVER
         wanted = Wanted(
             rec.points, rec.by_step, rec.states, rec.shares, since, self.truth, frozen, self.rows

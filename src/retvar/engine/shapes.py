@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from retvar.networks import NODES, Node
+from retvar.td.steps import averages
 
 __all__ = ["DENSE", "LOCAL", "MOST_WEIGHTS", "SPREAD", "WIDTH", "NodeShape", "Shape", "Update"]
 
@@ -46,6 +47,15 @@ class Update(NamedTuple):
     by_rho: bool  #: whether it is weighted by ρ; otherwise by ρ̄
     checked: bool  #: whether its largest weight is noted
     steps: bool  #: whether its steps are noted
+    lanes: int = 0  #: see :class:`Shape`
+
+    @property
+    def carried(self) -> bool:
+        """Whether predictions of the state being left are carried in registers from the last step.
+
+        Only on a GPU, without traces: there the next state's are those of the state left next.
+        """
+        return self.lanes > 0 and self.form == LOCAL and not (self.learns and averages(self.kind))
 
 
 class Shape(NamedTuple):
@@ -63,6 +73,7 @@ class Shape(NamedTuple):
     safe: bool  #: proved that no weight can exceed LIMIT, so it is not checked
     change: bool  #: record the mean absolute change of each estimate
     steps: bool  #: record step sizes
+    lanes: int = 0  #: number of lanes if it is a literal too, as on a GPU; they have no groups then
 
     @property
     def learns_value(self) -> bool:
@@ -73,7 +84,9 @@ class Shape(NamedTuple):
         """What the update of a node depends on."""
         spec = self.nodes[number]
         checked = spec.learns and not self.safe
-        return Update(self.form, self.width, *spec[1:], spec.node.by_rho, checked, self.steps)
+        lanes = min(self.lanes, 1) if self.shared and number == 0 else self.lanes
+        checks = spec.node.by_rho, checked, self.steps
+        return Update(self.form, self.width, *spec[1:], *checks, lanes)
 
     def number_of(self, node: Any) -> int:
         """Number of a node of the registry among `nodes`; −1: none."""

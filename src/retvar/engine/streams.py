@@ -8,6 +8,7 @@ and cosine, because the C library's functions differ between machines.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -168,7 +169,7 @@ def cosine(u):
 @inlined
 def normal(x, y):
     """A normal variate from two words; its absolute value is at most 8.6."""
-    radius = np.sqrt(-2.0 * logarithm(uniform(x) + ULP))
+    radius = math.sqrt(-2.0 * logarithm(uniform(x) + ULP))
     return radius * cosine(uniform(y))
 
 
@@ -176,9 +177,9 @@ def normal(x, y):
 def slot(u, first, fan, threshold, other):
     """Return the entry that a uniform number draws."""
     scaled = u * fan
-    k = np.int64(scaled)
-    i = first + k
-    return i if scaled - np.float64(k) < threshold[at(i)] else other[at(i)]
+    k = np.int32(scaled)
+    i = np.uint32(first + k)
+    return i if scaled - np.float64(k) < threshold[i] else other[i]
 
 
 @inlined

@@ -95,6 +95,7 @@ class Workspace:
             second=aligned_zeros(*weights) if by_errors else None,
             visits=np.zeros(size) if counts else None,
             rates=np.ones(size) if counts else None,
+            powers=None,
             bound=aligned_zeros(lanes) if learns and is_bounded(kind) else None,
             peak=aligned_zeros(lanes) if learns and not shape.safe else None,
             used=aligned_zeros(self.stream.first.size, lanes) if shape.steps else None,
@@ -106,6 +107,8 @@ class Workspace:
             last=aligned_zeros(lanes) if spec.traced else None,
             spread=self._spread(number, size, lanes) if shape.form == SPREAD else None,
             initial=None,
+            carried=None,
+            ahead=None,
         )
 
     def _table(self, features: Features, spec: NodeShape) -> Table:

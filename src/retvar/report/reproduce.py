@@ -7,9 +7,10 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from retvar.arguments import integer
+from retvar.engine.cuda_device import chosen_device
 from retvar.experiments import Claim, Experiment, Finding, Simulation
 from retvar.files import write_text
 from retvar.format import duration
@@ -42,6 +43,7 @@ def reproduce(
     file: str | Path | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
+    device: str = "cpu",
 ) -> Reproduction:
     """Run the paper's experiments, or your own, and write a report.
 
@@ -66,6 +68,8 @@ def reproduce(
         Number of threads; default: all cores.
     progress
         Progress callback.
+    device
+        ``"cpu"``, ``"cuda"`` or ``"auto"``; see :func:`~retvar.simulate`.
 
     Returns
     -------
@@ -83,6 +87,7 @@ def reproduce(
     >>> found.to_dict()
     {'experiments': {'chain-mdp': {'claims': []}}}
     """
+    chosen_device(device, 1)  # raises an error now if there is none
     began = time.monotonic()
     chosen = restrict(select(ids, load_experiments(file)), methods, runs)
     formats = figures.validate_formats(formats)
@@ -95,7 +100,8 @@ def reproduce(
         None if file is None else Path(file).name,
     )
     with OutputFolder(out).opened() as folder:
-        job = _Job(folder, request, formats, force, threads, progress or Progress())
+        options = {"threads": threads, "device": device}
+        job = _Job(folder, request, formats, force, options, progress or Progress())
         outcomes = job.run(chosen)
         found = Reproduction(
             outcomes, request, time.monotonic() - began, job.simulations, len(job.computed)
@@ -114,11 +120,11 @@ class _Job:
         request: Request,
         formats: tuple[str, ...],
         force: bool,
-        threads: int | None,
+        options: dict[str, Any],
         progress: Progress,
     ) -> None:
         self.folder, self.store, self.seed = folder, folder.store, request.seed
-        self.formats, self.force, self.threads = formats, force, threads
+        self.formats, self.force, self.options = formats, force, options
         self.progress = progress
         self.simulations: dict[str, Simulation] = {}  # by the name of the data file
         self.uses: Counter[str] = Counter()  # experiments that still need each of them
@@ -169,7 +175,7 @@ class _Job:
         return self.store.path(simulation, self.seed).name
 
     def _compute(self, simulation: Simulation, report: Report) -> xarray.Dataset:
-        return simulation.run(self.seed, progress=report, threads=self.threads)
+        return simulation.run(self.seed, progress=report, **self.options)
 
     def _save(self, simulation: Simulation, data: xarray.Dataset, seconds: float) -> xarray.Dataset:
         began = time.monotonic()

@@ -50,17 +50,26 @@ class Accumulator:
         self.counts = {method: np.zeros(block.lanes, dtype=np.int64) for method in self.diverged}
         self.earliest = {method: np.full(block.lanes, np.nan) for method in self.diverged}
 
-    def add(self, runs: range, batch: Batch) -> None:
-        """Add the next runs."""
+    def note_divergence(self, runs: range, diverged_at: Any) -> None:
+        """Note in which of the next runs lanes diverged, and when [run, row, lane]."""
         here = slice(runs.start - self.simulation.first, runs.stop - self.simulation.first)
         for method in self.diverged:
-            rows = batch.diverged_at[:, rows_beneath(self.block, method)]
+            rows = diverged_at[:, rows_beneath(self.block, method)]
             moments = np.where(rows < 0, np.inf, rows).min(axis=1)
             moments[np.isinf(moments)] = np.nan
             self.counts[method] += np.isfinite(moments).sum(axis=0)
             self.earliest[method] = np.fmin(self.earliest[method], np.fmin.reduce(moments, axis=0))
             if self.keep == "runs":
                 self.diverged[method][here] = moments
+
+    def put(self, parts: dict[str, Moments]) -> None:
+        """Take the statistics of all runs."""
+        self.parts = dict(parts)
+
+    def add(self, runs: range, batch: Batch) -> None:
+        """Add the next runs."""
+        here = slice(runs.start - self.simulation.first, runs.stop - self.simulation.first)
+        self.note_divergence(runs, batch.diverged_at)
         parts = batch.parts()
         parts |= {f"{name}_total": parts[name].sum(axis=2) for name in SUMMED}
         for name, part in parts.items():

@@ -12,6 +12,7 @@ import numpy as np
 from retvar import arguments
 from retvar.engine import runner, streams
 from retvar.engine.blocks import Recording, plan_blocks
+from retvar.engine.cuda_device import chosen_device
 from retvar.engine.learner_setup import prepare_learners
 from retvar.engine.runner import Batch, Simulation
 from retvar.errors import InputError
@@ -62,6 +63,7 @@ def simulate(
     truth: bool = True,
     batch: int | None = None,
     first_run: int = 0,
+    device: str = "cpu",
 ) -> xarray.Dataset:
     """Run learners on an MDP, all on the same streams, and return their estimates.
 
@@ -99,6 +101,9 @@ def simulate(
     first_run
         Number of the first run: with 30, the runs are runs 30, 31, … of a longer simulation to the
         bit, so that it can be computed in parts.
+    device
+        ``"cpu"``; ``"cuda"``, an NVIDIA GPU (needs an extra, see :doc:`gpu`); or ``"auto"``: a GPU
+        if there is one and there is enough to do. Results do not depend on it.
 
     Returns
     -------
@@ -151,9 +156,16 @@ def simulate(
         steps=recorded.step_sizes,
     )
     exact = Truth(mdp, setups, int(seed), target, behaviour, truth)
+    device = chosen_device(device, len(labelled) * runs)
+    parts = -(-threads // runs) if device == "cpu" else 1
+    blocks = plan_blocks(setups, stream, recording, parts)
+    if device == "cuda":
+        from retvar.engine import cuda_runner
+
+        blocks = cuda_runner.device_blocks(blocks, stream, recording.window > 0)
     simulation = Simulation(
         setups,
-        plan_blocks(setups, stream, recording, parts=-(-threads // runs)),
+        blocks,
         stream,
         int(seed),
         runs,
@@ -173,7 +185,10 @@ def simulate(
         accumulators[number].add(some, results)
 
     with _report(progress, runs) as report:
-        runner.run(simulation, accumulate, report)
+        if device == "cuda":
+            cuda_runner.run(simulation, accumulators, report)
+        else:
+            runner.run(simulation, accumulate, report)
     attributes = {
         "mdp": mdp.name or repr(mdp),
         "steps" if by_step else "episodes": total,
@@ -183,6 +198,7 @@ def simulate(
         "target": policy_name(mdp, target),
         "behaviour": policy_name(mdp, actor),
         "window": recording.window,
+        "device": device,
         "retvar": __version__,
     }
     return Results(mdp, labelled, simulation, accumulators, exact, moments, attributes).dataset()

@@ -101,9 +101,9 @@ class Truth:
         }
         return stack_lanes([found[template] for template in self._templates(block)])
 
-    def frozen_of_lanes(self, block: Block, runs: range) -> Array:
-        """Variance for the frozen value [run or one for all, state, lane] of a block."""
-        return stack_lanes(self.frozen(self._templates(block), runs))
+    def frozen_of_lanes(self, block: Block, runs: range) -> list[Array]:
+        """Variance for the frozen value [run or one for all, state] of the lanes of a block."""
+        return self.frozen(self._templates(block), runs)
 
     def frozen(self, templates: list[Template], runs: range) -> list[Array]:
         """Variance for the fixed value of each learner [run or one for all, state]."""

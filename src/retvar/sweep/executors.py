@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Generator
 from typing import NamedTuple, Protocol
 
+from retvar.engine.cuda_device import chosen_device
 from retvar.errors import InputError
 from retvar.format import count, listed
 from retvar.progress import Progress
@@ -84,6 +85,7 @@ def compute_cell(
     cell: Cell,
     threads: int | None = 1,
     progress: Callable[[float], None] | None = None,
+    device: str = "cpu",
 ) -> CellOutcome:
     """Compute and save a cell, unless it is in the store or another worker holds its lease.
 
@@ -106,7 +108,7 @@ def compute_cell(
         if store.is_finished(cell):
             return CellOutcome(cell.number, "exists")
         try:
-            data = store.plan.compute(cell, threads, progress)
+            data = store.plan.compute(cell, threads, progress, device=device)
         except Exception:  # a cell that fails must not stop the others
             return CellOutcome(cell.number, "failed", traceback.format_exc())
         try:
@@ -117,14 +119,15 @@ def compute_cell(
 
 
 class Local:
-    """Compute cells one after the other in this process, each with several threads.
+    """Compute cells one after the other in this process, with several threads or on a GPU.
 
     >>> Local(threads=2).threads
     2
     """
 
-    def __init__(self, threads: int | None = None) -> None:
-        self.threads = threads
+    def __init__(self, threads: int | None = None, device: str = "cpu") -> None:
+        chosen_device(device, 1)  # raises an error now if there is none
+        self.threads, self.device = threads, device
 
     def outcomes(
         self, store: Store, cells: deque[Cell], progress: Progress
@@ -135,7 +138,9 @@ class Local:
         while cells:
             progress.check()
             cell = cells.popleft()
-            outcome = compute_cell(store, cell, self.threads, lambda _: progress.check())
+            outcome = compute_cell(
+                store, cell, self.threads, lambda _: progress.check(), self.device
+            )
             if outcome.state != "busy":
                 holders.clear()
                 notes.reset()

@@ -201,6 +201,7 @@ class Plan:
         threads: int | None = 1,
         progress: Callable[[float], None] | None = None,
         length: int | None = None,
+        device: str = "cpu",
     ) -> xarray.Dataset:
         """Compute the data of a cell; `length` shortens the runs, for timing."""
         import xarray
@@ -224,6 +225,7 @@ class Plan:
             keep="runs",
             threads=threads,
             progress=progress or False,
+            device=device,
         )
         dims = ("learner", "run", self.unit)
         unknown = np.full([data.sizes[dim] for dim in dims], np.nan)

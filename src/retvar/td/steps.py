@@ -13,6 +13,8 @@ To add a rule, add it to the functions here that it takes part in.
 
 from __future__ import annotations
 
+import math
+
 from retvar import rules
 from retvar.jit import callable_from_compiled, inlined
 from retvar.step_sizes import ADADELTA, ALPHA_BOUND, AVERAGED, DECAY
@@ -83,7 +85,7 @@ def rate_at(kind, q, visits):
 def accumulated(decay, epsilon, errors, updates, error):
     """ADADELTA's step after an error, and its accumulators; a step of NaN if it is too large."""
     if not abs(error) <= LARGEST:
-        return float("nan"), errors, updates
+        return math.nan, errors, updates
     errors = running_mean_square(decay, errors, error)
     step = adadelta_step(epsilon, errors, updates)
     return step, errors, running_mean_square(decay, updates, step * error)
