@@ -13,6 +13,8 @@ from click.testing import CliRunner
 import retvar as rv
 from retvar.cli import main
 from retvar.errors import InputError
+from retvar.estimation.answers import Answer
+from retvar.estimation.return_sample import Interval, ReturnSample
 from retvar.estimation.rollouts import observed
 from retvar.experience import from_gymnasium, from_table
 
@@ -73,6 +75,54 @@ def test_states_are_named_by_their_labels():
     cards = rv.estimate(hands, gamma=1.0, by="least_squares")
     for text in ((14, 10, 0), "(14, 10, 0)", "14,10,0"):
         assert cards.at(text).state == (14, 10, 0)
+
+
+def test_answers_are_nan_where_values_are():
+    """TD learning, just outside of the box of all visits: neither `at` nor `value` answers."""
+    rng = np.random.default_rng(0)
+    rows = {"x": rng.random(900), "y": rng.random(900), "reward": rng.normal(size=900)}
+    rows["terminated"] = np.ones(900, dtype=bool)
+    found = rv.estimate(from_table(rows, state=["x", "y"]), gamma=0.9, by="td")
+    for row in ([0.5, 0.5], [-0.2, 0.5], [1.3, 0.5], [5.0, 5.0]):
+        known = found.at(row).value.estimate, found.value(row), found.interval(row)[0]
+        assert np.isnan(known).all() == (row != [0.5, 0.5])
+        assert np.isnan(known).all() or np.isfinite(known).all()
+
+
+def test_returns_stay_within_what_the_rewards_seen_allow(tmp_path):
+    """CartPole's rewards are 1: no return lies beyond 1/(1 − γ), also after a file was read."""
+    cart = from_gymnasium("CartPole-v1", lambda o: int(o[2] + o[3] > 0), steps=12_000, seed=1,
+                          max_episode_steps=150)  # fmt: skip
+    found = rv.estimate(cart, gamma=0.98)
+    low, high = found.return_interval(np.concatenate([c["state"] for c in cart.chunks()])[:300])
+    assert np.nanmin(low) >= 1.0
+    assert np.nanmax(high) <= 50.0 * (1 + 1e-9)
+    steps = from_gymnasium("CliffWalking-v1", steps=3_000, seed=1)
+    walk = rv.estimate(steps, gamma=0.9)
+    assert walk.estimator.possible_returns == pytest.approx((-1_000.0, -1.0))
+    walk.save(tmp_path / "walk.safetensors")
+    again = rv.estimate(from_gymnasium("CliffWalking-v1", steps=10, seed=2),
+                        resume=tmp_path / "walk.safetensors")  # fmt: skip
+    assert again.estimator.possible_returns == pytest.approx((-1_000.0, -1.0))
+    whole = rv.estimate(from_gymnasium("CliffWalking-v1", steps=300), gamma=1.0)
+    assert whole.estimator.possible_returns == (-math.inf, math.inf)
+
+
+def test_roll_outs_that_disagree_say_so():
+    """39.8 [38.6, 41.0] beside roll-outs of 45.7 ± 0.3 is wrong; 39.8 [33, 47] may be right."""
+    rng = np.random.default_rng(0)
+    sample = ReturnSample.whole(rng.normal(45.7, 3.0, 300))
+    bounds = ReturnSample(sample.low, sample.low + 1.0, cut_off=300)
+    for beside in (sample, bounds):
+        for (low, high), wrong in (((38.6, 41.0), ["value"]), ((33.0, 47.0), [])):
+            value, std = Interval(39.8, low, high), Interval(3.0, 2.7, 3.4)
+            answer = Answer(0, value, std, (30.0, 50.0), 0.9, rollouts=beside)
+            assert answer.contradicted == wrong
+            assert answer.to_dict()["rollouts"]["contradict"] == wrong
+            assert ("trust the roll-outs" in str(answer)) == bool(wrong)
+    wide = Answer(0, Interval(45.7, 45.0, 46.4), Interval(9.0, 8.0, 10.0), (0, 1), 0.9,
+                  rollouts=sample)  # fmt: skip
+    assert "they disagree with the std above: trust the roll-outs" in str(wide)
 
 
 @pytest.mark.parametrize("state", [16, -1, 1.5, "x", None, True])

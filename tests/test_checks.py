@@ -21,6 +21,7 @@ from retvar.estimation.verdicts import (
     AGREES,
     DISAGREES,
     UNCERTAIN,
+    Lack,
     _log_excess,
     _log_std_interval,
     _one_interval,
@@ -321,6 +322,74 @@ def test_the_self_check_notices_states_that_are_not_markov():
         log = from_table(WORLDS["gambler's ruin"]().log(rng, 3_000), states=10)
         alarms += rv.estimate(log, gamma=1.0, by="least_squares").self_check.disagrees
     assert alarms <= most(0.02, logs)
+
+
+def ward(rng, missing, frail, patients=300, days=60):
+    """Stays in a ward, by patient; a `frail` share, not in the log, cost more and stay longer."""
+    weak = rng.random(patients) < frail
+    here, stays = np.zeros(patients, dtype=int), np.ones(patients, dtype=bool)
+    rows = []
+    for _ in range(days):
+        cost = rng.normal(np.where(weak, 3.0, 1.0), 0.5) * (1 + here)
+        ends = (here == 0) & (rng.random(patients) < np.where(weak, 0.03, 0.25))
+        rows.append(np.column_stack([np.arange(patients), here, -cost, ends])[stays])
+        stays &= ~ends
+        u, up = rng.random(patients), np.where(weak, 0.35, 0.1)
+        here = here + (u < up) * (here < 2) - ((u >= up) & (u < 0.45)) * (here > 0)
+    columns = np.concatenate(rows).T
+    columns[2][rng.random(columns.shape[1]) < missing] = np.nan
+    names = ["patient", "state", "reward", "terminated"]
+    log = dict(zip(names, columns, strict=True)) | {"day": np.arange(columns.shape[1])}
+    log |= {name: log[name].astype(int) for name in ("patient", "state")}
+    log["terminated"] = log["terminated"] > 0
+    return from_table(log, entity="patient", time="day")
+
+
+@pytest.mark.parametrize("missing", [0.02, 0.05])
+def test_a_few_missing_rewards_do_not_hide_that_labels_are_not_markov(missing, caplog):
+    found = rv.estimate(ward(np.random.default_rng(1), missing, 0.5, patients=600), gamma=0.95)
+    assert math.isfinite(found.value(0))
+    contradicted = "the data's own returns contradict the estimates"
+    assert contradicted in caplog.text
+    assert found.self_check.disagrees
+    assert 0.1 < found.self_check.lacking < 0.6
+    assert "of each return was cut off" in str(found.self_check)
+    assert found.warnings[-1].startswith(contradicted)
+    assert "non-Markov" in found.warnings[-1]
+    assert f"WARNING: {found.warnings[-1]}" in found.summary()
+    (worst,) = found.self_check.worst(1)
+    assert f"{contradicted} here: value disagrees" in found.at(worst.place).note
+    assert all(contradicted in found.at(state).note for state in range(3))
+
+
+def test_returns_cut_by_missing_rewards_seldom_contradict_sound_estimates():
+    """Long stays are cut more often: those left whole would be the short, cheap ones."""
+    rng = np.random.default_rng(fresh_seed())
+    logs, kinds = 150 if SOAK else 15, []
+    for k in range(logs):
+        found = rv.estimate(ward(rng, (0.02, 0.05)[k % 2], 1.0), gamma=0.95)
+        assert found.self_check.value.returns >= 100
+        assert found.self_check.lacking > 0.1
+        kinds.append(found.self_check.kind)
+    assert kinds.count(DISAGREES) <= most(0.01, logs)
+    assert kinds.count(AGREES) > logs / 2
+    assert not found.warnings or DISAGREES in kinds
+
+
+def test_what_the_estimate_completes_shows_less_of_its_errors():
+    """A return of which half is the estimate shows half of a shift, a quarter less of a std."""
+    rng = np.random.default_rng(0)
+    whole = rng.normal(size=2_000) / rng.normal(size=2_000).std()
+    half = Lack(share=0.5, variance=0.25)
+    cut = math.sqrt(0.75) * whole
+    shifted = judge_value(cut + 0.5 * 0.4, lack=half)
+    assert shifted.kind == DISAGREES
+    assert_allclose(shifted.difference, 0.4, atol=0.07)
+    wide = judge_std(1.5 * cut, 0.25, lack=half)
+    assert wide.kind == DISAGREES
+    assert_allclose(wide.difference, 1.5, atol=0.1)
+    assert judge_value(cut, lack=half).visible > 1.5 * judge_value(whole).visible
+    assert judge_std(cut, 0.25, lack=half).kind == AGREES
 
 
 @pytest.mark.parametrize("by", ["td", "least_squares"])

@@ -55,6 +55,8 @@ def test_bounds_hold_the_statistics_of_every_possible_completion():
         whole = ReturnSample.whole(low + share * (high - low))
         for of in (
             lambda s: s.mean,
+            lambda s: s.std,
+            lambda s: s.skewness,
             lambda s: s.quantile(0.25),
             lambda s: s.cvar(0.2),
             lambda s: s.probability_below(0.5),
@@ -63,6 +65,41 @@ def test_bounds_hold_the_statistics_of_every_possible_completion():
             assert math.isnan(outer.estimate)
             assert outer.low <= inner.estimate <= outer.high
     assert "15 returns cut off by truncation, given as bounds" in bounds.summary()
+
+
+@pytest.mark.parametrize("width", [0.01, 0.3, 2.0, 30.0])
+def test_no_completion_leaves_the_bounds_of_std_and_skewness(width):
+    """Also the worst found among many: ends drawn together, apart, and by their distance."""
+    rng = np.random.default_rng(fresh_seed())
+    low = rng.gamma(2.0, size=60)
+    high = low + width * rng.random(60) * (rng.random(60) < 0.5)
+    bounds = ReturnSample(low, high, cut_off=30)
+    std, skewness = bounds.std, bounds.skewness
+    assert math.isfinite(std.high)
+    assert std.high < 5 * (1 + width)
+    weights = [rng.random((200, 60)), rng.integers(0, 2, (200, 60)), rng.random((200, 1))]
+    weights.append(low > np.quantile(low, rng.random((200, 1))))
+    weights.append(low < np.quantile(low, rng.random((200, 1))))
+    for weight in weights:
+        whole = low + weight * (high - low)
+        spread, third = whole.std(axis=1, ddof=1), scipy.stats.skew(whole, axis=1)
+        assert std.low <= spread.min()
+        assert spread.max() <= std.high
+        assert skewness.low <= third.min()
+        assert third.max() <= skewness.high
+
+
+def test_a_negligible_rest_leaves_estimates_as_they_are():
+    """A rest below a thousandth of the std: the same answers to a hundredth, and no alarm."""
+    rng = np.random.default_rng(0)
+    whole = ReturnSample.whole(rng.normal(-500.0, 100.0, 300))
+    cut = ReturnSample(whole.low - 0.02, whole.low, cut_off=300)
+    for of in (lambda s: s.mean, lambda s: s.std, lambda s: s.skewness, lambda s: s.cvar(0.1),
+               lambda s: s.quantile(0.5), lambda s: s.probability_below(-480.0)):  # fmt: skip
+        assert of(cut) == pytest.approx(of(whole), rel=0.01, abs=0.01)
+    assert np.isfinite(cut.returns).all()
+    assert "300 returns cut off by truncation (the rest is below 0.0200)" in cut.summary()
+    assert "bounds" not in cut.summary()
 
 
 def test_unbounded_ends_leave_quantiles_known():

@@ -78,6 +78,32 @@ def test_cut_off_returns_are_bounded_or_completed():
     assert wider.low == pytest.approx(np.full(20, so_far - share / 0.1))
 
 
+def test_the_return_up_to_the_limit_is_a_question_of_its_own():
+    """CartPole cut after 5 steps, γ = 1: no bound on the return, but 5 within the limit."""
+    how = {"gamma": 1.0, "episodes": 20, "max_steps": 5}
+    unbounded = rv.rollouts("CartPole-v1", **how)
+    assert unbounded.std[1:] == (0.0, math.inf)
+    assert 'truncated="as_end" asks for the return up to the limit' in unbounded.summary()
+    within = rv.rollouts("CartPole-v1", truncated="as_end", **how)
+    assert within.mean == (5.0, 5.0, 5.0)
+    assert within.std == (0.0, 0.0, 0.0)
+    assert within.cut_off == 20
+    assert within.summary().startswith("20 returns up to the limit of steps;")
+    assert within.summary().endswith("20 returns stopped by the limit")
+    with pytest.raises(rv.InputError, match="leave it out"):
+        rv.rollouts("CartPole-v1", truncated="as_end", value=lambda x: 0.0, **how)
+
+
+def test_a_small_rest_does_not_hide_the_spread():
+    """Pendulum ends after 200 steps by truncation alone; at γ = 0.95 a 28,000th is missing."""
+    sample = rv.rollouts("Pendulum-v1", gamma=0.95, episodes=30)
+    assert sample.cut_off == 30
+    assert sample.negligible
+    assert 0 < sample.std.low < sample.std.estimate < sample.std.high < math.inf
+    assert math.isfinite(sample.skewness.estimate)
+    assert "given as bounds" not in sample.summary()
+
+
 def test_what_no_longer_counts_is_not_cut_off():
     """γ²⁰⁰ = 7e-10 of what follows is nothing."""
     assert rv.rollouts("MountainCar-v0", gamma=0.9, episodes=3).cut_off == 0
@@ -160,11 +186,20 @@ def test_the_command_gives_the_same_numbers_as_the_function():
 
 
 def test_the_command_prints_a_summary():
-    done = command("gymnasium:CartPole-v1", "--gamma", 0.9, "--start", "[0, 0, 0.1, 0]",
+    done = command("gymnasium:CartPole-v1", "--gamma", 0.9, "--start", "0,0,0.1,0",
                    "--episodes", 20, "--below", 5)  # fmt: skip
     assert done.exit_code == 0, done.output
     assert "20 returns" in done.stdout
     assert "P(return < 5)" in done.stdout
+
+
+def test_the_command_asks_for_the_return_within_the_limit():
+    words = ("gymnasium:CartPole-v1", "--gamma", 1, "--max-steps", 5, "--episodes", 9)
+    assert "--within-limit asks for the return up to the limit" in command(*words).stdout
+    done = command(*words, "--within-limit", "--json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["mean"] == [5.0, 5.0, 5.0]
+    assert json.loads(done.stdout)["within_limit"] is True
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import retvar as rv
 from retvar.cli import main
 from retvar.errors import InputError
 from retvar.experience import from_gymnasium
+from retvar.experience.predictors import load_model
 from tests.test_environments import same, singles, whole
 from tests.test_examples import run
 from tests.test_setup import PYTHONS, faults, installed, pins, wanted
@@ -151,6 +152,19 @@ def test_a_file_is_loaded_when_asked_for_by_name(ppo, tmp_path, monkeypatch):
     found = json.loads(done.stdout)
     assert found["policy"] == "PPO (stochastic)"
     assert found["at"][0]["rollouts"]["episodes"] == 3
+
+
+@pytest.mark.parametrize("kind", ["PPO", "A2C", "DQN"])
+def test_a_file_is_not_loaded_as_one_of_another_algorithm(kind, tmp_path):
+    """PPO and A2C have the same networks: either would load the other's file."""
+    path = tmp_path / "model.zip"
+    model(kind=getattr(sb3, kind)).save(path)
+    for name in ("PPO", "A2C", "DQN"):
+        if name == kind:
+            assert type(load_model(f"sb3:{name}:{path}")).__name__ == kind
+        else:
+            with pytest.raises(InputError, match=f"not by {name}: say sb3:{kind}:"):
+                load_model(f"sb3:{name}:{path}")
 
 
 def test_a_bare_zip_is_not_opened(tmp_path):

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from retvar.cli.base import JSON, OPTION, key_values, print_result, to_json
-from retvar.cli.sources import acting_options, load_policy, make_stoppable, option_names
+from retvar.cli.sources import (
+    acting_options,
+    load_policy,
+    make_stoppable,
+    option_names,
+    with_options,
+)
 from retvar.errors import InputError, RetvarError
 from retvar.signals import Interrupted, Stop
 
@@ -27,7 +34,7 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 @acting_options
 @click.option(
     "--start", metavar="STATE",
-    help="State that every episode starts in, such as 14 or [0.0, 0.1] "
+    help="State that every episode starts in, such as 14 or 0.0,0.1 "
     "[default: where the environment starts].",
 )  # fmt: skip
 @click.option(
@@ -35,6 +42,11 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
     help="Number of returns.",
 )  # fmt: skip
 @click.option("--max-steps", type=click.IntRange(1), help="Cut episodes off after this many steps.")
+@click.option(
+    "--within-limit", is_flag=True,
+    help="The return up to the limit of steps, as evaluation scripts report it: truncation counts "
+    "as an end.",
+)  # fmt: skip
 @click.option("--below", type=float, help="Also give the probability of a return below this.")
 @click.option("--level", type=float, default=0.9, show_default=True, help="Level of the intervals.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Random seed.")
@@ -56,6 +68,7 @@ def rollouts(source: str, **args: Any) -> None:
             sample = rv.rollouts(
                 envs, policy, gamma=args["gamma"], start=start, episodes=args["episodes"],
                 deterministic=args["deterministic"], max_steps=args["max_steps"],
+                truncated="as_end" if args["within_limit"] else "cut_off",
                 level=args["level"], seed=args["seed"],
             )  # fmt: skip
         except RetvarError:
@@ -65,20 +78,20 @@ def rollouts(source: str, **args: Any) -> None:
     below = args["below"]
     if args["as_json"]:
         return print_result(to_json(_to_dict(sample, below)))
-    lines = [sample.summary()]
+    lines = [with_options(sample.summary())]
     if below is not None:
         lines.append(f"P(return < {below:g})  {sample.probability_below(below)}")
     return print_result("\n".join(lines))
 
 
 def _start(text: str | None) -> Any:
-    """A state, from a number or a list of numbers."""
+    """A state, from a number, a list of numbers, or numbers separated by commas."""
     if text is None:
         return None
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        raise InputError("--start", text, "must be a number, or a list like [0.0, 0.1]") from None
+    for form in (text, f"[{text}]"):
+        with contextlib.suppress(json.JSONDecodeError):
+            return json.loads(form)
+    raise InputError("--start", text, "must be a number, or numbers such as 0.0, 0.1")
 
 
 def _to_dict(sample: ReturnSample, below: float | None) -> dict[str, Any]:
@@ -86,6 +99,8 @@ def _to_dict(sample: ReturnSample, below: float | None) -> dict[str, Any]:
     found: dict[str, Any] = {
         "returns": sample.returns.tolist(),
         "cut_off": sample.cut_off,
+        "within_limit": sample.within_limit,
+        "largest_missing_part": sample.missing,
         "level": sample.level,
         "mean": list(sample.mean),
         "std": list(sample.std),

@@ -51,6 +51,7 @@ REPLACED = {  # remedies of the library, as options
     "states='labels'": "--states labels",
     ", or retvar.features": "",
     "force=True": "--force",
+    'truncated="as_end"': "--within-limit",
 }
 NAMED = re.compile(r"\b(entity|time|episode|next_state|terminated|truncated)=('[^']*')?")
 

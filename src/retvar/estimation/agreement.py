@@ -20,7 +20,9 @@ from retvar.estimation.verdicts import (
     AGREES,
     DISAGREES,
     FEWEST,
+    NOTHING,
     UNCERTAIN,
+    Lack,
     Verdict,
     joint_kind,
     judge_std,
@@ -37,7 +39,8 @@ __all__ = ["Agreement", "PlaceVerdict", "Predictions", "ScoredReturns", "judge",
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
-MOST_MISSING = 0.1  # mean discount of what the compared returns lack
+MOST_MISSING = 0.1  # mean discount of what compared returns lack that is not accounted for
+MOST_COMPLETED = 0.9  # where too few lack so little: what they may lack at most
 MOST_MISSING_VARIANCE = 0.2  # share of the variance that a return held out may lack
 NO_SPREAD = 1e-6  # std, as a share of the largest value, that counts as none
 ROUNDING = 2e-4  # difference, as a share of the largest value, that counts as none beside it
@@ -48,6 +51,7 @@ SUSPICION = {
     "region": "the features may not represent the value, or the observations not the state",
 }
 SAMPLE = 1_000  # returns that are compared where predictions are costly
+CONTRADICTED = "the data's own returns contradict the estimates"
 OFF_POLICY = "cannot be checked on this log: it is off-policy"
 TOO_SHORT = "cannot be checked: no return was observed"
 
@@ -134,6 +138,7 @@ class Agreement:
     unknown: int = 0  #: returns from where there is no estimate
     cut_off: int = 0  #: returns left out, since truncation cut too much from them
     completed: int = 0  #: compared returns that truncation cut off
+    lacking: float = 0.0  #: share of each, on average, that the estimates complete, if above 10%
     kind_of_place: str = "state"
     own_data: bool = False  #: whether the estimates come from the same data
     reason: str = ""
@@ -162,14 +167,33 @@ class Agreement:
         wrong = [place for place in self.places if place.kind == DISAGREES]
         return sorted(wrong, key=lambda p: -max(p.value.distance, p.std.distance))[:most]
 
+    @property
+    def warning(self) -> str:
+        """A word where the returns contradict the estimates; empty otherwise."""
+        if not self.disagrees:
+            return ""
+        return f"{CONTRADICTED} – {SUSPICION[self.kind_of_place]}"
+
+    def warning_at(self, place: int) -> str:
+        """A word on one state or region: what its own returns say, or else all together."""
+        own = next((each for each in self.places if each.place == place), None)
+        if own is None or own.kind != DISAGREES:
+            return self.warning
+        wrong = [v for v in (own.value, own.std) if v.kind == DISAGREES]
+        return f"{CONTRADICTED} here: " + ", ".join(f"{v.quantity} {v}" for v in wrong)
+
     def __str__(self) -> str:
         if self.value is None or self.std is None:
             return self.reason
-        if self.cut_off and not self.value.returns:
+        if self.cut_off and not self.value.returns and not self.disagrees:
             return f"cannot be checked: too much is cut off from all {self.cut_off:,} returns"
         parts = [f"value {self.value}", f"std {self.std}"]
         if any(place.kind == DISAGREES for place in self.places):
             parts.append(self._tally())
+        if self.lacking:
+            parts.append(
+                f"{self.lacking:.0%} of each return was cut off and is the estimate itself"
+            )
         text = "; ".join(parts)
         if self.own_data and self.disagrees:
             text += f" – {SUSPICION[self.kind_of_place]}"
@@ -200,6 +224,7 @@ class Agreement:
             lines.append(
                 f"{self.completed:,} of the {returns:,} returns compared were cut off by "
                 "truncation and completed with the estimates"
+                + (f", {self.lacking:.0%} of each on average" if self.lacking else "")
             )
         return "\n".join(lines)
 
@@ -234,7 +259,8 @@ class ScoredReturns:
     def __init__(
         self, returns: Returns, predict: Predictions, places: Integers | None = None
     ) -> None:
-        self.start, self.truncated = returns.start, returns.missing_share > CLOSED
+        self.start, self.share = returns.start, np.minimum(returns.missing_share, 1.0)
+        self.truncated = returns.missing_share > CLOSED
         self.value, self.variance = predict.value(self.start), predict.variance(self.start)
         self.observed = returns.completed(_filled(predict.value, self.value))
         self.missing = returns.missing_variance(_filled(predict.variance, self.variance))
@@ -259,9 +285,14 @@ class ScoredReturns:
         start = self.start[varying]
         value_error = _mean(self._predict.value_error(start) / std)
         std_error = _mean(self._predict.std_error(start))
+        missing, lacking = self.missing[varying] / std**2, _mean(self.share[varying])
+        if lacking <= MOST_MISSING:
+            lack = NOTHING
+        else:  # the estimate is in both ends of these returns, with its errors
+            lack, value_error = Lack(lacking, _mean(missing)), value_error * (1.0 + lacking)
         return (
-            judge_value(z, value_error, tests),
-            judge_std(z, self.missing[varying] / std**2, std_error, tests),
+            judge_value(z, value_error, tests, lack),
+            judge_std(z, missing, std_error, tests, lack),
         )
 
 
@@ -287,7 +318,9 @@ def _early(returns: Returns, places: Integers) -> NDArray[np.bool_]:
     """Which began so early in their episode that, in each place, little is cut off on average.
 
     Whether a return counts depends on when it began, not on how it went on: to leave out those that
-    truncation cut off would leave out the long ones.
+    truncation cut off would leave out the long ones. Where too few lack little, as with missing
+    rewards, which cut at any age: those that together have the most power, completed as they are
+    with the estimate. If it is right their mean is still its value; if not, they show less of it.
     """
     age, share = returns.age, np.minimum(returns.missing_share, 1.0)
     early = np.zeros(age.size, dtype=bool)
@@ -296,8 +329,12 @@ def _early(returns: Returns, places: Integers) -> NDArray[np.bool_]:
         if not own.size:
             continue
         mean = np.cumsum(share[own]) / np.arange(1, own.size + 1)
-        last = np.append(age[own][1:] != age[own][:-1], True)  # of its age
-        fits = np.flatnonzero(last & (mean <= MOST_MISSING))
+        last = np.flatnonzero(np.append(age[own][1:] != age[own][:-1], True))  # of its age
+        fits = last[mean[last] <= MOST_MISSING]
+        if own.size >= FEWEST and (not fits.size or fits[-1] + 1 < FEWEST):
+            fits = last[mean[last] <= MOST_COMPLETED]
+            power = np.sqrt(fits + 1.0) * (1.0 - mean[fits])
+            fits = fits[: int(np.argmax(power)) + 1] if fits.size else fits
         early[own[: fits[-1] + 1 if fits.size else 0]] = True
     return early
 
@@ -323,11 +360,13 @@ def judge(
     own = np.arange(sequence.error.size)
     used = sequence.usable & sequence.varies
     value, std = sequence.judge(own, 2 if tests else 1)
+    lacking = _mean(sequence.share[used])
     return Agreement(
         value, std, verdicts, len(groups) - len(enough),
         int(np.count_nonzero(~sequence.known)),
         int(np.count_nonzero(sequence.known & ~sequence.early)),
-        int(np.count_nonzero(used & sequence.truncated)), **about,
+        int(np.count_nonzero(used & sequence.truncated)),
+        lacking if lacking > MOST_MISSING else 0.0, **about,
     )  # fmt: skip
 
 
@@ -368,26 +407,32 @@ def self_check(estimator: Any, monitor: Monitor, experience: Experience) -> Agre
         ScoredReturns(sequence, predict), placed, places, name, own_data=True,
         kind_of_place="state" if regions is None else "region",
     )  # fmt: skip
-    return _with_held_out(found, estimator)
+    return _with_held_out(found, estimator, gaps=experience.counts.rejected.total() > 0)
 
 
-def _with_held_out(found: Agreement, estimator: Any) -> Agreement:
+def _with_held_out(found: Agreement, estimator: Any, gaps: bool) -> Agreement:
     """The verdicts on the whole by returns that a fit of features has not seen.
 
-    Features may follow their own data too closely; a table cannot.
+    Features may follow their own data too closely; a table cannot. Where rows were left out, which
+    cuts returns at any age, all are used: those that lack little would be the short ones.
     """
     scores = getattr(estimator, "held_out", lambda: None)()
     if scores is None or scores[0].size < FEWEST:
         return found
-    error, value, std, missing = (column[scores[3] <= MOST_MISSING_VARIANCE] for column in scores)
+    used = (scores[3] <= MOST_MISSING_VARIANCE) | gaps
+    error, value, std, missing = (column[used] for column in scores)
+    share = _mean(np.sqrt(missing))
+    if gaps and share > MOST_COMPLETED:
+        return found
     scale = float(np.abs(value).max(initial=0.0))
     varies = std > NO_SPREAD * scale
     if not varies.any():
-        verdicts = judge_without_spread(error, ROUNDING * scale)
+        verdicts, lack = judge_without_spread(error, ROUNDING * scale), NOTHING
     else:
         z, tests = error[varies] / std[varies], 2 if found.places else 1
-        verdicts = judge_value(z, 0.0, tests), judge_std(z, missing[varies], 0.0, tests)
-    return replace(found, value=verdicts[0], std=verdicts[1])
+        lack = Lack(share, _mean(missing)) if share > MOST_MISSING and gaps else NOTHING
+        verdicts = judge_value(z, 0.0, tests, lack), judge_std(z, missing[varies], 0.0, tests, lack)
+    return replace(found, value=verdicts[0], std=verdicts[1], lacking=share if lack.share else 0.0)
 
 
 def places_of(start: Array, regions: Regions | None) -> Integers:

@@ -20,12 +20,14 @@ from retvar.estimation.visits import Regions
 from retvar.experience.stream import Experience
 from retvar.format import align, count, listed, number
 from retvar.networks import SHAPES
+from retvar.online.bootstrap import half_width
 
 __all__ = ["Answer", "answer_at", "answers_table", "find_state"]
 
 UNKNOWN = math.nan, math.nan
 NEVER = "never visited"
 NO_VISIT_NEAR = "no visit in this region"
+SURE = 0.99  # level beyond which roll-outs contradict an estimate
 ON_AVERAGE = "the share of returns holds on average over visited places, not in each"
 
 
@@ -52,6 +54,21 @@ class Answer:
     rollouts: ReturnSample | None = None  #: Monte Carlo returns from there, where there are some
     shapes: dict[str, Interval] = field(default_factory=dict)  #: skewness and excess kurtosis
 
+    @property
+    def contradicted(self) -> list[str]:
+        """What the roll-outs contradict, of value and std: differences beyond both 99% intervals.
+
+        >>> sample = ReturnSample.whole(np.random.default_rng(0).normal(5.0, 1.0, 400))
+        >>> value, std = Interval(3.0, 2.8, 3.2), Interval(1.0, 0.9, 1.1)
+        >>> Answer(0, value, std, (0.0, 9.0), 0.9, rollouts=sample).contradicted
+        ['value']
+        """
+        if self.rollouts is None:
+            return []
+        wider = half_width(SURE) / half_width(self.level)
+        pairs = {"value": (self.value, self.rollouts.mean), "std": (self.std, self.rollouts.std)}
+        return [name for name, (own, sampled) in pairs.items() if _apart(own, sampled, wider)]
+
     def __str__(self) -> str:
         return answers_table([self])
 
@@ -72,8 +89,22 @@ class Answer:
             found["rollouts"] = {
                 "episodes": sample.size, "cut_off": sample.cut_off, "completed": sample.completed,
                 "mean": list(sample.mean), "std": list(sample.std), "return_interval": [low, high],
+                "contradict": self.contradicted,
             }  # fmt: skip
         return found
+
+
+def _apart(own: Interval, sampled: Interval, wider: float) -> bool:
+    """Whether two estimates differ by more than their intervals, widened, allow together."""
+    if not np.isfinite([*own, *sampled[1:]]).all():
+        return False
+    if math.isnan(sampled.estimate):  # bounds
+        reach = wider * (own.high - own.low) / 2.0
+        return not sampled.low - reach <= own.estimate <= sampled.high + reach
+    below = own.estimate < sampled.estimate
+    one, other = (own, sampled) if below else (sampled, own)
+    reach = wider * math.hypot(one.high - one.estimate, other.estimate - other.low)
+    return other.estimate - one.estimate > reach
 
 
 def find_state(experience: Experience, state: Any, known: int | None = None) -> Any:
@@ -177,7 +208,7 @@ def _note_on_observation(experience: Experience, estimator: Any, monitor: Monito
         end is not None and bool((sign * (row - end) > 0).any())
         for end, sign in ((experience.low, -1), (experience.high, 1))
     )
-    seen = isinstance(regions, Regions) and not outside and regions.visits(row[None])[0]
+    seen = isinstance(regions, Regions) and not outside and regions.known(row[None])[0]
     return "" if seen else NO_VISIT_NEAR
 
 
@@ -229,11 +260,16 @@ def answers_table(answers: list[Answer]) -> str:
         if each.rollouts is not None:
             sample = each.rollouts
             lines.append(["roll-outs", *_texts(sample.mean, sample.std, _tails(sample))])
-            notes.append(_size(sample))
+            notes.append(_size(sample) + _contradiction(each))
     text = [f"{line}  {note}".rstrip() for line, note in zip(align(lines), notes, strict=True)]
     if any(not each.holds_here and not math.isnan(each.return_interval[0]) for each in answers):
         text.append(ON_AVERAGE)
     return "\n".join(text)
+
+
+def _contradiction(answer: Answer) -> str:
+    wrong = " and ".join(answer.contradicted)
+    return f"; they disagree with the {wrong} above: trust the roll-outs" if wrong else ""
 
 
 def _name(state: Any) -> str:
@@ -255,5 +291,5 @@ def _size(sample: ReturnSample) -> str:
     text = count(sample.size, "return")
     if not sample.cut_off:
         return text
-    how = "completed with the estimate" if sample.completed else "given as bounds"
-    return f"{text}, {sample.cut_off:,} cut off, {how}"
+    how = sample.remark().replace("value function", "estimate")
+    return f"{text}, {sample.cut_off:,} cut off{how}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,8 @@ from retvar.estimation.setup import (
     refuse_features,
     refuse_missing_discounts,
 )
+from retvar.estimation.tabular import TabularEstimator
+from retvar.estimation.visits import Regions
 from retvar.experience.stream import Chunk, Experience, first_rows
 from retvar.features import Features
 from retvar.learners import Learner
@@ -97,6 +100,8 @@ class Estimate:
         """Value, variance and std with intervals, of each state or of the most visited regions."""
         data = dataset(self.experience, self.estimator, self.monitor)
         data.attrs["self_check"] = str(self.self_check)
+        if self.warnings:
+            data.attrs["warnings"] = "\n".join(self.warnings)
         return data
 
     def value(self, state: Any = None) -> Any:
@@ -104,11 +109,13 @@ class Estimate:
 
         Here and below a state is named by its number, or by its label where that is text.
         """
+        self._look()
         state = self._number(state)
         return self._known(state, self.estimator.value(state))
 
     def std(self, state: Any = None) -> Any:
         """Standard deviation of the return from a state; of all states where none is named."""
+        self._look()
         state = self._number(state)
         return self._known(state, self.estimator.std(state))
 
@@ -116,6 +123,7 @@ class Estimate:
         self, state: Any = None, what: str = "value", *, states: Any = None, level: Any = None
     ) -> tuple[Any, Any]:
         """Lower and upper end for one `state`, a column of `states`, or all."""
+        self._look()
         level = self.monitor.level if level is None else level
         state, states = self._number(state), self._numbers(states)
         ends = self.estimator.interval(state, what, states=states, level=level)
@@ -165,7 +173,28 @@ class Estimate:
         A state is named by its label where states have labels, otherwise by its number; an
         observation is a sequence of numbers.
         """
-        return answer_at(self.experience, self.estimator, self.monitor, state, level)
+        found = answer_at(self.experience, self.estimator, self.monitor, state, level)
+        word = self.self_check.warning_at(self._place(state)) if self.self_check.disagrees else ""
+        if math.isnan(found.value.estimate) or not word:
+            return found
+        return replace(found, note="; ".join(filter(None, (found.note, word))))
+
+    def _place(self, state: Any) -> int:
+        """Number of the state, or of the region of an observation, in which the check has it."""
+        visits = self.monitor.visits
+        found = find_state(self.experience, state, len(getattr(visits, "counts", ())))
+        return int(visits.cells(found[None])[0] if isinstance(visits, Regions) else found)
+
+    @property
+    def warnings(self) -> list[str]:
+        """Signs that a log was not read as it was meant, or that its returns contradict this."""
+        doubt = self.self_check.warning
+        return [*self.experience.warnings, *([doubt] if doubt else [])]
+
+    def _look(self) -> None:
+        """Check the estimates of states, so that a contradiction is in the log; it costs little."""
+        if isinstance(self._estimator, TabularEstimator):
+            _ = self.self_check
 
     def return_interval(
         self, states: Any = None, level: float = 0.9, *, above: bool = False
@@ -188,6 +217,8 @@ class Estimate:
         steps = self.estimator.steps
         if self._checked is None or self._checked[0] != steps:
             self._checked = steps, self_check(self.estimator, self.monitor, self.experience)
+            if self._checked[1].warning:
+                log.warning("%s: %s", self.experience.name, self._checked[1].warning)
         return self._checked[1]
 
     def _least_squares(self, what: str) -> LeastSquaresEstimator:

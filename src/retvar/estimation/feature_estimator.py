@@ -122,6 +122,7 @@ class FeatureEstimator(LeastSquaresEstimator):
             return
         self._record.make_room()
         self._forget()
+        self._see(rows["reward"])
         flags = TERMINATED * rows["terminated"].astype(np.int64)
         flags |= TRUNCATED * rows["truncated"].astype(np.int64)
         part, cut, _ = self._assign(rows["stream"], flags, rows["gamma"])

@@ -60,6 +60,7 @@ class LeastSquaresEstimator:
         self.steps = 0  #: transitions added
         self.rejected = 0  #: transitions refused
         self.notes: dict[str, Any] = {}  #: plain data of your own, kept in saved files
+        self.rewards = math.inf, -math.inf  # the smallest and the largest that were added
         self.off_policy = False  # returns of the target policy are not observed
         self.salt = 0  # of the split; pieces of a log are split in different ways
         self._part = np.zeros((0, 3), dtype=np.int64)  # of each stream: part, rows in it, episode
@@ -129,6 +130,28 @@ class LeastSquaresEstimator:
             longest = math.ceil(HORIZONS / (1.0 - largest))
             late = longest - math.ceil(math.log(CLOSED) / math.log(max(largest, CLOSED)))
         return Split(*assign(stream, flags, longest, late, self._part, U(self.salt)))
+
+    def _see(self, rewards: tuple[float, float] | Array) -> None:
+        """Widen the range of rewards."""
+        low, high = self.rewards
+        self.rewards = min(low, float(np.min(rewards))), max(high, float(np.max(rewards)))
+
+    @property
+    def possible_returns(self) -> tuple[float, float]:
+        """Bounds on returns made of rewards as small and large as those seen; infinite if γ is 1.
+
+        >>> import retvar as rv
+        >>> cart = rv.experience.from_gymnasium("CartPole-v1", steps=100, seed=1)
+        >>> low, high = rv.estimate(cart, gamma=0.98).estimator.possible_returns
+        >>> low, round(high, 9)
+        (1.0, 50.0)
+        """
+        gamma, (low, high) = float(self.gammas.max()), self.rewards
+        plain = self.description.estimand != "off_policy_return" and bool((self.lams == 1.0).all())
+        if not (plain and gamma < 1.0 and low <= high):
+            return -math.inf, math.inf
+        horizon = 1.0 / (1.0 - gamma)
+        return min(low, low * horizon), max(high, high * horizon)
 
     def _forget(self) -> None:
         """Discard what was computed from the transitions so far."""
@@ -202,8 +225,9 @@ class LeastSquaresEstimator:
             raise InputError("level", level, remedy)
         value, std = self._fitted(self._column(None, states))
         if above:
-            return self.calibration.above(value, std, level)
-        return self.calibration.interval(value, std, level)
+            return np.clip(self.calibration.above(value, std, level), *self.possible_returns)
+        ends = self.calibration.interval(value, std, level)
+        return tuple(np.clip(end, *self.possible_returns) for end in ends)
 
     def return_interval_held(self, states: Any, level: float = 0.9) -> list[Held]:
         """How many of the calibration returns each return interval held."""

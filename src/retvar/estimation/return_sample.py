@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -22,14 +23,16 @@ Array = NDArray[np.float64]
 RESAMPLES = 2_000  # of the bootstrap for skewness and CVaR
 BLOCK = 2**22  # numbers of resamples that are held at once
 SHOWN = (0.05, 0.25, 0.5, 0.75, 0.95)  # quantiles of the summary
+SMALL = 1e-3  # share of the std below which what is missing from returns does not matter
+WITHIN_LIMIT = 'truncated="as_end" asks for the return up to the limit'
 ROUNDING = 1e-13  # std, as a share of the largest return, that counts as none
 
 
 class Interval(NamedTuple):
     """An estimate and the interval around it.
 
-    Where returns were cut off and nothing completes them, the estimate is NaN and the interval
-    holds every value that the missing ends could give.
+    Where returns were cut off, nothing completes them and what is missing matters, the estimate is
+    NaN and the interval holds every value that the missing ends could give.
     """
 
     estimate: float
@@ -64,6 +67,8 @@ class ReturnSample:
     completed: bool = False  #: whether a value function stands in for what was cut off
     level: float = 0.9
     seed: int = field(default=0, repr=False)
+    within_limit: bool = False  #: whether these are returns up to a limit of steps, by intention
+    rest: float = math.nan  #: the largest part that a value function stands in for
 
     def __post_init__(self) -> None:
         arguments.level("level", self.level)
@@ -86,17 +91,40 @@ class ReturnSample:
         """Whether every return is known."""
         return bool(np.array_equal(self.low, self.high))
 
+    @cached_property
+    def missing(self) -> float:
+        """The largest part of a return that was not observed; 0 where all are whole."""
+        if self.completed:
+            return self.rest
+        return float((self.high - self.low).max())
+
+    @cached_property
+    def negligible(self) -> bool:
+        """Whether what is missing is below a thousandth of the std, so that it does not matter."""
+        if self.exact and not self.completed:
+            return True
+        if not math.isfinite(self.missing):
+            return False
+        return self.missing <= SMALL * float(self._middle.std(ddof=1))
+
+    @property
+    def _middle(self) -> Array:
+        with np.errstate(invalid="ignore"):
+            return np.asarray(self.low + (self.high - self.low) / 2.0)
+
     @property
     def returns(self) -> Array:
-        """The returns; NaN where only bounds are known."""
-        return np.where(self.low == self.high, self.low, np.nan)
+        """The returns; NaN where only bounds are known that matter."""
+        known = np.asarray(self.low == self.high) | (self.negligible and not self.completed)
+        return np.where(known, self._middle, np.nan)
 
     def _statistic(self, of: Callable[[Array], Interval]) -> Interval:
         """An interval that holds for all returns between their bounds (`of` must be monotone)."""
         if self.exact:
             return of(self.low)
         low, high = of(self.low), of(self.high)
-        return Interval(math.nan, low.low, high.high)
+        estimate = of(self._middle).estimate if self.negligible else math.nan
+        return Interval(estimate, low.low, high.high)
 
     def _tail(self) -> float:
         return (1.0 - self.level) / 2.0
@@ -117,24 +145,50 @@ class ReturnSample:
 
     @property
     def std(self) -> Interval:
-        """Standard deviation; its interval knows the kurtosis of the sample."""
-        if not self.exact:
+        """Standard deviation; its interval knows the kurtosis of the sample.
+
+        Returns x within h of y have a std within √mean h² of that of y, and a fourth root of the
+        fourth moment within twice that of h (Minkowski).
+        """
+        y, half, n = self._middle, (self.high - self.low) / 2.0, self.size
+        if not np.isfinite(half).all():
             return Interval(math.nan, 0.0, math.inf)
-        x = self.low - self.low.mean()
-        spread = float(np.sqrt((x * x).sum() / (x.size - 1)))
-        if spread <= ROUNDING * float(np.abs(self.low).max()):
+        y = y - y.mean()
+        spread, apart = (math.sqrt(float((v * v).sum()) / (n - 1)) for v in (y, half))
+        if spread + apart <= ROUNDING * float(np.abs(self.low).max()):
             return Interval(0.0, 0.0, 0.0)
-        kurtosis = max(float((x**4).mean()) / spread**4, 1.0 + 2.0 / x.size)
-        z = float(student.ppf(1.0 - self._tail(), self.size - 1))
-        reach = z * math.sqrt((kurtosis - 1.0) / (4.0 * x.size))
-        return Interval(spread, spread * math.exp(-reach), spread * math.exp(reach))
+        least, most = max(0.0, spread - apart), spread + apart
+        root = float((y**4).mean()) ** 0.25 + 2.0 * float((half**4).mean()) ** 0.25
+        kurtosis = min((root / least) ** 4 if least > 0 else math.inf, float(n))
+        z = float(student.ppf(1.0 - self._tail(), n - 1))
+        reach = z * math.sqrt((max(kurtosis, 1.0 + 2.0 / n) - 1.0) / (4.0 * n))
+        estimate = spread if self.negligible else math.nan
+        return Interval(estimate, least * math.exp(-reach), most * math.exp(reach))
 
     @property
     def skewness(self) -> Interval:
         """Third standardised moment, with a bootstrap interval."""
-        if not self.exact:
+        if self.exact:
+            return self._bootstrap(_skewness)
+        if not np.isfinite(self.high - self.low).all():
             return Interval(math.nan, -math.inf, math.inf)
-        return self._bootstrap(_skewness)
+        found, apart = self._bootstrap(_skewness, self._middle), self._skewness_apart()
+        if self.negligible:
+            return Interval(found.estimate, found.low - apart, found.high + apart)
+        limit = (self.size - 2) / math.sqrt(self.size - 1)  # of any sample of this size
+        return Interval(math.nan, max(found.low - apart, -limit), min(found.high + apart, limit))
+
+    def _skewness_apart(self) -> float:
+        """How far the skewness of returns between the bounds can be from that of the middle."""
+        y, half = self._middle - self._middle.mean(), (self.high - self.low) / 2.0
+        d = half + half.mean()  # bounds the change of a centred return
+        third = float((y**3).mean())
+        change = float((3.0 * y * y * d + 3.0 * np.abs(y) * d * d + d**3).mean())
+        spread, apart = (math.sqrt(float((v * v).mean())) for v in (y, half))
+        if spread <= apart:
+            return math.inf
+        ends = [(third + a) / (spread + b) ** 3 for a in (-change, change) for b in (-apart, apart)]
+        return max(abs(end - third / spread**3) for end in ends)
 
     def quantile(self, share: float) -> Interval:
         """A quantile; its interval needs no assumption on the distribution (order statistics)."""
@@ -170,7 +224,8 @@ class ReturnSample:
 
         if self.exact:
             return share(self.low)
-        return Interval(math.nan, share(self.high).low, share(self.low).high)
+        estimate = share(self._middle).estimate if self.negligible else math.nan
+        return Interval(estimate, share(self.high).low, share(self.low).high)
 
     def _bootstrap(self, statistic: Callable[[Array], Array], x: Array | None = None) -> Interval:
         """Percentile interval of a statistic of rows."""
@@ -197,12 +252,22 @@ class ReturnSample:
             **{f"quantile {q:.0%}": self.quantile(q) for q in SHOWN},
             "CVaR 5%": self.cvar(0.05),
         }
-        lines = [f"{count(self.size, 'return')}; intervals hold in {share} of cases"]
+        kind = " up to the limit of steps" if self.within_limit else ""
+        lines = [f"{count(self.size, 'return')}{kind}; intervals hold in {share} of cases"]
         lines += [f"{name:14}{interval}" for name, interval in rows.items()]
-        if self.cut_off:
-            how = "completed with the value function" if self.completed else "given as bounds"
-            lines.append(f"{count(self.cut_off, 'return')} cut off by truncation, {how}")
+        if self.within_limit:
+            lines.append(f"{count(self.cut_off, 'return')} stopped by the limit")
+        elif self.cut_off:
+            lines.append(f"{count(self.cut_off, 'return')} cut off by truncation{self.remark()}")
+        if not np.isfinite(self.high - self.low).all():
+            lines.append(f"what follows a cut has no bound: {WITHIN_LIMIT}")
         return "\n".join(lines)
+
+    def remark(self) -> str:
+        """What was done about returns that were cut off."""
+        how = "completed with the value function" if self.completed else "given as bounds"
+        rest = f" (the rest is below {number(self.missing)})" if math.isfinite(self.missing) else ""
+        return rest if self.negligible else f", {how}{rest}"
 
 
 def _skewness(x: Array) -> Array:

@@ -20,6 +20,7 @@ __all__ = ["rollouts"]
 
 Array = NDArray[np.float64]
 Value = Callable[[Any], Any]
+CUT_OFF, AS_END = "cut_off", "as_end"  # what truncation means
 NEGLIGIBLE = 1e-6  # share of what follows that no longer counts: the return is whole
 NEAR = 0.01  # of an observation asked for: the same
 
@@ -34,6 +35,7 @@ def rollouts(
     envs: int | None = None,
     deterministic: bool | None = None,
     max_steps: int | None = None,
+    truncated: str = "cut_off",
     value: Value | None = None,
     reward_range: tuple[float, float] | None = None,
     level: float = 0.9,
@@ -60,6 +62,10 @@ def rollouts(
         Number of returns.
     max_steps
         Steps after which an episode is cut off; default: the environment's own limit, if any.
+    truncated
+        What truncation means: ``"cut_off"``, that the return goes on unseen; or ``"as_end"``: the
+        question is the return up to the limit of steps, which evaluation scripts report. With γ = 1
+        a cut-off return has no bound.
     value
         Value of an observation, which completes returns that were cut off.
     reward_range
@@ -80,6 +86,9 @@ def rollouts(
     gamma = float(arguments.unit_interval("gamma", gamma, 1)[0])
     arguments.integer("episodes", episodes, 2)
     arguments.level("level", level)
+    arguments.choice("truncated", truncated, (CUT_OFF, AS_END))
+    if truncated == AS_END and value is not None:
+        raise InputError("value", value, "completes cut-off returns; leave it out with as_end")
     if reward_range is not None:
         smallest, largest = arguments.numbers("reward_range", reward_range, 2).tolist()
         reward_range = smallest, largest
@@ -96,17 +105,10 @@ def rollouts(
         if made is not None:
             for each in placed:
                 each.close()
-    returns, share = np.array(found.totals), np.array(found.shares)
-    cut: NDArray[np.bool_] = share > 0.0
-    count = int(np.count_nonzero(cut))
-    if value is not None and count:
-        rest = np.array([_answer(value, end) for end in found.ends])
-        returns = returns + share * rest
-        return ReturnSample(returns, returns, count, True, level, seed)
-    low, high = _rest(gamma, *(reward_range or (found.least, found.most)))
-    with np.errstate(invalid="ignore"):
-        lower, upper = (np.where(cut, returns + share * end, returns) for end in (low, high))
-    return ReturnSample(lower, upper, count, False, level, seed)
+    if truncated == AS_END:
+        returns = np.array(found.totals)
+        return ReturnSample(returns, returns, found.cuts, False, level, seed, within_limit=True)
+    return found.sample(gamma, value, reward_range, level, seed)
 
 
 def _rest(gamma: float, smallest: float, largest: float) -> tuple[float, float]:
@@ -140,6 +142,28 @@ class _Sampled:
         self.shares: list[float] = []  # of what follows; 0 where the return is whole
         self.ends: list[Any] = []  # the last observation, None where the return is whole
         self.least, self.most = math.inf, -math.inf  # rewards seen
+        self.cuts = 0  # episodes that were truncated, whatever that matters
+
+    def sample(
+        self,
+        gamma: float,
+        value: Value | None,
+        reward_range: tuple[float, float] | None,
+        level: float,
+        seed: int,
+    ) -> ReturnSample:
+        """The returns, those that were cut off completed or with bounds."""
+        returns, share = np.array(self.totals), np.array(self.shares)
+        cut: NDArray[np.bool_] = share > 0.0
+        count = int(np.count_nonzero(cut))
+        if value is not None and count:
+            rest = share * np.array([_answer(value, end) for end in self.ends])
+            returns, largest = returns + rest, float(np.abs(rest).max())
+            return ReturnSample(returns, returns, count, True, level, seed, rest=largest)
+        low, high = _rest(gamma, *(reward_range or (self.least, self.most)))
+        with np.errstate(invalid="ignore"):
+            lower, upper = (np.where(cut, returns + share * end, returns) for end in (low, high))
+        return ReturnSample(lower, upper, count, False, level, seed)
 
     def collect(self, experience: Any, gamma: float) -> None:
         """Go through the stream."""
@@ -158,6 +182,7 @@ class _Sampled:
                 if not (ended or cut):
                     continue
                 whole = ended or weight[i] <= NEGLIGIBLE
+                self.cuts += not ended
                 self.totals.append(total[i])
                 self.shares.append(0.0 if whole else weight[i])
                 self.ends.append(None if whole else chunk["next_state"][row])

@@ -93,6 +93,7 @@ class TabularEstimator(LeastSquaresEstimator):
         if len(rows) == 0:
             return
         self._forget()
+        self._see(rows.reward)
         split = self._assign(rows.stream, rows.flags, rows.gamma)
         for which in (FIT, CALIBRATION):
             self._add(self.sums[which], rows, split.part, which)
@@ -154,6 +155,7 @@ class TabularEstimator(LeastSquaresEstimator):
             own.merge(theirs)
         self.returns.merge(other.returns, number)
         self.placed.merge(other.placed, number)
+        self._see(other.rewards)
         self.steps += other.steps
         self.rejected += other.rejected
         self.off_policy |= other.off_policy
@@ -371,6 +373,7 @@ class TabularEstimator(LeastSquaresEstimator):
         Returns observed so far are not saved: a loaded estimator collects new ones.
         """
         header = self._header() | {"states": self._states, "off_policy": self.off_policy}
+        header["rewards"] = list(self.rewards) if self.steps else []
         tensors = {
             f"{part}.{name}": array
             for part, sums in zip(NAMES, self.sums, strict=True)
@@ -394,6 +397,7 @@ class TabularEstimator(LeastSquaresEstimator):
             found = cls(from_dict(header["learner"]), header["states"])
             found.steps, found.rejected = int(header["steps"]), int(header["rejected"])
             found.off_policy, found.notes = bool(header["off_policy"]), dict(header["notes"])
+            found.rewards = tuple(header.get("rewards") or ()) or found.rewards
             found._part = np.array(tensors["part"]).reshape(-1, 3)
             found.sums = tuple(  # type: ignore[assignment]
                 TransitionSums.restored({n: tensors[f"{part}.{n}"] for n in ARRAYS})

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ __all__ = [
     "AGREES",
     "DISAGREES",
     "UNCERTAIN",
+    "Lack",
     "Verdict",
     "joint_kind",
     "judge_std",
@@ -37,6 +39,32 @@ TOLERATED_SHIFT = 0.25  # difference of the value, in standard deviations of the
 ERROR_RATE = 0.01  # of "disagrees" where all is well
 BEYOND = 0.5  # mean log excesses by which a large return that was not seen exceeds the largest
 LEAST_KURTOSIS = 2.0  # var u / mean² of a normal distribution
+
+
+class Lack(NamedTuple):
+    """How much the returns lack on average, where the estimate stands in for it.
+
+    An error of the estimate is then in both ends of a return, and shows in what is left alone.
+
+    >>> Lack(share=0.5).value(0.1), round(Lack(variance=0.5).log_std(math.log(1.1)), 3)
+    (0.2, 0.175)
+    """
+
+    share: float = 0.0  #: discount of what is missing
+    variance: float = 0.0  #: of it, as a share of the variance of the return
+
+    def value(self, seen: float) -> float:
+        """The difference of the value that shows as `seen`."""
+        return seen / (1.0 - self.share)
+
+    def log_std(self, seen: float) -> float:
+        """The difference of the std that shows as `seen`, both in logarithms."""
+        if not self.variance or math.isinf(seen):
+            return seen
+        return _half_log((math.exp(2.0 * seen) - self.variance) / (1.0 - self.variance))
+
+
+NOTHING = Lack()
 
 
 @dataclass(frozen=True)
@@ -105,7 +133,11 @@ def joint_kind(*verdicts: Verdict) -> str:
 
 
 def judge_std(
-    z: Array, missing: Array | float = 0.0, estimate_error: float = 0.0, tests: int = 1
+    z: Array,
+    missing: Array | float = 0.0,
+    estimate_error: float = 0.0,
+    tests: int = 1,
+    lack: Lack = NOTHING,
 ) -> Verdict:
     """Judge a std by u = z² + missing of returns that do not overlap; z = (G − Ĵ)/σ̂.
 
@@ -126,13 +158,15 @@ def judge_std(
         Standard error of the logarithm of the estimated std.
     tests
         Number of places that are judged at once: "disagrees" needs the more evidence.
+    lack
+        What the returns lack, where it is so much that less of a difference shows.
     """
     u = z * z + missing
     n = u.size
     if n < FEWEST or not np.isfinite(u).all() or not (u > 0).any():
         return Verdict("std", UNCERTAIN, n, math.nan, math.nan, math.nan)
     centre = 0.5 * math.log(float(u.mean()))
-    low, high = _log_std_interval(u, REACH)
+    low, high = map(lack.log_std, _log_std_interval(u, REACH))
     kind = UNCERTAIN
     if n >= ENOUGH and low > -TOLERATED and high < TOLERATED:
         kind = AGREES
@@ -143,7 +177,8 @@ def judge_std(
         both_sides = z.min() < 0 < z.max()
         if centre > below or (-centre > above and both_sides):
             kind = DISAGREES
-    return Verdict("std", kind, n, math.exp(centre), math.exp(low), math.exp(high))
+    ends = lack.log_std(centre), low, high
+    return Verdict("std", kind, n, *map(math.exp, ends))
 
 
 def _log_std_interval(u: Array, reach: float) -> tuple[float, float]:
@@ -182,10 +217,13 @@ def _one_interval(u: Array, reach: float) -> tuple[float, float]:
     )
 
 
-def judge_value(z: Array, estimate_error: float = 0.0, tests: int = 1) -> Verdict:
+def judge_value(
+    z: Array, estimate_error: float = 0.0, tests: int = 1, lack: Lack = NOTHING
+) -> Verdict:
     """Judge a value by z = (G − Ĵ)/σ̂ of returns that do not overlap.
 
     `estimate_error` is the standard error of the value, in standard deviations of the return.
+    `lack` is what the returns lack, where it is so much that less of a difference shows.
 
     >>> rng = np.random.default_rng(0)
     >>> print(judge_value(rng.normal(size=2_000)))
@@ -197,14 +235,15 @@ def judge_value(z: Array, estimate_error: float = 0.0, tests: int = 1) -> Verdic
     if n < FEWEST or not np.isfinite(z).all():
         return Verdict("value", UNCERTAIN, n, math.nan, math.nan, math.nan)
     centre = float(z.mean())
-    error = max(float(z.std(ddof=1)), 1.0) / math.sqrt(n)
-    low, high = centre - REACH * error, centre + REACH * error
+    least = math.sqrt(max(0.0, 1.0 - lack.variance))
+    error = max(float(z.std(ddof=1)), least) / math.sqrt(n)
+    low, high = (lack.value(centre + sign * REACH * error) for sign in (-1, 1))
     if n >= ENOUGH and low > -TOLERATED_SHIFT and high < TOLERATED_SHIFT:
         kind = AGREES
     else:
         limit = _limit(tests) * math.hypot(error, estimate_error)
         kind = DISAGREES if abs(centre) > limit else UNCERTAIN
-    return Verdict("value", kind, n, centre, low, high)
+    return Verdict("value", kind, n, lack.value(centre), low, high)
 
 
 def judge_without_spread(errors: Array, rounding: float) -> tuple[Verdict, Verdict]:

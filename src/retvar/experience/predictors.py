@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import importlib
 import inspect
+import json
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,14 @@ __all__ = ["Predictor", "is_model", "load_model"]
 
 PREFIX = "sb3:"  # sb3:ALGORITHM:FILE
 LIBRARIES = ("stable_baselines3", "sb3_contrib")
+MARKS = {  # settings in a file, and the algorithms that write them
+    "clip_range": ("PPO", "MaskablePPO", "RecurrentPPO"),
+    "exploration_fraction": ("DQN", "QRDQN"),
+    "target_entropy": ("SAC", "TQC", "CrossQ"),
+    "target_policy_noise": ("TD3", "DDPG"),
+    "cg_max_steps": ("TRPO",),
+    "delta_std": ("ARS",),
+}
 UNSAFE = (
     "loading a model's .zip can run any code that it contains, so it is loaded only when asked for "
     "by name: if you trust where it comes from, say sb3:ALGORITHM:FILE, such as sb3:PPO:{}"
@@ -57,11 +67,32 @@ def load_model(policy: Any) -> Any:
     algorithm = _algorithm(name, text)
     if not Path(file).is_file():
         raise InputError("policy", text, f"{file} is not a file")
+    _refuse_other_algorithm(algorithm, file, text)
     try:
         return algorithm.load(file, device="cpu")
     except Exception as error:  # a damaged file may raise anything
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InputError("policy", text, f"cannot be loaded: {reason}") from None
+
+
+def _refuse_other_algorithm(algorithm: Any, file: str, text: str) -> None:
+    """Refuse a file with the settings of another algorithm.
+
+    A file does not say which algorithm wrote it, and loads with any that has the same networks.
+    """
+    try:
+        with zipfile.ZipFile(file) as archive:
+            saved = json.loads(archive.read("data"))
+        complete = "policy_class" in saved
+        writers = next((names for mark, names in MARKS.items() if mark in saved), ("A2C",))
+    except (OSError, KeyError, TypeError, ValueError, zipfile.BadZipFile):
+        return  # loading it says what is wrong
+    name = algorithm.__name__
+    known = {each for names in MARKS.values() for each in names} | {"A2C"}
+    if complete and name in known and name not in writers:
+        right = f"say {PREFIX}{writers[0]}:{file}"
+        remedy = f"it was written by {' or '.join(writers)}, not by {name}: {right}"
+        raise InputError("policy", text, remedy)
 
 
 def _algorithm(name: str, text: str) -> Any:
