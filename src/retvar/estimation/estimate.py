@@ -185,12 +185,6 @@ class Estimate:
         found = find_state(self.experience, state, len(getattr(visits, "counts", ())))
         return int(visits.cells(found[None])[0] if isinstance(visits, Regions) else found)
 
-    @property
-    def warnings(self) -> list[str]:
-        """Signs that a log was not read as it was meant, or that its returns contradict this."""
-        doubt = self.self_check.warning
-        return [*self.experience.warnings, *([doubt] if doubt else [])]
-
     def _look(self) -> None:
         """Check the estimates of states, so that a contradiction is in the log; it costs little."""
         if isinstance(self._estimator, TabularEstimator):
@@ -228,11 +222,12 @@ class Estimate:
 
     @property
     def warnings(self) -> list[str]:
-        """Signs that a log was not read as it was meant, or that its importance ratios are wrong.
+        """Signs that a log was misread, that ratios are wrong, or that returns contradict estimates.
 
         Each names the probable remedy.
         """
-        return warnings(self.experience, self.estimator)
+        doubt = self.self_check.warning
+        return [*warnings(self.experience, self.estimator), *([doubt] if doubt else [])]
 
     def summary(self, rows: int = 20) -> str:
         """Text: a description of the data and a table of the most visited states or regions."""
