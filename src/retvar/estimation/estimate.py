@@ -222,7 +222,7 @@ class Estimate:
 
     @property
     def warnings(self) -> list[str]:
-        """Signs that a log was misread, that ratios are wrong, or that returns contradict estimates.
+        """Signs that a log was misread, that ratios are wrong, or that returns contradict this.
 
         Each names the probable remedy.
         """
