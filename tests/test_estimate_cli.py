@@ -81,7 +81,8 @@ def test_everything_is_written_and_can_be_read(tmp_path):
     assert lines[0] == f"{LAKE}, random policy: γ = 0.9, λ = 1, least squares"
     assert lines[1].startswith("5,000 transitions, ")
     assert lines[2].startswith("11 states, ")
-    assert lines[3].startswith("the data's own returns: value ")
+    assert lines[3].startswith("return intervals: returns take few values: 90% intervals held ")
+    assert lines[4].startswith("the data's own returns: value ")
     assert lines[5].split() == ["state", "visits", "value", "90%", "std", "90%"]
     assert error_lines(result) == []
     with xarray.open_dataset(tmp_path / "a" / "estimate.nc", engine="h5netcdf") as data:
