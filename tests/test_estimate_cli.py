@@ -83,7 +83,7 @@ def test_everything_is_written_and_can_be_read(tmp_path):
     assert lines[2].startswith("11 states, ")
     assert lines[3].startswith("return intervals: returns take few values: 90% intervals held ")
     assert lines[4].startswith("the data's own returns: value ")
-    assert lines[5].split() == ["state", "visits", "value", "90%", "std", "90%"]
+    assert lines[6].split() == ["state", "visits", "value", "90%", "std", "90%"]
     assert error_lines(result) == []
     with xarray.open_dataset(tmp_path / "a" / "estimate.nc", engine="h5netcdf") as data:
         assert data.attrs["source"] == LAKE
