@@ -88,8 +88,8 @@ MUTANTS = [
         "in simulations with few weights the trace takes the features of the next state",
         "the wrong state gets the credit for each transition",
         LANES,
-        "E = trace(decay, node.trace[k], feature(table, here.s, i), weight)",
-        "E = trace(decay, node.trace[k], feature(table, here.s2, i), weight)",
+        "E = trace(decay, node.trace[k], feature(node.table, here.s, i), weigh(here))",
+        "E = trace(decay, node.trace[k], feature(node.table, here.s2, i), weigh(here))",
         SIMULATED,
     ),
     Mutant(

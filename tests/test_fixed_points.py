@@ -415,7 +415,7 @@ def test_fixed_points_of_the_random_walk_have_the_known_errors():
 @pytest.mark.parametrize(
     ("argument", "text"),
     [
-        ({"method": "indirect"}, "method = 'indirect': must be one of direct, vtd, centred"),
+        ({"method": "indirect"}, "method = 'indirect': must be one of 'direct', 'vtd', 'centred'"),
         ({"features": np.ones((3, 2))}, r"features = an array of shape \(3, 2\).*5 rows"),
         ({"features": np.full((5, 2), np.nan)}, r"features\[0\] = nan: must be a finite number"),
         ({"features": np.zeros((5, 2))}, "features = 0: are zero in every state visited"),

@@ -111,7 +111,9 @@ def choice(field: str, given: object, among: Iterable[str]) -> str:
     """
     names = list(among)
     if not isinstance(given, str) or given not in names:
-        raise InputError(field, repr(given), f"must be {' or '.join(map(repr, names))}")
+        quoted = [repr(name) for name in names]
+        one = " or ".join(quoted) if len(quoted) < 3 else f"one of {', '.join(quoted)}"
+        raise InputError(field, repr(given), f"must be {one}")
     return given
 
 

@@ -108,7 +108,7 @@ class Normal(InitialValues):
         mean = arguments.numbers("mean", self.mean)
         n = mean.size
         given = arguments.floats("covariance", self.covariance, f"a matrix of {n} × {n} numbers")
-        if mean.ndim != 1 or given.shape != (n, n) or not np.isfinite(given).all():
+        if np.ndim(self.mean) != 1 or given.shape != (n, n) or not np.isfinite(given).all():
             found = f"an array of shape {given.shape}"
             raise InputError("covariance", found, f"must be {n} × {n} finite numbers, as the mean")
         values, vectors = np.linalg.eigh((given + given.T) / 2)

@@ -68,7 +68,7 @@ def chosen_device(device: object, work: int) -> str:
     >>> chosen_device("cpu", 10**6)
     'cpu'
     """
-    if device not in DEVICES:
+    if not isinstance(device, str) or device not in DEVICES:
         raise InputError("device", repr(device), "must be 'cpu', 'cuda' or 'auto'")
     if device == "cuda":
         trouble = missing()

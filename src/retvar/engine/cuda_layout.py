@@ -52,7 +52,7 @@ def rows_for(states: int) -> int:
     """Rows of shared memory for so many: one number for several, so that kernels serve them all.
 
     >>> [rows_for(n) for n in (5, 8, 9, 40)]
-    [5, 8, 10, 48]
+    [5, 8, 10, 40]
     """
     step = 1 if states <= 8 else 2 ** max(1, states.bit_length() - 3)
     return -(-states // step) * step

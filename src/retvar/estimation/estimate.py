@@ -379,7 +379,7 @@ def estimate(
         found.learn(progress)
     else:
         learn_on_cluster(found, cluster, workers=workers, progress=progress)
-    for each in found.warnings:
+    for each in warnings(experience, found.estimator):  # the check warns when it is made
         log.warning("%s: %s", experience.name, each)
     return found
 

@@ -123,7 +123,9 @@ def monte_carlo(
     array([4., 3., 2., 1.])
     """
     order = check_order(order)
-    samples = arguments.integer("samples", samples, order, MAX_SAMPLES)
+    samples = arguments.integer("samples", samples, order)
+    if samples > MAX_SAMPLES:
+        raise InputError("samples", f"{samples:,}", f"must be at most {MAX_SAMPLES:,}")
     max_steps = arguments.integer("max_steps", max_steps, 1)
     rng = arguments.generator("seed", seed)
     edges = weigh_edges(mdp, target, behaviour, estimand, lam)

@@ -643,9 +643,8 @@ class OnlineEstimator:
         count = self.features[0].states
         if not all(isinstance(kind, States) for kind in self.features):
             raise InputError("states", states, "can only grow if each state has its own weight")
-        remedy = f"must be a whole number of at least the present {count}"
-        if not arguments.is_integer(states) or states < count:  # type: ignore[operator]
-            raise InputError("states", repr(states), remedy)
+        if arguments.integer("states", states) < count:  # type: ignore[operator]
+            raise InputError("states", states, f"must be at least the present {count}")
         fresh = OnlineEstimator(self.description, [States(states)] * len(self.features))
         parts = [fresh._memory.part(node) for node in range(len(self.features))]
         place = np.concatenate([np.arange(count) + part.start for part in parts])  # type: ignore[arg-type]
