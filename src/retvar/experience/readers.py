@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from retvar import arguments
 from retvar.errors import InputError
 from retvar.experience.arrow_columns import import_pyarrow, integers
 from retvar.experience.episodes import describe_error
@@ -105,7 +106,7 @@ def all_readers(readers: list[Reader]) -> Iterator[Reader | None]:
 
 
 def _paths(given: str | Path) -> list[Path]:
-    path = Path(given)
+    path = arguments.path("source", given)
     found = [path] if path.is_file() else [Path(each) for each in sorted(glob.glob(str(given)))]
     if not found:
         raise InputError("source", str(given), "there is no such file")
