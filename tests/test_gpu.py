@@ -91,14 +91,14 @@ def test_rows_of_shared_memory_suffice_and_waste_little():
 @pytest.mark.parametrize("lanes", [1, 2, 3, 5, 54, 81, 500])
 def test_groups_are_powers_of_2_within_a_warp_and_blocks_are_whole_warps(lanes):
     learners = rv.grid(rv.Direct, rv.VTD, alpha=0.1, alpha_bar=np.linspace(0.1, 0.2, lanes))
-    block = block_of(learners)
+    block, stream = block_of(learners)
     for states in (5, 60, 2_000):
         layout = cuda_layout.layout_of(block.shape, lanes, states)
         assert layout.group in (1, 2, 4, 8, 16, 32)
         assert layout.threads % 32 == 0
         size = layout.rows * len(block.shape.nodes) * layout.lanes * layout.threads * 8
         assert size <= cuda_layout.SHARED_BYTES
-        laid_out = cuda_layout.lay_out(block, states, layout=layout)
+        laid_out = cuda_layout.lay_out(block, stream, layout=layout)
         assert laid_out.lanes % (layout.group * layout.lanes) == 0
         assert laid_out.lanes >= lanes
 
@@ -114,4 +114,4 @@ def block_of(learners):
     setups = prepare_learners(mdp, learners, [States(5)] * 3, used)
     recording = Recording(np.array([5]), True, np.arange(5), 0, np.zeros(0), False, False)
     (block,) = plan_blocks(setups, stream, recording)
-    return block
+    return block, stream

@@ -177,18 +177,13 @@ def simulate(
         first_run,
     )
     refuse_too_large(simulation, keep)
-    for setup in setups:
-        exact.of(setup.template)
+    for template in dict.fromkeys(setup.template for setup in setups):
+        exact.of(template)
     accumulators = [Accumulator(block, simulation, keep) for block in simulation.blocks]
 
     def accumulate(number: int, some: range, results: Batch) -> None:
         accumulators[number].add(some, results)
 
-    with _report(progress, runs) as report:
-        if device == "cuda":
-            cuda_runner.run(simulation, accumulators, report)
-        else:
-            runner.run(simulation, accumulate, report)
     attributes = {
         "mdp": mdp.name or repr(mdp),
         "steps" if by_step else "episodes": total,
@@ -201,7 +196,13 @@ def simulate(
         "device": device,
         "retvar": __version__,
     }
-    return Results(mdp, labelled, simulation, accumulators, exact, moments, attributes).dataset()
+    results = Results(mdp, labelled, simulation, accumulators, exact, moments, attributes)
+    with _report(progress, runs) as report:
+        if device == "cuda":
+            cuda_runner.run(simulation, accumulators, report, results.prepare)
+        else:
+            runner.run(simulation, accumulate, report)
+    return results.dataset()
 
 
 def replay(
