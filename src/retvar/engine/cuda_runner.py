@@ -47,9 +47,11 @@ class Target(Protocol):
         """Take the statistics over all runs."""
 
 
-def device_blocks(blocks: list[Block], stream: Stream, window: bool) -> list[Block]:
-    """The blocks, laid out for a GPU."""
-    return [lay_out(block, stream, window) for block in blocks]
+def device_blocks(
+    blocks: list[Block], stream: Stream, window: bool, number: int = 8
+) -> list[Block]:
+    """The blocks, laid out for a GPU; `number`: bytes of a number."""
+    return [lay_out(block, stream, window, number=number) for block in blocks]
 
 
 class BlockRunner:
@@ -93,15 +95,18 @@ class BlockRunner:
         self.home, self.scratch = arrays.scratch()
         self.batch = arrays.results(rec)
         own = arrays.lanes if shape.own else ()
-        discounts = Discounts(*(x.reshape(-1, *own) for x in arrays.workspace.discounts))
+        number = arrays.number
+        discounts = Discounts(*(
+            x.reshape(-1, *own).astype(number) for x in arrays.workspace.discounts
+        ))  # fmt: skip
         share = (np.zeros if shape.shared else np.arange)(shape.lanes, dtype=np.int64)
         truth = self.simulation.truth(self.block)
         wanted = Wanted(
             points=rec.points, by_step=rec.by_step, states=rec.states,
             shares=rec.shares if rec.shares.size else np.zeros(1),
             since=np.int64(last - rec.window if rec.window else NEVER),
-            truth=truth.reshape(len(truth), -1, *arrays.lanes),
-            frozen=np.zeros((1, 1, *arrays.lanes)), rows=table_of(rows_of(shape)),
+            truth=truth.reshape(len(truth), -1, *arrays.lanes).astype(number),
+            frozen=np.zeros((1, 1, *arrays.lanes), dtype=number), rows=table_of(rows_of(shape)),
         )  # fmt: skip
         self.stream, self.given, self.discounts, self.share, self.wanted = self.device.put_all(
             (shortened(self.simulation.stream), given, discounts, share, wanted)
