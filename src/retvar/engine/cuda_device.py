@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from retvar import arguments
 from retvar.errors import InputError
 
 __all__ = ["DEVICES", "Device", "chosen_device", "kernel", "missing", "without_contraction"]
@@ -79,6 +80,16 @@ def chosen_device(device: object, work: int) -> str:
     if device == "auto" and work > BREAK_EVEN and missing() is None:
         return "cuda"
     return "cpu"
+
+
+def check_precision(dtype: object, device: str) -> None:
+    """Raise an InputError unless numbers of this type can be computed with on a device.
+
+    >>> check_precision("float64", "cpu")
+    """
+    arguments.choice("dtype", dtype, ("float64", "float32"))
+    if dtype == "float32" and device == "cpu":
+        raise InputError("dtype", repr(dtype), "needs a GPU; use device='cuda', or 'float64'")
 
 
 def kernel(function: Any) -> Any:
