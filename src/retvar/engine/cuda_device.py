@@ -145,6 +145,21 @@ def _visit(tree: Any, visit: Any, with_leaf: bool = True) -> Any:
     return type(tree)(*found) if hasattr(tree, "_fields") else type(tree)(found)
 
 
+def failures() -> tuple[type[Exception], ...]:
+    """Exceptions of a driver or compiler that fails."""
+    load()
+    from numba.cuda.cudadrv import error
+
+    names = ("CudaDriverError", "NvvmError", "NvrtcError")
+    return tuple(getattr(error, name) for name in names if hasattr(error, name))
+
+
+def restart() -> None:
+    """Begin anew with the GPU: after an error in a kernel the driver refuses everything else."""
+    with contextlib.suppress(Exception):
+        load().close()
+
+
 class Device:
     """Arrays on the GPU; in the simulator they are NumPy's."""
 
