@@ -32,7 +32,7 @@ def test_single_precision_is_near_double_precision_and_not_the_same():
     uncompiled.run("gpu_single", **SIMULATOR)
 
 
-def test_after_a_failure_of_the_gpu_other_simulations_run():
+def test_a_failure_of_the_gpu_is_typed_and_other_simulations_run():
     uncompiled.run("gpu_failure", **SIMULATOR)
 
 

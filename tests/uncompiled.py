@@ -111,7 +111,7 @@ def gpu_single(_: int) -> None:
 
 
 def gpu_failure(_: int) -> None:
-    """An error of the driver is a typed one, and the next simulation runs."""
+    """An error of the driver is a typed one; after a lasting one only the GPU is refused."""
     from retvar.engine import cuda_runner  # needs a GPU or the simulator
 
     case = short("one learner")
@@ -127,6 +127,12 @@ def gpu_failure(_: int) -> None:
     ):
         case.simulate(device="cuda")
     assert not gpu_cases.differing(before, case.simulate(device="cuda"))
+    no_answer = mock.patch.object(cuda_device.Device, "free_bytes", failing)
+    with no_answer, pytest.raises(rv.DeviceError):
+        case.simulate(device="cuda")
+    with pytest.raises(rv.InputError, match=r"failed in this process \(an illegal.*start a new"):
+        case.simulate(device="cuda")
+    assert case.simulate(device="auto").attrs["device"] == "cpu"
 
 
 def digests(_: int) -> None:

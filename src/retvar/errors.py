@@ -117,10 +117,10 @@ class ThreadError(RetvarError):
 
 
 class DeviceError(RetvarError):
-    """A GPU failed during a simulation; there are no results, and other simulations can be run.
+    """A GPU failed during a simulation; there are no results. The process can go on, on the CPU.
 
     >>> print(DeviceError("CUDA_ERROR_LAUNCH_FAILED"))
-    the GPU failed: CUDA_ERROR_LAUNCH_FAILED; there are no results: try again, or use device='cpu'
+    the GPU failed: CUDA_ERROR_LAUNCH_FAILED; there are no results: use device='cpu', or try again
     """
 
     def __init__(self, reason: str) -> None:
@@ -129,7 +129,7 @@ class DeviceError(RetvarError):
 
     def __str__(self) -> str:
         return (
-            f"the GPU failed: {self.reason}; there are no results: try again, or use device='cpu'"
+            f"the GPU failed: {self.reason}; there are no results: use device='cpu', or try again"
         )
 
 

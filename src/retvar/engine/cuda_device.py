@@ -29,6 +29,7 @@ ALIGNED = 256  # bytes at which an array on the GPU begins
 BREAK_EVEN = 5_000  # learners × runs from which "auto" takes a GPU
 INSTALL = "pip install 'retvar[cuda12]' or 'retvar[cuda13]'"
 _lock = threading.RLock()
+_lost: list[str] = []  # why the GPU can no longer be used by this process
 
 
 @functools.cache
@@ -38,6 +39,8 @@ def missing() -> str | None:
     >>> missing() is None or isinstance(missing(), str)
     True
     """
+    if _lost:
+        return f"the GPU failed in this process ({_lost[0]}); start a new one, or use device='cpu'"
     if SIMULATED:
         return None
     try:
@@ -154,10 +157,13 @@ def failures() -> tuple[type[Exception], ...]:
     return tuple(getattr(error, name) for name in names if hasattr(error, name))
 
 
-def restart() -> None:
-    """Begin anew with the GPU: after an error in a kernel the driver refuses everything else."""
-    with contextlib.suppress(Exception):
-        load().close()
+def note_failure(reason: str) -> None:
+    """Remember a failure after which the GPU no longer answers: the driver wants a new process."""
+    try:
+        Device().free_bytes()
+    except failures():
+        _lost.append(reason)
+        missing.cache_clear()
 
 
 class Device:

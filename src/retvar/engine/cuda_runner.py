@@ -225,9 +225,7 @@ def run(
     try:
         run_blocks(simulation, targets, progress, meanwhile)
     except cuda_device.failures() as error:
-        cuda_device.restart()
-        for kernels in (kernel_of, cuda_fold.kernel_of):
-            kernels.cache_clear()
+        cuda_device.note_failure(str(error))
         raise DeviceError(str(error)) from None
 
 
