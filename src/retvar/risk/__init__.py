@@ -1,6 +1,6 @@
 """Risk of a policy: exact gradients of mean and variance, and the mean–variance frontier."""
 
-from retvar.risk.frontier import Frontier, FrontierPoint, frontier
+from retvar.risk.frontiers import Frontier, FrontierPoint, frontier
 from retvar.risk.gradient import PolicyGradient, SoftmaxGradient, policy_gradient
 
 __all__ = [

@@ -236,9 +236,7 @@ def derivatives(
     return y[:, None] * A, z[:, None] * own + u[:, None] * A
 
 
-def _restricted(
-    mdp: MDP, edges: WeightedEdges, d: Array, infinite: Mask
-) -> tuple[Resolvent, Mask]:
+def _restricted(mdp: MDP, edges: WeightedEdges, d: Array, infinite: Mask) -> tuple[Resolvent, Mask]:
     """(I − B)⁻¹ on the states that the start leads to; an InputError if it is infinite there."""
     powers = edges.decay**2
     reached = reaching(edges.matrix(powers).T.tocsr(), d > 0)

@@ -25,7 +25,7 @@ from retvar.exact.moments import deviation, moment_reward
 from retvar.mdp import END, MDP, Policy, WeightedEdges
 from retvar.risk.gradient import ActionTerms, derivatives, policy_gradient, sum_by_action
 
-__all__ = ["DenseLandscape", "Landscape", "Slope", "Spot", "SparseLandscape", "landscape_of"]
+__all__ = ["DenseLandscape", "Landscape", "Slope", "SparseLandscape", "Spot", "landscape_of"]
 
 Array = NDArray[np.float64]
 MAX_TABLE = 150  # most states for which inverses are computed
@@ -181,7 +181,8 @@ class DenseLandscape(Landscape):
 
     def _matrix(self, weights: Array, n: int) -> Array:
         """Σ weights over the edges from s to s′; where an episode ends, γ is 0."""
-        return np.bincount(self._cell, weights, minlength=n * n).reshape(n, n)
+        total = np.bincount(self._cell, weights, minlength=n * n).astype(np.float64)
+        return total.reshape(n, n)
 
     def _solve(self, pi: Array) -> _Solved | None:
         """Solve a policy; None if it never ends."""
@@ -190,8 +191,10 @@ class DenseLandscape(Landscape):
         edges = replace(self._edges, b=pi[e.state, e.action] * e.probability)
         identity = np.eye(n)
         try:
-            X = np.linalg.inv(identity - self._matrix(edges.b * e.gamma, n))
-            Z = np.linalg.inv(identity - self._matrix(edges.b * e.gamma**2, n))
+            X, Z = (
+                np.asarray(np.linalg.inv(identity - self._matrix(edges.b * x, n)), np.float64)
+                for x in (e.gamma, e.gamma**2)
+            )
         except np.linalg.LinAlgError:
             return None
         if not np.all(np.abs(X) < MAX_STEPS):  # also NaN

@@ -38,9 +38,7 @@ class Candidate:
         return self.spot.objective(penalty)
 
 
-def search(
-    landscape: Landscape, pi: Array, penalty: float, progress: Progress
-) -> Candidate | None:
+def search(landscape: Landscape, pi: Array, penalty: float, progress: Progress) -> Candidate | None:
     """The best policy found from `pi`; None if `pi` never ends."""
     spot = landscape.at(pi)
     if spot is None:
@@ -61,9 +59,7 @@ def _rounding(spot: Spot, penalty: float) -> float:
     return TOLERANCE * (abs(spot.mean) + abs(penalty) * spot.variance + 1e-300)
 
 
-def _climb(
-    landscape: Landscape, at: Candidate, penalty: float, progress: Progress
-) -> Candidate:
+def _climb(landscape: Landscape, at: Candidate, penalty: float, progress: Progress) -> Candidate:
     """Switch states to single actions, the most promising half of them at a time."""
     for _ in range(MAX_ROUNDS):
         progress.check()
@@ -102,9 +98,7 @@ def _gains(landscape: Landscape, at: Candidate, penalty: float) -> Array:
     return np.where(landscape.mdp.available & ~np.isnan(gain), gain, -np.inf)
 
 
-def _polish(
-    landscape: Landscape, at: Candidate, penalty: float, progress: Progress
-) -> Candidate:
+def _polish(landscape: Landscape, at: Candidate, penalty: float, progress: Progress) -> Candidate:
     """L-BFGS on softmax parameters, from a policy with a little of every action."""
     available = landscape.mdp.available
     uniform = available / available.sum(axis=1, keepdims=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +48,13 @@ class FrontierPoint:
         Whether the policy takes a single action in every state that it gets to.
     reached
         What was found from each start of the search: name → mean − penalty × variance.
+
+    Examples
+    --------
+    >>> import retvar as rv
+    >>> point = rv.frontier(rv.domains.chain(), penalties=0.1)[0]
+    >>> point.mean, point.std, point.ending, point.attitude
+    (4.0, 2.0, 1.0, 'risk-averse')
     """
 
     penalty: float
@@ -331,7 +338,7 @@ class _Found:
 def _search_all(
     landscape: Landscape, starts: dict[str, Array], penalties: Array, progress: Progress
 ) -> _Found:
-    """Search from all starts, then from neighbours: up from the smallest penalty, and down again."""
+    """Search from all starts, then from neighbours: up from the least penalty, and down again."""
     found = _Found([], {float(c): {} for c in penalties})
     total = penalties.size * (len(starts) + 2)
     progress.start(total)
@@ -397,7 +404,7 @@ def _probability_of_ending(mdp: MDP, policy: Policy, d: Array) -> float:
     e, pi = mdp.edges, policy.probabilities
     P = _transitions(mdp, pi)
     ends = np.where(e.next_state == END, pi[e.state, e.action] * e.probability, 0.0)
-    at_once = np.bincount(e.state, ends, minlength=mdp.n_states)
+    at_once = np.bincount(e.state, ends, minlength=mdp.n_states).astype(np.float64)
     able = reaching(P, at_once > 0)
     inside = np.flatnonzero(able)
     probability = np.zeros(mdp.n_states)
@@ -408,12 +415,12 @@ def _probability_of_ending(mdp: MDP, policy: Policy, d: Array) -> float:
     return 1.0 if total > 1 - 1e-9 else total
 
 
-def _tried(landscape: Landscape, starts: dict[str, Array], penalties: Sequence[float]) -> str:
+def _tried(landscape: Landscape, starts: dict[str, Array], penalties: Array) -> str:
     """What the search tried, in words."""
     random = len(starts) - 2
     names = ["the greedy policy", "the uniform one"]
     names += [count(random, "random one")] if random else []
-    names += ["the best for neighbouring penalties"] if len(penalties) > 1 else []
+    names += ["the best for neighbouring penalties"] if penalties.size > 1 else []
     switched = "single-state switches and L-BFGS"
     return f"{switched} from {joined(names)}; {landscape.evaluations:,} policies evaluated"
 
@@ -424,4 +431,3 @@ def _number(x: Any) -> Any:
 
 def _percent(probability: float | None) -> str:
     return "" if probability is None else f"{probability:.4g}"
-
