@@ -59,14 +59,15 @@ def frontier(
     from retvar.files import write_text
 
     mdp = rv.domains.find(domain, gamma=gamma, **key_values(options))
-    with Stop() as stop, Display(sys.stderr, stop.check, unit="searches") as progress:
+    with Stop() as stop, Display(sys.stderr, stop.check) as display:
+        display.start(1.0)
         found = rv.frontier(
             mdp,
             start=_state(start, mdp.state_names),
             penalties=_numbers(penalties),
             restarts=restarts,
             seed=seed,
-            progress=progress,
+            progress=display.advance,
         )
     text = to_json({"domain": domain, **found.to_dict()})
     if plot is not None:

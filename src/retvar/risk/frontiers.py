@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,6 @@ from retvar.errors import InputError
 from retvar.format import align, count, joined, listed
 from retvar.linear import Resolvent, reaching
 from retvar.mdp import END, MDP, Policy, weigh_edges
-from retvar.progress import Progress
 from retvar.risk.gradient import policy_gradient
 from retvar.risk.landscape import Landscape, landscape_of
 from retvar.risk.search import Candidate, search
@@ -233,7 +232,7 @@ def frontier(
     penalties: ArrayLike = (0.0, 0.03, 0.1, 0.5),
     restarts: int = 1,
     seed: int = 0,
-    progress: Progress | None = None,
+    progress: Callable[[float], None] | None = None,
 ) -> Frontier:
     """Search for policies with the largest mean − c·variance of the return, for each penalty c.
 
@@ -258,7 +257,7 @@ def frontier(
     seed
         Of the random policies.
     progress
-        Is told about each finished search; may stop it.
+        Function that receives the share done, often; it may raise an error to stop.
 
     Raises
     ------
@@ -272,8 +271,10 @@ def frontier(
     >>> print(f"{calm.mean:.3f} ± {calm.std:.3f}")
     -12.924 ± 2.300
     """
-    progress = Progress() if progress is None else progress
-    given = arguments.numbers("penalties", penalties, None if np.ndim(penalties) else 1)
+    if progress is not None and not callable(progress):
+        raise InputError("progress", repr(progress), "must be a function of the share done")
+    given = np.atleast_1d(arguments.floats("penalties", penalties, "a number or a list of numbers"))
+    given = arguments.numbers("penalties", given)
     if not 0 < given.size <= MAX_PENALTIES:
         raise InputError("penalties", count(given.size, "number"), f"must be 1 to {MAX_PENALTIES}")
     restarts = arguments.integer("restarts", restarts, 0, 1_000)
@@ -336,19 +337,25 @@ class _Found:
 
 
 def _search_all(
-    landscape: Landscape, starts: dict[str, Array], penalties: Array, progress: Progress
+    landscape: Landscape,
+    starts: dict[str, Array],
+    penalties: Array,
+    progress: Callable[[float], None] | None,
 ) -> _Found:
     """Search from all starts, then from neighbours: up from the least penalty, and down again."""
     found = _Found([], {float(c): {} for c in penalties})
-    total = penalties.size * (len(starts) + 2)
-    progress.start(total)
+    total = penalties.size * (len(starts) + 2) - 2
     done = 0
+
+    def tick() -> None:
+        if progress is not None:
+            progress(done / total)
 
     def step(penalty: float, name: str, pi: Array) -> None:
         nonlocal done
-        found.add(penalty, name, search(landscape, pi, penalty, progress))
+        found.add(penalty, name, search(landscape, pi, penalty, tick))
         done += 1
-        progress.advance(done)
+        tick()
 
     for c in map(float, penalties):
         for name, pi in starts.items():
@@ -357,7 +364,6 @@ def _search_all(
         step(float(c), "smaller penalty", found.best(float(below)).pi)
     for c, above in zip(penalties[-2::-1], penalties[:0:-1], strict=True):
         step(float(c), "larger penalty", found.best(float(above)).pi)
-    progress.advance(total)
     return found
 
 

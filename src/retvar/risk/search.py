@@ -7,18 +7,19 @@ a policy never ends and so has no mean or variance, there is a barrier.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.progress import Progress
 from retvar.risk import lbfgs
 from retvar.risk.landscape import Landscape, Spot
 
 __all__ = ["Candidate", "search"]
 
 Array = NDArray[np.float64]
+Tick = Callable[[], None]  # called for every policy; may raise to stop
 MIXED = 0.05  # share of the uniform policy in the start of L-BFGS
 RARE = (0.05, 1e-3)  # actions that are less likely are left out, if nothing is lost
 TOLERANCE = 1e-10  # relative; smaller gains are rounding
@@ -38,16 +39,16 @@ class Candidate:
         return self.spot.objective(penalty)
 
 
-def search(landscape: Landscape, pi: Array, penalty: float, progress: Progress) -> Candidate | None:
+def search(landscape: Landscape, pi: Array, penalty: float, tick: Tick) -> Candidate | None:
     """The best policy found from `pi`; None if `pi` never ends."""
     spot = landscape.at(pi)
     if spot is None:
         return None
-    found = _climb(landscape, Candidate(pi, spot), penalty, progress)
+    found = _climb(landscape, Candidate(pi, spot), penalty, tick)
     while True:
-        mixture = _polish(landscape, found, penalty, progress)
+        mixture = _polish(landscape, found, penalty, tick)
         mixture = _without_rare_actions(landscape, mixture, penalty)
-        better = _climb(landscape, mixture, penalty, progress)
+        better = _climb(landscape, mixture, penalty, tick)
         gain = better.objective(penalty) - found.objective(penalty)
         if gain <= _rounding(found.spot, penalty):
             return found
@@ -59,10 +60,10 @@ def _rounding(spot: Spot, penalty: float) -> float:
     return TOLERANCE * (abs(spot.mean) + abs(penalty) * spot.variance + 1e-300)
 
 
-def _climb(landscape: Landscape, at: Candidate, penalty: float, progress: Progress) -> Candidate:
+def _climb(landscape: Landscape, at: Candidate, penalty: float, tick: Tick) -> Candidate:
     """Switch states to single actions, the most promising half of them at a time."""
     for _ in range(MAX_ROUNDS):
-        progress.check()
+        tick()
         gain = _gains(landscape, at, penalty)
         action = np.argmax(gain, axis=1)
         best = np.max(gain, axis=1)
@@ -98,7 +99,7 @@ def _gains(landscape: Landscape, at: Candidate, penalty: float) -> Array:
     return np.where(landscape.mdp.available & ~np.isnan(gain), gain, -np.inf)
 
 
-def _polish(landscape: Landscape, at: Candidate, penalty: float, progress: Progress) -> Candidate:
+def _polish(landscape: Landscape, at: Candidate, penalty: float, tick: Tick) -> Candidate:
     """L-BFGS on softmax parameters, from a policy with a little of every action."""
     available = landscape.mdp.available
     uniform = available / available.sum(axis=1, keepdims=True)
@@ -114,7 +115,7 @@ def _polish(landscape: Landscape, at: Candidate, penalty: float, progress: Progr
 
     def scaled(theta: Array) -> tuple[float, Array] | None:
         nonlocal best
-        progress.check()
+        tick()
         pi = policy(theta)
         slope = landscape.slope(pi)
         if slope is None or not np.isfinite(slope.spot).all():
