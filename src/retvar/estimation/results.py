@@ -15,6 +15,7 @@ from retvar.estimation.monitor import Monitor, row_predictor
 from retvar.estimation.ratio_check import check_counts, ratio_warning
 from retvar.estimation.tabular import TabularEstimator
 from retvar.estimation.visits import Regions, Visits
+from retvar.experience.action_pairs import split_label
 from retvar.experience.stream import Experience
 from retvar.online import OnlineEstimator
 from retvar.online.higher_moments import notes_on
@@ -80,14 +81,27 @@ def _by_state(experience: Experience, estimator: Any, monitor: Monitor) -> xarra
     _add_doubts(data, "state")
     labels = experience.labels
     names = range(n) if labels is None else [*labels, *range(len(labels), n)][:n]
-    label = [", ".join(map(str, x)) if isinstance(x, tuple) else str(x) for x in names]
+    label = [label_text(x) for x in names]
     coords = {"state": np.arange(n), "label": ("state", np.array(label, dtype=str))}
+    if experience.pairs and labels is not None:
+        own = [split_label(each) for each in labels[:n]]
+        for name, column in zip(("of_state", "action"), zip(*own, strict=True), strict=True):
+            data[name] = ("state", np.array([label_text(x) for x in column], dtype=str))
     found = xarray.Dataset(data, coords)
     if experience.grid is not None:
         found.attrs["grid_rows"], found.attrs["grid_columns"] = experience.grid
         if experience.cells:
             found.attrs["cells"] = experience.cells
     return found
+
+
+def label_text(label: Any) -> str:
+    """A label as text.
+
+    >>> label_text(("a", 1)), label_text(7)
+    ('a, 1', '7')
+    """
+    return ", ".join(map(str, label)) if isinstance(label, tuple) else str(label)
 
 
 def _add_reliability(data: dict[str, Any], found: LeastSquares, n: int) -> None:
@@ -196,6 +210,7 @@ def _settings(experience: Experience, estimator: Any, monitor: Monitor) -> dict[
         **_log_attributes(experience),
         "warnings": "\n".join(warnings(experience, estimator)),
         "retvar": __version__,
+        **({"actions": 1} if experience.pairs else {}),
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,12 @@ from retvar.experience.episodes import (
     linked,
     source_error,
 )
-from retvar.experience.observations import ObservationReader, observation_reader, validated
+from retvar.experience.observations import (
+    ObservationReader,
+    numbered,
+    observation_reader,
+    validated,
+)
 from retvar.experience.stream import Chunk, Counts, Experience
 
 __all__ = ["from_minari"]
@@ -48,14 +54,15 @@ def from_minari(dataset: Any) -> Experience:
     name = f"minari:{data.spec.dataset_id}"
     reader = observation_reader(data.spec.observation_space)
 
-    def source(counts: Counts) -> Iterator[Chunk]:
-        rows = _merge_short(_episodes(data, reader, counts))
+    def source(counts: Counts, acting: bool = False) -> Iterator[Chunk]:
+        rows = _merge_short(_episodes(data, reader, counts, acting))
         return linked(rows, RowLinker(counts), source_error(name, counts))
 
     return Experience(
         name=name, source=source, states=reader.states, fixed_states=reader.states is not None,
         width=reader.width, low=reader.low, high=reader.high, labels=reader.labels,
         policy="as recorded", length=int(data.total_steps),
+        with_actions=partial(source, acting=True) if numbered(data.spec.action_space) else None,
     )  # fmt: skip
 
 
@@ -93,7 +100,9 @@ def _suggestion(name: str) -> str:
     return f"did you mean {', '.join(near)}?" if near else f"get it: minari download {name}"
 
 
-def _episodes(data: Any, reader: ObservationReader, counts: Counts) -> Iterator[Chunk]:
+def _episodes(
+    data: Any, reader: ObservationReader, counts: Counts, acting: bool
+) -> Iterator[Chunk]:
     for episode in data.iterate_episodes():
         rewards = np.asarray(episode.rewards, dtype=np.float64)
         n = rewards.size
@@ -114,6 +123,11 @@ def _episodes(data: Any, reader: ObservationReader, counts: Counts) -> Iterator[
             "state": column[:-1], "reward": rewards, "next_state": column[1:],
             "terminated": ended, "truncated": truncated,
         }  # fmt: skip
+        if acting:
+            rows["action"] = np.asarray(episode.actions, dtype=np.int64).reshape(-1)
+            if rows["action"].size != n:
+                found = f"{rows['action'].size} actions for {n} rewards"
+                raise SourceEnded(f"episode {episode.id} has {found}")
         yield from validated(rows, reader, counts, given[:-1], given[1:])
 
 

@@ -15,7 +15,7 @@ from retvar.errors import InputError
 from retvar.experience.episodes import SourceEnded
 from retvar.experience.stream import Chunk, Counts, first_rows
 
-__all__ = ["ObservationReader", "observation_reader", "validated"]
+__all__ = ["ObservationReader", "numbered", "observation_reader", "validated"]
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -145,6 +145,18 @@ def observation_reader(space: Any) -> ObservationReader:
     if isinstance(space, spaces.Box) and space.dtype.kind in "fiub" and math.prod(space.shape):
         return _BoxReader(space)
     raise InputError("observation_space", space, WRAP)
+
+
+def numbered(space: Any) -> bool:
+    """Whether the actions of a space are numbers of actions.
+
+    >>> from gymnasium.spaces import Box, Discrete
+    >>> numbered(Discrete(3)), numbered(Box(0, 1))
+    (True, False)
+    """
+    from gymnasium.spaces import Discrete
+
+    return isinstance(space, Discrete)
 
 
 def validated(
