@@ -88,7 +88,7 @@ def test_an_action_has_the_moments_of_a_state_that_takes_it(target, behaviour, e
 
 @pytest.mark.parametrize(("target", "behaviour", "estimand"), QUESTIONS)
 def test_total_variance_is_that_within_and_that_between_actions(target, behaviour, estimand):
-    """Total variance: v = E[η² Var(G(s, A))] + Var(η q(s, A)), A drawn from the policy that is sampled from."""
+    """By their law: v = E[η² Var(G(s, A))] + Var(η q(s, A)), A drawn as the return is sampled."""
     for seed in range(20):
         mdp = random_mdp(seed)
         H = np.random.default_rng(seed + 99).normal(size=mdp.n_states)

@@ -199,8 +199,7 @@ def estimate(source: str, **args: Any) -> None:
         if args["resume"] is not None:
             del settings["by"]
         _refuse_beside_follow(args)
-        if args["actions"] and args["grid"] is not None:
-            raise InputError("--grid", args["grid"], "draws states, not actions; leave it out")
+        _refuse_beside_actions(args)
         experience = open_source(source, args, args["seed"], stop)
         with option_names(state="--at"):
             refuse_unknown(experience, args)
@@ -260,6 +259,14 @@ def _refuse_beside_follow(args: dict[str, Any]) -> None:
                 if name == "time":
                     remedy += ", or drop --time if rows arrive in order"
                 raise InputError(f"--{name}", args[name], remedy)
+
+
+def _refuse_beside_actions(args: dict[str, Any]) -> None:
+    """Refuse options that estimates of actions cannot have."""
+    if args["actions"]:
+        for name, remedy in (("grid", "draws states"), ("cluster", "sums transitions of states")):
+            if args[name] is not None:
+                raise InputError(f"--{name}", args[name], f"{remedy}, not actions; leave it out")
 
 
 def _refuse_twice(found: Estimate, resume: Path) -> None:

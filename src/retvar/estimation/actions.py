@@ -31,7 +31,7 @@ def refuse_beside_actions(learner: Learner) -> None:
     """
     if learner.lam is not None and bool(np.any(np.asarray(learner.lam) != 1.0)):
         raise InputError("lam", learner.lam, LAM)
-    if np.ndim(learner.gamma):
+    if learner.gamma is not None and np.ndim(learner.gamma):
         raise InputError("gamma", "one per state", ONE_GAMMA)
     if learner.estimand != "target_return":
         raise InputError("estimand", learner.estimand, TARGET_RETURN)
@@ -53,6 +53,9 @@ def to_action_values(experience: Experience, data: xarray.Dataset) -> xarray.Dat
     """Columns of pairs as arrays [state, action]."""
     if not experience.pairs:
         raise InputError("actions", False, "not estimated; ask estimate(…, actions=True) for them")
+    if experience.width is not None:
+        remedy = "has observations; ask at([…, action]) for one of them"
+        raise InputError("action_values", experience.name, remedy)
     own = [split_label(label) for label in (experience.labels or [])[: data.sizes["state"]]]
     states, actions = (_sorted([pair[k] for pair in own]) for k in (0, 1))
     at = tuple(

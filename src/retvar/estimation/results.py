@@ -17,6 +17,7 @@ from retvar.estimation.tabular import TabularEstimator
 from retvar.estimation.visits import Regions, Visits
 from retvar.experience.action_pairs import split_label
 from retvar.experience.stream import Experience
+from retvar.format import listed
 from retvar.online import OnlineEstimator
 from retvar.online.higher_moments import notes_on
 from retvar.version import __version__
@@ -85,8 +86,8 @@ def _by_state(experience: Experience, estimator: Any, monitor: Monitor) -> xarra
     coords = {"state": np.arange(n), "label": ("state", np.array(label, dtype=str))}
     if experience.pairs and labels is not None:
         own = [split_label(each) for each in labels[:n]]
-        for name, column in zip(("of_state", "action"), zip(*own, strict=True), strict=True):
-            data[name] = ("state", np.array([label_text(x) for x in column], dtype=str))
+        for k, name in enumerate(("of_state", "action")):
+            data[name] = ("state", np.array([label_text(pair[k]) for pair in own], dtype=str))
     found = xarray.Dataset(data, coords)
     if experience.grid is not None:
         found.attrs["grid_rows"], found.attrs["grid_columns"] = experience.grid
@@ -138,7 +139,7 @@ def _by_region(
     _add_doubts(data, "region")
     coords: dict[str, Any] = {"region": np.arange(visits.size), "axis": list(axes)}
     found = xarray.Dataset(data, coords)
-    if centres.shape[1] == 2:
+    if centres.shape[1] == 2 and not experience.pairs:
         _add_maps(found, estimator, regions, axes)
     return found
 
@@ -206,7 +207,7 @@ def _settings(experience: Experience, estimator: Any, monitor: Monitor) -> dict[
         "out_of_bounds": int(counts.out_of_bounds),
         "effective_sample_size": float(counts.effective_sample_size),
         "largest_ratio": float(counts.largest_ratio),
-        "remarks": "; ".join([*monitor.remarks, *_remarks(estimator)]),
+        "remarks": "; ".join([*monitor.remarks, *_remarks(estimator), *_actions(experience)]),
         **_log_attributes(experience),
         "warnings": "\n".join(warnings(experience, estimator)),
         "retvar": __version__,
@@ -223,6 +224,14 @@ def _remarks(estimator: Any) -> list[str]:
     if estimator.features[0].states is None:
         return ["with features the spread tends to be too large; intervals are approximate"]
     return []
+
+
+def _actions(experience: Experience) -> list[str]:
+    """What the numbers of actions mean, where they are part of observations."""
+    if not experience.pairs or experience.width is None or not experience.actions:
+        return []
+    names = (f"{k} = {label}" for k, label in enumerate(experience.actions))
+    return [f"actions: {listed(names, most=12)}"]
 
 
 def warnings(experience: Experience, estimator: Any) -> list[str]:

@@ -23,21 +23,21 @@ from retvar.experience.stream import NO_NEXT, NO_NEXT_ACTION, Chunk, Counts, Exp
 
 __all__ = ["by_action", "split_label"]
 
+Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 MOST_ACTIONS = 1_000
 NO_ACTIONS = (
     "has no actions; name the column of a log with action=, or take an environment with numbered "
     "actions (Discrete)"
 )
-TABLES = "has observations; action values need states: give a log whose states are labels"
 LAM = "action values are of the return itself: leave λ out, or make it 1"
 
 
 def by_action(experience: Experience) -> Experience:
     """The same stream, each state being a pair with the label (state, action).
 
-    Pairs are numbered in order of appearance. Transitions are counted in the counts of the given
-    experience.
+    Pairs are numbered in order of appearance. An observation has the number of its action as a
+    last number. Transitions are counted in the counts of the given experience.
 
     >>> from retvar.experience import from_table
     >>> log = from_table({"state": ["a", "b", "b"], "action": ["go", "stay", "go"],
@@ -50,27 +50,40 @@ def by_action(experience: Experience) -> Experience:
         return experience
     if experience.with_actions is None:
         raise InputError("actions", experience.name, NO_ACTIONS)
-    if experience.width is not None:
-        raise InputError("actions", experience.name, TABLES)
     if "lam" in experience.discount_columns:
         raise InputError("lam", experience.discount_columns["lam"], LAM)
     labels: list[Any] = []
+    tabular = experience.width is None
     inner = experience.with_actions
 
     def source(counts: Counts) -> Iterator[Chunk]:
-        encoder = _PairEncoder(labels, experience)
+        encoder: Any = _PairEncoder(labels, experience).encode
+        if not tabular:
+            encoder = _Appender(experience.action_count)
         linker = RowLinker(Counts(), infer_next=True)
         for chunk in inner(counts):
             if "state" not in chunk:  # a source that grows has nothing new
                 yield chunk
                 continue
-            yield from _followed(linker.feed(_rows(chunk, encoder)), linker, counts)
-        yield from _followed(linker.finish(), linker, counts)
+            yield from _followed(linker.feed(_rows(chunk, encoder)), linker, counts, tabular)
+        yield from _followed(linker.finish(), linker, counts, tabular)
 
+    own: dict[str, Any] = {"labels": labels} if tabular else _wider(experience)
     return replace(
-        experience, source=source, with_actions=None, labels=labels, pairs=True, states=None,
-        fixed_states=False, grid=None, cells="", pieces=None,
+        experience, source=source, with_actions=None, pairs=True, states=None, fixed_states=False,
+        grid=None, cells="", pieces=None, **own,
     )  # fmt: skip
+
+
+def _wider(experience: Experience) -> dict[str, Any]:
+    """Width, bounds and names of observations with an action."""
+    width = experience.width or 0
+    names = experience.names or [f"x{i}" for i in range(width)]
+    low, high = experience.low, experience.high
+    if low is not None and high is not None:
+        last = MOST_ACTIONS if experience.action_count is None else experience.action_count
+        low, high = np.append(low, -0.5), np.append(high, last - 0.5)
+    return {"width": width + 1, "low": low, "high": high, "names": [*names, "action"]}
 
 
 def split_label(label: Any) -> tuple[Any, Any]:
@@ -94,9 +107,7 @@ class _PairEncoder:
     def encode(self, state: Integers, action: Integers) -> Integers:
         """The number of each pair."""
         width = int(action.max(initial=0)) + 1
-        if width > MOST_ACTIONS:
-            remedy = "are too many for action values; merge actions"
-            raise InputError("action", f"{width:,} different ones", remedy)
+        _refuse_many(width)
         codes, first, inverse = np.unique(
             state * width + action, return_index=True, return_inverse=True
         )
@@ -104,7 +115,7 @@ class _PairEncoder:
         for k in np.argsort(first, kind="stable"):
             s, a = divmod(int(codes[k]), width)
             table[k] = self._number(s, a)
-        return table[inverse.reshape(state.shape)]
+        return np.asarray(table[inverse.reshape(state.shape)])
 
     def _number(self, state: int, action: int) -> int:
         number = self._known.get((state, action))
@@ -123,33 +134,57 @@ class _PairEncoder:
         return (*own, taken) if isinstance(own, tuple) else (own, taken)
 
 
-def _rows(chunk: Chunk, encoder: _PairEncoder) -> Chunk:
+class _Appender:
+    """Appends the action to observations."""
+
+    def __init__(self, known: int | None) -> None:
+        self._known = known  # how many actions there are; the first rows decide
+
+    def __call__(self, state: Array, action: Integers) -> Array:
+        top = int(action.max(initial=0)) + 1
+        if self._known is None:
+            self._known = top
+            _refuse_many(top)
+        if top > self._known:
+            remedy = "does not occur in the first rows; features need all actions: put some first"
+            raise InputError("action", f"number {top - 1}", remedy)
+        return np.column_stack([state, action.astype(np.float64)])
+
+
+def _refuse_many(actions: int) -> None:
+    if actions > MOST_ACTIONS:
+        remedy = "are too many for action values; merge actions"
+        raise InputError("action", f"{actions:,} different ones", remedy)
+
+
+def _rows(chunk: Chunk, encoder: Any) -> Chunk:
     """Rows to be linked: their state is a pair and the ratio of its action."""
     if "action" not in chunk:
         raise InputError("action", "missing", "column missing from this chunk")
     if "lam" in chunk and bool((np.asarray(chunk["lam"]) != 1.0).any()):
         raise InputError("lam", "below 1 in the data", LAM)
     rows = {name: chunk[name] for name in chunk if name not in ("action", "next_state", "rho")}
-    state = np.asarray(chunk["state"], dtype=np.int64)
-    none = np.zeros(state.size, dtype=bool)
+    none = np.zeros(len(chunk["reward"]), dtype=bool)
     for name in ("terminated", "truncated"):
         rows.setdefault(name, none)
-    pair = encoder.encode(state, np.asarray(chunk["action"], dtype=np.int64))
-    columns = [pair.astype(np.float64)]
+    pair = encoder(np.asarray(chunk["state"]), np.asarray(chunk["action"], dtype=np.int64))
+    rho = np.asarray(chunk.get("rho", np.ones(none.size)), dtype=np.float64)
+    rows["state"] = rows["next_state"] = np.column_stack([pair.astype(np.float64), rho])
     if "rho" in chunk:
-        columns.append(np.asarray(chunk["rho"], dtype=np.float64))
-    rows["state"] = rows["next_state"] = np.stack(columns, axis=1)
+        rows["rho"] = rho  # replaced by that of the next action
     return rows
 
 
-def _followed(chunks: Iterator[Chunk], linker: RowLinker, counts: Counts) -> Iterator[Chunk]:
+def _followed(
+    chunks: Iterator[Chunk], linker: RowLinker, counts: Counts, tabular: bool
+) -> Iterator[Chunk]:
     """Transitions between pairs, weighted by the ratio of the next action; 1 at an end."""
     for chunk in chunks:
-        after = chunk["next_state"]
-        if after.shape[1] > 1:
-            chunk["rho"] = np.where(chunk["terminated"], 1.0, after[:, 1])
+        if "rho" in chunk:
+            chunk["rho"] = np.where(chunk["terminated"], 1.0, chunk["next_state"][:, -1])
         for name in ("state", "next_state"):
-            chunk[name] = chunk[name][:, 0].astype(np.int64)
+            pair = np.ascontiguousarray(chunk[name][:, :-1])
+            chunk[name] = pair[:, 0].astype(np.int64) if tabular else pair
         yield chunk
     if left_out := linker.counts.rejected.pop(NO_NEXT, 0):
         counts.rejected[NO_NEXT_ACTION] += left_out

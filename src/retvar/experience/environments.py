@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import warnings
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import numpy as np
 from retvar.arguments import integer
 from retvar.errors import InputError
 from retvar.experience.episodes import RowLinker, linked, source_error
-from retvar.experience.observations import numbered, observation_reader
+from retvar.experience.observations import acting_fields, observation_reader
 from retvar.experience.policies import action_selection
 from retvar.experience.predictors import Predictor, is_model, load_model
 from retvar.experience.stepping import (
@@ -133,7 +132,7 @@ def from_gymnasium(
         width=reader.width, low=reader.low, high=reader.high, labels=reader.labels,
         names=_names(name, reader.width), grid=_grid(several.inner, reader.states),
         cells=_letters(several.inner, reader.states), policy=actions.description, length=steps,
-        with_actions=partial(source, acting=True) if numbered(action_space) else None,
+        **acting_fields(action_space, source),
     )  # fmt: skip
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from retvar.experience.episodes import (
 )
 from retvar.experience.observations import (
     ObservationReader,
-    numbered,
+    acting_fields,
     observation_reader,
     validated,
 )
@@ -62,7 +61,7 @@ def from_minari(dataset: Any) -> Experience:
         name=name, source=source, states=reader.states, fixed_states=reader.states is not None,
         width=reader.width, low=reader.low, high=reader.high, labels=reader.labels,
         policy="as recorded", length=int(data.total_steps),
-        with_actions=partial(source, acting=True) if numbered(data.spec.action_space) else None,
+        **acting_fields(data.spec.action_space, source),
     )  # fmt: skip
 
 

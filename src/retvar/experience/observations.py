@@ -15,7 +15,7 @@ from retvar.errors import InputError
 from retvar.experience.episodes import SourceEnded
 from retvar.experience.stream import Chunk, Counts, first_rows
 
-__all__ = ["ObservationReader", "numbered", "observation_reader", "validated"]
+__all__ = ["ObservationReader", "acting_fields", "observation_reader", "validated"]
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -147,16 +147,27 @@ def observation_reader(space: Any) -> ObservationReader:
     raise InputError("observation_space", space, WRAP)
 
 
-def numbered(space: Any) -> bool:
-    """Whether the actions of a space are numbers of actions.
+def acting_fields(space: Any, source: Callable[..., Iterator[Chunk]]) -> dict[str, Any]:
+    """What an experience says of its actions, where they are numbered.
 
     >>> from gymnasium.spaces import Box, Discrete
-    >>> numbered(Discrete(3)), numbered(Box(0, 1))
-    (True, False)
+    >>> acting_fields(Discrete(3, start=1), iter)["actions"], acting_fields(Box(0, 1), iter)
+    ([1, 2, 3], {})
     """
     from gymnasium.spaces import Discrete
 
-    return isinstance(space, Discrete)
+    if not isinstance(space, Discrete):
+        return {}
+    first, count = int(space.start), int(space.n)
+
+    def acting(counts: Counts) -> Iterator[Chunk]:
+        for chunk in source(counts, acting=True):
+            if first and "action" in chunk:
+                chunk = chunk | {"action": chunk["action"] - first}
+            yield chunk
+
+    labels = list(range(first, first + count)) if first else None
+    return {"with_actions": acting, "actions": labels, "action_count": count}
 
 
 def validated(

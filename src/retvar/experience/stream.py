@@ -339,6 +339,7 @@ class Experience:
     with_actions: Callable[[Counts], Iterator[Chunk]] | None = None
     """As `source`, with a column ``action`` of whole numbers; None: actions are not known."""
     actions: list[Any] | None = None  #: labels of actions that are not numbers; may grow
+    action_count: int | None = None  #: how many actions there are, where that is known
     pairs: bool = False  #: whether its states are pairs of a state and an action
     counts: Counts = field(default_factory=Counts)
 

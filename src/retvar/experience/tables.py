@@ -206,8 +206,8 @@ def _experience(
             decoder = Decoder(own, known, counts, strict, policy, actions)
         infer = roles.next_state is None
         linker = RowLinker(
-            counts, infer_next=infer, check_next=not infer, count_repeats=not roles.time,
-            locate=locate if strict else None,
+            counts, infer_next=infer, keep_last=acting, check_next=not infer,
+            count_repeats=not roles.time, locate=locate if strict else None,
         )  # fmt: skip
         current = [readers[0].name]
 
