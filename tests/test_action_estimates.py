@@ -33,7 +33,7 @@ WORLDS = {
     "heavy noise": Case(noisy_actions, 2_000, True),
     "two states": Case(lambda: World(two_states(0.9, noisy=False)), 4_000, True),
     "two states, off-policy": Case(lambda: off_policy(0.9), 10_000, True),
-    "inventory": Case(inventory, 10_000, True),
+    "inventory": Case(inventory, 10_000),
     "FrozenLake-v1": Case(lambda: toy_text("FrozenLake-v1", 0.99, 100), 100_000),
 }
 
@@ -76,11 +76,11 @@ def measured(world, logs):
 def test_nine_in_ten_intervals_of_actions_hold(name):
     """Mean coverage with its 99% interval in [85%, 95%] from 1,000 logs, in `make soak`.
 
-    `make test` has 100 logs: the mean may not be 4.9 standard errors of a share (false alarms below
-    1e-6) away from [85%, 95%], which is a limit of 68%.
+    `make test` has 60 logs: the mean may not be 4.9 standard errors of a share (false alarms below
+    1e-6) away from [85%, 95%], which is a limit of 62%.
     """
     case, rng = WORLDS[name], np.random.default_rng(fresh_seed())
-    world, logs = case.make(), 1_000 if SOAK else 100
+    world, logs = case.make(), 1_000 if SOAK else 60
     found = measured(world, (drawn(world, rng, case.rows) for _ in range(logs)))
     for what, shares in found.items():
         mean, error = np.mean(shares), np.std(shares, ddof=1) / np.sqrt(len(shares))
@@ -89,28 +89,23 @@ def test_nine_in_ten_intervals_of_actions_hold(name):
         assert mean + reach <= 0.95, (what, mean)
 
 
-def with_actions_of_the_row_before(log):
-    return log | {"action": np.roll(log["action"], 1)}
-
-
-def with_ratios_of_the_row_before(log):
-    return log | {"rho": np.roll(log["rho"], 1)}
-
-
-@pytest.mark.parametrize(
-    ("name", "spoiled"),
-    [
-        ("two states", with_actions_of_the_row_before),
-        ("two states, off-policy", with_actions_of_the_row_before),
-        ("two states, off-policy", with_ratios_of_the_row_before),
-    ],
-)
-def test_intervals_do_not_hold_where_actions_or_ratios_are_of_another_row(name, spoiled):
-    """At most 40% of 20 logs hold; sound logs of any number hold in 85% to 95%."""
+@pytest.mark.parametrize("name", ["two states", "two states, off-policy"])
+def test_intervals_do_not_hold_where_actions_are_of_another_row(name):
+    """In less than 40%, of value or std, over 10 logs; in sound logs 85% to 95% hold."""
     case, rng = WORLDS[name], np.random.default_rng(fresh_seed())
     world = case.make()
-    found = measured(world, (spoiled(drawn(world, rng, case.rows)) for _ in range(20)))
+    logs = (drawn(world, rng, case.rows) for _ in range(10))
+    found = measured(world, (log | {"action": np.roll(log["action"], 1)} for log in logs))
     assert min(np.mean(shares) for shares in found.values()) < 0.4
+
+
+def test_ratios_of_another_row_are_noticed():
+    """Those of the row before would weight a pair by its own action: no answer, and a warning."""
+    case, rng = WORLDS["two states, off-policy"], np.random.default_rng(fresh_seed())
+    log = drawn(case.make(), rng, case.rows)
+    found = rv.estimate(experience(log | {"rho": np.roll(log["rho"], 1)}), actions=True)
+    assert np.isnan(found.value()).all()
+    assert any("the mean importance ratio must be 1" in each for each in found.warnings)
 
 
 @pytest.mark.parametrize("name", ["two states", "two states, off-policy"])
@@ -205,7 +200,7 @@ def paired(log, off_policy):
 @pytest.mark.parametrize("by", ["least_squares", "td"])
 @pytest.mark.parametrize("chunk", [7, 10_000])
 def test_actions_are_states_of_a_log_of_pairs(by, off_policy, chunk):
-    """Equal to the bit, whatever the chunks: pairs, cuts, ratios of the next action, streams."""
+    """The same numbers, whatever the chunks: pairs, cuts, ratios of the next action, streams."""
     log = random_log(chunk)
     columns, pairs = paired(log, off_policy)
     if not off_policy:
@@ -223,7 +218,8 @@ def test_actions_are_states_of_a_log_of_pairs(by, off_policy, chunk):
     for what in ("value", "std"):
         expected = getattr(other, what)()
         assert np.isfinite(expected).all()
-        assert_array_equal(getattr(found, what)()[:pairs], expected)
+        # least squares adds up in another order where chunks are short
+        assert_allclose(getattr(found, what)()[:pairs], expected, rtol=1e-11 * (by != "td"))
     cut = int(np.count_nonzero(log["truncated"] & ~log["terminated"]))
     lost = len(log["state"]) - len(columns["state"])
     assert found.experience.counts.rejected == {"no next action": lost}
@@ -240,7 +236,7 @@ def test_a_log_of_labels_gives_its_actions(next_states):
     }  # fmt: skip
     if not next_states:
         del table["next_state"]
-    log = from_table(table, entity="unit", terminated=False)
+    log = from_table(table, entity="unit", terminated=False, force=True)
     rows = [(t.state, t.reward, t.next_state, t.truncated) for t in by_action(log)]
     assert rows == [(0, 1.0, 1, False), (1, -2.0, 0, True)]
     assert log.counts.rejected == {"action is missing": 1, "no next action": 2}

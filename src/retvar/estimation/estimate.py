@@ -245,7 +245,7 @@ class Estimate:
         >>> lake = rv.experience.from_gymnasium("FrozenLake-v1", steps=20_000, seed=1)
         >>> found = rv.estimate(lake, gamma=0.9, actions=True).action_values()
         >>> found["std"].sel(state=14).round(2).values
-        array([0.34, 0.46, 0.46, 0.47])
+        array([0.33, 0.47, 0.46, 0.48])
         """
         return to_action_values(self.experience, self.data)
 
