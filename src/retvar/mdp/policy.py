@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ __all__ = ["Policy"]
 Array = NDArray[np.float64]
 TIE = 1e-10  # actions within this relative distance of the best count as equally good
 MAX_ITERATIONS = 1_000  # of policy iteration, which usually needs about ten
+SOLVER = "retvar.exact"  # lies above this module, and is looked up when a policy needs a variance
 
 
 class Policy:
@@ -121,12 +123,10 @@ class Policy:
         >>> Policy.cautious(bet, 0.3).probabilities.tolist()
         [[0.0, 1.0]]
         """
-        import retvar  # the solver lies above this module, and is looked up when it is needed
-
         check_mdp(mdp)
         weight = arguments.number("penalty", penalty)
         followed = _optimal_policy(mdp) if policy is None else mdp.policy(policy)
-        found = retvar.solve(mdp, followed)
+        found = importlib.import_module(SOLVER).solve(mdp, followed)
         score, scale = action_values(mdp, found.value), _scales(mdp, found.value)
         if weight:
             cost = np.where(mdp.available & np.isnan(found.q_variance), np.inf, found.q_variance)
