@@ -116,6 +116,23 @@ class ThreadError(RetvarError):
         )
 
 
+class DeviceError(RetvarError):
+    """A GPU failed during a simulation; there are no results, and other simulations can be run.
+
+    >>> print(DeviceError("CUDA_ERROR_LAUNCH_FAILED"))
+    the GPU failed: CUDA_ERROR_LAUNCH_FAILED; there are no results: try again, or use device='cpu'
+    """
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+    def __str__(self) -> str:
+        return (
+            f"the GPU failed: {self.reason}; there are no results: try again, or use device='cpu'"
+        )
+
+
 class SourceError(RetvarError):
     """A source of experience failed: an environment raised, or a file is truncated.
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from retvar import arguments
 from retvar.errors import InputError
 
 __all__ = ["DEVICES", "Device", "chosen_device", "kernel", "missing", "without_contraction"]
@@ -81,6 +82,16 @@ def chosen_device(device: object, work: int) -> str:
     return "cpu"
 
 
+def check_precision(dtype: object, device: str) -> None:
+    """Raise an InputError unless numbers of this type can be computed with on a device.
+
+    >>> check_precision("float64", "cpu")
+    """
+    arguments.choice("dtype", dtype, ("float64", "float32"))
+    if dtype == "float32" and device == "cpu":
+        raise InputError("dtype", repr(dtype), "needs a GPU; use device='cuda', or 'float64'")
+
+
 def kernel(function: Any) -> Any:
     """A kernel, compiled at its first launch, which must be within `without_contraction`."""
     # As an argument of a decorator `lto` is ignored; link-time optimisation would contract.
@@ -132,6 +143,21 @@ def _visit(tree: Any, visit: Any, with_leaf: bool = True) -> Any:
         return tree
     found = [_visit(each, visit, with_leaf) for each in tree]
     return type(tree)(*found) if hasattr(tree, "_fields") else type(tree)(found)
+
+
+def failures() -> tuple[type[Exception], ...]:
+    """Exceptions of a driver or compiler that fails."""
+    load()
+    from numba.cuda.cudadrv import error
+
+    names = ("CudaDriverError", "NvvmError", "NvrtcError")
+    return tuple(getattr(error, name) for name in names if hasattr(error, name))
+
+
+def restart() -> None:
+    """Begin anew with the GPU: after an error in a kernel the driver refuses everything else."""
+    with contextlib.suppress(Exception):
+        load().close()
 
 
 class Device:

@@ -82,7 +82,8 @@ def repeat(tables, which, out):
 
 
 @functools.cache
-def _kernel(function: Any) -> Any:
+def kernel_of(function: Any) -> Any:
+    """The kernel of a function."""
     return cuda_device.kernel(function)
 
 
@@ -90,7 +91,7 @@ def _launch(function: Any, size: int, *args: Any, most: int = 4_096) -> None:
     threads = 4 if cuda_device.SIMULATED else THREADS
     blocks = 1 if cuda_device.SIMULATED else max(1, min(-(-size // threads), most))
     with cuda_device.without_contraction():
-        _kernel(function)[blocks, threads](*args)
+        kernel_of(function)[blocks, threads](*args)
 
 
 def clear(x: Any) -> None:
