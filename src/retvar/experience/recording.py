@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from retvar.files import create_temporary, write_with
 __all__ = ["recorded", "write_table"]
 
 GROUP = 65_536  # rows in a row group
+Source = Callable[[Counts], Iterator[Chunk]]
 
 
 def write_table(experience: Experience, path: str | Path) -> None:
@@ -62,9 +64,8 @@ def recorded(experience: Experience, path: str | Path) -> Experience:
         raise InputError("path", path, "its folder does not exist; create it first")
     if path.is_dir() or path.suffix.lower() != ".parquet":
         raise InputError("path", path, "must be the name of a .parquet file")
-    inner = experience.source
 
-    def source(counts: Counts) -> Iterator[Chunk]:
+    def source(inner: Source, counts: Counts) -> Iterator[Chunk]:
         file = _ParquetFile(path, experience)
         try:
             for chunk in inner(counts):
@@ -73,7 +74,12 @@ def recorded(experience: Experience, path: str | Path) -> Experience:
         finally:
             file.finish()
 
-    return replace(experience, source=source)
+    acting = experience.with_actions
+    return replace(
+        experience,
+        source=partial(source, experience.source),
+        with_actions=None if acting is None else partial(source, acting),
+    )
 
 
 class _ParquetFile:
@@ -88,6 +94,9 @@ class _ParquetFile:
 
     def write(self, chunk: Chunk) -> None:
         """Add a chunk; whole row groups are written at once."""
+        actions = self.experience.actions
+        if actions is not None and "action" in chunk:
+            chunk = chunk | {"action": np.array([str(actions[k]) for k in chunk["action"]])}
         self._parts.append(_table(chunk))
         self._rows += len(chunk["reward"])
         if self._rows >= GROUP:
