@@ -146,9 +146,8 @@ def step_sizes(data: Datasets) -> Figure:
         figure, axes = make_panels(count, COLUMNS, _width(count), HEIGHT)
         for k, ax in enumerate(axes):
             label, field = labels[max(0, k - 1)], "variance" if k else "value"
-            ax.set_title(
-                f"{_last_node(found, label)} ({learner_name(label, LONGEST_TITLE)})" if k else field
-            )
+            by = learner_name(label, LONGEST_TICK)
+            ax.set_title(f"{_last_node(found, label)} ({by})" if k else field)
             _plot_states(ax, found.sel(learner=label), f"{field}_step_size", None, band=False)
         every = np.concatenate([found[f"{x}_step_size"].values for x in ("value", "variance")])
         shared_log_y(axes, every)

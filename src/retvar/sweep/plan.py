@@ -94,8 +94,8 @@ class Plan:
     def __repr__(self) -> str:
         return (
             f"<Sweep {visible(self.sweep.name)}: {len(self.domains):,} domains × "
-            f"{len(self.learners):,} learners × {self.sweep.runs:,} runs of {self.length:,} {self.unit}s, "
-            f"{self.count:,} cells>"
+            f"{len(self.learners):,} learners × {self.sweep.runs:,} runs of {self.length:,} "
+            f"{self.unit}s, {self.count:,} cells>"
         )
 
     @property
