@@ -93,7 +93,7 @@ def test_a_group_selects_all_its_experiments_and_an_id_only_itself(tmp_path):
         (("--methods", ","), "methods = none"),
         (("--formats", "gif"), "formats = gif: must be some of png, svg, pdf"),
         (("--formats", ""), "formats = none"),
-        (("--file", "none.py"), "file = none.py: cannot be read: No such file"),
+        (("--file", "none.py"), "file = none.py: does not exist"),
         (("--out", __file__), "is a file; name a folder"),
         (("--out", str(DATA)), "holds other files ("),
         (("--out", "/proc/none"), "out = /proc/none: cannot be written ("),
