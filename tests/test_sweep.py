@@ -21,7 +21,7 @@ import xarray
 from click.testing import CliRunner
 
 import retvar as rv
-from retvar import cache
+from retvar import cache, files
 from retvar.cli import main
 from retvar.errors import InputError, RetvarError
 from retvar.progress import Progress
@@ -663,18 +663,21 @@ def test_temporary_files_of_killed_workers_are_removed_and_those_of_live_ones_ar
     first, second = store.plan.cells[:2]
     (copy / "leases").mkdir(exist_ok=True)
     lease = store.lease(first)
-    old = [copy / ".manifest-a1", copy / "failed" / ".b2.txt"]
-    dead = copy / "cells" / f".{store.key(second)}-x.nc"
-    live = [
-        copy / ".manifest-c3", copy / "failed" / ".d4.txt",
-        copy / "cells" / f".{store.key(first)}-x.nc",
-    ]  # fmt: skip
-    for path in (*old, dead, *live):
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    dead, live = (
+        [
+            copy / f".manifest-{files._host()}.{pid}.00000000.json",
+            copy / "failed" / f".b2-{files._host()}.{pid}.00000000.txt",
+            copy / "cells" / f".{store.key(second)}-{files._host()}.{pid}.00000000.nc",
+        ]
+        for pid in (ended.pid, os.getpid())
+    )
+    live.append(copy / ".notes")  # not of retvar
+    for path in (*dead, *live):
         path.write_text("half")
-    for path in old:
-        os.utime(path, (0, 0))
     store.clean_up()
-    assert [path.exists() for path in (*old, dead, *live)] == [False] * 3 + [True] * 3
+    assert [path.exists() for path in (*dead, *live)] == [False] * 3 + [True] * 4
     assert lease.path.exists()
     assert store.is_finished(first)
 

@@ -2,7 +2,7 @@
 
 The contents go to a temporary file in the same folder, which is synced and then moved into place.
 Its name tells the process that writes it, so that the next write to the same path can remove what
-a killed process left behind, and nothing of one that lives.
+a killed process left behind, and nothing of one that lives. Folders are made durable, too.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import socket
 import stat
 import time
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from zlib import crc32
 
@@ -22,8 +23,13 @@ from retvar.errors import InputError
 
 __all__ = [
     "create_temporary",
+    "is_abandoned",
+    "is_temporary",
+    "machine",
+    "make_folder",
     "remove_abandoned",
     "temporary_beside",
+    "write_new",
     "write_text",
     "write_with",
 ]
@@ -81,6 +87,67 @@ def write_text(path: Path, text: str) -> None:
     write_with(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
+def write_new(path: Path, text: str) -> None:
+    """Write `text` as UTF-8 unless the file exists: of two that write at once, the first one wins.
+
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp()) / "a.txt"
+    >>> write_new(file, "first"); write_new(file, "second"); file.read_text()
+    'first'
+    """
+    remove_abandoned(path)
+    try:
+        temporary = create_temporary(path)
+    except OSError as error:
+        raise _unwritable(path, error) from None
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        _sync(temporary, os.O_RDWR)
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            return
+        except OSError:  # some file systems have no links
+            os.replace(temporary, path)
+        _sync(path.parent, os.O_RDONLY)
+    except OSError as error:
+        raise _unwritable(path, error) from None
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it, unless they exist; each survives a power cut.
+
+    >>> import tempfile
+    >>> make_folder(Path(tempfile.mkdtemp()) / "a" / "b")
+    """
+    path = Path(path)
+    missing = [each for each in (path, *path.parents) if not each.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for each in missing:
+        _sync(each.parent, os.O_RDONLY)
+
+
+def is_temporary(path: Path) -> bool:
+    """Whether a file has the name of a temporary file.
+
+    >>> is_temporary(Path(".a-01234567.99.89abcdef.txt")), is_temporary(Path(".a-notes.txt"))
+    (True, False)
+    """
+    return TEMPORARY.fullmatch(path.name) is not None
+
+
+def is_abandoned(path: Path) -> bool:
+    """Whether a file is a temporary file whose writer is dead.
+
+    >>> is_abandoned(Path("a.txt"))
+    False
+    """
+    parts = TEMPORARY.fullmatch(path.name)
+    return parts is not None and _abandoned(path, parts)
+
+
 def remove_abandoned(path: Path) -> None:
     """Remove temporary files for `path` whose writers are dead.
 
@@ -130,9 +197,12 @@ def create_temporary(target: Path) -> Path:
 
 
 def _abandoned(temporary: Path, parts: re.Match[str]) -> bool:
-    """Whether the process that wrote it is dead, or on another machine and the file old."""
+    """Whether the process that wrote it is dead, or on another machine and the file old.
+
+    A file that is dated far into the future is old, too.
+    """
     if parts["host"] != _host():
-        return time.time() - temporary.stat().st_mtime > OLD
+        return abs(time.time() - temporary.stat().st_mtime) > OLD
     try:
         os.kill(int(parts["pid"]), 0)
     except ProcessLookupError:
@@ -142,8 +212,22 @@ def _abandoned(temporary: Path, parts: re.Match[str]) -> bool:
     return False
 
 
+@cache
+def machine() -> str:
+    """The host name, and on Linux the boot and the container, within which process ids are unique.
+
+    >>> machine().startswith(socket.gethostname())
+    True
+    """
+    parts = [socket.gethostname()]
+    with contextlib.suppress(OSError):
+        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip())
+        parts.append(os.readlink("/proc/self/ns/pid"))
+    return " ".join(parts)
+
+
 def _host() -> str:
-    return f"{crc32(socket.gethostname().encode()):08x}"
+    return f"{crc32(machine().encode()):08x}"
 
 
 def _sync(path: Path, how: int) -> None:

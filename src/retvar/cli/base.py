@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +14,9 @@ from typing import Any
 import click
 
 from retvar.errors import InputError, RetvarError
+from retvar.format import ONE_LINE, visible
 from retvar.progress import Display, discard_output
+from retvar.reading import json_or_text
 from retvar.signals import Interrupted, Stop
 
 __all__ = [
@@ -29,9 +32,11 @@ __all__ = [
     "interruptible",
     "key_value",
     "key_values",
+    "print_note",
     "print_result",
     "split_commas",
     "to_json",
+    "whole_number",
 ]
 
 FAILED, BAD_INPUT, DISAGREES = 1, 2, 3  # exit statuses
@@ -80,8 +85,11 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except RetvarError as error:
-            click.echo(f"Error: {error}", err=True)
+            print_note(f"Error: {error}")
             sys.exit(BAD_INPUT if isinstance(error, InputError) else FAILED)
+        except click.UsageError as error:
+            error.message = visible(error.message, lines=True)  # type: ignore[misc]
+            raise
         except Interrupted as error:
             click.echo("Interrupted.", err=True)
             sys.exit(error.status)
@@ -114,18 +122,25 @@ def interruptible(
 def print_result(text: str) -> None:
     """Print to stdout; a closed pipe does not change the exit status."""
     try:
-        click.echo(text)
+        click.echo(visible(text, lines=True))
     except OSError as error:
         discard_output(sys.stdout)
         if not isinstance(error, BrokenPipeError):
             raise RetvarError(f"stdout cannot be written: {error.strerror}") from None
 
 
+def print_note(text: str) -> None:
+    """Print to stderr."""
+    click.echo(visible(text, lines=True), err=True)
+
+
 def to_json(data: Any) -> str:
-    """JSON text; NaN and infinity become null.
+    r"""JSON text; NaN and infinity become null, and no control character is printed as it is.
 
     >>> to_json({"γ": [1.5, math.nan]})
     '{"γ": [1.5, null]}'
+    >>> to_json("\x9b \U000e0041")
+    '"\\u009b \\udb40\\udc41"'
     """
 
     def finite(value: Any) -> Any:
@@ -135,7 +150,8 @@ def to_json(data: Any) -> str:
             return [finite(each) for each in value]
         return None if isinstance(value, float) and not math.isfinite(value) else value
 
-    return json.dumps(finite(data), ensure_ascii=False, allow_nan=False)
+    text = json.dumps(finite(data), ensure_ascii=False, allow_nan=False)
+    return ONE_LINE.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
 def split_commas(text: str | None) -> tuple[str, ...] | None:
@@ -147,6 +163,15 @@ def split_commas(text: str | None) -> tuple[str, ...] | None:
     if text is None:
         return None
     return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def whole_number(text: str) -> int | None:
+    """The whole number that a text is; None for another text, also for one of too many digits.
+
+    >>> whole_number("12"), whole_number("²"), whole_number("9" * 5_000)
+    (12, None, None)
+    """
+    return int(text) if re.fullmatch("[0-9]{1,18}", text) else None
 
 
 def key_values(options: tuple[str, ...]) -> dict[str, Any]:
@@ -167,7 +192,4 @@ def key_value(option: str) -> tuple[str, Any]:
     key, equals, value = option.partition("=")
     if not key or not equals:
         raise InputError("option", option, "must be KEY=VALUE")
-    try:
-        return key, json.loads(value)
-    except json.JSONDecodeError:
-        return key, value
+    return key, json_or_text(value, "option", option)

@@ -18,6 +18,7 @@ from retvar.cli.base import (
     JSON,
     OPTION,
     PATH,
+    print_note,
     print_result,
     split_commas,
     to_json,
@@ -31,6 +32,7 @@ from retvar.cli.sources import (
     with_options,
 )
 from retvar.errors import InputError, RetvarError
+from retvar.files import make_folder
 from retvar.networks import DEFAULT, NETWORKS
 from retvar.signals import Interrupted, Stop
 
@@ -238,7 +240,7 @@ def estimate(source: str, **args: Any) -> None:
         written = [*drawn, saved.with_name(saved.name.replace(ESTIMATOR, DATA)), saved]
         _print(found, checked, asked, written, args)
         if failure is not None:
-            click.echo(f"{SAVED} {saved}", err=True)
+            print_note(f"{SAVED} {saved}")
             raise Interrupted(stop.number) if stop.number else failure
     if checked is not None and checked.disagrees:
         sys.exit(DISAGREES)
@@ -342,7 +344,7 @@ def _learn(
 def _save_before_exit(found: Estimate, out: Path, separate: bool) -> None:
     """Save the estimator of a process that is about to be ended, such as during a long reset."""
     if not found.updating:
-        click.echo(f"{SAVED} {_save(found, out, separate=separate)}", err=True)
+        print_note(f"{SAVED} {_save(found, out, separate=separate)}")
     click.echo("Interrupted.", err=True)
 
 
@@ -386,7 +388,7 @@ def _folder(out: Path) -> Iterator[Path]:
     if out.exists() and not existed:
         raise InputError("--out", out, "is a file; name a folder")
     try:
-        out.mkdir(parents=True, exist_ok=True)
+        make_folder(out)
     except OSError as error:
         raise InputError("--out", out, f"cannot be made: {error.strerror or error}") from None
     try:
@@ -409,12 +411,14 @@ def _save(
 
     With `separate`, files of an earlier run are not replaced: names begin with ``unfinished-``.
     """
+    from retvar.cache import storable
     from retvar.files import write_with
 
     prefix = "unfinished-" if separate else ""
     found.save(out / (prefix + ESTIMATOR))  # first, since estimates may fail
     data = found.data if data is None else data
-    write_with(out / (prefix + DATA), lambda path: data.to_netcdf(path, engine="h5netcdf"))
+    kept = storable(data)
+    write_with(out / (prefix + DATA), lambda path: kept.to_netcdf(path, engine="h5netcdf"))
     return out / (prefix + ESTIMATOR)
 
 
@@ -443,7 +447,7 @@ def _print(
 ) -> None:
     apart = args["as_json"] or not sys.stdout.isatty()  # on a terminal the summary has them
     for warning in found.warnings if apart else ():
-        click.echo(f"WARNING: {with_options(warning)}", err=True)
+        print_note(f"WARNING: {with_options(warning)}")
     if args["as_json"]:
         at = {"at": [each.to_dict() for each in asked]} if asked else {}
         print_result(to_json(_to_dict(found, checked) | at))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,6 +16,7 @@ from retvar.cli.sources import (
     with_options,
 )
 from retvar.errors import InputError, RetvarError
+from retvar.reading import parse_json
 from retvar.signals import Interrupted, Stop
 
 if TYPE_CHECKING:
@@ -89,8 +89,8 @@ def _start(text: str | None) -> Any:
     if text is None:
         return None
     for form in (text, f"[{text}]"):
-        with contextlib.suppress(json.JSONDecodeError):
-            return json.loads(form)
+        with contextlib.suppress(InputError):
+            return parse_json(form, "--start")
     raise InputError("--start", text, "must be a number, or numbers such as 0.0, 0.1")
 
 

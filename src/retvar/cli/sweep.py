@@ -17,10 +17,11 @@ from retvar.cli.base import (
     Commands,
     interruptible,
     key_value,
+    print_note,
     print_result,
     to_json,
 )
-from retvar.format import count, duration, listed
+from retvar.format import count, duration, listed, visible
 from retvar.networks import DEFAULT, NETWORKS, error_names
 from retvar.signals import Stop
 
@@ -74,7 +75,7 @@ def plan(spec: Path, as_json: bool) -> None:
         return
     cores = usable_threads()
     lines = [
-        f"{sweep.name}: {count(len(planned.domains), 'domain')} × "
+        f"{visible(sweep.name)}: {count(len(planned.domains), 'domain')} × "
         f"{count(len(planned.learners), 'learner')} × "
         f"{count(sweep.runs, 'run')} of {count(planned.length, planned.unit)}",
         f"{count(planned.count, 'cell')} of up to {count(size.learners, 'learner')} and "
@@ -255,7 +256,7 @@ def _open(folder: Path) -> Any:
 
 
 def _note(line: str) -> None:
-    click.echo(line, err=True)
+    print_note(line)
 
 
 @sweep.command()

@@ -11,7 +11,7 @@ import xarray
 from numpy.typing import NDArray
 
 from retvar.experience.stream import Counts
-from retvar.format import align, count, natural_key, number, reasons
+from retvar.format import align, count, natural_key, number, reasons, visible
 from retvar.networks import SHAPES
 
 __all__ = ["describe_data", "reasons", "table"]
@@ -113,16 +113,16 @@ def _equal_decimals(estimate: float, *ends: float) -> list[str]:
 def describe_data(data: xarray.Dataset, counts: Counts) -> str:
     """Lines about source, settings, transitions and problems of the data."""
     a = data.attrs
-    policy = f", {a['policy']} policy" if a["policy"] else ""
+    policy = f", {visible(a['policy'])} policy" if a["policy"] else ""
     gamma, lam = (given if isinstance(given := a[name], str) else f"{given:g}"
                   for name in ("gamma", "lam"))  # fmt: skip
     lines = [
-        f"{a['source']}{policy}: γ = {gamma}, λ = {lam}, {_method(a)}",
+        f"{visible(a['source'])}{policy}: γ = {gamma}, λ = {lam}, {_method(a)}",
         f"{count(a['transitions'], 'transition')}, "
         f"{count(a['episodes'], 'segment' if counts.unmarked_ends else 'episode')}",
     ]
     if a.get("understood"):
-        lines[1] = a["understood"] + f"; {count(a['transitions'], 'transition')}"
+        lines[1] = visible(a["understood"]) + f"; {count(a['transitions'], 'transition')}"
     if a.get("reward"):
         lines.append(f"costs are negated: a value is minus the expected sum ({a['reward']})")
     if "note" in data and a.get("by") == "least_squares":

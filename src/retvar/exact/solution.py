@@ -36,7 +36,7 @@ from retvar.exact.moments import (
     noisy_states,
     skewness,
 )
-from retvar.format import align, count, listed
+from retvar.format import align, count, listed, visible
 from retvar.linear import Apply, LinearSolution, Radius, Resolvent, reaching
 from retvar.mdp import MDP, WeightedEdges, state_values, weigh_edges
 from retvar.mdp.weighted_edges import Estimand
@@ -325,7 +325,7 @@ class Solution:
 
     def summary(self, most: int = 100) -> str:
         """A readable table of the first `most` states."""
-        rows = self.table(most)
+        rows = [[visible(cell) for cell in row] for row in self.table(most)]
         width = max(len(row[0]) for row in rows)
         lines = align([[row[0].ljust(width), *row[1:]] for row in rows])
         rest = self.mdp.n_states + 1 - len(rows)
