@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from retvar.experience.episodes import concatenate
 from retvar.experience.stream import DUPLICATE, Chunk, Counts
+from retvar.files import unfinished
 
 __all__ = ["arranged", "as_streams"]
 
@@ -133,6 +134,8 @@ class _Runs:
         if self._folder is None:
             folder = tempfile.TemporaryDirectory(prefix="retvar-sort-", ignore_cleanup_errors=True)
             self._folder = Path(self._stack.enter_context(folder))
+            unfinished.add(self._folder)
+            self._stack.callback(unfinished.discard, self._folder)
         self._files.append(_File(self._folder / str(len(self._files)), self._take()))
 
     def _take(self) -> Chunk:

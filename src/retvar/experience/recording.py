@@ -16,7 +16,7 @@ from retvar.errors import InputError
 from retvar.experience.arrow_columns import import_pyarrow
 from retvar.experience.readers import METADATA_KEY
 from retvar.experience.stream import Chunk, Counts, Experience
-from retvar.files import create_temporary, write_with
+from retvar.files import create_temporary, unfinished, write_with
 
 __all__ = ["recorded", "write_table"]
 
@@ -142,6 +142,7 @@ class _ParquetFile:
                 self._writer.close()
             if self._temporary is not None:
                 self._temporary.unlink(missing_ok=True)
+                unfinished.discard(self._temporary)
             self._writer = None
 
 
