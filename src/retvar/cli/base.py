@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from retvar.errors import InputError, RetvarError
 from retvar.files import remove_unfinished, written
 from retvar.format import listed
 from retvar.progress import Display, discard_output
-from retvar.signals import NOTHING, Stop, current
+from retvar.signals import NOTHING, Interrupted, Stop, current
 
 __all__ = [
     "DEVICE",
@@ -81,15 +82,16 @@ class Commands(click.Group):
         stop.leaving = [remove_unfinished, _kill_children]
         try:
             found = super().invoke(ctx)
-        except RetvarError as error:
-            if not (stop.number and not str(error)):
-                click.echo(f"Error: {error}", err=True)
+        except RetvarError as failure:
+            if str(failure) or not stop.number:
+                click.echo(f"Error: {failure}", err=True)
             _leave_after_signal(stop)
-            sys.exit(BAD_INPUT if isinstance(error, InputError) else FAILED)
-        except KeyboardInterrupt as error:
+            sys.exit(BAD_INPUT if isinstance(failure, InputError) else FAILED)
+        except KeyboardInterrupt as raised:
             _leave_after_signal(stop)
             click.echo("Interrupted.", err=True)
-            sys.exit(getattr(error, "status", 130))
+            error = raised if isinstance(raised, Interrupted) else Interrupted(signal.SIGINT)
+            sys.exit(error.status)
         except SystemExit:
             _leave_after_signal(stop)
             raise
@@ -101,7 +103,8 @@ def _leave_after_signal(stop: Stop) -> None:
     """Say what was kept, and end with the status of the signal, if there was one."""
     if stop.number:
         stop.tell()
-        sys.exit(128 + stop.number)
+        error = Interrupted(stop.number)
+        sys.exit(error.status)
 
 
 def _kept() -> str:
