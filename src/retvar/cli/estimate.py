@@ -428,10 +428,9 @@ def _save_estimator(found: Estimate, out: Path, separate: bool) -> Path:
 
 def _save_data(data: xarray.Dataset, estimator: Path) -> None:
     """Write the estimates beside the estimator."""
-    from retvar.files import write_with
+    from retvar.cache import write_netcdf
 
-    path = estimator.with_name(estimator.name.replace(ESTIMATOR, DATA))
-    write_with(path, lambda temporary: data.to_netcdf(temporary, engine="h5netcdf"))
+    write_netcdf(estimator.with_name(estimator.name.replace(ESTIMATOR, DATA)), data)
 
 
 def _draw(found: Estimate, checked: Any, out: Path, formats: tuple[str, ...]) -> list[Path]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -97,15 +98,20 @@ class _ParquetFile:
         """Write the first of the pending rows, in row groups of one size."""
         pending = import_pyarrow().concat_tables(self._parts)
         table = pending.slice(0, rows)
-        try:
+        with self._errors_named():
             if self._writer is None:
                 self._open(table.schema)
             self._writer.write_table(table, row_group_size=GROUP)
+        self._rows -= rows
+        self._parts = [pending.slice(rows)] if self._rows else []
+
+    @contextmanager
+    def _errors_named(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             reason = error.strerror or error
             raise InputError("path", self.path, f"cannot be written: {reason}") from None
-        self._rows -= rows
-        self._parts = [pending.slice(rows)] if self._rows else []
 
     def _open(self, schema: Any) -> None:
         self._temporary = create_temporary(self.path)
@@ -134,12 +140,14 @@ class _ParquetFile:
                 return
             if hasattr(self._writer, "add_key_value_metadata"):  # there may be new labels
                 self._writer.add_key_value_metadata({METADATA_KEY: json.dumps(self._metadata())})
-            self._writer.close()
+            with self._errors_named():
+                self._writer.close()
             written = self._temporary
             write_with(self.path, lambda path: os.replace(written, path))
         finally:
             if self._writer is not None:
-                self._writer.close()
+                with suppress(OSError):  # said above
+                    self._writer.close()
             if self._temporary is not None:
                 self._temporary.unlink(missing_ok=True)
                 unfinished.discard(self._temporary)

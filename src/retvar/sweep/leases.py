@@ -111,7 +111,7 @@ def is_held(path: Path, stale: float = STALE) -> bool:
     except OSError as error:
         remedy = f"cannot be read: {error.strerror}; remove it, or make it readable"
         raise InputError("lease", path, remedy) from None
-    return age <= stale and not _has_ended(owner)
+    return abs(age) <= stale and not _has_ended(owner)  # a clock may have been set back
 
 
 def holder(path: Path) -> str:
