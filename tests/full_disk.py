@@ -16,9 +16,7 @@ from pathlib import Path
 PAGE = 4096
 SIZE = 600  # pages
 NEW_USER, NEW_MOUNTS = 0x10000000, 0x00020000
-FREE = (
-    (0, 1, 3, 7) if os.environ.get("RETVAR_SOAK") else (0, 1)
-)  # pages: nothing can be written, or not all
+FREE = (0, 1, 3, 7) if os.environ.get("RETVAR_SOAK") else (0, 1)  # pages
 
 
 def mount(folder: Path) -> None:
@@ -119,7 +117,7 @@ def full_store(disk: Path) -> dict:
     from tests.sweeping import small
 
     sweep, ballast = small(count=2, runs=4), disk / "ballast"
-    fill(ballast, disk, 14)
+    fill(ballast, disk, 6)
     found = attempt(lambda path: operations.run(sweep, path, Local(threads=1)), disk / "store")
     store = Store.open(disk / "store")
     before = operations.status(store)
