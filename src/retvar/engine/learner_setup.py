@@ -80,11 +80,13 @@ class Template:
             if name in self.initial
         }
         learner, found = _with_settings(self.learner, drawn), []
+        tables: dict[int, Array] = {}  # nodes may start from the same weights
         for node, kind in zip(learner.nodes(tabular=self.tabular), self.features, strict=True):
-            table = np.asarray(node.initial, dtype=np.float64) + 0.0
-            if not np.all(np.abs(table) <= online.LIMIT):
-                raise InputError("value", "too large", f"must stay below {online.LIMIT:g}")
-            found.append(np.broadcast_to(table, (len(runs), kind.size)))
+            if id(node.initial) not in tables:
+                table = tables[id(node.initial)] = np.asarray(node.initial, dtype=np.float64) + 0.0
+                if not np.all(np.abs(table) <= online.LIMIT):
+                    raise InputError("value", "too large", f"must stay below {online.LIMIT:g}")
+            found.append(np.broadcast_to(tables[id(node.initial)], (len(runs), kind.size)))
         return found
 
 
