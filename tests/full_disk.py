@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 PAGE = 4096
@@ -39,12 +40,13 @@ def mount(folder: Path) -> None:
 def kinds(disk: Path) -> dict:
     """Each kind of write: a function of the path."""
     import numpy as np
+    import pyarrow as pa
     import xarray
 
     import retvar as rv
     from retvar import cache, files
     from retvar.cli import estimate as cli
-    from retvar.experience import from_gymnasium, write_table
+    from retvar.experience import arrangement, from_gymnasium, from_table, write_table
     from retvar.report.output_folder import OutputFolder
     from retvar.sweep import Store, manifest, save
 
@@ -68,6 +70,14 @@ def kinds(disk: Path) -> dict:
         folder.times = {f"simulation {k}": 1.0 for k in range(1_000)}
         folder.record_time("another", 1.0)
 
+    def sort(path: Path) -> None:
+        tempfile.tempdir, arrangement.RUN_ROWS = str(path.parent), 1_000
+        number = np.arange(5_000)
+        rows = {"state": number % 7, "reward": 0.5 * number, "terminated": 0 * number,
+                "who": number % 50, "when": number}  # fmt: skip
+        log = from_table(pa.table(rows), entity="who", time="when")
+        assert sum(len(chunk["reward"]) for chunk in log.chunks()) == 5_000
+
     return {
         "text.txt": lambda path: files.write_text(path, "long " * 4_000),
         "classic.nc": lambda path: cache.write(path, numbers, "key", classic=True),
@@ -85,6 +95,7 @@ def kinds(disk: Path) -> dict:
         "manifest.json": lambda path: manifest.write_new(path, "long " * 4_000),
         "times.json": times,
         "compiled code": compile_one,
+        "temporary folder": sort,
     }
 
 

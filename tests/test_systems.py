@@ -18,6 +18,7 @@ from tests.oracle import SOAK
 from tests.sweeping import small
 
 ROOT = Path(__file__).parents[1]
+OTHER = {"store", "compiled code", "temporary folder"}  # not files of their own
 NO_HOME = "/proc/none/home"  # nobody can make it
 
 
@@ -101,7 +102,7 @@ def test_a_write_on_a_full_disk_is_a_typed_error_that_leaves_nothing(full):
     failed = set()
     for name, found in full.items():
         file, _, free = name.partition(", ")
-        if file in ("store", "compiled code"):
+        if file in OTHER:
             continue
         if free == "room":
             assert found["kind"] == "", (name, found)
@@ -115,7 +116,17 @@ def test_a_write_on_a_full_disk_is_a_typed_error_that_leaves_nothing(full):
             assert "\n" not in found["said"]
         else:
             assert found["left"] == [file], (name, found)  # small enough
-    assert failed == {name.partition(", ")[0] for name in full} - {"store", "compiled code"}
+    assert failed == {name.partition(", ")[0] for name in full} - OTHER
+
+
+def test_a_log_that_is_sorted_where_there_is_no_room_names_the_folder(full):
+    for free in ("0", "1"):
+        found = full[f"temporary folder, {free}"]
+        assert found["kind"] == "typed", found
+        assert "No space left on device" in found["said"]
+        assert "set TMPDIR" in found["said"]
+        assert found["left"] == []
+    assert full["temporary folder, room"]["kind"] == ""
 
 
 def test_code_is_compiled_although_the_cache_is_full(full):

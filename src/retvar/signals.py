@@ -20,8 +20,8 @@ from typing import Any
 
 __all__ = ["Interrupted", "Stop", "current"]
 
-GRACE = 0.8  # seconds in which a program stops by itself, where it asked for that
-SAVING = 0.6  # seconds that saving may take after that
+GRACE = 0.6  # seconds in which a program stops by itself, where it asked for that
+SAVING = 0.9  # seconds that saving may take after that
 LEAVING = 0.3  # seconds for the last words and the removal of temporary files
 LOOK = 0.02  # seconds between looks at the clock
 NOTHING = "Nothing was written."

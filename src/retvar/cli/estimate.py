@@ -336,12 +336,15 @@ class _Kept:
 
     def save(self) -> None:
         """Save the estimator of a process that is about to be ended, such as in a long reset."""
+        from retvar.experience.recording import finish_recordings
+
         if self.found is None or self.path is not None:
             return
         while self.found.updating:  # the caller does not wait for ever
             time.sleep(0.01)
         if self.found.estimator.steps:
             self.path = _save_estimator(self.found, self.out, self.separate)
+            finish_recordings()
             _save_data(self.found.data, self.path)
 
     def line(self) -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
@@ -19,9 +21,10 @@ from retvar.experience.readers import METADATA_KEY
 from retvar.experience.stream import Chunk, Counts, Experience
 from retvar.files import create_temporary, unfinished, write_with
 
-__all__ = ["recorded", "write_table"]
+__all__ = ["finish_recordings", "recorded", "write_table"]
 
 GROUP = 65_536  # rows in a row group
+_writing: WeakSet[_ParquetFile] = WeakSet()
 
 
 def write_table(experience: Experience, path: str | Path) -> None:
@@ -77,6 +80,15 @@ def recorded(experience: Experience, path: str | Path) -> Experience:
     return replace(experience, source=source)
 
 
+def finish_recordings() -> None:
+    """Complete all files that are being written, by a process that is about to be ended.
+
+    >>> finish_recordings()  # none
+    """
+    for file in list(_writing):
+        file.finish()
+
+
 class _ParquetFile:
     """A Parquet file that is written under a temporary name and moved into place at the end."""
 
@@ -86,13 +98,18 @@ class _ParquetFile:
         self._rows = 0
         self._writer: Any = None
         self._temporary: Path | None = None
+        self._lock, self._finished = threading.Lock(), False
+        _writing.add(self)
 
     def write(self, chunk: Chunk) -> None:
         """Add a chunk; whole row groups are written at once."""
-        self._parts.append(_table(chunk))
-        self._rows += len(chunk["reward"])
-        if self._rows >= GROUP:
-            self._write_groups(self._rows // GROUP * GROUP)
+        with self._lock:
+            if self._finished:
+                return
+            self._parts.append(_table(chunk))
+            self._rows += len(chunk["reward"])
+            if self._rows >= GROUP:
+                self._write_groups(self._rows // GROUP * GROUP)
 
     def _write_groups(self, rows: int) -> None:
         """Write the first of the pending rows, in row groups of one size."""
@@ -133,6 +150,12 @@ class _ParquetFile:
 
     def finish(self) -> None:
         """Write the remaining rows and move the file into place; no file for an empty stream."""
+        with self._lock:
+            if not self._finished:
+                self._finished = True
+                self._finish()
+
+    def _finish(self) -> None:
         try:
             if self._parts:
                 self._write_groups(self._rows)

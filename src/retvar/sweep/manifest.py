@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from retvar.errors import InputError
-from retvar.files import write_text
+from retvar.files import unfinished, write_text
 from retvar.format import listed
 from retvar.sweep.plan import Plan, digest, identity
 from retvar.sweep.spec import Sweep
@@ -46,6 +46,7 @@ def read(folder: Path) -> dict[str, Any] | None:
 def write_new(path: Path, text: str) -> None:
     """Write a file unless it exists: of two workers that start together, the first one wins."""
     temporary = path.with_name(f".{path.stem}-{uuid.uuid4().hex}")
+    unfinished.add(temporary)
     try:
         temporary.write_text(text, encoding="utf-8")
         os.link(temporary, path)
@@ -56,6 +57,7 @@ def write_new(path: Path, text: str) -> None:
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
+        unfinished.discard(temporary)
 
 
 def plan_of(manifest: dict[str, Any]) -> Plan:
