@@ -7,9 +7,10 @@ import importlib.metadata
 
 import numpy as np
 import pytest
+from numba import float32, njit
 
 import retvar as rv
-from retvar import jit
+from retvar import jit, networks
 from retvar.engine import cuda_device, cuda_layout, cuda_single
 from retvar.engine.cuda_layout import rows_for
 from retvar.random import uniform
@@ -31,6 +32,10 @@ def test_single_precision_is_near_double_precision_and_not_the_same():
     uncompiled.run("gpu_single", **SIMULATOR)
 
 
+def test_a_failure_of_the_gpu_is_typed_and_other_simulations_run():
+    uncompiled.run("gpu_failure", **SIMULATOR)
+
+
 def test_constants_of_functions_that_are_called_become_single_but_random_numbers_stay_double():
     def scaled(x):
         return 0.1 * x
@@ -45,6 +50,22 @@ def test_constants_of_functions_that_are_called_become_single_but_random_numbers
     assert drawn == 0.5
     assert type(drawn) is not np.float32
     assert mixed.py_func(np.float64(1.0), np.uint64(0))[0] == 0.1 + 2.5
+
+
+@pytest.mark.parametrize("node", networks.NODES, ids=lambda node: node.name)
+def test_what_a_node_is_fed_with_is_single_if_all_it_reads_is(node):
+    reward, discount = (
+        jit.inlined(cuda_single.in_single_precision(f)) for f in (node.reward, node.discount)
+    )
+
+    @njit
+    def fed(zero):
+        x = networks.Transition(zero, zero, zero, zero)
+        reading = networks.Reading(zero, zero, zero, zero)
+        return reward(x, networks.Readings(reading, reading, reading, reading)), discount(x)
+
+    fed(np.float32(0.5))
+    assert set(fed.nopython_signatures[0].return_type) == {float32}
 
 
 @pytest.mark.parametrize("x", [1e-100, 1e150, -1e150, 0.0, np.inf])

@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # loaded on first use, so that `retvar --help` is fast
     from retvar.curves import best_steps, expected_curve, resting_error
     from retvar.errors import (
         ConvergenceError,
+        DeviceError,
         DivergenceError,
         InfiniteVarianceError,
         InputError,
@@ -54,6 +55,7 @@ if TYPE_CHECKING:  # loaded on first use, so that `retvar --help` is fast
 _HOMES = {
     "retvar.errors": [
         "ConvergenceError",
+        "DeviceError",
         "DivergenceError",
         "InfiniteVarianceError",
         "InputError",
@@ -118,6 +120,7 @@ __all__ = [  # noqa: RUF022
     "Constant",
     "ConvergenceError",
     "Decay",
+    "DeviceError",
     "Direct",
     "DivergenceError",
     "END",

@@ -37,6 +37,10 @@ def _narrowed(x: Any, known: dict[int, Any]) -> Any:
     """A number or function, single; anything else as it is."""
     if type(x) is float:
         return _number(x)
+    if isinstance(x, types.ModuleType) and x.__name__ == FORMULAS:
+        module = types.ModuleType(FORMULAS)
+        vars(module).update({name: _narrowed(getattr(x, name), known) for name in x.__all__})
+        return module
     plain = getattr(x, "py_func", x)
     if not isinstance(plain, types.FunctionType) or (plain.__module__ or "").startswith(LEFT):
         return x
