@@ -46,6 +46,7 @@ COMMANDS = {  # each with the seconds after which it has seen everything there i
     "draw": (3.0, "draw", "complex-mdp", "draw.png"),
     "curve": (4.0, "curve", "complex-mdp", "--best", "--steps", "1000", "--plot", "curve.png"),
     "experiments": (1.0, "experiments"),
+    "frontier": (2.0, "frontier", "windy-cliff", "--gamma", "0.99", "--plot", "frontier.png"),
     "estimate": (5.0, "estimate", *LAKE, "--steps", "60000", "--check", "--out", "estimate"),
     "estimate, endless": (3.0, "estimate", *LAKE, "--steps", "1000000000", "--log", "lake.parquet"),
     "estimate --by td": (5.0, "estimate", "{data}/log.csv", "--gamma", "0.9", "--by", "td"),

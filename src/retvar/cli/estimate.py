@@ -56,6 +56,7 @@ SETTINGS = (
     "features",
     "bootstrap_samples",
     "level",
+    "actions",
 )
 SAVED = "The estimator is saved; continue with --resume"
 SOURCES = (
@@ -63,7 +64,7 @@ SOURCES = (
 )
 COLUMN_HELP = {
     "state": "Column of the state; several, separated by commas, form an observation or a label.",
-    "action": "Column of the action, for --target-policy.",
+    "action": "Column of the action, for --target-policy and --actions.",
     "cost": "Column of costs, in place of rewards: rewards are negated costs.",
     "terminated": "Column that marks the end of an episode; 'none' if episodes never end.",
     "truncated": "Column that marks an episode that was cut off before its end.",
@@ -139,6 +140,10 @@ def _columns(command: Any) -> Any:
     "--bootstrap-samples", type=click.IntRange(0),
     help="Number of bootstrap samples for the intervals of td; 0 for none [default: 100].",
 )  # fmt: skip
+@click.option(
+    "--actions", is_flag=True,
+    help="Estimate each action of each state: of taking it, then doing as the policy does.",
+)  # fmt: skip
 @click.option("--level", type=float, default=0.9, show_default=True, help="Level of the intervals.")
 @click.option(
     "--seed", type=click.IntRange(0), help="Random seed [default: 0; with --resume a new one]."
@@ -195,6 +200,7 @@ def estimate(source: str, **args: Any) -> None:
         if args["resume"] is not None:
             del settings["by"]
         _refuse_beside_follow(args)
+        _refuse_beside_actions(args)
         experience = open_source(source, args, args["seed"], stop)
         with option_names(state="--at"):
             refuse_unknown(experience, args)
@@ -259,6 +265,14 @@ def _refuse_beside_follow(args: dict[str, Any]) -> None:
                 raise InputError(f"--{name}", args[name], remedy)
 
 
+def _refuse_beside_actions(args: dict[str, Any]) -> None:
+    """Refuse options that estimates of actions cannot have."""
+    if args["actions"]:
+        for name, remedy in (("grid", "draws states"), ("cluster", "sums transitions of states")):
+            if args[name] is not None:
+                raise InputError(f"--{name}", args[name], f"{remedy}, not actions; leave it out")
+
+
 def _refuse_twice(found: Estimate, resume: Path) -> None:
     """Refuse to follow a log again from its beginning with an estimator that has read it."""
     from retvar.estimation.provenance import Provenance
@@ -295,7 +309,10 @@ def _follow(
 
 def _learn_on_cluster(found: Estimate, stop: Stop, args: dict[str, Any]) -> BaseException | None:
     """Learn on workers; return the error that ended it early, if something was learned."""
+    from retvar.estimation.actions import refuse_cluster_of_actions
     from retvar.estimation.distributed import learn_on_cluster
+
+    refuse_cluster_of_actions(found.experience, args["cluster"])
 
     def learn(advance: Callable[[int], None]) -> None:
         learn_on_cluster(found, args["cluster"], workers=args["workers"], progress=advance)
@@ -358,6 +375,7 @@ def _settings(args: dict[str, Any]) -> dict[str, Any]:
         args["seed"] = args["seed"] or 0
         settings = {name: args[name] for name in (*SETTINGS, "seed")}
         return settings | {"estimand": args["estimand"].replace("-", "_")}
+    from retvar.estimation.actions import has_actions
     from retvar.estimation.saved_estimators import load
 
     source = click.get_current_context().get_parameter_source
@@ -368,6 +386,7 @@ def _settings(args: dict[str, Any]) -> dict[str, Any]:
     saved = load(args["resume"])
     gamma = saved.description.gamma
     args["gamma"] = float(gamma) if isinstance(gamma, float | int) else None  # for greedy
+    args["actions"] = has_actions(saved)
     if args["seed"] is None:  # so that the experience is not the same again
         args["seed"] = saved.steps
     return {"resume": args["resume"]}

@@ -43,7 +43,7 @@ COLUMNS = (
 )  # fmt: skip
 FOR_LOGS = ("target_policy", "duplicates", "force", "stream")  # further options for logs
 OPTIONS = (
-    *COLUMNS, *FOR_LOGS, "states", "gamma", "lam", "kappa", "level", "features",
+    *COLUMNS, *FOR_LOGS, "actions", "states", "gamma", "lam", "kappa", "level", "features",
     "bootstrap_samples", "estimand", "method", "seed", "grid", "policy", "envs", "deterministic",
 )  # fmt: skip
 REPLACED = {  # remedies of the library, as options

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -24,6 +25,7 @@ from retvar.files import create_temporary, unfinished, write_with
 __all__ = ["finish_recordings", "recorded", "write_table"]
 
 GROUP = 65_536  # rows in a row group
+Source = Callable[[Counts], Iterator[Chunk]]
 _writing: WeakSet[_ParquetFile] = WeakSet()
 
 
@@ -66,9 +68,8 @@ def recorded(experience: Experience, path: str | Path) -> Experience:
         raise InputError("path", path, "its folder does not exist; create it first")
     if path.is_dir() or path.suffix.lower() != ".parquet":
         raise InputError("path", path, "must be the name of a .parquet file")
-    inner = experience.source
 
-    def source(counts: Counts) -> Iterator[Chunk]:
+    def source(inner: Source, counts: Counts) -> Iterator[Chunk]:
         file = _ParquetFile(path, experience)
         try:
             for chunk in inner(counts):
@@ -77,7 +78,12 @@ def recorded(experience: Experience, path: str | Path) -> Experience:
         finally:
             file.finish()
 
-    return replace(experience, source=source)
+    acting = experience.with_actions
+    return replace(
+        experience,
+        source=partial(source, experience.source),
+        with_actions=None if acting is None else partial(source, acting),
+    )
 
 
 def finish_recordings() -> None:
@@ -103,6 +109,9 @@ class _ParquetFile:
 
     def write(self, chunk: Chunk) -> None:
         """Add a chunk; whole row groups are written at once."""
+        actions = self.experience.actions
+        if actions is not None and "action" in chunk:
+            chunk = chunk | {"action": np.array([str(actions[k]) for k in chunk["action"]])}
         with self._lock:
             if self._finished:
                 return
