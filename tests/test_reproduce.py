@@ -414,27 +414,6 @@ def test_an_interrupted_run_ends_soon_and_can_be_continued(tmp_path, number, sta
     assert done.items() <= digests(out).items()
 
 
-def test_a_process_that_does_not_stop_is_ended(tmp_path):
-    script = (
-        "import sys, time; from retvar import signals; signals.TIMEOUT = 0.3\n"
-        "with signals.Stop() as stop:\n"
-        "    stop.last = lambda: print('last call', flush=True)\n"
-        "    print('ready', flush=True)\n"
-        "    time.sleep(60)\n"
-    )
-    for signals in ([signal.SIGTERM], [signal.SIGINT, signal.SIGINT]):
-        with subprocess.Popen(
-            [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True
-        ) as running:
-            assert running.stdout.readline() == "ready\n"
-            for number in signals:
-                running.send_signal(number)
-                time.sleep(0.05)
-            out, _ = running.communicate(timeout=10)
-        assert running.returncode == 128 + signals[0]
-        assert out == "last call\n"
-
-
 # ---------------------------------------------------------------------- progress
 
 

@@ -21,7 +21,16 @@ from retvar.reading import free_memory, read_bytes
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["Footer", "code_digest", "contents", "footer_of", "read", "storable", "write"]
+__all__ = [
+    "Footer",
+    "code_digest",
+    "contents",
+    "footer_of",
+    "read",
+    "storable",
+    "write",
+    "write_netcdf",
+]
 
 NOT_NUMERICAL = (  # modules and packages whose code changes no number
     *("__init__.py", "__main__.py", "errors.py", "files.py", "cache.py", "signals.py"),
@@ -125,12 +134,7 @@ def write(path: Path, data: xarray.Dataset, key: str, *, classic: bool = False) 
     """
     data = storable(data)
     data = data.assign_attrs(key=key, contents=contents(data))
-    if classic:
-        raw = memoryview(data.to_netcdf(engine="scipy"))
-    else:
-        buffer = io.BytesIO()  # HDF5 itself does not report a full disk
-        data.to_netcdf(buffer, engine="h5netcdf")
-        raw = buffer.getbuffer()  # a view, no copy
+    raw = memoryview(data.to_netcdf(engine="scipy")) if classic else _hdf5(data)
     with raw:  # released even if the disk is full: a traceback would hold it
         footer = Footer(key, data.attrs["contents"], _checksum(raw, key, data.attrs["contents"]))
 
@@ -141,6 +145,27 @@ def write(path: Path, data: xarray.Dataset, key: str, *, classic: bool = False) 
 
         write_with(path, fill)
     return data
+
+
+def write_netcdf(path: Path, data: xarray.Dataset) -> None:
+    """Write a dataset as netCDF-4 without a footer; the file appears complete or not at all.
+
+    >>> import tempfile, xarray
+    >>> path = Path(tempfile.mkdtemp()) / "one.nc"
+    >>> write_netcdf(path, xarray.Dataset({"x": 1.0}))
+    >>> with xarray.open_dataset(path, engine="h5netcdf") as data:
+    ...     float(data.x)
+    1.0
+    """
+    with _hdf5(storable(data)) as raw:
+        write_with(path, lambda temporary: temporary.write_bytes(raw))
+
+
+def _hdf5(data: xarray.Dataset) -> memoryview:
+    """The bytes of a netCDF-4 file; HDF5 itself may crash on a full disk."""
+    buffer = io.BytesIO()
+    data.to_netcdf(buffer, engine="h5netcdf")
+    return buffer.getbuffer()  # a view, no copy
 
 
 def _checksum(raw: Any, key: str, contents_digest: str) -> str:

@@ -11,9 +11,11 @@ import contextlib
 import os
 import re
 import secrets
+import shutil
 import socket
 import stat
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -28,15 +30,21 @@ __all__ = [
     "machine",
     "make_folder",
     "remove_abandoned",
+    "remove_unfinished",
     "temporary_beside",
+    "unfinished",
     "write_new",
     "write_text",
     "write_with",
+    "written",
 ]
 
 OLD = 24 * 3600.0  # seconds after which a temporary file of another machine counts as abandoned
 LONGEST = 60  # letters of the name that a temporary file repeats
 TEMPORARY = re.compile(r"\.(?P<stem>.*)-(?P<host>[0-9a-f]{8})\.(?P<pid>\d+)\.[0-9a-f]{8}(\.\w+)?")
+
+unfinished: set[Path] = set()  #: temporary files and folders that this process is filling
+written: deque[Path] = deque(maxlen=4)  #: the last files that it has written
 
 
 def write_with(path: Path, write: Callable[[Path], object]) -> None:
@@ -68,11 +76,13 @@ def temporary_beside(path: Path) -> Iterator[Path]:
         yield temporary
         _sync(temporary, os.O_RDWR)
         os.replace(temporary, target)
+        written.append(path)
         _sync(target.parent, os.O_RDONLY)
     except OSError as error:
         raise _unwritable(path, error) from None
     finally:
         temporary.unlink(missing_ok=True)
+        unfinished.discard(temporary)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -192,8 +202,24 @@ def create_temporary(target: Path) -> Path:
     """
     owner = f"{_host()}.{os.getpid()}"
     temporary = target.with_name(f".{_stem(target)}-{owner}.{secrets.token_hex(4)}{target.suffix}")
+    unfinished.add(temporary)
     os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666))
     return temporary
+
+
+def remove_unfinished() -> None:
+    """Remove what this process has not finished, since it is about to be ended.
+
+    >>> import tempfile
+    >>> temporary = create_temporary(Path(tempfile.mkdtemp()) / "a.txt")
+    >>> remove_unfinished()
+    >>> temporary.exists()
+    False
+    """
+    while unfinished:
+        path = unfinished.pop()
+        with contextlib.suppress(OSError):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _abandoned(temporary: Path, parts: re.Match[str]) -> bool:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import re
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,10 +15,11 @@ from typing import Any
 import click
 
 from retvar.errors import InputError, RetvarError
-from retvar.format import ONE_LINE, visible
+from retvar.files import remove_unfinished, written
+from retvar.format import ONE_LINE, listed, visible
 from retvar.progress import Display, discard_output
 from retvar.reading import json_or_text
-from retvar.signals import Interrupted, Stop
+from retvar.signals import NOTHING, Interrupted, Stop, current
 
 __all__ = [
     "DEVICE",
@@ -81,18 +83,54 @@ class Commands(click.Group):
     """Commands that print expected errors in one line; see `EXIT_STATUSES`."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command."""
+        """Run the command; its status after a signal is that of the signal, whatever it returned.
+
+        Signals are those of the program (`retvar.__main__`); another one that calls this keeps its
+        own handlers.
+        """
+        stop = current()
+        stop.kept = _kept
+        stop.leaving = [remove_unfinished, _kill_children]
         try:
-            return super().invoke(ctx)
-        except RetvarError as error:
-            print_note(f"Error: {error}")
-            sys.exit(BAD_INPUT if isinstance(error, InputError) else FAILED)
-        except click.UsageError as error:
-            error.message = visible(error.message, lines=True)  # type: ignore[misc]
+            found = super().invoke(ctx)
+        except RetvarError as failure:
+            if str(failure) or not stop.number:
+                print_note(f"Error: {failure}")
+            _leave_after_signal(stop)
+            sys.exit(BAD_INPUT if isinstance(failure, InputError) else FAILED)
+        except click.UsageError as wrong:
+            wrong.message = visible(wrong.message, lines=True)  # type: ignore[misc]
             raise
-        except Interrupted as error:
+        except KeyboardInterrupt as raised:
+            _leave_after_signal(stop)
             click.echo("Interrupted.", err=True)
+            error = raised if isinstance(raised, Interrupted) else Interrupted(signal.SIGINT)
             sys.exit(error.status)
+        except SystemExit:
+            _leave_after_signal(stop)
+            raise
+        _leave_after_signal(stop)
+        return found
+
+
+def _leave_after_signal(stop: Stop) -> None:
+    """Say what was kept, and end with the status of the signal, if there was one."""
+    if stop.number:
+        stop.tell()
+        error = Interrupted(stop.number)
+        sys.exit(error.status)
+
+
+def _kept() -> str:
+    """What a command without work to continue leaves behind."""
+    return f"Written before: {listed([str(path) for path in written], 4)}" if written else NOTHING
+
+
+def _kill_children() -> None:
+    """Kill worker processes, which have nothing to keep; some have not started to listen yet."""
+    if multiprocessing := sys.modules.get("multiprocessing"):
+        for child in multiprocessing.active_children():
+            child.kill()
 
 
 @contextlib.contextmanager
@@ -104,19 +142,10 @@ def interruptible(
     `clean_up` is called if the process has to be ended before it reaches such a point; `options`
     are those of :class:`~retvar.progress.Display`.
     """
-    with Stop() as stop, Display(sys.stderr, stop.check, **options) as progress:
-
-        def before_exit() -> None:
-            progress.restore_terminal()
-            clean_up()
-            click.echo(f"{SAVED}\nInterrupted.", err=True)
-
-        stop.last = before_exit
-        try:
-            yield stop, progress
-        except Interrupted:
-            progress.note(SAVED)
-            raise
+    stop = current()
+    with Display(sys.stderr, stop.check, **options) as progress, stop.graceful(kept=lambda: SAVED):
+        stop.leaving += [progress.restore_terminal, clean_up]
+        yield stop, progress
 
 
 def print_result(text: str) -> None:

@@ -17,7 +17,7 @@ from retvar.cli.sources import (
 )
 from retvar.errors import InputError, RetvarError
 from retvar.reading import parse_json
-from retvar.signals import Interrupted, Stop
+from retvar.signals import current
 
 if TYPE_CHECKING:
     from retvar.estimation.return_sample import ReturnSample
@@ -58,7 +58,7 @@ def rollouts(source: str, **args: Any) -> None:
     if kind != "gymnasium" or not colon:
         raise InputError("SOURCE", source, "must be gymnasium:ID, such as gymnasium:CartPole-v1")
     start = _start(args["start"])
-    with Stop() as stop, option_names():
+    with current().graceful() as stop, option_names():
         import retvar as rv
 
         options = key_values(args["options"])
@@ -72,8 +72,7 @@ def rollouts(source: str, **args: Any) -> None:
                 level=args["level"], seed=args["seed"],
             )  # fmt: skip
         except RetvarError:
-            if stop.number:
-                raise Interrupted(stop.number) from None
+            stop.check()
             raise
     below = args["below"]
     if args["as_json"]:

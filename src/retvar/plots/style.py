@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -108,11 +109,10 @@ def save(figure: Figure, path: str | Path) -> None:
     if suffix not in METADATA:
         raise InputError("path", path, f"must end in one of {listed(METADATA)}")
 
-    def write(temporary: Path) -> None:
-        with matplotlib.rc_context(RC):
-            figure.savefig(temporary, format=suffix[1:], dpi=200, metadata=METADATA[suffix])
-
-    write_with(path, write)
+    drawn = io.BytesIO()  # matplotlib itself may fail in odd ways on a full disk
+    with matplotlib.rc_context(RC):
+        figure.savefig(drawn, format=suffix[1:], dpi=200, metadata=METADATA[suffix])
+    write_with(path, lambda temporary: temporary.write_bytes(drawn.getbuffer()))
 
 
 def shown(text: str, most: int = LONGEST_NAME) -> str:

@@ -114,7 +114,7 @@ def is_held(path: Path, stale: float = STALE) -> bool:
         return False
     except OSError as error:
         raise _unreadable(path, error.strerror) from None
-    return abs(age) <= stale and not _has_ended(owner)
+    return abs(age) <= stale and not _has_ended(owner)  # a clock may have been set back
 
 
 def holder(path: Path) -> str:
