@@ -6,8 +6,30 @@ from itertools import groupby
 import pytest
 from hypothesis import settings
 
+from tests import oracle
+
 settings.register_profile("retvar", deadline=None, print_blob=True)
 settings.load_profile("retvar")
+
+
+# ------------------------------------------------------------------------ seeds
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup():
+    oracle.SEEDS.clear()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport():
+    report = yield
+    if report.failed and oracle.SEEDS:
+        repeat = ", ".join(f"RETVAR_SEED={seed}" for seed in oracle.SEEDS)
+        report.sections.append(("Seed", f"repeat with {repeat}"))
+    return report
+
+
+# ------------------------------------------------------------------------ order
 
 
 def pytest_addoption(parser):

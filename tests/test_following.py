@@ -16,6 +16,7 @@ import pytest
 import retvar as rv
 from retvar.errors import InputError, SourceError
 from retvar.experience import Growing, from_table
+from tests.patience import patience
 
 HEADER = "state,reward,next_state,terminated\n"
 
@@ -164,7 +165,7 @@ def test_the_command_follows_a_log_until_it_is_interrupted(tmp_path):
     program = subprocess.Popen(
         words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
     )
-    watchdog = threading.Timer(60, program.kill)
+    watchdog = threading.Timer(patience(60), program.kill)
     watchdog.start()
     assert program.stdout is not None
     files = 0
@@ -184,7 +185,7 @@ def test_the_command_follows_a_log_until_it_is_interrupted(tmp_path):
     again = subprocess.run(
         [*words[:5], "--follow", "--resume", str(tmp_path / "out" / "estimator.safetensors"),
          "--out", str(tmp_path / "again")],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=patience(60), check=False,
     )  # fmt: skip
     assert again.returncode == 2
     assert "its rows would count twice" in again.stderr

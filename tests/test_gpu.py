@@ -25,6 +25,11 @@ def test_every_family_of_cases_on_a_gpu_has_the_bits_of_the_cpu():
     uncompiled.run("gpu_families", **SIMULATOR)
 
 
+def test_statistics_on_a_gpu_are_those_of_the_runs():
+    """Means and standard deviations (n − 1), against NumPy."""
+    uncompiled.run("gpu_moments", **SIMULATOR)
+
+
 @pytest.fixture
 def fresh():
     cuda_device.missing.cache_clear()

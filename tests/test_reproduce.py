@@ -25,6 +25,7 @@ from retvar.experiments.results import contents
 from retvar.report import figures
 from retvar.report.ahead import Ahead
 from tests.oracle import SOAK, fresh_seed
+from tests.patience import patience
 
 DATA = Path(__file__).parent / "data"
 SMALL, SHRUNK = DATA / "small.py", DATA / "shrunk.py"
@@ -397,8 +398,8 @@ def test_an_interrupted_run_ends_soon_and_can_be_continued(tmp_path, number, sta
         time.sleep(random.Random(fresh_seed()).uniform(0, 1))
         sent = time.monotonic()
         running.send_signal(number)
-        stdout, rest = running.communicate(timeout=60)
-    assert time.monotonic() - sent < 5
+        stdout, rest = running.communicate(timeout=patience(60))
+    assert time.monotonic() - sent < patience(5)
     assert running.returncode == status, rest
     assert "Traceback" not in rest + first
     assert rest.splitlines()[-1] == "Interrupted."
@@ -408,7 +409,7 @@ def test_an_interrupted_run_ends_soon_and_can_be_continued(tmp_path, number, sta
     done = digests(out)
     assert 1 <= len(done) <= 5
     with program("--file", SMALL, "--out", out, env=LONG) as running:
-        _, output = running.communicate(timeout=120)
+        _, output = running.communicate(timeout=patience(120))
     assert running.returncode == 0
     assert "[1/7] own/1: simulated before" in output
     assert done.items() <= digests(out).items()
@@ -430,7 +431,7 @@ def test_a_process_that_does_not_stop_is_ended(tmp_path):
             for number in signals:
                 running.send_signal(number)
                 time.sleep(0.05)
-            out, _ = running.communicate(timeout=10)
+            out, _ = running.communicate(timeout=patience(10))
         assert running.returncode == 128 + signals[0]
         assert out == "last call\n"
 
@@ -440,7 +441,7 @@ def killed_and_restarted(root: Path, kills: int) -> None:
     rng = random.Random(seed)
     began = time.monotonic()
     with program("--file", SMALL, "--out", root / "whole", env=LONG) as running:
-        running.communicate(timeout=300)
+        running.communicate(timeout=patience(300))
     took = time.monotonic() - began
     expected, out = digests(root / "whole"), root / "killed"
     assert len(expected) == 5
@@ -453,7 +454,7 @@ def killed_and_restarted(root: Path, kills: int) -> None:
             assert digests(out) == expected
             shutil.rmtree(out)
     with program("--file", SMALL, "--out", out, env=LONG) as running:
-        _, output = running.communicate(timeout=300)
+        _, output = running.communicate(timeout=patience(300))
     assert running.returncode == 0, f"RETVAR_SEED={seed}: {output}"
     assert digests(out) == expected, f"RETVAR_SEED={seed}"
     assert not leftovers(out)
@@ -474,7 +475,7 @@ def test_killed_at_fifty_random_moments_it_ends_with_the_same_data(tmp_path):
 
 def test_piped_progress_is_plain_lines_and_stdout_is_json_alone(tmp_path):
     with program("--file", SMALL, "--out", tmp_path / "a", "--json") as running:
-        out, progress = running.communicate(timeout=120)
+        out, progress = running.communicate(timeout=patience(120))
     assert list(json.loads(out)["experiments"])[-1] == "nothing"
     assert "\x1b" not in progress
     lines = [line for line in progress.splitlines() if line.startswith("[")]
