@@ -741,8 +741,8 @@ MUTANTS = [
         "threads of a GPU read the trace decay of the first thread",
         "learners with other traces learn as the first one does",
         "engine/cuda_views.py",
-        "chosen(has.traced, _of_all_rows if ALL else _of_rows)",
-        "chosen(has.traced, _of_all_rows)",
+        "            kappa = settings(given.kappa[0], at)[0]\n",
+        "            kappa = given.kappa[0][0, :, 0]\n",
         GPU_FAMILIES,
     ),
     Mutant(

@@ -15,6 +15,7 @@ import pytest
 
 import retvar as rv
 from retvar.errors import InputError, SourceError
+from retvar.estimation.tabular import TabularEstimator
 from retvar.experience import Growing, from_table
 from tests.patience import patience
 
@@ -180,7 +181,7 @@ def test_the_command_follows_a_log_until_it_is_interrupted(tmp_path):
     watchdog.cancel()
     assert files + rest.count("written:") <= 2  # of three or more rounds: the first and the last
     assert program.returncode == 130, errors
-    data = rv.estimation.tabular.TabularEstimator.load(tmp_path / "out" / "estimator.safetensors")
+    data = TabularEstimator.load(tmp_path / "out" / "estimator.safetensors")
     assert data.steps == 300
     again = subprocess.run(
         [*words[:5], "--follow", "--resume", str(tmp_path / "out" / "estimator.safetensors"),

@@ -47,6 +47,7 @@ if TYPE_CHECKING:  # loaded on first use, so that `retvar --help` is fast
     from retvar.learners import VTD, Centred, Direct, Learner, grid
     from retvar.mdp import END, MDP, Edge, Edges, Policy
     from retvar.online import OnlineEstimator, Transition
+    from retvar.risk import PolicyGradient, policy_gradient
     from retvar.simulation import Record, replay, simulate
     from retvar.step_sizes import Adadelta, AlphaBound, Averaged, Constant, Decay
 
@@ -83,6 +84,7 @@ _HOMES = {
     "retvar.learners": ["VTD", "Centred", "Direct", "Learner", "grid"],
     "retvar.mdp": ["END", "MDP", "Edge", "Edges", "Policy"],
     "retvar.online": ["OnlineEstimator", "Transition"],
+    "retvar.risk": ["PolicyGradient", "policy_gradient"],
     "retvar.simulation": ["Record", "replay", "simulate"],
     "retvar.step_sizes": ["Adadelta", "AlphaBound", "Averaged", "Constant", "Decay"],
 }
@@ -136,6 +138,7 @@ __all__ = [  # noqa: RUF022
     "OnlineEstimator",
     "PerRun",
     "Policy",
+    "PolicyGradient",
     "Record",
     "RetvarError",
     "Solution",
@@ -154,6 +157,7 @@ __all__ = [  # noqa: RUF022
     "grid",
     "load",
     "monte_carlo",
+    "policy_gradient",
     "replay",
     "resting_error",
     "rollouts",

@@ -6,6 +6,7 @@ parameters) and stores two numbers per weight; the formulas are in :mod:`retvar.
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass, fields
 from numbers import Real
@@ -175,7 +176,13 @@ def step_size(field: str, given: Any) -> StepSize:
         return given
     if isinstance(given, bool) or not isinstance(given, Real):
         raise InputError(field, repr(given), "must be a number or a step-size rule")
-    return Constant(_at_least_0(field, given))
+    return _constant(_at_least_0(field, given))
+
+
+@functools.lru_cache(1_024)
+def _constant(alpha: float) -> Constant:
+    """A constant step; grids have many learners with the same."""
+    return Constant(alpha)
 
 
 def _to_floats(rule: StepSize) -> None:

@@ -17,12 +17,12 @@ from retvar.engine.learner_setup import InitialDraws
 from retvar.engine.recorder import Batch, Scratch
 from retvar.engine.shapes import DENSE, LOCAL, SPREAD
 from retvar.engine.streams import Stream
-from retvar.engine.workspace import Workspace, stack_lanes
+from retvar.engine.workspace import Workspace
 from retvar.jit import compiled
 from retvar.networks import ESTIMATES
 from retvar.td.steps import rate_at
 
-__all__ = ["BlockArrays", "batch_shapes", "stream_on"]
+__all__ = ["BlockArrays", "batch_shapes", "shortened"]
 
 Array = NDArray[np.float64]
 MOST_POWERS = 1 << 22  # visits whose powers are in a table
@@ -37,11 +37,10 @@ def fill_rates(kind, q, out):
         out[n] = rate_at(kind, q, float(n))
 
 
-def stream_on(device: Device, stream: Stream) -> Stream:
-    """The stream on the GPU, with short integers without a sign."""
-    return Stream(*(
-        device.put(x.astype(np.uint32) if x.dtype == np.int64 else x) for x in stream
-    ))  # fmt: skip
+def shortened(stream: Stream) -> Stream:
+    """The stream with short integers without a sign."""
+    short: list[Any] = [x.astype(np.uint32) if x.dtype == np.int64 else x for x in stream]
+    return Stream(*short)
 
 
 def batch_shapes(block: Block, recording: Recording, states: int) -> dict[str, tuple[int, ...]]:
@@ -76,6 +75,7 @@ class BlockArrays:
         self.runs_at_once = runs
         self.runs = -(-self.blocks * layout.threads // (layout.group * self.parts))
         self.states = workspace.stream.first.size
+        self.number = np.float32 if layout.bytes < 8 else np.float64
 
     def column_shapes(self, number: int) -> dict[str, tuple[int, ...]]:
         """Shapes of the memory of a node in a thread; (): it has none."""
@@ -131,7 +131,7 @@ class BlockArrays:
         for (name, shape), count in zip(
             self.column_shapes(number).items(), dimensions, strict=True
         ):
-            dtype = np.int64 if name == "live" else np.float64
+            dtype = np.int64 if name == "live" else self.number
             found[name] = self._memory(shape, count, dtype)
         if self.column_shapes(number)["w"]:
             cuda_fold.clear(found["w"])  # a weight after the end is never set
@@ -141,7 +141,7 @@ class BlockArrays:
             cuda_fold.clear_lists(found["live"])
         return Columns(**found)
 
-    def _memory(self, shape: tuple[int, ...], dimensions: int, dtype: Any = np.float64) -> Any:
+    def _memory(self, shape: tuple[int, ...], dimensions: int, dtype: Any) -> Any:
         if not shape:
             return self.device.dummy(*(1,) * (dimensions + 2), dtype=dtype)
         return self.device.empty(self.blocks, *shape, self.plan.layout.threads, dtype=dtype)
@@ -149,9 +149,11 @@ class BlockArrays:
     def scratch(self) -> tuple[Any, Scratch]:
         """Weights in global memory, and what threads remember."""
         shapes = self.scratch_shapes()
-        home = self._memory(shapes["home"], 3)
+        home = self._memory(shapes["home"], 3, self.number)
         counted = self._memory(shapes["counted"], 1, np.int64)
-        return home, Scratch(self.device.empty(1), self._memory(shapes["previous"], 3), counted)
+        return home, Scratch(
+            self.device.empty(1), self._memory(shapes["previous"], 3, self.number), counted
+        )
 
     def results(self, recording: Recording) -> Batch:
         """Results of the runs of a launch, not initialised."""
@@ -167,7 +169,7 @@ class BlockArrays:
     # ------------------------------------------------------------------ what nodes are given
 
     def given(self, number: int, steps: int, by_step: bool) -> Given:
-        """What a node is given, but for its initial values."""
+        """What a node is given, but for its initial values; to be put on the GPU."""
         node, shape = self.workspace.nodes[number], self.plan.shape
         has = Has.of(shape.nodes[number], shape.safe, shape.steps)
         table, lanes = node.table, self._lanes_of(number)
@@ -178,20 +180,21 @@ class BlockArrays:
             fill_rates(shape.nodes[number].kind, float(node.q[0]), powers)
         kappa = None if node.kappa is None else node.kappa.reshape(-1, *lanes)
         settings = [None if x is None else x.reshape(lanes) for x in (node.p, node.q)]
-        p, q = (self._put(x, *lanes) for x in settings)
+        p, q = (self._there(x, *lanes) for x in settings)
         integers = (table.indptr, table.indices, node.reported)
-        indptr, indices, reported = (self._put(x, 1, dtype=np.int64) for x in integers)
-        features, values = self._put(table.features, 1), self._put(table.values, 1)
+        indptr, indices, reported = (self._there(x, 1, dtype=np.int64) for x in integers)
+        features, values = self._there(table.features, 1), self._there(table.values, 1)
         return Given(
-            p, q, self._put(kappa, 1, *lanes), self.device.dummy(1, 1, *lanes), features, indptr,
-            indices, values, reported, self._put(powers, 1),
+            p, q, self._there(kappa, 1, *lanes), self._there(None, 1, 1, *lanes), features, indptr,
+            indices, values, reported, self._there(powers, 1),
         )  # fmt: skip
 
-    def _put(self, x: Any, *shape: int, dtype: Any = np.float64) -> Any:
-        """An array on the GPU; one of no use if there is none."""
+    def _there(self, x: Any, *shape: int, dtype: Any = None) -> Any:
+        """An array of numbers or `dtype`; one of no use on the GPU if there is none."""
+        dtype = self.number if dtype is None else dtype
         if x is None or x.size == 0:
             return self.device.dummy(*shape, dtype=dtype)
-        return self.device.put(x)
+        return x.astype(dtype, copy=False)
 
     def _lanes_of(self, number: int) -> tuple[int, ...]:
         return (1, 1, 1) if self.plan.shape.shared and number == 0 else self.lanes
@@ -204,26 +207,31 @@ class BlockArrays:
             if template.start not in found:
                 some = runs if template.initial else range(1)
                 found[template.start] = template.weights(some, draws)
-        return [self._initial(number, found) for number in range(len(self.workspace.members))]
+        tables = [self._tables(number, found) for number in range(len(self.workspace.members))]
+        return [
+            self._expanded(each, which, self._lanes_of(number))
+            for number, (each, which) in enumerate(self.device.put_all(tables))
+        ]
 
-    def _initial(self, number: int, found: dict[Any, list[Array]]) -> Any:
+    def _tables(self, number: int, found: dict[Any, list[Array]]) -> tuple[Array, Any]:
+        """Distinct initial weights of a node, and which of them each lane has."""
         place = self.plan.shape.nodes[number].node.place
         starts = [member.template.start for member in self.workspace.members[number]]
         numbers = {start: k for k, start in enumerate(dict.fromkeys(starts))}
-        tables = _distinct([found[start][place] for start in numbers])
-        which = np.array([numbers[start] for start in starts])
-        return self._expanded(tables, which, self._lanes_of(number))
+        tables = _distinct([found[start][place] for start in numbers], self.number)
+        return tables, np.array([numbers[start] for start in starts])
 
     def per_run(self, tables: list[Array]) -> Any:
         """Tables of each lane [run or one for all, state] as [run or one, state, part, …]."""
         distinct = {id(table): table for table in tables}
         which = np.array([list(distinct).index(id(table)) for table in tables])
-        return self._expanded(_distinct(list(distinct.values())), which, self.lanes)
+        given, which = self.device.put_all((_distinct(list(distinct.values()), self.number), which))
+        return self._expanded(given, which, self.lanes)
 
-    def _expanded(self, tables: Array, which: Any, lanes: tuple[int, ...]) -> Any:
+    def _expanded(self, tables: Any, which: Any, lanes: tuple[int, ...]) -> Any:
         count = self.runs if tables.shape[1] > 1 else 1
-        out = self.device.empty(count, tables.shape[2], math.prod(lanes))
-        cuda_fold.expand(self.device.put(tables), self.device.put(which), out)
+        out = self.device.empty(count, tables.shape[2], math.prod(lanes), dtype=self.number)
+        cuda_fold.expand(tables, which, out)
         return out.reshape(count, tables.shape[2], *lanes)
 
 
@@ -231,6 +239,10 @@ def _size(shape: tuple[int, ...]) -> int:
     return math.prod(shape) if shape else 0
 
 
-def _distinct(tables: list[Array]) -> Array:
+def _distinct(tables: list[Array], number: Any) -> Any:
     """Tables [run or one for all, weight] as one array; single rows are repeated."""
-    return np.ascontiguousarray(np.moveaxis(stack_lanes(tables), -1, 0))
+    shape = len(tables), max(map(len, tables)), tables[0].shape[1]
+    found = np.empty(shape, dtype=number)
+    for at, table in enumerate(tables):
+        found[at] = table
+    return found

@@ -24,6 +24,7 @@ __all__ = ["DEVICES", "Device", "chosen_device", "kernel", "missing", "without_c
 DEVICES = ("cpu", "cuda", "auto")
 VERSIONS = ((0, 30), (0, 31))  # numba-cuda from the first on, before the second
 SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM", "0") not in ("", "0")
+ALIGNED = 256  # bytes at which an array on the GPU begins
 BREAK_EVEN = 5_000  # learners × runs from which "auto" takes a GPU
 INSTALL = "pip install 'retvar[cuda12]' or 'retvar[cuda13]'"
 _lock = threading.RLock()
@@ -123,6 +124,16 @@ def _pointer_add(builder: Any, ptr: Any, offset: Any, return_type: Any = None) -
     return builder.bitcast(found, return_type or ptr.type)
 
 
+def _visit(tree: Any, visit: Any, with_leaf: bool = True) -> Any:
+    """A copy of a tree of tuples and lists in which `visit` replaces NumPy's arrays."""
+    if isinstance(tree, np.ndarray):
+        return visit(tree) if with_leaf else visit()
+    if not isinstance(tree, (tuple, list)):
+        return tree
+    found = [_visit(each, visit, with_leaf) for each in tree]
+    return type(tree)(*found) if hasattr(tree, "_fields") else type(tree)(found)
+
+
 class Device:
     """Arrays on the GPU; in the simulator they are NumPy's."""
 
@@ -141,6 +152,29 @@ class Device:
         """Copy an array to the GPU."""
         x = np.ascontiguousarray(x)
         return x.copy() if SIMULATED else self.cuda.to_device(x)
+
+    def put_all(self, tree: Any) -> Any:
+        """Copy all arrays within tuples and lists to the GPU, in one transfer."""
+        arrays: list[Any] = []
+        _visit(tree, arrays.append)
+        return _visit(tree, iter(self._put_together(arrays)).__next__, with_leaf=False)
+
+    def _put_together(self, arrays: list[Any]) -> list[Any]:
+        arrays = [np.ascontiguousarray(x) for x in arrays]
+        if SIMULATED:
+            return [x.copy() for x in arrays]
+        from numba.cuda.cudadrv.devicearray import DeviceNDArray
+
+        starts = np.cumsum([0, *(-(-x.nbytes // ALIGNED) * ALIGNED for x in arrays)]).tolist()
+        buffer = np.empty(starts[-1], dtype=np.uint8)
+        for x, first in zip(arrays, starts, strict=False):
+            buffer[first : first + x.nbytes] = np.frombuffer(x, dtype=np.uint8)
+        whole, found = self.put(buffer), []
+        for x, first in zip(arrays, starts, strict=False):
+            data = whole.gpu_data.view(first, first + x.nbytes)
+            found.append(DeviceNDArray(x.shape, x.strides, x.dtype, gpu_data=data))
+            found[-1].whole = whole  # it is freed with the last of its parts
+        return found
 
     def empty(self, *shape: int, dtype: Any = np.float64) -> Any:
         """An array on the GPU, not initialised."""

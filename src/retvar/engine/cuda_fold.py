@@ -22,17 +22,17 @@ THREADS = 64
 AHEAD = 8  # runs that are fetched at a time
 
 
-def fold(batch, runs, count, mean, squares):
-    """Add runs to means and squared deviations; batch is [run, part, state, lane].
+def fold(batch, runs, moments):
+    """Add runs to counts, means and squared deviations; batch is [run, part, state, lane].
 
     A thread has the sum over states of one part and lane; where it is not wanted, states are 1.
     """
     i = cuda.grid(1)
     x = cuda.local.array(AHEAD, np.float64)
     lanes, states = batch.shape[3], batch.shape[2]
-    while i < mean.size:
+    while i < moments.shape[1]:
         part, lane = i // lanes, i % lanes
-        n, m, q = count[i], mean[i], squares[i]
+        n, m, q = moments[0, i], moments[1, i], moments[2, i]
         for first in range(0, runs, AHEAD):
             for k in range(AHEAD):
                 x[k] = math.nan
@@ -46,7 +46,7 @@ def fold(batch, runs, count, mean, squares):
                     gap = x[k] - m
                     m += gap / n
                     q += gap * (x[k] - m)
-        count[i], mean[i], squares[i] = n, m, q
+        moments[0, i], moments[1, i], moments[2, i] = n, m, q
         i += cuda.gridsize(1)
 
 
@@ -112,19 +112,17 @@ class DeviceMoments:
     """Mean and standard deviation over runs on the GPU; `shape` is [part, lane]."""
 
     def __init__(self, device: Device, parts: int, lanes: int) -> None:
-        self.device, size = device, parts * lanes
-        self.count = device.put(np.zeros(size, dtype=np.int32))
-        self.mean, self.squares = device.put(np.zeros(size)), device.put(np.zeros(size))
+        self.device = device
+        self.sums = device.put(np.zeros((3, parts * lanes)))
 
     def add(self, batch: Any, runs: int) -> None:
         """Add the first runs of a batch [run, part, state, lane], summed over states."""
-        size = self.mean.size
-        _launch(fold, size, batch, runs, self.count, self.mean, self.squares, most=size)
+        size = self.sums.shape[1]
+        _launch(fold, size, batch, runs, self.sums, most=size)
 
     def moments(self, shape: tuple[int, ...]) -> Moments:
         """The same on the CPU."""
         found = Moments(shape)
-        found.count[:] = self.device.get(self.count).reshape(shape)
-        found.mean[:] = self.device.get(self.mean).reshape(shape)
-        found.squares[:] = self.device.get(self.squares).reshape(shape)
+        count, mean, squares = self.device.get(self.sums).reshape(3, *shape)
+        found.count[:], found.mean[:], found.squares[:] = count, mean, squares
         return found

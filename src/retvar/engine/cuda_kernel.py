@@ -20,10 +20,15 @@ from numpy import uintp as u
 
 from retvar.engine import cuda_device, kernel
 from retvar.engine.cuda_layout import Plan
+from retvar.engine.cuda_single import in_single_precision
 from retvar.engine.cuda_views import (
     NUMBERS,
     At,
+    counts_in_shared,
+    looks_up_discounts,
     making_nodes,
+    sharing_stream,
+    table_sizes,
     viewing_batch,
     viewing_scratch,
     viewing_wanted,
@@ -66,7 +71,7 @@ def placing(plan: Plan) -> Any:
     def place(block, thread, parts):
         group = (block * THREADS + thread) // GROUP
         run = group // parts
-        return At(block, thread, run, group - run * parts, thread % GROUP)
+        return At(block, thread, run, group - run * parts, thread & (GROUP - 1))
 
     return place
 
@@ -100,6 +105,11 @@ def choosing(plan: Plan) -> tuple[Any, Any]:
     return draw, part(together if is_shared_out(plan) else alone)
 
 
+def number_of(plan: Plan) -> Any:
+    """The type of numbers."""
+    return np.float32 if plan.layout.bytes < 8 else np.float64
+
+
 class Step(NamedTuple):
     """What a step needs of its edge."""
 
@@ -114,27 +124,33 @@ class Step(NamedTuple):
 def arriving(plan: Plan) -> tuple[Any, Any, Any]:
     """Inlined functions: a step along an edge; the transition as nodes see it; its discounts.
 
-    Where all lanes have the same discounts, these are in registers, as of edge 0.
+    Where all lanes have the same discounts, these are in registers, as of edge 0; set once and for
+    all where all edges have the same too.
     """
     follow, see, OWN = kernel.following(plan.shape), kernel.seeing(plan.shape), plan.shape.own
+    CONSTANT, LOOKS = plan.constant, looks_up_discounts(plan)
+    F = number_of(plan)
 
     @part
     def arrive(a, b, t, e, stream, discounts):
         reward, ratio = follow(a, b, t, e, stream)
-        if OWN:
-            return Step(stream.next_state[e], e, reward, ratio, 0.0, 0.0)
-        gamma, lam = discounts.gammas[e], discounts.lams[e]
-        return Step(stream.next_state[e], e, reward, ratio, gamma, lam)
+        gamma = lam = F(0.0)
+        if LOOKS:
+            gamma, lam = F(discounts.gammas[e]), F(discounts.lams[e])
+        return Step(stream.next_state[e], e, F(reward), F(ratio), gamma, lam)
 
     @part
     def face(s, step, common):
         if OWN:
             return see(s, step.s2, step.edge, step.reward, step.ratio)
-        common.gammas[0, 0], common.lams[0, 0] = step.gamma, step.lam
+        if LOOKS:
+            common.gammas[0, 0], common.lams[0, 0] = step.gamma, step.lam
         return see(s, step.s2, 0, step.reward, step.ratio)
 
     @part
     def own(discounts, common, at):
+        if CONSTANT:
+            common.gammas[0, 0], common.lams[0, 0] = discounts.gammas[0], discounts.lams[0]
         if OWN:
             gammas, lams = discounts.gammas, discounts.lams
             return Discounts(gammas[:, at.part, :, at.member], lams[:, at.part, :, at.member])
@@ -169,18 +185,24 @@ def masking(plan: Plan) -> Any:
 def run_threads(stream, task, given, columns, discounts, wanted, scratch, batch):
     """Simulate one run in some lanes. :func:`kernel_of` gives it the functions of a plan."""
     at = place(i4(cuda.blockIdx.x), i4(cuda.threadIdx.x), task.parts)
-    in_lanes = cuda.local.array(IN_LANES, f8)
-    registers = cuda.local.array(REGISTERS, f8)
-    found = cuda.local.array(FOUND, f8)
-    common = Discounts(cuda.local.array(ONE, f8), cuda.local.array(ONE, f8))
+    in_lanes = cuda.local.array(IN_LANES, F)
+    registers = cuda.local.array(REGISTERS, F)
+    found = cuda.local.array(FOUND, F)
+    common = Discounts(cuda.local.array(ONE, F), cuda.local.array(ONE, F))
     numbers = cuda.shared.array(DRAWN, f8)
-    rows = cuda.shared.array(ROWS, f8) if IN_SHARED else task.home[at.block]
+    table = cuda.shared.array(TABLE, f8)
+    indices = cuda.shared.array(INDICES, u4)
+    counts = cuda.shared.array(COUNTS, i4)
+    rows = cuda.shared.array(ROWS, F) if IN_SHARED else task.home[at.block if IS_LOCAL else 0]
     if IS_LOCAL:
         clear_rows(rows, at)
     nodes = make_nodes(given, columns, rows, in_lanes, registers, at)
     wanted, batch = view_wanted(wanted, at), viewing_batch(batch, at)
-    scratch, mine = view_scratch(found, scratch, at), own(discounts, common, at)
     r, n, points, share = at.run, stream.first.size, wanted.points, task.share
+    scratch, mine = view_scratch(found, scratch, counts, n, at), own(discounts, common, at)
+    walk, rates = share_stream(stream, discounts, table, indices, at)
+    if IN_TABLE:
+        cuda.syncthreads()
     a, b = keys(stream.key[0], task.first_run + r)
     begin_nodes(nodes, r)
     begin(nodes, share, wanted, scratch, batch, r)
@@ -193,8 +215,8 @@ def run_threads(stream, task, given, columns, discounts, wanted, scratch, batch)
             cuda.syncthreads()
         else:
             cuda.syncwarp()  # a group is in one warp
-    e = u4(choose(a, b, t, s, stream, numbers, at))
-    step = arrive(a, b, t, e, stream, discounts)
+    e = u4(choose(a, b, t, s, walk, numbers, at))
+    step = arrive(a, b, t, e, walk, rates)
     for point in range(points.size):
         until = points[point]
         while clock < until:
@@ -212,8 +234,8 @@ def run_threads(stream, task, given, columns, discounts, wanted, scratch, batch)
                 else:
                     cuda.syncwarp()
             here = face(s, step, common)
-            e = u4(choose(a, b, t, after, stream, numbers, at))  # while this one is learned
-            step = arrive(a, b, t, e, stream, discounts)
+            e = u4(choose(a, b, t, after, walk, numbers, at))  # while this one is learned
+            step = arrive(a, b, t, e, walk, rates)
             if WINDOW and clock > wanted.since:
                 leave(nodes, wanted, scratch, batch, r, s, clock)
             learn(nodes, here, mine, mine, share, LANES)
@@ -223,7 +245,7 @@ def run_threads(stream, task, given, columns, discounts, wanted, scratch, batch)
                 fetch(nodes, after)
             s = after
             if BY_STEP or ended:
-                clock += 1
+                clock = t if BY_STEP else clock + 1
                 if WINDOW and not IS_LOCAL:
                     moment(nodes, share, wanted, scratch, batch, r, clock)
         if WINDOW and IS_LOCAL and point == points.size - 1:
@@ -235,8 +257,10 @@ def run_threads(stream, task, given, columns, discounts, wanted, scratch, batch)
 _LATER: Any = None  # functions and numbers of a plan
 place = clear_rows = make_nodes = view_wanted = view_scratch = own = begin_nodes = begin = _LATER
 fetch = look = fade = draw = choose = arrive = face = leave = learn = change = clear = _LATER
-moment = record_point = mask = LANES = IN_LANES = REGISTERS = FOUND = DRAWN = ROWS = _LATER
+moment = record_point = mask = share_stream = _LATER
+LANES = IN_LANES = REGISTERS = FOUND = DRAWN = ROWS = _LATER
 IN_SHARED = IS_LOCAL = FADES = WINDOW = ENDS = BY_STEP = SHARED_OUT = GROUP = SIMULATED = _LATER
+TABLE = INDICES = COUNTS = IN_TABLE = F = _LATER
 
 
 def clearing_rows(plan: Plan) -> Any:
@@ -258,14 +282,17 @@ def literals_of(plan: Plan) -> dict[str, Any]:
     shape, layout = plan.shape, plan.layout
     nodes, lanes, threads = len(shape.nodes), shape.lanes, layout.threads
     size = max(node.size for node in shape.nodes) if shape.form == DENSE else 0
+    table, indices = table_sizes(plan)
+    counts = (layout.rows, threads) if counts_in_shared(plan) else (1, 1)
     return {
         "LANES": lanes, "IN_LANES": (nodes, NUMBERS, lanes), "FOUND": (len(rows_of(shape)), lanes),
         "REGISTERS": (nodes, 5, (size + 1) * lanes), "DRAWN": 2 * threads,
         "IN_SHARED": layout.rows > 0, "ROWS": (max(1, layout.rows), nodes, lanes, threads),
-        "IS_LOCAL": shape.form == LOCAL, "WINDOW": plan.window, "ENDS": plan.ends,
+        "IS_LOCAL": shape.form == LOCAL, "WINDOW": plan.window, "ENDS": not shape.endless,
         "FADES": any(fading(shape.update(k)) is not None for k in range(nodes)),
         "BY_STEP": plan.by_step, "SHARED_OUT": is_shared_out(plan), "GROUP": layout.group,
-        "SIMULATED": cuda_device.SIMULATED,
+        "SIMULATED": cuda_device.SIMULATED, "COUNTS": counts, "IN_TABLE": plan.edges > 0,
+        "TABLE": max(1, table), "INDICES": max(1, indices), "F": number_of(plan),
     }  # fmt: skip
 
 
@@ -279,19 +306,20 @@ def kernel_of(plan: Plan) -> Any:
         for make in (beginning, clearing, fading, fetching, looking)
     )
     learning = kernel.learning_nodes if shape.form == SPREAD else kernel.learning_lanes
-    begin, leave, change, moment, record_point = recorder_of(shape)
+    begin, leave, change, moment, record_point = recorder_of(shape, plan.frozen)
     arrive, face, own = arriving(plan)
     draw, choose = choosing(plan)
     made = {
         "place": placing(plan), "clear_rows": clearing_rows(plan),
         "make_nodes": making_nodes(plan), "view_wanted": viewing_wanted(plan), "own": own,
-        "view_scratch": viewing_scratch(plan),
+        "view_scratch": viewing_scratch(plan), "share_stream": sharing_stream(plan),
         "begin_nodes": begin_nodes, "begin": begin, "fade": fade, "fetch": fetch, "draw": draw,
         "choose": choose, "arrive": arrive, "face": face, "look": look, "leave": leave,
         "learn": learning(shape), "change": change,
         "clear": clear, "moment": moment, "record_point": record_point, "mask": masking(plan),
     }  # fmt: skip
-    return cuda_device.kernel(with_names(run_threads, made | literals_of(plan)))
+    function = with_names(run_threads, made | literals_of(plan))
+    return cuda_device.kernel(in_single_precision(function) if plan.layout.bytes < 8 else function)
 
 
 def with_names(function: Any, names: dict[str, Any]) -> Any:

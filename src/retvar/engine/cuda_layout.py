@@ -15,10 +15,13 @@ from retvar.engine import cuda_device
 from retvar.engine.blocks import Block, Recording
 from retvar.engine.shapes import LOCAL, Shape
 from retvar.engine.streams import Stream
+from retvar.engine.workspace import Workspace
 
 __all__ = ["Layout", "Plan", "lay_out", "plan_of"]
 
 SHARED_BYTES = 48 * 1024  # static shared memory of a thread block
+MOST_EDGES = 64  # of the stream, in shared memory; more are in global memory
+TABLE_BYTES = 4 * 1024  # of shared memory, at most, for the tables of the stream
 PER_PROCESSOR = 224 * 1024  # shared memory of a multiprocessor
 FEWEST_LANES = 400  # on a multiprocessor; with fewer, weights are in global memory
 SPLITS = ((2, 3), (2, 4), (4, 2), (2, 2), (2, 1), (1, 1))  # threads of a group, lanes of a thread
@@ -34,6 +37,7 @@ class Layout(NamedTuple):
     lanes: int  #: lanes of a thread
     threads: int  #: of a thread block
     rows: int  #: rows of weights in shared memory; 0: weights are in global memory
+    bytes: int = 8  #: of a number: 4 in single precision
 
 
 class Plan(NamedTuple):
@@ -45,7 +49,11 @@ class Plan(NamedTuple):
     window: bool
     frozen: bool  #: compare with the variance for the frozen value
     rmse: bool
-    ends: bool  #: whether episodes end
+    states: int  #: in the tables of the stream in shared memory …
+    edges: int  #: … 0: the tables are in global memory
+    constant: bool  #: whether all edges have the same γ and λ, in all lanes
+    by_state: bool  #: whether κ differs between states
+    short: bool  #: whether moments are short integers
 
 
 def rows_for(states: int) -> int:
@@ -58,21 +66,28 @@ def rows_for(states: int) -> int:
     return -(-states // step) * step
 
 
-def layout_of(shape: Shape, lanes: int, weights: int, window: bool = False) -> Layout:
-    """The layout of a block with so many lanes, and weights of a node in each."""
+def layout_of(
+    shape: Shape, lanes: int, weights: int, window: bool = False, number: int = 8
+) -> Layout:
+    """The layout of a block with so many lanes, and weights of a node in each.
+
+    `number`: bytes of a number.
+    """
     nodes, rows = len(shape.nodes), rows_for(weights)
     if shape.form == LOCAL:
         group, each = _split(lanes, WINDOW_SPLITS if window else SPLITS)
         threads = THREADS if window else 64
-        while threads > WARP and rows * nodes * each * threads * 8 > (SHARED_BYTES * 2) // 3:
+        thread = number * rows * nodes * each
+        others = 16 + 4 * rows  # bytes of a thread for numbers and counts
+        while threads > WARP and thread * threads > (SHARED_BYTES * 2) // 3:
             threads //= 2
-        size = rows * nodes * each * threads * 8
-        in_flight = PER_PROCESSOR // size * threads * each
-        if size <= SHARED_BYTES and in_flight >= FEWEST_LANES:
-            return _small(Layout(group, each, threads, rows))
+        in_flight = PER_PROCESSOR // (thread * threads) * threads * each
+        fits = (thread + others) * threads + TABLE_BYTES <= SHARED_BYTES
+        if fits and in_flight >= FEWEST_LANES:
+            return _small(Layout(group, each, threads, rows, number))
     each = 2 if shape.form == LOCAL and lanes > 1 else 1
     group = _power_of_2(-(-lanes // each), WARP)
-    return _small(Layout(group, each, THREADS, 0))
+    return _small(Layout(group, each, THREADS, 0, number))
 
 
 def _split(lanes: int, splits: tuple[tuple[int, int], ...]) -> tuple[int, int]:
@@ -98,21 +113,34 @@ def _small(layout: Layout) -> Layout:
     return layout
 
 
-def plan_of(block: Block, stream: Stream, recording: Recording) -> Plan:
+def plan_of(workspace: Workspace, recording: Recording) -> Plan:
     """The plan of a block that is laid out."""
-    window = recording.window > 0
+    block, stream, window = workspace.block, workspace.stream, recording.window > 0
+    edges, states = rows_for(stream.reward.size), rows_for(stream.first.size)
+    if edges > MOST_EDGES:
+        states = edges = 0
+    own = block.shape.own
     return Plan(
         block.shape, block.layout, recording.by_step, window,
         window and not block.shape.learns_value, recording.shares.size > 0,
-        bool((stream.next_state == stream.first.size).any()),
+        states, edges, not own and all(np.ptp(x) == 0 for x in workspace.discounts),
+        any(node.kappa is not None and len(node.kappa) > 1 for node in workspace.nodes),
+        int(recording.points[-1]) < 2**31,
     )  # fmt: skip
 
 
-def lay_out(block: Block, rows: int, window: bool = False, layout: Layout | None = None) -> Block:
+def lay_out(
+    block: Block,
+    stream: Stream,
+    window: bool = False,
+    layout: Layout | None = None,
+    number: int = 8,
+) -> Block:
     """A block padded to whole groups of threads, with literal lanes and a layout."""
-    count = len(block.columns)
+    count, states = len(block.columns), stream.first.size
+    rows = max(states, int(stream.next_state.max()) + 1)  # with one for the end, if there is one
     if layout is None:
-        layout = layout_of(block.shape, count, rows, window)
+        layout = layout_of(block.shape, count, rows, window, number)
     whole = layout.group * layout.lanes
     width = -(-count // whole) * whole
     if block.shape.shared:
@@ -120,7 +148,9 @@ def lay_out(block: Block, rows: int, window: bool = False, layout: Layout | None
     else:
         value_lanes = [lane if lane < count else 0 for lane in range(width)]
         share = np.arange(width, dtype=np.int64)
-    shape = block.shape._replace(lanes=layout.lanes, width=1)
+    shape = block.shape._replace(lanes=layout.lanes, width=1, endless=rows == states)
+    if number < 8:
+        shape = shape._replace(safe=False)  # proved for double precision alone
     return dataclasses.replace(
         block, shape=shape, value_lanes=value_lanes, share=share, layout=layout
     )

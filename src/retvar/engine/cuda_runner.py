@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import numpy as np
 
 from retvar.engine import cuda_fold
 from retvar.engine.blocks import Block
-from retvar.engine.cuda_arrays import BlockArrays, batch_shapes, stream_on
+from retvar.engine.cuda_arrays import BlockArrays, batch_shapes, shortened
 from retvar.engine.cuda_device import Device, without_contraction
 from retvar.engine.cuda_fold import DeviceMoments
 from retvar.engine.cuda_kernel import Start, kernel_of
 from retvar.engine.cuda_layout import lay_out, plan_of
 from retvar.engine.lane_nodes import Discounts
-from retvar.engine.recorder import Batch, Rows, Wanted, rows_of, table_of
+from retvar.engine.recorder import Batch, Wanted, rows_of, table_of
 from retvar.engine.runner import NEVER, Moments, Progress, Simulation
 from retvar.engine.shapes import LOCAL
 from retvar.engine.streams import Stream
@@ -47,11 +47,11 @@ class Target(Protocol):
         """Take the statistics over all runs."""
 
 
-def device_blocks(blocks: list[Block], stream: Stream, window: bool) -> list[Block]:
-    """The blocks, laid out for a GPU."""
-    rows = int(stream.next_state.max()) + 1  # with one for the end, if there is one
-    rows = max(rows, stream.first.size)
-    return [lay_out(block, rows, window) for block in blocks]
+def device_blocks(
+    blocks: list[Block], stream: Stream, window: bool, number: int = 8
+) -> list[Block]:
+    """The blocks, laid out for a GPU; `number`: bytes of a number."""
+    return [lay_out(block, stream, window, number=number) for block in blocks]
 
 
 class BlockRunner:
@@ -61,12 +61,14 @@ class BlockRunner:
         self.simulation, self.block, self.device = simulation, block, device
         self.recording = simulation.recording
         workspace = Workspace(block, simulation.setups, simulation.stream, simulation.seed)
-        self.plan = plan_of(block, simulation.stream, self.recording)
+        self.plan = plan_of(workspace, self.recording)
         one = BlockArrays(device, self.plan, workspace, 1)
         self.arrays = BlockArrays(device, self.plan, workspace, self._most_runs(one))
         self.kernel = kernel_of(self.plan)
         self._make_constants()
-        self.moments: dict[str, DeviceMoments] = {}
+        self.moments = {  # made before a launch, since copies wait for kernels
+            name: DeviceMoments(device, x.shape[1], x.shape[3]) for name, x in self._folded()
+        }
 
     def _most_runs(self, one: BlockArrays) -> int:
         """Number of runs of a launch: what fits the memory, and takes less than a second."""
@@ -85,28 +87,30 @@ class BlockRunner:
         return max(1, min(self.simulation.runs, most, int(SHARE_OF_MEMORY * free / each)))
 
     def _make_constants(self) -> None:
-        put, arrays, rec = self.device.put, self.arrays, self.recording
-        numbers = range(len(self.plan.shape.nodes))
+        arrays, rec, shape = self.arrays, self.recording, self.plan.shape
+        numbers = range(len(shape.nodes))
         last = int(rec.points[-1])
-        self.stream = stream_on(self.device, self.simulation.stream)
-        self.given = [arrays.given(number, last, rec.by_step) for number in numbers]
+        given = [arrays.given(number, last, rec.by_step) for number in numbers]
         self.columns = tuple(arrays.columns(number) for number in numbers)
         self.home, self.scratch = arrays.scratch()
         self.batch = arrays.results(rec)
-        own = arrays.lanes if self.plan.shape.own else ()
-        self.discounts = Discounts(*(
-            put(x.reshape(-1, *own)) for x in arrays.workspace.discounts
+        own = arrays.lanes if shape.own else ()
+        number = arrays.number
+        discounts = Discounts(*(
+            x.reshape(-1, *own).astype(number) for x in arrays.workspace.discounts
         ))  # fmt: skip
-        share = np.zeros if self.plan.shape.shared else np.arange
-        self.share = put(share(self.plan.shape.lanes, dtype=np.int64))
-        rows, truth = table_of(rows_of(self.plan.shape)), self.simulation.truth(self.block)
-        self.wanted = Wanted(
-            points=put(rec.points), by_step=rec.by_step, states=put(rec.states),
-            shares=put(rec.shares if rec.shares.size else np.zeros(1)),
+        share = (np.zeros if shape.shared else np.arange)(shape.lanes, dtype=np.int64)
+        truth = self.simulation.truth(self.block)
+        wanted = Wanted(
+            points=rec.points, by_step=rec.by_step, states=rec.states,
+            shares=rec.shares if rec.shares.size else np.zeros(1),
             since=np.int64(last - rec.window if rec.window else NEVER),
-            truth=put(truth.reshape(len(truth), -1, *arrays.lanes)),
-            frozen=put(np.zeros((1, 1, *arrays.lanes))), rows=Rows(*map(put, rows)),
+            truth=truth.reshape(len(truth), -1, *arrays.lanes).astype(number),
+            frozen=np.zeros((1, 1, *arrays.lanes), dtype=number), rows=table_of(rows_of(shape)),
         )  # fmt: skip
+        self.stream, self.given, self.discounts, self.share, self.wanted = self.device.put_all(
+            (shortened(self.simulation.stream), given, discounts, share, wanted)
+        )
         self.settled = False  # whether initial values are the same in all runs, and set
 
     def _prepare(self, runs: range) -> None:
@@ -134,11 +138,12 @@ class BlockRunner:
                 self.scratch, self.batch,
             )  # fmt: skip
 
-    def run(self, runs: range, target: Target) -> None:
-        """Run a batch and give its results to `target`."""
+    def run(self, runs: range, target: Target, meanwhile: Callable[[], None]) -> None:
+        """Run a batch and give its results to `target`; call `meanwhile` while the GPU works."""
         self._prepare(runs)
         with log_slow_compilation("the GPU's update for these learners"):
             self.launch(runs.start)
+        meanwhile()
         if target.keep == "runs":
             self.device.wait()
             target.add(runs, self._on_host(len(runs)))
@@ -171,23 +176,21 @@ class BlockRunner:
                 found[name] = np.zeros((runs, 0, self.arrays.states, lanes))
         return Batch(**found)
 
-    def _fold(self, runs: int) -> None:
-        """Add the results of a batch to the statistics on the GPU."""
+    def _folded(self) -> Iterator[tuple[str, Any]]:
+        """Names and results [run, part, state, lane] whose statistics are wanted."""
         lanes = self.block.lanes
         for name, shape in batch_shapes(self.block, self.recording, self.arrays.states).items():
             if not shape or name == "diverged_at":
                 continue
             x, count = getattr(self.batch, name), int(np.prod(shape))
-            self._add(name, x.reshape(self.arrays.runs, count, 1, lanes), runs)
+            yield name, x.reshape(self.arrays.runs, count, 1, lanes)
             if name in SUMMED:
-                slots, states = shape
-                total = x.reshape(self.arrays.runs, slots, states, lanes)
-                self._add(f"{name}_total", total, runs)
+                yield f"{name}_total", x.reshape(self.arrays.runs, *shape, lanes)
 
-    def _add(self, name: str, x: Any, runs: int) -> None:
-        if name not in self.moments:
-            self.moments[name] = DeviceMoments(self.device, x.shape[1], x.shape[3])
-        self.moments[name].add(x, runs)
+    def _fold(self, runs: int) -> None:
+        """Add the results of a batch to the statistics on the GPU."""
+        for name, x in self._folded():
+            self.moments[name].add(x, runs)
 
     def statistics(self, runs: int) -> dict[str, Moments]:
         """Mean and standard deviation over all runs, by name."""
@@ -212,13 +215,18 @@ def batches(simulation: Simulation, size: int) -> Iterator[range]:
         yield range(first, min(first + size, end))
 
 
-def run(simulation: Simulation, targets: list[Any], progress: Progress | None = None) -> None:
+def run(
+    simulation: Simulation,
+    targets: list[Any],
+    progress: Progress | None,
+    meanwhile: Callable[[], None],
+) -> None:
     """Run a simulation whose blocks are laid out for a GPU; `targets` take the results."""
     device, done, count = Device(), 0, len(simulation.blocks)
     for block, target in zip(simulation.blocks, targets, strict=True):
         runner = BlockRunner(simulation, block, device)
         for runs in batches(simulation, runner.arrays.runs_at_once):
-            runner.run(runs, target)
+            runner.run(runs, target, meanwhile)
             done += len(runs)
             if progress is not None:
                 progress(done / count)

@@ -12,17 +12,18 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from retvar.engine.cuda_layout import Plan
-from retvar.engine.lane_nodes import Lanes, Spread, Table
+from retvar.engine.lane_nodes import Discounts, Lanes, Spread, Table
 from retvar.engine.recorder import Batch, Scratch, Wanted
 from retvar.engine.shapes import DENSE, LOCAL, SPREAD, NodeShape
+from retvar.engine.streams import Stream
 from retvar.jit import part
 from retvar.td.steps import averages, counts_visits, depends_on_errors, is_bounded
 
-__all__ = ["At", "Columns", "Given", "Has", "making_nodes", "viewing_batch", "viewing_wanted"]
+__all__ = ["At", "Columns", "Given", "Has", "making_nodes", "sharing_stream", "viewing_wanted"]
 
-P, Q, BOUND, PEAK, LAST, CARRIED, AHEAD = range(7)  # numbers of each lane, in registers
-SAID = 7  # … from here on what the spread form remembers within a step
-NUMBERS = 16
+P, Q, BOUND, PEAK, LAST, KAPPA, CARRIED, AHEAD = range(8)  # numbers of each lane, in registers
+SAID = 8  # … from here on what the spread form remembers within a step
+NUMBERS = 17
 W, HELD, ERRORS, UPDATES, TRACE = range(5)  # of the weights of the dense form, in registers
 
 
@@ -109,12 +110,16 @@ def _of_all_lanes(x, at):
     return (x[0, :, 0],)
 
 
-def _of_rows(x, at):
+def _of_rows(x, at, numbers):
     return (x[:, at.part, :, at.member],)
 
 
-def _of_all_rows(x, at):
+def _of_all_rows(x, at, numbers):
     return (x[:, 0, :, 0],)
+
+
+def _of_registers(x, at, numbers):
+    return (numbers[KAPPA : KAPPA + 1],)
 
 
 def _of_runs(x, at):
@@ -210,7 +215,8 @@ def making_node(plan: Plan, number: int) -> Any:
     bound, peak, last = (numbers_of(x, _whole) for x in (has.bounded, has.checked, has.traced))
     visits, powers = chosen(has.counts, _column), chosen(has.counts, _whole)
     used, reported = chosen(has.steps, _columns), chosen(has.steps, _whole)
-    kappa = chosen(has.traced, _of_all_rows if ALL else _of_rows)
+    rows_of_kappa = _of_all_rows if ALL else _of_rows
+    kappa = chosen(has.traced, rows_of_kappa if plan.by_state else _of_registers)
     initial = part(_of_all_runs if ALL else _of_runs)
     carried = chosen(shape.update(number).carried, _whole)
 
@@ -225,7 +231,7 @@ def making_node(plan: Plan, number: int) -> Any:
             visits(columns.visits, at)[0], visits(columns.rates, at)[0], powers(given.powers)[0],
             bound(x[BOUND])[0], peak(x[PEAK])[0], used(columns.used, at)[0],
             reported(given.reported)[0], None, None, trace(columns.trace, rows, registers, at)[0],
-            kappa(given.kappa, at)[0], last(x[LAST])[0], spread(columns, numbers, at)[0],
+            kappa(given.kappa, at, x)[0], last(x[LAST])[0], spread(columns, numbers, at)[0],
             initial(given.initial, at)[0], carried(x[CARRIED])[0], carried(x[AHEAD])[0],
         )  # fmt: skip
 
@@ -236,6 +242,7 @@ def loading_numbers(plan: Plan, number: int) -> Any:
     """An inlined function that loads the settings of a node's steps into registers."""
     has = Has.of(plan.shape.nodes[number], plan.shape.safe, plan.shape.steps)
     LEARNS, LANES = has.learns, plan.shape.update(number).lanes
+    KEEPS_KAPPA = has.traced and not plan.by_state
     settings = part(_of_all_lanes if plan.shape.shared and number == 0 else _of_lanes)
 
     @part
@@ -245,6 +252,10 @@ def loading_numbers(plan: Plan, number: int) -> Any:
             for lane in range(LANES):
                 numbers[number, P, lane] = p[lane]
                 numbers[number, Q, lane] = q[lane]
+        if KEEPS_KAPPA:
+            kappa = settings(given.kappa[0], at)[0]
+            for lane in range(LANES):
+                numbers[number, KAPPA, lane] = kappa[lane]
 
     return load
 
@@ -307,11 +318,72 @@ def viewing_scratch(plan: Plan) -> Any:
     def before(x, at):
         return (x[at.block, :, :, :, at.thread],)
 
+    def in_shared(scratch, counts, n, at):
+        return (counts[:n, at.thread],)
+
+    def in_global(scratch, counts, n, at):
+        return (scratch.counted[at.block, :, at.thread],)
+
     previous = chosen(plan.shape.change, before)
+    counted = part(in_shared if counts_in_shared(plan) else in_global)
 
     @part
-    def view(found, scratch, at):
-        counted = scratch.counted[at.block, :, at.thread]
-        return Scratch(found, previous(scratch.previous, at)[0], counted)
+    def view(found, scratch, counts, n, at):
+        return Scratch(
+            found, previous(scratch.previous, at)[0], counted(scratch, counts, n, at)[0]
+        )  # fmt: skip
 
     return view
+
+
+def counts_in_shared(plan: Plan) -> bool:
+    """Whether the moments up to which states are in the sums are in shared memory."""
+    return plan.window and plan.short and plan.layout.rows > 0
+
+
+# ---------------------------------------------------------------------- the stream
+
+
+def table_sizes(plan: Plan) -> tuple[int, int]:
+    """Numbers and integers of the tables of the stream in shared memory."""
+    columns = 4 if looks_up_discounts(plan) else 2
+    return plan.states + columns * plan.edges, plan.states + 2 * plan.edges
+
+
+def looks_up_discounts(plan: Plan) -> bool:
+    """Whether γ and λ are those of an edge, in all lanes."""
+    return not (plan.constant or plan.shape.own)
+
+
+def sharing_stream(plan: Plan) -> Any:
+    """An inlined function: the stream and its discounts, the tables in shared memory if small."""
+    STATES, EDGES, THREADS = plan.states, plan.edges, plan.layout.threads
+    LOOKS = looks_up_discounts(plan)
+    THRESHOLD, REWARD, GAMMA, LAM, END = (plan.states + k * plan.edges for k in range(5))
+    OTHER, NEXT = plan.states, plan.states + plan.edges
+
+    @part
+    def share(stream, discounts, numbers, integers, at):
+        for s in range(at.thread, stream.first.size, THREADS):
+            numbers[s], integers[s] = stream.fan[s], stream.first[s]
+        for e in range(at.thread, stream.reward.size, THREADS):
+            numbers[THRESHOLD + e], numbers[REWARD + e] = stream.threshold[e], stream.reward[e]
+            integers[OTHER + e], integers[NEXT + e] = stream.other[e], stream.next_state[e]
+            if LOOKS:
+                numbers[GAMMA + e], numbers[LAM + e] = discounts.gammas[e], discounts.lams[e]
+        shared = Stream(
+            integers[:STATES], numbers[:STATES], numbers[THRESHOLD:REWARD],
+            integers[OTHER:NEXT], integers[NEXT : NEXT + EDGES], numbers[REWARD:GAMMA],
+            stream.noise, stream.rho, stream.start_threshold, stream.start_other, stream.key,
+        )  # fmt: skip
+        return shared, Discounts(numbers[GAMMA:LAM], numbers[LAM:END])
+
+    def share_edges(stream, discounts, numbers, integers, at):
+        return share(stream, discounts, numbers, integers, at)[0], discounts
+
+    def leave(stream, discounts, numbers, integers, at):
+        return stream, discounts
+
+    if not plan.edges:
+        return part(leave)
+    return share if LOOKS else part(share_edges)

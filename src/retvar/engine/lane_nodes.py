@@ -45,6 +45,7 @@ from retvar.td.steps import (
 
 __all__ = ["Discounts", "Here", "Lanes", "Table", "fused_node", "predicting", "spread_node"]
 
+INFINITE = math.inf
 MANY = 64  # look for faded traces every so many steps; spread form: above so many live weights
 
 td_error = part(rules.td_error)
@@ -176,7 +177,7 @@ def learning(kind: int, checked: bool, carried: bool = False, marked: bool = Fal
         if CHECKED:
             size, largest = abs(new), node.peak[lane]
             if MARKED:  # it is enough to know whether it is too large
-                node.peak[lane] = math.inf if size > LIMIT else largest
+                node.peak[lane] = INFINITE if size > LIMIT else largest
             else:
                 node.peak[lane] = size if size > largest else largest
         return step
@@ -233,16 +234,17 @@ def feature_of(size: int, tabular: bool) -> Any:
 
 
 @functools.cache
-def predicting(form: int, size: int, width: int, tabular: bool) -> Any:
+def predicting(form: int, size: int, width: int, tabular: bool, endless: bool) -> Any:
     """An inlined function: the prediction of a state in lane v of group c; 0 after the end."""
     cell, feature, SIZE = cell_of(form, size, width), feature_of(size, tabular), size
+    ENDLESS = endless
 
     def local(table, w, s, c, v):
         return w[cell(c, v, s)]
 
     def of_table(table, w, s, c, v):
-        found = 0.0
-        for i in range(SIZE):
+        found = w[cell(c, v, 0)] if ENDLESS else 0.0
+        for i in range(1 if ENDLESS else 0, SIZE):
             x = w[cell(c, v, i)]  # read in any case: that needs no branch
             found = x if i == s else found
         return found
@@ -278,7 +280,7 @@ def looking_up(update: Update) -> Any:
 @functools.cache
 def expecting(update: Update) -> Any:
     """An inlined function: the predictions of both states in lane v of group c, before learning."""
-    predict = predicting(update.form, update.size, update.width, update.tabular)
+    predict = predicting(*update.reads)
     WIDTH = update.width
 
     def noted(node, here, c, v):
@@ -301,7 +303,7 @@ def expecting(update: Update) -> Any:
 def fused_node(update: Update) -> Any:
     """An inlined function: update a node in lane v of group c; return what it says."""
     LEARNS, AVERAGES, CARRIED = update.learns, averages(update.kind), update.carried
-    predict = predicting(update.form, update.size, update.width, update.tabular)
+    predict = predicting(*update.reads)
     move = moving_one(update) if update.form == LOCAL else moving_all(update)
     expect = expecting(update)
 
@@ -351,7 +353,7 @@ def moving_all(update: Update) -> Any:
     """An inlined function: move all weights of a node by its trace; return the new J(s′)."""
     size, width, tabular, kind = update.size, update.width, update.tabular, update.kind
     cell, feature = cell_of(DENSE, size, width), feature_of(size, tabular)
-    predict = predicting(DENSE, size, width, tabular)
+    predict = predicting(*update.reads)
     learn = learning(kind, update.checked, marked=update.lanes > 0)
     decaying, extend, bounded = decaying_by(update), extending(update), bounding_one(update)
     AVERAGES, STEPS, SIZE, WIDTH = averages(kind), update.steps, size, width

@@ -20,6 +20,7 @@ from retvar.mdp import END, MDP
 from retvar.networks import MEAN, VALUE, VARIANCE
 from retvar.online import memory_layout as online
 from retvar.online.memory import Memory, memory_of
+from retvar.random import U
 from retvar.step_sizes import CONSTANT
 from retvar.td.steps import counts_visits
 
@@ -80,11 +81,13 @@ class Template:
             if name in self.initial
         }
         learner, found = _with_settings(self.learner, drawn), []
+        tables: dict[int, Array] = {}  # nodes may start from the same weights
         for node, kind in zip(learner.nodes(tabular=self.tabular), self.features, strict=True):
-            table = np.asarray(node.initial, dtype=np.float64) + 0.0
-            if not np.all(np.abs(table) <= online.LIMIT):
-                raise InputError("value", "too large", f"must stay below {online.LIMIT:g}")
-            found.append(np.broadcast_to(table, (len(runs), kind.size)))
+            if id(node.initial) not in tables:
+                table = tables[id(node.initial)] = np.asarray(node.initial, dtype=np.float64) + 0.0
+                if not np.all(np.abs(table) <= online.LIMIT):
+                    raise InputError("value", "too large", f"must stay below {online.LIMIT:g}")
+            found.append(np.broadcast_to(tables[id(node.initial)], (len(runs), kind.size)))
         return found
 
 
@@ -133,7 +136,7 @@ class InitialDraws:
     """Random numbers for initial values, drawn once and shared by all learners."""
 
     def __init__(self, seed: int) -> None:
-        self.seed = seed
+        self.seed = U(seed)  # compiled functions take integers of Python for signed ones
         self._made: dict[Any, Array] = {}
 
     def of(self, number: int) -> Any:

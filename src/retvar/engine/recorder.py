@@ -123,12 +123,15 @@ def table_of(rows: list[Row]) -> Rows:
     )
 
 
-def recorder_of(shape: Shape) -> Recorder:
-    """The functions that record what learners of one shape estimate."""
+def recorder_of(shape: Shape, frozen: bool = False) -> Recorder:
+    """The functions that record what learners of one shape estimate.
+
+    `frozen`: whether there is a truth for the frozen value, where lanes are literal.
+    """
     find = finding_all(shape)
     return Recorder(
-        beginning(shape, find), leaving(shape), changing(shape, find), counting(shape, find),
-        pointing(shape, find),
+        beginning(shape, find), leaving(shape, frozen), changing(shape, find),
+        counting(shape, find), pointing(shape, find),
     )  # fmt: skip
 
 
@@ -138,7 +141,7 @@ def recorder_of(shape: Shape) -> Recorder:
 @functools.cache
 def writing(update: Update, shared: bool) -> Any:
     """A function that writes the predictions of a node for a state in all lanes."""
-    predict = predicting(update.form, update.size, update.width, update.tabular)
+    predict = predicting(*update.reads)
     SHARED, WIDTH = shared, update.width
 
     def local(table, w, share, s, out):
@@ -240,12 +243,9 @@ def of_rows(shape: Shape, make: Any) -> Any:
 
 @functools.cache
 def adding(find: Any, lanes: int = 0) -> Any:
-    """An inlined function that adds an estimate of a state to the window, `times` times.
+    """An inlined function that adds an estimate of a state to the window, `times` times."""
 
-    Few literal lanes are added one by one, so that what is read of memory is read at once.
-    """
-    LANES = lanes
-
+    @part
     def add(source, other, slot, wanted, batch, r, s, times):
         sums, squares = batch.sums[r, slot, s], batch.squares[r, slot, s]
         truth = wanted.truth[wanted.rows.of[slot], s]
@@ -261,25 +261,7 @@ def adding(find: Any, lanes: int = 0) -> Any:
                 gap = find(source, other, s, lane) - frozen[lane]
                 others[lane] += times * (gap * gap)
 
-    def add_one_by_one(source, other, slot, wanted, batch, r, s, times):
-        of, frozen, run = wanted.rows.of[slot], wanted.frozen, u(0)
-        if frozen.shape[0] > 1:
-            run = u(r)
-        for lane in range(LANES):
-            before, squared = batch.sums[r, slot, s, lane], batch.squares[r, slot, s, lane]
-            truth, other_squared, other_truth = wanted.truth[of, s, lane], 0.0, 0.0
-            if frozen.size:
-                other_squared = batch.frozen_squares[r, slot, s, lane]
-                other_truth = frozen[run, s, lane]
-            found = find(source, other, s, lane)
-            gap, other_gap = found - truth, found - other_truth
-            batch.sums[r, slot, s, lane] = before + times * found
-            batch.squares[r, slot, s, lane] = squared + times * (gap * gap)
-            if frozen.size:
-                other_squared += times * (other_gap * other_gap)
-                batch.frozen_squares[r, slot, s, lane] = other_squared
-
-    return part(add_one_by_one if LANES else add)
+    return add
 
 
 @functools.cache
@@ -323,10 +305,52 @@ def beginning(shape: Shape, find: Any) -> Any:
     return begin
 
 
-def leaving(shape: Shape) -> Any:
+@part
+def _nothing_to_add(nodes, wanted, batch, r, s, times):
+    """Add nothing."""
+
+
+def adding_at_once(shape: Shape, frozen: bool, cells: list[tuple[Row, int]]) -> Any:
+    """Like `adding`, of some rows and lanes: all that is read of memory is read before any write.
+
+    On a GPU the reads then wait for each other, not one after another.
+    """
+    if not cells:
+        return _nothing_to_add
+    (row, lane), *more = cells
+    others, FROZEN = adding_at_once(shape, frozen, more), frozen
+    shared, slot, of, node, less = shape.shared, row.slot, row.of, row.node, max(row.less, 0)
+    find = finding_one(shared and node == 0, shared and less == 0, row.less >= 0)
+
+    @part
+    def add(nodes, wanted, batch, r, s, times):
+        before, squared = batch.sums[r, slot, s, lane], batch.squares[r, slot, s, lane]
+        truth, other_squared, other_truth = wanted.truth[of, s, lane], 0.0, 0.0
+        if FROZEN:
+            other_squared = batch.frozen_squares[r, slot, s, lane]
+            run = u(r if wanted.frozen.shape[0] > 1 else 0)
+            other_truth = wanted.frozen[run, s, lane]
+        others(nodes, wanted, batch, r, s, times)
+        found = find(nodes[node].w, nodes[less].w, s, lane)
+        gap, other_gap = found - truth, found - other_truth
+        batch.sums[r, slot, s, lane] = before + times * found
+        batch.squares[r, slot, s, lane] = squared + times * (gap * gap)
+        if FROZEN:
+            other_squared += times * (other_gap * other_gap)
+            batch.frozen_squares[r, slot, s, lane] = other_squared
+
+    return add
+
+
+def leaving(shape: Shape, frozen: bool) -> Any:
     """An inlined function that brings the sums of a state up to date before it changes."""
     IS_LOCAL = shape.form == LOCAL
-    add = in_turn([call for row, call in of_rows(shape, adding) if row.of >= 0])
+    if IS_LOCAL and shape.lanes:
+        rows = [row for row in rows_of(shape) if row.moves and row.of >= 0]
+        cells = [(row, lane) for row in rows for lane in range(shape.lanes)]
+        add = adding_at_once(shape, frozen, cells)
+    else:
+        add = in_turn([call for row, call in of_rows(shape, adding) if row.of >= 0])
 
     @part
     def leave(nodes, wanted, scratch, batch, r, s, clock):
@@ -360,7 +384,7 @@ def changing(shape: Shape, find: Any) -> Any:
 
 def counting(shape: Shape, find: Any) -> Any:
     """An inlined function that adds a moment of the window; locally, at its end, what is left."""
-    IS_LOCAL, add_found = shape.form == LOCAL, adding(found_before, shape.lanes)
+    IS_LOCAL, add_found = shape.form == LOCAL, adding(found_before)
 
     @part
     def moment(nodes, share, wanted, scratch, batch, r, clock):

@@ -48,6 +48,12 @@ class Update(NamedTuple):
     checked: bool  #: whether its largest weight is noted
     steps: bool  #: whether its steps are noted
     lanes: int = 0  #: see :class:`Shape`
+    endless: bool = False
+
+    @property
+    def reads(self) -> tuple[int, int, int, bool, bool]:
+        """What predictions depend on."""
+        return self.form, self.size, self.width, self.tabular, self.endless
 
     @property
     def carried(self) -> bool:
@@ -74,6 +80,7 @@ class Shape(NamedTuple):
     change: bool  #: record the mean absolute change of each estimate
     steps: bool  #: record step sizes
     lanes: int = 0  #: number of lanes if it is a literal too, as on a GPU; they have no groups then
+    endless: bool = False  #: on a GPU: whether no episode ends
 
     @property
     def learns_value(self) -> bool:
@@ -86,7 +93,7 @@ class Shape(NamedTuple):
         checked = spec.learns and not self.safe
         lanes = min(self.lanes, 1) if self.shared and number == 0 else self.lanes
         checks = spec.node.by_rho, checked, self.steps
-        return Update(self.form, self.width, *spec[1:], *checks, lanes)
+        return Update(self.form, self.width, *spec[1:], *checks, lanes, self.endless)
 
     def number_of(self, node: Any) -> int:
         """Number of a node of the registry among `nodes`; −1: none."""

@@ -85,7 +85,7 @@ class MDP:
         self.edges = Edges(*map(_read_only, validator.validate(edges, gamma)))
         self.gamma: Array | None = self._gamma_on_arrival(gamma)
         self.lam = _read_only(arguments.unit_interval("lam", lam, self.n_states, self.state_name))
-        self.start = _read_only(self._start(start))
+        self.start = _read_only(self._distribution(start))
         self.positions = None if positions is None else _read_only(self._positions(positions))
         policies = policies or {"uniform": Policy.uniform(self)}
         if not isinstance(policies, Mapping):
@@ -270,6 +270,19 @@ class MDP:
         """
         return self._policy(next(iter(self.policies)) if policy is None else policy, field)
 
+    def start_distribution(self, start: object = None) -> Array:
+        """Probabilities of the states in which episodes start.
+
+        `start` is a state, a mapping from states to probabilities, or an array of them; None
+        stands for the MDP's own.
+
+        >>> import retvar as rv
+        >>> rv.domains.chain().start_distribution("s2")
+        array([0., 0., 1., 0.])
+        """
+        chosen = self.start if start is None else self._distribution(start)
+        return np.asarray(_read_only(chosen))
+
     @cached_property
     def available(self) -> NDArray[np.bool_]:
         """Whether each state has each action, as an array [state, action]."""
@@ -351,7 +364,7 @@ class MDP:
         per_state = np.array_equal(gamma[e.next_state[enters]], e.gamma[enters])
         return _read_only(gamma) if per_state else None
 
-    def _start(self, start: object) -> Array:
+    def _distribution(self, start: object) -> Array:
         if isinstance(start, int | np.integer | str):
             start = {start: 1.0}
         if isinstance(start, Mapping):

@@ -189,9 +189,8 @@ class Results:
             name = networks.SHAPES[moment]
             V, M = variables["variance"][1], variables[moment][1]
             variables[name] = (_dims(points), shape(name, V, M))
-        templates = [setup.template for setup in self.simulation.setups]
-        variables |= exact_answers(self.truth, templates, rec.states) | self._divergence(run)
-        return xarray.Dataset(variables, self._coords(unit, run), self.attributes)
+        variables |= self.exact | self._divergence(run)
+        return xarray.Dataset(variables, self.coords, self.attributes)
 
     def _learners_of_blocks(self) -> Iterator[tuple[Accumulator, str, list[int]]]:
         """Yield the learners of each block and method in the order of their lanes."""
@@ -230,17 +229,28 @@ class Results:
             by[..., numbers] = moments[..., : len(numbers)]
         return {"diverged": ("learner", counts), "diverged_by": ([*run, "learner"], by)}
 
-    def _coords(self, unit: str, run: list[str]) -> dict[str, Any]:
-        states = [self.mdp.state_name(int(s)) for s in self.simulation.recording.states]
+    def prepare(self) -> None:
+        """Make what does not depend on the outcome, while a GPU is at work."""
+        _ = self.exact, self.coords
+
+    @cached_property
+    def exact(self) -> dict[str, Any]:
+        """The exact answers."""
+        templates = [setup.template for setup in self.simulation.setups]
+        return exact_answers(self.truth, templates, self.simulation.recording.states)
+
+    @cached_property
+    def coords(self) -> dict[str, Any]:
+        """Learners, moments, states and runs."""
+        rec, first = self.simulation.recording, self.simulation.first
+        states = [self.mdp.state_name(int(s)) for s in rec.states]
         coords: dict[str, Any] = {
             "learner": list(self.learners),
-            unit: self.moments,
-            "state": states if self.mdp.state_names else self.simulation.recording.states,
+            "step" if rec.by_step else "episode": self.moments,
+            "state": states if self.mdp.state_names else rec.states,
         }
-        if run:
-            coords["run"] = np.arange(
-                self.simulation.first, self.simulation.first + self.simulation.runs
-            )
+        if self.accumulators[0].keep == "runs":
+            coords["run"] = np.arange(first, first + self.simulation.runs)
         return coords | settings_of(list(self.learners.values()))
 
 

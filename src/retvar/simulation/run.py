@@ -64,6 +64,7 @@ def simulate(
     batch: int | None = None,
     first_run: int = 0,
     device: str = "cpu",
+    dtype: str = "float64",
 ) -> xarray.Dataset:
     """Run learners on an MDP, all on the same streams, and return their estimates.
 
@@ -104,6 +105,8 @@ def simulate(
     device
         ``"cpu"``; ``"cuda"``, an NVIDIA GPU (needs an extra, see :doc:`gpu`); or ``"auto"``: a GPU
         if there is one and there is enough to do. Results do not depend on it.
+    dtype
+        ``"float32"``: single precision, on a GPU alone: faster, less exact (see :doc:`gpu`).
 
     Returns
     -------
@@ -157,12 +160,16 @@ def simulate(
     )
     exact = Truth(mdp, setups, int(seed), target, behaviour, truth)
     device = chosen_device(device, len(labelled) * runs)
+    arguments.choice("dtype", dtype, ("float64", "float32"))
+    if dtype == "float32" and device == "cpu":
+        raise InputError("dtype", repr(dtype), "needs a GPU; use device='cuda', or 'float64'")
     parts = -(-threads // runs) if device == "cpu" else 1
     blocks = plan_blocks(setups, stream, recording, parts)
     if device == "cuda":
         from retvar.engine import cuda_runner
 
-        blocks = cuda_runner.device_blocks(blocks, stream, recording.window > 0)
+        number = np.dtype(dtype).itemsize
+        blocks = cuda_runner.device_blocks(blocks, stream, recording.window > 0, number)
     simulation = Simulation(
         setups,
         blocks,
@@ -177,18 +184,13 @@ def simulate(
         first_run,
     )
     refuse_too_large(simulation, keep)
-    for setup in setups:
-        exact.of(setup.template)
+    for template in dict.fromkeys(setup.template for setup in setups):
+        exact.of(template)
     accumulators = [Accumulator(block, simulation, keep) for block in simulation.blocks]
 
     def accumulate(number: int, some: range, results: Batch) -> None:
         accumulators[number].add(some, results)
 
-    with _report(progress, runs) as report:
-        if device == "cuda":
-            cuda_runner.run(simulation, accumulators, report)
-        else:
-            runner.run(simulation, accumulate, report)
     attributes = {
         "mdp": mdp.name or repr(mdp),
         "steps" if by_step else "episodes": total,
@@ -199,9 +201,16 @@ def simulate(
         "behaviour": policy_name(mdp, actor),
         "window": recording.window,
         "device": device,
+        **({"dtype": dtype} if dtype != "float64" else {}),
         "retvar": __version__,
     }
-    return Results(mdp, labelled, simulation, accumulators, exact, moments, attributes).dataset()
+    results = Results(mdp, labelled, simulation, accumulators, exact, moments, attributes)
+    with _report(progress, runs) as report:
+        if device == "cuda":
+            cuda_runner.run(simulation, accumulators, report, results.prepare)
+        else:
+            runner.run(simulation, accumulate, report)
+    return results.dataset()
 
 
 def replay(
