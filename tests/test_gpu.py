@@ -37,6 +37,10 @@ def test_single_precision_is_near_double_precision_and_not_the_same():
     uncompiled.run("gpu_single", **SIMULATOR)
 
 
+def test_a_failure_of_the_gpu_is_typed_and_other_simulations_run():
+    uncompiled.run("gpu_failure", **SIMULATOR)
+
+
 def test_constants_of_functions_that_are_called_become_single_but_random_numbers_stay_double():
     def scaled(x):
         return 0.1 * x

@@ -15,9 +15,11 @@ from pathlib import Path
 from unittest import mock
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+import retvar as rv
 from retvar.engine import blocks, cuda_device
 from tests import cases, fixed_cases, gpu_cases
 
@@ -130,6 +132,31 @@ def gpu_moments(_: int) -> None:
                 np.testing.assert_allclose(found.std[part, lane], one.std(ddof=1), rtol=1e-12)
 
 
+def gpu_failure(_: int) -> None:
+    """An error of the driver is a typed one; after a lasting one only the GPU is refused."""
+    from retvar.engine import cuda_runner  # needs a GPU or the simulator
+
+    case = short("one learner")
+    before = case.simulate(device="cuda")
+    failure = cuda_device.failures()[0]
+
+    def failing(*_: object) -> None:
+        raise failure("an illegal memory access")
+
+    with (
+        mock.patch.object(cuda_runner.BlockRunner, "launch", failing),
+        pytest.raises(rv.DeviceError, match=r"the GPU failed: .*illegal.*device='cpu'"),
+    ):
+        case.simulate(device="cuda")
+    assert not gpu_cases.differing(before, case.simulate(device="cuda"))
+    no_answer = mock.patch.object(cuda_device.Device, "free_bytes", failing)
+    with no_answer, pytest.raises(rv.DeviceError):
+        case.simulate(device="cuda")
+    with pytest.raises(rv.InputError, match=r"failed in this process \(an illegal.*start a new"):
+        case.simulate(device="cuda")
+    assert case.simulate(device="auto").attrs["device"] == "cpu"
+
+
 def digests(_: int) -> None:
     """Print the digests of the fixed simulations."""
     found = {
@@ -157,5 +184,7 @@ if __name__ == "__main__":
         phases=[Phase.generate, Phase.shrink], suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     settings.load_profile("plain")
-    parts = (bits, invariance, fixed, digests, gpu, gpu_families, gpu_single, gpu_moments)
+    parts = (
+        bits, invariance, fixed, digests, gpu, gpu_families, gpu_single, gpu_failure, gpu_moments,
+    )  # fmt: skip
     {f.__name__: f for f in parts}[sys.argv[1]](int(sys.argv[2]))

@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # loaded on first use, so that `retvar --help` is fast
     from retvar.curves import best_steps, expected_curve, resting_error
     from retvar.errors import (
         ConvergenceError,
+        DeviceError,
         DivergenceError,
         InfiniteVarianceError,
         InputError,
@@ -47,13 +48,20 @@ if TYPE_CHECKING:  # loaded on first use, so that `retvar --help` is fast
     from retvar.learners import VTD, Centred, Direct, Learner, grid
     from retvar.mdp import END, MDP, Edge, Edges, Policy
     from retvar.online import OnlineEstimator, Transition
-    from retvar.risk import PolicyGradient, policy_gradient
+    from retvar.risk import (
+        Frontier,
+        FrontierPoint,
+        PolicyGradient,
+        frontier,
+        policy_gradient,
+    )
     from retvar.simulation import Record, replay, simulate
     from retvar.step_sizes import Adadelta, AlphaBound, Averaged, Constant, Decay
 
 _HOMES = {
     "retvar.errors": [
         "ConvergenceError",
+        "DeviceError",
         "DivergenceError",
         "InfiniteVarianceError",
         "InputError",
@@ -84,7 +92,7 @@ _HOMES = {
     "retvar.learners": ["VTD", "Centred", "Direct", "Learner", "grid"],
     "retvar.mdp": ["END", "MDP", "Edge", "Edges", "Policy"],
     "retvar.online": ["OnlineEstimator", "Transition"],
-    "retvar.risk": ["PolicyGradient", "policy_gradient"],
+    "retvar.risk": ["Frontier", "FrontierPoint", "PolicyGradient", "frontier", "policy_gradient"],
     "retvar.simulation": ["Record", "replay", "simulate"],
     "retvar.step_sizes": ["Adadelta", "AlphaBound", "Averaged", "Constant", "Decay"],
 }
@@ -118,6 +126,7 @@ __all__ = [  # noqa: RUF022
     "Constant",
     "ConvergenceError",
     "Decay",
+    "DeviceError",
     "Direct",
     "DivergenceError",
     "END",
@@ -126,6 +135,8 @@ __all__ = [  # noqa: RUF022
     "Estimate",
     "Estimates",
     "FixedPoint",
+    "Frontier",
+    "FrontierPoint",
     "InfiniteVarianceError",
     "InitialValues",
     "InputError",
@@ -154,6 +165,7 @@ __all__ = [  # noqa: RUF022
     "expected_updates",
     "fixed_point",
     "follow",
+    "frontier",
     "grid",
     "load",
     "monte_carlo",

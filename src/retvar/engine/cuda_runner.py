@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from retvar.engine import cuda_fold
+from retvar.engine import cuda_device, cuda_fold
 from retvar.engine.blocks import Block
 from retvar.engine.cuda_arrays import BlockArrays, batch_shapes, shortened
 from retvar.engine.cuda_device import Device, without_contraction
@@ -20,7 +20,7 @@ from retvar.engine.runner import NEVER, Moments, Progress, Simulation
 from retvar.engine.shapes import LOCAL
 from retvar.engine.streams import Stream
 from retvar.engine.workspace import Workspace
-from retvar.errors import InputError
+from retvar.errors import DeviceError, InputError
 from retvar.jit import log_slow_compilation
 from retvar.networks import ESTIMATES
 
@@ -222,6 +222,20 @@ def run(
     meanwhile: Callable[[], None],
 ) -> None:
     """Run a simulation whose blocks are laid out for a GPU; `targets` take the results."""
+    try:
+        run_blocks(simulation, targets, progress, meanwhile)
+    except cuda_device.failures() as error:
+        cuda_device.note_failure(str(error))
+        raise DeviceError(str(error)) from None
+
+
+def run_blocks(
+    simulation: Simulation,
+    targets: list[Any],
+    progress: Progress | None,
+    meanwhile: Callable[[], None],
+) -> None:
+    """Run the blocks, one after another."""
     device, done, count = Device(), 0, len(simulation.blocks)
     for block, target in zip(simulation.blocks, targets, strict=True):
         runner = BlockRunner(simulation, block, device)

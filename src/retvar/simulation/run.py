@@ -12,7 +12,7 @@ import numpy as np
 from retvar import arguments
 from retvar.engine import runner, streams
 from retvar.engine.blocks import Recording, plan_blocks
-from retvar.engine.cuda_device import chosen_device
+from retvar.engine.cuda_device import check_precision, chosen_device
 from retvar.engine.learner_setup import prepare_learners
 from retvar.engine.runner import Batch, Simulation
 from retvar.errors import InputError
@@ -160,9 +160,7 @@ def simulate(
     )
     exact = Truth(mdp, setups, int(seed), target, behaviour, truth)
     device = chosen_device(device, len(labelled) * runs)
-    arguments.choice("dtype", dtype, ("float64", "float32"))
-    if dtype == "float32" and device == "cpu":
-        raise InputError("dtype", repr(dtype), "needs a GPU; use device='cuda', or 'float64'")
+    check_precision(dtype, device)
     parts = -(-threads // runs) if device == "cpu" else 1
     blocks = plan_blocks(setups, stream, recording, parts)
     if device == "cuda":
