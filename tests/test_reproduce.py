@@ -25,6 +25,7 @@ from retvar.experiments.results import contents
 from retvar.report import figures
 from retvar.report.ahead import Ahead
 from tests.oracle import fresh_seed
+from tests.patience import patience
 
 DATA = Path(__file__).parent / "data"
 SMALL, SHRUNK = DATA / "small.py", DATA / "shrunk.py"
@@ -397,8 +398,8 @@ def test_an_interrupted_run_ends_soon_and_can_be_continued(tmp_path, number, sta
         time.sleep(random.Random(fresh_seed()).uniform(0, 1))
         sent = time.monotonic()
         running.send_signal(number)
-        stdout, rest = running.communicate(timeout=60)
-    assert time.monotonic() - sent < 5
+        stdout, rest = running.communicate(timeout=patience(60))
+    assert time.monotonic() - sent < patience(5)
     assert running.returncode == status, rest
     assert "Traceback" not in rest + first
     assert rest.splitlines()[-1] == "Interrupted."
@@ -408,7 +409,7 @@ def test_an_interrupted_run_ends_soon_and_can_be_continued(tmp_path, number, sta
     done = digests(out)
     assert 1 <= len(done) <= 5
     with program("--file", SMALL, "--out", out, env=LONG) as running:
-        _, output = running.communicate(timeout=120)
+        _, output = running.communicate(timeout=patience(120))
     assert running.returncode == 0
     assert "[1/7] own/1: simulated before" in output
     assert done.items() <= digests(out).items()
@@ -419,7 +420,7 @@ def test_an_interrupted_run_ends_soon_and_can_be_continued(tmp_path, number, sta
 
 def test_piped_progress_is_plain_lines_and_stdout_is_json_alone(tmp_path):
     with program("--file", SMALL, "--out", tmp_path / "a", "--json") as running:
-        out, progress = running.communicate(timeout=120)
+        out, progress = running.communicate(timeout=patience(120))
     assert list(json.loads(out)["experiments"])[-1] == "nothing"
     assert "\x1b" not in progress
     lines = [line for line in progress.splitlines() if line.startswith("[")]
