@@ -178,7 +178,7 @@ class Solution:
 
     @property
     def q(self) -> Array:
-        """Value of each action, an array [state, action]: of taking it, then following the policy.
+        """Value [state, action] of taking an action first and following the policy then.
 
         NaN where a state does not have an action. `q_mean`, `q_variance` and `q_std` are mean,
         variance and standard deviation of the λ-return of this first action: of its reward and,
