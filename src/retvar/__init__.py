@@ -48,6 +48,8 @@ if TYPE_CHECKING:  # loaded on first use, so that `retvar --help` is fast
     from retvar.mdp import END, MDP, Edge, Edges, Policy
     from retvar.online import OnlineEstimator, Transition
     from retvar.risk import PolicyGradient, policy_gradient
+    from retvar.risk.actor_critic import ActorCritic
+    from retvar.risk.lam_choice import greedy_lam
     from retvar.simulation import Record, replay, simulate
     from retvar.step_sizes import Adadelta, AlphaBound, Averaged, Constant, Decay
 
@@ -85,6 +87,8 @@ _HOMES = {
     "retvar.mdp": ["END", "MDP", "Edge", "Edges", "Policy"],
     "retvar.online": ["OnlineEstimator", "Transition"],
     "retvar.risk": ["PolicyGradient", "policy_gradient"],
+    "retvar.risk.actor_critic": ["ActorCritic"],
+    "retvar.risk.lam_choice": ["greedy_lam"],
     "retvar.simulation": ["Record", "replay", "simulate"],
     "retvar.step_sizes": ["Adadelta", "AlphaBound", "Averaged", "Constant", "Decay"],
 }
@@ -110,6 +114,7 @@ __all__ = [  # noqa: RUF022
     "step_sizes",
     "sweep",
     "testing",
+    "ActorCritic",
     "Adadelta",
     "AlphaBound",
     "Averaged",
@@ -154,6 +159,7 @@ __all__ = [  # noqa: RUF022
     "expected_updates",
     "fixed_point",
     "follow",
+    "greedy_lam",
     "grid",
     "load",
     "monte_carlo",
