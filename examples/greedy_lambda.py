@@ -94,7 +94,7 @@ def main(runs: int = 20, episodes: int = 100, out: str | None = None) -> None:
 
 
 def draw(found: dict, names: list[str], out: Path) -> None:
-    """Errors relative to the best constant λ of each world."""
+    """Errors of each world against λ."""
     figure = Figure(figsize=(9, 2.9), layout="constrained")
     panels = figure.subplots(1, len(found), sharey=True)
     for axes, ((n, p), errors) in zip(panels, found.items(), strict=True):
@@ -105,9 +105,9 @@ def draw(found: dict, names: list[str], out: Path) -> None:
             axes.axhline(errors[name][0], color=colour, ls=style, lw=1.6, label=name)
         axes.set_title(f"{n} states, {p:.0%} right", fontsize=10)
         axes.set_xlabel("λ")
-        axes.set_ylim(bottom=0)
         axes.spines[["top", "right"]].set_visible(False)
     panels[0].set_ylabel("error of the value")
+    panels[0].set_ylim(bottom=0)
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, frameon=False, ncols=3, loc="outside upper center")
     rv.plots.save(figure, out)

@@ -313,3 +313,34 @@ def test_a_refused_transition_changes_nothing():
     after = agent.direction, agent._weight, agent._ahead, agent.critic.steps
     assert np.array_equal(before[0], after[0])
     assert before[1:] == after[1:]
+
+
+# ---------------------------------------------------------------------- λ from value and variance
+
+
+def test_greedy_lam_makes_the_error_of_the_target_least():
+    """((1 − λ)e)² + λ²V, against a grid of λ."""
+    rng = np.random.default_rng(fresh_seed())
+    value, mean, variance = rng.normal(size=50), rng.normal(size=50), rng.exponential(size=50)
+    lam = rv.greedy_lam(value, mean, variance)
+    error = lambda x: ((1 - x) * (mean - value)) ** 2 + x**2 * variance  # noqa: E731
+    for other in np.linspace(0, 1, 101):
+        assert np.all(error(lam) <= error(other) + 1e-12)
+
+
+def test_greedy_lam_is_one_without_variance_and_zero_without_error():
+    assert_allclose(rv.greedy_lam([1, 1, 2, 0], [2, 1, 2, 1], [0, 0, 3, -1]), [1, 0, 0, 1])
+
+
+@pytest.mark.parametrize(
+    ("field", "arguments"),
+    [
+        ("value", ("a", 1.0, 1.0)),
+        ("mean", ([1.0, 2.0], [1.0, 2.0, 3.0], 1.0)),
+        ("variance[1]", ([1.0, 2.0], 1.0, [1.0, np.nan])),
+    ],
+)
+def test_greedy_lam_refuses_what_it_cannot_use(field, arguments):
+    with pytest.raises(rv.InputError) as error:
+        rv.greedy_lam(*arguments)
+    assert error.value.field == field
