@@ -82,6 +82,7 @@ study: $(MAIN)
 
 bench: $(BENCH)
 	$(BIN)/python benchmarks/exact.py --out docs/benchmarks.md
+	$(BIN)/python benchmarks/gradient.py --append --out docs/benchmarks.md
 	$(BIN)/python benchmarks/online.py --append --out docs/benchmarks.md
 	$(BIN)/python benchmarks/engine.py --append --out docs/benchmarks.md
 	$(BIN)/python benchmarks/tiles.py --append --out docs/benchmarks.md

@@ -153,6 +153,31 @@ def jax_lines(runs: int = 10_000, steps: int = 2_000) -> list[str]:
     ]
 
 
+SINGLE = (
+    "value errors, 108 learners", "three methods learn, 162 learners", "one learner, 10⁶ runs",
+    "one learner with traces", "100 states, 108 learners", "1,000 states, 108 learners",
+)  # fmt: skip
+
+
+def single_lines(runs: int = 200) -> list[str]:
+    """Speed of single precision, and its error in the final variance of each run and state."""
+    lines = ["| single precision | G updates/s | error, median | 99% | largest |"]
+    lines.append("|---|---:|---:|---:|---:|")
+    for name in SINGLE:
+        case = cases()[name]
+        kernel, _ = measure(case, 2, dtype="float32")
+        few = case._replace(runs=runs)
+        double, single = (
+            few.simulate(keep="runs", dtype=dtype).variance.values.ravel()
+            for dtype in ("float64", "float32")
+        )
+        error = np.abs(single - double) / np.median(np.abs(double))
+        parts = [f"{x:.0e}" for x in (*np.quantile(error, [0.5, 0.99]), error.max())]
+        lines.append(f"| {name} | {rate(case, kernel)} | {' | '.join(parts)} |")
+        print(lines[-1], flush=True)
+    return lines
+
+
 def growth() -> list[str]:
     """How the rate grows with runs, settings and states."""
     mdp = rv.domains.complex_mdp()
@@ -209,7 +234,9 @@ def section() -> str:
         "What bounds a kernel is estimated from counts of its instructions and bytes.",
         "", *main_table(), "",
         *jax_lines(), "", "G updates/s of the kernel as simulations grow:", "", *growth(), "",
-        *break_even(),
+        *break_even(), "",
+        "`dtype=\"float32\"`: |difference from double precision| of the final estimates of the "
+        "variance, in units of their median, after the case's steps:", "", *single_lines(),
     ]  # fmt: skip
     return "\n".join(lines)
 

@@ -50,22 +50,6 @@ def four_rooms() -> rv.MDP:
     )
 
 
-def windy_cliff() -> rv.MDP:
-    """A cliff along the bottom row; with probability .1 a move goes one row down instead."""
-    last, width = 3, 8
-    cells = [(row, column) for row in range(last) for column in range(width)] + [(last, 0)]
-    edges = []
-    for row, column in cells:
-        for action, move in MOVES.items():
-            for (up, right), p in ((move, 0.9), ((1, 0), 0.1)):
-                r, c = min(max(row + up, 0), last), min(max(column + right, 0), width - 1)
-                fell = r == last and c > 0
-                reward = -1.0 if not fell else 0.0 if c == width - 1 else -20.0
-                edges.append((f"{row},{column}", action, "end" if fell else f"{r},{c}", p, reward))
-    names = [f"{row},{column}" for row, column in cells]
-    return rv.MDP.from_edges(edges, gamma=0.99, start="3,0", states=names, actions=list(MOVES))
-
-
 def learned(mdp: rv.MDP, begin: rv.Policy, penalty: float, episodes: int, seed: int) -> rv.Policy:
     """The policy after some episodes from `begin`; nothing but experience is used."""
     critic = rv.Direct(alpha=0.1, gamma=0.99, lam=1.0)
@@ -106,15 +90,17 @@ def shown(mdp: rv.MDP, policies: list[rv.Policy], penalty: float) -> str:
 def main(
     episodes: int = 6_000, seeds: int = 3, penalties: tuple[float, ...] = (0, 0.1, 0.5)
 ) -> None:
-    """Print what is learned for each penalty, and what exact ascent reaches."""
-    for name, mdp in (("windy cliff", windy_cliff()), ("four rooms", four_rooms())):
+    """Print what is learned for each penalty, what exact ascent reaches, and the frontier."""
+    for name, mdp in (("windy cliff", rv.domains.windy_cliff()), ("four rooms", four_rooms())):
         begin = rv.Policy.epsilon_greedy(mdp, 0.2)
         print(f"{name}: mean ± std from the start  [mean − c × variance, {seeds} seeds]")
+        best = rv.frontier(mdp, penalties=penalties)
         print(f"begin, 0.2-greedy    {shown(mdp, [begin], 0.0)}")
-        for c in penalties:
+        for c, point in zip(penalties, best.points, strict=True):
             policies = [learned(mdp, begin, c, episodes, seed) for seed in range(seeds)]
             print(f"c = {c:<5g} learned      {shown(mdp, policies, c)}")
-            print(f"c = {c:<5g} exact ascent {shown(mdp, [climbed(mdp, begin, c)], c)}", flush=True)
+            print(f"c = {c:<5g} exact ascent {shown(mdp, [climbed(mdp, begin, c)], c)}")
+            print(f"c = {c:<5g} best found   {shown(mdp, [point.policy], c)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -39,6 +39,7 @@ NOT_FUZZED = {  # whatever they are given, they only hold it; or they are data t
     "Finished", "Interval", "Plan", "Status", "Store", "Counts", "Rows", "Edge", "Edges", "follow",
     "Learner", "InitialValues", "Features", "TransitionFeatures", "ObservationFeatures", "StepSize",
     "DivergenceError", "InfiniteVarianceError", "InputError", "SourceError", "Dask", "Local",
+    "Frontier", "FrontierPoint", "PolicyGradient",
 }  # fmt: skip
 WORK = {"steps", "episodes", "sweeps", "runs", "samples", "length", "envs"}  # much is no fault
 
@@ -97,6 +98,7 @@ def good_arguments(folder: Path) -> dict[str, Any]:
         "table": [[1.0, 0.0], [0.0, 1.0]], "observation": [0.5], "relative": False,
         "statistic": np.mean, "stratified": False, "reward_range": None, "field": "alpha",
         "P": [[[0.0, 1.0]], [[1.0, 0.0]]], "R": [0.0, 1.0], "quantity": "value", "most": 3,
+        "penalties": [0.0, 0.1], "restarts": 0, "height": 3, "width": 3, "wind": 0.1, "fall": -5.0,
     }  # fmt: skip
 
 

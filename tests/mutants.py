@@ -550,6 +550,25 @@ MUTANTS = [
         "test_moments.py::test_moments_equal_those_of_all_paths_enumerated",
     ),
     Mutant(
+        "gradient-without-starts",
+        "the gradient of the variance without the spread between starts",
+        "policies for several starts are improved in a wrong direction",
+        "risk/gradient.py",
+        "into + 2 * d * (j - d @ j)",
+        "into",
+        "test_policy_gradient.py::test_the_variance_of_a_start_distribution_includes_the_spread"
+        "_between_its_states",
+    ),
+    Mutant(
+        "off-policy-gradient-as-on-policy",
+        "the weights of an off-policy return taken for constants",
+        "the gradient of the off-policy variance is wrong",
+        "risk/gradient.py",
+        "own = 2 * ((eta * x - j[e.state]) * x + eta * rest)",
+        "own = eta * gain**2 + eta * rest",
+        "test_policy_gradient.py::test_derivatives_along_the_simplex_agree_with_complex_steps",
+    ),
+    Mutant(
         "infinite-without-noise",
         "a radius of 1 or more taken for an infinite moment, noise or not",
         "states whose return is certain lose their variance of 0",

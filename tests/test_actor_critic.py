@@ -145,7 +145,7 @@ def by_steps(mdp, pi, penalty, *, cross=True, steps=3_000):
 def test_without_the_cross_term_the_direction_is_not_the_gradient(world):
     """With it the cosine is 1, without it below .99: random MDPs with cycles, the windy cliff."""
     if world == "cliff":
-        mdp, penalty = windy_cliff(), 0.1
+        mdp, penalty = rv.domains.windy_cliff(), 0.1
         pi = rv.Policy.epsilon_greedy(mdp, 0.2).probabilities
     else:
         mdp, penalty = rv.domains.random_mdp(5, 2, 3, world, gamma=0.9, lam=1.0), 0.5
@@ -155,30 +155,9 @@ def test_without_the_cross_term_the_direction_is_not_the_gradient(world):
     assert cosine(by_steps(mdp, pi, penalty, cross=False), exact) < 0.99
 
 
-def windy_cliff():
-    last, width = 3, 8
-    cells = [(row, column) for row in range(last) for column in range(width)] + [(last, 0)]
-    moves = {"up": (-1, 0), "right": (0, 1), "down": (1, 0), "left": (0, -1)}
-
-    def step(row, column):
-        row, column = min(max(row, 0), last), min(max(column, 0), width - 1)
-        if row == last and column > 0:
-            return "end", 0.0 if column == width - 1 else -20.0
-        return f"{row},{column}", -1.0
-
-    edges = []
-    for row, column in cells:
-        for name, move in moves.items():
-            for (up, right), p in ((move, 0.9), ((1, 0), 0.1)):
-                there, reward = step(row + up, column + right)
-                edges.append((f"{row},{column}", name, there, p, reward))
-    names = [f"{row},{column}" for row, column in cells]
-    return rv.MDP.from_edges(edges, gamma=0.99, start="3,0", states=names, actions=list(moves))
-
-
 def test_on_the_windy_cliff_a_penalty_makes_the_policy_calmer():
     """From −16.1 ± 5.8, ε-greedy, towards the best found, −12.924 ± 2.300; the seed is fixed."""
-    mdp = windy_cliff()
+    mdp = rv.domains.windy_cliff()
     begin = rv.Policy.epsilon_greedy(mdp, 0.2)
     agent = rv.ActorCritic(
         rv.Direct(alpha=0.1, gamma=0.99, lam=1.0), mdp.available, states=mdp.n_states,

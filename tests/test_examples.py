@@ -66,3 +66,12 @@ def test_the_other_examples_can_be_imported(name):
         warnings.simplefilter("error")
         spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+
+def test_a_calmer_way_costs_little_and_fails_seldom(capsys, tmp_path):
+    output = run("calmer_way", capsys, 2_000, str(tmp_path / "ways.png"))
+    assert "costs 9% more than the fastest, and varies 45% less" in output
+    wrong = [float(x) for x in re.findall(r"([\d.]+)%$", output, re.MULTILINE)]
+    assert len(wrong) == 4
+    assert wrong[0] > 5 * wrong[-1]
+    assert (tmp_path / "ways.png").stat().st_size > 10_000

@@ -7,10 +7,13 @@ import importlib.metadata
 
 import numpy as np
 import pytest
+from numba import float32, njit
 
 import retvar as rv
-from retvar.engine import cuda_device, cuda_layout
+from retvar import jit, networks
+from retvar.engine import cuda_device, cuda_layout, cuda_single
 from retvar.engine.cuda_layout import rows_for
+from retvar.random import uniform
 from tests import uncompiled
 
 LEARNER = rv.Direct(alpha=0.1)
@@ -23,6 +26,60 @@ def test_any_simulation_on_a_gpu_has_the_bits_of_the_cpu():
 
 def test_every_family_of_cases_on_a_gpu_has_the_bits_of_the_cpu():
     uncompiled.run("gpu_families", **SIMULATOR)
+
+
+def test_single_precision_is_near_double_precision_and_not_the_same():
+    uncompiled.run("gpu_single", **SIMULATOR)
+
+
+def test_a_failure_of_the_gpu_is_typed_and_other_simulations_run():
+    uncompiled.run("gpu_failure", **SIMULATOR)
+
+
+def test_constants_of_functions_that_are_called_become_single_but_random_numbers_stay_double():
+    def scaled(x):
+        return 0.1 * x
+
+    @jit.inlined
+    def mixed(x, word):
+        return scaled(x) + 2.5, uniform(word)
+
+    one, drawn = cuda_single.in_single_precision(mixed).py_func(np.float32(1.0), np.uint64(2**63))
+    assert one == np.float32(0.1) + np.float32(2.5)
+    assert one.dtype == np.float32
+    assert drawn == 0.5
+    assert type(drawn) is not np.float32
+    assert mixed.py_func(np.float64(1.0), np.uint64(0))[0] == 0.1 + 2.5
+
+
+@pytest.mark.parametrize("node", networks.NODES, ids=lambda node: node.name)
+def test_what_a_node_is_fed_with_is_single_if_all_it_reads_is(node):
+    reward, discount = (
+        jit.inlined(cuda_single.in_single_precision(f)) for f in (node.reward, node.discount)
+    )
+
+    @njit
+    def fed(zero):
+        x = networks.Transition(zero, zero, zero, zero)
+        reading = networks.Reading(zero, zero, zero, zero)
+        return reward(x, networks.Readings(reading, reading, reading, reading)), discount(x)
+
+    fed(np.float32(0.5))
+    assert set(fed.nopython_signatures[0].return_type) == {float32}
+
+
+@pytest.mark.parametrize("x", [1e-100, 1e150, -1e150, 0.0, np.inf])
+def test_constants_beyond_single_precision_are_bounded_and_keep_their_sign(x):
+    found = cuda_single.in_single_precision(lambda: x)()
+    assert np.isfinite(found) == np.isfinite(x)
+    assert np.sign(found) == np.sign(x)
+
+
+def test_single_precision_without_a_gpu_is_refused():
+    with pytest.raises(rv.InputError, match=r"dtype.*needs a GPU; use device='cuda', or 'float64'"):
+        simulate(runs=1, dtype="float32")
+    with pytest.raises(rv.InputError, match=r"dtype.*'float64' or 'float32'"):
+        simulate(runs=1, dtype="float16")
 
 
 @pytest.fixture

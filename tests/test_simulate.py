@@ -637,3 +637,19 @@ def test_a_dataset_can_be_written_and_read_back(tmp_path, name, keep):
     data.to_netcdf(tmp_path / "data.nc", engine="h5netcdf")
     with xarray.open_dataset(tmp_path / "data.nc", engine="h5netcdf") as back:
         assert back.load().identical(data)
+
+
+@pytest.mark.parametrize("seed", [2**63, 2**64 - 1])
+def test_large_seeds_draw_initial_values_too(seed):
+    start = rv.Noisy(0.0, uniform=0.5, normal=0.2)
+    learner = rv.Direct(alpha=0.0, value=start, learn_value=False)
+    small, large = (
+        rv.simulate(
+            rv.domains.complex_mdp(), learner, steps=1, runs=2_000, seed=s, keep="runs"
+        ).value.values[..., 0, 0, :]
+        for s in (seed - 2**63, seed)
+    )
+    assert not np.isclose(small, large).any()
+    spread = np.sqrt(0.5**2 / 3 + 0.2**2)  # of 10,000 numbers; within 6 standard errors
+    assert large.std() == pytest.approx(spread, rel=6 / np.sqrt(2 * large.size))
+    assert large.mean() == pytest.approx(0.0, abs=6 * spread / np.sqrt(large.size))

@@ -15,10 +15,12 @@ from pathlib import Path
 from unittest import mock
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from retvar.engine import blocks
+import retvar as rv
+from retvar.engine import blocks, cuda_device
 from tests import cases, fixed_cases, gpu_cases
 
 
@@ -79,12 +81,58 @@ def same_on_a_gpu(case: cases.Case, keep: str) -> None:
 
 def gpu_families(_: int) -> None:
     """The same for each family of cases that a GPU is tested with: few states, lanes and steps."""
-    for name, make in gpu_cases.FAMILIES.items():
-        case = make(np.random.default_rng([*name.encode()]))
-        length = {next(iter(case.length)): 6}
-        record = {**case.record, "at": [0, 2, 6], "window": min(4, case.record.get("window", 0))}
-        case = replace(case, learners=case.learners[:3], runs=2, length=length, record=record)
-        same_on_a_gpu(case, "runs")
+    for name in gpu_cases.FAMILIES:
+        same_on_a_gpu(short(name), "runs")
+
+
+def short(family: str) -> cases.Case:
+    """A short simulation of a family."""
+    case = gpu_cases.FAMILIES[family](np.random.default_rng([*family.encode()]))
+    length = {next(iter(case.length)): 6}
+    record = {**case.record, "at": [0, 2, 6], "window": min(4, case.record.get("window", 0))}
+    return replace(case, learners=case.learners[:3], runs=2, length=length, record=record)
+
+
+def gpu_single(_: int) -> None:
+    """In single precision results are near those in double precision, and are not the same."""
+    same = []
+    for name in gpu_cases.FAMILIES:
+        case = short(name)
+        one, other = case.simulate(), case.simulate(device="cuda", dtype="float32")
+        assert other.attrs["dtype"] == "float32"
+        if other.diverged.any():  # the limit is lower
+            continue
+        for row in ("value", "variance"):
+            x, y = one[row].values, other[row].values
+            np.testing.assert_allclose(y, x, rtol=3e-5, atol=3e-5 * np.nanmax(np.abs(x)))
+            same.append(np.array_equal(x, y, equal_nan=True))
+    assert len(same) > len(gpu_cases.FAMILIES)
+    assert np.mean(same) < 0.3
+
+
+def gpu_failure(_: int) -> None:
+    """An error of the driver is a typed one; after a lasting one only the GPU is refused."""
+    from retvar.engine import cuda_runner  # needs a GPU or the simulator
+
+    case = short("one learner")
+    before = case.simulate(device="cuda")
+    failure = cuda_device.failures()[0]
+
+    def failing(*_: object) -> None:
+        raise failure("an illegal memory access")
+
+    with (
+        mock.patch.object(cuda_runner.BlockRunner, "launch", failing),
+        pytest.raises(rv.DeviceError, match=r"the GPU failed: .*illegal.*device='cpu'"),
+    ):
+        case.simulate(device="cuda")
+    assert not gpu_cases.differing(before, case.simulate(device="cuda"))
+    no_answer = mock.patch.object(cuda_device.Device, "free_bytes", failing)
+    with no_answer, pytest.raises(rv.DeviceError):
+        case.simulate(device="cuda")
+    with pytest.raises(rv.InputError, match=r"failed in this process \(an illegal.*start a new"):
+        case.simulate(device="cuda")
+    assert case.simulate(device="auto").attrs["device"] == "cpu"
 
 
 def digests(_: int) -> None:
@@ -114,6 +162,7 @@ if __name__ == "__main__":
         phases=[Phase.generate, Phase.shrink], suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     settings.load_profile("plain")
-    {f.__name__: f for f in (bits, invariance, fixed, digests, gpu, gpu_families)}[sys.argv[1]](
-        int(sys.argv[2])
-    )
+    {
+        f.__name__: f
+        for f in (bits, invariance, fixed, digests, gpu, gpu_families, gpu_single, gpu_failure)
+    }[sys.argv[1]](int(sys.argv[2]))

@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # loaded on first use, so that `retvar --help` is fast
     from retvar.curves import best_steps, expected_curve, resting_error
     from retvar.errors import (
         ConvergenceError,
+        DeviceError,
         DivergenceError,
         InfiniteVarianceError,
         InputError,
@@ -47,7 +48,13 @@ if TYPE_CHECKING:  # loaded on first use, so that `retvar --help` is fast
     from retvar.learners import VTD, Centred, Direct, Learner, grid
     from retvar.mdp import END, MDP, Edge, Edges, Policy
     from retvar.online import OnlineEstimator, Transition
-    from retvar.risk import PolicyGradient, policy_gradient
+    from retvar.risk import (
+        Frontier,
+        FrontierPoint,
+        PolicyGradient,
+        frontier,
+        policy_gradient,
+    )
     from retvar.risk.actor_critic import ActorCritic
     from retvar.risk.lam_choice import greedy_lam
     from retvar.simulation import Record, replay, simulate
@@ -56,6 +63,7 @@ if TYPE_CHECKING:  # loaded on first use, so that `retvar --help` is fast
 _HOMES = {
     "retvar.errors": [
         "ConvergenceError",
+        "DeviceError",
         "DivergenceError",
         "InfiniteVarianceError",
         "InputError",
@@ -86,7 +94,7 @@ _HOMES = {
     "retvar.learners": ["VTD", "Centred", "Direct", "Learner", "grid"],
     "retvar.mdp": ["END", "MDP", "Edge", "Edges", "Policy"],
     "retvar.online": ["OnlineEstimator", "Transition"],
-    "retvar.risk": ["PolicyGradient", "policy_gradient"],
+    "retvar.risk": ["Frontier", "FrontierPoint", "PolicyGradient", "frontier", "policy_gradient"],
     "retvar.risk.actor_critic": ["ActorCritic"],
     "retvar.risk.lam_choice": ["greedy_lam"],
     "retvar.simulation": ["Record", "replay", "simulate"],
@@ -123,6 +131,7 @@ __all__ = [  # noqa: RUF022
     "Constant",
     "ConvergenceError",
     "Decay",
+    "DeviceError",
     "Direct",
     "DivergenceError",
     "END",
@@ -131,6 +140,8 @@ __all__ = [  # noqa: RUF022
     "Estimate",
     "Estimates",
     "FixedPoint",
+    "Frontier",
+    "FrontierPoint",
     "InfiniteVarianceError",
     "InitialValues",
     "InputError",
@@ -159,6 +170,7 @@ __all__ = [  # noqa: RUF022
     "expected_updates",
     "fixed_point",
     "follow",
+    "frontier",
     "greedy_lam",
     "grid",
     "load",

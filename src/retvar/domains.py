@@ -1,4 +1,4 @@
-"""The MDPs of the paper, random MDPs, and MDPs found by name."""
+"""The MDPs of the paper, a windy cliff, random MDPs, and MDPs found by name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,15 @@ from retvar.errors import InputError
 from retvar.format import listed
 from retvar.mdp import END, MDP, Edge, Policy
 
-__all__ = ["chain", "complex_mdp", "find", "from_gymnasium", "random_mdp", "random_walk"]
+__all__ = [
+    "chain",
+    "complex_mdp",
+    "find",
+    "from_gymnasium",
+    "random_mdp",
+    "random_walk",
+    "windy_cliff",
+]
 
 from_gymnasium = MDP.from_gymnasium
 MOST_STATES, MOST_EDGES = 1_000_000, 1_000_000_000  # of chains, of random MDPs
@@ -118,9 +126,75 @@ def random_walk(length: int = 30, *, right: float = 0.7, lam: ArrayLike = 1.0) -
     )
 
 
+def windy_cliff(
+    height: int = 4,
+    width: int = 8,
+    *,
+    wind: float = 0.1,
+    fall: float = -20.0,
+    gamma: ArrayLike = 0.99,
+    lam: ArrayLike = 1.0,
+) -> MDP:
+    """A walk along a cliff with wind: the short way is risky, the long way is safe.
+
+    From the lower left to the lower right corner of a grid. The cells between them are a cliff: a
+    fall costs `fall` and ends the episode. The last step to the goal costs nothing, every other
+    step −1. With probability `wind` a move goes one row down instead. Walls hold. States are named
+    by row and column, counted from the upper left; actions are up, right, down and left.
+
+    >>> import retvar as rv
+    >>> cliff = windy_cliff()
+    >>> cliff
+    MDP(windy-cliff: 25 states, 4 actions, 200 edges, 36 of them end an episode; γ = 0.99, λ = 1;
+        policies: uniform)
+    >>> start = rv.solve(cliff, "greedy")["r3c0"]
+    >>> print(f"{start.mean:.3f} ± {start.std:.3f}")
+    -11.868 ± 4.209
+    """
+    arguments.integer("height", height, 2)
+    arguments.integer("width", width, 2)
+    _check_states("height × width", height * width)
+    wind = float(arguments.unit_interval("wind", wind, 1)[0])
+    fall = arguments.number("fall", fall)
+    last = height - 1
+    cells = [(row, column) for row in range(last) for column in range(width)] + [(last, 0)]
+    moves = {"up": (-1, 0), "right": (0, 1), "down": (1, 0), "left": (0, -1)}
+    edges = [
+        Edge(f"r{row}c{column}", name, *_cliff_step(row + up, column + right, last, width, p, fall))
+        for row, column in cells
+        for name, move in moves.items()
+        for (up, right), p in ((move, 1 - wind), (moves["down"], wind))
+        if p > 0
+    ]
+    return MDP.from_edges(
+        edges,
+        gamma=gamma,
+        lam=lam,
+        start=f"r{last}c0",
+        states=[f"r{row}c{column}" for row, column in cells],
+        actions=list(moves),
+        positions=[(column, -row) for row, column in cells],
+        name="windy-cliff",
+    )
+
+
+def _cliff_step(
+    row: int, column: int, last: int, width: int, probability: float, fall: float
+) -> tuple[str, float, float]:
+    """Where a step ends, its probability and its reward."""
+    row, column = min(max(row, 0), last), min(max(column, 0), width - 1)
+    if row == last and column > 0:
+        return "end", probability, 0.0 if column == width - 1 else fall
+    return f"r{row}c{column}", probability, -1.0
+
+
+def _check_states(field: str, states: int) -> None:
+    if states > MOST_STATES:
+        raise InputError(field, f"{states:,}", f"must be at most {MOST_STATES:,}")
+
+
 def _check_length(length: int) -> None:
-    if arguments.integer("length", length, 1) > MOST_STATES:
-        raise InputError("length", f"{length:,}", f"must be at most {MOST_STATES:,}")
+    _check_states("length", arguments.integer("length", length, 1))
 
 
 def random_mdp(
@@ -191,8 +265,9 @@ def random_mdp(
 def find(name: str, /, *, gamma: float | None = None, **options: Any) -> MDP:
     """Return the MDP with this name; the command line uses the same names.
 
-    Names are ``chain``, ``complex-mdp``, ``random-walk``, ``gymnasium:ID`` (`gamma` is required;
-    `options` are those of the environment) and paths of TOML files. `gamma` replaces the MDP's.
+    Names are ``chain``, ``complex-mdp``, ``random-walk``, ``windy-cliff``, ``gymnasium:ID``
+    (`gamma` is required; `options` are those of the environment) and paths of TOML files. `gamma`
+    replaces the MDP's.
 
     >>> find("chain", length=3).n_states
     3
@@ -225,6 +300,7 @@ BUILT_IN: dict[str, Callable[..., MDP]] = {
     "chain": chain,
     "complex-mdp": complex_mdp,
     "random-walk": random_walk,
+    "windy-cliff": windy_cliff,
 }
 
 

@@ -116,6 +116,23 @@ class ThreadError(RetvarError):
         )
 
 
+class DeviceError(RetvarError):
+    """A GPU failed during a simulation; there are no results. The process can go on, on the CPU.
+
+    >>> print(DeviceError("CUDA_ERROR_LAUNCH_FAILED"))
+    the GPU failed: CUDA_ERROR_LAUNCH_FAILED; there are no results: use device='cpu', or try again
+    """
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+    def __str__(self) -> str:
+        return (
+            f"the GPU failed: {self.reason}; there are no results: use device='cpu', or try again"
+        )
+
+
 class SourceError(RetvarError):
     """A source of experience failed: an environment raised, or a file is truncated.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from retvar import __version__
-from retvar.cli import curve, estimate, reproduce, rollouts, solve, sweep
+from retvar.cli import curve, estimate, frontier, reproduce, rollouts, solve, sweep
 from retvar.cli.base import EXIT_STATUSES, Commands
 
 __all__ = ["main"]
@@ -25,6 +25,7 @@ for command in (
     solve.solve,
     solve.draw,
     curve.curve,
+    frontier.frontier,
     estimate.estimate,
     rollouts.rollouts,
     reproduce.experiments,

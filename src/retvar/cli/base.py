@@ -56,6 +56,7 @@ OPTION = click.option(
     "--option", "options", multiple=True, metavar="KEY=VALUE",
     help="Setting of the domain or environment, such as is_slippery=false; may be repeated.",
 )  # fmt: skip
+DOMAIN_HELP = "DOMAIN is chain, complex-mdp, random-walk, windy-cliff, gymnasium:ID or FILE.toml."
 THREADS = click.option(
     "--threads", type=click.IntRange(1), help="Number of threads [default: all cores]."
 )
@@ -63,6 +64,12 @@ DEVICE = click.option(
     "--device", default="cpu", show_default=True,
     help="cpu; cuda, an NVIDIA GPU; or auto. Results are the same.",
 )  # fmt: skip
+
+
+def domain_options(command: Any) -> Any:
+    """Add the argument DOMAIN and its options to a command."""
+    gamma = click.option("--gamma", type=float, help="Discount γ; required for Gymnasium tables.")
+    return click.argument("domain")(gamma(OPTION(command)))
 
 
 class Commands(click.Group):

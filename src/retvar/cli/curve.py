@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from retvar.cli.base import ESTIMAND, JSON, OPTION, PATH, key_values, print_result, to_json
+from retvar.cli.base import (
+    DOMAIN_HELP,
+    ESTIMAND,
+    JSON,
+    OPTION,
+    PATH,
+    key_values,
+    print_result,
+    to_json,
+)
 from retvar.errors import InputError
 from retvar.networks import DEFAULT, NETWORKS
 from retvar.progress import Display
@@ -25,7 +34,7 @@ ROWS = 10  # moments in the printed table; JSON has all
 STEPS = ("alpha", "alpha_bar", "alpha_mean")
 
 
-@click.command(epilog="DOMAIN is chain, complex-mdp, random-walk, gymnasium:ID or FILE.toml.")
+@click.command(epilog=DOMAIN_HELP)
 @click.argument("domain")
 @click.option(
     "--method", "methods", multiple=True, type=click.Choice(list(NETWORKS)),

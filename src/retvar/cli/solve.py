@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from retvar.cli.base import ESTIMAND, JSON, OPTION, PATH, key_values, print_result, to_json
+from retvar.cli.base import (
+    DOMAIN_HELP,
+    ESTIMAND,
+    JSON,
+    PATH,
+    domain_options,
+    key_values,
+    print_result,
+    to_json,
+)
 from retvar.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,17 +26,10 @@ if TYPE_CHECKING:
 __all__ = ["draw", "solve"]
 
 ROWS = 60  # of the printed table; JSON has all
-DOMAIN_HELP = "DOMAIN is chain, complex-mdp, random-walk, gymnasium:ID or FILE.toml."
-
-
-def _domain_options(command: Any) -> Any:
-    """Add the argument DOMAIN and its options to a command."""
-    gamma = click.option("--gamma", type=float, help="Discount γ; required for Gymnasium tables.")
-    return click.argument("domain")(gamma(OPTION(command)))
 
 
 @click.command(epilog=DOMAIN_HELP)
-@_domain_options
+@domain_options
 @click.option("--policy", help="Policy to follow: uniform, greedy or a NAME of the domain's.")
 @click.option("--target", help="Target policy, if it differs from the behaviour policy.")
 @click.option("--behaviour", help="Behaviour policy [default: the target policy].")
@@ -78,7 +80,7 @@ def solve(
 
 
 @click.command(epilog=DOMAIN_HELP)
-@_domain_options
+@domain_options
 @click.argument("out", type=PATH)
 @click.option("--policy", help="Draw the probabilities of this policy only.")
 def draw(

@@ -75,6 +75,7 @@ class BlockArrays:
         self.runs_at_once = runs
         self.runs = -(-self.blocks * layout.threads // (layout.group * self.parts))
         self.states = workspace.stream.first.size
+        self.number = np.float32 if layout.bytes < 8 else np.float64
 
     def column_shapes(self, number: int) -> dict[str, tuple[int, ...]]:
         """Shapes of the memory of a node in a thread; (): it has none."""
@@ -130,7 +131,7 @@ class BlockArrays:
         for (name, shape), count in zip(
             self.column_shapes(number).items(), dimensions, strict=True
         ):
-            dtype = np.int64 if name == "live" else np.float64
+            dtype = np.int64 if name == "live" else self.number
             found[name] = self._memory(shape, count, dtype)
         if self.column_shapes(number)["w"]:
             cuda_fold.clear(found["w"])  # a weight after the end is never set
@@ -140,7 +141,7 @@ class BlockArrays:
             cuda_fold.clear_lists(found["live"])
         return Columns(**found)
 
-    def _memory(self, shape: tuple[int, ...], dimensions: int, dtype: Any = np.float64) -> Any:
+    def _memory(self, shape: tuple[int, ...], dimensions: int, dtype: Any) -> Any:
         if not shape:
             return self.device.dummy(*(1,) * (dimensions + 2), dtype=dtype)
         return self.device.empty(self.blocks, *shape, self.plan.layout.threads, dtype=dtype)
@@ -148,9 +149,11 @@ class BlockArrays:
     def scratch(self) -> tuple[Any, Scratch]:
         """Weights in global memory, and what threads remember."""
         shapes = self.scratch_shapes()
-        home = self._memory(shapes["home"], 3)
+        home = self._memory(shapes["home"], 3, self.number)
         counted = self._memory(shapes["counted"], 1, np.int64)
-        return home, Scratch(self.device.empty(1), self._memory(shapes["previous"], 3), counted)
+        return home, Scratch(
+            self.device.empty(1), self._memory(shapes["previous"], 3, self.number), counted
+        )
 
     def results(self, recording: Recording) -> Batch:
         """Results of the runs of a launch, not initialised."""
@@ -182,13 +185,16 @@ class BlockArrays:
         indptr, indices, reported = (self._there(x, 1, dtype=np.int64) for x in integers)
         features, values = self._there(table.features, 1), self._there(table.values, 1)
         return Given(
-            p, q, self._there(kappa, 1, *lanes), self.device.dummy(1, 1, *lanes), features, indptr,
+            p, q, self._there(kappa, 1, *lanes), self._there(None, 1, 1, *lanes), features, indptr,
             indices, values, reported, self._there(powers, 1),
         )  # fmt: skip
 
-    def _there(self, x: Any, *shape: int, dtype: Any = np.float64) -> Any:
-        """An array, or one of no use on the GPU if there is none."""
-        return self.device.dummy(*shape, dtype=dtype) if x is None or x.size == 0 else x
+    def _there(self, x: Any, *shape: int, dtype: Any = None) -> Any:
+        """An array of numbers or `dtype`; one of no use on the GPU if there is none."""
+        dtype = self.number if dtype is None else dtype
+        if x is None or x.size == 0:
+            return self.device.dummy(*shape, dtype=dtype)
+        return x.astype(dtype, copy=False)
 
     def _lanes_of(self, number: int) -> tuple[int, ...]:
         return (1, 1, 1) if self.plan.shape.shared and number == 0 else self.lanes
@@ -212,19 +218,19 @@ class BlockArrays:
         place = self.plan.shape.nodes[number].node.place
         starts = [member.template.start for member in self.workspace.members[number]]
         numbers = {start: k for k, start in enumerate(dict.fromkeys(starts))}
-        tables = _distinct([found[start][place] for start in numbers])
+        tables = _distinct([found[start][place] for start in numbers], self.number)
         return tables, np.array([numbers[start] for start in starts])
 
     def per_run(self, tables: list[Array]) -> Any:
         """Tables of each lane [run or one for all, state] as [run or one, state, part, …]."""
         distinct = {id(table): table for table in tables}
         which = np.array([list(distinct).index(id(table)) for table in tables])
-        given, which = self.device.put_all((_distinct(list(distinct.values())), which))
+        given, which = self.device.put_all((_distinct(list(distinct.values()), self.number), which))
         return self._expanded(given, which, self.lanes)
 
     def _expanded(self, tables: Any, which: Any, lanes: tuple[int, ...]) -> Any:
         count = self.runs if tables.shape[1] > 1 else 1
-        out = self.device.empty(count, tables.shape[2], math.prod(lanes))
+        out = self.device.empty(count, tables.shape[2], math.prod(lanes), dtype=self.number)
         cuda_fold.expand(tables, which, out)
         return out.reshape(count, tables.shape[2], *lanes)
 
@@ -233,9 +239,10 @@ def _size(shape: tuple[int, ...]) -> int:
     return math.prod(shape) if shape else 0
 
 
-def _distinct(tables: list[Array]) -> Array:
+def _distinct(tables: list[Array], number: Any) -> Any:
     """Tables [run or one for all, weight] as one array; single rows are repeated."""
-    found = np.empty((len(tables), max(map(len, tables)), tables[0].shape[1]))
-    for number, table in enumerate(tables):
-        found[number] = table
+    shape = len(tables), max(map(len, tables)), tables[0].shape[1]
+    found = np.empty(shape, dtype=number)
+    for at, table in enumerate(tables):
+        found[at] = table
     return found

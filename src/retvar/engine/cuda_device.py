@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from retvar import arguments
 from retvar.errors import InputError
 
 __all__ = ["DEVICES", "Device", "chosen_device", "kernel", "missing", "without_contraction"]
@@ -28,6 +29,7 @@ ALIGNED = 256  # bytes at which an array on the GPU begins
 BREAK_EVEN = 5_000  # learners × runs from which "auto" takes a GPU
 INSTALL = "pip install 'retvar[cuda12]' or 'retvar[cuda13]'"
 _lock = threading.RLock()
+_lost: list[str] = []  # why the GPU can no longer be used by this process
 
 
 @functools.cache
@@ -37,6 +39,8 @@ def missing() -> str | None:
     >>> missing() is None or isinstance(missing(), str)
     True
     """
+    if _lost:
+        return f"the GPU failed in this process ({_lost[0]}); start a new one, or use device='cpu'"
     if SIMULATED:
         return None
     try:
@@ -79,6 +83,16 @@ def chosen_device(device: object, work: int) -> str:
     if device == "auto" and work > BREAK_EVEN and missing() is None:
         return "cuda"
     return "cpu"
+
+
+def check_precision(dtype: object, device: str) -> None:
+    """Raise an InputError unless numbers of this type can be computed with on a device.
+
+    >>> check_precision("float64", "cpu")
+    """
+    arguments.choice("dtype", dtype, ("float64", "float32"))
+    if dtype == "float32" and device == "cpu":
+        raise InputError("dtype", repr(dtype), "needs a GPU; use device='cuda', or 'float64'")
 
 
 def kernel(function: Any) -> Any:
@@ -132,6 +146,24 @@ def _visit(tree: Any, visit: Any, with_leaf: bool = True) -> Any:
         return tree
     found = [_visit(each, visit, with_leaf) for each in tree]
     return type(tree)(*found) if hasattr(tree, "_fields") else type(tree)(found)
+
+
+def failures() -> tuple[type[Exception], ...]:
+    """Exceptions of a driver or compiler that fails."""
+    load()
+    from numba.cuda.cudadrv import error
+
+    names = ("CudaDriverError", "NvvmError", "NvrtcError")
+    return tuple(getattr(error, name) for name in names if hasattr(error, name))
+
+
+def note_failure(reason: str) -> None:
+    """Remember a failure after which the GPU no longer answers: the driver wants a new process."""
+    try:
+        Device().free_bytes()
+    except failures():
+        _lost.append(reason)
+        missing.cache_clear()
 
 
 class Device:

@@ -20,6 +20,7 @@ from numpy import uintp as u
 
 from retvar.engine import cuda_device, kernel
 from retvar.engine.cuda_layout import Plan
+from retvar.engine.cuda_single import in_single_precision
 from retvar.engine.cuda_views import (
     NUMBERS,
     At,
@@ -104,6 +105,11 @@ def choosing(plan: Plan) -> tuple[Any, Any]:
     return draw, part(together if is_shared_out(plan) else alone)
 
 
+def number_of(plan: Plan) -> Any:
+    """The type of numbers."""
+    return np.float32 if plan.layout.bytes < 8 else np.float64
+
+
 class Step(NamedTuple):
     """What a step needs of its edge."""
 
@@ -123,14 +129,15 @@ def arriving(plan: Plan) -> tuple[Any, Any, Any]:
     """
     follow, see, OWN = kernel.following(plan.shape), kernel.seeing(plan.shape), plan.shape.own
     CONSTANT, LOOKS = plan.constant, looks_up_discounts(plan)
+    F = number_of(plan)
 
     @part
     def arrive(a, b, t, e, stream, discounts):
         reward, ratio = follow(a, b, t, e, stream)
-        gamma = lam = 0.0
+        gamma = lam = F(0.0)
         if LOOKS:
-            gamma, lam = discounts.gammas[e], discounts.lams[e]
-        return Step(stream.next_state[e], e, reward, ratio, gamma, lam)
+            gamma, lam = F(discounts.gammas[e]), F(discounts.lams[e])
+        return Step(stream.next_state[e], e, F(reward), F(ratio), gamma, lam)
 
     @part
     def face(s, step, common):
@@ -178,15 +185,15 @@ def masking(plan: Plan) -> Any:
 def run_threads(stream, task, given, columns, discounts, wanted, scratch, batch):
     """Simulate one run in some lanes. :func:`kernel_of` gives it the functions of a plan."""
     at = place(i4(cuda.blockIdx.x), i4(cuda.threadIdx.x), task.parts)
-    in_lanes = cuda.local.array(IN_LANES, f8)
-    registers = cuda.local.array(REGISTERS, f8)
-    found = cuda.local.array(FOUND, f8)
-    common = Discounts(cuda.local.array(ONE, f8), cuda.local.array(ONE, f8))
+    in_lanes = cuda.local.array(IN_LANES, F)
+    registers = cuda.local.array(REGISTERS, F)
+    found = cuda.local.array(FOUND, F)
+    common = Discounts(cuda.local.array(ONE, F), cuda.local.array(ONE, F))
     numbers = cuda.shared.array(DRAWN, f8)
     table = cuda.shared.array(TABLE, f8)
     indices = cuda.shared.array(INDICES, u4)
     counts = cuda.shared.array(COUNTS, i4)
-    rows = cuda.shared.array(ROWS, f8) if IN_SHARED else task.home[at.block]
+    rows = cuda.shared.array(ROWS, F) if IN_SHARED else task.home[at.block if IS_LOCAL else 0]
     if IS_LOCAL:
         clear_rows(rows, at)
     nodes = make_nodes(given, columns, rows, in_lanes, registers, at)
@@ -253,7 +260,7 @@ fetch = look = fade = draw = choose = arrive = face = leave = learn = change = c
 moment = record_point = mask = share_stream = _LATER
 LANES = IN_LANES = REGISTERS = FOUND = DRAWN = ROWS = _LATER
 IN_SHARED = IS_LOCAL = FADES = WINDOW = ENDS = BY_STEP = SHARED_OUT = GROUP = SIMULATED = _LATER
-TABLE = INDICES = COUNTS = IN_TABLE = _LATER
+TABLE = INDICES = COUNTS = IN_TABLE = F = _LATER
 
 
 def clearing_rows(plan: Plan) -> Any:
@@ -285,7 +292,7 @@ def literals_of(plan: Plan) -> dict[str, Any]:
         "FADES": any(fading(shape.update(k)) is not None for k in range(nodes)),
         "BY_STEP": plan.by_step, "SHARED_OUT": is_shared_out(plan), "GROUP": layout.group,
         "SIMULATED": cuda_device.SIMULATED, "COUNTS": counts, "IN_TABLE": plan.edges > 0,
-        "TABLE": max(1, table), "INDICES": max(1, indices),
+        "TABLE": max(1, table), "INDICES": max(1, indices), "F": number_of(plan),
     }  # fmt: skip
 
 
@@ -311,7 +318,8 @@ def kernel_of(plan: Plan) -> Any:
         "learn": learning(shape), "change": change,
         "clear": clear, "moment": moment, "record_point": record_point, "mask": masking(plan),
     }  # fmt: skip
-    return cuda_device.kernel(with_names(run_threads, made | literals_of(plan)))
+    function = with_names(run_threads, made | literals_of(plan))
+    return cuda_device.kernel(in_single_precision(function) if plan.layout.bytes < 8 else function)
 
 
 def with_names(function: Any, names: dict[str, Any]) -> Any:

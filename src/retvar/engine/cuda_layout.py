@@ -37,6 +37,7 @@ class Layout(NamedTuple):
     lanes: int  #: lanes of a thread
     threads: int  #: of a thread block
     rows: int  #: rows of weights in shared memory; 0: weights are in global memory
+    bytes: int = 8  #: of a number: 4 in single precision
 
 
 class Plan(NamedTuple):
@@ -65,23 +66,28 @@ def rows_for(states: int) -> int:
     return -(-states // step) * step
 
 
-def layout_of(shape: Shape, lanes: int, weights: int, window: bool = False) -> Layout:
-    """The layout of a block with so many lanes, and weights of a node in each."""
+def layout_of(
+    shape: Shape, lanes: int, weights: int, window: bool = False, number: int = 8
+) -> Layout:
+    """The layout of a block with so many lanes, and weights of a node in each.
+
+    `number`: bytes of a number.
+    """
     nodes, rows = len(shape.nodes), rows_for(weights)
     if shape.form == LOCAL:
         group, each = _split(lanes, WINDOW_SPLITS if window else SPLITS)
         threads = THREADS if window else 64
-        thread = 8 * rows * nodes * each
+        thread = number * rows * nodes * each
         others = 16 + 4 * rows  # bytes of a thread for numbers and counts
         while threads > WARP and thread * threads > (SHARED_BYTES * 2) // 3:
             threads //= 2
         in_flight = PER_PROCESSOR // (thread * threads) * threads * each
         fits = (thread + others) * threads + TABLE_BYTES <= SHARED_BYTES
         if fits and in_flight >= FEWEST_LANES:
-            return _small(Layout(group, each, threads, rows))
+            return _small(Layout(group, each, threads, rows, number))
     each = 2 if shape.form == LOCAL and lanes > 1 else 1
     group = _power_of_2(-(-lanes // each), WARP)
-    return _small(Layout(group, each, THREADS, 0))
+    return _small(Layout(group, each, THREADS, 0, number))
 
 
 def _split(lanes: int, splits: tuple[tuple[int, int], ...]) -> tuple[int, int]:
@@ -124,13 +130,17 @@ def plan_of(workspace: Workspace, recording: Recording) -> Plan:
 
 
 def lay_out(
-    block: Block, stream: Stream, window: bool = False, layout: Layout | None = None
+    block: Block,
+    stream: Stream,
+    window: bool = False,
+    layout: Layout | None = None,
+    number: int = 8,
 ) -> Block:
     """A block padded to whole groups of threads, with literal lanes and a layout."""
     count, states = len(block.columns), stream.first.size
     rows = max(states, int(stream.next_state.max()) + 1)  # with one for the end, if there is one
     if layout is None:
-        layout = layout_of(block.shape, count, rows, window)
+        layout = layout_of(block.shape, count, rows, window, number)
     whole = layout.group * layout.lanes
     width = -(-count // whole) * whole
     if block.shape.shared:
@@ -139,6 +149,8 @@ def lay_out(
         value_lanes = [lane if lane < count else 0 for lane in range(width)]
         share = np.arange(width, dtype=np.int64)
     shape = block.shape._replace(lanes=layout.lanes, width=1, endless=rows == states)
+    if number < 8:
+        shape = shape._replace(safe=False)  # proved for double precision alone
     return dataclasses.replace(
         block, shape=shape, value_lanes=value_lanes, share=share, layout=layout
     )

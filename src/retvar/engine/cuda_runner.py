@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from retvar.engine import cuda_fold
+from retvar.engine import cuda_device, cuda_fold
 from retvar.engine.blocks import Block
 from retvar.engine.cuda_arrays import BlockArrays, batch_shapes, shortened
 from retvar.engine.cuda_device import Device, without_contraction
@@ -20,7 +20,7 @@ from retvar.engine.runner import NEVER, Moments, Progress, Simulation
 from retvar.engine.shapes import LOCAL
 from retvar.engine.streams import Stream
 from retvar.engine.workspace import Workspace
-from retvar.errors import InputError
+from retvar.errors import DeviceError, InputError
 from retvar.jit import log_slow_compilation
 from retvar.networks import ESTIMATES
 
@@ -47,9 +47,11 @@ class Target(Protocol):
         """Take the statistics over all runs."""
 
 
-def device_blocks(blocks: list[Block], stream: Stream, window: bool) -> list[Block]:
-    """The blocks, laid out for a GPU."""
-    return [lay_out(block, stream, window) for block in blocks]
+def device_blocks(
+    blocks: list[Block], stream: Stream, window: bool, number: int = 8
+) -> list[Block]:
+    """The blocks, laid out for a GPU; `number`: bytes of a number."""
+    return [lay_out(block, stream, window, number=number) for block in blocks]
 
 
 class BlockRunner:
@@ -93,15 +95,18 @@ class BlockRunner:
         self.home, self.scratch = arrays.scratch()
         self.batch = arrays.results(rec)
         own = arrays.lanes if shape.own else ()
-        discounts = Discounts(*(x.reshape(-1, *own) for x in arrays.workspace.discounts))
+        number = arrays.number
+        discounts = Discounts(*(
+            x.reshape(-1, *own).astype(number) for x in arrays.workspace.discounts
+        ))  # fmt: skip
         share = (np.zeros if shape.shared else np.arange)(shape.lanes, dtype=np.int64)
         truth = self.simulation.truth(self.block)
         wanted = Wanted(
             points=rec.points, by_step=rec.by_step, states=rec.states,
             shares=rec.shares if rec.shares.size else np.zeros(1),
             since=np.int64(last - rec.window if rec.window else NEVER),
-            truth=truth.reshape(len(truth), -1, *arrays.lanes),
-            frozen=np.zeros((1, 1, *arrays.lanes)), rows=table_of(rows_of(shape)),
+            truth=truth.reshape(len(truth), -1, *arrays.lanes).astype(number),
+            frozen=np.zeros((1, 1, *arrays.lanes), dtype=number), rows=table_of(rows_of(shape)),
         )  # fmt: skip
         self.stream, self.given, self.discounts, self.share, self.wanted = self.device.put_all(
             (shortened(self.simulation.stream), given, discounts, share, wanted)
@@ -217,6 +222,20 @@ def run(
     meanwhile: Callable[[], None],
 ) -> None:
     """Run a simulation whose blocks are laid out for a GPU; `targets` take the results."""
+    try:
+        run_blocks(simulation, targets, progress, meanwhile)
+    except cuda_device.failures() as error:
+        cuda_device.note_failure(str(error))
+        raise DeviceError(str(error)) from None
+
+
+def run_blocks(
+    simulation: Simulation,
+    targets: list[Any],
+    progress: Progress | None,
+    meanwhile: Callable[[], None],
+) -> None:
+    """Run the blocks, one after another."""
     device, done, count = Device(), 0, len(simulation.blocks)
     for block, target in zip(simulation.blocks, targets, strict=True):
         runner = BlockRunner(simulation, block, device)

@@ -45,6 +45,7 @@ from retvar.td.steps import (
 
 __all__ = ["Discounts", "Here", "Lanes", "Table", "fused_node", "predicting", "spread_node"]
 
+INFINITE = math.inf
 MANY = 64  # look for faded traces every so many steps; spread form: above so many live weights
 
 td_error = part(rules.td_error)
@@ -176,7 +177,7 @@ def learning(kind: int, checked: bool, carried: bool = False, marked: bool = Fal
         if CHECKED:
             size, largest = abs(new), node.peak[lane]
             if MARKED:  # it is enough to know whether it is too large
-                node.peak[lane] = math.inf if size > LIMIT else largest
+                node.peak[lane] = INFINITE if size > LIMIT else largest
             else:
                 node.peak[lane] = size if size > largest else largest
         return step

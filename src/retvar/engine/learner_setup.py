@@ -20,6 +20,7 @@ from retvar.mdp import END, MDP
 from retvar.networks import MEAN, VALUE, VARIANCE
 from retvar.online import memory_layout as online
 from retvar.online.memory import Memory, memory_of
+from retvar.random import U
 from retvar.step_sizes import CONSTANT
 from retvar.td.steps import counts_visits
 
@@ -135,7 +136,7 @@ class InitialDraws:
     """Random numbers for initial values, drawn once and shared by all learners."""
 
     def __init__(self, seed: int) -> None:
-        self.seed = seed
+        self.seed = U(seed)  # compiled functions take integers of Python for signed ones
         self._made: dict[Any, Array] = {}
 
     def of(self, number: int) -> Any:

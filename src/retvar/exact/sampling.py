@@ -23,7 +23,7 @@ from retvar.exact.solution import Solution
 from retvar.mdp import MDP, WeightedEdges, state_values, weigh_edges
 from retvar.mdp.weighted_edges import Estimand
 
-__all__ = ["MonteCarlo", "monte_carlo"]
+__all__ = ["MonteCarlo", "monte_carlo", "sample_returns"]
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -148,6 +148,30 @@ def monte_carlo(
         for field in BELONGS[k]:
             found[field][where] = np.nan
     return MonteCarlo(mdp=mdp, samples=samples, order=order, **found)
+
+
+def sample_returns(
+    mdp: MDP,
+    policy: object = None,
+    *,
+    start: object = None,
+    samples: int = 10_000,
+    seed: int | np.random.Generator = 0,
+    max_steps: int = 1_000_000,
+) -> Array:
+    """Sample discounted returns (λ = 1) of a policy from starts drawn from a distribution.
+
+    >>> import retvar as rv
+    >>> walk = rv.domains.chain(gamma=0.5, reward_std=0.0)
+    >>> sample_returns(walk, start="s2", samples=2)
+    array([1.5, 1.5])
+    """
+    rng = arguments.generator("seed", seed)
+    samples = arguments.integer("samples", samples, 1, MAX_SAMPLES)
+    edges = weigh_edges(mdp, policy, lam=1.0)
+    walk = _Walk(edges, np.zeros(edges.n), rng, arguments.integer("max_steps", max_steps, 1))
+    first = rng.choice(edges.n, size=samples, p=mdp.start_distribution(start))
+    return walk.returns(first.astype(np.intp), 1)[:, 0]
 
 
 def _infinite(edges: WeightedEdges, H: Array, g: Array, order: int) -> dict[int, Mask]:

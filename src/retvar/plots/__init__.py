@@ -1,7 +1,8 @@
 """Figures of MDPs, exact solutions, simulations, estimates and sweeps, and how to save them.
 
 - MDPs: ``graph`` (with ``graph_content``, ``graph_layout`` and ``graph_edges``) draws an MDP as a
-  graph; ``exact_values`` draws its solution.
+  graph; ``exact_values`` draws its solution; ``risk_frontier`` the result of
+  :func:`retvar.frontier`.
 - Simulations and experiments: ``learning_curves``, ``final_errors`` and ``paper_figures`` take the
   datasets of :func:`retvar.simulate`, or a mapping of them by name. ``learning_curves`` also takes
   that of :func:`retvar.expected_curve`, and ``step_contours`` the result of
@@ -30,6 +31,7 @@ from retvar.plots.graph import draw_mdp
 from retvar.plots.learning_curves import final_estimates, learning_curves, rmse_curves, step_sizes
 from retvar.plots.observed_returns import calibration, observed_returns
 from retvar.plots.paper_figures import mdp, networks, table_1
+from retvar.plots.risk_frontier import frontier
 from retvar.plots.sensitivity_curves import sensitivity_curves
 from retvar.plots.step_contours import step_contours
 from retvar.plots.style import save
@@ -45,6 +47,7 @@ __all__ = [
     "estimate_maps",
     "estimate_states",
     "final_estimates",
+    "frontier",
     "large_returns",
     "learning_curves",
     "mdp",

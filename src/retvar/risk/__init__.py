@@ -1,5 +1,13 @@
 """Risk of a policy: exact gradients of mean and variance, and the mean–variance frontier."""
 
+from retvar.risk.frontiers import Frontier, FrontierPoint, frontier
 from retvar.risk.gradient import PolicyGradient, SoftmaxGradient, policy_gradient
 
-__all__ = ["PolicyGradient", "SoftmaxGradient", "policy_gradient"]
+__all__ = [
+    "Frontier",
+    "FrontierPoint",
+    "PolicyGradient",
+    "SoftmaxGradient",
+    "frontier",
+    "policy_gradient",
+]

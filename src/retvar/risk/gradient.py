@@ -28,7 +28,7 @@ from retvar import arguments
 from retvar.errors import InputError
 from retvar.exact.moments import deviation, moment_reward, moment_system, noisy_states
 from retvar.format import listed
-from retvar.linear import Resolvent, reaching
+from retvar.linear import Apply, Resolvent, reaching
 from retvar.mdp import MDP, Policy, WeightedEdges, weigh_edges
 from retvar.mdp.weighted_edges import Estimand, importance_ratio, lam_on_arrival
 
@@ -112,6 +112,42 @@ class PolicyGradient:
         )
 
 
+@dataclass(frozen=True, eq=False)
+class ActionTerms:
+    """What each action of each state adds, as arrays [state, action]."""
+
+    advantage: Array  #: A(s, a)
+    own: Array  #: e(s, a)
+    blocked: Mask  #: whether it leads to an infinite variance
+
+    @classmethod
+    def of(cls, mdp: MDP, j: Array, v: Array, lam: Array, ratio: Array | None) -> ActionTerms:
+        """`ratio` is π/μ for ``off_policy_return``, None for ``target_return``."""
+        e = mdp.edges
+        c2 = (e.gamma * lam[e.next_state]) ** 2
+        blocked = np.isnan(v)[e.next_state] & (c2 > 0) & (e.probability > 0)
+        x = e.reward + e.gamma * j[e.next_state]
+        rest = e.reward_std**2 + c2 * np.where(np.isnan(v), 0.0, v)[e.next_state]
+        gain = x - j[e.state]
+        if ratio is None:
+            own = gain**2 + rest
+        else:
+            eta = ratio[e.state, e.action]
+            own = 2 * ((eta * x - j[e.state]) * x + eta * rest)
+        return cls(
+            sum_by_action(mdp, e.probability * gain),
+            sum_by_action(mdp, e.probability * own),
+            sum_by_action(mdp, blocked.astype(np.float64)) > 0,
+        )
+
+
+def sum_by_action(mdp: MDP, x: Array) -> Array:
+    """Sums over the edges of each state and action [state, action]."""
+    shape = mdp.n_states, mdp.n_actions
+    pair = mdp.edges.state * mdp.n_actions + mdp.edges.action
+    return np.bincount(pair, x, minlength=shape[0] * shape[1]).astype(np.float64).reshape(shape)
+
+
 @np.errstate(over="ignore", invalid="ignore")  # overflow raises an InputError below
 def policy_gradient(
     mdp: MDP,
@@ -163,27 +199,44 @@ def policy_gradient(
     m = float(d @ j)
     used = d > 0
     s = max(0.0, float(d[used] @ v[used])) + float(d @ (j - m) ** 2)
-    B = variances.resolvent
+    B, reached = variances.resolvent, np.ones(edges.n, dtype=bool)
     if variances.keep is not None:
-        B = _reached(mdp, edges, d, variances.infinite | variances.grows)
-    y = values.solve(d, transpose=True).x
-    z = B.solve(d, transpose=True).x
-    after = 2 * z[edges.state] * edges.b * epsilon * edges.eta * edges.gamma
-    h = np.bincount(edges.next_state, weights=after, minlength=edges.n) + 2 * d * (j - m)
-    u = values.solve(h, transpose=True).x
+        B, reached = _restricted(mdp, edges, d, variances.infinite | variances.grows)
     ratio, movable = _ratio(mdp, pi, behaviour, estimand)
-    A, own, blocked = _by_action(mdp, j, v, lam_on_arrival(mdp, lam), ratio)
-    mean = _centred(y[:, None] * A, pi.probabilities, movable)
-    variance = _centred(z[:, None] * own + u[:, None] * A, pi.probabilities, movable)
+    by_action = ActionTerms.of(mdp, j, v, lam_on_arrival(mdp, lam), ratio)
+    mean, variance = derivatives(
+        edges, d, j, epsilon, by_action,
+        lambda x: values.solve(x, transpose=True).x,
+        lambda x: B.solve(x, transpose=True).x,
+    )  # fmt: skip
+    mean, variance = (_centred(x, pi.probabilities, movable) for x in (mean, variance))
     if not (np.isfinite(s) and np.isfinite(mean).all() and np.isfinite(variance).all()):
         raise InputError("reward", "too large", "a power of it overflows; scale rewards down")
-    variance[blocked & movable & (z > 0)[:, None]] = np.inf
+    variance[by_action.blocked & movable & reached[:, None]] = np.inf
     for array in (mean, variance):
         array.flags.writeable = False
     return PolicyGradient(mean, variance, m, s, pi, d)
 
 
-def _reached(mdp: MDP, edges: WeightedEdges, d: Array, infinite: Mask) -> Resolvent:
+def derivatives(
+    edges: WeightedEdges,
+    d: Array,
+    j: Array,
+    epsilon: Array,
+    by_action: ActionTerms,
+    values_adjoint: Apply,
+    variances_adjoint: Apply,
+) -> tuple[Array, Array]:
+    """∂m and ∂s [state, action], not centred; the adjoints apply (I − PG)⁻ᵀ and (I − B)⁻ᵀ."""
+    y, z = values_adjoint(d), variances_adjoint(d)
+    after = 2 * z[edges.state] * edges.b * epsilon * edges.eta * edges.gamma
+    into = np.bincount(edges.next_state, weights=after, minlength=edges.n)
+    u = values_adjoint(into + 2 * d * (j - d @ j))
+    A, own = by_action.advantage, by_action.own
+    return y[:, None] * A, z[:, None] * own + u[:, None] * A
+
+
+def _restricted(mdp: MDP, edges: WeightedEdges, d: Array, infinite: Mask) -> tuple[Resolvent, Mask]:
     """(I − B)⁻¹ on the states that the start leads to; an InputError if it is infinite there."""
     powers = edges.decay**2
     reached = reaching(edges.matrix(powers).T.tocsr(), d > 0)
@@ -196,37 +249,7 @@ def _reached(mdp: MDP, edges: WeightedEdges, d: Array, infinite: Mask) -> Resolv
             f"{listed(mdp.state_name(int(s)) for s in np.flatnonzero(bad))}; lower γ or λ, or use "
             "a behaviour policy closer to the target",
         )
-    return Resolvent(edges.matrix(np.where(reached[edges.state], powers, 0.0)))
-
-
-def _by_action(
-    mdp: MDP, j: Array, v: Array, lam: Array, ratio: Array | None
-) -> tuple[Array, Array, Mask]:
-    """A(s, a), e(s, a), and which actions lead to an infinite variance.
-
-    `ratio` is π/μ for ``off_policy_return``, None for ``target_return``.
-    """
-    e = mdp.edges
-    c2 = (e.gamma * lam[e.next_state]) ** 2
-    infinite = np.isnan(v)[e.next_state] & (c2 > 0) & (e.probability > 0)
-    x = e.reward + e.gamma * j[e.next_state]
-    rest = e.reward_std**2 + c2 * np.where(np.isnan(v), 0.0, v)[e.next_state]
-    gain = x - j[e.state]
-    if ratio is None:
-        own = gain**2 + rest
-    else:
-        eta = ratio[e.state, e.action]
-        own = 2 * ((eta * x - j[e.state]) * x + eta * rest)
-    shape = mdp.n_states, mdp.n_actions
-    pair = e.state * mdp.n_actions + e.action
-
-    def summed(weights: Array) -> Array:
-        return np.asarray(
-            np.bincount(pair, weights, minlength=shape[0] * shape[1]), dtype=np.float64
-        ).reshape(shape)
-
-    A, own = summed(e.probability * gain), summed(e.probability * own)
-    return A, own, summed(infinite.astype(np.float64)) > 0
+    return Resolvent(edges.matrix(np.where(reached[edges.state], powers, 0.0))), reached
 
 
 def _ratio(mdp: MDP, pi: Policy, behaviour: object, estimand: str) -> tuple[Array | None, Mask]:

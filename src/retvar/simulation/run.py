@@ -12,7 +12,7 @@ import numpy as np
 from retvar import arguments
 from retvar.engine import runner, streams
 from retvar.engine.blocks import Recording, plan_blocks
-from retvar.engine.cuda_device import chosen_device
+from retvar.engine.cuda_device import check_precision, chosen_device
 from retvar.engine.learner_setup import prepare_learners
 from retvar.engine.runner import Batch, Simulation
 from retvar.errors import InputError
@@ -64,6 +64,7 @@ def simulate(
     batch: int | None = None,
     first_run: int = 0,
     device: str = "cpu",
+    dtype: str = "float64",
 ) -> xarray.Dataset:
     """Run learners on an MDP, all on the same streams, and return their estimates.
 
@@ -104,6 +105,8 @@ def simulate(
     device
         ``"cpu"``; ``"cuda"``, an NVIDIA GPU (needs an extra, see :doc:`gpu`); or ``"auto"``: a GPU
         if there is one and there is enough to do. Results do not depend on it.
+    dtype
+        ``"float32"``: single precision, on a GPU alone: faster, less exact (see :doc:`gpu`).
 
     Returns
     -------
@@ -157,12 +160,14 @@ def simulate(
     )
     exact = Truth(mdp, setups, int(seed), target, behaviour, truth)
     device = chosen_device(device, len(labelled) * runs)
+    check_precision(dtype, device)
     parts = -(-threads // runs) if device == "cpu" else 1
     blocks = plan_blocks(setups, stream, recording, parts)
     if device == "cuda":
         from retvar.engine import cuda_runner
 
-        blocks = cuda_runner.device_blocks(blocks, stream, recording.window > 0)
+        number = np.dtype(dtype).itemsize
+        blocks = cuda_runner.device_blocks(blocks, stream, recording.window > 0, number)
     simulation = Simulation(
         setups,
         blocks,
@@ -194,6 +199,7 @@ def simulate(
         "behaviour": policy_name(mdp, actor),
         "window": recording.window,
         "device": device,
+        **({"dtype": dtype} if dtype != "float64" else {}),
         "retvar": __version__,
     }
     results = Results(mdp, labelled, simulation, accumulators, exact, moments, attributes)

@@ -1,0 +1,259 @@
+"""The mean–variance frontier: what a search must find, and what it must not claim."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import retvar as rv
+from retvar.cli import main
+from retvar.exact.sampling import sample_returns
+from retvar.risk import lbfgs
+from retvar.risk.landscape import DenseLandscape, SparseLandscape
+from tests.oracle import END, SOAK, fresh_seed
+
+SEEDS = range(40) if SOAK else (3, 11, 17, 35, 0, 1, 2, 4)  # in the first four a mixture is better
+
+
+@pytest.fixture(scope="module")
+def cliff():
+    return rv.frontier(rv.domains.windy_cliff())
+
+
+def best_deterministic(mdp, penalty):
+    """The best of all deterministic policies from state 0, by enumeration."""
+    found = -np.inf
+    for actions in itertools.product(range(mdp.n_actions), repeat=mdp.n_states):
+        solution = rv.solve(mdp, np.array(actions), lam=1.0)
+        found = max(found, solution.mean[0] - penalty * solution.variance[0])
+    return found
+
+
+@pytest.mark.soak
+def test_it_finds_the_best_deterministic_policy_and_mixtures_that_are_better():
+    """Of 40 random MDPs in all 40; a mixture gains more than 10⁻³ in 4 of them, at most 0.0758."""
+    gains = {}
+    for seed in SEEDS:
+        mdp = rv.domains.random_mdp(5, 2, 3, seed=seed, gamma=0.9, lam=1)
+        (point,) = rv.frontier(mdp, penalties=0.5)
+        gains[seed] = point.objective - best_deterministic(mdp, 0.5)
+        assert gains[seed] >= -1e-9
+        assert point.deterministic or gains[seed] > 0
+    mixed = {seed: gain for seed, gain in gains.items() if gain > 1e-3}
+    assert sorted(mixed) == [3, 11, 17, 35]
+    assert max(mixed.values()) == pytest.approx(0.0758, abs=5e-5)
+
+
+def test_the_windy_cliff_trades_9_percent_of_the_mean_for_45_percent_of_the_spread(cliff):
+    found = [(round(p.mean, 3), round(p.std, 3)) for p in cliff]
+    assert found == [(-11.868, 4.209), (-11.918, 4.004), (-12.614, 2.570), (-12.924, 2.300)]
+    assert [p.ending for p in cliff] == [1.0] * 4
+    assert 1 - cliff[3].std / cliff[0].std == pytest.approx(0.45, abs=0.005)
+    assert cliff[3].mean / cliff[0].mean - 1 == pytest.approx(0.09, abs=0.002)
+
+
+def test_a_larger_penalty_never_has_a_larger_variance_or_mean(cliff):
+    means, variances = ([getattr(p, f) for p in cliff] for f in ("mean", "variance"))
+    assert means == sorted(means, reverse=True)
+    assert variances == sorted(variances, reverse=True)
+
+
+def test_a_point_agrees_with_the_exact_solution_and_with_sampled_returns(cliff):
+    for point in cliff:
+        solution = rv.solve(cliff.mdp, point.policy)["r3c0"]
+        assert point.mean == pytest.approx(solution.mean, rel=1e-12)
+        assert point.std == pytest.approx(solution.std, rel=1e-9)
+    returns = sample_returns(cliff.mdp, cliff[3].policy, samples=20_000, seed=1)
+    assert returns.mean() == pytest.approx(cliff[3].mean, abs=5 * cliff[3].std / 20_000**0.5)
+
+
+def test_no_single_state_of_a_point_can_be_improved(cliff):
+    """By the definition: solve every policy that differs in one state."""
+    mdp = cliff.mdp
+    point = cliff[2]
+    for s, a in itertools.product(range(mdp.n_states), range(mdp.n_actions)):
+        pi = point.policy.probabilities.copy()
+        pi[s] = np.eye(mdp.n_actions)[a]
+        other = rv.solve(mdp, pi)["r3c0"]
+        assert other.mean - point.penalty * other.variance <= point.objective + 1e-9
+
+
+def test_frozen_lake_does_not_stay_behind_the_greedy_policy():
+    """From the uniform policy alone, gradients get stuck at 0.532 ± 0.323."""
+    lake = rv.domains.from_gymnasium("FrozenLake-v1", gamma=0.99)
+    for point in rv.frontier(lake, penalties=[0, 0.5], restarts=0):
+        assert point.mean == pytest.approx(0.542, abs=5e-4)
+        assert point.std == pytest.approx(0.308, abs=5e-4)
+
+
+def test_a_policy_that_never_ends_says_so():
+    """On the slippery cliff, a large penalty is least at the wall, for ever."""
+    mdp = rv.domains.from_gymnasium("CliffWalking-v1", gamma=0.98, is_slippery=True)
+    found = rv.frontier(mdp, start=36, penalties=[0, 0.5], restarts=0)
+    assert [p.ending for p in found] == [1.0, 0.0]
+    assert found[1].mean == pytest.approx(-50)
+    assert found[1].std < 1e-5
+    assert "go on for ever at penalty 0.5 (0)" in str(found)
+
+
+def test_the_probability_of_ending_is_that_of_absorption():
+    """A fair coin between the end and a trap, by hand."""
+    edges = [("s", "go", "end", 0.25), ("s", "go", "trap", 0.25), ("s", "go", "s", 0.5)]
+    mdp = rv.MDP.from_edges([*edges, ("trap", "go", "trap")], gamma=0.9)
+    assert rv.frontier(mdp, penalties=0)[0].ending == pytest.approx(0.5)
+    assert rv.frontier(rv.domains.complex_mdp(), penalties=0)[0].ending is None
+
+
+def test_a_negative_penalty_is_risk_seeking():
+    found = rv.frontier(rv.domains.windy_cliff(), penalties=[-0.05, 0], restarts=0)
+    assert [p.attitude for p in found] == ["risk-seeking", "risk-neutral"]
+    assert found[0].variance > found[1].variance
+    assert "risk-seeking" in str(found)
+
+
+def test_nothing_is_called_optimal(cliff):
+    assert "best found, not proved best" in str(cliff)
+    assert "optimal" not in str(cliff)
+    assert {"greedy", "uniform", "random 1", "larger penalty"} <= set(cliff[0].reached)
+
+
+def test_with_gamma_1_policies_that_never_end_are_a_barrier():
+    found = rv.frontier(rv.domains.windy_cliff(gamma=1.0), penalties=[0, 0.1], restarts=0)
+    assert [p.ending for p in found] == [1.0, 1.0]
+    assert found[1].variance < found[0].variance
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"start": "r9c9"}, "start = 'r9c9': unknown; states are"),
+        ({"penalties": []}, "penalties = 0 numbers: must be 1 to 1000"),
+        ({"penalties": [np.nan]}, "penalties.0. = nan: must be a finite number"),
+        ({"restarts": -1}, "restarts = -1"),
+        ({"penalties": [-0.1]}, r"risk-seeking, and with γ = 1 a policy may never end in r0c0"),
+    ],
+)
+def test_bad_input_is_refused(change, message):
+    with pytest.raises(rv.InputError, match=message):
+        rv.frontier(rv.domains.windy_cliff(gamma=1.0), **change)
+
+
+def test_states_from_which_nothing_ends_are_named():
+    mdp = rv.MDP.from_edges([("a", "go", "a"), ("b", "go", "a"), ("c", "go", "end")], gamma=1.0)
+    with pytest.raises(rv.InputError, match="states = a, b: never reach a discount below 1"):
+        rv.frontier(mdp, start="c")
+
+
+def test_switches_of_single_states_agree_with_solving_each_policy():
+    """Rank-one updates against new solutions, also with γ = 1, parallel edges and mixtures."""
+    rng = np.random.default_rng(fresh_seed())
+    for k in range(10):
+        mdp = rv.domains.random_mdp(
+            6, 3, 3, rng, gamma=(0.5, 1.0) if k % 2 else 1.0, lam=1, ends=0.2, parallel=True
+        )
+        start, pi = rng.dirichlet(np.ones(6)), rng.dirichlet(np.ones(3), 6)
+        dense, sparse = DenseLandscape(mdp, start), SparseLandscape(mdp, start)
+        if sparse.at(pi) is None:
+            continue
+        means, variances = dense.switches(pi)
+        for s, a in itertools.product(range(6), range(3)):
+            switched = pi.copy()
+            switched[s] = np.eye(3)[a]
+            spot = sparse.at(switched)
+            if spot is None:
+                assert means[s, a] == -np.inf
+            else:
+                assert means[s, a] == pytest.approx(spot.mean, rel=1e-9, abs=1e-9)
+                assert variances[s, a] == pytest.approx(spot.variance, rel=1e-8, abs=1e-8)
+
+
+def test_large_mdps_are_searched_without_tables(monkeypatch):
+    """The sparse search reaches what the dense one does."""
+    mdp = rv.domains.windy_cliff()
+    monkeypatch.setattr("retvar.risk.landscape.MAX_TABLE", 0)
+    (point,) = rv.frontier(mdp, penalties=0.1, restarts=0)
+    assert (round(point.mean, 3), round(point.std, 3)) == (-12.614, 2.570)
+
+
+def test_the_climb_stops_at_a_barrier():
+    """−x² + x exists only below 0.3."""
+    found = lbfgs.maximise(
+        lambda x: (float(x[0] - x[0] ** 2), 1 - 2 * x) if x[0] < 0.3 else None, np.zeros(1)
+    )
+    assert found[0] == pytest.approx(0.3, abs=1e-3)
+    rosenbrock = lbfgs.maximise(
+        lambda x: (
+            -float((1 - x[0]) ** 2 + 100 * (x[1] - x[0] ** 2) ** 2),
+            np.array([
+                2 * (1 - x[0]) + 400 * x[0] * (x[1] - x[0] ** 2), -200 * (x[1] - x[0] ** 2)
+            ]),
+        ),
+        np.array([-1.0, 1.0]),
+    )  # fmt: skip
+    assert rosenbrock == pytest.approx([1, 1], abs=1e-4)
+
+
+def test_the_windy_cliff_is_as_described():
+    cliff = rv.domains.windy_cliff(3, 3, wind=0.25, fall=-7)
+    e = cliff.edges
+    right = [
+        (cliff.state_name(s), "end" if t == END else cliff.state_name(t), p, r)
+        for s, a, t, p, r in zip(
+            e.state, e.action, e.next_state, e.probability, e.reward, strict=True
+        )
+        if a == cliff.action_index("right")
+    ]
+    assert ("r2c0", "end", 0.75, -7.0) in right  # off the cliff
+    assert ("r2c0", "r2c0", 0.25, -1.0) in right  # the wall holds
+    assert ("r1c2", "end", 0.25, 0.0) in right  # blown into the goal
+    assert ("r1c2", "r1c2", 0.75, -1.0) in right
+    for change, field in (
+        ({"wind": 2}, "wind"),
+        ({"height": 1}, "height"),
+        ({"width": 10**6}, "height × width"),
+    ):
+        with pytest.raises(rv.InputError) as caught:
+            rv.domains.windy_cliff(**change)
+        assert caught.value.field == field
+
+
+def test_the_command_prints_writes_and_draws(tmp_path):
+    out, plot = tmp_path / "frontier.json", tmp_path / "frontier.png"
+    command = ["frontier", "windy-cliff", "--penalties", "0,0.5", "--restarts", "0"]
+    told = CliRunner().invoke(main, [*command, "--out", str(out), "--plot", str(plot)])
+    assert told.exit_code == 0, told.output
+    assert "-12.924  2.300" in told.output
+    written = json.loads(out.read_text())
+    assert [round(p["std"], 3) for p in written["points"]] == [4.209, 2.3]
+    assert np.shape(written["points"][0]["policy"]) == (25, 4)
+    assert plot.read_bytes()[:4] == b"\x89PNG"
+    printed = CliRunner().invoke(main, [*command, "--json", "--start", "0"])
+    assert json.loads(printed.stdout)["start"][0] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--penalties", "0,x"], "penalties = 0,x: must be numbers separated by commas"),
+        (["--start", "nowhere"], "start = 'nowhere': unknown"),
+        (["--option", "wind=2"], "wind = 2: must lie in [0, 1]"),
+    ],
+)
+def test_the_command_refuses_bad_input(options, message):
+    told = CliRunner().invoke(main, ["frontier", "windy-cliff", *options])
+    assert told.exit_code == 2
+    assert message in told.output
+
+
+def test_the_figure_shows_every_penalty_and_the_chosen_policies(cliff):
+    figure = rv.plots.frontier(cliff, samples=500)
+    assert len(figure.axes) == 1 + 3 * 2
+    texts = {text.get_text() for text in figure.axes[0].texts}
+    assert texts == {"c = 0", "c = 0.03", "c = 0.1", "c = 0.5"}
+    for points, message in (([9], "points"), ([], "points"), ([0] * 7, "points")):
+        with pytest.raises(rv.InputError, match=message):
+            rv.plots.frontier(cliff, points)
+    plain = rv.frontier(rv.domains.random_mdp(4, 2, 2, seed=1, gamma=0.9), penalties=0)
+    assert len(rv.plots.frontier(plain, samples=100).axes) == 2  # no grid, no arrows
