@@ -54,7 +54,7 @@ def learned(mdp: rv.MDP, begin: rv.Policy, penalty: float, episodes: int, seed: 
     """The policy after some episodes from `begin`; nothing but experience is used."""
     critic = rv.Direct(alpha=0.1, gamma=0.99, lam=1.0)
     agent = rv.ActorCritic(
-        critic, mdp.available, states=mdp.n_states, policy=begin, penalty=penalty, alpha=0.1,
+        critic, mdp.available, states=mdp.n_states, policy=begin, penalty=penalty, alpha=0.2,
         seed=seed,
     )  # fmt: skip
     agent.train(mdp, episodes)
@@ -88,7 +88,7 @@ def shown(mdp: rv.MDP, policies: list[rv.Policy], penalty: float) -> str:
 
 
 def main(
-    episodes: int = 6_000, seeds: int = 3, penalties: tuple[float, ...] = (0, 0.1, 0.5)
+    episodes: int = 4_000, seeds: int = 3, penalties: tuple[float, ...] = (0, 0.1, 0.5)
 ) -> None:
     """Print what is learned for each penalty, what exact ascent reaches, and the frontier."""
     for name, mdp in (("windy cliff", rv.domains.windy_cliff()), ("four rooms", four_rooms())):
@@ -105,5 +105,5 @@ def main(
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("episodes", type=int, nargs="?", default=6_000)
+    parser.add_argument("episodes", type=int, nargs="?", default=4_000)
     main(parser.parse_args().episodes)

@@ -161,10 +161,10 @@ def test_on_the_windy_cliff_a_penalty_makes_the_policy_calmer():
     begin = rv.Policy.epsilon_greedy(mdp, 0.2)
     agent = rv.ActorCritic(
         rv.Direct(alpha=0.1, gamma=0.99, lam=1.0), mdp.available, states=mdp.n_states,
-        policy=begin, penalty=0.5, alpha=0.1, seed=1,
+        policy=begin, penalty=0.5, alpha=0.2, seed=0,
     )  # fmt: skip
     assert np.allclose(agent.policy.probabilities, begin.probabilities)
-    agent.train(mdp, 2_000)
+    agent.train(mdp, 1_500)
     exact = rv.policy_gradient(mdp, agent.policy)
     assert exact.return_variance**0.5 < 3.2
     assert exact.return_mean > -13.5
