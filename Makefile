@@ -30,7 +30,7 @@ INSTALL = $(if $(UV),'$(UV)' pip install --quiet --python $(BIN)/python,$(PIP) i
 BUILD := hatchling editables
 stop = $(if $(1),$(error $(1)))
 
-.PHONY: FORCE setup test test-deep lint types layers unit reproduce bench gpu mutants soak docs wheel clean study
+.PHONY: FORCE setup test test-deep lint types layers unit reproduce bench gpu mutants soak docs wheel clean study shuffled
 
 setup: $(DEV)
 
@@ -67,6 +67,15 @@ layers: $(DEV)
 
 unit: $(DEV)
 	$(BIN)/pytest -q -n $(WORKERS)
+
+# ORDERS random orders of all tests; FROM: the first seed. Stops at the first failure.
+ORDERS ?= 10
+FROM ?= 1
+shuffled: $(DEV)
+	@for seed in $$(seq $(FROM) $$(($(FROM) + $(ORDERS) - 1))); do \
+	  $(BIN)/pytest -q -n $(WORKERS) --shuffle $$seed \
+	    || { echo "this order fails: make shuffled ORDERS=1 FROM=$$seed"; exit 1; }; \
+	done
 
 test-deep: $(DEV)
 	@sh tools/deep.sh '$(MAKE)' $(BIN)

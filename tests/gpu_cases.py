@@ -131,6 +131,11 @@ FAMILIES: dict[str, Callable[[np.random.Generator], Case]] = {
             for learner in rv.grid(*METHODS, alpha=0.1, gamma=gamma, lam=lam, alpha_bar=[0.1, 0.2])
         ]
     ),
+    "own traces": made(
+        lambda rng, n: rv.grid(
+            rv.Direct, alpha=0.1, alpha_bar=0.05, kappa=[0.9, 0.3], kappa_bar=[0.2, 0.5, 0.8]
+        )
+    ),
     "decay": made(plain(*METHODS, count=3, alpha=rv.Decay(0.5, 0.7)), record=ALL),
     "divergence": made(plain(*METHODS, count=3, alpha=3.0), record=ALL),
     "bounded": made(plain(rv.Direct, alpha=rv.AlphaBound(0.9), kappa=0.8, kappa_bar=0.1)),

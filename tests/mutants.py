@@ -15,12 +15,14 @@ docs/bugs.md.
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,6 +55,27 @@ WHOLE_TRACE = "test_online.py::test_target_return_weighs_the_whole_trace_by_the_
 PATHS = "test_curves.py::test_curves_are_the_averages_over_all_paths"
 EPISODES = "test_online.py::test_nothing_crosses_the_end_of_an_episode"
 LEARNED_MOMENTS = "test_learned_moments.py::test_moments_learned_one_by_one_equal_the_reference"
+SETUP, RETURNS, VALUES = (
+    "engine/learner_setup.py", "estimation/returns.py", "estimation/feature_values.py",
+)  # fmt: skip
+SQUARES, SAMPLE, LEASES = (
+    "estimation/least_squares.py", "estimation/return_sample.py", "sweep/leases.py",
+)  # fmt: skip
+ONLINE = "test_engine.py::test_a_compiled_run_is_the_online_learner_fed_the_replayed_stream"
+OWN = "test_simulate.py::test_gamma_and_lambda_of_a_learner_are_as_those_of_the_mdp"
+GPU_MOMENTS = "test_gpu.py::test_statistics_on_a_gpu_are_those_of_the_runs"
+GPU_FAMILIES = "test_gpu.py::test_every_family_of_cases_on_a_gpu_has_the_bits_of_the_cpu"
+OBSERVED = (
+    "test_estimate.py::test_returns_are_those_of_their_definition_wherever_chunks_are_cut[0-False]"
+)
+RIDGE = (
+    "test_feature_values.py::"
+    "test_regression_is_ridge_with_scaled_features_and_a_free_intercept[True]"
+)
+ROWS = "test_least_squares.py::test_sums_give_what_the_rows_give"
+LIMITS = "test_least_squares.py::test_intervals_are_those_of_student_and_of_the_delta_method"
+ALL_PATHS = "test_solve.py::test_mean_and_variance_equal_those_of_all_paths_enumerated"
+STARTS = "test_curves.py::test_values_may_be_fixed_and_starts_may_be_random"
 NORMAL = "test_statistics.py::test_intervals_of_a_normal_bootstrap_are_those_of_student"
 
 MUTANTS = [
@@ -622,6 +645,460 @@ MUTANTS = [
         "csr_array(np.eye(self.states)[:, :1])",
         PATHS,
     ),
+    Mutant(
+        "simulated-window-early",
+        "a window begins one moment too early in simulations with traces or features",
+        "one moment too many is summed: averages are too large by 1/W of it",
+        RECORDER,
+        "        if clock > wanted.since and (last or not IS_LOCAL):",
+        "        if clock >= wanted.since and (last or not IS_LOCAL):",
+        SIMULATED,
+    ),
+    Mutant(
+        "simulated-change-late",
+        "changes of a simulation are looked at before the step is learned",
+        "each change counts a step late, and the last one never",
+        "engine/kernel.py",
+        "                learn(nodes, here, discounts, value_discounts, share, lanes)\n"
+        "                change(nodes, share, wanted, scratch, batch, r, s)\n",
+        "                change(nodes, share, wanted, scratch, batch, r, s)\n"
+        "                learn(nodes, here, discounts, value_discounts, share, lanes)\n",
+        "test_engine.py::test_a_change_is_the_mean_absolute_difference_from_moment_to_moment[frozen]",
+    ),
+    Mutant(
+        "simulated-divergence-forgotten",
+        "a weight that was too large counts only while it is",
+        "runs that diverged and came back are averaged with the others",
+        RECORDER,
+        "            bad = not (peak[at] <= LIMIT)\n",
+        "            bad = False\n",
+        "test_engine.py::test_a_weight_that_was_too_large_for_one_step_has_diverged",
+    ),
+    Mutant(
+        "simulated-own-lambda",
+        "λ of a learner is ignored in simulations, that of the MDP is used",
+        "the learner estimates the variance of another λ-return",
+        SETUP,
+        "np.broadcast_to(memory.lams if memory.lams.size else mdp.lam, mdp.n_states)[follows]",
+        "np.broadcast_to(mdp.lam, mdp.n_states)[follows]",
+        OWN,
+    ),
+    Mutant(
+        "simulated-own-gamma",
+        "γ of a learner is read at the state being left in simulations",
+        "a soft end is applied one step late; invisible where γ is one number",
+        SETUP,
+        "np.broadcast_to(memory.gammas, mdp.n_states)[follows]",
+        "np.broadcast_to(memory.gammas, mdp.n_states)[mdp.edges.state[used]]",
+        OWN,
+    ),
+    Mutant(
+        "simulated-starts-repeat",
+        "all episodes of a simulated run start in the state that its first one started in",
+        "states are visited as from one start; runs differ more than they should",
+        "engine/kernel.py",
+        "                    s = start(a, b, U(4) * U(t) + U(3), stream)\n",
+        "                    s = start(a, b, START, stream)\n",
+        ONLINE + "[averaged_traces]",
+    ),
+    Mutant(
+        "simulated-averages-move",
+        "the mean of a weight moves where the importance ratio is 0",
+        "the average counts transitions that the target never makes",
+        LANES,
+        "            node.w[k] = new if weight != 0.0 else mean\n",
+        "            node.w[k] = new\n",
+        ONLINE + "[averaged]",
+    ),
+    Mutant(
+        "simulated-reward-word",
+        "the noise of a reward is drawn with the random number of the edge",
+        "rewards go together with the transitions taken: variances and covariances are wrong",
+        "engine/streams.py",
+        "    x, y = word(a, b, U(4) * U(t) + U(1)), word(a, b, U(4) * U(t) + U(2))\n",
+        "    x, y = word(a, b, U(4) * U(t)), word(a, b, U(4) * U(t) + U(2))\n",
+        "test_streams.py::test_a_replayed_run_is_drawn_from_its_words",
+    ),
+    Mutant(
+        "simulated-alias",
+        "an alias table takes from a large entry what the small one has, not what it lacks",
+        "edges are taken with wrong probabilities where a state has three or more",
+        "engine/streams.py",
+        "            share[j] -= 1.0 - share[i]\n",
+        "            share[j] -= share[i]\n",
+        "test_streams.py::test_alias_tables_have_the_probabilities_of_the_edges",
+    ),
+    Mutant(
+        "runs-squared-gap",
+        "the squared gap to the old mean is added in Welford's recursion",
+        "the spread over runs is too large, most of all with few runs",
+        "engine/runner.py",
+        "                squares[i] += gap * (x - mean[i])\n",
+        "                squares[i] += gap * gap\n",
+        "test_engine.py::test_statistics_are_those_of_the_runs[frozen]",
+    ),
+    Mutant(
+        "gpu-squared-gap",
+        "the same on a GPU",
+        "spreads over runs depend on the device",
+        "engine/cuda_fold.py",
+        "                    q += gap * (x[k] - m)\n",
+        "                    q += gap * gap\n",
+        GPU_MOMENTS,
+    ),
+    Mutant(
+        "gpu-last-runs",
+        "on a GPU the runs beyond a multiple of eight are left out of a batch's statistics",
+        "means rest on fewer runs than the dataset says",
+        "engine/cuda_fold.py",
+        "        for first in range(0, runs, AHEAD):\n",
+        "        for first in range(0, runs - AHEAD + 1, AHEAD):\n",
+        GPU_MOMENTS,
+    ),
+    Mutant(
+        "gpu-trace-of-another-lane",
+        "threads of a GPU read the trace decay of the first thread",
+        "learners with other traces learn as the first one does",
+        "engine/cuda_views.py",
+        "            kappa = settings(given.kappa[0], at)[0]\n",
+        "            kappa = given.kappa[0][0, :, 0]\n",
+        GPU_FAMILIES,
+    ),
+    Mutant(
+        "gpu-step-of-another-lane",
+        "threads of a GPU read the step sizes of the first thread",
+        "learners with other steps learn as the first one does",
+        "engine/cuda_views.py",
+        "part(_of_all_lanes if plan.shape.shared and number == 0 else _of_lanes)",
+        "part(_of_all_lanes)",
+        GPU_FAMILIES,
+    ),
+    Mutant(
+        "returns-not-completed",
+        "a return that truncation cut off is taken as it is",
+        "observed returns are too small by what follows the cut",
+        RETURNS,
+        "        found = self._rows()[:, REWARDS] + self._at_the_end(value, 1)\n",
+        "        found = self._rows()[:, REWARDS].copy()\n",
+        OBSERVED,
+    ),
+    Mutant(
+        "returns-across-cuts",
+        "a return goes on after truncation, with rewards of the next episode",
+        "returns mix two episodes",
+        RETURNS,
+        "            if not over and not cut:\n",
+        "            if not over:\n",
+        OBSERVED,
+    ),
+    Mutant(
+        "returns-missing-variance",
+        "what a cut return lacks of the variance is discounted once, not twice",
+        "the spread of completed returns is too large",
+        RETURNS,
+        "        return self._at_the_end(variance, 2)\n",
+        "        return self._at_the_end(variance, 1)\n",
+        OBSERVED,
+    ),
+    Mutant(
+        "returns-without-eta",
+        "observed returns are not weighted by ratios",
+        "off-policy predictions are compared with returns of the behaviour",
+        RETURNS,
+        "        weight = eta[t] if eta.size else 1.0\n",
+        "        weight = 1.0\n",
+        OBSERVED,
+    ),
+    Mutant(
+        "returns-late-lambda",
+        "λ below 1 that comes while a return is open starts its bootstrap terms at 1",
+        "values of later states count too much in the first returns",
+        RETURNS,
+        "            self._open[:, :, FIRST_DISCOUNT] = self._open[:, :, DISCOUNT]\n",
+        "",
+        OBSERVED,
+    ),
+    Mutant(
+        "returns-favour-the-last",
+        "a new return always replaces a stored one",
+        "the sample is that of the end of the stream, not of all of it",
+        RETURNS,
+        "mix(U(n)) % U(n + 1)",
+        "mix(U(n)) % U(stored.shape[0])",
+        "test_estimate.py::"
+        "test_where_there_are_more_returns_those_stored_are_a_uniform_sample[3-100]",
+    ),
+    Mutant(
+        "features-cut-as-end",
+        "with features, the end of a truncated episode is worth 0",
+        "values before a time limit are too small",
+        VALUES,
+        "            following = reward[t] + discount[t] * end_value[end]\n",
+        "            following = reward[t]\n",
+        "test_feature_values.py::test_returns_are_completed_where_they_were_cut",
+    ),
+    Mutant(
+        "features-tail-once",
+        "with features, what a cut return lacks of the variance is discounted once",
+        "spreads before a time limit are too large",
+        VALUES,
+        "        tail *= discount[t] * discount[t]\n",
+        "        tail *= discount[t]\n",
+        "test_feature_values.py::test_tails_are_discounted_twice_and_end_with_the_episode",
+    ),
+    Mutant(
+        "features-trace-swapped",
+        "κ and 1 − κ exchanged in the λ-returns of LSTD",
+        "a long trace is short: other fixed points wherever features do not separate states",
+        VALUES,
+        "            mixed = (1.0 - kappa) * value_after + kappa * following\n",
+        "            mixed = kappa * value_after + (1.0 - kappa) * following\n",
+        "test_feature_values.py::test_a_table_without_ridge_gives_the_fixed_point_of_lstd[0.97]",
+    ),
+    Mutant(
+        "ridge-unscaled",
+        "the ridge is not scaled with the features",
+        "weights shrink more the smaller the features are: values depend on units",
+        VALUES,
+        "        n, penalty = len(self), ridge * self.largest_square\n",
+        "        n, penalty = len(self), ridge\n",
+        RIDGE,
+    ),
+    Mutant(
+        "ridge-on-the-intercept",
+        "the ridge penalises the intercept too",
+        "values shrink towards 0 instead of their mean",
+        VALUES,
+        "            return np.append(top, _dot(self.sums, v[:-1]) + n * v[-1])\n",
+        "            return np.append(top, _dot(self.sums, v[:-1]) + (n + penalty) * v[-1])\n",
+        RIDGE,
+    ),
+    Mutant(
+        "sums-trace-unweighted",
+        "for the off-policy return γ′λ′ is not multiplied by ρ in the sums",
+        "the value is right, the variance misses the spread of later ratios",
+        "estimation/transition_sums.py",
+        "r, g, trace, ratio = ratio * r, ratio * g, ratio * trace, None",
+        "r, g, trace, ratio = ratio * r, ratio * g, trace, None",
+        "test_least_squares.py::"
+        "test_off_policy_return_is_that_of_weighted_rewards_and_discounts",
+    ),
+    Mutant(
+        "squares-without-lambda",
+        "λ missing from the variance's matrix in least squares",
+        "the variance of the return for λ = 1 instead of the given λ",
+        SQUARES,
+        "        return self._matrix(self.sums.moment(1, 0) * self.l * self.l)\n",
+        "        return self._matrix(self.sums.moment(1, 0) * self.g * self.g)\n",
+        ROWS + "[on-policy]",
+    ),
+    Mutant(
+        "squares-ratio-once",
+        "errors of the value weigh ρ instead of ρ² in its standard error",
+        "off-policy intervals are too short where ratios vary",
+        SQUARES,
+        "        one, d0 = np.ones(len(self.sums)), self.d0\n"
+        "        squares = self._by_state(self.sums.of_polynomial(2, [d0 * d0, 2.0 * d0, one]))\n",
+        "        one, d0 = np.ones(len(self.sums)), self.d0\n"
+        "        squares = self._by_state(self.sums.of_polynomial(1, [d0 * d0, 2.0 * d0, one]))\n",
+        ROWS + "[off-policy]",
+    ),
+    Mutant(
+        "squares-value-bias",
+        "the error of the value itself stays in the squared errors that feed the variance",
+        "variances are too large where visits are few",
+        SQUARES,
+        "        u = np.maximum(raw - self.value_bias, 0.5 * raw)\n",
+        "        u = raw\n",
+        ROWS + "[on-policy]",
+    ),
+    Mutant(
+        "squares-bias-unbounded",
+        "the correction of the squared errors may take all of them",
+        "variances of 0 where visits are few",
+        SQUARES,
+        "        u = np.maximum(raw - self.value_bias, 0.5 * raw)\n",
+        "        u = np.maximum(raw - self.value_bias, 0.0)\n",
+        "test_least_squares.py::test_the_correction_takes_half_of_the_squared_errors_at_most",
+    ),
+    Mutant(
+        "squares-one-sided",
+        "the quantile of one side for an interval with two",
+        "90% intervals hold in 80% of cases",
+        SQUARES,
+        "student.ppf(0.5 + level / 2, np.clip(df, 1.0, LARGEST_DF))",
+        "student.ppf(level, np.clip(df, 1.0, LARGEST_DF))",
+        LIMITS,
+    ),
+    Mutant(
+        "squares-std-as-variance",
+        "the interval of the std as wide as that of the variance",
+        "twice too wide on a logarithmic scale",
+        SQUARES,
+        "            relative = self.variance_error / (2.0 * self.variance)\n",
+        "            relative = self.variance_error / self.variance\n",
+        LIMITS,
+    ),
+    Mutant(
+        "solve-without-noise",
+        "noise of rewards left out of the exact variance",
+        "the variance misses what the rewards add by themselves",
+        MOMENTS,
+        "        return edges.expect(e**2 + noise**2)\n",
+        "        return edges.expect(e**2)\n",
+        "test_solve.py::test_variance_of_the_chain_matches_its_closed_form",
+    ),
+    Mutant(
+        "solve-noise-unweighted",
+        "noise of rewards not multiplied by η in the exact variance for a given value",
+        "off-policy, learners with a fixed value are compared with a wrong truth",
+        "exact/solution.py",
+        "    noise = (edges.eta * edges.reward_std)[:, None]\n",
+        "    noise = edges.reward_std[:, None]\n",
+        "test_solve.py::test_variances_of_many_values_are_those_of_each",
+    ),
+    Mutant(
+        "solve-lambda-swapped",
+        "λ and 1 − λ exchanged in the exact mean of the λ-return",
+        "wrong wherever the return bootstraps from another function than the true value",
+        MOMENTS,
+        "(edges.reward + edges.gamma * (1 - edges.lam) * H[edges.next_state])",
+        "(edges.reward + edges.gamma * edges.lam * H[edges.next_state])",
+        ALL_PATHS,
+    ),
+    Mutant(
+        "solve-other-question",
+        "η and ρ̄ exchanged: the return of the target for the weighted one and vice versa",
+        "the exact variance answers the other question; the same on-policy",
+        "mdp/weighted_edges.py",
+        "        eta=ones if sampled_from_target else rho,\n"
+        "        rho_bar=rho if sampled_from_target else ones,\n",
+        "        eta=rho if sampled_from_target else ones,\n"
+        "        rho_bar=ones if sampled_from_target else rho,\n",
+        "test_solve.py::test_target_return_does_not_depend_on_the_behaviour",
+    ),
+    Mutant(
+        "solve-ratio-forgotten",
+        "whether the variance is finite decided by γ alone, without the ratios",
+        "an infinite off-policy variance is reported as a finite number",
+        MOMENTS,
+        "contracts=bool(np.all(c <= 1)))\n",
+        "contracts=bool(np.all(edges.gamma <= 1)))\n",
+        "test_solve.py::test_infinite_variance_is_an_error_that_names_the_radius",
+    ),
+    Mutant(
+        "lease-never-expires",
+        "the age of a lease compared the wrong way round",
+        "cells that are being computed are computed again, those left behind never",
+        LEASES,
+        "    return abs(age) <= stale and not",
+        "    return abs(age) > stale and not",
+        "test_sweep.py::test_a_lease_is_void_at_once_if_its_process_ran_on_this_machine_and_has_ended",
+    ),
+    Mutant(
+        "lease-of-another",
+        "a worker releases its lease without asking whether it is still its own",
+        "a third worker computes a cell that the second is computing",
+        LEASES,
+        "            if read_bytes(self.path, \"lease\", SMALL) == self.text:\n",
+        "            if read_bytes(self.path, \"lease\", SMALL):\n",
+        "test_sweep.py::test_a_lease_that_was_taken_over_is_not_released_by_its_first_owner",
+    ),
+    Mutant(
+        "lease-of-another-machine",
+        "process numbers of other machines looked up on this one",
+        "leases of living workers elsewhere are void at once",
+        LEASES,
+        '    here = owner.get("machine") == machine()\n',
+        '    here = bool(owner.get("machine"))\n',
+        "test_sweep.py::test_a_lease_is_void_at_once_if_its_process_ran_on_this_machine_and_has_ended",
+    ),
+    Mutant(
+        "curve-start-kurtosis",
+        "uniform initial values with the fourth moment of normal ones in exact curves",
+        "errors of VTD's variance are too large after a random start",
+        "curves/random_starts.py",
+        'KURTOSIS = {"uniform": 9 / 5, "normal": 3.0}',
+        'KURTOSIS = {"uniform": 3.0, "normal": 3.0}',
+        STARTS,
+    ),
+    Mutant(
+        "curve-start-covariance",
+        "covariances of initial values dropped",
+        "starts of neighbouring states vary by themselves; spreads and errors are off",
+        "initial_values.py",
+        '        object.__setattr__(self, "_root", vectors * np.sqrt(np.maximum(values, 0.0)))\n',
+        '        object.__setattr__(self, "_root", np.diag(np.sqrt(np.diag(given))))\n',
+        STARTS,
+    ),
+    Mutant(
+        "curve-eta",
+        "ρ in the place of η in exact curves",
+        "what the target's return learns is weighted twice; right on-policy",
+        "curves/recursion.py",
+        "Transition(noise, edge.gamma, edge.lam, edge.eta)",
+        "Transition(noise, edge.gamma, edge.lam, edge.rho)",
+        PATHS,
+    ),
+    Mutant(
+        "curve-vtd-covariance",
+        "in exact curves VTD's second moment is not taken together with the value",
+        "the spread of its variance misses their covariance",
+        "curves/expected_curves.py",
+        "            self.rows[name] = recursion.rows(off), recursion.rows([p * p for p in off])\n",
+        "            parts = [[type(p).of([k], [c]) for k, c in zip(p.keys, p.coefficients)]\n"
+        "                     for p in off]\n"
+        "            squares = [sum((q * q for q in part), 0.0 * p)\n"
+        "                       for p, part in zip(off, parts)]\n"
+        "            self.rows[name] = recursion.rows(off), recursion.rows(squares)\n",
+        PATHS,
+    ),
+    Mutant(
+        "curve-late-episode",
+        "exact curves by episode are one episode behind",
+        "errors at the beginning are those of an episode earlier",
+        "curves/expected_curves.py",
+        "    for gap in np.diff(moments, prepend=0).tolist():\n",
+        "    for gap in np.diff(moments, prepend=min(1, moments[-1])).clip(0).tolist():\n",
+        "test_curves.py::test_episodes_of_the_chain_are_four_steps",
+    ),
+    Mutant(
+        "return-interval-rank",
+        "return intervals without the n + 1 of conformal prediction",
+        "they hold less than their level with few returns",
+        "estimation/return_intervals.py",
+        "    return np.floor((n + 1) * (1.0 - level) + 1e-9).astype(np.int64)\n",
+        "    return np.ceil(n * (1.0 - level) - 1e-9).astype(np.int64) + 1\n",
+        "test_return_sample.py::"
+        "test_intervals_hold_every_new_return_that_the_rule_does_not_leave_out",
+    ),
+    Mutant(
+        "sample-normal-quantile",
+        "one degree of freedom too many in the interval of a mean of returns",
+        "intervals of few returns are too short: by half with two",
+        SAMPLE,
+        "        z = float(student.ppf(1.0 - self._tail(), self.size - 1))\n\n        def of",
+        "        z = float(student.ppf(1.0 - self._tail(), self.size))\n\n        def of",
+        "test_return_sample.py::test_the_mean_of_two_returns_has_the_interval_of_cauchy",
+    ),
+    Mutant(
+        "sample-share-too-short",
+        "the lower end of a probability with the quantile of the upper end's law",
+        "the interval begins too high: it holds less than its level",
+        SAMPLE,
+        "            low = float(beta.ppf(tail, k, n - k + 1)) if k else 0.0\n",
+        "            low = float(beta.ppf(tail, k + 1, n - k + 1)) if k else 0.0\n",
+        "test_return_sample.py::test_ends_of_a_probability_leave_out_its_tails",
+    ),
+    Mutant(
+        "sample-quantile-rank",
+        "the interval of a quantile begins one return too late",
+        "it holds less than its level",
+        SAMPLE,
+        "float(ordered[lows[-1]])",
+        "float(ordered[lows[-1] + 1])",
+        "test_return_sample.py::test_ends_of_a_quantile_leave_out_its_tails",
+    ),
 ]  # fmt: skip
 
 
@@ -667,16 +1144,48 @@ def failures(folder: Path, tests: list[str], compiled: bool) -> tuple[int, str]:
         "NUMBA_DISABLE_JIT": "0" if compiled else "1",
         "COLUMNS": "500",  # do not shorten reasons
     }
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "--tb=short", "-p", "no:cacheprovider"]
-    command += [
-        "-W",
-        "ignore:overflow encountered:RuntimeWarning",
-    ]  # of random numbers, not compiled
+    words = ["-q", "-x", "--tb=short", "-p", "no:cacheprovider"]
+    words += ["-W", "ignore:overflow encountered:RuntimeWarning"]  # of random numbers, not compiled
+    words += [f"tests/{test}" for test in tests]
+    if sys.platform == "linux":
+        return forked(folder, words, environment)
     done = subprocess.run(
-        [*command, *(f"tests/{test}" for test in tests)],
+        [sys.executable, "-m", "pytest", *words],
         cwd=folder, env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     return done.returncode, done.stdout + done.stderr
+
+
+def forked(folder: Path, words: list[str], environment: dict[str, str]) -> tuple[int, str]:
+    """Run pytest in a fork of this process, which has imported what does not change."""
+    os.environ["NUMBA_DISABLE_JIT"] = environment["NUMBA_DISABLE_JIT"]
+    for name in ("numba", "pytest", "scipy.sparse.linalg", "scipy.stats", "xarray"):
+        importlib.import_module(name)
+    with tempfile.TemporaryFile() as output:
+        sys.stdout.flush()
+        child = os.fork()
+        if child == 0:
+            status = 3
+            try:
+                os.dup2(output.fileno(), 1)
+                os.dup2(output.fileno(), 2)
+                os.chdir(folder)
+                os.environ.clear()
+                os.environ.update(environment)
+                sys.path[:0] = environment["PYTHONPATH"].split(os.pathsep)
+                sys.dont_write_bytecode = True
+                for name in [n for n in sys.modules if n.partition(".")[0] in ("tests", "retvar")]:
+                    del sys.modules[name]
+                status = int(importlib.import_module("pytest").main(words))
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(status)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        output.seek(0)
+        return status, output.read().decode(errors="replace")
 
 
 def verdict(mutant: Mutant, folder: Path, compiled: bool) -> tuple[str, str]:

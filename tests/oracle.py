@@ -12,12 +12,14 @@ import numpy as np
 
 END = -1
 SOAK = bool(os.environ.get("RETVAR_SOAK"))
+SEEDS: list[int] = []  # of the test that is running; shown if it fails
 
 
 def fresh_seed() -> int:
     """A seed that differs from run to run; RETVAR_SEED replays one."""
-    seed = os.environ.get("RETVAR_SEED")
-    return int(seed) if seed else int(np.random.SeedSequence().entropy % 2**32)
+    given = os.environ.get("RETVAR_SEED")
+    SEEDS.append(int(given) if given else int(np.random.SeedSequence().entropy % 2**32))
+    return SEEDS[-1]
 
 
 def transitions(mdp, target, behaviour=None, estimand="target_return", lam=None):

@@ -11,7 +11,7 @@ from scipy.stats import binom
 import retvar as rv
 from retvar.online.bootstrap import spread
 from tests import reference_random as reference
-from tests.oracle import SOAK
+from tests.oracle import SOAK, fresh_seed
 from tests.streams import METHODS, same, stream
 
 RULES = {
@@ -118,7 +118,7 @@ def test_estimator_and_replicates_equal_the_reference(method, order, rule, estim
 
     With traces in all nodes, off-policy, several episodes, tabular and with dense features.
     """
-    rng = np.random.default_rng()
+    rng = np.random.default_rng(fresh_seed())
     columns = stream(rng, 60, states=4)
     for name in ("gamma", "lam"):
         columns.setdefault(name, rng.random(60))
@@ -170,7 +170,7 @@ def learners(**settings):
 
 @pytest.mark.parametrize("description", learners(), ids=lambda d: d.method)
 def test_replicates_do_not_change_the_estimator(description):
-    columns = stream(np.random.default_rng(), 300, states=4)
+    columns = stream(np.random.default_rng(fresh_seed()), 300, states=4)
     alone, with_replicates = (
         description.online(states=4),
         description.online(states=4, bootstrap_samples=9),
@@ -183,7 +183,7 @@ def test_replicates_do_not_change_the_estimator(description):
 @pytest.mark.parametrize("description", learners(), ids=lambda d: d.method)
 def test_chunks_one_by_one_copies_and_files_give_the_same_replicates(description, tmp_path):
     """Multipliers are numbered by transition: replicates have the same bits in any chunks."""
-    columns = stream(np.random.default_rng(), 200, states=4)
+    columns = stream(np.random.default_rng(fresh_seed()), 200, states=4)
     whole, parts, single = (
         description.online(states=4, bootstrap_samples=7, seed=3) for _ in range(3)
     )
@@ -206,7 +206,7 @@ def test_chunks_one_by_one_copies_and_files_give_the_same_replicates(description
 
 
 def test_fewer_replicates_are_the_first_of_more():
-    columns = stream(np.random.default_rng(), 100, states=4)
+    columns = stream(np.random.default_rng(fresh_seed()), 100, states=4)
     few, many = (learners()[0].online(states=4, bootstrap_samples=n, seed=1) for n in (5, 200))
     few.update_many(columns)
     many.update_many(columns)
@@ -218,7 +218,7 @@ def test_fewer_replicates_are_the_first_of_more():
 @pytest.mark.parametrize("description", learners(value=0.5), ids=lambda d: d.method)
 def test_a_grown_estimator_equals_one_that_was_large_from_the_start(description):
     """With traces, several streams, replicates."""
-    rng = np.random.default_rng()
+    rng = np.random.default_rng(fresh_seed())
     columns = stream(rng, 200, states=4)
     columns["stream"] = rng.integers(0, 3, 200)
     small, large = (description.online(states=n, bootstrap_samples=6) for n in (4, 7))
@@ -255,7 +255,7 @@ def test_the_mean_of_averaged_weights_forgets_the_beginning():
     k = np.arange(1, n + 1)
     wanted = k * (k + 1) * (k + 2)
     assert_allclose(shares, wanted / wanted.sum(), rtol=1e-9)
-    rewards = np.random.default_rng().normal(size=n)
+    rewards = np.random.default_rng(fresh_seed()).normal(size=n)
     estimator = rv.Direct(alpha=rv.Averaged(), gamma=0.0, lam=0.0).online(states=1)
     w, weights = 0.0, []
     for t, reward in enumerate(rewards, 1):
@@ -280,7 +280,7 @@ def test_intervals_have_their_nominal_coverage(domain, method, steps, kappa):
     mdp = getattr(rv.domains, domain)(**({"lam": 0.9} if domain == "chain" else {}))
     truth = rv.solve(mdp)
     times, inside = 1_000 if SOAK else 100, {"value": 0, "variance": 0, "std": 0}
-    seed = int(np.random.default_rng().integers(2**63))
+    seed = fresh_seed()
     for run in range(times):
         estimator = METHODS[method](alpha=rv.Averaged(), kappa=kappa, kappa_bar=kappa).online(
             states=mdp.n_states, bootstrap_samples=100, seed=run
@@ -300,7 +300,7 @@ def test_intervals_have_their_nominal_coverage(domain, method, steps, kappa):
 def test_intervals_have_the_requested_level():
     """Normal quantiles: a 99% interval is 1.5662 times as wide as a 90% one, and std's is √."""
     estimator = learners()[0].online(states=4, bootstrap_samples=20)
-    estimator.update_many(stream(np.random.default_rng(), 100, states=4))
+    estimator.update_many(stream(np.random.default_rng(fresh_seed()), 100, states=4))
     widths = [np.diff(estimator.interval(what="value", level=x), axis=0)[0] for x in (0.9, 0.99)]
     assert_allclose(widths[1], widths[0] * 2.5758293 / 1.6448536, rtol=1e-6)
     low, high = estimator.interval(2, "std")

@@ -239,6 +239,16 @@ def test_a_lane_that_diverges_leaves_the_others_alone(name):
     assert np.isnan(whole.variance_window[:, mad]).all()
 
 
+def test_a_weight_that_was_too_large_for_one_step_has_diverged():
+    """δ = −10¹⁰⁰ at the first step and 0 from then on; with a step of 1 the variance is δ²."""
+    mdp = rv.MDP.from_edges([(0, 0, 0, 1.0, 0.0)], gamma=0.0)
+    learners = [rv.Direct(alpha=1.0, alpha_bar=1.0, value=v) for v in (1e100, 1e50)]
+    data = rv.simulate(mdp, learners, steps=3, runs=1, seed=0, record=[0, 3])
+    assert data.diverged.values.tolist() == [1, 0]
+    assert np.isnan(data.variance.isel(learner=0, step=-1)).all()
+    assert (data.variance.isel(learner=1, step=-1) == 0.0).all()
+
+
 def test_averages_are_over_the_runs_that_have_not_diverged():
     """One run starts so far out that it diverges by the recorded moment; the others do not."""
     far = np.zeros((5, 5))

@@ -103,7 +103,7 @@ def test_returns_are_those_of_their_definition_wherever_chunks_are_cut(seed, at_
     if seed % 3 == 0:
         rows["lam"][: n // 2] = 1.0  # λ below 1 comes late, while returns are open
     expected = plain_returns(rows)
-    cuts = np.sort(rng.integers(0, n, size=rng.integers(0, 30)))
+    cuts = np.sort([n // 2, *rng.integers(0, n, size=rng.integers(0, 30))])
     found = collected(rows, keys, cuts, at_once=at_once)
     assert len(expected) > 20
     assert found.count == len(expected)

@@ -15,7 +15,9 @@ import pytest
 
 import retvar as rv
 from retvar.errors import InputError, SourceError
+from retvar.estimation.tabular import TabularEstimator
 from retvar.experience import Growing, from_table
+from tests.patience import patience
 
 HEADER = "state,reward,next_state,terminated\n"
 
@@ -164,7 +166,7 @@ def test_the_command_follows_a_log_until_it_is_interrupted(tmp_path):
     program = subprocess.Popen(
         words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
     )
-    watchdog = threading.Timer(60, program.kill)
+    watchdog = threading.Timer(patience(60), program.kill)
     watchdog.start()
     assert program.stdout is not None
     files = 0
@@ -179,12 +181,12 @@ def test_the_command_follows_a_log_until_it_is_interrupted(tmp_path):
     watchdog.cancel()
     assert files + rest.count("written:") <= 2  # of three or more rounds: the first and the last
     assert program.returncode == 130, errors
-    data = rv.estimation.tabular.TabularEstimator.load(tmp_path / "out" / "estimator.safetensors")
+    data = TabularEstimator.load(tmp_path / "out" / "estimator.safetensors")
     assert data.steps == 300
     again = subprocess.run(
         [*words[:5], "--follow", "--resume", str(tmp_path / "out" / "estimator.safetensors"),
          "--out", str(tmp_path / "again")],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=patience(60), check=False,
     )  # fmt: skip
     assert again.returncode == 2
     assert "its rows would count twice" in again.stderr

@@ -28,6 +28,11 @@ def test_every_family_of_cases_on_a_gpu_has_the_bits_of_the_cpu():
     uncompiled.run("gpu_families", **SIMULATOR)
 
 
+def test_statistics_on_a_gpu_are_those_of_the_runs():
+    """Means and standard deviations (n − 1), against NumPy."""
+    uncompiled.run("gpu_moments", **SIMULATOR)
+
+
 def test_single_precision_is_near_double_precision_and_not_the_same():
     uncompiled.run("gpu_single", **SIMULATOR)
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import t as student
 
 import retvar as rv
 from retvar.estimation import inverse
-from retvar.estimation.least_squares import least_squares
+from retvar.estimation.least_squares import Solver, least_squares
 from retvar.estimation.transition_sums import TransitionSums
 from tests.oracle import fresh_seed
 
@@ -101,6 +102,32 @@ def test_off_policy_return_is_that_of_weighted_rewards_and_discounts():
     log["reward"], log["gamma"] = rho * log["reward"], rho * log["gamma"]
     found_directly = least_squares(summed(log), 6)
     assert_allclose(found.value, found_directly.value, rtol=1e-12)
+    assert_allclose(found.variance, found_directly.variance, rtol=1e-12)
+
+
+def test_the_correction_takes_half_of_the_squared_errors_at_most():
+    """Two visits each, one of which leads on to the next state: the oracle's raw/2 binds."""
+    rng = np.random.default_rng(fresh_seed())
+    for _ in range(20):
+        log = random_log(rng, states=6, rows=18) | {"state": np.arange(18) % 6}
+        log["terminated"][:6] = True
+        found, oracle = Solver(summed(log), 6)._problem.V, by_rows(log, 6)
+        assert_allclose(found, oracle["variance"], rtol=1e-8, atol=1e-12)
+
+
+def test_intervals_are_those_of_student_and_of_the_delta_method():
+    """Of the value ± t·error; of log std, half the error of log variance."""
+    rng = np.random.default_rng(fresh_seed())
+    found = least_squares(summed(random_log(rng, rows=600)), 6)
+    for level in (0.5, 0.9, 0.99):
+        low, high = found.value_interval(level)
+        expected = student.interval(level, found.value_df, found.value, found.value_error)
+        assert_allclose((low, high), expected, rtol=1e-10)
+        low, high = found.std_interval(level)
+        expected = student.interval(
+            level, found.variance_df, 0.0, found.variance_error / found.variance
+        )
+        assert_allclose(np.log([low**2, high**2] / found.variance), expected, rtol=1e-10)
 
 
 def test_value_and_variance_are_those_of_the_empirical_mdp():

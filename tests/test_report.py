@@ -314,4 +314,4 @@ def test_names_in_markdown_are_escaped_wherever_they_appear():
     assert "`a`, f\\_g\\_. \\*\\*e\\*\\*" in text
     assert "| ``h\\|i`j`` | value |" in text
     assert "declared in my\\_\\`file\\`.py" in text
-    assert "``retvar reproduce a --file my_`file`.py --out rerun``" in text
+    assert "``retvar reproduce a --file 'my_`file`.py' --out rerun``" in text

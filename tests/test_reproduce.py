@@ -5,7 +5,6 @@ import errno
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,12 +18,14 @@ import xarray
 from click.testing import CliRunner
 
 import retvar as rv
+from retvar import files
 from retvar.cli import main
 from retvar.experiments import all_experiments
 from retvar.experiments.results import contents
 from retvar.report import figures
 from retvar.report.ahead import Ahead
-from tests.oracle import SOAK, fresh_seed
+from tests.oracle import fresh_seed
+from tests.patience import patience
 
 DATA = Path(__file__).parent / "data"
 SMALL, SHRUNK = DATA / "small.py", DATA / "shrunk.py"
@@ -93,7 +94,7 @@ def test_a_group_selects_all_its_experiments_and_an_id_only_itself(tmp_path):
         (("--methods", ","), "methods = none"),
         (("--formats", "gif"), "formats = gif: must be some of png, svg, pdf"),
         (("--formats", ""), "formats = none"),
-        (("--file", "none.py"), "file = none.py: cannot be read: No such file"),
+        (("--file", "none.py"), "file = none.py: does not exist"),
         (("--out", __file__), "is a file; name a folder"),
         (("--out", str(DATA)), "holds other files ("),
         (("--out", "/proc/none"), "out = /proc/none: cannot be written ("),
@@ -219,7 +220,7 @@ def test_a_folder_with_other_files_is_refused_and_not_changed(tmp_path):
 def test_only_temporary_files_of_a_killed_run_are_removed(tmp_path):
     out = tmp_path / "a"
     small(out, "nothing")
-    owner = "0a1b2c3d.999999999.01234567"  # host, process and a random number
+    owner = f"{files._host()}.999999999.01234567"  # host, process and a random number
     stale = [out / "data" / f".own-1-0123456789abcdef-{owner}.nc", out / f".index-{owner}.html"]
     other = out / ".gitignore"
     for path in (*stale, other):
@@ -397,8 +398,8 @@ def test_an_interrupted_run_ends_soon_and_can_be_continued(tmp_path, number, sta
         time.sleep(random.Random(fresh_seed()).uniform(0, 1))
         sent = time.monotonic()
         running.send_signal(number)
-        stdout, rest = running.communicate(timeout=60)
-    assert time.monotonic() - sent < 5
+        stdout, rest = running.communicate(timeout=patience(60))
+    assert time.monotonic() - sent < patience(5)
     assert running.returncode == status, rest
     assert "Traceback" not in rest + first
     assert rest.splitlines()[-1] == "Interrupted."
@@ -408,65 +409,10 @@ def test_an_interrupted_run_ends_soon_and_can_be_continued(tmp_path, number, sta
     done = digests(out)
     assert 1 <= len(done) <= 5
     with program("--file", SMALL, "--out", out, env=LONG) as running:
-        _, output = running.communicate(timeout=120)
+        _, output = running.communicate(timeout=patience(120))
     assert running.returncode == 0
     assert "[1/7] own/1: simulated before" in output
     assert done.items() <= digests(out).items()
-
-
-def test_a_process_that_does_not_stop_is_ended(tmp_path):
-    script = (
-        "import sys, time; from retvar import signals; signals.TIMEOUT = 0.3\n"
-        "with signals.Stop() as stop:\n"
-        "    stop.last = lambda: print('last call', flush=True)\n"
-        "    print('ready', flush=True)\n"
-        "    time.sleep(60)\n"
-    )
-    for signals in ([signal.SIGTERM], [signal.SIGINT, signal.SIGINT]):
-        with subprocess.Popen(
-            [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True
-        ) as running:
-            assert running.stdout.readline() == "ready\n"
-            for number in signals:
-                running.send_signal(number)
-                time.sleep(0.05)
-            out, _ = running.communicate(timeout=10)
-        assert running.returncode == 128 + signals[0]
-        assert out == "last call\n"
-
-
-def killed_and_restarted(root: Path, kills: int) -> None:
-    seed = fresh_seed()
-    rng = random.Random(seed)
-    began = time.monotonic()
-    with program("--file", SMALL, "--out", root / "whole", env=LONG) as running:
-        running.communicate(timeout=300)
-    took = time.monotonic() - began
-    expected, out = digests(root / "whole"), root / "killed"
-    assert len(expected) == 5
-    for kill in range(kills):
-        with program("--file", SMALL, "--out", out, env=LONG) as running:
-            time.sleep(rng.uniform(0.2, 1.0) * took)
-            running.kill()
-            running.communicate(timeout=60)
-        if kill % 5 == 4 and len(digests(out)) == 5:  # complete: start again
-            assert digests(out) == expected
-            shutil.rmtree(out)
-    with program("--file", SMALL, "--out", out, env=LONG) as running:
-        _, output = running.communicate(timeout=300)
-    assert running.returncode == 0, f"RETVAR_SEED={seed}: {output}"
-    assert digests(out) == expected, f"RETVAR_SEED={seed}"
-    assert not leftovers(out)
-
-
-def test_killed_at_random_moments_it_ends_with_the_same_data(tmp_path):
-    killed_and_restarted(tmp_path, 3)
-
-
-@pytest.mark.soak
-@pytest.mark.skipif(not SOAK, reason="make soak")
-def test_killed_at_fifty_random_moments_it_ends_with_the_same_data(tmp_path):
-    killed_and_restarted(tmp_path, 50)
 
 
 # ---------------------------------------------------------------------- progress
@@ -474,7 +420,7 @@ def test_killed_at_fifty_random_moments_it_ends_with_the_same_data(tmp_path):
 
 def test_piped_progress_is_plain_lines_and_stdout_is_json_alone(tmp_path):
     with program("--file", SMALL, "--out", tmp_path / "a", "--json") as running:
-        out, progress = running.communicate(timeout=120)
+        out, progress = running.communicate(timeout=patience(120))
     assert list(json.loads(out)["experiments"])[-1] == "nothing"
     assert "\x1b" not in progress
     lines = [line for line in progress.splitlines() if line.startswith("[")]

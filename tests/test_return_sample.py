@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import scipy.stats
+from numpy.testing import assert_allclose
 
 import retvar as rv
 from retvar.estimation.return_intervals import Calibration, ReturnsByState
@@ -41,6 +42,40 @@ def test_intervals_hold_about_as_often_as_they_say(name):
         held += low <= exact <= high
     assert held >= scipy.stats.binom.ppf(1e-6, REPETITIONS, 0.86)
     assert scipy.stats.binom.ppf(1 - 1e-6, REPETITIONS, 0.68) < held
+
+
+def test_the_mean_of_two_returns_has_the_interval_of_cauchy():
+    """Student's law with one degree of freedom has the quantiles tan(π(q − ½))."""
+    low, high = 3.0, 5.0
+    for level in (0.5, 0.9, 0.99):
+        found = ReturnSample.whole(np.array([low, high]), level=level).mean
+        reach = (high - low) / 2 * math.tan(math.pi * level / 2)
+        assert_allclose(found, (4.0, 4.0 - reach, 4.0 + reach), rtol=1e-12)
+
+
+def test_ends_of_a_probability_leave_out_its_tails():
+    """As many below or more are as likely as the tail at the lower end, and so at the upper one."""
+    n, tail = 20, 0.05
+    for k in range(n + 1):
+        found = ReturnSample.whole(np.arange(n) / 1.0).probability_below(k - 0.5)
+        assert found.estimate == k / n
+        if k > 0:
+            assert scipy.stats.binom.sf(k - 1, n, found.low) == pytest.approx(tail)
+        if k < n:
+            assert scipy.stats.binom.cdf(k, n, found.high) == pytest.approx(tail)
+
+
+def test_ends_of_a_quantile_leave_out_its_tails():
+    """They are the innermost returns beyond which the quantile lies with less than the tail."""
+    n, tail = 40, 0.05
+    sample = ReturnSample.whole(np.arange(1.0, n + 1))
+    for share in (0.1, 0.25, 0.5, 0.9):
+        below = scipy.stats.binom(n, share)  # number of returns below the quantile
+        found = sample.quantile(share)
+        left = [k for k in range(1, n + 1) if below.cdf(k - 1) <= tail]
+        right = [k for k in range(1, n + 1) if below.sf(k - 1) <= tail]
+        assert found.low == max(left, default=-math.inf)
+        assert found.high == min(right, default=math.inf)
 
 
 def test_bounds_hold_the_statistics_of_every_possible_completion():

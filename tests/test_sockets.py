@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.patience import patience
+
 pytestmark = pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="reads /proc")
 PROGRAM = [sys.executable, "-m", "retvar"]
 PATHS = ("/json/identity.json", "/json/counts.json", "/metrics", "/info/main/workers.html")
@@ -81,7 +83,7 @@ def running(words):
 def seen(process, least: int) -> set[tuple[str, int]]:
     """Everything on which a command listens, once there are `least` sockets and no new ones."""
     found: set[tuple[str, int]] = set()
-    end = time.monotonic() + 60
+    end = time.monotonic() + patience(60)
     while time.monotonic() < end:
         assert process.poll() is None, "the command ended too soon"
         before, found = found, listening(process.pid)
@@ -136,7 +138,7 @@ def test_a_local_cluster_listens_on_loopback_and_tells_strangers_nothing(tmp_pat
         encrypted = 0
         for _, port in found:  # a stranger has no certificate
             with socket.create_connection(("127.0.0.1", port), timeout=5) as raw:
-                raw.settimeout(3)
+                raw.settimeout(patience(3))
                 try:
                     with unsure.wrap_socket(raw) as talk:
                         encrypted += 1

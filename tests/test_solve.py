@@ -7,6 +7,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 import retvar as rv
+from retvar.exact.solution import variance_function
+from retvar.mdp import weigh_edges
 from tests import oracle
 
 QUESTIONS = [
@@ -100,6 +102,15 @@ def test_mean_and_variance_equal_those_of_all_paths_enumerated(question, bootstr
         expected = [oracle.path_moments(mdp, s, rows, H) for s in range(5)]
         assert_allclose(solution.mean, [m for m, *_ in expected], atol=1e-12)
         assert_allclose(solution.variance, [v for _, v, *_ in expected], atol=1e-11)
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_variances_of_many_values_are_those_of_each(question):
+    mdp, values = acyclic_mdp(3), np.random.default_rng(0).normal(size=(4, 5))
+    target, behaviour, estimand = question
+    found = variance_function(weigh_edges(mdp, target, behaviour, estimand))(values)
+    expected = [rv.solve(mdp, *question, value=H).variance for H in values]
+    assert_allclose(found, expected, rtol=1e-12)
 
 
 def test_with_lambda_one_the_value_function_does_not_matter():

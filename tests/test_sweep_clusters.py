@@ -18,6 +18,7 @@ from retvar.errors import InputError, RetvarError
 from retvar.progress import Display, Progress
 from retvar.signals import Interrupted
 from retvar.sweep import Dask, Store, executors, leases, run, status
+from tests.patience import patience
 from tests.sweeping import small
 from tests.test_sweep import ONE, SPEC, Notes, command
 
@@ -73,7 +74,9 @@ def test_a_server_that_is_no_scheduler_is_an_error_after_the_timeout(spec, tmp_p
     pytest.importorskip("distributed")
     with listening(greeting) as address:
         words = [*PROGRAM, spec, "--out", tmp_path / "out", "--cluster", address, "--timeout", "1"]
-        ended = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+        ended = subprocess.run(
+            words, capture_output=True, text=True, timeout=patience(60), check=False
+        )
     assert ended.returncode == 2
     assert ended.stderr.splitlines()[-1].startswith(
         f"Error: cluster = {address}: no scheduler answered within 1 seconds ("
@@ -317,7 +320,7 @@ def test_a_closed_pipe_does_not_stop_a_run(spec, tmp_path, buffered):
     os.close(reading)
     words = [*PROGRAM, spec, "--out", tmp_path / "out"]
     ended = subprocess.run(
-        words, stdout=writing, stderr=writing, timeout=120, check=False, env=settings
+        words, stdout=writing, stderr=writing, timeout=patience(120), check=False, env=settings
     )
     os.close(writing)
     assert status(Store.open(tmp_path / "out")).complete
@@ -329,7 +332,12 @@ def test_an_answer_that_cannot_be_written_is_one_line(spec, tmp_path):
     arguments = [*PROGRAM, spec, "--out", tmp_path / "out"]
     with open("/dev/full", "w") as full:
         ended = subprocess.run(
-            arguments, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False
+            arguments,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=patience(120),
+            check=False,
         )
     assert ended.returncode == 1
     assert "Error: stdout cannot be written: No space left on device" in ended.stderr

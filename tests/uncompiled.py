@@ -110,6 +110,28 @@ def gpu_single(_: int) -> None:
     assert np.mean(same) < 0.3
 
 
+def gpu_moments(_: int) -> None:
+    """Statistics over runs, in batches of any size, of runs that may have diverged."""
+    device, rng = cuda_device.Device(), np.random.default_rng(0)
+    from retvar.engine import cuda_fold  # once numba's simulator is loaded
+
+    for states in (1, 3):
+        x = rng.normal(5.0, size=(30, 2, states, 3))
+        x[rng.random(x.shape) < 0.1] = np.nan
+        x[:, 0, :, 0] = np.nan  # all of them
+        moments = cuda_fold.DeviceMoments(device, 2, 3)
+        for batch in np.split(x, [1, 8, 17, 29]):  # 1, 7, 9, 12 and 1 runs
+            moments.add(batch, len(batch))
+        found, total = moments.moments((2, 3)), x.sum(axis=2)
+        for part, lane in np.ndindex(2, 3):
+            one = total[:, part, lane]
+            one = one[np.isfinite(one)]
+            assert found.count[part, lane] == one.size
+            if one.size:
+                np.testing.assert_allclose(found.average[part, lane], one.mean(), rtol=1e-13)
+                np.testing.assert_allclose(found.std[part, lane], one.std(ddof=1), rtol=1e-12)
+
+
 def gpu_failure(_: int) -> None:
     """An error of the driver is a typed one; after a lasting one only the GPU is refused."""
     from retvar.engine import cuda_runner  # needs a GPU or the simulator
@@ -162,7 +184,7 @@ if __name__ == "__main__":
         phases=[Phase.generate, Phase.shrink], suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     settings.load_profile("plain")
-    {
-        f.__name__: f
-        for f in (bits, invariance, fixed, digests, gpu, gpu_families, gpu_single, gpu_failure)
-    }[sys.argv[1]](int(sys.argv[2]))
+    parts = (
+        bits, invariance, fixed, digests, gpu, gpu_families, gpu_single, gpu_failure, gpu_moments,
+    )  # fmt: skip
+    {f.__name__: f for f in parts}[sys.argv[1]](int(sys.argv[2]))

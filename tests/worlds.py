@@ -82,8 +82,8 @@ class World:
     def on_policy(self):
         return self.target is self.behaviour
 
-    def log(self, rng, rows):
-        """Columns of so many transitions."""
+    def log(self, rng, rows, acting=False):
+        """Columns of so many transitions, with actions if `acting`."""
         e = self.mdp.edges
         last = np.flatnonzero(np.diff(self.start, prepend=0.0) > 0)[-1]
         start = np.where(np.arange(self.start.size) >= last, 2.0, self.start)
@@ -102,6 +102,8 @@ class World:
             "gamma": e.gamma[taken],
             "lam": np.append(self.mdp.lam, 0.0)[e.next_state[taken]],
         }
+        if acting:
+            log["action"] = e.action[taken]
         if not self.on_policy:
             at = state, e.action[taken]
             log["rho"] = self.target[at] / self.behaviour[at]

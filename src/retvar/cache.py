@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
+import re
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,18 +15,33 @@ import numpy as np
 
 from retvar.errors import InputError
 from retvar.files import write_with
+from retvar.format import visible
+from retvar.reading import free_memory, read_bytes
 
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["Footer", "code_digest", "contents", "footer_of", "read", "write"]
+__all__ = [
+    "Footer",
+    "code_digest",
+    "contents",
+    "footer_of",
+    "read",
+    "storable",
+    "write",
+    "write_netcdf",
+]
 
 NOT_NUMERICAL = (  # modules and packages whose code changes no number
     *("__init__.py", "__main__.py", "errors.py", "files.py", "cache.py", "signals.py"),
+    "reading.py",
     *("testing", "progress.py", "format.py", "cluster.py"),
     *("cli", "curves", "estimation", "experience", "experiments", "plots", "report", "sweep"),
 )
+UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 MARK = b"\nretvar "  # begins the footer, after the end of the netCDF data
+LONGEST_FOOTER = 1_000  # bytes
+SPARE = 1 << 20  # bytes that data may have beyond four times those of their file
 
 
 class Footer(NamedTuple):
@@ -71,6 +88,39 @@ def contents(data: xarray.Dataset) -> str:
     return digest.hexdigest()
 
 
+def storable(data: xarray.Dataset) -> xarray.Dataset:
+    r"""The dataset with texts that netCDF can hold: NUL and lone surrogates become escapes.
+
+    >>> import xarray
+    >>> storable(xarray.Dataset({"x": ("a", ["b\0c"])}, attrs={"name": "d\0"})).x.item()
+    'b\\x00c'
+    """
+
+    def stored(given: Any) -> Any:
+        return UNSTORABLE.sub(lambda found: visible(found[0]), given) if _is_bad(given) else given
+
+    names = [
+        name
+        for name, variable in data.variables.items()
+        if variable.dtype.kind in "OUT" and any(map(_is_bad, variable.values.ravel().tolist()))
+    ]
+    fixed = {name: data[name].copy(data=_each(stored, data[name].values)) for name in names}
+    attributes = {name: stored(given) for name, given in data.attrs.items()}
+    return (
+        data.assign_coords({n: x for n, x in fixed.items() if n in data.coords})
+        .assign({n: x for n, x in fixed.items() if n not in data.coords})
+        .assign_attrs(attributes)
+    )
+
+
+def _is_bad(given: Any) -> bool:
+    return isinstance(given, str) and UNSTORABLE.search(given) is not None
+
+
+def _each(function: Any, values: Any) -> Any:
+    return np.array([function(x) for x in values.ravel().tolist()]).reshape(values.shape)
+
+
 def write(path: Path, data: xarray.Dataset, key: str, *, classic: bool = False) -> xarray.Dataset:
     """Save a dataset; the file appears complete or not at all.
 
@@ -82,13 +132,9 @@ def write(path: Path, data: xarray.Dataset, key: str, *, classic: bool = False) 
     >>> float(read(path, key="one").x)
     1.0
     """
+    data = storable(data)
     data = data.assign_attrs(key=key, contents=contents(data))
-    if classic:
-        raw = memoryview(data.to_netcdf(engine="scipy"))
-    else:
-        buffer = io.BytesIO()  # HDF5 itself does not report a full disk
-        data.to_netcdf(buffer, engine="h5netcdf")
-        raw = buffer.getbuffer()  # a view, no copy
+    raw = memoryview(data.to_netcdf(engine="scipy")) if classic else _hdf5(data)
     with raw:  # released even if the disk is full: a traceback would hold it
         footer = Footer(key, data.attrs["contents"], _checksum(raw, key, data.attrs["contents"]))
 
@@ -101,6 +147,27 @@ def write(path: Path, data: xarray.Dataset, key: str, *, classic: bool = False) 
     return data
 
 
+def write_netcdf(path: Path, data: xarray.Dataset) -> None:
+    """Write a dataset as netCDF-4 without a footer; the file appears complete or not at all.
+
+    >>> import tempfile, xarray
+    >>> path = Path(tempfile.mkdtemp()) / "one.nc"
+    >>> write_netcdf(path, xarray.Dataset({"x": 1.0}))
+    >>> with xarray.open_dataset(path, engine="h5netcdf") as data:
+    ...     float(data.x)
+    1.0
+    """
+    with _hdf5(storable(data)) as raw:
+        write_with(path, lambda temporary: temporary.write_bytes(raw))
+
+
+def _hdf5(data: xarray.Dataset) -> memoryview:
+    """The bytes of a netCDF-4 file; HDF5 itself may crash on a full disk."""
+    buffer = io.BytesIO()
+    data.to_netcdf(buffer, engine="h5netcdf")
+    return buffer.getbuffer()  # a view, no copy
+
+
 def _checksum(raw: Any, key: str, contents_digest: str) -> str:
     """Checksum of everything before it in the file."""
     digest = hashlib.sha256(raw)
@@ -110,7 +177,10 @@ def _checksum(raw: Any, key: str, contents_digest: str) -> str:
 
 def _split(path: Path) -> tuple[bytes, Footer]:
     """The netCDF data and the footer of a file; ValueError if it is damaged."""
-    raw, mark, line = path.read_bytes().rpartition(MARK)
+    whole = read_bytes(path, "results", int(free_memory() / 2))
+    if MARK not in whole[-LONGEST_FOOTER:]:
+        raise ValueError("the file is truncated")
+    raw, mark, line = whole.rpartition(MARK)
     parts = line.decode("ascii").split(" ")
     if not mark or len(parts) != 3 or not line.endswith(b"\n"):
         raise ValueError("the file is truncated")
@@ -118,6 +188,46 @@ def _split(path: Path) -> tuple[bytes, Footer]:
     if _checksum(raw, footer.key, footer.contents) != footer.checksum:
         raise ValueError("the checksum is wrong")
     return raw, footer
+
+
+def _largest(size: int) -> int:
+    """The most bytes of data that a file of `size` bytes may have; retvar compresses nothing."""
+    return 4 * size + SPARE
+
+
+class _Bounded(io.BytesIO):
+    """A classic netCDF file, whose bytes may not be read again and again as other variables."""
+
+    left = 0
+
+    def __init__(self, raw: bytes) -> None:
+        super().__init__(raw)
+        self.left = _largest(len(raw))
+
+    def read(self, size: int | None = -1) -> bytes:
+        found = super().read(size)
+        self.left -= len(found)
+        if self.left < 0:
+            raise ValueError("its variables are larger than the file")
+        return found
+
+
+def _refuse_absurd(raw: bytes) -> None:
+    """Refuse an HDF5 file with data that are not in it, or larger than it, before they are read."""
+    import h5py
+
+    total = 0
+    with h5py.File(io.BytesIO(raw), "r") as file:
+        for name in file:
+            if not isinstance(file.get(name, getlink=True), h5py.HardLink):
+                raise ValueError("it has links to other files")
+            found = file[name]
+            if isinstance(found, h5py.Dataset):
+                if found.is_virtual or found.external:
+                    raise ValueError("it has data in other files")
+                total += math.prod(found.shape or ()) * found.dtype.itemsize
+    if total > _largest(len(raw)):
+        raise ValueError("its variables are larger than the file")
 
 
 def footer_of(path: Path) -> Footer | None:
@@ -130,7 +240,7 @@ def footer_of(path: Path) -> Footer | None:
     """
     try:
         return _split(path)[1]
-    except (OSError, ValueError):
+    except ValueError:
         return None
 
 
@@ -141,8 +251,11 @@ def read(path: Path, key: str, remedy: str = "compute it again") -> xarray.Datas
     problem = f"is damaged or no result of retvar; {remedy}"
     try:
         raw, footer = _split(path)
-        engine = "scipy" if raw.startswith(b"CDF") else "h5netcdf"
-        with xarray.open_dataset(io.BytesIO(raw), engine=engine) as opened:
+        classic = raw.startswith(b"CDF")
+        if not classic:
+            _refuse_absurd(raw)
+        file = _Bounded(raw) if classic else io.BytesIO(raw)
+        with xarray.open_dataset(file, engine="scipy" if classic else "h5netcdf") as opened:
             data = opened.load()
     except Exception as error:  # a broken file can raise anything in the reader
         raise InputError("results", path, f"{problem} ({type(error).__name__})") from None

@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -141,16 +142,17 @@ def local_cluster(workers: int | None = None, *, private: bool = True) -> Iterat
     from retvar.engine.runner import usable_threads
 
     with dask.config.set(SETTINGS):
-        cluster = distributed.LocalCluster(
-            n_workers=workers or usable_threads(),
-            threads_per_worker=1,
-            host=LOOPBACK,
-            security=True if private else None,
-            dashboard_address=f"{LOOPBACK}:0",  # any free port
-            scheduler_kwargs={"dashboard": False},
-            memory_limit=0,
-            silence_logs=50,
-        )
+        with _quiet_children():
+            cluster = distributed.LocalCluster(
+                n_workers=workers or usable_threads(),
+                threads_per_worker=1,
+                host=LOOPBACK,
+                security=True if private else None,
+                dashboard_address=f"{LOOPBACK}:0",  # any free port
+                scheduler_kwargs={"dashboard": False},
+                memory_limit=0,
+                silence_logs=50,
+            )
         try:
             yield cluster
         finally:
@@ -158,6 +160,31 @@ def local_cluster(workers: int | None = None, *, private: bool = True) -> Iterat
                 cluster.close(timeout=2)
             except TimeoutError:  # on a busy machine; nothing is lost
                 _kill_workers(cluster)
+
+
+@contextlib.contextmanager
+def _quiet_children() -> Iterator[None]:
+    """Start processes that print nothing at Ctrl-C in a terminal, or when this one is ended.
+
+    The threads that are made here, and what they start, inherit the mask of signals.
+    """
+    option = "ignore::UserWarning:multiprocessing.resource_tracker"
+    mask = getattr(signal, "pthread_sigmask", None)
+    if mask is None:  # not on Windows
+        yield
+        return
+    from multiprocessing.resource_tracker import ensure_running
+
+    sys.warnoptions.append(option)
+    try:
+        ensure_running()  # now, since it changes the mask of the thread that starts it
+    finally:
+        sys.warnoptions.remove(option)
+    before = mask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        mask(signal.SIG_SETMASK, before)
 
 
 def _kill_workers(cluster: Any) -> None:

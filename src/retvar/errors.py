@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from retvar.format import visible
+
 __all__ = [
     "ConvergenceError",
     "DivergenceError",
@@ -37,10 +39,17 @@ class InputError(RetvarError, ValueError):
         super().__init__(field, value, remedy)
 
     def __str__(self) -> str:
-        value = " ".join(str(self.value).split())  # one line; long arrays are shortened below
+        value = " ".join(_text(self.value).split())  # one line; long arrays are shortened below
         if len(value) > 120:
             value = f"{value[:80]} … ({type(self.value).__name__})"
-        return f"{self.field} = {value}: {self.remedy}"
+        return visible(f"{self.field} = {value}: {self.remedy}")
+
+
+def _text(value: object) -> str:
+    try:
+        return str(value)
+    except (ValueError, RecursionError):  # an integer of many digits, a list in itself
+        return f"of type {type(value).__name__}"
 
 
 class InfiniteVarianceError(InputError):

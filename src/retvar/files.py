@@ -2,7 +2,7 @@
 
 The contents go to a temporary file in the same folder, which is synced and then moved into place.
 Its name tells the process that writes it, so that the next write to the same path can remove what
-a killed process left behind, and nothing of one that lives.
+a killed process left behind, and nothing of one that lives. Folders are made durable, too.
 """
 
 from __future__ import annotations
@@ -11,10 +11,13 @@ import contextlib
 import os
 import re
 import secrets
+import shutil
 import socket
 import stat
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from zlib import crc32
 
@@ -22,15 +25,26 @@ from retvar.errors import InputError
 
 __all__ = [
     "create_temporary",
+    "is_abandoned",
+    "is_temporary",
+    "machine",
+    "make_folder",
     "remove_abandoned",
+    "remove_unfinished",
     "temporary_beside",
+    "unfinished",
+    "write_new",
     "write_text",
     "write_with",
+    "written",
 ]
 
 OLD = 24 * 3600.0  # seconds after which a temporary file of another machine counts as abandoned
 LONGEST = 60  # letters of the name that a temporary file repeats
 TEMPORARY = re.compile(r"\.(?P<stem>.*)-(?P<host>[0-9a-f]{8})\.(?P<pid>\d+)\.[0-9a-f]{8}(\.\w+)?")
+
+unfinished: set[Path] = set()  #: temporary files and folders that this process is filling
+written: deque[Path] = deque(maxlen=4)  #: the last files that it has written
 
 
 def write_with(path: Path, write: Callable[[Path], object]) -> None:
@@ -62,11 +76,13 @@ def temporary_beside(path: Path) -> Iterator[Path]:
         yield temporary
         _sync(temporary, os.O_RDWR)
         os.replace(temporary, target)
+        written.append(path)
         _sync(target.parent, os.O_RDONLY)
     except OSError as error:
         raise _unwritable(path, error) from None
     finally:
         temporary.unlink(missing_ok=True)
+        unfinished.discard(temporary)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -79,6 +95,67 @@ def write_text(path: Path, text: str) -> None:
     'λ'
     """
     write_with(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
+def write_new(path: Path, text: str) -> None:
+    """Write `text` as UTF-8 unless the file exists: of two that write at once, the first one wins.
+
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp()) / "a.txt"
+    >>> write_new(file, "first"); write_new(file, "second"); file.read_text()
+    'first'
+    """
+    remove_abandoned(path)
+    try:
+        temporary = create_temporary(path)
+    except OSError as error:
+        raise _unwritable(path, error) from None
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        _sync(temporary, os.O_RDWR)
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            return
+        except OSError:  # some file systems have no links
+            os.replace(temporary, path)
+        _sync(path.parent, os.O_RDONLY)
+    except OSError as error:
+        raise _unwritable(path, error) from None
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it, unless they exist; each survives a power cut.
+
+    >>> import tempfile
+    >>> make_folder(Path(tempfile.mkdtemp()) / "a" / "b")
+    """
+    path = Path(path)
+    missing = [each for each in (path, *path.parents) if not each.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for each in missing:
+        _sync(each.parent, os.O_RDONLY)
+
+
+def is_temporary(path: Path) -> bool:
+    """Whether a file has the name of a temporary file.
+
+    >>> is_temporary(Path(".a-01234567.99.89abcdef.txt")), is_temporary(Path(".a-notes.txt"))
+    (True, False)
+    """
+    return TEMPORARY.fullmatch(path.name) is not None
+
+
+def is_abandoned(path: Path) -> bool:
+    """Whether a file is a temporary file whose writer is dead.
+
+    >>> is_abandoned(Path("a.txt"))
+    False
+    """
+    parts = TEMPORARY.fullmatch(path.name)
+    return parts is not None and _abandoned(path, parts)
 
 
 def remove_abandoned(path: Path) -> None:
@@ -125,14 +202,33 @@ def create_temporary(target: Path) -> Path:
     """
     owner = f"{_host()}.{os.getpid()}"
     temporary = target.with_name(f".{_stem(target)}-{owner}.{secrets.token_hex(4)}{target.suffix}")
+    unfinished.add(temporary)
     os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666))
     return temporary
 
 
+def remove_unfinished() -> None:
+    """Remove what this process has not finished, since it is about to be ended.
+
+    >>> import tempfile
+    >>> temporary = create_temporary(Path(tempfile.mkdtemp()) / "a.txt")
+    >>> remove_unfinished()
+    >>> temporary.exists()
+    False
+    """
+    while unfinished:
+        path = unfinished.pop()
+        with contextlib.suppress(OSError):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
 def _abandoned(temporary: Path, parts: re.Match[str]) -> bool:
-    """Whether the process that wrote it is dead, or on another machine and the file old."""
+    """Whether the process that wrote it is dead, or on another machine and the file old.
+
+    A file that is dated far into the future is old, too.
+    """
     if parts["host"] != _host():
-        return time.time() - temporary.stat().st_mtime > OLD
+        return abs(time.time() - temporary.stat().st_mtime) > OLD
     try:
         os.kill(int(parts["pid"]), 0)
     except ProcessLookupError:
@@ -142,8 +238,22 @@ def _abandoned(temporary: Path, parts: re.Match[str]) -> bool:
     return False
 
 
+@cache
+def machine() -> str:
+    """The host name, and on Linux the boot and the container, within which process ids are unique.
+
+    >>> machine().startswith(socket.gethostname())
+    True
+    """
+    parts = [socket.gethostname()]
+    with contextlib.suppress(OSError):
+        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip())
+        parts.append(os.readlink("/proc/self/ns/pid"))
+    return " ".join(parts)
+
+
 def _host() -> str:
-    return f"{crc32(socket.gethostname().encode()):08x}"
+    return f"{crc32(machine().encode()):08x}"
 
 
 def _sync(path: Path, how: int) -> None:

@@ -19,12 +19,38 @@ __all__ = [
     "number",
     "reasons",
     "short_number",
+    "visible",
     "z_text",
 ]
 
 HUGE, TINY = 1e7, 1e-4  # numbers beyond these are written with a power of ten
 MISSING = "–"
 SHORT_DIGITS = (2, 3, 4)
+INVISIBLE = (  # what moves the cursor, breaks lines, turns the direction, or cannot be encoded
+    "\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ufffe\uffff\ud800-\udfff\U000e0000-\U000e0fff"
+)
+ONE_LINE, MANY_LINES = re.compile(f"[{INVISIBLE}]"), re.compile(f"(?![\n\t])[{INVISIBLE}]")
+ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
+
+
+def visible(text: str, *, lines: bool = False) -> str:
+    r"""Text with control characters, marks of direction and the like as escapes.
+
+    Line breaks and tabs are escaped, too, except with `lines`.
+
+    >>> visible("a\nb\x1b[31m")
+    'a\\nb\\x1b[31m'
+    >>> visible("a\nb\u202e", lines=True)
+    'a\nb\\u202e'
+    """
+    return (MANY_LINES if lines else ONE_LINE).sub(_escape, text)
+
+
+def _escape(found: re.Match[str]) -> str:
+    point = ord(found[0])
+    wide = f"\\U{point:08x}" if point > 0xFFFF else f"\\u{point:04x}"
+    return ESCAPES.get(found[0]) or (f"\\x{point:02x}" if point < 0x100 else wide)
 
 
 def duration(seconds: float) -> str:
@@ -55,7 +81,7 @@ def joined(items: Iterable[object]) -> str:
     >>> joined("abc"), joined("a"), joined("")
     ('a, b and c', 'a', '')
     """
-    texts = [str(item) for item in items]
+    texts = [visible(str(item)) for item in items]
     return " and ".join([", ".join(texts[:-1]), texts[-1]] if len(texts) > 1 else texts)
 
 
@@ -82,7 +108,13 @@ def natural_key(label: object) -> tuple[object, ...]:
     if math.isfinite(number):
         return 0, number, text
     parts = re.split(r"(\d+)", text)
-    return 1, [(int(x), "") if k % 2 else (0, x) for k, x in enumerate(parts)], text
+    return 1, [_digits_key(x) if k % 2 else (0, x) for k, x in enumerate(parts)], text
+
+
+def _digits_key(digits: str) -> tuple[int, str]:
+    """Key by which whole numbers of any length are sorted."""
+    bare = digits.lstrip("0")
+    return len(bare), bare
 
 
 def minus(text: str) -> str:
@@ -127,7 +159,7 @@ def listed(names: Iterable[object], most: int = 5) -> str:
     >>> listed(range(12), most=3)
     '0, 1, 2 and 9 more'
     """
-    texts = [str(name) for name in names]
+    texts = [visible(str(name)) for name in names]
     rest = len(texts) - most
     return ", ".join(texts[:most]) + (f" and {rest} more" if rest > 0 else "")
 
@@ -186,6 +218,7 @@ def align(rows: Sequence[Sequence[str]], *, left: bool = False) -> list[str]:
     >>> align([["state", "value"], ["a"]], left=True)
     ['state  value', 'a']
     """
+    rows = [[visible(cell) for cell in row] for row in rows]
     columns = zip_longest(*rows, fillvalue="")
     widths = [max(map(len, column)) for column in columns]
     pad = str.ljust if left else str.rjust

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import pickle
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -64,16 +65,47 @@ def compiled(function: Any, *sources: str, key: str = "", **options: Any) -> Any
     digest = hashlib.sha256(b"".join(parts)).hexdigest()
     with _cache_dir_lock:  # numba reads the folder from a global setting
         before = numba.config.CACHE_DIR
-        root = before or os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        root = before or _cache_root()
         folder = os.path.join(root, "retvar", digest[:16])
         try:
+            if not root:
+                return njit(**options)(function)
             os.makedirs(folder, exist_ok=True)
             numba.config.CACHE_DIR = folder
-            return njit(cache=os.access(folder, os.W_OK), **options)(function)
+            return _forgiving(njit(cache=os.access(folder, os.W_OK), **options)(function))
         except (OSError, RuntimeError):  # no writable cache: compile in each process
             return njit(**options)(function)
         finally:
             numba.config.CACHE_DIR = before
+
+
+def _cache_root() -> str:
+    """The user's folder for caches; empty for a user whom the system does not know."""
+    for root in (os.environ.get("XDG_CACHE_HOME", ""), os.path.expanduser("~/.cache")):
+        if os.path.isabs(root):
+            return root
+    return ""
+
+
+def _forgiving(function: Any) -> Any:
+    """Let compiled code be used although its cache cannot be read or written: a full disk."""
+    cache = getattr(function, "_cache", None)
+    if cache is None:  # not compiled at all
+        return function
+
+    def forgive(act: Any) -> Any:
+        def acting(*args: Any) -> Any:
+            try:
+                return act(*args)
+            except (OSError, EOFError, pickle.UnpicklingError) as error:
+                log.debug("the cache of compiled code: %s", error)
+                return None
+
+        return acting
+
+    for name in ("load_overload", "save_overload"):
+        setattr(cache, name, forgive(getattr(cache, name)))
+    return function
 
 
 def read_only(column: Any) -> Any:

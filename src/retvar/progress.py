@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TextIO
 
-from retvar.format import duration
+from retvar.format import duration, visible
 
 __all__ = ["Display", "Progress", "ResilientStream", "discard_output"]
 
@@ -136,7 +136,7 @@ class Display(Progress):
         """Begin a bar for the part, above that of the total."""
         self._part, self._part_begin, self._part_size = name, self._done, size
         if self._bars is not None:
-            self._bars.reset(self._part_bar, total=size, description=name, visible=True)
+            self._bars.reset(self._part_bar, total=size, description=visible(name), visible=True)
             self._bars.update(self._bar, description="total")
         super().start_part(name, size)
 
@@ -150,6 +150,7 @@ class Display(Progress):
 
     def note(self, line: str) -> None:
         """Write the line, above the bars if there are any."""
+        line = visible(line, lines=True)
         if self._bars is None:
             self._stream.write(line + "\n")
             self._stream.flush()

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["answers", "at_options", "refuse_unknown"]
 
 EPISODES = 300
+FIRST = "roll-outs do not begin with an action"
 
 
 def at_options(command: Any) -> Any:
@@ -32,8 +33,9 @@ def at_options(command: Any) -> Any:
     )  # fmt: skip
     at = click.option(
         "--at", multiple=True, metavar="STATE",
-        help="Also answer for this state (label or number) or observation (numbers separated by "
-        "commas); may be repeated. Labels of a log are known once it has been read.",
+        help="Also answer for this state (label or number), observation (numbers separated by "
+        "commas) or, with --actions, STATE,ACTION; may be repeated. Labels of a log are known once "
+        "it has been read.",
     )  # fmt: skip
     return at(rollouts(command))
 
@@ -46,6 +48,10 @@ def refuse_unknown(experience: Experience, args: dict[str, Any]) -> None:
         raise InputError("--rollouts", 1, "must be 0 or at least 2")
     if args["rollouts"] is not None and not args["at"]:
         raise InputError("--rollouts", args["rollouts"], "needs --at: where to start")
+    if args["actions"]:  # pairs are known once they have been read
+        if args["rollouts"]:
+            raise InputError("--rollouts", args["rollouts"], f"{FIRST}; leave it out")
+        return
     for text in args["at"]:
         if experience.width is not None or experience.fixed_states:
             find_state(experience, text)
@@ -70,7 +76,9 @@ def _with_rollouts(
     from retvar.estimation.rollouts import observed
 
     why = ""
-    if args["gamma"] is None:
+    if found.experience.pairs:
+        why = FIRST
+    elif args["gamma"] is None:
         why = "γ is not one number"
     elif any(lam != 1.0 for lam in found.estimator.lams):
         why = "they are of the return, λ = 1"

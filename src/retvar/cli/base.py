@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import re
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,8 +15,11 @@ from typing import Any
 import click
 
 from retvar.errors import InputError, RetvarError
+from retvar.files import remove_unfinished, written
+from retvar.format import ONE_LINE, listed, visible
 from retvar.progress import Display, discard_output
-from retvar.signals import Interrupted, Stop
+from retvar.reading import json_or_text
+from retvar.signals import NOTHING, Interrupted, Stop, current
 
 __all__ = [
     "DEVICE",
@@ -29,9 +34,11 @@ __all__ = [
     "interruptible",
     "key_value",
     "key_values",
+    "print_note",
     "print_result",
     "split_commas",
     "to_json",
+    "whole_number",
 ]
 
 FAILED, BAD_INPUT, DISAGREES = 1, 2, 3  # exit statuses
@@ -76,15 +83,54 @@ class Commands(click.Group):
     """Commands that print expected errors in one line; see `EXIT_STATUSES`."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command."""
+        """Run the command; its status after a signal is that of the signal, whatever it returned.
+
+        Signals are those of the program (`retvar.__main__`); another one that calls this keeps its
+        own handlers.
+        """
+        stop = current()
+        stop.kept = _kept
+        stop.leaving = [remove_unfinished, _kill_children]
         try:
-            return super().invoke(ctx)
-        except RetvarError as error:
-            click.echo(f"Error: {error}", err=True)
-            sys.exit(BAD_INPUT if isinstance(error, InputError) else FAILED)
-        except Interrupted as error:
+            found = super().invoke(ctx)
+        except RetvarError as failure:
+            if str(failure) or not stop.number:
+                print_note(f"Error: {failure}")
+            _leave_after_signal(stop)
+            sys.exit(BAD_INPUT if isinstance(failure, InputError) else FAILED)
+        except click.UsageError as wrong:
+            wrong.message = visible(wrong.message, lines=True)  # type: ignore[misc]
+            raise
+        except KeyboardInterrupt as raised:
+            _leave_after_signal(stop)
             click.echo("Interrupted.", err=True)
+            error = raised if isinstance(raised, Interrupted) else Interrupted(signal.SIGINT)
             sys.exit(error.status)
+        except SystemExit:
+            _leave_after_signal(stop)
+            raise
+        _leave_after_signal(stop)
+        return found
+
+
+def _leave_after_signal(stop: Stop) -> None:
+    """Say what was kept, and end with the status of the signal, if there was one."""
+    if stop.number:
+        stop.tell()
+        error = Interrupted(stop.number)
+        sys.exit(error.status)
+
+
+def _kept() -> str:
+    """What a command without work to continue leaves behind."""
+    return f"Written before: {listed([str(path) for path in written], 4)}" if written else NOTHING
+
+
+def _kill_children() -> None:
+    """Kill worker processes, which have nothing to keep; some have not started to listen yet."""
+    if multiprocessing := sys.modules.get("multiprocessing"):
+        for child in multiprocessing.active_children():
+            child.kill()
 
 
 @contextlib.contextmanager
@@ -96,36 +142,34 @@ def interruptible(
     `clean_up` is called if the process has to be ended before it reaches such a point; `options`
     are those of :class:`~retvar.progress.Display`.
     """
-    with Stop() as stop, Display(sys.stderr, stop.check, **options) as progress:
-
-        def before_exit() -> None:
-            progress.restore_terminal()
-            clean_up()
-            click.echo(f"{SAVED}\nInterrupted.", err=True)
-
-        stop.last = before_exit
-        try:
-            yield stop, progress
-        except Interrupted:
-            progress.note(SAVED)
-            raise
+    stop = current()
+    with Display(sys.stderr, stop.check, **options) as progress, stop.graceful(kept=lambda: SAVED):
+        stop.leaving += [progress.restore_terminal, clean_up]
+        yield stop, progress
 
 
 def print_result(text: str) -> None:
     """Print to stdout; a closed pipe does not change the exit status."""
     try:
-        click.echo(text)
+        click.echo(visible(text, lines=True))
     except OSError as error:
         discard_output(sys.stdout)
         if not isinstance(error, BrokenPipeError):
             raise RetvarError(f"stdout cannot be written: {error.strerror}") from None
 
 
+def print_note(text: str) -> None:
+    """Print to stderr."""
+    click.echo(visible(text, lines=True), err=True)
+
+
 def to_json(data: Any) -> str:
-    """JSON text; NaN and infinity become null.
+    r"""JSON text; NaN and infinity become null, and no control character is printed as it is.
 
     >>> to_json({"γ": [1.5, math.nan]})
     '{"γ": [1.5, null]}'
+    >>> to_json("\x9b \U000e0041")
+    '"\\u009b \\udb40\\udc41"'
     """
 
     def finite(value: Any) -> Any:
@@ -135,7 +179,8 @@ def to_json(data: Any) -> str:
             return [finite(each) for each in value]
         return None if isinstance(value, float) and not math.isfinite(value) else value
 
-    return json.dumps(finite(data), ensure_ascii=False, allow_nan=False)
+    text = json.dumps(finite(data), ensure_ascii=False, allow_nan=False)
+    return ONE_LINE.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
 def split_commas(text: str | None) -> tuple[str, ...] | None:
@@ -147,6 +192,15 @@ def split_commas(text: str | None) -> tuple[str, ...] | None:
     if text is None:
         return None
     return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def whole_number(text: str) -> int | None:
+    """The whole number that a text is; None for another text, also for one of too many digits.
+
+    >>> whole_number("12"), whole_number("²"), whole_number("9" * 5_000)
+    (12, None, None)
+    """
+    return int(text) if re.fullmatch("[0-9]{1,18}", text) else None
 
 
 def key_values(options: tuple[str, ...]) -> dict[str, Any]:
@@ -167,7 +221,4 @@ def key_value(option: str) -> tuple[str, Any]:
     key, equals, value = option.partition("=")
     if not key or not equals:
         raise InputError("option", option, "must be KEY=VALUE")
-    try:
-        return key, json.loads(value)
-    except json.JSONDecodeError:
-        return key, value
+    return key, json_or_text(value, "option", option)

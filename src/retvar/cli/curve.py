@@ -21,7 +21,6 @@ from retvar.cli.base import (
 from retvar.errors import InputError
 from retvar.networks import DEFAULT, NETWORKS
 from retvar.progress import Display
-from retvar.signals import Stop
 
 if TYPE_CHECKING:
     import xarray
@@ -68,7 +67,7 @@ def curve(domain: str, **args: Any) -> None:
         mdp = mdp.replace(lam=args["lam"])
     policies = {"target": args["target"], "behaviour": args["behaviour"]}
     learners = _learners(args)
-    with Stop() as stop, Display(sys.stderr, stop.check) as display:
+    with Display(sys.stderr) as display:
         display.start(len(learners))
         if args["best"]:
             found = {}

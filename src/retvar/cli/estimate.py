@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from retvar.cli.base import (
     JSON,
     OPTION,
     PATH,
+    print_note,
     print_result,
     split_commas,
     to_json,
@@ -31,8 +32,9 @@ from retvar.cli.sources import (
     with_options,
 )
 from retvar.errors import InputError, RetvarError
+from retvar.files import make_folder
 from retvar.networks import DEFAULT, NETWORKS
-from retvar.signals import Interrupted, Stop
+from retvar.signals import NOTHING, Interrupted, Stop, current
 
 if TYPE_CHECKING:
     import xarray
@@ -56,6 +58,7 @@ SETTINGS = (
     "features",
     "bootstrap_samples",
     "level",
+    "actions",
 )
 SAVED = "The estimator is saved; continue with --resume"
 SOURCES = (
@@ -63,7 +66,7 @@ SOURCES = (
 )
 COLUMN_HELP = {
     "state": "Column of the state; several, separated by commas, form an observation or a label.",
-    "action": "Column of the action, for --target-policy.",
+    "action": "Column of the action, for --target-policy and --actions.",
     "cost": "Column of costs, in place of rewards: rewards are negated costs.",
     "terminated": "Column that marks the end of an episode; 'none' if episodes never end.",
     "truncated": "Column that marks an episode that was cut off before its end.",
@@ -139,6 +142,10 @@ def _columns(command: Any) -> Any:
     "--bootstrap-samples", type=click.IntRange(0),
     help="Number of bootstrap samples for the intervals of td; 0 for none [default: 100].",
 )  # fmt: skip
+@click.option(
+    "--actions", is_flag=True,
+    help="Estimate each action of each state: of taking it, then doing as the policy does.",
+)  # fmt: skip
 @click.option("--level", type=float, default=0.9, show_default=True, help="Level of the intervals.")
 @click.option(
     "--seed", type=click.IntRange(0), help="Random seed [default: 0; with --resume a new one]."
@@ -183,7 +190,8 @@ def estimate(source: str, **args: Any) -> None:
     another run continues with --resume. With --follow it is interrupted by Ctrl-C: everything is
     saved, and the exit status is 130.
     """
-    with Stop() as stop, option_names(file="--resume", resume="--resume"):
+    stop = current()
+    with option_names(file="--resume", resume="--resume"):
         from retvar.estimation.checks import check
         from retvar.estimation.distributed import refuse_cluster
         from retvar.estimation.estimate import prepare
@@ -194,25 +202,28 @@ def estimate(source: str, **args: Any) -> None:
         if args["resume"] is not None:
             del settings["by"]
         _refuse_beside_follow(args)
+        _refuse_beside_actions(args)
         experience = open_source(source, args, args["seed"], stop)
         with option_names(state="--at"):
             refuse_unknown(experience, args)
-        with _folder(args["out"]) as out:
+        kept = _Kept()
+        with stop.graceful(kept.save, kept.line), _folder(args["out"], stop) as out:
             if args["log"] is not None:
                 with option_names(path="--log"):
                     experience = recorded(experience, args["log"])
             found = prepare(experience, **settings)
             if args["follow"] and args["resume"] is not None:
                 _refuse_twice(found, args["resume"])
-            separate = not _may_replace(out, args["resume"])
-            stop.last = functools.partial(_save_before_exit, found, out, separate)
+            kept.found, kept.out = found, out
+            kept.separate = not _may_replace(out, args["resume"])
             if args["follow"]:
                 failure = _follow(found, stop, out, formats, args)
             elif args["cluster"] is not None:
                 failure = _learn_on_cluster(found, stop, args)
             else:
                 failure = _learn(found, stop, live=source.startswith("gymnasium:"))
-            saved = _save(found, out, separate=failure is not None and separate)
+            kept.separate = failure is not None and kept.separate
+            saved = kept.path = _save(found, out, separate=kept.separate)
             checked = None
             if args["check"] and failure is None:
                 try:
@@ -229,11 +240,12 @@ def estimate(source: str, **args: Any) -> None:
             drawn: list[Path] = []
             if not stop.number and saved.name == ESTIMATOR:
                 drawn = _draw(found, checked, out, formats)
-        written = [*drawn, saved.with_name(saved.name.replace(ESTIMATOR, DATA)), saved]
-        _print(found, checked, asked, written, args)
-        if failure is not None:
-            click.echo(f"{SAVED} {saved}", err=True)
-            raise Interrupted(stop.number) if stop.number else failure
+            written = [*drawn, saved.with_name(saved.name.replace(ESTIMATOR, DATA)), saved]
+            _print(found, checked, asked, written, args)
+            stop.check()
+            if failure is not None:
+                print_note(f"{SAVED} {saved}")
+                raise failure
     if checked is not None and checked.disagrees:
         sys.exit(DISAGREES)
 
@@ -253,6 +265,14 @@ def _refuse_beside_follow(args: dict[str, Any]) -> None:
                 if name == "time":
                     remedy += ", or drop --time if rows arrive in order"
                 raise InputError(f"--{name}", args[name], remedy)
+
+
+def _refuse_beside_actions(args: dict[str, Any]) -> None:
+    """Refuse options that estimates of actions cannot have."""
+    if args["actions"]:
+        for name, remedy in (("grid", "draws states"), ("cluster", "sums transitions of states")):
+            if args[name] is not None:
+                raise InputError(f"--{name}", args[name], f"{remedy}, not actions; leave it out")
 
 
 def _refuse_twice(found: Estimate, resume: Path) -> None:
@@ -291,7 +311,10 @@ def _follow(
 
 def _learn_on_cluster(found: Estimate, stop: Stop, args: dict[str, Any]) -> BaseException | None:
     """Learn on workers; return the error that ended it early, if something was learned."""
+    from retvar.estimation.actions import refuse_cluster_of_actions
     from retvar.estimation.distributed import learn_on_cluster
+
+    refuse_cluster_of_actions(found.experience, args["cluster"])
 
     def learn(advance: Callable[[int], None]) -> None:
         learn_on_cluster(found, args["cluster"], workers=args["workers"], progress=advance)
@@ -322,11 +345,30 @@ def _learn(
     return None
 
 
-def _save_before_exit(found: Estimate, out: Path, separate: bool) -> None:
-    """Save the estimator of a process that is about to be ended, such as during a long reset."""
-    if not found.updating:
-        click.echo(f"{SAVED} {_save(found, out, separate=separate)}", err=True)
-    click.echo("Interrupted.", err=True)
+class _Kept:
+    """What there is of an estimate when a signal ends the process."""
+
+    def __init__(self) -> None:
+        self.found: Estimate | None = None
+        self.out, self.separate = Path(), False
+        self.path: Path | None = None  # of the estimator, once it is saved
+
+    def save(self) -> None:
+        """Save the estimator of a process that is about to be ended, such as in a long reset."""
+        from retvar.experience.recording import finish_recordings
+
+        if self.found is None or self.path is not None:
+            return
+        while self.found.updating:  # the caller does not wait for ever
+            time.sleep(0.01)
+        if self.found.estimator.steps:
+            self.path = _save_estimator(self.found, self.out, self.separate)
+            finish_recordings()
+            _save_data(self.found.data, self.path)
+
+    def line(self) -> str:
+        """Where the estimator is, in one line."""
+        return NOTHING if self.path is None else f"{SAVED} {self.path}"
 
 
 def _settings(args: dict[str, Any]) -> dict[str, Any]:
@@ -335,6 +377,7 @@ def _settings(args: dict[str, Any]) -> dict[str, Any]:
         args["seed"] = args["seed"] or 0
         settings = {name: args[name] for name in (*SETTINGS, "seed")}
         return settings | {"estimand": args["estimand"].replace("-", "_")}
+    from retvar.estimation.actions import has_actions
     from retvar.estimation.saved_estimators import load
 
     source = click.get_current_context().get_parameter_source
@@ -345,6 +388,7 @@ def _settings(args: dict[str, Any]) -> dict[str, Any]:
     saved = load(args["resume"])
     gamma = saved.description.gamma
     args["gamma"] = float(gamma) if isinstance(gamma, float | int) else None  # for greedy
+    args["actions"] = has_actions(saved)
     if args["seed"] is None:  # so that the experience is not the same again
         args["seed"] = saved.steps
     return {"resume": args["resume"]}
@@ -361,20 +405,25 @@ def _formats(text: str) -> tuple[str, ...]:
 
 
 @contextlib.contextmanager
-def _folder(out: Path) -> Iterator[Path]:
+def _folder(out: Path, stop: Stop) -> Iterator[Path]:
     """Create the output folder; remove it again if nothing was written to it."""
     existed = out.is_dir()
     if out.exists() and not existed:
         raise InputError("--out", out, "is a file; name a folder")
     try:
-        out.mkdir(parents=True, exist_ok=True)
+        make_folder(out)
     except OSError as error:
         raise InputError("--out", out, f"cannot be made: {error.strerror or error}") from None
+
+    def remove_if_empty() -> None:
+        if not existed and out.is_dir() and not any(out.iterdir()):
+            out.rmdir()
+
+    stop.leaving.append(remove_if_empty)
     try:
         yield out
     finally:
-        if not existed and not any(out.iterdir()):
-            out.rmdir()
+        remove_if_empty()
 
 
 def _may_replace(out: Path, resume: Path | None) -> bool:
@@ -390,13 +439,22 @@ def _save(
 
     With `separate`, files of an earlier run are not replaced: names begin with ``unfinished-``.
     """
-    from retvar.files import write_with
+    path = _save_estimator(found, out, separate)  # first, since estimates may fail
+    _save_data(found.data if data is None else data, path)
+    return path
 
-    prefix = "unfinished-" if separate else ""
-    found.save(out / (prefix + ESTIMATOR))  # first, since estimates may fail
-    data = found.data if data is None else data
-    write_with(out / (prefix + DATA), lambda path: data.to_netcdf(path, engine="h5netcdf"))
-    return out / (prefix + ESTIMATOR)
+
+def _save_estimator(found: Estimate, out: Path, separate: bool) -> Path:
+    path = out / (("unfinished-" if separate else "") + ESTIMATOR)
+    found.save(path)
+    return path
+
+
+def _save_data(data: xarray.Dataset, estimator: Path) -> None:
+    """Write the estimates beside the estimator."""
+    from retvar.cache import write_netcdf
+
+    write_netcdf(estimator.with_name(estimator.name.replace(ESTIMATOR, DATA)), data)
 
 
 def _draw(found: Estimate, checked: Any, out: Path, formats: tuple[str, ...]) -> list[Path]:
@@ -424,7 +482,7 @@ def _print(
 ) -> None:
     apart = args["as_json"] or not sys.stdout.isatty()  # on a terminal the summary has them
     for warning in found.warnings if apart else ():
-        click.echo(f"WARNING: {with_options(warning)}", err=True)
+        print_note(f"WARNING: {with_options(warning)}")
     if args["as_json"]:
         at = {"at": [each.to_dict() for each in asked]} if asked else {}
         print_result(to_json(_to_dict(found, checked) | at))

@@ -19,7 +19,6 @@ from retvar.cli.base import (
 )
 from retvar.errors import InputError
 from retvar.progress import Display
-from retvar.signals import Stop
 
 __all__ = ["frontier"]
 
@@ -59,7 +58,7 @@ def frontier(
     from retvar.files import write_text
 
     mdp = rv.domains.find(domain, gamma=gamma, **key_values(options))
-    with Stop() as stop, Display(sys.stderr, stop.check) as display:
+    with Display(sys.stderr) as display:
         display.start(1.0)
         found = rv.frontier(
             mdp,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,7 +16,8 @@ from retvar.cli.sources import (
     with_options,
 )
 from retvar.errors import InputError, RetvarError
-from retvar.signals import Interrupted, Stop
+from retvar.reading import parse_json
+from retvar.signals import current
 
 if TYPE_CHECKING:
     from retvar.estimation.return_sample import ReturnSample
@@ -58,7 +58,7 @@ def rollouts(source: str, **args: Any) -> None:
     if kind != "gymnasium" or not colon:
         raise InputError("SOURCE", source, "must be gymnasium:ID, such as gymnasium:CartPole-v1")
     start = _start(args["start"])
-    with Stop() as stop, option_names():
+    with current().graceful() as stop, option_names():
         import retvar as rv
 
         options = key_values(args["options"])
@@ -72,8 +72,7 @@ def rollouts(source: str, **args: Any) -> None:
                 level=args["level"], seed=args["seed"],
             )  # fmt: skip
         except RetvarError:
-            if stop.number:
-                raise Interrupted(stop.number) from None
+            stop.check()
             raise
     below = args["below"]
     if args["as_json"]:
@@ -89,8 +88,8 @@ def _start(text: str | None) -> Any:
     if text is None:
         return None
     for form in (text, f"[{text}]"):
-        with contextlib.suppress(json.JSONDecodeError):
-            return json.loads(form)
+        with contextlib.suppress(InputError):
+            return parse_json(form, "--start")
     raise InputError("--start", text, "must be a number, or numbers such as 0.0, 0.1")
 
 

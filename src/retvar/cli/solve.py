@@ -18,6 +18,7 @@ from retvar.cli.base import (
     to_json,
 )
 from retvar.errors import InputError
+from retvar.format import visible
 
 if TYPE_CHECKING:
     from retvar.exact import MonteCarlo, Solution
@@ -138,7 +139,8 @@ def _summary(question: dict[str, Any], solution: Solution, sampled: MonteCarlo |
     below = " (below 1: the variance is finite)" if solution.spectral_radius < 1 else ""
     lines = [
         repr(mdp),
-        f"target {used['target']}, behaviour {used['behaviour']}: {return_of[used['estimand']]}",
+        f"target {visible(used['target'])}, behaviour {visible(used['behaviour'])}: "
+        f"{return_of[used['estimand']]}",
         "",
         solution.summary(ROWS),
         "",

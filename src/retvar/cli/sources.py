@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from retvar.cli.base import key_values, split_commas
+from retvar.cli.base import key_values, split_commas, whole_number
 from retvar.errors import InputError, RetvarError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ COLUMNS = (
 )  # fmt: skip
 FOR_LOGS = ("target_policy", "duplicates", "force", "stream")  # further options for logs
 OPTIONS = (
-    *COLUMNS, *FOR_LOGS, "states", "gamma", "lam", "kappa", "level", "features",
+    *COLUMNS, *FOR_LOGS, "actions", "states", "gamma", "lam", "kappa", "level", "features",
     "bootstrap_samples", "estimand", "method", "seed", "grid", "policy", "envs", "deterministic",
 )  # fmt: skip
 REPLACED = {  # remedies of the library, as options
@@ -230,7 +230,8 @@ def _table(source: Any, args: dict[str, Any]) -> Experience:
     if columns.get("terminated") == "none":
         columns["terminated"] = False
     if args["states"] is not None:
-        columns["states"] = int(args["states"]) if args["states"].isdigit() else args["states"]
+        number = whole_number(args["states"])
+        columns["states"] = args["states"] if number is None else number
     if args["stream"] is not None:
         raise InputError("--stream", args["stream"], "is called --entity")
     if args["target_policy"] is not None:
@@ -264,9 +265,8 @@ def import_function(option: str, name: str) -> Any:
 
 def load_policy(name: str, env: str, gamma: float | None, options: dict[str, Any]) -> Any:
     """The policy that the option ``--policy`` names."""
-    import numpy as np
-
     import retvar as rv
+    from retvar.reading import load_array
 
     if name == "random" or name.startswith("sb3:") or name.endswith(".zip"):
         return name
@@ -277,23 +277,19 @@ def load_policy(name: str, env: str, gamma: float | None, options: dict[str, Any
             )
         return rv.Policy.greedy(rv.MDP.from_gymnasium(env, gamma=gamma, **options))
     if name.endswith(".npy"):
-        try:
-            return np.load(name, allow_pickle=False)
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise InputError("--policy", name, f"cannot be read: {reason}") from None
+        return load_array(Path(name), "--policy")
     if ":" not in name:
         raise InputError("--policy", name, POLICY)
     return import_function("--policy", name)
 
 
 def _grid(text: str, opened: Experience) -> tuple[int, int]:
-    rows, by, columns = text.lower().partition("x")
-    if not by or not rows.isdigit() or not columns.isdigit() or not int(rows) * int(columns):
+    rows, columns = (whole_number(part) for part in text.lower().partition("x")[::2])
+    if not rows or not columns:
         raise InputError("--grid", text, "must be ROWSxCOLUMNS, such as 4x12")
     if opened.width is not None:
         raise InputError("--grid", text, f"is for states; {opened.name} has observations")
-    cells = int(rows) * int(columns)
+    cells = rows * columns
     if opened.states is not None and opened.states > cells:
         raise InputError("--grid", text, f"has {cells} cells for {opened.states} states")
-    return int(rows), int(columns)
+    return rows, columns

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +16,12 @@ from retvar.cli.base import (
     Commands,
     interruptible,
     key_value,
+    print_note,
     print_result,
     to_json,
 )
-from retvar.format import count, duration, listed
+from retvar.format import count, duration, listed, visible
 from retvar.networks import DEFAULT, NETWORKS, error_names
-from retvar.signals import Stop
 
 if TYPE_CHECKING:
     from retvar.sweep import Status
@@ -48,13 +47,11 @@ def sweep() -> None:
 @JSON
 def plan(spec: Path, as_json: bool) -> None:
     """Show the number of cells of SPEC.toml, and estimate time and size."""
-    with Stop() as stop:
-        from retvar.engine.runner import usable_threads
-        from retvar.sweep import Sweep, estimate_cost
+    from retvar.engine.runner import usable_threads
+    from retvar.sweep import Sweep, estimate_cost
 
-        planned = Sweep.from_toml(spec).plan()
-        stop.check()
-        found = estimate_cost(planned, stop.check)
+    planned = Sweep.from_toml(spec).plan()
+    found = estimate_cost(planned)
     sweep, size = planned.sweep, planned.sweep.cell
     if as_json:
         plain = {
@@ -74,7 +71,7 @@ def plan(spec: Path, as_json: bool) -> None:
         return
     cores = usable_threads()
     lines = [
-        f"{sweep.name}: {count(len(planned.domains), 'domain')} × "
+        f"{visible(sweep.name)}: {count(len(planned.domains), 'domain')} × "
         f"{count(len(planned.learners), 'learner')} × "
         f"{count(sweep.runs, 'run')} of {count(planned.length, planned.unit)}",
         f"{count(planned.count, 'cell')} of up to {count(size.learners, 'learner')} and "
@@ -185,10 +182,9 @@ def retry(folder: Path, as_json: bool) -> None:
 @JSON
 def collect(folder: Path, out: Path, partial: bool, as_json: bool) -> None:
     """Write all cells of DIR to one file."""
-    with Stop() as stop:
-        from retvar.sweep import save
+    from retvar.sweep import save
 
-        digest = save(_open(folder), out, partial=partial, check=stop.check, note=_note)
+    digest = save(_open(folder), out, partial=partial, note=_note)
     plain = {"out": str(out), "digest": digest}
     text = "no digest, since cells are missing" if digest is None else f"digest {digest}"
     print_result(to_json(plain) if as_json else f"{out}: {text}")
@@ -225,7 +221,7 @@ def _selection(command: Any) -> Any:
 
 
 def _load(
-    folder: Path, check: Callable[[], None], what: str, where: tuple[str, ...],
+    folder: Path, what: str, where: tuple[str, ...],
     domains: tuple[str, ...], at: int, over: str | None, partial: bool,
 ) -> tuple[Any, dict[str, Any]]:  # fmt: skip
     """Load the selected data, and return it with the arguments for drawing or comparing."""
@@ -233,8 +229,7 @@ def _load(
 
     only = _where(where)
     data = collect(
-        _open(folder), partial=partial, at=at, what=what, domains=domains or None,
-        check=check, note=_note,
+        _open(folder), partial=partial, at=at, what=what, domains=domains or None, note=_note,
     )  # fmt: skip
     if partial:
         data, *left_out = finished(data, what, only)
@@ -255,7 +250,7 @@ def _open(folder: Path) -> Any:
 
 
 def _note(line: str) -> None:
-    click.echo(line, err=True)
+    print_note(line)
 
 
 @sweep.command()
@@ -268,13 +263,12 @@ def plot(folder: Path, out: Path, x: str, y: str | None, **selection: Any) -> No
     """Draw the errors in DIR against one or two settings, with intervals."""
     import retvar as rv
 
-    with Stop() as stop:
-        data, how = _load(folder, stop.check, **selection)
-        if y is None:
-            figure = rv.plots.sensitivity_curves(data, x=x, **how)
-        else:
-            figure = rv.plots.sweep_heat_map(data, x=x, y=y, **how)
-        rv.plots.save(figure, out)
+    data, how = _load(folder, **selection)
+    if y is None:
+        figure = rv.plots.sensitivity_curves(data, x=x, **how)
+    else:
+        figure = rv.plots.sweep_heat_map(data, x=x, y=y, **how)
+    rv.plots.save(figure, out)
     print_result(f"written: {out}")
 
 
@@ -288,11 +282,10 @@ def compare(folder: Path, each: bool, drawn: Path | None, as_json: bool, **selec
     """Compare the methods in DIR: which is better, on how many domains, how surely."""
     import retvar as rv
 
-    with Stop() as stop:
-        data, how = _load(folder, stop.check, **selection)
-        found = rv.sweep.compare(data, **how)
-        if drawn is not None:
-            rv.plots.save(rv.plots.comparison(found), drawn)
+    data, how = _load(folder, **selection)
+    found = rv.sweep.compare(data, **how)
+    if drawn is not None:
+        rv.plots.save(rv.plots.comparison(found), drawn)
     if as_json:
         print_result(to_json(_to_dict(found.data)))
     else:

@@ -13,7 +13,7 @@ from retvar import arguments
 from retvar.errors import InputError
 from retvar.estimation.feature_estimator import FeatureEstimator
 from retvar.estimation.monitor import Monitor
-from retvar.estimation.results import higher_moments
+from retvar.estimation.results import higher_moments, label_text
 from retvar.estimation.return_sample import Interval, ReturnSample
 from retvar.estimation.tabular import TabularEstimator
 from retvar.estimation.visits import Regions
@@ -75,7 +75,9 @@ class Answer:
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; each estimate as [estimate, low, high]."""
         found: dict[str, Any] = {
-            "state": self.state if isinstance(self.state, int | str | list) else str(self.state),
+            "state": self.state
+            if isinstance(self.state, int | str | list)
+            else label_text(self.state),
             "value": list(self.value),
             "std": list(self.std),
             **{name: list(given) for name, given in self.shapes.items()},
@@ -273,7 +275,7 @@ def _contradiction(answer: Answer) -> str:
 
 
 def _name(state: Any) -> str:
-    return ", ".join(map(number, state)) if isinstance(state, list) else str(state)
+    return ", ".join(map(number, state)) if isinstance(state, list) else label_text(state)
 
 
 def _texts(value: Interval, std: Interval, ends: tuple[float, float]) -> list[str]:

@@ -25,6 +25,7 @@ from retvar.estimation.monitor import CLOSED, Discounts, Monitor, collect_return
 from retvar.estimation.returns import Returns
 from retvar.estimation.verdicts import AGREES, DISAGREES, UNCERTAIN, Verdict
 from retvar.estimation.visits import Regions
+from retvar.experience.action_pairs import by_action
 from retvar.experience.stream import Chunk, Experience
 
 __all__ = ["Check", "check"]
@@ -102,6 +103,8 @@ def check(found: Estimate, fresh: Experience) -> Check:
     arguments.instance("fresh", fresh, Experience, "experience: rv.experience.from_…")
     data = found.data
     tabular = "state" in data.dims
+    if found.experience.pairs:
+        fresh = by_action(fresh)
     if fresh.width != found.experience.width:
         raise InputError("fresh", fresh.name, "must be experience of the same kind")
     if fresh.labels is not None and fresh.states is None:

@@ -14,6 +14,12 @@ import xarray
 
 from retvar import arguments
 from retvar.errors import InputError
+from retvar.estimation.actions import (
+    has_actions,
+    refuse_beside_actions,
+    refuse_cluster_of_actions,
+    to_action_values,
+)
 from retvar.estimation.agreement import Agreement, self_check
 from retvar.estimation.answers import Answer, answer_at, find_state
 from retvar.estimation.distributed import learn_on_cluster, refuse_cluster
@@ -37,6 +43,7 @@ from retvar.estimation.setup import (
 )
 from retvar.estimation.tabular import TabularEstimator
 from retvar.estimation.visits import Regions
+from retvar.experience.action_pairs import by_action
 from retvar.experience.stream import Chunk, Experience, first_rows
 from retvar.features import Features
 from retvar.learners import Learner
@@ -229,6 +236,19 @@ class Estimate:
         doubt = self.self_check.warning
         return [*warnings(self.experience, self.estimator), *([doubt] if doubt else [])]
 
+    def action_values(self) -> xarray.Dataset:
+        """Estimates of each action as arrays [state, action]; NaN where it was never taken.
+
+        Needs ``estimate(…, actions=True)``. The variables are those of `data`.
+
+        >>> import retvar as rv
+        >>> lake = rv.experience.from_gymnasium("FrozenLake-v1", steps=20_000, seed=1)
+        >>> found = rv.estimate(lake, gamma=0.9, actions=True).action_values()
+        >>> found["std"].sel(state=14).round(2).values
+        array([0.33, 0.47, 0.46, 0.48])
+        """
+        return to_action_values(self.experience, self.data)
+
     def summary(self, rows: int = 20) -> str:
         """Text: a description of the data and a table of the most visited states or regions."""
         data, rows = self.data, arguments.integer("rows", rows, 0)
@@ -307,6 +327,7 @@ def estimate(
     progress: Progress | None = None,
     cluster: str | None = None,
     workers: int | None = None,
+    actions: bool = False,
 ) -> Estimate:
     """Estimate expected return, variance and standard deviation of each state, with intervals.
 
@@ -358,6 +379,9 @@ def estimate(
         Sum the files of a log of states on dask workers: ``"local"`` processes, as many as
         `workers` says, or the address of a scheduler whose workers see the same files. The answer
         does not depend on the number of workers. Implies ``by="least_squares"``.
+    actions
+        Estimate the return of each action of each state: of taking it and then doing as the policy
+        does. A state is then a pair (state, action); :meth:`Estimate.action_values` has arrays.
 
     Examples
     --------
@@ -373,13 +397,14 @@ def estimate(
     found = prepare(
         experience, learner, by=by, gamma=gamma, lam=lam, method=method, order=order, kappa=kappa,
         estimand=estimand, features=features, bootstrap_samples=bootstrap_samples, level=level,
-        seed=seed, resume=resume,
+        seed=seed, resume=resume, actions=actions,
     )  # fmt: skip
     if cluster is None:
         found.learn(progress)
     else:
+        refuse_cluster_of_actions(found.experience, cluster)
         learn_on_cluster(found, cluster, workers=workers, progress=progress)
-    for each in warnings(experience, found.estimator):  # the check warns when it is made
+    for each in warnings(found.experience, found.estimator):  # the check warns when it is made
         log.warning("%s: %s", experience.name, each)
     return found
 
@@ -394,6 +419,7 @@ def prepare(
     level: float = 0.9,
     seed: int = 0,
     resume: str | Path | None = None,
+    actions: bool = False,
     **settings: Any,
 ) -> Estimate:
     """Return an estimate before its first transition, with all settings checked.
@@ -408,10 +434,13 @@ def prepare(
     arguments.instance("experience", experience, Experience, "experience: rv.experience.from_…")
     if learner is not None:
         arguments.instance("learner", learner, Learner, "Direct, VTD or Centred")
+    actions = arguments.flag("actions", actions)
     if resume is not None:
         own = {"by": by, "learner": learner, "features": features, **settings}
-        _refuse(own, "comes from the saved estimator; leave it out")
+        _refuse(own | {"actions": actions or None}, "comes from the saved estimator; leave it out")
         saved = load(resume)
+        if has_actions(saved):
+            experience = by_action(experience)
         refuse_discounts_given_twice(saved.description, experience)
         return Estimate(experience, saved, restore_monitor(resume, saved, experience))
     td_only = {"learner": learner, "bootstrap_samples": bootstrap_samples}
@@ -423,6 +452,9 @@ def prepare(
     else:
         _refuse(settings, "is a setting of the learner; set it there")
         defaults = {}
+    if actions:
+        refuse_beside_actions(learner)
+        experience = by_action(experience)
     refuse_discounts_given_twice(learner, experience)
     refuse_features(experience, features)
     arguments.level("level", level)

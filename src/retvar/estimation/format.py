@@ -11,7 +11,7 @@ import xarray
 from numpy.typing import NDArray
 
 from retvar.experience.stream import Counts
-from retvar.format import align, count, natural_key, number, reasons
+from retvar.format import align, count, natural_key, number, reasons, visible
 from retvar.networks import SHAPES
 
 __all__ = ["describe_data", "reasons", "table"]
@@ -44,7 +44,9 @@ def table(data: xarray.Dataset, rows: int = 20) -> str:
         shown = np.array(sorted(order, key=lambda i: natural_key(labels[i])), dtype=np.intp)
     level = f"{100 * data.attrs['level']:.4g}%"
     intervals = "value_low" in data
-    head = ["state" if tabular else ", ".join(map(str, data["axis"].values)), "visits"]
+    unit = _unit(data)
+    place = {"state": "state", "pair": "state, action"}.get(unit)
+    head = [place or ", ".join(map(str, data["axis"].values)), "visits"]
     head += ["value", level, "std", level] if intervals else ["value", "std"]
     shapes = [name for name in SHAPES.values() if name in data]
     head += shapes
@@ -66,9 +68,16 @@ def table(data: xarray.Dataset, rows: int = 20) -> str:
     text = [line.rstrip() for line in align(lines)]
     hidden = order.size - shown.size
     if hidden > 0:
-        kind = ("state" if tabular else "region") + ("s" if hidden > 1 else "")
+        kind = unit + ("s" if hidden > 1 else "")
         text.append(f"… and {hidden:,} more {kind}, less visited")
     return "\n".join(text)
+
+
+def _unit(data: xarray.Dataset) -> str:
+    """What the rows of a table are: pairs of state and action, states, or regions."""
+    if "state" not in data.dims:
+        return "region"
+    return "pair" if data.attrs.get("actions") else "state"
 
 
 def _labels(data: xarray.Dataset) -> list[str]:
@@ -104,16 +113,16 @@ def _equal_decimals(estimate: float, *ends: float) -> list[str]:
 def describe_data(data: xarray.Dataset, counts: Counts) -> str:
     """Lines about source, settings, transitions and problems of the data."""
     a = data.attrs
-    policy = f", {a['policy']} policy" if a["policy"] else ""
+    policy = f", {visible(a['policy'])} policy" if a["policy"] else ""
     gamma, lam = (given if isinstance(given := a[name], str) else f"{given:g}"
                   for name in ("gamma", "lam"))  # fmt: skip
     lines = [
-        f"{a['source']}{policy}: γ = {gamma}, λ = {lam}, {_method(a)}",
+        f"{visible(a['source'])}{policy}: γ = {gamma}, λ = {lam}, {_method(a)}",
         f"{count(a['transitions'], 'transition')}, "
         f"{count(a['episodes'], 'segment' if counts.unmarked_ends else 'episode')}",
     ]
     if a.get("understood"):
-        lines[1] = a["understood"] + f"; {count(a['transitions'], 'transition')}"
+        lines[1] = visible(a["understood"]) + f"; {count(a['transitions'], 'transition')}"
     if a.get("reward"):
         lines.append(f"costs are negated: a value is minus the expected sum ({a['reward']})")
     if "note" in data and a.get("by") == "least_squares":
@@ -149,7 +158,7 @@ def _method(attributes: Mapping[str, Any]) -> str:
 
 def _reliability(data: xarray.Dataset) -> str:
     """How many states or regions have intervals, and why the others have none."""
-    kind = "state" if "state" in data.dims else "region"
+    kind = _unit(data)
     visited = data["visits"].values > 0
     both = np.isfinite(data["value_low"].values) & np.isfinite(data["std_low"].values)
     notes = Counter(str(note) for note in data["note"].values[visited] if note)

@@ -12,7 +12,7 @@ from retvar.estimation.bootstrap_terms import Predictor
 from retvar.estimation.returns import Returns
 from retvar.estimation.visits import Regions, Visits
 from retvar.experience.stream import Chunk
-from retvar.features import ObservationFeatures
+from retvar.features import ObservationFeatures, PerAction
 from retvar.online.bootstrap import half_width
 from retvar.online.memory_layout import TERMINATED, TRUNCATED
 
@@ -164,6 +164,7 @@ def _no_visits(estimator: Any, state: Any) -> Visits | Regions:
     if features.states is not None:
         return Visits()
     if isinstance(features, ObservationFeatures):
-        return Regions(np.array(features.low), np.array(features.high))
+        actions = features.actions if isinstance(features, PerAction) else 0
+        return Regions(np.array(features.low), np.array(features.high), actions)
     low, high = state.min(axis=0), state.max(axis=0)
     return Regions(low, np.where(high > low, high, low + 1.0))

@@ -145,6 +145,7 @@ def to_notes(monitor: Monitor, experience: Experience) -> dict[str, Any]:
         "began": asdict(monitor.provenance or Provenance.of(experience)),
         "labels": None if labels is None else [_label_to_json(each) for each in labels],
         "grid": None if grid is None else list(grid),
+        "actions": experience.pairs,
         "visits": monitor.visits.to_dict() if monitor.visits is not None else None,
         "off_policy": monitor.off_policy,
         "remarks": list(monitor.remarks),

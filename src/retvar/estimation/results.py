@@ -15,7 +15,9 @@ from retvar.estimation.monitor import Monitor, row_predictor
 from retvar.estimation.ratio_check import check_counts, ratio_warning
 from retvar.estimation.tabular import TabularEstimator
 from retvar.estimation.visits import Regions, Visits
+from retvar.experience.action_pairs import split_label
 from retvar.experience.stream import Experience
+from retvar.format import listed
 from retvar.online import OnlineEstimator
 from retvar.online.higher_moments import notes_on
 from retvar.version import __version__
@@ -80,14 +82,27 @@ def _by_state(experience: Experience, estimator: Any, monitor: Monitor) -> xarra
     _add_doubts(data, "state")
     labels = experience.labels
     names = range(n) if labels is None else [*labels, *range(len(labels), n)][:n]
-    label = [", ".join(map(str, x)) if isinstance(x, tuple) else str(x) for x in names]
+    label = [label_text(x) for x in names]
     coords = {"state": np.arange(n), "label": ("state", np.array(label, dtype=str))}
+    if experience.pairs and labels is not None:
+        own = [split_label(each) for each in labels[:n]]
+        for k, name in enumerate(("of_state", "action")):
+            data[name] = ("state", np.array([label_text(pair[k]) for pair in own], dtype=str))
     found = xarray.Dataset(data, coords)
     if experience.grid is not None:
         found.attrs["grid_rows"], found.attrs["grid_columns"] = experience.grid
         if experience.cells:
             found.attrs["cells"] = experience.cells
     return found
+
+
+def label_text(label: Any) -> str:
+    """A label as text.
+
+    >>> label_text(("a", 1)), label_text(7)
+    ('a, 1', '7')
+    """
+    return ", ".join(map(str, label)) if isinstance(label, tuple) else str(label)
 
 
 def _add_reliability(data: dict[str, Any], found: LeastSquares, n: int) -> None:
@@ -124,7 +139,7 @@ def _by_region(
     _add_doubts(data, "region")
     coords: dict[str, Any] = {"region": np.arange(visits.size), "axis": list(axes)}
     found = xarray.Dataset(data, coords)
-    if centres.shape[1] == 2:
+    if centres.shape[1] == 2 and not experience.pairs:
         _add_maps(found, estimator, regions, axes)
     return found
 
@@ -192,10 +207,11 @@ def _settings(experience: Experience, estimator: Any, monitor: Monitor) -> dict[
         "out_of_bounds": int(counts.out_of_bounds),
         "effective_sample_size": float(counts.effective_sample_size),
         "largest_ratio": float(counts.largest_ratio),
-        "remarks": "; ".join([*monitor.remarks, *_remarks(estimator)]),
+        "remarks": "; ".join([*monitor.remarks, *_remarks(estimator), *_actions(experience)]),
         **_log_attributes(experience),
         "warnings": "\n".join(warnings(experience, estimator)),
         "retvar": __version__,
+        **({"actions": 1} if experience.pairs else {}),
     }
 
 
@@ -208,6 +224,14 @@ def _remarks(estimator: Any) -> list[str]:
     if estimator.features[0].states is None:
         return ["with features the spread tends to be too large; intervals are approximate"]
     return []
+
+
+def _actions(experience: Experience) -> list[str]:
+    """What the numbers of actions mean, where they are part of observations."""
+    if not experience.pairs or experience.width is None or not experience.actions:
+        return []
+    names = (f"{k} = {label}" for k, label in enumerate(experience.actions))
+    return [f"actions: {listed(names, most=12)}"]
 
 
 def warnings(experience: Experience, estimator: Any) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,14 @@ from retvar.errors import ConvergenceError, InputError
 from retvar.estimation.feature_estimator import FeatureEstimator
 from retvar.estimation.tabular import TabularEstimator
 from retvar.experience.stream import Chunk, Experience
-from retvar.features import Features, Fourier, ObservationFeatures, Polynomial, TileCoding
+from retvar.features import (
+    Features,
+    Fourier,
+    ObservationFeatures,
+    PerAction,
+    Polynomial,
+    TileCoding,
+)
 from retvar.format import number
 from retvar.learners import LEARNERS, Learner
 from retvar.linear import spectral_radius
@@ -52,6 +59,7 @@ GAMMA = "must be given: how much a reward is worth one step later, such as 0.99"
 LAM = "must be set in the learner, or be in the data; 1 is the return itself"
 CELL = 40  # bytes of a weight with its step size and trace
 MOST_BYTES = 4 * 2**30
+ACTIONS = 'actions of observations are learned with by="td"; or make the states labels'
 MANY_STATES, GAP = 1_000_000, 10  # more states than these, and than so many for each transition
 
 
@@ -163,7 +171,14 @@ class Setup:
 
     def _needs_td(self, learner: Learner, chunk: Chunk) -> bool:
         """Whether least squares cannot do it with features, and the caller leaves the choice."""
-        if self.experience.width is None or self.insists:
+        if self.experience.width is None:
+            return False
+        if self.experience.pairs:
+            if self.insists:
+                raise InputError("by", "least_squares", ACTIONS)
+            self.remarks.append("TD learning, since actions with features; approximate")
+            return True
+        if self.insists:
             return False
         off_policy = "rho" in chunk and bool((np.asarray(chunk["rho"]) != 1.0).any())
         shorter = bool(np.any(np.asarray(chunk.get("lam", learner.lam)) != 1.0))
@@ -249,6 +264,8 @@ def features_for(experience: Experience, observed: Array, given: Any = None) -> 
 
     Where the space has no bounds, those of the first observations are used.
     """
+    if experience.pairs and not isinstance(given, PerAction):
+        return _features_per_action(experience, observed, given)
     if isinstance(given, Features):
         return given
     kind = BASES["tiles" if given is None else given]
@@ -264,6 +281,18 @@ def features_for(experience: Experience, observed: Array, given: Any = None) -> 
     small = low.size <= 4
     tiles = {1: 32, 2: 20, 3: 8, 4: 6}.get(low.size, 4)
     return TileCoding(low, high, tiles=tiles, tilings=16, memory=None if small else HASHED_WEIGHTS)
+
+
+def _features_per_action(experience: Experience, observed: Array, given: Any) -> Features:
+    """Features of an observation and an action, which is its last number."""
+    bounds = (None if x is None else x[:-1] for x in (experience.low, experience.high))
+    low, high = bounds
+    inside = replace(experience, pairs=False, low=low, high=high)
+    basis = features_for(inside, observed[:, :-1], given)
+    if not isinstance(basis, ObservationFeatures):
+        remedy = "actions need TileCoding, Fourier, Polynomial, or PerAction of one of them"
+        raise InputError("features", type(basis).__name__, remedy)
+    return PerAction(basis, experience.action_count or int(observed[:, -1].max()) + 1)
 
 
 def grow_table(estimator: Any, chunk: Chunk, experience: Experience) -> None:

@@ -77,6 +77,8 @@ class Visits:
 class Regions:
     """Visit counts and mean observations of equal boxes of the observation space.
 
+    With `actions`, the last number of an observation is one of so many, each with its own boxes.
+
     >>> regions = Regions(np.array([0.0]), np.array([1.0]))
     >>> regions.add(np.array([[0.01], [0.015], [0.99]]))
     >>> counts, centres = regions.most_visited(1)
@@ -84,11 +86,13 @@ class Regions:
     (array([2]), array([[0.0125]]))
     """
 
-    def __init__(self, low: Array, high: Array) -> None:
-        self.low, self.high = low, high
-        width = low.size
+    def __init__(self, low: Array, high: Array, actions: int = 0) -> None:
+        self.low, self.high, self.actions = low, high, actions
+        width = low.size - bool(actions)
         self.bins = BINS.get(width, 3 if width <= 12 else 2)
-        self.dimensions = min(width, 40)  # that are divided; numbers of boxes fit into int64
+        self.dimensions = min(
+            width, 30 if actions else 40
+        )  # that are divided; numbers of boxes fit into int64
         self._count: dict[int, int] = {}
         self._sum: dict[int, Array] = {}
 
@@ -97,7 +101,10 @@ class Regions:
         d = self.dimensions
         scaled = (observations[:, :d] - self.low[:d]) / (self.high[:d] - self.low[:d])
         bins = np.clip(scaled * self.bins, 0, self.bins - 1).astype(np.int64)
-        return np.asarray(bins @ self.bins ** np.arange(d, dtype=np.int64))
+        found = np.asarray(bins @ self.bins ** np.arange(d, dtype=np.int64))
+        if not self.actions:
+            return found
+        return found * self.actions + np.rint(observations[:, -1]).astype(np.int64)
 
     def add(self, observations: Array) -> None:
         """Count a chunk."""
@@ -144,6 +151,7 @@ class Regions:
         return {
             "low": self.low.tolist(),
             "high": self.high.tolist(),
+            "actions": self.actions,
             "cells": list(self._count),
             "counts": list(self._count.values()),
             "sums": [total.tolist() for total in self._sum.values()],
@@ -152,7 +160,7 @@ class Regions:
     @classmethod
     def from_dict(cls, saved: dict[str, Any]) -> Regions:
         """Restore what `to_dict` returned."""
-        regions = cls(np.array(saved["low"]), np.array(saved["high"]))
+        regions = cls(np.array(saved["low"]), np.array(saved["high"]), saved.get("actions", 0))
         for cell, count, total in zip(saved["cells"], saved["counts"], saved["sums"], strict=True):
             regions._count[int(cell)] = int(count)
             regions._sum[int(cell)] = np.array(total, dtype=np.float64)

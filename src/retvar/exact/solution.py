@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -24,6 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from retvar import arguments
 from retvar.errors import InfiniteVarianceError, InputError
+from retvar.exact.action_values import ActionMoments, StateMoments
 from retvar.exact.moments import (
     NAMES,
     check_order,
@@ -35,7 +36,7 @@ from retvar.exact.moments import (
     noisy_states,
     skewness,
 )
-from retvar.format import align, count, listed
+from retvar.format import align, count, listed, visible
 from retvar.linear import Apply, LinearSolution, Radius, Resolvent, reaching
 from retvar.mdp import MDP, WeightedEdges, state_values, weigh_edges
 from retvar.mdp.weighted_edges import Estimand
@@ -142,6 +143,8 @@ class Solution:
     _scaled: tuple[Array, ...] = ()  # moments of orders 2, 3, … of the return divided by 2ᵉ
     _exponent: int = 0  # e
     _certain: Mask | None = None  # states whose variance is 0 but for rounding
+    _bootstrap: Array = field(default_factory=lambda: np.zeros(0))  # H
+    _lam: Array = field(default_factory=lambda: np.zeros(0))  # on arrival in each state
 
     @property
     def std(self) -> Array:
@@ -172,6 +175,59 @@ class Solution:
     def kurtosis(self) -> Array:
         """Excess kurtosis, fourth moment / variance² − 3; NaN as for the skewness."""
         return kurtosis(self._spread, self._moment(4))
+
+    @property
+    def q(self) -> Array:
+        """Value of each action, an array [state, action]: of taking it, then following the policy.
+
+        NaN where a state does not have an action. `q_mean`, `q_variance` and `q_std` are mean,
+        variance and standard deviation of the λ-return of this first action: of its reward and,
+        discounted, of the λ-return that `mean` and `variance` are of. Off-policy its own ratio
+        plays no part, since the action is given.
+
+        >>> import retvar as rv
+        >>> rv.solve(rv.domains.complex_mdp()).q[1].round(3)
+        array([-0.122, -0.891,  1.109,  1.051,  2.051])
+        """
+        return self._actions.value
+
+    @property
+    def q_mean(self) -> Array:
+        """Mean of the λ-return of each action; `q` unless it bootstraps from another function."""
+        return self._actions.mean
+
+    @property
+    def q_variance(self) -> Array:
+        """Variance of the λ-return of each action; NaN as for `q`, and where it is infinite."""
+        return self._actions.variance
+
+    @property
+    def q_std(self) -> Array:
+        """Standard deviation of the λ-return of each action; NaN as for `q_variance`."""
+        return self._actions.std
+
+    @functools.cached_property
+    def _actions(self) -> ActionMoments:
+        """Moments of the return of each action, computed when they are asked for."""
+        after = StateMoments(self.value, self.mean, self.std, self._bootstrap, self._lam)
+        return ActionMoments(self.mdp, after)
+
+    @property
+    def action_data(self) -> xr.Dataset:
+        """All numbers of all actions as an ``xarray.Dataset`` of [state, action].
+
+        >>> import retvar as rv
+        >>> data = rv.solve(rv.domains.complex_mdp()).action_data
+        >>> round(float(data.q_std.sel(state="s1", action=3)), 6)
+        0.243726
+        """
+        import xarray
+
+        names = ("q", "q_mean", "q_variance", "q_std")
+        columns = {name: (("state", "action"), getattr(self, name)) for name in names}
+        states = list(self.mdp.state_names or range(self.mdp.n_states))
+        actions = list(self.mdp.action_names or range(self.mdp.n_actions))
+        return xarray.Dataset(columns, {"state": states, "action": actions})
 
     def _moment(self, order: int) -> Array:
         """A scaled moment, or an InputError if it was not asked for."""
@@ -269,7 +325,7 @@ class Solution:
 
     def summary(self, most: int = 100) -> str:
         """A readable table of the first `most` states."""
-        rows = self.table(most)
+        rows = [[visible(cell) for cell in row] for row in self.table(most)]
         width = max(len(row[0]) for row in rows)
         lines = align([[row[0].ljust(width), *row[1:]] for row in rows])
         rest = self.mdp.n_states + 1 - len(rows)
@@ -378,6 +434,8 @@ def solve_weighted(mdp: MDP, edges: WeightedEdges, H: Array | None, order: int =
         _scaled=tuple(moments.scaled),
         _exponent=moments.exponent,
         _certain=moments.certain,
+        _bootstrap=H,
+        _lam=edges.arriving,
     )
 
 

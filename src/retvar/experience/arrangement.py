@@ -7,6 +7,7 @@ unless more rows than that have the same entity and time.
 
 from __future__ import annotations
 
+import io
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -16,8 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from retvar.errors import InputError
 from retvar.experience.episodes import concatenate
 from retvar.experience.stream import DUPLICATE, Chunk, Counts
+from retvar.files import unfinished
 
 __all__ = ["arranged", "as_streams"]
 
@@ -133,7 +136,13 @@ class _Runs:
         if self._folder is None:
             folder = tempfile.TemporaryDirectory(prefix="retvar-sort-", ignore_cleanup_errors=True)
             self._folder = Path(self._stack.enter_context(folder))
-        self._files.append(_File(self._folder / str(len(self._files)), self._take()))
+            unfinished.add(self._folder)
+            self._stack.callback(unfinished.discard, self._folder)
+        try:
+            self._files.append(_File(self._folder / str(len(self._files)), self._take()))
+        except OSError as error:
+            remedy = f"has no room for the sorted log ({error.strerror or error}); set TMPDIR"
+            raise InputError("folder", tempfile.gettempdir(), remedy) from None
 
     def _take(self) -> Chunk:
         rows = _in_order(concatenate(self._parts))
@@ -171,7 +180,9 @@ class _File:
         self._names, self._at = list(rows), 0
         self._folder, self._n = folder, int(rows["position"].size)
         for name, column in rows.items():
-            np.save(folder / name, column)
+            raw = io.BytesIO()
+            np.save(raw, column)  # to a file it does not tell why it failed
+            (folder / f"{name}.npy").write_bytes(raw.getbuffer())
         self._end = 0  # of the buffer
         self._keys: Chunk = {}
 

@@ -44,9 +44,11 @@ class Decoder:
         counts: Counts,
         strict: bool,
         policy: TargetPolicy | None = None,
+        actions: list[Any] | None = None,
     ) -> None:
         self.roles, self.counts, self.strict, self.policy = roles, counts, strict, policy
         self.labels = LabelEncoder(labels if labels is not None else [])
+        self.actions = None if actions is None else LabelEncoder(actions, "action")
         self.entities = IdEncoder("entity")
         self.segment = 0
         self.taken: Counter[tuple[Any, Any]] | None = None
@@ -100,6 +102,9 @@ class Decoder:
         part.ended = ended = part.booleans(r.terminated)
         rows["terminated"], rows["truncated"] = ended, part.booleans(r.truncated)
         self._states(part, rows, ended)
+        if self.actions is not None and r.action is not None:
+            rows["action"] = self.actions.encode([part.batch[r.action]])[0]
+            part.reject(rows["action"] < 0, f"{r.action} is missing", r.action)
         for name in ("gamma", "lam"):
             if column := getattr(r, name):
                 rows[name] = part.floats(column, least=0.0, most=1.0)

@@ -12,7 +12,7 @@ import numpy as np
 from retvar.arguments import integer
 from retvar.errors import InputError
 from retvar.experience.episodes import RowLinker, linked, source_error
-from retvar.experience.observations import observation_reader
+from retvar.experience.observations import acting_fields, observation_reader
 from retvar.experience.policies import action_selection
 from retvar.experience.predictors import Predictor, is_model, load_model
 from retvar.experience.stepping import (
@@ -116,12 +116,12 @@ def from_gymnasium(
     )
     name, count, env_seeds = several.name, several.count, [pair[0] for pair in seeds]
 
-    def source(counts: Counts) -> Iterator[Chunk]:
+    def source(counts: Counts, acting: bool = False) -> Iterator[Chunk]:
         if several.vector is None:
             buffers = step_in_turn(several.open(), actions, reader, env_seeds, limit, chunk)
         else:
             buffers = step_vector(several.vector, actions, reader, env_seeds, limit, chunk)
-        rows = to_columns(buffers, count, reader, counts)
+        rows = to_columns(buffers, count, reader, counts, acting)
         try:
             yield from linked(rows, RowLinker(counts), source_error(name, counts))
         finally:
@@ -132,6 +132,7 @@ def from_gymnasium(
         width=reader.width, low=reader.low, high=reader.high, labels=reader.labels,
         names=_names(name, reader.width), grid=_grid(several.inner, reader.states),
         cells=_letters(several.inner, reader.states), policy=actions.description, length=steps,
+        **acting_fields(action_space, source),
     )  # fmt: skip
 
 

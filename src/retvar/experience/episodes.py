@@ -43,12 +43,14 @@ class RowLinker:
         counts: Counts,
         *,
         infer_next: bool = False,
+        keep_last: bool = False,
         check_next: bool = False,
         count_repeats: bool = False,
         locate: Locator | None = None,
     ) -> None:
         self.counts = counts
         self.infer_next = infer_next  # take next states from the next rows
+        self.keep_last = keep_last  # mark rows that have none truncated, in place of dropping them
         self.check_next = check_next  # compare next states with the next rows
         self.count_repeats = count_repeats  # count rows that repeat one that they cannot follow
         self.locate = locate  # given where a mismatch is an error
@@ -103,6 +105,9 @@ class RowLinker:
         drop |= rows["truncated"] & ~rows["terminated"]
         if "bad" in rows:
             drop &= ~rows["bad"]
+        if self.keep_last:
+            links.cut |= drop
+            return np.zeros_like(drop)
         links.undecided |= links.ongoing & links.known & links.follow(links.undecided)
         links.cut |= links.ongoing & links.known & links.follow(drop)
         return drop

@@ -16,6 +16,7 @@ from retvar import arguments
 from retvar.errors import InputError
 from retvar.experience.episodes import SourceEnded
 from retvar.experience.readers import SUFFIXES, Reader, open_csv_part, open_file
+from retvar.reading import require_file
 
 __all__ = ["Growing"]
 
@@ -81,6 +82,7 @@ class Growing:
         if not path.name.lower().endswith(".csv"):
             remedy = "cannot grow; follow a .csv file, a folder, or a pattern of files"
             raise InputError("source", str(path), remedy)
+        require_file(path, "source")
         part = _Lines(path)
         part.advance()
         first = open_csv_part(part.opener(), str(path), None)

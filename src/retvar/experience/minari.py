@@ -18,7 +18,12 @@ from retvar.experience.episodes import (
     linked,
     source_error,
 )
-from retvar.experience.observations import ObservationReader, observation_reader, validated
+from retvar.experience.observations import (
+    ObservationReader,
+    acting_fields,
+    observation_reader,
+    validated,
+)
 from retvar.experience.stream import Chunk, Counts, Experience
 
 __all__ = ["from_minari"]
@@ -48,14 +53,15 @@ def from_minari(dataset: Any) -> Experience:
     name = f"minari:{data.spec.dataset_id}"
     reader = observation_reader(data.spec.observation_space)
 
-    def source(counts: Counts) -> Iterator[Chunk]:
-        rows = _merge_short(_episodes(data, reader, counts))
+    def source(counts: Counts, acting: bool = False) -> Iterator[Chunk]:
+        rows = _merge_short(_episodes(data, reader, counts, acting))
         return linked(rows, RowLinker(counts), source_error(name, counts))
 
     return Experience(
         name=name, source=source, states=reader.states, fixed_states=reader.states is not None,
         width=reader.width, low=reader.low, high=reader.high, labels=reader.labels,
         policy="as recorded", length=int(data.total_steps),
+        **acting_fields(data.spec.action_space, source),
     )  # fmt: skip
 
 
@@ -93,7 +99,9 @@ def _suggestion(name: str) -> str:
     return f"did you mean {', '.join(near)}?" if near else f"get it: minari download {name}"
 
 
-def _episodes(data: Any, reader: ObservationReader, counts: Counts) -> Iterator[Chunk]:
+def _episodes(
+    data: Any, reader: ObservationReader, counts: Counts, acting: bool
+) -> Iterator[Chunk]:
     for episode in data.iterate_episodes():
         rewards = np.asarray(episode.rewards, dtype=np.float64)
         n = rewards.size
@@ -114,6 +122,11 @@ def _episodes(data: Any, reader: ObservationReader, counts: Counts) -> Iterator[
             "state": column[:-1], "reward": rewards, "next_state": column[1:],
             "terminated": ended, "truncated": truncated,
         }  # fmt: skip
+        if acting:
+            rows["action"] = np.asarray(episode.actions, dtype=np.int64).reshape(-1)
+            if rows["action"].size != n:
+                found = f"{rows['action'].size} actions for {n} rewards"
+                raise SourceEnded(f"episode {episode.id} has {found}")
         yield from validated(rows, reader, counts, given[:-1], given[1:])
 
 

@@ -15,7 +15,7 @@ from retvar.errors import InputError
 from retvar.experience.episodes import SourceEnded
 from retvar.experience.stream import Chunk, Counts, first_rows
 
-__all__ = ["ObservationReader", "observation_reader", "validated"]
+__all__ = ["ObservationReader", "acting_fields", "observation_reader", "validated"]
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -145,6 +145,29 @@ def observation_reader(space: Any) -> ObservationReader:
     if isinstance(space, spaces.Box) and space.dtype.kind in "fiub" and math.prod(space.shape):
         return _BoxReader(space)
     raise InputError("observation_space", space, WRAP)
+
+
+def acting_fields(space: Any, source: Callable[..., Iterator[Chunk]]) -> dict[str, Any]:
+    """What an experience says of its actions, where they are numbered.
+
+    >>> from gymnasium.spaces import Box, Discrete
+    >>> acting_fields(Discrete(3, start=1), iter)["actions"], acting_fields(Box(0, 1), iter)
+    ([1, 2, 3], {})
+    """
+    from gymnasium.spaces import Discrete
+
+    if not isinstance(space, Discrete):
+        return {}
+    first, count = int(space.start), int(space.n)
+
+    def acting(counts: Counts) -> Iterator[Chunk]:
+        for chunk in source(counts, acting=True):
+            if first and "action" in chunk:
+                chunk = chunk | {"action": chunk["action"] - first}
+            yield chunk
+
+    labels = list(range(first, first + count)) if first else None
+    return {"with_actions": acting, "actions": labels, "action_count": count}
 
 
 def validated(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import inspect
-import json
 import sys
 import zipfile
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from retvar.errors import InputError
+from retvar.reading import MOST, parse_json
 
 __all__ = ["Predictor", "is_model", "load_model"]
 
@@ -82,7 +82,9 @@ def _refuse_other_algorithm(algorithm: Any, file: str, text: str) -> None:
     """
     try:
         with zipfile.ZipFile(file) as archive:
-            saved = json.loads(archive.read("data"))
+            if archive.getinfo("data").file_size > MOST:
+                raise ValueError("the settings are too large")
+            saved = parse_json(archive.read("data"), "policy", text)
         complete = "policy_class" in saved
         writers = next((names for mark, names in MARKS.items() if mark in saved), ("A2C",))
     except (OSError, KeyError, TypeError, ValueError, zipfile.BadZipFile):

@@ -10,7 +10,6 @@ import contextlib
 import csv
 import glob
 import gzip
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +24,7 @@ from retvar.errors import InputError
 from retvar.experience.arrow_columns import import_pyarrow, integers
 from retvar.experience.episodes import describe_error
 from retvar.format import listed
+from retvar.reading import parse_json, require_file
 
 __all__ = ["Reader", "all_readers", "open_csv_part", "open_file", "open_readers"]
 
@@ -121,6 +121,7 @@ def open_file(path: Path, groups: range | None = None, *, threads: bool = True) 
 
     With `threads`, a Parquet file is read ahead and decoded in other threads.
     """
+    require_file(path, "source")
     try:
         with path.open("rb"):
             pass
@@ -336,7 +337,7 @@ def _types(schema: Any) -> dict[str, Any]:
 def _own_metadata(schema: Any) -> dict[str, Any]:
     """Metadata that retvar wrote into the file; empty where it cannot be read."""
     try:
-        metadata = json.loads((schema.metadata or {}).get(METADATA_KEY, b"{}"))
-    except (ValueError, UnicodeDecodeError):
+        metadata = parse_json((schema.metadata or {}).get(METADATA_KEY, b"{}"), "metadata")
+    except InputError:
         return {}
     return metadata if isinstance(metadata, dict) else {}

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
@@ -16,11 +20,13 @@ from retvar.errors import InputError
 from retvar.experience.arrow_columns import import_pyarrow
 from retvar.experience.readers import METADATA_KEY
 from retvar.experience.stream import Chunk, Counts, Experience
-from retvar.files import create_temporary, write_with
+from retvar.files import create_temporary, unfinished, write_with
 
-__all__ = ["recorded", "write_table"]
+__all__ = ["finish_recordings", "recorded", "write_table"]
 
 GROUP = 65_536  # rows in a row group
+Source = Callable[[Counts], Iterator[Chunk]]
+_writing: WeakSet[_ParquetFile] = WeakSet()
 
 
 def write_table(experience: Experience, path: str | Path) -> None:
@@ -62,9 +68,8 @@ def recorded(experience: Experience, path: str | Path) -> Experience:
         raise InputError("path", path, "its folder does not exist; create it first")
     if path.is_dir() or path.suffix.lower() != ".parquet":
         raise InputError("path", path, "must be the name of a .parquet file")
-    inner = experience.source
 
-    def source(counts: Counts) -> Iterator[Chunk]:
+    def source(inner: Source, counts: Counts) -> Iterator[Chunk]:
         file = _ParquetFile(path, experience)
         try:
             for chunk in inner(counts):
@@ -73,7 +78,21 @@ def recorded(experience: Experience, path: str | Path) -> Experience:
         finally:
             file.finish()
 
-    return replace(experience, source=source)
+    acting = experience.with_actions
+    return replace(
+        experience,
+        source=partial(source, experience.source),
+        with_actions=None if acting is None else partial(source, acting),
+    )
+
+
+def finish_recordings() -> None:
+    """Complete all files that are being written, by a process that is about to be ended.
+
+    >>> finish_recordings()  # none
+    """
+    for file in list(_writing):
+        file.finish()
 
 
 class _ParquetFile:
@@ -85,27 +104,40 @@ class _ParquetFile:
         self._rows = 0
         self._writer: Any = None
         self._temporary: Path | None = None
+        self._lock, self._finished = threading.Lock(), False
+        _writing.add(self)
 
     def write(self, chunk: Chunk) -> None:
         """Add a chunk; whole row groups are written at once."""
-        self._parts.append(_table(chunk))
-        self._rows += len(chunk["reward"])
-        if self._rows >= GROUP:
-            self._write_groups(self._rows // GROUP * GROUP)
+        actions = self.experience.actions
+        if actions is not None and "action" in chunk:
+            chunk = chunk | {"action": np.array([str(actions[k]) for k in chunk["action"]])}
+        with self._lock:
+            if self._finished:
+                return
+            self._parts.append(_table(chunk))
+            self._rows += len(chunk["reward"])
+            if self._rows >= GROUP:
+                self._write_groups(self._rows // GROUP * GROUP)
 
     def _write_groups(self, rows: int) -> None:
         """Write the first of the pending rows, in row groups of one size."""
         pending = import_pyarrow().concat_tables(self._parts)
         table = pending.slice(0, rows)
-        try:
+        with self._errors_named():
             if self._writer is None:
                 self._open(table.schema)
             self._writer.write_table(table, row_group_size=GROUP)
+        self._rows -= rows
+        self._parts = [pending.slice(rows)] if self._rows else []
+
+    @contextmanager
+    def _errors_named(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             reason = error.strerror or error
             raise InputError("path", self.path, f"cannot be written: {reason}") from None
-        self._rows -= rows
-        self._parts = [pending.slice(rows)] if self._rows else []
 
     def _open(self, schema: Any) -> None:
         self._temporary = create_temporary(self.path)
@@ -127,6 +159,12 @@ class _ParquetFile:
 
     def finish(self) -> None:
         """Write the remaining rows and move the file into place; no file for an empty stream."""
+        with self._lock:
+            if not self._finished:
+                self._finished = True
+                self._finish()
+
+    def _finish(self) -> None:
         try:
             if self._parts:
                 self._write_groups(self._rows)
@@ -134,14 +172,17 @@ class _ParquetFile:
                 return
             if hasattr(self._writer, "add_key_value_metadata"):  # there may be new labels
                 self._writer.add_key_value_metadata({METADATA_KEY: json.dumps(self._metadata())})
-            self._writer.close()
+            with self._errors_named():
+                self._writer.close()
             written = self._temporary
             write_with(self.path, lambda path: os.replace(written, path))
         finally:
             if self._writer is not None:
-                self._writer.close()
+                with suppress(OSError):  # said above
+                    self._writer.close()
             if self._temporary is not None:
                 self._temporary.unlink(missing_ok=True)
+                unfinished.discard(self._temporary)
             self._writer = None
 
 

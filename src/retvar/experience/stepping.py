@@ -57,6 +57,7 @@ class RolloutBuffer:
     def __init__(self) -> None:
         self.stream: list[int] = []
         self.state: list[Any] = []
+        self.action: list[Any] = []
         self.reward: list[Any] = []
         self.after: list[Any] = []
         self.flags: list[tuple[int, Any, Any]] = []  # row, terminated, truncated
@@ -91,11 +92,13 @@ def step_in_turn(
             buffer = RolloutBuffer()
             add_state, add_reward = buffer.state.append, buffer.reward.append
             add_after, add_stream = buffer.after.append, buffer.stream.append
+            add_action = buffer.action.append
             for i, action in islice(moves, min(chunk, limit.steps - done)):
                 observation, reward, terminated, truncated, _ = steps[i](action)
                 if copy is not None:
                     observation = copy(observation)
                 add_state(current[i])
+                add_action(action)
                 add_reward(reward)
                 add_after(observation)
                 add_stream(i)
@@ -136,9 +139,10 @@ def step_vector(
         except Exception as error:  # an environment may raise anything
             failure = error
         while queues[turn]:
-            state, reward, after, terminated, truncated = queues[turn].popleft()
+            state, action, reward, after, terminated, truncated = queues[turn].popleft()
             buffer.stream.append(turn)
             buffer.state.append(state)
+            buffer.action.append(action)
             buffer.reward.append(reward)
             buffer.after.append(after)
             done += 1
@@ -190,7 +194,8 @@ def _queue_steps(
             if over[i] and mode is AutoresetMode.SAME_STEP:
                 after = infos["final_obs"][i]
                 after = after if reader.copy is None else reader.copy(after)
-            queues[i].append((current[i], float(rewards[i]), after, bool(ends[i]), bool(cuts[i])))
+            moved = current[i], actions[i], float(rewards[i]), after
+            queues[i].append((*moved, bool(ends[i]), bool(cuts[i])))
         current = observations
         yield
 
@@ -225,9 +230,10 @@ def _stack(env: Any, actions: list[Any]) -> Any:
 
 
 def to_columns(
-    buffers: Iterator[RolloutBuffer], count: int, reader: ObservationReader, counts: Counts
-) -> Iterator[Chunk]:
-    """Convert lists to columns; bad rows are marked and counted."""
+    buffers: Iterator[RolloutBuffer], count: int, reader: ObservationReader, counts: Counts,
+    acting: bool = False,
+) -> Iterator[Chunk]:  # fmt: skip
+    """Convert lists to columns, with actions if `acting`; bad rows are marked and counted."""
     for buffer in buffers:
         if not len(buffer):
             continue
@@ -238,6 +244,8 @@ def to_columns(
             "terminated": buffer.flag(1),
             "truncated": buffer.flag(2),
         }
+        if acting:
+            rows["action"] = np.array(buffer.action, dtype=np.int64).reshape(len(buffer))
         if count > 1:
             rows["stream"] = np.array(buffer.stream, dtype=np.int64)
         yield from validated(rows, reader, counts, buffer.state, buffer.after)

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from retvar.experience.action_coverage import ActionCoverage
 from retvar.format import count, listed, reasons
 from retvar.online import Transition
 
-__all__ = ["DUPLICATE", "MISMATCH", "NO_NEXT", "Counts", "Experience", "first_rows"]
+__all__ = [
+    "DUPLICATE", "MISMATCH", "NO_NEXT", "NO_NEXT_ACTION", "Counts", "Experience", "first_rows",
+]  # fmt: skip
 
 Array = NDArray[np.float64]
 Chunk = dict[str, NDArray[Any]]
@@ -28,6 +31,7 @@ BY_CHUNK = (
 )  # fmt: skip
 MISMATCH = "next state is not the state of the next row"
 NO_NEXT = "no next state"
+NO_NEXT_ACTION = "no next action"
 DUPLICATE = "duplicate row"
 MANY, MOST = 0.05, 0.5  # shares of rows whose loss is warned of, and is an error
 FEW_ENDS = 0.02  # share of ends whose loss matters
@@ -167,7 +171,7 @@ class Counts:
         By Chernoff's bound of the hypergeometric distribution.
         """
         ends = self.ends + self.ends_left_out
-        lost -= self.rejected[NO_NEXT]  # which are no ends by themselves
+        lost -= self.rejected[NO_NEXT] + self.rejected[NO_NEXT_ACTION]  # no ends by themselves
         if not 0 < self.ends_left_out > FEW_ENDS * ends or lost < self.ends_left_out:
             return False
         among, overall = self.ends_left_out / lost, ends / (self.transitions + lost)
@@ -182,8 +186,11 @@ class Counts:
         """What to do about the most common reason of rows left out."""
         if self.suspicions:
             return self.suspicions[0]
-        if self.rejected.most_common(1)[0][0] == NO_NEXT:
+        commonest = self.rejected.most_common(1)[0][0]
+        if commonest == NO_NEXT:
             return f"{self._order()}; or name the column next_state="
+        if commonest == NO_NEXT_ACTION:
+            return "action values need the row that follows; estimate without actions to use all"
         return "correct these rows"
 
     def _order(self) -> str:
@@ -277,13 +284,16 @@ def _nouns(column: str) -> tuple[str, str]:
 
 
 def _alike(labels: list[Any]) -> list[list[str]]:
-    """Labels of two letters or more that differ in case or blanks only.
+    """Labels of two letters or more that differ in case or blanks only; of pairs, their parts.
 
     >>> _alike(["broken", "a", "A", "broken ", "fresh"])
     [['broken', 'broken ']]
+    >>> _alike([("worn", "run"), ("worn", "Run"), ("new", "run")])
+    [['run', 'Run']]
     """
     groups: dict[str, list[str]] = {}
-    for label in labels[:MOST_COMPARED]:
+    parts = (part for label in labels for part in (label if isinstance(label, tuple) else (label,)))
+    for label in dict.fromkeys(islice(parts, MOST_COMPARED)):
         if isinstance(label, str) and len(label.strip()) > 1:
             groups.setdefault("".join(label.split()).casefold(), []).append(label)
     return [each for each in groups.values() if len(each) > 1]
@@ -326,6 +336,11 @@ class Experience:
     cost: str = ""  #: column of costs, where rewards are negated costs
     length: int | None = None  #: transitions to come, where known, for a progress bar
     pieces: Callable[[], Any] | None = None  #: gives its pieces for workers, where it is files
+    with_actions: Callable[[Counts], Iterator[Chunk]] | None = None
+    """As `source`, with a column ``action`` of whole numbers; None: actions are not known."""
+    actions: list[Any] | None = None  #: labels of actions that are not numbers; may grow
+    action_count: int | None = None  #: how many actions there are, where that is known
+    pairs: bool = False  #: whether its states are pairs of a state and an action
     counts: Counts = field(default_factory=Counts)
 
     def chunks(self) -> Iterator[Chunk]:

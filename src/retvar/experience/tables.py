@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,7 @@ def from_table(
         state of the next row; the last row of an episode that did not terminate then has none and
         is left out.
     action
-        Used with `target_policy` only.
+        For `target_policy` and for ``estimate(…, actions=True)``.
     cost
         Column of costs, in place of rewards: a reward is a negated cost.
     terminated, truncated
@@ -159,7 +160,9 @@ def from_table(
         "identity": finder.simple_columns() if time is not None else (),
     }
     roles = find_roles(finder, columns, states, policy is not None)
-    found = _experience(readers, roles, policy, on_error == "raise", duplicates == "keep", chunk)
+    found = _experience(
+        readers, roles, policy, on_error == "raise", duplicates == "keep", chunk, acted
+    )
     found.fixed_states, found.force = is_integer(states), flag("force", force)
     found.cost = roles.reward if roles.cost else ""
     if Path(readers[0].name).is_file() and readers[-1].growth is None:
@@ -185,21 +188,26 @@ def _experience(
     strict: bool,
     keep_duplicates: bool,
     chunk: int,
+    acted: str | None = None,
 ) -> Experience:
     meta = readers[0].metadata
+    actions: list[Any] | None = None if acted is None else []
     labels: list[Any] | None = [] if roles.kind == "label" else _recorded_labels(meta, roles)
     name = readers[0].name + (f" and {len(readers) - 1} more" if len(readers) > 1 else "")
 
     def locate(file: int, row: int) -> str:
         return f"{readers[file].name}, row {row + 1:,}"
 
-    def source(counts: Counts) -> Iterator[Chunk]:
+    def source(counts: Counts, acting: bool = False) -> Iterator[Chunk]:
         known = labels if roles.kind == "label" else None
         decoder = Decoder(roles, known, counts, strict, policy)
+        if acting:
+            own = replace(roles, action=acted)
+            decoder = Decoder(own, known, counts, strict, policy, actions)
         infer = roles.next_state is None
         linker = RowLinker(
-            counts, infer_next=infer, check_next=not infer, count_repeats=not roles.time,
-            locate=locate if strict else None,
+            counts, infer_next=infer, keep_last=acting, check_next=not infer,
+            count_repeats=not roles.time, locate=locate if strict else None,
         )  # fmt: skip
         current = [readers[0].name]
 
@@ -242,6 +250,8 @@ def _experience(
         cells=str(meta.get("cells", "")),
         policy=str(meta.get("policy", "")),
         is_log=True,
+        with_actions=None if acted is None else partial(source, acting=True),
+        actions=actions,
         length=sum(c or 0 for c in counts) if None not in counts else None,
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -18,6 +17,7 @@ from retvar.experience.arrow_columns import LabelEncoder, numbers, plain
 from retvar.experience.episodes import describe_error
 from retvar.experience.readers import SCAN_ROWS, open_readers
 from retvar.format import listed
+from retvar.reading import load_array, read_json
 
 __all__ = ["TargetPolicy", "target_policy"]
 
@@ -129,11 +129,11 @@ def _read(path: Path) -> Any:
     suffix = path.suffix.lower()
     try:
         if suffix == ".npy":
-            return np.load(path, allow_pickle=False)
+            return load_array(path, FIELD)
         if suffix == ".json":
-            return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(FIELD, path, f"cannot be read: {describe_error(error)}") from None
+            return read_json(path, FIELD)
+    except InputError as error:
+        raise InputError(FIELD, path, error.remedy) from None
     try:
         reader = open_readers(path)[0]
         parts = list(reader.batches(list(reader.types), SCAN_ROWS))

@@ -73,14 +73,16 @@ def queue_vec_env_steps(
     current = _split(reader, env.reset())
     act = selection.of_some(len(every))
     while True:
-        batch, rewards, dones, infos = env.step(np.array(act(current, every)))
+        actions = act(current, every)
+        batch, rewards, dones, infos = env.step(np.array(actions))
         observations = _split(reader, batch)
         for i in every:
             after, over = observations[i], bool(dones[i])
             cut = over and bool(infos[i].get("TimeLimit.truncated", False))
             if over:
                 (after,) = _split(reader, [infos[i]["terminal_observation"]])
-            queues[i].append((current[i], float(rewards[i]), after, over and not cut, cut))
+            moved = current[i], actions[i], float(rewards[i]), after
+            queues[i].append((*moved, over and not cut, cut))
         current = observations
         yield
 

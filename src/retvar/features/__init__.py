@@ -21,6 +21,7 @@ from retvar.features.base import (
 )
 from retvar.features.basis_functions import Fourier, Polynomial
 from retvar.features.bounds import ObservationFeatures
+from retvar.features.per_action import PerAction
 from retvar.features.tile_coding import TileCoding
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "Features",
     "Fourier",
     "ObservationFeatures",
+    "PerAction",
     "Polynomial",
     "Rows",
     "States",
@@ -40,7 +42,7 @@ __all__ = [
 ]  # fmt: skip
 
 KINDS: dict[str, type[Any]] = {
-    each.kind: each for each in (States, Vector, Active, TileCoding, Polynomial, Fourier)
+    each.kind: each for each in (States, Vector, Active, TileCoding, Polynomial, Fourier, PerAction)
 }
 
 
@@ -55,6 +57,8 @@ def from_dict(described: Mapping[str, Any]) -> Features:
     if not isinstance(kind, str) or kind not in KINDS:
         raise InputError("features", described, f"its kind must be one of {', '.join(KINDS)}")
     settings = {("count" if k == "size" else k): x for k, x in described.items() if k != "kind"}
+    if isinstance(settings.get("basis"), Mapping):
+        settings["basis"] = from_dict(settings["basis"])
     try:
         made: Features = KINDS[kind](**settings)
     except TypeError:

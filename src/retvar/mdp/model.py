@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from retvar import arguments
 from retvar.errors import InputError
-from retvar.format import count, listed
+from retvar.format import count, listed, visible
 from retvar.mdp import parsing
 from retvar.mdp.edges import Edges, EdgeValidator
 from retvar.mdp.parsing import END, END_NAMES, Edge
@@ -320,7 +320,7 @@ class MDP:
         ends = int(np.sum(e.next_state == END))
         gamma = e.gamma[e.next_state != END]
         return (
-            f"MDP({self.name + ': ' if self.name else ''}{count(self.n_states, 'state')}, "
+            f"MDP({visible(self.name) + ': ' if self.name else ''}{count(self.n_states, 'state')}, "
             f"{count(self.n_actions, 'action')}, {count(e.state.size, 'edge')}"
             + (f", {ends} of them end{'s' if ends == 1 else ''} an episode" if ends else "")
             + f"; γ = {_range(gamma)}, λ = {_range(self.lam)}; policies: {listed(self.policies)})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ __all__ = ["Policy"]
 Array = NDArray[np.float64]
 TIE = 1e-10  # actions within this relative distance of the best count as equally good
 MAX_ITERATIONS = 1_000  # of policy iteration, which usually needs about ten
+SOLVER = "retvar.exact"  # lies above this module, and is looked up when a policy needs a variance
 
 
 class Policy:
@@ -101,6 +103,37 @@ class Policy:
         weight = float(arguments.unit_interval("epsilon", epsilon, 1)[0])
         greedy, uniform = cls.greedy(mdp, value), cls.uniform(mdp)
         return cls((1 - weight) * greedy.probabilities + weight * uniform.probabilities)
+
+    @classmethod
+    def cautious(cls, mdp: MDP, penalty: float, policy: object = None) -> Policy:
+        """The policy that is greedy in q − penalty·variance of the actions of another policy.
+
+        q and variance are :attr:`Solution.q <retvar.Solution.q>` and ``q_variance`` of `policy`, by
+        default of the greedy one; without a penalty this is the greedy policy. A negative penalty
+        seeks risk. One step of improvement is no optimum: the return of the new policy has other
+        moments than its actions had before, and where γ = 1 it may never end. Ties go to the first
+        action, as for :meth:`greedy`. An infinite variance is the worst that a penalty above 0 can
+        meet, the best below 0, and without effect at 0.
+
+        >>> import retvar as rv
+        >>> coin = [("s", "toss", "end", 0.5, 0.0), ("s", "toss", "end", 0.5, 3.0)]
+        >>> bet = rv.MDP.from_edges([*coin, ("s", "keep", "end", 1.0, 1.0)], gamma=1.0)
+        >>> bet.action_names, Policy.cautious(bet, 0.1).probabilities.tolist()
+        (('toss', 'keep'), [[1.0, 0.0]])
+        >>> Policy.cautious(bet, 0.3).probabilities.tolist()
+        [[0.0, 1.0]]
+        """
+        check_mdp(mdp)
+        weight = arguments.number("penalty", penalty)
+        followed = _optimal_policy(mdp) if policy is None else mdp.policy(policy)
+        found = importlib.import_module(SOLVER).solve(mdp, followed)
+        score, scale = action_values(mdp, found.value), _scales(mdp, found.value)
+        if weight:
+            cost = np.where(mdp.available & np.isnan(found.q_variance), np.inf, found.q_variance)
+            score = np.where(mdp.available, score - weight * cost, -np.inf)
+            finite = np.where(np.isfinite(cost), cost, 0.0)
+            scale = scale + abs(weight) * finite.max(axis=1)
+        return cls(np.eye(mdp.n_actions)[np.argmax(_nearly_best(score, scale), axis=1)])
 
     @classmethod
     def from_array(cls, mdp: MDP, array: object, field: str = "policy") -> Policy:
@@ -200,11 +233,19 @@ def _greedy(mdp: MDP, value: Array) -> Policy:
 
 def _best_actions(mdp: MDP, value: Array) -> NDArray[np.bool_]:
     """Which actions are as good as the best, up to rounding."""
-    q = action_values(mdp, value)
+    return _nearly_best(action_values(mdp, value), _scales(mdp, value))
+
+
+def _scales(mdp: MDP, value: Array) -> Array:
+    """The size of the terms of the action values of each state."""
     e = mdp.edges
     terms = e.probability * (np.abs(e.reward) + e.gamma * np.abs(value[e.next_state]))
-    scale = np.bincount(e.state, weights=terms, minlength=mdp.n_states)
-    return np.asarray(q >= q.max(axis=1, keepdims=True) - TIE * scale[:, None])
+    return np.bincount(e.state, weights=terms, minlength=mdp.n_states).astype(np.float64)
+
+
+def _nearly_best(score: Array, scale: Array) -> NDArray[np.bool_]:
+    """Which actions of each state have a score within rounding of the best."""
+    return np.asarray(score >= score.max(axis=1, keepdims=True) - TIE * scale[:, None])
 
 
 def _optimal_policy(mdp: MDP) -> Policy:

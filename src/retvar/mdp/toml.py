@@ -14,12 +14,13 @@ import numpy as np
 from retvar.errors import InputError
 from retvar.files import write_text
 from retvar.mdp.parsing import END, Edge
+from retvar.reading import parse_toml, read_bytes
 
 if TYPE_CHECKING:
     from retvar.mdp.model import MDP
     from retvar.mdp.policy import Policy
 
-__all__ = ["field_and_problem", "parse_mdp", "read_bytes", "read_toml", "write_toml"]
+__all__ = ["field_and_problem", "parse_mdp", "read_toml", "write_toml"]
 
 Key = int | str
 
@@ -46,16 +47,6 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     policies: dict[str, dict[str, Key | dict[str, float]]] = {}
 
 
-def read_bytes(path: Path) -> bytes:
-    """Contents of a file; raise an InputError if it cannot be read."""
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        raise InputError("file", path, "does not exist; check the path") from None
-    except OSError as error:
-        raise InputError("file", path, f"cannot be read: {error.strerror}") from None
-
-
 def field_and_problem(error: msgspec.ValidationError) -> tuple[str, str]:
     """Split a validation error into the path of the field and the problem."""
     problem, _, where = str(error).partition(" - at `$")
@@ -72,12 +63,10 @@ def parse_mdp(text: bytes | str, name: str, gamma: Any = None) -> MDP:
     from retvar.mdp.model import MDP
 
     try:
-        file = msgspec.toml.decode(text, type=_File)
+        file = parse_toml(text, name, _File)
     except msgspec.ValidationError as error:
         field, problem = field_and_problem(error)
         raise InputError(f"{name}: {field or 'top level'}", "malformed", problem) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InputError(name, "not TOML", str(error)) from None
     rows = [
         Edge(
             *(r.state, r.action, r.next_state, r.probability, r.reward, r.reward_std),

@@ -47,6 +47,7 @@ class WeightedEdges:
     reward_std: Array
     gamma: Array  #: γ on arrival in the next state
     lam: Array  #: λ on arrival in the next state
+    arriving: Array  #: λ on arrival in each state
 
     @property
     def decay(self) -> Array:
@@ -116,6 +117,7 @@ def weigh_edges(
         reward_std=e.reward_std[used],
         gamma=e.gamma[used],
         lam=arriving[next_state],
+        arriving=arriving,
     )
     _check_proper(mdp, edges)
     return edges

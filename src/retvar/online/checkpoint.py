@@ -37,6 +37,7 @@ from retvar.online import lazy_traces, memory_layout
 from retvar.online.bootstrap import add_bootstrap_samples
 from retvar.online.estimator import OnlineEstimator
 from retvar.online.memory import Memory
+from retvar.reading import parse_json, require_file
 
 __all__ = ["read_tensors", "restore", "save", "write_tensors"]
 
@@ -122,15 +123,14 @@ def restore(path: Any, make_learner: Any) -> OnlineEstimator:
 
 def read_tensors(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Read what :func:`write_tensors` wrote; a damaged file raises an InputError."""
+    require_file(path)
     try:
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        header = json.loads(metadata["retvar"])
+        header = parse_json(metadata["retvar"], "header", "damaged")
         if header.pop("digest") != _digest(header, tensors):
             raise ValueError("it is damaged, its digest does not match")
-    except FileNotFoundError:
-        raise InputError("file", path, "does not exist") from None
     except (SafetensorError, OSError, *MALFORMED) as error:
         raise InputError("file", path, f"is not a checkpoint of retvar: {error}") from None
     if not isinstance(header, dict):

@@ -23,6 +23,7 @@ from retvar.plots.style import (
     Array,
     LineStyle,
     add_legend,
+    shown,
     text_size,
 )
 from retvar.plots.sweep_errors import method_name, method_style, question_title
@@ -132,7 +133,7 @@ def _rows(one: xarray.Dataset) -> Iterator[Row]:
         table = one.isel(question=0, domain=slice(None, domains + (domains > 1)))
         for k in range(table.sizes["domain"]):
             row = table.isel(domain=k)
-            yield _row(str(row.domain.item()), row, np.zeros(0))
+            yield _row(shown(str(row.domain.item())), row, np.zeros(0))
         return
     for question in one.question.values:
         row = one.sel(question=question).isel(domain=0 if domains == 1 else -1)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from retvar.errors import InputError
 from retvar.format import listed, short_number
 from retvar.plots.axes import SUPERSCRIPT
-from retvar.plots.style import RC, Array, wrap_text
+from retvar.plots.style import RC, Array, shown, wrap_text
 
 if TYPE_CHECKING:
     import xarray
@@ -197,7 +197,7 @@ def _setting_text(setting: Any) -> str:
 
 
 def _shorten(name: str) -> str:
-    return name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 1]}…"
+    return shown(name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 1]}…")
 
 
 def share_text(part: int, whole: int, noun: str) -> str:

@@ -36,7 +36,7 @@ from retvar.plots.estimate_common import (
     visited,
     why_unknown,
 )
-from retvar.plots.style import INK, RC, Array, text_size
+from retvar.plots.style import INK, RC, Array, shown, text_size
 
 if TYPE_CHECKING:
     import xarray
@@ -309,7 +309,7 @@ def estimate_heat_maps(data: xarray.Dataset, contours: bool = False) -> Figure:
         for ax, (name, table) in zip(axes, tables.items(), strict=True):
             _draw_heat_map(ax, data, name, table, contours)
             _draw_white(ax, known & np.isnan(table))
-        axes[0].set_ylabel(str(data.attrs.get("y_name", "y")))
+        axes[0].set_ylabel(shown(str(data.attrs.get("y_name", "y"))))
         add_title(figure, title)
         unknown = any(np.isnan(table[known]).any() for table in tables.values())
         why = "too little data nearby" if "note" in data else NEGATIVE_VARIANCE
@@ -337,7 +337,7 @@ def _draw_heat_map(ax: Axes, data: xarray.Dataset, name: str, table: Array, cont
     style: Any = {"cmap": COLOUR_MAPS[name], "vmin": low, "vmax": high, "rasterized": True}
     image = ax.pcolormesh(*edges, np.ma.masked_invalid(table), zorder=1, **style)
     ax.set(xlim=edges[0][[0, -1]], ylim=edges[1][[0, -1]])
-    ax.set_xlabel(str(data.attrs.get("x_name", "x")))
+    ax.set_xlabel(shown(str(data.attrs.get("x_name", "x"))))
     ax.set_title(f"{TITLES[name]}{suffix}")
     ax.locator_params(nbins=6)
     ax.add_patch(Rectangle((0, 0), 1, 1, transform=ax.transAxes, zorder=0, **UNVISITED))

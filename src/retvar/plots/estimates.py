@@ -37,12 +37,14 @@ from retvar.plots.style import (
     BLUE,
     GRID,
     LIGHT_BLUE,
+    LONGEST_TICK,
     ORANGE,
     RC,
     SOFT,
     TRUTH,
     Array,
     add_legend,
+    shown,
     text_size,
     wrap_text,
 )
@@ -176,13 +178,13 @@ def _subtitle(data: xarray.Dataset, unit: str, shown: int, known: int) -> str:
 def _labels(data: xarray.Dataset, unit: str, rows: Indices) -> list[str]:
     """Names of states or regions; centres of regions without a name."""
     if "label" in data:
-        return [str(label) for label in data["label"].values[rows]]
+        return [shown(str(label), LONGEST_TICK) for label in data["label"].values[rows]]
     if unit == "region" and "centre" in data:
         centres = np.asarray(data["centre"].transpose("region", "axis").values)[rows]
         short = [[short_number(float(f"{x:.3g}")) for x in centre] for centre in centres]
         return [f"({', '.join(texts)})" for texts in short]
     names = data[unit].values if unit in data.coords else np.arange(data.sizes[unit])
-    return [str(name) for name in names[rows]]
+    return [shown(str(name), LONGEST_TICK) for name in names[rows]]
 
 
 def _shorten(label: str) -> str:

@@ -13,7 +13,17 @@ from numpy.typing import NDArray
 
 from retvar.errors import InputError
 from retvar.exact import Solution
-from retvar.plots.style import BLUE, LIGHT_BLUE, ORANGE, RC, SOFT, Array, text_size
+from retvar.plots.style import (
+    BLUE,
+    LIGHT_BLUE,
+    LONGEST_TICK,
+    ORANGE,
+    RC,
+    SOFT,
+    Array,
+    shown,
+    text_size,
+)
 
 __all__ = ["solution"]
 
@@ -85,7 +95,7 @@ def _draw_maps(solution: Solution, grid: Indices) -> Figure:
     down, across = (count, 1) if stacked else ((count + 1) // 2, 2)
     figure = Figure(figsize=(across * width, down * height + 0.3), layout="constrained")
     axes = figure.subplots(down, across, squeeze=False).ravel()
-    figure.suptitle(solution.mdp.name, fontweight="bold", fontsize=10)
+    figure.suptitle(shown(solution.mdp.name), fontweight="bold", fontsize=10)
     for ax, (values, title, cmap) in zip(axes, maps, strict=False):
         _draw_map(ax, values[grid], title, cmap, cell)
     for ax in axes[count:]:
@@ -147,7 +157,7 @@ def _draw_states(solution: Solution, chosen: Indices) -> Figure:
     ax, lowest = panels[0, 0], panels[-1, 0]
     ax.set(ylabel="return", axisbelow=True)
     lowest.set_xlabel("state")
-    ax.set_title(solution.mdp.name, fontweight="bold")
+    ax.set_title(shown(solution.mdp.name), fontweight="bold")
     ax.grid(axis="y", color="#e6e6e6", linewidth=0.6)
     same = solution.mean is solution.value
     _draw_spread(ax, solution.mean[chosen], solution.std[chosen], "value" if same else "mean")
@@ -160,7 +170,9 @@ def _draw_states(solution: Solution, chosen: Indices) -> Figure:
         ax.axhline(0, color=SOFT, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
     if shape:
         _draw_shape(lowest, shape)
-    _state_ticks(lowest, [solution.mdp.state_name(int(s)) for s in chosen], width - 1.0)
+    _state_ticks(
+        lowest, [shown(solution.mdp.state_name(int(s)), LONGEST_TICK) for s in chosen], width - 1.0
+    )
     figure.legend(loc="outside lower center", ncols=4, handlelength=1.4, columnspacing=1.6)
     return figure
 

@@ -49,6 +49,7 @@ from retvar.plots.style import (
     learner_name,
     legend_line,
     line_style,
+    shown,
     truth_entry,
 )
 
@@ -207,7 +208,7 @@ def value_error_spread(data: Datasets, ratios: Sequence[float]) -> Figure:
     require_recorded(found, "variance_window", "variance_window_mse")
     methods = method_names(found)
     best = {name: best_per_state(found, name) for name in methods}
-    states = [str(state) for state in found.state.values]
+    states = [shown(str(state)) for state in found.state.values]
     with matplotlib.rc_context(RC):
         figure, axes = make_panels(len(states), 3, 8.0, 2.35)
         for k, (ax, state) in enumerate(zip(axes, states, strict=True)):

@@ -9,7 +9,7 @@ import numpy as np
 
 from retvar.format import short_number
 from retvar.mdp import END, MDP, Policy
-from retvar.plots.style import Array
+from retvar.plots.style import Array, shown
 
 __all__ = ["Arrow", "GraphContent", "graph_content"]
 
@@ -65,10 +65,12 @@ def graph_content(mdp: MDP, policy: object = None) -> GraphContent:
     arrows, shared_text = _shorten(arrows) if len(arrows) > MAX_LABELLED else (arrows, "")
     arrows, markers = _add_markers(mdp, arrows)
     discounts, shared_discounts = _discounts(mdp)
-    legend = ", ".join(f"{s}: {p}" for p, s in symbols.items() if len(s) == 1 and p not in GREEK)
+    legend = ", ".join(
+        f"{s}: {shown(p)}" for p, s in symbols.items() if len(s) == 1 and p not in GREEK
+    )
     merged = "probabilities of edges drawn as one are added" * (len(groups) < len(taken))
     notes = [note for note in (shared_discounts, legend, shared_text, merged) if note]
-    names = [mdp.state_name(s) for s in range(mdp.n_states)]
+    names = [shown(mdp.state_name(s)) for s in range(mdp.n_states)]
     return GraphContent(arrows, names, discounts, markers, notes)
 
 
@@ -92,7 +94,7 @@ def _policy_symbols(names: list[str]) -> dict[str, str]:
         return {names[0]: ""}
     initials = Counter(name[:1] for name in names)
     short = {name: name[0] if initials[name[:1]] == 1 and name else name for name in names}
-    return {name: GREEK.get(name, short[name]) for name in names}
+    return {name: GREEK.get(name, shown(short[name])) for name in names}
 
 
 def _merged_edges(mdp: MDP, taken: list[int]) -> list[tuple[int, ...]]:

@@ -33,6 +33,8 @@ from retvar.plots.axes import (
     y_limits,
 )
 from retvar.plots.style import (
+    LONGEST_TICK,
+    LONGEST_TITLE,
     RC,
     SHADE,
     TRUTH,
@@ -44,6 +46,7 @@ from retvar.plots.style import (
     legend_line,
     line_style,
     mean_entry,
+    shown,
     truth_entry,
 )
 
@@ -102,7 +105,7 @@ def learning_curves(data: Datasets, truth: bool = True, what: str = "variance") 
         for ax, (field, label) in zip(axes, fields, strict=True):
             plain = field == "value" and same_value
             name = field.replace("_", " ")
-            ax.set_title(name if plain else f"{name} by {learner_name(label)}")
+            ax.set_title(name if plain else f"{name} by {learner_name(label, LONGEST_TITLE)}")
             exact = _truth(found, field, label) if truth else None
             _plot_states(ax, found.sel(learner=label), field, exact)
         _set_limits(axes[:1], found.sel(learner=labels[:1]), "value")
@@ -143,7 +146,8 @@ def step_sizes(data: Datasets) -> Figure:
         figure, axes = make_panels(count, COLUMNS, _width(count), HEIGHT)
         for k, ax in enumerate(axes):
             label, field = labels[max(0, k - 1)], "variance" if k else "value"
-            ax.set_title(f"{_last_node(found, label)} ({learner_name(label)})" if k else field)
+            by = learner_name(label, LONGEST_TICK)
+            ax.set_title(f"{_last_node(found, label)} ({by})" if k else field)
             _plot_states(ax, found.sel(learner=label), f"{field}_step_size", None, band=False)
         every = np.concatenate([found[f"{x}_step_size"].values for x in ("value", "variance")])
         shared_log_y(axes, every)
@@ -230,7 +234,9 @@ def final_estimates(data: Datasets) -> Figure:
         ax.set_ylim(*y_limits(last.variance.values, last.variance_std.values, truth))
         ax.set(xlabel="state", ylabel="variance")
         ax.set_xlim(-0.5, x.size - 0.5)
-        ax.set_xticks(x[::tenth], [str(name) for name in found.state.values[::tenth]])
+        ax.set_xticks(
+            x[::tenth], [shown(str(name), LONGEST_TICK) for name in found.state.values[::tenth]]
+        )
         add_legend(figure, [*entries, truth_entry()] if truth.size else entries)
         return figure
 
@@ -290,7 +296,7 @@ def _plot_states(
     for k in named if truth is not None else []:
         ax.axhline(truth[k], **TRUTH)  # type: ignore[index]
     heights = [_last_number(mean[:, k]) for k in named]
-    texts = [str(data.state.values[k]) for k in named]
+    texts = [shown(str(data.state.values[k]), LONGEST_TICK) for k in named]
     label_line_ends(ax, heights, texts, [styles[k].text_colour for k in named])
 
 

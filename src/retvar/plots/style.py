@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -13,7 +14,7 @@ import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties
+from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.legend_handler import HandlerTuple
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -22,13 +23,13 @@ from numpy.typing import NDArray
 
 from retvar.errors import InputError
 from retvar.files import write_with
-from retvar.format import listed
+from retvar.format import listed, visible
 from retvar.networks import NETWORKS, label_of
 
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["RC", "save", "text_size"]
+__all__ = ["RC", "save", "shown", "text_size"]
 
 Array = NDArray[np.float64]
 
@@ -40,6 +41,7 @@ ORANGE = "#d55e00"
 HANDLE, GAP = 2.4, 1.6  # of legends: length of a line, between columns; in font sizes
 POINT = 1 / 72  # inch
 LINE_SPACING = 1.2
+LONGEST_NAME, LONGEST_TITLE, LONGEST_TICK = 60, 40, 24  # characters of a name in a figure
 WRAP_MARGIN = 0.97  # lines may come out a little wider than measured
 
 # Okabe and Ito's colours, ordered so that neighbours differ in lightness too
@@ -107,11 +109,28 @@ def save(figure: Figure, path: str | Path) -> None:
     if suffix not in METADATA:
         raise InputError("path", path, f"must end in one of {listed(METADATA)}")
 
-    def write(temporary: Path) -> None:
-        with matplotlib.rc_context(RC):
-            figure.savefig(temporary, format=suffix[1:], dpi=200, metadata=METADATA[suffix])
+    drawn = io.BytesIO()  # matplotlib itself may fail in odd ways on a full disk
+    with matplotlib.rc_context(RC):
+        figure.savefig(drawn, format=suffix[1:], dpi=200, metadata=METADATA[suffix])
+    write_with(path, lambda temporary: temporary.write_bytes(drawn.getbuffer()))
 
-    write_with(path, write)
+
+def shown(text: str, most: int = LONGEST_NAME) -> str:
+    r"""A name as a figure can show it: without characters that the font lacks, and not too long.
+
+    >>> shown("a\x1b[31m\n"), shown("中"), len(shown("a" * 5_000))
+    ('a\\x1b[31m\\n', '\\u4e2d', 60)
+    """
+    known = _letters()
+    text = "".join(c if ord(c) in known else ascii(c)[1:-1] for c in visible(text[:most]))
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+@cache
+def _letters() -> frozenset[int]:
+    """The characters of the font, both regular and bold."""
+    faces = [FontProperties(family="DejaVu Sans", weight=weight) for weight in ("normal", "bold")]
+    return frozenset.intersection(*(frozenset(get_font(findfont(f)).get_charmap()) for f in faces))
 
 
 def text_size(text: str, size: float, weight: str = "normal") -> tuple[float, float]:
@@ -194,13 +213,13 @@ def learner_style(label: str, k: int) -> LineStyle:
     return METHODS.get(label) or line_style(k, dashed=True)
 
 
-def learner_name(label: str) -> str:
+def learner_name(label: str, most: int = LONGEST_NAME) -> str:
     """The name of a method or learner in a figure.
 
     >>> learner_name("vtd"), learner_name("mine")
     ('VTD', 'mine')
     """
-    return label_of(label)
+    return shown(label_of(label), most)
 
 
 def add_legend(figure: Figure, entries: Iterable[tuple[Any, str]], **options: Any) -> None:

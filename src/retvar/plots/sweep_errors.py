@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from retvar.errors import InputError
 from retvar.format import short_number
-from retvar.plots.style import METHODS, Array, LineStyle, learner_name, learner_style
+from retvar.plots.style import METHODS, Array, LineStyle, learner_name, learner_style, shown
 from retvar.sweep import effects, run_errors
 from retvar.sweep.format import error_name
 from retvar.sweep.options import ComparisonOptions
@@ -164,7 +164,9 @@ def question_title(text: str) -> str:
     'γ = 0.9, λ = 1'
     """
     parts = (part.partition(" = ") for part in text.split(", "))
-    return ", ".join(f"{SYMBOLS.get(name, name)} = {value}" for name, _, value in parts if name)
+    return shown(
+        ", ".join(f"{SYMBOLS.get(name, name)} = {value}" for name, _, value in parts if name)
+    )
 
 
 def method_style(method: str, k: int) -> LineStyle:
@@ -178,7 +180,7 @@ def method_name(method: str) -> str:
     >>> method_name("Direct"), method_name("Mine")
     ('direct', 'Mine')
     """
-    return learner_name(method.lower()) if method.lower() in METHODS else method
+    return learner_name(method.lower()) if method.lower() in METHODS else shown(method)
 
 
 # ---------------------------------------------------------------------- ticks

@@ -14,6 +14,7 @@ import matplotlib
 
 from retvar import plots
 from retvar.errors import InputError
+from retvar.files import make_folder
 from retvar.plots.style import METADATA, RC
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def write(figure: Figure, folder: Path, name: str, formats: Sequence[str]) -> Dr
     """Write ``figures/NAME.FORMAT`` in each format and close the figure."""
     files = {kind: f"figures/{name}.{kind}" for kind in formats}
     for path in files.values():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        make_folder((folder / path).parent)
         plots.save(figure, folder / path)
     png = (folder / files["png"]).read_bytes() if "png" in files else None
     uri = data_uri(figure, png)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from retvar.experiments import Claim, Experiment, Finding, Simulation
-from retvar.format import count, duration
+from retvar.format import count, duration, visible
 from retvar.report.figures import DrawnFigure
 from retvar.report.table1 import Row, is_table
 
@@ -33,7 +34,7 @@ class Request:
         'retvar reproduce table-1 --seed 3 --runs 2 --out rerun'
         """
         parts = ["retvar reproduce", name]
-        parts += [f"--file {self.file}"] if self.file else []
+        parts += [f"--file {shlex.quote(self.file)}"] if self.file else []
         parts += [f"--seed {self.seed}"] if self.seed else []
         parts += [f"--runs {self.runs}"] if self.runs is not None else []
         parts += [f"--methods {','.join(self.methods)}"] if self.methods is not None else []
@@ -141,8 +142,12 @@ class Reproduction:
         lines = [self.verdict]
         for outcome, each in self.failures:
             reason = " (explained in the report)" if each.claim.explained else ""
-            lines.append(f"  ✗ {outcome.id}: {each.claim.name}: {each.finding.measured}{reason}")
-        lines += [f"  {name}: the figure {problem}" for name, problem in self.problems.items()]
+            text = f"{outcome.id}: {each.claim.name}: {each.finding.measured}{reason}"
+            lines.append(f"  ✗ {visible(text)}")
+        lines += [
+            f"  {visible(f'{name}: the figure {problem}')}"
+            for name, problem in self.problems.items()
+        ]
         done = count(len(self.outcomes), "experiment")
         return "\n".join([*lines, f"{done} in {duration(self.elapsed)}; see {out / 'index.html'}"])
 

@@ -11,12 +11,15 @@ from pathlib import Path
 
 from retvar.errors import InputError
 from retvar.experiments import SimulationCache
-from retvar.files import TEMPORARY, write_text
+from retvar.files import is_abandoned, is_temporary, make_folder, write_text
 from retvar.format import listed
+from retvar.reading import SMALL, read_json
+from retvar.sweep import leases
 
 __all__ = ["OutputFolder"]
 
 MARKER = "retvar-reproduction.json"
+LEASE = ".retvar-lease"  # while a run uses the folder
 MADE_BY = {"made_by": "retvar reproduce", "format": 1}
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
 
@@ -28,7 +31,7 @@ class OutputFolder:
     >>> path = Path(tempfile.mkdtemp()) / "mine"
     >>> with OutputFolder(path).opened():
     ...     sorted(file.name for file in path.iterdir())
-    ['data', 'figures', 'retvar-reproduction.json']
+    ['.retvar-lease', 'data', 'figures', 'retvar-reproduction.json']
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -41,16 +44,16 @@ class OutputFolder:
         """Create or check the folder, and lock it; a folder with other contents is refused."""
         self._refuse_other()
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path)
         except OSError as error:
             raise self._unwritable(error.strerror) from None
-        with self._locked():
+        with self._leased():
             self.remove_temporary_files()
             try:
                 if not (self.path / MARKER).exists():
                     write_text(self.path / MARKER, json.dumps(MADE_BY) + "\n")
                 for name in ("data", "figures"):
-                    (self.path / name).mkdir(exist_ok=True)
+                    make_folder(self.path / name)
             except InputError as error:
                 raise self._unwritable(error.remedy) from None
             except OSError as error:
@@ -69,8 +72,9 @@ class OutputFolder:
         """Remove files that a killed run left unfinished; nothing in a folder of other contents."""
         marked = _is_marker(self.path / MARKER)
         for file in self.path.rglob(".*") if marked else self.path.glob(f".{MARKER[:-5]}-*.json"):
-            if TEMPORARY.fullmatch(file.name) and file.is_file():
-                file.unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                if is_abandoned(file):
+                    file.unlink()
 
     def record_time(self, name: str, seconds: float) -> None:
         """Write a run time to ``times.json``; data files hold none, to be comparable."""
@@ -86,7 +90,7 @@ class OutputFolder:
             names = sorted(file.name for file in self.path.iterdir()) if self.path.exists() else []
         except OSError as error:
             raise self._unwritable(error.strerror) from None
-        names = [name for name in names if not TEMPORARY.fullmatch(name)]
+        names = [name for name in names if name != LEASE and not is_temporary(Path(name))]
         if not names or (marker.name in names and _is_marker(marker)):
             return
         remedy = f"holds other files ({listed(names, 3)}); name a new or empty folder"
@@ -94,6 +98,23 @@ class OutputFolder:
 
     def _unwritable(self, reason: object) -> InputError:
         return InputError("out", self.path, f"cannot be written ({reason})")
+
+    @contextlib.contextmanager
+    def _leased(self) -> Iterator[None]:
+        """Keep other runs out, by a lock where the file system has locks, and by a lease."""
+        with self._locked():
+            try:
+                lease = leases.acquire(self.path / LEASE)
+            except InputError as error:
+                raise self._unwritable(error.remedy) from None
+            if lease is None:
+                raise self._in_use()
+            with lease.heartbeat():
+                yield
+
+    def _in_use(self) -> InputError:
+        who = leases.holder(self.path / LEASE)
+        return InputError("out", self.path, f"another run is using it: {who}; wait until it ends")
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
@@ -107,9 +128,7 @@ class OutputFolder:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise InputError(
-                    "out", self.path, "another run is using it; wait until it ends"
-                ) from None
+                raise self._in_use() from None
             except OSError:  # a file system without locks
                 pass
             yield
@@ -118,7 +137,7 @@ class OutputFolder:
 
     def _read_times(self) -> dict[str, float]:
         with contextlib.suppress(OSError, ValueError):
-            found = json.loads((self.path / "times.json").read_text(encoding="utf-8"))
+            found = read_json(self.path / "times.json")
             if isinstance(found, Mapping):
                 return {str(k): float(v) for k, v in found.items() if isinstance(v, int | float)}
         return {}  # a damaged file loses only times
@@ -126,6 +145,6 @@ class OutputFolder:
 
 def _is_marker(marker: Path) -> bool:
     with contextlib.suppress(OSError, ValueError):
-        found = json.loads(marker.read_text(encoding="utf-8"))
+        found = read_json(marker, most=SMALL)
         return isinstance(found, dict) and found.get("made_by") == MADE_BY["made_by"]
     return False

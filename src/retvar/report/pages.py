@@ -12,7 +12,7 @@ import jinja2
 from markupsafe import Markup
 
 from retvar.experiments.claims import COLUMNS
-from retvar.format import digits, duration, minus, z_text
+from retvar.format import digits, duration, minus, visible, z_text
 from retvar.networks import label_of
 from retvar.report import summary
 from retvar.report.outcome import Reproduction
@@ -24,6 +24,9 @@ TITLE = "The variance of the return, reproduced"
 ESTIMATES = {column: label_of(column).replace("_", " ") for column in COLUMNS}
 FAR = 4.0  # standard errors; measurements farther from the published ones are marked
 WIDE = 6.0  # inches; wider figures scroll on a phone
+MARKS = re.compile(  # of Markdown, also of addresses and formulas
+    r"[\\`*_|<\[\]~$@]|&(?=#?\w+;)|:(?=//)|(?<=www)\.", re.IGNORECASE
+)
 
 
 def html_page(found: Reproduction) -> str:
@@ -56,7 +59,7 @@ def _templates(kind: str) -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=loader,
         autoescape=kind == "html",
-        finalize=escape_markdown if kind == "markdown" else None,
+        finalize=escape_markdown if kind == "markdown" else _printable,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
@@ -91,8 +94,14 @@ def escape_markdown(value: Any) -> Any:
     """
     if isinstance(value, Markup):
         return value
-    text = re.sub(r"([\\`*_|<\[\]~]|&(?=#?\w+;))", r"\\\1", str(value))
-    return " ".join(text.split())
+    text = visible(" ".join(str(value).split()))
+    return MARKS.sub(r"\\\g<0>", text)
+
+
+def _printable(value: Any) -> Any:
+    """Text without control characters, for HTML, which is escaped afterwards."""
+    plain = isinstance(value, str) and not isinstance(value, Markup)
+    return visible(value, lines=True) if plain else value
 
 
 def code_span(text: str, in_table: bool = False) -> Markup:
@@ -101,6 +110,7 @@ def code_span(text: str, in_table: bool = False) -> Markup:
     >>> print(code_span("a|b"), code_span("a|b", in_table=True), code_span("a`b"))
     `a|b` `a\|b` ``a`b``
     """
+    text = visible(text)
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * (longest + 1)
     space = " " if text.startswith("`") or text.endswith("`") else ""

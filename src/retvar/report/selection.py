@@ -14,6 +14,7 @@ from retvar.errors import InputError
 from retvar.experiments import Experiment, all_experiments
 from retvar.format import listed
 from retvar.networks import NETWORKS
+from retvar.reading import read_bytes
 
 __all__ = ["load_experiments", "restrict", "select"]
 
@@ -30,10 +31,7 @@ def load_experiments(file: str | Path | None = None) -> tuple[Experiment, ...]:
     if file is None:
         return all_experiments()
     path = Path(file)
-    try:
-        source = path.read_bytes()
-    except OSError as error:
-        raise InputError("file", path, f"cannot be read: {error.strerror or error}") from None
+    source = read_bytes(path)
     module = types.ModuleType("retvar_experiments_file")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module  # needed by dataclasses, for example

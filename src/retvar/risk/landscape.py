@@ -121,7 +121,7 @@ class DenseLandscape(Landscape):
         self._edges = WeightedEdges(
             n=mdp.n_states, state=e.state, next_state=self._next, ends=ends, b=e.probability,
             rho=ones, eta=ones, rho_bar=ones, reward=e.reward, reward_std=e.reward_std,
-            gamma=e.gamma, lam=ones,
+            gamma=e.gamma, lam=ones, arriving=np.ones(mdp.n_states),
         )  # fmt: skip
 
     def at(self, pi: Array) -> Spot | None:

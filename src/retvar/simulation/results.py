@@ -23,6 +23,7 @@ from retvar.learners import Learner
 from retvar.mdp import MDP
 from retvar.networks import ESTIMATES, NETWORKS, Estimate, rests_on
 from retvar.online.higher_moments import shape
+from retvar.reading import free_memory
 from retvar.simulation.truth import Truth
 from retvar.step_sizes import StepSize
 
@@ -97,7 +98,7 @@ def refuse_too_large(simulation: Simulation, keep: str) -> None:
     states = simulation.stream.first.size
     one = sum(bytes_of_a_run(block, simulation.recording, states) for block in simulation.blocks)
     needed = one * (2 * simulation.runs if keep == "runs" else 5)
-    available = _free_memory()
+    available = free_memory()
     if needed > SHARE_OF_MEMORY * available:
         size, free = f"{needed / 1e9:,.1f} GB", f"{available / 1e9:,.1f} GB are free"
         if keep == "runs":
@@ -105,16 +106,6 @@ def refuse_too_large(simulation: Simulation, keep: str) -> None:
                 "keep", f"'runs', {size}", f"{free}; keep='stats' needs {one * 5 / 1e9:,.2g} GB"
             )
         raise InputError("record", size, f"{free}; record fewer points or states")
-
-
-def _free_memory() -> float:
-    """Return the free memory in bytes."""
-    try:
-        with open("/proc/meminfo", encoding="ascii") as lines:
-            found = {line.split(":")[0]: line.split()[1] for line in lines}
-        return 1024.0 * float(found["MemAvailable"])
-    except (OSError, KeyError, IndexError, ValueError):
-        return 8e9
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

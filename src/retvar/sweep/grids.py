@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from retvar.arguments import integer
+from retvar.arguments import integer, number
 from retvar.errors import InputError
 from retvar.step_sizes import RULES, Constant, StepSize
 from retvar.sweep.convert import Table, abbreviate, convert, suggest
@@ -78,7 +78,7 @@ def _step(field: str, given: Any, *, listed: bool = False) -> list[float | StepS
     if isinstance(given, bool) or not isinstance(given, int | float):
         remedy = "must be a number, a list, a range, a rule or the name of another setting"
         raise InputError(field, abbreviate(given), remedy)
-    return [float(given)]
+    return [number(field, given)]
 
 
 def _rules(field: str, given: Mapping[str, Any]) -> list[float | StepSize]:

@@ -3,7 +3,8 @@
 Results are deterministic and written atomically, so two workers that compute the same cell only
 waste time. A lease therefore need not be airtight. It is created exclusively and touched while its
 owner works; it has expired when it was not touched for `stale` seconds, or when its owner ran on
-this machine and has ended.
+this machine and has ended. One that is dated further than `stale` seconds into the future says
+nothing about a living owner, and has expired, too.
 """
 
 from __future__ import annotations
@@ -12,19 +13,22 @@ import contextlib
 import errno
 import json
 import os
-import socket
 import threading
 import time
 import uuid
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
+from retvar.arguments import integer
 from retvar.errors import InputError
+from retvar.files import machine
+from retvar.format import visible
+from retvar.reading import SMALL, parse_json, read_bytes
 
 __all__ = ["STALE", "Lease", "acquire", "holder", "is_held"]
 
+MOST_PID = 2**31
 STALE = 60.0  # seconds without a heartbeat after which a lease expires
 
 
@@ -36,8 +40,8 @@ class Lease:
 
     def release(self) -> None:
         """Remove the lease file, unless another worker has taken it over."""
-        with contextlib.suppress(OSError):
-            if self.path.read_bytes() == self.text:
+        with contextlib.suppress(OSError, InputError):
+            if read_bytes(self.path, "lease", SMALL) == self.text:
                 self.path.unlink()
 
     @contextlib.contextmanager
@@ -81,7 +85,7 @@ def acquire(path: Path, stale: float = STALE) -> Lease | None:
 
 def _create(path: Path) -> Lease | None:
     """A new lease; None if the file exists."""
-    text = json.dumps({"machine": _machine(), "pid": os.getpid(), "id": uuid.uuid4().hex}).encode()
+    text = json.dumps({"machine": machine(), "pid": os.getpid(), "id": uuid.uuid4().hex}).encode()
     try:
         file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
     except FileExistsError:
@@ -105,13 +109,12 @@ def is_held(path: Path, stale: float = STALE) -> bool:
     """
     try:
         age = time.time() - path.stat().st_mtime
-        owner = _parse(path.read_bytes())
+        owner = _owner(path)
     except FileNotFoundError:
         return False
     except OSError as error:
-        remedy = f"cannot be read: {error.strerror}; remove it, or make it readable"
-        raise InputError("lease", path, remedy) from None
-    return age <= stale and not _has_ended(owner)
+        raise _unreadable(path, error.strerror) from None
+    return abs(age) <= stale and not _has_ended(owner)  # a clock may have been set back
 
 
 def holder(path: Path) -> str:
@@ -120,37 +123,35 @@ def holder(path: Path) -> str:
     >>> holder(Path("missing"))
     'another worker'
     """
-    with contextlib.suppress(OSError):
-        owner = _parse(path.read_bytes())
+    with contextlib.suppress(OSError, InputError):
+        owner = _owner(path)
         if owner:
-            return f"{owner['machine'].partition(' ')[0]} (process {owner['pid']})"
+            return f"{visible(owner['machine'].partition(' ')[0])} (process {owner['pid']})"
     return "another worker"
 
 
-def _parse(text: bytes) -> dict[str, Any]:
-    """The owner of a lease; empty if the text is no lease."""
+def _owner(path: Path) -> dict[str, Any]:
+    """The owner of a lease; empty if the file holds no lease."""
     try:
-        owner = json.loads(text)
-        return {"machine": str(owner["machine"]), "pid": int(owner["pid"])}
+        text = read_bytes(path, "lease", SMALL)
+    except InputError:
+        if not path.exists():
+            raise FileNotFoundError from None
+        if not os.access(path, os.R_OK):
+            raise _unreadable(path, os.strerror(errno.EACCES)) from None
+        return {}
+    try:
+        owner = parse_json(text, "lease")
+        return {"machine": str(owner["machine"]), "pid": integer("pid", owner["pid"], 1, MOST_PID)}
     except (ValueError, KeyError, TypeError):
         return {}
 
 
+def _unreadable(path: Path, reason: str | None) -> InputError:
+    return InputError("lease", path, f"cannot be read: {reason}; remove it, or make it readable")
+
+
 def _has_ended(owner: dict[str, Any]) -> bool:
     """Whether the owner's process ran on this machine and has ended."""
-    here = owner.get("machine") == _machine()
+    here = owner.get("machine") == machine()
     return here and Path("/proc/self").exists() and not Path(f"/proc/{owner['pid']}").exists()
-
-
-@cache
-def _machine() -> str:
-    """The host name, and on Linux the boot and the container, within which process ids are unique.
-
-    >>> _machine().startswith(socket.gethostname())
-    True
-    """
-    parts = [socket.gethostname()]
-    with contextlib.suppress(OSError):
-        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip())
-        parts.append(os.readlink("/proc/self/ns/pid"))
-    return " ".join(parts)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import uuid
 from pathlib import Path
 from typing import Any
 
 from retvar.errors import InputError
-from retvar.files import write_text
 from retvar.format import listed
+from retvar.reading import read_json
 from retvar.sweep.plan import Plan, digest, identity
 from retvar.sweep.spec import Sweep
 
@@ -36,26 +33,11 @@ def text_of(plan: Plan) -> str:
 def read(folder: Path) -> dict[str, Any] | None:
     """The manifest in a folder; None if it is missing or damaged."""
     try:
-        found = json.loads((folder / MANIFEST).read_bytes())
+        found = read_json(folder / MANIFEST)
         checksum = found.pop("checksum")
-    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+    except (ValueError, KeyError, AttributeError, TypeError):
         return None
     return found if digest(found) == checksum else None
-
-
-def write_new(path: Path, text: str) -> None:
-    """Write a file unless it exists: of two workers that start together, the first one wins."""
-    temporary = path.with_name(f".{path.stem}-{uuid.uuid4().hex}")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        os.link(temporary, path)
-    except FileExistsError:
-        pass
-    except OSError:  # some file systems have no links
-        write_text(path, text)
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
 
 
 def plan_of(manifest: dict[str, Any]) -> Plan:

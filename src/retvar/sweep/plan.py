@@ -13,7 +13,7 @@ import numpy as np
 
 from retvar.cache import code_digest
 from retvar.errors import InputError
-from retvar.format import listed
+from retvar.format import listed, visible
 from retvar.learners import Learner
 from retvar.networks import error_names
 from retvar.simulation import simulate
@@ -93,9 +93,9 @@ class Plan:
 
     def __repr__(self) -> str:
         return (
-            f"<Sweep {self.sweep.name}: {len(self.domains):,} domains × {len(self.learners):,} "
-            f"learners × {self.sweep.runs:,} runs of {self.length:,} {self.unit}s, "
-            f"{self.count:,} cells>"
+            f"<Sweep {visible(self.sweep.name)}: {len(self.domains):,} domains × "
+            f"{len(self.learners):,} learners × {self.sweep.runs:,} runs of {self.length:,} "
+            f"{self.unit}s, {self.count:,} cells>"
         )
 
     @property
@@ -191,8 +191,8 @@ class Plan:
         """The domain, learners and runs of a cell, for messages."""
         learners, runs = cell.learners, cell.runs
         return (
-            f"{self.domains[cell.domain].label}, learners {learners.start}–{learners.stop - 1}, "
-            f"runs {runs.start}–{runs.stop - 1}"
+            f"{visible(self.domains[cell.domain].label)}, "
+            f"learners {learners.start}–{learners.stop - 1}, runs {runs.start}–{runs.stop - 1}"
         )
 
     def compute(

@@ -14,7 +14,7 @@ from retvar import arguments
 from retvar.arguments import integer
 from retvar.domains import random_mdp
 from retvar.errors import InputError
-from retvar.mdp.toml import read_bytes
+from retvar.reading import parse_toml, read_bytes
 from retvar.simulation import Record
 from retvar.sweep.convert import Table, abbreviate, convert, suggest
 from retvar.sweep.grids import Choice, Number, Range, Step, to_toml
@@ -199,11 +199,7 @@ class Sweep(Table, frozen=True):
         'my'
         """
         path = arguments.path("path", path)
-        raw = read_bytes(path)
-        try:
-            data = msgspec.toml.decode(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise InputError(path.name, "not TOML", str(error)) from None
+        data = parse_toml(read_bytes(path), path.name)
         return cls.from_dict({"name": path.stem, **data}, path.parent)
 
     @classmethod

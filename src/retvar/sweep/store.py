@@ -8,13 +8,12 @@ by a digest of everything that determines it; ``leases/`` shows which cells are 
 from __future__ import annotations
 
 import contextlib
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from retvar import arguments, cache
 from retvar.errors import InputError
-from retvar.files import write_text
+from retvar.files import is_abandoned, make_folder, write_new, write_text
 from retvar.sweep import leases, manifest
 from retvar.sweep.manifest import MANIFEST
 from retvar.sweep.plan import Cell, Plan, digest
@@ -71,7 +70,7 @@ class Store:
         store = cls(Path(folder), plan, stale)
         try:
             for name in SUBFOLDERS:
-                (store.folder / name).mkdir(parents=True, exist_ok=True)
+                make_folder(store.folder / name)
         except OSError as error:
             problem = f"cannot become a store: {error.strerror or error}"
             raise InputError("out", folder, problem) from None
@@ -134,7 +133,7 @@ class Store:
             except InputError as error:
                 raise InputError("out", path, f"cannot be replaced: {error.remedy}") from None
             return
-        manifest.write_new(path, manifest.text_of(self.plan))
+        write_new(path, manifest.text_of(self.plan))
 
     def _extend(self, smaller: Plan) -> None:
         """Turn the store of a smaller plan into that of this one; remove cells of other sizes."""
@@ -235,9 +234,4 @@ class Store:
         """Whether a file is an expired lease, or a temporary file that no live worker writes."""
         if path.parent == self.folder / LEASES:
             return not leases.is_held(path, self.stale)
-        if not path.name.startswith("."):
-            return False
-        if path.parent == self.folder / CELLS:
-            key = path.name[1:].partition("-")[0]
-            return not leases.is_held(self.folder / LEASES / key, self.stale)
-        return time.time() - path.stat().st_mtime > self.stale
+        return is_abandoned(path)

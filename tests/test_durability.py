@@ -1,0 +1,253 @@
+"""What every command writes: whole, synced, and never in the way of another one that lives."""
+
+import errno
+import fcntl
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from retvar import files
+from retvar.errors import InputError
+from retvar.report.output_folder import LEASE, OutputFolder
+from retvar.sweep import leases
+
+ROOT = Path(__file__).parents[1]
+SMALL = ROOT / "tests" / "data" / "small.py"
+SWEEP = """
+runs = 4
+steps = 20
+domains = [{ id = "chain" }]
+learners = [{ method = ["direct", "vtd"], alpha = [0.1, 0.2] }]
+"""
+LAKE = ["gymnasium:FrozenLake-v1", "--gamma", "0.9"]
+
+
+def is_lease(path: str) -> bool:
+    """A lease is created under its own name: nothing is lost with it."""
+    return os.path.basename(os.path.dirname(path)) == "leases" or os.path.basename(path) == LEASE
+
+
+def commands(out: Path) -> list[list[str]]:
+    """Every command that writes, with a folder of its own."""
+    (out / "spec.toml").write_text(SWEEP)
+    (out / "files").mkdir()
+    f = out / "files"
+    estimate = ["estimate", *LAKE, "--steps", "300", "--log", f / "log.parquet"]
+    found = [
+        ["sweep", "run", out / "spec.toml", "--out", out / "new" / "sweep", "--threads", "1"],
+        ["sweep", "collect", out / "new" / "sweep", "--out", f / "sweep.nc"],
+        ["sweep", "collect", out / "new" / "sweep", "--out", f / "sweep.parquet"],
+        ["sweep", "plot", out / "new" / "sweep", "--out", f / "sweep.png"],
+        ["sweep", "compare", out / "new" / "sweep", "--plot", f / "compare.svg"],
+        [*estimate, "--out", out / "estimate", "--formats", "png,svg"],
+        ["estimate", f / "log.parquet", "--gamma", "0.9", "--by", "td", "--out", out / "td"],
+        ["reproduce", "own/1", "--file", SMALL, "--runs", "2", "--out", out / "report"],
+        ["solve", "chain", "--plot", f / "solve.pdf"],
+        ["draw", "chain", f / "chain.png"],
+        ["curve", "chain", "--episodes", "5", "--alpha", "0.1", "--plot", f / "curve.png"],
+    ]
+    return [[str(word) for word in words] for words in found]
+
+
+@pytest.fixture(scope="module")
+def traced(tmp_path_factory):
+    """All events of all commands, run in one process."""
+    out = tmp_path_factory.mktemp("traced")
+    events, words = out / "events.json", out / "commands.json"
+    words.write_text(json.dumps(commands(out)))
+    process = [sys.executable, "-m", "tests.tracing", str(events), str(words)]
+    done = subprocess.run(process, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3_000:]
+    given = {str(path) for path in (events, words, out / "spec.toml")}
+    found = [e for e in json.loads(events.read_text()) if e[1].startswith(str(out))]
+    return out, [e for e in found if e[1] not in given], given
+
+
+def test_no_file_is_opened_for_writing_under_its_own_name(traced):
+    _, events, _ = traced
+    opened = {path for kind, path, _ in events if kind == "open"}
+    assert len(opened) > 30
+    assert {p for p in opened if not files.is_temporary(Path(p)) and not is_lease(p)} == set()
+
+
+def test_every_file_was_moved_into_place_after_it_was_synced(traced):
+    """Whoever wrote it: a library in C, too."""
+    out, events, given = traced
+    arrived = set()
+    for k, (kind, path, target) in enumerate(events):
+        if kind in ("move", "link") and not files.is_temporary(Path(target)):
+            since = [e[0] for e in events[:k] if e[1] == path]
+            assert since[-1] == "sync", (path, since)
+            assert ("sync", os.path.dirname(target), "") in map(tuple, events[k:]), target
+            arrived.add(target)
+    present = {str(path) for path in out.rglob("*") if path.is_file()} - given
+    assert len(present) > 25
+    assert present <= arrived
+    assert not [path for path in present if files.is_temporary(Path(path))]
+
+
+def test_the_entry_of_every_new_folder_is_synced(traced):
+    out, events, _ = traced
+    made = [(k, path) for k, (kind, path, _) in enumerate(events) if kind == "folder"]
+    assert {str(out / "new"), str(out / "report"), str(out / "estimate")} <= {p for _, p in made}
+    for k, path in made:
+        assert ("sync", os.path.dirname(path), "") in map(tuple, events[k:]), path
+
+
+# ---------------------------------------------------------------------- temporaries
+
+
+def test_temporaries_of_a_living_writer_are_never_removed_by_other_commands(tmp_path):
+    """Not by a sweep or a reproduction that cleans its folder up; those of a dead one are."""
+    from retvar.sweep import Store
+    from tests.sweeping import small
+
+    store = Store.create(tmp_path / "sweep", small().plan())
+    with OutputFolder(tmp_path / "report").opened():
+        pass
+    folders = [tmp_path / "sweep", tmp_path / "sweep" / "cells", tmp_path / "report" / "data"]
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as writer:
+        living = [f / f".a-{files._host()}.{writer.pid}.00000000.nc" for f in folders]
+        for path in living:
+            path.write_text("half")
+            os.utime(path, (0, 0))
+        store.clean_up()
+        with OutputFolder(tmp_path / "report").opened():
+            pass
+        assert all(path.exists() for path in living)
+        writer.kill()
+    store.clean_up()
+    with OutputFolder(tmp_path / "report").opened():
+        pass
+    assert not any(path.exists() for path in living)
+
+
+def test_temporaries_of_another_container_with_the_same_name_are_not_taken_for_dead(tmp_path):
+    """Process ids differ between containers: only age tells."""
+    other = files.machine() + " another container"
+    name = f".a-{files.crc32(other.encode()):08x}.999999999.00000000.txt"
+    (tmp_path / name).write_text("half")
+    assert not files.is_abandoned(tmp_path / name)
+    for then in (time.time() - files.OLD - 60, time.time() + files.OLD + 60):
+        os.utime(tmp_path / name, (then, then))
+        assert files.is_abandoned(tmp_path / name)
+
+
+# ---------------------------------------------------------------------- two runs in one folder
+
+HOLDS = """
+import sys, errno, fcntl
+code = int(sys.argv[2])
+if code:
+    def flock(*arguments):
+        raise OSError(code, "no locks")
+    fcntl.flock = flock
+from retvar.report.output_folder import OutputFolder
+with OutputFolder(sys.argv[1]).opened():
+    print("open", flush=True)
+    input()
+"""
+
+
+@pytest.mark.parametrize("code", [0, errno.ENOTSUP], ids=["locks", "no locks"])
+def test_a_second_reproduction_is_refused_and_names_the_first(tmp_path, monkeypatch, code):
+    """With locks and without; when the first is killed, the folder is free at once."""
+    out = tmp_path / "out"
+    words = [sys.executable, "-c", HOLDS, str(out), str(code)]
+    if code:
+
+        def flock(*arguments):
+            raise OSError(code, "no locks")
+
+        monkeypatch.setattr(fcntl, "flock", flock)
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT) as first:
+        assert first.stdout.readline() == b"open\n"
+        half = out / "data" / f".a-{files._host()}.{first.pid}.00000000.nc"
+        half.write_text("half")
+        before = sorted(path.name for path in out.rglob("*"))
+        wanted = rf"another run is using it: .* \(process {first.pid}\); wait until it ends"
+        with pytest.raises(InputError, match=wanted), OutputFolder(out).opened():
+            pass
+        assert sorted(path.name for path in out.rglob("*")) == before
+        first.kill()
+    with OutputFolder(out).opened():
+        assert not half.exists()
+    assert not (out / LEASE).exists()
+
+
+# ---------------------------------------------------------------------- leases
+
+
+def lease_file(path: Path, age: float, text: str | None = None) -> Path:
+    """A lease of a process of another machine, or any text, touched `age` seconds ago."""
+    path.write_text(text or json.dumps({"machine": "elsewhere", "pid": 1, "id": "x"}))
+    then = time.time() - age
+    os.utime(path, (then, then))
+    return path
+
+
+def test_a_lease_from_the_future_is_void_and_one_of_a_clock_a_little_ahead_is_not(tmp_path):
+    path = tmp_path / "cell"
+    assert leases.is_held(lease_file(path, -30.0))
+    assert not leases.is_held(lease_file(path, -3_600.0))
+    assert not leases.is_held(lease_file(path, 3_600.0))
+    assert leases.acquire(lease_file(path, -86_400.0 * 365)) is not None
+
+
+def test_a_lease_from_the_future_of_a_dead_process_of_this_machine_is_void(tmp_path):
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    text = json.dumps({"machine": files.machine(), "pid": ended.pid, "id": "x"})
+    assert not leases.is_held(lease_file(tmp_path / "cell", -1.0, text))
+
+
+RUBBISH = {
+    "nested": "[" * 200_000,
+    "digits": '{"machine": "m", "pid": ' + "9" * 5_000 + "}",
+    "infinite": '{"machine": "m", "pid": 1e999}',
+    "negative": '{"machine": "m", "pid": -1}',
+    "list": "[1, 2]",
+    "text": '{"machine": ["\\u001b[31m"], "pid": "1"}',
+    "not text": "\udcff",
+}
+
+
+@pytest.mark.parametrize("name", RUBBISH)
+def test_rubbish_is_held_while_it_is_young_and_then_replaced(tmp_path, name):
+    path = tmp_path / "cell"
+    path.write_bytes(RUBBISH[name].encode("utf-8", "surrogateescape"))
+    assert leases.is_held(path)
+    assert leases.holder(path) == "another worker"
+    os.utime(path, (0, 0))
+    taken = leases.acquire(path)
+    assert taken is not None
+    taken.release()
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "zeros", "large"])
+def test_a_lease_that_is_no_file_is_not_waited_for(tmp_path, kind):
+    path = tmp_path / "cell"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "zeros":
+        path.symlink_to("/dev/zero")
+    else:
+        path.touch()
+        os.truncate(path, 1 << 40)
+    began = time.monotonic()
+    leases.is_held(path)
+    assert leases.holder(path) == "another worker"
+    assert time.monotonic() - began < 5.0
+
+
+def test_names_in_a_lease_are_shown_without_control_characters(tmp_path):
+    text = json.dumps({"machine": "\x1b[31mhost\u202e x", "pid": 3})
+    path = lease_file(tmp_path / "cell", 0.0, text)
+    assert re.fullmatch(r"[ -~]* \(process 3\)", leases.holder(path))

@@ -1,0 +1,460 @@
+"""Hostile text: typed errors in bounded time and memory, and names escaped in every output."""
+
+import contextlib
+import csv
+import io
+import json
+import os
+import re
+import resource
+import signal
+import xml.dom.minidom
+import zipfile
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.text import Text
+
+import retvar as rv
+from retvar import cache, reading
+from retvar.cli import main
+from retvar.errors import InputError
+from retvar.format import ONE_LINE, natural_key, visible
+
+SECONDS = 20.0  # for one call, on a busy machine
+MEMORY = 2 << 30  # bytes beyond what is used
+
+
+@contextlib.contextmanager
+def limited():
+    """An error if the block takes too long, or needs too much memory."""
+
+    def stop(*_):
+        raise TimeoutError
+
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    handler = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, before[1]))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, handler)
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def refused(*words: object) -> str:
+    """The message with which a command refuses what it is given."""
+    with limited():
+        result = CliRunner().invoke(main, [str(word) for word in words])
+    assert isinstance(result.exception, SystemExit), repr(result.exception)
+    assert result.exit_code == 2, result.output[-500:]
+    return result.stderr
+
+
+# ---------------------------------------------------------------------- nesting and digits
+
+MANY = 200_000
+SPEC = """runs = 1\nsteps = 9\ndomains = [{ id = "chain" }]
+learners = [{ method = "direct", alpha = %s }]\n"""
+JSONS = {
+    "lists": "[" * MANY,
+    "closed lists": "[" * MANY + "]" * MANY,
+    "objects": '{"a":' * MANY,
+    "mixed": '[{"a":' * MANY,
+    "digits": "9" * 5_000,
+    "negative": "[-" + "9" * 5_000 + "]",
+}
+TOMLS = {
+    "lists": "x = " + "[" * MANY,
+    "closed lists": "x = " + "[" * MANY + "]" * MANY,
+    "tables": "x = " + "{a=" * MANY,
+    "dotted key": ".".join("a" * MANY) + " = 1",
+    "quoted key": ".".join(['"a.b"'] * MANY) + " = 1",
+    "spaced key": " . ".join("a" * MANY) + " = 1",
+    "header": "[" + ".".join("a" * MANY) + "]",
+    "in a table": "x = {" + ".".join("a" * MANY) + " = 1}",
+    "after a string": 'y = """a"""" \nx = ["""b""""", ' + "[" * MANY,
+    "after a comment": "# [ ' \" [\nx = " + "[" * MANY,
+    "digits": "runs = " + "9" * 5_000,
+    "hexadecimal": "runs = 0x" + "f" * 5_000,
+    "step": SPEC % ("9" * 400),
+    "hexadecimal step": SPEC % ("0x" + "f" * 280),
+    "control characters": "x = '\x00'",
+    "not UTF-8": "x = '\udcff'",
+}
+
+
+@pytest.mark.parametrize("name", TOMLS)
+def test_hostile_toml_is_refused_as_an_mdp_and_as_a_sweep(name, tmp_path):
+    path = tmp_path / "a.toml"
+    path.write_bytes(TOMLS[name].encode("utf-8", "surrogateescape"))
+    for words in (["solve", path], ["sweep", "plan", path]):
+        assert len(refused(*words)) < 600
+    other = (SPEC % "0.1").replace('id = "chain"', 'file = "a.toml"')
+    path.with_name("b.toml").write_text(other)
+    assert len(refused("sweep", "plan", path.with_name("b.toml"))) < 600
+
+
+@pytest.mark.parametrize("name", JSONS)
+def test_hostile_json_is_refused_wherever_it_is_parsed(name, tmp_path):
+    text, path, log = JSONS[name], tmp_path / "a.json", tmp_path / "log.csv"
+    path.write_text(text)
+    log.write_text("state,action,reward,next_state,terminated\n" + "a,l,1,b,0\nb,r,2,a,1\n" * 9)
+    policy = ["--target-policy", path, "--formats", "none", "--out", tmp_path / "out"]
+    refused("solve", "chain", "--option", f"length={text}")
+    refused("rollouts", "gymnasium:FrozenLake-v1", "--gamma", "0.9", "--start", text)
+    refused("estimate", log, "--gamma", "0.9", *policy)
+    assert not (tmp_path / "out").exists()
+
+
+def test_texts_that_only_look_deep_are_read():
+    """Brackets, dots and digits within strings and comments count for nothing."""
+    much = "[{." * 500 + "9" * 500
+    assert reading.parse_json(json.dumps({"a": [much, much + '\\"']}), "x") == {
+        "a": [much, much + '\\"']
+    }
+    for text in (f"'{much}'", f'"{much}\\" "', f'"""{much}\n"" """""', f"'''\n{much}''''"):
+        assert reading.parse_toml(f"a = {text} # {much}\nb = [[1.5, 2.5]]", "x")["b"] == [
+            [1.5, 2.5]
+        ]
+    with pytest.raises(InputError, match="is nested deeper than 100 levels"):
+        reading.parse_json("[" * 101 + "]" * 101, "x")
+    assert reading.parse_json("[" * 100 + "]" * 100, "x") != []
+
+
+LEAVES = st.none() | st.booleans() | st.floats(allow_nan=False) | st.text()
+
+
+@given(st.recursive(LEAVES, lambda x: st.lists(x) | st.dictionaries(st.text(), x), max_leaves=9))
+def test_json_that_is_no_deeper_than_allowed_is_read_as_it_is(data):
+    assert reading.parse_json(json.dumps(data), "x") == data
+
+
+@pytest.mark.parametrize("text", ["9" * 5_000, "²", "１２", "-1", "0"])
+def test_numbers_in_options_have_few_digits_and_are_plain(text, tmp_path):
+    log = tmp_path / "log.csv"
+    log.write_text("state,reward,next_state,terminated\n" + "0,1,1,0\n1,2,0,1\n" * 9)
+    words = ["estimate", log, "--gamma", "0.9", "--formats", "none", "--out", tmp_path / "out"]
+    refused(*words, "--states", text)
+    refused(*words, "--grid", f"{text}x{text}")
+
+
+def test_labels_with_thousands_of_digits_are_sorted_by_size():
+    names = ["ward " + "9" * k for k in (5_000, 4_999, 1)] + ["ward 10", "ward 007"]
+    assert [len(x) for x in sorted(names, key=natural_key)] == [8, 6, 7, 5_004, 5_005]
+
+
+# ---------------------------------------------------------------------- devices and pipes
+
+
+@pytest.mark.parametrize("kind", ["pipe", "zeros"])
+def test_devices_and_pipes_are_refused_at_every_place_that_reads_a_file(kind, tmp_path):
+    def made(name: str) -> Path:
+        path = tmp_path / name
+        if kind == "pipe":
+            os.mkfifo(path)
+        else:
+            path.symlink_to("/dev/zero")
+        return path
+
+    log = tmp_path / "log.csv"
+    log.write_text("state,action,reward,next_state,terminated\n" + "0,0,1,1,0\n1,0,2,0,1\n" * 9)
+    gamma, out = ["--gamma", "0.9"], ["--out", tmp_path / "out"]
+    lake = ["gymnasium:FrozenLake-v1", *gamma]
+    wanted = "is a device or a pipe; name a file"
+    toml = made("a.toml")
+    assert wanted in refused("solve", toml)
+    assert wanted in refused("sweep", "plan", toml)
+    assert wanted in refused("sweep", "run", toml, *out)
+    assert wanted in refused("reproduce", "--file", made("a.py"), *out)
+    for name in ("a.csv", "a.csv.gz", "a.parquet"):
+        path = made(name)
+        assert wanted in refused("estimate", path, *gamma, *out)
+        assert wanted in refused("estimate", log, *gamma, "--target-policy", path, *out) or (
+            name == "a.csv.gz"
+        )
+    for name in ("a.npy", "a.json"):
+        assert wanted in refused("estimate", log, *gamma, "--target-policy", made(name), *out)
+    assert wanted in refused("rollouts", *lake, "--policy", tmp_path / "a.npy")
+    assert wanted in refused("estimate", *lake, "--policy", tmp_path / "a.npy", *out)
+    assert wanted in refused("estimate", *lake[:1], "--resume", made("a.safetensors"), *out)
+    (tmp_path / "store").mkdir()
+    made("store/manifest.json")
+    refused("sweep", "status", tmp_path / "store")
+    (tmp_path / "made").mkdir()
+    made("made/retvar-reproduction.json")
+    assert "holds other files" in refused("reproduce", "networks", "--out", tmp_path / "made")
+    with limited(), pytest.raises(InputError):
+        cache.read(made("a.nc"), "key")
+    assert not (tmp_path / "out").exists()
+
+
+def test_files_larger_than_allowed_are_not_read(tmp_path):
+    """A file with holes: a terabyte that takes no room."""
+    for name in ("a.toml", "a.json", "a.nc"):
+        (tmp_path / name).touch()
+        os.truncate(tmp_path / name, 1 << 40)
+    assert "is too large" in refused("solve", tmp_path / "a.toml")
+    with limited():
+        assert cache.footer_of(tmp_path / "a.nc") is None
+        with pytest.raises(InputError, match="is too large: more than 268,435,456 bytes"):
+            reading.read_json(tmp_path / "a.json")
+
+
+def test_an_array_that_is_larger_than_its_file_is_refused(tmp_path):
+    path = tmp_path / "a.npy"
+    np.save(path, np.zeros((4, 4)))
+    raw = path.read_bytes()
+    for shape in (b"(9999999999, 9999999999)", b"(" + b"9" * 30 + b",)", b"[" * 24):
+        path.write_bytes(raw.replace(b"(4, 4), }" + b" " * 15, shape + b", }"))
+        with limited(), pytest.raises(InputError, match="cannot be read"):
+            reading.load_array(path)
+    np.save(path, np.array([{}]), allow_pickle=True)
+    with pytest.raises(InputError, match="cannot be read"):
+        reading.load_array(path)
+
+
+def test_the_settings_of_a_model_that_unpack_to_gigabytes_are_not_parsed(tmp_path, monkeypatch):
+    from retvar.experience import predictors
+
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("data", "[" * (1 << 20))
+    with limited():
+        predictors._refuse_other_algorithm(type("PPO", (), {}), str(path), "sb3:PPO:a.zip")
+        monkeypatch.setattr(predictors, "MOST", 1 << 10)
+        predictors._refuse_other_algorithm(type("PPO", (), {}), str(path), "sb3:PPO:a.zip")
+
+
+# ---------------------------------------------------------------------- absurd shapes
+
+
+def forged(path: Path, raw: bytes) -> Path:
+    """A file with the right checksum."""
+    footer = cache.Footer("key", "contents", cache._checksum(raw, "key", "contents"))
+    path.write_bytes(raw + cache.MARK + " ".join(footer).encode() + b"\n")
+    return path
+
+
+def hdf5(**shapes: tuple[int, ...]) -> bytes:
+    """An HDF5 file with variables that were never written."""
+    buffer = io.BytesIO()
+    with h5py.File(buffer, "w") as file:
+        file.attrs["key"], file.attrs["contents"] = "key", "contents"
+        for name, shape in shapes.items():
+            file.create_dataset(name, shape, "f8", chunks=(1_000,) * len(shape))
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("shapes", [{"x": (10**9,)}, {"x": (10**9, 10**9)}, {"x": (2**40, 2**40)},
+                                    {f"x{k}": (10**6,) for k in range(900)}])  # fmt: skip
+def test_variables_larger_than_their_file_are_refused_before_they_are_read(shapes, tmp_path):
+    path = forged(tmp_path / "a.nc", hdf5(**shapes))
+    assert path.stat().st_size < 1_000_000
+    with limited(), pytest.raises(InputError, match=r"is damaged .* \(ValueError\)"):
+        cache.read(path, "key")
+
+
+@pytest.mark.parametrize("kind", ["soft", "external", "virtual", "many"])
+def test_data_of_other_files_and_data_with_many_names_are_refused(kind, tmp_path):
+    buffer, other = io.BytesIO(), tmp_path / "other.h5"
+    with h5py.File(other, "w") as file:
+        file["secret"] = np.arange(9.0)
+    with h5py.File(buffer, "w") as file:
+        file["x"] = np.zeros(100_000)
+        if kind == "soft":
+            file["y"] = h5py.SoftLink("/x")
+        elif kind == "external":
+            file["y"] = h5py.ExternalLink(str(other), "secret")
+        elif kind == "virtual":
+            layout = h5py.VirtualLayout((9,), "f8")
+            layout[:] = h5py.VirtualSource(str(other), "secret", (9,))
+            file.create_virtual_dataset("y", layout)
+        else:
+            for k in range(100):
+                file[f"y{k}"] = file["x"]
+    path = forged(tmp_path / "a.nc", buffer.getvalue())
+    with limited(), pytest.raises(InputError, match=r"is damaged .* \(ValueError\)"):
+        cache.read(path, "key")
+
+
+def test_classic_variables_that_share_their_bytes_are_refused(tmp_path):
+    """A thousand variables, each with the same 800 kB of the file."""
+    from scipy.io import netcdf_file
+
+    buffer, many = io.BytesIO(), 1_000
+    with netcdf_file(buffer, "w", version=2) as file:
+        file.createDimension("a", 1)
+        for k in range(many):
+            file.createVariable(f"v{k:05}", "f8", ("a",))
+        file.flush()
+        raw = bytearray(buffer.getvalue())
+    length = raw.index(b"a\0\0\0") + 4
+    raw[length : length + 4] = (100_000).to_bytes(4, "big")
+    for found in re.finditer(rb"v\d{5}\0\0", bytes(raw)):
+        begin = found.end() + 4 + 4 + 8 + 4 + 4  # dimensions, attributes, type and size
+        raw[begin : begin + 8] = (0).to_bytes(8, "big")
+    path = forged(tmp_path / "a.nc", bytes(raw) + bytes(800_000))
+    with limited(), pytest.raises(InputError, match=r"is damaged .* \(ValueError\)"):
+        cache.read(path, "key")
+
+
+# ---------------------------------------------------------------------- names
+
+CONTROL = "\x1b[31m\t\x07\x7f\x9b\u202e\u200b中😀"
+NAME = f"<b>&x;</b>|`b`*c*_d_$y$ z$[e](http://f.g) www.h.i{CONTROL}\n# j"
+COLUMN = NAME.replace("|", "").replace("\n", "").replace("\t", "")
+
+
+def require_plain(text: str) -> None:
+    """No control character, and no line that a name began."""
+    assert {c for c in text if ONE_LINE.match(c)} <= {"\n"}
+    assert not [line for line in text.splitlines() if line.startswith("# j")]
+
+
+def printed(*words: object, status: int = 0) -> str:
+    """What a command prints; warnings are errors here."""
+    result = CliRunner().invoke(main, [str(word) for word in words], color=True)
+    if result.exit_code != status:
+        raise AssertionError(result.output[-500:]) from result.exception
+    require_plain(result.stdout + result.stderr)
+    if "--json" in words:
+        json.loads(result.stdout)
+    return result.stdout
+
+
+def require_drawn(figure, folder: Path) -> None:
+    """A figure whose texts are plain, saved without a warning; its SVG is well-formed."""
+    for suffix in ("svg", "png", "pdf"):
+        rv.plots.save(figure, folder / f"a.{suffix}")
+    xml.dom.minidom.parse(str(folder / "a.svg"))
+    require_plain("".join(text.get_text() for text in figure.findobj(Text)))
+
+
+def own_mdp(nul: str = "") -> rv.MDP:
+    s, t, a, b = (letter + NAME + nul for letter in "stab")
+    edges = [(s, a, t, 1.0, 1.0), (t, b, s, 0.5, 2.0), (t, b, "end", 0.5), (s, b, "end")]
+    policies = {"p" + NAME + nul: {s: {a: 0.5, b: 0.5}, t: b}, "q" + NAME: {s: a, t: b}}
+    return rv.MDP.from_edges(
+        edges, states=[s, t], actions=[a, b], gamma=0.9, start=s, name="m" + NAME + nul,
+        policies=policies,
+    )  # fmt: skip
+
+
+def test_names_in_an_mdp_are_escaped_in_texts_and_figures(tmp_path):
+    mdp, path, policy = own_mdp("\0!"), tmp_path / "m.toml", "p" + NAME + "\0!"
+    mdp.to_toml(path)
+    assert rv.MDP.from_toml(path) == mdp
+    target = ["--target", "q" + NAME]
+    assert visible("s" + NAME + "\0!") in printed("solve", path, *target)
+    found = json.loads(printed("solve", path, *target, "--json"))
+    assert found["state"][0] == "s" + NAME + "\0!"
+    printed("curve", path, *target, "--steps", "9", "--alpha", "0.1")
+    bad = [["solve", path, "--target", NAME], ["solve", NAME], [NAME]]
+    bad += [["solve", "chain", "--gamma", NAME], ["draw", path, tmp_path / CONTROL]]
+    for words in bad:
+        printed(*words, status=2)
+    require_plain(repr(mdp))
+    require_drawn(rv.plots.draw_mdp(mdp), tmp_path)
+    require_drawn(rv.plots.solution(rv.solve(mdp, policy)), tmp_path)
+    learners = {"L" + NAME: rv.Direct(alpha=0.1), "M" + NAME + "\0!": rv.VTD(alpha=0.1)}
+    record = rv.Record(every=10, rmse=True, step_sizes=True)
+    data = rv.simulate(mdp, learners, target=policy, steps=50, runs=2, seed=0, record=record)
+    for draw in ("learning_curves", "rmse_curves", "final_estimates", "step_sizes"):
+        require_drawn(getattr(rv.plots, draw)(data), tmp_path)
+    cache.write(tmp_path / "a.nc", data, "key")
+    saved = [str(label) for label in cache.read(tmp_path / "a.nc", "key").learner.values]
+    assert saved == ["L" + NAME, "M" + NAME + "\\x00!"]
+
+
+def test_names_in_a_sweep_are_escaped_in_texts_figures_and_files(tmp_path):
+    quoted = json.dumps("D" + NAME + "\0", ensure_ascii=False).replace("\x7f", "\\u007f")
+    spec, store = tmp_path / "s.toml", tmp_path / "out"
+    spec.write_text(
+        f'name = {quoted}\nruns = 4\nsteps = 20\ndomains = [{{ id = "chain", name = {quoted} }}]\n'
+        'learners = [{ method = ["direct", "vtd"], alpha = [0.1, 0.2] }]\n'
+    )
+    for words in (["plan", spec], ["plan", spec, "--json"], ["run", spec, "--out", store],
+                  ["status", store], ["compare", store], ["compare", store, "--json"],
+                  ["collect", store, "--out", tmp_path / "a.nc"],
+                  ["collect", store, "--out", tmp_path / "a.parquet"],
+                  ["plot", store, "--out", tmp_path / "a.svg"]):  # fmt: skip
+        printed("sweep", *words)
+    require_plain((tmp_path / "a.svg").read_text(encoding="utf-8"))
+    data = rv.sweep.collect(rv.sweep.Store.open(store))
+    require_drawn(rv.plots.comparison(rv.sweep.compare(data)), tmp_path)
+
+
+def test_names_in_a_log_are_escaped_in_texts_and_figures(tmp_path):
+    log, out = tmp_path / f"log{COLUMN.replace('/', '')}.csv", tmp_path / "out"
+
+    def write(header, rows):
+        with log.open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows([header, *rows])
+
+    s, t = "s" + NAME, "t" + NAME
+    write(["state", "action", "reward", "next_state", "terminated"],
+          [[s, NAME, 1, t, 0], [t, NAME, 2, s, 1]] * 30)  # fmt: skip
+    words = ["estimate", log, "--gamma", "0.9", "--out", out]
+    assert "www.h.i\\x1b[31m" in printed(*words, "--formats", "svg")
+    for path in out.glob("*.svg"):
+        require_plain(path.read_text(encoding="utf-8"))
+    found = json.loads(printed(*words, "--formats", "none", "--json"))
+    assert found["state"] == [s, t]
+    printed(*words, "--formats", "none", "--at", s)
+    printed(*words, "--formats", "none", "--at", NAME, status=2)
+    roles = ["state", "reward", "next-state", "terminated"]
+    columns = [role + COLUMN for role in roles]
+    write(columns, [[0, 1, 1, 0], [1, 2, 0, 1]] * 30)
+    given_roles = [w for r, c in zip(roles, columns, strict=True) for w in (f"--{r}", c)]
+    printed(*words, *given_roles, "--formats", "none")
+    printed(*words, "--formats", "none", status=2)
+
+
+def test_names_in_a_report_are_escaped_as_html_and_as_markdown(tmp_path):
+    file, out = tmp_path / "own.py", tmp_path / "out"
+    file.write_text(
+        "import retvar as rv\n"
+        "from retvar.experiments import Claim, Experiment, Finding, Simulation\n"
+        f"B = {NAME + chr(0) + '!'!r}\n"
+        "S = Simulation('s' + B, rv.domains.chain(), {'L' + B: rv.Direct(alpha=0.1)}, episodes=9,"
+        " runs=2)\n"
+        "C = Claim('C' + B, lambda data: Finding(False, 'M' + B), ('direct',), 'E' + B)\n"
+        "EXPERIMENTS = [Experiment('one', 'T' + B, 'A' + B, (S,), 'learning_curves', {}, (C,)),\n"
+        "    Experiment('two', 'U' + B, 'A' + B, (S,), lambda data: {}[B], source=B)]\n"
+    )
+    printed("reproduce", "--file", file, "--out", out, "--formats", "svg", status=1)
+    require_plain((out / "figures" / "one.svg").read_text(encoding="utf-8"))
+    page = (out / "index.html").read_text(encoding="utf-8").replace("\t", "")
+    assert {c for c in page if ONE_LINE.match(c)} <= {"\n"}
+    assert "<b>" not in page
+    text = (out / "report.md").read_text(encoding="utf-8")
+    require_plain(text)
+    bare = re.sub(r"`+[^`]*`+", "", text.replace("\\`", ""))
+    for mark in ("<b>", "*c*", "_d_", "$y$", "[e](", "http:", "www.h"):
+        assert re.search(r"(?<!\\)" + re.escape(mark), bare) is None, mark
+
+
+def test_a_file_name_in_the_command_of_a_report_cannot_run_another_one():
+    from retvar.report.outcome import Request
+
+    command = Request(file="a; rm -rf `b` $(c).py").command("one")
+    assert command == "retvar reproduce one --file 'a; rm -rf `b` $(c).py' --out rerun"
+
+
+@given(st.text())
+def test_visible_text_has_no_control_character_and_plain_text_stays(text):
+    assert not ONE_LINE.search(visible(text))
+    assert visible(visible(text)) == visible(text)
+    assert "\n" not in visible(text, lines=True).replace("\n", "") or "\n" in text
+    plain = re.sub(r"[^ -~äλ∞]", "", text)
+    assert visible(plain) == plain
+    visible(text).encode("utf-8")
