@@ -44,6 +44,7 @@ START_STEP = 0.05  # of the node that learns the mean value of the starts
 MEMORY = 0.99  # of the running mean of squared lengths of directions
 NEGLIGIBLE = 1e-6  # a weight Γ below which the rest of an episode is left out
 MAX_STEPS = 10_000  # of an episode
+MOST_PREFERENCES = 100_000_000  # features × actions
 
 
 class _Place(NamedTuple):
@@ -137,7 +138,8 @@ class ActorCritic:
     def _read_actions(self, given: Any) -> NDArray[np.bool_]:
         """Which actions there are, [state, action], or one row for all states."""
         if arguments.is_integer(given):
-            return np.ones((1, arguments.integer("actions", given, 1)), dtype=bool)
+            most = max(1, MOST_PREFERENCES // self._features.size)
+            return np.ones((1, arguments.integer("actions", given, 1, most)), dtype=bool)
         table = np.asarray(given)
         expected = f"must be a number, or true and false for [{self._features.states}, action]"
         good = self._tabular and table.dtype == bool and table.ndim == 2
