@@ -57,7 +57,10 @@ def test_an_interrupted_stream_continues_with_the_same_bits(capsys):
     assert "the same bits as without the break: True" in output
 
 
-@pytest.mark.parametrize("name", ["online_frozen_lake", "paper_domains", "readings", "value_error"])
+OTHERS = ["greedy_lambda", "online_frozen_lake", "paper_domains", "readings", "risk_control"]
+
+
+@pytest.mark.parametrize("name", [*OTHERS, "value_error"])
 def test_the_other_examples_can_be_imported(name):
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -55,6 +55,8 @@ if TYPE_CHECKING:  # loaded on first use, so that `retvar --help` is fast
         frontier,
         policy_gradient,
     )
+    from retvar.risk.actor_critic import ActorCritic
+    from retvar.risk.lam_choice import greedy_lam
     from retvar.simulation import Record, replay, simulate
     from retvar.step_sizes import Adadelta, AlphaBound, Averaged, Constant, Decay
 
@@ -93,6 +95,8 @@ _HOMES = {
     "retvar.mdp": ["END", "MDP", "Edge", "Edges", "Policy"],
     "retvar.online": ["OnlineEstimator", "Transition"],
     "retvar.risk": ["Frontier", "FrontierPoint", "PolicyGradient", "frontier", "policy_gradient"],
+    "retvar.risk.actor_critic": ["ActorCritic"],
+    "retvar.risk.lam_choice": ["greedy_lam"],
     "retvar.simulation": ["Record", "replay", "simulate"],
     "retvar.step_sizes": ["Adadelta", "AlphaBound", "Averaged", "Constant", "Decay"],
 }
@@ -118,6 +122,7 @@ __all__ = [  # noqa: RUF022
     "step_sizes",
     "sweep",
     "testing",
+    "ActorCritic",
     "Adadelta",
     "AlphaBound",
     "Averaged",
@@ -166,6 +171,7 @@ __all__ = [  # noqa: RUF022
     "fixed_point",
     "follow",
     "frontier",
+    "greedy_lam",
     "grid",
     "load",
     "monte_carlo",

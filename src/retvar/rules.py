@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = [
+    "actor_error",
     "adadelta_step",
     "averaged",
     "bounded_step",
@@ -23,6 +24,7 @@ __all__ = [
     "direct_reward",
     "fourth_moment_discount",
     "fourth_moment_reward",
+    "greedy_lam",
     "mean_discount",
     "mean_reward",
     "moved",
@@ -218,3 +220,28 @@ def fourth_moment_discount(discount: T) -> T:
     """
     squared = discount * discount
     return squared * squared
+
+
+def actor_error(delta: T, delta_variance: T, weight: T, ahead: T, penalty: float) -> T:
+    """Γ((1 − 2cY)δ − cΓδ̄): what multiplies the score of an action, for mean − c × variance.
+
+    δ and δ̄ are the TD errors of value and variance node, Γ = `weight` is the product of the
+    discounts of an episode so far, and Y = `ahead` the sum of its Γδ so far.
+
+    >>> actor_error(2.0, 3.0, 0.5, 1.0, 0.25)
+    0.3125
+    """
+    return weight * ((1 - 2 * penalty * ahead) * delta - penalty * weight * delta_variance)
+
+
+def greedy_lam(error: T, variance: T) -> T:
+    """λ = e²/(e² + V), which makes ((1 − λ)e)² + λ²V least (White and White, 2016).
+
+    A target that weighs the value of a state by 1 − λ and the return from it by λ has this mean
+    squared error, if e is the error of the value and V the variance of the return.
+
+    >>> greedy_lam(1.0, 3.0)
+    0.25
+    """
+    squared = error * error
+    return squared / (squared + variance)
