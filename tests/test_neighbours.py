@@ -300,11 +300,12 @@ def test_ratios_of_the_spread_over_long_logs(world, low, high):
 @pytest.mark.skipif(not oracle.SOAK, reason="long logs: make soak")
 @pytest.mark.soak
 def test_large_ratios_are_rare_near_the_goal_too():
-    # nine logs together had a 95% point of 1.45
+    # these four logs together have a 95% point of 1.51
     world, ratios = feature_worlds.mountain_car(0.3), []
     for seed in range(4):
         found, truth = spread_and_truth(world, 100_000, seed, 120, 400)
-        ratios.append((found / truth)[truth > 0.05])
+        some = truth > 0.05
+        ratios.append(found[some] / truth[some])
     assert np.quantile(np.concatenate(ratios), 0.95) <= 1.8
 
 
