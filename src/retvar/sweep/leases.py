@@ -132,6 +132,8 @@ def holder(path: Path) -> str:
 
 def _owner(path: Path) -> dict[str, Any]:
     """The owner of a lease; empty if the file holds no lease."""
+    if path.is_dir():
+        raise _unreadable(path, os.strerror(errno.EISDIR))
     try:
         text = read_bytes(path, "lease", SMALL)
     except InputError:
