@@ -33,6 +33,14 @@ def test_statistics_on_a_gpu_are_those_of_the_runs():
     uncompiled.run("gpu_moments", **SIMULATOR)
 
 
+def test_nothing_is_read_that_was_not_written_behind_the_end_of_an_episode():
+    uncompiled.run("gpu_ends", **SIMULATOR)
+
+
+def test_totals_over_states_have_the_bits_of_the_cpu_with_one_lane():
+    uncompiled.run("gpu_totals", **SIMULATOR)
+
+
 def test_single_precision_is_near_double_precision_and_not_the_same():
     uncompiled.run("gpu_single", **SIMULATOR)
 
@@ -107,7 +115,7 @@ def test_a_gpu_without_its_package_is_refused_and_the_extra_is_named(fresh, monk
         simulate(runs=1, device="cuda")
 
 
-@pytest.mark.parametrize("version", ["0.29.9", "0.31.0", "1.0"])
+@pytest.mark.parametrize("version", ["0.29.9", "0.31.0", "1.0", "0.31rc1", "unknown"])
 def test_a_version_that_may_contract_is_refused(fresh, monkeypatch, version):
     monkeypatch.setattr(importlib.metadata, "version", lambda _: version)
     with pytest.raises(rv.InputError, match=f"numba-cuda is {version}; must be at least 0.30"):

@@ -119,10 +119,12 @@ ARITY = {
     "variance_discount": 1, "third_moment_discount": 1, "fourth_moment_discount": 1,
     "mean_reward": 5, "mean_discount": 3, "decayed_step": 3, "slowed": 2, "running_mean_square": 3,
     "adadelta_step": 3, "bounded_step": 2, "averaged": 3, "direct_deviation": 3,
-    "third_moment_reward": 3, "fourth_moment_reward": 4,
+    "third_moment_reward": 3, "fourth_moment_reward": 4, "actor_error": 5, "greedy_lam": 2,
 }  # fmt: skip
 
-UNSIGNED = {"decayed_step", "slowed", "adadelta_step", "running_mean_square", "averaged"}
+UNSIGNED = {
+    "decayed_step", "slowed", "adadelta_step", "running_mean_square", "averaged", "greedy_lam",
+}  # fmt: skip
 
 
 @many

@@ -93,6 +93,25 @@ def short(family: str) -> cases.Case:
     return replace(case, learners=case.learners[:3], runs=2, length=length, record=record)
 
 
+def gpu_ends(_: int) -> None:
+    """Averaged weights where episodes end: what lies behind the end is 0, not what memory held."""
+    for settings_ in ({"alpha": rv.Averaged(0.5)}, {"alpha": 0.1, "alpha_bar": rv.Averaged(0.5)}):
+        learners = [rv.Direct(**settings_), rv.Centred(**settings_, order=4)]
+        case = cases.Case(rv.domains.chain(), learners, {"episodes": 3}, 2, 0, {})
+        same_on_a_gpu(case, "runs")
+
+
+def gpu_totals(_: int) -> None:
+    """Totals over many states with one lane; on the CPU lanes are padded."""
+    mdp = rv.domains.random_mdp(18, seed=0)
+    record = {"at": [0, 20], "window": 10, "change": True, "rmse": True}
+    for kappa in (0.0, 0.5):
+        learner = rv.Direct(alpha=0.1, alpha_bar=0.1, kappa=kappa, kappa_bar=kappa)
+        case = cases.Case(mdp, [learner], {"steps": 20}, 3, 0, {}, record=record)
+        for keep in ("runs", "stats"):
+            same_on_a_gpu(case, keep)
+
+
 def gpu_single(_: int) -> None:
     """In single precision results are near those in double precision, and are not the same."""
     same = []
@@ -185,6 +204,7 @@ if __name__ == "__main__":
     )  # fmt: skip
     settings.load_profile("plain")
     parts = (
-        bits, invariance, fixed, digests, gpu, gpu_families, gpu_single, gpu_failure, gpu_moments,
+        bits, invariance, fixed, digests, gpu, gpu_families, gpu_ends, gpu_totals, gpu_single,
+        gpu_failure, gpu_moments,
     )  # fmt: skip
     {f.__name__: f for f in parts}[sys.argv[1]](int(sys.argv[2]))

@@ -36,12 +36,12 @@ MOST = 1 << 28  # bytes of a text
 SMALL = 1 << 20  # bytes of a text that only retvar writes, such as a lease
 DEPTH = 100  # levels of brackets, and of the names in a dotted key
 DIGITS = 300  # of a number; longer ones are beyond what a float can hold
-JSON_STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+JSON_STRINGS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 TOML_STRINGS = re.compile(
-    rb'"""(?:[^"\\]++|\\.|"(?!""))*+"""(?:"{0,2})|'
-    rb"'''(?:[^']++|'(?!''))*+'''(?:'{0,2})|"
-    rb'"(?:[^"\\\n]++|\\.)*+"|'
-    rb"'[^'\n]*+'|#[^\n]*+",
+    rb'"""[^"\\]*(?:(?:\\.|"(?!""))[^"\\]*)*"""(?:"{0,2})|'
+    rb"'''[^']*(?:'(?!'')[^']*)*'''(?:'{0,2})|"
+    rb'"[^"\\\n]*(?:\\.[^"\\\n]*)*"|'
+    rb"'[^'\n]*'|#[^\n]*",
     re.DOTALL,
 )
 LONG_NUMBER = re.compile(rb"(?<![0-9A-Za-z_])[0-9][0-9A-Fa-fxo_]{%d}" % DIGITS)

@@ -133,8 +133,11 @@ class BlockArrays:
         ):
             dtype = np.int64 if name == "live" else self.number
             found[name] = self._memory(shape, count, dtype)
-        if self.column_shapes(number)["w"]:
-            cuda_fold.clear(found["w"])  # a weight after the end is never set
+        for name in ("w", "held"):  # a weight after the end is never set
+            if self.column_shapes(number)[name]:
+                cuda_fold.clear(found[name])
+        if self.column_shapes(number)["rates"]:
+            cuda_fold.clear(found["rates"], 1.0)  # read before a first visit, too
         if self.column_shapes(number)["phi"]:
             cuda_fold.clear(found["phi"])
             cuda_fold.clear(found["trace"])

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import importlib.metadata
 import os
+import re
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -48,7 +49,7 @@ def missing() -> str | None:
     except importlib.metadata.PackageNotFoundError:
         return f"numba-cuda is not installed; {INSTALL}"
     low, high = (".".join(map(str, version)) for version in VERSIONS)
-    if not VERSIONS[0] <= tuple(int(x) for x in found.split(".")[:2]) < VERSIONS[1]:
+    if not VERSIONS[0] <= tuple(map(int, re.findall(r"\d+", found)[:2])) < VERSIONS[1]:
         return f"numba-cuda is {found}; must be at least {low} and below {high}; {INSTALL}"
     try:
         if not load().is_available():
@@ -210,8 +211,8 @@ class Device:
 
     def empty(self, *shape: int, dtype: Any = np.float64) -> Any:
         """An array on the GPU, not initialised."""
-        if SIMULATED:
-            return np.full(shape, 77, dtype=dtype)  # what is not written is noticed
+        if SIMULATED:  # what is not written is noticed
+            return np.full(shape, np.nan if np.dtype(dtype).kind == "f" else 77, dtype=dtype)
         return self.cuda.device_array(shape, dtype)
 
     def get(self, x: Any) -> Any:

@@ -50,11 +50,11 @@ def fold(batch, runs, moments):
         i += cuda.gridsize(1)
 
 
-def fill(x):
-    """Set all numbers to 0."""
+def fill(x, value):
+    """Set all numbers to a value."""
     i = cuda.grid(1)
     while i < x.size:
-        x[i] = 0.0
+        x[i] = value
         i += cuda.gridsize(1)
 
 
@@ -93,9 +93,9 @@ def _launch(function: Any, size: int, *args: Any, most: int = 4_096) -> None:
         _kernel(function)[blocks, threads](*args)
 
 
-def clear(x: Any) -> None:
-    """Set an array on the GPU to 0."""
-    _launch(fill, x.size, x.reshape(-1))
+def clear(x: Any, value: float = 0.0) -> None:
+    """Set an array on the GPU to 0, or another value."""
+    _launch(fill, x.size, x.reshape(-1), value)
 
 
 def clear_lists(live: Any) -> None:

@@ -73,9 +73,10 @@ class BlockRunner:
     def _most_runs(self, one: BlockArrays) -> int:
         """Number of runs of a launch: what fits the memory, and takes less than a second."""
         each, free = one.bytes_of_a_run(self.recording), self.device.free_bytes()
-        if each > SHARE_OF_MEMORY * free:
-            needed = f"{each / 1e9:,.1f} GB for one run"
-            remedy = f"{free / 1e9:,.1f} GB of the GPU are free; record less, or device='cpu'"
+        fitting = int(SHARE_OF_MEMORY * free / each) - one.runs + 1  # thread blocks are whole
+        if fitting < 1:
+            needed = f"{each * one.runs / 1e9:,.2g} GB for one run"
+            remedy = f"{free / 1e9:,.2g} GB of the GPU are free; record less, or device='cpu'"
             raise InputError("device", f"'cuda', {needed}", remedy)
         threads = one.parts * self.plan.layout.group
         whole = -(-2_048 * self.device.processors() // threads)  # runs that fill the GPU
@@ -84,7 +85,7 @@ class BlockRunner:
         most = max(whole, int(limit / work) // whole * whole)
         if self.simulation.batch is not None:
             most = self.simulation.batch
-        return max(1, min(self.simulation.runs, most, int(SHARE_OF_MEMORY * free / each)))
+        return max(1, min(self.simulation.runs, most, fitting))
 
     def _make_constants(self) -> None:
         arrays, rec, shape = self.arrays, self.recording, self.plan.shape

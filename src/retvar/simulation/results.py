@@ -72,7 +72,7 @@ class Accumulator:
         here = slice(runs.start - self.simulation.first, runs.stop - self.simulation.first)
         self.note_divergence(runs, batch.diverged_at)
         parts = batch.parts()
-        parts |= {f"{name}_total": parts[name].sum(axis=2) for name in SUMMED}
+        parts |= {f"{name}_total": sum_in_order(parts[name]) for name in SUMMED}
         for name, part in parts.items():
             if part.size == 0:
                 continue
@@ -91,6 +91,18 @@ class Accumulator:
         if self.keep == "runs":
             return {name: {"": part} for name, part in self.parts.items()}
         return {name: {"": part.average, "_std": part.std} for name, part in self.parts.items()}
+
+
+def sum_in_order(x: Array) -> Array:
+    """The sum over states of [run, slot, state, lane], in their order with any number of lanes.
+
+    >>> sum_in_order(np.ones((1, 1, 3, 1))).tolist()
+    [[[3.0]]]
+    """
+    total = np.zeros((*x.shape[:2], x.shape[3]))
+    for state in range(x.shape[2]):
+        total += x[:, :, state]
+    return total
 
 
 def refuse_too_large(simulation: Simulation, keep: str) -> None:
