@@ -110,9 +110,9 @@ class Policy:
 
         q and variance are :attr:`Solution.q <retvar.Solution.q>` and ``q_variance`` of `policy`, by
         default of the greedy one; without a penalty this is the greedy policy. A negative penalty
-        seeks risk. One step of improvement is no optimum: the return of the new policy has other
-        moments than its actions had before, and where γ = 1 it may never end. Ties go to the first
-        action, as for :meth:`greedy`. An infinite variance is the worst that a penalty above 0 can
+        seeks risk. The new policy may be worse than the old one, since its return has other moments
+        than its actions had before, and where γ = 1 it may never end; see :func:`frontier`. Ties go
+        to the first action, as for :meth:`greedy`. An infinite variance is the worst that a penalty above 0 can
         meet, the best below 0, and without effect at 0.
 
         >>> import retvar as rv

@@ -290,7 +290,8 @@ class ActorCritic:
         """Learn from episodes in an MDP or a Gymnasium environment.
 
         An episode is cut off after `max_steps`, or when what follows has a weight below 10⁻⁶.
-        `start` is for MDPs, as in :func:`policy_gradient`.
+        `start` is for MDPs, as in :func:`policy_gradient`. The discounts of an MDP count, not the
+        critic's γ.
         """
         episodes = arguments.integer("episodes", episodes, 1)
         max_steps = arguments.integer("max_steps", max_steps, 1)

@@ -250,7 +250,8 @@ def frontier(
         Where episodes start: a state, a mapping from states to probabilities, or an array of
         them; default: the MDP's. The variance includes the spread between its states.
     penalties
-        The penalties c. A negative one is risk-seeking.
+        The penalties c. A negative one is risk-seeking. Points are in ascending order, one for each
+        different penalty.
     restarts
         Number of random policies to start from, beside the greedy and the uniform policy and what
         was found for the neighbouring penalties.

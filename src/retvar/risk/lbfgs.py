@@ -28,6 +28,11 @@ def maximise(f: Function, x: Array, *, iterations: int = 100, tolerance: float =
     >>> maximise(lambda x: (-float((x - 3) @ (x - 3)), -2 * (x - 3)), np.zeros(2))
     array([3., 3.])
     """
+    with np.errstate(over="ignore", invalid="ignore"):  # huge penalties; what is not finite is left
+        return _climb(f, x, iterations, tolerance)
+
+
+def _climb(f: Function, x: Array, iterations: int, tolerance: float) -> Array:
     here = f(x)
     pairs: deque[tuple[Array, Array]] = deque(maxlen=MEMORY)
     while here is not None and iterations > 0:
