@@ -112,8 +112,8 @@ class Policy:
         default of the greedy one; without a penalty this is the greedy policy. A negative penalty
         seeks risk. The new policy may be worse than the old one, since its return has other moments
         than its actions had before, and where γ = 1 it may never end; see :func:`frontier`. Ties go
-        to the first action, as for :meth:`greedy`. An infinite variance is the worst that a penalty above 0 can
-        meet, the best below 0, and without effect at 0.
+        to the first action, as for :meth:`greedy`. An infinite variance is the worst that a
+        penalty above 0 can meet, the best below 0, and without effect at 0.
 
         >>> import retvar as rv
         >>> coin = [("s", "toss", "end", 0.5, 0.0), ("s", "toss", "end", 0.5, 3.0)]
