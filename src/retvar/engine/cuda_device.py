@@ -21,7 +21,17 @@ import numpy as np
 from retvar import arguments
 from retvar.errors import InputError
 
-__all__ = ["DEVICES", "Device", "chosen_device", "kernel", "missing", "without_contraction"]
+__all__ = [
+    "DEVICES",
+    "Device",
+    "check_precision",
+    "chosen_device",
+    "failures",
+    "kernel",
+    "missing",
+    "note_failure",
+    "without_contraction",
+]
 
 DEVICES = ("cpu", "cuda", "auto")
 VERSIONS = ((0, 30), (0, 31))  # numba-cuda from the first on, before the second

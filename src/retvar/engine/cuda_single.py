@@ -16,7 +16,7 @@ import numpy as np
 
 from retvar.jit import called_part, part
 
-__all__ = ["LARGEST", "in_single_precision"]
+__all__ = ["in_single_precision"]
 
 LARGEST, LEAST = 1e30, 1e-30  # bounds of constants; a weight above has diverged
 LEFT = ("retvar.random", "retvar.engine.streams", "numba", "numpy")  # modules that stay double

@@ -19,7 +19,20 @@ from retvar.engine.streams import Stream
 from retvar.jit import part
 from retvar.td.steps import averages, counts_visits, depends_on_errors, is_bounded
 
-__all__ = ["At", "Columns", "Given", "Has", "making_nodes", "sharing_stream", "viewing_wanted"]
+__all__ = [
+    "At",
+    "Columns",
+    "Given",
+    "Has",
+    "counts_in_shared",
+    "looks_up_discounts",
+    "making_nodes",
+    "sharing_stream",
+    "table_sizes",
+    "viewing_batch",
+    "viewing_scratch",
+    "viewing_wanted",
+]
 
 P, Q, BOUND, PEAK, LAST, KAPPA, CARRIED, AHEAD = range(8)  # numbers of each lane, in registers
 SAID = 8  # … from here on what the spread form remembers within a step
