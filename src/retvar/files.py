@@ -63,8 +63,13 @@ def write_with(path: Path, write: Callable[[Path], object]) -> None:
 
 
 @contextlib.contextmanager
-def temporary_beside(path: Path) -> Iterator[Path]:
-    """A temporary file that replaces `path` when the block ends without an error."""
+def temporary_beside(
+    path: Path, place: Callable[[Path, Path], None] | None = None
+) -> Iterator[Path]:
+    """A temporary file that replaces `path` when the block ends without an error.
+
+    `place` moves it there; default: :func:`os.replace`.
+    """
     path = Path(path)
     target = _target(path)
     remove_abandoned(target)
@@ -75,7 +80,7 @@ def temporary_beside(path: Path) -> Iterator[Path]:
     try:
         yield temporary
         _sync(temporary, os.O_RDWR)
-        os.replace(temporary, target)
+        (place or os.replace)(temporary, target)
         written.append(path)
         _sync(target.parent, os.O_RDONLY)
     except OSError as error:
@@ -105,25 +110,18 @@ def write_new(path: Path, text: str) -> None:
     >>> write_new(file, "first"); write_new(file, "second"); file.read_text()
     'first'
     """
-    remove_abandoned(path)
-    try:
-        temporary = create_temporary(path)
-    except OSError as error:
-        raise _unwritable(path, error) from None
-    try:
+    with temporary_beside(path, _put_first) as temporary:
         temporary.write_text(text, encoding="utf-8")
-        _sync(temporary, os.O_RDWR)
-        try:
-            os.link(temporary, path)
-        except FileExistsError:
-            return
-        except OSError:  # some file systems have no links
-            os.replace(temporary, path)
-        _sync(path.parent, os.O_RDONLY)
-    except OSError as error:
-        raise _unwritable(path, error) from None
-    finally:
-        temporary.unlink(missing_ok=True)
+
+
+def _put_first(temporary: Path, target: Path) -> None:
+    """Move a file into place, unless another is there."""
+    try:
+        os.link(temporary, target)
+    except FileExistsError:
+        return
+    except OSError:  # some file systems have no links
+        os.replace(temporary, target)
 
 
 def make_folder(path: Path) -> None:
