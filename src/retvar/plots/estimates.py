@@ -81,8 +81,8 @@ def estimate_figures(data: xarray.Dataset) -> dict[str, Figure]:
     -------
     dict
         First one of ``"map"`` (a grid world, Blackjack), ``"heat_map"`` (two-dimensional
-        observations) and ``"states"``; then, if the dataset has their variables, ``"observed"``, ``"calibration"``
-        and ``"check"``.
+        observations) and ``"states"``; then, if the dataset has their variables, ``"observed"``,
+        ``"calibration"`` and ``"check"``.
 
     Raises
     ------
