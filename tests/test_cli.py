@@ -115,6 +115,15 @@ def test_plots_are_written(tmp_path):
     assert len(list(tmp_path.iterdir())) == 4
 
 
+def test_a_drawing_of_many_states_says_in_one_line_what_it_leaves_out(tmp_path):
+    for length, words in ((3, None), (31, "its arrows have no labels"), (101, "a matrix")):
+        result = run("draw", "random-walk", str(tmp_path / "a.svg"), "--option", f"length={length}")
+        assert result.exit_code == 0, result.output
+        lines = result.stderr.splitlines()
+        assert len(lines) == (words is not None)
+        assert all(words in line and line.startswith(f"{length} states ") for line in lines)
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [

@@ -307,7 +307,7 @@ def test_a_figure_of_many_states_fits_given_axes_and_names_its_policy():
     for mdp in (rv.domains.random_mdp(40, 2, 2), rv.domains.random_mdp(120, 2, 2)):
         ax = figure.add_subplot()
         assert plots.draw_mdp(mdp, "behaviour", ax) is figure
-        words = [t.get_text() for t in [*ax.texts, ax._left_title] if t.get_gid() == "note"][0]
+        words = next(t.get_text() for t in [*ax.texts, ax._left_title] if t.get_gid() == "note")
         assert "under behaviour" in " ".join(words.split())
         figure.clear()
 

@@ -81,8 +81,8 @@ def _by_state(experience: Experience, estimator: Any, monitor: Monitor) -> xarra
             data["mean_ratio"] = ("state", mean)
     _add_doubts(data, "state")
     labels = experience.labels
-    names = experience.state_names if labels is None else labels
-    names = range(n) if names is None else [*names, *range(len(names), n)][:n]
+    known: list[Any] = (experience.state_names if labels is None else labels) or []
+    names = [*known, *range(len(known), n)][:n]
     label = [label_text(x) for x in names]
     coords = {"state": np.arange(n), "label": ("state", np.array(label, dtype=str))}
     if experience.pairs and labels is not None:

@@ -7,7 +7,8 @@ from typing import Any
 
 __all__ = ["documented_names", "label_names", "observation_names", "state_names"]
 
-NAMES = {  # of the numbers of an observation, where the documentation has no table or long names
+#: of the numbers of an observation, where the documentation has no table or long names
+NAMES: dict[str, tuple[str, ...]] = {
     "MountainCar": ("position", "velocity"),
     "MountainCarContinuous": ("position", "velocity"),
     "CartPole": ("position", "velocity", "angle", "spin"),
@@ -26,7 +27,9 @@ NAMES = {  # of the numbers of an observation, where the documentation has no ta
         *(f"lidar {k}" for k in range(1, 11)),
     ),
 }  # fmt: skip
-LABELS = {"Blackjack": ("player's sum", "dealer's card", "usable ace")}  # of the parts of a state
+LABELS: dict[str, tuple[str, ...]] = {
+    "Blackjack": ("player's sum", "dealer's card", "usable ace")
+}  # of the parts of a state
 PLACES = "RGYB"  # of Taxi: red, green, yellow and blue
 
 

@@ -63,12 +63,17 @@ def moves_of(mdp: MDP, policy: object = None) -> Moves:
     e = mdp.edges
     p = np.asarray(chosen.probabilities[e.state, e.action] * e.probability)
     n = mdp.n_states
-    ends = np.bincount(e.state, p * (e.next_state == END), n)
-    reward = np.bincount(e.state, p * e.reward, n)
+    ends = _summed(e.state, p * (e.next_state == END), n)
+    reward = _summed(e.state, p * e.reward, n)
     inside = (e.next_state != END) & (p > 0)
     key, at = np.unique(e.state[inside] * n + e.next_state[inside], return_inverse=True)
-    total = np.bincount(at, p[inside], key.size)
+    total = _summed(at, p[inside], key.size)
     return Moves(key // n, key % n, total, ends, reward, _policy_name(mdp, first, chosen))
+
+
+def _summed(at: Any, weights: Array, size: int) -> Array:
+    """Sums of weights by index."""
+    return np.asarray(np.bincount(at, weights, size), dtype=np.float64)
 
 
 def _policy_name(mdp: MDP, given: object, chosen: Policy) -> str:
@@ -108,7 +113,7 @@ def draw_large_graph(mdp: MDP, policy: object, ax: Axes | None) -> Figure:
     style: Any = {"ha": "center", "va": "bottom", "fontsize": NOTE_SIZE * scale, "gid": "note"}
     ax.text(middle, low[1] + MARGIN / 2, note, **style)
     parent: Any = ax.figure
-    return parent if isinstance(parent, Figure) else parent.figure  # type: ignore[no-any-return]
+    return parent if isinstance(parent, Figure) else parent.figure
 
 
 def _prepare(ax: Axes, low: Array, high: Array) -> float:

@@ -94,14 +94,14 @@ def draw_layers(data: xarray.Dataset, layers: Layers, title: str) -> Figure:
         figure = new_figure(max(5.2, across * (size[0] + 0.9) + 0.9), 2 * (size[1] + 0.75) + 0.7)
         axes = figure.subplots(2, across, squeeze=False)
         for row, name in zip(axes, TITLES, strict=True):
-            image, factor = None, common_factor(np.where(known, finite_column(data, name), np.nan))
+            factor = common_factor(np.where(known, finite_column(data, name), np.nan))
             for ax, layer in zip(row, layers.layers, strict=True):
-                image = _draw_map(ax, data, name, layers, layer, factor[0])
+                image: Any = _draw_map(ax, data, name, layers, layer, factor[0])
                 ax.set_title(f"{TITLES[name]}{factor[1]}: {layers.title(layer)}", fontsize=9)
                 _ticks(ax, low, high)
             row[0].set_ylabel(shown(layers.names[0]))
             bar = figure.colorbar(image, ax=list(row), pad=0.01, fraction=0.04)
-            bar.outline.set_visible(False)  # type: ignore[operator]
+            bar.outline.set_visible(False)
         for ax in axes[-1]:
             ax.set_xlabel(shown(layers.names[1]))
         add_title(figure, title)

@@ -58,7 +58,7 @@ def draw_matrix(mdp: MDP, policy: object, ax: Axes | None) -> Figure:
     bar.set_label("probability")
     note = wrap_text(_note(n, each, moves), NOTE_SIZE, 6.0)
     ax.set_title(note, fontsize=NOTE_SIZE, loc="left", gid="note")
-    return parent if isinstance(parent, Figure) else parent.figure  # type: ignore[no-any-return]
+    return parent if isinstance(parent, Figure) else parent.figure
 
 
 def _round_step(least: float) -> int:
@@ -67,7 +67,7 @@ def _round_step(least: float) -> int:
     >>> _round_step(83.3), _round_step(17)
     (100, 20)
     """
-    power = 10 ** max(0, math.floor(math.log10(least)))
+    power = int(10 ** max(0, math.floor(math.log10(least))))
     return next(k * power for k in (1, 2, 5, 10) if k * power >= least)
 
 
