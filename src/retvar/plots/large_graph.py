@@ -203,7 +203,7 @@ def _folded(places: Array) -> Array:
 
     >>> line = np.stack([np.arange(30.0), np.zeros(30)], axis=1)
     >>> (_folded(line)[[0, 13, 14, 29]] + 0.0).round(2).tolist()
-    [[0.0, 0.0], [11.05, 0.0], [11.05, -0.85], [0.0, -1.7]]
+    [[0.0, 0.0], [11.05, 0.0], [11.05, -0.85], [0.85, -1.7]]
     """
     columns = int(WIDEST // SPACING)
     rank = np.argsort(np.argsort(places[:, 0], kind="stable"))

@@ -27,7 +27,7 @@ def draw_matrix(mdp: MDP, policy: object, ax: Axes | None) -> Figure:
 
     >>> import retvar as rv
     >>> figure = draw_matrix(rv.domains.random_walk(120), None, None)
-    >>> figure.axes[0].get_xlabel(), figure.axes[1].get_title()
+    >>> figure.axes[0].get_xlabel(), figure.axes[0].child_axes[0].get_title()
     ('next state', 'end')
     """
     moves = moves_of(mdp, policy)
