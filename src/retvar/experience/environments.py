@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -130,7 +131,7 @@ def from_gymnasium(
     return Experience(
         name=name, source=source, states=reader.states, fixed_states=reader.states is not None,
         width=reader.width, low=reader.low, high=reader.high, labels=reader.labels,
-        names=_names(name, reader.width), grid=_grid(several.inner, reader.states),
+        names=_names(name, reader.width, several.inner), grid=_grid(several.inner, reader.states),
         cells=_letters(several.inner, reader.states), policy=actions.description, length=steps,
         **acting_fields(action_space, source),
     )  # fmt: skip
@@ -249,6 +250,8 @@ def make_environment(name: str, options: dict[str, Any]) -> Any:
     """Call ``gymnasium.make``; the error for an unknown id suggests similar ones."""
     import gymnasium
 
+    if name.startswith("retvar/"):
+        importlib.import_module("retvar.linear_gaussian.environment")  # registers it
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the error names outdated versions
@@ -283,7 +286,8 @@ def _letters(inner: Any, states: int | None) -> str:
     return "".join(letters)
 
 
-def _names(name: str, width: int | None) -> list[str] | None:
-    """Names for the numbers of an observation, in well-known environments."""
-    known = next((n for start, n in NAMES.items() if name.startswith(f"gymnasium:{start}-")), ())
+def _names(name: str, width: int | None, inner: Any) -> list[str] | None:
+    """Names for the numbers of an observation, of well-known environments or their own."""
+    own = getattr(inner, "observation_names", ())
+    known = next((n for start, n in NAMES.items() if name.startswith(f"gymnasium:{start}-")), own)
     return list(known) if width is not None and len(known) == width else None
