@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from retvar.version import __version__ as __version__
 
 if TYPE_CHECKING:  # loaded on first use, so that `retvar --help` is fast
-    from retvar import domains, experience, features, plots, rules, step_sizes, sweep, testing
+    from retvar import deep, domains, experience, features, plots, rules, step_sizes, sweep, testing
     from retvar.curves import best_steps, expected_curve, resting_error
     from retvar.errors import (
         ConvergenceError,
@@ -103,6 +103,7 @@ _HOMES = {
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _MODULES = (
+    "deep",
     "domains",
     "estimation",
     "experience",

@@ -1,0 +1,140 @@
+"""Networks: an ensemble of small multilayer perceptrons, a variance head, the loss."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+__all__ = ["Ensemble", "SpreadModule", "VarianceHead", "spread_loss"]
+
+ONE = math.log(math.e - 1)  # softplus of it is 1
+ROWS = 16_384  # that are computed at once
+
+
+class VarianceHead(nn.Module):  # type: ignore[misc, unused-ignore]
+    """A last layer that predicts a variance: linear, then softplus, so that it is positive.
+
+    >>> head = VarianceHead(8)
+    >>> bool((head(torch.randn(5, 8)) > 0).all())
+    True
+    """
+
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(features, 1)
+        nn.init.zeros_(self.linear.weight)
+        nn.init.constant_(self.linear.bias, ONE)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Variances of rows of features."""
+        return functional.softplus(self.linear(features)).squeeze(-1)
+
+
+def spread_loss(predicted: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
+    """Mean squared error, whose minimum is the conditional mean: for values and for variances.
+
+    >>> spread_loss(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 4.0]))
+    tensor(2.)
+    """
+    squared = (predicted - target) ** 2
+    return (squared if weight is None else weight * squared).mean()
+
+
+class Ensemble(nn.Module):  # type: ignore[misc, unused-ignore]
+    """Members of the same shape that learn apart from each other, computed together.
+
+    Tanh between layers. The last layer is linear, or softplus for what is `positive`; members begin
+    with the prediction 0, or 1.
+
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> Ensemble(3, 2, (8, 8), generator, positive=True)(torch.zeros(5, 2)).shape
+    torch.Size([3, 5])
+    """
+
+    def __init__(
+        self,
+        members: int,
+        width: int,
+        hidden: tuple[int, ...],
+        generator: torch.Generator,
+        positive: bool,
+    ) -> None:
+        super().__init__()
+        self.positive = positive
+        sizes = (width, *hidden, 1)
+        self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
+        for k, (inputs, outputs) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+            last = k == len(hidden)
+            w = torch.empty(members, inputs, outputs)
+            bias = torch.zeros(members, 1, outputs)
+            if last:
+                w.zero_()
+                bias.fill_(ONE if positive else 0.0)
+            else:
+                w.normal_(0.0, math.sqrt(1.0 / inputs), generator=generator)
+            self.weights.append(nn.Parameter(w))
+            self.biases.append(nn.Parameter(bias))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Predictions [member, row] for rows of observations, the same for all members."""
+        h = x.expand(len(self.weights[0]), *x.shape)
+        for k, (w, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            h = torch.baddbmm(bias, h if k == 0 else torch.tanh(h), w)
+        found = h.squeeze(-1)
+        return functional.softplus(found) if self.positive else found
+
+    @torch.no_grad()
+    def predict(self, x: Tensor) -> Tensor:
+        """Predictions of many rows, part by part, without gradients."""
+        return torch.cat([self(part) for part in x.split(ROWS)], dim=1)
+
+
+class Averaged:
+    """An ensemble that learns, and the exponential mean of its weights: the one that answers."""
+
+    def __init__(self, learning: Ensemble, decay: float) -> None:
+        self.learning, self.decay = learning, decay
+        self.mean = copy.deepcopy(learning).requires_grad_(False)
+        self._pairs = list(zip(self.mean.parameters(), learning.parameters(), strict=True))
+
+    @torch.no_grad()
+    def follow(self, share: float | None = None) -> None:
+        """Move the mean towards the weights."""
+        share = 1 - self.decay if share is None else share
+        torch._foreach_lerp_([m for m, _ in self._pairs], [p for _, p in self._pairs], share)
+
+
+class SpreadModule(nn.Module):  # type: ignore[misc, unused-ignore]
+    """Observations in, value and variance of the return out, in the units of the rewards.
+
+    What :attr:`retvar.deep.Critic.module` is: an ordinary torch module, differentiable.
+    """
+
+    def __init__(self, nets: dict[str, Ensemble], scales: dict[str, Any], less_square: bool) -> None:
+        super().__init__()
+        self.nets = nn.ModuleDict(nets)
+        self.less_square = less_square
+        for name, given in scales.items():
+            self.register_buffer(name, torch.as_tensor(given, dtype=torch.float64))
+
+    def members(self, observations: Tensor) -> tuple[Tensor, Tensor]:
+        """Value and variance by each member, [member, row]."""
+        x = self.normalised(observations)
+        value, second = self.nets["value"](x).double(), self.nets["variance"](x).double()
+        if self.less_square:
+            second = second - value**2
+        return self.shift + self.scale * value, self.scale**2 * second
+
+    def normalised(self, observations: Tensor) -> Tensor:
+        """Observations in the units that the networks know."""
+        return ((observations - self.centre) / self.width).float()
+
+    def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
+        """Value and variance of rows of observations: the means over the members."""
+        value, variance = self.members(observations)
+        return value.mean(0), variance.mean(0)
