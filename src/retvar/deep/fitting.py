@@ -99,6 +99,7 @@ class Fitting:
     scales: Scales
     off_policy_return: bool = False  #: η = ρ; otherwise η = 1
     sweep: int = 0  #: sweeps done
+    check: Callable[[], None] = lambda: None  #: called often; may raise, to stop
     losses: list[dict[str, float]] = field(default_factory=list)  #: of each sweep, by node
 
     def __post_init__(self) -> None:
@@ -133,7 +134,7 @@ class Fitting:
             losses = {}
             for place in self.network.places:
                 net = self.nets[place]
-                predicted = net.mean.predict(data.observations).double().T
+                predicted = net.mean.predict(data.observations, self.check).double().T
                 read[place] = reading(predicted[: data.rows], predicted[data.follows])
                 read[place], target = node_targets(
                     self.network, place, data.step, read, self.settings.kappa
@@ -149,6 +150,7 @@ class Fitting:
         s, net, optimiser = self.settings, self.nets[place], self.optimisers[place]
         sum_of_losses = 0.0
         for k in range(s.batches):
+            self.check()
             done = (sweep * s.batches + k) / total
             for group in optimiser.param_groups:
                 group["lr"] = s.learning_rate * (1 - done)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -89,9 +90,13 @@ class Ensemble(nn.Module):  # type: ignore[misc, unused-ignore]
         return functional.softplus(found) if self.positive else found
 
     @torch.no_grad()
-    def predict(self, x: Tensor) -> Tensor:
-        """Predictions of many rows, part by part, without gradients."""
-        return torch.cat([self(part) for part in x.split(ROWS)], dim=1)
+    def predict(self, x: Tensor, check: Callable[[], None] = lambda: None) -> Tensor:
+        """Predictions of many rows, part by part, without gradients; `check` may raise."""
+        found = []
+        for part in x.split(ROWS):
+            check()
+            found.append(self(part))
+        return torch.cat(found, dim=1)
 
 
 class Averaged:
