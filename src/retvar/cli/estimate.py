@@ -194,8 +194,8 @@ def estimate(source: str, **args: Any) -> None:
     """
     stop = current()
     with option_names(file="--resume", resume="--resume"):
-        from retvar.estimation.checks import check
         from retvar.cli.deep import finish, prepare_any, refuse_beside_deep
+        from retvar.estimation.checks import check
         from retvar.estimation.distributed import refuse_cluster
         from retvar.experience import recorded
 

@@ -73,7 +73,7 @@ class Calibration:
 
     >>> print(Calibration(np.zeros(1_000), np.ones(1_000), np.linspace(-2, 2, 1_000)))
     1,000 returns: 50% within ±1 std (68% if normal), 100% within ±2 (95%); their deviations are
-    1.16 times as large as the std says, and 0.00 std off on average
+    1.16 times as large as the std says, and 0 std off on average
     """
 
     predicted: Array  #: value where each return began
@@ -179,7 +179,9 @@ class Critic:
     def disagreement(self, obs: Any, what: str = "value") -> Any:
         """Standard deviation over the members of the ensemble: ignorance, not spread."""
         members, _ = self._members(self._rows(obs), what)
-        found = members.std(axis=0, ddof=1) if len(members) > 1 else np.full(members.shape[1], np.nan)
+        found = (
+            members.std(axis=0, ddof=1) if len(members) > 1 else np.full(members.shape[1], np.nan)
+        )
         return float(found[0]) if np.ndim(obs) == 1 else found
 
     def known(self, obs: Any) -> NDArray[np.bool_]:
@@ -262,7 +264,9 @@ class Critic:
         if "observed" not in data:
             none = np.zeros(0)
             return Calibration(none, none, none)
-        return Calibration(*(data[name].values for name in ("predicted", "predicted_std", "observed")))
+        return Calibration(
+            *(data[name].values for name in ("predicted", "predicted_std", "observed"))
+        )
 
     def compare(self, fresh: Experience) -> xarray.Dataset:
         """Estimates in the most visited regions of fresh experience, beside its returns."""
@@ -292,7 +296,9 @@ class Critic:
         from retvar.estimation.rollouts import observed, rollouts
 
         same = []
-        for k, x in enumerate(np.asarray(self.about.samples)[: arguments.integer("starts", starts, 1)]):
+        for k, x in enumerate(
+            np.asarray(self.about.samples)[: arguments.integer("starts", starts, 1)]
+        ):
             try:
                 sample = rollouts(
                     env, policy, gamma=float(self.gammas[0]), start=observed(x), seed=seed + k,

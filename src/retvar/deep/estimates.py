@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from retvar import arguments
-from retvar.deep.fit import DeepEstimator, make_settings, refuse_observations
+from retvar.deep.deep_estimator import DeepEstimator, make_settings, refuse_observations
 from retvar.estimation.estimate import Estimate
 from retvar.estimation.monitor import Monitor
 from retvar.estimation.setup import make_learner

@@ -42,8 +42,8 @@ SAMPLES = 64  # observations that a critic remembers
 WIDEST = 1_024  # numbers of an observation that needs no encoder
 STATES = "are numbered states: deep critics are for observations; take rv.estimate"
 IMAGES = (
-    "look like images: give an encoder, a function from a tensor of rows of {:,} numbers to rows of "
-    "features, such as that of your policy"
+    "look like images: give an encoder, a function from a tensor of rows of {:,} numbers to rows "
+    "of features, such as that of your policy"
 )
 
 
@@ -60,7 +60,7 @@ def fit(
     batches: int = 80,
     batch_size: int = 1_024,
     learning_rate: float = 3e-3,
-    kappa: float = 0.95,
+    kappa: float | None = None,
     device: str = "cpu",
     encoder: Encoder | None = None,
     seed: int = 0,
@@ -94,7 +94,8 @@ def fit(
         Number of times that targets are computed; steps of Adam in each, for each network, with
         batches of this size and a step size that falls to 0.
     kappa
-        How far targets reach: 0 is TD(0), 1 is Monte Carlo.
+        How far targets reach: 0 is TD(0), 1 is Monte Carlo; by default 0.95, or more where γ is
+        above 0.988, so that the sweeps suffice.
     device
         Of torch, such as ``"cuda"``.
     encoder
@@ -142,7 +143,7 @@ def make_settings(
     batches: Any = 80,
     batch_size: Any = 1_024,
     learning_rate: Any = 3e-3,
-    kappa: Any = 0.95,
+    kappa: Any = None,
     device: Any = "cpu",
     seed: Any = 0,
     encoder: Any = None,
@@ -154,7 +155,8 @@ def make_settings(
         batches=arguments.integer("batches", batches, 1),
         batch_size=arguments.integer("batch_size", batch_size, 1),
         learning_rate=_positive("learning_rate", learning_rate),
-        kappa=float(arguments.unit_interval("kappa", kappa, 1)[0]), device=_device(device),
+        kappa=None if kappa is None else float(arguments.unit_interval("kappa", kappa, 1)[0]),
+        device=_device(device),
         seed=arguments.integer("seed", seed, 0),
     )  # fmt: skip
 
@@ -320,7 +322,7 @@ class DeepEstimator:
 def make_critic(
     fitting: Fitting, columns: Columns, learner: Learner, encoder: Encoder | None = None
 ) -> Critic:
-    """The critic of networks as they are, with the share of its spread that is error of the value."""
+    """The critic of networks as they are, and how much of its spread is error of the value."""
     module = fitting.module
     left = columns.left
     about = About(
