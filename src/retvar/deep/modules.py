@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,10 +15,11 @@ from torch.nn import functional
 __all__ = ["Ensemble", "SpreadModule", "VarianceHead", "spread_loss"]
 
 ONE = math.log(math.e - 1)  # softplus of it is 1
+FORGET = 9.0  # after n steps the mean reaches back n/9 of them, until its decay is reached
 ROWS = 16_384  # that are computed at once
 
 
-class VarianceHead(nn.Module):  # type: ignore[misc, unused-ignore]
+class VarianceHead(nn.Module):
     """A last layer that predicts a variance: linear, then softplus, so that it is positive.
 
     >>> head = VarianceHead(8)
@@ -45,7 +48,7 @@ def spread_loss(predicted: Tensor, target: Tensor, weight: Tensor | None = None)
     return (squared if weight is None else weight * squared).mean()
 
 
-class Ensemble(nn.Module):  # type: ignore[misc, unused-ignore]
+class Ensemble(nn.Module):
     """Members of the same shape that learn apart from each other, computed together.
 
     Tanh between layers. The last layer is linear, or softplus for what is `positive`; members begin
@@ -68,7 +71,7 @@ class Ensemble(nn.Module):  # type: ignore[misc, unused-ignore]
         self.positive = positive
         sizes = (width, *hidden, 1)
         self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
-        for k, (inputs, outputs) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+        for k, (inputs, outputs) in enumerate(itertools.pairwise(sizes)):
             last = k == len(hidden)
             w = torch.empty(members, inputs, outputs)
             bias = torch.zeros(members, 1, outputs)
@@ -89,9 +92,13 @@ class Ensemble(nn.Module):  # type: ignore[misc, unused-ignore]
         return functional.softplus(found) if self.positive else found
 
     @torch.no_grad()
-    def predict(self, x: Tensor) -> Tensor:
-        """Predictions of many rows, part by part, without gradients."""
-        return torch.cat([self(part) for part in x.split(ROWS)], dim=1)
+    def predict(self, x: Tensor, check: Callable[[], None] = lambda: None) -> Tensor:
+        """Predictions of many rows, part by part, without gradients; `check` may raise."""
+        found = []
+        for part in x.split(ROWS):
+            check()
+            found.append(self(part))
+        return torch.cat(found, dim=1)
 
 
 class Averaged:
@@ -101,21 +108,26 @@ class Averaged:
         self.learning, self.decay = learning, decay
         self.mean = copy.deepcopy(learning).requires_grad_(False)
         self._pairs = list(zip(self.mean.parameters(), learning.parameters(), strict=True))
+        self._steps = 0
 
     @torch.no_grad()
-    def follow(self, share: float | None = None) -> None:
-        """Move the mean towards the weights."""
-        share = 1 - self.decay if share is None else share
-        torch._foreach_lerp_([m for m, _ in self._pairs], [p for _, p in self._pairs], share)
+    def follow(self) -> None:
+        """Move the mean towards the weights, faster at first: their beginning is forgotten."""
+        self._steps += 1
+        share = max(1 - self.decay, FORGET / (FORGET + self._steps))
+        for mean, weights in self._pairs:
+            mean.lerp_(weights, share)
 
 
-class SpreadModule(nn.Module):  # type: ignore[misc, unused-ignore]
+class SpreadModule(nn.Module):
     """Observations in, value and variance of the return out, in the units of the rewards.
 
     What :attr:`retvar.deep.Critic.module` is: an ordinary torch module, differentiable.
     """
 
-    def __init__(self, nets: dict[str, Ensemble], scales: dict[str, Any], less_square: bool) -> None:
+    def __init__(
+        self, nets: dict[str, Ensemble], scales: dict[str, Any], less_square: bool
+    ) -> None:
         super().__init__()
         self.nets = nn.ModuleDict(nets)
         self.less_square = less_square

@@ -138,5 +138,3 @@ def reading(now: Any, after: Any) -> Reading:
     2.0
     """
     return Reading(now, after, 0.0, after)
-
-
