@@ -5,7 +5,7 @@ python deep.py --device cuda --workers 8 --results results.jsonl
 Fits run in processes, side by side. With --results, every finished fit is written to that file,
 and fits that are in it are not repeated. Needs torch, but neither gymnasium nor a figure. On a CPU
 the whole takes hours, most of it for the settings among which the quantile critic chooses; --quick
-shows in a minute that everything works.
+shows in a few minutes that everything works.
 
 The settings of the quantile critic are chosen for each world by the error itself, on other data
 than that reported.
@@ -32,6 +32,7 @@ import quantile_critic
 import retvar as rv
 from quantile_critic import Lane
 from retvar.deep.record import Columns, Record
+from retvar.format import count
 
 DIMENSIONS, GAMMAS = (2, 4), (0.95, 0.99)
 STREAMS, STATES, LEVEL = 64, 4_000, 0.9
@@ -52,7 +53,8 @@ class Plan(NamedTuple):
     rates: tuple[float, ...] = (1e-3, 3e-3, 1e-2)
     averages: tuple[float, ...] = (0.99, 0.995, 0.999)
     hubers: tuple[float, ...] = (0.0, 0.1, 1.0)
-    kappas: tuple[float, ...] = (0.0, 0.8, 0.95, 1.0)
+    kappas: tuple[float, ...] = (0.0, 0.9, 0.95, 0.99, 1.0)
+    threads: int = 2  #: of fits that are timed
 
     @property
     def lanes(self) -> list[Lane]:
@@ -63,8 +65,8 @@ class Plan(NamedTuple):
 
 
 QUICK = Plan(
-    steps=20_000, fewer=10_000, seeds=2, datasets=2, tuning=(1_000,), sweeps=3,
-    rates=(3e-3,), averages=(0.99,), hubers=(0.0, 1.0), kappas=(0.95,),
+    steps=8_192, fewer=4_096, seeds=1, datasets=1, tuning=(1_000,), sweeps=1, rates=(3e-3,),
+    averages=(0.99,), hubers=(0.0, 1.0), kappas=(0.95,), threads=1,
 )  # fmt: skip
 
 
@@ -79,6 +81,7 @@ class Job(NamedTuple):
     seed: int
     method: str = "direct"  #: or "quantiles"
     members: int = MEMBERS
+    threads: int = 1
     lanes: tuple[tuple[float, ...], ...] = ()  #: settings of quantile critics
 
 
@@ -117,7 +120,7 @@ def asked(dimension: int, gamma: float) -> tuple[np.ndarray, np.ndarray, np.ndar
 
 def carry_out(job: Job, device: str) -> dict[str, Any]:
     """Fit, and compare with what is exact."""
-    torch.set_num_threads(2 if job.kind == SECONDS else 1)
+    torch.set_num_threads(job.threads)
     work = {CRITIC: critic, LANES: lanes, GRID: lanes, SECONDS: seconds}[job.kind]
     return work(job, device)
 
@@ -209,16 +212,17 @@ class Fits:
 
     def wait(self, kind: str | None = None) -> None:
         """Until all, or all of a kind, are there."""
-        awaited = [future for future, job in self.waiting.items() if kind in (None, job.kind)]
-        for future in as_completed(awaited):
+        for future in as_completed(list(self.waiting)):
             job = self.waiting.pop(future)
             self.found[job] = future.result()
             passed = time.perf_counter() - self.began
-            short = job._replace(lanes=()) if len(job.lanes) > MEMBERS else job
-            print(f"{passed:5.0f} s, {len(self.waiting)} left: {tuple(short)}", file=sys.stderr)
+            left = f"{passed:5.0f} s, {len(self.waiting)} left"
+            print(f"{left}: {job[:-1]}", file=sys.stderr, flush=True)
             if self.path is not None:
                 with self.path.open("a", encoding="utf-8") as file:
                     file.write(json.dumps([job, self.found[job]]) + "\n")
+            if kind is not None and all(other.kind != kind for other in self.waiting.values()):
+                return
 
 
 def job_of(row: list[Any]) -> Job:
@@ -250,7 +254,7 @@ def grid_jobs(plan: Plan) -> list[Job]:
 
 
 def timed_jobs(plan: Plan) -> list[Job]:
-    first = Job(SECONDS, 2, GAMMAS[0], plan.steps, plan.sweeps, 0)
+    first = Job(SECONDS, 2, GAMMAS[0], plan.steps, plan.sweeps, 0, threads=plan.threads)
     return [
         first, first._replace(members=1),
         first._replace(method="quantiles", members=1, lanes=(Lane(),)),
@@ -341,7 +345,7 @@ def choice_lines(plan: Plan, chosen: dict[tuple[int, float], tuple[Lane, bool]])
         f"{listed(plan.rates)}; decay of the mean of the weights {listed(plan.averages)}; Huber "
         f"loss up to {listed(plan.hubers)} std of the returns; κ {listed(plan.kappas)}; with and "
         "without a correction for the tails that quantiles lack. It chose, for each world by the "
-        f"error of std on {len(plan.tuning)} other data sets:",
+        f"error of std on {count(len(plan.tuning), 'other data set')}:",
         "",
         "| dimensions | γ | step size | decay | Huber | κ | corrected |",
         "|---:|---:|---:|---:|---:|---:|---|",
@@ -355,8 +359,8 @@ def choice_lines(plan: Plan, chosen: dict[tuple[int, float], tuple[Lane, bool]])
 def interval_table(plan: Plan, fits: Fits) -> list[str]:
     lines = [
         f"Shares of {LEVEL:.0%} intervals (five networks, direct, γ = {GAMMAS[0]:g}) that hold the "
-        f"exact value and std: means over states and {plan.datasets} data sets, the range over "
-        "data sets in brackets; median width in units of the exact std.",
+        f"exact value and std: means over states and {count(plan.datasets, 'data set')}, the range "
+        "over data sets in brackets; median width in units of the exact std.",
         "",
         "| dimensions | transitions | value | width | std | width |",
         "|---:|---:|---:|---:|---:|---:|",
@@ -409,10 +413,11 @@ def section(plan: Plan, fits: Fits, chosen: Any) -> str:
         "F = 0.9 F₀/ρ(F₀) with F₀ ~ N(0, 1) from `default_rng(1)`, Q = I, S = 0.3 I, "
         f"{plan.steps:,} transitions in {STREAMS} streams that start from the stationary "
         f"distribution. Errors are |std/exact − 1| over {STATES:,} on-policy states, and "
-        f"|value − exact| in units of the exact std, its median; means over {plan.seeds} data "
-        "sets, in brackets the worst. A goal is met if every data set meets it. Quantiles: a "
-        "critic with 32 quantiles (`benchmarks/quantile_critic.py`), of the same size, with the "
-        "same data and as many steps of Adam as the two networks of a critic take together. "
+        "|value − exact| in units of the exact std, its median; means over "
+        f"{count(plan.seeds, 'data set')}, in brackets the worst. A goal is met if every data set "
+        "meets it. Quantiles: a critic with 32 quantiles (`benchmarks/quantile_critic.py`), of the "
+        "same size, with the same data and as many steps of Adam as the two networks of a critic "
+        "take together. "
         "Unless it says one network, answers are means of five.",
         "",
         *error_table(plan, fits, chosen),

@@ -9,6 +9,7 @@ units in which deep critics see them. Lanes are networks that learn at the same 
 settings of its own.
 """
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from scipy.stats import norm
 from torch import Tensor
 
 from retvar.deep.fitting import Scales
+from retvar.deep.modules import FORGET
 from retvar.deep.record import Columns
 from retvar.deep.targets import discounted_sums
 
@@ -72,7 +74,7 @@ class QuantileCritic:
 def forward(weights: Tensor, sizes: tuple[int, ...], x: Tensor) -> Tensor:
     """Quantiles [lane, row, quantile] of rows [lane, row, number]."""
     begin = 0
-    for k, (inputs, outputs) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+    for k, (inputs, outputs) in enumerate(itertools.pairwise(sizes)):
         middle, end = begin + inputs * outputs, begin + (inputs + 1) * outputs
         matrix = weights[:, begin:middle].view(-1, inputs, outputs)
         bias = weights[:, middle:end].view(-1, 1, outputs)
@@ -85,7 +87,7 @@ def first_weights(lanes: int, sizes: tuple[int, ...], seed: int) -> Tensor:
     """Random hidden layers; the last predicts the quantiles of the normal distribution."""
     generator = torch.Generator().manual_seed(seed)
     parts = []
-    for inputs, outputs in zip(sizes[:-1], sizes[1:], strict=True):
+    for inputs, outputs in itertools.pairwise(sizes):
         parts.append(torch.randn(lanes, inputs * outputs, generator=generator) / math.sqrt(inputs))
         parts.append(torch.zeros(lanes, outputs))
     parts[-2].zero_()
@@ -124,7 +126,7 @@ class Targets:
         waits = torch.empty(rows.shape, dtype=torch.float64, device=rows.device)
         further = (waits.exponential_(generator=generator) * self.rate).long()
         end = torch.minimum(rows + further, self.last[rows])
-        discount = self.base ** (end - rows) * self.gamma[end]
+        discount = self.base ** (end - rows).double() * self.gamma[end]
         reward = self.sums[rows] - discount * self.going[end] * self.sums[end + 1]
         return reward.float(), discount.float(), self.observations[self.follows[end]]
 
@@ -173,7 +175,7 @@ def fit(
         (slope,) = torch.autograd.grad(found, weights, gradient)
         with torch.no_grad():
             adam(weights, slope, moments, k, rates * (1 - k / steps))
-            mean.lerp_(weights, 1 - averages)
+            mean.lerp_(weights, (1 - averages).clamp(min=FORGET / (FORGET + k + 1)))
     return QuantileCritic(mean, sizes, scales)
 
 
