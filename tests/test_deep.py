@@ -17,8 +17,8 @@ from retvar.experience import Experience
 torch = pytest.importorskip("torch", reason="torch: make test-deep")
 
 from retvar.deep.fitting import LossDivergenceError, Settings  # noqa: E402
-from retvar.deep.record import Record  # noqa: E402
 from retvar.deep.targets import discounted_sums  # noqa: E402
+from retvar.deep.transition_columns import Record  # noqa: E402
 from retvar.deep.value_error import error_share  # noqa: E402
 
 torch.set_num_threads(1)
@@ -424,13 +424,14 @@ def test_a_loss_that_diverges_is_reported_with_the_remedy():
 
 def test_the_command_estimates_with_networks(monkeypatch, tmp_path):
     from retvar.cli import main
-    from retvar.deep import estimates
+    from retvar.deep import deep_estimates
 
     quick = Settings(hidden=(16,), members=2, sweeps=3, batches=10, batch_size=128)
-    monkeypatch.setattr(estimates, "make_settings", lambda **_: quick)
+    monkeypatch.setattr(deep_estimates, "make_settings", lambda **_: quick)
     out = tmp_path / "out"
     command = ["estimate", "gymnasium:CartPole-v1", "--gamma", "0.9", "--features", "deep",
-               "--steps", "3000", "--out", str(out), "--at", "0,0,0,0", "--rollouts", "20"]  # fmt: skip
+               "--steps", "3000", "--out", str(out), "--at", "0,0,0,0",
+               "--rollouts", "20"]  # fmt: skip
     result = CliRunner().invoke(main, [*command, "--json"])
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)

@@ -93,13 +93,13 @@ class Calibration:
 
     @property
     def ratio(self) -> float:
-        """Root mean square of z: 1 if the std is right on the whole, above 1 if it is too small."""
+        """Root mean square of `z`; 1 if the std is right on the whole, more if it is too small."""
         known = self.z[np.isfinite(self.z)]
         return float(np.sqrt((known**2).mean())) if known.size else math.nan
 
     @property
     def offset(self) -> float:
-        """Mean of z: 0 if the value is right on the whole."""
+        """Mean of `z`; 0 if the value is right on the whole."""
         known = self.z[np.isfinite(self.z)]
         return float(known.mean()) if known.size else math.nan
 
@@ -177,7 +177,7 @@ class Critic:
         return (float(low[0]), float(high[0])) if one else (low, high)
 
     def disagreement(self, obs: Any, what: str = "value") -> Any:
-        """Standard deviation over the members of the ensemble: ignorance, not spread."""
+        """Standard deviation over the members of the ensemble, ignorance rather than spread."""
         members, _ = self._members(self._rows(obs), what)
         found = (
             members.std(axis=0, ddof=1) if len(members) > 1 else np.full(members.shape[1], np.nan)

@@ -122,7 +122,7 @@ class Averaged:
 class SpreadModule(nn.Module):
     """Observations in, value and variance of the return out, in the units of the rewards.
 
-    What :attr:`retvar.deep.Critic.module` is: an ordinary torch module, differentiable.
+    The ``module`` of a :class:`retvar.deep.Critic`, an ordinary torch module, differentiable.
     """
 
     def __init__(
