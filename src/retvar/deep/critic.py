@@ -121,6 +121,16 @@ class Critic:
     are NaN where an observation lies far outside the data. The spread is that of the return, not
     ignorance of the networks: that is :meth:`interval`, from members of an ensemble which each saw
     a bootstrap sample of the episodes, and :meth:`disagreement` is how far these are apart.
+
+    >>> import retvar as rv
+    >>> cart = rv.experience.from_gymnasium("CartPole-v1", steps=4_000, seed=1)
+    >>> critic = rv.deep.fit(cart, gamma=0.9, members=2, sweeps=6, batches=40, batch_size=256)
+    >>> critic
+    <deep critic: direct, 4,000 transitions>
+    >>> critic.value([0.0, 0.0, 0.0, 0.0]) > critic.value([0.0, 0.0, 0.2, 1.0])
+    True
+    >>> critic.interval([[0.0, 0.0, 0.0, 0.0]], "std")[0].shape
+    (1,)
     """
 
     by = "deep"
