@@ -186,6 +186,19 @@ def test_truncation_is_not_an_end():
     assert_allclose(ended.value(X), 1.0, rtol=0.02)
 
 
+def test_episodes_that_end_at_random():
+    """A reward of 1 until an end, which comes with probability p: G = (1 − γᵀ)/(1 − γ)."""
+    rng = np.random.default_rng(18)
+    n, p, gamma = 20_000, 0.3, 0.9
+    x = rng.random((n + 1, 1))
+    rows = {"state": x[:-1], "next_state": x[1:], "reward": np.ones(n),
+            "terminated": rng.random(n) < p}  # fmt: skip
+    found = rv.deep.fit(experience(rows), gamma=gamma, **QUICK)
+    first, second = (p * c / (1 - c * (1 - p)) for c in (gamma, gamma**2))  # E γᵀ, E γ²ᵀ
+    assert_allclose(found.value(X), (1 - first) / (1 - gamma), rtol=0.04)
+    assert_allclose(found.variance(X), (second - first**2) / (1 - gamma) ** 2, rtol=0.2)
+
+
 @pytest.mark.parametrize("estimand", ["target_return", "off_policy_return"])
 def test_both_off_policy_questions(estimand):
     """Reward 0 or 1 by a fair coin, 1 with probability 0.8 under the target: ρ = 1.6 or 0.4."""

@@ -41,6 +41,11 @@ NO_SPREAD = (
     "{:.0%} of what looks like spread is error of the value. A deterministic policy in a "
     "deterministic world has no spread; otherwise fit longer, or with larger networks"
 )
+NOTICEABLE = 0.2  # … from which there is a word
+TOO_LARGE = (
+    "{:.0%} of what the spread is made of is error of the value, so that it is too large: fit "
+    "longer (sweeps), with larger networks (hidden), or to more data"
+)
 REPEATED = (
     "no spread is given: roll-outs from the same state give the same return each time, so there is "
     "none; what the networks learned in its place is the error of the value"
@@ -254,6 +259,8 @@ class Critic:
             found.append(REPEATED)
         elif self.has_no_spread:
             found.append(NO_SPREAD.format(min(self.about.error_share, 1.0)))
+        elif self.about.error_share > NOTICEABLE:
+            found.append(TOO_LARGE.format(self.about.error_share))
         if not self.about.complete:
             found.append(f"interrupted after {count(self.about.sweeps, 'sweep')}: fit longer")
         return found
