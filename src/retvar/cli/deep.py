@@ -43,12 +43,12 @@ def refuse_beside_deep(args: dict[str, Any]) -> None:
 def prepare_any(experience: Experience, settings: dict[str, Any]) -> Estimate:
     """The estimate that the settings ask for, before its first transition."""
     if settings.get("features") == DEEP:
-        from retvar.deep import estimates
+        from retvar.deep import deep_estimates
 
         own = {name: settings[name] for name in SETTINGS}
         if settings["kappa"] is not None:
             own["kappa"] = settings["kappa"]
-        return estimates.prepare(experience, **own)
+        return deep_estimates.prepare(experience, **own)
     from retvar.estimation.estimate import prepare
 
     return prepare(experience, **settings)

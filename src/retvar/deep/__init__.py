@@ -13,15 +13,15 @@ from retvar.errors import InputError
 
 if TYPE_CHECKING:
     from retvar.deep.critic import Calibration, Critic
-    from retvar.deep.estimates import estimate
+    from retvar.deep.deep_estimates import estimate
     from retvar.deep.deep_estimator import fit
     from retvar.deep.modules import SpreadModule, VarianceHead, spread_loss
     from retvar.deep.targets import spread_targets
 
 _HOMES = {
     "Calibration": "critic", "Critic": "critic", "SpreadModule": "modules",
-    "VarianceHead": "modules", "estimate": "estimates", "fit": "deep_estimator", "spread_loss": "modules",
-    "spread_targets": "targets",
+    "VarianceHead": "modules", "estimate": "deep_estimates", "fit": "deep_estimator",
+    "spread_loss": "modules", "spread_targets": "targets",
 }  # fmt: skip
 _EXTRAS = {"torch": "deep", "stable_baselines3": "sb3"}
 

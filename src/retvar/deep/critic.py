@@ -41,6 +41,11 @@ NO_SPREAD = (
     "{:.0%} of what looks like spread is error of the value. A deterministic policy in a "
     "deterministic world has no spread; otherwise fit longer, or with larger networks"
 )
+NOTICEABLE = 0.2  # … from which there is a word
+TOO_LARGE = (
+    "{:.0%} of what the spread is made of is error of the value, so that it is too large: fit "
+    "longer (sweeps), with larger networks (hidden), or to more data"
+)
 REPEATED = (
     "no spread is given: roll-outs from the same state give the same return each time, so there is "
     "none; what the networks learned in its place is the error of the value"
@@ -93,13 +98,13 @@ class Calibration:
 
     @property
     def ratio(self) -> float:
-        """Root mean square of z: 1 if the std is right on the whole, above 1 if it is too small."""
+        """Root mean square of `z`; 1 if the std is right on the whole, more if it is too small."""
         known = self.z[np.isfinite(self.z)]
         return float(np.sqrt((known**2).mean())) if known.size else math.nan
 
     @property
     def offset(self) -> float:
-        """Mean of z: 0 if the value is right on the whole."""
+        """Mean of `z`; 0 if the value is right on the whole."""
         known = self.z[np.isfinite(self.z)]
         return float(known.mean()) if known.size else math.nan
 
@@ -121,6 +126,16 @@ class Critic:
     are NaN where an observation lies far outside the data. The spread is that of the return, not
     ignorance of the networks: that is :meth:`interval`, from members of an ensemble which each saw
     a bootstrap sample of the episodes, and :meth:`disagreement` is how far these are apart.
+
+    >>> import retvar as rv
+    >>> cart = rv.experience.from_gymnasium("CartPole-v1", steps=4_000, seed=1)
+    >>> critic = rv.deep.fit(cart, gamma=0.9, members=2, sweeps=6, batches=40, batch_size=256)
+    >>> critic
+    <deep critic: direct, 4,000 transitions>
+    >>> critic.value([0.0, 0.0, 0.0, 0.0]) > critic.value([0.0, 0.0, 0.2, 1.0])
+    True
+    >>> critic.interval([[0.0, 0.0, 0.0, 0.0]], "std")[0].shape
+    (1,)
     """
 
     by = "deep"
@@ -177,7 +192,7 @@ class Critic:
         return (float(low[0]), float(high[0])) if one else (low, high)
 
     def disagreement(self, obs: Any, what: str = "value") -> Any:
-        """Standard deviation over the members of the ensemble: ignorance, not spread."""
+        """Standard deviation over the members of the ensemble, ignorance rather than spread."""
         members, _ = self._members(self._rows(obs), what)
         found = (
             members.std(axis=0, ddof=1) if len(members) > 1 else np.full(members.shape[1], np.nan)
@@ -244,6 +259,8 @@ class Critic:
             found.append(REPEATED)
         elif self.has_no_spread:
             found.append(NO_SPREAD.format(min(self.about.error_share, 1.0)))
+        elif self.about.error_share > NOTICEABLE:
+            found.append(TOO_LARGE.format(self.about.error_share))
         if not self.about.complete:
             found.append(f"interrupted after {count(self.about.sweeps, 'sweep')}: fit longer")
         return found

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from retvar import arguments, rules
 from retvar.deep.critic import About, Critic, Encoder, as_column, encode
 from retvar.deep.fitting import Fitting, Scales, Settings
-from retvar.deep.record import Columns, Record
+from retvar.deep.transition_columns import Columns, Record
 from retvar.deep.value_error import error_share
 from retvar.errors import InputError
 from retvar.estimation.setup import (

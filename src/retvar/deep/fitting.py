@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from retvar.deep.modules import Averaged, Ensemble, SpreadModule, spread_loss
-from retvar.deep.record import Columns
 from retvar.deep.targets import Step, discounted_sums, node_targets, reading
+from retvar.deep.transition_columns import Columns
 from retvar.errors import DivergenceError
 from retvar.networks import MEAN, VALUE, VARIANCE, Network, Reading, Transition
 
@@ -66,7 +66,7 @@ def reach(columns: Columns) -> float:
 
     Such an error goes on into the next targets as γ(1 − κ)/(1 − γκ) of itself.
 
-    >>> from retvar.deep.record import Record
+    >>> from retvar.deep.transition_columns import Record
     >>> record = Record(gamma=0.999, lam=1.0)
     >>> x = np.zeros((3, 1))
     >>> record.add({"state": x, "next_state": x, "reward": np.ones(3)})

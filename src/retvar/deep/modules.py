@@ -122,7 +122,15 @@ class Averaged:
 class SpreadModule(nn.Module):
     """Observations in, value and variance of the return out, in the units of the rewards.
 
-    What :attr:`retvar.deep.Critic.module` is: an ordinary torch module, differentiable.
+    The ``module`` of a :class:`retvar.deep.Critic`, an ordinary torch module, differentiable.
+
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> nets = {name: Ensemble(2, 1, (4,), generator, name == "variance")
+    ...         for name in ("value", "variance")}
+    >>> units = {"centre": [0.0], "width": [1.0], "shift": 3.0, "scale": 2.0}
+    >>> value, variance = SpreadModule(nets, units, less_square=False)(torch.zeros(1, 1))
+    >>> round(value.item(), 3), round(variance.item(), 3)
+    (3.0, 4.0)
     """
 
     def __init__(
