@@ -31,7 +31,7 @@ import document
 import quantile_critic
 import retvar as rv
 from quantile_critic import Lane
-from retvar.deep.record import Columns, Record
+from retvar.deep.transition_columns import Columns, Record
 from retvar.format import count
 
 DIMENSIONS, GAMMAS = (2, 4), (0.95, 0.99)

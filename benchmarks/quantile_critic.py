@@ -21,7 +21,7 @@ from torch import Tensor
 
 from retvar.deep.fitting import Scales
 from retvar.deep.modules import FORGET
-from retvar.deep.record import Columns
+from retvar.deep.transition_columns import Columns
 from retvar.deep.targets import discounted_sums
 
 QUANTILES = 32

@@ -10,7 +10,7 @@ from scipy.stats import expon, norm
 
 pytest.importorskip("torch")
 
-from retvar.deep.record import Record
+from retvar.deep.transition_columns import Record
 
 FILE = Path(__file__).resolve().parent.parent / "benchmarks" / "quantile_critic.py"
 
