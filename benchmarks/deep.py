@@ -56,6 +56,10 @@ class Plan(NamedTuple):
     kappas: tuple[float, ...] = (0.0, 0.9, 0.95, 0.99, 1.0)
     threads: int = 2  #: of fits that are timed
 
+    def sweeps_at(self, gamma: float) -> int:
+        """As many as are the default there."""
+        return round(self.sweeps * max(1.0, 0.02 / (1 - gamma)))
+
     @property
     def lanes(self) -> list[Lane]:
         return [
@@ -232,7 +236,7 @@ def job_of(row: list[Any]) -> Job:
 def critic_jobs(plan: Plan) -> dict[str, list[Job]]:
     """By use: errors of the methods, errors of one network, intervals from less data."""
     full = [
-        Job(CRITIC, d, gamma, plan.steps, plan.sweeps, seed, method)
+        Job(CRITIC, d, gamma, plan.steps, plan.sweeps_at(gamma), seed, method)
         for gamma, d, method in itertools.product(GAMMAS, DIMENSIONS, METHODS)
         for seed in range(plan.seeds)
     ]
@@ -248,7 +252,16 @@ def critic_jobs(plan: Plan) -> dict[str, list[Job]]:
 
 def grid_jobs(plan: Plan) -> list[Job]:
     return [
-        Job(GRID, d, gamma, plan.steps, plan.sweeps, seed, "quantiles", lanes=tuple(plan.lanes))
+        Job(
+            GRID,
+            d,
+            gamma,
+            plan.steps,
+            plan.sweeps_at(gamma),
+            seed,
+            "quantiles",
+            lanes=tuple(plan.lanes),
+        )  # fmt: skip
         for gamma, d, seed in itertools.product(GAMMAS, DIMENSIONS, plan.tuning)
     ]
 
@@ -280,7 +293,7 @@ def choose(plan: Plan, fits: Fits) -> dict[tuple[int, float], tuple[Lane, bool]]
 def lane_jobs(plan: Plan, chosen: dict[tuple[int, float], tuple[Lane, bool]]) -> list[Job]:
     return [
         Job(
-            LANES, d, gamma, plan.steps, plan.sweeps, seed, "quantiles",
+            LANES, d, gamma, plan.steps, plan.sweeps_at(gamma), seed, "quantiles",
             lanes=(chosen[d, gamma][0],) * MEMBERS,
         )
         for gamma, d in itertools.product(GAMMAS, DIMENSIONS)
