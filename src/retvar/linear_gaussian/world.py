@@ -106,7 +106,8 @@ class LinearGaussian:
         Q: ArrayLike,
         R: ArrayLike = 0.0,
         noise: ArrayLike = 0.0,
-        gamma: float = 0.95,
+        *,
+        gamma: float,
         lam: float = 1.0,
     ) -> LinearGaussian:
         """The world of a policy u = −Kx that steers x′ = Ax + B(u + n) + w.
