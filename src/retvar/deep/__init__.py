@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any
 from retvar.errors import InputError
 
 if TYPE_CHECKING:
+    from retvar.deep.callback import SpreadCallback
     from retvar.deep.critic import Calibration, Critic
     from retvar.deep.fit import fit
     from retvar.deep.modules import SpreadModule, VarianceHead, spread_loss
     from retvar.deep.targets import spread_targets
 
 _HOMES = {
-    "Calibration": "critic", "Critic": "critic", "SpreadModule": "modules",
-    "VarianceHead": "modules", "fit": "fit", "spread_loss": "modules",
+    "Calibration": "critic", "Critic": "critic", "SpreadCallback": "callback",
+    "SpreadModule": "modules", "VarianceHead": "modules", "fit": "fit", "spread_loss": "modules",
     "spread_targets": "targets",
 }  # fmt: skip
 _EXTRAS = {"torch": "deep", "stable_baselines3": "sb3"}
@@ -27,6 +28,7 @@ _EXTRAS = {"torch": "deep", "stable_baselines3": "sb3"}
 __all__ = [
     "Calibration",
     "Critic",
+    "SpreadCallback",
     "SpreadModule",
     "VarianceHead",
     "fit",

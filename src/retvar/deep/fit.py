@@ -111,12 +111,12 @@ def fit(
     True
     """
     settings = Settings(
-        hidden=_layers(hidden), members=arguments.integer("members", members, 1),
+        hidden=layers(hidden), members=arguments.integer("members", members, 1),
         sweeps=arguments.integer("sweeps", sweeps, 1),
         batches=arguments.integer("batches", batches, 1),
         batch_size=arguments.integer("batch_size", batch_size, 1),
         learning_rate=_positive("learning_rate", learning_rate),
-        kappa=float(arguments.unit_interval("kappa", kappa, 1)[0]), device=_device(device),
+        kappa=float(arguments.unit_interval("kappa", kappa, 1)[0]), device=torch_device(device),
         seed=arguments.integer("seed", seed, 0),
     )  # fmt: skip
     arguments.instance("experience", experience, Experience, "experience: rv.experience.from_…")
@@ -284,7 +284,8 @@ def _positive(field: str, given: Any) -> float:
     return found
 
 
-def _layers(hidden: Any) -> tuple[int, ...]:
+def layers(hidden: Any) -> tuple[int, ...]:
+    """Sizes of layers, validated."""
     try:
         sizes = tuple(hidden)
     except TypeError:
@@ -292,7 +293,8 @@ def _layers(hidden: Any) -> tuple[int, ...]:
     return tuple(arguments.integer(f"hidden[{k}]", size, 1, 65_536) for k, size in enumerate(sizes))
 
 
-def _device(given: Any) -> str:
+def torch_device(given: Any) -> str:
+    """The name of a device that torch has here."""
     try:
         torch.empty(0, device=given)
     except (RuntimeError, TypeError, AssertionError) as error:
