@@ -116,6 +116,7 @@ _MODULES = (
 )
 
 __all__ = [  # noqa: RUF022
+    "deep",
     "domains",
     "experience",
     "features",

@@ -136,7 +136,9 @@ def _columns(command: Any) -> Any:
 @click.option("--kappa", type=float, help="Trace decay [default: a fifth of the horizon].")
 @ESTIMAND
 @click.option(
-    "--features", help="Features of observations: tiles, fourier or polynomial [default: tiles]."
+    "--features",
+    help="Features of observations: tiles, fourier or polynomial [default: tiles]; deep: neural "
+    "networks, which need the extra deep.",
 )
 @click.option(
     "--bootstrap-samples", type=click.IntRange(0),
@@ -192,9 +194,9 @@ def estimate(source: str, **args: Any) -> None:
     """
     stop = current()
     with option_names(file="--resume", resume="--resume"):
+        from retvar.cli.deep import finish, prepare_any, refuse_beside_deep
         from retvar.estimation.checks import check
         from retvar.estimation.distributed import refuse_cluster
-        from retvar.estimation.estimate import prepare
         from retvar.experience import recorded
 
         formats, settings = _formats(args["formats"]), _settings(args)
@@ -203,6 +205,7 @@ def estimate(source: str, **args: Any) -> None:
             del settings["by"]
         _refuse_beside_follow(args)
         _refuse_beside_actions(args)
+        refuse_beside_deep(args)
         experience = open_source(source, args, args["seed"], stop)
         with option_names(state="--at"):
             refuse_unknown(experience, args)
@@ -211,7 +214,7 @@ def estimate(source: str, **args: Any) -> None:
             if args["log"] is not None:
                 with option_names(path="--log"):
                     experience = recorded(experience, args["log"])
-            found = prepare(experience, **settings)
+            found = prepare_any(experience, settings)
             if args["follow"] and args["resume"] is not None:
                 _refuse_twice(found, args["resume"])
             kept.found, kept.out = found, out
@@ -222,6 +225,7 @@ def estimate(source: str, **args: Any) -> None:
                 failure = _learn_on_cluster(found, stop, args)
             else:
                 failure = _learn(found, stop, live=source.startswith("gymnasium:"))
+            failure = finish(found, failure, source, args, stop)
             kept.separate = failure is not None and kept.separate
             saved = kept.path = _save(found, out, separate=kept.separate)
             checked = None

@@ -14,14 +14,15 @@ from retvar.errors import InputError
 if TYPE_CHECKING:
     from retvar.deep.callback import SpreadCallback
     from retvar.deep.critic import Calibration, Critic
-    from retvar.deep.fit import fit
+    from retvar.deep.deep_estimates import estimate
+    from retvar.deep.deep_estimator import fit
     from retvar.deep.modules import SpreadModule, VarianceHead, spread_loss
     from retvar.deep.targets import spread_targets
 
 _HOMES = {
     "Calibration": "critic", "Critic": "critic", "SpreadCallback": "callback",
-    "SpreadModule": "modules", "VarianceHead": "modules", "fit": "fit", "spread_loss": "modules",
-    "spread_targets": "targets",
+    "SpreadModule": "modules", "VarianceHead": "modules", "estimate": "deep_estimates",
+    "fit": "deep_estimator", "spread_loss": "modules", "spread_targets": "targets",
 }  # fmt: skip
 _EXTRAS = {"torch": "deep", "stable_baselines3": "sb3"}
 
@@ -31,6 +32,7 @@ __all__ = [
     "SpreadCallback",
     "SpreadModule",
     "VarianceHead",
+    "estimate",
     "fit",
     "spread_loss",
     "spread_targets",

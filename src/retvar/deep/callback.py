@@ -17,10 +17,16 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from retvar import arguments, rules
 from retvar.deep.critic import Calibration, Critic, Encoder, encode
-from retvar.deep.fit import FEWEST, HORIZONS, layers, make_critic, refuse_observations, torch_device
-from retvar.deep.fitting import Fitting, LossDivergenceError, Scales, Settings
-from retvar.deep.record import Chunk, Columns, Record
+from retvar.deep.deep_estimator import (
+    FEWEST,
+    HORIZONS,
+    make_critic,
+    make_settings,
+    refuse_observations,
+)
+from retvar.deep.fitting import Fitting, LossDivergenceError, Scales
 from retvar.deep.targets import discounted_sums
+from retvar.deep.transition_columns import Chunk, Columns, Record
 from retvar.errors import InputError
 from retvar.estimation.setup import GAMMA, make_learner
 from retvar.experience.observations import observation_reader
@@ -31,8 +37,9 @@ __all__ = ["SpreadCallback"]
 
 Array = NDArray[np.float64]
 log = logging.getLogger("retvar")
-FIRST_SWEEPS = 15  # of networks that begin
-SHORT = {"batches": 40, "batch_size": 256, "learning_rate": 5e-3, "average": 0.95}  # of a sweep
+FIRST_SWEEPS = 10  # of networks that begin
+SHORT = {"batches": 40, "batch_size": 256, "learning_rate": 5e-3}  # of a sweep
+AVERAGE = 0.95  # decay of the mean of the weights, per step
 OUTGROWN = 2.0  # factor by which observations or returns leave their scale, so that networks begin
 OBSERVED = 0.5  # discount of what a return may lack at the end of a rollout, to be compared
 POLICY = "{} (exploring, in training)"
@@ -45,7 +52,7 @@ SKIPPED = (
 WRAPPED = "are not those of the model, {}: put VecNormalize around all other wrappers"
 
 
-class SpreadCallback(BaseCallback):  # type: ignore[misc, unused-ignore]
+class SpreadCallback(BaseCallback):
     """Fits a critic to what training goes through, for ``model.learn(callback=…)``.
 
     The training is not changed: the policy has the same bits as without it. The newest transitions
@@ -116,18 +123,16 @@ class SpreadCallback(BaseCallback):  # type: ignore[misc, unused-ignore]
         super().__init__()
         if gamma is None:
             raise InputError("gamma", None, GAMMA)
-        discounts = {"gamma": arguments.number("gamma", gamma), "lam": arguments.number("lam", lam)}
-        self.description = make_learner(**discounts, method=method, kappa=Settings.kappa)
+        self.gamma, self.lam = arguments.number("gamma", gamma), arguments.number("lam", lam)
+        self.description = make_learner(self.gamma, self.lam, method)
         self.window = arguments.integer("window", window, FEWEST)
         self.every = arguments.integer("every", every, 1)
         self.sweeps = arguments.integer("sweeps", sweeps, 1)
         if encoder is not None and not callable(encoder):
             raise InputError("encoder", repr(encoder), "must be a function, such as a torch module")
         self.encoder = encoder
-        self.settings = Settings(
-            hidden=layers(hidden), members=1, device=torch_device(device),
-            seed=arguments.integer("seed", seed, 0), **SHORT,  # type: ignore[arg-type]
-        )  # fmt: skip
+        found = make_settings(members=1, hidden=hidden, device=device, seed=seed, **SHORT)
+        self.settings = replace(found, average=AVERAGE)
         self._begin(None)
 
     def _begin(self, model: Any) -> None:
@@ -268,11 +273,10 @@ class SpreadCallback(BaseCallback):  # type: ignore[misc, unused-ignore]
     @property
     def _fewest(self) -> int:
         """Transitions before the first fit."""
-        gamma = float(self.description.gamma)  # type: ignore[arg-type]
-        return max(FEWEST, math.ceil(HORIZONS / (1 - gamma)) if gamma < 1 else 0)
+        return max(FEWEST, math.ceil(HORIZONS / (1 - self.gamma)) if self.gamma < 1 else 0)
 
     def _empty(self, most: int | None) -> Record:
-        return Record(float(self.description.gamma), float(self.description.lam), most)  # type: ignore[arg-type]
+        return Record(self.gamma, self.lam, most)
 
 
 class _Steps:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -34,12 +33,22 @@ Encoder = Callable[[torch.Tensor], torch.Tensor]
 QUANTITIES = ("value", "variance", "std")
 KIND, FORMAT = "deep_critic", 1  # of saved files
 SLACK = 0.25  # of the range of each number of the observations seen, beyond which nothing is known
+ARRAYS = ("low", "high", "samples")  # of what is known about a critic
 SCALES = ("centre", "width", "shift", "scale")
 DETERMINISTIC = 0.5  # share of the spread that is error of the value, from which it is no spread
 NO_SPREAD = (
     "no spread is given: transitions from nearly the same observations hardly differ, and "
     "{:.0%} of what looks like spread is error of the value. A deterministic policy in a "
     "deterministic world has no spread; otherwise fit longer, or with larger networks"
+)
+NOTICEABLE = 0.2  # … from which there is a word
+TOO_LARGE = (
+    "{:.0%} of what the spread is made of is error of the value, so that it is too large: fit "
+    "longer (sweeps), with larger networks (hidden), or to more data"
+)
+REPEATED = (
+    "no spread is given: roll-outs from the same state give the same return each time, so there is "
+    "none; what the networks learned in its place is the error of the value"
 )
 IGNORANCE = "the spread is that of the return; how far the networks may be wrong is `interval`"
 
@@ -57,8 +66,10 @@ class About:
     complete: bool = True  #: whether it was not interrupted
     sweeps: int = 0
     error_share: float = math.nan  #: share of the spread that is error of the value
+    deterministic: bool | None = None  #: whether repeated roll-outs were equal; None: not tried
     low: Any = ()  #: smallest and largest number of observations (or of what encodes them)
     high: Any = ()
+    samples: Any = ()  #: some observations
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +78,7 @@ class Calibration:
 
     >>> print(Calibration(np.zeros(1_000), np.ones(1_000), np.linspace(-2, 2, 1_000)))
     1,000 returns: 50% within ±1 std (68% if normal), 100% within ±2 (95%); their deviations are
-    1.16 times as large as the std says, and 0.00 std off on average
+    1.16 times as large as the std says, and 0 std off on average
     """
 
     predicted: Array  #: value where each return began
@@ -87,13 +98,13 @@ class Calibration:
 
     @property
     def ratio(self) -> float:
-        """Root mean square of z: 1 if the std is right on the whole, above 1 if it is too small."""
+        """Root mean square of `z`; 1 if the std is right on the whole, more if it is too small."""
         known = self.z[np.isfinite(self.z)]
         return float(np.sqrt((known**2).mean())) if known.size else math.nan
 
     @property
     def offset(self) -> float:
-        """Mean of z: 0 if the value is right on the whole."""
+        """Mean of `z`; 0 if the value is right on the whole."""
         known = self.z[np.isfinite(self.z)]
         return float(known.mean()) if known.size else math.nan
 
@@ -115,6 +126,16 @@ class Critic:
     are NaN where an observation lies far outside the data. The spread is that of the return, not
     ignorance of the networks: that is :meth:`interval`, from members of an ensemble which each saw
     a bootstrap sample of the episodes, and :meth:`disagreement` is how far these are apart.
+
+    >>> import retvar as rv
+    >>> cart = rv.experience.from_gymnasium("CartPole-v1", steps=4_000, seed=1)
+    >>> critic = rv.deep.fit(cart, gamma=0.9, members=2, sweeps=6, batches=40, batch_size=256)
+    >>> critic
+    <deep critic: direct, 4,000 transitions>
+    >>> critic.value([0.0, 0.0, 0.0, 0.0]) > critic.value([0.0, 0.0, 0.2, 1.0])
+    True
+    >>> critic.interval([[0.0, 0.0, 0.0, 0.0]], "std")[0].shape
+    (1,)
     """
 
     by = "deep"
@@ -128,7 +149,9 @@ class Critic:
         self.about = about
         self.encoder = encoder
         self.notes: dict[str, Any] = {}  #: plain data of your own, kept in saved files
-        self.features = [SimpleNamespace(states=None, low=about.low, high=about.high)]
+        low, high = (np.asarray(end, dtype=np.float64) for end in (about.low, about.high))
+        bounds = (low, high) if encoder is None and bool((high > low).all()) else None
+        self.features = [SimpleNamespace(states=None, range=bounds)]
 
     # ------------------------------------------------------------------ answers
 
@@ -169,9 +192,11 @@ class Critic:
         return (float(low[0]), float(high[0])) if one else (low, high)
 
     def disagreement(self, obs: Any, what: str = "value") -> Any:
-        """Standard deviation over the members of the ensemble: ignorance, not spread."""
+        """Standard deviation over the members of the ensemble, ignorance rather than spread."""
         members, _ = self._members(self._rows(obs), what)
-        found = members.std(axis=0, ddof=1) if len(members) > 1 else np.full(members.shape[1], np.nan)
+        found = (
+            members.std(axis=0, ddof=1) if len(members) > 1 else np.full(members.shape[1], np.nan)
+        )
         return float(found[0]) if np.ndim(obs) == 1 else found
 
     def known(self, obs: Any) -> NDArray[np.bool_]:
@@ -223,15 +248,19 @@ class Critic:
 
     @property
     def has_no_spread(self) -> bool:
-        """Whether what looks like spread is mostly error of the value."""
-        return self.about.error_share > DETERMINISTIC
+        """Whether roll-outs repeat themselves, or the spread is mostly error of the value."""
+        return bool(self.about.deterministic) or self.about.error_share > DETERMINISTIC
 
-    @cached_property
+    @property
     def warnings(self) -> list[str]:
         """What a reader of the numbers should know."""
         found = []
-        if self.has_no_spread:
+        if self.about.deterministic:
+            found.append(REPEATED)
+        elif self.has_no_spread:
             found.append(NO_SPREAD.format(min(self.about.error_share, 1.0)))
+        elif self.about.error_share > NOTICEABLE:
+            found.append(TOO_LARGE.format(self.about.error_share))
         if not self.about.complete:
             found.append(f"interrupted after {count(self.about.sweeps, 'sweep')}: fit longer")
         return found
@@ -252,7 +281,9 @@ class Critic:
         if "observed" not in data:
             none = np.zeros(0)
             return Calibration(none, none, none)
-        return Calibration(*(data[name].values for name in ("predicted", "predicted_std", "observed")))
+        return Calibration(
+            *(data[name].values for name in ("predicted", "predicted_std", "observed"))
+        )
 
     def compare(self, fresh: Experience) -> xarray.Dataset:
         """Estimates in the most visited regions of fresh experience, beside its returns."""
@@ -262,15 +293,52 @@ class Critic:
             monitor.update(self, chunk)
         return dataset(fresh, self, monitor)
 
+    def repeat(
+        self,
+        env: Any,
+        policy: Any = "random",
+        *,
+        starts: int = 3,
+        episodes: int = 4,
+        deterministic: bool | None = None,
+        seed: int = 0,
+        **options: Any,
+    ) -> bool | None:
+        """Roll out again and again from observations of the data: whether returns are the same.
+
+        If they are, neither world nor policy is random: there is no spread, and from then on none
+        is given. None where the environment cannot be put into the state of an observation. The
+        arguments are those of :func:`retvar.rollouts`.
+        """
+        from retvar.estimation.rollouts import observed, rollouts
+
+        same = []
+        for k, x in enumerate(
+            np.asarray(self.about.samples)[: arguments.integer("starts", starts, 1)]
+        ):
+            try:
+                sample = rollouts(
+                    env, policy, gamma=float(self.gammas[0]), start=observed(x), seed=seed + k,
+                    episodes=arguments.integer("episodes", episodes, 2), truncated="as_end",
+                    deterministic=deterministic, **options,
+                )  # fmt: skip
+            except InputError as error:
+                if error.field != "start":
+                    raise
+                return None
+            same.append(bool(np.ptp(sample.low) <= 1e-9 * np.abs(sample.low).max()))
+        self.about = replace(self.about, deterministic=all(same) if same else None)
+        return self.about.deterministic
+
     @property
     def gammas(self) -> Array:
         """γ; NaN where it is in the data."""
-        return _number(self.description.gamma)
+        return as_column(self.description.gamma)
 
     @property
     def lams(self) -> Array:
         """λ; NaN where it is in the data."""
-        return _number(self.description.lam)
+        return as_column(self.description.lam)
 
     @property
     def steps(self) -> int:
@@ -310,7 +378,8 @@ class Critic:
             for name, net in self.module.nets.items()
         }
         about = dict(vars(self.about))
-        tensors["low"], tensors["high"] = (np.asarray(about.pop(k), float) for k in ("low", "high"))
+        for name in ARRAYS:
+            tensors[name] = np.asarray(about.pop(name), dtype=np.float64)
         header = {
             "format": FORMAT, "kind": KIND, "learner": self.description.to_dict(), "nets": nets,
             "less_square": self.module.less_square, "about": about, "notes": self.notes,
@@ -326,7 +395,7 @@ class Critic:
             if header["kind"] != KIND or header["format"] != FORMAT:
                 raise ValueError(f"kind {header['kind']!r}, format {header['format']!r}")
             module = _module(header, tensors)
-            about = About(**header["about"], low=tensors["low"], high=tensors["high"])
+            about = About(**header["about"], **{name: tensors[name] for name in ARRAYS})
             learner = learner_from_dict(header["learner"])
             encoded, notes = bool(header["encoded"]), dict(header["notes"])
         except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
@@ -371,7 +440,8 @@ def encode(encoder: Encoder, rows: Any) -> NDArray[np.float32]:
     return np.asarray(found, dtype=np.float32)
 
 
-def _number(given: Any) -> Array:
+def as_column(given: Any) -> Array:
+    """A number as a column of one; NaN where there is none."""
     return np.atleast_1d(np.asarray(np.nan if given is None else given, dtype=np.float64))
 
 

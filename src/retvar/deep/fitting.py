@@ -11,13 +11,14 @@ import torch
 from torch import Tensor
 
 from retvar.deep.modules import Averaged, Ensemble, SpreadModule, spread_loss
-from retvar.deep.record import Columns
 from retvar.deep.targets import Step, discounted_sums, node_targets, reading
+from retvar.deep.transition_columns import Columns
 from retvar.errors import DivergenceError
 from retvar.networks import MEAN, VALUE, VARIANCE, Network, Reading, Transition
 
 __all__ = ["Fitting", "Settings"]
 
+LEAST, KEPT = 0.95, 0.8  # κ at least; share of a common error that a sweep may leave
 NAMES = {VALUE: "value", MEAN: "mean", VARIANCE: "variance"}
 Progress = Callable[[int], None]
 
@@ -54,10 +55,27 @@ class Settings:
     batches: int = 80  #: steps of Adam for each network in a sweep
     batch_size: int = 1_024
     learning_rate: float = 3e-3  #: at the beginning; it falls to 0
-    kappa: float = 0.95  #: how far targets reach
+    kappa: float | None = None  #: how far targets reach; None: see :func:`reach`
     average: float = 0.995  #: decay of the exponential mean of the weights, per step
     device: str = "cpu"  #: of torch
     seed: int = 0
+
+
+def reach(columns: Columns) -> float:
+    """κ = 0.95, or so much that a sweep removes a fifth of an error that all values share.
+
+    Such an error goes on into the next targets as γ(1 − κ)/(1 − γκ) of itself.
+
+    >>> from retvar.deep.transition_columns import Record
+    >>> record = Record(gamma=0.999, lam=1.0)
+    >>> x = np.zeros((3, 1))
+    >>> record.add({"state": x, "next_state": x, "reward": np.ones(3)})
+    >>> round(reach(record.columns()), 3)
+    0.996
+    """
+    going = columns.gamma[columns.gamma > 0]
+    gamma = float(going.mean()) if going.size else 0.0
+    return max(LEAST, (gamma - KEPT) / ((1 - KEPT) * gamma)) if gamma else LEAST
 
 
 @dataclass
@@ -79,11 +97,11 @@ class Scales:
         width = x.std(axis=0)
         constant = width <= 1e-6 * np.abs(x).max(axis=0, initial=0.0)
         reward, decay = (torch.from_numpy(a) for a in (columns.reward, columns.gamma))
-        going, shift = torch.from_numpy(columns.going), 0.0
-        cut = ~going & (decay > 0)
-        for _ in range(4):
-            returns = discounted_sums(reward + decay * cut * shift, decay * going)
-            shift = float(returns.mean())
+        going = torch.from_numpy(columns.going)
+        seen = discounted_sums(reward, decay * going)
+        missing = discounted_sums(decay * ~going, decay * going)  # share of what follows a cut
+        shift = float(seen.mean() / torch.clamp(1 - missing.mean(), min=1e-3))
+        returns = seen + missing * shift
         deviation = float(returns.std()) if len(returns) > 1 else 0.0
         typical = float(reward.abs().mean())
         scale = max(deviation, 1e-3 * max(abs(shift), typical)) or 1.0
@@ -99,6 +117,7 @@ class Fitting:
     scales: Scales
     off_policy_return: bool = False  #: η = ρ; otherwise η = 1
     sweep: int = 0  #: sweeps done
+    check: Callable[[], None] = lambda: None  #: called often; may raise, to stop
     losses: list[dict[str, float]] = field(default_factory=list)  #: of each sweep, by node
 
     def __post_init__(self) -> None:
@@ -119,25 +138,28 @@ class Fitting:
     @property
     def module(self) -> SpreadModule:
         """The networks that answer, in the units of observations and rewards."""
-        scales = {name: getattr(self.scales, name) for name in ("centre", "width", "shift", "scale")}
+        scales = {
+            name: getattr(self.scales, name) for name in ("centre", "width", "shift", "scale")
+        }
         nets = {NAMES[place]: net.mean for place, net in self.nets.items()}
         less_square = self.network.variance.less_square_of is not None
-        return SpreadModule(nets, scales, less_square).to(self.settings.device)
+        found = SpreadModule(nets, scales, less_square)
+        found.to(self.settings.device)
+        return found
 
     def run(self, columns: Columns, sweeps: int, progress: Progress | None = None) -> None:
         """Fit for so many sweeps; the step size falls from beginning to end."""
         data = _Tensors.of(columns, self)
+        kappa = reach(columns) if self.settings.kappa is None else self.settings.kappa
         total = sweeps * self.settings.batches
         for k in range(sweeps):
             read: dict[int, Reading] = {}
             losses = {}
             for place in self.network.places:
                 net = self.nets[place]
-                predicted = net.mean.predict(data.observations).double().T
+                predicted = net.mean.predict(data.observations, self.check).double().T
                 read[place] = reading(predicted[: data.rows], predicted[data.follows])
-                read[place], target = node_targets(
-                    self.network, place, data.step, read, self.settings.kappa
-                )
+                read[place], target = node_targets(self.network, place, data.step, read, kappa)
                 losses[NAMES[place]] = self._fit(place, data, target.T.float(), k, total)
             self.losses.append(losses)
             self.sweep += 1
@@ -149,6 +171,7 @@ class Fitting:
         s, net, optimiser = self.settings, self.nets[place], self.optimisers[place]
         sum_of_losses = 0.0
         for k in range(s.batches):
+            self.check()
             done = (sweep * s.batches + k) / total
             for group in optimiser.param_groups:
                 group["lr"] = s.learning_rate * (1 - done)
@@ -200,4 +223,6 @@ class _Tensors:
         weight = random.exponential(size=(own.settings.members, columns.blocks))
         if own.settings.members == 1:
             weight[:] = 1.0
-        return cls(x, put(columns.follows), step, put(columns.block), put(weight.astype(np.float32)))
+        return cls(
+            x, put(columns.follows), step, put(columns.block), put(weight.astype(np.float32))
+        )

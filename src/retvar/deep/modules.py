@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,30 +15,36 @@ from torch.nn import functional
 __all__ = ["Ensemble", "SpreadModule", "VarianceHead", "spread_loss"]
 
 ONE = math.log(math.e - 1)  # softplus of it is 1
+FORGET = 9.0  # after n steps the mean reaches back n/9 of them, until its decay is reached
 ROWS = 16_384  # that are computed at once
 
 
-class VarianceHead(nn.Module):  # type: ignore[misc, unused-ignore]
+class VarianceHead(nn.Module):
     """A last layer that predicts a variance: linear, then softplus, so that it is positive.
 
-    >>> head = VarianceHead(8)
-    >>> bool((head(torch.randn(5, 8)) > 0).all())
-    True
+    `typical` is what it begins with, and its unit: about the variance to be expected.
+
+    >>> head = VarianceHead(8, typical=100.0)
+    >>> head(torch.randn(2, 8))
+    tensor([100., 100.], grad_fn=<...>)
     """
 
-    def __init__(self, features: int) -> None:
+    def __init__(self, features: int, typical: float = 1.0) -> None:
         super().__init__()
+        self.typical = typical
         self.linear = nn.Linear(features, 1)
         nn.init.zeros_(self.linear.weight)
         nn.init.constant_(self.linear.bias, ONE)
 
     def forward(self, features: Tensor) -> Tensor:
         """Variances of rows of features."""
-        return functional.softplus(self.linear(features)).squeeze(-1)
+        return self.typical * functional.softplus(self.linear(features)).squeeze(-1)
 
 
-def spread_loss(predicted: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
+def spread_loss(predicted: Tensor, target: Tensor, weight: Tensor | float | None = None) -> Tensor:
     """Mean squared error, whose minimum is the conditional mean: for values and for variances.
+
+    `weight` is one of each row, or of all: 1/v² brings variances of typical size v to the size 1.
 
     >>> spread_loss(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 4.0]))
     tensor(2.)
@@ -45,7 +53,7 @@ def spread_loss(predicted: Tensor, target: Tensor, weight: Tensor | None = None)
     return (squared if weight is None else weight * squared).mean()
 
 
-class Ensemble(nn.Module):  # type: ignore[misc, unused-ignore]
+class Ensemble(nn.Module):
     """Members of the same shape that learn apart from each other, computed together.
 
     Tanh between layers. The last layer is linear, or softplus for what is `positive`; members begin
@@ -68,7 +76,7 @@ class Ensemble(nn.Module):  # type: ignore[misc, unused-ignore]
         self.positive = positive
         sizes = (width, *hidden, 1)
         self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
-        for k, (inputs, outputs) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+        for k, (inputs, outputs) in enumerate(itertools.pairwise(sizes)):
             last = k == len(hidden)
             w = torch.empty(members, inputs, outputs)
             bias = torch.zeros(members, 1, outputs)
@@ -89,9 +97,13 @@ class Ensemble(nn.Module):  # type: ignore[misc, unused-ignore]
         return functional.softplus(found) if self.positive else found
 
     @torch.no_grad()
-    def predict(self, x: Tensor) -> Tensor:
-        """Predictions of many rows, part by part, without gradients."""
-        return torch.cat([self(part) for part in x.split(ROWS)], dim=1)
+    def predict(self, x: Tensor, check: Callable[[], None] = lambda: None) -> Tensor:
+        """Predictions of many rows, part by part, without gradients; `check` may raise."""
+        found = []
+        for part in x.split(ROWS):
+            check()
+            found.append(self(part))
+        return torch.cat(found, dim=1)
 
 
 class Averaged:
@@ -101,21 +113,34 @@ class Averaged:
         self.learning, self.decay = learning, decay
         self.mean = copy.deepcopy(learning).requires_grad_(False)
         self._pairs = list(zip(self.mean.parameters(), learning.parameters(), strict=True))
+        self._steps = 0
 
     @torch.no_grad()
-    def follow(self, share: float | None = None) -> None:
-        """Move the mean towards the weights."""
-        share = 1 - self.decay if share is None else share
-        torch._foreach_lerp_([m for m, _ in self._pairs], [p for _, p in self._pairs], share)
+    def follow(self) -> None:
+        """Move the mean towards the weights, faster at first: their beginning is forgotten."""
+        self._steps += 1
+        share = max(1 - self.decay, FORGET / (FORGET + self._steps))
+        for mean, weights in self._pairs:
+            mean.lerp_(weights, share)
 
 
-class SpreadModule(nn.Module):  # type: ignore[misc, unused-ignore]
+class SpreadModule(nn.Module):
     """Observations in, value and variance of the return out, in the units of the rewards.
 
-    What :attr:`retvar.deep.Critic.module` is: an ordinary torch module, differentiable.
+    The ``module`` of a :class:`retvar.deep.Critic`, an ordinary torch module, differentiable.
+
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> nets = {name: Ensemble(2, 1, (4,), generator, name == "variance")
+    ...         for name in ("value", "variance")}
+    >>> units = {"centre": [0.0], "width": [1.0], "shift": 3.0, "scale": 2.0}
+    >>> value, variance = SpreadModule(nets, units, less_square=False)(torch.zeros(1, 1))
+    >>> round(value.item(), 3), round(variance.item(), 3)
+    (3.0, 4.0)
     """
 
-    def __init__(self, nets: dict[str, Ensemble], scales: dict[str, Any], less_square: bool) -> None:
+    def __init__(
+        self, nets: dict[str, Ensemble], scales: dict[str, Any], less_square: bool
+    ) -> None:
         super().__init__()
         self.nets = nn.ModuleDict(nets)
         self.less_square = less_square

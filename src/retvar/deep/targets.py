@@ -13,7 +13,16 @@ from torch import Tensor
 
 from retvar import rules
 from retvar.errors import InputError
-from retvar.networks import NETWORKS, VALUE, VARIANCE, Network, Reading, Readings, Transition
+from retvar.networks import (
+    DEFAULT,
+    NETWORKS,
+    VALUE,
+    VARIANCE,
+    Network,
+    Reading,
+    Readings,
+    Transition,
+)
 
 __all__ = ["Step", "discounted_sums", "node_targets", "spread_targets"]
 
@@ -80,7 +89,7 @@ def spread_targets(
     """Targets for a value network and a variance network of your own, by the direct method.
 
     All tensors are [time] or [time, environment]; predictions carry no gradient into the result.
-    Fit both networks to their targets by :func:`spread_loss`.
+    Fit both networks to their targets by :func:`retvar.deep.spread_loss`.
 
     Parameters
     ----------
@@ -119,7 +128,7 @@ def spread_targets(
         weight = one if rho is None else rho
         transition: Any = Transition(reward, gamma * (1 - ends), lam * one, one)  # type: ignore[arg-type]
         step = Step(transition, going, weight, weight)
-        network, read = NETWORKS["direct"], {}
+        network, read = NETWORKS[DEFAULT], {}
         found = []
         for place, now, after in (
             (VALUE, value, next_value),
@@ -138,5 +147,3 @@ def reading(now: Any, after: Any) -> Reading:
     2.0
     """
     return Reading(now, after, 0.0, after)
-
-

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from retvar import arguments, learners
+from retvar.errors import InputError
 from retvar.estimation.feature_estimator import FeatureEstimator
 from retvar.estimation.tabular import TabularEstimator
 from retvar.online.checkpoint import read_tensors
@@ -25,5 +26,7 @@ def load(path: str | Path) -> Any:
     path = arguments.path("path", path)
     header, _ = read_tensors(path)
     kinds = {each.file_kind: each for each in (TabularEstimator, FeatureEstimator)}
+    if header.get("kind") == "deep_critic":
+        raise InputError("file", path, "is a deep critic: read it with rv.deep.Critic.load")
     kind = kinds.get(header.get("kind", ""))
     return learners.load(path) if kind is None else kind.load(path)

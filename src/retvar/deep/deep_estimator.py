@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,9 @@ import torch
 from numpy.typing import NDArray
 
 from retvar import arguments, rules
-from retvar.deep.critic import About, Critic, Encoder, encode
+from retvar.deep.critic import About, Critic, Encoder, as_column, encode
 from retvar.deep.fitting import Fitting, Scales, Settings
-from retvar.deep.record import Columns, Record
+from retvar.deep.transition_columns import Columns, Record
 from retvar.deep.value_error import error_share
 from retvar.errors import InputError
 from retvar.estimation.setup import (
@@ -30,18 +31,19 @@ from retvar.format import count
 from retvar.learners import Learner
 from retvar.networks import DEFAULT, NETWORKS
 
-__all__ = ["DeepEstimator", "fit"]
+__all__ = ["DeepEstimator", "fit", "make_critic", "make_settings", "refuse_observations"]
 
 Array = NDArray[np.float64]
 Chunk = dict[str, NDArray[Any]]
 Progress = Callable[[int], None]
 log = logging.getLogger("retvar")
 FEWEST, HORIZONS = 200, 5  # transitions at least, and horizons
+SAMPLES = 64  # observations that a critic remembers
 WIDEST = 1_024  # numbers of an observation that needs no encoder
 STATES = "are numbered states: deep critics are for observations; take rv.estimate"
 IMAGES = (
-    "look like images: give an encoder, a function from a tensor of rows of {:,} numbers to rows of "
-    "features, such as that of your policy"
+    "look like images: give an encoder, a function from a tensor of rows of {:,} numbers to rows "
+    "of features, such as that of your policy"
 )
 
 
@@ -58,7 +60,7 @@ def fit(
     batches: int = 80,
     batch_size: int = 1_024,
     learning_rate: float = 3e-3,
-    kappa: float = 0.95,
+    kappa: float | None = None,
     device: str = "cpu",
     encoder: Encoder | None = None,
     seed: int = 0,
@@ -92,7 +94,8 @@ def fit(
         Number of times that targets are computed; steps of Adam in each, for each network, with
         batches of this size and a step size that falls to 0.
     kappa
-        How far targets reach: 0 is TD(0), 1 is Monte Carlo.
+        How far targets reach: 0 is TD(0), 1 is Monte Carlo; by default 0.95, or more where γ is
+        above 0.988, so that the sweeps suffice.
     device
         Of torch, such as ``"cuda"``.
     encoder
@@ -110,14 +113,9 @@ def fit(
     >>> abs(critic.std([0.5]) / world.std([0.5]) - 1) < 0.15
     True
     """
-    settings = Settings(
-        hidden=layers(hidden), members=arguments.integer("members", members, 1),
-        sweeps=arguments.integer("sweeps", sweeps, 1),
-        batches=arguments.integer("batches", batches, 1),
-        batch_size=arguments.integer("batch_size", batch_size, 1),
-        learning_rate=_positive("learning_rate", learning_rate),
-        kappa=float(arguments.unit_interval("kappa", kappa, 1)[0]), device=torch_device(device),
-        seed=arguments.integer("seed", seed, 0),
+    settings = make_settings(
+        members=members, hidden=hidden, sweeps=sweeps, batches=batches, batch_size=batch_size,
+        learning_rate=learning_rate, kappa=kappa, device=device, seed=seed,
     )  # fmt: skip
     arguments.instance("experience", experience, Experience, "experience: rv.experience.from_…")
     if progress is not None and not callable(progress):
@@ -132,7 +130,35 @@ def fit(
     if estimator is None:
         raise InputError("experience", experience.name, "has no usable transition")
     estimator.progress = progress
+    with contextlib.suppress(KeyboardInterrupt):
+        estimator.finish()
     return estimator.critic
+
+
+def make_settings(
+    *,
+    members: Any = 5,
+    hidden: Any = (64, 64),
+    sweeps: Any = 25,
+    batches: Any = 80,
+    batch_size: Any = 1_024,
+    learning_rate: Any = 3e-3,
+    kappa: Any = None,
+    device: Any = "cpu",
+    seed: Any = 0,
+    encoder: Any = None,
+) -> Settings:
+    """The settings of :func:`fit`, checked."""
+    return Settings(
+        hidden=_layers(hidden), members=arguments.integer("members", members, 1),
+        sweeps=arguments.integer("sweeps", sweeps, 1),
+        batches=arguments.integer("batches", batches, 1),
+        batch_size=arguments.integer("batch_size", batch_size, 1),
+        learning_rate=_positive("learning_rate", learning_rate),
+        kappa=None if kappa is None else float(arguments.unit_interval("kappa", kappa, 1)[0]),
+        device=_device(device),
+        seed=arguments.integer("seed", seed, 0),
+    )  # fmt: skip
 
 
 def refuse_observations(experience: Experience, encoder: Encoder | None) -> None:
@@ -147,7 +173,7 @@ def refuse_observations(experience: Experience, encoder: Encoder | None) -> None
 
 
 class DeepEstimator:
-    """Records transitions, and fits a critic at the first question after the last of them.
+    """Records transitions, then fits a critic to them, and asks it.
 
     It has the methods of other estimators, so that :class:`retvar.Estimate` can ask it.
     """
@@ -164,10 +190,12 @@ class DeepEstimator:
     ) -> None:
         self.experience, self.description = experience, learner
         self.settings, self.encoder = settings, encoder
-        self.steps = self.rejected = 0
+        self.rejected = 0
         self.notes: dict[str, Any] = {}
         self.progress: Progress | None = None
+        self.check: Callable[[], None] = lambda: None  #: called often while fitting; may raise
         self.record = Record(_scalar(learner.gamma), _scalar(learner.lam))
+        self._critic: Critic | None = None
 
     @classmethod
     def create(
@@ -186,6 +214,11 @@ class DeepEstimator:
         refuse_discounts_given_twice(learner, experience)
         return cls(experience, learner, settings, encoder)
 
+    @property
+    def steps(self) -> int:
+        """Transitions that the critic was fitted to; 0 before there is one."""
+        return 0 if self._critic is None else self._critic.steps
+
     def update_many(self, chunk: Chunk, on_error: str = "raise") -> None:
         """Record transitions."""
         refuse_conflicting_discounts(self.description, chunk)
@@ -193,61 +226,109 @@ class DeepEstimator:
             encoded = {k: encode(self.encoder, chunk[k]) for k in ("state", "next_state")}
             chunk = chunk | encoded
         self.record.add(chunk)
-        self.steps += len(chunk["reward"])
-        self.__dict__.pop("critic", None)
+        self._critic = None
 
-    @cached_property
-    def critic(self) -> Critic:
-        """The critic of all transitions so far."""
+    def finish(self) -> None:
+        """Fit the critic; an error or Ctrl-C after the first sweep leaves the critic so far."""
         columns = self.record.columns()
         _refuse_few(columns)
         eta = self.description.estimand == "off_policy_return"
         fitting = Fitting(
             NETWORKS[self.description.method], self.settings, Scales.of(columns, not eta), eta
         )
-        complete = True
+        fitting.check = self.check
         try:
             fitting.run(columns, self.settings.sweeps, self.progress)
-        except KeyboardInterrupt:
-            if not fitting.sweep:
-                raise
-            complete = False
+        finally:
+            if fitting.sweep:
+                self._critic = self._make(fitting, columns)
+        for each in self.critic.warnings:
+            log.warning("%s: %s", self.experience.name, each)
+
+    def _make(self, fitting: Fitting, columns: Columns) -> Critic:
         found = make_critic(fitting, columns, self.description, self.encoder)
         counts = self.experience.counts
         found.about = replace(
             found.about, source=self.experience.name, policy=self.experience.policy,
-            episodes=counts.episodes, complete=complete, rejected=counts.rejected.total(),
+            episodes=counts.episodes, complete=fitting.sweep == self.settings.sweeps,
+            rejected=counts.rejected.total(),
         )  # fmt: skip
-        for each in found.warnings:
-            log.warning("%s: %s", self.experience.name, each)
         return found
 
     @property
-    def features(self) -> Any:
-        """What the critic knows observations by; before it is fitted, their number alone."""
-        return self.critic.features
+    def critic(self) -> Critic:
+        """The critic of all transitions so far."""
+        if self._critic is None:
+            self.finish()
+        assert self._critic is not None
+        return self._critic
 
-    def __getattr__(self, name: str) -> Any:
-        if name in ASKED:
-            return getattr(self.critic, name)
-        raise AttributeError(name)
+    # ------------------------------------------------------------------ as other estimators
 
+    @property
+    def features(self) -> list[Any]:
+        """Of observations."""
+        return [SimpleNamespace(states=None)]
 
-ASKED = (
-    "value", "variance", "std", "predict", "interval", "disagreement", "has_intervals", "gammas",
-    "lams", "remarks", "warnings", "save",
-)  # fmt: skip
+    @property
+    def has_intervals(self) -> bool:
+        """Whether there are several members."""
+        return self.settings.members > 1
+
+    @property
+    def gammas(self) -> Array:
+        """γ; NaN where it is in the data."""
+        return as_column(self.description.gamma)
+
+    @property
+    def lams(self) -> Array:
+        """λ; NaN where it is in the data."""
+        return as_column(self.description.lam)
+
+    @property
+    def remarks(self) -> list[str]:
+        """What readers of intervals should know."""
+        return self.critic.remarks
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a reader of the numbers should know."""
+        return self.critic.warnings
+
+    def value(self, state: Any) -> Any:
+        """Value of an observation."""
+        return self.critic.value(state)
+
+    def std(self, state: Any) -> Any:
+        """Standard deviation of the return from an observation."""
+        return self.critic.std(state)
+
+    def predict(self, states: Any, what: str = "value") -> Array:
+        """Estimates for rows of observations."""
+        return self.critic.predict(states, what)
+
+    def interval(
+        self, state: Any = None, what: str = "value", *, states: Any = None, level: float = 0.9
+    ) -> tuple[Any, Any]:
+        """Ends of the intervals of the critic."""
+        return self.critic.interval(state, what, states=states, level=level)
+
+    def save(self, path: Any) -> None:
+        """Write the critic to a file; :meth:`Critic.load` reads it."""
+        self.critic.notes = self.notes
+        self.critic.save(path)
 
 
 def make_critic(
     fitting: Fitting, columns: Columns, learner: Learner, encoder: Encoder | None = None
 ) -> Critic:
-    """The critic of networks as they are, with the share of its spread that is error of the value."""
+    """The critic of networks as they are, and how much of its spread is error of the value."""
     module = fitting.module
     left = columns.left
     about = About(
         steps=len(columns), blocks=columns.blocks, sweeps=fitting.sweep, low=left.min(axis=0),
-        high=left.max(axis=0), error_share=_value_error(module, columns),
+        high=left.max(axis=0), samples=left[:: max(1, len(left) // SAMPLES)][:SAMPLES],
+        error_share=_value_error(module, columns),
     )  # fmt: skip
     return Critic(module, learner, about, encoder)
 
@@ -284,8 +365,7 @@ def _positive(field: str, given: Any) -> float:
     return found
 
 
-def layers(hidden: Any) -> tuple[int, ...]:
-    """Sizes of layers, validated."""
+def _layers(hidden: Any) -> tuple[int, ...]:
     try:
         sizes = tuple(hidden)
     except TypeError:
@@ -293,8 +373,7 @@ def layers(hidden: Any) -> tuple[int, ...]:
     return tuple(arguments.integer(f"hidden[{k}]", size, 1, 65_536) for k, size in enumerate(sizes))
 
 
-def torch_device(given: Any) -> str:
-    """The name of a device that torch has here."""
+def _device(given: Any) -> str:
     try:
         torch.empty(0, device=given)
     except (RuntimeError, TypeError, AssertionError) as error:

@@ -113,9 +113,8 @@ class Record:
         follows = np.arange(n) + going
         follows[cut] = n + np.arange(int(cut.sum()))
         observations = np.concatenate([rows["state"], rows["next_state"][cut]])
-        names = ("reward", "gamma", "lam", "rho")
         return Columns(
-            observations, follows, *(rows[name] for name in names), going,
+            observations, follows, rows["reward"], rows["gamma"], rows["lam"], rows["rho"], going,
             _blocks(going, _horizon(rows["gamma"] * rows["lam"])),
         )  # fmt: skip
 
