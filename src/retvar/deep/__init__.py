@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from retvar.errors import InputError
 
 if TYPE_CHECKING:
+    from retvar.deep.callback import SpreadCallback
     from retvar.deep.critic import Calibration, Critic
     from retvar.deep.deep_estimates import estimate
     from retvar.deep.deep_estimator import fit
@@ -19,15 +20,16 @@ if TYPE_CHECKING:
     from retvar.deep.targets import spread_targets
 
 _HOMES = {
-    "Calibration": "critic", "Critic": "critic", "SpreadModule": "modules",
-    "VarianceHead": "modules", "estimate": "deep_estimates", "fit": "deep_estimator",
-    "spread_loss": "modules", "spread_targets": "targets",
+    "Calibration": "critic", "Critic": "critic", "SpreadCallback": "callback",
+    "SpreadModule": "modules", "VarianceHead": "modules", "estimate": "deep_estimates",
+    "fit": "deep_estimator", "spread_loss": "modules", "spread_targets": "targets",
 }  # fmt: skip
 _EXTRAS = {"torch": "deep", "stable_baselines3": "sb3"}
 
 __all__ = [
     "Calibration",
     "Critic",
+    "SpreadCallback",
     "SpreadModule",
     "VarianceHead",
     "estimate",

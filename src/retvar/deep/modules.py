@@ -22,24 +22,29 @@ ROWS = 16_384  # that are computed at once
 class VarianceHead(nn.Module):
     """A last layer that predicts a variance: linear, then softplus, so that it is positive.
 
-    >>> head = VarianceHead(8)
-    >>> bool((head(torch.randn(5, 8)) > 0).all())
-    True
+    `typical` is what it begins with, and its unit: about the variance to be expected.
+
+    >>> head = VarianceHead(8, typical=100.0)
+    >>> head(torch.randn(2, 8))
+    tensor([100., 100.], grad_fn=<...>)
     """
 
-    def __init__(self, features: int) -> None:
+    def __init__(self, features: int, typical: float = 1.0) -> None:
         super().__init__()
+        self.typical = typical
         self.linear = nn.Linear(features, 1)
         nn.init.zeros_(self.linear.weight)
         nn.init.constant_(self.linear.bias, ONE)
 
     def forward(self, features: Tensor) -> Tensor:
         """Variances of rows of features."""
-        return functional.softplus(self.linear(features)).squeeze(-1)
+        return self.typical * functional.softplus(self.linear(features)).squeeze(-1)
 
 
-def spread_loss(predicted: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
+def spread_loss(predicted: Tensor, target: Tensor, weight: Tensor | float | None = None) -> Tensor:
     """Mean squared error, whose minimum is the conditional mean: for values and for variances.
+
+    `weight` is one of each row, or of all: 1/v² brings variances of typical size v to the size 1.
 
     >>> spread_loss(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 4.0]))
     tensor(2.)
