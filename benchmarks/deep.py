@@ -261,7 +261,7 @@ def grid_jobs(plan: Plan) -> list[Job]:
             seed,
             "quantiles",
             lanes=tuple(plan.lanes),
-        )  # fmt: skip
+        )
         for gamma, d, seed in itertools.product(GAMMAS, DIMENSIONS, plan.tuning)
     ]
 

@@ -127,9 +127,10 @@ class LinearGaussian:
         """
         motion = matrices.square("A", A)
         d = len(motion)
-        k = np.shape(B)[1] if np.ndim(B) == 2 else 1
+        inputs = arguments.floats("B", B, "a matrix of numbers")
+        k = inputs.shape[1] if inputs.ndim == 2 else 1
         control = Control(
-            A=motion, B=matrices.matrix("B", B, d, k), K=matrices.matrix("K", K, k, d),
+            A=motion, B=matrices.matrix("B", inputs, d, k), K=matrices.matrix("K", K, k, d),
             S=matrices.covariance("S", S, d), Q=matrices.symmetric("Q", Q, d),
             R=matrices.symmetric("R", R, k), noise=matrices.covariance("noise", noise, k),
         )  # fmt: skip
@@ -240,7 +241,7 @@ class LinearGaussian:
         >>> [rewards.shape for _, rewards in world.walks(streams=4, steps=10, block=4)]
         [(4, 4), (4, 4), (2, 4)]
         """
-        arguments.integer("streams", streams, 1)
+        arguments.integer("streams", streams, 1, MOST_NUMBERS // self.width)
         left = arguments.integer("steps", steps, 1)
         size = max(BLOCK // (streams * self.width), 1) if block is None else block
         arguments.integer("block", size, 1)
