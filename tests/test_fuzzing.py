@@ -80,7 +80,7 @@ def test_what_the_fuzzer_once_found_is_refused(call):
 
 
 def test_a_table_of_no_states_and_levels_that_need_no_end_are_refused():
-    lake = rv.experience.from_gymnasium("FrozenLake-v1", steps=500, seed=1)
+    lake = rv.experience.from_gymnasium("FrozenLake-v1", steps=5_000, seed=1)
     found = rv.estimate(lake, gamma=0.9)
     with pytest.raises(rv.InputError, match="state"):
         found.return_interval(np.zeros((0, 3)))
