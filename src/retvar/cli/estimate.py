@@ -23,6 +23,7 @@ from retvar.cli.base import (
     split_commas,
     to_json,
 )
+from retvar.cli.deep import finish, prepare_any, refuse_beside_deep
 from retvar.cli.sources import (
     COLUMNS,
     STEPS,
@@ -143,7 +144,9 @@ def _columns(command: Any) -> Any:
 @click.option("--kappa", type=float, help="Trace decay [default: a fifth of the horizon].")
 @ESTIMAND
 @click.option(
-    "--features", help="Features of observations: tiles, fourier or polynomial [default: tiles]."
+    "--features",
+    help="Features of observations: tiles, fourier or polynomial [default: tiles]; deep: neural "
+    "networks, which need the extra deep.",
 )
 @click.option(
     "--bootstrap-samples", type=click.IntRange(0),
@@ -201,11 +204,11 @@ def estimate(source: str, **args: Any) -> None:
     formats = _formats(args["formats"])
     _refuse_beside_follow(args)
     _refuse_beside_actions(args)
+    refuse_beside_deep(args)
     refuse_options(source, args)
     with option_names(file="--resume", resume="--resume"):
         from retvar.estimation.checks import check
         from retvar.estimation.distributed import refuse_cluster
-        from retvar.estimation.estimate import prepare
         from retvar.experience import recorded
 
         settings = _settings(args)
@@ -221,7 +224,7 @@ def estimate(source: str, **args: Any) -> None:
             if args["log"] is not None:
                 with option_names(path="--log"):
                     experience = recorded(experience, args["log"])
-            found = prepare(experience, **settings)
+            found = prepare_any(experience, settings)
             if args["follow"] and args["resume"] is not None:
                 _refuse_twice(found, args["resume"])
             kept.found, kept.out = found, out
@@ -232,6 +235,7 @@ def estimate(source: str, **args: Any) -> None:
                 failure = _learn_on_cluster(found, stop, args)
             else:
                 failure = _learn(found, stop, live=source.startswith("gymnasium:"))
+            failure = finish(found, failure, source, args, stop)
             kept.separate = failure is not None and kept.separate
             saved = kept.path = _save(found, out, separate=kept.separate)
             checked = None

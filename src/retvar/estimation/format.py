@@ -154,7 +154,8 @@ def describe_data(data: xarray.Dataset, counts: Counts) -> str:
 def _method(attributes: Mapping[str, Any]) -> str:
     if attributes.get("by") == "least_squares":
         return "least squares"
-    return f"{attributes['method']} method"
+    kind = "deep critic, " if attributes.get("by") == "deep" else ""
+    return f"{kind}{attributes['method']} method"
 
 
 def _reliability(data: xarray.Dataset) -> str:

@@ -196,7 +196,7 @@ def _settings(experience: Experience, estimator: Any, monitor: Monitor) -> dict[
     return {
         "source": experience.name,
         "policy": experience.policy,
-        "by": "td" if isinstance(estimator, OnlineEstimator) else "least_squares",
+        "by": estimator.by,
         "method": d.method,
         "order": d.order,
         "estimand": d.estimand,
@@ -224,6 +224,8 @@ def _remarks(estimator: Any) -> list[str]:
         return ["standard errors rest on random probes, for the most visited states only"]
     if isinstance(estimator, FeatureEstimator):
         return ["spread from neighbours in other episodes; intervals are approximate"]
+    if (own := getattr(estimator, "remarks", None)) is not None:
+        return list(own)
     if estimator.features[0].states is None:
         return ["with features the spread tends to be too large; intervals are approximate"]
     return []
@@ -243,7 +245,8 @@ def warnings(experience: Experience, estimator: Any) -> list[str]:
     whole = ratios is None
     ratios = check_counts(experience.counts) if ratios is None else ratios
     wrong = "" if ratios is None else ratio_warning(ratios, experience.labels, whole)
-    return [*experience.warnings, *filter(None, [wrong])]
+    own = getattr(estimator, "warnings", ())
+    return [*experience.warnings, *filter(None, [wrong]), *own]
 
 
 def _log_attributes(experience: Experience) -> dict[str, str]:

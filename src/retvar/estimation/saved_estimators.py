@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from retvar import arguments, learners
+from retvar.errors import InputError
 from retvar.estimation.feature_estimator import FeatureEstimator
 from retvar.estimation.folder import estimator_file
 from retvar.estimation.tabular import TabularEstimator
@@ -28,5 +29,7 @@ def load(path: str | Path) -> Any:
     path = estimator_file(arguments.path("path", path))
     header, _ = read_tensors(path)
     kinds = {each.file_kind: each for each in (TabularEstimator, FeatureEstimator)}
+    if header.get("kind") == "deep_critic":
+        raise InputError("file", path, "is a deep critic: read it with rv.deep.Critic.load")
     kind = kinds.get(header.get("kind", ""))
     return learners.load(path) if kind is None else kind.load(path)

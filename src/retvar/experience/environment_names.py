@@ -41,7 +41,9 @@ def observation_names(name: str, env: Any, width: int | None) -> list[str] | Non
     """
     if width is None:
         return None
-    known = list(_entry(NAMES, name) or documented_names(getattr(env, "__doc__", None)))
+    own = getattr(env, "observation_names", None)
+    own = own if isinstance(own, list) and all(isinstance(each, str) for each in own) else ()
+    known = list(_entry(NAMES, name) or own or documented_names(getattr(env, "__doc__", None)))
     return known if len(known) == width else None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -246,6 +247,8 @@ def make_environment(name: str, options: dict[str, Any]) -> Any:
     """Call ``gymnasium.make``; the error for an unknown id suggests similar ones."""
     import gymnasium
 
+    if name.startswith("retvar/"):
+        importlib.import_module("retvar.linear_gaussian.environment")  # registers it
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the error names outdated versions
