@@ -244,6 +244,7 @@ def test_the_logger_gets_everything(tmp_path):
     model.set_logger(configure(str(tmp_path), ["csv"]))
     beside = SpreadCallback(**SMALL)
     model.learn(1_536, callback=beside)
+    model.logger.close()
     with (tmp_path / "progress.csv").open() as file:
         rows = list(csv.DictReader(file))
     names = ("value", "std", "within_2std", "calibration", "lag", "error_share")

@@ -69,7 +69,7 @@ def finish(
     estimator = found.estimator
     try:
         with Display(sys.stderr, stop.check, unit="sweeps") as progress:
-            progress.start(estimator.settings.sweeps)
+            progress.start(None)
             estimator.progress, estimator.check = progress.advance, stop.check
             estimator.finish()
     except (RetvarError, Interrupted) as error:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from retvar import arguments, rules
 from retvar.deep.critic import About, Critic, Encoder, as_column, encode
-from retvar.deep.fitting import Fitting, Scales, Settings
+from retvar.deep.fitting import Fitting, Scales, Settings, usual_sweeps
 from retvar.deep.transition_columns import Columns, Record
 from retvar.deep.value_error import error_share
 from retvar.errors import InputError
@@ -56,7 +56,7 @@ def fit(
     estimand: Any = "target_return",
     members: int = 5,
     hidden: tuple[int, ...] = (64, 64),
-    sweeps: int = 25,
+    sweeps: int | None = None,
     batches: int = 80,
     batch_size: int = 1_024,
     learning_rate: float = 3e-3,
@@ -91,8 +91,9 @@ def fit(
     hidden
         Units of the hidden layers (tanh).
     sweeps, batches, batch_size, learning_rate
-        Number of times that targets are computed; steps of Adam in each, for each network, with
-        batches of this size and a step size that falls to 0.
+        Number of times that targets are computed (by default 1/(2 − 2γ), between 25 and 100);
+        steps of Adam in each, for each network, with batches of this size and a step size that
+        falls to 0.
     kappa
         How far targets reach: 0 is TD(0), 1 is Monte Carlo; by default 0.95, or more where γ is
         above 0.988, so that the sweeps suffice.
@@ -139,7 +140,7 @@ def make_settings(
     *,
     members: Any = 5,
     hidden: Any = (64, 64),
-    sweeps: Any = 25,
+    sweeps: Any = None,
     batches: Any = 80,
     batch_size: Any = 1_024,
     learning_rate: Any = 3e-3,
@@ -151,7 +152,7 @@ def make_settings(
     """The settings of :func:`fit`, checked."""
     return Settings(
         hidden=_layers(hidden), members=arguments.integer("members", members, 1),
-        sweeps=arguments.integer("sweeps", sweeps, 1),
+        sweeps=None if sweeps is None else arguments.integer("sweeps", sweeps, 1),
         batches=arguments.integer("batches", batches, 1),
         batch_size=arguments.integer("batch_size", batch_size, 1),
         learning_rate=_positive("learning_rate", learning_rate),
@@ -195,6 +196,7 @@ class DeepEstimator:
         self.progress: Progress | None = None
         self.check: Callable[[], None] = lambda: None  #: called often while fitting; may raise
         self.record = Record(_scalar(learner.gamma), _scalar(learner.lam))
+        self.sweeps = 0  # of the fit
         self._critic: Critic | None = None
 
     @classmethod
@@ -237,8 +239,9 @@ class DeepEstimator:
             NETWORKS[self.description.method], self.settings, Scales.of(columns, not eta), eta
         )
         fitting.check = self.check
+        self.sweeps = self.settings.sweeps or usual_sweeps(columns)
         try:
-            fitting.run(columns, self.settings.sweeps, self.progress)
+            fitting.run(columns, self.sweeps, self.progress)
         finally:
             if fitting.sweep:
                 self._critic = self._make(fitting, columns)
@@ -250,7 +253,7 @@ class DeepEstimator:
         counts = self.experience.counts
         found.about = replace(
             found.about, source=self.experience.name, policy=self.experience.policy,
-            episodes=counts.episodes, complete=fitting.sweep == self.settings.sweeps,
+            episodes=counts.episodes, complete=fitting.sweep == self.sweeps,
             rejected=counts.rejected.total(),
         )  # fmt: skip
         return found

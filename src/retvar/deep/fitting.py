@@ -19,6 +19,7 @@ from retvar.networks import MEAN, VALUE, VARIANCE, Network, Reading, Transition
 __all__ = ["Fitting", "Settings"]
 
 LEAST, KEPT = 0.95, 0.8  # κ at least; share of a common error that a sweep may leave
+FEWEST, MOST = 25, 100  # sweeps
 NAMES = {VALUE: "value", MEAN: "mean", VARIANCE: "variance"}
 Progress = Callable[[int], None]
 
@@ -51,7 +52,7 @@ class Settings:
 
     hidden: tuple[int, ...] = (64, 64)  #: units of the hidden layers
     members: int = 5  #: of the ensemble
-    sweeps: int = 25  #: times that targets are computed
+    sweeps: int | None = None  #: times that targets are computed; None: :func:`usual_sweeps`
     batches: int = 80  #: steps of Adam for each network in a sweep
     batch_size: int = 1_024
     learning_rate: float = 3e-3  #: at the beginning; it falls to 0
@@ -73,9 +74,27 @@ def reach(columns: Columns) -> float:
     >>> round(reach(record.columns()), 3)
     0.996
     """
-    going = columns.gamma[columns.gamma > 0]
-    gamma = float(going.mean()) if going.size else 0.0
+    gamma = _usual_discount(columns)
     return max(LEAST, (gamma - KEPT) / ((1 - KEPT) * gamma)) if gamma else LEAST
+
+
+def usual_sweeps(columns: Columns) -> int:
+    """Half as many as a return is long, 1/(1 − γ), between 25 and 100.
+
+    >>> from retvar.deep.transition_columns import Record
+    >>> record = Record(gamma=0.99, lam=1.0)
+    >>> x = np.zeros((3, 1))
+    >>> record.add({"state": x, "next_state": x, "reward": np.ones(3)})
+    >>> usual_sweeps(record.columns())
+    50
+    """
+    gamma = _usual_discount(columns)
+    return round(min(max(FEWEST, 0.5 / max(1 - gamma, 1e-9)), MOST))
+
+
+def _usual_discount(columns: Columns) -> float:
+    going = columns.gamma[columns.gamma > 0]
+    return float(going.mean()) if going.size else 0.0
 
 
 @dataclass

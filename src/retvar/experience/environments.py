@@ -288,6 +288,7 @@ def _letters(inner: Any, states: int | None) -> str:
 
 def _names(name: str, width: int | None, inner: Any) -> list[str] | None:
     """Names for the numbers of an observation, of well-known environments or their own."""
-    own = getattr(inner, "observation_names", ())
+    own = getattr(inner, "observation_names", None)
+    own = own if isinstance(own, list) and all(isinstance(each, str) for each in own) else ()
     known = next((n for start, n in NAMES.items() if name.startswith(f"gymnasium:{start}-")), own)
     return list(known) if width is not None and len(known) == width else None

@@ -22,7 +22,9 @@ BLOCK = 1_000_000  # numbers in the states of a block
 
 
 class Control(NamedTuple):
-    """x′ = Ax + B(u + n) + w with the action u = −Kx; see :meth:`LinearGaussian.controlled`.
+    """The parts of a world with actions: x′ = Ax + B(u + n) + w with u = −Kx.
+
+    See :meth:`retvar.domains.LinearGaussian.controlled`.
 
     >>> world = LinearGaussian.controlled(1.0, 1.0, 0.5, S=0.1, Q=1.0, R=0.2, gamma=0.9)
     >>> world.control.K, world.control.R
@@ -106,7 +108,8 @@ class LinearGaussian:
         Q: ArrayLike,
         R: ArrayLike = 0.0,
         noise: ArrayLike = 0.0,
-        gamma: float = 0.95,
+        *,
+        gamma: float,
         lam: float = 1.0,
     ) -> LinearGaussian:
         """The world of a policy u = −Kx that steers x′ = Ax + B(u + n) + w.
@@ -124,9 +127,10 @@ class LinearGaussian:
         """
         motion = matrices.square("A", A)
         d = len(motion)
-        k = np.shape(B)[1] if np.ndim(B) == 2 else 1
+        inputs = arguments.floats("B", B, "a matrix of numbers")
+        k = inputs.shape[1] if inputs.ndim == 2 else 1
         control = Control(
-            A=motion, B=matrices.matrix("B", B, d, k), K=matrices.matrix("K", K, k, d),
+            A=motion, B=matrices.matrix("B", inputs, d, k), K=matrices.matrix("K", K, k, d),
             S=matrices.covariance("S", S, d), Q=matrices.symmetric("Q", Q, d),
             R=matrices.symmetric("R", R, k), noise=matrices.covariance("noise", noise, k),
         )  # fmt: skip
@@ -237,7 +241,7 @@ class LinearGaussian:
         >>> [rewards.shape for _, rewards in world.walks(streams=4, steps=10, block=4)]
         [(4, 4), (4, 4), (2, 4)]
         """
-        arguments.integer("streams", streams, 1)
+        arguments.integer("streams", streams, 1, MOST_NUMBERS // self.width)
         left = arguments.integer("steps", steps, 1)
         size = max(BLOCK // (streams * self.width), 1) if block is None else block
         arguments.integer("block", size, 1)
@@ -266,7 +270,8 @@ class LinearGaussian:
     def environment(self, steps: int = 1_000) -> Any:
         """The world as a Gymnasium environment, truncated after so many steps.
 
-        It is ``retvar/LinearGaussian-v0``; see :mod:`retvar.linear_gaussian.environment`.
+        It is ``retvar/LinearGaussian-v0``; see
+        :class:`retvar.linear_gaussian.environment.LinearGaussianEnv`.
 
         >>> env = LinearGaussian(F=0.6, S=0.64, Q=1.0, gamma=0.9).environment(steps=100)
         >>> env.reset(seed=0)[0].shape, env.action_space
