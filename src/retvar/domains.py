@@ -154,8 +154,7 @@ def windy_cliff(
     >>> print(f"{start.mean:.3f} ± {start.std:.3f}")
     -11.868 ± 4.209
     """
-    arguments.integer("height", height, 2)
-    arguments.integer("width", width, 2)
+    height, width = arguments.integer("height", height, 2), arguments.integer("width", width, 2)
     _check_states("height × width", height * width)
     wind = float(arguments.unit_interval("wind", wind, 1)[0])
     fall = arguments.number("fall", fall)
@@ -230,9 +229,9 @@ def random_mdp(
     if states * actions * branching > MOST_EDGES:
         found = f"{states:,} × {actions:,} × {branching:,}"
         raise InputError("states", found, f"must be at most {MOST_EDGES:,} edges")
+    parallel = arguments.flag("parallel", parallel)
     if branching > states and not parallel:
         raise InputError("branching", branching, f"must not exceed the {states} states")
-    parallel = arguments.flag("parallel", parallel)
     ends = float(arguments.unit_interval("ends", ends, 1)[0])
     reward_mean = arguments.number("reward_mean", reward_mean)
     rng = arguments.generator("seed", seed)

@@ -81,7 +81,8 @@ def _by_state(experience: Experience, estimator: Any, monitor: Monitor) -> xarra
             data["mean_ratio"] = ("state", mean)
     _add_doubts(data, "state")
     labels = experience.labels
-    names = range(n) if labels is None else [*labels, *range(len(labels), n)][:n]
+    known: list[Any] = (experience.state_names if labels is None else labels) or []
+    names = [*known, *range(len(known), n)][:n]
     label = [label_text(x) for x in names]
     coords = {"state": np.arange(n), "label": ("state", np.array(label, dtype=str))}
     if experience.pairs and labels is not None:
@@ -89,6 +90,8 @@ def _by_state(experience: Experience, estimator: Any, monitor: Monitor) -> xarra
         for k, name in enumerate(("of_state", "action")):
             data[name] = ("state", np.array([label_text(pair[k]) for pair in own], dtype=str))
     found = xarray.Dataset(data, coords)
+    if experience.label_names:
+        found.attrs["label_names"] = "; ".join(experience.label_names)
     if experience.grid is not None:
         found.attrs["grid_rows"], found.attrs["grid_columns"] = experience.grid
         if experience.cells:

@@ -135,7 +135,7 @@ def trace_decay(gamma: Any) -> float:
         return UNKNOWN_DECAY
     try:
         largest = float(np.max(gamma))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return 0.0  # the learner refuses such a γ
     if not 0 < largest <= 1:
         return 0.0

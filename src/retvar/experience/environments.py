@@ -12,6 +12,7 @@ import numpy as np
 
 from retvar.arguments import integer
 from retvar.errors import InputError
+from retvar.experience.environment_names import label_names, observation_names, state_names
 from retvar.experience.episodes import RowLinker, linked, source_error
 from retvar.experience.observations import acting_fields, observation_reader
 from retvar.experience.policies import action_selection
@@ -36,13 +37,6 @@ ENVIRONMENT = (
 )
 MOST_COPIES = 10_000
 COPIES = "needs an id, or a function that makes an environment"
-NAMES = {  # of the numbers of an observation, which Gymnasium does not name
-    "MountainCar": ("position", "velocity"),
-    "MountainCarContinuous": ("position", "velocity"),
-    "CartPole": ("position", "velocity", "angle", "spin"),
-    "Pendulum": ("cos angle", "sin angle", "spin"),
-    "Acrobot": ("cos 1", "sin 1", "cos 2", "sin 2", "spin 1", "spin 2"),
-}
 
 
 def from_gymnasium(
@@ -131,7 +125,10 @@ def from_gymnasium(
     return Experience(
         name=name, source=source, states=reader.states, fixed_states=reader.states is not None,
         width=reader.width, low=reader.low, high=reader.high, labels=reader.labels,
-        names=_names(name, reader.width, several.inner), grid=_grid(several.inner, reader.states),
+        names=observation_names(name, several.inner, reader.width),
+        state_names=state_names(name, several.inner, reader.states),
+        label_names=label_names(name) if reader.labels is not None else (),
+        grid=_grid(several.inner, reader.states),
         cells=_letters(several.inner, reader.states), policy=actions.description, length=steps,
         **acting_fields(action_space, source),
     )  # fmt: skip
@@ -284,11 +281,3 @@ def _letters(inner: Any, states: int | None) -> str:
     letters = np.where(np.asarray(inner._cliff).ravel(), "C", " ")
     letters[inner.start_state_index], letters[-1] = "S", "G"
     return "".join(letters)
-
-
-def _names(name: str, width: int | None, inner: Any) -> list[str] | None:
-    """Names for the numbers of an observation, of well-known environments or their own."""
-    own = getattr(inner, "observation_names", None)
-    own = own if isinstance(own, list) and all(isinstance(each, str) for each in own) else ()
-    known = next((n for start, n in NAMES.items() if name.startswith(f"gymnasium:{start}-")), own)
-    return list(known) if width is not None and len(known) == width else None
