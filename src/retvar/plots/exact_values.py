@@ -8,11 +8,11 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from retvar.errors import InputError
 from retvar.exact import Solution
+from retvar.plots.notebook_figures import Figure
 from retvar.plots.style import (
     BLUE,
     LIGHT_BLUE,

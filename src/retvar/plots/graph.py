@@ -13,7 +13,6 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch
 from matplotlib.path import Path
 
@@ -29,6 +28,7 @@ from retvar.plots.graph_layout import (
     place_nodes,
     place_states,
 )
+from retvar.plots.notebook_figures import Figure
 from retvar.plots.style import INK, LINE, LINE_SPACING, POINT, RC, SOFT, Array, text_size
 
 __all__ = ["draw_mdp"]

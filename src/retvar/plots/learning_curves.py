@@ -10,7 +10,6 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
-from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from retvar import networks
@@ -32,6 +31,7 @@ from retvar.plots.axes import (
     time_axis,
     y_limits,
 )
+from retvar.plots.notebook_figures import Figure
 from retvar.plots.style import (
     LONGEST_TICK,
     LONGEST_TITLE,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import matplotlib
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from matplotlib.path import Path
 
@@ -16,6 +15,7 @@ from retvar.experiments.claims import COLUMNS, measured_row, row_agrees
 from retvar.mdp import MDP
 from retvar.networks import NETWORKS, Network, Node, label_of
 from retvar.plots.graph import draw_mdp
+from retvar.plots.notebook_figures import Figure
 from retvar.plots.style import BLUE, INK, LINE, ORANGE, RC, SOFT
 
 if TYPE_CHECKING:
