@@ -258,8 +258,9 @@ def test_every_figure_shows_itself_without_pyplot():
     )
     subprocess.run([sys.executable, "-c", script], check=True)
     for path in (ROOT / "src" / "retvar" / "plots").glob("*.py"):
-        if path.stem not in ("style", "notebook_figures"):
-            assert "from matplotlib.figure import" not in path.read_text(encoding="utf-8"), path
+        text = path.read_text(encoding="utf-8")
+        if "from matplotlib.figure import Figure\n" in text:  # which does not show itself
+            assert not re.search(r"(?<!\.)\bFigure\(", text), path
 
 
 def test_figures_are_figures_that_can_be_saved(tmp_path):
@@ -304,7 +305,7 @@ _ = rv.simulate(machine, learners, steps=50, runs=4, seed=0, progress=True)
 """,
     "pyplot": """
 import matplotlib.pyplot
-truth.plot()
+exact.plot()
 """,
 }
 
@@ -350,7 +351,7 @@ def test_the_tutorial_runs_and_every_result_shows_itself(ran):
             if "text/html" in kinds:
                 Tree(output.data["text/html"])
     for source in ("draw_mdp", "truth.plot", "found.plot", "calmer.plot", "learning_curves"):
-        (output,) = outputs(ran, source)[:1]
+        (output,) = outputs(ran, source)
         assert base64.b64decode(output.data["image/png"])[:4] == b"\x89PNG"
         assert output.metadata["image/png"]["width"] > 100
 
@@ -374,7 +375,9 @@ def test_progress_is_a_bar_in_a_notebook_without_widgets(ran):
     assert any("100%" in text and "4 of 4 cells" in text for text in html_of)
     simulated = outputs(ran, "progress=True")
     assert not [output for output in simulated if output.output_type == "stream"], simulated
-    assert all(not output.data.get("text/html") for output in simulated)  # bars vanish at the end
+    left = [output.data["text/html"] for output in simulated if "text/html" in output.data]
+    assert "" in left  # the bars have vanished
+    assert not [text for text in left if "runs" in text]
 
 
 def test_a_figure_is_shown_once_where_pyplot_is_imported(ran):
