@@ -290,8 +290,8 @@ class Estimate(Shown):
 
         >>> import retvar as rv
         >>> lake = rv.experience.from_gymnasium("FrozenLake-v1", steps=5_000, seed=1)
-        >>> [ax.get_title() for ax in rv.estimate(lake, gamma=0.9).plot().axes[:2]]
-        ['value', 'standard deviation']
+        >>> [ax.get_title("left") for ax in rv.estimate(lake, gamma=0.9).plot().axes[:2]]
+        ['expected return', 'spread (standard deviation)']
         """
         figure: Figure = importlib.import_module(PLOTS).estimate(self.data)
         return figure
