@@ -70,6 +70,8 @@ class Display(Progress):
     announce
         Write a line at the start as well.
 
+    Examples
+    --------
     >>> import io
     >>> stream = io.StringIO()
     >>> with Display(stream, unit="cells", announce=True) as progress:
