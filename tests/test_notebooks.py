@@ -279,6 +279,14 @@ def test_figures_are_figures_that_can_be_saved(tmp_path):
     assert (tmp_path / "a.png").read_bytes()[:4] == b"\x89PNG"
 
 
+def test_a_solution_draws_the_states_it_is_asked_for():
+    truth = rv.solve(rv.domains.chain())
+    ticks = truth.plot(["s2", "s0"]).axes[0].get_xticklabels()
+    assert [tick.get_text() for tick in ticks] == ["s2", "s0"]
+    with pytest.raises(rv.InputError, match="states = 5: must be a list of states"):
+        truth.plot(5)
+
+
 def test_the_figures_of_an_estimate_are_shown_one_below_the_other():
     data = rv.estimate(two_states(["rain", "sun"], times=200), gamma=0.9).data
     figures = rv.plots.estimate_figures(data)
