@@ -2,17 +2,24 @@
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from retvar.files import write_text
 
 
-def options(description: str | None, **numbers: tuple[int, str]) -> argparse.Namespace:
-    """Parse --out, --append and one option for each (default, help) in `numbers`."""
+def options(description: str | None, **others: tuple[Any, str]) -> argparse.Namespace:
+    """Parse --out, --append and one option for each (default, help) in `others`.
+
+    An option has the type of its default; a default of False makes it a switch.
+    """
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--out", type=Path, help="file to write; default: only print")
     parser.add_argument("--append", action="store_true", help="append to the file")
-    for name, (default, text) in numbers.items():
-        parser.add_argument(f"--{name}", type=int, default=default, help=text)
+    for name, (default, text) in others.items():
+        if default is False:
+            parser.add_argument(f"--{name}", action="store_true", help=text)
+        else:
+            parser.add_argument(f"--{name}", type=type(default), default=default, help=text)
     return parser.parse_args()
 
 

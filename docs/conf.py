@@ -17,6 +17,7 @@ nitpick_ignore_regex = [
     ("py:.*", r".*Figure|Reproduction|collections\..*|pathlib\.Path"),
 ]
 autodoc_member_order = "bysource"
+autodoc_mock_imports = ["torch", "stable_baselines3"]  # extras: not needed for pages
 autodoc_typehints = "none"  # types are described in the text
 myst_enable_extensions = ["colon_fence"]
 suppress_warnings = ["myst.xref_missing"]

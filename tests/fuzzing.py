@@ -150,6 +150,10 @@ def of_objects(good: dict[str, Any]) -> Iterator[Target]:
         "fixed_point": lambda: rv.fixed_point("direct", good["mdp"]),
         "found": lambda: good["found"],
         "record": lambda: rv.Record(every=2),
+        "actor": lambda: rv.ActorCritic(
+            rv.Direct(alpha=0.1, gamma=0.9, lam=1.0), actions=2, states=5
+        ),
+        "world": lambda: rv.domains.linear_gaussian([[0.8]], [[0.3]], [[1.0]], gamma=0.9),
     }
     for name, make in makers.items():
         for method in sorted(dir(type(make()))):

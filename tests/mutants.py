@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import importlib.util
 import os
 import re
 import shutil
@@ -1099,6 +1100,69 @@ MUTANTS = [
         "float(ordered[lows[-1] + 1])",
         "test_return_sample.py::test_ends_of_a_quantile_leave_out_its_tails",
     ),
+    Mutant(
+        "actor-without-past",
+        "an actor for mean − c·variance that forgets what the episode has brought so far",
+        "it takes the variance for the sum of what each step adds",
+        RULES,
+        "(1 - 2 * penalty * ahead) * delta",
+        "delta",
+        "test_actor_critic.py::test_the_expected_direction_is_the_exact_gradient",
+    ),
+    Mutant(
+        "deep-targets-cross-episodes",
+        "targets of networks reach on into the next episode",
+        "errors of one episode move the values of the one before",
+        "deep/targets.py",
+        "weight * discount * kappa * step.going",
+        "weight * discount * kappa",
+        "test_deep.py::test_targets_are_what_a_trace_would_have_moved_predictions_by",
+    ),
+    Mutant(
+        "deep-next-row-after-a-cut",
+        "after a cut the next row is taken for what follows",
+        "values are bootstrapped from the first observation of another episode",
+        "deep/transition_columns.py",
+        "        follows[cut] = n + np.arange(int(cut.sum()))\n",
+        "        follows[cut] = np.minimum(np.flatnonzero(cut) + 1, n - 1)\n",
+        "test_deep.py::test_interleaved_streams_are_brought_into_their_own_order",
+    ),
+    Mutant(
+        "deep-truncation-as-end",
+        "truncation treated as an end, for networks",
+        "values look as if the world ended where the data does",
+        "deep/transition_columns.py",
+        '"gamma": np.where(ended, 0.0, gamma),',
+        '"gamma": np.where(ended | _flag(chunk, "truncated", n), 0.0, gamma),',
+        "test_deep.py::test_truncation_is_not_an_end",
+    ),
+    Mutant(
+        "deep-shift-without-discount",
+        "rewards are shifted by the mean return as if episodes went on for ever",
+        "values before an end are off by γ times the mean return",
+        "deep/fitting.py",
+        "columns.reward + (gamma - 1) * scales.shift",
+        "columns.reward + (gamma.max() - 1) * scales.shift",
+        "test_deep.py::test_episodes_that_end_at_random",
+    ),
+    Mutant(
+        "deep-neighbour-in-the-same-episode",
+        "the error of the value is looked for among neighbours of the same episode",
+        "noise that successive steps share is taken for error, and the spread is denied",
+        "deep/value_error.py",
+        "elsewhere = np.abs(block[near] - block[asked][:, None]) > 1",
+        "elsewhere = near != asked[:, None]",
+        "test_deep.py::test_the_share_of_error_is_that_of_what_neighbours_share",
+    ),
+    Mutant(
+        "deep-ratio-in-the-wrong-place",
+        "both questions of off-policy data answered as if they were one",
+        "the spread of the weighted return is that of the target's",
+        "deep/fitting.py",
+        "eta, rho_bar = (rho, one) if own.off_policy_return else (one, rho)",
+        "eta, rho_bar = (one, rho)",
+        "test_deep.py::test_both_off_policy_questions[off_policy_return]",
+    ),
 ]  # fmt: skip
 
 
@@ -1219,6 +1283,11 @@ def main() -> int:
     if unknown:
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
     chosen = [m for m in MUTANTS if not options.names or m.name in options.names]
+    if importlib.util.find_spec("torch") is None and not (options.list or options.markdown):
+        left_out = [m.name for m in chosen if m.file.startswith("deep/")]
+        chosen = [m for m in chosen if m.name not in left_out]
+        if left_out:
+            print(f"left out, since torch is not installed: {', '.join(left_out)}")
     if options.list:
         print("\n".join(f"{m.name:28} {m.bug}" for m in chosen))
         return 0

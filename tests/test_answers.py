@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from numpy.testing import assert_allclose
 
 import retvar as rv
 from retvar.cli import main
@@ -62,6 +63,50 @@ def log(labels):
     state = rng.integers(len(labels), size=600)
     column = np.array(labels, dtype=object)[state]
     return {"state": column, "reward": rng.normal(size=600) + state, "terminated": np.ones(600)}
+
+
+@pytest.mark.parametrize("by", ["td", "least_squares"])
+def test_several_states_get_the_answers_that_each_of_them_gets(by):
+    found = rv.estimate(from_table(log(["a10", "a2", "a1"])), gamma=0.9, by=by)
+    names = ["a2", "a10", "a2", "a1"]
+    numbers = [found.experience.labels.index(name) for name in names]
+    for several in (names, np.array(names), tuple(names), numbers, np.array(numbers)):
+        assert found.value(several).tolist() == [found.value(name) for name in names]
+        assert found.std(several).tolist() == [found.std(name) for name in names]
+        ends = np.transpose(found.interval(several, "std"))
+        assert [tuple(pair) for pair in ends] == [found.interval(name, "std") for name in names]
+    assert found.value([]).size == 0
+    with pytest.raises(InputError, match="snow: is not a state of"):
+        found.value(["a1", "snow"])
+    with pytest.raises(InputError, match="must be a column of states"):
+        found.value(np.zeros((2, 2), dtype=int))
+    assert np.isnan(lake(by=by).value([5, 0])).tolist() == [True, False]  # 5 is a hole
+
+
+def test_rows_of_observations_get_the_answers_that_each_of_them_gets():
+    rng = np.random.default_rng(0)
+    rows = {"x": rng.random(50), "y": rng.random(50), "reward": rng.random(50)}
+    stream = from_table(rows | {"terminated": np.ones(50)}, state=["x", "y"])
+    found = rv.estimate(stream, gamma=0.9, by="td", features=rv.features.Vector(2))
+    several = np.stack([rows["x"], rows["y"]], axis=1)[:3]
+    for given in (several, several.tolist(), [tuple(row) for row in several]):
+        assert_allclose(found.value(given), [found.value(row) for row in several], rtol=1e-12)
+        assert_allclose(
+            found.interval(given), np.transpose([found.interval(row) for row in several])
+        )
+    with pytest.raises(InputError, match="rows of numbers of one length"):
+        found.value([[0.1, 0.2], [0.3]])
+
+
+def test_states_are_shown_in_natural_order_whatever_came_first():
+    """Numbers of states stay those of first appearance, in which files and streams have them."""
+    names = [f"a{k}" for k in (10, 2, 1, 30, 3)]
+    found = rv.estimate(from_table(log(names)), gamma=0.9)
+    ordered = sorted(names, key=lambda name: int(name[1:]))
+    assert [line.split()[0] for line in found.summary().splitlines()[-5:]] == ordered
+    (ax,) = rv.plots.estimate_states(found.data).axes
+    assert [text.get_text() for text in ax.get_yticklabels()] == ordered
+    assert found.data["label"].values.tolist() == found.experience.labels
 
 
 def test_states_are_named_by_their_labels():

@@ -1,5 +1,6 @@
 """The commands `retvar solve` and `retvar draw`, and the command line as a whole."""
 
+import ast
 import json
 import re
 import signal
@@ -114,15 +115,32 @@ def test_plots_are_written(tmp_path):
     assert len(list(tmp_path.iterdir())) == 4
 
 
+def test_a_drawing_of_many_states_says_in_one_line_what_it_leaves_out(tmp_path):
+    for length, words in ((3, None), (31, "its arrows have no labels"), (101, "a matrix")):
+        result = run("draw", "random-walk", str(tmp_path / "a.svg"), "--option", f"length={length}")
+        assert result.exit_code == 0, result.output
+        lines = result.stderr.splitlines()
+        assert len(lines) == (words is not None)
+        assert all(words in line and line.startswith(f"{length} states ") for line in lines)
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
         (("solve", "maze"), "domain = maze: unknown; give one of chain, complex-mdp"),
         (("solve", "none.toml"), "file = none.toml: does not exist"),
-        (("solve", "chain", "--policy", "p"), "target = 'p': unknown policy; known are uniform"),
+        (
+            ("solve", "chain", "--policy", "greedyy"),
+            "--policy = 'greedyy': unknown policy; did you mean greedy? Known are uniform, greedy",
+        ),
+        (("solve", "chain", "--target", "p"), "--target = 'p': unknown policy"),
+        (("solve", "chain", "--behaviour", "p"), "--behaviour = 'p': unknown policy"),
+        (("solve", "chain", "--estimand", "p"), "--estimand = 'p': "),
+        (("draw", "chain", "chain.png", "--policy", "unifrom"), "--policy = 'unifrom': unknown"),
+        (("solve", "chain", "--policy", "p"), "--policy = 'p': unknown policy; known are uniform"),
         (("solve", "complex-mdp", "--policy", "mu", "--target", "pi"), "not both"),
         (("solve", "complex-mdp", "--target", "mu", "--behaviour", "pi"), "must be positive"),
-        (("solve", "gymnasium:FrozenLake-v1"), "gamma = nothing: a Gymnasium table has none"),
+        (("solve", "gymnasium:FrozenLake-v1"), "--gamma = missing: a Gymnasium table has none"),
         (("solve", "gymnasium:CartPole-v1", "--gamma", "1"), "has no transition table"),
         (("solve", "chain", "--gamma", "1.5"), "gamma = 1.5: must lie in [0, 1]"),
         (("solve", "chain", "--lam", "nan"), "lam = nan: must be a finite number"),
@@ -205,18 +223,49 @@ def test_states_with_infinite_variance_are_named(tmp_path):
     assert "(among 2 comparisons)" in result.stdout
 
 
-def test_help_and_version_import_no_heavy_package():
-    """`retvar --help` is fast without numpy, scipy, matplotlib, gymnasium, rich and jinja2."""
+LIGHT = {
+    ("--help",): "Usage: ",
+    ("--version",): f"retvar {rv.__version__}",
+    ("estimate", "--help"): "Usage: ",
+    ("solve", "--help"): "Usage: ",
+    ("sweep", "run", "--help"): "Usage: ",
+    ("reproduce", "--help"): "Usage: ",
+    ("draw", "chain"): "Missing argument 'OUT'",
+    ("rollouts", "gymnasium:FrozenLake-v1"): "Missing option '--gamma'",
+    ("estimate", "gymnasium:FrozenLake-v1"): "Error: --gamma = missing: ",
+    ("estimate", "log.csv"): "Error: --gamma = missing: ",
+    ("estimate", "log.csv", "--gamma", "0.9", "--steps", "5"): "Error: --steps = 5: only for env",
+    ("estimate", "gymnasium:FrozenLake-v1", "--gamma", "0.9", "--policy", "greedyy"): (
+        "Error: --policy = greedyy: did you mean greedy? Must be random, greedy, MODULE:FUNCTION"
+    ),
+    ("estimate", "log.csv", "--gamma", "0.9", "--formats", "gif"): "Error: --formats = gif: ",
+    ("rollouts", "gymnasium:FrozenLake-v1", "--gamma", "0.9", "--policy", "rendom"): (
+        "Error: --policy = rendom: did you mean random? "
+    ),
+    ("solve", "gymnasium:FrozenLake-v1"): "Error: --gamma = missing: a Gymnasium table has none",
+    ("draw", "gymnasium:FrozenLake-v1", "a.png"): "Error: --gamma = missing: ",
+    ("frontier", "gymnasium:FrozenLake-v1"): "Error: --gamma = missing: ",
+    ("curve", "gymnasium:FrozenLake-v1", "--alpha", "0.1"): "Error: --gamma = missing: ",
+    ("curve", "chain"): "Error: --alpha = missing: ",
+}
+
+
+def test_help_and_missing_options_import_no_heavy_package():
+    """They take a few tenths of a second: NumPy alone would take as long again."""
+    heavy = "numpy scipy xarray numba matplotlib gymnasium pyarrow pandas rich jinja2 networkx"
     script = (
-        "import sys; from retvar.cli import main\n"
-        "try: main(['--help'])\n"
-        "except SystemExit: pass\n"
-        "print(sorted({'numpy', 'scipy', 'matplotlib', 'gymnasium', 'rich', 'jinja2'}"
-        " & set(sys.modules)))"
+        "import sys; from retvar.cli import main; from click.testing import CliRunner\n"
+        f"for args in {list(LIGHT)!r}:\n"
+        "    result = CliRunner().invoke(main, args)\n"
+        f"    print(repr((result.output, sorted(set({heavy.split()!r}) & set(sys.modules)))))"
     )
     out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert out.stdout.splitlines()[-1] == "[]"
-    assert run("--version").stdout == f"retvar {rv.__version__}\n"
+    lines = out.stdout.splitlines()
+    assert len(lines) == len(LIGHT)
+    for (args, text), line in zip(LIGHT.items(), lines, strict=True):
+        output, imported = ast.literal_eval(line)
+        assert text in output, args
+        assert imported == [], args
 
 
 def test_the_module_runs_as_a_program():

@@ -688,12 +688,12 @@ def test_the_command_gives_rest_and_best():
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
-        (("--steps", "5"), "alpha = nothing"),
+        (("--steps", "5"), "--alpha = missing"),
         (STEPS, "steps, episodes = neither"),
         ((*STEPS, "--rest", "--steps", "5"), "rest"),
         ((*STEPS, "--rest", "--best"), "best"),
         ((*STEPS, "--best", "--steps", "5"), "alpha = 0.1"),
-        (("--best",), "steps = nothing"),
+        (("--best",), "--steps = missing"),
         (("--best", "--steps", "5", "--episodes", "5"), "episodes = 5"),
         ((*STEPS, "--rest", "--plot", "x.png"), "plot"),
     ],

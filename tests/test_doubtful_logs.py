@@ -118,8 +118,8 @@ def test_td_and_observations_are_warned_of_the_log_as_a_whole():
 def test_sums_of_pieces_give_the_warning_of_the_whole(tmp_path):
     log = machines(behaviour=np.array([[0.9, 0.1], [1.0, 0.0]]))
     whole = rv.estimate(from_table(log, **ROLES), gamma=0.9)
-    whole.save(tmp_path / "half")
-    again = rv.estimate(from_table(log, **ROLES), resume=tmp_path / "half")
+    whole.save(tmp_path / "half.safetensors")
+    again = rv.estimate(from_table(log, **ROLES), resume=tmp_path / "half.safetensors")
     assert "is 0.40 in state 'worn'" in again.warnings[-1]
     assert again.estimator.ratios.rows.sum() == 2 * whole.estimator.ratios.rows.sum()
 

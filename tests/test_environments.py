@@ -1,6 +1,9 @@
 """Experience from Gymnasium: the same transitions however environments are put together."""
 
+import ast
 import itertools
+import re
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -13,6 +16,7 @@ import retvar as rv
 from retvar import experience
 from retvar.errors import InputError, SourceError
 from retvar.experience import from_gymnasium, from_table, recorded
+from retvar.experience.environment_names import documented_names, observation_names
 
 MODES = list(AutoresetMode)
 
@@ -439,3 +443,77 @@ def test_every_name_is_exported():
     assert {"Experience", "Counts", "from_gymnasium", "from_minari", "from_table"} <= set(
         experience.__all__
     )
+
+
+# ---------------------------------------------------------------------- names
+
+
+def docstring(module):
+    """The docstring of the environment in a module of Gymnasium that need not be importable."""
+    folder = Path(gymnasium.__file__).parent / "envs"
+    classes = [
+        x for x in ast.parse((folder / module).read_text()).body if isinstance(x, ast.ClassDef)
+    ]
+    return max((ast.get_docstring(each) or "" for each in classes), key=len)
+
+
+WIDTHS = {
+    "mujoco/hopper_v5.py": 11,
+    "mujoco/walker2d_v5.py": 17,
+    "mujoco/half_cheetah_v5.py": 17,
+    "mujoco/ant_v4.py": 27,
+    "mujoco/swimmer_v5.py": 8,
+    "mujoco/inverted_pendulum_v5.py": 4,
+    "mujoco/reacher_v5.py": 10,
+    "classic_control/cartpole.py": 4,
+    "classic_control/pendulum.py": 3,
+}
+
+
+@pytest.mark.parametrize("module", WIDTHS)
+def test_observations_have_the_names_that_gymnasium_documents(module):
+    """One for each number, in order, none twice, and each in the words of its row of the table."""
+    text = docstring(module)
+    names = documented_names(text)
+    assert len(names) == len(set(names)) == WIDTHS[module]
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    for k, name in enumerate(names):
+        own = [row for row in rows if re.match(rf"\|\s*{k}\s*\|", row)]
+        words = name.removesuffix(" velocity")
+        assert any(words in row.replace("`", "") for row in own), name
+        if name.endswith(" velocity"):
+            assert any("velocity" in row.rsplit("|", 2)[1] for row in own)
+
+
+def test_names_of_the_lander_and_the_walker_are_as_many_as_documented():
+    """The documentation lists these in prose: 8 numbers, and 14 with 10 of a lidar."""
+    assert "8-dimensional vector" in docstring("box2d/lunar_lander.py")
+    assert len(observation_names("gymnasium:LunarLander-v3", None, 8)) == 8
+    assert "10 lidar rangefinder measurements" in " ".join(
+        docstring("box2d/bipedal_walker.py").split()
+    )
+    walker = observation_names("gymnasium:BipedalWalker-v3", None, 24)
+    assert len(set(walker)) == 24
+    assert sum(name.startswith("lidar") for name in walker) == 10
+
+
+def test_undocumented_observations_have_no_names():
+    assert observation_names("gymnasium:Own-v0", object(), 2) is None
+    assert observation_names("gymnasium:CartPole-v1", None, 5) is None
+    assert documented_names(None) == documented_names("| Num | Action |") == []
+
+
+def test_states_of_taxi_say_where_everything_is():
+    """Numbers stay what they are; tables and questions have the names, too."""
+    found = rv.estimate(from_gymnasium("Taxi-v4", steps=3_000, seed=0), gamma=0.9)
+    labels = found.data["label"].values
+    row, column, passenger, destination = 3, 1, 4, 2
+    number = ((row * 5 + column) * 5 + passenger) * 4 + destination  # from the documentation
+    assert labels[number] == "row 3, col 1, taxi to Y"
+    assert labels[((0 * 5 + 2) * 5 + 0) * 4 + 3] == "row 0, col 2, R to B"
+    assert len(set(labels)) == 500
+    visited = int(np.argmax(found.data["visits"].values))
+    assert (
+        found.at(labels[visited]).value == found.at(visited).value == found.at(str(visited)).value
+    )
+    assert labels[visited] in found.summary()

@@ -590,9 +590,11 @@ def test_a_column_and_a_number_for_the_same_are_refused_before_anything_is_read(
         rv.estimate(unread(**{name: "g"}), **settings)
     with pytest.raises(InputError, match=remedy):
         rv.estimate(unread(**{name: "g"}), rv.Direct(alpha=0.1, **settings))
-    rv.estimate(from_table(G_ROWS), bootstrap_samples=0, **settings).save(tmp_path / "a")
+    rv.estimate(from_table(G_ROWS), bootstrap_samples=0, **settings).save(
+        tmp_path / "a.safetensors"
+    )
     with pytest.raises(InputError, match=remedy):
-        rv.estimate(unread(**{name: "g"}), resume=tmp_path / "a")
+        rv.estimate(unread(**{name: "g"}), resume=tmp_path / "a.safetensors")
     if name == "gamma":
         with pytest.raises(InputError, match=r"^gamma = \[0.5, 0.5\]: is in the data"):
             rv.estimate(unread(gamma="g"), gamma=[0.5, 0.5])
@@ -601,9 +603,9 @@ def test_a_column_and_a_number_for_the_same_are_refused_before_anything_is_read(
 @pytest.mark.parametrize("name", ["gamma", "lam"])
 def test_a_resumed_estimator_refuses_data_without_its_discount_column(name, tmp_path):
     settings = {"gamma": 0.5, "lam": 0.5} | {name: None}
-    rv.estimate(from_table(G_ROWS, **{name: "g"}), **settings).save(tmp_path / "a")
+    rv.estimate(from_table(G_ROWS, **{name: "g"}), **settings).save(tmp_path / "a.safetensors")
     with pytest.raises(InputError, match=f"^{name} = missing: column missing from this chunk"):
-        rv.estimate(from_table(G_ROWS), resume=tmp_path / "a")
+        rv.estimate(from_table(G_ROWS), resume=tmp_path / "a.safetensors")
 
 
 REFUSED = {
@@ -896,11 +898,13 @@ def test_a_file_for_other_states_is_refused(tmp_path, lake_file):
         with pytest.raises(InputError, match=message):
             rv.estimate(other, resume=lake_file)
         assert other.counts.transitions == 0
-    rv.estimate(from_gymnasium("Blackjack-v1", steps=99), gamma=1.0).save(tmp_path / "b")
+    rv.estimate(from_gymnasium("Blackjack-v1", steps=99), gamma=1.0).save(
+        tmp_path / "b.safetensors"
+    )
     with pytest.raises(
         InputError, match="has labels for its states; gymnasium:FrozenLake-v1 has numbers"
     ):
-        rv.estimate(lake(), resume=tmp_path / "b")
+        rv.estimate(lake(), resume=tmp_path / "b.safetensors")
 
 
 class Numbered(gymnasium.Env):
@@ -978,19 +982,19 @@ def test_experience_that_does_not_fit_a_saved_estimator_is_refused_before_its_fi
     case, tmp_path
 ):
     first, second, message = ELSEWHERE[case]
-    rv.estimate(first, gamma=0.9, bootstrap_samples=0).save(tmp_path / "a")
+    rv.estimate(first, gamma=0.9, bootstrap_samples=0).save(tmp_path / "a.safetensors")
     with pytest.raises(InputError, match=message) as caught:
-        rv.estimate(second, resume=tmp_path / "a")
+        rv.estimate(second, resume=tmp_path / "a.safetensors")
     assert caught.value.field == "resume"
     assert second.counts.transitions == 0
 
 
 def test_a_csv_log_with_states_beyond_a_known_space_is_refused_at_the_first(tmp_path):
     """The number of states of a CSV file is known only when it has been read."""
-    rv.estimate(numbered(7), gamma=0.9, bootstrap_samples=0).save(tmp_path / "a")
+    rv.estimate(numbered(7), gamma=0.9, bootstrap_samples=0).save(tmp_path / "a.safetensors")
     (tmp_path / "log.csv").write_text("state,reward,terminated\n" + "3,1.0,1\n" * 5 + "7,1.0,1\n")
     with pytest.raises(InputError, match="state = 7: unknown; states are 0 to 6") as caught:
-        rv.estimate(from_table(tmp_path / "log.csv", chunk=5), resume=tmp_path / "a")
+        rv.estimate(from_table(tmp_path / "log.csv", chunk=5), resume=tmp_path / "a.safetensors")
     assert caught.value.estimate.estimator.steps == 55
 
 
@@ -1010,9 +1014,9 @@ OTHERWISE = {
 @pytest.mark.parametrize("case", OTHERWISE)
 def test_experience_that_fits_but_has_another_origin_logs_a_warning(case, tmp_path, caplog):
     first, second, texts = OTHERWISE[case]
-    rv.estimate(first, gamma=0.9, bootstrap_samples=0).save(tmp_path / "a")
+    rv.estimate(first, gamma=0.9, bootstrap_samples=0).save(tmp_path / "a.safetensors")
     assert not [text for text in caplog.messages if "resumed" in text]
-    found = rv.estimate(second, resume=tmp_path / "a")
+    found = rv.estimate(second, resume=tmp_path / "a.safetensors")
     assert found.estimator.steps > 50 - 2
     (message,) = [text for text in caplog.messages if "resumed" in text]
     began, here = message.split("; it is resumed with ")
@@ -1022,28 +1026,28 @@ def test_experience_that_fits_but_has_another_origin_logs_a_warning(case, tmp_pa
 
 def test_resuming_with_the_same_experience_logs_nothing(tmp_path, caplog):
     """Once, twice, and with several environments."""
-    rv.estimate(numbered(7), gamma=0.9, bootstrap_samples=0).save(tmp_path / "a")
-    rv.estimate(numbered(7), resume=tmp_path / "a").save(tmp_path / "b")
+    rv.estimate(numbered(7), gamma=0.9, bootstrap_samples=0).save(tmp_path / "a.safetensors")
+    rv.estimate(numbered(7), resume=tmp_path / "a.safetensors").save(tmp_path / "b.safetensors")
     several = from_gymnasium([Numbered(7), Numbered(7)], steps=50)
-    rv.estimate(several, resume=tmp_path / "b").save(tmp_path / "c")
-    assert rv.estimate(numbered(7), resume=tmp_path / "c").estimator.steps == 200
+    rv.estimate(several, resume=tmp_path / "b.safetensors").save(tmp_path / "c.safetensors")
+    assert rv.estimate(numbered(7), resume=tmp_path / "c.safetensors").estimator.steps == 200
     assert not caplog.messages
 
 
 def test_the_warning_names_the_first_experience_not_the_last(tmp_path, caplog):
-    rv.estimate(numbered(7), gamma=0.9, bootstrap_samples=0).save(tmp_path / "a")
-    rv.estimate(some_states(5), resume=tmp_path / "a").save(tmp_path / "b")
+    rv.estimate(numbered(7), gamma=0.9, bootstrap_samples=0).save(tmp_path / "a.safetensors")
+    rv.estimate(some_states(5), resume=tmp_path / "a.safetensors").save(tmp_path / "b.safetensors")
     caplog.clear()
-    rv.estimate(some_states(4), resume=tmp_path / "b")
+    rv.estimate(some_states(4), resume=tmp_path / "b.safetensors")
     assert "gymnasium:Numbered" in caplog.messages[0]
     with pytest.raises(InputError, match="was learned from 7 states"):
-        rv.estimate(some_states(8), resume=tmp_path / "b")
+        rv.estimate(some_states(8), resume=tmp_path / "b.safetensors")
 
 
 def test_a_file_without_provenance_is_resumed(tmp_path, caplog):
     """As those that earlier versions wrote."""
-    rv.estimate(numbered(7), gamma=0.9, bootstrap_samples=0).save(tmp_path / "a")
-    estimator = rv.load(tmp_path / "a")
+    rv.estimate(numbered(7), gamma=0.9, bootstrap_samples=0).save(tmp_path / "a.safetensors")
+    estimator = rv.load(tmp_path / "a.safetensors")
     del estimator.notes["estimate"]["began"]
     estimator.save(tmp_path / "old")
     assert rv.estimate(some_states(8), resume=tmp_path / "old").estimator.steps == 59

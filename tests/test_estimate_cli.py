@@ -156,6 +156,21 @@ def test_estimates_from_the_written_log_are_the_same(tmp_path):
     assert (again["value"], again["std_high"]) == (plain["value"], plain["std_high"])
 
 
+def test_the_folder_of_save_is_the_folder_of_out(tmp_path):
+    done(LAKE, "--gamma", 0.9, "--steps", 2_000, "--out", "a")
+    stream = rv.experience.from_gymnasium("FrozenLake-v1", steps=2_000, seed=0)
+    rv.estimate(stream, gamma=0.9).save("b")
+    assert files(tmp_path / "a") == files(tmp_path / "b")
+    for name in files(tmp_path / "a"):
+        if name != "estimator.safetensors":  # the command line has other provenance
+            assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    assert rv.load("a").steps == rv.load("b").steps == 2_000
+    assert rv.load(tmp_path / "a").value().tobytes() == rv.load("b").value().tobytes()
+    assert rv.estimate(stream, resume="a").estimator.steps == 4_000
+    assert answer(LAKE, "--steps", 100, "--resume", "b", "--out", "b")["transitions"] == 2_100
+    assert rv.load("b").steps == 2_100  # a run that continues from it may replace it
+
+
 def test_a_resumed_run_takes_new_experience():
     """With the same seed the second run would repeat the first step by step."""
     answer(LAKE, "--gamma", 0.9, "--steps", 2_000, "--out", "a")
@@ -267,7 +282,7 @@ def test_numbers_that_are_only_names_can_be_labels(tmp_path):
     )
     assert message.endswith("use numbers with gaps as labels (--states labels)")
     assert not (tmp_path / "a").exists()
-    assert answer("log.parquet", "--gamma", 0.5, "--states", "labels")["state"] == ["7000000", "12"]
+    assert answer("log.parquet", "--gamma", 0.5, "--states", "labels")["state"] == ["12", "7000000"]
 
 
 def test_a_data_set_of_minari_is_read(tmp_path, monkeypatch):

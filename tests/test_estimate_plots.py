@@ -17,10 +17,12 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.text import Text
+from numpy.testing import assert_array_equal
 
 import retvar as rv
 from retvar import plots
 from retvar.plots.estimate_common import COLOUR_MAPS
+from retvar.plots.style import text_size, wrap_text
 from tests.test_experiment_plots import drawn, titles, written
 
 SPREADS = ("value", "variance", "std")
@@ -774,6 +776,40 @@ def test_datasets_of_other_domains_have_no_map():
 def test_estimates_of_another_form_are_refused(data, message):
     with pytest.raises(rv.InputError, match=message):
         plots.estimate_states(data)
+
+
+def test_blackjack_is_two_maps_of_the_players_sum_and_the_dealers_card():
+    """Each cell has the value of its state; the two maps share a scale."""
+    stream = rv.experience.from_gymnasium("Blackjack-v1", steps=6_000, seed=0)
+    found = rv.estimate(stream, gamma=1.0)
+    figures = plots.estimate_figures(found.data)
+    assert next(iter(figures)) == "map"
+    axes = [ax for ax in figures["map"].axes if ax.get_xlim() == (0.5, 10.5)]
+    titles = [ax.get_title(loc="left") for ax in axes]
+    assert [title.rpartition(": ")[2] for title in titles] == ["no usable ace", "usable ace"] * 2
+    limits = set()
+    for ace, ax in enumerate(axes[:2]):
+        mesh = ax.collections[-1]
+        corner = mesh.get_coordinates()[0, 0] + 0.5
+        cells = np.ma.filled(mesh.get_array().reshape(32, 11), np.nan)
+        limits.add(mesh.get_clim())
+        for total, card in ((20, 10), (13, 1), (18, 6)):
+            value = found.value((total, card, ace))
+            assert_array_equal(cells[int(total - corner[1]), int(card - corner[0])], value)
+    assert len(limits) == 1
+    assert axes[0].get_ylabel() == "player's sum"
+    assert axes[2].get_xlabel() == "dealer's card"
+
+
+def test_titles_do_not_end_in_a_line_of_one_word():
+    text = (
+        "CliffWalking-v1, random policy, γ = 0.9: what return to expect from each cell, and how far"
+    )
+    for width in np.linspace(2.0, 6.0, 40):
+        lines = wrap_text(text, 10, width, "bold").splitlines()
+        assert " ".join(lines) == text
+        assert len(lines) == 1 or " " in lines[-1]
+        assert all(text_size(line, 10, "bold")[0] <= width for line in lines)
 
 
 def test_an_unknown_order_is_refused():

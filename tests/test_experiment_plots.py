@@ -347,12 +347,22 @@ def test_runs_that_diverged_leave_gaps():
     ]
 
 
-def test_many_states_are_drawn_and_some_are_named():
-    ax = plots.learning_curves(table(["direct"], states=30)).axes[1]
-    names = [text.get_text() for text in ax.texts]
-    assert len(ax.lines) == 30 + len(names)
-    assert len(names) == 8
-    assert {"s0", "s29"} <= set(names)
+def test_of_many_states_the_telling_ones_are_drawn_and_the_legend_says_so():
+    """The least and the greatest variance, and the state furthest from it at the end."""
+    data = table(["direct", "vtd"], states=30)
+    last, exact = data.variance.isel(step=-1).values, data.true_variance.values
+    last[1, 17] = exact[1, 17] + 100.0
+    figure = plots.learning_curves(data)
+    names = [text.get_text().rstrip("↑↓") for text in figure.axes[1].texts]
+    told = {f"s{k}" for k in (int(exact[0].argmin()), int(exact[0].argmax()), 17)}
+    assert told <= set(names)
+    assert 3 <= len(names) <= 8
+    (words,) = [t.get_text() for t in figure.legends[0].get_texts() if "states" in t.get_text()]
+    assert words == (
+        f"{len(names)} of 30 states: least to greatest variance and the largest final error"
+    )
+    few = plots.learning_curves(table(["direct"], states=8)).legends[0].get_texts()
+    assert not any("states" in text.get_text() for text in few)
 
 
 def test_too_many_learners_are_refused():
@@ -461,7 +471,18 @@ def test_final_estimates_are_those_of_the_last_moment_with_the_truth():
 def test_errors_over_time_are_named_where_they_end():
     ax = plots.rmse_curves(table(METHODS)).axes[0]
     assert [text.get_text() for text in ax.texts] == ["VTD", "direct", "centred"]
-    assert ax.get_yscale() == "log"
+
+
+def test_errors_begin_at_0_unless_some_are_a_hundred_times_others():
+    data = table(METHODS)
+    ax = plots.rmse_curves(data).axes[0]
+    assert ax.get_yscale() == "linear"
+    assert ax.get_ylim()[0] == 0.0
+    assert ax.get_ylim()[1] > float(data.variance_rmse.max())
+    data["variance_rmse"] = data.variance_rmse.where(
+        data.learner != "vtd", 200.0 * data.variance_rmse
+    )
+    assert plots.rmse_curves(data).axes[0].get_yscale() == "log"
 
 
 def test_divergence_is_marked_above_with_how_many_runs():

@@ -52,3 +52,53 @@ def test_public_names_are_fuzzed_or_listed(tmp_path):
         if callable(thing) and name not in fuzzing.NOT_FUZZED and name[0].isalpha():
             exempt = isinstance(thing, type) and issubclass(thing, Exception)
             assert f"rv.{name}" in names or exempt, name
+
+
+RAGGED = [[1.0], [1.0, 2.0]]
+DATE = np.datetime64("2020-01-01")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: rv.greedy_lam(RAGGED, 0.0, 1.0),
+        lambda: rv.greedy_lam(-1e308, 1e308, 1.0),
+        lambda: rv.expected_updates("direct", rv.domains.chain(), alpha=DATE),
+        lambda: rv.best_steps(rv.domains.chain(), "direct", steps=5, progress=False),
+        lambda: rv.domains.windy_cliff(width=np.int64(3), height=2**63),
+        lambda: rv.domains.random_mdp(1, 2, parallel=np.array([0.1, 0.2])),
+        lambda: rv.VTD(alpha=0.1, gamma=0.9).online(states=2).update(0, 0.0, 1, stream=RAGGED),
+        lambda: rv.domains.linear_gaussian(0.5, 1.0, 1.0, 0.9).sample(2**31, 5),
+        lambda: type(rv.domains.linear_gaussian(0.5, 1.0, 1.0, 0.9)).controlled(
+            1.0, RAGGED, 1.0, 1.0, 1.0, gamma=0.9
+        ),
+    ],
+)
+def test_what_the_fuzzer_once_found_is_refused(call):
+    with pytest.raises(rv.InputError):
+        call()
+
+
+def test_a_table_of_no_states_and_levels_that_need_no_end_are_refused():
+    lake = rv.experience.from_gymnasium("FrozenLake-v1", steps=5_000, seed=1)
+    found = rv.estimate(lake, gamma=0.9)
+    with pytest.raises(rv.InputError, match="state"):
+        found.return_interval(np.zeros((0, 3)))
+    with pytest.raises(rv.InputError, match="level"):
+        found.return_interval(level=1e-320, above=True)
+    with pytest.raises(rv.InputError, match="gamma"):
+        rv.estimate(lake, gamma=10**59)
+
+
+@pytest.mark.parametrize("wrong", [{"states": np.zeros((0, 3))}, {"cost": 1.0, "reward": ["a"]}])
+def test_odd_roles_of_columns_are_refused(wrong, tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("state,reward\n0,1\n1,2\n")
+    with pytest.raises(rv.InputError):
+        rv.experience.from_table(path, **wrong)
+
+
+def test_greedy_lam_of_tiny_and_huge_numbers_is_that_of_their_ratio():
+    """e²/(e² + V) with e = 1e-320 and V = 0, and with e = 1e200 and V = e²."""
+    assert rv.greedy_lam(0.0, 1e-320, 0.0) == 1.0
+    assert rv.greedy_lam(0.0, 1e150, 1e300) == pytest.approx(0.5)

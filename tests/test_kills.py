@@ -100,7 +100,11 @@ def killed_and_restarted(command: str, root: Path, kills: int) -> int:
         if process.is_alive():
             os.kill(process.pid, signal.SIGKILL)
         process.join()
-        done += process.exitcode == -signal.SIGKILL
+        in_time = process.exitcode == -signal.SIGKILL
+        done, took = (
+            done + in_time,
+            took if in_time else 0.9 * took,
+        )  # the machine has become faster
         check_whole(command, folder, expected)
         if tries % ROUND == 0 or done >= kills:
             completed(words, folder / "printed")

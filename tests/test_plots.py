@@ -247,12 +247,69 @@ def test_drawing_twice_gives_the_same_picture(tmp_path):
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
 
 
-def test_too_many_states_are_refused():
-    with pytest.raises(rv.InputError, match=r"states = 61: too many .* plots\.solution"):
-        plots.draw_mdp(rv.domains.random_walk(61))
+def note_of(figure: Figure) -> str:
+    (ax,) = figure.axes[:1]
+    found = [t.get_text() for t in [*ax.texts, ax.title, ax._left_title] if t.get_gid() == "note"]
+    return " ".join(found[0].split())
 
 
-# ---------------------------------------------------------------------- the solution
+def test_many_states_have_a_circle_each_apart_and_an_arrow_for_each_move():
+    """From 31 states on; every circle has its name, and no two of them touch."""
+    mdp = rv.domains.random_mdp(40, 2, 2)
+    figure = plots.draw_mdp(mdp)
+    ax = drawn(figure)
+    circles = [p for p in ax.patches if (p.get_gid() or "").startswith("state-")]
+    assert len(circles) == 40
+    gaps = [
+        np.hypot(*np.subtract(a.center, b.center)) - a.radius - b.radius
+        for a, b in combinations(circles, 2)
+    ]
+    assert min(gaps) > 0.1
+    assert {mdp.state_name(s) for s in range(40)} <= set(texts(ax))
+    e, taken = mdp.edges, mdp.policy().probabilities
+    moves = {(s, t) for s, a, t in zip(e.state, e.action, e.next_state, strict=True)
+             if taken[s, a] > 0 and s != t}  # fmt: skip
+    assert {p.get_gid() for p in ax.patches if (p.get_gid() or "").startswith("edge-")} == {
+        f"edge-{s}-{t}" for s, t in moves
+    }
+    assert note_of(figure).startswith("40 states, so without labels")
+    assert max(figure.get_size_inches()) < 15
+
+
+def test_a_long_line_of_states_is_folded_and_neighbours_stay_neighbours():
+    ax = drawn(plots.draw_mdp(rv.domains.random_walk(90)))
+    centre = {p.get_gid(): np.array(p.center) for p in ax.patches if isinstance(p, Circle)}
+    away = [np.hypot(*(centre[f"state-{k}"] - centre[f"state-{k + 1}"])) for k in range(89)]
+    np.testing.assert_allclose(away, away[0])
+    assert ax.figure.get_figwidth() < 13
+
+
+def test_hundreds_of_states_are_a_matrix_of_their_probabilities():
+    figure = plots.draw_mdp(rv.domains.random_walk(101))
+    drawn(figure)
+    cells = np.ma.filled(figure.axes[0].images[0].get_array(), 0.0)
+    expected = np.diag(np.full(100, 0.7), 1) + np.diag(np.full(100, 0.3), -1)
+    expected[0, 0] = 0.3
+    inside = np.ones(cells.shape, dtype=bool)
+    inside[-1] = False
+    np.testing.assert_allclose(cells[inside], expected[inside])
+    ends = figure.axes[0].child_axes[0].images[0].get_array()
+    np.testing.assert_allclose(cells.sum(axis=1) + np.ma.filled(ends, 0.0).ravel(), 1.0)
+    assert note_of(figure) == "101 states, so a matrix: where each leads"
+    coarse = plots.draw_mdp(rv.domains.random_walk(600))
+    assert note_of(coarse).endswith("a cell stands for 3 states")
+    table = np.ma.filled(coarse.axes[0].images[0].get_array(), 0.0)
+    np.testing.assert_allclose(table[50, [49, 50, 51]], [0.1, 2 / 3, 0.7 / 3])
+
+
+def test_a_figure_of_many_states_fits_given_axes_and_names_its_policy():
+    figure = Figure(figsize=(4, 4))
+    for mdp in (rv.domains.random_mdp(40, 2, 2), rv.domains.random_mdp(120, 2, 2)):
+        ax = figure.add_subplot()
+        assert plots.draw_mdp(mdp, "behaviour", ax) is figure
+        words = next(t.get_text() for t in [*ax.texts, ax._left_title] if t.get_gid() == "note")
+        assert "under behaviour" in " ".join(words.split())
+        figure.clear()
 
 
 def test_grid_worlds_give_maps_of_value_and_standard_deviation():

@@ -87,8 +87,8 @@ def test_saved_sums_continue_to_the_bit(tmp_path):
 
 def test_estimate_resumes_a_saved_least_squares_estimator(tmp_path):
     first = rv.estimate(lake(4_000, 1), gamma=0.9, by="least_squares")
-    first.save(tmp_path / "a")
-    second = rv.estimate(lake(4_000, 2), resume=tmp_path / "a")
+    first.save(tmp_path / "a.safetensors")
+    second = rv.estimate(lake(4_000, 2), resume=tmp_path / "a.safetensors")
     both = rv.estimate(lake(4_000, 1), gamma=0.9, by="least_squares").estimator
     for chunk in lake(4_000, 2).chunks():
         both.update_many(chunk)

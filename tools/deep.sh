@@ -16,4 +16,5 @@ if ! said=$("$make" --no-print-directory .venv/ready-deep 2>&1); then
     printf '%s\n' "$said" >&2
     exit 1
 fi
-exec "$bin/pytest" -q tests/test_stable_baselines.py
+exec "$bin/pytest" -q tests/test_stable_baselines.py tests/test_deep*.py src/retvar/deep \
+    tests/test_repository.py -k "not wheel"

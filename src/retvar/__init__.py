@@ -9,12 +9,13 @@ array([0.376, 1.045, 0.722, 0.487, 0.176])
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING
 
 from retvar.version import __version__ as __version__
 
 if TYPE_CHECKING:  # loaded on first use, so that `retvar --help` is fast
-    from retvar import domains, experience, features, plots, rules, step_sizes, sweep, testing
+    from retvar import deep, domains, experience, features, plots, rules, step_sizes, sweep, testing
     from retvar.curves import best_steps, expected_curve, resting_error
     from retvar.errors import (
         ConvergenceError,
@@ -102,6 +103,7 @@ _HOMES = {
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _MODULES = (
+    "deep",
     "domains",
     "estimation",
     "experience",
@@ -114,6 +116,7 @@ _MODULES = (
 )
 
 __all__ = [  # noqa: RUF022
+    "deep",
     "domains",
     "experience",
     "features",
@@ -193,6 +196,10 @@ def __getattr__(name: str) -> object:
         globals()[name] = value
         return value
     raise AttributeError(f"module 'retvar' has no attribute {name!r}")
+
+
+if "gymnasium" in sys.modules:  # registers the environments of retvar
+    importlib.import_module("retvar.linear_gaussian.environment")
 
 
 def __dir__() -> list[str]:

@@ -236,7 +236,7 @@ def indices(field: str, given: ArrayLike, low: int, high: int) -> NDArray[np.int
 def floats(field: str, given: Any, what: str) -> Array:
     """Return a copy as an array of float64; raise an InputError unless it holds real numbers."""
     try:
-        if given is None or np.asarray(given).dtype.kind in "cSU":
+        if given is None or np.asarray(given).dtype.kind in "cSUMm":  # numbers, not dates
             raise TypeError
         return np.array(given, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):

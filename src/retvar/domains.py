@@ -1,4 +1,4 @@
-"""The MDPs of the paper, a windy cliff, random MDPs, and MDPs found by name."""
+"""The MDPs of the paper, a windy cliff, random MDPs, MDPs by name, and a continuous world."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from numpy.typing import ArrayLike, NDArray
 from retvar import arguments
 from retvar.errors import InputError
 from retvar.format import listed
+from retvar.linear_gaussian import LinearGaussian
 from retvar.mdp import END, MDP, Edge, Policy
 
 __all__ = [
+    "LinearGaussian",
     "chain",
     "complex_mdp",
     "find",
     "from_gymnasium",
+    "linear_gaussian",
     "random_mdp",
     "random_walk",
     "windy_cliff",
@@ -151,8 +154,7 @@ def windy_cliff(
     >>> print(f"{start.mean:.3f} ± {start.std:.3f}")
     -11.868 ± 4.209
     """
-    arguments.integer("height", height, 2)
-    arguments.integer("width", width, 2)
+    height, width = arguments.integer("height", height, 2), arguments.integer("width", width, 2)
     _check_states("height × width", height * width)
     wind = float(arguments.unit_interval("wind", wind, 1)[0])
     fall = arguments.number("fall", fall)
@@ -227,9 +229,9 @@ def random_mdp(
     if states * actions * branching > MOST_EDGES:
         found = f"{states:,} × {actions:,} × {branching:,}"
         raise InputError("states", found, f"must be at most {MOST_EDGES:,} edges")
+    parallel = arguments.flag("parallel", parallel)
     if branching > states and not parallel:
         raise InputError("branching", branching, f"must not exceed the {states} states")
-    parallel = arguments.flag("parallel", parallel)
     ends = float(arguments.unit_interval("ends", ends, 1)[0])
     reward_mean = arguments.number("reward_mean", reward_mean)
     rng = arguments.generator("seed", seed)
@@ -260,6 +262,21 @@ def random_mdp(
         actions=actions,
         name="random-mdp",
     )
+
+
+def linear_gaussian(
+    F: ArrayLike, S: ArrayLike, Q: ArrayLike, gamma: float, lam: float = 1.0
+) -> LinearGaussian:
+    """Make a continuous world with an exact answer: x′ = Fx + w, w ~ N(0, S), reward −xᵀQx.
+
+    See :class:`LinearGaussian`, and :meth:`LinearGaussian.controlled` for one with actions. It is
+    no MDP of edges: it answers itself, in place of ``solve``.
+
+    >>> world = linear_gaussian(F=[[0.8, 0.3], [-0.3, 0.8]], S=0.3, Q=1.0, gamma=0.95, lam=0.9)
+    >>> print(f"{world.value([1.0, 0.0]):.3f} ± {world.std([1.0, 0.0]):.3f}")
+    -40.457 ± 7.767
+    """
+    return LinearGaussian(F, S, Q, gamma, lam)
 
 
 def find(name: str, /, *, gamma: float | None = None, **options: Any) -> MDP:

@@ -10,6 +10,7 @@ from itertools import zip_longest
 __all__ = [
     "align",
     "count",
+    "did_you_mean",
     "digits",
     "duration",
     "joined",
@@ -93,6 +94,18 @@ def count(number: int, one: str, many: str | None = None) -> str:
     ('1 claim', '2,000 claims', '2 entries')
     """
     return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A question that suggests the most similar of the known names; empty if none is similar.
+
+    >>> did_you_mean("greedyy", ["random", "greedy"]), did_you_mean("nonsense", ["greedy"])
+    ('did you mean greedy? ', '')
+    """
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, list(known), n=1)
+    return f"did you mean {visible(close[0])}? " if close else ""
 
 
 def natural_key(label: object) -> tuple[object, ...]:

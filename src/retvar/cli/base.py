@@ -10,7 +10,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,6 +20,9 @@ from retvar.format import ONE_LINE, listed, visible
 from retvar.progress import Display, discard_output
 from retvar.reading import json_or_text
 from retvar.signals import NOTHING, Interrupted, Stop, current
+
+if TYPE_CHECKING:
+    from retvar.mdp import MDP
 
 __all__ = [
     "DEVICE",
@@ -31,9 +34,11 @@ __all__ = [
     "PATH",
     "THREADS",
     "Commands",
+    "find_domain",
     "interruptible",
     "key_value",
     "key_values",
+    "options_of",
     "print_note",
     "print_result",
     "split_commas",
@@ -77,6 +82,27 @@ def domain_options(command: Any) -> Any:
     """Add the argument DOMAIN and its options to a command."""
     gamma = click.option("--gamma", type=float, help="Discount γ; required for Gymnasium tables.")
     return click.argument("domain")(gamma(OPTION(command)))
+
+
+def find_domain(name: str, gamma: float | None, options: tuple[str, ...]) -> MDP:
+    """The MDP that DOMAIN names; a missing γ is reported before anything heavy is imported."""
+    if name.startswith("gymnasium:") and gamma is None:
+        remedy = "a Gymnasium table has none; give one, such as --gamma 0.99"
+        raise InputError("--gamma", "missing", remedy)
+    from retvar.domains import find
+
+    return find(name, gamma=gamma, **key_values(options))
+
+
+@contextlib.contextmanager
+def options_of(**fields: str) -> Iterator[None]:
+    """Rename these arguments in the library's error messages to options of the command line."""
+    try:
+        yield
+    except InputError as error:
+        if type(error) is not InputError or error.field not in fields:
+            raise
+        raise InputError(fields[error.field], error.value, error.remedy) from None
 
 
 class Commands(click.Group):

@@ -14,7 +14,7 @@ from retvar.cli.base import (
     JSON,
     OPTION,
     PATH,
-    key_values,
+    find_domain,
     print_result,
     to_json,
 )
@@ -59,10 +59,10 @@ def curve(domain: str, **args: Any) -> None:
 
     For constant step sizes and no traces.
     """
+    _refuse(args)
+    mdp = find_domain(domain, args["gamma"], args["options"])
     import retvar as rv
 
-    _refuse(args)
-    mdp = rv.domains.find(domain, gamma=args["gamma"], **key_values(args["options"]))
     if args["lam"] is not None:
         mdp = mdp.replace(lam=args["lam"])
     policies = {"target": args["target"], "behaviour": args["behaviour"]}
@@ -97,7 +97,7 @@ def _refuse(args: dict[str, Any]) -> None:
     if args["rest"] and args["best"]:
         raise InputError("best", "with --rest", "give one of the two")
     if args["best"] and args["steps"] is None:
-        raise InputError("steps", "nothing", "--best needs the number of steps")
+        raise InputError("--steps", "missing", "--best needs the number of steps")
     if args["best"] and args["episodes"] is not None:
         raise InputError("episodes", args["episodes"], "--best takes --steps")
     if args["rest"] and (args["steps"] is not None or args["episodes"] is not None):
@@ -108,7 +108,7 @@ def _refuse(args: dict[str, Any]) -> None:
     if args["best"] and given:
         raise InputError(given[0], args[given[0]], "is found by --best; leave it out")
     if not args["best"] and args["alpha"] is None:
-        raise InputError("alpha", "nothing", "give the step size of the value, such as 0.1")
+        raise InputError("--alpha", "missing", "give the step size of the value, such as 0.1")
 
 
 def _learners(args: dict[str, Any]) -> dict[str, Any]:

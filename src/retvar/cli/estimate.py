@@ -23,16 +23,27 @@ from retvar.cli.base import (
     split_commas,
     to_json,
 )
+from retvar.cli.deep import finish, prepare_any, refuse_beside_deep
 from retvar.cli.sources import (
     COLUMNS,
     STEPS,
     acting_options,
     open_source,
     option_names,
+    refuse_options,
     with_options,
 )
 from retvar.errors import InputError, RetvarError
-from retvar.files import make_folder
+from retvar.estimation.folder import (
+    DATA,
+    ESTIMATOR,
+    FORMATS,
+    draw_figures,
+    estimator_file,
+    open_folder,
+    write_data,
+)
+from retvar.format import natural_key
 from retvar.networks import DEFAULT, NETWORKS
 from retvar.signals import NOTHING, Interrupted, Stop, current
 
@@ -44,9 +55,6 @@ if TYPE_CHECKING:
 
 __all__ = ["estimate"]
 
-FIGURES = ("map", "heat_map", "states", "observed", "calibration", "check")
-ESTIMATOR, DATA = "estimator.safetensors", "estimate.nc"
-FORMATS = ("png", "svg", "pdf")
 SETTINGS = (
     "by",
     "gamma",
@@ -136,7 +144,9 @@ def _columns(command: Any) -> Any:
 @click.option("--kappa", type=float, help="Trace decay [default: a fifth of the horizon].")
 @ESTIMAND
 @click.option(
-    "--features", help="Features of observations: tiles, fourier or polynomial [default: tiles]."
+    "--features",
+    help="Features of observations: tiles, fourier or polynomial [default: tiles]; deep: neural "
+    "networks, which need the extra deep.",
 )
 @click.option(
     "--bootstrap-samples", type=click.IntRange(0),
@@ -150,7 +160,7 @@ def _columns(command: Any) -> Any:
 @click.option(
     "--seed", type=click.IntRange(0), help="Random seed [default: 0; with --resume a new one]."
 )
-@click.option("--resume", type=PATH, help=f"{ESTIMATOR} of an earlier estimate, to continue from.")
+@click.option("--resume", type=PATH, help="Folder of an earlier estimate, or its estimator.")
 @click.option(
     "--check",
     is_flag=True,
@@ -191,18 +201,21 @@ def estimate(source: str, **args: Any) -> None:
     saved, and the exit status is 130.
     """
     stop = current()
+    formats = _formats(args["formats"])
+    _refuse_beside_follow(args)
+    _refuse_beside_actions(args)
+    refuse_beside_deep(args)
+    refuse_options(source, args)
     with option_names(file="--resume", resume="--resume"):
         from retvar.estimation.checks import check
         from retvar.estimation.distributed import refuse_cluster
-        from retvar.estimation.estimate import prepare
         from retvar.experience import recorded
 
-        formats, settings = _formats(args["formats"]), _settings(args)
+        settings = _settings(args)
         settings["by"] = refuse_cluster(args["cluster"], args["workers"], settings.get("by"))
         if args["resume"] is not None:
             del settings["by"]
-        _refuse_beside_follow(args)
-        _refuse_beside_actions(args)
+            _refuse_beside_actions(args)  # those of the saved estimator
         experience = open_source(source, args, args["seed"], stop)
         with option_names(state="--at"):
             refuse_unknown(experience, args)
@@ -211,7 +224,7 @@ def estimate(source: str, **args: Any) -> None:
             if args["log"] is not None:
                 with option_names(path="--log"):
                     experience = recorded(experience, args["log"])
-            found = prepare(experience, **settings)
+            found = prepare_any(experience, settings)
             if args["follow"] and args["resume"] is not None:
                 _refuse_twice(found, args["resume"])
             kept.found, kept.out = found, out
@@ -222,6 +235,7 @@ def estimate(source: str, **args: Any) -> None:
                 failure = _learn_on_cluster(found, stop, args)
             else:
                 failure = _learn(found, stop, live=source.startswith("gymnasium:"))
+            failure = finish(found, failure, source, args, stop)
             kept.separate = failure is not None and kept.separate
             saved = kept.path = _save(found, out, separate=kept.separate)
             checked = None
@@ -364,7 +378,7 @@ class _Kept:
         if self.found.estimator.steps:
             self.path = _save_estimator(self.found, self.out, self.separate)
             finish_recordings()
-            _save_data(self.found.data, self.path)
+            write_data(self.found.data, self.path)
 
     def line(self) -> str:
         """Where the estimator is, in one line."""
@@ -408,12 +422,7 @@ def _formats(text: str) -> tuple[str, ...]:
 def _folder(out: Path, stop: Stop) -> Iterator[Path]:
     """Create the output folder; remove it again if nothing was written to it."""
     existed = out.is_dir()
-    if out.exists() and not existed:
-        raise InputError("--out", out, "is a file; name a folder")
-    try:
-        make_folder(out)
-    except OSError as error:
-        raise InputError("--out", out, f"cannot be made: {error.strerror or error}") from None
+    open_folder("--out", out)
 
     def remove_if_empty() -> None:
         if not existed and out.is_dir() and not any(out.iterdir()):
@@ -429,7 +438,9 @@ def _folder(out: Path, stop: Stop) -> Iterator[Path]:
 def _may_replace(out: Path, resume: Path | None) -> bool:
     """Whether an unfinished run may replace the estimator in `out`: if it continued from it."""
     path = out / ESTIMATOR
-    return not path.exists() or (resume is not None and path.resolve() == Path(resume).resolve())
+    if not path.exists():
+        return True
+    return resume is not None and path.resolve() == estimator_file(Path(resume)).resolve()
 
 
 def _save(
@@ -440,7 +451,7 @@ def _save(
     With `separate`, files of an earlier run are not replaced: names begin with ``unfinished-``.
     """
     path = _save_estimator(found, out, separate)  # first, since estimates may fail
-    _save_data(found.data if data is None else data, path)
+    write_data(found.data if data is None else data, path)
     return path
 
 
@@ -450,31 +461,12 @@ def _save_estimator(found: Estimate, out: Path, separate: bool) -> Path:
     return path
 
 
-def _save_data(data: xarray.Dataset, estimator: Path) -> None:
-    """Write the estimates beside the estimator."""
-    from retvar.cache import write_netcdf
-
-    write_netcdf(estimator.with_name(estimator.name.replace(ESTIMATOR, DATA)), data)
-
-
 def _draw(found: Estimate, checked: Any, out: Path, formats: tuple[str, ...]) -> list[Path]:
     """Draw the figures; save the estimates again if they have been checked."""
-    import retvar as rv
-
     data = found.data if checked is None else checked.data
     if checked is not None:
         _save(found, out, data)
-    if not formats:
-        return []
-    written: list[Path] = []
-    for name in FIGURES:  # an earlier run may have written others
-        for suffix in FORMATS:
-            (out / f"{name}.{suffix}").unlink(missing_ok=True)
-    for name, figure in rv.plots.estimate_figures(data).items():
-        for suffix in formats:
-            written.append(out / f"{name}.{suffix}")
-            rv.plots.save(figure, written[-1])
-    return written
+    return draw_figures(data, out, formats)
 
 
 def _print(
@@ -510,6 +502,9 @@ def _to_dict(found: Estimate, checked: Any) -> dict[str, Any]:
     """Estimates of all states or regions, with settings and counts."""
     data = found.data if checked is None else checked.data
     dim = "state" if "state" in data.dims else "region"
+    if dim == "state":
+        labels = data["label"].values
+        data = data.isel(state=sorted(range(len(labels)), key=lambda k: natural_key(labels[k])))
     columns = {
         str(name): data[name].values.tolist()
         for name in data.data_vars

@@ -12,7 +12,7 @@ from retvar.cli.base import (
     JSON,
     PATH,
     domain_options,
-    key_values,
+    find_domain,
     print_result,
     split_commas,
     to_json,
@@ -54,10 +54,10 @@ def frontier(
 
     They are the best found. The problem is NP-hard, so better ones may exist.
     """
+    mdp = find_domain(domain, gamma, options)
     import retvar as rv
     from retvar.files import write_text
 
-    mdp = rv.domains.find(domain, gamma=gamma, **key_values(options))
     with Display(sys.stderr) as display:
         display.start(1.0)
         found = rv.frontier(

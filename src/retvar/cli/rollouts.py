@@ -13,6 +13,7 @@ from retvar.cli.sources import (
     load_policy,
     make_stoppable,
     option_names,
+    refuse_unknown_policy,
     with_options,
 )
 from retvar.errors import InputError, RetvarError
@@ -57,6 +58,7 @@ def rollouts(source: str, **args: Any) -> None:
     kind, colon, name = source.partition(":")
     if kind != "gymnasium" or not colon:
         raise InputError("SOURCE", source, "must be gymnasium:ID, such as gymnasium:CartPole-v1")
+    refuse_unknown_policy(args["policy"])
     start = _start(args["start"])
     with current().graceful() as stop, option_names():
         import retvar as rv

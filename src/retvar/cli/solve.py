@@ -13,7 +13,9 @@ from retvar.cli.base import (
     JSON,
     PATH,
     domain_options,
-    key_values,
+    find_domain,
+    options_of,
+    print_note,
     print_result,
     to_json,
 )
@@ -58,11 +60,11 @@ def solve(
     check: bool,
 ) -> None:
     """Compute the exact value and variance of the λ-return in every state of DOMAIN."""
+    if policy is not None and target is not None:
+        raise InputError("--policy", policy, "is the target; give --policy or --target, not both")
+    mdp = find_domain(domain, gamma, options)
     import retvar as rv
 
-    if policy is not None and target is not None:
-        raise InputError("policy", policy, "is the target; give --policy or --target, not both")
-    mdp = rv.domains.find(domain, gamma=gamma, **key_values(options))
     if lam is not None:
         mdp = mdp.replace(lam=lam)
     question: dict[str, Any] = {
@@ -70,7 +72,9 @@ def solve(
         "behaviour": behaviour,
         "estimand": estimand.replace("-", "_"),
     }
-    solution = rv.solve(mdp, **question, order=order)
+    asked = "--target" if policy is None else "--policy"
+    with options_of(target=asked, behaviour="--behaviour", estimand="--estimand"):
+        solution = rv.solve(mdp, **question, order=order)
     sampled = rv.monte_carlo(mdp, **question, order=order) if check else None
     if plot is not None:
         rv.plots.save(rv.plots.solution(solution), plot)
@@ -88,10 +92,15 @@ def draw(
     domain: str, gamma: float | None, options: tuple[str, ...], out: Path, policy: str | None
 ) -> None:
     """Draw DOMAIN as a graph into OUT (PNG, SVG or PDF)."""
+    mdp = find_domain(domain, gamma, options)
     import retvar as rv
+    from retvar.plots.graph import how_drawn
 
-    mdp = rv.domains.find(domain, gamma=gamma, **key_values(options))
-    rv.plots.save(rv.plots.draw_mdp(mdp, policy), out)
+    with options_of(policy="--policy"):
+        figure = rv.plots.draw_mdp(mdp, policy)
+    rv.plots.save(figure, out)
+    if note := how_drawn(mdp.n_states):
+        print_note(note)
 
 
 def _to_dict(

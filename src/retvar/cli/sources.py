@@ -15,6 +15,7 @@ import click
 
 from retvar.cli.base import key_values, split_commas, whole_number
 from retvar.errors import InputError, RetvarError
+from retvar.format import did_you_mean
 
 if TYPE_CHECKING:
     from retvar.experience import Experience
@@ -30,10 +31,13 @@ __all__ = [
     "make_stoppable",
     "open_source",
     "option_names",
+    "refuse_options",
+    "refuse_unknown_policy",
     "with_options",
 ]
 
 STEPS = 200_000
+NAMED_POLICIES = ("random", "greedy")
 POLICY = "must be random, greedy, MODULE:FUNCTION, FILE.npy or sb3:ALGORITHM:FILE.zip"
 FOLLOW_EVERY = 5.0  # seconds between looks at a log that grows
 GAMMA = "give the discount per step, such as --gamma 0.99"
@@ -116,15 +120,34 @@ class StopRequested(RetvarError):
     """A signal arrived while an environment was being stepped."""
 
 
+def refuse_options(source: str, args: dict[str, Any]) -> None:
+    """Refuse what is missing, misplaced or misspelt, before anything heavy is imported."""
+    if args["gamma"] is None and args["gamma_column"] is None and args["resume"] is None:
+        raise InputError("--gamma", "missing", GAMMA)
+    _refuse_misplaced(source, _kind(source)[0], args)
+    refuse_unknown_policy(args["policy"])
+
+
+def refuse_unknown_policy(name: str | None) -> None:
+    """Refuse a value of ``--policy`` that is neither a known name nor the name of a file."""
+    if name is not None and name not in NAMED_POLICIES:
+        if ":" in name or Path(name).suffix in (".npy", ".zip"):
+            return
+        hint = did_you_mean(name, NAMED_POLICIES)
+        raise InputError("--policy", name, hint + (f"Must{POLICY[4:]}" if hint else POLICY))
+
+
+def _kind(source: str) -> tuple[str, str]:
+    """``gymnasium``, ``minari`` or ``table``, and what follows the colon."""
+    kind, colon, name = source.partition(":")
+    return kind if colon and kind in ("gymnasium", "minari") else "table", name
+
+
 def open_source(source: str, args: dict[str, Any], seed: int, stop: Stop) -> Experience:
     """Open SOURCE as a stream of experience; `args` are the options of the command."""
     from retvar import experience
 
-    kind, colon, name = source.partition(":")
-    kind = kind if colon and kind in ("gymnasium", "minari") else "table"
-    if args["gamma"] is None and args["gamma_column"] is None and args["resume"] is None:
-        raise InputError("--gamma", "missing", GAMMA)
-    _refuse_misplaced(source, kind, args)
+    kind, name = _kind(source)
     if kind == "gymnasium":
         opened = _environment(name, args, seed, stop)
     elif kind == "minari":
@@ -278,8 +301,7 @@ def load_policy(name: str, env: str, gamma: float | None, options: dict[str, Any
         return rv.Policy.greedy(rv.MDP.from_gymnasium(env, gamma=gamma, **options))
     if name.endswith(".npy"):
         return load_array(Path(name), "--policy")
-    if ":" not in name:
-        raise InputError("--policy", name, POLICY)
+    refuse_unknown_policy(name)
     return import_function("--policy", name)
 
 

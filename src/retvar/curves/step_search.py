@@ -175,6 +175,8 @@ def best_steps(
     exactness = float(arguments.numbers("tolerance", tolerance, 1)[0])
     if not 0 < exactness < 1:
         raise InputError("tolerance", tolerance, "must lie between 0 and 1")
+    if progress is not None and not callable(progress):
+        raise InputError("progress", repr(progress), "must be a function of a share of the work")
     search = _Search(problem, places, minimise, steps, bool(average), shares)
     errors = search.grid(axis, progress)
     own = problem.steps[places] if isinstance(method, Learner) else None

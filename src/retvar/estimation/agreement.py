@@ -382,14 +382,16 @@ def group(places: Integers, used: NDArray[np.bool_]) -> dict[int, Integers]:
     return {int(places[part[0]]): part for part in parts if part.size}
 
 
-def self_check(estimator: Any, monitor: Monitor, experience: Experience) -> Agreement:
-    """Judge estimates by the observed returns of the data that they come from."""
+def self_check(
+    estimator: Any, monitor: Monitor, experience: Experience, own_data: bool = True
+) -> Agreement:
+    """Judge estimates by observed returns: of the data that they come from, if `own_data`."""
     if monitor.off_policy:
         return Agreement(None, None, reason=OFF_POLICY)
     returns, sequence = monitor.returns, monitor.sequence
     if returns is None or sequence is None or not sequence.count:
         return Agreement(None, None, reason=TOO_SHORT)
-    predict = Predictions.of(estimator, own_data=True)
+    predict = Predictions.of(estimator, own_data)
     visits = monitor.visits
     regions = visits if isinstance(visits, Regions) else None
     if regions is not None and not isinstance(estimator, OnlineEstimator):
@@ -404,9 +406,11 @@ def self_check(estimator: Any, monitor: Monitor, experience: Experience) -> Agre
         return f"region {describe_point(placed.start[places == place].mean(axis=0))}"
 
     found = judge(
-        ScoredReturns(sequence, predict), placed, places, name, own_data=True,
+        ScoredReturns(sequence, predict), placed, places, name, own_data=own_data,
         kind_of_place="state" if regions is None else "region",
     )  # fmt: skip
+    if not own_data:
+        return found
     return _with_held_out(found, estimator, gaps=experience.counts.rejected.total() > 0)
 
 

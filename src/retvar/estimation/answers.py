@@ -134,6 +134,9 @@ def find_state(experience: Experience, state: Any, known: int | None = None) -> 
                 return found
         remedy = f"is not a state of {experience.name}; they are {listed(labels)}"
         raise InputError("state", state, remedy)
+    if experience.state_names is not None and isinstance(state, str):
+        loose = [_loose(name) for name in experience.state_names]
+        state = loose.index(_loose(state)) if _loose(state) in loose else state
     try:
         number = int(state) if isinstance(state, str) else state
     except ValueError:

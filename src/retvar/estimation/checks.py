@@ -19,9 +19,11 @@ from retvar.estimation.agreement import (
     describe_point,
     group,
     judge,
+    self_check,
 )
 from retvar.estimation.estimate import Estimate
 from retvar.estimation.monitor import CLOSED, Discounts, Monitor, collect_returns
+from retvar.estimation.results import dataset
 from retvar.estimation.returns import Returns
 from retvar.estimation.verdicts import AGREES, DISAGREES, UNCERTAIN, Verdict
 from retvar.estimation.visits import Regions
@@ -89,8 +91,10 @@ class Check(Shown):
         return preformatted(self.summary())
 
 
-def check(found: Estimate, fresh: Experience) -> Check:
+def check(found: Any, fresh: Experience) -> Check:
     """Compare estimates with returns from fresh experience of the same policy.
+
+    `found` is an estimate, or an estimator by itself, such as a :class:`retvar.deep.Critic`.
 
     The verdict on value and std is "agrees", where a std that is off by a quarter, or a value that
     is off by a quarter of a std, would have been seen; "disagrees", where chance is an unlikely
@@ -103,8 +107,9 @@ def check(found: Estimate, fresh: Experience) -> Check:
     >>> print(rv.check(found, cliff(2)).value)
     agrees (a difference of 0.07 std would have been seen)
     """
-    arguments.instance("found", found, Estimate, "an estimate: rv.estimate(…)")
     arguments.instance("fresh", fresh, Experience, "experience: rv.experience.from_…")
+    if not isinstance(found, Estimate):
+        return _check_estimator(found, fresh)
     data = found.data
     tabular = "state" in data.dims
     if found.experience.pairs:
@@ -118,13 +123,29 @@ def check(found: Estimate, fresh: Experience) -> Check:
     placed = Returns(places.count, width, STORED[tabular], negligible=CLOSED)
     for chunk in fresh.chunks():
         discounts = Discounts.of(found.estimator, chunk, final=True)
-        if not discounts.on_policy:
-            raise InputError(
-                "fresh", fresh.name, "is off-policy: its returns are not those of the target policy"
-            )
+        _refuse_off_policy(not discounts.on_policy, fresh)
         keys = places.keys(chunk)
         collect_returns(chunk, discounts, (placed, keys), (sequence, np.zeros_like(keys)))
     return _compare(found, data, sequence, placed, places)
+
+
+def _check_estimator(estimator: Any, fresh: Experience) -> Check:
+    """Judge an estimator without an estimate around it: all is monitored on the fresh data."""
+    if not all(hasattr(estimator, name) for name in ("predict", "gammas", "description")):
+        remedy = "must be an estimate, rv.estimate(…), or a critic, rv.deep.fit(…)"
+        raise InputError("found", type(estimator).__name__, remedy)
+    monitor = Monitor()
+    for chunk in fresh.chunks():
+        monitor.update(estimator, chunk)
+        _refuse_off_policy(monitor.off_policy, fresh)
+    verdicts = self_check(estimator, monitor, fresh, own_data=False)
+    return Check(dataset(fresh, estimator, monitor), verdicts)
+
+
+def _refuse_off_policy(off_policy: bool, fresh: Experience) -> None:
+    if off_policy:
+        remedy = "is off-policy: its returns are not those of the target policy"
+        raise InputError("fresh", fresh.name, remedy)
 
 
 class _Places:

@@ -24,6 +24,7 @@ from retvar.estimation.actions import (
 from retvar.estimation.agreement import Agreement, self_check
 from retvar.estimation.answers import Answer, answer_at, find_state
 from retvar.estimation.distributed import learn_on_cluster, refuse_cluster
+from retvar.estimation.folder import estimator_file, means_folder, save_folder
 from retvar.estimation.format import describe_data, reasons, table, table_rows
 from retvar.estimation.least_squares_estimator import LeastSquaresEstimator
 from retvar.estimation.monitor import Monitor
@@ -122,33 +123,69 @@ class Estimate(Shown):
     def value(self, state: Any = None) -> Any:
         """Value of a state; of all states where none is named. NaN where nothing is known.
 
-        Here and below a state is named by its number, or by its label where that is text.
+        Here and below a state is named by its number, or by its label where that is text. A list or
+        an array of states, or an array [k, number] of observations, gives an array.
+
+        >>> import retvar as rv
+        >>> log = {"state": ["rain", "sun"], "reward": [2.0, 1.0], "terminated": [False, True]}
+        >>> rv.estimate(rv.experience.from_table(log), gamma=1.0).value(["sun", "rain"])
+        array([1., 3.])
         """
         self._look()
-        state = self._number(state)
-        return self._known(state, self.estimator.value(state))
+        return self._ask("value", state)
 
     def std(self, state: Any = None) -> Any:
         """Standard deviation of the return from a state; of all states where none is named."""
         self._look()
-        state = self._number(state)
-        return self._known(state, self.estimator.std(state))
+        return self._ask("std", state)
 
     def interval(
         self, state: Any = None, what: str = "value", *, states: Any = None, level: Any = None
     ) -> tuple[Any, Any]:
         """Lower and upper end for one `state`, a column of `states`, or all."""
         self._look()
+        if states is None and self._several(state):
+            state, states = None, state
         level = self.monitor.level if level is None else level
         state, states = self._number(state), self._numbers(states)
         ends = self.estimator.interval(state, what, states=states, level=level)
         if states is not None and state is None:
-            asked = np.asarray(states)
-            if asked.ndim != 1 and self.experience.width is None:
-                raise InputError("states", repr(states), "must be a column of states")
+            asked = self._column(states)
             return tuple(np.where(self._visited(asked), end, np.nan) for end in ends)  # type: ignore[return-value]
         low, high = (self._known(state, end) for end in ends)
         return low, high
+
+    def _ask(self, what: str, state: Any) -> Any:
+        """An estimate of one state, of several, or of all."""
+        if not self._several(state):
+            state = self._number(state)
+            return self._known(state, getattr(self.estimator, what)(state))
+        several = state if isinstance(state, list | tuple) else np.asarray(state)
+        column = self._column(self._numbers(several))
+        if not len(column):
+            return np.zeros(0)
+        return np.where(self._visited(column), self.estimator.predict(column, what), np.nan)
+
+    def _several(self, state: Any) -> bool:
+        """Whether this is a column of states, or rows of observations, and not one of them."""
+        if self.experience.width is not None:
+            nested = isinstance(state, list | tuple) and any(np.ndim(part) for part in state)
+            return nested or getattr(state, "ndim", 0) > 1
+        if isinstance(state, tuple):  # a label, where labels are tuples
+            labels = self.experience.labels
+            return not (labels and isinstance(labels[0], tuple))
+        return isinstance(state, list) or getattr(state, "ndim", 0) > 0
+
+    def _column(self, states: Any) -> Any:
+        """States as a column, observations as rows."""
+        try:
+            column = np.asarray(states)
+        except ValueError:  # rows of different lengths
+            column = np.zeros(())
+        if column.ndim != (1 if self.experience.width is None else 2):
+            remedy = "must be a column of states, or rows of numbers of one length"
+            raise InputError("states", repr(states), remedy)
+        return column if len(column) else column.astype(np.int64)
 
     def _number(self, state: Any) -> Any:
         """The number of a state that is named by a label of text; anything else as it is."""
@@ -297,9 +334,24 @@ class Estimate(Shown):
         return figure
 
     def save(self, path: str | Path) -> None:
-        """Write the estimator to a file; ``estimate(…, resume=path)`` continues with other data."""
+        """Write to a folder what ``retvar estimate --out`` writes, or the estimator to a file.
+
+        A path without a suffix is a folder, for the estimator, the estimates as netCDF and the
+        figures. ``estimate(…, resume=path)`` continues with other data, from either.
+
+        >>> import pathlib, tempfile, retvar as rv
+        >>> lake = rv.experience.from_gymnasium("FrozenLake-v1", steps=500)
+        >>> folder = pathlib.Path(tempfile.mkdtemp()) / "lake"
+        >>> rv.estimate(lake, gamma=0.9).save(folder)
+        >>> rv.estimate(lake, resume=folder).estimator.steps
+        1000
+        """
+        path = arguments.path("path", path)
+        if means_folder(path):
+            return save_folder(self, path)
         self.estimator.notes = {"estimate": to_notes(self.monitor, self.experience)}
         self.estimator.save(path)
+        return None
 
     def learn(self, progress: Progress | None = None) -> None:
         """Learn from the stream; an error that stops it has this estimate as its attribute."""
@@ -414,7 +466,8 @@ def estimate(
         Of the intervals: number of bootstrap samples (``by="td"``; default 100), confidence level,
         seed.
     resume
-        A file that :meth:`Estimate.save` wrote, to continue from; no other setting is given then.
+        A file or folder that :meth:`Estimate.save` wrote, to continue from; no other setting is
+        given then.
     progress
         Called with the number of transitions done.
     cluster, workers
@@ -480,6 +533,7 @@ def prepare(
     if resume is not None:
         own = {"by": by, "learner": learner, "features": features, **settings}
         _refuse(own | {"actions": actions or None}, "comes from the saved estimator; leave it out")
+        resume = estimator_file(arguments.path("resume", resume))
         saved = load(resume)
         if has_actions(saved):
             experience = by_action(experience)

@@ -54,12 +54,13 @@ def table_rows(data: xarray.Dataset, rows: int) -> TableRows:
     """The cells of :func:`table`."""
     tabular = "state" in data.dims
     visits = data["visits"].values
-    order = np.argsort(-visits, kind="stable")
-    order = order[visits[order] > 0]
-    shown = order[:rows]
-    if tabular and order.size <= rows:  # all of them: by label
+    order = np.flatnonzero(visits > 0)
+    if tabular:  # by label
         labels = data["label"].values
-        shown = np.array(sorted(order, key=lambda i: natural_key(labels[i])), dtype=np.intp)
+        order = np.array(sorted(order, key=lambda i: natural_key(labels[i])), dtype=np.intp)
+    if not tabular or order.size > rows:  # the most visited ones, of equal visits by label
+        order = order[np.argsort(-visits[order], kind="stable")]
+    shown = order[:rows]
     level = f"{100 * data.attrs['level']:.4g}%"
     intervals = "value_low" in data
     unit = _unit(data)
@@ -166,7 +167,8 @@ def describe_data(data: xarray.Dataset, counts: Counts) -> str:
 def _method(attributes: Mapping[str, Any]) -> str:
     if attributes.get("by") == "least_squares":
         return "least squares"
-    return f"{attributes['method']} method"
+    kind = "deep critic, " if attributes.get("by") == "deep" else ""
+    return f"{kind}{attributes['method']} method"
 
 
 def _reliability(data: xarray.Dataset) -> str:

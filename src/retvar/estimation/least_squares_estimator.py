@@ -51,6 +51,7 @@ class LeastSquaresEstimator:
     True
     """
 
+    by = "least_squares"
     bootstrap_samples = 0
     has_intervals = True
     file_kind: ClassVar[str]  #: in the header of saved files

@@ -166,5 +166,5 @@ def _no_visits(estimator: Any, state: Any) -> Visits | Regions:
     if isinstance(features, ObservationFeatures):
         actions = features.actions if isinstance(features, PerAction) else 0
         return Regions(np.array(features.low), np.array(features.high), actions)
-    low, high = state.min(axis=0), state.max(axis=0)
+    low, high = getattr(features, "range", None) or (state.min(axis=0), state.max(axis=0))
     return Regions(low, np.where(high > low, high, low + 1.0))

@@ -93,7 +93,8 @@ def _by_state(experience: Experience, estimator: Any, monitor: Monitor) -> xarra
             data["mean_ratio"] = ("state", mean)
     _add_doubts(data, "state")
     labels = experience.labels
-    names = range(n) if labels is None else [*labels, *range(len(labels), n)][:n]
+    known: list[Any] = (experience.state_names if labels is None else labels) or []
+    names = [*known, *range(len(known), n)][:n]
     label = [label_text(x) for x in names]
     coords = {"state": np.arange(n), "label": ("state", np.array(label, dtype=str))}
     if experience.pairs and labels is not None:
@@ -101,6 +102,8 @@ def _by_state(experience: Experience, estimator: Any, monitor: Monitor) -> xarra
         for k, name in enumerate(("of_state", "action")):
             data[name] = ("state", np.array([label_text(pair[k]) for pair in own], dtype=str))
     found = xarray.Dataset(data, coords)
+    if experience.label_names:
+        found.attrs["label_names"] = "; ".join(experience.label_names)
     if experience.grid is not None:
         found.attrs["grid_rows"], found.attrs["grid_columns"] = experience.grid
         if experience.cells:
@@ -202,7 +205,7 @@ def _settings(experience: Experience, estimator: Any, monitor: Monitor) -> dict[
     return {
         "source": experience.name,
         "policy": experience.policy,
-        "by": "td" if isinstance(estimator, OnlineEstimator) else "least_squares",
+        "by": estimator.by,
         "method": d.method,
         "order": d.order,
         "estimand": d.estimand,
@@ -230,6 +233,8 @@ def _remarks(estimator: Any) -> list[str]:
         return ["standard errors rest on random probes, for the most visited states only"]
     if isinstance(estimator, FeatureEstimator):
         return ["spread from neighbours in other episodes; intervals are approximate"]
+    if (own := getattr(estimator, "remarks", None)) is not None:
+        return list(own)
     if estimator.features[0].states is None:
         return ["with features the spread tends to be too large; intervals are approximate"]
     return []
@@ -249,7 +254,8 @@ def warnings(experience: Experience, estimator: Any) -> list[str]:
     whole = ratios is None
     ratios = check_counts(experience.counts) if ratios is None else ratios
     wrong = "" if ratios is None else ratio_warning(ratios, experience.labels, whole)
-    return [*experience.warnings, *filter(None, [wrong])]
+    own = getattr(estimator, "warnings", ())
+    return [*experience.warnings, *filter(None, [wrong]), *own]
 
 
 def _log_attributes(experience: Experience) -> dict[str, str]:

@@ -28,6 +28,7 @@ from retvar.jit import compiled
 __all__ = ["Calibration", "Held", "ReturnsByState"]
 
 Array = NDArray[np.float64]
+TINY = 1e-9  # share beyond a level, at least, in messages
 SMALLEST = 1e-3  # of the median σ̂: smaller ones are raised to it, so that scores stay finite
 MANY = 100  # returns from which on an interval ends where they end
 CUT_OFF = 0.2  # share of returns that may be cut off by truncation before the result is doubtful
@@ -145,7 +146,7 @@ class Calibration:
         n = self.scores.size
         rank = int(_rank(np.int64(n), share))
         if not 1 <= rank <= n:
-            outside = min(share, 1.0 - share)
+            outside = max(min(share, 1.0 - share), TINY)
             needed = math.ceil(1.0 / outside - 1e-9) - 1
             raise InputError(
                 "level", f"{1.0 - outside:.6g} on this side",

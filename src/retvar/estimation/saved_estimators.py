@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from retvar import arguments, learners
+from retvar.errors import InputError
 from retvar.estimation.feature_estimator import FeatureEstimator
+from retvar.estimation.folder import estimator_file
 from retvar.estimation.tabular import TabularEstimator
 from retvar.online.checkpoint import read_tensors
 
@@ -16,14 +18,18 @@ __all__ = ["load"]
 def load(path: str | Path) -> Any:
     """Read an estimator that its method ``save`` wrote: online, or by least squares.
 
+    Also from a folder that ``Estimate.save`` or ``retvar estimate --out`` wrote.
+
     >>> import pathlib, tempfile, retvar as rv
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "risk.safetensors"
     >>> rv.Direct(alpha=0.1, gamma=0.9, lam=1.0).online(states=2).save(path)
     >>> rv.load(path).steps
     0
     """
-    path = arguments.path("path", path)
+    path = estimator_file(arguments.path("path", path))
     header, _ = read_tensors(path)
     kinds = {each.file_kind: each for each in (TabularEstimator, FeatureEstimator)}
+    if header.get("kind") == "deep_critic":
+        raise InputError("file", path, "is a deep critic: read it with rv.deep.Critic.load")
     kind = kinds.get(header.get("kind", ""))
     return learners.load(path) if kind is None else kind.load(path)

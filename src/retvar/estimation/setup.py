@@ -135,7 +135,7 @@ def trace_decay(gamma: Any) -> float:
         return UNKNOWN_DECAY
     try:
         largest = float(np.max(gamma))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return 0.0  # the learner refuses such a γ
     if not 0 < largest <= 1:
         return 0.0
@@ -256,6 +256,8 @@ def refuse_features(experience: Experience, given: Any) -> None:
         raise InputError("features", given, f"are for observations; {experience.name} has states")
     if not isinstance(given, Features) and given not in BASES:
         choices = ", ".join(map(repr, BASES))
+        if given == "deep":
+            raise InputError("features", "'deep'", "deep critics are made by rv.deep.estimate(…)")
         raise InputError("features", repr(given), f"must be {choices}, or retvar.features")
 
 

@@ -228,7 +228,7 @@ class TabularEstimator(LeastSquaresEstimator):
             column = np.asarray(states)
         except ValueError:  # rows of different lengths
             raise InputError("state", repr(states), "must be whole numbers") from None
-        if column.dtype.kind not in "iu" and not (column.size == 0):
+        if column.ndim != 1 or (column.dtype.kind not in "iu" and column.size):
             raise InputError("state", repr(states), "must be whole numbers")
         known = (column >= 0) & (column < self._states)
         if not known.all():

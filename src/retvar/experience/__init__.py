@@ -2,6 +2,7 @@
 
 from retvar.experience.environments import from_gymnasium
 from retvar.experience.growing import Growing
+from retvar.experience.linear_worlds import from_linear_gaussian
 from retvar.experience.minari import from_minari
 from retvar.experience.recording import recorded, write_table
 from retvar.experience.stream import Counts, Experience
@@ -12,6 +13,7 @@ __all__ = [
     "Experience",
     "Growing",
     "from_gymnasium",
+    "from_linear_gaussian",
     "from_minari",
     "from_table",
     "recorded",

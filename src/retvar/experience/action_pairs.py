@@ -71,7 +71,7 @@ def by_action(experience: Experience) -> Experience:
     own: dict[str, Any] = {"labels": labels} if tabular else _wider(experience)
     return replace(
         experience, source=source, with_actions=None, pairs=True, states=None, fixed_states=False,
-        grid=None, cells="", pieces=None, **own,
+        grid=None, cells="", pieces=None, label_names=(), state_names=None, **own,
     )  # fmt: skip
 
 

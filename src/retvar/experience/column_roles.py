@@ -134,7 +134,7 @@ class ColumnFinder:
         """The column of rewards, or of costs."""
         if cost is None or cost is False:
             return self.required("reward", reward)
-        if reward != "reward":
+        if not (isinstance(reward, str) and reward == "reward"):
             raise InputError("cost", cost, f"reward is given, too ({reward}); name one of them")
         return self.required("cost", cost)
 
@@ -252,7 +252,7 @@ def find_roles(
     """Check the roles, and decide by types and by the first rows what the states are."""
     refuse_incomplete_ratio(roles, policy)
     finder.warn_unused(roles)
-    if not (states is None or states == "labels"):
+    if not (states is None or (isinstance(states, str) and states == "labels")):
         if not is_integer(states) or states < 1:
             raise InputError("states", repr(states), "must be how many there are, or 'labels'")
     elif states is None and not finder.vector:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 
 from retvar.arguments import integer
 from retvar.errors import InputError
+from retvar.experience.environment_names import label_names, observation_names, state_names
 from retvar.experience.episodes import RowLinker, linked, source_error
 from retvar.experience.observations import acting_fields, observation_reader
 from retvar.experience.policies import action_selection
@@ -35,13 +37,6 @@ ENVIRONMENT = (
 )
 MOST_COPIES = 10_000
 COPIES = "needs an id, or a function that makes an environment"
-NAMES = {  # of the numbers of an observation, which Gymnasium does not name
-    "MountainCar": ("position", "velocity"),
-    "MountainCarContinuous": ("position", "velocity"),
-    "CartPole": ("position", "velocity", "angle", "spin"),
-    "Pendulum": ("cos angle", "sin angle", "spin"),
-    "Acrobot": ("cos 1", "sin 1", "cos 2", "sin 2", "spin 1", "spin 2"),
-}
 
 
 def from_gymnasium(
@@ -130,7 +125,10 @@ def from_gymnasium(
     return Experience(
         name=name, source=source, states=reader.states, fixed_states=reader.states is not None,
         width=reader.width, low=reader.low, high=reader.high, labels=reader.labels,
-        names=_names(name, reader.width), grid=_grid(several.inner, reader.states),
+        names=observation_names(name, several.inner, reader.width),
+        state_names=state_names(name, several.inner, reader.states),
+        label_names=label_names(name) if reader.labels is not None else (),
+        grid=_grid(several.inner, reader.states),
         cells=_letters(several.inner, reader.states), policy=actions.description, length=steps,
         **acting_fields(action_space, source),
     )  # fmt: skip
@@ -249,6 +247,8 @@ def make_environment(name: str, options: dict[str, Any]) -> Any:
     """Call ``gymnasium.make``; the error for an unknown id suggests similar ones."""
     import gymnasium
 
+    if name.startswith("retvar/"):
+        importlib.import_module("retvar.linear_gaussian.environment")  # registers it
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the error names outdated versions
@@ -281,9 +281,3 @@ def _letters(inner: Any, states: int | None) -> str:
     letters = np.where(np.asarray(inner._cliff).ravel(), "C", " ")
     letters[inner.start_state_index], letters[-1] = "S", "G"
     return "".join(letters)
-
-
-def _names(name: str, width: int | None) -> list[str] | None:
-    """Names for the numbers of an observation, in well-known environments."""
-    known = next((n for start, n in NAMES.items() if name.startswith(f"gymnasium:{start}-")), ())
-    return list(known) if width is not None and len(known) == width else None

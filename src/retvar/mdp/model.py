@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from retvar import arguments
 from retvar.errors import InputError
-from retvar.format import count, listed, visible
+from retvar.format import count, did_you_mean, listed, visible
 from retvar.html import MOST, Shown, page, table
 from retvar.mdp import parsing
 from retvar.mdp.edges import Edges, EdgeValidator
@@ -404,8 +404,10 @@ class MDP(Shown):
                 return known[policy]
             make = {"uniform": Policy.uniform, "greedy": Policy.greedy}.get(policy)
             if make is None:
-                names = listed(dict.fromkeys([*known, "uniform", "greedy"]), most=20)
-                raise InputError(field, repr(policy), f"unknown policy; known are {names}")
+                names = dict.fromkeys([*known, "uniform", "greedy"])
+                hint = did_you_mean(policy, names)
+                known_are = f"{'Known' if hint else 'known'} are {listed(names, most=20)}"
+                raise InputError(field, repr(policy), f"unknown policy; {hint}{known_are}")
             return make(self)
         if isinstance(policy, Policy):
             return policy.validate(self, field)

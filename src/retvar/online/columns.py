@@ -312,7 +312,11 @@ def _shared(field: str, given: Any, otherwise: float, n: int) -> Array:
 def _streams(given: Any, n: int) -> Integers:
     if given is None:
         return np.zeros(1, dtype=np.int64)
-    array = _states("stream", np.atleast_1d(given))
+    try:
+        column = np.atleast_1d(given)
+    except ValueError:  # rows of different lengths
+        raise InputError("stream", repr(given), "must hold whole numbers") from None
+    array = _states("stream", column)
     if array.size != 1:
         _same_length("stream", array.size, n)
     if array.size and array.min() < 0:

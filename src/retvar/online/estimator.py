@@ -71,6 +71,8 @@ class OnlineEstimator(Shown):
     (array([0.5, 1.5]), array([0.5, 4.5]))
     """
 
+    by = "td"
+
     def __init__(
         self, description: Any, features: list[Features], bootstrap_samples: int = 0, seed: int = 0
     ) -> None:

@@ -1,14 +1,15 @@
 """Figures of MDPs, exact solutions, simulations, estimates and sweeps, and how to save them.
 
-- MDPs: ``graph`` (with ``graph_content``, ``graph_layout`` and ``graph_edges``) draws an MDP as a
-  graph; ``exact_values`` draws its solution; ``risk_frontier`` the result of
-  :func:`retvar.frontier`.
+- MDPs: ``graph`` (with ``graph_content``, ``graph_layout`` and ``graph_edges``; for many states
+  ``large_graph`` and ``transition_matrix``) draws an MDP as a graph; ``exact_values`` draws its
+  solution; ``risk_frontier`` the result of :func:`retvar.frontier`.
 - Simulations and experiments: ``learning_curves``, ``final_errors`` and ``paper_figures`` take the
   datasets of :func:`retvar.simulate`, or a mapping of them by name. ``learning_curves`` also takes
   that of :func:`retvar.expected_curve`, and ``step_contours`` the result of
   :func:`retvar.best_steps`.
-- Estimates from experience: ``estimates``, ``estimate_maps`` and ``observed_returns`` take the
-  dataset of :func:`retvar.estimate`; ``estimate_common`` holds what they share.
+- Estimates from experience: ``estimates``, ``estimate_maps``, ``layered_maps`` and
+  ``observed_returns`` take the dataset of :func:`retvar.estimate`; ``estimate_common`` holds what
+  they share.
 - Sweeps: ``sensitivity_curves``, ``sweep_heat_maps`` and ``error_ratios`` take a collected sweep;
   ``sweep_errors`` holds what they share.
 

@@ -35,6 +35,7 @@ from retvar.plots.estimate_common import (
     visited,
     why_unknown,
 )
+from retvar.plots.layered_maps import draw_layers, layers_of
 from retvar.plots.notebook_figures import Figure
 from retvar.plots.style import INK, RC, Array, shown, text_size
 
@@ -62,12 +63,13 @@ def estimate_maps(data: xarray.Dataset) -> Figure:
     """Draw the estimates of a grid world: a map of the value and one of the std.
 
     Each cell shows its estimate and, below it, half the width of its interval, if they fit. Cells
-    from which no step was taken are hatched.
+    from which no step was taken are hatched. Blackjack has maps of the player's sum and the
+    dealer's card, one with and one without a usable ace.
 
     Parameters
     ----------
     data
-        From :func:`retvar.estimate`, of a grid world.
+        From :func:`retvar.estimate`, of a grid world or of Blackjack.
 
     Raises
     ------
@@ -85,10 +87,15 @@ def estimate_maps(data: xarray.Dataset) -> Figure:
     ['expected return', 'spread (standard deviation)']
     """
     remedy = "must be that of a grid world, with its value and std; see estimate_states for others"
-    require_columns(data, "grid_rows", "grid_columns", *TITLES, remedy=remedy)
-    shape = _grid_shape(data)
+    require_columns(data, *TITLES, remedy=remedy)
+    layers = layers_of(data)
+    if layers is None:
+        require_columns(data, "grid_rows", "grid_columns", remedy=remedy)
     title = figure_title(data, MAP_QUESTION)
     known = visited(data)
+    if layers is not None and known.any():
+        return draw_layers(data, layers, title)
+    shape = (1, 1) if layers is not None else _grid_shape(data)
     if not known.any():
         text = "No step was taken from any cell, so there is nothing to draw."
         return message_figure(title, text)

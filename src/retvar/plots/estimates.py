@@ -13,7 +13,7 @@ from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
 from retvar.errors import InputError
-from retvar.format import count, short_number
+from retvar.format import count, natural_key, short_number
 from retvar.plots.estimate_common import (
     NEED_ESTIMATES,
     NEGATIVE_VARIANCE,
@@ -32,6 +32,7 @@ from retvar.plots.estimate_common import (
     why_unknown,
 )
 from retvar.plots.estimate_maps import estimate_heat_maps, estimate_maps
+from retvar.plots.layered_maps import layers_of
 from retvar.plots.notebook_figures import Figure, Figures
 from retvar.plots.observed_returns import SAMPLE_COLUMNS, calibration, observed_returns
 from retvar.plots.style import (
@@ -95,7 +96,8 @@ def estimate(data: xarray.Dataset) -> Figure:
 def _kind(data: xarray.Dataset) -> str:
     """Which figure shows a dataset of estimates best."""
     require_columns(data, "value", "std", remedy=NEED_ESTIMATES)
-    if "grid_rows" in data.attrs and "grid_columns" in data.attrs:
+    grid = "grid_rows" in data.attrs and "grid_columns" in data.attrs
+    if grid or layers_of(data) is not None:
         return "map"
     return "heat_map" if "value_map" in data and "std_map" in data else "states"
 
@@ -111,9 +113,9 @@ def estimate_figures(data: xarray.Dataset) -> Figures:
     Returns
     -------
     dict
-        First one of ``"map"`` (a grid world), ``"heat_map"`` (two-dimensional observations) and
-        ``"states"``; then, if the dataset has their variables, ``"observed"``, ``"calibration"``
-        and ``"check"``.
+        First one of ``"map"`` (a grid world, Blackjack), ``"heat_map"`` (two-dimensional
+        observations) and ``"states"``; then, if the dataset has their variables, ``"observed"``,
+        ``"calibration"`` and ``"check"``.
 
     Raises
     ------
@@ -146,7 +148,8 @@ def estimate_states(data: xarray.Dataset, order: str = "state") -> Figure:
     data
         From :func:`retvar.estimate`; of states, or of regions of observations.
     order
-        From top to bottom: ``"state"``, as in the dataset, or ``"visits"``, most visited first.
+        From top to bottom: ``"state"``, by label (a2 before a10), or ``"visits"``, most visited
+        first.
 
     Raises
     ------
@@ -189,9 +192,11 @@ def estimate_states(data: xarray.Dataset, order: str = "state") -> Figure:
 def _choose_rows(data: xarray.Dataset, order: str) -> Indices:
     """The states to draw, from top to bottom."""
     known = np.flatnonzero(visited(data))
-    visits = finite_column(data, "visits")[known] if "visits" in data else np.zeros(known.size)
-    most = known[np.argsort(-visits, kind="stable")[:MAX_ROWS]]
-    return most if order == "visits" else np.sort(most)
+    labels = data["label"].values if "label" in data else np.arange(visited(data).size)
+    by_label = np.array(sorted(known, key=lambda k: natural_key(labels[k])), dtype=np.intp)
+    visits = finite_column(data, "visits") if "visits" in data else np.zeros(labels.size)
+    most = by_label[np.argsort(-visits[by_label], kind="stable")[:MAX_ROWS]]
+    return most if order == "visits" else by_label[np.isin(by_label, most)]
 
 
 def _subtitle(data: xarray.Dataset, unit: str, shown: int, known: int) -> str:

@@ -1,7 +1,8 @@
 """An MDP drawn as a graph.
 
 ``graph_content`` collects what is drawn, ``graph_layout`` places the nodes, ``graph_edges`` routes
-the arrows and places their labels, and this module draws the result.
+the arrows and places their labels, and this module draws the result. Many states are drawn by
+``large_graph`` and ``transition_matrix``.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch
 from matplotlib.path import Path
 
-from retvar.errors import InputError
 from retvar.mdp import MDP
 from retvar.plots import notebook_figures
 from retvar.plots.graph_content import Arrow, GraphContent, graph_content
@@ -30,11 +30,14 @@ from retvar.plots.graph_layout import (
     place_nodes,
     place_states,
 )
+from retvar.plots.large_graph import draw_large_graph
 from retvar.plots.style import INK, LINE, LINE_SPACING, POINT, RC, SOFT, Array, text_size
+from retvar.plots.transition_matrix import draw_matrix
 
-__all__ = ["draw_mdp"]
+__all__ = ["draw_mdp", "how_drawn"]
 
-MAX_STATES = 60
+MAX_LABELLED_STATES = 30  # with more, arrows have no labels
+MAX_STATES = 100  # with more, the graph becomes a matrix
 SCALES = (1.0, 1.1, 1.2, 1.35, 1.5, 1.7, 1.9)  # of distances, tried until no label overlaps
 MARGIN = 0.08  # inches around the drawing
 MIN_NOTE_WIDTH = 2.4  # inches
@@ -66,6 +69,10 @@ class Drawing:
 def draw_mdp(mdp: MDP, policy: object = None, ax: Axes | None = None) -> Figure:
     """Draw an MDP as a graph: states are circles, ends of episodes are squares, edges are arrows.
 
+    Up to 30 states have labels at their edges. Of up to 100 states the arrows have none and are
+    darker where they are more probable. Of more states the transitions are drawn as a matrix. The
+    figure says so.
+
     The label of an edge gives its probability under each policy and its reward (mean ± standard
     deviation). Edges that no policy takes are left out. γ and λ are written in the states, or once
     below if all states share them. In crowded graphs equal edges are merged, and what most edges
@@ -74,10 +81,10 @@ def draw_mdp(mdp: MDP, policy: object = None, ax: Axes | None = None) -> Figure:
     Parameters
     ----------
     mdp
-        An MDP of at most 60 states. Its ``positions`` are used if it has any; otherwise networkx
-        arranges the states.
+        Its ``positions`` are used if it has any; otherwise networkx arranges the states.
     policy
-        A policy, or a list of names of policies; default: all of the MDP's.
+        A policy, or a list of names of policies; default: all of the MDP's. Without labels, the
+        first of them.
     ax
         Axes to draw in; default: a new figure of the size that the drawing needs.
 
@@ -88,12 +95,26 @@ def draw_mdp(mdp: MDP, policy: object = None, ax: Axes | None = None) -> Figure:
     >>> sum((patch.get_gid() or "").startswith("edge") for patch in figure.axes[0].patches)
     14
     """
-    if mdp.n_states > MAX_STATES:
-        remedy = f"too many to draw as a graph (at most {MAX_STATES}); see plots.solution"
-        raise InputError("states", mdp.n_states, remedy)
+    if mdp.n_states > MAX_LABELLED_STATES:
+        draw = draw_matrix if mdp.n_states > MAX_STATES else draw_large_graph
+        with matplotlib.rc_context(RC):
+            return draw(mdp, policy, ax)
     drawing = _arrange(graph_content(mdp, policy), mdp.positions)
     with matplotlib.rc_context(RC):
         return _draw(drawing, ax)
+
+
+def how_drawn(states: int) -> str:
+    """What :func:`draw_mdp` makes of many states, in one line; empty if all is drawn.
+
+    >>> how_drawn(30), how_drawn(500)
+    ('', '500 states are many for a graph: drawn as a matrix of probabilities')
+    """
+    if states > MAX_STATES:
+        return f"{states:,} states are many for a graph: drawn as a matrix of probabilities"
+    if states > MAX_LABELLED_STATES:
+        return f"{states} states are many for a graph: its arrows have no labels"
+    return ""
 
 
 def _arrange(content: GraphContent, positions: Array | None) -> Drawing:

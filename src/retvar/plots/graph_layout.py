@@ -14,10 +14,12 @@ from retvar.plots.style import Array, text_size
 if TYPE_CHECKING:
     import networkx as nx
 
-__all__ = ["Nodes", "place_nodes", "place_states"]
+__all__ = ["Nodes", "networkx_layout", "place_nodes", "place_states"]
 
 NAME_SIZE, DISCOUNT_SIZE, LABEL_SIZE = 9.0, 6.5, 7.5  # points
 MAX_LAYER = 4  # states in one layer of an acyclic graph
+MAX_STRESSED = 60  # states that Kamada and Kawai's method places in a second or two
+FLAT = 0.02  # second eigenvalue of a layout relative to the first, below which it is a line
 UNCONNECTED = 1.5  # steps added to the longest path between states that no path joins
 END_HALF = 0.13  # inches: half the side of an end
 ANGLES = np.radians(22.5 * np.arange(16))
@@ -55,7 +57,7 @@ def place_states(content: GraphContent, positions: Array | None) -> Array:
     n = len(content.names)
     pairs = [(a.source, a.target) for a in content.arrows if max(a.source, a.target) < n]
     if positions is None or len(np.unique(positions, axis=0)) < n:
-        positions = _networkx_layout(n, pairs)
+        positions = networkx_layout(n, pairs)
     joined = np.zeros((n, n), dtype=bool)
     for a, b in pairs:
         joined[a, b] = joined[b, a] = True
@@ -67,10 +69,10 @@ def place_states(content: GraphContent, positions: Array | None) -> Array:
     return np.asarray(positions * np.max(need / length))
 
 
-def _networkx_layout(n: int, pairs: Sequence[tuple[int, int]]) -> Array:
+def networkx_layout(n: int, pairs: Sequence[tuple[int, int]]) -> Array:
     """Positions of n states: layers if the graph has no cycles, otherwise Kamada and Kawai's.
 
-    >>> _networkx_layout(3, [(0, 1), (1, 2)])[:, 1].tolist()
+    >>> networkx_layout(3, [(0, 1), (1, 2)])[:, 1].tolist()
     [0.0, 0.0, 0.0]
     """
     import networkx as nx
@@ -84,8 +86,34 @@ def _networkx_layout(n: int, pairs: Sequence[tuple[int, int]]) -> Array:
             downwards = {k: sorted(layer, reverse=True) for k, layer in enumerate(layers)}
             found = nx.multipartite_layout(graph, subset_key=downwards)
             return np.array([found[state] for state in range(n)])
-    found = nx.kamada_kawai_layout(graph, dist=_path_lengths(graph))
+    lengths = _path_lengths(graph)
+    if n > MAX_STRESSED:
+        return _rotated(_sprung(graph, lengths))
+    found = nx.kamada_kawai_layout(graph, dist=lengths)
     return _rotated(np.array([found[state] for state in range(n)]))
+
+
+def _sprung(graph: nx.DiGraph, lengths: dict[int, dict[int, float]]) -> Array:
+    """Positions of many states: by classical scaling of path lengths, then by springs.
+
+    A line stays a line.
+
+    >>> import networkx as nx
+    >>> line = nx.path_graph(4, create_using=nx.DiGraph)
+    >>> np.ptp(_sprung(line, _path_lengths(line)), axis=0).round(6).tolist()
+    [3.0, 0.0]
+    """
+    import networkx as nx
+
+    n = len(graph)
+    squared = np.array([[lengths[a][b] for b in range(n)] for a in range(n)]) ** 2
+    centred = np.eye(n) - 1 / n
+    sizes, axes = np.linalg.eigh(-centred @ squared @ centred / 2)
+    places = axes[:, [-1, -2]] * np.sqrt(np.maximum(sizes[[-1, -2]], 0))
+    if sizes[-2] <= FLAT * sizes[-1]:
+        return np.asarray(places * [1.0, 0.0])
+    found = nx.spring_layout(graph, pos=dict(enumerate(places / np.ptp(places))), seed=0)
+    return np.array([found[state] for state in range(n)])
 
 
 def _path_lengths(graph: nx.DiGraph) -> dict[int, dict[int, float]]:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import matplotlib
 import numpy as np
-from matplotlib import colormaps
 from matplotlib.axes import Axes
-from matplotlib.colors import to_hex
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from numpy.typing import NDArray
 
 from retvar import networks
 from retvar.errors import InputError
@@ -39,7 +39,6 @@ from retvar.plots.style import (
     SHADE,
     TRUTH,
     Array,
-    LineStyle,
     add_legend,
     learner_name,
     learner_style,
@@ -58,18 +57,20 @@ if TYPE_CHECKING:
 __all__ = ["final_estimates", "learning_curves", "rmse_curves", "step_sizes"]
 
 MAX_LEARNERS = 23
-MAX_NAMED = 8  # states with a label and a band each
+MAX_DRAWN = 8  # states; of more, some are chosen
 COLUMNS, WIDTH, HEIGHT = 4, 8.8, 2.7
 MAX_DIP = 0.6  # depth below zero relative to the height above, from which it is compressed
 DRAWN = ("variance", *networks.SHAPES, *networks.SHAPES.values())
 CUTOFF = 1e4  # times the least error; larger errors are cut off
+LINEAR = 100.0  # times the least error, up to which an axis of errors is linear and begins at 0
 
 
 def learning_curves(data: Datasets, truth: bool = True, what: str = "variance") -> Figure:
     """Draw the estimates of each learner over time: the mean over runs ± one standard deviation.
 
     The first panel shows the value, the others the variance of each learner on one scale, or
-    another moment. Exact answers are dashed. A curve far from the truth leaves its panel.
+    another moment. Exact answers are dashed. A curve far from the truth leaves its panel. Of more
+    than 8 states those are drawn that tell most, and the legend says so.
 
     Parameters
     ----------
@@ -100,6 +101,8 @@ def learning_curves(data: Datasets, truth: bool = True, what: str = "variance") 
         labels = own or labels
     fields = [("value", labels[0]), *((what, label) for label in labels)]
     same_value = bool((found.value == found.value.isel(learner=0)).all())
+    chosen, words = _telling_states(found.sel(learner=labels), what)
+    found = found.isel(state=chosen)
     with matplotlib.rc_context(RC):
         figure, axes = make_panels(len(fields), COLUMNS, _width(len(fields)), HEIGHT)
         for ax, (field, label) in zip(axes, fields, strict=True):
@@ -115,7 +118,7 @@ def learning_curves(data: Datasets, truth: bool = True, what: str = "variance") 
             entries.append(truth_entry())
         if knee is not None:
             entries.append((Patch(facecolor=SHADE), f"scale compressed below {short_number(knee)}"))
-        add_legend(figure, entries)
+        add_legend(figure, [*entries, *_words_entry(words)])
         spread_end_labels(axes)
         return figure
 
@@ -141,6 +144,8 @@ def step_sizes(data: Datasets) -> Figure:
     found = single_dataset(data)
     require_recorded(found, "value_step_size", "variance_step_size")
     labels = _few_learners(found)
+    chosen, words = _telling_states(found.sel(learner=labels), "variance")
+    found = found.isel(state=chosen)
     count = 1 + len(labels)
     with matplotlib.rc_context(RC):
         figure, axes = make_panels(count, COLUMNS, _width(count), HEIGHT)
@@ -153,13 +158,15 @@ def step_sizes(data: Datasets) -> Figure:
         shared_log_y(axes, every)
         axes[0].set_ylabel("step size")
         hide_inner_tick_labels(axes)
-        add_legend(figure, [mean_entry(found, "variance", band=False)])
+        add_legend(figure, [mean_entry(found, "variance", band=False), *_words_entry(words)])
         spread_end_labels(axes)
         return figure
 
 
 def rmse_curves(data: Datasets) -> Figure:
     """Draw the root mean squared error of each learner's variance over time, ± std over runs.
+
+    The axis of errors begins at 0; it is logarithmic if some are 100 times as large as others.
 
     Parameters
     ----------
@@ -184,7 +191,7 @@ def rmse_curves(data: Datasets) -> Figure:
     with matplotlib.rc_context(RC):
         figure, (ax,) = make_panels(1, 1, 7.0, 3.4)
         x = time_axis(ax, found)
-        shared_log_y([ax], below_cutoff(np.asarray(mean), CUTOFF))
+        _error_axis(ax, np.asarray(mean), np.asarray(std))
         for k, (label, style) in enumerate(zip(labels, styles, strict=True)):
             lines = np.asarray(mean.sel(learner=label)), np.asarray(std.sel(learner=label))
             plot_with_band(ax, x, *lines, style, staggered_markers(x.size, k, len(labels)))
@@ -241,6 +248,16 @@ def final_estimates(data: Datasets) -> Figure:
         return figure
 
 
+def _error_axis(ax: Axes, mean: Array, std: Array) -> None:
+    """An axis from 0 to the largest error; a logarithmic one where errors differ much."""
+    near = below_cutoff(mean[mean > 0], LINEAR)
+    if near.size < np.sum(np.isfinite(mean) & (mean > 0)) or not near.size:
+        shared_log_y([ax], below_cutoff(mean, CUTOFF))
+        return
+    top = float(np.max(mean + std, where=np.isfinite(mean + std), initial=near.max()))
+    ax.set_ylim(0, 1.04 * min(top, 1.5 * float(near.max())))
+
+
 def below_cutoff(values: Array, factor: float) -> Array:
     """Finite values up to `factor` times the least, without those on the way to divergence."""
     finite = values[np.isfinite(values)]
@@ -272,12 +289,34 @@ def _truth(data: xarray.Dataset, field: str, label: str) -> Array | None:
     return np.asarray(data[name].sel(learner=label)) if name in data else None
 
 
-def _state_styles(states: int) -> list[LineStyle]:
-    """A style for each state; many states run through a colour map."""
-    if states <= MAX_NAMED:
-        return [line_style(k) for k in range(states)]
-    colours = colormaps["cividis"](np.linspace(0, 0.9, states))
-    return [LineStyle(to_hex(colour), "") for colour in colours]
+def _telling_states(data: xarray.Dataset, field: str) -> tuple[NDArray[np.intp], str]:
+    """The states to draw, and words that say which these are; empty for all.
+
+    From the least to the greatest exact answer (or final estimate, if that is not known), and the
+    state where a learner is furthest off at the end.
+    """
+    states = data.sizes["state"]
+    if states <= MAX_DRAWN:
+        return np.arange(states), ""
+    last = data.isel({"step" if "step" in data.dims else "episode": -1})
+    final = np.asarray(last[field].transpose("learner", "state"))
+    name = f"true_{field}"
+    exact = np.asarray(data[name].transpose("learner", "state")) if name in data else final
+    known = np.flatnonzero(np.isfinite(exact[0]))
+    order = known[np.argsort(exact[0][known], kind="stable")] if known.size else np.arange(states)
+    spaced = np.linspace(0, order.size - 1, min(MAX_DRAWN - 1, order.size)).round().astype(int)
+    chosen = set(order[spaced].tolist())
+    words = f"least to greatest {field.replace('_', ' ')}"
+    off = np.max(np.abs(final - exact), axis=0, where=np.isfinite(final - exact), initial=0.0)
+    if off.any():
+        chosen.add(int(np.argmax(off)))
+        words += " and the largest final error"
+    return np.array(sorted(chosen), dtype=np.intp), f"{len(chosen)} of {states:,} states: {words}"
+
+
+def _words_entry(words: str) -> list[tuple[Line2D, str]]:
+    """An entry of a legend that is text alone, if there is any."""
+    return [(Line2D([], [], alpha=0), words)] if words else []
 
 
 def _plot_states(
@@ -288,16 +327,15 @@ def _plot_states(
     mean, band = np.asarray(data[variable]), band and f"{variable}_std" in data
     std = np.asarray(data[f"{variable}_std"]) if band else np.zeros_like(mean)
     states = mean.shape[-1]
-    styles = _state_styles(states)
-    named = np.unique(np.linspace(0, states - 1, min(states, MAX_NAMED)).round().astype(int))
+    styles = [line_style(k) for k in range(states)]
     for k, style in enumerate(styles):
-        spread = std[:, k] if band and states <= MAX_NAMED else None
+        spread = std[:, k] if band else None
         plot_with_band(ax, x, mean[:, k], spread, style, staggered_markers(x.size, k, states))
-    for k in named if truth is not None else []:
-        ax.axhline(truth[k], **TRUTH)  # type: ignore[index]
-    heights = [_last_number(mean[:, k]) for k in named]
-    texts = [shown(str(data.state.values[k]), LONGEST_TICK) for k in named]
-    label_line_ends(ax, heights, texts, [styles[k].text_colour for k in named])
+    for height in [] if truth is None else truth:
+        ax.axhline(height, **TRUTH)
+    heights = [_last_number(mean[:, k]) for k in range(states)]
+    texts = [shown(str(name), LONGEST_TICK) for name in data.state.values]
+    label_line_ends(ax, heights, texts, [style.text_colour for style in styles])
 
 
 def _last_number(line: Array) -> float:

@@ -42,6 +42,7 @@ HANDLE, GAP = 2.4, 1.6  # of legends: length of a line, between columns; in font
 POINT = 1 / 72  # inch
 LINE_SPACING = 1.2
 LONGEST_NAME, LONGEST_TITLE, LONGEST_TICK = 60, 40, 24  # characters of a name in a figure
+SHRINK = 0.97  # of lines, until the last one has two words
 WRAP_MARGIN = 0.97  # lines may come out a little wider than measured
 
 # Okabe and Ito's colours, ordered so that neighbours differ in lightness too
@@ -156,11 +157,25 @@ def _line_width(line: str, weight: str) -> float:
 
 
 def wrap_text(text: str, size: float, width: float, weight: str = "normal") -> str:
-    """Break text between words into lines of at most `width` inches.
+    """Break text between words into lines of at most `width` inches; none has a single last word.
 
     >>> wrap_text("what return to expect", 10, 1.2).splitlines()
-    ['what return to', 'expect']
+    ['what return', 'to expect']
     """
+    lines = found = _broken(text, size, width, weight)
+    while len(lines) == len(found) > 1 and " " not in lines[-1] and width > 0.1:
+        width *= SHRINK
+        lines = _broken(text, size, width, weight)
+    if len(lines) == len(found):
+        return "\n".join(lines)
+    before, space, word = found[-2].rpartition(" ")
+    if space:
+        found[-2:] = [before, f"{word} {found[-1]}"]
+    return "\n".join(found)
+
+
+def _broken(text: str, size: float, width: float, weight: str) -> list[str]:
+    """Lines of text, each as long as it can be."""
     lines = [""]
     for word in text.split():
         longer = f"{lines[-1]} {word}".strip()
@@ -168,7 +183,7 @@ def wrap_text(text: str, size: float, width: float, weight: str = "normal") -> s
             lines.append(word)
         else:
             lines[-1] = longer
-    return "\n".join(lines)
+    return lines
 
 
 @dataclass(frozen=True)

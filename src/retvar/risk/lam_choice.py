@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from retvar import arguments, rules
+from retvar.errors import InputError
 
 __all__ = ["greedy_lam"]
 
@@ -34,11 +35,18 @@ def greedy_lam(value: ArrayLike, mean: ArrayLike, variance: ArrayLike) -> NDArra
     >>> rv.greedy_lam([0.0, 3.0, 1.0, 1.0], truth.value, truth.variance)
     array([0.8       , 0.        , 0.33333333, 0.        ])
     """
-    values = arguments.numbers("value", np.atleast_1d(value))
+    values = np.atleast_1d(arguments.floats("value", value, "a number or a list of numbers"))
+    values = arguments.numbers("value", values)
     means = arguments.numbers("mean", mean, values.size)
     spread = np.maximum(arguments.numbers("variance", variance, values.size), 0.0)
-    error = means - values
+    with np.errstate(over="ignore"):
+        largest = np.maximum(np.abs(means - values), np.sqrt(spread))  # the unit: nothing overflows
+    if not np.isfinite(largest).all():
+        raise InputError("value", float(values[~np.isfinite(largest)][0]), "is too far from mean")
     chosen = np.zeros(values.size)
-    some = error != 0
-    chosen[some] = rules.greedy_lam(error[some], spread[some])
+    some = largest > 0
+    unit = largest[some]
+    chosen[some] = rules.greedy_lam(
+        (means - values)[some] / unit, (np.sqrt(spread)[some] / unit) ** 2
+    )
     return chosen

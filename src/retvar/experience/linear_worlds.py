@@ -1,0 +1,65 @@
+"""Experience from linear-Gaussian worlds, sampled in batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from retvar import arguments
+from retvar.experience.stream import Chunk, Counts, Experience
+from retvar.linear_gaussian import LinearGaussian
+
+__all__ = ["from_linear_gaussian"]
+
+CHUNK = 8_192  # transitions, about
+
+
+def from_linear_gaussian(
+    world: LinearGaussian, *, streams: int = 64, steps: int = 200_000, seed: int = 0
+) -> Experience:
+    """Sample walks of a :class:`retvar.domains.LinearGaussian`, `steps` transitions in all.
+
+    The streams are interleaved: the first transition of each, the second of each, …. Each starts
+    from the stationary distribution, and its last transition is marked truncated. More than a
+    hundred times as fast as ``from_gymnasium(world.environment())``.
+
+    >>> import retvar as rv
+    >>> world = rv.domains.linear_gaussian(F=[[0.8, 0.3], [-0.3, 0.8]], S=0.3, Q=1.0, gamma=0.95)
+    >>> experience = from_linear_gaussian(world, streams=8, steps=1_000)
+    >>> chunk = next(experience.chunks())
+    >>> chunk["state"].shape, int(chunk["truncated"].sum())
+    ((1000, 2), 8)
+    """
+    arguments.instance("world", world, LinearGaussian, "a LinearGaussian")
+    arguments.integer("streams", streams, 1)
+    arguments.integer("steps", steps, streams)
+    arguments.generator("seed", seed)
+    _ = world.stationary  # refuses a world that has none
+    each = -(-steps // streams)
+    lanes = np.arange(streams)
+
+    def source(counts: Counts) -> Iterator[Chunk]:
+        first = 0  # row of the stream
+        walks = world.walks(streams, each, seed, block=max(CHUNK // streams, 1))
+        for states, rewards in walks:
+            last = min(first + rewards.size, steps)
+            rows = last - first
+            yield {
+                "state": states[:-1].reshape(-1, world.width)[:rows],
+                "reward": rewards.reshape(-1)[:rows],
+                "next_state": states[1:].reshape(-1, world.width)[:rows],
+                "terminated": np.zeros(rows, dtype=bool),
+                "truncated": np.arange(first, last) >= steps - streams,
+                "stream": np.tile(lanes, len(rewards))[:rows],
+            }
+            first = last
+
+    return Experience(
+        name="linear-Gaussian world" + (f" × {streams}" if streams > 1 else ""),
+        source=source,
+        width=world.width,
+        names=world.names,
+        policy="" if world.control is None else "u = −Kx",
+        length=steps,
+    )
