@@ -18,6 +18,7 @@ __all__ = [
     "minus",
     "natural_key",
     "number",
+    "plus_minus",
     "reasons",
     "short_number",
     "visible",
@@ -198,6 +199,21 @@ def number(
         return _unsigned_zero(f"{x:,.{max(0, -last)}f}")
     own = math.floor(math.log10(abs(x))) if x else magnitude
     return _unsigned_zero(f"{x:.{min(max(own - last, 0), 9)}e}") if own >= last else "0"
+
+
+def plus_minus(value: float, spread: float, missing: str = MISSING) -> str:
+    """A value ± its spread, both to three digits of the spread; at most six of the larger one.
+
+    `missing` stands for a spread that is NaN.
+
+    >>> plus_minus(4.0, 2.0), plus_minus(1e3, 0.5), plus_minus(-1.5, math.nan, "∞")
+    ('4.00 ± 2.00', '1,000.000 ± 0.500', '-1.50 ± ∞')
+    """
+    sizes = [math.floor(math.log10(abs(x))) for x in (value, spread) if math.isfinite(x) and x]
+    magnitude = max(sizes, default=0)
+    last = magnitude - 2 if len(sizes) < 2 else min(max(sizes[1] - 2, magnitude - 6), magnitude - 2)
+    shown = [number(x, magnitude=magnitude, last=last) for x in (value, spread)]
+    return f"{shown[0]} ± {missing if math.isnan(spread) else shown[1]}"
 
 
 def _unsigned_zero(text: str) -> str:

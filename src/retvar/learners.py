@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from retvar import arguments
 from retvar.errors import InputError
 from retvar.features import Features, States, features_of
+from retvar.html import Shown, page, settings
 from retvar.initial_values import InitialValues, Noisy, Normal, PerRun
 from retvar.mdp.weighted_edges import Estimand
 from retvar.networks import NETWORKS, THIRD, Network, network_of
@@ -34,7 +35,7 @@ class NodeSettings(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Learner:
+class Learner(Shown):
     """Base of all learners; use :class:`Direct`, :class:`VTD` or :class:`Centred`.
 
     Parameters
@@ -228,6 +229,10 @@ class Learner:
     def __hash__(self) -> int:
         return hash(repr(self.to_dict()))
 
+    def _html(self) -> str:
+        given = {f.name: _brief(getattr(self, f.name)) for f in dataclasses.fields(self)}
+        return page(f"{type(self).__name__}, a learner", settings(given))
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Direct(Learner):
@@ -385,6 +390,17 @@ def _to_json(given: Any) -> Any:
     if isinstance(given, np.ndarray | np.generic | list | tuple):
         return np.asarray(given).tolist()
     return given
+
+
+def _brief(given: Any) -> str:
+    """A setting in few words.
+
+    >>> _brief(0.10), _brief(np.zeros(5)), _brief(None)
+    ('0.1', '5 numbers, 0 … 0', '')
+    """
+    if isinstance(given, np.ndarray | list | tuple) and np.size(given) > 1:
+        return f"{np.size(given):,} numbers, {np.min(given):g} … {np.max(given):g}"
+    return "" if given is None else str(given)
 
 
 def _from_json(given: Any) -> Any:

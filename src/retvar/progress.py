@@ -70,6 +70,8 @@ class Display(Progress):
     announce
         Write a line at the start as well.
 
+    Examples
+    --------
     >>> import io
     >>> stream = io.StringIO()
     >>> with Display(stream, unit="cells", announce=True) as progress:
@@ -217,7 +219,7 @@ def _bars(stream: Any) -> Any:
         return None
     from rich import progress
 
-    return progress.Progress(
+    bars = progress.Progress(
         progress.TextColumn("{task.description}", markup=False),
         progress.BarColumn(bar_width=24),
         progress.TextColumn("{task.fields[state]}", markup=False),
@@ -225,7 +227,36 @@ def _bars(stream: Any) -> Any:
         progress.TextColumn("{task.fields[left]}", markup=False),
         console=console,
         transient=True,
+        disable=console.is_jupyter,
     )
+    return _NotebookBars(bars) if console.is_jupyter else bars
+
+
+class _NotebookBars:
+    """Rich's bars in a notebook: one output, drawn anew; Rich itself needs ipywidgets for that."""
+
+    def __init__(self, bars: Any) -> None:
+        self._bars, self._output = bars, None
+        self.console, self.add_task, self.reset = bars.console, bars.add_task, bars.reset
+
+    def start(self) -> None:
+        """Make the output."""
+        from IPython.display import HTML, display
+
+        self._output = display(HTML(""), display_id=True)
+
+    def update(self, bar: Any, **fields: Any) -> None:
+        """Change a bar, and show all."""
+        self._bars.update(bar, **fields)
+        if self._output is not None:
+            self._output.update(self._bars)
+
+    def stop(self) -> None:
+        """Empty the output, as bars vanish on a terminal."""
+        from IPython.display import HTML
+
+        if self._output is not None:
+            self._output.update(HTML(""))
 
 
 class ResilientStream:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import logging
 from collections.abc import Callable, Sequence
@@ -19,7 +20,8 @@ from retvar.curves.resting import STEP_NAMES, refuse_unstable
 from retvar.curves.step_polynomials import StepPolynomial
 from retvar.curves.triangular import Triangle
 from retvar.errors import InputError
-from retvar.format import number
+from retvar.format import joined, number
+from retvar.html import Shown, page, settings
 from retvar.learners import Learner
 from retvar.mdp import MDP
 from retvar.mdp.weighted_edges import check_mdp
@@ -28,6 +30,7 @@ from retvar.simulation.run import features_of_nodes
 
 if TYPE_CHECKING:
     import xarray
+    from matplotlib.figure import Figure
 
 __all__ = ["BestSteps", "best_steps"]
 
@@ -35,13 +38,14 @@ log = logging.getLogger("retvar")
 Array = NDArray[np.float64]
 POINTS = {1: 17, 2: 9, 3: 6}  # points of the grid for each step, by the number of steps
 SIDE = 0.3  # of the first simplex around given steps, in their logarithm
+PLOTS = "retvar.plots"  # lies above this module, and is looked up when a figure is asked for
 MOST_KEPT = 20_000  # unknowns of operators that are kept as polynomials of the steps
 MOST_SUMMED = 100_000  # steps over which the rounding of such an operator does not add up
 EDGE = 1.001  # a factor: closer to the end of the range counts as the end
 
 
 @dataclass(frozen=True, eq=False)
-class BestSteps:
+class BestSteps(Shown):
     """The best constant steps of a method, and the errors of all steps on a grid.
 
     Attributes
@@ -76,6 +80,22 @@ class BestSteps:
     def __repr__(self) -> str:
         steps = ", ".join(f"{name}={number(step)}" for name, step in self.steps.items())
         return f"BestSteps({type(self.learner).__name__}: {steps}; error {number(self.error)})"
+
+    def _html(self) -> str:
+        shown = {name: number(step) for name, step in self.steps.items()}
+        shown |= {"mean squared error": number(self.error), "at the edge": joined(self.at_edge)}
+        return page(f"Best steps of {type(self.learner).__name__}", settings(shown))
+
+    def plot(self) -> Figure:
+        """Draw the error over α and ᾱ by :func:`retvar.plots.step_contours`.
+
+        >>> import retvar as rv
+        >>> best = rv.best_steps(rv.domains.chain(length=1), rv.Direct, steps=5, points=3)
+        >>> best.plot().axes[0].get_xlabel()
+        'step size of the value, α'
+        """
+        figure: Figure = importlib.import_module(PLOTS).step_contours(self)
+        return figure
 
 
 def best_steps(

@@ -19,6 +19,7 @@ from retvar.estimation.tabular import TabularEstimator
 from retvar.estimation.visits import Regions
 from retvar.experience.stream import Experience
 from retvar.format import align, count, listed, number
+from retvar.html import Shown, preformatted
 from retvar.networks import SHAPES
 from retvar.online.bootstrap import half_width
 
@@ -32,7 +33,7 @@ ON_AVERAGE = "the share of returns holds on average over visited places, not in 
 
 
 @dataclass(frozen=True, eq=False)
-class Answer:
+class Answer(Shown):
     """Estimates for one state or observation; NaN where nothing is known, and `note` says why.
 
     >>> import retvar as rv
@@ -71,6 +72,9 @@ class Answer:
 
     def __str__(self) -> str:
         return answers_table([self])
+
+    def _html(self) -> str:
+        return preformatted(str(self))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; each estimate as [estimate, low, high]."""

@@ -29,6 +29,7 @@ from retvar.estimation.verdicts import AGREES, DISAGREES, UNCERTAIN, Verdict
 from retvar.estimation.visits import Regions
 from retvar.experience.action_pairs import by_action
 from retvar.experience.stream import Chunk, Experience
+from retvar.html import Shown, preformatted
 
 __all__ = ["Check", "check"]
 
@@ -41,7 +42,7 @@ NO_ESTIMATE = "no estimate"
 
 
 @dataclass(frozen=True)
-class Check:
+class Check(Shown):
     """Estimates compared with fresh Monte Carlo returns.
 
     >>> from retvar.estimation.verdicts import judge_std, judge_value
@@ -85,6 +86,9 @@ class Check:
 
     def __str__(self) -> str:
         return self.summary()
+
+    def _html(self) -> str:
+        return preformatted(self.summary())
 
 
 def check(found: Any, fresh: Experience) -> Check:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray
@@ -24,11 +25,11 @@ from retvar.estimation.agreement import Agreement, self_check
 from retvar.estimation.answers import Answer, answer_at, find_state
 from retvar.estimation.distributed import learn_on_cluster, refuse_cluster
 from retvar.estimation.folder import estimator_file, means_folder, save_folder
-from retvar.estimation.format import describe_data, reasons, table
+from retvar.estimation.format import describe_data, reasons, table, table_rows
 from retvar.estimation.least_squares_estimator import LeastSquaresEstimator
 from retvar.estimation.monitor import Monitor
 from retvar.estimation.provenance import restore_monitor, to_notes
-from retvar.estimation.results import dataset, warnings
+from retvar.estimation.results import brief_dataset, dataset, warnings
 from retvar.estimation.saved_estimators import load
 from retvar.estimation.setup import (
     LEAST_SQUARES,
@@ -47,18 +48,25 @@ from retvar.estimation.visits import Regions
 from retvar.experience.action_pairs import by_action
 from retvar.experience.stream import Chunk, Experience, first_rows
 from retvar.features import Features
+from retvar.format import count, visible
+from retvar.html import MOST, Shown, page
+from retvar.html import table as html_table
 from retvar.learners import Learner
 from retvar.networks import DEFAULT
 from retvar.online import OnlineEstimator
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 __all__ = ["Estimate", "estimate"]
 
 log = logging.getLogger("retvar")
+PLOTS = "retvar.plots"  # lies above this module, and is looked up when a figure is asked for
 DEFAULTS = {"method": DEFAULT, "order": 2, "estimand": "target_return"}
 Progress = Callable[[int], None]  # called with the number of transitions done
 
 
-class Estimate:
+class Estimate(Shown):
     """The result of :func:`estimate`: the estimator, its visits, returns and intervals.
 
     >>> import retvar as rv
@@ -290,6 +298,40 @@ class Estimate:
         """Text: a description of the data and a table of the most visited states or regions."""
         data, rows = self.data, arguments.integer("rows", rows, 0)
         return f"{describe_data(data, self.experience.counts)}\n\n{table(data, rows)}"
+
+    def __repr__(self) -> str:
+        steps = 0 if self._estimator is None else self._estimator.steps
+        by = "" if self._estimator is None else f"; {self._estimator!r}"
+        return f"Estimate({visible(self.experience.name)}: {count(steps, 'transition')}{by})"
+
+    def _html(self) -> str:
+        if self._estimator is None:
+            return page(repr(self), notes=["no transition yet: nothing is known"])
+        data = brief_dataset(self.experience, self._estimator, self.monitor)
+        told = describe_data(data, self.experience.counts).splitlines()
+        found = table_rows(data, MOST)
+        heading, *rows = found.lines
+        text = [k for k, name in enumerate(heading) if k == 0 or not name]  # of notes: no name
+        shown = html_table(heading, rows, len(rows) + found.hidden, unit=found.unit, text=text)
+        return page(told[0], shown, notes=[*told[1:], *self._told])
+
+    @property
+    def _told(self) -> list[str]:
+        """What the check of itself found, unless it would have to be made and takes long."""
+        self._look()
+        current = self._checked is not None and self._checked[0] == self.estimator.steps
+        return [f"the data's own returns: {self.self_check}"] if current else []
+
+    def plot(self) -> Figure:
+        """Draw what to expect and how far it may stray, by :func:`retvar.plots.estimate`.
+
+        >>> import retvar as rv
+        >>> lake = rv.experience.from_gymnasium("FrozenLake-v1", steps=5_000, seed=1)
+        >>> [ax.get_title("left") for ax in rv.estimate(lake, gamma=0.9).plot().axes[:2]]
+        ['expected return', 'spread (standard deviation)']
+        """
+        figure: Figure = importlib.import_module(PLOTS).estimate(self.data)
+        return figure
 
     def save(self, path: str | Path) -> None:
         """Write to a folder what ``retvar estimate --out`` writes, or the estimator to a file.

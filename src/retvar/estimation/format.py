@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray
@@ -14,7 +14,7 @@ from retvar.experience.stream import Counts
 from retvar.format import align, count, natural_key, number, reasons, visible
 from retvar.networks import SHAPES
 
-__all__ = ["describe_data", "reasons", "table"]
+__all__ = ["TableRows", "describe_data", "reasons", "table", "table_rows"]
 
 LONGEST = 40  # characters of a label
 
@@ -34,6 +34,24 @@ def table(data: xarray.Dataset, rows: int = 20) -> str:
     state  visits  value          90%    std          90%
      dock       7   1.00  1.00 … 1.00   1.00  1.00 … 1.00
     """
+    found = table_rows(data, rows)
+    text = [line.rstrip() for line in align(found.lines)]
+    if found.hidden > 0:
+        kind = found.unit + ("s" if found.hidden > 1 else "")
+        text.append(f"… and {found.hidden:,} more {kind}, less visited")
+    return "\n".join(text)
+
+
+class TableRows(NamedTuple):
+    """Lines of a table, a heading first; how many rows are left out, and what a row is."""
+
+    lines: list[list[str]]
+    hidden: int
+    unit: str
+
+
+def table_rows(data: xarray.Dataset, rows: int) -> TableRows:
+    """The cells of :func:`table`."""
     tabular = "state" in data.dims
     visits = data["visits"].values
     order = np.flatnonzero(visits > 0)
@@ -66,12 +84,7 @@ def table(data: xarray.Dataset, rows: int = 20) -> str:
     notes = next((data[name].values for name in ("note", "moment_note") if name in data), None)
     if notes is not None:
         lines = [[*line, note] for line, note in zip(lines, ["", *notes[shown]], strict=True)]
-    text = [line.rstrip() for line in align(lines)]
-    hidden = order.size - shown.size
-    if hidden > 0:
-        kind = unit + ("s" if hidden > 1 else "")
-        text.append(f"… and {hidden:,} more {kind}, less visited")
-    return "\n".join(text)
+    return TableRows(lines, order.size - shown.size, unit)
 
 
 def _unit(data: xarray.Dataset) -> str:

@@ -22,7 +22,7 @@ from retvar.online import OnlineEstimator
 from retvar.online.higher_moments import notes_on
 from retvar.version import __version__
 
-__all__ = ["dataset", "warnings"]
+__all__ = ["brief_dataset", "dataset", "warnings"]
 
 Array = NDArray[np.float64]
 QUANTITIES = ("value", "variance", "std")
@@ -35,12 +35,24 @@ def dataset(experience: Experience, estimator: Any, monitor: Monitor) -> xarray.
     """Value, variance and std with their intervals, visits, and observed returns."""
     if isinstance(monitor.visits, Regions):
         found = _by_region(experience, estimator, monitor, monitor.visits)
+        if found.sizes["axis"] == 2 and not experience.pairs:
+            _add_maps(found, estimator, monitor.visits, [str(x) for x in found["axis"].values])
     else:
         found = _by_state(experience, estimator, monitor)
     _add_observed(found, estimator, monitor)
     found.attrs = _settings(experience, estimator, monitor) | found.attrs
     if isinstance(estimator, LeastSquaresEstimator):
         found.attrs["return_intervals"] = estimator.return_interval_note(monitor.level)
+    return found
+
+
+def brief_dataset(experience: Experience, estimator: Any, monitor: Monitor) -> xarray.Dataset:
+    """The part of :func:`dataset` that a table shows, without maps and observed returns."""
+    if isinstance(monitor.visits, Regions):
+        found = _by_region(experience, estimator, monitor, monitor.visits)
+    else:
+        found = _by_state(experience, estimator, monitor)
+    found.attrs = _settings(experience, estimator, monitor) | found.attrs
     return found
 
 
@@ -141,10 +153,7 @@ def _by_region(
         data["note"], data["distance"] = ("region", spread.note), ("region", spread.distance)
     _add_doubts(data, "region")
     coords: dict[str, Any] = {"region": np.arange(visits.size), "axis": list(axes)}
-    found = xarray.Dataset(data, coords)
-    if centres.shape[1] == 2 and not experience.pairs:
-        _add_maps(found, estimator, regions, axes)
-    return found
+    return xarray.Dataset(data, coords)
 
 
 def _add_maps(found: xarray.Dataset, estimator: Any, regions: Regions, axes: list[str]) -> None:

@@ -46,6 +46,8 @@ from retvar.exact.moments import (
 from retvar.exact.solution import FIELDS, Solution, solve_weighted
 from retvar.exact.stationary import stationary_distribution
 from retvar.exact.updates import Method, check_method
+from retvar.format import number
+from retvar.html import MOST, Shown, page, table
 from retvar.linear import Radius, Resolvent, reaching, spectral_radius
 from retvar.mdp import MDP, WeightedEdges, state_values, weigh_edges
 from retvar.mdp.weighted_edges import Estimand
@@ -54,6 +56,7 @@ __all__ = ["FixedPoint", "Node", "fixed_point"]
 
 Array = NDArray[np.float64]
 MOMENTS = {3: "third_moment", 4: "fourth_moment"}
+MOST_FEATURES = 300  # of a node whose stability is told unasked
 INDEPENDENT = 1e-10  # features whose relative singular values are smaller count as dependent
 
 
@@ -119,7 +122,7 @@ class Node:
 
 
 @dataclass(frozen=True, eq=False)
-class FixedPoint:
+class FixedPoint(Shown):
     """Fixed point of a learner, and its bias.
 
     Attributes
@@ -230,12 +233,29 @@ class FixedPoint:
         return all(node.traces_finite for node in self.nodes.values())
 
     def __repr__(self) -> str:
-        largest = float(np.nanmax(np.abs(self.bias)))
+        largest = float(np.max(np.abs(self.bias), where=np.isfinite(self.bias), initial=0.0))
         return (
             f"FixedPoint({self.method}, {self.value.size:,} states, largest bias {largest:.4g}, "
-            f"{'stable' if self.stable else 'unstable'}, traces "
+            f"{self._stability}traces "
             f"{'finite' if self.traces_finite else 'without second moment'})"
         )
+
+    @property
+    def _stability(self) -> str:
+        """Whether it is stable, in words; nothing where that takes long to find out."""
+        sizes = (0 if n.weights is None or "spectrum" in vars(n) else n.weights.size
+                 for n in self.nodes.values())  # fmt: skip
+        return "" if max(sizes) > MOST_FEATURES else "stable, " if self.stable else "unstable, "
+
+    def _html(self) -> str:
+        mdp, own = self._policy[0], self.mean is not self.value
+        heading = ["state", "value", *(["mean"] if own else []), "variance", "exact", "bias"]
+        columns = [self.value, *([self.mean] if own else []), self.variance]
+        columns += [self.truth.variance, self.bias]
+        numbers = (row.tolist() for row in np.stack([column[:MOST] for column in columns], axis=1))
+        rows = ([mdp.state_name(s), *map(number, row)] for s, row in enumerate(numbers))
+        name = f"{mdp.name}: " if mdp.name else ""
+        return page(f"{name}{self!r}", table(heading, rows, mdp.n_states), notes=self.truth.notes)
 
 
 @np.errstate(over="ignore", invalid="ignore")  # overflow raises an InputError later

@@ -14,7 +14,8 @@ w is the variance of the reward. Higher moments, and in which states a moment is
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+import importlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -36,19 +37,23 @@ from retvar.exact.moments import (
     noisy_states,
     skewness,
 )
-from retvar.format import align, count, listed, visible
+from retvar.format import align, count, listed, number, plus_minus, visible
+from retvar.html import MOST, Shown, page, table
 from retvar.linear import Apply, LinearSolution, Radius, Resolvent, reaching
 from retvar.mdp import MDP, WeightedEdges, state_values, weigh_edges
 from retvar.mdp.weighted_edges import Estimand
 
 if TYPE_CHECKING:
     import xarray as xr
+    from matplotlib.figure import Figure
 
 __all__ = ["Solution", "StateSolution", "solve"]
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 MAX_INVERTED = 200  # most states for which many right-hand sides are multiplied by the inverse
+PLOTS = "retvar.plots"  # lies above this module, and is looked up when a figure is asked for
+SHAPES = ("skewness", "kurtosis")
 DIGITS = 6  # significant digits of the table of a solution
 SMALLEST = 1e-140  # variances below, relative to the largest, have squares with too few digits
 
@@ -86,7 +91,7 @@ FIELDS = {  # of a state, by the order that they need
 
 
 @dataclass(frozen=True, eq=False)
-class Solution:
+class Solution(Shown):
     """Exact value and variance of every state of an MDP; index it by state for one of them.
 
     Attributes
@@ -339,6 +344,30 @@ class Solution:
             f"({self.radius_kind}), residual {self.residual:.1e}, "
             f"by {' and '.join(dict.fromkeys(self.solvers))})"
         )
+
+    def _html(self) -> str:
+        same, shapes = self.mean is self.value, [f for f in SHAPES if f in self.fields]
+        heading = ["state", *([] if same else ["value"]), f"{'value' if same else 'mean'} ± std"]
+        heading += ["variance", *shapes]
+        columns = [getattr(self, f)[:MOST] for f in ("value", "mean", "std", "variance", *shapes)]
+        rows = []
+        for s, (value, mean, std, variance, *rest) in enumerate(zip(*columns, strict=True)):
+            row = [self.mdp.state_name(s), *([] if same else [number(value)])]
+            row += [plus_minus(mean, std, "∞"), "∞" if np.isnan(variance) else number(variance)]
+            rows.append([*row, *map(number, rest)])
+        name = f"{self.mdp.name}: " if self.mdp.name else ""
+        found = table(heading, rows, self.mdp.n_states)
+        return page(f"{name}{self!r}", found, notes=self.notes)
+
+    def plot(self, states: Iterable[int | str] | None = None) -> Figure:
+        """Draw it, all states or some, by :func:`retvar.plots.solution`.
+
+        >>> import retvar as rv
+        >>> rv.solve(rv.domains.chain()).plot(["s1", "s2"]).axes[0].get_ylabel()
+        'return'
+        """
+        figure: Figure = importlib.import_module(PLOTS).solution(self, states)
+        return figure
 
 
 def solve(

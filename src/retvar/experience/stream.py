@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from retvar.errors import InputError
 from retvar.experience.action_coverage import ActionCoverage
-from retvar.format import count, listed, reasons
+from retvar.format import count, listed, reasons, visible
+from retvar.html import Shown, page, settings
 from retvar.online import Transition
 
 __all__ = [
@@ -300,7 +301,7 @@ def _alike(labels: list[Any]) -> list[list[str]]:
 
 
 @dataclass(eq=False)
-class Experience:
+class Experience(Shown):
     """A stream of transitions: ``for t in experience`` or, much faster, ``experience.chunks()``.
 
     It is read once. A chunk is a mapping of columns that ``update_many`` takes: ``state``,
@@ -379,6 +380,36 @@ class Experience:
             columns = [x.tolist() if x.ndim == 1 else list(x) for x in chunk.values()]
             for row in zip(*columns, strict=True):
                 yield Transition(**dict(zip(chunk, row, strict=True)))
+
+    def __repr__(self) -> str:
+        policy = f", {visible(self.policy)} policy" if self.policy else ""
+        read = count(self.counts.transitions, "transition")
+        return f"Experience({visible(self.name)}{policy}: {self._kind}; {read} read)"
+
+    @property
+    def _kind(self) -> str:
+        """What its states are, in words."""
+        if self.width is not None:
+            return f"observations of {count(self.width, 'number')}"
+        known = len(self.labels or []) if self.states is None else self.states
+        return count(known, "state") if known else "states not known yet"
+
+    def _html(self) -> str:
+        coming = "" if self.length is None else f"{self.length:,}"
+        labels = self.labels or []
+        shown = {
+            "source": self.name,
+            "policy": self.policy,
+            "states": self._kind,
+            "numbers": listed(self.names or [], most=12),
+            "names": ", ".join(map(str, labels[:12])) + ("…" if len(labels) > 12 else ""),
+            "transitions in all": "goes on for ever" if self.endless else coming,
+            "transitions read": f"{self.counts.transitions:,}",
+            "episodes read": f"{self.counts.episodes:,}",
+            "understood as": self.understood,
+            "left out": reasons(self.counts.rejected),
+        }
+        return page("Experience", settings(shown), notes=self.warnings)
 
     def save(self, path: str | Path) -> None:
         """Read the whole stream and write it to a Parquet file.

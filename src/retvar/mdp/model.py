@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from retvar import arguments
 from retvar.errors import InputError
 from retvar.format import count, did_you_mean, listed, visible
+from retvar.html import MOST, Shown, page, table
 from retvar.mdp import parsing
 from retvar.mdp.edges import Edges, EdgeValidator
 from retvar.mdp.parsing import END, END_NAMES, Edge
@@ -26,7 +27,7 @@ MAX_PAIRS = 500_000_000  # states × actions; a policy is a dense table
 Integers = NDArray[np.intp]
 
 
-class MDP:
+class MDP(Shown):
     """A finite Markov decision process, stored as edges; parallel edges are not merged.
 
     Parameters
@@ -325,6 +326,19 @@ class MDP:
             + (f", {ends} of them end{'s' if ends == 1 else ''} an episode" if ends else "")
             + f"; γ = {_range(gamma)}, λ = {_range(self.lam)}; policies: {listed(self.policies)})"
         )
+
+    def _html(self) -> str:
+        e = self.edges
+        varies = self.gamma is None or bool(np.any(self.gamma != self.gamma[0]))
+        heading = ["state", "action", "next state", "probability", "reward"]
+        heading += ["γ"] if varies else []
+        columns = (e.state, e.action, e.next_state, e.probability, e.reward, e.gamma)
+        rows = []
+        for s, a, t, *rest in zip(*(column[:MOST].tolist() for column in columns), strict=True):
+            names = [self.state_name(s), self.action_name(a)]
+            names += ["end" if t == END else self.state_name(t)]
+            rows.append([*names, *(f"{x:g}" for x in (rest if varies else rest[:2]))])
+        return page(repr(self), table(heading, rows, e.state.size, unit="edge", text=(0, 1, 2)))
 
     def __reduce__(self) -> tuple[Callable[..., MDP], tuple[Any, ...]]:
         return _rebuild, self._constructor_arguments()

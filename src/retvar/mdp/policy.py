@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from retvar import arguments
 from retvar.errors import ConvergenceError, InputError
-from retvar.format import count
+from retvar.format import count, listed
+from retvar.html import MOST, Shown, page, table
 from retvar.mdp import parsing
 from retvar.mdp.weighted_edges import check_mdp, state_values, weigh_edges
 
@@ -22,11 +23,12 @@ __all__ = ["Policy"]
 
 Array = NDArray[np.float64]
 TIE = 1e-10  # actions within this relative distance of the best count as equally good
+MOST_COLUMNS = 8  # actions that have a column each in a notebook
 MAX_ITERATIONS = 1_000  # of policy iteration, which usually needs about ten
 SOLVER = "retvar.exact"  # lies above this module, and is looked up when a policy needs a variance
 
 
-class Policy:
+class Policy(Shown):
     """Probabilities of actions in every state: an immutable array [state, action].
 
     >>> Policy([[0.5, 0.5], [1, 0]])
@@ -216,6 +218,22 @@ class Policy:
         n, k = self.probabilities.shape
         fixed = int(np.sum(self.probabilities.max(axis=1) == 1))
         return f"Policy({count(n, 'state')}, {count(k, 'action')}, {fixed:,} deterministic)"
+
+    def _html(self) -> str:
+        n, k = self.probabilities.shape
+        first = self.probabilities[:MOST].tolist()
+        if k <= MOST_COLUMNS:
+            heading = ["state", *(f"action {a}" for a in range(k))]
+            rows = [[str(s), *(f"{p:.4g}" for p in row)] for s, row in enumerate(first)]
+            return page(repr(self), table(heading, rows, n))
+        rows = [[str(s), _likeliest(row)] for s, row in enumerate(first)]
+        return page(repr(self), table(["state", "actions"], rows, n, text=(0, 1)))
+
+
+def _likeliest(row: list[float]) -> str:
+    """The likeliest actions of a state: ``2 (0.5), 0 (0.25), …``."""
+    taken = sorted((a for a, p in enumerate(row) if p), key=lambda a: -row[a])
+    return listed((f"{a} ({row[a]:.3g})" for a in taken), most=3)
 
 
 def action_values(mdp: MDP, value: Array) -> Array:

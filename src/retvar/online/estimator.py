@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from retvar import arguments
 from retvar.errors import DivergenceError, InputError, ThreadError
 from retvar.features import Features, ObservationFeatures, Rows, States, TransitionFeatures, Vector
-from retvar.format import count
+from retvar.format import count, number, plus_minus
+from retvar.html import MOST, Shown, page, settings, table
 from retvar.networks import PLACES, SHAPES, THIRD, VALUE, network_of
 from retvar.online import higher_moments, kernel, memory_layout
 from retvar.online.bootstrap import add_bootstrap_samples, half_width, spread, weighted
@@ -59,7 +60,7 @@ class Transition(NamedTuple):
     stream: int = 0
 
 
-class OnlineEstimator:
+class OnlineEstimator(Shown):
     """An estimator that learns from a stream; made by ``Direct(...).online(...)`` and the like.
 
     >>> import retvar as rv
@@ -687,6 +688,25 @@ class OnlineEstimator:
     def __repr__(self) -> str:
         kind = type(self.description).__name__
         return f"<{kind} online: {self.steps:,} steps, {self.rejected:,} rejected>"
+
+    def _html(self) -> str:
+        title, states = repr(self).strip("<>"), self.features[0].states
+        if states is None:
+            kinds = dict.fromkeys(type(kind).__name__ for kind in self.features)
+            weights = count(int(self._memory.steps.shape[0]), "weight")
+            return page(title, settings({"features": ", ".join(kinds), "weights": weights}))
+        first = np.arange(min(states, MOST))
+        columns = [self.predict(first, what) for what in ("value", "std", "variance")]
+        heading = ["state", "value ± std", "variance"]
+        ends: list[Any] = []
+        if self.has_intervals:
+            heading += ["value, 90%", "std, 90%"]
+            ends = [self.interval(what=what, states=first) for what in ("value", "std")]
+        rows = []
+        for s, (value, std, variance) in enumerate(zip(*columns, strict=True)):
+            row = [str(s), plus_minus(value, std), number(variance)]
+            rows.append([*row, *(f"{number(low[s])} … {number(high[s])}" for low, high in ends)])
+        return page(title, table(heading, rows, states))
 
     # ------------------------------------------------------------------ errors
 

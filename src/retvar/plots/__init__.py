@@ -19,7 +19,7 @@ next to data) are shared by all. Drawing functions return a matplotlib ``Figure`
 
 from retvar.plots.error_ratios import comparison
 from retvar.plots.estimate_maps import estimate_heat_maps, estimate_maps
-from retvar.plots.estimates import check, estimate_figures, estimate_states
+from retvar.plots.estimates import check, estimate, estimate_figures, estimate_states
 from retvar.plots.exact_values import solution
 from retvar.plots.final_errors import (
     large_returns,
@@ -43,6 +43,7 @@ __all__ = [
     "check",
     "comparison",
     "draw_mdp",
+    "estimate",
     "estimate_figures",
     "estimate_heat_maps",
     "estimate_maps",

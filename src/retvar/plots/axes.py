@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
-from matplotlib.figure import Figure
 from matplotlib.text import Annotation
 from matplotlib.ticker import FixedFormatter, FixedLocator, LogLocator, MaxNLocator, NullLocator
 from matplotlib.transforms import Bbox
@@ -19,6 +18,7 @@ from retvar.errors import InputError
 from retvar.experiments.claims import only
 from retvar.format import listed, short_number
 from retvar.networks import NETWORKS
+from retvar.plots.notebook_figures import Figure
 from retvar.plots.style import BAND_ALPHA, GRID, LINE, SHADE, Array, LineStyle, text_size
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from retvar.errors import InputError
 from retvar.plots.axes import fixed_ticks, tick_labels
+from retvar.plots.notebook_figures import Figure
 from retvar.plots.style import (
     GRID,
     INK,

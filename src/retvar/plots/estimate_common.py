@@ -12,12 +12,12 @@ import matplotlib
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.colors import ListedColormap
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from retvar.errors import InputError
 from retvar.format import listed, short_number
 from retvar.plots.axes import SUPERSCRIPT
+from retvar.plots.notebook_figures import Figure
 from retvar.plots.style import RC, Array, shown, wrap_text
 
 if TYPE_CHECKING:

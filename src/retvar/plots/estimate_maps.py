@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
@@ -37,6 +36,7 @@ from retvar.plots.estimate_common import (
     why_unknown,
 )
 from retvar.plots.layered_maps import draw_layers, layers_of
+from retvar.plots.notebook_figures import Figure
 from retvar.plots.style import INK, RC, Array, shown, text_size
 
 if TYPE_CHECKING:

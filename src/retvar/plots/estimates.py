@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
@@ -33,6 +33,7 @@ from retvar.plots.estimate_common import (
 )
 from retvar.plots.estimate_maps import estimate_heat_maps, estimate_maps
 from retvar.plots.layered_maps import layers_of
+from retvar.plots.notebook_figures import Figure, Figures
 from retvar.plots.observed_returns import SAMPLE_COLUMNS, calibration, observed_returns
 from retvar.plots.style import (
     BLUE,
@@ -53,7 +54,7 @@ from retvar.plots.style import (
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["check", "estimate_figures", "estimate_states"]
+__all__ = ["check", "estimate", "estimate_figures", "estimate_states"]
 
 Indices = NDArray[np.intp]
 MAX_ROWS = 60
@@ -69,7 +70,39 @@ PREDICTED = {"value": "check_value", "std": "check_predicted_std"}  # where fres
 QUESTION = "what return to expect from each {unit}, and how far it may stray"
 
 
-def estimate_figures(data: xarray.Dataset) -> dict[str, Figure]:
+def estimate(data: xarray.Dataset) -> Figure:
+    """Draw value and spread of a dataset of estimates: the first of :func:`estimate_figures`.
+
+    Parameters
+    ----------
+    data
+        From :func:`retvar.estimate`.
+
+    Raises
+    ------
+    InputError
+        If the dataset has no estimates.
+
+    Examples
+    --------
+    >>> import numpy as np, xarray, retvar as rv
+    >>> columns = {name: ("state", np.array([2.0, 3.0])) for name in ("value", "std", "visits")}
+    >>> len(rv.plots.estimate(xarray.Dataset(columns)).axes)
+    1
+    """
+    return MAIN[_kind(data)](data)
+
+
+def _kind(data: xarray.Dataset) -> str:
+    """Which figure shows a dataset of estimates best."""
+    require_columns(data, "value", "std", remedy=NEED_ESTIMATES)
+    grid = "grid_rows" in data.attrs and "grid_columns" in data.attrs
+    if grid or layers_of(data) is not None:
+        return "map"
+    return "heat_map" if "value_map" in data and "std_map" in data else "states"
+
+
+def estimate_figures(data: xarray.Dataset) -> Figures:
     """Draw all figures that suit a dataset of estimates.
 
     Parameters
@@ -96,14 +129,8 @@ def estimate_figures(data: xarray.Dataset) -> dict[str, Figure]:
     >>> list(rv.plots.estimate_figures(xarray.Dataset(columns)))
     ['states']
     """
-    require_columns(data, "value", "std", remedy=NEED_ESTIMATES)
-    grid = "grid_rows" in data.attrs and "grid_columns" in data.attrs
-    if grid or layers_of(data) is not None:
-        figures = {"map": estimate_maps(data)}
-    elif "value_map" in data and "std_map" in data:
-        figures = {"heat_map": estimate_heat_maps(data)}
-    else:
-        figures = {"states": estimate_states(data)}
+    kind = _kind(data)
+    figures = Figures({kind: MAIN[kind](data)})
     if all(name in data for name in SAMPLE_COLUMNS):
         figures |= {"observed": observed_returns(data), "calibration": calibration(data)}
     if "check_mean" in data:
@@ -351,3 +378,10 @@ def _check_entries(data: xarray.Dataset) -> list[tuple[Any, str]]:
         (Line2D([], [], color=ORANGE, lw=1.1), "± standard error of Monte Carlo"),
         (Line2D([], [], **TRUTH), "equal"),
     ]
+
+
+MAIN: dict[str, Callable[[xarray.Dataset], Figure]] = {
+    "map": estimate_maps,
+    "heat_map": estimate_heat_maps,
+    "states": estimate_states,
+}

@@ -8,11 +8,11 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from retvar.errors import InputError
 from retvar.exact import Solution
+from retvar.plots.notebook_figures import Figure
 from retvar.plots.style import (
     BLUE,
     LIGHT_BLUE,
@@ -58,12 +58,19 @@ def solution(solution: Solution, states: Iterable[int | str] | None = None) -> F
     mdp = solution.mdp
     chosen = np.arange(mdp.n_states)
     if states is not None:
-        chosen = np.array([mdp.state_index(s) for s in states], dtype=np.intp)
+        chosen = np.array([mdp.state_index(s) for s in _listed(states)], dtype=np.intp)
     if chosen.size == 0:
         raise InputError("states", "none", "must name at least one state")
     grid = _grid(mdp.positions) if states is None else None
     with matplotlib.rc_context(RC):
         return _draw_states(solution, chosen) if grid is None else _draw_maps(solution, grid)
+
+
+def _listed(states: Iterable[int | str]) -> list[int | str]:
+    try:
+        return list(states)
+    except TypeError:
+        raise InputError("states", repr(states), "must be a list of states") from None
 
 
 def _grid(positions: Array | None) -> Indices | None:

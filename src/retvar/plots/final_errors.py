@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from retvar.experiments.claims import (
@@ -36,6 +35,7 @@ from retvar.plots.axes import (
     tick_labels,
 )
 from retvar.plots.learning_curves import CUTOFF, below_cutoff
+from retvar.plots.notebook_figures import Figure
 from retvar.plots.style import (
     COLOURS,
     INK,

@@ -19,6 +19,7 @@ from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch
 from matplotlib.path import Path
 
 from retvar.mdp import MDP
+from retvar.plots import notebook_figures
 from retvar.plots.graph_content import Arrow, GraphContent, graph_content
 from retvar.plots.graph_edges import bezier_points, place_labels, route
 from retvar.plots.graph_layout import (
@@ -151,7 +152,7 @@ def _draw(drawing: Drawing, ax: Axes | None) -> Figure:
     low = low - np.array([wider, height + 0.12 * bool(note)]) - MARGIN
     high = high + np.array([wider, 0.0]) + MARGIN
     if ax is None:
-        ax = Figure(figsize=tuple(high - low)).add_axes((0, 0, 1, 1))
+        ax = notebook_figures.Figure(figsize=tuple(high - low)).add_axes((0, 0, 1, 1))
     canvas = _Canvas(ax, low, high)
     for arrow, curve in zip(content.arrows, drawing.curves, strict=True):
         canvas.arrow(arrow, curve)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from retvar.format import count, short_number
 from retvar.mdp import END, MDP, Policy
+from retvar.plots import notebook_figures
 from retvar.plots.graph_layout import networkx_layout
 from retvar.plots.style import BLUE, INK, POINT, Array, shown, text_size, wrap_text
 
@@ -103,7 +104,7 @@ def draw_large_graph(mdp: MDP, policy: object, ax: Axes | None) -> Figure:
     wider = max(0.0, width + 2 * MARGIN - (high[0] - low[0])) / 2
     low, high = low - np.array([wider, height + MARGIN]), high + np.array([wider, 0.0])
     if ax is None:
-        ax = Figure(figsize=tuple(high - low)).add_axes((0, 0, 1, 1))
+        ax = notebook_figures.Figure(figsize=tuple(high - low)).add_axes((0, 0, 1, 1))
     scale = _prepare(ax, low, high)
     _draw_arrows(ax, moves, kept, centres, radius, scale)
     _draw_states(ax, mdp, moves, centres, radius)

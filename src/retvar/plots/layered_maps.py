@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
@@ -25,6 +24,7 @@ from retvar.plots.estimate_common import (
     visited,
     why_unknown,
 )
+from retvar.plots.notebook_figures import Figure
 from retvar.plots.style import RC, Array, shown
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
@@ -32,6 +31,7 @@ from retvar.plots.axes import (
     time_axis,
     y_limits,
 )
+from retvar.plots.notebook_figures import Figure
 from retvar.plots.style import (
     LONGEST_TICK,
     LONGEST_TITLE,

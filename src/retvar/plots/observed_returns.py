@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
@@ -26,6 +25,7 @@ from retvar.plots.estimate_common import (
     share_text,
     value_range,
 )
+from retvar.plots.notebook_figures import Figure
 from retvar.plots.style import (
     BLUE,
     GRID,

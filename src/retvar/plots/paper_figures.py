@@ -15,6 +15,7 @@ from matplotlib.path import Path
 from retvar.experiments.claims import COLUMNS, measured_row, row_agrees
 from retvar.mdp import MDP
 from retvar.networks import NETWORKS, Network, Node, label_of
+from retvar.plots import notebook_figures
 from retvar.plots.graph import draw_mdp
 from retvar.plots.style import BLUE, INK, LINE, ORANGE, RC, SOFT
 
@@ -66,7 +67,7 @@ def networks(data: object = None) -> Figure:
     """
     with matplotlib.rc_context(RC):
         top = LOWEST + APART * (len(NETWORKS) - 1)
-        figure = Figure(figsize=(WIDTH, top + ABOVE))
+        figure = notebook_figures.Figure(figsize=(WIDTH, top + ABOVE))
         ax = figure.add_axes((0, 0, 1, 1), xlim=(0, WIDTH), ylim=(0, top + ABOVE))
         ax.set_axis_off()
         for k, network in enumerate(NETWORKS.values()):
@@ -205,7 +206,7 @@ def table_1(data: Mapping[str, xarray.Dataset], published: Mapping[str, Sequence
     width = NAME_WIDTH + PAIR_WIDTH * len(COLUMNS) + VERDICT_WIDTH
     below = HEAD_HEIGHT + ROW_HEIGHT * len(published)
     with matplotlib.rc_context(RC):
-        figure = Figure(figsize=(width, below + 0.3))
+        figure = notebook_figures.Figure(figsize=(width, below + 0.3))
         ax = figure.add_axes((0, 0, 1, 1), xlim=(0, width), ylim=(below + 0.3, 0))
         ax.set_axis_off()
         _table_head(ax, width)

@@ -8,7 +8,6 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
@@ -19,6 +18,7 @@ from retvar.format import minus
 from retvar.linear import Resolvent
 from retvar.mdp import MDP, Policy, weigh_edges
 from retvar.plots.axes import label_points
+from retvar.plots.notebook_figures import Figure
 from retvar.plots.style import COLOURS, GRID, INK, LINE, RC, SHADE, SOFT, LineStyle
 from retvar.risk import Frontier, FrontierPoint
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from retvar.plots.axes import fixed_ticks, hide_inner_tick_labels, make_panels, shared_log_y
 from retvar.plots.learning_curves import below_cutoff
+from retvar.plots.notebook_figures import Figure
 from retvar.plots.style import BAND_ALPHA, INK, RC, Array, LineStyle, add_legend, legend_line
 from retvar.plots.sweep_errors import (
     LONG_NAMES,

@@ -9,12 +9,12 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
-from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 
 from retvar.errors import InputError
 from retvar.format import short_number
 from retvar.plots.axes import fixed_ticks, tick_labels
+from retvar.plots.notebook_figures import Figure
 from retvar.plots.style import INK, RC, Array, learner_name
 from retvar.plots.sweep_errors import LONG_NAMES
 

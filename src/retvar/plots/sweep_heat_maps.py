@@ -11,13 +11,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.colors import LogNorm
-from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import LogLocator, NullLocator
 from numpy.typing import NDArray
 
 from retvar.errors import InputError
 from retvar.plots.axes import fixed_ticks, tick_labels
+from retvar.plots.notebook_figures import Figure
 from retvar.plots.style import INK, RC, SOFT, Array
 from retvar.plots.sweep_errors import (
     LONG_NAMES,

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from retvar.format import count
 from retvar.mdp import MDP
+from retvar.plots import notebook_figures
 from retvar.plots.large_graph import Moves, moves_of
 from retvar.plots.style import LONGEST_TICK, Array, shown, wrap_text
 
@@ -35,7 +36,7 @@ def draw_matrix(mdp: MDP, policy: object, ax: Axes | None) -> Figure:
     each = -(-n // MAX_CELLS)
     cells, ends = _grouped(moves, n, each)
     if ax is None:
-        ax = Figure(figsize=(6.9, 5.6), layout="constrained").add_subplot()
+        ax = notebook_figures.Figure(figsize=(6.9, 5.6), layout="constrained").add_subplot()
     style: Any = {"cmap": "Blues", "norm": PowerNorm(0.5, 0, 1), "interpolation": "nearest"}
     image = ax.imshow(np.ma.masked_equal(cells, 0), **style)
     ax.set(xlabel="next state", ylabel="state")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import importlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from retvar import arguments
 from retvar.errors import InputError
-from retvar.format import align, count, joined, listed
+from retvar.format import align, count, joined, listed, number, plus_minus
+from retvar.html import Shown, page, settings, table
 from retvar.linear import Resolvent, reaching
 from retvar.mdp import END, MDP, Policy, weigh_edges
 from retvar.risk.gradient import policy_gradient
@@ -21,16 +23,18 @@ from retvar.risk.search import Candidate, search
 
 if TYPE_CHECKING:
     import xarray as xr
+    from matplotlib.figure import Figure
 
 __all__ = ["Frontier", "FrontierPoint", "frontier"]
 
 Array = NDArray[np.float64]
 MAX_PENALTIES = 1_000
+PLOTS = "retvar.plots"  # lies above this module, and is looked up when a figure is asked for
 PURE = 1 - 1e-12  # an action this likely is taken always
 
 
 @dataclass(frozen=True, eq=False)
-class FrontierPoint:
+class FrontierPoint(Shown):
     """The best policy found for one penalty.
 
     Attributes
@@ -93,9 +97,26 @@ class FrontierPoint:
             "policy": self.policy.probabilities.tolist(),
         }
 
+    def __repr__(self) -> str:
+        kind = "deterministic" if self.deterministic else "stochastic"
+        spread = plus_minus(self.mean, self.std)
+        return f"FrontierPoint(penalty {self.penalty:g}: {spread}, {self.attitude}, {kind})"
+
+    def _html(self) -> str:
+        ends = None if self.ending is None else _percent(self.ending)
+        shown = {
+            "mean ± std": plus_minus(self.mean, self.std),
+            "variance": number(self.variance),
+            "mean − penalty × variance": number(self.objective),
+            "episodes that end": ends,
+            "policy": repr(self.policy),
+            **{f"reached from {name}": number(x) for name, x in self.reached.items()},
+        }
+        return page(f"Penalty {self.penalty:g}, {self.attitude}", settings(shown))
+
 
 @dataclass(frozen=True, eq=False)
-class Frontier:
+class Frontier(Shown):
     """Policies that trade mean for variance, in the order of their penalties.
 
     They are the best that were found, and may not be the best that exist.
@@ -223,6 +244,24 @@ class Frontier:
             f"Frontier({count(len(self), 'point')}, from {first.mean:.4g} ± {first.std:.4g} to "
             f"{last.mean:.4g} ± {last.std:.4g})"
         )
+
+    def _html(self) -> str:
+        (heading, *rows), last = self.table(), len(self.table()[0]) - 1
+        found = table(heading, rows, unit="point", text=(last,))
+        notes = [*self.notes, f"best found, not proved best: {self.tried}"]
+        name = f"{self.mdp.name}: " if self.mdp.name else ""
+        return page(f"{name}{self!r}", found, notes=notes)
+
+    def plot(self, points: Sequence[int] | None = None) -> Figure:
+        """Draw it, with some of its points in detail, by :func:`retvar.plots.frontier`.
+
+        >>> import retvar as rv
+        >>> found = rv.frontier(rv.domains.windy_cliff(), penalties=[0])
+        >>> found.plot(points=[0]).axes[0].get_xlabel()
+        'standard deviation of the return'
+        """
+        figure: Figure = importlib.import_module(PLOTS).frontier(self, points)
+        return figure
 
 
 def frontier(

@@ -11,6 +11,7 @@ import numpy as np
 
 from retvar.errors import InputError
 from retvar.format import listed
+from retvar.html import Shown, preformatted
 from retvar.sweep.effects import centre, difference, log_ratio, overall_interval
 from retvar.sweep.format import comparison_table
 from retvar.sweep.options import ComparisonOptions
@@ -93,7 +94,7 @@ def paired_difference(
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class Comparison(Shown):
     """The result of :func:`compare`; ``print(comparison.summary())`` shows it as a table.
 
     ``data`` has the dimensions question (such as λ), settings (``best``, ``shared``, ``typical``),
@@ -115,6 +116,9 @@ class Comparison:
 
     def __str__(self) -> str:
         return self.summary()
+
+    def _html(self) -> str:
+        return preformatted(self.summary())
 
 
 def compare(

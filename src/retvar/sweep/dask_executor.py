@@ -70,6 +70,9 @@ class Dask:
         self.address, self.workers = address, workers
         self.timeout = arguments.seconds("timeout", timeout)
 
+    def __repr__(self) -> str:
+        return f"Dask({self.address!r}, workers={self.workers}, timeout={self.timeout:g})"
+
     def outcomes(
         self, store: Store, cells: deque[Cell], progress: Progress
     ) -> Generator[CellOutcome, None, None]:

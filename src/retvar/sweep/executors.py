@@ -129,6 +129,9 @@ class Local:
         chosen_device(device, 1)  # raises an error now if there is none
         self.threads, self.device = threads, device
 
+    def __repr__(self) -> str:
+        return f"Local(threads={self.threads}, device={self.device!r})"
+
     def outcomes(
         self, store: Store, cells: deque[Cell], progress: Progress
     ) -> Generator[CellOutcome, None, None]:

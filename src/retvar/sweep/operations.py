@@ -12,6 +12,8 @@ from typing import Any
 
 from retvar import arguments
 from retvar.errors import InputError, RetvarError
+from retvar.format import listed
+from retvar.html import Shown, page, settings
 from retvar.progress import Progress
 from retvar.sweep.executors import Executor, Local
 from retvar.sweep.leases import STALE
@@ -37,7 +39,7 @@ class Stopped(RetvarError):
 
 
 @dataclass(frozen=True)
-class Status:
+class Status(Shown):
     """How many cells of a store are done, failed or running.
 
     >>> Status(cells=3, done=2, failed=1, running=0).missing
@@ -65,6 +67,13 @@ class Status:
     def to_dict(self) -> dict[str, Any]:
         """The fields as a dictionary, as ``--json`` prints them."""
         return {**asdict(self), "missing": self.missing, "complete": self.complete}
+
+    def _html(self) -> str:
+        share = self.done / self.cells if self.cells else 1.0
+        counts = {name: f"{getattr(self, name):,}" for name in ("done", "failed", "running")}
+        shown = {"cells": f"{self.cells:,}", **counts, "missing": f"{self.missing:,}"}
+        shown |= {"damaged": listed(self.damaged), "computed by this run": f"{self.computed:,}"}
+        return page(f"Sweep: {share:.0%} done", settings(shown))
 
 
 def run(

@@ -58,6 +58,9 @@ class Store:
         self.folder, self.plan, self.stale = folder, plan, arguments.seconds("stale", stale)
         self.notes: list[str] = []  #: messages about opening the store
 
+    def __repr__(self) -> str:
+        return f"Store({str(self.folder)!r}, {self.plan!r})"
+
     @classmethod
     def create(
         cls, folder: str | Path, plan: Plan, stale: float = leases.STALE, *, extend: bool = False
