@@ -145,7 +145,7 @@ class Watched(gymnasium.Wrapper):
         return found
 
 
-def watched(count=2, limit=25):
+def watched(count=2, limit=15):
     made = [Watched(gymnasium.make("CartPole-v1", max_episode_steps=limit)) for _ in range(count)]
     return DummyVecEnv([lambda env=env: env for env in made]), made
 
@@ -157,7 +157,8 @@ def test_it_records_the_transitions_as_the_environments_have_them(kind, normalis
     env, made = watched()
     if normalise:
         env = VecNormalize(env)
-    model = ppo(env, n_steps=128) if kind == "PPO" else sb3.DQN("MlpPolicy", env, train_freq=5)
+    how = {"train_freq": 5, "seed": 0, "device": "cpu"}
+    model = ppo(env, n_steps=128) if kind == "PPO" else sb3.DQN("MlpPolicy", env, **how)
     beside = Keeping(**SMALL)
     model.learn(400, callback=beside)
     stream, cut = beside.column("stream"), beside.column("truncated")
