@@ -329,7 +329,10 @@ def ran(tmp_path_factory):
             patch.setenv(name, str(folder / name))
         patch.setenv("JUPYTER_PLATFORM_DIRS", "1")
         patch.delenv("MPLBACKEND", raising=False)
-        nbclient.NotebookClient(notebook, timeout=600, kernel_name="python3").execute()
+        client = nbclient.NotebookClient(
+            notebook, timeout=600, startup_timeout=600, kernel_name="python3"
+        )
+        client.execute()
     return notebook
 
 
