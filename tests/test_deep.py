@@ -13,6 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import retvar as rv
 from retvar.errors import InputError
 from retvar.experience import Experience
+from retvar.online.checkpoint import read_tensors, write_tensors
 
 torch = pytest.importorskip("torch", reason="torch: make test-deep")
 
@@ -125,9 +126,9 @@ def test_interleaved_streams_are_brought_into_their_own_order():
     for name in ("observations", "follows", "reward", "gamma", "going", "block"):
         assert_array_equal(getattr(one, name), getattr(other, name))
     for t in range(40):  # where no row goes on, what follows is what the row itself says
-        source = np.flatnonzero((x.astype(np.float32) == one.left[t]).all(axis=1))[0]
+        source = np.flatnonzero((x == one.left[t]).all(axis=1))[0]
         if not one.going[t] and one.gamma[t]:
-            expected = rows["next_state"][source].astype(np.float32)
+            expected = rows["next_state"][source]
             assert_array_equal(one.observations[one.follows[t]], expected)
 
 
@@ -197,6 +198,38 @@ def test_episodes_that_end_at_random():
     first, second = (p * c / (1 - c * (1 - p)) for c in (gamma, gamma**2))  # E γᵀ, E γ²ᵀ
     assert_allclose(found.value(X), (1 - first) / (1 - gamma), rtol=0.04)
     assert_allclose(found.variance(X), (second - first**2) / (1 - gamma) ** 2, rtol=0.2)
+
+
+@pytest.mark.parametrize("offset", [1e4, -1e7])
+def test_a_constant_added_to_all_rewards_changes_no_spread(offset):
+    rows = one_step(np.random.default_rng(5))
+    found = rv.deep.fit(experience(rows), gamma=0.9, **QUICK)
+    other = rv.deep.fit(experience(rows | {"reward": rows["reward"] + offset}), gamma=0.9, **QUICK)
+    assert_allclose(other.std(X), found.std(X), rtol=0.02)
+    assert_allclose(other.value(X) - offset, found.value(X), atol=0.05)
+
+
+def test_observations_may_lie_far_from_zero():
+    """As the seconds since 1970 do; single precision would keep them to two minutes."""
+    rows = one_step(np.random.default_rng(5))
+    found = rv.deep.fit(experience(rows), gamma=0.9, **QUICK)
+    far = rows | {"state": 1.7e9 + 60 * rows["state"]}
+    other = rv.deep.fit(experience(far), gamma=0.9, **QUICK)
+    assert_allclose(other.std(1.7e9 + 60 * X), found.std(X), rtol=0.08)
+
+
+def test_the_difference_of_two_policies_is_no_error_of_the_value():
+    """Reward 10a + noise, a = 1 with probability 0.2, under the target 0.8: std √(16 + 1)."""
+    rng = np.random.default_rng(19)
+    n = 20_000
+    x, action = rng.random((n, 1)), rng.random(n) < 0.2
+    rows = {
+        "state": x, "next_state": x, "reward": 10.0 * action + rng.normal(size=n),
+        "terminated": np.ones(n, bool), "rho": np.where(action, 4.0, 0.25),
+    }  # fmt: skip
+    found = rv.deep.fit(experience(rows), gamma=0.9, **QUICK)
+    assert found.about.error_share < 0.1
+    assert_allclose(found.std(X), np.sqrt(17.0), rtol=0.15)
 
 
 @pytest.mark.parametrize("estimand", ["target_return", "off_policy_return"])
@@ -286,6 +319,30 @@ def test_a_saved_critic_answers_alike_and_damage_is_refused(critic, tmp_path):
     rv.Direct(alpha=0.1, gamma=0.9, lam=1.0).online(states=2).save(other)
     with pytest.raises(InputError, match="not a file of a deep critic"):
         rv.deep.Critic.load(other)
+
+
+def test_forged_files_are_refused_before_memory_is_taken(critic, tmp_path):
+    """Whatever the header claims: shapes are those of the arrays that are there."""
+    path = tmp_path / "critic.safetensors"
+    critic.save(path)
+    header, tensors = read_tensors(path)
+    tensors = {name: np.array(tensor) for name, tensor in tensors.items()}
+    about = header["about"]
+    for wrong, other in (
+        ({"nets": {"value": False}}, {}),
+        ({"nets": {"value": False, "variance": True, "luck": True}}, {}),
+        ({"about": about | {"error_share": "x"}}, {}),
+        ({"about": about | {"steps": "many"}}, {}),
+        ({"about": {}}, {}),
+        ({}, {"width": np.zeros(1)}),
+        ({}, {"scale": np.array(-1.0)}),
+        ({}, {"low": np.zeros(5)}),
+        ({}, {"nets.value.weights.0": np.zeros((3, 1, 9), np.float32)}),
+    ):
+        write_tensors(path, {k: v for k, v in (header | wrong).items() if k != "digest"},
+                      tensors | other)  # fmt: skip
+        with pytest.raises(InputError, match="not a file of a deep critic"):
+            rv.deep.Critic.load(path)
 
 
 def test_calibration_and_check_can_fail(critic):
@@ -453,6 +510,10 @@ def test_the_command_estimates_with_networks(monkeypatch, tmp_path):
     assert np.isfinite(found["at"][0]["value"]).all()
     saved = rv.deep.Critic.load(out / "estimator.safetensors")
     assert saved.about.deterministic is False
+    wrong = CliRunner().invoke(main, [*command, "--hidden", "many"])
+    assert "--hidden = many: must be sizes of layers" in wrong.output
+    alone = CliRunner().invoke(main, ["estimate", "gymnasium:CartPole-v1", "--members", "2"])
+    assert "--members = 2: only with --features deep" in alone.output
     for option in (["--by", "td"], ["--actions"], ["--order", "3"], ["--bootstrap-samples", "9"]):
         refused = CliRunner().invoke(main, [*command, *option])
         assert refused.exit_code == 2

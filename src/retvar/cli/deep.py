@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import click
 
 from retvar.cli.base import key_values
 from retvar.cli.sources import load_policy, make_stoppable
@@ -14,9 +17,12 @@ if TYPE_CHECKING:
     from retvar.estimation.estimate import Estimate
     from retvar.experience import Experience
 
-__all__ = ["finish", "prepare_any", "refuse_beside_deep"]
+__all__ = ["deep_options", "finish", "prepare_any", "refuse_beside_deep", "saved_line"]
 
 DEEP = "deep"
+SAVED = "The estimator is saved; continue with --resume"
+SAVED_DEEP = "The estimator is saved; rv.deep.Critic.load reads it:"
+OWN = ("sweeps", "members", "hidden")  # options that only deep critics have
 SETTINGS = ("gamma", "lam", "method", "estimand", "level", "seed")  # that a deep critic has
 REFUSED = {
     "by": "is for other features",
@@ -28,9 +34,28 @@ REFUSED = {
 }
 
 
+def deep_options(command: Any) -> Any:
+    """Add the options of deep critics."""
+    for name, kind, text in (
+        ("--hidden", str, "Units of the hidden layers with --features deep [default: 64,64]."),
+        ("--members", click.IntRange(1), "Networks of the ensemble [default: 5; 1: no intervals]."),
+        ("--sweeps", click.IntRange(1), "How long to fit [default: 25, more for large γ]."),
+    ):
+        command = click.option(name, type=kind, help=text)(command)
+    return command
+
+
+def saved_line(path: Path, args: dict[str, Any]) -> str:
+    """Where the estimator is, and what to do with it."""
+    return f"{SAVED_DEEP if args['features'] == DEEP else SAVED} {path}"
+
+
 def refuse_beside_deep(args: dict[str, Any]) -> None:
-    """Refuse options that a deep critic cannot have."""
+    """Refuse options that a deep critic cannot have, and its own ones beside other features."""
     if args["features"] != DEEP:
+        for name in OWN:
+            if args[name] is not None:
+                raise InputError(f"--{name}", args[name], "only with --features deep")
         return
     for name, why in REFUSED.items():
         if args[name]:
@@ -40,18 +65,27 @@ def refuse_beside_deep(args: dict[str, Any]) -> None:
         raise InputError("--order", args["order"], "deep critics know moments up to the variance")
 
 
-def prepare_any(experience: Experience, settings: dict[str, Any]) -> Estimate:
+def prepare_any(experience: Experience, settings: dict[str, Any], args: dict[str, Any]) -> Estimate:
     """The estimate that the settings ask for, before its first transition."""
     if settings.get("features") == DEEP:
         from retvar.deep import deep_estimates
 
         own = {name: settings[name] for name in SETTINGS}
-        if settings["kappa"] is not None:
-            own["kappa"] = settings["kappa"]
+        given = {name: args[name] for name in (*OWN, "kappa") if args[name] is not None}
+        if "hidden" in given:
+            given["hidden"] = _layers(given["hidden"])
+        own |= given
         return deep_estimates.prepare(experience, **own)
     from retvar.estimation.estimate import prepare
 
     return prepare(experience, **settings)
+
+
+def _layers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise InputError("--hidden", text, "must be sizes of layers, such as 128,128") from None
 
 
 def finish(

@@ -23,7 +23,7 @@ from retvar.cli.base import (
     split_commas,
     to_json,
 )
-from retvar.cli.deep import finish, prepare_any, refuse_beside_deep
+from retvar.cli.deep import deep_options, finish, prepare_any, refuse_beside_deep, saved_line
 from retvar.cli.sources import (
     COLUMNS,
     STEPS,
@@ -68,7 +68,6 @@ SETTINGS = (
     "level",
     "actions",
 )
-SAVED = "The estimator is saved; continue with --resume"
 SOURCES = (
     "SOURCE is gymnasium:ID, minari:NAME, or a log: FILE.parquet, FILE.csv, or a pattern of them."
 )
@@ -148,6 +147,7 @@ def _columns(command: Any) -> Any:
     help="Features of observations: tiles, fourier or polynomial [default: tiles]; deep: neural "
     "networks, which need the extra deep.",
 )
+@deep_options
 @click.option(
     "--bootstrap-samples", type=click.IntRange(0),
     help="Number of bootstrap samples for the intervals of td; 0 for none [default: 100].",
@@ -219,12 +219,12 @@ def estimate(source: str, **args: Any) -> None:
         experience = open_source(source, args, args["seed"], stop)
         with option_names(state="--at"):
             refuse_unknown(experience, args)
-        kept = _Kept()
+        kept = _Kept(args)
         with stop.graceful(kept.save, kept.line), _folder(args["out"], stop) as out:
             if args["log"] is not None:
                 with option_names(path="--log"):
                     experience = recorded(experience, args["log"])
-            found = prepare_any(experience, settings)
+            found = prepare_any(experience, settings, args)
             if args["follow"] and args["resume"] is not None:
                 _refuse_twice(found, args["resume"])
             kept.found, kept.out = found, out
@@ -258,7 +258,7 @@ def estimate(source: str, **args: Any) -> None:
             _print(found, checked, asked, written, args)
             stop.check()
             if failure is not None:
-                print_note(f"{SAVED} {saved}")
+                print_note(saved_line(saved, args))
                 raise failure
     if checked is not None and checked.disagrees:
         sys.exit(DISAGREES)
@@ -362,7 +362,8 @@ def _learn(
 class _Kept:
     """What there is of an estimate when a signal ends the process."""
 
-    def __init__(self) -> None:
+    def __init__(self, args: dict[str, Any]) -> None:
+        self.args = args
         self.found: Estimate | None = None
         self.out, self.separate = Path(), False
         self.path: Path | None = None  # of the estimator, once it is saved
@@ -382,7 +383,7 @@ class _Kept:
 
     def line(self) -> str:
         """Where the estimator is, in one line."""
-        return NOTHING if self.path is None else f"{SAVED} {self.path}"
+        return NOTHING if self.path is None else saved_line(self.path, self.args)
 
 
 def _settings(args: dict[str, Any]) -> dict[str, Any]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -47,8 +48,9 @@ TOO_LARGE = (
     "longer (sweeps), with larger networks (hidden), or to more data"
 )
 REPEATED = (
-    "no spread is given: roll-outs from the same state give the same return each time, so there is "
-    "none; what the networks learned in its place is the error of the value"
+    "no spread is given: repeated roll-outs from the same states had the same return each time, so "
+    "that there is none, or randomness is rare (try critic.repeat with more episodes); what the "
+    "networks learned in its place is the error of the value"
 )
 IGNORANCE = "the spread is that of the return; how far the networks may be wrong is `interval`"
 
@@ -67,9 +69,9 @@ class About:
     sweeps: int = 0
     error_share: float = math.nan  #: share of the spread that is error of the value
     deterministic: bool | None = None  #: whether repeated roll-outs were equal; None: not tried
-    low: Any = ()  #: smallest and largest number of observations (or of what encodes them)
-    high: Any = ()
-    samples: Any = ()  #: some observations
+    low: Any = field(default=(), repr=False)  #: smallest number of observations, or of their codes
+    high: Any = field(default=(), repr=False)  #: likewise the largest
+    samples: Any = field(default=(), repr=False)  #: some observations
 
 
 @dataclass(frozen=True, eq=False)
@@ -298,7 +300,7 @@ class Critic:
         env: Any,
         policy: Any = "random",
         *,
-        starts: int = 3,
+        starts: int = 8,
         episodes: int = 4,
         deterministic: bool | None = None,
         seed: int = 0,
@@ -306,9 +308,9 @@ class Critic:
     ) -> bool | None:
         """Roll out again and again from observations of the data: whether returns are the same.
 
-        If they are, neither world nor policy is random: there is no spread, and from then on none
-        is given. None where the environment cannot be put into the state of an observation. The
-        arguments are those of :func:`retvar.rollouts`.
+        If they are, neither world nor policy is random, or hardly ever: from then on no spread is
+        given, until a call finds a difference. None where the environment cannot be put into the
+        state of an observation. The arguments are those of :func:`retvar.rollouts`.
         """
         from retvar.estimation.rollouts import observed, rollouts
 
@@ -373,13 +375,12 @@ class Critic:
         tensors = {
             name: tensor.detach().cpu().numpy() for name, tensor in self.module.state_dict().items()
         }
-        nets = {
-            name: {"positive": net.positive, "shape": [list(w.shape) for w in net.weights]}
-            for name, net in self.module.nets.items()
-        }
+        nets = {name: net.positive for name, net in self.module.nets.items()}
         about = dict(vars(self.about))
         for name in ARRAYS:
             tensors[name] = np.asarray(about.pop(name), dtype=np.float64)
+        if math.isnan(self.about.error_share):
+            about["error_share"] = None
         header = {
             "format": FORMAT, "kind": KIND, "learner": self.description.to_dict(), "nets": nets,
             "less_square": self.module.less_square, "about": about, "notes": self.notes,
@@ -395,7 +396,7 @@ class Critic:
             if header["kind"] != KIND or header["format"] != FORMAT:
                 raise ValueError(f"kind {header['kind']!r}, format {header['format']!r}")
             module = _module(header, tensors)
-            about = About(**header["about"], **{name: tensors[name] for name in ARRAYS})
+            about = _about(header["about"], tensors)
             learner = learner_from_dict(header["learner"])
             encoded, notes = bool(header["encoded"]), dict(header["notes"])
         except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
@@ -408,25 +409,43 @@ class Critic:
 
 
 def _module(header: dict[str, Any], tensors: dict[str, Any]) -> SpreadModule:
-    """The networks of a saved file."""
+    """The networks of a saved file; their shapes are those of its arrays."""
+    if not {"value", "variance"} <= set(header["nets"]) <= {"value", "mean", "variance"}:
+        raise ValueError(f"networks {list(header['nets'])}")
     nets = {}
-    for name, kind in header["nets"].items():
-        shapes = [tuple(map(int, shape)) for shape in kind["shape"]]
+    for name, positive in header["nets"].items():
+        every = (f"nets.{name}.weights.{k}" for k in itertools.count())
+        shapes = [tensors[each].shape for each in itertools.takewhile(tensors.__contains__, every)]
         members, width = shapes[0][:2]
-        hidden = tuple(shape[2] for shape in shapes[:-1])
-        if members * max(width, *hidden) > 10_000_000:
-            raise ValueError(f"networks of shape {shapes}")
-        net = Ensemble(members, width, hidden, torch.Generator(), bool(kind["positive"]))
+        hidden = tuple(int(shape[2]) for shape in shapes[:-1])
+        net = Ensemble(members, width, hidden, torch.Generator(), bool(positive))
         nets[str(name)] = net.requires_grad_(False)
     module = SpreadModule(
         nets, {name: tensors[name] for name in SCALES}, bool(header["less_square"])
     )
     own = module.state_dict()
-    for name in own:
-        if not np.isfinite(tensors[name]).all():
-            raise ValueError(f"{name} is not finite")
+    for name, wanted in own.items():
+        given = tensors[name]
+        if given.shape != tuple(wanted.shape) or not np.isfinite(given).all():
+            raise ValueError(f"{name} of shape {given.shape}, or not finite")
+    if not ((tensors["width"] > 0).all() and tensors["scale"] > 0):
+        raise ValueError("a scale that is not positive")
     module.load_state_dict({name: torch.from_numpy(np.array(tensors[name])) for name in own})
     return module
+
+
+def _about(saved: dict[str, Any], tensors: dict[str, Any]) -> About:
+    """What a saved file says about its critic, each with its type."""
+    width = tensors["centre"].shape
+    arrays = {name: tensors[name] for name in ARRAYS}
+    if not (arrays["low"].shape == arrays["high"].shape == width) or arrays["samples"].ndim != 2:
+        raise ValueError("bounds of another width")
+    if not all(np.isfinite(each).all() for each in arrays.values()):
+        raise ValueError("bounds that are not finite")
+    kinds = {name: type(default) for name, default in vars(About()).items() if name not in ARRAYS}
+    kinds["deterministic"] = lambda x: None if x is None else bool(x)  # type: ignore[assignment]
+    kinds["error_share"] = lambda x: math.nan if x is None else float(x)  # type: ignore[assignment]
+    return About(**{name: kind(saved[name]) for name, kind in kinds.items()}, **arrays)
 
 
 def encode(encoder: Encoder, rows: Any) -> NDArray[np.float32]:

@@ -70,7 +70,8 @@ def fit(
 
     Fitted TD(κ): targets are computed along the streams, the networks are fitted to them by Adam,
     and again. An exponential mean of the weights is what targets are computed with, and what
-    answers. Ctrl-C ends it early, with the critic so far (`about.complete` is False then).
+    answers. Ctrl-C during the fit ends it early, with the critic so far (`about.complete` is False
+    then).
 
     Parameters
     ----------
@@ -343,6 +344,7 @@ def _value_error(module: Any, columns: Columns) -> float:
         value = torch.cat([module(part)[0] for part in x.double().split(16_384)]).cpu().numpy()
     n = len(columns)
     errors = rules.td_error(columns.reward, columns.gamma, value[columns.follows], value[:n])
+    errors = columns.rho * errors  # of the target policy: its mean is 0 where the value is right
     points = (columns.left - columns.left.mean(axis=0)) / np.maximum(columns.left.std(axis=0), 1e-9)
     return error_share(points, errors, columns.block)
 

@@ -20,6 +20,7 @@ __all__ = ["Fitting", "Settings"]
 
 LEAST, KEPT = 0.95, 0.8  # κ at least; share of a common error that a sweep may leave
 FEWEST, MOST = 25, 100  # sweeps
+ROUNDING, FAR = 1e-9, 1e-3  # std of returns at least, as a share of them
 NAMES = {VALUE: "value", MEAN: "mean", VARIANCE: "variance"}
 Progress = Callable[[int], None]
 
@@ -122,8 +123,9 @@ class Scales:
         shift = float(seen.mean() / torch.clamp(1 - missing.mean(), min=1e-3))
         returns = seen + missing * shift
         deviation = float(returns.std()) if len(returns) > 1 else 0.0
-        typical = float(reward.abs().mean())
-        scale = max(deviation, 1e-3 * max(abs(shift), typical)) or 1.0
+        typical = max(abs(shift), float(reward.abs().mean()))
+        least = ROUNDING if centred else FAR  # networks know a mean of so many std themselves
+        scale = max(deviation, least * typical) or 1.0
         return cls(x.mean(axis=0), np.where(constant, 1.0, width), shift if centred else 0.0, scale)
 
 

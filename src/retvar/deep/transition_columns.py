@@ -25,7 +25,7 @@ class Columns:
     goes on from there; `follows` is the row of the observation that follows, its own after an end.
     """
 
-    observations: NDArray[np.float32]  #: [row, number]
+    observations: Array  #: [row, number]
     follows: NDArray[np.int64]
     reward: Array
     gamma: Array  #: 0 at an end
@@ -43,7 +43,7 @@ class Columns:
         return int(self.block[-1]) + 1
 
     @property
-    def left(self) -> NDArray[np.float32]:
+    def left(self) -> Array:
         """The observation that each transition leaves."""
         return self.observations[: len(self)]
 
@@ -74,8 +74,8 @@ class Record:
         ended = _flag(chunk, "terminated", n)
         gamma = self._discount("gamma", chunk, n)
         rows: Chunk = {
-            "state": np.array(chunk["state"], dtype=np.float32).reshape(n, -1),
-            "next_state": np.array(chunk["next_state"], dtype=np.float32).reshape(n, -1),
+            "state": np.array(chunk["state"], dtype=np.float64).reshape(n, -1),
+            "next_state": np.array(chunk["next_state"], dtype=np.float64).reshape(n, -1),
             "reward": np.array(chunk["reward"], dtype=np.float64),
             "gamma": np.where(ended, 0.0, gamma),
             "lam": np.array(self._discount("lam", chunk, n)),

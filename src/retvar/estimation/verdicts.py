@@ -163,7 +163,8 @@ def judge_std(
     """
     u = z * z + missing
     n = u.size
-    if n < FEWEST or not np.isfinite(u).all() or not (u > 0).any():
+    nothing_seen = lack.variance >= 1.0  # all of the variance is in what returns lack
+    if n < FEWEST or nothing_seen or not np.isfinite(u).all() or not (u > 0).any():
         return Verdict("std", UNCERTAIN, n, math.nan, math.nan, math.nan)
     centre = 0.5 * math.log(float(u.mean()))
     low, high = map(lack.log_std, _log_std_interval(u, REACH))
