@@ -45,7 +45,7 @@ def kinds(disk: Path) -> dict:
 
     import retvar as rv
     from retvar import cache, files
-    from retvar.cli import estimate as cli
+    from retvar.estimation.folder import ESTIMATOR, write_data
     from retvar.experience import arrangement, from_gymnasium, from_table, write_table
     from retvar.report.output_folder import OutputFolder
     from retvar.sweep import Store, save
@@ -84,7 +84,7 @@ def kinds(disk: Path) -> dict:
         "netcdf4.nc": lambda path: cache.write(path, numbers, "key"),
         "online.safetensors": lambda path: online.save(path),
         "estimator.safetensors": lambda path: found.save(path),
-        "estimate.nc": lambda path: cli._save_data(found.data, path.with_name(cli.ESTIMATOR)),
+        "estimate.nc": lambda path: write_data(found.data, path.with_name(ESTIMATOR)),
         "figure.png": lambda path: rv.plots.save(figure, path),
         "figure.svg": lambda path: rv.plots.save(figure, path),
         "figure.pdf": lambda path: rv.plots.save(figure, path),

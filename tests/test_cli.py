@@ -163,7 +163,6 @@ def test_a_drawing_of_many_states_says_in_one_line_what_it_leaves_out(tmp_path):
         (("solve", "chain", "--order", "5"), "order = 5: must be a whole number from 2 to 4"),
         (("solve", "chain", "--estimand", "both"), "estimand = 'both': must be 'target_return'"),
         (("solve", "complex-mdp", "--gamma", "1"), "never reach a discount below 1"),
-        (("draw", "gymnasium:Taxi-v4", "--gamma", "1", "a.png"), "states"),
     ],
 )
 def test_bad_input_ends_with_status_2_and_one_line(arguments, text):

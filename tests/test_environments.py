@@ -461,7 +461,6 @@ WIDTHS = {
     "mujoco/hopper_v5.py": 11,
     "mujoco/walker2d_v5.py": 17,
     "mujoco/half_cheetah_v5.py": 17,
-    "mujoco/ant_v4.py": 27,
     "mujoco/swimmer_v5.py": 8,
     "mujoco/inverted_pendulum_v5.py": 4,
     "mujoco/reacher_v5.py": 10,
