@@ -9,6 +9,7 @@ import json
 import os
 import pickle
 import struct
+import threading
 import tracemalloc
 import zipfile
 from pathlib import Path
@@ -18,6 +19,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import retvar as rv
+from retvar import files
 from retvar.online import checkpoint
 from retvar.online.checkpoint import _digest
 from tests import oracle, streams
@@ -157,11 +159,12 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
     estimator.update(0, 1.0, 1)
     for error in (OSError(28, "No space left on device"), KeyboardInterrupt(), RuntimeError()):
 
-        def half(tensors, temporary, metadata, error=error):
-            Path(temporary).write_bytes(before[: len(before) // 2])
+        def half(temporary, contents, error=error):
+            with temporary.open("wb") as file:
+                file.write(contents[: len(contents) // 2])
             raise error
 
-        monkeypatch.setattr(checkpoint, "save_file", half)
+        monkeypatch.setattr(Path, "write_bytes", half)
         with pytest.raises((OSError, KeyboardInterrupt, RuntimeError, rv.InputError)):
             estimator.save(path)
         assert path.read_bytes() == before
@@ -715,3 +718,24 @@ def test_damaged_files_are_refused_or_harmless(kind, tmp_path):
 
 if __name__ == "__main__":
     make_fixture()
+
+
+def test_no_other_temporary_files_appear_while_saving(tmp_path):
+    """A killed process may leave only those that the next one knows and removes."""
+    seen, over = set(), threading.Event()
+
+    def watch():
+        while not over.is_set():
+            seen.update(each.name for each in tmp_path.iterdir())
+
+    risk = rv.Direct(alpha=0.1, gamma=0.9).online(states=500_000)
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        for _ in range(5):
+            risk.save(tmp_path / "risk.safetensors")
+    finally:
+        over.set()
+        watcher.join()
+    assert "risk.safetensors" in seen
+    assert all(files.is_temporary(Path(name)) for name in seen - {"risk.safetensors"})

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import save as to_bytes
 
 from retvar import arguments
 from retvar.errors import InputError
@@ -93,7 +93,8 @@ def write_tensors(path: Any, header: dict[str, Any], tensors: dict[str, Any]) ->
     try:
         header = {**header, "digest": _digest(header, tensors)}
         metadata = {"retvar": json.dumps(header)}  # one entry, because their order is not preserved
-        write_with(Path(path), lambda temporary: save_file(tensors, temporary, metadata))
+        contents = to_bytes(tensors, metadata)  # save_file would leave temporary files of its own
+        write_with(Path(path), lambda temporary: temporary.write_bytes(contents))
     except (SafetensorError, TypeError) as error:
         raise InputError("path", path, f"cannot be written: {error}") from None
 
