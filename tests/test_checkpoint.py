@@ -20,7 +20,6 @@ from safetensors.numpy import load_file, save_file
 
 import retvar as rv
 from retvar import files
-from retvar.online import checkpoint
 from retvar.online.checkpoint import _digest
 from tests import oracle, streams
 from tests.streams import same, stream
