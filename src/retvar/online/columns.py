@@ -273,6 +273,8 @@ def _states(field: str, given: Any) -> Integers:
     if array.dtype == object:
         array = np.array([-1 if x is None else x for x in array], dtype=object)
     try:
+        if array.dtype.kind in "cMm":
+            raise TypeError
         numbers = array.astype(np.float64)
     except (TypeError, ValueError, OverflowError):
         raise InputError(field, "a column", "must hold indices of states") from None
