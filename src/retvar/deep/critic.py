@@ -19,7 +19,7 @@ from scipy.stats import t as student
 from retvar import arguments
 from retvar.deep.modules import Ensemble, SpreadModule
 from retvar.errors import InputError
-from retvar.estimation.monitor import Monitor
+from retvar.estimation.monitor import Monitor, OwnDiscounts
 from retvar.estimation.results import dataset
 from retvar.experience.stream import Experience
 from retvar.format import count, number
@@ -121,7 +121,7 @@ class Calibration:
         )
 
 
-class Critic:
+class Critic(OwnDiscounts):
     """Value and spread of the return from any observation; see :func:`retvar.deep.fit`.
 
     Observations are rows of an array, or one alone; answers are NumPy arrays, or a number. They
@@ -333,16 +333,6 @@ class Critic:
         return self.about.deterministic
 
     @property
-    def gammas(self) -> Array:
-        """γ; NaN where it is in the data."""
-        return as_column(self.description.gamma)
-
-    @property
-    def lams(self) -> Array:
-        """λ; NaN where it is in the data."""
-        return as_column(self.description.lam)
-
-    @property
     def steps(self) -> int:
         """Transitions that it was fitted to."""
         return self.about.steps
@@ -457,11 +447,6 @@ def encode(encoder: Encoder, rows: Any) -> NDArray[np.float32]:
         shape = f"an array of shape {found.shape}"
         raise InputError("encoder", shape, "must give a row of finite numbers per observation")
     return np.asarray(found, dtype=np.float32)
-
-
-def as_column(given: Any) -> Array:
-    """A number as a column of one; NaN where there is none."""
-    return np.atleast_1d(np.asarray(np.nan if given is None else given, dtype=np.float64))
 
 
 def _shown(given: Any) -> str:

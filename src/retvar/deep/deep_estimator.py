@@ -15,11 +15,12 @@ import torch
 from numpy.typing import NDArray
 
 from retvar import arguments, rules
-from retvar.deep.critic import About, Critic, Encoder, as_column, encode
+from retvar.deep.critic import About, Critic, Encoder, encode
 from retvar.deep.fitting import Fitting, Scales, Settings, usual_sweeps
 from retvar.deep.transition_columns import Columns, Record
 from retvar.deep.value_error import error_share
 from retvar.errors import InputError
+from retvar.estimation.monitor import OwnDiscounts
 from retvar.estimation.setup import (
     make_learner,
     refuse_conflicting_discounts,
@@ -174,7 +175,7 @@ def refuse_observations(experience: Experience, encoder: Encoder | None) -> None
         raise InputError("encoder", repr(encoder), "must be a function, such as a torch module")
 
 
-class DeepEstimator:
+class DeepEstimator(OwnDiscounts):
     """Records transitions, then fits a critic to them, and asks it.
 
     It has the methods of other estimators, so that :class:`retvar.Estimate` can ask it.
@@ -278,16 +279,6 @@ class DeepEstimator:
     def has_intervals(self) -> bool:
         """Whether there are several members."""
         return self.settings.members > 1
-
-    @property
-    def gammas(self) -> Array:
-        """γ; NaN where it is in the data."""
-        return as_column(self.description.gamma)
-
-    @property
-    def lams(self) -> Array:
-        """λ; NaN where it is in the data."""
-        return as_column(self.description.lam)
 
     @property
     def remarks(self) -> list[str]:

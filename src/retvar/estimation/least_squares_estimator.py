@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from retvar import arguments
 from retvar.errors import InputError
-from retvar.estimation.monitor import CLOSED
+from retvar.estimation.monitor import CLOSED, OwnDiscounts
 from retvar.estimation.return_intervals import Calibration, Held
 from retvar.jit import compiled
 from retvar.learners import Learner
@@ -43,7 +43,7 @@ class Split(NamedTuple):
     late: Mask  #: so close before such a cut that a return which began here would be cut off
 
 
-class LeastSquaresEstimator:
+class LeastSquaresEstimator(OwnDiscounts):
     """Base of the least-squares estimators of states and of observations.
 
     >>> from retvar.estimation.tabular import TabularEstimator
@@ -102,16 +102,6 @@ class LeastSquaresEstimator:
         raise NotImplementedError
 
     # ------------------------------------------------------------------ adding transitions
-
-    @property
-    def gammas(self) -> Array:
-        """γ of each state, or of all; NaN where it is in the data."""
-        return _numbers(self.description.gamma)
-
-    @property
-    def lams(self) -> Array:
-        """λ of each state, or of all; NaN where it is in the data."""
-        return _numbers(self.description.lam)
 
     def _assign(self, stream: Integers, flags: Integers, gamma: Array) -> Split:
         """The part that each transition belongs to, and where an endless episode is cut."""
@@ -275,10 +265,6 @@ class LeastSquaresEstimator:
 def refuse_unknown(what: str) -> None:
     """Refuse quantities that are not estimated."""
     arguments.choice("what", what, QUANTITIES)
-
-
-def _numbers(given: Any) -> Array:
-    return np.atleast_1d(np.asarray(np.nan if given is None else given, dtype=np.float64))
 
 
 @compiled

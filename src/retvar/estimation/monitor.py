@@ -18,14 +18,35 @@ from retvar.online.memory_layout import TERMINATED, TRUNCATED
 
 if TYPE_CHECKING:
     from retvar.estimation.provenance import Provenance
+    from retvar.learners import Learner
 
-__all__ = ["Discounts", "Monitor", "collect_returns", "row_predictor"]
+__all__ = ["Discounts", "Monitor", "OwnDiscounts", "collect_returns", "row_predictor"]
 
 Array = NDArray[np.float64]
 KEYS = 64  # returns that may be open at once; a power of 2
 SEQUENCE = 20_000, 2_000  # returns in sequence that are stored: of states, of observations
 CLOSED = 0.05  # discount at which a return that is compared counts as over
 PLENTY = 8  # times as many returns as are stored, from which on fewer begin
+
+
+class OwnDiscounts:
+    """The γ and λ of an estimator, as its description has them."""
+
+    description: Learner
+
+    @property
+    def gammas(self) -> Array:
+        """γ of each state, or of all; NaN where it is in the data."""
+        return _numbers(self.description.gamma)
+
+    @property
+    def lams(self) -> Array:
+        """λ of each state, or of all; NaN where it is in the data."""
+        return _numbers(self.description.lam)
+
+
+def _numbers(given: Any) -> Array:
+    return np.atleast_1d(np.asarray(np.nan if given is None else given, dtype=np.float64))
 
 
 @dataclass
