@@ -1,4 +1,4 @@
-"""A clinic's log, as such logs are: what does a stay cost, and how far may a single one stray?
+"""A clinic's log: what a stay costs from each state, and how far a single one may stray.
 
 Patients are mild, severe or critical. Every day one of two treatments is chosen, and costs. The
 log has the probability with which it was chosen. Some patients are transferred before they are

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from tests.pages import DOCS, blocks, run_page
+from tests.pages import DOCS, run_page
 
 TESTED = ["tutorial-log", "tutorial-mdp", "tutorial-paper"]
 
