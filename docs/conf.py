@@ -21,7 +21,7 @@ extensions = [
     "command_reference",
     "mathjax_files",
     "method_colours",
-    "trimmed_code",
+    "tidy_pages",
 ]
 exclude_patterns = ["_build", "_extensions"]
 html_theme = "furo"
