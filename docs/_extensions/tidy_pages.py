@@ -5,7 +5,7 @@ from typing import Any
 from docutils import nodes
 from sphinx.application import Sphinx
 
-SHORT, LONG = 22, 40  # characters: cells with numbers that stay on one line, cells that need room
+SHORT, LONG = 22, 80  # characters: cells with numbers up to 22 stay on one line, others need room
 
 
 def tidy(app: Sphinx, doctree: nodes.document) -> None:
@@ -18,10 +18,19 @@ def tidy(app: Sphinx, doctree: nodes.document) -> None:
         text = cell.astext()
         if len(text) <= SHORT and any(letter.isdigit() for letter in text):
             cell["classes"].append("short")
-        elif len(text) >= LONG:
-            cell["classes"].append("long")
+        elif len(text) > SHORT:
+            cell["classes"].append("long" if len(text) > LONG else "medium")
+
+
+def drop_docstrings_of_types(
+    app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]
+) -> None:
+    """A constant has no docstring of its own; that of ``int`` says nothing about it."""
+    if what == "data" and isinstance(thing, int):
+        lines.clear()
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("doctree-read", tidy)
+    app.connect("autodoc-process-docstring", drop_docstrings_of_types)
     return {"parallel_read_safe": True}
