@@ -6,6 +6,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 
 SHORT, LONG = 22, 80  # characters: cells with numbers up to 22 stay on one line, others need room
+BREAKS = 44  # characters of code that may break within
 
 
 def tidy(app: Sphinx, doctree: nodes.document) -> None:
@@ -16,6 +17,8 @@ def tidy(app: Sphinx, doctree: nodes.document) -> None:
             block.rawsource = text
     for cell in doctree.findall(nodes.entry):
         text = cell.astext()
+        if any(len(code.astext()) > BREAKS for code in cell.findall(nodes.literal)):
+            cell["classes"].append("breaks")
         if len(text) <= SHORT and any(letter.isdigit() for letter in text):
             cell["classes"].append("short")
         elif len(text) > SHORT:
