@@ -6,7 +6,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 
 SHORT, LONG = 22, 80  # characters: cells with numbers up to 22 stay on one line, others need room
-BREAKS = 44  # characters of code that may break within
+BREAKS = 38  # characters of code that may break within
 
 
 def tidy(app: Sphinx, doctree: nodes.document) -> None:
