@@ -175,6 +175,18 @@ def test_the_linear_gaussian_world_is_learned():
     assert abs(found.about.error_share) < 0.1
 
 
+def test_a_small_spread_is_learned_beside_a_large_one():
+    """Spreads of one decade. If all squared errors counted alike, the calm would be 30% off."""
+    rng, n = np.random.default_rng(1), 20_000
+    x = rng.random((n, 1))
+    reward = 10 ** -x[:, 0] * rng.normal(size=n)
+    rows = {"state": x, "next_state": x, "reward": reward, "terminated": np.ones(n, bool)}
+    how = {"members": 1, "sweeps": 10, "batches": 40, "batch_size": 512, "hidden": (32, 32)}
+    found = rv.deep.fit(experience(rows), gamma=0.9, **how)
+    places = np.linspace(0.05, 0.95, 19)[:, None]
+    assert_allclose(found.std(places), 10 ** -places[:, 0], rtol=0.2)
+
+
 def test_truncation_is_not_an_end():
     """A reward of 1 for ever, cut off at every step: 1/(1 − γ), whatever the cuts."""
     rng = np.random.default_rng(6)

@@ -93,7 +93,7 @@ def fit(
     hidden
         Units of the hidden layers (tanh).
     sweeps, batches, batch_size, learning_rate
-        Number of times that targets are computed (by default 1/(2 − 2γ), between 25 and 100);
+        Number of times that targets are computed (by default 25 to 100, by 1/(1 − γ));
         steps of Adam in each, for each network, with batches of this size and a step size that
         falls to 0.
     kappa
