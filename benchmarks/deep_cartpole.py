@@ -23,7 +23,7 @@ import retvar as rv
 GAMMA = 0.98
 HORIZON = 400  # steps, after which γᵏ is 3e-4 and returns count as over
 CLOSE, TYPICAL, HELD = 0.10, 0.15, (0.92, 0.97)  # what is expected
-HEAD = """| seed | episode | std | ratio | median error | within 2 std | | few: ratio | error | their own |
+HEAD = """| seed | episode | std | ratio | error | within 2 std | | few: ratio | error | their own |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"""
 
 
