@@ -38,10 +38,10 @@ from retvar.estimation.folder import (
     DATA,
     ESTIMATOR,
     FORMATS,
-    draw_figures,
     estimator_file,
     open_folder,
     write_data,
+    write_report,
 )
 from retvar.format import natural_key
 from retvar.networks import DEFAULT, NETWORKS
@@ -168,7 +168,7 @@ def _columns(command: Any) -> Any:
 )
 @click.option(
     "--out", type=PATH, default="estimate", show_default=True,
-    help=f"Folder for figures, {DATA} and {ESTIMATOR}; created if missing.",
+    help=f"Folder for the report, figures, {DATA} and {ESTIMATOR}; created if missing.",
 )  # fmt: skip
 @click.option(
     "--cluster",
@@ -196,9 +196,9 @@ def _columns(command: Any) -> Any:
 def estimate(source: str, **args: Any) -> None:
     """Estimate the value and the spread of returns in every state of SOURCE, with intervals.
 
-    Prints a table and writes figures, estimate.nc (netCDF) and estimator.safetensors, from which
-    another run continues with --resume. With --follow it is interrupted by Ctrl-C: everything is
-    saved, and the exit status is 130.
+    Prints a table and writes a report (index.html), figures, estimate.csv, estimate.nc (netCDF) and
+    estimator.safetensors, from which another run continues with --resume. With --follow it is
+    interrupted by Ctrl-C: everything is saved, and the exit status is 130.
     """
     stop = current()
     formats = _formats(args["formats"])
@@ -463,11 +463,11 @@ def _save_estimator(found: Estimate, out: Path, separate: bool) -> Path:
 
 
 def _draw(found: Estimate, checked: Any, out: Path, formats: tuple[str, ...]) -> list[Path]:
-    """Draw the figures; save the estimates again if they have been checked."""
+    """Write figures, table and report; save the estimates again if they have been checked."""
     data = found.data if checked is None else checked.data
     if checked is not None:
         _save(found, out, data)
-    return draw_figures(data, out, formats)
+    return write_report(found, out, formats, data, checked)
 
 
 def _print(
