@@ -62,9 +62,9 @@ def method_colours() -> dict[str, str]:
     >>> method_colours()["direct"]
     '#0072b2'
     """
-    from retvar.plots.style import COLOURS
+    from retvar.plots.style import METHODS
 
-    return {method: COLOURS[network.look.colour] for method, network in NETWORKS.items()}
+    return {method: style.colour for method, style in METHODS.items()}
 
 
 def policy_of(style: str, script: str, connect: str = "'none'") -> str:
