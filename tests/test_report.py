@@ -93,7 +93,8 @@ def test_methods_have_the_colours_of_the_figures(page):
     from retvar.plots.style import COLOURS
 
     for method, network in NETWORKS.items():
-        assert f"--{method}: {COLOURS[network.look.colour]};" in page
+        assert f"--method-{method}: {COLOURS[network.look.colour]};" in page
+        assert f".method.{method} {{" in page
 
 
 def test_every_claim_is_linked_with_its_sentence_both_ways(everything):

@@ -19,7 +19,7 @@ from retvar.format import visible
 from retvar.networks import NETWORKS
 from retvar.version import __version__
 
-__all__ = ["anchor", "environment", "method_colours", "policy_of", "printable", "today", "versions"]
+__all__ = ["anchor", "environment", "policy_of", "printable", "today", "versions"]
 
 LIBRARIES = ("numpy", "scipy", "numba", "xarray", "matplotlib")
 WIDE = 6.0  # inches; wider figures scroll on a phone
@@ -32,6 +32,8 @@ def environment(*packages: str) -> jinja2.Environment:
     >>> environment().from_string("<b>{{ name }}</b>").render(name="<i>\x1b")
     '<b>&lt;i&gt;\\x1b</b>'
     """
+    from retvar.plots.style import css_colours
+
     loader = jinja2.ChoiceLoader(
         [jinja2.PackageLoader(name) for name in (*packages, "retvar.web")]
     )  # fmt: skip
@@ -43,7 +45,7 @@ def environment(*packages: str) -> jinja2.Environment:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    style = made.get_template("style.css").render(colours=method_colours())
+    style = made.get_template("style.css").render(colours=Markup(css_colours()), methods=NETWORKS)
     script, _, _ = loader.get_source(made, "script.js")
     made.globals |= {
         "style": Markup(style),
@@ -54,17 +56,6 @@ def environment(*packages: str) -> jinja2.Environment:
     }
     made.filters |= {"anchor": anchor}
     return made
-
-
-def method_colours() -> dict[str, str]:
-    """The colour of each method, as figures have it.
-
-    >>> method_colours()["direct"]
-    '#0072b2'
-    """
-    from retvar.plots.style import METHODS
-
-    return {method: style.colour for method, style in METHODS.items()}
 
 
 def policy_of(style: str, *scripts: str, connect: str = "'none'") -> str:
