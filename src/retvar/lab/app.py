@@ -16,6 +16,8 @@ app = marimo.App(width="full", app_title="retvar lab")
 
 @app.cell
 def setup():
+    import time
+
     import marimo as mo
 
     from retvar.errors import RetvarError
@@ -23,9 +25,9 @@ def setup():
 
     shelf = views.Shelf()
     titled = {view.title: view for view in (make(shelf) for make in views.VIEWS)}
-    clock = {"step": 0, "seen": ""}
+    clock = {"step": 0, "seen": "", "time": 0.0}
     get_playing, set_playing = mo.state(False, allow_self_loops=True)
-    return RetvarError, clock, elements, get_playing, mo, set_playing, titled, views
+    return RetvarError, clock, elements, get_playing, mo, set_playing, time, titled, views
 
 
 @app.cell
@@ -55,10 +57,11 @@ def controls(chosen, elements, mo, view):
 
 
 @app.cell
-def buttons(chosen, clock, get_playing, mo, set_playing, settings, view, views):
+def buttons(chosen, clock, get_playing, mo, set_playing, settings, time, view, views):
     def _play(_):
         if clock["step"] >= view.length({**chosen.value, **settings.value}):
             clock["step"] = 0
+        clock["time"] = time.monotonic()
         set_playing(not get_playing())
 
     def _move(_):
@@ -78,8 +81,10 @@ def buttons(chosen, clock, get_playing, mo, set_playing, settings, view, views):
 
 
 @app.cell
-def ticks(get_playing, mo):
-    tick = mo.ui.refresh(options=[0.25], default_interval=0.25 if get_playing() else None)
+def ticks(get_playing, mo, views):
+    tick = mo.ui.refresh(
+        options=[views.TICK], default_interval=views.TICK if get_playing() else None
+    )
     mo.Html(f"{tick}")
     return (tick,)
 
@@ -87,14 +92,15 @@ def ticks(get_playing, mo):
 @app.cell
 def screen(
     RetvarError, chosen, clock, elements, get_playing, mo, move, play, reset, set_playing, settings,
-    tick, view, views,
+    tick, time, view, views,
 ):  # fmt: skip
     _values = {**chosen.value, **settings.value}
     _ = (move.value, play.value, reset.value)  # a press shows the view again
     _end = view.length(_values)
     if get_playing() and tick.value not in ("", clock["seen"]):
-        clock["seen"] = tick.value
-        clock["step"] += views.frame(view, _values)
+        clock["seen"], _now = tick.value, time.monotonic()
+        clock["step"] += views.frame(view, _values, _now - clock["time"])
+        clock["time"] = _now
     if clock["step"] >= _end:
         clock["step"] = _end
         if get_playing():
