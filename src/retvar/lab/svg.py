@@ -22,6 +22,7 @@ __all__ = [
     "BLUE",
     "INK",
     "ORANGE",
+    "PAPER",
     "SOFT",
     "STYLE",
     "Dots",
