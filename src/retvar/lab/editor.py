@@ -173,9 +173,11 @@ class Editor:
         names = [mdp.state_name(s) for s in range(mdp.n_states)]
         shared = [_most_common(values) for values in (mdp.gamma, mdp.lam)]
         own = {
-            name: Discount(*("" if x == d else _typed(x) for x, d in zip(pair, shared, strict=True)))
-            for name, pair in zip(names, zip(mdp.gamma, mdp.lam, strict=True), strict=True)
-        }  # fmt: skip
+            name: Discount(
+                *("" if x == y else _typed(x) for x, y in zip(pair, shared, strict=True))
+            )
+            for name, *pair in zip(names, mdp.gamma, mdp.lam, strict=True)
+        }
         starts = np.flatnonzero(mdp.start)
         policies = {
             key: _policy_table(mdp, policy.probabilities)
@@ -315,9 +317,9 @@ class Editor:
     def _edges(self) -> list[Edge]:
         """The rows as edges, once they have no errors."""
         return [
-            Edge(*(text.strip() for text in row[:3]), *(_number(c, getattr(row, c)) for c in NUMBERS))
+            Edge(*map(str.strip, row[:3]), *(_number(c, getattr(row, c)) for c in NUMBERS))
             for row in self.rows
-        ]  # fmt: skip
+        ]
 
     @property
     def _start(self) -> str:

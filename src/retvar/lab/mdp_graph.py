@@ -147,10 +147,9 @@ def _clear_height(a: int, b: int, nodes: Nodes) -> float:
         return 0.0
     length = float(np.hypot(*(nodes.centre[b] - nodes.centre[a])))
     heights = [0.0, *(side * share * length for share in (0.15, 0.3, 0.45) for side in (1, -1))]
-    clear = [
-        float(nodes.gaps(_points(_arc(nodes.centre[a], nodes.centre[b], h), SHARES))[:, others].min())
-        for h in heights
-    ]  # fmt: skip
+    ends = nodes.centre[a], nodes.centre[b]
+    gaps = [nodes.gaps(_points(_arc(*ends, height), SHARES)) for height in heights]
+    clear = [float(each[:, others].min()) for each in gaps]
     good = (h for h, gap in zip(heights, clear, strict=True) if gap > 0.05)
     return next(good, heights[int(np.argmax(clear))])
 

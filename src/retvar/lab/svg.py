@@ -20,6 +20,7 @@ from retvar.plots.style import COLOURS
 
 __all__ = [
     "BLUE",
+    "GRID",
     "INK",
     "ORANGE",
     "PAPER",
