@@ -186,7 +186,8 @@ class Editor:
         }
         return cls(
             rows,
-            *(_typed(x) for x in shared),
+            gamma=_typed(shared[0]),
+            lam=_typed(shared[1]),
             start=names[int(starts[0])] if starts.size == 1 else "",
             policy=next(iter(mdp.policies)),
             discounts={name: each for name, each in own.items() if any(each)},
@@ -282,7 +283,7 @@ class Editor:
             return []
         reached, edges = {self._start}, self._edges
         for _ in self.states:
-            reached |= {e.next_state for e in edges if e.state in reached and e.probability > 0}
+            reached |= {str(e.next_state) for e in edges if e.state in reached and e.probability}
         lost = [name for name in self.states if name not in reached]
         told = [f"{joined(lost)} {'is' if len(lost) == 1 else 'are'} never reached from the start"]
         gone = [name for name in self.policies if name not in self.mdp.policies]
@@ -317,7 +318,12 @@ class Editor:
     def _edges(self) -> list[Edge]:
         """The rows as edges, once they have no errors."""
         return [
-            Edge(*map(str.strip, row[:3]), *(_number(c, getattr(row, c)) for c in NUMBERS))
+            Edge(
+                row.state.strip(),
+                row.action.strip(),
+                row.next_state.strip(),
+                *(_number(column, getattr(row, column)) for column in NUMBERS),
+            )
             for row in self.rows
         ]
 
@@ -676,7 +682,9 @@ def _most_common(values: Any) -> float:
 
 def _policy_table(mdp: MDP, pi: Any) -> dict[str, dict[str, float]]:
     return {
-        mdp.state_name(s): {mdp.action_name(a): float(pi[s, a]) for a in np.flatnonzero(pi[s])}
+        mdp.state_name(s): {
+            mdp.action_name(a): float(pi[s, a]) for a in np.flatnonzero(pi[s]).tolist()
+        }
         for s in range(mdp.n_states)
     }
 

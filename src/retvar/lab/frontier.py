@@ -150,7 +150,8 @@ class FrontierView:
         """
         points = sorted(self.found, key=lambda p: (p.variance, -p.mean))
         best = max(points, key=lambda p: (p.mean, -p.variance))
-        low, chosen = 0.0, []
+        low = 0.0
+        chosen: list[Choice] = []
         while True:
             calmer = [p for p in points if p.variance < best.variance * (1 - 1e-9)]
             switch = [(best.mean - p.mean) / (best.variance - p.variance) for p in calmer]
@@ -286,8 +287,8 @@ class FrontierView:
             share = np.histogram(np.clip(returns, bins[0], bins[-1]), bins)[0] / returns.size
             x, y = np.repeat(bins, 2), np.concatenate([[0.0], np.repeat(share, 2), [0.0]])
             ink, dash, width = looks[name]
-            filled = {"low": np.zeros_like(y), "high": y} if name == "chosen" else {}
-            lines.append(Line(name, x, y, ink, dash, width=width, **filled))
+            band = (np.zeros_like(y), y) if name == "chosen" else (None, None)
+            lines.append(Line(name, x, y, ink, dash, band[0], band[1], width))
         point = self.at(penalty)
         levels = [Level("its mean", point.mean, INK, vertical=True)]
         return line_chart(

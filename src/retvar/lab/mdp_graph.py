@@ -91,7 +91,7 @@ def _positions(mdp: MDP, content: GraphContent) -> Array:
     """Where states lie: as the MDP says, or by networkx, once for each set of arrows."""
     n = mdp.n_states
     if mdp.positions is not None and len(np.unique(mdp.positions, axis=0)) == n:
-        return mdp.positions
+        return np.asarray(mdp.positions)
     pairs = [(a.source, a.target) for a in content.arrows if max(a.source, a.target) < n]
     return np.array(_layout(n, tuple(sorted(set(pairs)))))
 
