@@ -29,6 +29,7 @@ __all__ = [
     "Dots",
     "Level",
     "Line",
+    "Mark",
     "colour",
     "dot_chart",
     "heat_map",
@@ -43,7 +44,7 @@ Array = NDArray[np.float64]
 
 WIDTH, HEIGHT = 480, 290
 FONT, LETTER = 13, 0.56  # size of text; mean width of a letter in sizes
-LEFT, RIGHT, TOP, BOTTOM = 58, 14, 30, 42  # margins around the data
+LEFT, RIGHT, TOP, BOTTOM = 58, 22, 30, 42  # margins around the data
 ROW = 19  # height of a row of the legend
 MOST_POINTS = 240  # of a line; more cannot be seen
 LONGEST = 16  # characters of a name along an axis
@@ -154,7 +155,22 @@ class Dots(NamedTuple):
     colour: str = INK
     low: ArrayLike | None = None
     high: ArrayLike | None = None
-    shape: str = "o"  #: "o": a disc; "s": a square
+    shape: str = "o"  #: "o": a disc; "s": a square; "ring": a circle
+    over: bool = False  #: whether they lie on those before, not beside them
+
+
+class Mark(NamedTuple):
+    """One dot on a chart of lines.
+
+    >>> Mark("now", 0.1, 2.5).shape
+    'o'
+    """
+
+    name: str
+    x: float
+    y: float
+    colour: str = INK
+    shape: str = "o"
 
 
 class _Axes(NamedTuple):
@@ -291,6 +307,10 @@ def _legend(entries: Sequence[tuple[str, str]], width: float, y: float) -> tuple
     return parts, rows
 
 
+def _title(x: float, title: str) -> str:
+    return _text(x, 18, title, more=' font-weight="600"')
+
+
 def _line_sample(line: Line | Level) -> str:
     dash = f' stroke-dasharray="{line.dash}"' if line.dash else ""
     band = ""
@@ -354,6 +374,7 @@ def line_chart(
     title: str,
     lines: Sequence[Line],
     levels: Sequence[Level] = (),
+    marks: Sequence[Mark] = (),
     *,
     x_label: str = "",
     y_label: str = "",
@@ -372,7 +393,7 @@ def line_chart(
     ----------
     title, description
         Above the chart; for those who do not see it.
-    lines, levels
+    lines, levels, marks
         What is drawn; names that repeat are in the legend once.
     x_label, y_label
         Names of the axes.
@@ -393,13 +414,15 @@ def line_chart(
     """
     width, height = size
     entries, named = [], set()
-    for item in (*lines, *levels):
+    items: list[Line | Level | Mark] = [*lines, *levels, *marks]
+    for item in items:
         if item.name and item.name not in named:
-            entries.append((_line_sample(item), item.name))
+            sample = _dot(11, 0, item, 5) if isinstance(item, Mark) else _line_sample(item)
+            entries.append((sample, item.name))
             named.add(item.name)
     legend, rows = _legend(entries, width, TOP + 4)
     ys = [a for line in lines for a in (line.y, line.low, line.high)]
-    ys += [[level.y for level in levels if not level.vertical]]
+    ys += [[level.y for level in levels if not level.vertical], [mark.y for mark in marks]]
     xs = [line.x for line in lines]
     axes = _Axes(
         x_range or _limits(xs, False, pad=0.0),
@@ -412,13 +435,20 @@ def line_chart(
     ticks = _decades(*axes.x) if log_x else nice_ticks(*axes.x)
     drawn = [_drawn_line(line, axes) for line in lines]
     drawn += [_drawn_level(level, axes) for level in levels]
-    parts = [_text(LEFT, 18, title, more=' font-weight="600"'), *legend]
+    drawn += [
+        _dot(float(axes.across(mark.x)), float(axes.down(mark.y)), mark, 5)
+        for mark in marks
+        if math.isfinite(mark.y)
+    ]
+    parts = [_title(LEFT, title), *legend]
     parts += [*_frame(axes, x_label, y_label, ticks), _clipped(axes, drawn, "lines")]
     return svg(title, description, width, height, parts)
 
 
-def _dot(x: float, y: float, dots: Dots, radius: float) -> str:
+def _dot(x: float, y: float, dots: Dots | Mark, radius: float) -> str:
     look = f'fill="{dots.colour}" stroke="{PAPER}" stroke-width="0.8"'
+    if dots.shape == "ring":
+        look = f'fill="none" stroke="{dots.colour}" stroke-width="1.8"'
     if dots.shape == "s":
         side = 1.8 * radius
         at = f'x="{x - side / 2:.1f}" y="{y - side / 2:.1f}"'
@@ -470,7 +500,8 @@ def dot_chart(
     box = (LEFT, TOP + ROW * rows, width - RIGHT, height - BOTTOM)
     axes = _Axes((0.0, float(max(len(states), 1))), y_range or _limits(ys, zero), box)
     column = (box[2] - box[0]) / max(len(states), 1)
-    drawn, apart = [], min(14.0, 0.8 * column / max(len(dots), 1))
+    places = np.cumsum([not d.over for d in dots]) - 1 if dots else np.zeros(0)
+    drawn, apart = [], min(14.0, 0.8 * column / (max(places, default=0) + 1))
     radius = max(1.5, min(4.5, 0.42 * apart))
     for k in range(len(states)):
         middle = box[0] + (k + 0.5) * column
@@ -478,10 +509,10 @@ def dot_chart(
             y, half = float(axes.down(np.asarray(exact, dtype=float)[k])), 0.42 * column
             if math.isfinite(y):
                 drawn.append(f'<path d="M{middle - half:.1f} {y:.1f}h{2 * half:.1f}" {mark}/>')
-        for j, d in enumerate(dots):
-            at = middle + (j - (len(dots) - 1) / 2) * apart
+        for place, d in zip(places, dots, strict=True):
+            at = middle + (place - places[-1] / 2) * apart
             drawn.append(_drawn_dot(d, k, at, axes, radius))
-    parts = [_text(LEFT, 18, title, more=' font-weight="600"'), *legend]
+    parts = [_title(LEFT, title), *legend]
     parts += [*_frame(axes, "", y_label, None), _clipped(axes, drawn, "dots")]
     parts += _state_names(states, box, column)
     return svg(title, description, width, height, parts)
@@ -571,7 +602,7 @@ def heat_map(
     bar = f'<rect x="6" y="{bottom + 10}" width="90" height="10" fill="url(#{_identity(ends)})"/>'
     span = f"{short_number(float(low))} to {short_number(float(high))}"
     parts += [bar, _text(102, bottom + 20, f"{span} {unit}".strip())]
-    parts.insert(0, _text(6, 18, title, more=' font-weight="600"'))
+    parts.insert(0, _title(6, title))
     return svg(title, description, width, bottom + 30, parts)
 
 

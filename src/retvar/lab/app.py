@@ -1,0 +1,118 @@
+# /// script
+# [tool.marimo.display]
+# theme = "system"
+# ///
+"""The page of the lab: a marimo notebook that ``retvar lab`` serves.
+
+Cells hold no logic: views (``retvar.lab.views``) list their controls and make their screens. The
+style sheet places cells by their names. While a view plays, the page sends a tick four times a
+second; each moves the view on by a frame, so that sliders work in between.
+"""
+
+import marimo
+
+app = marimo.App(width="full", app_title="retvar lab")
+
+
+@app.cell
+def setup():
+    import marimo as mo
+
+    from retvar.errors import RetvarError
+    from retvar.lab import elements, views
+
+    shelf = views.Shelf()
+    titled = {view.title: view for view in (make(shelf) for make in views.VIEWS)}
+    clock = {"step": 0, "seen": ""}
+    get_playing, set_playing = mo.state(False, allow_self_loops=True)
+    return RetvarError, clock, elements, get_playing, mo, set_playing, titled, views
+
+
+@app.cell
+def heading(elements, mo, titled):
+    tabs = mo.ui.tabs(dict.fromkeys(titled, ""))
+    mo.vstack([mo.Html(f"{elements.HEAD}<h1 class='rv-title'>retvar lab</h1>"), tabs], gap=0)
+    return (tabs,)
+
+
+@app.cell
+def sources(clock, elements, mo, set_playing, tabs, titled):
+    view = titled[tabs.value or next(iter(titled))]
+    clock["step"] = 0
+    set_playing(False)
+    _given = view.sources()
+    chosen = mo.ui.dictionary({c.name: elements.element(mo, c) for c in _given})
+    elements.panel(mo, _given, chosen)
+    return chosen, view
+
+
+@app.cell
+def controls(chosen, elements, mo, view):
+    _given = view.controls(chosen.value)
+    settings = mo.ui.dictionary({c.name: elements.element(mo, c) for c in _given})
+    elements.panel(mo, _given, settings)
+    return (settings,)
+
+
+@app.cell
+def buttons(chosen, clock, get_playing, mo, set_playing, settings, view, views):
+    def _play(_):
+        if clock["step"] >= view.length({**chosen.value, **settings.value}):
+            clock["step"] = 0
+        set_playing(not get_playing())
+
+    def _move(_):
+        clock["step"] += views.frame(view, {**chosen.value, **settings.value})
+
+    def _reset(_):
+        clock["step"] = 0
+        set_playing(False)
+
+    play = mo.ui.button(label="Pause" if get_playing() else "Play", on_change=_play, kind="success")
+    move = mo.ui.button(label="Step", on_change=_move)
+    reset = mo.ui.button(label="Reset", on_change=_reset)
+    mo.hstack([play, move, reset], justify="start") if view.length(
+        {**chosen.value, **settings.value}
+    ) else None
+    return move, play, reset
+
+
+@app.cell
+def ticks(get_playing, mo):
+    tick = mo.ui.refresh(options=[0.25], default_interval=0.25 if get_playing() else None)
+    mo.Html(f"{tick}")
+    return (tick,)
+
+
+@app.cell
+def screen(
+    RetvarError, chosen, clock, elements, get_playing, mo, move, play, reset, set_playing, settings,
+    tick, view, views,
+):  # fmt: skip
+    _values = {**chosen.value, **settings.value}
+    _ = (move.value, play.value, reset.value)  # a press shows the view again
+    _end = view.length(_values)
+    if get_playing() and tick.value not in ("", clock["seen"]):
+        clock["seen"] = tick.value
+        clock["step"] += views.frame(view, _values)
+    if clock["step"] >= _end:
+        clock["step"] = _end
+        if get_playing():
+            set_playing(False)
+    try:
+        shown = view.show(_values, clock["step"])
+        _page = elements.screen_page(shown)
+    except RetvarError as error:
+        shown, _page = views.Screen(), elements.error_page(error)
+    mo.Html(_page)
+    return (shown,)
+
+
+@app.cell
+def code(mo, shown):
+    mo.accordion({"The Python that makes this": mo.md(f"```python\n{shown.code}\n```")})
+    return
+
+
+if __name__ == "__main__":
+    app.run()
