@@ -221,7 +221,7 @@ def test_hostile_names_are_escaped_everywhere_and_survive_exports():
     fields = {(k, column): "<i/>" for k in range(2) for column in COLUMNS}
     cells = {(s, column): "<i/>" for s in editor.states for column in DISCOUNTS}
     shown = [
-        editor.graph(), editor.answers(), editor.chart(), editor_table(editor, fields, ["", ""]),
+        editor.graph(), editor.chart(), editor_table(editor, fields, ["", ""]),
         discount_table(editor, cells),
         editor_table(editor.edit(0, "next_state", "<script>"), fields, ["", ""]),
     ]  # fmt: skip

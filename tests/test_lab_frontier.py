@@ -9,19 +9,19 @@ import pytest
 import retvar as rv
 from retvar.errors import InputError
 from retvar.lab.editor import Editor, example
-from retvar.lab.frontier import DOMAINS, FrontierView, penalties_of
+from retvar.lab.frontier import DOMAINS, FrontierChoices, penalties_of
 
 SPACE = "{http://www.w3.org/2000/svg}"
 
 
 @pytest.fixture(scope="module")
 def cliff():
-    return FrontierView.search(*DOMAINS["windy cliff"])
+    return FrontierChoices.search(*DOMAINS["windy-cliff"])
 
 
 @pytest.fixture(scope="module")
 def bet():
-    return FrontierView.search(*DOMAINS["a bet"])
+    return FrontierChoices.search(*DOMAINS["a bet"])
 
 
 def test_the_choice_is_the_best_of_all_policies_found_at_every_position(cliff):
@@ -60,7 +60,9 @@ def test_the_copied_python_chooses_the_same_policy(cliff, bet):
 
 @pytest.mark.parametrize("name", DOMAINS)
 def test_the_python_of_a_domain_makes_it(name):
-    assert eval(DOMAINS[name].code, {"rv": rv}) == DOMAINS[name].make()
+    made: dict = {"rv": rv}
+    exec(DOMAINS[name].code, made)
+    assert made["mdp"] == DOMAINS[name].make()
 
 
 def test_the_slider_begins_at_no_penalty_and_passes_all_changes(cliff, bet):
@@ -149,14 +151,14 @@ def test_a_policy_that_never_ends_is_told():
         ],
         gamma=0.9,
     )
-    view = FrontierView.search(walk, "walk")
+    view = FrontierChoices.search(walk, "walk")
     assert view.note(0).startswith("Best found")
     assert "Only 0 of the episodes end" in view.note(view.slider[-1])
 
 
 def test_an_edited_mdp_has_a_frontier_with_code_that_runs():
     editor = example().edit(2, "reward", "1.5")
-    view = FrontierView.search(editor.mdp, editor.code())
+    view = FrontierChoices.search(editor.mdp, editor.source())
     made: dict = {}
     code = view.code(0.2).replace("print(", "shown = (").replace("found.plot()", "")
     exec(code.replace(', sep="\\n")', ")"), made)

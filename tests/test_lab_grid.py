@@ -77,7 +77,7 @@ def test_each_map_has_a_square_for_each_cell(name):
     world.advance(500)
     rows, columns = world.grid
     assert rows * columns == world.mdp.n_states
-    page = ElementTree.fromstring(f"<div>{world.maps()}</div>")
+    page = ElementTree.fromstring(f"<div>{''.join([*world.charts(), world.error_chart()])}</div>")
     space = "{http://www.w3.org/2000/svg}"
     images = list(page.iter(f"{space}svg"))
     titles = [image.find(f"{space}title").text for image in images if image.get("role")]
@@ -95,7 +95,7 @@ def test_each_map_has_a_square_for_each_cell(name):
 def test_learned_and_exact_maps_share_their_colours():
     world = GridWorld(GridSettings())
     world.advance(200)
-    page = world.maps()
+    page = "".join(world.charts())
     spans = [part.split("</text>")[0] for part in page.split(" to ")[1:5]]
     assert spans[0] == spans[1]
     assert spans[2] == spans[3]

@@ -19,14 +19,27 @@ import numpy as np
 from retvar import arguments
 from retvar.errors import InputError, RetvarError
 from retvar.exact import Solution, solve
-from retvar.format import count, did_you_mean, joined, listed, plus_minus, short_number
-from retvar.html import escaped, table
+from retvar.format import count, did_you_mean, joined, listed, number, plus_minus
+from retvar.html import escaped
 from retvar.lab.mdp_graph import graph_svg
 from retvar.lab.svg import ORANGE, Dots, colour, dot_chart
 from retvar.mdp import END, MDP, Edge
 from retvar.mdp.toml import toml_text
 
-__all__ = ["COLUMNS", "CellError", "Discount", "Editor", "Row", "example"]
+__all__ = [
+    "COLUMNS",
+    "DISCOUNTS",
+    "FIELDS",
+    "STYLE",
+    "CellError",
+    "Discount",
+    "Editor",
+    "Row",
+    "discount_table",
+    "editor_table",
+    "example",
+    "settings_table",
+]
 
 MOST_ROWS = 60
 MOST_SHOWN = 12  # states in a chart
@@ -41,6 +54,7 @@ COLUMNS = {
 NUMBERS = ("probability", "reward", "reward_std")
 DISCOUNTS = {"gamma": "γ", "lam": "λ"}
 SETTINGS = {"gamma": "γ", "lam": "λ", "start": "start", "policy": "policy"}
+FIELDS = ("gamma", "lam", "start")  # settings that are typed
 END_NAME = "end"
 ALWAYS = ("uniform", "greedy")  # policies that every MDP has
 
@@ -246,6 +260,24 @@ class Editor:
     def _check_row(self, row: int) -> None:
         arguments.integer("row", row, 0, len(self.rows) - 1)
 
+    def typed(self, texts: Mapping[str, str]) -> Editor:
+        """The table with the texts of fields, by ``table/row/column``; others stay.
+
+        >>> example().typed({"edges/0/reward": "7", "settings//gamma": "0.5"}).gamma
+        '0.5'
+        """
+        changed = self
+        for key, text in texts.items():
+            table, rest = key.split("/", 1)
+            row, column = rest.rsplit("/", 1)
+            if table == "edges":
+                changed = changed.edit(int(row), column, text)
+            elif table == "states":
+                changed = changed.discount(row, column, text)
+            else:
+                changed = replace(changed, **{arguments.choice("column", column, FIELDS): text})
+        return changed
+
     # ------------------------------------------------------------------ what follows
 
     @property
@@ -440,19 +472,20 @@ class Editor:
         if self.mdp is None or self.solution is None:
             return f"<p>{escaped(self.status())} The drawing follows once they are mended.</p>"
         numbers = [plus_minus(x.mean, x.std) for x in self.solution]
-        drawn = graph_svg(self.mdp, self.mdp.policy(self.policy), numbers=numbers)
-        return f'<div style="overflow-x:auto"><div style="min-width:320px">{drawn}</div></div>'
+        return graph_svg(self.mdp, self.mdp.policy(self.policy), numbers=numbers)
 
-    def answers(self) -> str:
-        """Exact value and std of each state, as a table."""
+    def answers(self) -> list[list[str]]:
+        """Value, std and variance of each state, as rows of text.
+
+        >>> Editor((Row("a", "go", "end", "1", "2", "3"),)).answers()
+        [['a', '2.00 ± 3.00', '9.00']]
+        """
         if self.solution is None:
-            return ""
-        heading = ["state", "value ± std", "variance"]
-        rows = [
-            [name, plus_minus(x.mean, x.std, "∞"), short_number(x.variance)]
+            return []
+        return [
+            [name, plus_minus(x.mean, x.std, "∞"), number(x.variance)]
             for name, x in zip(self.states, self.solution, strict=True)
         ]
-        return table(heading, rows)
 
     def chart(self) -> str:
         """Value ± std by state, as SVG."""
@@ -508,22 +541,18 @@ class Editor:
         print(rv.solve(mdp))
         <BLANKLINE>
         """
+        first = next(iter(self._require().policies))
+        asked = "" if self.policy == first else f", {_source(self.policy)}"
+        return f"import retvar as rv\n\n{self.source()}\nprint(rv.solve(mdp{asked}))\n"
+
+    def source(self) -> str:
+        """The lines that assign the MDP to ``mdp``."""
         given = self._settings()
-        fields = list(COLUMNS)
-        lines = [
-            "        (" + ", ".join(_source(edge[c]) for c in fields) + "),"
-            for edge in given.pop("edges")
-        ]
-        lines.insert(
-            0, "    [  # state, action, next state, probability, reward, std of the reward"
-        )
-        lines.append("    ],")
-        lines += [f"    {key}={_source(value)}," for key, value in given.items()]
-        asked = "" if self.policy == next(iter(self._require().policies)) else (
-            f", {_source(self.policy)}"
-        )  # fmt: skip
-        made = "\n".join(["mdp = rv.MDP.from_edges(", *lines, ")"])
-        return f"import retvar as rv\n\n{made}\nprint(rv.solve(mdp{asked}))\n"
+        rows = [[edge[column] for column in COLUMNS] for edge in given.pop("edges")]
+        lines = [f"        ({', '.join(map(_source, row))})," for row in rows]
+        lines += ["    ],", *(f"    {key}={_source(value)}," for key, value in given.items())]
+        head = "    [  # state, action, next state, probability, reward, std of the reward"
+        return "\n".join(["mdp = rv.MDP.from_edges(", head, *lines, ")"])
 
     def _settings(self) -> dict[str, Any]:
         """Arguments of ``MDP.from_edges`` that give the MDP, as plain data."""
@@ -600,12 +629,25 @@ def discount_table(editor: Editor, fields: Mapping[tuple[str, str], str]) -> str
     return _html_table(head, rows, "states")
 
 
+def settings_table(editor: Editor, fields: Mapping[str, str]) -> str:
+    """γ and λ of all states, and the start, with the HTML of a field for each.
+
+    >>> shown = settings_table(example(), dict.fromkeys(FIELDS, "<i/>"))
+    >>> shown.count("<i/>")
+    3
+    """
+    head = "".join(f"<th>{escaped(SETTINGS[column])}</th>" for column in FIELDS)
+    cells = "".join(_cell(editor, "settings", "", c, fields[c]) for c in FIELDS)
+    return _html_table(head, [f"<tr>{cells}</tr>"], "settings")
+
+
 def _cell(editor: Editor, table: str, row: int | str, column: str, field: str) -> str:
     """A cell with its field and what is wrong with it; the same elements with and without."""
     wrong = editor.errors_at(table, row, column)
     look = ' class="rv-wrong" aria-invalid="true"' if wrong else ' class="rv-right"'
-    told = f'<div class="rv-error" role="alert">{escaped("; ".join(wrong))}</div>'
-    return f'<td{look} data-cell="{table}-{escaped(row)}-{column}">{field}{told}</td>'
+    told = f'<div class="rv-remedy" role="alert">{escaped("; ".join(wrong))}</div>'
+    place = f'data-cell="{table}/{escaped(row)}/{column}"'
+    return f'<td{look} {place}><div class="rv-field">{field}</div>{told}</td>'
 
 
 def _html_table(head: str, rows: Sequence[str], name: str) -> str:
@@ -615,12 +657,13 @@ def _html_table(head: str, rows: Sequence[str], name: str) -> str:
 
 
 STYLE = (
-    ".rv-editor{border-collapse:collapse;font-size:0.9rem}"
+    ".rv-editor{border-collapse:collapse;font-size:.9rem;color:var(--rv-ink);margin:.2rem 0}"
     ".rv-editor th{font-weight:600;text-align:left;padding:1px 6px;color:var(--rv-soft)}"
-    ".rv-editor td{padding:1px 2px;vertical-align:top}"
-    ".rv-editor input{min-width:3.2rem;width:5.4rem}"
-    f".rv-wrong input{{outline:2px solid {ORANGE};outline-offset:-1px;border-radius:4px}}"
-    f".rv-error{{color:{ORANGE};font-size:0.78rem;max-width:9.5rem;line-height:1.2}}"
+    ".rv-editor td{padding:1px 2px;vertical-align:top;min-width:4.2rem;max-width:8.5rem}"
+    ".rv-editor td:last-child{min-width:0}"
+    f".rv-wrong .rv-field{{outline:2px solid {ORANGE};border-radius:5px}}"
+    f".rv-remedy{{color:{ORANGE};font-size:.8rem;line-height:1.25;padding:2px 1px}}"
+    ".rv-remedy:empty{display:none}"
 )
 """CSS of the tables."""
 

@@ -9,7 +9,17 @@ from retvar.html import escaped
 from retvar.lab.svg import STYLE
 from retvar.lab.views import Control, Screen
 
-__all__ = ["CSS", "HEAD", "element", "error_page", "panel", "screen_page"]
+__all__ = [
+    "CSS",
+    "HEAD",
+    "element",
+    "error_page",
+    "panel",
+    "row_numbers",
+    "screen_page",
+    "table_page",
+    "text_fields",
+]
 
 CSS = """
 .rv-lab {color:var(--rv-ink);font:15px/1.5 system-ui,sans-serif}
@@ -43,6 +53,7 @@ div:has(> .marimo-cell) {grid-template-columns:17rem minmax(0,1fr);
 [data-cell-name=sources] {grid-area:2/1}
 [data-cell-name=controls] {grid-area:3/1/6/2}
 [data-cell-name=buttons] {grid-area:2/2}
+[data-cell-name=table] {grid-area:2/2}
 [data-cell-name=screen] {grid-area:3/2}
 [data-cell-name=code] {grid-area:4/2}
 }
@@ -134,3 +145,34 @@ def error_page(error: Exception) -> str:
     """
     told = f'<div class="rv-error" role="alert">{escaped(error)}</div>'
     return f'<div class="rv-lab">{told}</div>'
+
+
+# ---------------------------------------------------------------------- tables that are edited
+
+
+def text_fields(mo: Any, view: Any, method: str, values: Mapping[str, Any]) -> Any:
+    """Fields for the texts that a view lists by this method; none if it has no such method."""
+    listed = getattr(view, method, None)
+    texts: Mapping[str, str] = listed(values) if listed is not None else {}
+    return mo.ui.dictionary(
+        {key: mo.ui.text(value=text, full_width=True) for key, text in texts.items()}
+    )
+
+
+def row_numbers(fields: Any) -> list[int]:
+    """Numbers of the rows that fields belong to.
+
+    >>> row_numbers({"edges/0/state": "", "edges/0/action": "", "settings//gamma": ""})
+    [0]
+    """
+    return sorted({int(key.split("/")[1]) for key in fields if key.startswith("edges/")})
+
+
+def table_page(mo: Any, view: Any, fields: Any, own: Any, removers: Any, adder: Any) -> Any:
+    """The tables of a view that has fields; None of others."""
+    if not len(fields):
+        return None
+    view.take(own.value)
+    page = view.table(fields, removers, f"{adder}")
+    below = mo.accordion({"γ and λ of single states": mo.Html(view.discount_table(own))})
+    return mo.vstack([mo.Html(page), below])

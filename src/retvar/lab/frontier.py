@@ -40,7 +40,7 @@ from retvar.risk import Frontier, FrontierPoint, frontier
 from retvar.risk.gradient import policy_gradient
 
 Array = NDArray[np.float64]
-__all__ = ["DOMAINS", "Choice", "Domain", "FrontierView", "penalties_of"]
+__all__ = ["DOMAINS", "Choice", "Domain", "FrontierChoices", "penalties_of"]
 
 SCALES = (0.0, 0.05, 0.12, 0.25, 0.5, 1.0, 2.0, 5.0, 12.0)  # penalties × std of the greedy return
 SLIDER = 60  # positions of the slider above 0
@@ -51,10 +51,10 @@ SAME = 1e-6  # of probabilities that differ by less
 
 
 class Domain(NamedTuple):
-    """An MDP, and the Python that makes it.
+    """An MDP, and the Python that assigns it to ``mdp``.
 
-    >>> DOMAINS["windy cliff"].code
-    'rv.domains.windy_cliff()'
+    >>> DOMAINS["windy-cliff"].code
+    'mdp = rv.domains.windy_cliff()'
     """
 
     make: Callable[[], MDP]
@@ -63,7 +63,7 @@ class Domain(NamedTuple):
 
 def _gymnasium(env: str, gamma: float, **options: Any) -> Domain:
     more = "".join(f", {key}={value!r}" for key, value in options.items())
-    code = f'rv.MDP.from_gymnasium("{env}", gamma={gamma!r}{more})'
+    code = f'mdp = rv.MDP.from_gymnasium("{env}", gamma={gamma!r}{more})'
     return Domain(lambda: MDP.from_gymnasium(env, gamma=gamma, **options), code)
 
 
@@ -71,12 +71,12 @@ BETS = [("table", "bet", "end", 0.5, 2.2), ("table", "bet", "end", 0.5, 0.0)]
 BETS += [("table", "half", "end", 0.5, 1.5), ("table", "half", "end", 0.5, 0.6)]
 BETS += [("table", "pass", "end", 1.0, 1.0)]
 DOMAINS = {
-    "windy cliff": Domain(windy_cliff, "rv.domains.windy_cliff()"),
+    "windy-cliff": Domain(windy_cliff, "mdp = rv.domains.windy_cliff()"),
     "FrozenLake": _gymnasium("FrozenLake-v1", 0.95),
     "CliffWalking, slippery": _gymnasium("CliffWalking-v1", 0.95, is_slippery=True),
     "a bet": Domain(
         lambda: MDP.from_edges(BETS, gamma=1.0, name="a bet"),
-        f"rv.MDP.from_edges({BETS}, gamma=1.0, name='a bet')".replace("'", '"'),
+        f"mdp = rv.MDP.from_edges({BETS}, gamma=1.0, name='a bet')".replace("'", '"'),
     ),
 }
 
@@ -102,9 +102,20 @@ class Choice:
     high: float
     point: FrontierPoint
 
+    def span(self) -> str:
+        """The penalties, in words.
+
+        >>> Choice(0.0, 0.0496, None).span(), Choice(1.0, np.inf, None).span()
+        ('0 to 0.05', 'from 1')
+        """
+        low = short_number(float(f"{self.low:.2g}"))
+        if not np.isfinite(self.high):
+            return f"from {low}"
+        return f"{low} to {short_number(float(f'{self.high:.2g}'))}"
+
 
 @dataclass(frozen=True, eq=False)
-class FrontierView:
+class FrontierChoices:
     """Policies found for some penalties, and which of them is best for any penalty.
 
     Attributes
@@ -112,11 +123,11 @@ class FrontierView:
     found
         From :func:`retvar.frontier`.
     source
-        Python that makes the MDP.
+        Python that assigns the MDP to ``mdp``.
 
     Examples
     --------
-    >>> view = FrontierView.search(*DOMAINS["a bet"])
+    >>> view = FrontierChoices.search(*DOMAINS["a bet"])
     >>> [(choice.point.mean, round(choice.low, 3)) for choice in view.choices]
     [(1.1, 0.0), (1.05, 0.05), (1.0, 0.247)]
     >>> view.at(0.5).mean
@@ -132,7 +143,7 @@ class FrontierView:
         make: MDP | Callable[[], MDP],
         source: str,
         progress: Callable[[float], None] | None = None,
-    ) -> FrontierView:
+    ) -> FrontierChoices:
         """Search for the policies of an MDP."""
         mdp = make if isinstance(make, MDP) else make()
         return cls(frontier(mdp, penalties=penalties_of(mdp), progress=progress), source)
@@ -203,7 +214,7 @@ class FrontierView:
     def status(self, penalty: float) -> str:
         """What the chosen policy earns, what it costs, and where it differs, in sentences.
 
-        >>> view = FrontierView.search(*DOMAINS["a bet"])
+        >>> view = FrontierChoices.search(*DOMAINS["a bet"])
         >>> view.status(0)
         'The largest mean: 1.10 ± 1.10. It stays the best found up to a penalty of 0.05.'
         >>> view.status(0.5)[:69]
@@ -259,7 +270,7 @@ class FrontierView:
             x = left + (p.std - x0) / (x1 - x0) * (right - left)
             y = bottom - (p.mean - y0) / (y1 - y0) * (bottom - top)
             ink, radius = (ORANGE, 8) if own else (BLUE, 4.5)
-            told = f"penalty {_span(choice)}: {plus_minus(p.mean, p.std)}"
+            told = f"penalty {choice.span()}: {plus_minus(p.mean, p.std)}"
             parts.append(
                 f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}" fill="{ink}" stroke="{PAPER}" '
                 f'data-point="{"chosen" if own else "other"}">'
@@ -328,7 +339,7 @@ class FrontierView:
     def code(self, penalty: float) -> str:
         r"""Python that finds the policies and chooses one.
 
-        >>> view = FrontierView.search(*DOMAINS["a bet"])
+        >>> view = FrontierChoices.search(*DOMAINS["a bet"])
         >>> print(view.code(0.1))
         import retvar as rv
         <BLANKLINE>
@@ -340,9 +351,8 @@ class FrontierView:
         <BLANKLINE>
         """
         given = [p.penalty for p in self.found]
-        made = self.source if "\n" in self.source else f"import retvar as rv\n\nmdp = {self.source}"
         return (
-            f"{made}\n"
+            f"import retvar as rv\n\n{self.source}\n"
             f"found = rv.frontier(mdp, penalties={given})\n"
             f"best = max(found, key=lambda point: point.mean - {penalty!r} * point.variance)\n"
             'print(found, best, sep="\\n")\n'
@@ -354,14 +364,6 @@ def _widened(values: Array) -> tuple[float, float]:
     """The range of some numbers, a little widened."""
     pad = 0.1 * (float(np.ptp(values)) or max(abs(float(values[0])), 1.0))
     return float(values.min()) - pad, float(values.max()) + pad
-
-
-def _span(choice: Choice) -> str:
-    """The penalties of a choice, in words."""
-    low = short_number(float(f"{choice.low:.2g}"))
-    if not np.isfinite(choice.high):
-        return f"from {low}"
-    return f"{low} to {short_number(float(f'{choice.high:.2g}'))}"
 
 
 def _grid_svg(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,7 +15,6 @@ from retvar.estimation.tabular import TabularEstimator
 from retvar.exact import Solution, solve
 from retvar.experience import from_gymnasium
 from retvar.format import count, short_number
-from retvar.html import escaped
 from retvar.lab.svg import BLUE, ORANGE, Line, heat_map, line_chart
 from retvar.learners import LEARNERS
 from retvar.mdp import MDP, Policy
@@ -210,8 +209,8 @@ class GridWorld:
 
     # ------------------------------------------------------------------ maps
 
-    def maps(self) -> str:
-        """Value, spread and visits as heat maps, learned beside exact, as HTML."""
+    def charts(self) -> list[str]:
+        """Value, spread and visits as heat maps, learned beside exact, as SVG."""
         parts = []
         for name, learned, exact, ends in (
             ("Value", self.value, self.exact.value, VALUE_ENDS),
@@ -223,15 +222,13 @@ class GridWorld:
             parts.append(self._map(f"{name}, exact", shown, limits, ends))
         visits = np.where(self.visits > 0, self.visits, np.nan)
         most = max(float(self.visits.max()), 1.0)
-        parts.append(self._map("Visits", visits, (0.0, most), VISIT_ENDS))
-        legend = f"<p><small>{escaped(self._letters())}</small></p>"
-        return _laid_out(parts, self.grid[1], self.error_chart()) + legend
+        return [*parts, self._map("Visits", visits, (0.0, most), VISIT_ENDS)]
 
-    def _letters(self) -> str:
-        """What letters and question marks in maps stand for."""
+    def letters(self) -> str:
+        """What letters, question marks and empty cells of maps stand for."""
         used = [letter for letter in NO_STATE if letter in self.cells]
-        told = [f"{letter} {CELL_TYPES[letter]}" for letter in used]
-        return ", ".join([*told, "? too few steps for a std", "empty: not seen yet"])
+        told = [f"{letter}: {CELL_TYPES[letter]}" for letter in used]
+        return ", ".join([*told, "?: too few steps for a std", "empty: not seen yet"])
 
     def _map(
         self, title: str, values: Any, limits: tuple[float, float], ends: tuple[str, str]
@@ -336,15 +333,6 @@ def _estimator(settings: GridSettings, states: int) -> Any:
         return TabularEstimator(some(alpha=0.0, gamma=settings.gamma, lam=1.0), states)
     kind = LEARNERS[settings.method]
     return kind(alpha=settings.alpha, gamma=settings.gamma, lam=1.0).online(states=states)
-
-
-def _laid_out(maps: Sequence[str], columns: int, *charts: str) -> str:
-    """Maps and charts side by side where there is room."""
-    width = min(max(36 * columns, 230), 430)
-    room = f"flex:1 1 {width}px;max-width:{2 * width}px"
-    inside = "".join(f'<div style="{room}">{each}</div>' for each in maps)
-    inside += "".join(f'<div style="flex:1 1 380px;max-width:560px">{c}</div>' for c in charts)
-    return f'<div style="display:flex;flex-wrap:wrap;gap:12px">{inside}</div>'
 
 
 def _brief(x: float) -> str:
