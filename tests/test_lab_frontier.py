@@ -136,7 +136,7 @@ def test_the_histogram_has_the_mean_of_the_policy(cliff):
 
 
 def test_words_say_what_calm_costs(cliff):
-    assert cliff.status(0).startswith("The largest mean: -11.87 ± 4.21")
+    assert cliff.status(0).startswith("The largest mean: −11.87 ± 4.21")
     told = cliff.status(0.13)
     assert "39% less spread for 0.75 less on average" in told
     assert "r1c0" in told

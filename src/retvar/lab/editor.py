@@ -19,7 +19,7 @@ import numpy as np
 from retvar import arguments
 from retvar.errors import InputError, RetvarError
 from retvar.exact import Solution, solve
-from retvar.format import count, did_you_mean, joined, listed, number, plus_minus
+from retvar.format import count, did_you_mean, joined, listed, minus, number, plus_minus
 from retvar.html import escaped
 from retvar.lab.mdp_graph import graph_svg
 from retvar.lab.svg import ORANGE, Dots, colour, dot_chart
@@ -471,7 +471,7 @@ class Editor:
         """The MDP drawn with its exact answers, as SVG; while there are errors, a sentence."""
         if self.mdp is None or self.solution is None:
             return f"<p>{escaped(self.status())} The drawing follows once they are mended.</p>"
-        numbers = [plus_minus(x.mean, x.std) for x in self.solution]
+        numbers = [minus(plus_minus(x.mean, x.std, "∞")) for x in self.solution]
         return graph_svg(self.mdp, self.mdp.policy(self.policy), numbers=numbers)
 
     def answers(self) -> list[list[str]]:
@@ -483,7 +483,7 @@ class Editor:
         if self.solution is None:
             return []
         return [
-            [name, plus_minus(x.mean, x.std, "∞"), number(x.variance)]
+            [name, minus(plus_minus(x.mean, x.std, "∞")), number(x.variance)]
             for name, x in zip(self.states, self.solution, strict=True)
         ]
 

@@ -26,6 +26,8 @@ CSS = """
 .rv-title {font:600 1.35rem/1.3 system-ui,sans-serif;margin:0 0 .3rem;color:var(--rv-ink)}
 .rv-charts {display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,20rem),1fr));
  gap:.5rem 1rem}
+.rv-chart:has(> .rv-maps) {grid-column:1/-1}
+.rv-maps {display:flex;flex-wrap:wrap;gap:.6rem 1rem}
 .rv-said {margin:0 0 .8rem;padding:.5rem .9rem;border-left:4px solid var(--rv-c4);
  max-width:62rem;background:color-mix(in srgb,var(--rv-c4) 7%,transparent)}
 .rv-said p {margin:.25rem 0}
@@ -48,14 +50,14 @@ div:has(> .marimo-cell) {display:grid!important;grid-template-columns:minmax(0,1
 [data-cell-name=ticks] {display:none}
 @media (min-width:60rem) {
 div:has(> .marimo-cell) {grid-template-columns:17rem minmax(0,1fr);
- grid-template-rows:auto auto auto auto 1fr}
+ grid-template-rows:auto auto auto auto auto 1fr}
 [data-cell-name=heading] {grid-area:1/1/2/3}
 [data-cell-name=sources] {grid-area:2/1}
-[data-cell-name=controls] {grid-area:3/1/6/2}
+[data-cell-name=controls] {grid-area:3/1/7/2}
 [data-cell-name=buttons] {grid-area:2/2}
-[data-cell-name=table] {grid-area:2/2}
-[data-cell-name=screen] {grid-area:3/2}
-[data-cell-name=code] {grid-area:4/2}
+[data-cell-name=table] {grid-area:3/2}
+[data-cell-name=screen] {grid-area:4/2}
+[data-cell-name=code] {grid-area:5/2}
 }
 """
 HEAD = f"<style>{STYLE}{CSS}</style>"

@@ -222,7 +222,7 @@ class FrontierChoices:
         """
         choice, start = self.choice(penalty), self.neutral
         point = choice.point
-        earns = plus_minus(point.mean, point.std)
+        earns = minus(plus_minus(point.mean, point.std))
         until = ""
         if np.isfinite(choice.high):
             limit = short_number(float(f"{choice.high:.2g}"))
@@ -277,12 +277,11 @@ class FrontierChoices:
                 f"<title>{escaped(told)}</title></circle>"
             )
             if own:
-                side = "end" if x > (left + right) / 2 else "start"
-                at = x - 12 if side == "end" else x + 12
+                late = x > (left + right) / 2  # then there is room above, to the left
+                at = f'x="{x + 10 if late else x + 12:.1f}" y="{y - 13 if late else y + 16:.1f}"'
                 parts.append(
-                    f'<text x="{at:.1f}" y="{y - 8 if y > top + 20 else y + 20:.1f}" '
-                    f'text-anchor="{side}" fill="{ORANGE}" font-weight="600" {HALO}>'
-                    f"{escaped(minus(plus_minus(p.mean, p.std)))}</text>"
+                    f'<text {at} text-anchor="{"end" if late else "start"}" fill="{ORANGE}" '
+                    f'font-weight="600" {HALO}>{escaped(minus(plus_minus(p.mean, p.std)))}</text>'
                 )
         return "".join(parts)
 

@@ -210,7 +210,7 @@ class GridWorld:
     # ------------------------------------------------------------------ maps
 
     def charts(self) -> list[str]:
-        """Value, spread and visits as heat maps, learned beside exact, as SVG."""
+        """Maps of value and spread, learned beside exact; those of visits, and errors; as SVG."""
         parts = []
         for name, learned, exact, ends in (
             ("Value", self.value, self.exact.value, VALUE_ENDS),
@@ -222,7 +222,17 @@ class GridWorld:
             parts.append(self._map(f"{name}, exact", shown, limits, ends))
         visits = np.where(self.visits > 0, self.visits, np.nan)
         most = max(float(self.visits.max()), 1.0)
-        return [*parts, self._map("Visits", visits, (0.0, most), VISIT_ENDS)]
+        return [*parts, self._map("Visits", visits, (0.0, most), VISIT_ENDS), self.error_chart()]
+
+    def page(self) -> str:
+        """All charts as HTML: as many side by side as there is room for."""
+        *maps, errors = self.charts()
+        room = min(max(34 * self.grid[1], 150), 420)
+        parts = [
+            f'<div style="flex:1 1 {room}px;max-width:{1.7 * room:.0f}px">{m}</div>' for m in maps
+        ]
+        parts.append(f'<div style="flex:1 1 300px;max-width:440px">{errors}</div>')
+        return f'<div class="rv-maps">{"".join(parts)}</div>'
 
     def letters(self) -> str:
         """What letters, question marks and empty cells of maps stand for."""
@@ -244,7 +254,10 @@ class GridWorld:
         labels = [texts[k * columns : (k + 1) * columns] for k in range(rows)]
         told = f"{title} of {self.settings.world}: a number for each cell, row by row"
         table = np.asarray(values, dtype=float).reshape(self.grid)
-        return heat_map(title, table, limits=limits, labels=labels, ends=ends, description=told)
+        cell = min(max(300 // columns, 44), 72)
+        return heat_map(
+            title, table, limits=limits, labels=labels, ends=ends, description=told, cell=cell
+        )
 
     def error_chart(self) -> str:
         """The errors of value and std over steps, as SVG."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from retvar.errors import InputError
-from retvar.format import count, number, plus_minus, short_number
+from retvar.format import minus, number, plus_minus, short_number
 from retvar.lab import editor as tables
 from retvar.lab.editor import COLUMNS, DISCOUNTS, FIELDS, Discount, Editor, example
 from retvar.lab.frontier import DOMAINS, FrontierChoices
@@ -215,12 +215,12 @@ class GridView:
         world = self.model(values, step)
         value, std = (number(x) for x in world.errors)
         rows = [
-            [count(world.steps, "step"), count(world.episodes, "episode"), value, std],
+            [f"{world.steps:,}", f"{world.episodes:,}", value, std],
         ]
         return Screen(
-            charts=[*world.charts(), world.error_chart()],
+            charts=[world.page()],
             sentences=[world.status()],
-            heading=["", "", "error of the value", "error of the std"],
+            heading=["steps", "episodes", "error of the value", "error of the std"],
             rows=rows,
             code=world.code(),
             note=world.letters(),
@@ -277,7 +277,7 @@ class FrontierView:
             point = choice.point
             ends = "" if point.ending is None else short_number(float(f"{point.ending:.2g}"))
             mark = "← chosen" if choice is chosen else ""
-            rows.append([choice.span(), plus_minus(point.mean, point.std), ends, mark])
+            rows.append([choice.span(), minus(plus_minus(point.mean, point.std)), ends, mark])
         return Screen(
             charts=[choices.chart(c), choices.picture(c), choices.histogram(c)],
             sentences=[choices.status(c)],
