@@ -46,7 +46,9 @@ CSS = """
 div:has(> .marimo-cell) {display:grid!important;grid-template-columns:minmax(0,1fr);gap:.7rem 2rem}
 .marimo-cell {min-width:0}
 .marimo-cell:empty {display:none}
-.marimo-cell .output-area {max-height:none!important;overflow:visible}
+.marimo-cell .output-area {max-height:none!important;overflow:visible;padding:0!important;
+ margin:0!important}
+.marimo-cell .output {padding:0!important;margin:0!important}
 [data-cell-name=ticks] {display:none}
 @media (min-width:60rem) {
 div:has(> .marimo-cell) {grid-template-columns:17rem minmax(0,1fr);
@@ -81,11 +83,11 @@ def element(mo: Any, control: Control) -> Any:
     named = dict(options) if isinstance(options, Mapping) else {str(x): x for x in options}
     keys = {_key(value): name for name, value in named.items()}
     if control.kind == "many":
-        chosen = [keys[_key(value)] for value in control.value]
-        return mo.ui.multiselect(options=named, value=chosen, label=label, full_width=True)
+        several = [keys[_key(value)] for value in control.value]
+        return mo.ui.multiselect(options=named, value=several, label=label, full_width=True)
     if control.kind == "choice":
-        chosen = keys[_key(control.value)]
-        return mo.ui.dropdown(options=named, value=chosen, label=label, full_width=True)
+        one = keys[_key(control.value)]
+        return mo.ui.dropdown(options=named, value=one, label=label, full_width=True)
     raise ValueError(f"unknown kind of control: {control.kind}")
 
 
@@ -125,9 +127,8 @@ def _table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def screen_page(screen: Screen) -> str:
     """A screen as HTML.
 
-    >>> page = screen_page(Screen(sentences=["a < b"], code="x = 1"))
-    >>> "a &lt; b" in page, "x = 1" in page
-    (True, True)
+    >>> "a &lt; b" in screen_page(Screen(sentences=["a < b"]))
+    True
     """
     said = "".join(f"<p>{escaped(sentence)}</p>" for sentence in screen.sentences)
     charts = "".join(f'<div class="rv-chart">{chart}</div>' for chart in screen.charts)

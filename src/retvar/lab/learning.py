@@ -286,7 +286,10 @@ class Learning:
     def _compared(self) -> str:
         squares, others = self._split()
         if not self.step:
-            return "Press play. Horizontal marks are the exact variance of each state."
+            return (
+                "Press play: estimates move towards the exact variance of each state. Then drag α "
+                "away from ᾱ."
+            )
         if not (squares and others):
             found = joined(f"{NETWORKS[m].label} {_digits(self.error(m).measured)}"
                            for m in self.settings.methods)  # fmt: skip

@@ -6,13 +6,16 @@ for the page, one of its files, or a websocket. Pages may load nothing from else
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib.util
+import os
 import secrets
 import socket
+import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +44,7 @@ def refuse_missing() -> None:
     >>> refuse_missing()
     Traceback (most recent call last):
         ...
-    retvar.errors.InputError: lab: marimo is not installed; pip install "retvar[lab]"
+    retvar.errors.InputError: lab = marimo: is not installed: pip install "retvar[lab]"
     >>> del sys.modules["marimo"]
     """
     try:
@@ -49,7 +52,7 @@ def refuse_missing() -> None:
     except ValueError:  # it has been blocked
         found = None
     if found is None:
-        raise InputError("lab", "marimo is not installed", 'pip install "retvar[lab]"')
+        raise InputError("lab", "marimo", 'is not installed: pip install "retvar[lab]"')
 
 
 def listen(port: int = 0) -> socket.socket:
@@ -115,6 +118,31 @@ async def _refuse(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": REFUSED})
 
 
+@contextlib.contextmanager
+def _settings_of_its_own() -> Iterator[None]:
+    """Context in which marimo finds its settings, logs and memory in retvar's folder for caches.
+
+    So the lab looks the same for everybody, and leaves the user's own settings of marimo alone.
+    """
+    root = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    folder = os.path.join(root, "retvar", "lab")
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError:
+        folder = tempfile.mkdtemp(prefix="retvar-lab-")
+    names = ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME")
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(dict.fromkeys(names, folder))
+    try:
+        yield
+    finally:
+        for name, given in before.items():
+            if given is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = given
+
+
 class LabServer:
     """The lab on a socket, served by a thread until the program ends.
 
@@ -140,12 +168,13 @@ class LabServer:
 
     def start(self, check: Callable[[], None] = lambda: None) -> None:
         """Serve in a thread; returns when the page can be asked for. `check` is called often."""
-        import uvicorn
-        from marimo import create_asgi_app
+        with _settings_of_its_own():
+            import uvicorn
+            from marimo import create_asgi_app
 
-        page = Path(__file__).with_name("app.py")
-        pages = create_asgi_app(quiet=True, include_code=False)
-        app = pages.with_app(path=f"/{self.token}", root=str(page)).build()
+            page = Path(__file__).with_name("app.py")
+            pages = create_asgi_app(quiet=True, include_code=False)
+            app = pages.with_app(path=f"/{self.token}", root=str(page)).build()
         config = uvicorn.Config(
             guarded(app, self.token), log_level="error", access_log=False, server_header=False,
             timeout_graceful_shutdown=1,

@@ -42,9 +42,9 @@ __all__ = [
 
 Array = NDArray[np.float64]
 
-WIDTH, HEIGHT = 480, 290
+WIDTH, HEIGHT = 400, 260
 FONT, LETTER = 13, 0.56  # size of text; mean width of a letter in sizes
-LEFT, RIGHT, TOP, BOTTOM = 58, 22, 30, 42  # margins around the data
+LEFT, RIGHT, TOP, BOTTOM = 52, 20, 30, 42  # margins around the data
 ROW = 19  # height of a row of the legend
 MOST_POINTS = 240  # of a line; more cannot be seen
 LONGEST = 16  # characters of a name along an axis
@@ -261,7 +261,7 @@ def svg(title: str, description: str, width: float, height: float, parts: Iterab
     told = f"<title>{escaped(title)}</title>"
     if description:
         told += f"<desc>{escaped(description)}</desc>"
-    style = f"width:100%;max-width:{1.6 * width:.0f}px;height:auto;display:block"
+    style = f"width:100%;max-width:{1.5 * width:.0f}px;height:auto;display:block"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 {width:g} {height:g}" '
         f'style="{style}" font-family="system-ui, sans-serif" font-size="{FONT}">'

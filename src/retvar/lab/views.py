@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.format import number, short_number
+from retvar.format import minus, number, short_number
 from retvar.lab.bias import ERRORS, Bias, BiasSettings
 from retvar.lab.code import bias_code, learning_code
 from retvar.lab.learning import ALPHAS, METHODS, Learning, Settings
@@ -243,9 +243,9 @@ class LearningView:
             error = model.error(method)
             label, variance = NETWORKS[method].label, model.variance(method)[:, state]
             cells = [float(np.nanmean(variance)), float(np.nanstd(variance)), *error]
-            rows.append([label, *(number(x) for x in cells)])
+            rows.append([label, *map(_cell, cells)])
         name = model.problem.states[state]
-        exact = number(float(model.problem.solution.variance[state]))
+        exact = _cell(model.problem.solution.variance[state])
         rows.append(["exact", exact, "", "", ""])
         return Screen(
             charts=model.charts(state),
@@ -313,10 +313,10 @@ class BiasView:
         rows = []
         for method in METHODS:
             point = model.point(method)
-            now = number(float(model.variance(method)[state])) if step else ""
-            goal, bias = (number(float(x[state])) for x in (point.variance, point.bias))
+            now = _cell(model.variance(method)[state]) if step else ""
+            goal, bias = (_cell(x[state]) for x in (point.variance, point.bias))
             rows.append([NETWORKS[method].label, now, goal, bias])
-        rows.append(["exact", "", number(float(model.truth[state])), "0"])
+        rows.append(["exact", "", _cell(model.truth[state]), "0"])
         return Screen(
             charts=model.charts(state),
             sentences=model.sentences(state),
@@ -326,6 +326,11 @@ class BiasView:
             note="The value J does not learn here: it is the exact one plus the error. The exact "
             "variance is that of the λ-return that bootstraps from this J.",
         )
+
+
+def _cell(x: float) -> str:
+    """A number in a table."""
+    return minus(number(float(x)))
 
 
 def frame(view: View, values: Mapping[str, Any]) -> int:
