@@ -26,7 +26,7 @@ def setup():
     titled = {view.title: view for view in (make(shelf) for make in _every)}
     clock = {"step": 0, "seen": ""}
     get_playing, set_playing = mo.state(False, allow_self_loops=True)
-    get_rows, set_rows = mo.state(0)  # a number that grows when fields have to be made anew
+    get_rows, set_rows = mo.state(0, allow_self_loops=True)  # grows when fields are made anew
     return (
         RetvarError, clock, elements, get_playing, get_rows, mo, set_playing, set_rows, titled,
         views,
@@ -75,9 +75,10 @@ def fields(chosen, elements, get_rows, mo, set_rows, view):
         set_rows(lambda k: k + 1)
 
     typed = elements.text_fields(mo, view, "fields", chosen.value)
-    removers = mo.ui.dictionary({str(k): _removing(k) for k in elements.row_numbers(typed)})
+    removers = mo.ui.array([_removing(k) for k in elements.row_numbers(typed)])
     adder = mo.ui.button(label="add a row", on_change=_add)
-    return adder, removers, typed
+    pressed = (removers, adder)  # under another name, so that a press runs no cell by itself
+    return adder, pressed, removers, typed
 
 
 @app.cell
@@ -87,9 +88,9 @@ def state_fields(elements, mo, typed, view):
 
 
 @app.cell
-def table(adder, elements, mo, own, removers, typed, view):
+def table(elements, mo, own, pressed, typed, view):
     edited = own.value
-    elements.table_page(mo, view, typed, own, removers, adder)
+    elements.table_page(mo, view, typed, own, *pressed)
     return (edited,)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -103,14 +103,14 @@ class EditorView:
         if row < len(self.draft.rows):
             self.draft = self.draft.remove(row)
 
-    def table(self, fields: Mapping[str, Any], ends: Mapping[str, Any], more: str) -> str:
+    def table(self, fields: Mapping[str, Any], ends: Sequence[Any], more: str) -> str:
         """The tables as HTML, with the HTML of fields and of what ends each row."""
         rows = range(len(self.draft.rows))
         edges = {(k, c): format(fields[f"edges/{k}/{c}"]) for k in rows for c in COLUMNS}
         own = {name: format(fields[f"settings//{name}"]) for name in FIELDS}
         parts = [
             f"<style>{tables.STYLE}</style>",
-            tables.editor_table(self.draft, edges, [format(ends[str(k)]) for k in rows]),
+            tables.editor_table(self.draft, edges, [format(ends[k]) for k in rows]),
             f"<div>{more}</div>",
             tables.settings_table(self.draft, own),
         ]
