@@ -153,7 +153,9 @@ def screen(
 def code(mo, shown):
     _texts = {"The Python that makes this": ("python", shown.code)}
     _texts |= {name: (name.rpartition(".")[2], text) for name, text in shown.exports.items()}
-    mo.accordion({name: mo.md(f"```{kind}\n{text}\n```") for name, (kind, text) in _texts.items()})
+    mo.accordion(
+        {name: mo.md(f"```{kind}\n{text}\n```") for name, (kind, text) in _texts.items()}
+    ) if shown.code else None
     return
 
 

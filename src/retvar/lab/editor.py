@@ -658,8 +658,10 @@ def _html_table(head: str, rows: Sequence[str], name: str) -> str:
 
 STYLE = (
     ".rv-editor{border-collapse:collapse;font-size:.9rem;color:var(--rv-ink);margin:.2rem 0}"
-    ".rv-editor th{font-weight:600;text-align:left;padding:1px 6px;color:var(--rv-soft)}"
-    ".rv-editor td{padding:1px 2px;vertical-align:top;min-width:4.2rem;max-width:8.5rem}"
+    ".rv-editor th{font-weight:600;text-align:left;padding:3px 6px;color:var(--rv-soft);"
+    "vertical-align:top}"
+    ".rv-editor td{padding:1px 2px;vertical-align:top;min-width:4.2rem;width:5.4rem;"
+    "max-width:5.8rem}"
     ".rv-editor td:last-child{min-width:0}"
     f".rv-wrong .rv-field{{outline:2px solid {ORANGE};border-radius:5px}}"
     f".rv-remedy{{color:{ORANGE};font-size:.8rem;line-height:1.25;padding:2px 1px}}"

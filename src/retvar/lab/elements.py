@@ -61,6 +61,13 @@ div:has(> .marimo-cell) {grid-template-columns:17rem minmax(0,1fr);
 [data-cell-name=screen] {grid-area:4/2}
 [data-cell-name=code] {grid-area:5/2}
 }
+@media (min-width:80rem) {
+div:has(> [data-cell-name=table]:not(:empty)) {grid-template-columns:13rem 37rem minmax(0,1fr)}
+div:has(> [data-cell-name=table]:not(:empty)) > [data-cell-name=heading] {grid-area:1/1/2/4}
+[data-cell-name=table]:not(:empty) {grid-area:2/2/7/3}
+[data-cell-name=table]:not(:empty) ~ [data-cell-name=screen] {grid-area:2/3/4/4}
+[data-cell-name=table]:not(:empty) ~ [data-cell-name=code] {grid-area:4/3}
+}
 """
 HEAD = f"<style>{STYLE}{CSS}</style>"
 """Styles of the page."""
