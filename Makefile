@@ -113,6 +113,7 @@ mutants: $(DEV)
 
 docs: $(DEV)
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
+	$(BIN)/python tools/offline.py docs/_build/html
 
 wheel: $(DEV)
 	$(BIN)/hatchling build -t wheel

@@ -13,7 +13,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -34,16 +33,18 @@ LAB = [sys.executable, "-m", "retvar", "lab", "--no-browser"]
 STEP = "After ([0-9,]+) steps"
 
 
+def limit() -> float:
+    """Milliseconds after which what must happen has not; before pytest's own limit."""
+    return 1_000 * min(patience(60), 240)
+
+
 @contextmanager
 def lab(*options):
     """The program while it runs, and the address that it prints."""
-    process = subprocess.Popen(
-        [*LAB, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen([*LAB, *options], stdout=subprocess.PIPE, text=True)
     try:
         line = process.stdout.readline()
         assert line.startswith("retvar lab: http://127.0.0.1:"), (line, process.poll())
-        threading.Thread(target=process.stderr.read, daemon=True).start()
         yield process, line.split()[-1]
     finally:
         process.kill()
@@ -70,7 +71,7 @@ def browser():
 def page(browser, server):
     """The lab, shown; whatever it asks of other hosts fails the test."""
     context = browser.new_context(viewport={"width": 1400, "height": 1000})
-    context.set_default_timeout(1_000 * patience(60))
+    context.set_default_timeout(limit())
     asked, failed = [], []
     context.on("request", lambda request: asked.append(request.url))
     shown = context.new_page()
@@ -88,7 +89,7 @@ def page(browser, server):
 def until(page, condition, argument=None):
     """Wait for a JavaScript condition on the text of the page and an argument."""
     body = f"(x) => {{ const text = document.body.innerText; return {condition}; }}"
-    page.wait_for_function(body, arg=argument, timeout=1_000 * patience(60))
+    page.wait_for_function(body, arg=argument, timeout=limit())
 
 
 def numbers(page) -> dict[str, list[float]]:
@@ -107,9 +108,9 @@ def slider(page, label: str):
 
 
 def drag(page, label: str, share: float) -> None:
-    """Drag the handle of a slider to a share of its track, with the mouse, in small moves."""
+    """Drag the handle of a slider to a share of the controls' width, in small moves."""
     handle = slider(page, label).get_by_role("slider").bounding_box()
-    whole = slider(page, label).bounding_box()
+    whole = page.locator("[data-cell-name=controls]").bounding_box()
     y = handle["y"] + handle["height"] / 2
     page.mouse.move(handle["x"] + handle["width"] / 2, y)
     page.mouse.down()
@@ -148,7 +149,7 @@ def test_play_moves_the_estimates_and_pause_keeps_them(page):
     until(page, "document.querySelector('.rv-said').innerText !== x", kept)
     before, after = (int(re.search(STEP, text)[1].replace(",", "")) for text in
                      (kept, page.inner_text(".rv-said")))  # fmt: skip
-    assert after - before == 34  # 2,000 steps in 60 frames
+    assert after - before == 50  # 2,000 steps in 40 frames
     page.get_by_role("button", name="Reset").click()
     until(page, "text.includes('Press play')")
 
@@ -157,7 +158,7 @@ def test_sliders_work_while_it_plays_and_vtd_parts_from_direct(page):
     """The central picture: α leaves ᾱ, and VTD's error rises above direct's."""
     page.get_by_role("button", name="Play").click()
     until(page, "/After [1-9][0-9,]* steps.*nearly the same/.test(text)")
-    drag(page, "α", 0.85)
+    drag(page, "α", 0.7)
     until(page, "/VTD's is [0-9.]+ times larger/.test(text)")
     page.get_by_role("button", name="Play").wait_for()  # at the end
     until(page, "text.includes('After 2,000 steps')")
@@ -204,20 +205,19 @@ def test_another_domain_brings_its_states_and_other_discounts(page):
     assert abs(found["direct"][0] - 0.238) < 0.1
 
 
-def test_the_code_can_be_opened_and_runs(page, tmp_path):
+def test_the_code_can_be_copied_and_gives_the_numbers_of_the_page(page, tmp_path, monkeypatch):
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     set_to(page, "α", 0.1)
     finish(page)
     page.get_by_text("The Python that makes this").click()
-    until(page, "text.includes('alpha=0.1, alpha_bar=0.02')")
-    code = page.locator("[data-cell-name=code] pre, [data-cell-name=code] .codehilite").first
+    shown = page.locator("pre:visible").filter(has_text="alpha=0.1, alpha_bar=0.02")
+    shown.hover()
+    page.get_by_label("Copy to clipboard").last.click()
+    text = page.evaluate("navigator.clipboard.readText()")
+    assert text.strip() == shown.inner_text().replace("\u00a0", " ").strip()
+    monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
-    text = code.inner_text().replace("\u00a0", " ")
-    before = Path.cwd()
-    os.chdir(tmp_path)
-    try:
-        exec(text, names)
-    finally:
-        os.chdir(before)
+    exec(text, names)
     found = numbers(page)
     for name, label in (("direct", "direct"), ("vtd", "VTD")):
         assert float(names["error"].sel(learner=name)) == pytest.approx(found[label][2], rel=0.006)
@@ -251,7 +251,7 @@ def test_a_closed_tab_changes_nothing(browser, server, page):
     other = browser.new_context()
     closed = other.new_page()
     closed.goto(server)
-    closed.wait_for_selector(".rv-said", timeout=1_000 * patience(60))
+    closed.wait_for_selector(".rv-said", timeout=limit())
     closed.get_by_role("button", name="Play").click()
     other.close()
     finish(page)
@@ -266,7 +266,7 @@ def test_nothing_is_wider_than_the_page_and_its_colours_follow_the_theme(
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
     shown = context.new_page()
     shown.goto(server)
-    shown.wait_for_selector(".rv-chart svg", timeout=1_000 * patience(60))
+    shown.wait_for_selector(".rv-chart svg", timeout=limit())
     app = "document.querySelector('#App')"
     assert shown.evaluate(f"{app}.scrollWidth <= {app}.clientWidth")
     ink = shown.evaluate("getComputedStyle(document.querySelector('.rv-lab')).color")
@@ -364,7 +364,7 @@ def test_a_signal_ends_the_lab_and_leaves_nothing(number, browser, tmp_path, mon
         context = browser.new_context()
         shown = context.new_page()
         shown.goto(url)
-        shown.wait_for_selector(".rv-said", timeout=1_000 * patience(60))
+        shown.wait_for_selector(".rv-said", timeout=limit())
         shown.get_by_role("button", name="Play").click()
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
         assert not children.exists() or not children.read_text().split()

@@ -16,6 +16,8 @@ app = marimo.App(width="full", app_title="retvar lab")
 
 @app.cell
 def setup():
+    import time
+
     import marimo as mo
 
     from retvar.errors import RetvarError
@@ -24,12 +26,12 @@ def setup():
     shelf = views.Shelf()
     _every = (*views.VIEWS, *world_views.VIEWS)
     titled = {view.title: view for view in (make(shelf) for make in _every)}
-    clock = {"step": 0, "seen": ""}
+    clock = {"step": 0, "seen": "", "time": 0.0}
     get_playing, set_playing = mo.state(False, allow_self_loops=True)
     get_rows, set_rows = mo.state(0, allow_self_loops=True)  # grows when fields are made anew
     return (
-        RetvarError, clock, elements, get_playing, get_rows, mo, set_playing, set_rows, titled,
-        views,
+        RetvarError, clock, elements, get_playing, get_rows, mo, set_playing, set_rows, time,
+        titled, views,
     )  # fmt: skip
 
 
@@ -60,6 +62,7 @@ def controls(chosen, elements, mo, view):
 
 
 @app.cell
+<<<<<<< HEAD
 def fields(chosen, elements, get_rows, mo, set_rows, view):
     _ = get_rows()  # a row was added or removed
 
@@ -96,9 +99,13 @@ def table(elements, mo, own, pressed, typed, view):
 
 @app.cell
 def buttons(chosen, clock, get_playing, mo, set_playing, settings, view, views):
+=======
+def buttons(chosen, clock, get_playing, mo, set_playing, settings, time, view, views):
+>>>>>>> lab
     def _play(_):
         if clock["step"] >= view.length({**chosen.value, **settings.value}):
             clock["step"] = 0
+        clock["time"] = time.monotonic()
         set_playing(not get_playing())
 
     def _move(_):
@@ -118,24 +125,32 @@ def buttons(chosen, clock, get_playing, mo, set_playing, settings, view, views):
 
 
 @app.cell
-def ticks(get_playing, mo):
-    tick = mo.ui.refresh(options=[0.25], default_interval=0.25 if get_playing() else None)
+def ticks(get_playing, mo, views):
+    tick = mo.ui.refresh(
+        options=[views.TICK], default_interval=views.TICK if get_playing() else None
+    )
     mo.Html(f"{tick}")
     return (tick,)
 
 
 @app.cell
 def screen(
+<<<<<<< HEAD
     RetvarError, chosen, clock, edited, elements, get_playing, mo, move, play, reset, set_playing,
     settings, tick, typed, view, views,
+=======
+    RetvarError, chosen, clock, elements, get_playing, mo, move, play, reset, set_playing, settings,
+    tick, time, view, views,
+>>>>>>> lab
 ):  # fmt: skip
     _values = {**chosen.value, **settings.value}
     _ = (move.value, play.value, reset.value)  # a press shows the view again
     _ = (typed.value, edited)  # and so does an edit
     _end = view.length(_values)
     if get_playing() and tick.value not in ("", clock["seen"]):
-        clock["seen"] = tick.value
-        clock["step"] += views.frame(view, _values)
+        clock["seen"], _now = tick.value, time.monotonic()
+        clock["step"] += views.frame(view, _values, _now - clock["time"])
+        clock["time"] = _now
     if clock["step"] >= _end:
         clock["step"] = _end
         if get_playing():

@@ -6,7 +6,6 @@ for the page, one of its files, or a websocket. Pages may load nothing from else
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import importlib.util
 import os
@@ -15,7 +14,7 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -118,29 +117,18 @@ async def _refuse(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": REFUSED})
 
 
-@contextlib.contextmanager
-def _settings_of_its_own() -> Iterator[None]:
-    """Context in which marimo finds its settings, logs and memory in retvar's folder for caches.
+def _leave_settings_alone() -> None:
+    """Let marimo keep its settings, and what it remembers, in retvar's folder for caches.
 
-    So the lab looks the same for everybody, and leaves the user's own settings of marimo alone.
+    So the lab looks the same for everybody, and the user's own settings of marimo stay as they are.
     """
     root = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     folder = os.path.join(root, "retvar", "lab")
     try:
         os.makedirs(folder, exist_ok=True)
-    except OSError:
+    except OSError:  # no home that can be written to
         folder = tempfile.mkdtemp(prefix="retvar-lab-")
-    names = ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME")
-    before = {name: os.environ.get(name) for name in names}
-    os.environ.update(dict.fromkeys(names, folder))
-    try:
-        yield
-    finally:
-        for name, given in before.items():
-            if given is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = given
+    os.environ.update({"XDG_CONFIG_HOME": folder, "XDG_STATE_HOME": folder})
 
 
 class LabServer:
@@ -168,13 +156,13 @@ class LabServer:
 
     def start(self, check: Callable[[], None] = lambda: None) -> None:
         """Serve in a thread; returns when the page can be asked for. `check` is called often."""
-        with _settings_of_its_own():
-            import uvicorn
-            from marimo import create_asgi_app
+        _leave_settings_alone()
+        import uvicorn
+        from marimo import create_asgi_app
 
-            page = Path(__file__).with_name("app.py")
-            pages = create_asgi_app(quiet=True, include_code=False)
-            app = pages.with_app(path=f"/{self.token}", root=str(page)).build()
+        page = Path(__file__).with_name("app.py")
+        pages = create_asgi_app(quiet=True, include_code=False)
+        app = pages.with_app(path=f"/{self.token}", root=str(page)).build()
         config = uvicorn.Config(
             guarded(app, self.token), log_level="error", access_log=False, server_header=False,
             timeout_graceful_shutdown=1,

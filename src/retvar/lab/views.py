@@ -7,6 +7,7 @@ their values: charts as SVG, sentences, a table of numbers, and the Python that 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -23,6 +24,7 @@ from retvar.mdp import END
 from retvar.networks import NETWORKS
 
 __all__ = [
+    "TICK",
     "VIEWS",
     "BiasView",
     "Control",
@@ -36,7 +38,7 @@ __all__ = [
 STEPS = (1_000, 2_000, 5_000, 20_000)
 RUNS = (5, 20, 100)
 TENTHS = tuple(round(k / 20, 2) for k in range(21))
-FRAMES = 60  # of a run from start to end
+TICK, FILM = 0.25, 10.0  # seconds between frames, and of a run from start to end
 OWN = "the domain's"
 
 
@@ -333,14 +335,17 @@ def _cell(x: float) -> str:
     return minus(number(float(x)))
 
 
-def frame(view: View, values: Mapping[str, Any]) -> int:
-    """Steps of one frame while a view plays.
+def frame(view: View, values: Mapping[str, Any], seconds: float = TICK) -> int:
+    """Steps of one frame, while a view plays, after the seconds since the one before.
+
+    A machine that is slow shows fewer frames, and not a longer film.
 
     >>> view = BiasView(Shelf())
-    >>> frame(view, {"steps": 5_000})
-    84
+    >>> frame(view, {"steps": 5_000}), frame(view, {"steps": 5_000}, seconds=1.0)
+    (125, 500)
     """
-    return max(1, -(-view.length(values) // FRAMES))
+    steps = view.length(values) * TICK / FILM
+    return max(1, math.ceil(steps * max(1, round(seconds / TICK))))
 
 
 VIEWS: list[Any] = [LearningView, BiasView]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import matplotlib
 import numpy as np
 from matplotlib.artist import Artist
-from matplotlib.colors import to_rgb
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.legend_handler import HandlerTuple
@@ -53,6 +53,7 @@ TRUTH: Any = {"color": INK, "linewidth": 0.9, "linestyle": (0, (5, 3.5)), "zorde
 GRID: Any = {"color": "#e8e8e8", "linewidth": 0.6}
 SHADE = "#f1f1f1"
 BAND_ALPHA = 0.2
+LIGHTEN = 0.35  # how far colours on dark pages are from those on white ones, towards white
 
 RC: Any = {  # a dict; matplotlib types its keys one by one
     "font.family": "DejaVu Sans",
@@ -212,6 +213,24 @@ METHODS = {
     method: LineStyle(COLOURS[look.colour], look.marker, DASHES[look.dash], look.lift)
     for method, look in ((network.method, network.look) for network in NETWORKS.values())
 }
+
+
+def css_colours() -> str:
+    """The colours of the methods as CSS variables, for pages; lighter ones for dark pages.
+
+    >>> print(css_colours().splitlines()[1])
+      --method-direct: #0072b2; --method-direct-dark: #59a3cd;
+    """
+    pairs = ((method, style.colour) for method, style in METHODS.items())
+    lines = (
+        f"  --method-{method}: {colour}; --method-{method}-dark: {_lighter(colour)};"
+        for method, colour in pairs
+    )
+    return "\n".join([":root {", *lines, "}", ""])
+
+
+def _lighter(colour: str) -> str:
+    return to_hex([part + LIGHTEN * (1 - part) for part in to_rgb(colour)])
 
 
 def line_style(k: int, dashed: bool = False) -> LineStyle:
