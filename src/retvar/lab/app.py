@@ -62,7 +62,6 @@ def controls(chosen, elements, mo, view):
 
 
 @app.cell
-<<<<<<< HEAD
 def fields(chosen, elements, get_rows, mo, set_rows, view):
     _ = get_rows()  # a row was added or removed
 
@@ -98,10 +97,7 @@ def table(elements, mo, own, pressed, typed, view):
 
 
 @app.cell
-def buttons(chosen, clock, get_playing, mo, set_playing, settings, view, views):
-=======
 def buttons(chosen, clock, get_playing, mo, set_playing, settings, time, view, views):
->>>>>>> lab
     def _play(_):
         if clock["step"] >= view.length({**chosen.value, **settings.value}):
             clock["step"] = 0
@@ -135,13 +131,8 @@ def ticks(get_playing, mo, views):
 
 @app.cell
 def screen(
-<<<<<<< HEAD
     RetvarError, chosen, clock, edited, elements, get_playing, mo, move, play, reset, set_playing,
-    settings, tick, typed, view, views,
-=======
-    RetvarError, chosen, clock, elements, get_playing, mo, move, play, reset, set_playing, settings,
-    tick, time, view, views,
->>>>>>> lab
+    settings, tick, time, typed, view, views,
 ):  # fmt: skip
     _values = {**chosen.value, **settings.value}
     _ = (move.value, play.value, reset.value)  # a press shows the view again
