@@ -21,13 +21,18 @@ def setup():
     import marimo as mo
 
     from retvar.errors import RetvarError
-    from retvar.lab import elements, views
+    from retvar.lab import elements, views, world_views
 
     shelf = views.Shelf()
-    titled = {view.title: view for view in (make(shelf) for make in views.VIEWS)}
+    _every = (*views.VIEWS, *world_views.VIEWS)
+    titled = {view.title: view for view in (make(shelf) for make in _every)}
     clock = {"step": 0, "seen": "", "time": 0.0}
     get_playing, set_playing = mo.state(False, allow_self_loops=True)
-    return RetvarError, clock, elements, get_playing, mo, set_playing, time, titled, views
+    get_rows, set_rows = mo.state(0, allow_self_loops=True)  # grows when fields are made anew
+    return (
+        RetvarError, clock, elements, get_playing, get_rows, mo, set_playing, set_rows, time,
+        titled, views,
+    )  # fmt: skip
 
 
 @app.cell
@@ -54,6 +59,41 @@ def controls(chosen, elements, mo, view):
     settings = mo.ui.dictionary({c.name: elements.element(mo, c) for c in _given})
     elements.panel(mo, _given, settings)
     return (settings,)
+
+
+@app.cell
+def fields(chosen, elements, get_rows, mo, set_rows, view):
+    _ = get_rows()  # a row was added or removed
+
+    def _removing(row):
+        def _remove(_):
+            view.remove(row)
+            set_rows(lambda k: k + 1)
+
+        return mo.ui.button(label="✕", on_change=_remove, tooltip="remove this row")
+
+    def _add(_):
+        view.add()
+        set_rows(lambda k: k + 1)
+
+    typed = elements.text_fields(mo, view, "fields", chosen.value)
+    removers = mo.ui.array([_removing(k) for k in elements.row_numbers(typed)])
+    adder = mo.ui.button(label="add a row", on_change=_add)
+    pressed = (removers, adder)  # under another name, so that a press runs no cell by itself
+    return adder, pressed, removers, typed
+
+
+@app.cell
+def state_fields(elements, mo, typed, view):
+    own = elements.text_fields(mo, view, "discounts", typed.value)
+    return (own,)
+
+
+@app.cell
+def table(elements, mo, own, pressed, typed, view):
+    edited = own.value
+    elements.table_page(mo, view, typed, own, *pressed)
+    return (edited,)
 
 
 @app.cell
@@ -91,11 +131,12 @@ def ticks(get_playing, mo, views):
 
 @app.cell
 def screen(
-    RetvarError, chosen, clock, elements, get_playing, mo, move, play, reset, set_playing, settings,
-    tick, time, view, views,
+    RetvarError, chosen, clock, edited, elements, get_playing, mo, move, play, reset, set_playing,
+    settings, tick, time, typed, view, views,
 ):  # fmt: skip
     _values = {**chosen.value, **settings.value}
     _ = (move.value, play.value, reset.value)  # a press shows the view again
+    _ = (typed.value, edited)  # and so does an edit
     _end = view.length(_values)
     if get_playing() and tick.value not in ("", clock["seen"]):
         clock["seen"], _now = tick.value, time.monotonic()
@@ -116,7 +157,11 @@ def screen(
 
 @app.cell
 def code(mo, shown):
-    mo.accordion({"The Python that makes this": mo.md(f"```python\n{shown.code}\n```")})
+    _texts = {"The Python that makes this": ("python", shown.code)}
+    _texts |= {name: (name.rpartition(".")[2], text) for name, text in shown.exports.items()}
+    mo.accordion(
+        {name: mo.md(f"```{kind}\n{text}\n```") for name, (kind, text) in _texts.items()}
+    ) if shown.code else None
     return
 
 

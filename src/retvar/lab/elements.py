@@ -9,13 +9,25 @@ from retvar.html import escaped
 from retvar.lab.svg import STYLE
 from retvar.lab.views import Control, Screen
 
-__all__ = ["CSS", "HEAD", "element", "error_page", "panel", "screen_page"]
+__all__ = [
+    "CSS",
+    "HEAD",
+    "element",
+    "error_page",
+    "panel",
+    "row_numbers",
+    "screen_page",
+    "table_page",
+    "text_fields",
+]
 
 CSS = """
 .rv-lab {color:var(--rv-ink);font:15px/1.5 system-ui,sans-serif}
 .rv-title {font:600 1.35rem/1.3 system-ui,sans-serif;margin:0 0 .3rem;color:var(--rv-ink)}
 .rv-charts {display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,20rem),1fr));
  gap:.5rem 1rem}
+.rv-chart:has(> .rv-maps) {grid-column:1/-1}
+.rv-maps {display:flex;flex-wrap:wrap;gap:.6rem 1rem}
 .rv-said {margin:0 0 .8rem;padding:.5rem .9rem;border-left:4px solid var(--rv-c4);
  max-width:62rem;background:color-mix(in srgb,var(--rv-c4) 7%,transparent)}
 .rv-said p {margin:.25rem 0}
@@ -40,13 +52,21 @@ div:has(> .marimo-cell) {display:grid!important;grid-template-columns:minmax(0,1
 [data-cell-name=ticks] {display:none}
 @media (min-width:60rem) {
 div:has(> .marimo-cell) {grid-template-columns:17rem minmax(0,1fr);
- grid-template-rows:auto auto auto auto 1fr}
+ grid-template-rows:auto auto auto auto auto 1fr}
 [data-cell-name=heading] {grid-area:1/1/2/3}
 [data-cell-name=sources] {grid-area:2/1}
-[data-cell-name=controls] {grid-area:3/1/6/2}
+[data-cell-name=controls] {grid-area:3/1/7/2}
 [data-cell-name=buttons] {grid-area:2/2}
-[data-cell-name=screen] {grid-area:3/2}
-[data-cell-name=code] {grid-area:4/2}
+[data-cell-name=table] {grid-area:3/2}
+[data-cell-name=screen] {grid-area:4/2}
+[data-cell-name=code] {grid-area:5/2}
+}
+@media (min-width:80rem) {
+div:has(> [data-cell-name=table]:not(:empty)) {grid-template-columns:13rem 37rem minmax(0,1fr)}
+div:has(> [data-cell-name=table]:not(:empty)) > [data-cell-name=heading] {grid-area:1/1/2/4}
+[data-cell-name=table]:not(:empty) {grid-area:2/2/7/3}
+[data-cell-name=table]:not(:empty) ~ [data-cell-name=screen] {grid-area:2/3/4/4}
+[data-cell-name=table]:not(:empty) ~ [data-cell-name=code] {grid-area:4/3}
 }
 """
 HEAD = f"<style>{STYLE}{CSS}</style>"
@@ -135,3 +155,34 @@ def error_page(error: Exception) -> str:
     """
     told = f'<div class="rv-error" role="alert">{escaped(error)}</div>'
     return f'<div class="rv-lab">{told}</div>'
+
+
+# ---------------------------------------------------------------------- tables that are edited
+
+
+def text_fields(mo: Any, view: Any, method: str, values: Mapping[str, Any]) -> Any:
+    """Fields for the texts that a view lists by this method; none if it has no such method."""
+    listed = getattr(view, method, None)
+    texts: Mapping[str, str] = listed(values) if listed is not None else {}
+    return mo.ui.dictionary(
+        {key: mo.ui.text(value=text, full_width=True) for key, text in texts.items()}
+    )
+
+
+def row_numbers(fields: Any) -> list[int]:
+    """Numbers of the rows that fields belong to.
+
+    >>> row_numbers({"edges/0/state": "", "edges/0/action": "", "settings//gamma": ""})
+    [0]
+    """
+    return sorted({int(key.split("/")[1]) for key in fields if key.startswith("edges/")})
+
+
+def table_page(mo: Any, view: Any, fields: Any, own: Any, removers: Any, adder: Any) -> Any:
+    """The tables of a view that has fields; None of others."""
+    if not len(fields):
+        return None
+    view.take(own.value)
+    page = view.table(fields, removers, f"{adder}")
+    below = mo.accordion({"γ and λ of single states": mo.Html(view.discount_table(own))})
+    return mo.vstack([mo.Html(page), below])

@@ -20,8 +20,10 @@ from retvar.plots.style import COLOURS, LIGHTEN
 
 __all__ = [
     "BLUE",
+    "GRID",
     "INK",
     "ORANGE",
+    "PAPER",
     "SOFT",
     "STYLE",
     "Dots",

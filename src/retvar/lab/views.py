@@ -74,6 +74,8 @@ class Screen:
         The Python that makes it.
     note
         How to read the charts.
+    exports
+        Files that hold what one sees: name → text.
 
     Examples
     --------
@@ -87,6 +89,7 @@ class Screen:
     rows: list[list[str]] = field(default_factory=list)
     code: str = ""
     note: str = ""
+    exports: dict[str, str] = field(default_factory=dict)
 
 
 class Shelf:
@@ -104,6 +107,19 @@ class Shelf:
     def names(self) -> list[str]:
         """Names of all problems."""
         return [*self.problems, *DOMAINS]
+
+    def put(self, name: str, problem: Problem) -> None:
+        """Offer a problem under a name, unless the one that is there is equal.
+
+        >>> shelf = Shelf()
+        >>> shelf.put("mine", Problem.named("chain"))
+        >>> shelf.names()[0]
+        'mine'
+        """
+        old = self.problems.get(name)
+        if old is None or old.mdp != problem.mdp:
+            self._made.pop(id(old), None)
+            self.problems[name] = problem
 
     def find(self, name: str, gamma: float | None = None, lam: float | None = None) -> Problem:
         """A problem with its own γ and λ, or with others; the same object for the same words."""
