@@ -105,7 +105,9 @@ def update(agent: Agent, data: dict[str, torch.Tensor], optimisers: list[torch.o
             gain = torch.min(ratio * advantage, ratio.clamp(1 - CLIP, 1 + CLIP) * advantage)
             loss = -gain.mean() - ENTROPY * policy.entropy().mean()
             loss = loss + 0.5 * spread_loss(agent.critic(part["x"]), part["value"])
-            loss = loss + spread_loss(agent.spread(part["x"]), part["variance"], TYPICAL**-2)
+            spread = agent.spread(part["x"])
+            relative = 1 / (TYPICAL * (spread.detach() + 1e-3 * TYPICAL))
+            loss = loss + spread_loss(spread, part["variance"], relative)
             for optimiser in optimisers:
                 optimiser.zero_grad()
             loss.backward()
