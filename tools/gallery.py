@@ -5,7 +5,7 @@
     python tools/gallery.py --page           # none: only write the page, from the recorded results
 
 Pictures go to docs/figures/gallery, made small; processor times to docs/figures/gallery/times.json.
-Examples that need packages which are not there keep their recorded results.
+Examples that take too long, or need packages which are not there, keep their recorded results.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ class Example:
 
     def can_run(self) -> bool:
         """Whether it is run here, and can be."""
-        return not self.made_by and all(map(importlib.util.find_spec, self.modules))
+        return (
+            not self.made_by and not self.takes and all(map(importlib.util.find_spec, self.modules))
+        )
 
 
 SECTIONS: dict[str, tuple[Example, ...]] = {
@@ -128,12 +130,13 @@ SECTIONS: dict[str, tuple[Example, ...]] = {
         Example(
             "deep_policies",
             "PPO by a deep critic",
-            "A critic of three networks says value and std for any observation of a policy. The "
-            "picture compares its std with that of roll-outs, here for a short training and "
-            "little data.",
-            arguments="CartPole-v1 --training 6000 --steps 20000 --episodes 64 --plot PLOT",
+            "A critic of three networks says value and std for any observation of a policy. "
+            "Where the environment can start from a place, roll-outs from there stand beside it.",
+            arguments="CartPole-v1 Pendulum-v1 --plot PLOT",
             needs="sb3",
             modules=("stable_baselines3", "torch"),
+            no_picture="it trains and fits for several minutes; `--plot` draws one",
+            takes="several minutes",
         ),
         Example(
             "deep_contours",
@@ -320,7 +323,7 @@ def main(*arguments: str) -> int:
             TIMES.write_text(json.dumps(dict(sorted(times.items())), indent=1) + "\n")
             print(f"{name}: {times[name]:.0f} s")
         else:
-            print(f"{name}: not run, needs {', '.join(example.modules)}; its last result is kept")
+            print(f"{name}: not run; its last result is kept")
     PAGE.write_text(page(times), encoding="utf-8")
     return 0
 
