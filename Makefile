@@ -15,6 +15,7 @@ WORKERS ?= 2
 EXTRAS_dev := dev,docs,data,cluster
 EXTRAS_bench := bench,data,cluster
 EXTRAS_deep := dev,data,sb3
+EXTRAS_browser := dev,lab,browser
 
 BIN := .venv/bin
 MADE := .venv/made
@@ -30,7 +31,7 @@ INSTALL = $(if $(UV),'$(UV)' pip install --quiet --python $(BIN)/python,$(PIP) i
 BUILD := hatchling editables
 stop = $(if $(1),$(error $(1)))
 
-.PHONY: FORCE setup test test-deep lint types layers unit reproduce bench gpu mutants soak docs wheel clean study shuffled
+.PHONY: FORCE setup gallery test test-deep browser lint types layers unit reproduce bench gpu mutants soak docs wheel clean study shuffled
 
 setup: $(DEV)
 
@@ -80,6 +81,9 @@ shuffled: $(DEV)
 test-deep: $(DEV)
 	@sh tools/deep.sh '$(MAKE)' $(BIN)
 
+browser: $(DEV)
+	@sh tools/browser.sh '$(MAKE)' $(BIN)
+
 soak: $(DEV)
 	RETVAR_SOAK=1 $(BIN)/pytest -q -n $(WORKERS) -m soak -o faulthandler_timeout=7200 tests
 
@@ -88,6 +92,9 @@ reproduce: $(WARM)
 
 study: $(MAIN)
 	$(BIN)/python examples/which_method.py --store study --page docs/which-method.md --out docs/figures
+
+gallery: $(DEV)
+	$(BIN)/python tools/gallery.py
 
 bench: $(BENCH)
 	$(BIN)/python benchmarks/exact.py --out docs/benchmarks.md

@@ -229,6 +229,8 @@ LIGHT = {
     ("solve", "--help"): "Usage: ",
     ("sweep", "run", "--help"): "Usage: ",
     ("reproduce", "--help"): "Usage: ",
+    ("lab", "--help"): "Usage: ",
+    ("lab", "--port", "70000"): "70000 is not in the range 0<=x<=65535",
     ("draw", "chain"): "Missing argument 'OUT'",
     ("rollouts", "gymnasium:FrozenLake-v1"): "Missing option '--gamma'",
     ("estimate", "gymnasium:FrozenLake-v1"): "Error: --gamma = missing: ",

@@ -175,6 +175,18 @@ def test_the_linear_gaussian_world_is_learned():
     assert abs(found.about.error_share) < 0.1
 
 
+def test_a_small_spread_is_learned_beside_a_large_one():
+    """Spreads of one decade. If all squared errors counted alike, the calm would be 30% off."""
+    rng, n = np.random.default_rng(1), 20_000
+    x = rng.random((n, 1))
+    reward = 10 ** -x[:, 0] * rng.normal(size=n)
+    rows = {"state": x, "next_state": x, "reward": reward, "terminated": np.ones(n, bool)}
+    how = {"members": 1, "sweeps": 10, "batches": 40, "batch_size": 512, "hidden": (32, 32)}
+    found = rv.deep.fit(experience(rows), gamma=0.9, **how)
+    places = np.linspace(0.05, 0.95, 19)[:, None]
+    assert_allclose(found.std(places), 10 ** -places[:, 0], rtol=0.2)
+
+
 def test_truncation_is_not_an_end():
     """A reward of 1 for ever, cut off at every step: 1/(1 − γ), whatever the cuts."""
     rng = np.random.default_rng(6)
@@ -422,8 +434,21 @@ def test_the_share_of_error_is_that_of_what_neighbours_share():
     rng = np.random.default_rng(14)
     x, block = rng.random((40_000, 1)), np.arange(40_000) // 2
     f = np.sqrt(2) * np.sin(2 * np.pi * x[:, 0])
-    assert error_share(x, f + rng.normal(size=40_000), block) == pytest.approx(0.5, abs=0.08)
-    assert np.isnan(error_share(x, f, np.zeros(40_000, dtype=np.int64)))
+    assert error_share(x, f + rng.normal(size=40_000), block).share == pytest.approx(0.5, abs=0.08)
+    assert np.isnan(error_share(x, f, np.zeros(40_000, dtype=np.int64)).share)
+
+
+def test_the_share_of_error_lies_within_its_standard_errors_where_a_few_outcomes_decide():
+    """One outcome in a thousand is a hundred times as large: no share, and none is claimed."""
+    rng = np.random.default_rng(8)
+    far = []
+    for _ in range(20):
+        x, block = rng.random((20_000, 1)), np.arange(20_000) // 2
+        rare = np.where(rng.random(20_000) < 1e-3, 100.0, 1.0) * rng.normal(size=20_000)
+        found = error_share(x, rare, block)
+        far.append(abs(found.share) / found.standard_error)
+        assert found.at_least < 0.1
+    assert 0.3 < np.median(far) < 1.3  # 0.67 for normal errors
 
 
 @pytest.mark.parametrize(("policy", "same"), [(np.array([0, 1]), True), ("random", False)])

@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import tomllib
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -271,18 +272,21 @@ def test_the_main_job_installs_no_extras_and_all_stamps_follow_the_pins(tmp_path
         "dev": "@pip --no-build-isolation -e .[dev,docs,data,cluster]",
         "bench": "@pip --no-build-isolation -e .[bench,data,cluster]",
         "deep": "@pip --no-build-isolation -e .[dev,data,sb3]",
+        "browser": "@pip --no-build-isolation -e .[dev,lab,browser]",
     }
     assert installs(".venv/ready-main") == main
     assert installs(".venv/ready-dev") == [more["dev"]]
     assert installs(".venv/ready-bench", ".venv/ready-dev") == [more["bench"]]
     assert installs(".venv/ready-bench", ".venv/ready-dev") == []
     assert installs(".venv/ready-deep") == [more["deep"]]
+    assert installs(".venv/ready-browser") == [more["browser"]]
     for name in ("pyproject.toml", "constraints.txt"):
         os.utime(tmp_path / name)
         stamps = (f".venv/ready-{each}" for each in more)
         assert installs(*stamps) == [*main, *more.values()], name
 
 
+@pytest.mark.parametrize("script", ["deep", "browser"])
 @pytest.mark.parametrize(
     ("said", "status"),
     [
@@ -292,13 +296,20 @@ def test_the_main_job_installs_no_extras_and_all_stamps_follow_the_pins(tmp_path
         ("ERROR: Cannot install torch and numpy==2.4.6: conflicting dependencies", 1),
     ],
 )
-def test_packages_that_no_index_has_are_no_failure_of_the_deep_tests(tmp_path, said, status):
+def test_packages_that_no_index_has_are_no_failure_of_tests_with_extras(
+    tmp_path, said, status, script
+):
     """One line says so; a conflict of pins is a failure, and so is a failing test."""
     make = tmp_path / "make"
     make.write_text(f"#!/bin/sh\necho 'installing'\necho '{said}' >&2\nexit 2\n")
     make.chmod(0o755)
-    script = ["sh", ROOT / "tools" / "deep.sh", make, tmp_path]
-    done = subprocess.run(script, capture_output=True, text=True, check=False)
+    words = ["sh", ROOT / "tools" / f"{script}.sh", make, tmp_path]
+    chromium = tmp_path / "chromium"
+    chromium.write_text("#!/bin/sh\n")
+    chromium.chmod(0o755)
+    paths = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    run = partial(subprocess.run, words, capture_output=True, text=True, check=False, env=paths)
+    done = run()
     assert (done.returncode, done.stdout) == (status, "")
     assert said.strip() in done.stderr
     assert len(done.stderr.splitlines()) == (1 if status == 0 else 2)
@@ -306,5 +317,13 @@ def test_packages_that_no_index_has_are_no_failure_of_the_deep_tests(tmp_path, s
     runner = tmp_path / "pytest"
     runner.write_text("#!/bin/sh\necho '1 failed in 0.1s'\nexit 1\n")
     runner.chmod(0o755)
-    done = subprocess.run(script, capture_output=True, text=True, check=False)
+    done = run()
     assert (done.returncode, done.stdout) == (1, "1 failed in 0.1s\n")
+
+
+def test_without_a_browser_one_line_says_so(tmp_path):
+    words = [shutil.which("sh"), ROOT / "tools" / "browser.sh", "make", tmp_path]
+    done = subprocess.run(words, capture_output=True, text=True, env={"PATH": str(tmp_path)})
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.startswith("browser: not run, since there is no Chromium on the PATH")
+    assert len(done.stderr.splitlines()) == 1

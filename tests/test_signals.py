@@ -56,6 +56,7 @@ COMMANDS = {  # each with the seconds after which it has seen everything there i
                            "local", "--workers", "2"),
     "rollouts": (3.0, "rollouts", *LAKE, "--episodes", "1000000"),
     "reproduce": (5.0, "reproduce", "--file", str(SMALL), "--out", "report"),
+    "lab": (3.0, "lab", "--no-browser"),
     "sweep plan": (3.0, "sweep", "plan", "{data}/long.toml"),
     "sweep run": (4.0, "sweep", "run", "{data}/long.toml", "--out", "store"),
     "sweep run --cluster": (7.0, "sweep", "run", "{data}/long.toml", "--out", "store", "--cluster",

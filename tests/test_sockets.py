@@ -161,6 +161,18 @@ def test_the_page_of_a_running_estimate_listens_on_loopback_and_tells_strangers_
             assert said.endswith(b"\r\n\r\n")
 
 
+def test_the_lab_listens_on_one_port_of_loopback_and_tells_strangers_nothing():
+    pytest.importorskip("marimo", reason="marimo: make browser")
+    with running(["lab", "--no-browser"]) as process:
+        found = seen(process, least=1)
+        ((address, port),) = found
+        assert address == "127.0.0.1"
+        for path in (*PATHS, "/", "/health", "/ws", "/assets/index.js"):
+            said = answer(port, path)
+            assert said.startswith(b"HTTP/1.1 403"), (path, said[:200])
+            assert len(said) < 1_000
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from retvar import __version__
-from retvar.cli import curve, estimate, frontier, reproduce, rollouts, solve, sweep
+from retvar.cli import curve, estimate, frontier, lab, reproduce, rollouts, solve, sweep
 from retvar.cli.base import EXIT_STATUSES, Commands
 
 __all__ = ["main"]
@@ -31,5 +31,6 @@ for command in (
     reproduce.experiments,
     reproduce.reproduce,
     sweep.sweep,
+    lab.lab,
 ):
     main.add_command(command)

@@ -40,7 +40,7 @@ def deep_options(command: Any) -> Any:
     for name, kind, text in (
         ("--hidden", str, "Units of the hidden layers with --features deep [default: 64,64]."),
         ("--members", click.IntRange(1), "Networks of the ensemble [default: 5; 1: no intervals]."),
-        ("--sweeps", click.IntRange(1), "How long to fit [default: 25, more for large γ]."),
+        ("--sweeps", click.IntRange(1), "How long to fit [default: 25 to 100, by γ]."),
     ):
         command = click.option(name, type=kind, help=text)(command)
     return command

@@ -18,6 +18,7 @@ from scipy.stats import t as student
 
 from retvar import arguments
 from retvar.deep.modules import Ensemble, SpreadModule
+from retvar.deep.value_error import ErrorShare
 from retvar.errors import InputError
 from retvar.estimation.monitor import Monitor, OwnDiscounts
 from retvar.estimation.results import dataset
@@ -68,6 +69,7 @@ class About:
     complete: bool = True  #: whether it was not interrupted
     sweeps: int = 0
     error_share: float = math.nan  #: share of the spread that is error of the value
+    error_share_noise: float = 0.0  #: its standard error
     deterministic: bool | None = None  #: whether repeated roll-outs were equal; None: not tried
     low: Any = field(default=(), repr=False)  #: smallest number of observations, or of their codes
     high: Any = field(default=(), repr=False)  #: likewise the largest
@@ -251,7 +253,11 @@ class Critic(OwnDiscounts):
     @property
     def has_no_spread(self) -> bool:
         """Whether roll-outs repeat themselves, or the spread is mostly error of the value."""
-        return bool(self.about.deterministic) or self.about.error_share > DETERMINISTIC
+        return bool(self.about.deterministic) or self._surely_error > DETERMINISTIC
+
+    @property
+    def _surely_error(self) -> float:
+        return ErrorShare(self.about.error_share, self.about.error_share_noise).at_least
 
     @property
     def warnings(self) -> list[str]:
@@ -261,7 +267,7 @@ class Critic(OwnDiscounts):
             found.append(REPEATED)
         elif self.has_no_spread:
             found.append(NO_SPREAD.format(min(self.about.error_share, 1.0)))
-        elif self.about.error_share > NOTICEABLE:
+        elif self._surely_error > NOTICEABLE:
             found.append(TOO_LARGE.format(self.about.error_share))
         if not self.about.complete:
             found.append(f"interrupted after {count(self.about.sweeps, 'sweep')}: fit longer")

@@ -18,7 +18,7 @@ from retvar import arguments, rules
 from retvar.deep.critic import About, Critic, Encoder, encode
 from retvar.deep.fitting import Fitting, Scales, Settings, usual_sweeps
 from retvar.deep.transition_columns import Columns, Record
-from retvar.deep.value_error import error_share
+from retvar.deep.value_error import ErrorShare, error_share
 from retvar.errors import InputError
 from retvar.estimation.monitor import OwnDiscounts
 from retvar.estimation.setup import (
@@ -93,7 +93,7 @@ def fit(
     hidden
         Units of the hidden layers (tanh).
     sweeps, batches, batch_size, learning_rate
-        Number of times that targets are computed (by default 1/(2 − 2γ), between 25 and 100);
+        Number of times that targets are computed (by default 25 to 100, by 1/(1 − γ));
         steps of Adam in each, for each network, with batches of this size and a step size that
         falls to 0.
     kappa
@@ -319,16 +319,16 @@ def make_critic(
 ) -> Critic:
     """The critic of networks as they are, and how much of its spread is error of the value."""
     module = fitting.module
-    left = columns.left
+    left, error = columns.left, _value_error(module, columns)
     about = About(
         steps=len(columns), blocks=columns.blocks, sweeps=fitting.sweep, low=left.min(axis=0),
         high=left.max(axis=0), samples=left[:: max(1, len(left) // SAMPLES)][:SAMPLES],
-        error_share=_value_error(module, columns),
+        error_share=error.share, error_share_noise=error.standard_error,
     )  # fmt: skip
     return Critic(module, learner, about, encoder)
 
 
-def _value_error(module: Any, columns: Columns) -> float:
+def _value_error(module: Any, columns: Columns) -> ErrorShare:
     """The share of mean δ² that is a function of the observation."""
     x = torch.from_numpy(columns.observations).to(module.centre.device)
     with torch.no_grad():

@@ -19,7 +19,8 @@ from retvar.networks import MEAN, VALUE, VARIANCE, Network, Reading, Transition
 __all__ = ["Fitting", "Settings"]
 
 LEAST, KEPT = 0.95, 0.8  # κ at least; share of a common error that a sweep may leave
-FEWEST, MOST = 25, 100  # sweeps
+FEWEST, USUAL, MOST = 25, 50, 100  # sweeps
+SMALL = 1e-4  # variance, in normalised units, below which relative errors count no more
 ROUNDING, FAR = 1e-9, 1e-3  # std of returns at least, as a share of them
 NAMES = {VALUE: "value", MEAN: "mean", VARIANCE: "variance"}
 Progress = Callable[[int], None]
@@ -80,7 +81,7 @@ def reach(columns: Columns) -> float:
 
 
 def usual_sweeps(columns: Columns) -> int:
-    """Half as many as a return is long, 1/(1 − γ), between 25 and 100.
+    """As many as a return is long, 1/(1 − γ), from 25 to 50; half as many, to 100, if it is longer.
 
     >>> from retvar.deep.transition_columns import Record
     >>> record = Record(gamma=0.99, lam=1.0)
@@ -89,13 +90,26 @@ def usual_sweeps(columns: Columns) -> int:
     >>> usual_sweeps(record.columns())
     50
     """
-    gamma = _usual_discount(columns)
-    return round(min(max(FEWEST, 0.5 / max(1 - gamma, 1e-9)), MOST))
+    horizon = 1 / max(1 - _usual_discount(columns), 1e-9)
+    return round(min(max(FEWEST, min(horizon, USUAL), horizon / 2), MOST))
 
 
 def _usual_discount(columns: Columns) -> float:
     going = columns.gamma[columns.gamma > 0]
     return float(going.mean()) if going.size else 0.0
+
+
+def relative_weight(variance: Tensor) -> Tensor:
+    """1/v for the loss of predicted variances v, as if constant.
+
+    Variances of one world span orders of magnitude; without it the large ones are all that counts.
+    The gradient is that of the Poisson deviance, v − x log v, whose minimum is the conditional
+    mean as well.
+
+    >>> relative_weight(torch.tensor([0.4999, 9.9999]))
+    tensor([2.0000, 0.1000])
+    """
+    return 1 / (variance.detach() + SMALL)
 
 
 @dataclass
@@ -199,7 +213,10 @@ class Fitting:
             rows = torch.from_numpy(self._random.integers(data.rows, size=s.batch_size))
             rows = rows.to(target.device)
             found = net.learning(data.observations[rows])
-            loss = spread_loss(found, target[:, rows], data.weight[:, data.block[rows]])
+            weight = data.weight[:, data.block[rows]]
+            if place == VARIANCE and self.network.variance.less_square_of is None:
+                weight = weight * relative_weight(found)
+            loss = spread_loss(found, target[:, rows], weight)
             optimiser.zero_grad(set_to_none=True)
             (loss * s.members).backward()
             optimiser.step()

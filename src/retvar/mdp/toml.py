@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from retvar.mdp.model import MDP
     from retvar.mdp.policy import Policy
 
-__all__ = ["field_and_problem", "parse_mdp", "read_toml", "write_toml"]
+__all__ = ["field_and_problem", "parse_mdp", "read_toml", "toml_text", "write_toml"]
 
 Key = int | str
 
@@ -89,7 +89,17 @@ def parse_mdp(text: bytes | str, name: str, gamma: Any = None) -> MDP:
 
 def write_toml(mdp: MDP, path: Path) -> None:
     """Write `mdp` and its policies to a TOML file; reading it gives an equal MDP."""
-    write_text(path, "\n".join(_lines(mdp)) + "\n")
+    write_text(path, toml_text(mdp))
+
+
+def toml_text(mdp: MDP) -> str:
+    """The text of the TOML file of an MDP.
+
+    >>> import retvar as rv
+    >>> toml_text(rv.domains.chain()).splitlines()[0]
+    'name = "chain"'
+    """
+    return "\n".join(_lines(mdp)) + "\n"
 
 
 def _lines(mdp: MDP) -> Iterator[str]:

@@ -98,8 +98,8 @@ def _validated(points: Sequence[int], found: Frontier) -> list[int]:
 
 
 def _draw(found: Frontier, chosen: list[int], returns: list[Array]) -> Figure:
-    arrows = _ways(found.mdp)
-    cells = None if arrows is None else _cells(found.mdp)
+    arrows = action_ways(found.mdp)
+    cells = None if arrows is None else grid_cells(found.mdp)
     width = 0.0
     if cells is not None:
         across, down = cells.max(axis=0) + 1
@@ -202,7 +202,7 @@ def _draw_policy(
 ) -> None:
     """Arrows for the actions in the cells visited; cells without a state are dark."""
     mdp, pi = found.mdp, point.policy.probabilities
-    share = _visits(mdp, point.policy, found.start)
+    share = discounted_visits(mdp, point.policy, found.start)
     across, down = (int(x) + 1 for x in cells.max(axis=0))
     ax.add_patch(Rectangle((-0.5, -0.5), across, down, color="#c9c9c9", lw=0, zorder=0))
     strength = np.sqrt(share / share.max())
@@ -225,14 +225,14 @@ def _dark(colour: str) -> Any:
     return LineStyle(colour, "").text_colour
 
 
-def _visits(mdp: MDP, policy: Policy, start: Array) -> Array:
+def discounted_visits(mdp: MDP, policy: Policy, start: Array) -> Array:
     """Discounted visits of each state."""
     edges = weigh_edges(mdp, policy)
     system = Resolvent(edges.matrix(edges.gamma))
     return np.maximum(system.solve(np.asarray(start), transpose=True).x, 0.0)
 
 
-def _ways(mdp: MDP) -> Array | None:
+def action_ways(mdp: MDP) -> Array | None:
     """The direction of each action, None if its name says nothing."""
     names = [name.lower() for name in mdp.action_names or ()]
     if not names or any(name not in WAYS for name in names):
@@ -240,7 +240,7 @@ def _ways(mdp: MDP) -> Array | None:
     return np.array([WAYS[name] for name in names], dtype=float)
 
 
-def _cells(mdp: MDP) -> NDArray[np.intp] | None:
+def grid_cells(mdp: MDP) -> NDArray[np.intp] | None:
     """Column and row (from below) of each state, None if positions are no cells."""
     at = mdp.positions
     if at is None or not np.array_equal(at, np.round(at)) or len(np.unique(at, axis=0)) < len(at):
