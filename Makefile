@@ -31,7 +31,7 @@ INSTALL = $(if $(UV),'$(UV)' pip install --quiet --python $(BIN)/python,$(PIP) i
 BUILD := hatchling editables
 stop = $(if $(1),$(error $(1)))
 
-.PHONY: FORCE setup test test-deep browser lint types layers unit reproduce bench gpu mutants soak docs wheel clean study shuffled
+.PHONY: FORCE setup gallery test test-deep browser lint types layers unit reproduce bench gpu mutants soak docs wheel clean study shuffled
 
 setup: $(DEV)
 
@@ -92,6 +92,9 @@ reproduce: $(WARM)
 
 study: $(MAIN)
 	$(BIN)/python examples/which_method.py --store study --page docs/which-method.md --out docs/figures
+
+gallery: $(DEV)
+	$(BIN)/python tools/gallery.py
 
 bench: $(BENCH)
 	$(BIN)/python benchmarks/exact.py --out docs/benchmarks.md

@@ -21,7 +21,7 @@ extensions = [
     "command_reference",
     "mathjax_files",
     "method_colours",
-    "trimmed_code",
+    "tidy_pages",
 ]
 exclude_patterns = ["_build", "_extensions"]
 html_theme = "furo"
@@ -44,6 +44,7 @@ nitpick_ignore_regex = [
 autodoc_member_order = "bysource"
 autodoc_mock_imports = ["torch", "stable_baselines3"]  # extras: not needed for pages
 autodoc_typehints = "none"  # types are described in the text
+napoleon_attr_annotations = False
 myst_enable_extensions = ["amsmath", "colon_fence", "dollarmath"]
 myst_dmath_allow_labels = False
 suppress_warnings = ["myst.xref_missing"]

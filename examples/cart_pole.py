@@ -9,6 +9,7 @@ import sys
 from dataclasses import replace
 
 import numpy as np
+from matplotlib.figure import Figure
 
 import retvar as rv
 
@@ -31,7 +32,26 @@ def as_ends(experience: rv.experience.Experience) -> rv.experience.Experience:
     return replace(experience, source=source, counts=rv.experience.Counts())
 
 
-def main(steps: int = 100_000) -> None:
+def draw(estimates: dict[str, rv.Estimate]) -> Figure:
+    """The value along the angle of the pole, at rest in the middle of the track."""
+    figure = Figure(figsize=(5.6, 3.2), layout="constrained")
+    axes = figure.subplots()
+    angles = np.linspace(-0.18, 0.18, 73)
+    for (name, found), colour in zip(estimates.items(), ("#0072B2", "#D55E00"), strict=True):
+        at = [[0.0, 0.0, angle, 0.0] for angle in angles]
+        ends = np.array([found.estimator.interval(where, "value") for where in at])
+        axes.fill_between(angles, *ends.T, color=colour, alpha=0.2, lw=0)
+        axes.plot(angles, [found.estimator.value(x) for x in at], color=colour, lw=1.6, label=name)
+    worth = 1 / (1 - GAMMA)
+    axes.axhline(worth, color="0.5", lw=0.8, ls="--", zorder=0)
+    axes.annotate("never to fall", (0.18, worth), (0, 3), textcoords="offset points", ha="right")
+    axes.set(xlabel="angle of the pole", ylabel="value, with 90% intervals", ylim=(0, worth + 10))
+    axes.legend(frameon=False, loc="lower center")
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def main(steps: int = 100_000, plot: str | None = None) -> None:
     """Print the value in the middle of the track, learned correctly and with the mistake."""
 
     def balance() -> rv.experience.Experience:
@@ -45,13 +65,16 @@ def main(steps: int = 100_000) -> None:
     counts = right.experience.counts
     print(f"\n{counts.episodes} episodes in {counts.transitions:,} steps")
     where = [0.0, 0.0, 0.0, 0.0]
-    for name, found in (("right", right), ("truncation taken for an end", wrong)):
+    estimates = {"right": right, "truncation taken for an end": wrong}
+    for name, found in estimates.items():
         low_end, high_end = found.estimator.interval(where, "value")
         print(
             f"value upright in the middle, {name}: {found.estimator.value(where):.1f} "
             f"(90%: {low_end:.1f} … {high_end:.1f}); never to fall is worth {1 / (1 - GAMMA):.0f}"
         )
+    if plot is not None:
+        rv.plots.save(draw(estimates), plot)
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    main(*(int(x) if x.isdigit() else x for x in sys.argv[1:]))

@@ -8,12 +8,13 @@ and compared with fresh returns. Where the environment can be put into a state, 
 some visited observations give the truth.
 """
 
-import sys
+import argparse
 import time
 from typing import Any
 
 import gymnasium
 import numpy as np
+from matplotlib.figure import Figure
 from stable_baselines3 import PPO
 
 import retvar as rv
@@ -40,8 +41,8 @@ def truth(name: str, model: Any, gamma: float, place: Any, episodes: int) -> tup
     return float(sample.low.mean()), float(sample.low.std(ddof=1))
 
 
-def show(name: str, training: int | None, steps: int, places: int, episodes: int) -> None:
-    """Train, fit, compare."""
+def show(name: str, training: int | None, steps: int, places: int, episodes: int) -> np.ndarray:
+    """Train, fit, compare; std with its interval and std of roll-outs [place, 4]."""
     gamma, usual, settings = WORLDS[name]
     training = usual if training is None else training
     model = PPO("MlpPolicy", name, seed=0, device="cpu", **settings).learn(training)
@@ -57,10 +58,28 @@ def show(name: str, training: int | None, steps: int, places: int, episodes: int
     print(f"fresh returns: {critic.calibration(stream(steps // 2, 2))}")
     seen = critic.about.samples[:places]
     print("value      roll-outs   std   roll-outs   (intervals: how far the networks may be wrong)")
+    rows = []
     for place, value, std in zip(seen, critic.value(seen), critic.std(seen), strict=True):
         mean, spread = truth(name, model, gamma, place, episodes)
         low, high = critic.interval(place, "std")
         print(f"{value:7.2f}   {mean:7.2f}   {std:7.2f} [{low:.2f}, {high:.2f}]   {spread:7.2f}")
+        rows.append((std, low, high, spread))
+    return np.array(rows)
+
+
+def draw(found: dict[str, np.ndarray]) -> Figure:
+    """Std of the critic, with intervals, against that of roll-outs from the same place."""
+    figure = Figure(figsize=(3.4 * len(found), 3.2), layout="constrained")
+    panels = np.atleast_1d(figure.subplots(1, len(found)))
+    for axes, (name, rows) in zip(panels, found.items(), strict=True):
+        std, low, high, spread = rows.T
+        axes.vlines(spread, low, high, color="#0072B2", lw=4, alpha=0.35)
+        axes.plot(spread, std, "o", color="#0072B2", ms=5)
+        axes.axline((0, 0), slope=1, color="0.5", lw=0.8, ls="--", zorder=0)
+        axes.set(title=name, xlabel="std of roll-outs from a place", xlim=(0, None), ylim=(0, None))
+        axes.spines[["top", "right"]].set_visible(False)
+    panels[0].set_ylabel("std of the critic, 90%")
+    return figure
 
 
 def main(
@@ -69,12 +88,24 @@ def main(
     steps: int = 100_000,
     places: int = 8,
     episodes: int = 200,
+    plot: str | None = None,
 ) -> None:
     """Show each environment."""
+    found = {}
     for name in names or ("CartPole-v1", "Pendulum-v1"):
         gymnasium.spec(name)
-        show(name, training, steps, places, episodes)
+        found[name] = show(name, training, steps, places, episodes)
+    if plot is not None:
+        rv.plots.save(draw(found), plot)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--training", type=int, help="steps of PPO")
+    parser.add_argument("--steps", type=int, default=100_000)
+    parser.add_argument("--places", type=int, default=8)
+    parser.add_argument("--episodes", type=int, default=200)
+    parser.add_argument("--plot", help="a file for the figure")
+    given = vars(parser.parse_args())
+    main(*given.pop("names"), **given)

@@ -19,9 +19,11 @@ import time
 import gymnasium as gym
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from torch import nn
 from torch.distributions import Categorical
 
+import retvar as rv
 from retvar.deep import VarianceHead, spread_loss, spread_targets
 
 GAMMA, KAPPA = 0.98, 0.95
@@ -127,7 +129,25 @@ def episodes(data: dict[str, torch.Tensor]) -> tuple[torch.Tensor, np.ndarray]:
     return torch.stack([x for x, _ in found]), np.array([total for _, total in found])
 
 
-def main(steps: int = 40_000, seed: int = 0) -> None:
+def draw(history: list[tuple[int, float, float]], returns: np.ndarray) -> Figure:
+    """Value ± std of the start during the training, and fresh returns at its end."""
+    figure = Figure(figsize=(6.6, 3.0), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True, width_ratios=(2, 1))
+    steps, value, std = np.array(history).T
+    left.fill_between(steps, value - std, value + std, color="#0072B2", alpha=0.2, lw=0)
+    left.plot(steps, value, "o-", color="#0072B2", ms=4, lw=1.6)
+    left.set(xlabel="steps of training", ylabel="value ± std from the start")
+    right.hist(returns, 25, orientation="horizontal", color="0.6")
+    right.errorbar(
+        right.get_xlim()[1] / 2, value[-1], std[-1], fmt="o", color="#0072B2", lw=2, capsize=4
+    )
+    right.set(xlabel="fresh returns", xticks=[])
+    for axes in (left, right):
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def main(steps: int = 40_000, seed: int = 0, plot: str | None = None) -> None:
     """Train, and compare with fresh returns."""
     torch.manual_seed(seed)
     torch.set_num_threads(1)
@@ -139,7 +159,7 @@ def main(steps: int = 40_000, seed: int = 0) -> None:
         torch.optim.Adam(agent.spread.parameters(), lr=3 * RATE),
     ]
     start = torch.zeros(1, x.shape[1])
-    updates = steps // (ENVS * LENGTH)
+    updates, history = steps // (ENVS * LENGTH), []
     for k in range(1, updates + 1):
         data, x = rollout(envs, agent, x, LENGTH)
         update(agent, targets(agent, data), optimisers)
@@ -147,6 +167,7 @@ def main(steps: int = 40_000, seed: int = 0) -> None:
             over = int((data["terminated"] | data["truncated"]).sum())
             with torch.no_grad():
                 value, std = float(agent.critic(start)), float(agent.spread(start).sqrt())
+            history.append((k * ENVS * LENGTH, value, std))
             print(f"{k * ENVS * LENGTH:7,} steps, {ENVS * LENGTH / max(over, 1):5.0f} an episode: "
                   f"value {value:.1f} ± {std:.1f}")  # fmt: skip
     fresh, _ = rollout(envs, agent, x, max(8 * LENGTH, steps // 8))
@@ -156,11 +177,14 @@ def main(steps: int = 40_000, seed: int = 0) -> None:
     within = np.mean(np.abs(returns - value) <= 2 * std)
     print(f"{len(returns)} fresh returns: {returns.mean():.1f} ± {returns.std():.1f}, {within:.0%} "
           f"within two std of the value ({time.perf_counter() - began:.0f} s)")  # fmt: skip
+    if plot is not None:
+        rv.plots.save(draw(history, returns), plot)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=40_000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--plot", help="a file for the figure")
     given = parser.parse_args()
-    main(given.steps, given.seed)
+    main(given.steps, given.seed, given.plot)

@@ -3,6 +3,7 @@
 import argparse
 
 import numpy as np
+from matplotlib.figure import Figure
 from scipy.optimize import minimize
 
 import retvar as rv
@@ -78,6 +79,12 @@ def climbed(mdp: rv.MDP, begin: rv.Policy, penalty: float) -> rv.Policy:
     return rv.Policy(policy(found.x))
 
 
+def exactly(mdp: rv.MDP, policy: rv.Policy) -> tuple[float, float]:
+    """Mean and std of the return from the start."""
+    found = rv.policy_gradient(mdp, policy)
+    return found.return_mean, found.return_variance**0.5
+
+
 def shown(mdp: rv.MDP, policies: list[rv.Policy], penalty: float) -> str:
     """Mean ± std, exactly, of the policy with the median score, and the range of scores."""
     found = [rv.policy_gradient(mdp, policy) for policy in policies]
@@ -87,23 +94,52 @@ def shown(mdp: rv.MDP, policies: list[rv.Policy], penalty: float) -> str:
     return f"{text}  [{min(scores):.2f} … {max(scores):.2f}]"
 
 
+def draw(worlds: dict[str, dict[str, list[tuple[float, float]]]]) -> Figure:
+    """Mean against spread, exactly, of all policies in each world."""
+    styles = {"begin": ("X", "0.4"), "learned": ("o", "#0072B2"), "best found": ("D", "#D55E00")}
+    figure = Figure(figsize=(7.2, 3.2), layout="constrained")
+    for axes, (name, kinds) in zip(figure.subplots(1, 2), worlds.items(), strict=True):
+        for kind, points in kinds.items():
+            mean, std = np.array(points).T
+            marker, colour = styles[kind]
+            axes.plot(std, mean, marker, color=colour, ms=6, alpha=0.8, label=kind)
+        axes.set(title=name, xlabel="standard deviation of the return")
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.axes[0].set_ylabel("mean of the return")
+    figure.axes[0].legend(frameon=False)
+    return figure
+
+
 def main(
-    episodes: int = 4_000, seeds: int = 3, penalties: tuple[float, ...] = (0, 0.1, 0.5)
+    episodes: int = 4_000,
+    seeds: int = 3,
+    penalties: tuple[float, ...] = (0, 0.1, 0.5),
+    plot: str | None = None,
 ) -> None:
     """Print what is learned for each penalty, what exact ascent reaches, and the frontier."""
+    drawn = {}
     for name, mdp in (("windy cliff", rv.domains.windy_cliff()), ("four rooms", four_rooms())):
         begin = rv.Policy.epsilon_greedy(mdp, 0.2)
         print(f"{name}: mean ± std from the start  [mean − c × variance, {seeds} seeds]")
         best = rv.frontier(mdp, penalties=penalties)
         print(f"begin, 0.2-greedy    {shown(mdp, [begin], 0.0)}")
+        kinds = {"begin": [exactly(mdp, begin)], "learned": [], "best found": []}
+        drawn[name] = kinds
         for c, point in zip(penalties, best.points, strict=True):
             policies = [learned(mdp, begin, c, episodes, seed) for seed in range(seeds)]
             print(f"c = {c:<5g} learned      {shown(mdp, policies, c)}")
             print(f"c = {c:<5g} exact ascent {shown(mdp, [climbed(mdp, begin, c)], c)}")
             print(f"c = {c:<5g} best found   {shown(mdp, [point.policy], c)}", flush=True)
+            kinds["learned"] += [exactly(mdp, policy) for policy in policies]
+            kinds["best found"].append(exactly(mdp, point.policy))
+    if plot is not None:
+        rv.plots.save(draw(drawn), plot)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("episodes", type=int, nargs="?", default=4_000)
-    main(parser.parse_args().episodes)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--plot", help="a file for the figure")
+    given = parser.parse_args()
+    main(given.episodes, given.seeds, plot=given.plot)

@@ -9,11 +9,13 @@ visited places, roll-outs give the truth. Last comes the gain of asking the mode
 environments at once.
 """
 
+import argparse
 import time
 from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from stable_baselines3 import PPO
 
 import retvar as rv
@@ -33,8 +35,8 @@ def train(name: str, steps: int) -> Any:
 
 def compare(
     name: str, model: Any, deterministic: bool, steps: int, places: int, episodes: int
-) -> None:
-    """Print how far estimates are from roll-outs."""
+) -> np.ndarray:
+    """Print how far estimates are from roll-outs; stds of estimates and of roll-outs."""
     gamma, horizon, _ = WORLDS[name]
     how = {"envs": ENVS, "deterministic": deterministic}
     stream = rv.experience.from_gymnasium(name, model, steps=steps, seed=1, **how)
@@ -67,6 +69,23 @@ def compare(
         f"{np.median(np.abs(value - mean)[known]):.2f}; {int(inside.sum())} of {places} intervals "
         f"hold the mean; {places - int(known.sum())} places without an answer"
     )
+    return np.array([std, spread])
+
+
+def draw(found: dict[str, dict[str, np.ndarray]]) -> Figure:
+    """Estimated std at some places against that of roll-outs from there."""
+    figure = Figure(figsize=(6.6, 3.2), layout="constrained")
+    styles = {"most probable actions": ("s", "0.45"), "drawn actions": ("o", "#0072B2")}
+    for axes, (name, kinds) in zip(figure.subplots(1, 2), found.items(), strict=True):
+        for kind, (std, spread) in kinds.items():
+            marker, colour = styles[kind]
+            axes.plot(spread, std, marker, color=colour, ms=5, alpha=0.8, label=kind)
+        axes.axline((0, 0), slope=1, color="0.5", lw=0.8, ls="--", zorder=0)
+        axes.set(title=name, xlabel="std of roll-outs from a place")
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.axes[0].set_ylabel("estimated std")
+    figure.axes[0].legend(frameon=False)
+    return figure
 
 
 def speed(model: Any, steps: int) -> None:
@@ -82,15 +101,33 @@ def speed(model: Any, steps: int) -> None:
           "times as fast as one")  # fmt: skip
 
 
-def main(steps: int = 100_000, places: int = 20, episodes: int = 200, training: int = 0) -> None:
+def main(
+    steps: int = 100_000,
+    places: int = 20,
+    episodes: int = 200,
+    training: int = 0,
+    plot: str | None = None,
+) -> None:
     """Train, estimate, roll out."""
     torch.set_num_threads(1)
     models = {name: train(name, training or WORLDS[name][2]) for name in WORLDS}
-    for name, model in models.items():
-        for deterministic in (True, False):
-            compare(name, model, deterministic, steps, places, episodes)
+    kinds = {"most probable actions": True, "drawn actions": False}
+    found = {
+        name: {
+            kind: compare(name, model, how, steps, places, episodes) for kind, how in kinds.items()
+        }
+        for name, model in models.items()
+    }
     speed(models["CartPole-v1"], steps // 5)
+    if plot is not None:
+        rv.plots.save(draw(found), plot)
 
 
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--steps", type=int, default=100_000)
+    parser.add_argument("--places", type=int, default=20)
+    parser.add_argument("--episodes", type=int, default=200)
+    parser.add_argument("--training", type=int, default=0)
+    parser.add_argument("--plot", help="a file for the figure")
+    main(**vars(parser.parse_args()))

@@ -76,7 +76,8 @@ def answer(*arguments):
 def test_everything_is_written_and_can_be_read(tmp_path):
     result = done(LAKE, "--gamma", 0.9, "--steps", 5_000, "--out", "a")
     assert files(tmp_path / "a") == [
-        "calibration.png", "estimate.nc", "estimator.safetensors", "map.png", "observed.png",
+        "calibration.png", "estimate.csv", "estimate.nc", "estimator.safetensors", "index.html",
+        "map.png", "observed.png",
     ]  # fmt: skip
     lines = result.stdout.splitlines()
     assert lines[0] == f"{LAKE}, random policy: γ = 0.9, λ = 1, least squares"
@@ -146,7 +147,9 @@ def test_a_check_that_disagrees_exits_with_3(tmp_path):
     assert result.exit_code == 3, result.output
     assert "disagrees by" in result.stdout
     assert "written: " in result.stdout
-    assert files(tmp_path / "a") == ["estimate.nc", "estimator.safetensors"]
+    assert files(tmp_path / "a") == [
+        "estimate.csv", "estimate.nc", "estimator.safetensors", "index.html",
+    ]  # fmt: skip
 
 
 def test_estimates_from_the_written_log_are_the_same(tmp_path):

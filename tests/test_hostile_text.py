@@ -25,6 +25,7 @@ from retvar import cache, reading
 from retvar.cli import main
 from retvar.errors import InputError
 from retvar.format import ONE_LINE, natural_key, visible
+from tests.html_pages import read_offline
 
 SECONDS = 20.0  # for one call, on a busy machine
 MEMORY = 2 << 30  # bytes beyond what is used
@@ -339,6 +340,15 @@ def require_drawn(figure, folder: Path) -> None:
     require_plain("".join(text.get_text() for text in figure.findobj(Text)))
 
 
+def require_harmless(path: Path) -> None:
+    """A page in which names are text: well-formed, without their tags and control characters."""
+    page = path.read_text(encoding="utf-8").replace("\t", "")
+    assert {c for c in page if ONE_LINE.match(c)} <= {"\n"}
+    assert "<b>&" not in page
+    assert "&lt;b&gt;&amp;x;&lt;/b&gt;" in page
+    read_offline(path)
+
+
 def own_mdp(nul: str = "") -> rv.MDP:
     s, t, a, b = (letter + NAME + nul for letter in "stab")
     edges = [(s, a, t, 1.0, 1.0), (t, b, s, 0.5, 2.0), (t, b, "end", 0.5), (s, b, "end")]
@@ -407,6 +417,7 @@ def test_names_in_a_log_are_escaped_in_texts_and_figures(tmp_path):
     assert "www.h.i\\x1b[31m" in printed(*words, "--formats", "svg")
     for path in out.glob("*.svg"):
         require_plain(path.read_text(encoding="utf-8"))
+    require_harmless(out / "index.html")
     found = json.loads(printed(*words, "--formats", "none", "--json"))
     assert found["state"] == [s, t]
     printed(*words, "--formats", "none", "--at", s)
@@ -433,9 +444,7 @@ def test_names_in_a_report_are_escaped_as_html_and_as_markdown(tmp_path):
     )
     printed("reproduce", "--file", file, "--out", out, "--formats", "svg", status=1)
     require_plain((out / "figures" / "one.svg").read_text(encoding="utf-8"))
-    page = (out / "index.html").read_text(encoding="utf-8").replace("\t", "")
-    assert {c for c in page if ONE_LINE.match(c)} <= {"\n"}
-    assert "<b>" not in page
+    require_harmless(out / "index.html")
     text = (out / "report.md").read_text(encoding="utf-8")
     require_plain(text)
     bare = re.sub(r"`+[^`]*`+", "", text.replace("\\`", ""))

@@ -102,8 +102,8 @@ def test_vtd_is_best_where_the_steps_are_equal_and_much_worse_where_they_part():
     equal = ALPHAS.index(0.02)
     assert abs(int(np.argmin(found["vtd"])) - equal) <= 1
     assert found["vtd"][equal] < 1.2 * found["direct"][equal]
-    for k, alpha in enumerate(ALPHAS):  # a smaller α has not learned the value yet
-        if alpha > 0.08 or 0.002 < alpha < 0.01:
+    for k, alpha in enumerate(ALPHAS):  # a smaller α has not learned yet, 1 never does
+        if 0.08 < alpha < 0.5 or 0.002 < alpha < 0.01:
             assert found["vtd"][k] > 1.8 * found["direct"][k], alpha
     now = Learning(CHAIN, Settings(alpha=0.2, alpha_bar=0.02), step=2_000)
     k = ALPHAS.index(0.2)

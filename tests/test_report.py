@@ -10,7 +10,6 @@ import os
 import socket
 import subprocess
 import sys
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -18,14 +17,16 @@ import pytest
 import retvar as rv
 from retvar import report
 from retvar.experiments import Claim, Experiment, Finding, Simulation, all_experiments
+from retvar.experiments.sentences import SENTENCES
+from retvar.networks import NETWORKS
 from retvar.progress import Display
 from retvar.report import pages
 from retvar.report.table1 import COLUMNS, Cell
+from tests.html_pages import Page, read_offline
 
 DATA = Path(__file__).parent / "data"
 PLAIN = {**os.environ, "NUMBA_DISABLE_JIT": "1", "PYTHONWARNINGS": "ignore::RuntimeWarning"}
 IDS = [experiment.id for experiment in all_experiments()]
-VOID = {"meta", "img", "br", "link", "hr", "input"}
 
 
 def shrunk(out: Path, *arguments: str) -> dict:
@@ -52,35 +53,6 @@ def everything(tmp_path_factory) -> tuple[Path, dict]:
     return root / "everything", json.loads(saved.read_text())
 
 
-class Page(HTMLParser):
-    """Parses a page; checks that tags are closed in order, and collects links and text."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.ids: list[str] = []
-        self.links: list[str] = []
-        self.images: list[dict] = []
-        self.texts: list[str] = []
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag, attrs):
-        found = dict(attrs)
-        self.ids += [found["id"]] if "id" in found else []
-        self.links += [found[name] for name in ("src", "href", "srcset", "data") if name in found]
-        self.images += [found] if tag == "img" else []
-        assert tag not in {"script", "link", "iframe"}
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.texts.append(data)
-
-
 @pytest.fixture(scope="session")
 def page(everything) -> str:
     return (everything[0] / "index.html").read_text(encoding="utf-8")
@@ -102,18 +74,55 @@ def test_every_id_has_claims_a_figure_and_a_place_in_the_report(everything, page
     assert f"![{experiment.title}](figures/{name}.png)" in markdown.replace("\\", "")
 
 
-def test_the_page_is_well_formed_and_has_no_external_files(page):
-    read = Page(page)
-    assert not read.open
-    assert len(set(read.ids)) == len(read.ids) >= len(IDS)
-    for link in read.links:
-        assert link.startswith("data:image/") or link[1:] in read.ids, link[:80]
-    assert "url(" not in page
-    assert "@import" not in page
-    assert 'name="viewport" content="width=device-width' in page
-    assert len(page) < 10_000_000
+def test_the_page_is_well_formed_and_needs_no_network(everything, page):
+    read = read_offline(everything[0] / "index.html")
+    assert set(read.ids) >= {name.replace("/", "--") for name in IDS}
+    assert len(page) < 1_000_000
     assert len(read.images) == len(IDS)
-    assert all(image["alt"] for image in read.images)
+
+
+def test_the_page_has_two_themes_and_its_settings_are_collapsed(page):
+    assert "prefers-color-scheme: dark" in page
+    assert "[data-theme=dark]" in page
+    assert 'id="theme"' in page
+    simulated = [e for e in all_experiments() if e.simulations]
+    assert page.count('<details class="fold"><summary>Settings</summary>') == len(simulated)
+
+
+def test_methods_have_the_colours_of_the_figures(page):
+    from retvar.plots.style import COLOURS
+
+    for method, network in NETWORKS.items():
+        assert f"--method-{method}: {COLOURS[network.look.colour]};" in page
+        assert f".method.{method} {{" in page
+
+
+def test_every_claim_is_linked_with_its_sentence_both_ways(everything):
+    """From each claim to a sentence, and from each sentence to just the claims that cite it."""
+    read = read_offline(everything[0] / "index.html")
+    claims = {
+        f"claim-{e.id.replace('/', '--')}-{k}": claim
+        for e in all_experiments()
+        for k, claim in enumerate(e.claims)
+    }
+    assert {each for each in read.ids if each.startswith("claim-")} == set(claims)
+    cited: dict[str, set[str]] = {}
+    for name, claim in claims.items():
+        assert read.inside[name] == [f"#sentence-{claim.sentence}"]
+        cited.setdefault(f"sentence-{claim.sentence}", set()).add(f"#{name}")
+    there = {each for each in read.ids if each.startswith("sentence-")}
+    assert there == set(cited)
+    for name in there:
+        assert set(read.inside[name]) == cited[name]
+
+
+def test_every_sentence_is_used_and_has_its_place():
+    used = {claim.sentence for e in all_experiments() for claim in e.claims}
+    assert used == set(SENTENCES)
+    for sentence in SENTENCES.values():
+        assert sentence.place
+        assert sentence.text.endswith((".", "…"))
+        assert not sentence.quoted or sentence.place.startswith(("Section", "Caption", "Appendix"))
 
 
 def test_the_report_names_no_machine_and_no_user(everything, page):

@@ -248,7 +248,10 @@ KNOWS_METHODS = (  # the registry, the descriptions, the closed forms, and what 
     "networks.py", "learners.py", "__init__.py", "exact/", "experiments/", "report/table1.py",
     "report/summary.py", "plots/paper_figures.py",
 )  # fmt: skip
-LONG = {"cli/solve.py": {"solve"}}  # the options of a command
+LONG = {  # the options of a command; a cell, which takes what other cells return
+    "cli/solve.py": {"solve"},
+    "lab/app.py": {"screen"},
+}
 
 
 def syntax_trees():

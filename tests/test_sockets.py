@@ -148,6 +148,19 @@ def test_a_local_cluster_listens_on_loopback_and_tells_strangers_nothing(tmp_pat
         assert encrypted >= 5
 
 
+def test_the_page_of_a_running_estimate_listens_on_loopback_and_tells_strangers_nothing(tmp_path):
+    words = ["estimate", "gymnasium:FrozenLake-v1", "--gamma", "0.9", "--steps", "100000000",
+             "--out", tmp_path / "out", "--live", "--no-browser"]  # fmt: skip
+    with running(words) as process:
+        found = seen(process, least=1)
+        assert {address for address, _ in found} == {"127.0.0.1"}
+        ((_, port),) = found
+        for path in ("/", "/state.json", *PATHS):
+            said = answer(port, path)
+            assert said.startswith(b"HTTP/1.0 403"), (path, said[:200])
+            assert said.endswith(b"\r\n\r\n")
+
+
 def test_the_lab_listens_on_one_port_of_loopback_and_tells_strangers_nothing():
     pytest.importorskip("marimo", reason="marimo: make browser")
     with running(["lab", "--no-browser"]) as process:

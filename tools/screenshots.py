@@ -15,12 +15,13 @@ WIDTHS = {1400: 900, 400: 800}
 BROWSER = "/usr/bin/chromium"
 TALLEST = 12_000  # pixels of a picture
 LOOK = """() => {
-  const seen = document.scrollingElement, wide = [];
-  for (const e of document.querySelectorAll('article *')) {
-    if (e.getBoundingClientRect().right > innerWidth + 1) wide.push(e.tagName + '.' + e.className);
-  }
+  const scrolls = e => e && e.tagName !== 'ARTICLE' &&
+    (['auto', 'scroll'].includes(getComputedStyle(e).overflowX) || scrolls(e.parentElement));
+  const cut = [...document.querySelectorAll('article *')].filter(
+    e => e.getBoundingClientRect().right > innerWidth + 1 && !scrolls(e.parentElement));
   return {
-    over: seen.scrollWidth - innerWidth, wide: wide.slice(0, 3),
+    over: document.scrollingElement.scrollWidth - innerWidth,
+    cut: cut.slice(0, 3).map(e => e.outerHTML.slice(0, 80)),
     errors: [...document.querySelectorAll('[data-mjx-error]')].map(e => e.textContent),
   };
 }"""
@@ -35,7 +36,8 @@ def faults(page: Page, path: Path, asked: list[str]) -> list[str]:
     told = [f"asks for {url}" for url in asked if not url.startswith(("file:", "data:"))]
     told += [f"formula: {error}" for error in found["errors"]]
     if found["over"] > 0:
-        told.append(f"{found['over']} px too wide: {found['wide']}")
+        told.append(f"{found['over']} px too wide")
+    told += [f"cut off: {element}" for element in found["cut"]]
     return told
 
 

@@ -25,6 +25,7 @@ class Commands(SphinxDirective):
     required_arguments = 2
 
     def run(self) -> list[nodes.Node]:
+        self.env.note_reread()  # commands change without this page
         module, _, attribute = self.arguments[0].partition(":")
         group = getattr(import_module(module), attribute)
         top = click.Context(group, info_name=self.arguments[1])

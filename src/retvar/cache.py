@@ -37,6 +37,7 @@ NOT_NUMERICAL = (  # modules and packages whose code changes no number
     "reading.py",
     *("testing", "progress.py", "format.py", "cluster.py"),
     *("cli", "curves", "estimation", "experience", "experiments", "plots", "report", "sweep"),
+    "web",
 )
 UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 MARK = b"\nretvar "  # begins the footer, after the end of the netCDF data

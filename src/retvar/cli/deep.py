@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from retvar.cli.base import key_values
+from retvar.cli.live import Watch
 from retvar.cli.sources import load_policy, make_stoppable
 from retvar.errors import InputError, RetvarError
 from retvar.signals import Interrupted, Stop
@@ -94,6 +95,7 @@ def finish(
     source: str,
     args: dict[str, Any],
     stop: Stop,
+    watch: Watch,
 ) -> BaseException | None:
     """Fit a deep critic; return the error that ended it early, if there is something to save."""
     if args["features"] != DEEP:
@@ -104,7 +106,12 @@ def finish(
     try:
         with Display(sys.stderr, stop.check, unit="sweeps") as progress:
             progress.start(None)
-            estimator.progress, estimator.check = progress.advance, stop.check
+
+            def told(done: float) -> None:
+                progress.advance(done)
+                watch.sweeps(done)
+
+            estimator.progress, estimator.check = told, stop.check
             estimator.finish()
     except (RetvarError, Interrupted) as error:
         if not estimator.steps:

@@ -24,6 +24,7 @@ from retvar.cli.base import (
     to_json,
 )
 from retvar.cli.deep import deep_options, finish, prepare_any, refuse_beside_deep, saved_line
+from retvar.cli.live import Watch, live_options, refuse_beside_live, watching
 from retvar.cli.sources import (
     COLUMNS,
     STEPS,
@@ -38,10 +39,10 @@ from retvar.estimation.folder import (
     DATA,
     ESTIMATOR,
     FORMATS,
-    draw_figures,
     estimator_file,
     open_folder,
     write_data,
+    write_report,
 )
 from retvar.format import natural_key
 from retvar.networks import DEFAULT, NETWORKS
@@ -168,7 +169,7 @@ def _columns(command: Any) -> Any:
 )
 @click.option(
     "--out", type=PATH, default="estimate", show_default=True,
-    help=f"Folder for figures, {DATA} and {ESTIMATOR}; created if missing.",
+    help=f"Folder for the report, figures, {DATA} and {ESTIMATOR}; created if missing.",
 )  # fmt: skip
 @click.option(
     "--cluster",
@@ -192,19 +193,21 @@ def _columns(command: Any) -> Any:
     "--rows", type=click.IntRange(1), default=20, show_default=True, help="Rows of the table."
 )
 @at_options
+@live_options
 @JSON
 def estimate(source: str, **args: Any) -> None:
     """Estimate the value and the spread of returns in every state of SOURCE, with intervals.
 
-    Prints a table and writes figures, estimate.nc (netCDF) and estimator.safetensors, from which
-    another run continues with --resume. With --follow it is interrupted by Ctrl-C: everything is
-    saved, and the exit status is 130.
+    Prints a table and writes a report (index.html), figures, estimate.csv, estimate.nc (netCDF) and
+    estimator.safetensors, from which another run continues with --resume. With --follow it is
+    interrupted by Ctrl-C: everything is saved, and the exit status is 130.
     """
     stop = current()
     formats = _formats(args["formats"])
     _refuse_beside_follow(args)
     _refuse_beside_actions(args)
     refuse_beside_deep(args)
+    refuse_beside_live(args)
     refuse_options(source, args)
     with option_names(file="--resume", resume="--resume"):
         from retvar.estimation.checks import check
@@ -220,7 +223,11 @@ def estimate(source: str, **args: Any) -> None:
         with option_names(state="--at"):
             refuse_unknown(experience, args)
         kept = _Kept(args)
-        with stop.graceful(kept.save, kept.line), _folder(args["out"], stop) as out:
+        with (
+            stop.graceful(kept.save, kept.line),
+            _folder(args["out"], stop) as out,
+            contextlib.ExitStack() as stack,
+        ):
             if args["log"] is not None:
                 with option_names(path="--log"):
                     experience = recorded(experience, args["log"])
@@ -229,17 +236,20 @@ def estimate(source: str, **args: Any) -> None:
                 _refuse_twice(found, args["resume"])
             kept.found, kept.out = found, out
             kept.separate = not _may_replace(out, args["resume"])
+            watch = stack.enter_context(watching(found, args))
             if args["follow"]:
-                failure = _follow(found, stop, out, formats, args)
+                failure = _follow(found, stop, out, formats, args, watch)
             elif args["cluster"] is not None:
-                failure = _learn_on_cluster(found, stop, args)
+                failure = _learn_on_cluster(found, stop, args, watch)
             else:
-                failure = _learn(found, stop, live=source.startswith("gymnasium:"))
-            failure = finish(found, failure, source, args, stop)
+                acting = source.startswith("gymnasium:")
+                failure = _learn(found, stop, watch, acting=acting)
+            failure = finish(found, failure, source, args, stop, watch)
             kept.separate = failure is not None and kept.separate
             saved = kept.path = _save(found, out, separate=kept.separate)
             checked = None
             if args["check"] and failure is None:
+                watch.say("checking on fresh returns")
                 try:
                     checked = check(found, open_source(source, args, args["seed"] + 1, stop))
                 except (RetvarError, Interrupted) as error:
@@ -257,6 +267,7 @@ def estimate(source: str, **args: Any) -> None:
             written = [*drawn, saved.with_name(saved.name.replace(ESTIMATOR, DATA)), saved]
             _print(found, checked, asked, written, args)
             stop.check()
+            watch.finish(out, checked, failure)
             if failure is not None:
                 print_note(saved_line(saved, args))
                 raise failure
@@ -303,7 +314,12 @@ def _refuse_twice(found: Estimate, resume: Path) -> None:
 
 
 def _follow(
-    found: Estimate, stop: Stop, out: Path, formats: tuple[str, ...], args: dict[str, Any]
+    found: Estimate,
+    stop: Stop,
+    out: Path,
+    formats: tuple[str, ...],
+    args: dict[str, Any],
+    watch: Watch,
 ) -> BaseException | None:
     """Save, draw and print whenever the log has grown, until a signal; return what ended it."""
     from retvar.estimation.following import updates
@@ -312,6 +328,7 @@ def _follow(
         for k, _ in enumerate(updates(found)):
             if stop.number:  # the caller saves and prints the last one
                 break
+            watch.advance(found.experience.counts.transitions)
             saved = _save(found, out)
             written = [*_draw(found, None, out, formats), saved.with_name(DATA), saved]
             _print(found, None, [], [] if k else written, args)  # the files are the same again
@@ -323,7 +340,9 @@ def _follow(
     return Interrupted(stop.number) if stop.number else None
 
 
-def _learn_on_cluster(found: Estimate, stop: Stop, args: dict[str, Any]) -> BaseException | None:
+def _learn_on_cluster(
+    found: Estimate, stop: Stop, args: dict[str, Any], watch: Watch
+) -> BaseException | None:
     """Learn on workers; return the error that ended it early, if something was learned."""
     from retvar.estimation.actions import refuse_cluster_of_actions
     from retvar.estimation.distributed import learn_on_cluster
@@ -333,11 +352,16 @@ def _learn_on_cluster(found: Estimate, stop: Stop, args: dict[str, Any]) -> Base
     def learn(advance: Callable[[int], None]) -> None:
         learn_on_cluster(found, args["cluster"], workers=args["workers"], progress=advance)
 
-    return _learn(found, stop, live=False, learn=learn)
+    return _learn(found, stop, watch, acting=False, learn=learn)
 
 
 def _learn(
-    found: Estimate, stop: Stop, live: bool, learn: Callable[..., None] | None = None
+    found: Estimate,
+    stop: Stop,
+    watch: Watch,
+    *,
+    acting: bool,
+    learn: Callable[..., None] | None = None,
 ) -> BaseException | None:
     """Learn from the whole stream; return the error that ended it early, if something was learned.
 
@@ -346,11 +370,11 @@ def _learn(
     """
     from retvar.progress import Display
 
-    check = (lambda: None) if live else stop.check
+    check = (lambda: None) if acting else stop.check
     try:
         with Display(sys.stderr, check, unit="transitions") as progress:
             progress.start(found.experience.length)
-            (learn or found.learn)(progress.advance)
+            (learn or found.learn)(watch.beside(progress.advance))
     except (RetvarError, Interrupted) as error:
         lost = isinstance(error, InputError) and error.field == "rows"  # most rows are left out
         if getattr(error, "estimate", None) is None or lost:
@@ -463,11 +487,11 @@ def _save_estimator(found: Estimate, out: Path, separate: bool) -> Path:
 
 
 def _draw(found: Estimate, checked: Any, out: Path, formats: tuple[str, ...]) -> list[Path]:
-    """Draw the figures; save the estimates again if they have been checked."""
+    """Write figures, table and report; save the estimates again if they have been checked."""
     data = found.data if checked is None else checked.data
     if checked is not None:
         _save(found, out, data)
-    return draw_figures(data, out, formats)
+    return write_report(found, out, formats, data, checked)
 
 
 def _print(

@@ -19,6 +19,7 @@ from retvar.format import did_you_mean
 
 if TYPE_CHECKING:
     from retvar.experience import Experience
+    from retvar.experience.recipes import Text
     from retvar.signals import Stop
 
 __all__ = [
@@ -192,6 +193,7 @@ def _shown(value: Any) -> str:
 def _environment(name: str, args: dict[str, Any], seed: int, stop: Stop) -> Experience:
     """An environment with its policy, which can be stopped between any two steps."""
     from retvar.experience import from_gymnasium
+    from retvar.experience.recipes import Call
 
     length = {"steps": args["steps"], "episodes": args["episodes"]}
     if args["steps"] is None and args["episodes"] is None:
@@ -201,7 +203,27 @@ def _environment(name: str, args: dict[str, Any], seed: int, stop: Stop) -> Expe
     acting = load_policy(policy, name, args["gamma"], options)
     opened = from_gymnasium(envs, acting, **length, deterministic=args["deterministic"], seed=seed)
     opened.policy = policy if policy == "greedy" else opened.policy
+    acting_as = None if policy == "random" else _policy_text(policy, name, args["gamma"], options)
+    given = {"policy": acting_as, **length, "envs": args["envs"]}
+    given |= {"deterministic": args["deterministic"], "seed": seed or None}
+    opened.recipe = Call.of("from_gymnasium", name, given, options)
     return opened
+
+
+def _policy_text(policy: str, env: str, gamma: float | None, options: dict[str, Any]) -> Text:
+    """A policy as it stands in Python, and as an option."""
+    from retvar.experience.recipes import Text, as_text
+
+    if policy == "greedy":
+        more = "".join(f", {name}={value!r}" for name, value in options.items())
+        mdp = f'rv.MDP.from_gymnasium("{env}", gamma={gamma}{more})'
+        return Text(f"rv.Policy.greedy({mdp})", policy)
+    if policy.endswith(".npy"):
+        return Text(f"numpy.load({Path(policy).name!r})", Path(policy).name, "import numpy")
+    if policy.startswith("sb3:") or policy.endswith(".zip"):
+        return as_text("policy", policy)
+    module, _, function = policy.partition(":")
+    return Text(function, policy, f"from {module} import {function}")
 
 
 def make_stoppable(name: str, envs: int | None, options: dict[str, Any], stop: Stop) -> list[Any]:

@@ -9,10 +9,13 @@ from retvar.deep.deep_estimator import DeepEstimator, make_settings, refuse_obse
 from retvar.estimation.estimate import Estimate
 from retvar.estimation.monitor import Monitor
 from retvar.estimation.setup import make_learner
+from retvar.experience.recipes import same
 from retvar.experience.stream import Chunk, Experience
 from retvar.networks import DEFAULT
 
 __all__ = ["estimate", "prepare"]
+
+KNOWN = {"method": DEFAULT, "estimand": "target_return", "level": 0.9, "seed": 0}  # defaults
 
 
 def prepare(
@@ -36,7 +39,9 @@ def prepare(
     def create(chunk: Chunk) -> Any:
         return DeepEstimator.create(experience, learner, own, chunk, encoder)
 
-    return Estimate(experience, None, Monitor(level), create, learner)
+    asked = {"gamma": gamma, "lam": lam, "method": method, "estimand": estimand, "level": level}
+    asked = {name: x for name, x in (asked | settings).items() if not same(x, KNOWN.get(name))}
+    return Estimate(experience, None, Monitor(level), create, learner, asked)
 
 
 def estimate(experience: Experience, **settings: Any) -> Estimate:

@@ -46,6 +46,7 @@ from retvar.estimation.setup import (
 from retvar.estimation.tabular import TabularEstimator
 from retvar.estimation.visits import Regions
 from retvar.experience.action_pairs import by_action
+from retvar.experience.recipes import same
 from retvar.experience.stream import Chunk, Experience, first_rows
 from retvar.features import Features
 from retvar.format import count, visible
@@ -83,8 +84,10 @@ class Estimate(Shown):
         monitor: Monitor,
         create: Callable[[Chunk], Estimator] | None = None,
         learner: Learner | None = None,
+        asked: Mapping[str, Any] | None = None,
     ) -> None:
         self.experience = experience
+        self.asked = dict(asked or {})  #: settings that differ from their defaults
         self.monitor = monitor
         self.updating = False  #: True while the estimator learns from a chunk
         self._estimator = estimator
@@ -538,10 +541,12 @@ def prepare(
         if has_actions(saved):
             experience = by_action(experience)
         refuse_discounts_given_twice(saved.description, experience)
-        return Estimate(experience, saved, restore_monitor(resume, saved, experience))
+        monitor = restore_monitor(resume, saved, experience)
+        return Estimate(experience, saved, monitor, asked={"resume": resume.parent})
     td_only = {"learner": learner, "bootstrap_samples": bootstrap_samples}
     td_only |= {name: settings.get(name) for name in ("method", "kappa", "order")}
     chosen = _choose(by, experience, **td_only)
+    given_learner = learner
     if learner is None:
         learner = make_learner(**settings)
         defaults = {"lam": 1.0}
@@ -567,7 +572,19 @@ def prepare(
         defaults=defaults, insists=by is not None, remarks=monitor.remarks,
         own_kappa=td_only["kappa"] is None and td_only["learner"] is None,
     )  # fmt: skip
-    return Estimate(experience, None, monitor, setup.create, learner)
+    asked = _asked(
+        learner=given_learner, by=by, features=features, bootstrap_samples=bootstrap_samples,
+        level=level, seed=seed, actions=actions, **settings,
+    )  # fmt: skip
+    return Estimate(experience, None, monitor, setup.create, learner, asked)
+
+
+def _asked(**settings: Any) -> dict[str, Any]:
+    """The settings that differ from their defaults."""
+    defaults = {"level": 0.9, "seed": 0, "actions": False, **DEFAULTS}
+    order = ("gamma", "lam", *settings)
+    known = {name: settings[name] for name in order if settings.get(name) is not None}
+    return {name: x for name, x in known.items() if not same(x, defaults.get(name))}
 
 
 def _choose(by: str | None, experience: Experience, **td_only: Any) -> str:

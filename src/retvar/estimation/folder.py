@@ -1,33 +1,34 @@
-"""The folder of an estimate: the estimator, the estimates and figures. It is imported lightly."""
+"""The folder of an estimate: estimator, estimates, figures, report. It is imported lightly."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from retvar.errors import InputError
-from retvar.files import make_folder
+from retvar.files import make_folder, write_with
 
 if TYPE_CHECKING:
     import xarray
 
+    from retvar.estimation.checks import Check
     from retvar.estimation.estimate import Estimate
 
 __all__ = [
     "DATA",
     "ESTIMATOR",
     "FORMATS",
-    "draw_figures",
     "estimator_file",
     "means_folder",
     "open_folder",
     "save_folder",
     "write_data",
+    "write_report",
 ]
 
-ESTIMATOR, DATA = "estimator.safetensors", "estimate.nc"
+ESTIMATOR, DATA, TABLE = "estimator.safetensors", "estimate.nc", "estimate.csv"
 FIGURES = ("map", "heat_map", "states", "observed", "calibration", "check")
 FORMATS = ("png", "svg", "pdf")
 
@@ -67,21 +68,21 @@ def open_folder(field: str, out: Path) -> None:
 
 
 def save_folder(found: Estimate, out: Path, formats: Sequence[str] = FORMATS[:1]) -> None:
-    """Write the estimator, the estimates and the figures, as ``retvar estimate --out`` does.
+    """Write estimator, estimates, figures and report, as ``retvar estimate --out`` does.
 
     >>> import tempfile, retvar as rv
     >>> lake = rv.experience.from_gymnasium("FrozenLake-v1", steps=100)
     >>> out = Path(tempfile.mkdtemp()) / "lake"
     >>> save_folder(rv.estimate(lake, gamma=0.9), out, formats=())
     >>> sorted(path.name for path in out.iterdir())
-    ['estimate.nc', 'estimator.safetensors']
+    ['estimate.csv', 'estimate.nc', 'estimator.safetensors', 'index.html']
     """
     open_folder("path", out)
     path = out / ESTIMATOR
     found.save(path)  # first, since estimates may fail
     data = found.data
     write_data(data, path)
-    draw_figures(data, out, formats)
+    write_report(found, out, formats, data)
 
 
 def write_data(data: xarray.Dataset, estimator: Path) -> Path:
@@ -99,21 +100,72 @@ def write_data(data: xarray.Dataset, estimator: Path) -> Path:
     return path
 
 
-def draw_figures(data: xarray.Dataset, out: Path, formats: Sequence[str]) -> list[Path]:
-    """Draw the figures that suit a dataset into a folder, and remove those of an earlier run.
+def write_report(
+    found: Estimate,
+    out: Path,
+    formats: Sequence[str],
+    data: xarray.Dataset,
+    checked: Check | None = None,
+) -> list[Path]:
+    """Write the figures, the table as CSV and the page about all; return their paths.
 
-    >>> draw_figures(None, Path("."), ())
-    []
+    Figures of an earlier run are removed, unless `formats` is empty: then there are none.
     """
-    if not formats:
-        return []
+    figures, written = _draw(data, out, formats) if formats else ({}, [])
+    written.append(write_table(data, out / TABLE))
+    report = importlib.import_module("retvar.web.estimate_report")  # a layer above
+    names = [path.name for path in written]
+    files = [*names, *(name for name in (DATA, ESTIMATOR) if (out / name).exists())]
+    page = report.write_page(out, found, data, figures, checked=checked, files=files)
+    return [page, *written]
+
+
+def _draw(
+    data: xarray.Dataset, out: Path, formats: Sequence[str]
+) -> tuple[Mapping[str, Any], list[Path]]:
+    """Draw the figures that suit a dataset, and remove those of an earlier run."""
     plots = importlib.import_module("retvar.plots")  # late: figures are a layer above
     written: list[Path] = []
     for name in FIGURES:
         for suffix in FORMATS:
             (out / f"{name}.{suffix}").unlink(missing_ok=True)
-    for name, figure in plots.estimate_figures(data).items():
+    figures: Mapping[str, Any] = plots.estimate_figures(data)
+    for name, figure in figures.items():
         for suffix in formats:
             written.append(out / f"{name}.{suffix}")
             plots.save(figure, written[-1])
-    return written
+    return figures, written
+
+
+def write_table(data: xarray.Dataset, path: Path) -> Path:
+    """Write every state or region with all its columns as CSV; NaN is an empty cell.
+
+    >>> import tempfile, numpy, xarray
+    >>> columns = {"value": ("state", [1.5, numpy.nan])}
+    >>> data = xarray.Dataset(columns, {"label": ("state", ["dock", "sea"])})
+    >>> path = write_table(data, Path(tempfile.mkdtemp()) / "a.csv")
+    >>> path.read_text(encoding="utf-8").split()
+    ['state,value', 'dock,1.5', 'sea,']
+    """
+    import csv
+
+    dim = "state" if "state" in data.dims else "region"
+    columns: dict[str, list[Any]] = {}
+    if "label" in data.coords:
+        columns["state"] = data["label"].values.tolist()
+    elif "centre" in data:
+        names, centres = data["axis"].values, data["centre"].values
+        columns = {str(name): centres[:, k].tolist() for k, name in enumerate(names)}
+    for name in data.data_vars:
+        if data[name].dims == (dim,):
+            columns[str(name)] = data[name].values.tolist()
+
+    def write(temporary: Path) -> None:
+        with temporary.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
+            lines = csv.writer(file, lineterminator="\n")
+            lines.writerow(columns)
+            for row in zip(*columns.values(), strict=True):
+                lines.writerow(["" if x != x else x for x in row])
+
+    write_with(path, write)
+    return path

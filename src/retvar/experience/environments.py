@@ -17,6 +17,7 @@ from retvar.experience.episodes import RowLinker, linked, source_error
 from retvar.experience.observations import acting_fields, observation_reader
 from retvar.experience.policies import action_selection
 from retvar.experience.predictors import Predictor, is_model, load_model
+from retvar.experience.recipes import recorded_call
 from retvar.experience.stepping import (
     RolloutLimit,
     autoreset_mode,
@@ -39,6 +40,7 @@ MOST_COPIES = 10_000
 COPIES = "needs an id, or a function that makes an environment"
 
 
+@recorded_call
 def from_gymnasium(
     env: Any,
     policy: Any = "random",

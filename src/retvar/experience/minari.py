@@ -24,6 +24,7 @@ from retvar.experience.observations import (
     observation_reader,
     validated,
 )
+from retvar.experience.recipes import recorded_call
 from retvar.experience.stream import Chunk, Counts, Experience
 
 __all__ = ["from_minari"]
@@ -32,6 +33,7 @@ ROWS = 4_096  # episodes are concatenated to chunks of at least this length
 DATASET = "must be a Minari data set, its id, or the path of its folder"
 
 
+@recorded_call
 def from_minari(dataset: Any) -> Experience:
     """Read the episodes of a Minari data set, in order.
 

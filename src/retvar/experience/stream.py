@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from retvar.errors import InputError
 from retvar.experience.action_coverage import ActionCoverage
+from retvar.experience.recipes import Call
 from retvar.format import count, listed, reasons, visible
 from retvar.html import Shown, page, settings
 from retvar.online import Transition
@@ -344,6 +345,7 @@ class Experience(Shown):
     actions: list[Any] | None = None  #: labels of actions that are not numbers; may grow
     action_count: int | None = None  #: how many actions there are, where that is known
     pairs: bool = False  #: whether its states are pairs of a state and an action
+    recipe: Call | None = None  #: how it was made, where that is known
     counts: Counts = field(default_factory=Counts)
 
     def chunks(self) -> Iterator[Chunk]:

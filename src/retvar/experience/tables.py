@@ -18,6 +18,7 @@ from retvar.experience.decoder import Decoder
 from retvar.experience.episodes import RowLinker, SourceEnded, describe_error, linked
 from retvar.experience.pieces import Pieces, plan_pieces
 from retvar.experience.readers import Reader, all_readers, open_readers
+from retvar.experience.recipes import recorded_call
 from retvar.experience.row_order import order_suspicions, resent_rows
 from retvar.experience.stream import Chunk, Counts, Experience
 from retvar.experience.target_policy import TargetPolicy
@@ -26,6 +27,7 @@ from retvar.experience.target_policy import target_policy as make_policy
 __all__ = ["from_table"]
 
 
+@recorded_call
 def from_table(
     source: Any,
     *,

@@ -49,6 +49,7 @@ class Claim:
     check: Callable[[Data], Finding]
     methods: tuple[str, ...] = ("direct", "vtd")  #: the methods that it is about
     explained: str = ""  #: why it fails, if known
+    sentence: str = ""  #: key of the sentence that it stands for, in `retvar.experiments.sentences`
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,6 +11,7 @@ from retvar import domains
 from retvar.exact import solve
 from retvar.experiments import claims as c
 from retvar.experiments.definitions import Experiment, Simulation
+from retvar.experiments.sentences import said
 from retvar.initial_values import Noisy
 from retvar.learners import LEARNERS, VTD, Centred, Direct, Learner, grid
 from retvar.simulation import Record
@@ -64,14 +65,21 @@ def step_sizes() -> list[Experiment]:
     }
     equal, smaller, larger = simulations.values()
     claims = {
-        "equal": (c.exact_means(equal), c.alike(0.005, equal), c.near_truth(0.01)),
+        "equal": (
+            *said("purpose", c.exact_means(equal)),
+            *said("equal-steps", c.alike(0.005, equal)),
+            *said("purpose", c.near_truth(0.01)),
+        ),
         "smaller": (
-            c.exact_means(smaller), c.dips(smaller, "vtd", -1.0), c.smooth("direct", 1.05),
-            c.more_spread(0, 9.0),
+            *said("purpose", c.exact_means(smaller)),
+            *said("smaller-step", c.dips(smaller, "vtd", -1.0), c.smooth("direct", 1.05)),
+            *said("unequal-steps", c.more_spread(0, 9.0)),
         ),
         "larger": (
-            c.exact_means(larger), c.overshoots(larger, "direct"), c.overshoots(larger, "vtd"),
-            c.overshoots_more(1.4), c.more_spread(0, 3.0),
+            *said("purpose", c.exact_means(larger)),
+            *said("larger-step", c.overshoots(larger, "direct"), c.overshoots(larger, "vtd")),
+            *said("larger-step", c.overshoots_more(1.4)),
+            *said("unequal-steps", c.more_spread(0, 3.0)),
         ),
     }  # fmt: skip
     return [
@@ -103,7 +111,10 @@ def frozen_value() -> Experiment:
         (simulation,),
         "learning_curves",
         {},
-        (c.exact_means(simulation), c.more_spread(0, 2.5), c.most_excess_in(0)),
+        (
+            *said("purpose", c.exact_means(simulation)),
+            *said("frozen-value", c.more_spread(0, 2.5), c.most_excess_in(0)),
+        ),
         "paper",
     )
 
@@ -134,11 +145,9 @@ def step_size_ratio() -> Experiment:
         "step_size_ratio",
         {},
         (
-            c.exact_errors(simulation),
-            c.insensitive_to_alpha(),
-            c.rises_at_largest_alpha(),
-            c.vtd_worse_but_on_the_diagonal(),
-            c.alike_for_very_small_steps(),
+            *said("insensitive", c.exact_errors(simulation), c.insensitive_to_alpha()),
+            *said("insensitive", c.rises_at_largest_alpha(), c.vtd_worse_but_on_the_diagonal()),
+            *said("very-small-steps", c.alike_for_very_small_steps()),
         ),
         "paper",
     )
@@ -157,7 +166,10 @@ def adadelta() -> list[Experiment]:
             (simulation,),
             "learning_curves",
             {},
-            (c.more_spread(0, 5.0), c.rests_between("direct", 0.96, 1.015)),
+            (
+                *said("adadelta", c.more_spread(0, 5.0)),
+                *said("purpose", c.rests_between("direct", 0.96, 1.015)),
+            ),
             "paper",
         ),
         Experiment(
@@ -167,7 +179,7 @@ def adadelta() -> list[Experiment]:
             (simulation,),
             "step_sizes",
             {},
-            (c.steps_differ(0.7),),
+            said("adadelta-steps", c.steps_differ(0.7)),
             "paper",
         ),
     ]
@@ -184,7 +196,12 @@ def complex_on_policy() -> list[Experiment]:
             "complex-on-policy", "Complex MDP: on-policy",
             "State-dependent γ and λ, α = ᾱ = 0.01.",
             (simulation,), "learning_curves", {},
-            (c.exact_means(simulation), c.alike(0.02, simulation), c.near_truth(0.02)), "paper",
+            (
+                *said("purpose", c.exact_means(simulation)),
+                *said("complex-alike", c.alike(0.02, simulation)),
+                *said("purpose", c.near_truth(0.02)),
+            ),
+            "paper",
         ),
     ]  # fmt: skip
 
@@ -197,7 +214,11 @@ def complex_traces() -> list[Experiment]:
             "κ = 0, κ̄ = 1, steps 0.01.",
             (complex_curves("complex-traces/variance", kappa=0.0, kappa_bar=1.0),),
             "learning_curves", {},
-            (c.alike(0.11), c.spread_ratio_within(0.9, 1.7), c.near_truth(0.02)), "paper",
+            (
+                *said("variance-traces", c.alike(0.11), c.spread_ratio_within(0.9, 1.7)),
+                *said("purpose", c.near_truth(0.02)),
+            ),
+            "paper",
         ),
         Experiment(
             "complex-traces/value", "Complex MDP: traces for the value",
@@ -205,8 +226,9 @@ def complex_traces() -> list[Experiment]:
             (complex_curves("complex-traces/value", kappa=1.0, kappa_bar=0.0),),
             "learning_curves", {},
             (
-                c.more_spread(0, 1.3), c.more_spread(3, 4.0),
-                c.most_excess_in(0, 3, times=1.2, ratio=True), c.near_truth(0.02),
+                *said("value-traces", c.more_spread(0, 1.3), c.more_spread(3, 4.0)),
+                *said("value-traces", c.most_excess_in(0, 3, times=1.2, ratio=True)),
+                *said("purpose", c.near_truth(0.02)),
             ),
             "paper",
         ),
@@ -226,8 +248,10 @@ def complex_off_policy() -> list[Experiment]:
             "η = 1, ρ̄ = ρ, steps 0.01.",
             (target,), "learning_curves", {},
             (
-                c.exact_means(target), c.alike(0.04, target), c.spread_ratio_within(0.95, 0.9999),
-                c.near_truth(0.03),
+                *said("purpose", c.exact_means(target)),
+                *said("off-policy-target", c.alike(0.04, target)),
+                *said("off-policy-target", c.spread_ratio_within(0.95, 0.9999)),
+                *said("purpose", c.near_truth(0.03)),
             ),
             "paper",
         ),
@@ -236,8 +260,8 @@ def complex_off_policy() -> list[Experiment]:
             "η = ρ, ρ̄ = 1, steps 0.01.",
             (weighted,), "learning_curves", {},
             (
-                c.exact_means(weighted), c.near_truth(0.015), c.more_spread(3, 1.3),
-                c.most_excess_in(3),
+                *said("off-policy-return", c.exact_means(weighted), c.near_truth(0.015)),
+                *said("off-policy-spread", c.more_spread(3, 1.3), c.most_excess_in(3)),
             ),
             "paper",
         ),
@@ -273,12 +297,12 @@ def value_error() -> list[Experiment]:
             "value_error_spread",
             {"ratios": RATIOS},
             (
-                c.exact_biases(simulation, RATIOS[-1], 0.005),
-                c.error_biases_direct_up(),
-                c.error_leaves_vtd_nearer(simulation, RATIOS[-1], 0.005),
-                c.error_spreads_vtd(simulation, RATIOS[-1], 0.005),
-                c.error_drifts_vtd_down(),
-                c.centred_wins_on_error(simulation, RATIOS[-1], 0.001),
+                *said("value-error-bias", c.exact_biases(simulation, RATIOS[-1], 0.005)),
+                *said("value-error-bias", c.error_biases_direct_up()),
+                *said("value-error-mean", c.error_leaves_vtd_nearer(simulation, RATIOS[-1], 0.005)),
+                *said("value-error-mean", c.error_spreads_vtd(simulation, RATIOS[-1], 0.005)),
+                *said("value-error-bias", c.error_drifts_vtd_down()),
+                *said("centred", c.centred_wins_on_error(simulation, RATIOS[-1], 0.001)),
             ),
             "paper",
         ),
@@ -292,7 +316,7 @@ def value_error() -> list[Experiment]:
             (simulation,),
             "value_error_best_step",
             {"ratios": RATIOS},
-            (c.direct_less_affected(2.0),),
+            said("less-affected", c.direct_less_affected(2.0)),
             "paper",
         ),
     ]
@@ -333,17 +357,23 @@ def random_walk() -> list[Experiment]:
             "random-walk/learning", "Random walk: learning curves",
             about + " ᾱ = 2⁻⁹. The errors peak at the left edge, before 20,000 steps.",
             (learning,), "rmse_curves", {},
-            (c.errors_peak(10_000, 30_000), c.much_better_in_the_end()), "conference",
+            said("walk-better", c.errors_peak(10_000, 30_000), c.much_better_in_the_end()),
+            "conference",
         ),
         Experiment(
             "random-walk/final", "Random walk: final estimate of each state", about + " ᾱ = 2⁻⁹.",
             (learning,), "final_estimates", {},
-            (c.better_in_the_end_per_state(), c.ends_at_fixed_point(learning, 0.04)), "conference",
+            said(
+                "walk-better",
+                c.better_in_the_end_per_state(), c.ends_at_fixed_point(learning, 0.04),
+            ),
+            "conference",
         ),
         Experiment(
             "random-walk/sensitivity", "Random walk: sensitivity to ᾱ", about,
             (sensitivity,), "sensitivity", {},
-            (c.less_sensitive(), c.better_at_best()), "conference",
+            (*said("walk-sensitive", c.less_sensitive()), *said("walk-better", c.better_at_best())),
+            "conference",
         ),
     ]  # fmt: skip
 
@@ -378,7 +408,8 @@ def large_returns() -> Experiment:
         tuple(simulations),
         "large_returns",
         {"means": RETURNS},
-        (
+        said(
+            "large-returns",
             c.vtd_error_grows_with_the_return(known),
             c.others_stay_flat(known),
             c.alike_if_learned(known),
@@ -412,7 +443,14 @@ def table(experiments: list[Experiment]) -> Experiment:
         tuple(known[name] for name in PUBLISHED),
         "table_1",
         {"published": PUBLISHED},
-        tuple(c.row_agrees(name, PUBLISHED[name], name in ALIKE) for name in PUBLISHED),
+        tuple(
+            claim
+            for name in PUBLISHED
+            for claim in said(
+                "alike-updates" if name in ALIKE else "larger-updates",
+                c.row_agrees(name, PUBLISHED[name], name in ALIKE),
+            )
+        ),
         "paper",
     )
 

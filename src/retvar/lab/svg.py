@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from retvar.format import short_number
 from retvar.html import escaped
 from retvar.networks import NETWORKS
-from retvar.plots.style import COLOURS
+from retvar.plots.style import COLOURS, LIGHTEN
 
 __all__ = [
     "BLUE",
@@ -49,18 +49,19 @@ ROW = 19  # height of a row of the legend
 MOST_POINTS = 240  # of a line; more cannot be seen
 LONGEST = 16  # characters of a name along an axis
 DASHES = ("", "6 3", "2 2.5", "8 3 2 3")  # as in figures
-LIGHTER = 0.4  # share of white in the colours of dark pages
 
+WHITE = "#ffffff"
 INK = "var(--rv-ink, #222222)"
 SOFT = "var(--rv-soft, #8a8a8a)"
 GRID = "var(--rv-grid, #e4e4e4)"
 PAPER = "var(--rv-paper, #ffffff)"
 
 
-def _lighter(colour: str, share: float = LIGHTER) -> str:
-    """A colour mixed with white."""
-    parts = (int(colour[k : k + 2], 16) for k in (1, 3, 5))
-    return "#" + "".join(f"{round(part + (255 - part) * share):02x}" for part in parts)
+def _shade(share: float, low: str, high: str) -> str:
+    """A colour between two."""
+    ends = [[int(c[k : k + 2], 16) for k in (1, 3, 5)] for c in (low, high)]
+    mixed = (round(a + (b - a) * share) for a, b in zip(*ends, strict=True))
+    return "#" + "".join(f"{part:02x}" for part in mixed)
 
 
 def colour(k: int) -> str:
@@ -97,7 +98,7 @@ def _variables(dark: bool) -> str:
     base = ("#e6e6e6", "#9a9a9a", "#3a3f45", "#181c20") if dark else (
         "#222222", "#767676", "#e4e4e4", "#ffffff")  # fmt: skip
     named = dict(zip(("ink", "soft", "grid", "paper"), base, strict=True))
-    named |= {f"c{k}": _lighter(c) if dark else c for k, c in enumerate(COLOURS)}
+    named |= {f"c{k}": _shade(LIGHTEN, c, WHITE) if dark else c for k, c in enumerate(COLOURS)}
     if dark:
         named["c6"] = "#d0d0d0"  # black
     return ";".join(f"--rv-{name}:{value}" for name, value in named.items())
@@ -216,7 +217,7 @@ def nice_ticks(low: float, high: float, most: int = 6) -> list[float]:
 def _decades(low: float, high: float) -> list[float]:
     """Powers of ten between two limits; with few of them also 2 and 5 times these."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    many = len(powers) > 4
+    many = len(powers) > 3
     ticks = [m * 10.0**p for p in powers for m in ((1,) if many else (1, 2, 5))]
     return [float(f"{t:.6g}") for t in ticks if low * (1 - 1e-9) <= t <= high * (1 + 1e-9)]
 
@@ -541,13 +542,6 @@ def _state_names(states: Sequence[str], box: tuple[float, ...], column: float) -
         _text(box[0] + (k + 0.5) * column, box[3] + 17, cut[k], anchor="middle")
         for k in range(0, len(cut), each)
     ]
-
-
-def _shade(share: float, low: str, high: str) -> str:
-    """A colour between two."""
-    ends = [[int(c[k : k + 2], 16) for k in (1, 3, 5)] for c in (low, high)]
-    mixed = (round(a + (b - a) * share) for a, b in zip(*ends, strict=True))
-    return "#" + "".join(f"{part:02x}" for part in mixed)
 
 
 def heat_map(

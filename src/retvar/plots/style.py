@@ -230,7 +230,8 @@ def css_colours() -> str:
 
 
 def _lighter(colour: str) -> str:
-    return to_hex([part + LIGHTEN * (1 - part) for part in to_rgb(colour)])
+    red, green, blue = (part + LIGHTEN * (1 - part) for part in to_rgb(colour))
+    return to_hex((red, green, blue))
 
 
 def line_style(k: int, dashed: bool = False) -> LineStyle:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import matplotlib
-
 from retvar import plots
 from retvar.errors import InputError
 from retvar.files import make_folder
-from retvar.plots.style import METADATA, RC
+from retvar.web.embedding import embed
 
 if TYPE_CHECKING:
     import xarray
@@ -23,11 +19,9 @@ if TYPE_CHECKING:
 
     from retvar.experiments import Experiment
 
-__all__ = ["DrawnFigure", "data_uri", "draw", "plot_function", "validate_formats", "write"]
+__all__ = ["DrawnFigure", "draw", "plot_function", "validate_formats", "write"]
 
 FORMATS = ("png", "svg", "pdf")
-MAX_SVG = 250_000  # bytes; larger figures are embedded as PNG
-DPI = 200  # of such a PNG
 
 
 class DrawnFigure(NamedTuple):
@@ -86,44 +80,8 @@ def write(figure: Figure, folder: Path, name: str, formats: Sequence[str]) -> Dr
     for path in files.values():
         make_folder((folder / path).parent)
         plots.save(figure, folder / path)
-    png = (folder / files["png"]).read_bytes() if "png" in files else None
-    uri = data_uri(figure, png)
+    embedded = embed(figure)
     pyplot = sys.modules.get("matplotlib.pyplot")
     if pyplot is not None:
         pyplot.close(figure)
-    width, height = figure.get_size_inches()
-    return DrawnFigure(files, uri, (float(width), float(height)))
-
-
-def data_uri(figure: Figure, png: bytes | None = None) -> str:
-    """A figure as a data URI: SVG if that is small, otherwise PNG; `png` if it is at hand.
-
-    >>> import retvar as rv
-    >>> data_uri(rv.plots.draw_mdp(rv.domains.chain()))[:26]
-    'data:image/svg+xml;base64,'
-    """
-    try:
-        raw, mime = _rendered(figure, "svg", SmallFile()), "svg+xml"
-    except TooLargeError:
-        raw, mime = png or _rendered(figure, "png", io.BytesIO()), "png"
-    return f"data:image/{mime};base64,{base64.b64encode(raw).decode()}"
-
-
-class TooLargeError(Exception):
-    """A file has more bytes than wanted."""
-
-
-class SmallFile(io.BytesIO):
-    """A file in memory that refuses more bytes than an embedded SVG may have."""
-
-    def write(self, data: Any) -> int:
-        """Append, or raise a TooLargeError."""
-        if self.tell() + len(data) > MAX_SVG:
-            raise TooLargeError
-        return super().write(data)
-
-
-def _rendered(figure: Figure, kind: str, file: io.BytesIO) -> bytes:
-    with matplotlib.rc_context(RC):
-        figure.savefig(file, format=kind, dpi=DPI, metadata=METADATA["." + kind])
-    return file.getvalue()
+    return DrawnFigure(files, embedded.uri, embedded.inches)

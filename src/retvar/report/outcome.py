@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from retvar.experiments import Claim, Experiment, Finding, Simulation
+from retvar.experiments.sentences import SENTENCES, Sentence
 from retvar.format import count, duration, visible
 from retvar.report.figures import DrawnFigure
 from retvar.report.table1 import Row, is_table
+from retvar.web.rendering import anchor
 
 __all__ = ["CheckedClaim", "Outcome", "Reproduction", "Request"]
 
@@ -79,6 +81,14 @@ class Outcome:
         """Time of simulating (shared simulations included), drawing and checking."""
         return sum(self.simulated.values()) + self.drawing
 
+    def claim_anchor(self, number: int) -> str:
+        """The place of a claim in the page.
+
+        >>> Outcome(Experiment("a/b", "A")).claim_anchor(2)
+        'claim-a--b-2'
+        """
+        return anchor("claim", self.id, number)
+
     @property
     def held(self) -> int:
         """The number of claims that hold."""
@@ -115,6 +125,20 @@ class Reproduction:
     def failures(self) -> list[tuple[Outcome, CheckedClaim]]:
         """Claims that do not hold, with their experiments."""
         return [(o, each) for o in self.outcomes for each in o.checked if not each.finding.holds]
+
+    @staticmethod
+    def sentence(claim: Claim) -> Sentence | None:
+        """The sentence that a claim stands for, if it is one of the paper's."""
+        return SENTENCES.get(claim.sentence)
+
+    @property
+    def sentences(self) -> list[tuple[Sentence, list[tuple[Outcome, int]]]]:
+        """Sentences of the paper, each with the claims that stand for it, by number."""
+        found: dict[str, list[tuple[Outcome, int]]] = {}
+        for outcome in self.outcomes:
+            for number, each in enumerate(outcome.checked):
+                found.setdefault(each.claim.sentence, []).append((outcome, number))
+        return [(each, found[key]) for key, each in SENTENCES.items() if key in found]
 
     @property
     def problems(self) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import math
 import re
 from functools import cache
@@ -17,13 +16,13 @@ from retvar.networks import label_of
 from retvar.report import summary
 from retvar.report.outcome import Reproduction
 from retvar.report.settings import describe_settings
+from retvar.web import rendering
 
 __all__ = ["html_page", "markdown_page"]
 
 TITLE = "The variance of the return, reproduced"
 ESTIMATES = {column: label_of(column).replace("_", " ") for column in COLUMNS}
 FAR = 4.0  # standard errors; measurements farther from the published ones are marked
-WIDE = 6.0  # inches; wider figures scroll on a phone
 MARKS = re.compile(  # of Markdown, also of addresses and formulas
     r"[\\`*_|<\[\]~$@]|&(?=#?\w+;)|:(?=//)|(?<=www)\.", re.IGNORECASE
 )
@@ -36,9 +35,8 @@ def html_page(found: Reproduction) -> str:
     >>> html_page(Reproduction((), Request())).startswith("<!DOCTYPE html>")
     True
     """
-    today = datetime.datetime.now(datetime.UTC).strftime("%d %B %Y").lstrip("0")
-    page = _templates("html").get_template("report.html").render(found=found, today=today)
-    return page.lstrip()
+    template = _html().get_template("report.html")
+    return template.render(found=found, today=rendering.today()).lstrip()
 
 
 def markdown_page(found: Reproduction) -> str:
@@ -48,42 +46,50 @@ def markdown_page(found: Reproduction) -> str:
     >>> markdown_page(Reproduction((), Request())).splitlines()[0]
     '# The variance of the return, reproduced'
     """
-    text = _templates("markdown").get_template("report.md").render(found=found)
+    text = _markdown().get_template("report.md").render(found=found)
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 
 @cache
-def _templates(kind: str) -> jinja2.Environment:
-    """The templates; all values are escaped, as HTML or as Markdown."""
-    loader = jinja2.PackageLoader("retvar.report")
+def _html() -> jinja2.Environment:
+    """The templates of the page; all values are escaped."""
+    environment = rendering.environment("retvar.report")
+    _prepare(environment)
+    environment.filters["sentence_anchor"] = lambda key: rendering.anchor("sentence", key)
+    return environment
+
+
+@cache
+def _markdown() -> jinja2.Environment:
+    """The template of the Markdown; all values are escaped."""
     environment = jinja2.Environment(
-        loader=loader,
-        autoescape=kind == "html",
-        finalize=escape_markdown if kind == "markdown" else _printable,
+        loader=jinja2.PackageLoader("retvar.report"),
+        finalize=escape_markdown,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    css, _, _ = loader.get_source(environment, "report.css")
+    _prepare(environment)
+    environment.filters["code"] = code_span
+    return environment
+
+
+def _prepare(environment: jinja2.Environment) -> None:
+    """Add what both templates use."""
     environment.globals |= {
         "TITLE": TITLE,
         "ESTIMATES": ESTIMATES,
         "FAR": FAR,
-        "WIDE": WIDE,
-        "css": Markup(css),
         "describe_settings": describe_settings,
         "summary": summary,
     }
     environment.filters |= {
-        "anchor": lambda name: name.replace("/", "--"),
-        "code": code_span,
         "digits": digits,
         "duration": duration,
         "finite": math.isfinite,
         "minus": minus,
         "z_text": z_text,
     }
-    return environment
 
 
 def escape_markdown(value: Any) -> Any:
@@ -96,12 +102,6 @@ def escape_markdown(value: Any) -> Any:
         return value
     text = visible(" ".join(str(value).split()))
     return MARKS.sub(r"\\\g<0>", text)
-
-
-def _printable(value: Any) -> Any:
-    """Text without control characters, for HTML, which is escaped afterwards."""
-    plain = isinstance(value, str) and not isinstance(value, Markup)
-    return visible(value, lines=True) if plain else value
 
 
 def code_span(text: str, in_table: bool = False) -> Markup:

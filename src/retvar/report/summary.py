@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import platform
-
 from retvar.format import count, duration, joined
 from retvar.report.outcome import PLAIN_LOOP, CheckedClaim, Outcome, Reproduction
-from retvar.version import __version__
+from retvar.web.rendering import versions
 
 __all__ = ["SOURCES", "claims_about_centred", "run_times", "settings", "timing_note", "versions"]
 
@@ -16,7 +13,6 @@ SOURCES = {
     "conference": "conference version",
     "own": "beyond the paper",
 }
-LIBRARIES = ("numpy", "scipy", "numba", "xarray", "matplotlib")
 
 
 def claims_about_centred(found: Reproduction) -> list[tuple[Outcome, CheckedClaim]]:
@@ -66,13 +62,3 @@ def settings(found: Reproduction) -> str:
     parts += [f"methods {joined(request.methods)}"] if request.methods is not None else []
     parts += [f"declared in {request.file}"] if request.file else []
     return ", ".join(parts)
-
-
-def versions() -> str:
-    """Versions of retvar, Python and the main libraries.
-
-    >>> versions().startswith(f"retvar {__version__}, Python ")
-    True
-    """
-    found = [f"{name} {importlib.metadata.version(name)}" for name in LIBRARIES]
-    return ", ".join([f"retvar {__version__}", f"Python {platform.python_version()}", *found])

@@ -1,0 +1,308 @@
+"""The report of an estimate: one page with table, map, calibration, checks and settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote
+
+import numpy as np
+
+from retvar.estimation.format import table_rows
+from retvar.estimation.verdicts import AGREES, DISAGREES
+from retvar.experience.recipes import to_command, to_python
+from retvar.files import write_text
+from retvar.format import count, number
+from retvar.web.embedding import Embedded, embed
+from retvar.web.rendering import environment, today, versions
+
+if TYPE_CHECKING:
+    import xarray
+
+    from retvar.estimation.checks import Check
+    from retvar.estimation.estimate import Estimate
+
+__all__ = ["PAGE", "estimate_page", "write_page"]
+
+PAGE = "index.html"
+MOST_ROWS = 300  # of the table; the files have all
+TITLES = {  # of figures, in order, and what one sees
+    "map": ("Map", "Expected return and spread of each cell."),
+    "heat_map": ("Map", "Expected return and spread over the observations; grey: not visited."),
+    "states": ("States", "Expected return and spread, with their intervals."),
+    "observed": ("Observed returns", "Returns of the data beside what was predicted for them."),
+    "calibration": (
+        "Calibration",
+        "How often observed returns fell where they were predicted to fall; the diagonal is right.",
+    ),
+    "check": ("Check on fresh data", "Means and spreads of fresh returns beside the estimates."),
+}
+FIRST = ("map", "heat_map")  # figures before the table
+LABELS = {
+    "gamma": "γ", "lam": "λ", "kappa": "κ", "by": "estimated by", "bootstrap_samples":
+    "bootstrap samples", "level": "level of the intervals", "grid_rows": "rows of the map",
+    "grid_columns": "columns of the map", "effective_sample_size": "effective sample size",
+    "largest_ratio": "largest importance ratio", "understood": "read as",
+}  # fmt: skip
+UNSAID = (  # attributes that stand elsewhere in the page
+    "warnings", "remarks", "self_check", "cells", "retvar", "rejected", "unmarked_ends",
+    "out_of_bounds", "actions", "observed_note", "return_intervals",
+)  # fmt: skip
+KINDS = {AGREES: "good", DISAGREES: "bad"}
+
+
+class Picture(NamedTuple):
+    """A figure of the page."""
+
+    name: str
+    title: str
+    caption: str
+    uri: str
+    inches: tuple[float, float]
+    file: str  #: beside the page
+    first: bool  #: whether it stands before the table
+
+
+class Verdict(NamedTuple):
+    """What a check found."""
+
+    title: str
+    verdict: str
+    mark: str
+    lines: list[str]
+
+
+class Table(NamedTuple):
+    """The cells of the table as text."""
+
+    heading: list[str]
+    rows: list[list[str]]
+
+
+@dataclass(frozen=True)
+class Page:
+    """What the template shows."""
+
+    title: str
+    subtitle: str
+    warnings: list[str]
+    facts: list[tuple[str, str]]
+    remarks: list[str]
+    checks: list[Verdict]
+    reading: str
+    figures: list[Picture]
+    table: Table
+    table_note: str
+    dropped: list[tuple[str, str]]
+    command: str | None
+    python: str
+    settings: list[tuple[str, str]]
+    files: list[str]
+
+
+def write_page(
+    out: Path,
+    found: Estimate,
+    data: xarray.Dataset,
+    figures: Mapping[str, Any],
+    *,
+    checked: Check | None = None,
+    files: Sequence[str] = (),
+) -> Path:
+    """Write ``index.html`` into a folder; return its path.
+
+    Parameters
+    ----------
+    out
+        The folder.
+    found, data
+        The estimate and its dataset.
+    figures
+        Figures by name, from :func:`retvar.plots.estimate_figures`.
+    checked
+        The check on fresh data, if there was one.
+    files
+        Names of the files beside the page.
+    """
+    embedded = {name: embed(figure) for name, figure in figures.items()}
+    path = out / PAGE
+    write_text(path, estimate_page(found, data, embedded, checked=checked, files=files))
+    return path
+
+
+def estimate_page(
+    found: Estimate,
+    data: xarray.Dataset,
+    figures: Mapping[str, Embedded],
+    *,
+    checked: Check | None = None,
+    files: Sequence[str] = (),
+) -> str:
+    """The page of an estimate as HTML.
+
+    >>> import retvar as rv
+    >>> found = rv.estimate(rv.experience.from_gymnasium("FrozenLake-v1", steps=100), gamma=0.9)
+    >>> estimate_page(found, found.data, {}).startswith("<!DOCTYPE html>")
+    True
+    """
+    page = _page(found, data, figures, checked, list(files))
+    template = environment().get_template("estimate.html")
+    return template.render(page=page, today=today(), versions=versions()).lstrip()
+
+
+def _page(
+    found: Estimate,
+    data: xarray.Dataset,
+    figures: Mapping[str, Embedded],
+    checked: Check | None,
+    files: list[str],
+) -> Page:
+    a, fresh = data.attrs, checked is not None
+    recipe, asked = found.experience.recipe, found.asked
+    function = "rv.deep.estimate" if a.get("by") == "deep" else "rv.estimate"
+    rows = table_rows(data, MOST_ROWS)
+    policy = f", {a['policy']} policy" if a["policy"] else ""
+    spread = "of each action" if a.get("actions") else ""
+    return Page(
+        title=f"{_bare(a['source'])}: value and spread of the return {spread}".rstrip(),
+        subtitle=f"{a['source']}{policy}",
+        warnings=[each for each in a.get("warnings", "").splitlines() if each],
+        facts=_facts(data, rows.unit, len(rows.lines) - 1 + rows.hidden),
+        remarks=_remarks(data),
+        checks=_checks(found, checked),
+        reading=str(a.get("observed_note", "")) and f"Observed returns: {a['observed_note']}.",
+        figures=[_picture(name, figures[name], files) for name in TITLES if name in figures],
+        table=_table(rows.lines),
+        table_note=_table_note(len(rows.lines) - 1, rows.hidden, rows.unit, data, files),
+        dropped=_dropped(found, data),
+        command=to_command(recipe, asked, checked=fresh),
+        python=to_python(recipe, asked, function=function, checked=fresh),
+        settings=_settings(data),
+        files=files,
+    )
+
+
+def _bare(source: str) -> str:
+    return source.removeprefix("gymnasium:").removeprefix("minari:")
+
+
+def _table(lines: list[list[str]]) -> Table:
+    """Heading and rows, without a column of notes where there is none."""
+    heading, *rows = lines
+    if not heading[-1] and not any(row[-1] for row in rows):
+        heading, rows = heading[:-1], [row[:-1] for row in rows]
+    return Table(heading, rows)
+
+
+def _picture(name: str, figure: Embedded, files: list[str]) -> Picture:
+    title, caption = TITLES[name]
+    file = next((file for file in files if Path(file).stem == name), "")
+    return Picture(name, title, caption, figure.uri, figure.inches, quote(file), name in FIRST)
+
+
+def _facts(data: xarray.Dataset, unit: str, places: int) -> list[tuple[str, str]]:
+    """Numbers to see first."""
+    a = data.attrs
+    by = {"least_squares": "least squares", "deep": "deep critic"}.get(str(a["by"]), "TD learning")
+    found = [
+        ("transitions", f"{int(a['transitions']):,}"),
+        ("episodes", f"{int(a['episodes']):,}"),
+        (f"{unit}s in the table" if unit == "region" else f"{unit}s visited", f"{places:,}"),
+        ("discount γ", _shown(a["gamma"])),
+        ("λ", _shown(a["lam"])),
+        (f"{a['method']} method" if a["by"] != "least_squares" else "estimated by", by),
+    ]
+    visited = data["visits"].values > 0
+    if "value_low" in data and visited.any():
+        known = np.isfinite(data["value_low"].values) & np.isfinite(data["std_low"].values)
+        found.append(("with both intervals", f"{int((known & visited).sum()):,}"))
+    return found
+
+
+def _remarks(data: xarray.Dataset) -> list[str]:
+    a, found = data.attrs, []
+    if a.get("understood"):
+        found.append(f"The log was read as {a['understood']}.")
+    if a.get("reward"):
+        found.append(f"Costs are negated: a value is minus the expected sum ({a['reward']}).")
+    for name, text in (("remarks", "{}."), ("return_intervals", "Return intervals: {}.")):
+        if a.get(name) and not str(a[name]).endswith("not observed"):
+            said = text.format(a[name])
+            found.append(said[0].upper() + said[1:])
+    return found
+
+
+def _checks(found: Estimate, checked: Check | None) -> list[Verdict]:
+    """The check against the data's own returns, and the one on fresh data."""
+    own = found.self_check
+    rows = [("The data's own returns", own)]
+    if checked is not None:
+        rows.append(("Fresh returns", checked.verdicts))
+    return [
+        Verdict(title, kind := str(each.kind), KINDS.get(kind, ""), each.summary().splitlines())
+        for title, each in rows
+    ]
+
+
+def _table_note(shown: int, hidden: int, unit: str, data: xarray.Dataset, files: list[str]) -> str:
+    """Which rows the table has, and where the others are."""
+    csv = next((file for file in files if file.endswith(".csv")), "the dataset")
+    parts = [count(shown, unit)]
+    if hidden:
+        parts = [f"The {shown:,} most visited of {count(shown + hidden, unit)}; {csv} has all"]
+    elif unit == "region":
+        parts = [f"The {count(shown, 'most visited region')}"]
+    parts.append("std is the standard deviation of the return")
+    if "value_low" in data:
+        level = f"{100 * data.attrs['level']:.4g}%"
+        parts.append(f"{level}: the confidence interval of the column before it")
+    return ". ".join([*parts, "A click on a heading sorts."])
+
+
+def _dropped(found: Estimate, data: xarray.Dataset) -> list[tuple[str, str]]:
+    """Counts of everything that was left out, cut off, clipped or not answered."""
+    counts, a = found.experience.counts, data.attrs
+    rows: list[tuple[str, int]] = [
+        (f"left out: {reason}", times) for reason, times in sorted(counts.rejected.items())
+    ]
+    rows.append(("left out by the estimator", int(a["rejected"]) - counts.rejected.total()))
+    rows += [
+        (f"truncated without a flag: {reason}", times)
+        for reason, times in sorted(counts.unmarked_ends.items())
+    ]
+    rows += [
+        ("rows equal to one before", counts.duplicates),
+        ("ties in time, kept in the order of the log", counts.ties),
+        ("observations outside the bounds, clipped to them", int(a["out_of_bounds"])),
+        ("episodes cut off before their end", counts.episodes - counts.ends),
+    ]
+    if "state" in data.dims:
+        never = int((data["visits"].values == 0).sum())
+        rows.append(("states without a visit, and so without an estimate", never))
+    unknown = int((~np.isfinite(data["std"].values) & (data["visits"].values > 0)).sum())
+    rows.append(("visited, but not determined by the data", unknown))
+    found_rows = [(label, f"{times:,}") for label, times in rows if times > 0]
+    if float(a["largest_ratio"]) != 1.0:
+        size = round(float(a["effective_sample_size"]))
+        found_rows.append(("effective sample size under importance ratios", f"{size:,}"))
+    return found_rows
+
+
+def _settings(data: xarray.Dataset) -> list[tuple[str, str]]:
+    """Attributes of the dataset as labels and texts."""
+    found = []
+    for name, value in data.attrs.items():
+        if name in UNSAID or (isinstance(value, str) and not value):
+            continue
+        found.append((LABELS.get(name, name.replace("_", " ")), _shown(value)))
+    return found
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int | np.integer):
+        return f"{int(value):,}"
+    return f"{value:g}" if 1e-4 <= abs(value) < 1e6 or not value else number(float(value))
