@@ -275,7 +275,8 @@ class Editor:
             elif table == "states":
                 changed = changed.discount(row, column, text)
             else:
-                changed = replace(changed, **{arguments.choice("column", column, FIELDS): text})
+                given: dict[str, Any] = {arguments.choice("column", column, FIELDS): text}
+                changed = replace(changed, **given)
         return changed
 
     # ------------------------------------------------------------------ what follows

@@ -401,7 +401,7 @@ def _grid_svg(
                 _arrow(middle, ways[a] * np.sqrt(policy.probabilities[s, a]), size)
                 for a in np.flatnonzero(policy.probabilities[s] > 0.01)
             ]
-    legend = "darker: more visits; orange: other than for penalty 0"
+    legend = "blue: more visits; orange: other than for penalty 0"
     bottom = 28 + down * size + 18
     parts += [*borders, f'<text x="4" y="{bottom}" fill="{SOFT}" font-size="11.5">{legend}</text>']
     names = joined(mdp.state_name(s) for s in sorted(changed))

@@ -220,7 +220,7 @@ class GridView:
         return Screen(
             charts=[world.page()],
             sentences=[world.status()],
-            heading=["steps", "episodes", "error of the value", "error of the std"],
+            heading=["steps", "episodes", "value error", "std error"],
             rows=rows,
             code=world.code(),
             note=world.letters(),
@@ -272,16 +272,19 @@ class FrontierView:
         """The frontier with the chosen policy, where it differs, and its returns."""
         choices, c = self.model(values["domain"]), float(values.get("penalty", 0.0))
         chosen = choices.choice(c)
+        heading = ["best for penalties", "", "mean ± std"]
+        ending = [choice.point.ending for choice in choices.choices]
+        told = any(share is not None and share < 1 for share in ending)
         rows = []
-        for choice in choices.choices:
-            point = choice.point
-            ends = "" if point.ending is None else short_number(float(f"{point.ending:.2g}"))
-            mark = "← chosen" if choice is chosen else ""
-            rows.append([choice.span(), minus(plus_minus(point.mean, point.std)), ends, mark])
+        for choice, share in zip(choices.choices, ending, strict=True):
+            mark = "chosen" if choice is chosen else ""
+            earns = minus(plus_minus(choice.point.mean, choice.point.std))
+            ends = [short_number(float(f"{share or 0.0:.2g}"))] if told else []
+            rows.append([choice.span(), mark, earns, *ends])
         return Screen(
             charts=[choices.chart(c), choices.picture(c), choices.histogram(c)],
             sentences=[choices.status(c)],
-            heading=["best for penalties", "mean ± std", "share that ends", ""],
+            heading=[*heading, *(["share that ends"] if told else [])],
             rows=rows,
             code=choices.code(c),
             note=choices.note(c),
