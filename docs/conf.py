@@ -54,3 +54,4 @@ mathjax3_config = {"options": {"enableMenu": False}, "svg": {"fontCache": "globa
 
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
+copybutton_line_continuation_character = "\\"

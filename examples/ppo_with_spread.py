@@ -137,7 +137,7 @@ def draw(history: list[tuple[int, float, float]], returns: np.ndarray) -> Figure
     left.fill_between(steps, value - std, value + std, color="#0072B2", alpha=0.2, lw=0)
     left.plot(steps, value, "o-", color="#0072B2", ms=4, lw=1.6)
     left.set(xlabel="steps of training", ylabel="value ± std from the start")
-    right.hist(returns, 25, orientation="horizontal", color="0.6")
+    right.hist(returns, np.linspace(0, 1 / (1 - GAMMA), 26), orientation="horizontal", color="0.6")
     right.errorbar(
         right.get_xlim()[1] / 2, value[-1], std[-1], fmt="o", color="#0072B2", lw=2, capsize=4
     )

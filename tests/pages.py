@@ -40,6 +40,7 @@ def write_files(text, folder):
 
 def commands(body):
     """Commands of a console block, each with the output that is shown."""
+    body = re.sub(r"\\\n *", "", body)  # lines that go on
     for part in re.split(r"^\$ ", body, flags=re.MULTILINE)[1:]:
         command, _, shown = part.partition("\n")
         yield command, shown

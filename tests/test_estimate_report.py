@@ -156,6 +156,8 @@ def test_an_earlier_page_is_replaced_in_one_step(tmp_path, monkeypatch):
         ("from_gymnasium", "A-v1", {"steps": 9, "policy": len}, {"gamma": 0.9}, None),
         ("from_gymnasium", "A-v1", {"steps": 9, "deterministic": False}, {}, "--steps 9 --sto"),
         ("from_table", "a.csv", {"state": ["x", "y"]}, {"gamma": 0.9}, "a.csv --state x,y"),
+        ("from_table", "a.csv", {}, {"gamma": 0.9, "batches": 20}, None),
+        ("from_table", "a.csv", {}, {"hidden": (64, 32)}, "a.csv --hidden 64,32"),
         ("from_table", "a.csv", {"terminated": False}, {"gamma": 0.9}, "--terminated none"),
     ],
 )  # fmt: skip

@@ -74,8 +74,8 @@ def test_an_example_runs_in_a_folder_of_its_own_and_leaves_its_picture(
     monkeypatch.setattr(gallery, "PAGE", tmp_path / "gallery.md")
     draws = "import sys; from PIL import Image; Image.new('RGB', (9, 9)).save(sys.argv[1])"
     (tmp_path / "tiny.py").write_text(draws)
-    examples = {"tiny": gallery.Example("tiny", "Tiny", "Black."),
-                "torn": gallery.Example("torn", "Torn", "None.", modules=("no_such_module",))}  # fmt: skip
+    torn = gallery.Example("torn", "Torn", "None.", modules=("no_such_module",))
+    examples = {"tiny": gallery.Example("tiny", "Tiny", "Black."), "torn": torn}
     monkeypatch.setattr(gallery, "ALL", examples)
     monkeypatch.setattr(gallery, "SECTIONS", {"All": tuple(examples.values())})
     assert gallery.main() == 0

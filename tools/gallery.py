@@ -276,12 +276,13 @@ def card(example: Example, seconds: float | None) -> str:
     facts += [f"No picture: {example.no_picture}." if example.no_picture else ""]
     where = f"figures/gallery/{example.name}.png"
     image = f"```{{image}} {where}\n:alt: {example.title}\n:target: {where}\n```\n\n"
+    shown = f"::::{{container}} thumbnail\n{image}::::\n\n"
     return (
         f"### {example.title}\n\n:::::{{container}} example\n"
-        + ("" if example.no_picture else f"::::{{container}} thumbnail\n{image}::::\n\n")
-        + f"::::{{container}} words\n{example.text}\n\n```text\n{example.command()}\n```\n\n"
+        + ("" if example.no_picture else shown)
+        + f"::::{{container}} words\n{example.text}\n\n"
         + " ".join(filter(None, facts))
-        + "\n::::\n:::::\n"
+        + f"\n::::\n:::::\n\n```text\n{example.command()}\n```\n"
     )
 
 

@@ -1,18 +1,19 @@
 """Photographs every built page at two widths, light and dark, and names pages that are too wide.
 
-Needs playwright and Chromium. Ends with status 1 if a page scrolls sideways, if a formula was not
-understood, or if a page asked for something that is not on this machine:
+Needs playwright (the extra browser) and Chromium. Ends with status 1 if a page scrolls sideways or
+is cut off, if a formula was not understood, or if a page asked for something that is not on this
+machine:
 
     python tools/screenshots.py docs/_build/html screenshots [PAGE …]
 """
 
+import shutil
 import sys
 from pathlib import Path
 
 from playwright.sync_api import Page, sync_playwright
 
 WIDTHS = {1400: 900, 400: 800}
-BROWSER = "/usr/bin/chromium"
 TALLEST = 12_000  # pixels of a picture
 LOOK = """() => {
   const scrolls = e => e && e.tagName !== 'ARTICLE' &&
@@ -25,6 +26,12 @@ LOOK = """() => {
     errors: [...document.querySelectorAll('[data-mjx-error]')].map(e => e.textContent),
   };
 }"""
+
+
+def chromium() -> str:
+    """Where the browser is."""
+    found = shutil.which("chromium") or shutil.which("google-chrome")
+    return found or sys.exit("no chromium on the PATH")
 
 
 def faults(page: Page, path: Path, asked: list[str]) -> list[str]:
@@ -48,7 +55,7 @@ def main() -> int:
     pages = [built / name for name in sys.argv[3:]] or sorted(built.glob("*.html"))
     bad = 0
     with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        browser = play.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
         for width, height in WIDTHS.items():
             for scheme in ("light", "dark"):
                 size = {"width": width, "height": height}

@@ -19,6 +19,10 @@ __all__ = ["Call", "Text", "as_text", "recorded_call", "same", "to_command", "to
 P = ParamSpec("P")
 SOURCES = {"from_gymnasium": "gymnasium:", "from_minari": "minari:", "from_table": ""}
 COLUMNS = {"gamma": "gamma_column", "lam": "lam_column"}  # of a log: options with other names
+OPTIONS = (  # settings of an estimate that the command has, too
+    "gamma", "lam", "by", "method", "order", "kappa", "estimand", "features", "bootstrap_samples",
+    "level", "seed", "actions", "resume", "members", "sweeps", "hidden",
+)  # fmt: skip
 SILENT = ("chunk",)  # arguments that change no number
 LONGEST = 88  # characters of a line
 FOLDER = re.compile(r"(^|:)(?:/|~|[A-Za-z]:\\)[^:]*[/\\]")  # before the name of a file, absolute
@@ -210,7 +214,8 @@ def to_command(
     """
     words = None if recipe is None else recipe.words
     texts = {name: as_text(name, x) for name, x in settings.items()}
-    if words is None or recipe is None or any(text.option is None for text in texts.values()):
+    said = all(name in OPTIONS and text.option is not None for name, text in texts.items())
+    if words is None or recipe is None or not said:
         return None
     if recipe.function == "from_gymnasium" and "resume" not in texts:
         seeds = [str(x["seed"].option) if "seed" in x else "0" for x in (recipe.given, texts)]

@@ -161,7 +161,8 @@ def _page(
 ) -> Page:
     a, fresh = data.attrs, checked is not None
     recipe, asked = found.experience.recipe, found.asked
-    function = "rv.deep.estimate" if a.get("by") == "deep" else "rv.estimate"
+    deep = a.get("by") == "deep"
+    function = "rv.deep.estimate" if deep else "rv.estimate"
     rows = table_rows(data, MOST_ROWS)
     policy = f", {a['policy']} policy" if a["policy"] else ""
     spread = "of each action" if a.get("actions") else ""
@@ -177,7 +178,7 @@ def _page(
         table=_table(rows.lines),
         table_note=_table_note(len(rows.lines) - 1, rows.hidden, rows.unit, data, files),
         dropped=_dropped(found, data),
-        command=to_command(recipe, asked, checked=fresh),
+        command=to_command(recipe, asked | ({"features": "deep"} if deep else {}), checked=fresh),
         python=to_python(recipe, asked, function=function, checked=fresh),
         settings=_settings(data),
         files=files,
