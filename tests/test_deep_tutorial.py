@@ -12,9 +12,9 @@ from tests.pages import DOCS, run_page
 SMALLER = {
     ".learn(6_000)": ".learn(2_048)",
     "--steps 50000 --members 3": "--steps 3000 --members 2 --sweeps 2 --rollouts 20",
-    "--steps 20000 --members 2": "--steps 3000 --members 2 --sweeps 2",
-    "walk(50_000, seed=1), gamma=0.98, members=3": "walk(3_000, seed=1), gamma=0.98, members=2, "
-    "sweeps=2",
+    "--steps 20000 --members 2 --sweeps 25": "--steps 3000 --members 2 --sweeps 2",
+    "walk(50_000": "walk(3_000",
+    "members=3, sweeps=25": "members=2, sweeps=2",
     "walk(25_000": "walk(3_000",
     "episodes=300": "episodes=32",
 }
