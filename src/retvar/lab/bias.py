@@ -13,7 +13,7 @@ from retvar import arguments
 from retvar.exact import FixedPoint, fixed_point
 from retvar.format import joined, minus, number
 from retvar.lab import svg
-from retvar.lab.learning import METHODS, POINTS, learner_class
+from retvar.lab.learning import METHODS, POINTS, Played, learner_class
 from retvar.lab.problem import Problem
 from retvar.networks import NETWORKS
 from retvar.simulation import simulate
@@ -96,7 +96,7 @@ def _simulated(problem: Problem, settings: BiasSettings) -> xarray.Dataset:
     )
 
 
-class Bias:
+class Bias(Played[BiasSettings]):
     """Learners with a frozen value that is wrong, after some steps, and their fixed points.
 
     Parameters
@@ -118,19 +118,7 @@ class Bias:
     def __init__(
         self, problem: Problem, settings: BiasSettings | None = None, step: int = 0
     ) -> None:
-        self.problem = problem
-        self.settings = settings or BiasSettings()
-        self.step = min(max(step, 0), self.settings.steps)
-
-    def advance(self, steps: int) -> int:
-        """Take some steps; returns how many have been taken since the start."""
-        self.step = min(self.step + steps, self.settings.steps)
-        return self.step
-
-    @property
-    def done(self) -> bool:
-        """Whether the run has reached its end."""
-        return self.step >= self.settings.steps
+        super().__init__(problem, settings or BiasSettings(), step)
 
     def learners(self) -> dict[str, Learner]:
         """The learners by the names of their methods: all that there are."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ from retvar.simulation import simulate
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["ALPHAS", "METHODS", "POINTS", "Learning", "Settings"]
+__all__ = ["ALPHAS", "METHODS", "POINTS", "Learning", "Played", "Settings"]
 
 Array = NDArray[np.float64]
 
@@ -170,7 +170,38 @@ def _rmse(errors: Array, axis: tuple[int, ...]) -> Array:
         return np.asarray(np.sqrt(total / np.sum(known, axis=axis)))
 
 
-class Learning:
+class _Long(Protocol):
+    @property
+    def steps(self) -> int: ...
+
+
+S = TypeVar("S", bound=_Long)
+
+
+class Played(Generic[S]):
+    """Runs with settings, of which some steps have been taken.
+
+    >>> runs = Played(Problem.named("chain"), Settings(steps=1_000), step=200)
+    >>> runs.advance(900), runs.done
+    (1000, True)
+    """
+
+    def __init__(self, problem: Problem, settings: S, step: int = 0) -> None:
+        self.problem, self.settings = problem, settings
+        self.step = min(max(step, 0), settings.steps)
+
+    def advance(self, steps: int) -> int:
+        """Take some steps; returns how many have been taken since the start."""
+        self.step = min(self.step + steps, self.settings.steps)
+        return self.step
+
+    @property
+    def done(self) -> bool:
+        """Whether the run has reached its end."""
+        return self.step >= self.settings.steps
+
+
+class Learning(Played[Settings]):
     """Learners on an MDP, after some steps of the same experience.
 
     Parameters
@@ -192,19 +223,7 @@ class Learning:
     """
 
     def __init__(self, problem: Problem, settings: Settings | None = None, step: int = 0) -> None:
-        self.problem = problem
-        self.settings = settings or Settings()
-        self.step = min(max(step, 0), self.settings.steps)
-
-    def advance(self, steps: int) -> int:
-        """Take some steps; returns how many have been taken since the start."""
-        self.step = min(self.step + steps, self.settings.steps)
-        return self.step
-
-    @property
-    def done(self) -> bool:
-        """Whether the run has reached its end."""
-        return self.step >= self.settings.steps
+        super().__init__(problem, settings or Settings(), step)
 
     # ------------------------------------------------------------------ numbers
 

@@ -184,15 +184,8 @@ def _runs(steps: int) -> list[Control]:
     ]
 
 
-class LearningView:
-    """Learning: estimates move towards the exact answer.
-
-    >>> view = LearningView(Shelf())
-    >>> [control.name for control in view.sources()]
-    ['domain']
-    """
-
-    title = "Two step sizes"
+class _RunsOnDomain:
+    """A view of runs on a domain that one chooses."""
 
     def __init__(self, shelf: Shelf) -> None:
         self.shelf = shelf
@@ -201,6 +194,21 @@ class LearningView:
         """The domain."""
         names = self.shelf.names()
         return [Control("domain", "choice", "domain", names, names[0])]
+
+    def length(self, values: Mapping[str, Any]) -> int:
+        """The length of the runs."""
+        return int(values["steps"])
+
+
+class LearningView(_RunsOnDomain):
+    """Learning: estimates move towards the exact answer.
+
+    >>> view = LearningView(Shelf())
+    >>> [control.name for control in view.sources()]
+    ['domain']
+    """
+
+    title = "Two step sizes"
 
     def controls(self, source: Mapping[str, Any]) -> list[Control]:
         """Step sizes, methods, discounts, and the runs."""
@@ -217,10 +225,6 @@ class LearningView:
             Control("value", "number", "J starts at", (-1e6, 1e6), 0.0, more=True),
             *_runs(2_000),
         ]
-
-    def length(self, values: Mapping[str, Any]) -> int:
-        """The length of the runs."""
-        return int(values["steps"])
 
     def model(self, values: Mapping[str, Any], step: int) -> Learning:
         """The learners, for values of the controls."""
@@ -261,7 +265,7 @@ class LearningView:
         )
 
 
-class BiasView:
+class BiasView(_RunsOnDomain):
     """The bias of methods whose value is frozen and wrong.
 
     >>> BiasView(Shelf()).title
@@ -269,14 +273,6 @@ class BiasView:
     """
 
     title = "A wrong value"
-
-    def __init__(self, shelf: Shelf) -> None:
-        self.shelf = shelf
-
-    def sources(self) -> list[Control]:
-        """The domain."""
-        names = self.shelf.names()
-        return [Control("domain", "choice", "domain", names, names[0])]
 
     def controls(self, source: Mapping[str, Any]) -> list[Control]:
         """The error, where it is, and the runs."""
@@ -291,10 +287,6 @@ class BiasView:
             *_discounts(problem),
             *_runs(5_000),
         ]
-
-    def length(self, values: Mapping[str, Any]) -> int:
-        """The length of the runs."""
-        return int(values["steps"])
 
     def model(self, values: Mapping[str, Any], step: int) -> Bias:
         """The learners, for values of the controls."""
