@@ -14,7 +14,7 @@ SMALLER = {
     "--steps 50000 --members 3": "--steps 3000 --members 2 --sweeps 2 --rollouts 20",
     "--steps 20000 --members 2 --sweeps 25": "--steps 3000 --members 2 --sweeps 2",
     "walk(50_000": "walk(3_000",
-    "members=3, sweeps=25": "members=2, sweeps=2",
+    "members=3)": "members=2, sweeps=2)",
     "walk(25_000": "walk(3_000",
     "episodes=300": "episodes=32",
 }
