@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 import retvar as rv
 from retvar.cli import main
-from retvar.lab import code, elements, server, svg, views
+from retvar.lab import code, elements, learning_words, server, svg, views
 from retvar.lab.bias import ERRORS, Bias, BiasSettings
 from retvar.lab.learning import ALPHAS, METHODS, Learning, Settings
 from retvar.lab.problem import DOMAINS, Problem
@@ -121,10 +121,59 @@ def test_sentences_say_what_the_numbers_say():
     equal = Learning(CHAIN, Settings(alpha=0.02, alpha_bar=0.02), step=2_000)
     assert "nearly the same" in equal.sentences(0)[0]
     assert "α = ᾱ, and they cancel" in " ".join(equal.sentences(0))
+    assert learning_words._times(1_000.0) == "1,000 times"
     far = Learning(Problem.named("random-walk"), Settings(), step=500)
     assert "more than 6 states" in far.sentences(0)[-1]
     assert far.expected("direct") is None
     assert math.isnan(far.error("direct").expected)
+
+
+def test_bias_and_noise_are_the_two_parts_of_the_error():
+    """error² = bias² + noise² in the mean: of the expected curve exactly, of 100 runs nearly."""
+    view = Learning(CHAIN, Settings(alpha=0.00398, alpha_bar=0.02, runs=100), step=2_000)
+    for method in ("direct", "vtd"):
+        found, curve = learning_words.parts(view, method), view.expected(method)
+        exact = curve.variance.values[view.moment] - CHAIN.solution.variance
+        assert found.bias == pytest.approx(math.sqrt(np.mean(exact**2)), rel=0.1)
+        spread = curve.variance_std.values[view.moment]
+        assert found.noise == pytest.approx(math.sqrt(np.mean(spread**2)), rel=0.2)
+        assert math.hypot(found.bias, found.noise) == pytest.approx(
+            view.error(method).measured, rel=0.02
+        )
+        assert found.biased
+        assert found.moving
+
+
+def test_a_slow_value_is_told_as_a_bias_to_one_side():
+    said = " ".join(Learning(CHAIN, Settings(alpha=0.00398), step=2_000).sentences(0))
+    assert "the mean over runs is 9.43, and the variance 3.00. J² is still behind M" in said
+    assert "M − J² is too large" in said
+    assert "Not there yet: play longer, or take larger steps" in said
+    other = " ".join(Learning(CHAIN, Settings(alpha=1.0, alpha_bar=0.001), step=500).sentences(0))
+    assert "M is still behind J²" in other
+    assert "M − J² is too small" in other
+    there = " ".join(Learning(CHAIN, Settings(), step=2_000).sentences(0))
+    assert "bias" not in there.lower()
+    assert "behind" not in there
+
+
+def test_a_bias_that_stays_is_not_blamed_on_a_short_run():
+    view = Learning(CHAIN, Settings(alpha=0.2, alpha_bar=0.02), step=2_000)
+    assert not learning_words.parts(view, "direct").moving
+    assert "It no longer moves: more steps do not help" in " ".join(view.sentences(0))
+
+
+def test_an_error_of_vtd_that_is_smaller_is_explained():
+    stuck = Learning(CHAIN, Settings(alpha=1.0, alpha_bar=1.0), step=2_000).sentences(0)
+    assert "times smaller" in stuck[0]
+    assert "VTD says 0, whatever the variance is" in stuck[1]
+    assert "Not there yet" not in " ".join(stuck)
+    large = Learning(CHAIN, Settings(alpha=0.2, alpha_bar=0.2), step=2_000).sentences(0)
+    assert "1 − α = 0.8 times direct's in every run" in large[1]
+    walk = Problem.named("random-walk")
+    short = Learning(walk, Settings(alpha=0.1, alpha_bar=0.2), step=2_000).sentences(0)
+    assert "times smaller" in short[0]
+    assert "the run is short and J has not arrived" in short[1]
 
 
 def test_a_learner_that_diverges_is_named_and_never_drawn_as_a_number():

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from retvar import arguments
 from retvar.curves import expected_curve
 from retvar.errors import InputError
-from retvar.format import count, joined, number, short_number
-from retvar.lab import svg
+from retvar.format import joined, number
+from retvar.lab import learning_words, svg
 from retvar.lab.problem import Problem
 from retvar.learners import LEARNERS, Learner
 from retvar.networks import NETWORKS
@@ -37,7 +37,6 @@ ALPHAS = tuple(float(f"{a:.3g}") for a in np.geomspace(0.001, 1.0, 31))
 POINTS = 200  # moments that are recorded
 SCANNED = ALPHAS  # step sizes at which all errors are shown at once
 MOST_STATES = 6  # of MDPs whose exact curves come while one waits
-ALIKE = 1.15  # ratio of errors that one does not see
 
 
 @dataclass(frozen=True)
@@ -287,70 +286,21 @@ class Learning(Played[Settings]):
 
     def sentences(self, state: int) -> list[str]:
         """What one sees, in words that follow the numbers."""
-        said = [self._compared(), *self._explained(state)]
-        if why := self.why_no_curve():
-            said.append(f"Dashed lines are missing: {why}.")
-        for name, times in self.diverged().items():
-            runs = count(times, "run")
-            said.append(
-                f"{NETWORKS[name].label} has diverged in {runs}: its weights got too large."
-            )
-        return [sentence for sentence in said if sentence]
+        return learning_words.sentences(self, state)
 
-    def _split(self) -> tuple[list[str], list[str]]:
+    def split(self) -> tuple[list[str], list[str]]:
         """Methods that subtract the square of the value, and the others."""
         squares = [m for m in self.settings.methods if NETWORKS[m].second_moment is not None]
         return squares, [m for m in self.settings.methods if m not in squares]
 
-    def _compared(self) -> str:
-        squares, others = self._split()
-        if not self.step:
-            return (
-                "Press play: estimates move towards the exact variance of each state. Then drag α "
-                "away from ᾱ."
-            )
-        if not (squares and others):
-            found = joined(f"{NETWORKS[m].label} {_digits(self.error(m).measured)}"
-                           for m in self.settings.methods)  # fmt: skip
-            return f"After {self.step:,} steps the error is: {found}."
-        worse, better = squares[0], others[0]
-        errors = [self.error(name).measured for name in (worse, better)]
-        names = [NETWORKS[name].label for name in (worse, better)]
-        told = f"{_digits(errors[0])} and {_digits(errors[1])}"
-        ratio = errors[0] / errors[1] if errors[1] > 0 else np.nan
-        start = f"After {self.step:,} steps the errors of {names[0]} and {names[1]} are {told}"
-        if not np.isfinite(ratio):
-            return f"{start}."
-        if 1 / ALIKE < ratio < ALIKE:
-            return f"{start}: nearly the same."
-        if ratio < 1:
-            return f"{start}: {names[0]}'s is {1 / ratio:.1f} times smaller."
-        return f"{start}: {names[0]}'s is {ratio:.1f} times larger."
+    def pair(self) -> tuple[str, str] | None:
+        """A method that subtracts the square and one that does not, to compare; None if not both.
 
-    def _explained(self, state: int) -> list[str]:
-        squares, others = self._split()
-        if not squares:
-            return []
-        s, name = self.settings, NETWORKS[squares[0]].label
-        said = [
-            f"{name} estimates the second moment M and takes J² away. A TD error δ moves J² by "
-            "about 2αJδ and M by about 2ᾱJδ: the two cancel in M − J² only if α = ᾱ."
-        ]
-        value = short_number(float(f"{self.problem.solution.value[state]:.3g}"))
-        where = f"{self.problem.states[state]}, where J is {value}"
-        if s.alpha == s.alpha_bar:
-            said.append("Here α = ᾱ, and they cancel.")
-        else:
-            share = self.push(state) / max(self.problem.solution.variance[state], 1e-300)
-            said.append(
-                f"Here α is {_times(s.alpha / s.alpha_bar)} ᾱ. What is left, 2(ᾱ − α)Jδ, pushes "
-                f"the estimate up or down by about {_digits(self.push(state))} at each visit to "
-                f"{where}: {100 * share:.3g}% of the variance there."
-            )
-        if others:
-            label = NETWORKS[others[0]].label
-            said.append(f"For {label} nothing has to cancel: its variance learns from δ² itself.")
-        return said
+        >>> Learning(Problem.named("chain")).pair()
+        ('vtd', 'direct')
+        """
+        squares, others = self.split()
+        return (squares[0], others[0]) if squares and others else None
 
     # ------------------------------------------------------------------ charts
 
@@ -362,7 +312,7 @@ class Learning(Played[Settings]):
     def charts(self, state: int) -> list[str]:
         """All charts, as SVG."""
         drawn = [self.by_state(), self.by_step(state), self.error_chart(), self.scan_chart()]
-        if self._split()[0]:
+        if self.split()[0]:
             drawn.insert(2, self.cancelling(state))
         return [*drawn, self.values()]
 
@@ -414,7 +364,7 @@ class Learning(Played[Settings]):
 
     def cancelling(self, state: int) -> str:
         """M and J² of one run: their difference is the estimate."""
-        method = self._split()[0][0]
+        method = self.split()[0][0]
         run = self.data.sel(learner=method).isel(run=0, state=state)
         x, look = self._seen(self.data.step.values), svg.method_colour(method)
         M, J2 = self._seen(run.second_moment.values), self._seen(run.value.values**2)
@@ -511,8 +461,3 @@ def _around(truth: float, lines: Sequence[svg.Line]) -> tuple[float, float]:
 def _digits(x: float) -> str:
     """Two digits."""
     return number(x, 2)
-
-
-def _times(ratio: float) -> str:
-    """A ratio in words."""
-    return f"{ratio:.3g} times" if ratio > 1 else f"1/{1 / ratio:.3g} of"
