@@ -19,6 +19,7 @@ import retvar as rv
 from retvar.cli import main
 from retvar.lab import code, elements, learning_words, server, svg, views
 from retvar.lab.bias import ERRORS, Bias, BiasSettings
+from retvar.lab.editor import example
 from retvar.lab.learning import ALPHAS, METHODS, Learning, Settings
 from retvar.lab.problem import DOMAINS, Problem
 from tests import oracle
@@ -198,6 +199,27 @@ def test_a_learner_that_diverges_is_named_and_never_drawn_as_a_number():
         parsed(chart)
 
 
+def test_runs_that_diverge_are_told_in_words_without_a_warning(recwarn):
+    shop = Problem(example().mdp.replace(lam=1.0), "")
+    view = Learning(shop, Settings(alpha=1.0, alpha_bar=1.0, kappa=1.0))
+    assert view.diverged() == {}  # not yet
+    view.advance(2_000)
+    assert view.diverged() == {"direct": 20, "vtd": 20}
+    said = view.sentences(0)
+    assert said[0].startswith("Direct has diverged in 20 runs of 20")
+    assert not any("e+" in sentence or "∞" in sentence for sentence in said)
+    for chart in view.charts(0):
+        parsed(chart)
+        assert "nan" not in chart
+        assert "inf" not in chart
+    shelf = views.Shelf()
+    shelf.put("mine", shop)
+    page = views.LearningView(shelf)
+    values = {**defaults(page), "alpha": 1.0, "alpha_bar": 1.0, "kappa": 1.0}
+    assert page.show(values, 2_000).rows[1][1:4] == ["diverged"] * 3
+    assert [str(each.message) for each in recwarn] == []
+
+
 # ---------------------------------------------------------------------- bias
 
 
@@ -229,8 +251,8 @@ def test_learners_go_where_theory_says(error):
         slack = 5 * spread / math.sqrt(20) + 0.02  # noise of the mean node: of the order of ᾱ
         assert (off < slack).all(), method
     said = " ".join(view.sentences(3))
-    assert "theory says: direct goes to" in said
-    assert "centred goes there" in said
+    assert "by theory direct goes to" in said
+    assert "and centred to 1.00, the variance itself" in said
 
 
 # ---------------------------------------------------------------------- code
@@ -265,6 +287,17 @@ def test_the_code_of_learning_gives_the_numbers_of_the_view(
         mean = view.variance(method).mean(axis=0)
         assert np.allclose(found["variance"].sel(learner=method), mean, rtol=1e-12)
     assert (tmp_path / "learning.png").exists()
+
+
+def test_the_code_of_a_view_that_has_not_begun_gives_its_first_numbers(monkeypatch, tmp_path):
+    view = Learning(CHAIN, Settings(value=1.5, runs=3))
+    found = executed(code.learning_code(view), monkeypatch, tmp_path)
+    for method in view.settings.methods:
+        measured = float(found["error"].sel(learner=method))
+        assert measured == pytest.approx(view.error(method).measured, rel=1e-12)
+        assert float(found["variance"].step) == 0
+    wrong = executed(code.bias_code(Bias(CHAIN)), monkeypatch, tmp_path)
+    assert float(wrong["variance"].step) == 0
 
 
 @pytest.mark.parametrize("where", [None, 2])
@@ -321,7 +354,7 @@ def test_a_problem_that_was_edited_can_be_learned():
              ("x", "go", "end", 1.0, 2.0, 1.0)]  # fmt: skip
     lines = f"mdp = rv.MDP.from_edges({edges!r}, gamma=1.0)"
     shelf = views.Shelf()
-    shelf.problems["mine"] = Problem(rv.MDP.from_edges(edges, gamma=1.0), lines)
+    shelf.put("mine", Problem(rv.MDP.from_edges(edges, gamma=1.0), lines))
     view = views.LearningView(shelf)
     values = defaults(view)
     assert values["domain"] == "mine"
@@ -370,6 +403,22 @@ def test_gaps_empty_lines_and_equal_numbers_are_drawn():
         assert "nan" not in drawn
     parsed(svg.dot_chart("none", [], []))
     parsed(svg.heat_map("none", np.full((2, 2), math.nan)))
+
+
+def test_what_is_off_the_scale_is_an_arrow_at_its_edge_with_the_number():
+    marks = [svg.Mark("now", 0.5, 9.431), svg.Mark("then", 0.5, -70.0), svg.Mark("here", 0.5, 0.5)]
+    lines = [svg.Line("", [0, 1], [0, 1])]
+    dots = [svg.Dots("VTD", [9.431, -70.0, 0.5, 1e300])]
+    for chart in (
+        svg.line_chart("marks", lines, marks=marks, y_range=(0, 1)),
+        svg.dot_chart("dots", ["a", "b", "c", "d"], dots, y_range=(0, 1)),
+    ):
+        arrows = [part for part in parsed(chart).iter() if part.get("data-off") is not None]
+        told = [part[0].text for part in arrows]
+        assert told[0].endswith(": 9.43, off the scale")
+        assert told[1].endswith(": −70, off the scale")
+    assert len(arrows) == 3
+    assert "1e300, off the scale" in chart
 
 
 def test_names_are_escaped_and_long_ones_cut():
@@ -438,7 +487,10 @@ def asked(path, *, kind="http", host="127.0.0.1:7", origin=None):
     [
         ("/", {}),
         ("/secret", {}),
-        (f"/{TOKEN}", {}),
+        (f"/{TOKEN}", {"host": "evil.example"}),
+        (f"/{TOKEN}", {"kind": "websocket"}),
+        (f"/{TOKEN[:-1]}", {}),
+        (f"/{TOKEN}x", {}),
         (f"/{TOKEN}x/", {}),
         (f"/x/{TOKEN}/", {}),
         ("/assets/index.js", {}),
@@ -468,6 +520,13 @@ def test_who_has_the_token_is_answered_and_may_load_nothing_from_elsewhere():
         assert policy.startswith("default-src 'self'")
         assert "http" not in policy
     assert asked(f"/{TOKEN}/ws", kind="websocket")[1]
+
+
+def test_the_address_without_its_last_stroke_leads_to_the_page():
+    sent, reached = asked(f"/{TOKEN}")
+    assert not reached
+    assert sent[0]["status"] == 307
+    assert dict(sent[0]["headers"])[b"location"] == f"/{TOKEN}/".encode()
 
 
 def test_a_port_in_use_is_named_with_its_remedy():

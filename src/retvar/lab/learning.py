@@ -36,6 +36,7 @@ ALPHAS = tuple(float(f"{a:.3g}") for a in np.geomspace(0.001, 1.0, 31))
 """Step sizes at which a slider stops."""
 POINTS = 200  # moments that are recorded
 SCANNED = ALPHAS  # step sizes at which all errors are shown at once
+DIVERGED = 1e6  # times the largest variance: an estimate beyond that has diverged
 MOST_STATES = 6  # of MDPs whose exact curves come while one waits
 
 
@@ -164,8 +165,8 @@ def _scanned(problem: Problem, settings: Settings) -> dict[str, Array]:
 def _rmse(errors: Array, axis: tuple[int, ...]) -> Array:
     """Root mean square; of runs that diverged only what is finite, NaN if nothing is."""
     known = np.isfinite(errors)
-    total = np.sum(np.where(known, errors, 0.0) ** 2, axis=axis)
-    with np.errstate(invalid="ignore", divide="ignore"):
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        total = np.sum(np.where(known, errors, 0.0) ** 2, axis=axis)
         return np.asarray(np.sqrt(total / np.sum(known, axis=axis)))
 
 
@@ -278,9 +279,18 @@ class Learning(Played[Settings]):
         return float(2 * apart * abs(found))
 
     def diverged(self) -> dict[str, int]:
-        """In how many runs each method has diverged, where it has."""
-        counts = zip(self.settings.methods, self.data.diverged.values.tolist(), strict=True)
-        return {name: times for name, times in counts if times}
+        """In how many runs each method has diverged by this step, where it has."""
+        limit = DIVERGED * max(1.0, float(np.nanmax(self.problem.solution.variance, initial=0.0)))
+        found = {}
+        for method in self.settings.methods:
+            inside = np.abs(self.variance(method)) < limit  # not so of NaN
+            found[method] = int(np.sum(~inside.all(axis=1)))
+        return {name: times for name, times in found.items() if times}
+
+    def mean_and_spread(self, method: str, state: int) -> tuple[float, float]:
+        """Mean and standard deviation over runs of the variance of a state, at this step."""
+        runs = self.variance(method)
+        return float(_mean(runs)[state]), float(_spread(runs)[state])
 
     # ------------------------------------------------------------------ words
 
@@ -367,7 +377,8 @@ class Learning(Played[Settings]):
         method = self.split()[0][0]
         run = self.data.sel(learner=method).isel(run=0, state=state)
         x, look = self._seen(self.data.step.values), svg.method_colour(method)
-        M, J2 = self._seen(run.second_moment.values), self._seen(run.value.values**2)
+        with np.errstate(over="ignore"):
+            M, J2 = self._seen(run.second_moment.values), self._seen(run.value.values**2)
         exact = float(self.problem.solution.value[state]) ** 2
         variance = float(self.problem.solution.variance[state])
         lines = [
@@ -406,14 +417,17 @@ class Learning(Played[Settings]):
             svg.Line(NETWORKS[m].label, SCANNED, errors, svg.method_colour(m), svg.method_dash(m))
             for m, errors in found.items()
         ]
-        least = min(float(np.nanmin(errors)) for errors in found.values())
+        known = [errors[np.isfinite(errors)] for errors in found.values()]
+        least = float(np.concatenate(known).min(initial=np.inf))
+        least = least if np.isfinite(least) else 1.0
         levels = [
             svg.Level("ᾱ", s.alpha_bar, svg.SOFT, "2 3", vertical=True),
             svg.Level("α now", s.alpha, svg.INK, "", vertical=True),
         ]
         return svg.line_chart(
-            "Error against α, at this ᾱ", lines, levels, x_label="α", log_x=True,
-            y_label="root mean square", y_range=(0.0, max(8 * least, 1e-9)),
+            f"Error against α, steps {s.steps // 2:,} to {s.steps:,}", lines, levels,
+            x_label="α", log_x=True, y_label="root mean square",
+            y_range=(0.0, max(8 * least, 1e-9)),
             description="errors in the second half of the run, each α with the same experience",
         )  # fmt: skip
 
@@ -423,22 +437,24 @@ class Learning(Played[Settings]):
         for method in self.settings.methods:
             runs = self.data.value.sel(learner=method).values[:, self.moment]
             dots.append(_dots(method, _mean(runs), _spread(runs)))
+        exact = self.problem.solution.value
         return svg.dot_chart(
-            "Value, state by state", self.problem.states, dots, self.problem.solution.value,
-            y_label="value",
+            "Value, state by state", self.problem.states, dots, exact, y_label="value",
+            y_range=_beside(exact),
         )  # fmt: skip
 
 
 def _mean(runs: Array) -> Array:
     """Mean over runs, without those that diverged."""
     known = np.isfinite(runs)
-    with np.errstate(invalid="ignore", divide="ignore"):
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         return np.asarray(np.sum(np.where(known, runs, 0.0), axis=0) / np.sum(known, axis=0))
 
 
 def _spread(runs: Array) -> Array:
     """Standard deviation over runs, without those that diverged."""
-    return np.sqrt(np.maximum(_mean((runs - _mean(runs)) ** 2), 0.0))
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.sqrt(np.maximum(_mean((runs - _mean(runs)) ** 2), 0.0))
 
 
 def _dots(method: str, mean: Array, spread: Array) -> svg.Dots:
@@ -456,6 +472,13 @@ def _around(truth: float, lines: Sequence[svg.Line]) -> tuple[float, float]:
     size = max(abs(truth), 1e-9)
     low, high = max(float(known.min()), -1.5 * size), min(float(known.max()), 3.5 * size)
     return min(low, 0.0) - 0.05 * size, max(high, 1.3 * size)
+
+
+def _beside(exact: Array) -> tuple[float, float]:
+    """Limits that hold 0, exact answers, and as much again on both sides."""
+    low, high = min(float(np.min(exact)), 0.0), max(float(np.max(exact)), 0.0)
+    span = (high - low) or 1.0
+    return low - 0.5 * span, high + 0.5 * span
 
 
 def _digits(x: float) -> str:

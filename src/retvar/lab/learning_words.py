@@ -75,21 +75,24 @@ def _error_of_mean(runs: Array) -> Array:
 
 def _true(runs: Array) -> Array:
     """The mean over runs, less what its noise adds to its square."""
-    return np.sqrt(np.maximum(np.mean(runs, axis=0) ** 2 - _error_of_mean(runs) ** 2, 0.0))
+    squares = np.mean(runs, axis=0) ** 2 - _error_of_mean(runs) ** 2
+    return np.asarray(np.sqrt(np.maximum(squares, 0.0)))
 
 
 def sentences(view: Learning, state: int) -> list[str]:
     """What one sees in a state after the steps taken."""
+    gone = view.diverged()
     said = [_compared(view)]
-    if view.step:
+    if view.step and not gone:
         said += [*_why_smaller(view), *_not_there(view)]
+    for name, times in gone.items():
+        runs = f"{count(times, 'run')} of {view.settings.runs}"
+        label = _upper(NETWORKS[name].label)
+        said.append(f"{label} has diverged in {runs}: its estimates grow without end. Smaller "
+                    "steps, or a smaller κ, would help.")  # fmt: skip
     said += _explained(view, state)
     if why := view.why_no_curve():
         said.append(f"Dashed lines are missing: {why}.")
-    for name, times in view.diverged().items():
-        runs = count(times, "run")
-        label = NETWORKS[name].label
-        said.append(f"{_upper(label)} has diverged in {runs}: its weights got too large.")
     return [minus(sentence) for sentence in said if sentence]
 
 
@@ -101,6 +104,10 @@ def _compared(view: Learning) -> str:
             "away from ᾱ."
         )
     pair = view.pair()
+    if gone := view.diverged():
+        fine = [m for m in view.settings.methods if m not in gone]
+        rest = joined(f"{NETWORKS[m].label} {_digits(view.error(m).measured)}" for m in fine)
+        return f"After {view.step:,} steps the error is: {rest}." if fine else ""
     if pair is None:
         found = joined(f"{NETWORKS[m].label} {_digits(view.error(m).measured)}"
                        for m in view.settings.methods)  # fmt: skip
@@ -216,11 +223,11 @@ def _explained(view: Learning, state: int) -> list[str]:
 def _one_sided(view: Learning, method: str, state: int) -> list[str]:
     """The bias of M − J² in a state from one of the two being behind, where that is seen."""
     now = view.data.sel(learner=method).isel(step=view.moment, state=state)
-    moments, squares = now.second_moment.values, now.value.values**2
     with np.errstate(all="ignore"):
+        moments, squares = now.second_moment.values, now.value.values**2
         runs = moments - squares
         spread, off = runs.std(), runs.mean() - view.problem.solution.variance[state]
-    if not view.step or not np.isfinite(off) or abs(off) <= spread:
+    if not view.step or method in view.diverged() or abs(off) <= spread:
         return []
     square = float(view.problem.solution.value[state]) ** 2
     exact = square + float(view.problem.solution.variance[state])
