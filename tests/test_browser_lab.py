@@ -205,6 +205,22 @@ def test_another_domain_brings_its_states_and_other_discounts(page):
     assert abs(found["direct"][0] - 0.238) < 0.1
 
 
+def test_while_the_page_computes_it_says_so_in_place_of_old_results(page):
+    page.locator("marimo-dropdown").first.get_by_role("combobox").select_option("random-walk")
+    old = "document.querySelector('[data-cell-name=screen] .marimo-output-loading')"
+    until(page, f"{old} && getComputedStyle({old}, '::before').visibility === 'visible'")
+    assert "Computing" in page.evaluate(f"getComputedStyle({old}, '::before').content")
+    until(page, f"!{old}")
+    shown = page.locator("[data-cell-name=screen] .output").first
+    assert shown.evaluate("x => getComputedStyle(x).visibility") == "visible"
+
+
+def test_a_small_step_size_is_written_without_an_exponent(page):
+    set_to(page, "α", 0.00398)
+    beside = "getComputedStyle(document.querySelector('.rv-at-alpha'), '::after').content"
+    until(page, f"{beside} === '\"0.00398\"'")
+
+
 def test_the_code_can_be_copied_and_gives_the_numbers_of_the_page(page, tmp_path, monkeypatch):
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     set_to(page, "α", 0.1)

@@ -545,6 +545,13 @@ def test_the_server_listens_on_loopback_alone():
             pass
 
 
+def test_the_first_view_can_be_computed_ahead(monkeypatch):
+    shown = []
+    monkeypatch.setattr(views.LearningView, "show", lambda self, *given: shown.append(given))
+    server.warm_up()
+    assert shown == [(defaults(views.LearningView(views.Shelf())), 0)]
+
+
 def test_without_marimo_the_command_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "marimo", None)
     done = CliRunner().invoke(main, ["lab", "--no-browser"])

@@ -62,6 +62,12 @@ def controls(chosen, elements, mo, view):
 
 
 @app.cell
+def readout(elements, mo, settings):
+    mo.Html(elements.readout(settings.value))
+    return
+
+
+@app.cell
 def fields(chosen, elements, get_rows, mo, set_rows, view):
     _ = get_rows()  # a row was added or removed
 
@@ -125,7 +131,7 @@ def ticks(get_playing, mo, views):
     tick = mo.ui.refresh(
         options=[views.TICK], default_interval=views.TICK if get_playing() else None
     )
-    mo.Html(f"{tick}")
+    mo.Html(f"<div class='rv-playing'>{tick}</div>" if get_playing() else f"{tick}")
     return (tick,)
 
 

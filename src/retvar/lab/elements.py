@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from retvar.format import short_number
 from retvar.html import escaped
 from retvar.lab.svg import STYLE
 from retvar.lab.views import Control, Screen
@@ -15,6 +16,7 @@ __all__ = [
     "element",
     "error_page",
     "panel",
+    "readout",
     "row_numbers",
     "screen_page",
     "table_page",
@@ -49,7 +51,22 @@ div:has(> .marimo-cell) {display:grid!important;grid-template-columns:minmax(0,1
 .marimo-cell .output-area {max-height:none!important;overflow:visible;padding:0!important;
  margin:0!important}
 .marimo-cell .output {padding:0!important;margin:0!important}
-[data-cell-name=ticks] {display:none}
+[data-cell-name=ticks],[data-cell-name=readout] {display:none}
+.rv-slider {position:relative}
+.rv-slider::after {position:absolute;right:0;top:.35rem;color:var(--rv-ink);white-space:nowrap;
+ font:14px/1.6 system-ui,sans-serif;font-variant-numeric:tabular-nums}
+@keyframes rv-hide {to {visibility:hidden}}
+@keyframes rv-show {to {visibility:visible}}
+[data-cell-name=screen]:empty {display:block;visibility:visible!important}
+[data-cell-name=screen]:empty::before,[data-cell-name=screen] .marimo-output-loading::before {
+ content:"Computing … (some seconds when a kind of learner is used for the first time)";
+ display:block;color:var(--rv-ink);font:600 15px/1.5 system-ui,sans-serif}
+[data-cell-name=screen] .marimo-output-loading::before {position:sticky;top:1rem;height:0;
+ visibility:hidden;animation:rv-show 0s var(--rv-wait,.6s) forwards}
+[data-cell-name=screen] .marimo-output-loading > .output {
+ animation:rv-hide 0s var(--rv-wait,.6s) forwards}
+[data-cell-name=screen] .marimo-output-loading {opacity:1}
+:root:has(.rv-playing) {--rv-wait:3s}
 @media (min-width:60rem) {
 div:has(> .marimo-cell) {grid-template-columns:17rem minmax(0,1fr);
  grid-template-rows:auto auto auto auto auto 1fr}
@@ -79,9 +96,7 @@ def element(mo: Any, control: Control) -> Any:
     options: Any = control.options
     if control.kind == "slider":
         steps = [float(x) for x in options]
-        return mo.ui.slider(
-            steps=steps, value=float(control.value), label=label, show_value=True, full_width=True
-        )
+        return mo.ui.slider(steps=steps, value=float(control.value), label=label, full_width=True)
     if control.kind == "number":
         low, high = options
         return mo.ui.number(start=low, stop=high, value=control.value, label=label)
@@ -116,10 +131,26 @@ def _stack(mo: Any, controls: Sequence[Control], elements: Any) -> Any:
     parts = []
     for control in controls:
         shown = [elements[control.name]]
+        if control.kind == "slider":
+            shown = [mo.Html(f'<div class="rv-slider rv-at-{control.name}">{shown[0]}</div>')]
         if control.help:
             shown.append(mo.Html(f'<div class="rv-note">{escaped(control.help)}</div>'))
         parts.append(mo.vstack(shown, gap=0))
     return mo.vstack(parts, gap=0.6)
+
+
+def readout(values: Mapping[str, Any]) -> str:
+    """A style that writes the numbers of sliders beside their names.
+
+    >>> readout({"alpha": 0.00398, "methods": ["vtd"]})
+    '<style>.rv-at-alpha::after{content:"0.00398"}</style>'
+    """
+    rules = (
+        f'.rv-at-{name}::after{{content:"{short_number(x)}"}}'
+        for name, x in values.items()
+        if isinstance(x, float)
+    )
+    return f"<style>{''.join(rules)}</style>"
 
 
 def _table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

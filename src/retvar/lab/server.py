@@ -6,6 +6,7 @@ for the page, one of its files, or a websocket. Pages may load nothing from else
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib.util
 import os
@@ -144,6 +145,17 @@ def _leave_settings_alone() -> None:
     os.environ.update({"XDG_CONFIG_HOME": folder, "XDG_STATE_HOME": folder})
 
 
+def warm_up() -> None:
+    """Compile what the first view needs, while the browser opens."""
+    from retvar.lab.views import VIEWS, Shelf
+
+    view = VIEWS[0](Shelf())
+    values = {control.name: control.value for control in view.sources()}
+    values |= {control.name: control.value for control in view.controls(values)}
+    with contextlib.suppress(RetvarError):  # the page will tell
+        view.show(values, 0)
+
+
 class LabServer:
     """The lab on a socket, served by a thread until the program ends.
 
@@ -185,6 +197,7 @@ class LabServer:
             target=lambda: self._server.run(sockets=[self._socket]), name="retvar-lab", daemon=True
         )
         self._thread.start()
+        threading.Thread(target=warm_up, name="retvar-lab-warm-up", daemon=True).start()
         end = time.monotonic() + PATIENCE
         while not self._server.started:
             check()
