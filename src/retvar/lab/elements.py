@@ -67,6 +67,12 @@ div:has(> .marimo-cell) {display:grid!important;grid-template-columns:minmax(0,1
  animation:rv-hide 0s var(--rv-wait,.6s) forwards}
 [data-cell-name=screen] .marimo-output-loading {opacity:1}
 :root:has(.rv-playing) {--rv-wait:3s}
+@media (max-width:40rem) {
+.rv-lab {display:flex;flex-direction:column;align-items:stretch}
+.rv-lab > * {min-width:0;flex:none}
+.rv-charts {display:contents}
+.rv-chart:first-child {order:-1;margin-bottom:.6rem}
+}
 @media (min-width:60rem) {
 div:has(> .marimo-cell) {grid-template-columns:17rem minmax(0,1fr);
  grid-template-rows:auto auto auto auto auto 1fr}
