@@ -166,7 +166,7 @@ def test_another_policy_has_other_exact_maps(page):  # noqa: F811
 
 
 def test_the_slider_chooses_the_policy_of_the_library(page):  # noqa: F811
-    open_tab(page, "What calm costs", "The largest mean: −11.87 ± 4.21")
+    open_tab(page, "Risk against return", "The largest mean: −11.87 ± 4.21")
     assert page.locator("[data-changed]").count() == 0
     view = FrontierChoices.search(*DOMAINS["windy-cliff"])
     c = next(c for c in view.slider if c > view.choices[2].low)
@@ -183,7 +183,7 @@ def test_the_slider_chooses_the_policy_of_the_library(page):  # noqa: F811
 # ---------------------------------------------------------------------- widths
 
 
-@pytest.mark.parametrize("name", ["Your own MDP", "A grid world", "What calm costs"])
+@pytest.mark.parametrize("name", ["Your own MDP", "A grid world", "Risk against return"])
 def test_no_view_is_wider_than_a_phone(browser, server, name):  # noqa: F811
     context = browser.new_context(viewport={"width": 400, "height": 900}, color_scheme="dark")
     context.set_default_timeout(1_000 * patience(60))

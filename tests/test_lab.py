@@ -17,8 +17,9 @@ from click.testing import CliRunner
 
 import retvar as rv
 from retvar.cli import main
-from retvar.lab import code, elements, server, svg, views
+from retvar.lab import code, elements, learning_words, server, svg, views
 from retvar.lab.bias import ERRORS, Bias, BiasSettings
+from retvar.lab.editor import example
 from retvar.lab.learning import ALPHAS, METHODS, Learning, Settings
 from retvar.lab.problem import DOMAINS, Problem
 from tests import oracle
@@ -121,10 +122,59 @@ def test_sentences_say_what_the_numbers_say():
     equal = Learning(CHAIN, Settings(alpha=0.02, alpha_bar=0.02), step=2_000)
     assert "nearly the same" in equal.sentences(0)[0]
     assert "α = ᾱ, and they cancel" in " ".join(equal.sentences(0))
+    assert learning_words._times(1_000.0) == "1,000 times"
     far = Learning(Problem.named("random-walk"), Settings(), step=500)
     assert "more than 6 states" in far.sentences(0)[-1]
     assert far.expected("direct") is None
     assert math.isnan(far.error("direct").expected)
+
+
+def test_bias_and_noise_are_the_two_parts_of_the_error():
+    """error² = bias² + noise² in the mean: of the expected curve exactly, of 100 runs nearly."""
+    view = Learning(CHAIN, Settings(alpha=0.00398, alpha_bar=0.02, runs=100), step=2_000)
+    for method in ("direct", "vtd"):
+        found, curve = learning_words.parts(view, method), view.expected(method)
+        exact = curve.variance.values[view.moment] - CHAIN.solution.variance
+        assert found.bias == pytest.approx(math.sqrt(np.mean(exact**2)), rel=0.1)
+        spread = curve.variance_std.values[view.moment]
+        assert found.noise == pytest.approx(math.sqrt(np.mean(spread**2)), rel=0.2)
+        assert math.hypot(found.bias, found.noise) == pytest.approx(
+            view.error(method).measured, rel=0.02
+        )
+        assert found.biased
+        assert found.moving
+
+
+def test_a_slow_value_is_told_as_a_bias_to_one_side():
+    said = " ".join(Learning(CHAIN, Settings(alpha=0.00398), step=2_000).sentences(0))
+    assert "the mean over runs is 9.43, and the variance 3.00. J² is still behind M" in said
+    assert "M − J² is too large" in said
+    assert "Not there yet: play longer, or take larger steps" in said
+    other = " ".join(Learning(CHAIN, Settings(alpha=1.0, alpha_bar=0.001), step=500).sentences(0))
+    assert "M is still behind J²" in other
+    assert "M − J² is too small" in other
+    there = " ".join(Learning(CHAIN, Settings(), step=2_000).sentences(0))
+    assert "bias" not in there.lower()
+    assert "behind" not in there
+
+
+def test_a_bias_that_stays_is_not_blamed_on_a_short_run():
+    view = Learning(CHAIN, Settings(alpha=0.2, alpha_bar=0.02), step=2_000)
+    assert not learning_words.parts(view, "direct").moving
+    assert "It no longer moves: more steps do not help" in " ".join(view.sentences(0))
+
+
+def test_an_error_of_vtd_that_is_smaller_is_explained():
+    stuck = Learning(CHAIN, Settings(alpha=1.0, alpha_bar=1.0), step=2_000).sentences(0)
+    assert "times smaller" in stuck[0]
+    assert "VTD says 0, whatever the variance is" in stuck[1]
+    assert "Not there yet" not in " ".join(stuck)
+    large = Learning(CHAIN, Settings(alpha=0.2, alpha_bar=0.2), step=2_000).sentences(0)
+    assert "1 − α = 0.8 times direct's in every run" in large[1]
+    walk = Problem.named("random-walk")
+    short = Learning(walk, Settings(alpha=0.1, alpha_bar=0.2), step=2_000).sentences(0)
+    assert "times smaller" in short[0]
+    assert "the run is short and J has not arrived" in short[1]
 
 
 def test_a_learner_that_diverges_is_named_and_never_drawn_as_a_number():
@@ -147,6 +197,27 @@ def test_a_learner_that_diverges_is_named_and_never_drawn_as_a_number():
     for chart in broken.charts(0):
         assert "nan" not in chart
         parsed(chart)
+
+
+def test_runs_that_diverge_are_told_in_words_without_a_warning(recwarn):
+    shop = Problem(example().mdp.replace(lam=1.0), "")
+    view = Learning(shop, Settings(alpha=1.0, alpha_bar=1.0, kappa=1.0))
+    assert view.diverged() == {}  # not yet
+    view.advance(2_000)
+    assert view.diverged() == {"direct": 20, "vtd": 20}
+    said = view.sentences(0)
+    assert said[0].startswith("Direct has diverged in 20 runs of 20")
+    assert not any("e+" in sentence or "∞" in sentence for sentence in said)
+    for chart in view.charts(0):
+        parsed(chart)
+        assert "nan" not in chart
+        assert "inf" not in chart
+    shelf = views.Shelf()
+    shelf.put("mine", shop)
+    page = views.LearningView(shelf)
+    values = {**defaults(page), "alpha": 1.0, "alpha_bar": 1.0, "kappa": 1.0}
+    assert page.show(values, 2_000).rows[1][1:4] == ["diverged"] * 3
+    assert [str(each.message) for each in recwarn] == []
 
 
 # ---------------------------------------------------------------------- bias
@@ -180,8 +251,8 @@ def test_learners_go_where_theory_says(error):
         slack = 5 * spread / math.sqrt(20) + 0.02  # noise of the mean node: of the order of ᾱ
         assert (off < slack).all(), method
     said = " ".join(view.sentences(3))
-    assert "theory says: direct goes to" in said
-    assert "centred goes there" in said
+    assert "by theory direct goes to" in said
+    assert "and centred to 1.00, the variance itself" in said
 
 
 # ---------------------------------------------------------------------- code
@@ -216,6 +287,17 @@ def test_the_code_of_learning_gives_the_numbers_of_the_view(
         mean = view.variance(method).mean(axis=0)
         assert np.allclose(found["variance"].sel(learner=method), mean, rtol=1e-12)
     assert (tmp_path / "learning.png").exists()
+
+
+def test_the_code_of_a_view_that_has_not_begun_gives_its_first_numbers(monkeypatch, tmp_path):
+    view = Learning(CHAIN, Settings(value=1.5, runs=3))
+    found = executed(code.learning_code(view), monkeypatch, tmp_path)
+    for method in view.settings.methods:
+        measured = float(found["error"].sel(learner=method))
+        assert measured == pytest.approx(view.error(method).measured, rel=1e-12)
+        assert float(found["variance"].step) == 0
+    wrong = executed(code.bias_code(Bias(CHAIN)), monkeypatch, tmp_path)
+    assert float(wrong["variance"].step) == 0
 
 
 @pytest.mark.parametrize("where", [None, 2])
@@ -272,7 +354,7 @@ def test_a_problem_that_was_edited_can_be_learned():
              ("x", "go", "end", 1.0, 2.0, 1.0)]  # fmt: skip
     lines = f"mdp = rv.MDP.from_edges({edges!r}, gamma=1.0)"
     shelf = views.Shelf()
-    shelf.problems["mine"] = Problem(rv.MDP.from_edges(edges, gamma=1.0), lines)
+    shelf.put("mine", Problem(rv.MDP.from_edges(edges, gamma=1.0), lines))
     view = views.LearningView(shelf)
     values = defaults(view)
     assert values["domain"] == "mine"
@@ -321,6 +403,22 @@ def test_gaps_empty_lines_and_equal_numbers_are_drawn():
         assert "nan" not in drawn
     parsed(svg.dot_chart("none", [], []))
     parsed(svg.heat_map("none", np.full((2, 2), math.nan)))
+
+
+def test_what_is_off_the_scale_is_an_arrow_at_its_edge_with_the_number():
+    marks = [svg.Mark("now", 0.5, 9.431), svg.Mark("then", 0.5, -70.0), svg.Mark("here", 0.5, 0.5)]
+    lines = [svg.Line("", [0, 1], [0, 1])]
+    dots = [svg.Dots("VTD", [9.431, -70.0, 0.5, 1e300])]
+    for chart in (
+        svg.line_chart("marks", lines, marks=marks, y_range=(0, 1)),
+        svg.dot_chart("dots", ["a", "b", "c", "d"], dots, y_range=(0, 1)),
+    ):
+        arrows = [part for part in parsed(chart).iter() if part.get("data-off") is not None]
+        told = [part[0].text for part in arrows]
+        assert told[0].endswith(": 9.43, off the scale")
+        assert told[1].endswith(": −70, off the scale")
+    assert len(arrows) == 3
+    assert "1e300, off the scale" in chart
 
 
 def test_names_are_escaped_and_long_ones_cut():
@@ -389,7 +487,10 @@ def asked(path, *, kind="http", host="127.0.0.1:7", origin=None):
     [
         ("/", {}),
         ("/secret", {}),
-        (f"/{TOKEN}", {}),
+        (f"/{TOKEN}", {"host": "evil.example"}),
+        (f"/{TOKEN}", {"kind": "websocket"}),
+        (f"/{TOKEN[:-1]}", {}),
+        (f"/{TOKEN}x", {}),
         (f"/{TOKEN}x/", {}),
         (f"/x/{TOKEN}/", {}),
         ("/assets/index.js", {}),
@@ -419,6 +520,13 @@ def test_who_has_the_token_is_answered_and_may_load_nothing_from_elsewhere():
         assert policy.startswith("default-src 'self'")
         assert "http" not in policy
     assert asked(f"/{TOKEN}/ws", kind="websocket")[1]
+
+
+def test_the_address_without_its_last_stroke_leads_to_the_page():
+    sent, reached = asked(f"/{TOKEN}")
+    assert not reached
+    assert sent[0]["status"] == 307
+    assert dict(sent[0]["headers"])[b"location"] == f"/{TOKEN}/".encode()
 
 
 def test_a_port_in_use_is_named_with_its_remedy():

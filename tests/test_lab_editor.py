@@ -309,3 +309,18 @@ def test_an_edited_chain_has_the_answers_that_follow_by_hand():
         v[k] = stds[k] ** 2 + (gammas[k] * lam) ** 2 * v[k + 1]
     np.testing.assert_allclose(editor.solution.value, j[:4])
     np.testing.assert_allclose(editor.solution.variance, v[:4])
+
+
+def test_a_reward_whose_square_is_no_number_is_named_at_its_field():
+    for text in ("1e200", "-1e308", "1e308"):
+        (wrong,) = example().edit(0, "reward", text).errors
+        assert wrong[:3] == ("edges", 0, "reward")
+        assert "too large" in wrong.remedy
+
+
+def test_rows_with_probability_0_are_no_edges():
+    more = example().add()
+    assert len(more.rows) == 6
+    assert more.status().startswith("2 states, 5 edges")
+    assert more.mdp == example().mdp
+    assert more.code() == example().code()

@@ -50,7 +50,7 @@ def test_changes_of_a_bet_follow_by_hand(bet):
 def test_the_copied_python_chooses_the_same_policy(cliff, bet):
     for view, c in ((cliff, 0.13), (bet, 0.0), (bet, bet.slider[-1])):
         made: dict = {}
-        code = view.code(c).replace("print(", "shown = (").replace("found.plot()", "")
+        code = view.code(c).replace("print(", "shown = (").replace("rv.plots.save(", "drawn = (")
         exec(code.replace(', sep="\\n")', ")"), made)
         assert made["best"].mean == view.at(c).mean
         np.testing.assert_array_equal(
@@ -160,7 +160,7 @@ def test_an_edited_mdp_has_a_frontier_with_code_that_runs():
     editor = example().edit(2, "reward", "1.5")
     view = FrontierChoices.search(editor.mdp, editor.source())
     made: dict = {}
-    code = view.code(0.2).replace("print(", "shown = (").replace("found.plot()", "")
+    code = view.code(0.2).replace("print(", "shown = (").replace("rv.plots.save(", "drawn = (")
     exec(code.replace(', sep="\\n")', ")"), made)
     assert made["best"].mean == view.at(0.2).mean
     assert "<svg" in view.picture(0.2)

@@ -140,3 +140,10 @@ def test_bad_settings_are_named(field, value):
 def test_steps_must_be_a_number():
     with pytest.raises(InputError, match="steps"):
         GridWorld(GridSettings()).advance(0)
+
+
+def test_the_code_of_a_world_without_a_step_gives_the_exact_maps_alone():
+    text = GridWorld(GridSettings()).code()
+    assert "found" not in text
+    assert "exact.value" in text
+    compile(text, "grid.py", "exec")

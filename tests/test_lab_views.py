@@ -4,7 +4,7 @@ import numpy as np
 
 import retvar as rv
 from retvar.lab.editor import example
-from retvar.lab.views import Shelf
+from retvar.lab.views import LearningView, Shelf
 from retvar.lab.world_views import EDITED, VIEWS, EditorView, FrontierView, GridView
 
 SHOP = {"begin": "shop", "policy": "uniform"}
@@ -36,6 +36,19 @@ def test_what_is_typed_is_taken_and_offered_to_other_views():
     exec(view.shelf.find(EDITED).code, made)
     assert made["mdp"] == mdp
     assert set(screen.exports) == {"mdp.toml", "mdp.json"}
+
+
+def test_a_look_at_the_editor_leaves_the_domains_of_other_views_alone():
+    shelf = Shelf()
+    first = LearningView(shelf).sources()[0].value
+    view = EditorView(shelf)
+    view.take(view.discounts({}))  # the page takes over what fields hold
+    view.show(SHOP, 0)
+    assert LearningView(shelf).sources()[0].value == first
+    assert EDITED in LearningView(shelf).sources()[0].options
+    view.take({"edges/3/reward": "4"})
+    view.show(SHOP, 0)
+    assert LearningView(shelf).sources()[0].value == EDITED
 
 
 def test_a_table_with_errors_leaves_the_last_good_mdp_on_the_shelf():

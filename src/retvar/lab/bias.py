@@ -176,10 +176,11 @@ class Bias(Played[BiasSettings]):
                 "The value is frozen at its exact answer: all methods go to the variance.",
                 "Drag the error.",
             ]
-        going = joined(self._goal(method, state) for method in METHODS)
+        first, *rest = (self._goal(method, state) for method in METHODS)
+        going = joined([first.replace(" to ", " goes to ", 1), *rest])
         said = [
             f"The value is frozen, and wrong by {number(size)} in {place}.",
-            f"In {name} the variance is {number(float(self.truth[state]))}; theory says: {going}.",
+            f"In {name} the variance is {number(float(self.truth[state]))}; by theory {going}.",
         ]
         if self.step:
             now = joined(
@@ -189,13 +190,13 @@ class Bias(Played[BiasSettings]):
         return [*map(minus, said), *self._reasons()]
 
     def _goal(self, method: str, state: int) -> str:
-        """Where a method goes."""
+        """A method, and where it goes."""
         bias, label = float(self.bias(method)[state]), NETWORKS[method].label
         if abs(bias) < NEGLIGIBLE * max(1.0, abs(float(self.truth[state]))):
-            return f"{label} goes there"
+            return f"{label} to {number(float(self.truth[state]))}, the variance itself"
         side = "high" if bias > 0 else "low"
         goal = number(float(self.point(method).variance[state]))
-        return f"{label} goes to {goal}, {number(abs(bias))} too {side}"
+        return f"{label} to {goal} ({number(abs(bias))} too {side})"
 
     def _reasons(self) -> list[str]:
         """Why, from how each method is made."""

@@ -70,6 +70,12 @@ def _settings(learner: Learner) -> list[str]:
     ]
 
 
+def _record(view: Learning | Bias) -> str:
+    """When to record, so that the moment that is shown is among it."""
+    s = view.settings
+    return str(s.record) if view.moment else f"[0, *range({s.record}, {s.steps + 1}, {s.record})]"
+
+
 def learning_code(view: Learning) -> str:
     """The simulation of the view of learning, and its exact curve where there is one.
 
@@ -78,8 +84,7 @@ def learning_code(view: Learning) -> str:
     'mdp = rv.domains.find("chain")'
     """
     s = view.settings
-    now = max(view.moment, 1) * s.record
-    given = {"steps": s.steps, "record": s.record, "now": now}
+    given = {"steps": s.steps, "record": _record(view), "now": view.moment * s.record}
     code = LEARNING.format(
         problem=view.problem.code, learners=_lines(s.learners()), runs=s.runs, seed=s.seed, **given
     )
@@ -98,7 +103,7 @@ def bias_code(view: Bias) -> str:
     plain = {name: learner.replace(value=0.0) for name, learner in view.learners().items()}
     code = BIAS.format(
         problem=view.problem.code, error=s.error, where=one, steps=s.steps, runs=s.runs,
-        learners=_lines(plain, "learn_value=False", "value=value"), seed=s.seed, record=s.record,
-        now=max(view.moment, 1) * s.record,
+        learners=_lines(plain, "learn_value=False", "value=value"), seed=s.seed,
+        record=_record(view), now=view.moment * s.record,
     )  # fmt: skip
     return code if one else code.replace("import numpy as np\n", "", 1)

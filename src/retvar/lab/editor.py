@@ -42,6 +42,7 @@ __all__ = [
 ]
 
 MOST_ROWS = 60
+LARGEST = 1e150  # reward, whose square is a number
 MOST_SHOWN = 12  # states in a chart
 COLUMNS = {
     "state": "state",
@@ -119,6 +120,8 @@ class _Problems(list[CellError]):
                 arguments.unit_interval(column, found)
             elif column == "reward_std" and found < 0:
                 raise InputError(column, text, "must not be negative")
+            elif abs(found) > LARGEST:
+                raise InputError(column, text, "too large: its square overflows; scale it down")
         except InputError as error:
             self.add(table, row, column, text, error.remedy)
             return math.nan
@@ -349,7 +352,7 @@ class Editor:
 
     @cached_property
     def _edges(self) -> list[Edge]:
-        """The rows as edges, once they have no errors."""
+        """The rows that have a probability above 0 as edges, once they have no errors."""
         return [
             Edge(
                 row.state.strip(),
@@ -358,6 +361,7 @@ class Editor:
                 *(_number(column, getattr(row, column)) for column in NUMBERS),
             )
             for row in self.rows
+            if _number("probability", row.probability) > 0
         ]
 
     @property
@@ -506,7 +510,7 @@ class Editor:
         if self.mdp is None:
             wrong = count(len(self.errors), "cell")
             return f"{wrong} need{'s' if len(self.errors) == 1 else ''} attention."
-        states, rows = count(len(self.states), "state"), count(len(self.rows), "edge")
+        states, rows = count(len(self.states), "state"), count(len(self._edges), "edge")
         return f"{states}, {rows}. " + " ".join(f"{each}." for each in self.remarks)
 
     # ------------------------------------------------------------------ exports

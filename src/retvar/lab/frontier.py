@@ -253,7 +253,7 @@ class FrontierChoices:
         std, mean = (np.array([getattr(p, name) for p in path]) for name in ("std", "mean"))
         ranges = _widened(std), _widened(mean)
         chart = line_chart(
-            "What calm costs", [Line("", std, mean, SOFT, width=1.2)],
+            "Mean against spread", [Line("", std, mean, SOFT, width=1.2)],
             x_label="standard deviation of the return", y_label="mean of the return",
             x_range=ranges[0], y_range=ranges[1],
             description=f"{len(path)} policies; chosen: {plus_minus(chosen.mean, chosen.std)}",
@@ -346,7 +346,7 @@ class FrontierChoices:
         found = rv.frontier(mdp, penalties=[0.0, 0.045, 0.11, 0.23, 0.45, 0.91, 1.8, 4.5, 11.0])
         best = max(found, key=lambda point: point.mean - 0.1 * point.variance)
         print(found, best, sep="\n")
-        found.plot()
+        rv.plots.save(found.plot(), "frontier.png")
         <BLANKLINE>
         """
         given = [p.penalty for p in self.found]
@@ -355,7 +355,7 @@ class FrontierChoices:
             f"found = rv.frontier(mdp, penalties={given})\n"
             f"best = max(found, key=lambda point: point.mean - {penalty!r} * point.variance)\n"
             'print(found, best, sep="\\n")\n'
-            "found.plot()\n"
+            'rv.plots.save(found.plot(), "frontier.png")\n'
         )
 
 

@@ -298,7 +298,13 @@ class GridWorld:
             f'mdp = rv.MDP.from_gymnasium("{env}", gamma={s.gamma!r}{more})',
             *_policy_code(s),
             "exact = rv.solve(mdp, policy)",
-            f'steps = rv.experience.from_gymnasium("{env}", policy, steps={max(self.steps, 1)}, '
+        ]
+        shape = f"reshape({self.grid[0]}, {self.grid[1]})"
+        last = f"print(exact.value.{shape}, exact.std.{shape})"
+        if not self.steps:
+            return "\n".join([*lines, last]) + "\n"
+        lines += [
+            f'steps = rv.experience.from_gymnasium("{env}", policy, steps={self.steps}, '
             f"seed={s.seed}{more})",
         ]
         if s.method == LEAST_SQUARES:
@@ -310,10 +316,8 @@ class GridWorld:
                 "for chunk in steps.chunks():",
                 "    found.update_many(chunk)",
             ]
-        shape = f"reshape({self.grid[0]}, {self.grid[1]})"
         lines.append(f"print(found.value().{shape}, found.std().{shape})")
-        lines.append(f"print(exact.value.{shape}, exact.std.{shape})")
-        return "\n".join(lines) + "\n"
+        return "\n".join([*lines, last]) + "\n"
 
 
 def _policy(mdp: MDP, settings: GridSettings) -> Policy:

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from retvar import arguments
 from retvar.curves import expected_curve
 from retvar.errors import InputError
-from retvar.format import count, joined, number, short_number
-from retvar.lab import svg
+from retvar.format import joined, number
+from retvar.lab import learning_words, svg
 from retvar.lab.problem import Problem
 from retvar.learners import LEARNERS, Learner
 from retvar.networks import NETWORKS
@@ -36,8 +36,8 @@ ALPHAS = tuple(float(f"{a:.3g}") for a in np.geomspace(0.001, 1.0, 31))
 """Step sizes at which a slider stops."""
 POINTS = 200  # moments that are recorded
 SCANNED = ALPHAS  # step sizes at which all errors are shown at once
+DIVERGED = 1e6  # times the largest variance: an estimate beyond that has diverged
 MOST_STATES = 6  # of MDPs whose exact curves come while one waits
-ALIKE = 1.15  # ratio of errors that one does not see
 
 
 @dataclass(frozen=True)
@@ -165,8 +165,8 @@ def _scanned(problem: Problem, settings: Settings) -> dict[str, Array]:
 def _rmse(errors: Array, axis: tuple[int, ...]) -> Array:
     """Root mean square; of runs that diverged only what is finite, NaN if nothing is."""
     known = np.isfinite(errors)
-    total = np.sum(np.where(known, errors, 0.0) ** 2, axis=axis)
-    with np.errstate(invalid="ignore", divide="ignore"):
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        total = np.sum(np.where(known, errors, 0.0) ** 2, axis=axis)
         return np.asarray(np.sqrt(total / np.sum(known, axis=axis)))
 
 
@@ -279,78 +279,38 @@ class Learning(Played[Settings]):
         return float(2 * apart * abs(found))
 
     def diverged(self) -> dict[str, int]:
-        """In how many runs each method has diverged, where it has."""
-        counts = zip(self.settings.methods, self.data.diverged.values.tolist(), strict=True)
-        return {name: times for name, times in counts if times}
+        """In how many runs each method has diverged by this step, where it has."""
+        limit = DIVERGED * max(1.0, float(np.nanmax(self.problem.solution.variance, initial=0.0)))
+        found = {}
+        for method in self.settings.methods:
+            inside = np.abs(self.variance(method)) < limit  # not so of NaN
+            found[method] = int(np.sum(~inside.all(axis=1)))
+        return {name: times for name, times in found.items() if times}
+
+    def mean_and_spread(self, method: str, state: int) -> tuple[float, float]:
+        """Mean and standard deviation over runs of the variance of a state, at this step."""
+        runs = self.variance(method)
+        return float(_mean(runs)[state]), float(_spread(runs)[state])
 
     # ------------------------------------------------------------------ words
 
     def sentences(self, state: int) -> list[str]:
         """What one sees, in words that follow the numbers."""
-        said = [self._compared(), *self._explained(state)]
-        if why := self.why_no_curve():
-            said.append(f"Dashed lines are missing: {why}.")
-        for name, times in self.diverged().items():
-            runs = count(times, "run")
-            said.append(
-                f"{NETWORKS[name].label} has diverged in {runs}: its weights got too large."
-            )
-        return [sentence for sentence in said if sentence]
+        return learning_words.sentences(self, state)
 
-    def _split(self) -> tuple[list[str], list[str]]:
+    def split(self) -> tuple[list[str], list[str]]:
         """Methods that subtract the square of the value, and the others."""
         squares = [m for m in self.settings.methods if NETWORKS[m].second_moment is not None]
         return squares, [m for m in self.settings.methods if m not in squares]
 
-    def _compared(self) -> str:
-        squares, others = self._split()
-        if not self.step:
-            return (
-                "Press play: estimates move towards the exact variance of each state. Then drag α "
-                "away from ᾱ."
-            )
-        if not (squares and others):
-            found = joined(f"{NETWORKS[m].label} {_digits(self.error(m).measured)}"
-                           for m in self.settings.methods)  # fmt: skip
-            return f"After {self.step:,} steps the error is: {found}."
-        worse, better = squares[0], others[0]
-        errors = [self.error(name).measured for name in (worse, better)]
-        names = [NETWORKS[name].label for name in (worse, better)]
-        told = f"{_digits(errors[0])} and {_digits(errors[1])}"
-        ratio = errors[0] / errors[1] if errors[1] > 0 else np.nan
-        start = f"After {self.step:,} steps the errors of {names[0]} and {names[1]} are {told}"
-        if not np.isfinite(ratio):
-            return f"{start}."
-        if 1 / ALIKE < ratio < ALIKE:
-            return f"{start}: nearly the same."
-        if ratio < 1:
-            return f"{start}: {names[0]}'s is {1 / ratio:.1f} times smaller."
-        return f"{start}: {names[0]}'s is {ratio:.1f} times larger."
+    def pair(self) -> tuple[str, str] | None:
+        """A method that subtracts the square and one that does not, to compare; None if not both.
 
-    def _explained(self, state: int) -> list[str]:
-        squares, others = self._split()
-        if not squares:
-            return []
-        s, name = self.settings, NETWORKS[squares[0]].label
-        said = [
-            f"{name} estimates the second moment M and takes J² away. A TD error δ moves J² by "
-            "about 2αJδ and M by about 2ᾱJδ: the two cancel in M − J² only if α = ᾱ."
-        ]
-        value = short_number(float(f"{self.problem.solution.value[state]:.3g}"))
-        where = f"{self.problem.states[state]}, where J is {value}"
-        if s.alpha == s.alpha_bar:
-            said.append("Here α = ᾱ, and they cancel.")
-        else:
-            share = self.push(state) / max(self.problem.solution.variance[state], 1e-300)
-            said.append(
-                f"Here α is {_times(s.alpha / s.alpha_bar)} ᾱ. What is left, 2(ᾱ − α)Jδ, pushes "
-                f"the estimate up or down by about {_digits(self.push(state))} at each visit to "
-                f"{where}: {100 * share:.3g}% of the variance there."
-            )
-        if others:
-            label = NETWORKS[others[0]].label
-            said.append(f"For {label} nothing has to cancel: its variance learns from δ² itself.")
-        return said
+        >>> Learning(Problem.named("chain")).pair()
+        ('vtd', 'direct')
+        """
+        squares, others = self.split()
+        return (squares[0], others[0]) if squares and others else None
 
     # ------------------------------------------------------------------ charts
 
@@ -362,7 +322,7 @@ class Learning(Played[Settings]):
     def charts(self, state: int) -> list[str]:
         """All charts, as SVG."""
         drawn = [self.by_state(), self.by_step(state), self.error_chart(), self.scan_chart()]
-        if self._split()[0]:
+        if self.split()[0]:
             drawn.insert(2, self.cancelling(state))
         return [*drawn, self.values()]
 
@@ -414,10 +374,11 @@ class Learning(Played[Settings]):
 
     def cancelling(self, state: int) -> str:
         """M and J² of one run: their difference is the estimate."""
-        method = self._split()[0][0]
+        method = self.split()[0][0]
         run = self.data.sel(learner=method).isel(run=0, state=state)
         x, look = self._seen(self.data.step.values), svg.method_colour(method)
-        M, J2 = self._seen(run.second_moment.values), self._seen(run.value.values**2)
+        with np.errstate(over="ignore"):
+            M, J2 = self._seen(run.second_moment.values), self._seen(run.value.values**2)
         exact = float(self.problem.solution.value[state]) ** 2
         variance = float(self.problem.solution.variance[state])
         lines = [
@@ -456,14 +417,17 @@ class Learning(Played[Settings]):
             svg.Line(NETWORKS[m].label, SCANNED, errors, svg.method_colour(m), svg.method_dash(m))
             for m, errors in found.items()
         ]
-        least = min(float(np.nanmin(errors)) for errors in found.values())
+        known = [errors[np.isfinite(errors)] for errors in found.values()]
+        least = float(np.concatenate(known).min(initial=np.inf))
+        least = least if np.isfinite(least) else 1.0
         levels = [
             svg.Level("ᾱ", s.alpha_bar, svg.SOFT, "2 3", vertical=True),
             svg.Level("α now", s.alpha, svg.INK, "", vertical=True),
         ]
         return svg.line_chart(
-            "Error against α, at this ᾱ", lines, levels, x_label="α", log_x=True,
-            y_label="root mean square", y_range=(0.0, max(8 * least, 1e-9)),
+            f"Error against α, steps {s.steps // 2:,} to {s.steps:,}", lines, levels,
+            x_label="α", log_x=True, y_label="root mean square",
+            y_range=(0.0, max(8 * least, 1e-9)),
             description="errors in the second half of the run, each α with the same experience",
         )  # fmt: skip
 
@@ -473,22 +437,24 @@ class Learning(Played[Settings]):
         for method in self.settings.methods:
             runs = self.data.value.sel(learner=method).values[:, self.moment]
             dots.append(_dots(method, _mean(runs), _spread(runs)))
+        exact = self.problem.solution.value
         return svg.dot_chart(
-            "Value, state by state", self.problem.states, dots, self.problem.solution.value,
-            y_label="value",
+            "Value, state by state", self.problem.states, dots, exact, y_label="value",
+            y_range=_beside(exact),
         )  # fmt: skip
 
 
 def _mean(runs: Array) -> Array:
     """Mean over runs, without those that diverged."""
     known = np.isfinite(runs)
-    with np.errstate(invalid="ignore", divide="ignore"):
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         return np.asarray(np.sum(np.where(known, runs, 0.0), axis=0) / np.sum(known, axis=0))
 
 
 def _spread(runs: Array) -> Array:
     """Standard deviation over runs, without those that diverged."""
-    return np.sqrt(np.maximum(_mean((runs - _mean(runs)) ** 2), 0.0))
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.sqrt(np.maximum(_mean((runs - _mean(runs)) ** 2), 0.0))
 
 
 def _dots(method: str, mean: Array, spread: Array) -> svg.Dots:
@@ -508,11 +474,13 @@ def _around(truth: float, lines: Sequence[svg.Line]) -> tuple[float, float]:
     return min(low, 0.0) - 0.05 * size, max(high, 1.3 * size)
 
 
+def _beside(exact: Array) -> tuple[float, float]:
+    """Limits that hold 0, exact answers, and as much again on both sides."""
+    low, high = min(float(np.min(exact)), 0.0), max(float(np.max(exact)), 0.0)
+    span = (high - low) or 1.0
+    return low - 0.5 * span, high + 0.5 * span
+
+
 def _digits(x: float) -> str:
     """Two digits."""
     return number(x, 2)
-
-
-def _times(ratio: float) -> str:
-    """A ratio in words."""
-    return f"{ratio:.3g} times" if ratio > 1 else f"1/{1 / ratio:.3g} of"

@@ -77,14 +77,21 @@ def listen(port: int = 0) -> socket.socket:
 
 
 def guarded(app: Any, token: str) -> Any:
-    """An ASGI application that answers only below ``/token/``, to pages of this machine."""
+    """An ASGI application that answers only below ``/token/``, to pages of this machine.
+
+    ``/token`` leads there.
+    """
     prefix = f"/{token}/".encode()
 
     async def answer(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] not in ("http", "websocket"):
             await app(scope, receive, send)
             return
-        path = scope["path"].encode("utf-8", "replace")[: len(prefix)]
+        whole = scope["path"].encode("utf-8", "replace")
+        path = whole[: len(prefix)]
+        if scope["type"] == "http" and secrets.compare_digest(whole + b"/", prefix):
+            await (_redirect(prefix, send) if _local(scope) else _refuse(scope, receive, send))
+            return
         if not (secrets.compare_digest(path, prefix) and _local(scope)):
             await _refuse(scope, receive, send)
             return
@@ -115,6 +122,12 @@ async def _refuse(scope: Any, receive: Any, send: Any) -> None:
     headers = [(b"content-type", b"text/plain"), (b"connection", b"close"), *HEADERS]
     await send({"type": "http.response.start", "status": 403, "headers": headers})
     await send({"type": "http.response.body", "body": REFUSED})
+
+
+async def _redirect(to: bytes, send: Any) -> None:
+    headers = [(b"location", to), (b"content-length", b"0"), *HEADERS]
+    await send({"type": "http.response.start", "status": 307, "headers": headers})
+    await send({"type": "http.response.body", "body": b""})
 
 
 def _leave_settings_alone() -> None:

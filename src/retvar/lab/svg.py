@@ -437,7 +437,7 @@ def line_chart(
     drawn = [_drawn_line(line, axes) for line in lines]
     drawn += [_drawn_level(level, axes) for level in levels]
     drawn += [
-        _dot(float(axes.across(mark.x)), float(axes.down(mark.y)), mark, 5)
+        _placed(float(axes.across(mark.x)), mark.y, mark, axes, 5)
         for mark in marks
         if math.isfinite(mark.y)
     ]
@@ -530,7 +530,23 @@ def _drawn_dot(dots: Dots, k: int, at: float, axes: _Axes, radius: float) -> str
         if all(map(math.isfinite, ends)):
             bar = f'<path d="M{at:.1f} {ends[0]:.1f}V{ends[1]:.1f}" stroke="{dots.colour}" '
             bar += 'stroke-width="1.6" opacity="0.55"/>'
-    return bar + _dot(at, float(axes.down(y)), dots, radius)
+    return bar + _placed(at, y, dots, axes, radius)
+
+
+def _placed(x: float, y: float, dots: Dots | Mark, axes: _Axes, radius: float) -> str:
+    """A dot; beyond the frame an arrow at its edge, which tells the number to who points at it."""
+    low, high = axes.y
+    if low <= y <= high:
+        return _dot(x, float(axes.down(y)), dots, radius)
+    _, top, _, bottom = axes.box
+    edge, way = (top + 1, 1) if y > high else (bottom - 1, -1)
+    half, long = max(radius, 4.0), 2.2 * max(radius, 4.0)
+    told = f"{dots.name}: {short_number(float(f'{y:.3g}'))}, off the scale".removeprefix(": ")
+    return (
+        f'<path data-off="" d="M{x:.1f} {edge:.1f}l{-half:.1f} {way * long:.1f}h{2 * half:.1f}z" '
+        f'fill="{dots.colour}" stroke="{PAPER}" stroke-width="0.8">'
+        f"<title>{escaped(told)}</title></path>"
+    )
 
 
 def _state_names(states: Sequence[str], box: tuple[float, ...], column: float) -> list[str]:

@@ -101,21 +101,24 @@ class Shelf:
 
     def __init__(self) -> None:
         self.problems: dict[str, Problem] = {}
+        self._first: set[str] = set()
         self._domains: dict[str, Problem] = {}
         self._made: dict[int, dict[Any, Problem]] = {}
 
     def names(self) -> list[str]:
-        """Names of all problems."""
-        return [*self.problems, *DOMAINS]
+        """Names of all problems; views begin with the first."""
+        first = [name for name in self.problems if name in self._first]
+        return [*first, *DOMAINS, *(name for name in self.problems if name not in first)]
 
-    def put(self, name: str, problem: Problem) -> None:
-        """Offer a problem under a name, unless the one that is there is equal.
+    def put(self, name: str, problem: Problem, first: bool = True) -> None:
+        """Offer a problem under a name, unless the one that is there is equal; first, or last.
 
         >>> shelf = Shelf()
         >>> shelf.put("mine", Problem.named("chain"))
         >>> shelf.names()[0]
         'mine'
         """
+        (self._first.add if first else self._first.discard)(name)
         old = self.problems.get(name)
         if old is None or old.mdp != problem.mdp:
             self._made.pop(id(old), None)
@@ -159,10 +162,9 @@ def _discounts(problem: Problem) -> list[Control]:
     """λ and γ: sliders from the domain's own; choices where these differ from state to state."""
     mdp = problem.mdp
     arriving = mdp.edges.gamma[mdp.edges.next_state != END]
-    told = "on arrival in a state"
     return [
-        _discount("lam", "λ", np.unique(mdp.lam), told),
-        _discount("gamma", "γ", np.unique(arriving), told)._replace(more=True),
+        _discount("lam", "λ", np.unique(mdp.lam), "bootstrapping: 1 is the full return"),
+        _discount("gamma", "γ", np.unique(arriving), "discount")._replace(more=True),
     ]
 
 
@@ -221,7 +223,7 @@ class LearningView(_RunsOnDomain):
             Control("state", "choice", "state to look at", states, problem.telling()),
             Control("methods", "many", "methods", labels, METHODS[:2]),
             *_discounts(problem),
-            Control("kappa", "slider", "κ", TENTHS, 0.0, "trace decay of all nodes"),
+            Control("kappa", "slider", "κ", TENTHS, 0.0, "trace decay of the learners"),
             Control("value", "number", "J starts at", (-1e6, 1e6), 0.0, more=True),
             *_runs(2_000),
         ]
@@ -247,9 +249,9 @@ class LearningView(_RunsOnDomain):
         rows = []
         for method in model.settings.methods:
             error = model.error(method)
-            label, variance = NETWORKS[method].label, model.variance(method)[:, state]
-            cells = [float(np.nanmean(variance)), float(np.nanstd(variance)), *error]
-            rows.append([label, *map(_cell, cells)])
+            cells = [*model.mean_and_spread(method, state), error.measured]
+            told = ["diverged"] * 3 if method in model.diverged() else map(_cell, cells)
+            rows.append([NETWORKS[method].label, *told, _cell(error.expected)])
         name = model.problem.states[state]
         exact = _cell(model.problem.solution.variance[state])
         rows.append(["exact", exact, "", "", ""])

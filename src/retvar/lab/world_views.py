@@ -31,7 +31,7 @@ class EditorView:
     >>> view = EditorView(Shelf())
     >>> view.show({"begin": "shop", "policy": "uniform"}, 0).rows[0]
     ['full', '16.49 ± 3.36', '11.3']
-    >>> view.shelf.names()[0]
+    >>> view.shelf.names()[-1]
     'your own MDP'
     """
 
@@ -41,6 +41,7 @@ class EditorView:
         self.shelf = shelf
         self.begin = BEGIN[0]
         self.draft = example()
+        self._first = self.draft.mdp  # until it is edited, other views keep their domains
 
     def sources(self) -> list[Control]:
         """The table to begin with."""
@@ -136,7 +137,7 @@ class EditorView:
         if draft.mdp is None:
             general = [str(e) for e in draft.errors if e.table == "settings"]
             return Screen(sentences=[draft.status(), *general])
-        self.shelf.put(EDITED, Problem(draft.mdp, draft.source()))
+        self.shelf.put(EDITED, Problem(draft.mdp, draft.source()), draft.mdp != self._first)
         return Screen(
             charts=[draft.graph(), draft.chart()],
             sentences=[draft.status()],
@@ -234,7 +235,7 @@ class FrontierView:
     ['penalty']
     """
 
-    title = "What calm costs"
+    title = "Risk against return"
 
     def __init__(self, shelf: Shelf) -> None:
         self.shelf = shelf
