@@ -1155,6 +1155,15 @@ MUTANTS = [
         "test_deep.py::test_the_share_of_error_is_that_of_what_neighbours_share",
     ),
     Mutant(
+        "deep-large-variances-only",
+        "errors of the variance count in absolute size",
+        "where the policy is calm, the spread is a third too small or too large",
+        "deep/fitting.py",
+        "weight = weight * relative_weight(found)",
+        "pass",
+        "test_deep.py::test_a_small_spread_is_learned_beside_a_large_one",
+    ),
+    Mutant(
         "deep-ratio-in-the-wrong-place",
         "both questions of off-policy data answered as if they were one",
         "the spread of the weighted return is that of the target's",

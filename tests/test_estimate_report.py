@@ -67,6 +67,17 @@ def test_the_report_of_a_map_has_everything(tmp_path):
         assert part in text, part
 
 
+def test_answers_for_single_states_are_in_the_page_as_on_the_screen(tmp_path):
+    words = (LAKE, "--gamma", 0.9, "--steps", 2_000, "--at", 14, "--rollouts", 20, "--out", "a")
+    shown = run(*words, "--formats", "none").output.split("at ", 1)[1].split("written")[0]
+    read, text = words_of(tmp_path / "a")
+    assert " ".join(shown.split()) in text
+    assert "roll-outs" in shown
+    assert "#asked" in read.links
+    run(LAKE, "--gamma", 0.9, "--steps", 2_000, "--out", "b", "--formats", "none")
+    assert "Single states" not in words_of(tmp_path / "b")[1]
+
+
 def test_the_command_and_the_python_in_the_page_make_it_again(tmp_path):
     run(LAKE, "--gamma", 0.9, "--steps", 500, "--seed", 3, "--option", "is_slippery=false",
         "--level", 0.8, "--out", "a", "--formats", "none")  # fmt: skip

@@ -27,5 +27,5 @@ if ! said=$("$make" --no-print-directory .venv/ready-browser 2>&1); then
     printf '%s\n' "$said" >&2
     exit 1
 fi
-exec env RETVAR_BROWSER="$found" "$bin/pytest" -q tests/test_browser_*.py tests/test_lab*.py \
-    src/retvar/lab tests/test_sockets.py tests/test_signals.py -k "lab or browser"
+exec env RETVAR_BROWSER="$found" "$bin/pytest" -q tests/test_browser_*.py tests/test_sockets.py \
+    tests/test_signals.py -k "lab or browser"

@@ -105,11 +105,12 @@ def finish(
     estimator = found.estimator
     try:
         with Display(sys.stderr, stop.check, unit="sweeps") as progress:
-            progress.start(None)
 
             def told(done: float) -> None:
+                if done == 1:  # how many there will be depends on the data
+                    progress.start(estimator.sweeps)
                 progress.advance(done)
-                watch.sweeps(done)
+                watch.sweeps(done, estimator.sweeps)
 
             estimator.progress, estimator.check = told, stop.check
             estimator.finish()

@@ -263,7 +263,7 @@ def estimate(source: str, **args: Any) -> None:
                     failure = error
             drawn: list[Path] = []
             if not stop.number and saved.name == ESTIMATOR:
-                drawn = _draw(found, checked, out, formats)
+                drawn = _draw(found, checked, asked, out, formats)
             written = [*drawn, saved.with_name(saved.name.replace(ESTIMATOR, DATA)), saved]
             _print(found, checked, asked, written, args)
             stop.check()
@@ -330,7 +330,7 @@ def _follow(
                 break
             watch.advance(found.experience.counts.transitions)
             saved = _save(found, out)
-            written = [*_draw(found, None, out, formats), saved.with_name(DATA), saved]
+            written = [*_draw(found, None, [], out, formats), saved.with_name(DATA), saved]
             _print(found, None, [], [] if k else written, args)  # the files are the same again
         found.refuse_nothing()
     except (RetvarError, Interrupted) as error:
@@ -486,12 +486,14 @@ def _save_estimator(found: Estimate, out: Path, separate: bool) -> Path:
     return path
 
 
-def _draw(found: Estimate, checked: Any, out: Path, formats: tuple[str, ...]) -> list[Path]:
+def _draw(
+    found: Estimate, checked: Any, asked: list[Answer], out: Path, formats: tuple[str, ...]
+) -> list[Path]:
     """Write figures, table and report; save the estimates again if they have been checked."""
     data = found.data if checked is None else checked.data
     if checked is not None:
         _save(found, out, data)
-    return write_report(found, out, formats, data, checked)
+    return write_report(found, out, formats, data, checked, asked)
 
 
 def _print(

@@ -64,10 +64,10 @@ class Watch:
         if self._page is not None:
             self._page.advance(done)
 
-    def sweeps(self, done: float) -> None:
+    def sweeps(self, done: float, total: int) -> None:
         """A deep critic has been fitted so long."""
         if self._page is not None:
-            self._page.sweeps(done)
+            self._page.sweeps(done, total)
 
     def say(self, phase: str) -> None:
         """What is done next."""

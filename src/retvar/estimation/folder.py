@@ -13,6 +13,7 @@ from retvar.files import make_folder, write_with
 if TYPE_CHECKING:
     import xarray
 
+    from retvar.estimation.answers import Answer
     from retvar.estimation.checks import Check
     from retvar.estimation.estimate import Estimate
 
@@ -106,17 +107,19 @@ def write_report(
     formats: Sequence[str],
     data: xarray.Dataset,
     checked: Check | None = None,
+    asked: Sequence[Answer] = (),
 ) -> list[Path]:
     """Write the figures, the table as CSV and the page about all; return their paths.
 
-    Figures of an earlier run are removed, unless `formats` is empty: then there are none.
+    `asked` are answers for single states, which the page shows as well. Figures of an earlier run
+    are removed, unless `formats` is empty: then there are none.
     """
     figures, written = _draw(data, out, formats) if formats else ({}, [])
     written.append(write_table(data, out / TABLE))
     report = importlib.import_module("retvar.web.estimate_report")  # a layer above
     names = [path.name for path in written]
     files = [*names, *(name for name in (DATA, ESTIMATOR) if (out / name).exists())]
-    page = report.write_page(out, found, data, figures, checked=checked, files=files)
+    page = report.write_page(out, found, data, figures, checked=checked, asked=asked, files=files)
     return [page, *written]
 
 

@@ -110,8 +110,8 @@ def _option(name: str, value: str) -> list[str]:
 def as_text(name: str, value: Any) -> Text:
     """An argument as text: numbers, names, lists of them; files without absolute folders.
 
-    >>> as_text("steps", 200_000), as_text("source", "/data/log.csv")
-    (Text(python='200_000', option='200000'), Text(python='"log.csv"', option='log.csv'))
+    >>> as_text("steps", 200_000)[:2], as_text("source", "/data/log.csv")[:2]
+    (('200_000', '200000'), ('"log.csv"', 'log.csv'))
     """
     if isinstance(value, Text):
         return value

@@ -36,8 +36,8 @@ def said(key: str, *claims: Claim) -> tuple[Claim, ...]:
     >>> one.sentence
     'equal-steps'
     """
-    assert key in SENTENCES, key
-    return tuple(dataclasses.replace(claim, sentence=key) for claim in claims)
+    sentence = SENTENCES[key]
+    return tuple(dataclasses.replace(claim, sentence=sentence.key) for claim in claims)
 
 
 def _by_key(sentences: Iterable[Sentence]) -> dict[str, Sentence]:

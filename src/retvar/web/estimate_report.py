@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import numpy as np
 
+from retvar.estimation.answers import answers_table
 from retvar.estimation.format import table_rows
 from retvar.estimation.verdicts import AGREES, DISAGREES
 from retvar.experience.recipes import to_command, to_python
@@ -21,6 +22,7 @@ from retvar.web.rendering import environment, today, versions
 if TYPE_CHECKING:
     import xarray
 
+    from retvar.estimation.answers import Answer
     from retvar.estimation.checks import Check
     from retvar.estimation.estimate import Estimate
 
@@ -92,6 +94,7 @@ class Page:
     remarks: list[str]
     checks: list[Verdict]
     reading: str
+    asked: str
     figures: list[Picture]
     table: Table
     table_note: str
@@ -109,6 +112,7 @@ def write_page(
     figures: Mapping[str, Any],
     *,
     checked: Check | None = None,
+    asked: Sequence[Answer] = (),
     files: Sequence[str] = (),
 ) -> Path:
     """Write ``index.html`` into a folder; return its path.
@@ -123,12 +127,16 @@ def write_page(
         Figures by name, from :func:`retvar.plots.estimate_figures`.
     checked
         The check on fresh data, if there was one.
+    asked
+        Answers for single states.
     files
         Names of the files beside the page.
     """
     embedded = {name: embed(figure) for name, figure in figures.items()}
     path = out / PAGE
-    write_text(path, estimate_page(found, data, embedded, checked=checked, files=files))
+    write_text(
+        path, estimate_page(found, data, embedded, checked=checked, asked=asked, files=files)
+    )
     return path
 
 
@@ -138,6 +146,7 @@ def estimate_page(
     figures: Mapping[str, Embedded],
     *,
     checked: Check | None = None,
+    asked: Sequence[Answer] = (),
     files: Sequence[str] = (),
 ) -> str:
     """The page of an estimate as HTML.
@@ -147,7 +156,7 @@ def estimate_page(
     >>> estimate_page(found, found.data, {}).startswith("<!DOCTYPE html>")
     True
     """
-    page = _page(found, data, figures, checked, list(files))
+    page = _page(found, data, figures, checked, asked, list(files))
     template = environment().get_template("estimate.html")
     return template.render(page=page, today=today(), versions=versions()).lstrip()
 
@@ -157,10 +166,11 @@ def _page(
     data: xarray.Dataset,
     figures: Mapping[str, Embedded],
     checked: Check | None,
+    asked: Sequence[Answer],
     files: list[str],
 ) -> Page:
     a, fresh = data.attrs, checked is not None
-    recipe, asked = found.experience.recipe, found.asked
+    recipe, settings = found.experience.recipe, found.asked
     deep = a.get("by") == "deep"
     function = "rv.deep.estimate" if deep else "rv.estimate"
     rows = table_rows(data, MOST_ROWS)
@@ -174,12 +184,15 @@ def _page(
         remarks=_remarks(data),
         checks=_checks(found, checked),
         reading=str(a.get("observed_note", "")) and f"Observed returns: {a['observed_note']}.",
+        asked=answers_table(list(asked)) if asked else "",
         figures=[_picture(name, figures[name], files) for name in TITLES if name in figures],
         table=_table(rows.lines),
         table_note=_table_note(len(rows.lines) - 1, rows.hidden, rows.unit, data, files),
         dropped=_dropped(found, data),
-        command=to_command(recipe, asked | ({"features": "deep"} if deep else {}), checked=fresh),
-        python=to_python(recipe, asked, function=function, checked=fresh),
+        command=to_command(
+            recipe, settings | ({"features": "deep"} if deep else {}), checked=fresh
+        ),
+        python=to_python(recipe, settings, function=function, checked=fresh),
         settings=_settings(data),
         files=files,
     )

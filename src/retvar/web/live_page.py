@@ -101,9 +101,9 @@ class LivePage:
         self.state["phase"] = phase
         self._publish()
 
-    def sweeps(self, done: float) -> None:
+    def sweeps(self, done: float, total: int) -> None:
         """Tell that a deep critic has been fitted so long."""
-        self.state |= {"phase": f"fitting networks: {done:,.0f} sweeps"}
+        self.state |= {"phase": f"fitting networks: {done:,.0f} of {total:,} sweeps"}
         self._publish()
 
     def finish(
