@@ -154,11 +154,6 @@ class Bias(Played[BiasSettings]):
         """The simulation: means over runs, and their standard deviations."""
         return _simulated(self.problem, self.settings)
 
-    @property
-    def moment(self) -> int:
-        """Number of the last recorded moment that has been reached."""
-        return min(self.step // self.settings.record, len(self.data.step) - 1)
-
     def variance(self, method: str) -> Array:
         """Mean over runs of the estimates at this step, by state."""
         chosen = self.data.variance.sel(learner=method).values[self.moment]

@@ -173,6 +173,8 @@ def _rmse(errors: Array, axis: tuple[int, ...]) -> Array:
 class _Long(Protocol):
     @property
     def steps(self) -> int: ...
+    @property
+    def record(self) -> int: ...
 
 
 S = TypeVar("S", bound=_Long)
@@ -199,6 +201,16 @@ class Played(Generic[S]):
     def done(self) -> bool:
         """Whether the run has reached its end."""
         return self.step >= self.settings.steps
+
+    @property
+    def data(self) -> xarray.Dataset:
+        """The simulation."""
+        raise NotImplementedError
+
+    @property
+    def moment(self) -> int:
+        """Number of the last recorded moment that has been reached."""
+        return min(self.step // self.settings.record, len(self.data.step) - 1)
 
 
 class Learning(Played[Settings]):
@@ -231,11 +243,6 @@ class Learning(Played[Settings]):
     def data(self) -> xarray.Dataset:
         """The simulation, with every run."""
         return _simulated(self.problem, self.settings)
-
-    @property
-    def moment(self) -> int:
-        """Number of the last recorded moment that has been reached."""
-        return min(self.step // self.settings.record, len(self.data.step) - 1)
 
     def expected(self, method: str) -> xarray.Dataset | None:
         """The exact learning curve of a method, where there is one."""
