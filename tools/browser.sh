@@ -4,8 +4,7 @@
 # Without Chromium on the PATH, or where the index lacks a package, one line on stderr says so, and
 # the exit status is 0: that is a fact about the machine. Everything else that fails is a failure.
 make=$1 bin=$2
-absent='No matching distribution found|not found in the package registry|[Tt]here is no version of'
-absent="$absent|[Ff]ailed to fetch|error sending request|Connection|[Tt]imed out|Max retries|No space left on device"
+. "${0%/*}/extras.sh"
 
 found=
 for name in chromium chromium-browser google-chrome google-chrome-stable chrome; do
@@ -18,14 +17,6 @@ if [ -z "$found" ]; then
     echo "browser: not run, since there is no Chromium on the PATH; install chromium and try again" >&2
     exit 0
 fi
-if ! said=$("$make" --no-print-directory .venv/ready-browser 2>&1); then
-    why=$(printf '%s\n' "$said" | grep -E "$absent" | tail -n 1)
-    if [ -n "$why" ]; then
-        echo "browser: not run, since marimo or playwright cannot be installed here: $why" >&2
-        exit 0
-    fi
-    printf '%s\n' "$said" >&2
-    exit 1
-fi
+install "$make" browser browser "marimo or playwright"
 exec env RETVAR_BROWSER="$found" "$bin/pytest" -q tests/test_browser_*.py tests/test_sockets.py \
     tests/test_signals.py -k "lab or browser"
