@@ -1006,6 +1006,15 @@ MUTANTS = [
         "test_sweep.py::test_a_lease_that_was_taken_over_is_not_released_by_its_first_owner",
     ),
     Mutant(
+        "lease-taken-twice",
+        "a stale lease removed without a second look",
+        "two workers that find it at once both take it over",
+        LEASES,
+        "        if is_held(aside, stale):  #",
+        "        if False:  #",
+        "test_sweep.py::test_of_two_workers_that_find_a_stale_lease_at_once_one_takes_it_over",
+    ),
+    Mutant(
         "lease-of-another-machine",
         "process numbers of other machines looked up on this one",
         "leases of living workers elsewhere are void at once",

@@ -436,6 +436,34 @@ def test_a_lease_that_was_taken_over_is_not_released_by_its_first_owner(tmp_path
     assert not path.exists()
 
 
+@pytest.fixture
+def overtaken(tmp_path, monkeypatch):
+    """A store with a stale lease, which another worker takes over just before it is removed."""
+    store = Store.create(tmp_path / "out", small().plan())
+    path = store.lease_path(store.plan.cells[0])
+    leases.acquire(path)
+    os.utime(path, (time.time() - 100, time.time() - 100))
+    winners = []
+
+    def overtake(target, create=leases.create_temporary):
+        monkeypatch.setattr(leases, "create_temporary", create)
+        winners.append(leases.acquire(path))
+        return create(target)
+
+    monkeypatch.setattr(leases, "create_temporary", overtake)
+    yield store
+    assert path.read_bytes() == winners[0].text
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_of_two_workers_that_find_a_stale_lease_at_once_one_takes_it_over(overtaken):
+    assert overtaken.lease(overtaken.plan.cells[0]) is None
+
+
+def test_a_clean_up_leaves_a_lease_that_was_taken_over_while_it_looked(overtaken):
+    overtaken.clean_up()
+
+
 # ---------------------------------------------------------------------- damaged, full
 
 

@@ -25,10 +25,12 @@ from retvar.errors import InputError
 
 __all__ = [
     "create_temporary",
+    "discard",
     "is_abandoned",
     "is_temporary",
     "machine",
     "make_folder",
+    "put_first",
     "remove_abandoned",
     "remove_unfinished",
     "temporary_beside",
@@ -86,8 +88,7 @@ def temporary_beside(
     except OSError as error:
         raise _unwritable(path, error) from None
     finally:
-        temporary.unlink(missing_ok=True)
-        unfinished.discard(temporary)
+        discard(temporary)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -110,12 +111,19 @@ def write_new(path: Path, text: str) -> None:
     >>> write_new(file, "first"); write_new(file, "second"); file.read_text()
     'first'
     """
-    with temporary_beside(path, _put_first) as temporary:
+    with temporary_beside(path, put_first) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
-def _put_first(temporary: Path, target: Path) -> None:
-    """Move a file into place, unless another is there."""
+def put_first(temporary: Path, target: Path) -> None:
+    """Move a temporary file into place, unless another file is there.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> temporary = create_temporary(folder / "a.txt")
+    >>> put_first(temporary, folder / "a.txt"); (folder / "a.txt").exists()
+    True
+    """
     try:
         os.link(temporary, target)
     except FileExistsError:
@@ -203,6 +211,17 @@ def create_temporary(target: Path) -> Path:
     unfinished.add(temporary)
     os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666))
     return temporary
+
+
+def discard(temporary: Path) -> None:
+    """Remove a temporary file of this process, unless it was moved.
+
+    >>> import tempfile
+    >>> temporary = create_temporary(Path(tempfile.mkdtemp()) / "a.txt")
+    >>> discard(temporary); discard(temporary)
+    """
+    temporary.unlink(missing_ok=True)
+    unfinished.discard(temporary)
 
 
 def remove_unfinished() -> None:

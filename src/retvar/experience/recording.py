@@ -20,7 +20,7 @@ from retvar.errors import InputError
 from retvar.experience.arrow_columns import import_pyarrow
 from retvar.experience.readers import METADATA_KEY
 from retvar.experience.stream import Chunk, Counts, Experience
-from retvar.files import create_temporary, unfinished, write_with
+from retvar.files import create_temporary, discard, write_with
 
 __all__ = ["finish_recordings", "recorded", "write_table"]
 
@@ -181,8 +181,7 @@ class _ParquetFile:
                 with suppress(OSError):  # said above
                     self._writer.close()
             if self._temporary is not None:
-                self._temporary.unlink(missing_ok=True)
-                unfinished.discard(self._temporary)
+                discard(self._temporary)
             self._writer = None
 
 

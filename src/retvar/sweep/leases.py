@@ -4,7 +4,8 @@ Results are deterministic and written atomically, so two workers that compute th
 waste time. A lease therefore need not be airtight. It is created exclusively and touched while its
 owner works; it has expired when it was not touched for `stale` seconds, or when its owner ran on
 this machine and has ended. One that is dated further than `stale` seconds into the future says
-nothing about a living owner, and has expired, too.
+nothing about a living owner, and has expired, too. An expired lease is moved aside and looked at
+again before it is removed, so that of two workers that find it at once only one takes it over.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from typing import Any
 
 from retvar.arguments import integer
 from retvar.errors import InputError
-from retvar.files import machine
+from retvar.files import create_temporary, discard, machine, put_first
 from retvar.format import visible
 from retvar.reading import SMALL, parse_json, read_bytes
 
-__all__ = ["STALE", "Lease", "acquire", "holder", "is_held"]
+__all__ = ["STALE", "Lease", "acquire", "holder", "is_held", "remove_expired"]
 
 MOST_PID = 2**31
 STALE = 60.0  # seconds without a heartbeat after which a lease expires
@@ -75,8 +76,7 @@ def acquire(path: Path, stale: float = STALE) -> Lease | None:
     """
     try:
         lease = _create(path)
-        if lease is None and not is_held(path, stale):
-            path.unlink(missing_ok=True)
+        if lease is None and remove_expired(path, stale):
             lease = _create(path)
     except OSError as error:
         raise InputError("lease", path, f"cannot be written: {error.strerror or error}") from None
@@ -115,6 +115,29 @@ def is_held(path: Path, stale: float = STALE) -> bool:
     except OSError as error:
         raise _unreadable(path, error.strerror) from None
     return abs(age) <= stale and not _has_ended(owner)  # a clock may have been set back
+
+
+def remove_expired(path: Path, stale: float = STALE) -> bool:
+    """Remove a lease unless a live worker holds it; whether there is none any more.
+
+    >>> remove_expired(Path("missing"))
+    True
+    """
+    if is_held(path, stale):
+        return False
+    if not path.exists():
+        return True
+    aside = create_temporary(path)
+    try:
+        os.replace(path, aside)
+        if is_held(aside, stale):  # another worker has taken it over since
+            put_first(aside, path)
+            return False
+    except FileNotFoundError:
+        pass  # another worker has removed it
+    finally:
+        discard(aside)
+    return True
 
 
 def holder(path: Path) -> str:

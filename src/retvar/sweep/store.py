@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from retvar import arguments, cache
 from retvar.errors import InputError
-from retvar.files import is_abandoned, make_folder, write_new, write_text
+from retvar.files import is_abandoned, is_temporary, make_folder, write_new, write_text
 from retvar.sweep import leases, manifest
 from retvar.sweep.manifest import MANIFEST
 from retvar.sweep.plan import Cell, Plan, digest
@@ -230,11 +230,7 @@ class Store:
             with contextlib.suppress(OSError):
                 for path in list(folder.iterdir()):
                     with contextlib.suppress(OSError, InputError):
-                        if self._is_leftover(path):
+                        if is_abandoned(path):
                             path.unlink(missing_ok=True)
-
-    def _is_leftover(self, path: Path) -> bool:
-        """Whether a file is an expired lease, or a temporary file that no live worker writes."""
-        if path.parent == self.folder / LEASES:
-            return not leases.is_held(path, self.stale)
-        return is_abandoned(path)
+                        elif folder.name == LEASES and not is_temporary(path):
+                            leases.remove_expired(path, self.stale)
