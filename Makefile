@@ -79,10 +79,10 @@ shuffled: $(DEV)
 	done
 
 test-deep: $(DEV)
-	@sh tools/deep.sh '$(MAKE)' $(BIN)
+	@sh tools/deep.sh '$(MAKE)' $(BIN) $(WORKERS)
 
 browser: $(DEV)
-	@sh tools/browser.sh '$(MAKE)' $(BIN)
+	@sh tools/browser.sh '$(MAKE)' $(BIN) $(WORKERS)
 
 soak: $(DEV)
 	RETVAR_SOAK=1 $(BIN)/pytest -q -n $(WORKERS) -m soak -o faulthandler_timeout=7200 tests

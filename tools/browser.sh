@@ -1,9 +1,9 @@
 #!/bin/sh
 # Install the extras lab and browser and run the tests of `retvar lab`, for the Makefile.
-#   browser.sh MAKE BIN
+#   browser.sh MAKE BIN WORKERS
 # Without Chromium on the PATH, or where the index lacks a package, one line on stderr says so, and
 # the exit status is 0: that is a fact about the machine. Everything else that fails is a failure.
-make=$1 bin=$2
+make=$1 bin=$2 workers=$3
 . "${0%/*}/extras.sh"
 
 found=
@@ -18,5 +18,5 @@ if [ -z "$found" ]; then
     exit 0
 fi
 install "$make" browser browser "marimo or playwright"
-exec env RETVAR_BROWSER="$found" "$bin/pytest" -q tests/test_browser_*.py tests/test_sockets.py \
+exec env RETVAR_BROWSER="$found" "$bin/pytest" -q -n "$workers" tests/test_browser_*.py tests/test_sockets.py \
     tests/test_signals.py -k "lab or browser"
