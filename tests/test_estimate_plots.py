@@ -813,7 +813,7 @@ def test_titles_do_not_end_in_a_line_of_one_word():
 
 
 def test_an_unknown_order_is_refused():
-    with pytest.raises(rv.InputError, match="order = 'x': must be one of state, visits"):
+    with pytest.raises(rv.InputError, match="order = 'x': must be 'state' or 'visits'"):
         plots.estimate_states(states(4), "x")
 
 

@@ -19,6 +19,7 @@ __all__ = [
     "distribution",
     "flag",
     "floats",
+    "function",
     "generator",
     "indices",
     "instance",
@@ -30,6 +31,7 @@ __all__ = [
     "path",
     "refuse",
     "seconds",
+    "texts",
     "unit_interval",
 ]
 
@@ -128,6 +130,39 @@ def instance(field: str, given: Any, kind: Any, what: str) -> Any:
     if not isinstance(given, kind):
         raise InputError(field, repr(given), f"must be {what}")
     return given
+
+
+def function(field: str, given: Any) -> Callable[..., Any]:
+    """Return a function, or another object that can be called.
+
+    >>> function("check", 3)
+    Traceback (most recent call last):
+    ...
+    retvar.errors.InputError: check = 3: must be a function
+    """
+    if not callable(given):
+        raise InputError(field, repr(given), "must be a function")
+    return given  # type: ignore[no-any-return]
+
+
+def texts(field: str, given: Any) -> tuple[str, ...]:
+    """Return a list of texts; one text alone is not a list.
+
+    >>> texts("settings", ["best", "same"])
+    ('best', 'same')
+    >>> texts("settings", "best")
+    Traceback (most recent call last):
+    ...
+    retvar.errors.InputError: settings = 'best': must be a list of texts
+    """
+    try:
+        found = () if isinstance(given, str) else tuple(given)
+        listed = not isinstance(given, str) and all(isinstance(text, str) for text in found)
+    except TypeError:
+        listed = False
+    if not listed:
+        raise InputError(field, repr(given), "must be a list of texts")
+    return found
 
 
 def path(field: str, given: Any) -> Path:

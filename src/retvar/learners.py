@@ -331,7 +331,9 @@ def grid(*learners: type[Learner] | Learner, **settings: Any) -> list[Learner]:
     spans: dict[str, list[Any]] = {}
     for name, given in settings.items():
         spanned = isinstance(given, list) or (
-            name.startswith("alpha") and isinstance(given, tuple | np.ndarray | range)
+            name.startswith("alpha")
+            and isinstance(given, tuple | np.ndarray | range)
+            and getattr(given, "ndim", 1) > 0
         )
         spans[name] = list(given) if spanned else [given]
         if not spans[name]:

@@ -323,13 +323,11 @@ def _free(learner: Learner, minimise: str, wanted: Sequence[str] | None = None) 
 
 def _node(network: Network, name: str) -> Node:
     """The node that an estimate rests on."""
-    if name == PLACES[VARIANCE]:
-        return network.variance.node
-    for node in network.nodes:
-        if node.name == name:
-            return node
-    known = dict.fromkeys([*(node.name for node in network.nodes), PLACES[VARIANCE]])
-    raise InputError("minimise", repr(name), f"must be one of {', '.join(known)}")
+    known = {node.name: node for node in network.nodes}
+    known[PLACES[VARIANCE]] = network.variance.node
+    if not isinstance(name, str) or name not in known:
+        raise InputError("minimise", repr(name), f"must be one of {', '.join(known)}")
+    return known[name]
 
 
 def _learner(method: Any) -> Learner:

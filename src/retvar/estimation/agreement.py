@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from retvar import arguments
 from retvar.estimation.bootstrap_terms import Predictor
 from retvar.estimation.monitor import CLOSED, Monitor, row_predictor
 from retvar.estimation.returns import Returns
@@ -164,6 +165,7 @@ class Agreement:
 
     def worst(self, most: int = SHOWN) -> list[PlaceVerdict]:
         """Places that disagree, those that are furthest off first."""
+        most = arguments.integer("most", most, 0)
         wrong = [place for place in self.places if place.kind == DISAGREES]
         return sorted(wrong, key=lambda p: -max(p.value.distance, p.std.distance))[:most]
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from retvar import arguments
 from retvar.errors import InputError
 from retvar.estimation.episode_log import EpisodeLog, read_episodes, room
 from retvar.estimation.feature_values import (
@@ -269,7 +269,7 @@ class FeatureEstimator(LeastSquaresEstimator):
         >>> FeatureEstimator.load(path)
         <least squares with features: 0 steps, 0 rejected>
         """
-        header, tensors = read_tensors(Path(path))
+        header, tensors = read_tensors(arguments.path("path", path))
         try:
             cls._refuse_other_files(header)
             found = cls(learner_from_dict(header["learner"]), from_dict(header["features"]))
@@ -343,8 +343,8 @@ def _break_episodes(rows: Chunk, bad: Mask) -> None:
 def _points(states: Any) -> Array:
     try:
         points = np.asarray(states, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError("state", repr(states), "must hold numbers") from None
+    except (TypeError, ValueError, OverflowError):
+        raise InputError("state", states, "must hold numbers") from None
     if points.ndim != 2 or not np.isfinite(points).all():
         raise InputError("state", f"shape {points.shape}", "must be rows of finite numbers")
     return points

@@ -232,6 +232,7 @@ class LeastSquaresEstimator(OwnDiscounts):
         >>> rv.estimate(lake, gamma=0.9, by="least_squares").estimator.return_interval_note(0.99)
         'none: 99% needs 199 calibration returns; there are 3'
         """
+        arguments.level("level", level)
         if self.off_policy:
             return "none: returns of the target policy are not observed"
         cut = self._cut_off()

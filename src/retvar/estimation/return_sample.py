@@ -78,7 +78,8 @@ class ReturnSample:
     @classmethod
     def whole(cls, returns: Array, level: float = 0.9, seed: int = 0) -> ReturnSample:
         """Returns that are all known to their end."""
-        returns = np.asarray(returns, dtype=np.float64)
+        returns = arguments.numbers("returns", returns)
+        arguments.generator("seed", seed)
         return cls(returns, returns, level=level, seed=seed)
 
     @property
@@ -214,6 +215,7 @@ class ReturnSample:
 
     def probability_below(self, limit: float) -> Interval:
         """Probability of a return below `limit`, with the Clopper–Pearson interval."""
+        arguments.number("limit", limit)
         n, tail = self.size, self._tail()
 
         def share(x: Array) -> Interval:

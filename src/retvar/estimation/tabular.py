@@ -6,7 +6,6 @@ The sums of the two parts of the episodes are kept apart, and added for the esti
 from __future__ import annotations
 
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -391,7 +390,7 @@ class TabularEstimator(LeastSquaresEstimator):
         >>> TabularEstimator.load(path)
         <least squares: 0 steps, 0 rejected>
         """
-        header, tensors = read_tensors(Path(path))
+        header, tensors = read_tensors(arguments.path("path", path))
         try:
             cls._refuse_other_files(header)
             found = cls(from_dict(header["learner"]), header["states"])

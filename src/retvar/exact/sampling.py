@@ -91,6 +91,7 @@ class MonteCarlo:
         >>> bool(abs(z_variance).max() < 5)
         True
         """
+        arguments.instance("solution", solution, Solution, "a solution of retvar.solve")
         fields = COMPARED[: min(self.order, solution.order)]
         return tuple(
             _z(getattr(self, f), getattr(solution, f), getattr(self, f"{f}_stderr")) for f in fields

@@ -62,6 +62,7 @@ def recorded(experience: Experience, path: str | Path) -> Experience:
     >>> sum(t.reward for t in lake) >= 0, path.exists()
     (True, True)
     """
+    arguments.instance("experience", experience, Experience, "experience: rv.experience.from_…")
     path = arguments.path("path", path)
     import_pyarrow()
     if not path.parent.is_dir():

@@ -88,9 +88,9 @@ class MDP(Shown):
         self.lam = _read_only(arguments.unit_interval("lam", lam, self.n_states, self.state_name))
         self.start = _read_only(self._distribution(start))
         self.positions = None if positions is None else _read_only(self._positions(positions))
+        policies = {} if policies is None else policies
+        arguments.instance("policies", policies, Mapping, "a mapping from names to policies")
         policies = policies or {"uniform": Policy.uniform(self)}
-        if not isinstance(policies, Mapping):
-            raise InputError("policies", policies, "must be a mapping from names to policies")
         self.policies: Mapping[str, Policy] = MappingProxyType(
             {str(key): self._policy(policy, f"policies.{key}") for key, policy in policies.items()}
         )

@@ -52,7 +52,7 @@ def parse_names(
         return None, 1 + int(np.max(index, initial=-1)) if np.isfinite(index).all() else 1
     if arguments.is_integer(given):
         return None, arguments.integer(field, given, 1)
-    if isinstance(given, str) or not isinstance(given, Iterable):
+    if isinstance(given, str) or not isinstance(given, Iterable) or getattr(given, "ndim", 1) == 0:
         raise InputError(field, repr(given), "must be their number or a list of names")
     names = tuple(str(name) for name in given)
     repeated = [name for name, times in Counter(names).items() if times > 1]

@@ -14,8 +14,8 @@ from matplotlib.text import Annotation
 from matplotlib.ticker import FixedFormatter, FixedLocator, LogLocator, MaxNLocator, NullLocator
 from matplotlib.transforms import Bbox
 
+from retvar import arguments
 from retvar.errors import InputError
-from retvar.experiments.claims import only
 from retvar.format import listed, short_number
 from retvar.networks import NETWORKS
 from retvar.plots.notebook_figures import Figure
@@ -46,7 +46,7 @@ LABEL_SIDES = [  # the best first
 
 def single_dataset(data: Datasets) -> xarray.Dataset:
     """The dataset, or the only one of a mapping; single runs become their mean and std."""
-    found: xarray.Dataset = data if hasattr(data, "data_vars") else only(data)  # type: ignore[assignment]
+    found = dataset(data)
     if "run" not in found.dims:
         return found
     runs = found[[str(name) for name in found.data_vars if "run" in found[name].dims]]
@@ -58,6 +58,39 @@ def single_dataset(data: Datasets) -> xarray.Dataset:
         .merge(runs.mean("run"))
         .merge(spread)
     )
+
+
+def dataset(data: Any, field: str = "data") -> xarray.Dataset:
+    """The dataset, or the only one of a mapping."""
+    several = list(data.values()) if isinstance(data, Mapping) and not _is_dataset(data) else [data]
+    if len(several) != 1 or not _is_dataset(several[0]):
+        remedy = "must be a dataset, such as one of retvar.simulate, or a mapping with one"
+        raise InputError(field, type(data).__name__, remedy)
+    found: xarray.Dataset = several[0]
+    return found
+
+
+def datasets(data: Any) -> Mapping[str, xarray.Dataset]:
+    """Datasets by name."""
+    if (
+        not isinstance(data, Mapping)
+        or _is_dataset(data)
+        or not all(map(_is_dataset, data.values()))
+    ):
+        raise InputError("data", type(data).__name__, "must be a mapping from names to datasets")
+    return data
+
+
+def at_least_one(field: str, given: Any) -> list[float]:
+    """Finite numbers, at least one."""
+    found: list[float] = np.atleast_1d(arguments.numbers(field, given)).tolist()
+    if not found:
+        raise InputError(field, "none", "must be at least one number")
+    return found
+
+
+def _is_dataset(data: Any) -> bool:
+    return hasattr(data, "data_vars") and not isinstance(data, type)
 
 
 def require_recorded(data: xarray.Dataset, *names: str) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
+from retvar import arguments
 from retvar.errors import InputError
 from retvar.plots.axes import fixed_ticks, tick_labels
 from retvar.plots.notebook_figures import Figure
@@ -94,9 +95,10 @@ def comparison(
     >>> [tick.get_text() for tick in figure.axes[0].get_yticklabels()]
     ['λ = 0', 'λ = 0.9']
     """
+    wanted = None if settings is None else arguments.texts("settings", settings)
     found = (data if isinstance(data, Comparison) else compare(data, **how)).data
     known = [str(choice) for choice in found.settings.values]
-    choices = known if settings is None else list(settings)
+    choices = known if wanted is None else list(wanted)
     if not choices or not set(choices) <= set(known):
         raise InputError("settings", choices, f"must be some of {', '.join(known)}")
     pairs = [str(pair) for pair in found.pair.values]

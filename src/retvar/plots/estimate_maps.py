@@ -11,7 +11,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from retvar.arguments import is_integer
+from retvar import arguments
 from retvar.errors import InputError
 from retvar.format import short_number
 from retvar.plots.estimate_common import (
@@ -114,7 +114,7 @@ def _grid_shape(data: xarray.Dataset) -> tuple[int, int]:
     unit_name(data)
     rows, columns = (data.attrs[f"grid_{side}"] for side in ("rows", "columns"))
     for name, found in (("grid_rows", rows), ("grid_columns", columns)):
-        if not is_integer(found):
+        if not arguments.is_integer(found):
             raise InputError(name, found, "must be a whole number")
     count = data.sizes.get("state", 0)
     if min(rows, columns) < 1 or rows * columns != count:
@@ -305,6 +305,7 @@ def estimate_heat_maps(data: xarray.Dataset, contours: bool = False) -> Figure:
     """
     remedy = "must be that of observations of two numbers; see estimate_figures for others"
     require_columns(data, "value_map", "std_map", "visited_map", "x", "y", remedy=remedy)
+    contours = arguments.flag("contours", contours)
     title = figure_title(data, HEAT_MAP_QUESTION)
     known = _table(data, "visited") > 0
     tables = {name: np.where(known, _table(data, name), np.nan) for name in TITLES}

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
-from retvar.errors import InputError
+from retvar import arguments
 from retvar.format import count, natural_key, short_number
 from retvar.plots.estimate_common import (
     NEED_ESTIMATES,
@@ -167,8 +167,7 @@ def estimate_states(data: xarray.Dataset, order: str = "state") -> Figure:
     ['left', 'right']
     """
     require_columns(data, "value", "std", remedy=NEED_ESTIMATES)
-    if order not in ORDERS:
-        raise InputError("order", repr(order), f"must be one of {', '.join(ORDERS)}")
+    arguments.choice("order", order, ORDERS)
     unit = unit_name(data)
     rows = _choose_rows(data, order)
     title = figure_title(data, QUESTION.format(unit=unit))

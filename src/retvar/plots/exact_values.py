@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
+from retvar import arguments
 from retvar.errors import InputError
 from retvar.exact import Solution
 from retvar.plots.notebook_figures import Figure
@@ -55,6 +56,7 @@ def solution(solution: Solution, states: Iterable[int | str] | None = None) -> F
     >>> figure.axes[0].get_ylabel()
     'return'
     """
+    arguments.instance("solution", solution, Solution, "a solution of retvar.solve")
     mdp = solution.mdp
     chosen = np.arange(mdp.n_states)
     if states is not None:

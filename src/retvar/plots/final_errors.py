@@ -21,6 +21,8 @@ from retvar.experiments.claims import (
 from retvar.format import short_number
 from retvar.networks import DEFAULT
 from retvar.plots.axes import (
+    at_least_one,
+    datasets,
     hide_inner_tick_labels,
     label_line_ends,
     label_points,
@@ -153,6 +155,7 @@ def large_returns(data: Mapping[str, xarray.Dataset], means: Sequence[float]) ->
     >>> [ax.get_title(loc="left") for ax in figure.axes]
     ['value held at the truth', 'value learned, α = ᾱ']
     """
+    data, means = datasets(data), at_least_one("means", means)
     cases = {"frozen": "value held at the truth", "learned": "value learned, α = ᾱ"}
     methods = method_names(next(iter(data.values())))
     found = {(c, m): error_by_return(data, c, m) for c in cases for m in methods}
@@ -204,7 +207,7 @@ def value_error_spread(data: Datasets, ratios: Sequence[float]) -> Figure:
     >>> len(rv.plots.value_error_spread(data, [0.1]).axes)
     5
     """
-    found = single_dataset(data)
+    found, ratios = single_dataset(data), at_least_one("ratios", ratios)
     require_recorded(found, "variance_window", "variance_window_mse")
     methods = method_names(found)
     best = {name: best_per_state(found, name) for name in methods}
@@ -248,7 +251,7 @@ def value_error_best_step(data: Datasets, ratios: Sequence[float]) -> Figure:
     >>> [text.get_text() for text in rv.plots.value_error_best_step(data, [0.1]).axes[0].texts]
     ['VTD', 'direct', '0.01', '0.01']
     """
-    found = single_dataset(data)
+    found, ratios = single_dataset(data), at_least_one("ratios", ratios)
     require_recorded(found, "variance_window_mse")
     cases = {"": "against the variance for the true value"}
     if "variance_window_mse_frozen" in found:

@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch
 from matplotlib.path import Path
 
+from retvar import arguments
 from retvar.mdp import MDP
 from retvar.plots import notebook_figures
 from retvar.plots.graph_content import Arrow, GraphContent, graph_content
@@ -95,6 +96,9 @@ def draw_mdp(mdp: MDP, policy: object = None, ax: Axes | None = None) -> Figure:
     >>> sum((patch.get_gid() or "").startswith("edge") for patch in figure.axes[0].patches)
     14
     """
+    arguments.instance("mdp", mdp, MDP, "an MDP")
+    if ax is not None:
+        arguments.instance("ax", ax, Axes, "the axes of a figure of matplotlib")
     if mdp.n_states > MAX_LABELLED_STATES:
         draw = draw_matrix if mdp.n_states > MAX_STATES else draw_large_graph
         with matplotlib.rc_context(RC):

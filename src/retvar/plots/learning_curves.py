@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
-from retvar import networks
+from retvar import arguments, networks
 from retvar.errors import InputError
 from retvar.format import short_number
 from retvar.networks import NETWORKS
@@ -91,8 +91,8 @@ def learning_curves(data: Datasets, truth: bool = True, what: str = "variance") 
     >>> [ax.get_title(loc="left") for ax in figure.axes]
     ['value', 'variance by VTD', 'variance by direct']
     """
-    found = single_dataset(data)
-    if what not in found or what not in DRAWN:
+    found, truth = single_dataset(data), arguments.flag("truth", truth)
+    if what not in DRAWN or what not in found:
         known = [name for name in DRAWN if name in found]
         raise InputError("what", repr(what), f"must be {' or '.join(map(repr, known))}")
     labels = _few_learners(found)

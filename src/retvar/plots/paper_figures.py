@@ -12,10 +12,13 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from matplotlib.path import Path
 
+from retvar import arguments
+from retvar.errors import InputError
 from retvar.experiments.claims import COLUMNS, measured_row, row_agrees
 from retvar.mdp import MDP
 from retvar.networks import NETWORKS, Network, Node, label_of
 from retvar.plots import notebook_figures
+from retvar.plots.axes import datasets
 from retvar.plots.graph import draw_mdp
 from retvar.plots.style import BLUE, INK, LINE, ORANGE, RC, SOFT
 
@@ -203,6 +206,11 @@ def table_1(data: Mapping[str, xarray.Dataset], published: Mapping[str, Sequence
     >>> "0.1" in [text.get_text() for text in figure.axes[0].texts]
     True
     """
+    data = datasets(data)
+    arguments.instance("published", published, Mapping, "a mapping from names to four texts")
+    for name, printed in published.items():
+        if len(arguments.texts(f"published[{name!r}]", printed)) != len(COLUMNS):
+            raise InputError(f"published[{name!r}]", printed, f"must be {len(COLUMNS)} texts")
     width = NAME_WIDTH + PAIR_WIDTH * len(COLUMNS) + VERDICT_WIDTH
     below = HEAD_HEIGHT + ROW_HEIGHT * len(published)
     with matplotlib.rc_context(RC):

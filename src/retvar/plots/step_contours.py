@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.ticker import LogLocator, NullLocator
 
+from retvar import arguments
 from retvar.errors import InputError
 from retvar.format import short_number
 from retvar.plots.axes import fixed_ticks, tick_labels
@@ -47,7 +48,15 @@ def step_contours(best: BestSteps | Mapping[str, BestSteps]) -> Figure:
     >>> figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()
     ('step size of the value, α', 'step size of the variance, ᾱ')
     """
-    found = best if isinstance(best, Mapping) else {best.learner.network.method: best}
+    from retvar.curves import BestSteps
+
+    several: Any = best if isinstance(best, Mapping) and best else {"": best}
+    for name, one in several.items():
+        field = f"best[{name!r}]" if name else "best"
+        arguments.instance(field, one, BestSteps, "a result of retvar.best_steps")
+    found: dict[str, BestSteps] = {
+        name or one.learner.network.method: one for name, one in several.items()
+    }
     tables = {name: _table(one) for name, one in found.items()}
     norm = _norm(np.concatenate([table.ravel() for _, _, table in tables.values()]))
     with matplotlib.rc_context(RC):

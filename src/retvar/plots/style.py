@@ -21,6 +21,7 @@ from matplotlib.patches import Patch
 from matplotlib.textpath import TextToPath
 from numpy.typing import NDArray
 
+from retvar import arguments
 from retvar.errors import InputError
 from retvar.files import write_with
 from retvar.format import listed, visible
@@ -106,7 +107,8 @@ def save(figure: Figure, path: str | Path) -> None:
     >>> path.read_text()[:5]
     '<?xml'
     """
-    path = Path(path)
+    arguments.instance("figure", figure, Figure, "a figure of matplotlib")
+    path = arguments.path("path", path)
     suffix = path.suffix.lower()
     if suffix not in METADATA:
         raise InputError("path", path, f"must end in one of {listed(METADATA)}")

@@ -148,7 +148,7 @@ def load_errors(
     data: xarray.Dataset, by: str, options: ComparisonOptions | None, **keywords: Any
 ) -> SweepErrors:
     """Validate the options of a figure of a sweep, and take its errors out of the dataset."""
-    options = ComparisonOptions.of(options or DEFAULTS, **keywords)
+    options = ComparisonOptions.of(DEFAULTS if options is None else options, **keywords)
     errors = run_errors.errors_of(data, options)
     errors.column(by)
     return SweepErrors(errors, by, options.resolve(len(errors.domains)))

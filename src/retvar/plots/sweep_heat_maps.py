@@ -98,9 +98,10 @@ def sweep_heat_map(
     >>> [ax.get_title(loc="left") for ax in figure.axes[:2]]
     ['direct', 'VTD']
     """
+    sweep = load_errors(data, by, options, **keywords)
+    sweep.errors.column(x), sweep.errors.column(y)
     if x == y:
         raise InputError("y", y, "must differ from x")
-    sweep = load_errors(data, by, options, **keywords)
     values = {name: sweep.axis_values(name) for name in (x, y)}
     methods, rows = sweep.method_learners(), sweep.questions(x, y)
     maps = {

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from retvar import plots
+from retvar import arguments, plots
 from retvar.errors import InputError
 from retvar.files import make_folder
 from retvar.web.embedding import embed
@@ -38,6 +38,7 @@ def validate_formats(formats: Sequence[str]) -> tuple[str, ...]:
     >>> validate_formats(["svg", "pdf"])
     ('svg', 'pdf')
     """
+    formats = arguments.texts("formats", formats)
     for name in formats or ["none"]:
         if name not in FORMATS:
             raise InputError("formats", name, f"must be some of {', '.join(FORMATS)}")

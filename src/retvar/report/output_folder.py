@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from retvar import arguments
 from retvar.errors import InputError
 from retvar.experiments import SimulationCache
 from retvar.files import is_abandoned, is_temporary, make_folder, write_text
@@ -35,7 +36,7 @@ class OutputFolder:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        self.path = arguments.path("out", path)
         self.store = SimulationCache(self.path / "data")
         self.times: dict[str, float] = {}
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from retvar.arguments import integer
+from retvar import arguments
 from retvar.engine.cuda_device import chosen_device
 from retvar.experiments import Claim, Experiment, Finding, Simulation
 from retvar.files import write_text
@@ -87,6 +87,9 @@ def reproduce(
     >>> found.to_dict()
     {'experiments': {'chain-mdp': {'claims': []}}}
     """
+    force = arguments.flag("force", force)
+    if progress is not None:
+        arguments.instance("progress", progress, Progress, "a Progress, or None")
     chosen_device(device, 1)  # raises an error now if there is none
     began = time.monotonic()
     chosen = restrict(select(ids, load_experiments(file)), methods, runs)
@@ -94,7 +97,7 @@ def reproduce(
     for experiment in chosen:
         figures.plot_function(experiment)  # raises an error now if it does not exist
     request = Request(
-        integer("seed", seed, 0),
+        arguments.integer("seed", seed, 0),
         runs,
         None if methods is None else tuple(methods),
         None if file is None else Path(file).name,

@@ -9,7 +9,7 @@ import types
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from retvar.arguments import integer
+from retvar import arguments
 from retvar.errors import InputError
 from retvar.experiments import Experiment, all_experiments
 from retvar.format import listed
@@ -30,7 +30,7 @@ def load_experiments(file: str | Path | None = None) -> tuple[Experiment, ...]:
     """
     if file is None:
         return all_experiments()
-    path = Path(file)
+    path = arguments.path("file", file)
     source = read_bytes(path)
     module = types.ModuleType("retvar_experiments_file")
     module.__file__ = str(path)
@@ -86,7 +86,7 @@ def select(ids: Iterable[str], experiments: Sequence[Experiment]) -> tuple[Exper
         ...
     retvar.errors.InputError: id = chain-adadleta: unknown; did you mean chain-adadelta?
     """
-    wanted = list(ids)
+    wanted = arguments.texts("ids", ids)
     chosen = set()
     for name in wanted:
         group = name.rstrip("/") + "/"
@@ -124,8 +124,8 @@ def restrict(
     >>> list(experiments[0].simulations[0].learners), experiments[0].simulations[0].runs
     (['direct'], 2)
     """
-    runs = None if runs is None else integer("runs", runs, 1)
-    chosen = METHODS if methods is None else tuple(methods)
+    runs = None if runs is None else arguments.integer("runs", runs, 1)
+    chosen = METHODS if methods is None else arguments.texts("methods", methods)
     for method in chosen:
         if method not in METHODS:
             raise InputError("methods", method, f"unknown; give some of {', '.join(METHODS)}")

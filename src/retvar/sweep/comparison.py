@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from retvar import arguments
 from retvar.errors import InputError
 from retvar.format import listed
 from retvar.html import Shown, preformatted
@@ -74,6 +75,7 @@ def paired_difference(
     """
     import xarray
 
+    relative = arguments.flag("relative", relative)
     options = ComparisonOptions.of(options, **keywords)
     errors = errors_of(data, options)
     left, right = (errors.values[:, _index(errors, name, label)] for name, label in
@@ -112,7 +114,7 @@ class Comparison(Shown):
 
     def summary(self, domains: bool = False) -> str:
         """A table as text; with `domains`, also domain by domain."""
-        return comparison_table(self.data, domains)
+        return comparison_table(self.data, arguments.flag("domains", domains))
 
     def __str__(self) -> str:
         return self.summary()
@@ -363,6 +365,6 @@ def _dataset(
 
 
 def _index(errors: RunErrors, field: str, label: str) -> int:
-    if label not in errors.learners:
+    if not isinstance(label, str) or label not in errors.learners:
         raise InputError(field, label, f"is none of the learners: {listed(errors.learners)}")
     return errors.learners.index(label)

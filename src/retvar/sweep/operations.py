@@ -115,6 +115,9 @@ def run(
     """
     progress = Progress() if progress is None else progress
     arguments.instance("progress", progress, Progress, "a Progress")
+    executor = Local() if executor is None else executor
+    if not callable(getattr(executor, "outcomes", None)):
+        raise InputError("executor", repr(executor), "must be Local(…) or Dask(…)")
     progress.check()
     sweep = Sweep.from_toml(sweep) if isinstance(sweep, str | Path) else sweep
     arguments.instance("sweep", sweep, Sweep | Plan, "a Sweep, its plan, or a path to its TOML")
@@ -126,7 +129,7 @@ def run(
     cells = _unfinished(store, failed, progress)
     done = plan.count - len(cells) - len(failed)
     progress.start(plan.count, done)
-    computed = _compute(store, cells, done, executor or Local(), progress) if cells else 0
+    computed = _compute(store, cells, done, executor, progress) if cells else 0
     store.clean_up()
     return status(store, computed=computed)
 
@@ -258,6 +261,7 @@ def estimate_cost(plan: Plan, check: Callable[[], None] = lambda: None) -> CostE
     1
     """
     arguments.instance("plan", plan, Plan, "the plan of a sweep: sweep.plan()")
+    arguments.function("check", check)
     instances = Counter(id(domain.spec) for domain in plan.domains)
     first = {id(domain.spec): i for i, domain in reversed(list(enumerate(plan.domains)))}
     timed = list(first.items())[-TIMED_DOMAINS:]

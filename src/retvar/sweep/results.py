@@ -79,7 +79,7 @@ def collect(
     check_store(store)
     plan = store.plan
     numbers, moments = _domain_numbers(plan, domains), _moment_slice(plan, at)
-    if what is not None and what not in plan.errors:
+    if what is not None and (not isinstance(what, str) or what not in plan.errors):
         raise InputError("what", what, f"must be one of {listed(plan.errors)}")
     coords = _coords(plan, numbers, moments)
     shape = (len(numbers), len(plan.learners), plan.moments[moments].size, plan.sweep.runs)
@@ -110,6 +110,7 @@ def collect(
 def _domain_numbers(plan: Plan, domains: Sequence[str] | None) -> list[int]:
     """Indices of the domains with these labels, in the order of the plan."""
     labels = [domain.label for domain in plan.domains]
+    domains = None if domains is None else arguments.texts("domains", domains)
     for name in domains or ():
         if name not in labels:
             raise InputError("domain", name, f"is none of the sweep's: {listed(labels)}")
@@ -135,7 +136,8 @@ class _Cells:
         note: Callable[[str], None],
         domains: Sequence[int] | None = None,
     ) -> None:
-        self.store, self.partial, self.check, self.note = store, partial, check, note
+        self.store, self.partial = store, arguments.flag("partial", partial)
+        self.check, self.note = arguments.function("check", check), arguments.function("note", note)
         cells = store.plan.cells
         self.cells = cells if domains is None else [c for c in cells if c.domain in set(domains)]
         self.contents: dict[int, str] = {}  # digest of the data of each cell

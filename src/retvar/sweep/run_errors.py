@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.arguments import is_integer
+from retvar import arguments
 from retvar.errors import InputError
 from retvar.format import listed
 from retvar.networks import error_names
@@ -44,6 +44,7 @@ class RunErrors:
         """Learners grouped by what they estimate; only errors within a group are comparable."""
         if names is None:
             names = [name for name in QUESTION_SETTINGS if name in self.settings]
+        names = arguments.texts("questions", names)
         varying = [name for name in names if len(set(self.column(name))) > 1]
         return self.groups(varying)
 
@@ -148,7 +149,7 @@ def finished(
     ['chain']
     """
     table = _at(_table(data, what), -1)[0]
-    chosen = _select(_settings(data), data.sizes["learner"], where or {})
+    chosen = _select(_settings(data), data.sizes["learner"], {} if where is None else where)
     missing: Any = _missing(data, _values(table, chosen), chosen).any(axis=-1)
     domains = missing.all(axis=1)
     learners = missing[~domains].all(axis=0)
@@ -175,7 +176,7 @@ def _table(data: xarray.Dataset, what: str) -> xarray.DataArray:
     """The errors of all runs, with a dimension for domains."""
     if not hasattr(data, "data_vars"):
         raise InputError("data", type(data).__name__, "must be a dataset; see retvar.sweep.collect")
-    if what not in data:
+    if not isinstance(what, str) or what not in data:
         raise InputError("what", what, "is not in the data; record it: see retvar.Record")
     table = data[what]
     for dim in ("learner", "run"):
@@ -202,6 +203,7 @@ def _settings(data: xarray.Dataset) -> dict[str, list[Any]]:
 
 def _select(settings: dict[str, list[Any]], count: int, where: Mapping[str, Any]) -> Indices:
     """The learners with these settings; a list means any of its values."""
+    arguments.instance("where", where, Mapping, "a mapping from settings to values")
     selected = np.ones(count, dtype=bool)
     for name, given in where.items():
         values = [*given] if isinstance(given, list | tuple | set | np.ndarray) else [given]
@@ -216,7 +218,7 @@ def _select(settings: dict[str, list[Any]], count: int, where: Mapping[str, Any]
 
 def _column(settings: dict[str, list[Any]], name: str) -> list[Any]:
     """A setting of every learner."""
-    if name not in settings:
+    if not isinstance(name, str) or name not in settings:
         known = listed(settings, most=12)
         raise InputError("setting", name, f"is not in the data; settings are {known}")
     return settings[name]
@@ -237,7 +239,7 @@ def recorded(moments: Any, unit: str, at: Any) -> int:
     >>> recorded(np.array([10, 20]), "step", -1)
     20
     """
-    if not is_integer(at):
+    if not arguments.is_integer(at):
         raise InputError("at", repr(at), f"must be −1 (the last) or a {unit} that was recorded")
     if at < 0 and -at <= moments.size:
         at = moments[at]

@@ -205,10 +205,12 @@ class Sweep(Table, frozen=True):
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], folder: Path | None = None) -> Sweep:
         """A sweep from the tables of a specification; errors name the path of the field."""
+        arguments.instance("data", data, Mapping, "a mapping, as the tables of a specification")
+        folder = Path() if folder is None else arguments.path("folder", folder)
         _refuse_unknown(data)
         found: Sweep = convert(dict(data), cls)
         _check(found)
-        texts = [_with_text(i, d, folder or Path()) for i, d in enumerate(found.domains)]
+        texts = [_with_text(i, d, folder) for i, d in enumerate(found.domains)]
         return msgspec.structs.replace(found, domains=texts)
 
     def to_dict(self) -> dict[str, Any]:

@@ -70,7 +70,9 @@ class Store:
         With `extend` the store may be that of a smaller sweep, to which `plan` adds domains,
         learners or runs; cells of both plans are reused.
         """
-        store = cls(Path(folder), plan, stale)
+        arguments.instance("plan", plan, Plan, "the plan of a sweep: sweep.plan()")
+        extend = arguments.flag("extend", extend)
+        store = cls(arguments.path("folder", folder), plan, stale)
         try:
             for name in SUBFOLDERS:
                 make_folder(store.folder / name)
@@ -97,7 +99,7 @@ class Store:
 
         A store made with other versions can be read, but no cells can be added to it.
         """
-        path = Path(folder)
+        path = arguments.path("folder", folder)
         if not (path / MANIFEST).is_file():
             raise InputError("folder", path, "holds no sweep; `retvar sweep run` makes one")
         found = manifest.read(path)
@@ -161,6 +163,7 @@ class Store:
 
     def key(self, cell: Cell) -> str:
         """A digest of everything that determines a cell."""
+        arguments.instance("cell", cell, Cell, "one of plan.cells")
         return self.plan.keys[cell.number]
 
     def path(self, cell: Cell) -> Path:

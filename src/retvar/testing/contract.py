@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from retvar import arguments
 from retvar.testing import (
     conditions,
     determinism,
@@ -149,6 +150,7 @@ def check_learner(description: Any, *, seed: int = 0) -> list[str]:
     >>> len(names) >= 40, "save_and_load_resume" in names
     (True, True)
     """
+    seed = arguments.integer("seed", seed, 0)
     states = states_of(description)
     names = []
     for name, check in CHECKS.items():
