@@ -10,9 +10,11 @@ import sys
 import time
 from pathlib import Path
 
+import click
 import pytest
 
 from retvar import files
+from retvar.cli import main
 from retvar.errors import InputError
 from retvar.report.output_folder import LEASE, OutputFolder
 from retvar.sweep import leases
@@ -34,7 +36,7 @@ def is_lease(path: str) -> bool:
 
 
 def commands(out: Path) -> list[list[str]]:
-    """Every command that writes, with a folder of its own."""
+    """Every command but the lab, which serves a page; those that write have a folder."""
     (out / "spec.toml").write_text(SWEEP)
     (out / "files").mkdir()
     f = out / "files"
@@ -51,7 +53,14 @@ def commands(out: Path) -> list[list[str]]:
         ["solve", "chain", "--plot", f / "solve.pdf"],
         ["draw", "chain", f / "chain.png"],
         ["curve", "chain", "--episodes", "5", "--alpha", "0.1", "--plot", f / "curve.png"],
-    ]
+        ["frontier", "windy-cliff", "--gamma", "0.99", "--penalties", "0.1", "--restarts", "0",
+         "--plot", f / "frontier.svg", "--out", f / "frontier.json"],
+        ["rollouts", *LAKE, "--episodes", "20"],
+        ["experiments"],
+        ["sweep", "plan", out / "spec.toml"],
+        ["sweep", "status", out / "new" / "sweep"],
+        ["sweep", "retry", out / "new" / "sweep"],
+    ]  # fmt: skip
     return [[str(word) for word in words] for words in found]
 
 
@@ -65,8 +74,37 @@ def traced(tmp_path_factory):
     done = subprocess.run(process, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3_000:]
     given = {str(path) for path in (events, words, out / "spec.toml")}
-    found = [e for e in json.loads(events.read_text()) if e[1].startswith(str(out))]
+    every = json.loads(events.read_text())
+    found = [e for e in every if e[1].startswith(str(out)) or e[0] == "bind"]
     return out, [e for e in found if e[1] not in given], given
+
+
+def test_every_command_and_every_option_that_names_a_file_to_write_is_traced(tmp_path):
+    lines = [" ".join(words) + " " for words in commands(tmp_path)]
+    for name, command in main.commands.items():
+        group = command.commands if isinstance(command, click.Group) else {"": command}
+        for rest, each in group.items():
+            full = f"{name} {rest}".strip()
+            if full == "lab":
+                continue
+            own = [line for line in lines if line.startswith(f"{full} ")]
+            assert own, full
+            for option in {"--out", "--plot", "--log"} & {o for p in each.params for o in p.opts}:
+                assert any(f" {option} " in line for line in own), (full, option)
+
+
+def test_a_socket_that_is_bound_is_traced():
+    program = (
+        "import socket, sys\nfrom tests import tracing\nsys.addaudithook(tracing.hook)\n"
+        "socket.socket().bind(('127.0.0.1', 0))\nprint(tracing.events)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout == """[('bind', "('127.0.0.1', 0)", '')]\n"""
+
+
+def test_no_command_binds_a_socket(traced):
+    """`estimate --live`, the lab and local clusters do, and have tests of their own."""
+    assert [address for kind, address, _ in traced[1] if kind == "bind"] == []
 
 
 def test_no_file_is_opened_for_writing_under_its_own_name(traced):

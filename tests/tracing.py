@@ -1,4 +1,4 @@
-"""What a command writes: files opened for writing, renamed and synced, folders made, in order.
+"""What a command does: files opened for writing, renamed and synced, folders made, sockets bound.
 
     python -m tests.tracing EVENTS COMMANDS
 
@@ -32,6 +32,8 @@ def hook(event: str, arguments: tuple[Any, ...]) -> None:
         note("link", arguments[0], os.path.abspath(os.fsdecode(arguments[1])))
     elif event == "os.mkdir":
         note("folder", arguments[0])
+    elif event == "socket.bind":
+        events.append(("bind", repr(arguments[1]), ""))
 
 
 def synced(real: Callable[[int], None]) -> Callable[[int], None]:

@@ -92,7 +92,7 @@ def learning_curves(data: Datasets, truth: bool = True, what: str = "variance") 
     ['value', 'variance by VTD', 'variance by direct']
     """
     found, truth = single_dataset(data), arguments.flag("truth", truth)
-    if what not in DRAWN or what not in found:
+    if not isinstance(what, str) or what not in DRAWN or what not in found:
         known = [name for name in DRAWN if name in found]
         raise InputError("what", repr(what), f"must be {' or '.join(map(repr, known))}")
     labels = _few_learners(found)
