@@ -177,7 +177,8 @@ def best_steps(
         raise InputError("tolerance", tolerance, "must lie between 0 and 1")
     if progress is not None and not callable(progress):
         raise InputError("progress", repr(progress), "must be a function of a share of the work")
-    search = _Search(problem, places, minimise, steps, bool(average), shares)
+    average = arguments.flag("average", average)
+    search = _Search(problem, places, minimise, steps, average, shares)
     errors = search.grid(axis, progress)
     own = problem.steps[places] if isinstance(method, Learner) else None
     found, error = search.refined(axis, errors, own, exactness)

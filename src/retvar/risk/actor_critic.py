@@ -140,8 +140,11 @@ class ActorCritic:
         if arguments.is_integer(given):
             most = max(1, MOST_PREFERENCES // self._features.size)
             return np.ones((1, arguments.integer("actions", given, 1, most)), dtype=bool)
-        table = np.asarray(given)
         expected = f"must be a number, or true and false for [{self._features.states}, action]"
+        try:
+            table = np.asarray(given)
+        except ValueError:  # rows of different lengths
+            raise InputError("actions", repr(given), expected) from None
         good = self._tabular and table.dtype == bool and table.ndim == 2
         if not good or table.shape[0] != self._features.states:
             raise InputError("actions", f"an array of shape {table.shape}", expected)
