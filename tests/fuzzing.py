@@ -1,6 +1,6 @@
 """Calls of every public function, class and method with odd arguments, made from their signatures.
 
-    python -m tests.fuzzing 10000 [SEED]
+    python -m tests.fuzzing CALLS [SEED [deep]]
 
 A call begins with arguments with which it succeeds (`tests.good_calls`), and one to three of them
 are replaced by odd ones. It may succeed, or raise a RetvarError, or a TypeError if Python itself
@@ -13,7 +13,6 @@ objects that they make.
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import inspect
 import io
 import os
@@ -31,10 +30,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import retvar as rv
-from tests.good_calls import Good
+from tests.good_calls import Calls, Good
 
 SECONDS = 20  # for one call
-MEMORY = 8 << 30  # bytes
+MEMORY = 16 << 30  # bytes
 PACKAGE = str(Path(rv.__file__).parent)
 NOT_FUZZED = {  # whatever they are given, they only hold it; or they are data that others make
     "Check", "Estimate", "Estimates", "Experience", "Growing", "FixedPoint", "MonteCarlo", "Node",
@@ -44,13 +43,21 @@ NOT_FUZZED = {  # whatever they are given, they only hold it; or they are data t
     "DivergenceError", "InfiniteVarianceError", "InputError", "SourceError", "Dask", "Local",
     "Frontier", "FrontierPoint", "PolicyGradient",
 }  # fmt: skip
-NOT_FUZZED_MODULES = {"rules"}  # formulas, as compiled code has them
 RARE = {  # they take long
     "rv.plots": 0.1, "rv.testing": 0.03, "report": 0.05, "found.save": 0.05, "found.plot": 0.1,
     "best.plot": 0.1, "solution.plot": 0.3, "frontier.plot": 0.1, "sample.summary": 0.2,
     "found.action_values": 0.3, "rv.frontier": 0.3, "rv.sweep.run": 0.2,
 }  # fmt: skip
-WORK = {"steps", "episodes", "sweeps", "runs", "samples", "length", "envs"}  # much is no fault
+WORK = {
+    "steps",
+    "episodes",
+    "sweeps",
+    "runs",
+    "samples",
+    "length",
+    "envs",
+    "batches",
+}  # much is no fault
 
 
 class Target(NamedTuple):
@@ -95,24 +102,9 @@ ODD: list[Any] = [
 ]  # fmt: skip
 
 
-def modules() -> Iterator[tuple[Any, str]]:
-    """All public modules, with their names; critics need torch."""
-    yield rv, "rv"
-    for name in sorted(rv.__all__):
-        if name in NOT_FUZZED_MODULES or (name == "deep" and not has_torch()):
-            continue
-        if inspect.ismodule(found := getattr(rv, name)):
-            yield found, f"rv.{name}"
-
-
-def has_torch() -> bool:
-    """Whether the extra `deep` is installed."""
-    return importlib.util.find_spec("torch") is not None
-
-
-def targets(good: Good) -> Iterator[Target]:
+def targets(good: Calls) -> Iterator[Target]:
     """All public callables, and those of objects that good calls return."""
-    for module, prefix in modules():
+    for prefix, module in good.modules.items():
         for name in sorted(module.__all__):
             thing = getattr(module, name)
             if name not in NOT_FUZZED and callable(thing):
@@ -128,7 +120,7 @@ def targets(good: Good) -> Iterator[Target]:
             yield from target(f"{name}.{method}", getattr(make(), method), call)
 
 
-def methods_of(name: str, thing: Any, good: Good) -> list[str]:
+def methods_of(name: str, thing: Any, good: Calls) -> list[str]:
     """The public methods of an object; of some, those that the reference lists."""
     every = good.documented.get(name, sorted(dir(type(thing))))
     return [n for n in every if n[0] != "_" and callable(getattr(type(thing), n))]
@@ -147,7 +139,7 @@ def target(name: str, thing: Any, call: Any = None) -> Iterator[Target]:
     yield Target(name, call or thing, names, required)
 
 
-def arguments_for(target: Target, good: Good, random: np.random.Generator) -> dict[str, Any]:
+def arguments_for(target: Target, good: Calls, random: np.random.Generator) -> dict[str, Any]:
     """Good arguments of which one to three are odd."""
     given = good.arguments(target.name, target.required)
     for name in target.parameters:
@@ -221,7 +213,9 @@ def _too_long(*_: Any) -> None:
     raise TooLong(f"more than {SECONDS} s")
 
 
-def faults(calls: int, seed: int) -> Counter[tuple[str, str, str]]:
+def faults(
+    calls: int, seed: int, make: Callable[[Path], Calls] = Good
+) -> Counter[tuple[str, str, str]]:
     """Make so many calls; return how often each fault was met, and print each once."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     signal.signal(signal.SIGALRM, _too_long)
@@ -229,7 +223,7 @@ def faults(calls: int, seed: int) -> Counter[tuple[str, str, str]]:
     found: Counter[tuple[str, str, str]] = Counter()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        good = Good(folder)
+        good = make(folder)
         os.chdir(folder)
         every = list(targets(good))
         print(f"{len(every)} targets", flush=True)
@@ -249,7 +243,12 @@ def faults(calls: int, seed: int) -> Counter[tuple[str, str, str]]:
 def main() -> int:
     calls = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else int.from_bytes(os.urandom(4))
-    found = faults(calls, seed)
+    make: Callable[[Path], Calls] = Good
+    if sys.argv[3:] == ["deep"]:
+        from tests.good_critics import Critics
+
+        make = Critics
+    found = faults(calls, seed, make)
     count = sum(found.values())
     print(f"{calls:,} calls with seed {seed}: {count:,} faults in {len(found)} places")
     return 1 if found else 0

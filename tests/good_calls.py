@@ -6,7 +6,8 @@ single targets need beside or instead of it, `makers` objects whose methods are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -52,16 +53,38 @@ def find(name: str = "chain", **options: Any) -> rv.MDP:
     return rv.domains.find(name, **options)
 
 
+NOT_FUZZED_MODULES = {"rules", "deep"}  # formulas, as compiled code has them; needs torch
 REFUSED = {  # calls that no argument makes good: features do not grow; no dataset is installed
     "linear.grow", "rv.experience.from_minari", "rv.grid", "rv.domains.find"
 }  # fmt: skip
 
 
-class Good:
-    """Arguments and objects, made in a folder."""
+class Calls:
+    """What can be called, and arguments with which it succeeds."""
+
+    modules: Mapping[str, Any]  #: by the beginning of their targets' names
+    functions: Mapping[str, Callable[..., Any]] = {}  #: other targets
+    makers: Mapping[str, Callable[[], Any]]  #: objects with public methods
+    documented: Mapping[str, Sequence[str]] = {}  #: their methods, where not all are public
+    by_name: Mapping[str, Any]  #: an argument for each name of a parameter
+    own: Mapping[str, Mapping[str, Callable[[], Any]]]  #: what single targets need, made anew
+
+    def arguments(self, target: str, required: Iterable[str]) -> dict[str, Any]:
+        """Arguments with which the target succeeds."""
+        named = {name: self.by_name.get(name, 1.0) for name in required}
+        return named | {name: make() for name, make in self.own.get(target, {}).items()}
+
+
+class Good(Calls):
+    """Everything that needs no extra."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.modules = {"rv": rv} | {
+            f"rv.{name}": getattr(rv, name)
+            for name in rv.__all__
+            if name not in NOT_FUZZED_MODULES and inspect.ismodule(getattr(rv, name))
+        }
         self.mdp = rv.domains.complex_mdp()
         self.log = log_of(folder)
         self.table = rv.experience.from_table(self.log)
@@ -113,7 +136,7 @@ class Good:
         self.by_name = self._by_name()
         self.own = self._own()
         self.makers = self._makers()
-        self.functions: dict[str, Callable[..., Any]] = {
+        self.functions = {
             "report.reproduce": reproduce, "report.load_experiments": load_experiments,
             "experiments.Experiment": Experiment, "experiments.Simulation": Simulation,
             "experiments.Claim": Claim, "grid": grid, "find": find,
@@ -130,11 +153,6 @@ class Good:
         "found": ("at", "action_values", "summary", "plot", "save", "interval", "return_interval",
                   "std", "value", "learn", "update", "refuse_nothing"),
     }  # fmt: skip
-
-    def arguments(self, target: str, required: Iterable[str]) -> dict[str, Any]:
-        """Arguments with which the target succeeds."""
-        named = {name: self.by_name.get(name, 1.0) for name in required}
-        return named | {name: make() for name, make in self.own.get(target, {}).items()}
 
     @staticmethod
     def _sweep_learners() -> list[rv.sweep.Learners]:

@@ -320,6 +320,7 @@ class Critic(OwnDiscounts):
         """
         from retvar.estimation.rollouts import observed, rollouts
 
+        arguments.integer("seed", seed, 0)
         same = []
         for k, x in enumerate(
             np.asarray(self.about.samples)[: arguments.integer("starts", starts, 1)]

@@ -41,6 +41,7 @@ log = logging.getLogger("retvar")
 FEWEST, HORIZONS = 200, 5  # transitions at least, and horizons
 SAMPLES = 64  # observations that a critic remembers
 WIDEST = 1_024  # numbers of an observation that needs no encoder
+MOST_MEMBERS, MOST_STEPS, MOST_ROWS = 1_000, 10_000_000, 10_000_000
 STATES = "are numbered states: deep critics are for observations; take rv.estimate"
 IMAGES = (
     "look like images: give an encoder, a function from a tensor of rows of {:,} numbers to rows "
@@ -153,10 +154,10 @@ def make_settings(
 ) -> Settings:
     """The settings of :func:`fit`, checked."""
     return Settings(
-        hidden=_layers(hidden), members=arguments.integer("members", members, 1),
-        sweeps=None if sweeps is None else arguments.integer("sweeps", sweeps, 1),
-        batches=arguments.integer("batches", batches, 1),
-        batch_size=arguments.integer("batch_size", batch_size, 1),
+        hidden=_layers(hidden), members=arguments.integer("members", members, 1, MOST_MEMBERS),
+        sweeps=None if sweeps is None else arguments.integer("sweeps", sweeps, 1, MOST_STEPS),
+        batches=arguments.integer("batches", batches, 1, MOST_STEPS),
+        batch_size=arguments.integer("batch_size", batch_size, 1, MOST_ROWS),
         learning_rate=_positive("learning_rate", learning_rate),
         kappa=None if kappa is None else float(arguments.unit_interval("kappa", kappa, 1)[0]),
         device=_device(device),

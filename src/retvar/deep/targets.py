@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from retvar import rules
+from retvar import arguments, rules
 from retvar.errors import InputError
 from retvar.networks import (
     DEFAULT,
@@ -115,12 +115,21 @@ def spread_targets(
     (tensor([1.7500, 1.5000, 1.0000]), tensor([1.3125, 1.2500, 1.0000]))
     """
     columns = {
-        "value": value, "next_value": next_value, "variance": variance,
-        "next_variance": next_variance, "terminated": terminated,
+        "reward": reward, "value": value, "next_value": next_value, "variance": variance,
+        "next_variance": next_variance, "terminated": terminated, "truncated": truncated,
+        "rho": rho,
     }  # fmt: skip
     for name, given in columns.items():
+        if given is None and name in ("truncated", "rho"):
+            continue
+        arguments.instance(name, given, Tensor, "a tensor")
         if given.shape != reward.shape:
             raise InputError(name, tuple(given.shape), SHAPES.format(tuple(reward.shape)))
+    for name, factor in {"gamma": gamma, "lam": lam, "kappa": kappa}.items():
+        if not isinstance(factor, Tensor):
+            arguments.unit_interval(name, arguments.number(name, factor), 1)
+        elif factor.shape not in ((), reward.shape):
+            raise InputError(name, tuple(factor.shape), SHAPES.format(tuple(reward.shape)))
     with torch.no_grad():
         ends = terminated.to(reward.dtype)
         going = 1 - ends if truncated is None else (1 - ends) * (1 - truncated.to(reward.dtype))
