@@ -20,7 +20,7 @@ NEW_USER, NEW_MOUNTS = 0x10000000, 0x00020000
 FREE = (0, 1, 3, 7) if os.environ.get("RETVAR_SOAK") else (0, 1)  # pages
 
 
-def mount(folder: Path) -> None:
+def mount(folder: Path, pages: int = SIZE) -> None:
     """Mount a tmpfs that this process alone sees."""
     libc = ctypes.CDLL(None, use_errno=True)
     user = os.getuid(), os.getgid()
@@ -32,7 +32,7 @@ def mount(folder: Path) -> None:
         Path("/proc/self/gid_map").write_text(f"0 {user[1]} 1")
     private = 1 << 18 | 1 << 14  # recursively: other processes do not see the mount
     libc.mount(b"none", b"/", None, private, None)
-    size = f"size={SIZE * PAGE}".encode()
+    size = f"size={pages * PAGE}".encode()
     if libc.mount(b"tmpfs", str(folder).encode(), b"tmpfs", 0, size):
         sys.exit(77)
 

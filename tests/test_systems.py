@@ -19,6 +19,7 @@ from tests.sweeping import small
 
 ROOT = Path(__file__).parents[1]
 OTHER = {"store", "compiled code", "temporary folder"}  # not files of their own
+SMALL = ROOT / "tests" / "data" / "small.py"
 NO_HOME = "/proc/none/home"  # nobody can make it
 
 
@@ -79,6 +80,40 @@ def test_a_cache_that_cannot_be_read_or_written_is_not_missed(tmp_path, monkeypa
     for name in ("load", "save"):
         monkeypatch.setattr(function._cache._cache_file, name, fails)
     assert function(2) == 4
+
+
+SWEEP = """
+runs = 2
+steps = 5
+domains = [{ id = "chain" }]
+learners = [{ method = "direct", alpha = 0.1 }]
+"""
+
+
+def test_commands_work_where_nothing_but_the_working_folder_can_be_written(tmp_path):
+    """Neither the installation, nor a cache, nor a home, nor /tmp."""
+    lake = ["gymnasium:FrozenLake-v1", "--gamma", "0.9"]
+    (tmp_path / "sweep.toml").write_text(SWEEP)
+    words = [
+        ["solve", "chain", "--plot", "solve.png"],
+        ["draw", "chain", "draw.svg"],
+        ["estimate", *lake, "--steps", "300", "--log", "log.parquet", "--out", "estimate"],
+        ["estimate", "log.parquet", "--gamma", "0.9", "--out", "again", "--formats", "none"],
+        ["sweep", "run", str(tmp_path / "sweep.toml"), "--out", "store", "--threads", "1"],
+        ["reproduce", "own/1", "--file", str(SMALL), "--runs", "2", "--out", "report"],
+    ]
+    (tmp_path / "commands.json").write_text(json.dumps(words))
+    ended = python("-W", "error", "-m", "tests.read_only", tmp_path, tmp_path / "commands.json",
+                   RETVAR_TEST_LENGTH="10")  # fmt: skip
+    if ended.returncode == 77:
+        pytest.skip("may not mount")
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads(ended.stdout[ended.stdout.rindex('["') :])
+    wanted = {"solve.png", "draw.svg", "log.parquet", "estimate/index.html", "again/estimate.csv",
+              "store/manifest.json", "report/index.html"}  # fmt: skip
+    assert wanted <= set(found)
+    assert not [name for name in found if name.rpartition("/")[2].startswith(".")]
+    assert not (ROOT / "tests" / "written").exists()
 
 
 # ---------------------------------------------------------------------- a full disk
