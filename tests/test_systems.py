@@ -91,7 +91,7 @@ learners = [{ method = "direct", alpha = 0.1 }]
 
 
 def test_commands_work_where_nothing_but_the_working_folder_can_be_written(tmp_path):
-    """Neither the installation, nor a cache, nor a home, nor /tmp."""
+    """Neither the installation, nor a cache, nor a home, nor /tmp; not compiled, to be quick."""
     lake = ["gymnasium:FrozenLake-v1", "--gamma", "0.9"]
     (tmp_path / "sweep.toml").write_text(SWEEP)
     words = [
@@ -103,8 +103,9 @@ def test_commands_work_where_nothing_but_the_working_folder_can_be_written(tmp_p
         ["reproduce", "own/1", "--file", str(SMALL), "--runs", "2", "--out", "report"],
     ]
     (tmp_path / "commands.json").write_text(json.dumps(words))
-    ended = python("-W", "error", "-m", "tests.read_only", tmp_path, tmp_path / "commands.json",
-                   RETVAR_TEST_LENGTH="10")  # fmt: skip
+    options, changes = OPTIONS["not compiled"]
+    ended = python(*options, "-m", "tests.read_only", tmp_path, tmp_path / "commands.json",
+                   RETVAR_TEST_LENGTH="10", **changes)  # fmt: skip
     if ended.returncode == 77:
         pytest.skip("may not mount")
     assert ended.returncode == 0, ended.stderr
