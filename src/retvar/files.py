@@ -197,10 +197,10 @@ def _target(path: Path) -> Path:
     return target
 
 
-def create_temporary(target: Path) -> Path:
+def create_temporary(target: Path, mode: int = 0o666) -> Path:
     """Create an empty temporary file in the folder of `target`; its name holds the process id.
 
-    The kernel applies the umask to its mode.
+    The kernel applies the umask to its `mode`.
 
     >>> import tempfile
     >>> create_temporary(Path(tempfile.mkdtemp()) / "a.txt").suffix
@@ -209,7 +209,7 @@ def create_temporary(target: Path) -> Path:
     owner = f"{_host()}.{os.getpid()}"
     temporary = target.with_name(f".{_stem(target)}-{owner}.{secrets.token_hex(4)}{target.suffix}")
     unfinished.add(temporary)
-    os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666))
+    os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, mode))
     return temporary
 
 
