@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import errno
 import io
 import json
 import os
@@ -196,6 +197,58 @@ def test_devices_and_pipes_are_refused_at_every_place_that_reads_a_file(kind, tm
     with limited(), pytest.raises(InputError):
         cache.read(made("a.nc"), "key")
     assert not (tmp_path / "out").exists()
+
+
+def locked(folder: Path, monkeypatch) -> Path:
+    """A folder in which nothing may be looked at, not even by root."""
+    folder.mkdir()
+    look = os.stat
+
+    def forbidden(path, *args, **options):
+        if str(folder) + os.sep in str(path):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return look(path, *args, **options)
+
+    monkeypatch.setattr(os, "stat", forbidden)
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["locked", "long name", "long path"])
+def test_paths_that_cannot_be_looked_at_are_refused_wherever_one_is_given(
+    kind, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    folder, name = tmp_path, "x"
+    if kind == "locked":
+        folder = locked(tmp_path / "locked", monkeypatch)
+    elif kind == "long name":
+        name = "x" * 300
+    else:
+        folder = tmp_path.joinpath(*["x" * 200] * 30)
+    path, log = folder / name, tmp_path / "log.csv"
+    log.write_text("state,action,reward,next_state,terminated\n" + "0,0,1,1,0\n1,0,2,0,1\n" * 9)
+    gamma = ["--gamma", "0.9"]
+    lake = ["estimate", "gymnasium:FrozenLake-v1", "--steps", "9"]
+    for words in (
+        [*lake, *gamma, "--out", path],
+        [*lake, *gamma, "--log", f"{path}.parquet"],
+        [*lake, "--resume", path],
+        [*lake, *gamma, "--policy", f"{path}.npy"],
+        ["estimate", log, *gamma, "--target-policy", f"{path}.csv"],
+        ["estimate", f"{path}.csv", *gamma],
+        ["estimate", f"{path}.csv", *gamma, "--follow"],
+        ["estimate", path, *gamma, "--follow"],
+        ["reproduce", "networks", "--out", path],
+        ["sweep", "status", path],
+        ["sweep", "collect", path, "--out", "a.nc"],
+    ):
+        message = refused(*words)
+        assert len(message) < 600
+        assert "cannot be" in message or "must be the path of a file" in message
+    found = rv.estimate(rv.experience.from_gymnasium("FrozenLake-v1", steps=9), gamma=0.9)
+    with pytest.raises(InputError):
+        found.save(path)
+    assert {each.name for each in tmp_path.iterdir()} <= {"locked", "log.csv"}
 
 
 def test_files_larger_than_allowed_are_not_read(tmp_path):
