@@ -471,6 +471,7 @@ def test_names_in_a_log_are_escaped_in_texts_and_figures(tmp_path):
     for path in out.glob("*.svg"):
         require_plain(path.read_text(encoding="utf-8"))
     require_harmless(out / "index.html")
+    require_plain((out / "estimate.csv").read_text(encoding="utf-8"))
     found = json.loads(printed(*words, "--formats", "none", "--json"))
     assert found["state"] == [s, t]
     printed(*words, "--formats", "none", "--at", s)
@@ -481,6 +482,18 @@ def test_names_in_a_log_are_escaped_in_texts_and_figures(tmp_path):
     given_roles = [w for r, c in zip(roles, columns, strict=True) for w in (f"--{r}", c)]
     printed(*words, *given_roles, "--formats", "none")
     printed(*words, "--formats", "none", status=2)
+
+
+def test_names_that_are_logged_are_escaped(tmp_path, caplog):
+    """By whatever handler they are printed: a command without a progress display has none."""
+    rows = "state,reward,next_state,terminated\n" + "a,1,b,0\nb,2,a,1\n" * 9
+    out = ["--formats", "none", "--out", tmp_path / "out"]
+    for name in (f"x{COLUMN.replace('/', '')}.csv", "y.csv"):
+        (tmp_path / name).write_text(rows)
+        more = ["--gamma", "0.9"] if name != "y.csv" else ["--resume", tmp_path / "out"]
+        printed("estimate", tmp_path / name, *more, *out)
+    assert "\\x1b[31m" in caplog.text
+    require_plain(caplog.text)
 
 
 def test_names_in_a_report_are_escaped_as_html_and_as_markdown(tmp_path):

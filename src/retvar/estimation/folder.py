@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from retvar.errors import InputError
 from retvar.files import kind_of, make_folder, remove, require_writable, write_with
+from retvar.format import natural_key, visible
 
 if TYPE_CHECKING:
     import xarray
@@ -31,6 +32,7 @@ __all__ = [
 
 ESTIMATOR, DATA, TABLE = "estimator.safetensors", "estimate.nc", "estimate.csv"
 PAGE = "index.html"
+FORMULAS = ("=", "+", "-", "@", "\t", "\r")  # with which a formula begins
 FIGURES = ("map", "heat_map", "states", "observed", "calibration", "check")
 FORMATS = ("png", "svg", "pdf")
 
@@ -151,6 +153,9 @@ def _draw(
 def write_table(data: xarray.Dataset, path: Path) -> Path:
     """Write every state or region with all its columns as CSV; NaN is an empty cell.
 
+    Control characters are escaped. A text that a spreadsheet would take for a formula begins with
+    an apostrophe, which makes it a text there.
+
     >>> import tempfile, numpy, xarray
     >>> columns = {"value": ("state", [1.5, numpy.nan])}
     >>> data = xarray.Dataset(columns, {"label": ("state", ["dock", "sea"])})
@@ -174,9 +179,21 @@ def write_table(data: xarray.Dataset, path: Path) -> Path:
     def write(temporary: Path) -> None:
         with temporary.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
             lines = csv.writer(file, lineterminator="\n")
-            lines.writerow(columns)
+            lines.writerow(map(_cell, columns))
             for row in zip(*columns.values(), strict=True):
-                lines.writerow(["" if x != x else x for x in row])
+                lines.writerow(map(_cell, row))
 
     write_with(path, write)
     return path
+
+
+def _cell(x: Any) -> Any:
+    """What stands in a cell of a CSV file.
+
+    >>> [_cell(x) for x in ("=1+2", "-3", "-a", -1.5, float("nan"))]
+    ["'=1+2", '-3', "'-a", -1.5, '']
+    """
+    if not isinstance(x, str):
+        return "" if x != x else x
+    formula = x.startswith(FORMULAS) and natural_key(x)[0]  # 0: a number
+    return f"'{visible(x)}" if formula else visible(x)
