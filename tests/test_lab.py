@@ -11,6 +11,7 @@ import re
 import socket
 import sys
 import tempfile
+import webbrowser
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -592,6 +593,25 @@ def test_settings_of_marimo_lie_in_a_folder_that_can_be_written(case, tmp_path, 
         assert chosen.parent == temporary
         files.remove_unfinished()
     assert not list(temporary.iterdir())
+
+
+def test_the_address_is_printed_and_the_browser_gets_a_file_that_leads_to_it(tmp_path, monkeypatch):
+    class Served:
+        url = "http://127.0.0.1:1/token/"
+        start = wait = lambda *_: None
+
+    given = []
+    monkeypatch.setattr(server, "refuse_missing", lambda: None)
+    monkeypatch.setattr(server, "LabServer", lambda _: Served())
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(webbrowser, "open", lambda url: not given.append(url))
+    monkeypatch.setenv("DISPLAY", ":0")
+    done = CliRunner().invoke(main, ["lab"])
+    assert done.exit_code == 0
+    assert done.stdout == f"retvar lab: {Served.url}\n"
+    assert done.stderr == "A browser was asked to open the address. Ctrl-C ends the lab.\n"
+    assert [url.startswith("file://") and "token" not in url for url in given] == [True]
+    assert not list(tmp_path.iterdir())
 
 
 def test_without_marimo_the_command_names_the_extra(monkeypatch):
