@@ -1,11 +1,14 @@
 """The command `retvar estimate`."""
 
+import errno
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -68,6 +71,40 @@ def files(folder):
 
 def answer(*arguments):
     return json.loads(done(*arguments, "--json", "--formats", "none").stdout)
+
+
+# ---------------------------------------------------------------------- the folder
+
+
+@pytest.mark.parametrize("option", ["--out", "--log"])
+def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_learned(
+    tmp_path, monkeypatch, option
+):
+    (tmp_path / "a").mkdir()
+    make = os.open
+
+    def forbidden(path, flags, *args, **options):
+        if flags & os.O_CREAT and Path(path).parent.name == "a":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return make(path, flags, *args, **options)
+
+    monkeypatch.setattr(os, "open", forbidden)
+    monkeypatch.setattr(rv.Estimate, "learn", None)
+    given = {"--out": "a", "--log": "a/log.parquet"}[option]
+    message = refused(LAKE, "--gamma", 0.9, "--steps", 9, option, given)
+    assert message == f"{option} = a: cannot be written: Permission denied"
+    assert files(tmp_path) == ["a"]
+
+
+@pytest.mark.parametrize("name", ["states.png", "estimate.nc", "index.html"])
+def test_a_folder_in_the_place_of_a_file_is_refused_before_anything_is_learned(
+    tmp_path, monkeypatch, name
+):
+    (tmp_path / "a" / name).mkdir(parents=True)
+    monkeypatch.setattr(rv.Estimate, "learn", None)
+    message = refused(LAKE, "--gamma", 0.9, "--steps", 9, "--out", "a")
+    assert message == f"--out = a/{name}: is a folder; a file is written there: move it"
+    assert files(tmp_path / "a") == [name]
 
 
 # ---------------------------------------------------------------------- environments

@@ -7,6 +7,7 @@ import re
 
 import numpy as np
 import pytest
+import xarray
 from click.testing import CliRunner
 
 import retvar as rv
@@ -140,6 +141,34 @@ def test_a_large_table_shows_the_most_visited_and_the_file_has_all(tmp_path):
         rows = list(csv.DictReader(file))
     assert len(rows) == n
     assert (rows[7]["state"], rows[7]["value"]) == ("7", "123.25")
+
+
+def test_no_label_in_the_csv_file_is_a_formula_or_has_control_characters(tmp_path):
+    from retvar.estimation.folder import write_table
+
+    labels = {
+        "=cmd|'/c calc'!A1": "'=cmd|'/c calc'!A1", "+a": "'+a", "-a": "'-a", "@a": "'@a",
+        "\t=a": "'\\t=a", "\r=a": "'\\r=a", "a\x1b[31m\n\r": "a\\x1b[31m\\n\\r",
+        "-3": "-3", "+1.5e3": "+1.5e3", "a=b": "a=b", "": "", "a, b": "a, b",
+    }  # fmt: skip
+    data = xarray.Dataset(
+        {"value": ("state", -np.arange(len(labels), dtype=float))},
+        {"label": ("state", np.array(list(labels), dtype=object))},
+    )
+    path = write_table(data, tmp_path / "estimate.csv")
+    assert {c for c in path.read_text() if c < " "} == {"\n"}
+    with path.open(newline="") as file:
+        _, *rows = csv.reader(file)
+    assert [row[0] for row in rows] == list(labels.values())
+    assert [float(row[1]) for row in rows] == data["value"].values.tolist()
+
+
+def test_the_names_of_observations_in_the_csv_file_are_no_formulas(tmp_path):
+    from retvar.estimation.folder import write_table
+
+    names = {"axis": ("axis", ["=x", "speed"])}
+    data = xarray.Dataset({"centre": (("region", "axis"), np.zeros((1, 2)))}, names)
+    assert write_table(data, tmp_path / "a.csv").read_text().splitlines()[0] == "'=x,speed"
 
 
 def test_an_earlier_page_is_replaced_in_one_step(tmp_path, monkeypatch):

@@ -179,3 +179,24 @@ def test_a_name_that_no_file_can_have_is_refused(tmp_path):
 def test_a_name_as_long_as_any_can_be_written(tmp_path):
     write_text(tmp_path / ("x" * 251 + ".txt"), "text")
     assert temporaries(tmp_path) == []
+
+
+def test_a_folder_in_which_no_file_can_be_made_is_named_and_nothing_is_remembered(tmp_path):
+    with pytest.raises(rv.InputError, match=r"--out = .*gone: cannot be written: No such file"):
+        files.require_writable("--out", tmp_path / "gone")
+    assert not [path for path in files.unfinished if path.parent == tmp_path / "gone"]
+
+
+def test_what_is_at_a_path(tmp_path):
+    file, folder, pipe = (tmp_path / name for name in ("file", "folder", "pipe"))
+    file.touch()
+    folder.mkdir()
+    os.mkfifo(pipe)
+    for link, target in (("to-file", file), ("to-nothing", "gone"), ("loop", "loop")):
+        (tmp_path / link).symlink_to(target)
+    names = ["file", "folder", "pipe", "to-file", "to-nothing", "gone", "file/below"]
+    kinds = ["file", "folder", "device", "file", "", "", ""]
+    assert [files.kind_of("path", tmp_path / name) for name in names] == kinds
+    for name, problem in (("loop", "Too many levels"), ("a\0", "null"), ("a" * 300, "too long")):
+        with pytest.raises(rv.InputError, match=f"--out = .*: cannot be looked at: .*{problem}"):
+            files.kind_of("--out", tmp_path / name)

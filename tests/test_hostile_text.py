@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import errno
 import io
 import json
 import os
@@ -196,6 +197,58 @@ def test_devices_and_pipes_are_refused_at_every_place_that_reads_a_file(kind, tm
     with limited(), pytest.raises(InputError):
         cache.read(made("a.nc"), "key")
     assert not (tmp_path / "out").exists()
+
+
+def locked(folder: Path, monkeypatch) -> Path:
+    """A folder in which nothing may be looked at, not even by root."""
+    folder.mkdir()
+    look = os.stat
+
+    def forbidden(path, *args, **options):
+        if str(folder) + os.sep in str(path):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return look(path, *args, **options)
+
+    monkeypatch.setattr(os, "stat", forbidden)
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["locked", "long name", "long path"])
+def test_paths_that_cannot_be_looked_at_are_refused_wherever_one_is_given(
+    kind, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    folder, name = tmp_path, "x"
+    if kind == "locked":
+        folder = locked(tmp_path / "locked", monkeypatch)
+    elif kind == "long name":
+        name = "x" * 300
+    else:
+        folder = tmp_path.joinpath(*["x" * 200] * 30)
+    path, log = folder / name, tmp_path / "log.csv"
+    log.write_text("state,action,reward,next_state,terminated\n" + "0,0,1,1,0\n1,0,2,0,1\n" * 9)
+    gamma = ["--gamma", "0.9"]
+    lake = ["estimate", "gymnasium:FrozenLake-v1", "--steps", "9"]
+    for words in (
+        [*lake, *gamma, "--out", path],
+        [*lake, *gamma, "--log", f"{path}.parquet"],
+        [*lake, "--resume", path],
+        [*lake, *gamma, "--policy", f"{path}.npy"],
+        ["estimate", log, *gamma, "--target-policy", f"{path}.csv"],
+        ["estimate", f"{path}.csv", *gamma],
+        ["estimate", f"{path}.csv", *gamma, "--follow"],
+        ["estimate", path, *gamma, "--follow"],
+        ["reproduce", "networks", "--out", path],
+        ["sweep", "status", path],
+        ["sweep", "collect", path, "--out", "a.nc"],
+    ):
+        message = refused(*words)
+        assert len(message) < 600
+        assert "cannot be" in message or "must be the path of a file" in message
+    found = rv.estimate(rv.experience.from_gymnasium("FrozenLake-v1", steps=9), gamma=0.9)
+    with pytest.raises(InputError):
+        found.save(path)
+    assert {each.name for each in tmp_path.iterdir()} <= {"locked", "log.csv"}
 
 
 def test_files_larger_than_allowed_are_not_read(tmp_path):
@@ -418,6 +471,7 @@ def test_names_in_a_log_are_escaped_in_texts_and_figures(tmp_path):
     for path in out.glob("*.svg"):
         require_plain(path.read_text(encoding="utf-8"))
     require_harmless(out / "index.html")
+    require_plain((out / "estimate.csv").read_text(encoding="utf-8"))
     found = json.loads(printed(*words, "--formats", "none", "--json"))
     assert found["state"] == [s, t]
     printed(*words, "--formats", "none", "--at", s)
@@ -428,6 +482,18 @@ def test_names_in_a_log_are_escaped_in_texts_and_figures(tmp_path):
     given_roles = [w for r, c in zip(roles, columns, strict=True) for w in (f"--{r}", c)]
     printed(*words, *given_roles, "--formats", "none")
     printed(*words, "--formats", "none", status=2)
+
+
+def test_names_that_are_logged_are_escaped(tmp_path, caplog):
+    """By whatever handler they are printed: a command without a progress display has none."""
+    rows = "state,reward,next_state,terminated\n" + "a,1,b,0\nb,2,a,1\n" * 9
+    out = ["--formats", "none", "--out", tmp_path / "out"]
+    for name in (f"x{COLUMN.replace('/', '')}.csv", "y.csv"):
+        (tmp_path / name).write_text(rows)
+        more = ["--gamma", "0.9"] if name != "y.csv" else ["--resume", tmp_path / "out"]
+        printed("estimate", tmp_path / name, *more, *out)
+    assert "\\x1b[31m" in caplog.text
+    require_plain(caplog.text)
 
 
 def test_names_in_a_report_are_escaped_as_html_and_as_markdown(tmp_path):

@@ -6,16 +6,21 @@ What is seen in a browser is in `tests/test_browser_lab.py`.
 import asyncio
 import importlib
 import math
+import os
 import re
 import socket
 import sys
+import tempfile
+import webbrowser
 import xml.etree.ElementTree as ElementTree
+from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
 import retvar as rv
+from retvar import files
 from retvar.cli import main
 from retvar.lab import code, elements, learning_words, server, svg, views
 from retvar.lab.bias import ERRORS, Bias, BiasSettings
@@ -550,6 +555,63 @@ def test_the_first_view_can_be_computed_ahead(monkeypatch):
     monkeypatch.setattr(views.LearningView, "show", lambda self, *given: shown.append(given))
     server.warm_up()
     assert shown == [(defaults(views.LearningView(views.Shelf())), 0)]
+
+
+@pytest.mark.parametrize("case", ["usual", "relative", "homeless", "a file", "no rights"])
+def test_settings_of_marimo_lie_in_a_folder_that_can_be_written(case, tmp_path, monkeypatch):
+    """In retvar's folder for caches, else in one that is removed when the program ends."""
+    here, caches, temporary = (tmp_path / name for name in ("here", "caches", "temporary"))
+    for folder in (here, caches, temporary):
+        folder.mkdir()
+    monkeypatch.chdir(here)
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    monkeypatch.setattr(files, "unfinished", set())
+    monkeypatch.setattr(server, "unfinished", files.unfinished)
+    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+        monkeypatch.setenv(name, "before")
+    monkeypatch.setenv("XDG_CACHE_HOME", "rel" if case == "relative" else str(caches))
+    if case in ("relative", "homeless"):
+        monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # the user is unknown
+    if case == "homeless":
+        monkeypatch.delenv("XDG_CACHE_HOME")
+    if case == "a file":
+        (caches / "retvar").touch()
+    if case == "no rights":
+
+        def refuse(*_):
+            raise rv.InputError("folder", "lab", "cannot be written")
+
+        monkeypatch.setattr(server, "require_writable", refuse)
+    server._leave_settings_alone()
+    chosen = Path(os.environ["XDG_CONFIG_HOME"])
+    assert os.environ["XDG_STATE_HOME"] == str(chosen)
+    assert not list(here.iterdir())
+    assert chosen.is_dir()
+    if case == "usual":
+        assert chosen == caches / "retvar" / "lab"
+    else:
+        assert chosen.parent == temporary
+        files.remove_unfinished()
+    assert not list(temporary.iterdir())
+
+
+def test_the_address_is_printed_and_the_browser_gets_a_file_that_leads_to_it(tmp_path, monkeypatch):
+    class Served:
+        url = "http://127.0.0.1:1/token/"
+        start = wait = lambda *_: None
+
+    given = []
+    monkeypatch.setattr(server, "refuse_missing", lambda: None)
+    monkeypatch.setattr(server, "LabServer", lambda _: Served())
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(webbrowser, "open", lambda url: not given.append(url))
+    monkeypatch.setenv("DISPLAY", ":0")
+    done = CliRunner().invoke(main, ["lab"])
+    assert done.exit_code == 0
+    assert done.stdout == f"retvar lab: {Served.url}\n"
+    assert done.stderr == "A browser was asked to open the address. Ctrl-C ends the lab.\n"
+    assert [url.startswith("file://") and "token" not in url for url in given] == [True]
+    assert not list(tmp_path.iterdir())
 
 
 def test_without_marimo_the_command_names_the_extra(monkeypatch):

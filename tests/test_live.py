@@ -1,15 +1,20 @@
 """The page on a running estimate: for this machine and its token alone; it changes nothing."""
 
+import contextlib
 import http.client
 import json
 import os
 import re
 import signal
 import socket
+import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+import webbrowser
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -17,6 +22,7 @@ from click.testing import CliRunner
 
 import retvar as rv
 from retvar.cli import main
+from retvar.cli.browser import opened
 from retvar.estimation.estimate import prepare
 from retvar.estimation.folder import save_folder
 from retvar.web import live_page, live_server
@@ -113,6 +119,55 @@ def test_tokens_differ_and_are_long():
         assert len(one.token) >= 32
 
 
+@contextlib.contextmanager
+def connections(server, count):
+    """Connections that have sent the beginning of a request."""
+    address = urlsplit(server.url)
+    with contextlib.ExitStack() as stack:
+        made = []
+        for _ in range(count):
+            each = socket.create_connection((address.hostname, address.port), patience(10))
+            made.append(stack.enter_context(each))
+            with contextlib.suppress(OSError):
+                each.sendall(b"GET /")
+        yield made
+
+
+def is_closed(connection):
+    """Whether the other side closes it; fails if it does not in time."""
+    try:
+        return connection.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
+def test_however_many_connections_wait_few_are_open_and_the_page_is_answered(monkeypatch):
+    monkeypatch.setattr(live_server, "PATIENCE", patience(60))
+    with LiveServer(security="") as server:
+        server.files[""] = Served("text/plain", b"hello")
+        with connections(server, 3 * live_server.MOST) as made:
+            assert ask(server.url)[2] == b"hello"
+            assert len(server._http._began) <= live_server.MOST
+            assert all(map(is_closed, made[: live_server.MOST]))
+            names = [thread.name for thread in threading.enumerate()]
+            assert sum("process_request" in name for name in names) <= live_server.MOST + 1
+        assert ask(server.url)[2] == b"hello"
+
+
+def test_a_connection_that_sends_a_byte_now_and_then_is_closed_in_time(monkeypatch):
+    monkeypatch.setattr(live_server, "PATIENCE", 0.2)
+    with LiveServer(security="") as server, connections(server, 1) as [slow]:
+        end = time.monotonic() + patience(10)
+        with contextlib.suppress(ConnectionError):
+            while time.monotonic() < end:
+                slow.sendall(b"a")
+                time.sleep(0.05)
+        assert time.monotonic() < end
+        while server._http._began and time.monotonic() < end:
+            time.sleep(0.01)
+        assert not server._http._began
+
+
 def test_a_port_in_use_is_reported_before_anything_is_learned(tmp_path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -181,6 +236,52 @@ def test_without_a_screen_the_missing_browser_is_reported(monkeypatch):
     )
     assert result.exit_code == 0
     assert "No browser was found; open the address in one on this machine." in result.stderr
+
+
+@pytest.mark.parametrize("ending", [None, OSError])
+def test_the_browser_gets_a_file_that_its_owner_alone_may_read(tmp_path, monkeypatch, ending):
+    """Every user sees the command lines of all: the token is not among their words."""
+    given = []
+    monkeypatch.setenv("BROWSER", "some")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(webbrowser, "open", lambda url: not given.append(url))
+    secret = "http://127.0.0.1:1/token&x/"
+    with contextlib.suppress(ending or ()), opened(secret, no_browser=False) as said:
+        [path] = [Path(urlsplit(url).path) for url in given]
+        assert urlsplit(given[0]).scheme == "file"
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert "0; url=http://127.0.0.1:1/token&amp;x/" in path.read_text()
+        assert said == "A browser was asked to open the address."
+        if ending is not None:
+            raise ending
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_a_folder_for_temporary_files_the_browser_is_reported_missing(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("BROWSER", "some")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    with opened("http://127.0.0.1:1/token/", no_browser=False) as said:
+        assert said.startswith("No browser was found")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a script is the browser")
+def test_the_token_is_in_no_command_line_while_the_page_is_served(tmp_path, monkeypatch):
+    words, page = tmp_path / "words", tmp_path / "page"
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$@" > {words}\ncp "${{1#file://}}" {page}\n')
+    browser.chmod(0o755)
+    monkeypatch.setenv("BROWSER", str(browser))
+    monkeypatch.setattr(webbrowser, "_tryorder", None)
+    result = CliRunner().invoke(
+        main, [*LAKE, "--steps", "100", "--formats", "none", "--out", "a", "--live"]
+    )
+    url = re.search(r"http://\S+", result.stderr)[0]
+    assert url in page.read_text()
+    token = urlsplit(url).path.strip("/")
+    assert token not in words.read_text()
+    assert not Path(words.read_text().strip().removeprefix("file://")).exists()
 
 
 def test_nothing_waits_for_a_page_that_nobody_opened_or_that_was_closed(monkeypatch):

@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Literal
 from zlib import crc32
 
 from retvar.errors import InputError
@@ -28,11 +29,14 @@ __all__ = [
     "discard",
     "is_abandoned",
     "is_temporary",
+    "kind_of",
     "machine",
     "make_folder",
     "put_first",
+    "remove",
     "remove_abandoned",
     "remove_unfinished",
+    "require_writable",
     "temporary_beside",
     "unfinished",
     "write_new",
@@ -145,6 +149,56 @@ def make_folder(path: Path) -> None:
         _sync(each.parent, os.O_RDONLY)
 
 
+def require_writable(field: str, folder: Path) -> None:
+    """Raise an InputError unless a file can be made in a folder.
+
+    >>> import tempfile
+    >>> require_writable("--out", Path(tempfile.mkdtemp()))
+    >>> require_writable("--out", Path("missing"))
+    Traceback (most recent call last):
+    ...
+    retvar.errors.InputError: --out = missing: cannot be written: No such file or directory
+    """
+    try:
+        discard(create_temporary(folder / "empty"))
+    except OSError as error:
+        raise InputError(field, folder, f"cannot be written: {_reason(error)}") from None
+
+
+def kind_of(field: str, path: Path) -> Literal["file", "folder", "device", ""]:
+    """What is at a path, links followed; empty where nothing is. A pipe is a device, too.
+
+    >>> kind_of("--out", Path(__file__)), kind_of("--out", Path("missing"))
+    ('file', '')
+    >>> kind_of("--out", Path("a" * 300))
+    Traceback (most recent call last):
+    ...
+    retvar.errors.InputError: --out = aaa...: cannot be looked at: File name too long
+    """
+    try:
+        mode = os.stat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    except (OSError, ValueError) as error:
+        raise InputError(field, path, f"cannot be looked at: {_reason(error)}") from None
+    return "folder" if stat.S_ISDIR(mode) else "file" if stat.S_ISREG(mode) else "device"
+
+
+def remove(path: Path) -> None:
+    """Remove a file, unless there is none.
+
+    >>> remove(Path("missing"))
+    >>> remove(Path(__file__).parent)
+    Traceback (most recent call last):
+    ...
+    retvar.errors.InputError: path = ...retvar: cannot be removed: Is a directory
+    """
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise InputError("path", path, f"cannot be removed: {_reason(error)}") from None
+
+
 def is_temporary(path: Path) -> bool:
     """Whether a file has the name of a temporary file.
 
@@ -197,10 +251,10 @@ def _target(path: Path) -> Path:
     return target
 
 
-def create_temporary(target: Path) -> Path:
+def create_temporary(target: Path, mode: int = 0o666) -> Path:
     """Create an empty temporary file in the folder of `target`; its name holds the process id.
 
-    The kernel applies the umask to its mode.
+    The kernel applies the umask to its `mode`.
 
     >>> import tempfile
     >>> create_temporary(Path(tempfile.mkdtemp()) / "a.txt").suffix
@@ -209,7 +263,11 @@ def create_temporary(target: Path) -> Path:
     owner = f"{_host()}.{os.getpid()}"
     temporary = target.with_name(f".{_stem(target)}-{owner}.{secrets.token_hex(4)}{target.suffix}")
     unfinished.add(temporary)
-    os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666))
+    try:
+        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, mode))
+    except OSError:
+        unfinished.discard(temporary)
+        raise
     return temporary
 
 

@@ -26,6 +26,7 @@ from numba.np.arrayobj import make_array
 from retvar import rules, step_sizes
 
 __all__ = [
+    "cache_root",
     "callable_from_compiled",
     "called",
     "called_part",
@@ -65,7 +66,7 @@ def compiled(function: Any, *sources: str, key: str = "", **options: Any) -> Any
     digest = hashlib.sha256(b"".join(parts)).hexdigest()
     with _cache_dir_lock:  # numba reads the folder from a global setting
         before = numba.config.CACHE_DIR
-        root = before or _cache_root()
+        root = before or cache_root()
         folder = os.path.join(root, "retvar", digest[:16])
         try:
             if not root:
@@ -79,8 +80,12 @@ def compiled(function: Any, *sources: str, key: str = "", **options: Any) -> Any
             numba.config.CACHE_DIR = before
 
 
-def _cache_root() -> str:
-    """The user's folder for caches; empty for a user whom the system does not know."""
+def cache_root() -> str:
+    """The user's folder for caches; empty for a user whom the system does not know.
+
+    >>> os.path.isabs(cache_root()) or not cache_root()
+    True
+    """
     for root in (os.environ.get("XDG_CACHE_HOME", ""), os.path.expanduser("~/.cache")):
         if os.path.isabs(root):
             return root

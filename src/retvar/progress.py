@@ -11,7 +11,7 @@ from typing import Any, TextIO
 
 from retvar.format import duration, visible
 
-__all__ = ["Display", "Progress", "ResilientStream", "discard_output"]
+__all__ = ["Display", "Progress", "ResilientStream", "discard_output", "escape_log"]
 
 REFRESH = 0.1  # seconds between updates of a bar
 PRIOR = 5.0  # expected seconds that count as observed when the time left is estimated
@@ -299,6 +299,19 @@ def discard_output(stream: TextIO) -> None:
         os.close(null)
 
 
+def escape_log() -> None:
+    """Escape control characters in what is logged from now on, whatever prints it.
+
+    >>> escape_log()
+    """
+    logging.getLogger("retvar").addFilter(_escape)
+
+
+def _escape(record: logging.LogRecord) -> bool:
+    record.msg, record.args = visible(record.getMessage()), ()
+    return True
+
+
 class _LogHandler(logging.Handler):
     """Passes on each message of the logger ``retvar`` once."""
 
@@ -309,6 +322,7 @@ class _LogHandler(logging.Handler):
 
     def attach(self) -> None:
         self._level = self._log.level
+        escape_log()
         self._log.addHandler(self)
         self._log.setLevel(logging.INFO)
 

@@ -17,7 +17,7 @@ import click
 from retvar.errors import InputError, RetvarError
 from retvar.files import remove_unfinished, written
 from retvar.format import ONE_LINE, listed, visible
-from retvar.progress import Display, discard_output
+from retvar.progress import Display, discard_output, escape_log
 from retvar.reading import json_or_text
 from retvar.signals import NOTHING, Interrupted, Stop, current
 
@@ -115,6 +115,7 @@ class Commands(click.Group):
         own handlers.
         """
         stop = current()
+        escape_log()
         stop.kept = _kept
         stop.leaving = [remove_unfinished, _kill_children]
         try:

@@ -44,6 +44,7 @@ from retvar.estimation.folder import (
     write_data,
     write_report,
 )
+from retvar.files import kind_of
 from retvar.format import natural_key
 from retvar.networks import DEFAULT, NETWORKS
 from retvar.signals import NOTHING, Interrupted, Stop, current
@@ -446,12 +447,13 @@ def _formats(text: str) -> tuple[str, ...]:
 @contextlib.contextmanager
 def _folder(out: Path, stop: Stop) -> Iterator[Path]:
     """Create the output folder; remove it again if nothing was written to it."""
-    existed = out.is_dir()
+    existed = kind_of("--out", out) == "folder"
     open_folder("--out", out)
 
     def remove_if_empty() -> None:
-        if not existed and out.is_dir() and not any(out.iterdir()):
-            out.rmdir()
+        with contextlib.suppress(OSError):
+            if not existed and not any(out.iterdir()):
+                out.rmdir()
 
     stop.leaving.append(remove_if_empty)
     try:
@@ -463,7 +465,7 @@ def _folder(out: Path, stop: Stop) -> Iterator[Path]:
 def _may_replace(out: Path, resume: Path | None) -> bool:
     """Whether an unfinished run may replace the estimator in `out`: if it continued from it."""
     path = out / ESTIMATOR
-    if not path.exists():
+    if not kind_of("--out", path):
         return True
     return resume is not None and path.resolve() == estimator_file(Path(resume)).resolve()
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import sys
-
 import click
 
 from retvar.cli.base import print_note, print_result
+from retvar.cli.browser import opened
 from retvar.signals import current
 
 __all__ = ["lab"]
@@ -32,28 +30,6 @@ def lab(port: int, no_browser: bool) -> None:
         server = LabServer(listener)
         server.start(stop.check)
         print_result(f"retvar lab: {server.url}")
-        print_note(_opened(server.url, no_browser))
-        server.wait(stop.check)
-
-
-def _opened(url: str, no_browser: bool) -> str:
-    """Open a browser, unless it is unwanted or there is none; returns what to say about it."""
-    end = "Ctrl-C ends the lab."
-    if no_browser:
-        return f"Open this address in a browser. {end}"
-    if _has_screen():
-        import webbrowser
-
-        try:
-            if webbrowser.open(url):
-                return f"A browser was asked to open it. {end}"
-        except (webbrowser.Error, OSError):
-            pass
-    return f"No browser was found here; open this address in one. {end}"
-
-
-def _has_screen() -> bool:
-    """Whether windows can be opened; without a screen text browsers would take the terminal."""
-    if sys.platform.startswith("linux"):
-        return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
-    return True
+        with opened(server.url, no_browser) as said:
+            print_note(f"{said} Ctrl-C ends the lab.")
+            server.wait(stop.check)

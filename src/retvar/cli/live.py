@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from retvar.cli.base import print_note
+from retvar.cli.browser import opened
 from retvar.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from retvar.web.live_page import LivePage
 
 __all__ = ["Watch", "live_options", "refuse_beside_live", "watching"]
-
-SCREENS = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
 
 
 def live_options(command: Any) -> Any:
@@ -99,18 +96,6 @@ def watching(found: Estimate, args: dict[str, Any]) -> Iterator[Watch]:
 
     with LivePage(found, args["port"] or 0) as page:
         print_note(f"live page: {page.url}")
-        if not args["no_browser"] and not _open(page.url):
-            print_note("No browser was found; open the address in one on this machine.")
-        yield Watch(page)
-
-
-def _open(url: str) -> bool:
-    """Open a browser with windows; one in the terminal would take it from the command."""
-    if sys.platform.startswith("linux") and not any(os.environ.get(name) for name in SCREENS):
-        return False
-    import webbrowser
-
-    try:
-        return webbrowser.open(url)
-    except (webbrowser.Error, OSError):
-        return False
+        with opened(page.url, args["no_browser"]) as said:
+            print_note(said)
+            yield Watch(page)

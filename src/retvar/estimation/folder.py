@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from retvar.errors import InputError
-from retvar.files import make_folder, write_with
+from retvar.files import kind_of, make_folder, remove, require_writable, write_with
+from retvar.format import natural_key, visible
 
 if TYPE_CHECKING:
     import xarray
@@ -30,6 +31,8 @@ __all__ = [
 ]
 
 ESTIMATOR, DATA, TABLE = "estimator.safetensors", "estimate.nc", "estimate.csv"
+PAGE = "index.html"
+FORMULAS = ("=", "+", "-", "@", "\t", "\r")  # with which a formula begins
 FIGURES = ("map", "heat_map", "states", "observed", "calibration", "check")
 FORMATS = ("png", "svg", "pdf")
 
@@ -40,7 +43,8 @@ def means_folder(path: Path) -> bool:
     >>> means_folder(Path("estimate")), means_folder(Path("risk.safetensors"))
     (True, False)
     """
-    return path.is_dir() or not (path.suffix or path.exists())
+    kind = kind_of("path", path)
+    return kind == "folder" or not (path.suffix or kind)
 
 
 def estimator_file(path: Path) -> Path:
@@ -49,23 +53,29 @@ def estimator_file(path: Path) -> Path:
     >>> estimator_file(Path("risk.safetensors"))
     PosixPath('risk.safetensors')
     """
-    return path / ESTIMATOR if path.is_dir() else path
+    return path / ESTIMATOR if kind_of("file", path) == "folder" else path
 
 
 def open_folder(field: str, out: Path) -> None:
-    """Make a folder; raise an InputError where that cannot be.
+    """Make a folder; raise an InputError where that cannot be, or no file can be written there.
 
     >>> open_folder("--out", Path(__file__))
     Traceback (most recent call last):
     ...
     retvar.errors.InputError: --out = ...folder.py: is a file; name a folder
     """
-    if out.exists() and not out.is_dir():
-        raise InputError(field, out, "is a file; name a folder")
+    kind = kind_of(field, out)
+    if kind not in ("folder", ""):
+        raise InputError(field, out, f"is a {kind}; name a folder")
     try:
         make_folder(out)
     except OSError as error:
         raise InputError(field, out, f"cannot be made: {error.strerror or error}") from None
+    require_writable(field, out)
+    drawn = [f"{name}.{suffix}" for name in FIGURES for suffix in FORMATS]
+    for name in (ESTIMATOR, DATA, TABLE, PAGE, *drawn):
+        if kind_of(field, out / name) == "folder":
+            raise InputError(field, out / name, "is a folder; a file is written there: move it")
 
 
 def save_folder(found: Estimate, out: Path, formats: Sequence[str] = FORMATS[:1]) -> None:
@@ -118,7 +128,7 @@ def write_report(
     written.append(write_table(data, out / TABLE))
     report = importlib.import_module("retvar.web.estimate_report")  # a layer above
     names = [path.name for path in written]
-    files = [*names, *(name for name in (DATA, ESTIMATOR) if (out / name).exists())]
+    files = [*names, *(name for name in (DATA, ESTIMATOR) if kind_of("path", out / name))]
     page = report.write_page(out, found, data, figures, checked=checked, asked=asked, files=files)
     return [page, *written]
 
@@ -131,7 +141,7 @@ def _draw(
     written: list[Path] = []
     for name in FIGURES:
         for suffix in FORMATS:
-            (out / f"{name}.{suffix}").unlink(missing_ok=True)
+            remove(out / f"{name}.{suffix}")
     figures: Mapping[str, Any] = plots.estimate_figures(data)
     for name, figure in figures.items():
         for suffix in formats:
@@ -142,6 +152,9 @@ def _draw(
 
 def write_table(data: xarray.Dataset, path: Path) -> Path:
     """Write every state or region with all its columns as CSV; NaN is an empty cell.
+
+    Control characters are escaped. A text that a spreadsheet would take for a formula begins with
+    an apostrophe, which makes it a text there.
 
     >>> import tempfile, numpy, xarray
     >>> columns = {"value": ("state", [1.5, numpy.nan])}
@@ -166,9 +179,21 @@ def write_table(data: xarray.Dataset, path: Path) -> Path:
     def write(temporary: Path) -> None:
         with temporary.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
             lines = csv.writer(file, lineterminator="\n")
-            lines.writerow(columns)
+            lines.writerow(map(_cell, columns))
             for row in zip(*columns.values(), strict=True):
-                lines.writerow(["" if x != x else x for x in row])
+                lines.writerow(map(_cell, row))
 
     write_with(path, write)
     return path
+
+
+def _cell(x: Any) -> Any:
+    """What stands in a cell of a CSV file.
+
+    >>> [_cell(x) for x in ("=1+2", "-3", "-a", -1.5, float("nan"))]
+    ["'=1+2", '-3', "'-a", -1.5, '']
+    """
+    if not isinstance(x, str):
+        return "" if x != x else x
+    formula = x.startswith(FORMULAS) and natural_key(x)[0]  # 0: a number
+    return f"'{visible(x)}" if formula else visible(x)

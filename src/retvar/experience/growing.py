@@ -16,6 +16,7 @@ from retvar import arguments
 from retvar.errors import InputError
 from retvar.experience.episodes import SourceEnded
 from retvar.experience.readers import SUFFIXES, Reader, open_csv_part, open_file
+from retvar.files import kind_of
 from retvar.reading import require_file
 
 __all__ = ["Growing"]
@@ -68,9 +69,10 @@ class Growing:
     def open_growing(self) -> list[Reader]:
         """Readers of what is there; the last one knows how to go on."""
         path = Path(self.source)
-        if path.is_file():
+        kind = kind_of("source", path)
+        if kind == "file":
             return self._open_lines(path)
-        pattern = str(path / "*.parquet") if path.is_dir() else str(path)
+        pattern = str(path / "*.parquet") if kind == "folder" else str(path)
         readers = list(self._new_files(pattern))
         if not readers:
             raise InputError("source", pattern, "there is no such file yet")

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from retvar.errors import InputError
+from retvar.files import kind_of
 from retvar.reading import MOST, parse_json
 
 __all__ = ["Predictor", "is_model", "load_model"]
@@ -65,7 +66,7 @@ def load_model(policy: Any) -> Any:
     if not name or not file:
         raise InputError("policy", text, FORM)
     algorithm = _algorithm(name, text)
-    if not Path(file).is_file():
+    if kind_of("policy", Path(file)) != "file":
         raise InputError("policy", text, f"{file} is not a file")
     _refuse_other_algorithm(algorithm, file, text)
     try:

@@ -23,6 +23,7 @@ from retvar import arguments
 from retvar.errors import InputError
 from retvar.experience.arrow_columns import import_pyarrow, integers
 from retvar.experience.episodes import describe_error
+from retvar.files import kind_of
 from retvar.format import listed
 from retvar.reading import parse_json, require_file
 
@@ -107,7 +108,8 @@ def all_readers(readers: list[Reader]) -> Iterator[Reader | None]:
 
 def _paths(given: str | Path) -> list[Path]:
     path = arguments.path("source", given)
-    found = [path] if path.is_file() else [Path(each) for each in sorted(glob.glob(str(given)))]
+    here = kind_of("source", path) == "file"
+    found = [path] if here else [Path(each) for each in sorted(glob.glob(str(given)))]
     if not found:
         raise InputError("source", str(given), "there is no such file")
     for each in found:

@@ -20,7 +20,7 @@ from retvar.errors import InputError
 from retvar.experience.arrow_columns import import_pyarrow
 from retvar.experience.readers import METADATA_KEY
 from retvar.experience.stream import Chunk, Counts, Experience
-from retvar.files import create_temporary, discard, write_with
+from retvar.files import create_temporary, discard, kind_of, require_writable, write_with
 
 __all__ = ["finish_recordings", "recorded", "write_table"]
 
@@ -65,10 +65,11 @@ def recorded(experience: Experience, path: str | Path) -> Experience:
     arguments.instance("experience", experience, Experience, "experience: rv.experience.from_…")
     path = arguments.path("path", path)
     import_pyarrow()
-    if not path.parent.is_dir():
+    if kind_of("path", path.parent) != "folder":
         raise InputError("path", path, "its folder does not exist; create it first")
-    if path.is_dir() or path.suffix.lower() != ".parquet":
+    if kind_of("path", path) == "folder" or path.suffix.lower() != ".parquet":
         raise InputError("path", path, "must be the name of a .parquet file")
+    require_writable("path", path.parent)
 
     def source(inner: Source, counts: Counts) -> Iterator[Chunk]:
         file = _ParquetFile(path, experience)

@@ -23,6 +23,7 @@ from retvar.experience.row_order import order_suspicions, resent_rows
 from retvar.experience.stream import Chunk, Counts, Experience
 from retvar.experience.target_policy import TargetPolicy
 from retvar.experience.target_policy import target_policy as make_policy
+from retvar.files import kind_of
 
 __all__ = ["from_table"]
 
@@ -167,7 +168,7 @@ def from_table(
     )
     found.fixed_states, found.force = is_integer(states), flag("force", force)
     found.cost = roles.reward if roles.cost else ""
-    if Path(readers[0].name).is_file() and readers[-1].growth is None:
+    if kind_of("source", Path(readers[0].name)) == "file" and readers[-1].growth is None:
         again = partial(
             _experience, roles=roles, policy=policy, strict=on_error == "raise",
             keep_duplicates=duplicates == "keep", chunk=chunk,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from retvar import cache
 from retvar.cache import code_digest, contents
 from retvar.experiments.definitions import Simulation
+from retvar.files import kind_of
 
 if TYPE_CHECKING:
     import xarray
@@ -37,7 +38,7 @@ class SimulationCache:
 
     def has(self, simulation: Simulation, seed: int) -> bool:
         """Whether the result exists."""
-        return self.path(simulation, seed).exists()
+        return bool(kind_of("out", self.path(simulation, seed)))
 
     def read(self, simulation: Simulation, seed: int) -> xarray.Dataset:
         """The result; an InputError if the file is damaged."""

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from retvar.errors import InputError, RetvarError
+from retvar.files import make_folder, require_writable, unfinished
 
 __all__ = ["LabServer", "guarded", "listen", "refuse_missing"]
 
@@ -135,14 +136,20 @@ def _leave_settings_alone() -> None:
     """Let marimo keep its settings, and what it remembers, in retvar's folder for caches.
 
     So the lab looks the same for everybody, and the user's own settings of marimo stay as they are.
+    Where nothing can be written there, they are kept until the program ends.
     """
-    root = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    folder = os.path.join(root, "retvar", "lab")
+    from retvar.jit import cache_root
+
+    folder = Path(cache_root(), "retvar", "lab")
     try:
-        os.makedirs(folder, exist_ok=True)
-    except OSError:  # no home that can be written to
-        folder = tempfile.mkdtemp(prefix="retvar-lab-")
-    os.environ.update({"XDG_CONFIG_HOME": folder, "XDG_STATE_HOME": folder})
+        if not cache_root():
+            raise FileNotFoundError
+        make_folder(folder)
+        require_writable("folder", folder)
+    except (OSError, InputError):
+        folder = Path(tempfile.mkdtemp(prefix="retvar-lab-"))
+        unfinished.add(folder)
+    os.environ.update({"XDG_CONFIG_HOME": str(folder), "XDG_STATE_HOME": str(folder)})
 
 
 def warm_up() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from retvar import arguments
 from retvar.errors import InputError
 from retvar.experiments import SimulationCache
-from retvar.files import is_abandoned, is_temporary, make_folder, write_text
+from retvar.files import is_abandoned, is_temporary, kind_of, make_folder, write_text
 from retvar.format import listed
 from retvar.reading import SMALL, read_json
 from retvar.sweep import leases
@@ -51,7 +51,7 @@ class OutputFolder:
         with self._leased():
             self.remove_temporary_files()
             try:
-                if not (self.path / MARKER).exists():
+                if not kind_of("out", self.path / MARKER):
                     write_text(self.path / MARKER, json.dumps(MADE_BY) + "\n")
                 for name in ("data", "figures"):
                     make_folder(self.path / name)
@@ -73,7 +73,7 @@ class OutputFolder:
         """Remove files that a killed run left unfinished; nothing in a folder of other contents."""
         marked = _is_marker(self.path / MARKER)
         for file in self.path.rglob(".*") if marked else self.path.glob(f".{MARKER[:-5]}-*.json"):
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(OSError):
                 if is_abandoned(file):
                     file.unlink()
 
@@ -85,10 +85,11 @@ class OutputFolder:
 
     def _refuse_other(self) -> None:
         marker = self.path / MARKER
-        if self.path.exists() and not self.path.is_dir():
-            raise InputError("out", self.path, "is a file; name a folder")
+        kind = kind_of("out", self.path)
+        if kind not in ("folder", ""):
+            raise InputError("out", self.path, f"is a {kind}; name a folder")
         try:
-            names = sorted(file.name for file in self.path.iterdir()) if self.path.exists() else []
+            names = sorted(file.name for file in self.path.iterdir()) if kind else []
         except OSError as error:
             raise self._unwritable(error.strerror) from None
         names = [name for name in names if name != LEASE and not is_temporary(Path(name))]

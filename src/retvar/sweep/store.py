@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING
 
 from retvar import arguments, cache
 from retvar.errors import InputError
-from retvar.files import is_abandoned, is_temporary, make_folder, write_new, write_text
+from retvar.files import (
+    is_abandoned,
+    is_temporary,
+    kind_of,
+    make_folder,
+    remove,
+    write_new,
+    write_text,
+)
 from retvar.sweep import leases, manifest
 from retvar.sweep.manifest import MANIFEST
 from retvar.sweep.plan import Cell, Plan, digest
@@ -100,7 +108,7 @@ class Store:
         A store made with other versions can be read, but no cells can be added to it.
         """
         path = arguments.path("folder", folder)
-        if not (path / MANIFEST).is_file():
+        if kind_of("folder", path / MANIFEST) != "file":
             raise InputError("folder", path, "holds no sweep; `retvar sweep run` makes one")
         found = manifest.read(path)
         if found is None:
@@ -131,7 +139,7 @@ class Store:
                 f"{MANIFEST} is missing or damaged; give another folder, or move them away"
             )
             raise InputError("out", self.folder, remedy)
-        if path.exists() and manifest.read(self.folder) is None:
+        if kind_of("out", path) and manifest.read(self.folder) is None:
             self.notes.append(f"{path} was damaged and is written again")
             try:
                 write_text(path, manifest.text_of(self.plan))
@@ -151,7 +159,7 @@ class Store:
             self.notes.append(f"{self.folder} is extended by {new:,} cells")
             write_text(self.folder / MANIFEST, manifest.text_of(self.plan))
         for path in self._foreign_cells():
-            path.unlink(missing_ok=True)
+            remove(path)
 
     def _foreign_cells(self) -> list[Path]:
         """Files of finished cells that are not in this plan."""
@@ -172,7 +180,7 @@ class Store:
 
     def has_file(self, cell: Cell) -> bool:
         """Whether there is a file for a cell, damaged or not."""
-        return self.path(cell).exists()
+        return bool(kind_of("folder", self.path(cell)))
 
     def is_finished(self, cell: Cell) -> bool:
         """Whether a cell has a file that is not damaged."""

@@ -11,6 +11,7 @@ from urllib.parse import quote
 import numpy as np
 
 from retvar.estimation.answers import answers_table
+from retvar.estimation.folder import PAGE
 from retvar.estimation.format import table_rows
 from retvar.estimation.verdicts import AGREES, DISAGREES
 from retvar.experience.recipes import to_command, to_python
@@ -26,9 +27,8 @@ if TYPE_CHECKING:
     from retvar.estimation.checks import Check
     from retvar.estimation.estimate import Estimate
 
-__all__ = ["PAGE", "estimate_page", "write_page"]
+__all__ = ["estimate_page", "write_page"]
 
-PAGE = "index.html"
 MOST_ROWS = 300  # of the table; the files have all
 TITLES = {  # of figures, in order, and what one sees
     "map": ("Map", "Expected return and spread of each cell."),

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from retvar.estimation.folder import PAGE
 from retvar.estimation.format import table_rows
 from retvar.estimation.results import brief_dataset
+from retvar.files import kind_of
 from retvar.format import duration
 from retvar.web.live_server import LiveServer, Served
 from retvar.web.rendering import environment, policy_of
@@ -119,8 +121,8 @@ class LivePage:
             {"title": title, "kind": str(each.kind), "lines": each.summary().splitlines()}
             for title, each in checks
         ]
-        path = out / "index.html"
-        if failure is None and path.is_file():
+        path = out / PAGE
+        if failure is None and kind_of("--out", path) == "file":
             self.server.files[REPORT] = Served("text/html; charset=utf-8", path.read_bytes())
             self.state["report"] = REPORT
         self._publish()

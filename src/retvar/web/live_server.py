@@ -1,7 +1,8 @@
 """A small server on 127.0.0.1 for the page of a running command.
 
 A random token is part of the address. A request without it gets a refusal and nothing else. What
-is served are bytes that the program has put there: a request computes nothing.
+is served are bytes that the program has put there: a request computes nothing. Connections are few
+and short, so that nobody can take the program's files and threads.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ NAMES = (HOST, "localhost")
 RECENT = 3.0  # seconds since its last request in which a page counts as open
 FAREWELL = 1.5  # seconds in which an open page may fetch what is new at the end
 LOOK = 0.02
-PATIENCE = 5.0  # seconds that a request may take
+PATIENCE = 5.0  # seconds that a connection may last
+MOST = 32  # connections at once
 
 
 class Served(NamedTuple):
@@ -136,6 +138,42 @@ def _listen(port: int, server: LiveServer) -> ThreadingHTTPServer:
 class _Http(ThreadingHTTPServer):
     daemon_threads, block_on_close = True, False
     allow_reuse_address = False  # a port in use is refused, also by a socket that ends
+    request_queue_size = 128
+
+    def __init__(self, *args: Any) -> None:
+        self._began: dict[socket.socket, float] = {}  # the open connections, oldest first
+        self._free = threading.Semaphore(MOST)
+        super().__init__(*args)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread; where there are many connections, the oldest makes room.
+
+        A page is answered in a moment. So those that wait for others cannot keep it out.
+        """
+        if not self._free.acquire(blocking=False):
+            self._end(list(self._began)[:1])
+            if not self._free.acquire(timeout=LOOK):
+                super().shutdown_request(request)
+                return
+        self._began[request] = time.monotonic()
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection."""
+        super().shutdown_request(request)
+        if self._began.pop(request, None) is not None:
+            self._free.release()
+
+    def service_actions(self) -> None:
+        """End connections that have lasted too long; the server calls this often."""
+        last = time.monotonic() - PATIENCE
+        self._end([request for request, began in list(self._began.items()) if began < last])
+
+    def _end(self, requests: list[socket.socket]) -> None:
+        """Wake the threads that wait for these, which then close them."""
+        for request in requests:
+            with contextlib.suppress(OSError):
+                request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A page that closes its connection is no error."""
