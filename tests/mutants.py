@@ -76,6 +76,12 @@ RIDGE = (
 ROWS = "test_least_squares.py::test_sums_give_what_the_rows_give"
 LIMITS = "test_least_squares.py::test_intervals_are_those_of_student_and_of_the_delta_method"
 ALL_PATHS = "test_solve.py::test_mean_and_variance_equal_those_of_all_paths_enumerated"
+CHECK_STD = "test_checks.py::test_the_std_of_a_place_is_that_of_its_returns_and_of_what_they_lack"
+TABULAR, VERDICTS, AGREEMENT = (
+    "estimation/tabular.py", "estimation/verdicts.py", "estimation/agreement.py",
+)  # fmt: skip
+FILES, SIGNALS, READING = "files.py", "signals.py", "reading.py"
+ARRANGEMENT = "experience/arrangement.py"
 STARTS = "test_curves.py::test_values_may_be_fixed_and_starts_may_be_random"
 NORMAL = "test_statistics.py::test_intervals_of_a_normal_bootstrap_are_those_of_student"
 
@@ -97,6 +103,34 @@ MUTANTS = [
         "    t = stdtrit(strata * (runs - 1), tail / 2)",
         "    t = stdtrit(strata * runs, tail / 2)",
         NORMAL,
+    ),
+    Mutant(
+        "boot-strata-df",
+        "bootstrap intervals over several domains lose one degree of freedom for all their means",
+        "intervals over few runs are too short: each domain has a mean of its own",
+        "sweep/statistics.py",
+        "    t = stdtrit(strata * (runs - 1), tail / 2)",
+        "    t = stdtrit(strata * runs - 1, tail / 2)",
+        NORMAL,
+    ),
+    Mutant(
+        "contenders-one-half",
+        "settings are judged by the runs that selected them, too",
+        "the best setting is missing among the contenders more often than stated",
+        "sweep/effects.py",
+        "selecting, judging = errors[..., ::2], errors[..., 1::2]",
+        "selecting, judging = errors[..., ::2], errors",
+        "test_statistics.py::"
+        "test_the_best_setting_is_a_contender_as_often_as_stated[runs-shape0]",
+    ),
+    Mutant(
+        "finished-keeps-less",
+        "of an unfinished sweep the smaller of two complete parts is kept",
+        "comparisons rest on fewer results than there are",
+        "sweep/run_errors.py",
+        "    if left[0] >= left[1]:\n",
+        "    if left[0] <= left[1]:\n",
+        "test_sweep.py::test_of_an_unfinished_sweep_as_many_results_as_possible_are_kept",
     ),
     Mutant(
         "simulated-trace-late",
@@ -584,6 +618,26 @@ MUTANTS = [
         "_between_its_states",
     ),
     Mutant(
+        "gradient-lam-departure",
+        "λ of the state left instead of the one arrived in, in the gradient of the variance",
+        "invisible with one λ; with one per state the direction is wrong",
+        "risk/gradient.py",
+        "c2 = (e.gamma * lam[e.next_state]) ** 2",
+        "c2 = (e.gamma * lam[e.state]) ** 2",
+        "test_policy_gradient.py::"
+        "test_derivatives_along_the_simplex_agree_with_complex_steps",
+    ),
+    Mutant(
+        "gradient-blocked-elsewhere",
+        "an action that makes the variance infinite counts also where no episode comes",
+        "derivatives are infinite in states that do not matter",
+        "risk/gradient.py",
+        "by_action.blocked & movable & reached[:, None]",
+        "by_action.blocked & movable",
+        "test_policy_gradient.py::"
+        "test_an_action_where_no_episode_comes_has_a_derivative_of_zero",
+    ),
+    Mutant(
         "off-policy-gradient-as-on-policy",
         "the weights of an off-policy return taken for constants",
         "the gradient of the off-policy variance is wrong",
@@ -600,6 +654,34 @@ MUTANTS = [
         "infinite = reaching(M, grows & loud)",
         "infinite = reaching(M, grows)",
         "test_moments.py::test_without_noise_the_variance_is_zero_whatever_the_radius",
+    ),
+    Mutant(
+        "noise-is-any-rounding",
+        "rounding errors of a return that is certain taken for noise",
+        "a variance of 0 is reported as infinite",
+        MOMENTS,
+        "noisy = (np.abs(epsilon) > ROUNDING * scale)",
+        "noisy = (np.abs(epsilon) > 0)",
+        "test_moments.py::"
+        "test_rewards_that_make_up_for_every_ratio_leave_no_noise_but_rounding",
+    ),
+    Mutant(
+        "q-rest-of-never-taken",
+        "edges of probability 0 count where an action value looks for infinite variances",
+        "actions are said to have an infinite variance for what never happens",
+        "exact/action_values.py",
+        "(c > 0) & (e.probability > 0)",
+        "c > 0",
+        "test_action_values.py::test_an_edge_that_is_never_taken_adds_no_infinite_variance",
+    ),
+    Mutant(
+        "sampling-stderr",
+        "the standard error of a sampled variance from E[x⁴] instead of E[x⁴] − V²",
+        "it is too large: by 22% for normal returns",
+        "exact/sampling.py",
+        '"variance_stderr": np.sqrt(np.maximum(m4 - V**2, 0.0) / n)',
+        '"variance_stderr": np.sqrt(np.maximum(m4, 0.0) / n)',
+        "test_sampling.py::test_standard_errors_are_calibrated",
     ),
     Mutant(
         "one-radius-for-all-orders",
@@ -654,6 +736,16 @@ MUTANTS = [
         "        if clock > wanted.since and (last or not IS_LOCAL):",
         "        if clock >= wanted.since and (last or not IS_LOCAL):",
         SIMULATED,
+    ),
+    Mutant(
+        "engine-frozen-window",
+        "a fixed value is added at every moment of a window, and at its end for all of them",
+        "averages of fixed values over a window are nearly twice too large",
+        RECORDER,
+        "times = clock - wanted.since if last else 0",
+        "times = clock - wanted.since if last else 1",
+        "test_engine.py::"
+        "test_a_window_is_the_average_over_its_last_moments[frozen_features]",
     ),
     Mutant(
         "simulated-change-late",
@@ -830,6 +922,75 @@ MUTANTS = [
         "test_where_there_are_more_returns_those_stored_are_a_uniform_sample[3-100]",
     ),
     Mutant(
+        "returns-age-over-ends",
+        "the age of an episode goes on over an end while no return is open",
+        "returns seem to begin late, and are left out where truncation cuts",
+        RETURNS,
+        "            age[at] = 0.0 if ended or cut else age[at] + 1.0\n            continue\n",
+        "            age[at] = 0.0 if cut else age[at] + 1.0\n            continue\n",
+        "test_estimate.py::"
+        "test_the_age_of_an_episode_counts_from_its_beginning_though_no_return_began_before",
+    ),
+    Mutant(
+        "early-after",
+        "returns count as early up to the age of the last that lack much",
+        "returns that truncation cut off are shown as if they were whole",
+        RETURNS,
+        "np.quantile(rows[much, START_AGE], IGNORED_SHARE))",
+        "np.quantile(rows[much, START_AGE], 1.0 - IGNORED_SHARE))",
+        "test_estimate.py::"
+        "test_returns_are_early_if_they_began_before_almost_all_that_lack_much",
+    ),
+    Mutant(
+        "merge-favours-own",
+        "of two pieces of a log all returns of the first are kept",
+        "intervals are calibrated on the piece that was read first",
+        RETURNS,
+        "own = int(rng.hypergeometric(seen[0], seen[1], most)) if sum(seen) else 0",
+        "own = min(len(self._rows()), most)",
+        "test_distributed.py::"
+        "test_returns_of_two_pieces_are_kept_in_proportion_to_how_many_each_had",
+    ),
+    Mutant(
+        "merge-ends-not-renumbered",
+        "states at the ends of a piece's returns keep the numbers that they have in the piece",
+        "returns that were cut off are completed with values of other states",
+        RETURNS,
+        "            rows[:, LEAD + 1 :] = number[rows[:, LEAD + 1 :].astype(np.int64)]",
+        "            rows[:, LEAD + 1] = number[rows[:, LEAD + 1].astype(np.int64)]",
+        "test_distributed.py::"
+        "test_states_of_a_piece_keep_their_identity_at_both_ends_of_its_returns",
+    ),
+    Mutant(
+        "merge-terms-not-renumbered",
+        "states within a piece's λ-returns keep the numbers that they have in the piece",
+        "λ-returns contain values of other states",
+        "estimation/bootstrap_terms.py",
+        "                    rows = number[rows.astype(np.int64)].astype(np.float64)\n",
+        "                    pass\n",
+        "test_distributed.py::"
+        "test_values_within_the_returns_of_a_piece_are_those_of_its_states",
+    ),
+    Mutant(
+        "merge-forgets-rewards",
+        "bounds on returns from the rewards of the first piece alone",
+        "return intervals are clipped at returns that later pieces exceed",
+        TABULAR,
+        "        self._see(other.rewards)\n",
+        "",
+        "test_distributed.py::"
+        "test_possible_returns_are_those_of_the_rewards_of_all_pieces",
+    ),
+    Mutant(
+        "rest-without-value",
+        "the rest of a closed return is added to its value instead of replacing it",
+        "what is left of each return counts twice: intervals lie too far from 0",
+        TABULAR,
+        "[np.where(known, place, -1)] - _lookup(value)(returns.end)",
+        "[np.where(known, place, -1)]",
+        "test_tabular.py::test_what_is_left_of_a_return_counts_once",
+    ),
+    Mutant(
         "features-cut-as-end",
         "with features, the end of a truncated episode is worth 0",
         "values before a time limit are too small",
@@ -875,6 +1036,15 @@ MUTANTS = [
         RIDGE,
     ),
     Mutant(
+        "design-last-block",
+        "the largest row of features is that of the last block of rows",
+        "the ridge is as strong as the last rows are large: values depend on their order",
+        VALUES,
+        "max(self.largest_square, float(norms.max(initial=0.0)))",
+        "float(norms.max(initial=0.0))",
+        "test_feature_values.py::test_the_largest_row_counts_wherever_it_is",
+    ),
+    Mutant(
         "sums-trace-unweighted",
         "for the off-policy return γ′λ′ is not multiplied by ρ in the sums",
         "the value is right, the variance misses the spread of later ratios",
@@ -883,6 +1053,16 @@ MUTANTS = [
         "r, g, trace, ratio = ratio * r, ratio * g, trace, None",
         "test_least_squares.py::"
         "test_off_policy_return_is_that_of_weighted_rewards_and_discounts",
+    ),
+    Mutant(
+        "sums-part-unweighted",
+        "transitions without ratios are added as on-policy to sums that have ratios",
+        "powers of rewards are taken for powers of ratios: all estimates are wrong",
+        "estimation/transition_sums.py",
+        "        rho = np.ones(state.size) if self._weighted else None\n",
+        "        rho = None\n",
+        "test_least_squares.py::"
+        "test_transitions_without_ratios_may_come_after_some_with_ratios",
     ),
     Mutant(
         "squares-without-lambda",
@@ -939,6 +1119,108 @@ MUTANTS = [
         "            relative = self.variance_error / (2.0 * self.variance)\n",
         "            relative = self.variance_error / self.variance\n",
         LIMITS,
+    ),
+    Mutant(
+        "squares-df",
+        "one degree of freedom too many in the interval of a value",
+        "intervals of rarely visited states are too short",
+        SQUARES,
+        "np.where(self.alone, 1.0, np.maximum(self.n - 1.0, 1.0))",
+        "np.where(self.alone, 1.0, np.maximum(self.n, 1.0))",
+        "test_least_squares.py::"
+        "test_a_mean_of_returns_of_one_size_has_a_degree_of_freedom_less_than_returns",
+    ),
+    Mutant(
+        "squares-df-events",
+        "degrees of freedom from visits alone, not from events",
+        "intervals that rest on a few rare events are too short",
+        SQUARES,
+        'found[f"{what}_df"][at] = np.minimum(spread, 2.0 * events)',
+        'found[f"{what}_df"][at] = spread',
+        "test_least_squares.py::test_one_event_among_many_returns_has_two_degrees_of_freedom",
+    ),
+    Mutant(
+        "squares-kish-only",
+        "effective visits without regard to the sum of the ratios",
+        "where the target hardly ever goes, equal small ratios count as full visits",
+        SQUARES,
+        "        self.n = np.minimum(kish, self.W)\n",
+        "        self.n = kish\n",
+        "test_least_squares.py::test_off_policy_answers_need_support_everywhere",
+    ),
+    Mutant(
+        "squares-alone-noise",
+        "the squared error of a normal varies by σ⁴ instead of 2σ⁴, in states visited once",
+        "intervals of the std are too short where single visits matter",
+        SQUARES,
+        "        shared = 2.0 * self.pool**2 / np.maximum(self.n, 0.5)\n",
+        "        shared = self.pool**2 / np.maximum(self.n, 0.5)\n",
+        "test_least_squares.py::test_a_state_visited_once_takes_its_noise_from_the_others",
+    ),
+    Mutant(
+        "squares-holes-zero",
+        "states that were never left are worth 0",
+        "values before them are too small, as with truncation taken for an end",
+        SQUARES,
+        "            if weight < 0.99:\n",
+        "            if weight < 0.0:\n",
+        "test_least_squares.py::test_a_state_that_was_never_left_is_worth_as_much_as_the_others",
+    ),
+    Mutant(
+        "ratio-bound-fixed",
+        "the test of mean ratios does not allow for ratios as large as were seen elsewhere",
+        "right logs with rare actions are said to have wrong ratios, and get no answer",
+        "estimation/ratio_check.py",
+        "    while bound < 2.0 * largest and bound < 1e300:\n",
+        "    while False:\n",
+        "test_doubtful_logs.py::"
+        "test_where_a_ratio_of_1000_was_seen_its_absence_from_1000_rows_of_a_state_is_no_evidence",
+    ),
+    Mutant(
+        "verdict-one-sided",
+        "the limit of one side for differences on both sides",
+        "right estimates are said to disagree twice as often as stated",
+        VERDICTS,
+        "1.0 - ERROR_RATE / (2.0 * max(1, tests))",
+        "1.0 - ERROR_RATE / max(1, tests)",
+        "test_checks.py::"
+        "test_a_right_value_disagrees_in_a_hundredth_of_cases_on_both_sides_together",
+    ),
+    Mutant(
+        "verdict-one-test-per-place",
+        "value and std of a place counted as one test",
+        "right estimates of many places disagree twice as often as stated",
+        AGREEMENT,
+        "    tests = 2 * len(enough)\n",
+        "    tests = len(enough)\n",
+        "test_checks.py::test_value_and_std_of_a_place_are_two_tests",
+    ),
+    Mutant(
+        "verdict-lacking-error",
+        "the error of an estimate that completes returns counted at one end of them",
+        "uncertain estimates are said to disagree where returns are cut off",
+        AGREEMENT,
+        "value_error * (1.0 + lacking)",
+        "value_error",
+        "test_checks.py::test_the_error_of_a_value_counts_at_both_ends_of_a_return",
+    ),
+    Mutant(
+        "check-std-biased",
+        "the std of fresh returns with the biased variance of the sample",
+        "right estimates look too large where returns are few",
+        "estimation/checks.py",
+        "scored.error[own].var(ddof=1) + scored.missing[own].mean()",
+        "scored.error[own].var() + scored.missing[own].mean()",
+        CHECK_STD,
+    ),
+    Mutant(
+        "check-std-without-missing",
+        "the std of fresh returns without what truncation cut off",
+        "right estimates look too large where returns are cut off",
+        "estimation/checks.py",
+        "scored.error[own].var(ddof=1) + scored.missing[own].mean()",
+        "scored.error[own].var(ddof=1)",
+        CHECK_STD,
     ),
     Mutant(
         "solve-without-noise",
@@ -1024,6 +1306,136 @@ MUTANTS = [
         "test_sweep.py::test_a_lease_is_void_at_once_if_its_process_ran_on_this_machine_and_has_ended",
     ),
     Mutant(
+        "lease-put-back-over",
+        "a lease that was moved aside replaces the one that a third worker has made since",
+        "two workers compute the same cell",
+        LEASES,
+        "            put_first(aside, path)\n",
+        "            os.replace(aside, path)\n",
+        "test_sweep.py::test_a_lease_that_is_put_back_does_not_replace_that_of_a_third_worker",
+    ),
+    Mutant(
+        "lease-kept-on-error",
+        "a lease is released only where its work succeeds",
+        "cells that failed wait until their lease is stale",
+        LEASES,
+        "        finally:\n            done.set()\n            self.release()\n",
+        "        finally:\n            done.set()\n        self.release()\n",
+        "test_sweep.py::test_a_lease_is_released_however_its_block_ends",
+    ),
+    Mutant(
+        "lease-empty-on-full-disk",
+        "a lease that could not be written stays as an empty file",
+        "nobody computes the cell until the lease is stale",
+        LEASES,
+        "        path.unlink(missing_ok=True)\n        raise\n",
+        "        raise\n",
+        "test_sweep.py::test_a_lease_that_cannot_be_written_leaves_no_file",
+    ),
+    Mutant(
+        "sync-error-swallowed",
+        "an error at the sync of a file is ignored",
+        "a file that never reached the disk counts as written",
+        FILES,
+        "        if how == os.O_RDWR:\n            raise\n",
+        "        pass\n",
+        "test_files.py::test_a_file_that_does_not_reach_the_disk_is_not_written",
+    ),
+    Mutant(
+        "temporary-future",
+        "temporary files of other machines that are dated into the future never count as old",
+        "what a killed writer with a wrong clock left behind stays for ever",
+        FILES,
+        "return abs(time.time() - temporary.stat().st_mtime) > OLD",
+        "return time.time() - temporary.stat().st_mtime > OLD",
+        "test_durability.py::"
+        "test_temporaries_of_another_container_with_the_same_name_are_not_taken_for_dead",
+    ),
+    Mutant(
+        "temporary-of-another-user",
+        "a process that may not be signalled counts as dead",
+        "files that another user is writing are removed under way",
+        FILES,
+        "    except (OSError, OverflowError):\n        return False\n    return False\n",
+        "    except OverflowError:\n        return False\n    except OSError:\n"
+        "        return True\n    return False\n",
+        "test_files.py::test_the_temporary_file_of_another_user_is_spared",
+    ),
+    Mutant(
+        "folder-last-entry-only",
+        "of several new folders only the innermost is made durable",
+        "after a power cut the folders around it, and so the results, may be gone",
+        FILES,
+        "    for each in missing:\n",
+        "    for each in missing[:1]:\n",
+        "test_files.py::test_every_new_folder_is_synced_into_the_one_above",
+    ),
+    Mutant(
+        "signal-save-kept",
+        "what was to be saved within a block is still saved after it",
+        "a signal later on writes old results over new ones",
+        SIGNALS,
+        "            self.save, self.kept = before\n",
+        "",
+        "test_signals.py::"
+        "test_after_a_graceful_block_what_was_to_be_saved_before_it_is_saved_again",
+    ),
+    Mutant(
+        "signal-after-exit",
+        "the thread that listens for signals ends a program that no longer handles them",
+        "a program that goes on after an interrupt is killed",
+        SIGNALS,
+        "            if self._left:\n                return\n",
+        "",
+        "test_signals.py::test_a_program_that_has_left_the_block_is_not_ended_by_its_signal",
+    ),
+    Mutant(
+        "toml-key-depth",
+        "a dotted key may have one name more than is allowed",
+        "keys are nested deeper than stated",
+        READING,
+        '% DEPTH)  # dots',
+        '% (DEPTH + 1))  # dots',
+        "test_hostile_text.py::test_a_dotted_key_has_at_most_a_hundred_names",
+    ),
+    Mutant(
+        "number-digits",
+        "numbers with fewer digits than stated are refused",
+        "numbers that a float can hold cannot be given",
+        READING,
+        '[0-9][0-9A-Fa-fxo_]{%d}" % DIGITS',
+        '[0-9][0-9A-Fa-fxo_]{%d}" % (DIGITS - 10)',
+        "test_hostile_text.py::test_a_number_has_at_most_three_hundred_digits",
+    ),
+    Mutant(
+        "gap-between-chunks",
+        "a lost row at the end of a chunk is forgotten",
+        "the rows on either side of it are linked",
+        ARRANGEMENT,
+        "        since[0] |= gap\n",
+        "        pass\n",
+        "test_logs.py::test_a_lost_row_lies_between_two_others_wherever_the_log_is_cut",
+    ),
+    Mutant(
+        "segment-restarts",
+        "numbers of segments begin anew in each block of a sorted log",
+        "rows on either side of a lost row get the same number, and are linked",
+        ARRANGEMENT,
+        '            self._segment = int(rows["segment"][-1])\n',
+        "",
+        "test_logs.py::"
+        "test_lost_rows_cut_the_rows_of_an_entity_also_where_they_are_sorted_outside_memory",
+    ),
+    Mutant(
+        "bad-duplicates",
+        "rows that are left out for another reason count as duplicates, too",
+        "missing rewards are taken for rows that were sent twice",
+        ARRANGEMENT,
+        '        found &= ~rows["bad"]\n',
+        "        pass\n",
+        "test_logs.py::test_a_row_without_a_reward_is_no_duplicate_though_it_comes_twice",
+    ),
+    Mutant(
         "curve-start-kurtosis",
         "uniform initial values with the fourth moment of normal ones in exact curves",
         "errors of VTD's variance are too large after a random start",
@@ -1073,12 +1485,49 @@ MUTANTS = [
         "test_curves.py::test_episodes_of_the_chain_are_four_steps",
     ),
     Mutant(
+        "period-not-gcd",
+        "the period of a chain is that of its longest cycle",
+        "averages at rest are said to be over more steps than they need",
+        "curves/resting.py",
+        "period = int(np.gcd(period, abs(level[s] + 1 - level[after])))",
+        "period = max(period, abs(level[s] + 1 - level[after]))",
+        "test_curves.py::test_the_period_is_the_greatest_common_divisor_of_all_cycles",
+    ),
+    Mutant(
+        "best-edge-low",
+        "best steps at the lower end of the range are not named",
+        "a smaller step would be better, and no word says so",
+        "curves/step_search.py",
+        "x < EDGE * axis[0] or x * EDGE > axis[-1]",
+        "x * EDGE > axis[-1]",
+        "test_curves.py::test_best_steps_at_either_end_of_the_range_are_named",
+    ),
+    Mutant(
+        "best-minima-corner",
+        "of several minima of a grid the highest one is refined",
+        "best steps are those of another valley",
+        "curves/step_search.py",
+        "return [tuple(int(i) for i in index) for index in found[:3]]",
+        "return [tuple(int(i) for i in index) for index in found[-1:]]",
+        "test_curves.py::test_the_least_of_several_minima_is_found",
+    ),
+    Mutant(
         "return-interval-rank",
         "return intervals without the n + 1 of conformal prediction",
         "they hold less than their level with few returns",
         "estimation/return_intervals.py",
         "    return np.floor((n + 1) * (1.0 - level) + 1e-9).astype(np.int64)\n",
         "    return np.ceil(n * (1.0 - level) - 1e-9).astype(np.int64) + 1\n",
+        "test_return_sample.py::"
+        "test_intervals_hold_every_new_return_that_the_rule_does_not_leave_out",
+    ),
+    Mutant(
+        "interval-left-out-rounding",
+        "the number of returns that an interval leaves out is rounded down from 0.999…",
+        "a 90% interval from 9 returns leaves out none where it may leave out one",
+        "estimation/return_intervals.py",
+        "np.floor((n + 1) * (1.0 - level) + 1e-9)",
+        "np.floor((n + 1) * (1.0 - level))",
         "test_return_sample.py::"
         "test_intervals_hold_every_new_return_that_the_rule_does_not_leave_out",
     ),
@@ -1110,6 +1559,24 @@ MUTANTS = [
         "test_return_sample.py::test_ends_of_a_quantile_leave_out_its_tails",
     ),
     Mutant(
+        "sample-std-biased",
+        "the std of sampled returns with the biased variance",
+        "it is too small with few returns: by 11% with five",
+        SAMPLE,
+        "(math.sqrt(float((v * v).sum()) / (n - 1)) for v in (y, half))",
+        "(math.sqrt(float((v * v).sum()) / n) for v in (y, half))",
+        "test_return_sample.py::test_the_std_of_few_returns_is_unbiased_in_its_square",
+    ),
+    Mutant(
+        "sample-bootstrap-tail",
+        "the tail of two sides halved once more for bootstrap intervals",
+        "90% intervals of the mean of the worst share are those of 95%",
+        SAMPLE,
+        "[self._tail(), 1.0 - self._tail()]",
+        "[self._tail() / 2, 1.0 - self._tail() / 2]",
+        "test_return_sample.py::test_the_mean_of_the_worst_share_has_the_tails_of_its_level",
+    ),
+    Mutant(
         "actor-without-past",
         "an actor for mean − c·variance that forgets what the episode has brought so far",
         "it takes the variance for the sum of what each step adds",
@@ -1117,6 +1584,15 @@ MUTANTS = [
         "(1 - 2 * penalty * ahead) * delta",
         "delta",
         "test_actor_critic.py::test_the_expected_direction_is_the_exact_gradient",
+    ),
+    Mutant(
+        "actor-typical-biased",
+        "the running mean of squared directions, which begins at 0, taken as it is",
+        "the first steps of the actor are many times too long",
+        "risk/actor_critic.py",
+        "typical = np.sqrt(square / (1 - MEMORY**self.episodes))",
+        "typical = np.sqrt(square)",
+        "test_actor_critic.py::test_the_first_step_has_the_length_of_alpha",
     ),
     Mutant(
         "deep-targets-cross-episodes",
@@ -1199,13 +1675,19 @@ def row(mutant: Mutant) -> str:
 
 
 def undocumented() -> list[str]:
-    """Mutants whose row is not in docs/bugs.md as it should be (an sdist has no docs).
+    """Mutants whose row is not in docs/bugs.md as it should be, and their number if it is not.
+
+    An sdist has no docs.
 
     >>> undocumented()
     []
     """
-    page = PAGE.read_text(encoding="utf-8").splitlines() if PAGE.exists() else None
-    return [] if page is None else [m.name for m in MUTANTS if row(m) not in page]
+    if not PAGE.exists():
+        return []
+    page = PAGE.read_text(encoding="utf-8").splitlines()
+    number = f"Here are {len(MUTANTS)} bugs"
+    missing = [] if any(number in line for line in page) else [number]
+    return [m.name for m in MUTANTS if row(m) not in page] + missing
 
 
 def scratch(folder: Path) -> None:

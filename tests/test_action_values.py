@@ -155,6 +155,17 @@ def test_an_action_has_an_infinite_variance_where_it_leads_to_one():
     assert np.isfinite(on_policy.q_variance).all()
 
 
+def test_an_edge_that_is_never_taken_adds_no_infinite_variance():
+    """It leads from state 0 to state 1, whose variance is infinite, with probability 0."""
+    edges = [(0, "a", 1, 0.0, 0.0), (0, "a", "end", 1.0, 1.0), (0, "b", "end", 1.0, 0.0)]
+    edges += [(1, "a", 1, 1.0, 0.0, 1.0), (1, "b", 1, 1.0, 0.5, 1.0)]
+    mdp = rv.MDP.from_edges(edges, gamma=0.9, lam=1.0)
+    pi, mu = [[0.5, 0.5], [0.9, 0.1]], [[0.5, 0.5], [0.1, 0.9]]
+    found = rv.solve(mdp, pi, mu, "off_policy_return")
+    assert np.isnan(found.variance[1])
+    assert_array_equal(found.q_variance[0], [0.0, 0.0])
+
+
 def test_action_values_scale_with_rewards_of_any_size():
     mdp = random_mdp(3)
     e = mdp.edges

@@ -241,6 +241,16 @@ def test_one_by_one_updates_are_the_training():
     assert np.array_equal(trained.preferences, by_hand.preferences)
 
 
+def test_the_first_step_has_the_length_of_alpha():
+    """The first direction is of typical length, whatever the reward."""
+    for reward in (0.01, 3.0):
+        agent = rv.ActorCritic(
+            rv.Direct(alpha=0.1, gamma=1.0, lam=1.0), actions=2, states=1, alpha=0.25
+        )
+        agent.update(0, 1, reward, terminated=True)
+        assert_allclose(np.linalg.norm(agent.preferences), 0.25, rtol=1e-9)
+
+
 def direct(**settings):
     return rv.Direct(alpha=0.1, **{"gamma": 0.9, "lam": 1.0, **settings})
 

@@ -14,7 +14,13 @@ import scipy.stats
 from numpy.testing import assert_allclose, assert_array_equal
 
 import retvar as rv
-from retvar.estimation.agreement import Agreement, Predictions, ScoredReturns, self_check
+from retvar.estimation.agreement import (
+    Agreement,
+    Predictions,
+    ScoredReturns,
+    judge,
+    self_check,
+)
 from retvar.estimation.checks import Check
 from retvar.estimation.returns import Returns
 from retvar.estimation.verdicts import (
@@ -138,6 +144,53 @@ def test_of_many_places_each_needs_more_evidence():
     assert judge_std(z, tests=500).kind == UNCERTAIN
 
 
+def off_by(errors, spread=3.0):
+    """100 numbers whose mean is so many standard errors from 0."""
+    z = spread * np.tile([1.0, -1.0], 50)
+    return z + errors * z.std(ddof=1) / 10
+
+
+@pytest.mark.parametrize("tests", [1, 2, 20])
+def test_a_right_value_disagrees_in_a_hundredth_of_cases_on_both_sides_together(tests):
+    limit = scipy.stats.norm.isf(0.01 / tests / 2)
+    for sign in (-1, 1):
+        assert judge_value(off_by(sign * 0.99 * limit), tests=tests).kind == UNCERTAIN
+        assert judge_value(off_by(sign * 1.01 * limit), tests=tests).kind == DISAGREES
+
+
+def one_step_returns(rewards, flag, gamma=1.0):
+    """Returns of one step each, from state 0 to itself; `flag` 1: ended, 2: cut off."""
+    n, found = len(rewards), Returns(1, 1, len(rewards))
+    zero, one = np.zeros(n, dtype=np.int64), np.ones(n)
+    here, flags = zero[:, None], zero + flag
+    found.add(zero, here, here, rewards, gamma * one, one, None, flags, zero)
+    return found
+
+
+def predicting(value=0.0, variance=1.0, value_error=0.0, std_error=0.0):
+    constant = lambda x: lambda rows: np.full(len(rows), x)  # noqa: E731
+    return Predictions(*map(constant, (value, variance, value_error, std_error)))
+
+
+def test_value_and_std_of_a_place_are_two_tests():
+    """One place: a hundredth of cases is shared by both, and by both of the whole."""
+    limit = scipy.stats.norm.isf(0.01 / 4)
+    for factor, wanted in ((0.99, UNCERTAIN), (1.01, DISAGREES)):
+        scored = ScoredReturns(one_step_returns(off_by(factor * limit, 1.0), 1), predicting())
+        found = judge(scored, scored, np.zeros(100, dtype=np.int64), str)
+        assert found.places[0].value.kind == found.value.kind == wanted
+
+
+def test_the_error_of_a_value_counts_at_both_ends_of_a_return():
+    """γ = ½, cut after a step: the error of R + ½v − v is 1½ times that of v at most."""
+    limit = scipy.stats.norm.isf(0.01 / 2) * math.hypot(0.1, 1.5)
+    noise = np.tile([1.0, -1.0], 50) * math.sqrt(99 / 100)
+    for factor, wanted in ((0.99, UNCERTAIN), (1.01, DISAGREES)):
+        returns = one_step_returns(noise + factor * limit, 2, gamma=0.5)
+        value, _ = ScoredReturns(returns, predicting(value_error=1.0)).judge(np.arange(100), 1)
+        assert value.kind == wanted
+
+
 def test_returns_on_one_side_do_not_call_a_std_too_large():
     """One return in fifty is 50: a hundred of them may lack it, and then seem not to vary."""
     z = np.full(100, -1 / 7)
@@ -228,6 +281,20 @@ def test_one_wrong_place_among_many_is_named():
     assert words[0] == DISAGREES
     assert DISAGREES not in words[1:]
     assert set(words) <= {AGREES, DISAGREES, UNCERTAIN, ""}
+
+
+def test_the_std_of_a_place_is_that_of_its_returns_and_of_what_they_lack():
+    """γ = 0.09, cut after a step: the variance of R + γv is unbiased, and γ²V is not seen."""
+    rng = np.random.default_rng(0)
+    zero = np.zeros(50, dtype=int)
+    log = {"state": zero, "next_state": zero, "reward": rng.normal(size=50), "terminated": zero + 1}
+    found = rv.estimate(from_table(log, states=1), gamma=0.09, by="least_squares")
+    fresh = {"state": zero[:5], "next_state": zero[:5], "reward": rng.normal(size=5),
+             "terminated": zero[:5], "truncated": zero[:5] + 1}  # fmt: skip
+    data = rv.check(found, from_table(fresh, states=1)).data
+    assert data["check_count"].values[0] == 5
+    expected = fresh["reward"].var(ddof=1) + (0.09 * found.std(0)) ** 2
+    assert_allclose(data["check_std"].values[0] ** 2, expected, rtol=1e-9)
 
 
 def test_places_where_nothing_varies_agree_exactly_or_disagree():

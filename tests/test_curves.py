@@ -403,6 +403,14 @@ def test_a_periodic_chain_rests_at_the_average_over_its_period():
         assert_allclose(rest.variance_mse, data.variance_mse.mean("step"), rtol=1e-9)
 
 
+def test_the_period_is_the_greatest_common_divisor_of_all_cycles():
+    """Episodes of 4 or of 6 steps: what recurs does so after an even number of them."""
+    edges = [(s, 0, s + 1, 1.0) for s in (0, 1, 2, 4)]
+    edges += [(3, 0, 4, 0.5), (3, 0, "end", 0.5), (5, 0, "end", 1.0)]
+    mdp = rv.MDP.from_edges(edges, gamma=0.9, lam=1.0)
+    assert rv.resting_error(mdp, rv.Direct(alpha=0.1)).period == 2
+
+
 def test_states_left_for_ever_have_no_resting_error():
     edges = [("first", 0, "loop", 1.0, 5.0, 1.0), ("loop", 0, "loop", 1.0, 1.0, 1.0)]
     mdp = rv.MDP.from_edges(edges, gamma=0.5)
@@ -540,6 +548,29 @@ def test_the_best_step_of_one_mean_is_known():
     assert best.errors.dims == ("alpha",)
     assert_allclose(best.learner.alpha, steps[np.argmin(errors)], rtol=2e-3)
     assert_allclose(best.error, errors.min(), rtol=1e-6)
+
+
+def test_best_steps_at_either_end_of_the_range_are_named():
+    """After many steps the least one is best, after one step the largest."""
+    mdp = rv.MDP.from_edges([("s", 0, "end", 1.0, 2.0, 1.5)], gamma=1.0)
+    for steps, step in ((2_000, 0.3), (1, 0.5)):
+        best = rv.best_steps(
+            mdp, rv.VTD, steps=steps, minimise="value", between=(0.3, 0.5), points=5
+        )
+        assert best.at_edge == ("alpha",)
+        assert_allclose(best.learner.alpha, step, rtol=2e-3)
+
+
+def test_the_least_of_several_minima_is_found():
+    """One step of VTD from 0, R ~ N(1, 1): ᾱR² has the error 1 − E[R²]²/E[R⁴] = 1 − 4/10.
+
+    With α = ᾱ = 1 the variance is R² − R² = 0, and its error 1 is a minimum of the grid, too.
+    """
+    mdp = rv.MDP.from_edges([("s", 0, "end", 1.0, 1.0, 1.0)], gamma=1.0)
+    best = rv.best_steps(mdp, rv.VTD, steps=1, points=9)
+    assert_allclose(best.errors.values[-1, -1], 1.0)
+    assert (best.errors.values[-1, :-1] > 1).all()
+    assert_allclose(best.error, 0.6, rtol=1e-5)
 
 
 # ---------------------------------------------------------------------- bad input

@@ -18,6 +18,8 @@ from retvar.cluster import local_cluster
 from retvar.errors import InputError, SourceError
 from retvar.estimation.distributed import add_piece, sum_piece
 from retvar.estimation.estimate import prepare
+from retvar.estimation.returns import Returns
+from retvar.estimation.tabular import TabularEstimator
 from retvar.experience import from_table, pieces
 
 QUANTITIES = ("value", "variance", "value_error", "variance_error", "value_events")
@@ -199,6 +201,56 @@ def test_pieces_of_one_episode_each_are_not_all_given_to_one_part(tmp_path, monk
     rows = [sums.rows for sums in found.estimator.sums]
     assert sum(rows) == 600
     assert min(rows) > 100
+
+
+def returns_from(start, n, most=50, **columns):
+    """Returns of a piece, each cut off after one step from state `start` to state 1."""
+    zero, one = np.zeros(n, dtype=np.int64), np.ones(n)
+    columns = {"state": np.full((n, 1), start), "next_state": one[:, None], "reward": one,
+               "gamma": one / 2, "lam": one, "eta": None, "flags": zero + 2} | columns  # fmt: skip
+    found = Returns(keys=1, width=1, most=most)
+    found.add(key=zero, stream=zero, **columns)
+    return found
+
+
+def test_states_of_a_piece_keep_their_identity_at_both_ends_of_its_returns():
+    """States 0 and 1 of the second piece are 2 and 3 of the whole."""
+    found = returns_from(0.0, 3)
+    found.merge(returns_from(0.0, 3), np.array([2, 3]))
+    assert found.start[:, 0].tolist() == [0, 0, 0, 2, 2, 2]
+    assert found.end[:, 0].tolist() == [1, 1, 1, 3, 3, 3]
+
+
+def test_values_within_the_returns_of_a_piece_are_those_of_its_states():
+    """R + γ(1 − λ)v(1) + γλR with γ = λ = ½: state 1 of the second piece is 3, worth ten times."""
+    made = [
+        returns_from(0.0, 2, state=np.array([[0.0], [1.0]]), next_state=np.array([[1.0], [0.0]]),
+                     lam=np.full(2, 0.5), flags=np.array([0, 1]))
+        for _ in range(2)
+    ]  # fmt: skip
+    made[0].merge(made[1], np.array([2, 3]))
+    worth = np.array([0.0, 8.0, 0.0, 80.0])
+    found = made[0].completed(lambda rows: worth[rows[:, 0].astype(int)])
+    assert found.tolist() == [1 + 2 + 0.25, 1 + 20 + 0.25]
+
+
+def test_returns_of_two_pieces_are_kept_in_proportion_to_how_many_each_had():
+    """100 and 900, of which 400 are kept: 90% of the second piece, within 5 standard deviations."""
+    found = returns_from(0.0, 100, most=400)
+    found.merge(returns_from(1.0, 900, most=400))
+    assert len(found.start) == 400
+    assert abs(found.start.mean() - 0.9) < 5 * (0.1 * 0.9 / 400) ** 0.5
+
+
+def test_possible_returns_are_those_of_the_rewards_of_all_pieces():
+    """Rewards of 1 and of 3 for ever, with γ = ½: from 1, where it ends at once, to 6."""
+    made = []
+    for reward in (1.0, 3.0):
+        made.append(TabularEstimator(rv.Direct(alpha=0.0, gamma=0.5, lam=1.0), 1))
+        zero = np.zeros(9, dtype=int)
+        made[-1].update_many({"state": zero, "next_state": zero, "reward": np.full(9, reward)})
+    made[0].merge(made[1])
+    np.testing.assert_allclose(made[0].possible_returns, (1.0, 6.0))
 
 
 # ---------------------------------------------------------------------- on workers

@@ -155,6 +155,16 @@ def test_few_rows_and_huge_ratios_are_no_evidence():
     assert not huge.uncovered.any()
 
 
+def test_where_a_ratio_of_1000_was_seen_its_absence_from_1000_rows_of_a_state_is_no_evidence():
+    """The action with this ratio has probability 0.0009 in both states; it came in the larger."""
+    rows, taken = np.array([1_000.0, 10_000.0]), np.array([0.0, 9.0])
+    small = 0.1 / (1.0 - 0.0009)
+    total = taken * 1_000.0 + (rows - taken) * small
+    squares = taken * 1_000.0**2 + (rows - taken) * small**2
+    assert not check_ratios(rows, total, squares, 1_000.0).wrong.any()
+    assert check_ratios(rows, total, squares, 2.0).wrong[0]
+
+
 def test_an_action_is_missing_only_if_a_tenth_as_often_would_have_been_seen():
     policy = {"s": {"a": 0.5, "b": 0.5}}
     for rows, known in ((100, 0), (1_000, 1)):

@@ -200,6 +200,28 @@ def test_returns_that_are_shown_began_early_enough_to_be_nearly_complete():
     assert found.data.sizes["sample"] == shown.sum()
 
 
+def test_returns_are_early_if_they_began_before_almost_all_that_lack_much():
+    """γ = 0.8, episodes cut after 10 steps: 0.8⁵ = 0.33 is missing from age 5 on, 0.26 before."""
+    episodes, steps = 100, 10
+    n, zero = episodes * steps, np.zeros(episodes * steps, dtype=np.int64)
+    key, flags, one = zero - 1, zero.copy(), np.ones(n)
+    flags[steps - 1 :: steps] = 2
+    key[np.arange(episodes) * steps + np.arange(episodes) % steps] = 0  # one return in each
+    found = Returns(1, 1, 1_000)
+    found.add(key, zero[:, None], zero[:, None], one, 0.8 * one, one, None, flags, zero)
+    assert_array_equal(np.bincount(found.age), np.full(steps, episodes // steps))
+    assert_array_equal(found.early, found.age < 5)
+
+
+def test_the_age_of_an_episode_counts_from_its_beginning_though_no_return_began_before():
+    """Two episodes of two steps; the only return begins in the second step of the second."""
+    zero, one = np.zeros(4, dtype=np.int64), np.ones(4)
+    found = Returns(1, 1, 10)
+    key, flags = np.array([-1, -1, -1, 0]), np.array([0, 1, 0, 1])
+    found.add(key, zero[:, None], zero[:, None], one, one, one, None, flags, zero)
+    assert found.age.tolist() == [1]
+
+
 @pytest.mark.parametrize("capacity", [400, 3_000])
 def test_where_capacity_is_short_fewer_returns_are_stored_and_they_are_exact(capacity):
     """λ = 0.9 over a thousand observations: 400 numbers hold few of the returns."""

@@ -111,6 +111,17 @@ def test_rows_with_different_numbers_of_entries_are_held(monkeypatch):
     assert_allclose(Design(Vector(6), x).values(w), x @ w.feature, atol=1e-12)
 
 
+def test_the_largest_row_counts_wherever_it_is(monkeypatch):
+    rng = np.random.default_rng(6)
+    x, y = rng.normal(size=(200, 2)), rng.normal(size=200)
+    x[0] *= 30.0
+    whole = Design(Vector(2), x)
+    monkeypatch.setattr(feature_values, "BLOCK", 64)
+    cut = Design(Vector(2), x)
+    assert_allclose(cut.largest_square, (x**2).sum(axis=1).max(), rtol=1e-12)
+    assert_allclose(cut.regress(y, 1.0).feature, whole.regress(y, 1.0).feature, rtol=1e-8)
+
+
 def test_a_reward_of_one_for_ever_is_worth_one_over_one_minus_gamma():
     x = np.random.default_rng(6).uniform(size=(1_001, 1))
     log = {"state": x[:-1], "next_state": x[1:], "reward": np.ones(1_000), "terminated": False}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import stat
@@ -110,6 +111,26 @@ def test_file_and_folder_are_synced(tmp_path, monkeypatch):
     assert synced == [False, True]
 
 
+def test_every_new_folder_is_synced_into_the_one_above(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda handle: synced.append(os.fstat(handle).st_ino))
+    files.make_folder(tmp_path / "a" / "b" / "c")
+    above = (tmp_path, tmp_path / "a", tmp_path / "a" / "b")
+    assert {path.stat().st_ino for path in above} <= set(synced)
+
+
+def test_a_file_that_does_not_reach_the_disk_is_not_written(tmp_path, monkeypatch):
+    def full(handle):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    write_text(tmp_path / "a.txt", "old")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(rv.InputError, match="No space left"):
+        write_text(tmp_path / "a.txt", "new")
+    assert (tmp_path / "a.txt").read_text() == "old"
+    assert temporaries(tmp_path) == []
+
+
 HANGS = """
 import sys, time, pathlib
 from retvar.files import write_with
@@ -142,6 +163,20 @@ def test_what_a_killed_writer_left_is_removed_by_the_next_and_a_living_one_is_sp
             writer.communicate()
     write_text(path, "again")
     assert temporaries(tmp_path) == []
+
+
+def test_the_temporary_file_of_another_user_is_spared(tmp_path, monkeypatch):
+    """The process exists, and this one may not signal it."""
+
+    def forbidden(pid, number):
+        raise PermissionError
+
+    theirs = files.create_temporary(tmp_path / "a.txt")
+    monkeypatch.setattr(os, "kill", forbidden)
+    write_text(tmp_path / "a.txt", "whole")
+    assert temporaries(tmp_path) == [theirs.name]
+    assert not files.is_abandoned(theirs)
+    files.discard(theirs)
 
 
 def test_temporaries_of_other_machines_are_removed_by_age(tmp_path):

@@ -132,6 +132,24 @@ def test_texts_that_only_look_deep_are_read():
     assert reading.parse_json("[" * 100 + "]" * 100, "x") != []
 
 
+def test_a_dotted_key_has_at_most_a_hundred_names():
+    found, key = reading.parse_toml(".".join("a" * 100) + " = 1", "x"), 0
+    while isinstance(found, dict):
+        found, key = found["a"], key + 1
+    assert (found, key) == (1, 100)
+    for text in (".".join("a" * 101) + " = 1", "[" + " . ".join("a" * 101) + "]"):
+        with pytest.raises(InputError, match="is nested deeper than 100 levels"):
+            reading.parse_toml(text, "x")
+
+
+def test_a_number_has_at_most_three_hundred_digits():
+    found = []
+    for digits in (300, 301):
+        with contextlib.suppress(InputError):
+            found.append(reading.parse_json("9" * digits, "x"))
+    assert found == [10**300 - 1]
+
+
 LEAVES = st.none() | st.booleans() | st.floats(allow_nan=False) | st.text()
 
 

@@ -45,14 +45,18 @@ def summed(log, **settings):
 
 
 def by_rows(log, n):
-    """Steps 1 to 8 for states that all have many visits, row by row."""
+    """Steps 1 to 8, row by row; a state visited once takes its noise from the others.
+
+    Its squared error is taken for that of a normal error of their variance σ², which varies by 2σ⁴.
+    """
     S, N, R, ended = (log[name] for name in ("state", "next_state", "reward", "terminated"))
     rho = log.get("rho", np.ones(R.size))
     g = np.where(ended, 0.0, log["gamma"])
     length = g * log["lam"]
     W, visits = np.bincount(S, rho, n), np.bincount(S, minlength=n)
     kish = np.minimum(W**2 / np.bincount(S, rho**2, n), W)
-    f = kish / (kish - 1)
+    alone = visits < 2
+    f = np.where(alone, 1.0, kish / np.where(alone, 1.0, kish - 1))
 
     def matrix(x):
         return np.bincount(S * n + N, x, n * n).reshape(n, n) / W[:, None]
@@ -61,26 +65,30 @@ def by_rows(log, n):
     J = M @ (np.bincount(S, rho * R, n) / W)
     delta = R + g * J[N] - J[S]
     xi = rho * delta / W[S]
-    cov = (M * (f * np.bincount(S, xi**2, n))) @ M.T
+    raw = f * np.bincount(S, rho * delta**2, n) / W
+    pool = np.average(raw, weights=np.where(alone, 0, visits))
+    raw = np.where(alone, pool, raw)
+    cov = (M * np.where(alone, pool, f * np.bincount(S, xi**2, n))) @ M.T
     P = matrix(rho * g)
     bias = matrix(rho * g**2) @ np.diag(cov) - np.diag(P @ cov @ P.T)
-    raw = f * np.bincount(S, rho * delta**2, n) / W
     M2 = np.linalg.inv(np.eye(n) - matrix(rho * length**2))
     V = M2 @ np.maximum(raw - bias, raw / 2)
     zeta = rho * (f[S] * delta**2 + length**2 * V[N] - V[S]) / W[S]
-    zeta = zeta - (np.bincount(S, zeta, n) / visits)[S]
+    zeta = zeta - np.where(alone, 0.0, np.bincount(S, zeta, n) / visits)[S]
     K = M2 @ matrix(2 * rho * delta * g) @ M
     for_J = M[:, S] * xi
     for_V = M2[:, S] * zeta + K[:, S] * xi
-    corrected = (f**2)[S]
-    return {
-        "value": J,
-        "variance": V,
-        "value_error": np.sqrt((for_J**2 * corrected).sum(1)),
-        "variance_error": np.sqrt((for_V**2 * corrected).sum(1)),
-        "value_events": (for_J**2 * corrected).sum(1) ** 2 / (for_J**4).sum(1),
-        "variance_events": (for_V**2 * corrected).sum(1) ** 2 / (for_V**4).sum(1),
-    }
+    found = {"value": J, "variance": V}
+    shared = {"value": M**2 * pool, "variance": M2**2 * 2 * pool**2 + K**2 * pool}
+    for name, each in (("value", for_J), ("variance", for_V)):
+        own = f**2 * np.array([np.bincount(S, row**2, n) for row in each])
+        by_state = np.where(alone, shared[name], own)
+        total = by_state.sum(1)
+        spread = total**2 / (by_state**2 / np.where(alone, 1.0, kish - 1)).sum(1)
+        found[f"{name}_error"] = np.sqrt(total)
+        found[f"{name}_events"] = total**2 / (each**4).sum(1)
+        found[f"{name}_df"] = np.minimum(spread, 2 * found[f"{name}_events"])
+    return found
 
 
 @pytest.mark.parametrize("weighted", [False, True], ids=["on-policy", "off-policy"])
@@ -92,6 +100,42 @@ def test_sums_give_what_the_rows_give(weighted):
         found, oracle = least_squares(summed(log), 6), by_rows(log, 6)
         for name, column in oracle.items():
             assert_allclose(getattr(found, name), column, rtol=1e-8, err_msg=name)
+
+
+def test_a_state_visited_once_takes_its_noise_from_the_others():
+    rng = np.random.default_rng(fresh_seed())
+    for _ in range(20):
+        log = random_log(rng)
+        log["state"] = np.append(log["state"][:-1] % 5, 5)
+        log["next_state"][-1], log["terminated"][-1] = 0, False
+        found, oracle = least_squares(summed(log), 6), by_rows(log, 6)
+        for name, column in oracle.items():
+            assert_allclose(getattr(found, name)[:5], column[:5], rtol=1e-8, err_msg=name)
+
+
+def rewards_of_one_state(reward):
+    """Episodes of one step."""
+    sums, zero = TransitionSums(), np.zeros(len(reward), dtype=int)
+    sums.add(zero, zero, reward, gamma=0.9, lam=1.0, terminated=True)
+    return least_squares(sums, 1)
+
+
+def test_a_mean_of_returns_of_one_size_has_a_degree_of_freedom_less_than_returns():
+    assert_allclose(rewards_of_one_state(np.tile([-1.0, 1.0], 10)).value_df, 19.0)
+
+
+def test_one_event_among_many_returns_has_two_degrees_of_freedom():
+    """Its fourth power is nearly all there is of the sum: Student's law is that of 1 to 2."""
+    (df,) = rewards_of_one_state(np.append(np.zeros(9_999), 1.0)).value_df
+    assert_allclose(df, 2.0, rtol=1e-3)
+
+
+def test_a_state_that_was_never_left_is_worth_as_much_as_the_others():
+    """Half of the steps earn 1 and end, half earn 1 and lead there: J = 1 + ½·½·J."""
+    sums, n = TransitionSums(), 20
+    sums.add(np.zeros(2 * n, int), np.repeat([0, 1], n), np.ones(2 * n), gamma=0.5, lam=1.0,
+             terminated=np.repeat([True, False], n))  # fmt: skip
+    assert_allclose(least_squares(sums, 2).value[0], 4 / 3)
 
 
 def test_off_policy_return_is_that_of_weighted_rewards_and_discounts():
@@ -178,6 +222,22 @@ def test_ratios_may_come_late():
     parts.add(**{name: x[:100] for name, x in log.items() if name != "rho"})
     parts.add(**{name: x[100:] for name, x in log.items()})
     assert_allclose(least_squares(parts, 6).variance, least_squares(whole, 6).variance, rtol=1e-12)
+
+
+def test_transitions_without_ratios_may_come_after_some_with_ratios():
+    """They count as ratios of 1, also where they are added as a part of a chunk."""
+    rng = np.random.default_rng(fresh_seed())
+    log = random_log(rng, weighted=True)
+    log["rho"][200:] = 1.0
+    whole, parts = summed(log), summed({name: x[:200] for name, x in log.items()})
+    later = {name: x[200:] for name, x in log.items()}
+    discount = np.where(later["terminated"], 0.0, later["gamma"])
+    follows = np.where(later["terminated"], later["state"], later["next_state"])
+    parts.add_part(later["state"], follows, later["reward"], discount, discount * later["lam"],
+                   np.zeros(200, dtype=np.int64), 0)  # fmt: skip
+    for a in range(5):
+        for b in range(2 * a + 1):
+            assert_allclose(parts.moment(a, b), whole.moment(a, b), rtol=1e-12)
 
 
 def test_sums_resume_to_the_bit():

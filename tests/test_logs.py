@@ -12,6 +12,8 @@ import retvar as rv
 from retvar.cli import main
 from retvar.errors import InputError
 from retvar.experience import arrangement, from_table
+from retvar.experience.episodes import concatenate
+from retvar.experience.stream import Counts
 from tests import oracle
 
 pa = pytest.importorskip("pyarrow")
@@ -193,6 +195,35 @@ def test_a_row_of_unknown_entity_or_time_is_left_out():
     assert timed.counts.rejected == {"who is missing": 2, "t is missing or no time": 1}
 
 
+def links(entity, lost, cuts=()):
+    """Rows that follow one another, of a log that comes in parts."""
+    rows = {"entity": entity, "lost": lost, "reward": np.arange(entity.size)}
+    parts = [dict(zip(rows, part, strict=True)) for part in
+             zip(*(np.split(column, cuts) for column in rows.values()), strict=True)]  # fmt: skip
+    found = concatenate(list(arrangement.arranged(iter(parts), Counts(), chunk=1_000)))
+    row = np.column_stack([found["entity"], found["segment"], found["reward"]])
+    linked = (row[1:, :2] == row[:-1, :2]).all(axis=1)
+    return np.column_stack([row[:-1, 2], row[1:, 2]])[linked]
+
+
+def test_a_lost_row_lies_between_two_others_wherever_the_log_is_cut(rng):
+    entity, lost = rng.integers(2, size=60), rng.random(60) < 0.3
+    alike = links(entity, lost)
+    for cut in range(1, 60):
+        assert_array_equal(links(entity, lost, [cut]), alike)
+
+
+def test_lost_rows_cut_the_rows_of_an_entity_also_where_they_are_sorted_outside_memory(
+    rng, monkeypatch
+):
+    """One entity, in files of 2,000 rows, merged in blocks of 1,024; a row in a hundred is lost."""
+    n = 6_000
+    entity, lost = np.zeros(n, dtype=np.int64), rng.random(n) < 0.01
+    alike = links(entity, lost)
+    monkeypatch.setattr(arrangement, "RUN_ROWS", 2_000)
+    assert_array_equal(links(entity, lost, range(500, n, 500)), alike)
+
+
 def test_a_source_that_fails_gives_what_was_read_before_in_order(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text(
@@ -308,6 +339,16 @@ def test_duplicates_of_one_time_are_left_out_and_counted(rng):
     apart = from_table(doubled, entity="patient_id", time="hour")
     list(apart.chunks())
     assert (apart.counts.duplicates, apart.counts.ties) == (0, 40)
+
+
+def test_a_row_without_a_reward_is_no_duplicate_though_it_comes_twice():
+    log = {"who": ["a"] * 5, "when": [1, 1, 2, 2, 3], "state": [0] * 5, "next_state": [0] * 5,
+           "reward": [1.0, 1.0, NAN, NAN, 2.0], "terminated": [False] * 5}  # fmt: skip
+    stream = from_table(log, entity="who", time="when")
+    assert_array_equal(whole(stream)["reward"], [1.0, 2.0])
+    assert stream.counts.duplicates == 1
+    assert stream.counts.rejected["duplicate row"] == 1
+    assert sum(stream.counts.rejected.values()) == 3
 
 
 def test_without_time_rows_that_repeat_the_one_before_are_reported_and_kept():

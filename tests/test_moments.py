@@ -383,6 +383,18 @@ def test_without_noise_the_variance_is_zero_whatever_the_radius():
     assert np.isnan(wrong.variance).any()
 
 
+@pytest.mark.parametrize("value", [0.1, 0.3, 0.7, 1.0, 1.1, 3.3])
+def test_rewards_that_make_up_for_every_ratio_leave_no_noise_but_rounding(value):
+    """G = ρ(R + γG′) with R = J/ρ − γJ is J for certain; 1/ρ = ½ or 3/2, so that E[c²] = 1.08."""
+    edges = [(0, str(inverse), 0, 1.0, inverse * value - 0.9 * value) for inverse in (0.5, 1.5)]
+    edges += [(1, "0.5", "end", 1.0, 0.0, 1.0), (1, "1.5", "end", 1.0, 0.0, 1.0)]
+    mdp = rv.MDP.from_edges(edges, gamma=0.9, lam=1.0)
+    pi, mu = np.full((2, 2), 0.5), [[0.25, 0.75], [0.5, 0.5]]
+    found = rv.solve(mdp, pi, mu, "off_policy_return")
+    assert_allclose(found.spectral_radius, 1.08)
+    assert_array_equal(found.variance, [0.0, 1.0])
+
+
 def test_a_part_that_can_be_left_may_expand_too():
     """One state, left with probability 0.1: E[ρ²]γ²·0.9 = 1.33."""
     edges = [(0, a, 0, 0.9, 1.0) for a in (0, 1)] + [(0, a, "end", 0.1, 0.0) for a in (0, 1)]

@@ -168,6 +168,17 @@ def test_an_action_not_taken_that_makes_the_variance_infinite_has_an_infinite_de
         rv.policy_gradient(mdp, pi, mu, "off_policy_return", start="loop")
 
 
+def test_an_action_where_no_episode_comes_has_a_derivative_of_zero():
+    """The side room leads to an infinite variance; from the start it is never reached."""
+    edges = [("start", 0, "end", 1.0, 1.0, 1.0), ("start", 1, "end", 1.0, 0.0)]
+    edges += [("side", 0, "end", 1.0, 1.0, 1.0), ("side", 1, "loop", 1.0, 0.0, 1.0)]
+    edges += [("loop", a, "loop", 1.0, 0.5 * a, 1.0) for a in (0, 1)]
+    mdp = rv.MDP.from_edges(edges, gamma=0.9, lam=1.0)
+    pi, mu = [[0.5, 0.5], [1.0, 0.0], [0.9, 0.1]], [[0.5, 0.5], [0.5, 0.5], [0.1, 0.9]]
+    gradient = rv.policy_gradient(mdp, pi, mu, "off_policy_return", start="start")
+    assert gradient.variance[1].tolist() == [0.0, 0.0]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -328,6 +328,25 @@ def test_a_signal_within_a_graceful_block_is_raised_at_its_end():
     assert current() is not stop
 
 
+def test_after_a_graceful_block_what_was_to_be_saved_before_it_is_saved_again():
+    with Stop() as stop:
+        before = stop.save, stop.kept
+        with stop.graceful(lambda: None, lambda: "all"):
+            assert (stop.save, stop.kept) != before
+        assert (stop.save, stop.kept) == before
+
+
+def test_a_program_that_has_left_the_block_is_not_ended_by_its_signal(monkeypatch):
+    """The thread that listens comes too late."""
+    ended = []
+    monkeypatch.setattr(os, "_exit", ended.append)
+    with Stop() as stop:
+        pass
+    stop.number = signal.SIGINT
+    stop._end()
+    assert ended == []
+
+
 def interrupt_myself(stop):
     signal.raise_signal(signal.SIGINT)
     while not stop.number:

@@ -40,6 +40,7 @@ from retvar.sweep import (
     collect,
     compare,
     executors,
+    finished,
     leases,
     retry,
     run,
@@ -462,6 +463,38 @@ def test_of_two_workers_that_find_a_stale_lease_at_once_one_takes_it_over(overta
 
 def test_a_clean_up_leaves_a_lease_that_was_taken_over_while_it_looked(overtaken):
     overtaken.clean_up()
+
+
+def test_a_lease_that_is_put_back_does_not_replace_that_of_a_third_worker(tmp_path, monkeypatch):
+    """The first moved aside what the second has taken over; meanwhile the third leases."""
+    path, third = tmp_path / "lease", []
+    leases.acquire(path)
+    os.utime(path, (time.time() - 100, time.time() - 100))
+
+    def look(seen, stale, held=leases.is_held):
+        if seen == path:
+            return held(seen, stale)
+        third.append(leases.acquire(path))  # the second look, at what was moved aside
+        return True
+
+    monkeypatch.setattr(leases, "is_held", look)
+    assert leases.acquire(path) is None
+    assert path.read_bytes() == third[0].text
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_lease_is_released_however_its_block_ends(tmp_path):
+    lease = leases.acquire(tmp_path / "lease")
+    with pytest.raises(KeyboardInterrupt), lease.heartbeat():
+        raise KeyboardInterrupt
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lease_that_cannot_be_written_leaves_no_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "write", lambda file, text: len(text) - 1)
+    with pytest.raises(InputError, match="No space left"):
+        leases.acquire(tmp_path / "lease")
+    assert list(tmp_path.iterdir()) == []
 
 
 # ---------------------------------------------------------------------- damaged, full
@@ -920,6 +953,16 @@ def test_collecting_an_unfinished_sweep_is_refused_unless_it_may_be_partial(copy
         collect(store)
     part = collect(store, partial=True)
     assert int(np.isnan(part.value_rmse.values).any(axis=2).sum()) == 2  # the runs of that cell
+
+
+def test_of_an_unfinished_sweep_as_many_results_as_possible_are_kept():
+    """One of 2 × 3 is missing: two learners in both domains are more than one domain of three."""
+    errors, dims = np.ones((2, 3, 4)), ("domain", "learner", "run")
+    errors[1, 2] = np.nan
+    variables = {"variance_rmse": (dims, errors), "diverged": (dims, np.zeros(errors.shape, bool))}
+    data = xarray.Dataset(variables, {"domain": ["x", "y"], "learner": ["a", "b", "c"]})
+    left_out = finished(data)
+    assert (left_out.domains, left_out.learners) == ([], ["c"])
 
 
 def test_the_table_has_a_row_for_each_learner_of_each_cell(copy, tmp_path):

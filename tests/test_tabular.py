@@ -310,3 +310,13 @@ def test_what_is_left_of_a_return_varies_too():
         total, _ = found._completed(found.placed)
         assert len(np.unique(total.round(9))) > 60  # of 32 sums of five rewards
     assert abs(np.mean(ends) - 1.8) < 0.1
+
+
+def test_what_is_left_of_a_return_counts_once():
+    """A reward of 1 for ever, with γ = 0.9: every return is 10, wherever it was closed."""
+    zero = np.zeros(2_000, dtype=int)
+    found = TabularEstimator(rv.Direct(alpha=0.0, gamma=0.9, lam=1.0), 1)
+    found.update_many({"state": zero, "next_state": zero, "reward": np.ones(2_000)})
+    for returns in (found.returns, found.placed):
+        assert (returns.rest != 0).any()
+        assert_allclose(found._completed(returns)[0], 10.0, rtol=1e-6)

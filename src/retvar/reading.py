@@ -45,7 +45,7 @@ TOML_STRINGS = re.compile(
     re.DOTALL,
 )
 LONG_NUMBER = re.compile(rb"(?<![0-9A-Za-z_])[0-9][0-9A-Fa-fxo_]{%d}" % DIGITS)
-LONG_KEY = re.compile(rb"\.{%d}" % (DEPTH + 1))
+LONG_KEY = re.compile(rb"\.{%d}" % DEPTH)  # dots: one less than names
 IN_KEYS = bytes(range(48, 58)) + bytes(range(65, 91)) + bytes(range(97, 123)) + b"_- \t"
 NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 STEPS = dict.fromkeys(b"[{", 1) | dict.fromkeys(b"]}", -1)
