@@ -952,6 +952,16 @@ MUTANTS = [
         "test_returns_of_two_pieces_are_kept_in_proportion_to_how_many_each_had",
     ),
     Mutant(
+        "thin-keeps-all",
+        "where half of the returns must go, the first half stays",
+        "intervals are calibrated on the beginnings of pieces",
+        RETURNS,
+        "            if seen < stored:\n",
+        "            if seen < stored // 2:\n",
+        "test_distributed.py::"
+        "test_beside_a_piece_that_keeps_every_other_return_a_random_half_of_another_stays",
+    ),
+    Mutant(
         "merge-ends-not-renumbered",
         "states at the ends of a piece's returns keep the numbers that they have in the piece",
         "returns that were cut off are completed with values of other states",

@@ -203,12 +203,12 @@ def test_pieces_of_one_episode_each_are_not_all_given_to_one_part(tmp_path, monk
     assert min(rows) > 100
 
 
-def returns_from(start, n, most=50, **columns):
+def returns_from(start, n, most=50, plenty=128, **columns):
     """Returns of a piece, each cut off after one step from state `start` to state 1."""
     zero, one = np.zeros(n, dtype=np.int64), np.ones(n)
     columns = {"state": np.full((n, 1), start), "next_state": one[:, None], "reward": one,
                "gamma": one / 2, "lam": one, "eta": None, "flags": zero + 2} | columns  # fmt: skip
-    found = Returns(keys=1, width=1, most=most)
+    found = Returns(keys=1, width=1, most=most, plenty=plenty)
     found.add(key=zero, stream=zero, **columns)
     return found
 
@@ -240,6 +240,15 @@ def test_returns_of_two_pieces_are_kept_in_proportion_to_how_many_each_had():
     found.merge(returns_from(1.0, 900, most=400))
     assert len(found.start) == 400
     assert abs(found.start.mean() - 0.9) < 5 * (0.1 * 0.9 / 400) ** 0.5
+
+
+def test_beside_a_piece_that_keeps_every_other_return_a_random_half_of_another_stays():
+    """200 numbered returns, of which 100 stay: their mean is 99.5 within 5 standard deviations."""
+    found = returns_from(0.0, 200, most=400, state=np.arange(200.0)[:, None])
+    found.merge(returns_from(-1.0, 500, most=400, plenty=1))
+    kept = found.start[found.start >= 0]
+    assert kept.size == np.unique(kept).size == 100
+    assert abs(kept.mean() - 99.5) < 5 * (200**2 / 12 / 100 / 2) ** 0.5
 
 
 def test_possible_returns_are_those_of_the_rewards_of_all_pieces():
