@@ -32,7 +32,7 @@ import numpy as np
 import retvar as rv
 from tests.good_calls import Calls, Good
 
-SECONDS = 20  # for one call
+SECONDS = 60  # of computing, for one call, which may have to compile
 MEMORY = 16 << 30  # bytes
 PACKAGE = str(Path(rv.__file__).parent)
 NOT_FUZZED = {  # whatever they are given, they only hold it; or they are data that others make
@@ -168,11 +168,12 @@ def tried(target: Target, given: dict[str, Any]) -> Fault | None:
     try:
         with warnings.catch_warnings(record=True) as caught, quiet():
             warnings.simplefilter("always")
-            signal.alarm(SECONDS)
+            signal.setitimer(signal.ITIMER_PROF, SECONDS)
+            signal.alarm(20 * SECONDS)  # for one that only waits
             found = target.call(**given)
             if inspect.isgenerator(found):
                 next(found, None)
-            signal.alarm(0)
+            stop_clocks()
     except rv.RetvarError:
         return None
     except KeyboardInterrupt:
@@ -188,7 +189,7 @@ def tried(target: Target, given: dict[str, Any]) -> Fault | None:
         last = f"{inside[-1].filename.removeprefix(PACKAGE)}:{inside[-1].lineno}" if inside else ""
         return Fault(target.name, given, type(error).__name__, last, str(error)[:200])
     finally:
-        signal.alarm(0)
+        stop_clocks()
     loud = [w for w in caught if not issubclass(w.category, (UserWarning, ResourceWarning))]
     if loud:
         first = loud[0]
@@ -196,6 +197,12 @@ def tried(target: Target, given: dict[str, Any]) -> Fault | None:
         text = str(first.message)[:200]
         return Fault(target.name, given, first.category.__name__, where, text)
     return None
+
+
+def stop_clocks() -> None:
+    """The call has ended."""
+    signal.setitimer(signal.ITIMER_PROF, 0)
+    signal.alarm(0)
 
 
 @contextlib.contextmanager
@@ -218,7 +225,8 @@ def faults(
 ) -> Counter[tuple[str, str, str]]:
     """Make so many calls; return how often each fault was met, and print each once."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    signal.signal(signal.SIGALRM, _too_long)
+    for number in (signal.SIGALRM, signal.SIGPROF):
+        signal.signal(number, _too_long)
     random = np.random.default_rng(seed)
     found: Counter[tuple[str, str, str]] = Counter()
     with tempfile.TemporaryDirectory() as name:

@@ -38,6 +38,7 @@ def test_the_fuzzer_sees_untyped_errors(call, monkeypatch):
     """Errors inside the package count, whatever their type; typed ones and wrong calls do not."""
     monkeypatch.setattr(fuzzing, "PACKAGE", str(Path(__file__)))
     monkeypatch.setattr(fuzzing.signal, "alarm", lambda seconds: None)
+    monkeypatch.setattr(fuzzing.signal, "setitimer", lambda clock, seconds: None)
     assert fuzzing.tried(fuzzing.Target("bad", call, ("x",), ("x",)), {"x": 0}) is not None
     assert fuzzing.tried(fuzzing.Target("bad", call, ("x",), ("x",)), {"y": 0}) is None
     typed = fuzzing.Target("typed", lambda x: rv.Constant(x), ("x",), ("x",))
