@@ -426,7 +426,7 @@ def _module(header: dict[str, Any], tensors: dict[str, Any]) -> SpreadModule:
         nets, {name: tensors[name] for name in SCALES}, bool(header["less_square"])
     )
     scales = [tensors[name].shape for name in SCALES]
-    if len(alike) != 1 or scales != [(width,), (width,), (), ()]:
+    if len(alike) != 1 or scales != [(width,), (width,), (1,), (1,)]:
         raise ValueError(f"networks of {alike} members and inputs, scales of shapes {scales}")
     own = module.state_dict()
     for name, wanted in own.items():
