@@ -750,3 +750,14 @@ def test_contours_need_two_steps():
     one = rv.best_steps(rv.domains.chain(length=1), rv.VTD, steps=3, minimise="value", points=3)
     with pytest.raises(rv.InputError, match="depend on both"):
         rv.plots.step_contours(one)
+
+
+@pytest.mark.parametrize("method", ["direct", "vtd", "centred"])
+def test_steps_whose_powers_overflow_are_called_unstable(method):
+    given = ["curve", "chain", "--alpha", "1e308", "--method", method]
+    result = CliRunner().invoke(main, [*given, "--steps", "2"])
+    assert result.exit_code == 0, result.output
+    assert "is unstable: its mean square grows by a factor of inf" in result.output
+    result = CliRunner().invoke(main, [*given, "--rest"])
+    assert result.exit_code == 2
+    assert "the mean square is unstable (radius inf)" in result.output

@@ -390,3 +390,10 @@ def test_errors_stay_on_one_line_however_large_the_value():
 def test_nothing_can_be_deleted_from_an_mdp():
     with pytest.raises(AttributeError, match="cannot be deleted"):
         del rv.domains.chain().lam
+
+
+def test_a_state_of_thousands_of_digits_is_unknown():
+    """Python refuses to read such a number."""
+    mdp = rv.MDP.from_edges([(0, 0, "end", 1.0, 1.0)], gamma=0.9)
+    with pytest.raises(rv.InputError, match="unknown; states are 0 to 0"):
+        mdp.state_index("9" * 5_000)

@@ -9,6 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import retvar as rv
 from retvar.cli import main
+from retvar.estimation.feature_estimator import FeatureEstimator
 from retvar.estimation.least_squares import least_squares
 from retvar.estimation.tabular import TabularEstimator
 from retvar.estimation.transition_sums import TransitionSums
@@ -320,3 +321,32 @@ def test_what_is_left_of_a_return_counts_once():
     for returns in (found.returns, found.placed):
         assert (returns.rest != 0).any()
         assert_allclose(found._completed(returns)[0], 10.0, rtol=1e-6)
+
+
+STATES, POINTS = np.arange(50) % 16, np.linspace(0.0, 1.0, 50)[:, None]
+WRONG = [
+    {"stream": np.full(50, -3_000_000)}, {"stream": np.full(50, 10**9)},
+    {"stream": np.full(50, 0.5)}, {"stream": np.zeros(49, int)}, {"stream": ["a"] * 50},
+    {"state": STATES[:49]}, {"next_state": STATES[:2]}, {"terminated": np.zeros(49, bool)},
+    {"truncated": np.zeros((50, 2), bool)}, {"reward": np.zeros((50, 2))}, {"reward": 1.0},
+    {"reward": np.zeros(500)}, {"gamma": np.full(3, 0.9)}, {"lam": np.ones(2)},
+    {"rho": np.ones(2)}, {"state": ["a"] * 50}, {"state": [[0], [1, 2]]},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("state", [STATES, POINTS], ids=["states", "points"])
+def test_columns_are_checked_before_compiled_code_reads_them(state):
+    learner = rv.Direct(alpha=0.0, gamma=0.9, lam=1.0)
+    basis = rv.features.Polynomial([0.0], [1.0])
+    found = FeatureEstimator(learner, basis) if state.ndim > 1 else TabularEstimator(learner, 16)
+    chunk = {"state": state, "next_state": state, "reward": np.ones(50)}
+    found.update_many(chunk)
+    for wrong in WRONG:
+        with pytest.raises(rv.InputError):
+            found.update_many(chunk | wrong)
+    for name in chunk:
+        with pytest.raises(rv.InputError, match=f"{name} = missing"):
+            found.update_many({key: each for key, each in chunk.items() if key != name})
+    assert (found.steps, found.rejected) == (50, 0)
+    found.update_many(chunk)
+    assert found.steps == 100

@@ -150,6 +150,7 @@ class Recursion:
     # ------------------------------------------------------------------ the operator
 
     @cached_property
+    @np.errstate(over="ignore", invalid="ignore")  # powers of huge steps
     def walked(self) -> Sparse:
         """One step before restarts: rows of the states, then of the end; columns of the states."""
         count, entries = self.monomials.count, 0

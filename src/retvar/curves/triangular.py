@@ -90,6 +90,8 @@ def _radius(M: Sparse) -> float:
 
     Whole blocks may have many equal eigenvalues with few eigenvectors, as those of chains do.
     """
+    if not np.isfinite(M.data).all():  # steps whose powers overflow
+        return np.inf
     _, part = scipy.sparse.csgraph.connected_components(M, connection="strong")
     sizes = np.bincount(part)
     alone = sizes[part] == 1

@@ -26,7 +26,7 @@ from retvar.experience.stream import Experience
 from retvar.format import count, number
 from retvar.learners import Learner
 from retvar.learners import from_dict as learner_from_dict
-from retvar.online.checkpoint import read_tensors, write_tensors
+from retvar.online.checkpoint import MALFORMED, check_array, read_count, read_tensors, write_tensors
 
 __all__ = ["Calibration", "Critic"]
 
@@ -396,7 +396,7 @@ class Critic(OwnDiscounts):
             about = _about(header["about"], tensors)
             learner = learner_from_dict(header["learner"])
             encoded, notes = bool(header["encoded"]), dict(header["notes"])
-        except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        except (RuntimeError, *MALFORMED) as error:
             raise InputError("file", path, f"is not a file of a deep critic: {error!r}") from None
         if encoded and encoder is None:
             raise InputError("encoder", None, "this critic was fitted with one; give it again")
@@ -409,22 +409,32 @@ def _module(header: dict[str, Any], tensors: dict[str, Any]) -> SpreadModule:
     """The networks of a saved file; their shapes are those of its arrays."""
     if not {"value", "variance"} <= set(header["nets"]) <= {"value", "mean", "variance"}:
         raise ValueError(f"networks {list(header['nets'])}")
-    nets = {}
+    nets, alike = {}, set()
     for name, positive in header["nets"].items():
         every = (f"nets.{name}.weights.{k}" for k in itertools.count())
         shapes = [tensors[each].shape for each in itertools.takewhile(tensors.__contains__, every)]
+        if any(len(shape) != 3 or 0 in shape for shape in shapes):
+            raise ValueError(f"networks of shapes {shapes}")  # an empty array may claim any size
         members, width = shapes[0][:2]
         hidden = tuple(int(shape[2]) for shape in shapes[:-1])
+        sizes = (width, *hidden, 1)
+        if shapes != [(members, *pair) for pair in itertools.pairwise(sizes)]:
+            raise ValueError(f"networks of shapes {shapes}")  # before memory is allocated
+        alike.add((members, width))
         net = Ensemble(members, width, hidden, torch.Generator(), bool(positive))
         nets[str(name)] = net.requires_grad_(False)
     module = SpreadModule(
         nets, {name: tensors[name] for name in SCALES}, bool(header["less_square"])
     )
+    scales = [tensors[name].shape for name in SCALES]
+    if len(alike) != 1 or scales != [(width,), (width,), (1,), (1,)]:
+        raise ValueError(f"networks of {alike} members and inputs, scales of shapes {scales}")
     own = module.state_dict()
     for name, wanted in own.items():
         given = tensors[name]
-        if given.shape != tuple(wanted.shape) or not np.isfinite(given).all():
-            raise ValueError(f"{name} of shape {given.shape}, or not finite")
+        check_array(name, given, tuple(wanted.shape), wanted.numpy().dtype)
+        if not np.isfinite(given).all():
+            raise ValueError(f"{name} is not finite")
     if not ((tensors["width"] > 0).all() and tensors["scale"] > 0):
         raise ValueError("a scale that is not positive")
     module.load_state_dict({name: torch.from_numpy(np.array(tensors[name])) for name in own})
@@ -440,6 +450,7 @@ def _about(saved: dict[str, Any], tensors: dict[str, Any]) -> About:
     if not all(np.isfinite(each).all() for each in arrays.values()):
         raise ValueError("bounds that are not finite")
     kinds = {name: type(default) for name, default in vars(About()).items() if name not in ARRAYS}
+    kinds |= {name: read_count for name, kind in kinds.items() if kind is int}  # type: ignore[misc]
     kinds["deterministic"] = lambda x: None if x is None else bool(x)  # type: ignore[assignment]
     kinds["error_share"] = lambda x: math.nan if x is None else float(x)  # type: ignore[assignment]
     return About(**{name: kind(saved[name]) for name, kind in kinds.items()}, **arrays)

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar import arguments
 from retvar.errors import InputError
 from retvar.estimation.episode_log import EpisodeLog, read_episodes, room
 from retvar.estimation.feature_values import (
@@ -27,16 +26,17 @@ from retvar.estimation.least_squares_estimator import (
     CALIBRATION,
     FIT,
     LeastSquaresEstimator,
+    read_column,
     refuse_unknown,
+    row_count,
 )
 from retvar.estimation.monitor import CLOSED
 from retvar.estimation.neighbours import LocalSpread, Neighbours, neighbours_of
 from retvar.estimation.transition_record import TransitionRecord
 from retvar.features import Features, from_dict
 from retvar.learners import Learner
-from retvar.learners import from_dict as learner_from_dict
-from retvar.online.checkpoint import read_tensors, write_tensors
-from retvar.online.memory_layout import TERMINATED, TRUNCATED
+from retvar.online.checkpoint import check_array, write_tensors
+from retvar.online.memory_layout import LIMIT, TERMINATED, TRUNCATED
 
 __all__ = ["FeatureEstimator"]
 
@@ -68,13 +68,15 @@ class FeatureEstimator(LeastSquaresEstimator):
     (0.5, 0.5)
     """
 
-    file_kind = KIND
+    file_kind, file_of = KIND, "least squares with features"
 
     def __init__(self, learner: Learner, features: Features) -> None:
         super().__init__(learner)
         lam = learner.lam
         if lam is not None and not np.all(np.asarray(lam) == 1.0):
             raise InputError("lam", lam, REMEDY.format("λ = 1"))
+        if self.gammas.size != 1:
+            raise InputError("gamma", f"{self.gammas.size} numbers", REMEDY.format("one γ"))
         self._features = features
         self._record = TransitionRecord()
         self._unseen = 0  # transitions that calibrate
@@ -89,16 +91,17 @@ class FeatureEstimator(LeastSquaresEstimator):
 
     def update_many(self, chunk: Chunk, on_error: str = "raise") -> None:
         """Record transitions; bad ones are refused or, with ``"skip"``, left out."""
-        for name, needed in (("rho", "on-policy data"), ("lam", "λ = 1")):
-            going = ~np.asarray(chunk.get("terminated", False), dtype=bool) | (name == "rho")
-            if name in chunk and bool(((np.asarray(chunk[name]) != 1.0) & going).any()):
-                raise InputError(name, "not 1", REMEDY.format(needed))
         rows = self._rows(chunk)
+        for name, needed in (("rho", "on-policy data"), ("lam", "λ = 1")):
+            own = read_column({name: np.ones(1)} | chunk, name, np.float64, len(rows["reward"]))
+            if bool(((own != 1.0) & (~rows["terminated"] | (name == "rho"))).any()):
+                raise InputError(name, "not 1", REMEDY.format(needed))
         bad = _bad(rows)
         if bad.any():
             if on_error != "skip":
                 row = int(np.argmax(bad))
-                raise InputError("row", row, "must hold finite numbers, and γ in [0, 1]")
+                remedy = f"must hold finite numbers, states below {LIMIT:g}, and γ in [0, 1]"
+                raise InputError("row", row, remedy)
             _break_episodes(rows, bad)
             rows = {name: column[~bad] for name, column in rows.items()}
         self._take(rows)
@@ -106,14 +109,19 @@ class FeatureEstimator(LeastSquaresEstimator):
 
     def _rows(self, chunk: Chunk) -> Chunk:
         """The columns that are recorded, as copies."""
-        n = len(chunk["reward"])
-        gamma = np.broadcast_to(self.gammas, n) if "gamma" not in chunk else chunk["gamma"]
+        n = row_count(chunk)
+        chunk = {"gamma": self.gammas} | chunk
         rows: Chunk = {
-            name: np.array(gamma if name == "gamma" else chunk.get(name, np.zeros(n)), dtype=kind)
+            name: np.array(read_column(chunk, name, kind, n, *self._width(name)))
             for name, kind in TYPES.items()
         }
         rows["gamma"][rows["terminated"]] = 0.0
         return rows
+
+    def _width(self, name: str) -> tuple[int, ...]:
+        """The numbers of an observation; none of other columns."""
+        width = getattr(self._features, "width", self._features.size)
+        return (width,) if name in ("state", "next_state") else ()
 
     def _take(self, rows: Chunk) -> None:
         """Record good rows, and which part they belong to."""
@@ -242,7 +250,7 @@ class FeatureEstimator(LeastSquaresEstimator):
     # ------------------------------------------------------------------ files
 
     def save(self, path: Any) -> None:
-        """Write the recorded transitions to a file, from which :meth:`load` continues.
+        """Write the recorded transitions to a file; what is loaded answers as what was saved.
 
         The spread at a place comes from the transitions around it, so a file has all of them.
         """
@@ -259,30 +267,15 @@ class FeatureEstimator(LeastSquaresEstimator):
         write_tensors(path, header, tensors)
 
     @classmethod
-    def load(cls, path: Any) -> FeatureEstimator:
-        """Read an estimator that :meth:`save` wrote: it answers as the one that was saved.
-
-        >>> import pathlib, tempfile, retvar as rv
-        >>> path = pathlib.Path(tempfile.mkdtemp()) / "log.safetensors"
-        >>> features = rv.features.Polynomial([0.0], [1.0], degree=2)
-        >>> FeatureEstimator(rv.Direct(alpha=0.0, gamma=0.9, lam=1.0), features).save(path)
-        >>> FeatureEstimator.load(path)
-        <least squares with features: 0 steps, 0 rejected>
-        """
-        header, tensors = read_tensors(arguments.path("path", path))
-        try:
-            cls._refuse_other_files(header)
-            found = cls(learner_from_dict(header["learner"]), from_dict(header["features"]))
-            steps, rejected = int(header["steps"]), int(header["rejected"])
-            for start in range(0, steps, ROWS):
-                rows = {name: tensors[name][start : start + ROWS] for name in TYPES}
-                found.update_many(rows)
-            if found.steps != steps:
-                raise ValueError(f"{found.steps} rows of {steps}")
-            found.rejected, found.notes = rejected, dict(header["notes"])
-        except (AttributeError, LookupError, TypeError, ValueError) as error:
-            remedy = f"is not a file of least squares with features: {error!r}"
-            raise InputError("file", path, remedy) from None
+    def _restored(cls, header: dict[str, Any], learner: Learner, tensors: dict[str, Any]) -> Self:
+        found = cls(learner, from_dict(header["features"]))
+        if not header["steps"]:
+            return found
+        steps = len(tensors["reward"])
+        for name, kind in TYPES.items():
+            check_array(name, tensors[name], (steps, *found._width(name)), kind)
+        for start in range(0, steps, ROWS):
+            found.update_many({name: tensors[name][start : start + ROWS] for name in TYPES})
         return found
 
     def __repr__(self) -> str:
@@ -325,8 +318,8 @@ def _part_of(chunks: Iterator[Chunk], part: int) -> Iterator[Chunk]:
 
 def _bad(rows: Chunk) -> Mask:
     """Rows with numbers that cannot be used."""
-    bad = ~np.isfinite(rows["reward"]) | ~np.isfinite(rows["state"]).all(axis=1)
-    bad |= ~np.isfinite(rows["next_state"]).all(axis=1) & ~rows["terminated"]
+    bad = ~np.isfinite(rows["reward"]) | ~(np.abs(rows["state"]) <= LIMIT).all(axis=1)
+    bad |= ~(np.abs(rows["next_state"]) <= LIMIT).all(axis=1) & ~rows["terminated"]
     found: Mask = bad | ~((rows["gamma"] >= 0) & (rows["gamma"] <= 1))
     return found
 

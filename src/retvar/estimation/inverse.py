@@ -45,7 +45,7 @@ class Inverse:
     @cached_property
     def _lu(self) -> tuple[Array, NDArray[np.int32]]:
         factors: tuple[Array, NDArray[np.int32]] = scipy.linalg.lu_factor(
-            np.eye(self.states) - self._M.toarray()
+            np.eye(self.states) - self._M.toarray(), check_finite=False
         )
         return factors
 
@@ -63,9 +63,14 @@ class Inverse:
         if b.size == 0:
             return b
         if self.dense:
-            found: Array = scipy.linalg.lu_solve(self._lu, b) if b.ndim == 1 else self.matrix @ b
+            found: Array = self._lu_solve(b) if b.ndim == 1 else self.matrix @ b
             return found
         return self._resolvent.solve(b).x if b.ndim == 1 else self._block(b, transpose=False)
+
+    def _lu_solve(self, b: Array) -> Array:
+        """NaN or infinite where sums in b overflow."""
+        found: Array = scipy.linalg.lu_solve(self._lu, b, check_finite=False)
+        return found
 
     def rows(self, at: NDArray[np.intp]) -> Array:
         """Some rows of the inverse."""

@@ -32,11 +32,13 @@ from retvar.estimation.inverse import Inverse
 from retvar.estimation.ratio_check import RatioCheck, check_sums
 from retvar.estimation.transition_sums import TransitionSums
 from retvar.linear import expanding, reaching
+from retvar.reading import free_memory
 
-__all__ = ["BLOCK", "LeastSquares", "Solver", "least_squares"]
+__all__ = ["BLOCK", "LeastSquares", "Solver", "least_squares", "require_room"]
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
+BYTES = 350  # of the estimates of a state
 BLOCK = 512  # rows of M that are formed at once; above DENSE, states that get intervals
 LARGE_BLOCK = 32  # rows of M that are formed at once above DENSE
 PROBES = 200  # random vectors that stand for the covariance of the values above DENSE
@@ -163,10 +165,23 @@ class Solver:
         return _expanded(self._problem.solution(at), self._present, self._states)
 
 
+def require_room(states: int) -> None:
+    """Refuse more states than there is memory for their estimates.
+
+    >>> require_room(10**12)
+    Traceback (most recent call last):
+    ...
+    retvar.errors.InputError: states = 1,000,000,000,000: do not fit in memory; use fewer
+    """
+    if states * BYTES > free_memory():
+        raise InputError("states", f"{states:,}", "do not fit in memory; use fewer")
+
+
 def _expanded(found: LeastSquares, present: NDArray[np.intp], states: int) -> LeastSquares:
     """The same for all states; those that do not occur were never visited."""
     if present.size == states:
         return found
+    require_room(states)
     columns: dict[str, Any] = {}
     for name, column in vars(found).items():
         if isinstance(column, np.ndarray):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,9 @@ from retvar.errors import InputError
 from retvar.estimation.monitor import CLOSED, OwnDiscounts
 from retvar.estimation.return_intervals import Calibration, Held
 from retvar.jit import compiled
-from retvar.learners import Learner
+from retvar.learners import Learner, from_dict
+from retvar.online.checkpoint import read_count, read_tensors, refusing
+from retvar.online.columns import read_streams
 from retvar.random import U, mix
 
 __all__ = ["LeastSquaresEstimator"]
@@ -33,6 +35,7 @@ FIT, CALIBRATION = 0, 1
 PARTS = 3  # one in three episodes calibrates return intervals
 HORIZONS = 10.0  # of an episode that does not end; then the next one may belong to the other part
 FORMAT = 1  # of saved files
+NEEDED = ("state", "reward", "next_state")  # columns of transitions
 
 
 class Split(NamedTuple):
@@ -55,6 +58,7 @@ class LeastSquaresEstimator(OwnDiscounts):
     bootstrap_samples = 0
     has_intervals = True
     file_kind: ClassVar[str]  #: in the header of saved files
+    file_of: ClassVar[str]  #: what they are, in words
 
     def __init__(self, learner: Learner) -> None:
         self.description = learner
@@ -258,9 +262,70 @@ class LeastSquaresEstimator(OwnDiscounts):
         }
 
     @classmethod
-    def _refuse_other_files(cls, header: dict[str, Any]) -> None:
-        if header["kind"] != cls.file_kind or header["format"] != FORMAT:
-            raise ValueError(f"kind {header['kind']!r}, format {header['format']!r}")
+    def load(cls, path: Any) -> Self:
+        """Read an estimator that :meth:`save` wrote; every number is checked.
+
+        >>> import pathlib, tempfile, retvar as rv
+        >>> from retvar.estimation.tabular import TabularEstimator
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "sums.safetensors"
+        >>> TabularEstimator(rv.Direct(alpha=0.0, gamma=0.9, lam=1.0), 3).save(path)
+        >>> TabularEstimator.load(path)
+        <least squares: 0 steps, 0 rejected>
+        """
+        header, tensors = read_tensors(arguments.path("path", path))
+        with refusing(path, f"a file of {cls.file_of}"):
+            if header["kind"] != cls.file_kind or header["format"] != FORMAT:
+                raise ValueError(f"kind {header['kind']!r}, format {header['format']!r}")
+            steps, rejected = read_count(header["steps"]), read_count(header["rejected"])
+            found = cls._restored(header, from_dict(header["learner"]), tensors)
+            if found.steps != steps:
+                raise ValueError(f"{steps} steps, but {found.steps} transitions")
+            found.rejected, found.notes = rejected, dict(header["notes"])
+        return found
+
+    @classmethod
+    def _restored(cls, header: dict[str, Any], learner: Learner, tensors: dict[str, Any]) -> Self:
+        """The estimator of a saved file, with its `steps`; malformed ones raise errors."""
+        raise NotImplementedError
+
+
+def row_count(chunk: Chunk) -> int:
+    """The rows of a chunk, as many as it has rewards.
+
+    >>> row_count({"reward": np.zeros(3)})
+    Traceback (most recent call last):
+    ...
+    retvar.errors.InputError: state = missing: give the columns state, reward, next_state
+    """
+    for name in NEEDED:
+        if name not in chunk:
+            raise InputError(name, "missing", f"give the columns {', '.join(NEEDED)}")
+    try:
+        return len(chunk["reward"])
+    except TypeError:
+        raise InputError("reward", repr(chunk["reward"]), "must be a column") from None
+
+
+def read_column(chunk: Chunk, name: str, kind: Any, *shape: int) -> NDArray[Any]:
+    """A column as an array of this shape, zeros where it is missing; compiled code does not check.
+
+    >>> read_column({"reward": np.zeros(3)}, "reward", np.float64, 2)
+    Traceback (most recent call last):
+    ...
+    retvar.errors.InputError: reward = a column: must be numbers of shape (2,)
+    """
+    if name == "stream":
+        return np.ascontiguousarray(np.broadcast_to(read_streams(chunk.get(name), *shape), shape))
+    if name not in chunk:
+        return np.zeros(shape, dtype=kind)
+    try:
+        given = np.asarray(chunk[name])
+        if given.dtype.kind in "biufO" and given.shape in (shape, (), (1,)):
+            found = given.astype(kind, copy=False)
+            return found if given.shape == shape else np.broadcast_to(found, shape)
+    except (OverflowError, TypeError, ValueError):
+        pass
+    raise InputError(name, "a column", f"must be numbers of shape {shape}")
 
 
 def refuse_unknown(what: str) -> None:

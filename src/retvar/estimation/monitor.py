@@ -14,6 +14,7 @@ from retvar.estimation.visits import Regions, Visits
 from retvar.experience.stream import Chunk
 from retvar.features import ObservationFeatures, PerAction
 from retvar.online.bootstrap import half_width
+from retvar.online.columns import read_streams
 from retvar.online.memory_layout import TERMINATED, TRUNCATED
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def collect_returns(chunk: Chunk, discounts: Discounts, *collectors: tuple[Retur
     for name, flag in (("terminated", TERMINATED), ("truncated", TRUNCATED)):
         if name in chunk:
             flags |= np.multiply(np.asarray(chunk[name], dtype=bool), flag, dtype=np.int64)
-    stream = np.asarray(chunk.get("stream", np.zeros(n, dtype=np.int64)), dtype=np.int64)
+    stream = np.ascontiguousarray(np.broadcast_to(read_streams(chunk.get("stream"), n), n))
     reward = np.asarray(chunk["reward"], dtype=np.float64)
     gamma, lam = np.ascontiguousarray(discounts.gamma), np.ascontiguousarray(discounts.lam)
     for returns, keys in collectors:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from retvar import arguments
 from retvar.errors import InputError
 from retvar.estimation.monitor import Monitor
 from retvar.estimation.visits import Regions, Visits
@@ -16,6 +17,7 @@ from retvar.experience.stream import Counts, Experience
 from retvar.features import ObservationFeatures
 from retvar.format import listed
 from retvar.online import OnlineEstimator
+from retvar.online.checkpoint import MALFORMED, read_count
 
 __all__ = ["Provenance", "restore_monitor", "to_notes"]
 
@@ -168,14 +170,14 @@ def restore_monitor(path: Any, estimator: OnlineEstimator, experience: Experienc
             monitor.visits = kind.from_dict(notes["visits"])
         if "began" in notes:  # not in files of earlier versions
             visited = monitor.visits.counts.size if isinstance(monitor.visits, Visits) else 0
-            monitor.provenance = Provenance(**notes["began"])
+            monitor.provenance = _restore_provenance(notes["began"])
             monitor.provenance.compare(path, estimator, experience, visited)
         if notes["labels"] is not None:
             _restore_labels(path, notes["labels"], experience)
         _restore_counts(notes["counts"], experience.counts)
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
+    except InputError:
+        raise
+    except MALFORMED as error:
         raise InputError("resume", path, f"its notes cannot be read: {error!r}") from None
     return monitor
 
@@ -203,23 +205,50 @@ def _refuse_another_kind(
 
 def _restore_labels(path: Any, saved: list[Any], experience: Experience) -> None:
     """Number states as before."""
-    labels = [tuple(each) if isinstance(each, list) else each for each in saved]
-    for label in labels:
-        if isinstance(label, dict):
-            remedy = f"has labels of type {label['kind']}, which cannot be restored; use text"
-            raise InputError("resume", path, remedy)
+    labels = [_label_from_json(path, each) for each in saved]
     assert experience.labels is not None
     if experience.states is not None and experience.labels != labels:
         raise InputError("resume", path, f"has other states than {experience.name}")
     experience.labels[:] = labels
 
 
+def _restore_provenance(saved: dict[str, Any]) -> Provenance:
+    """Each field with its type."""
+    found = Provenance(**saved)
+    for name, text in (("name", found.name), ("policy", found.policy)):
+        arguments.instance(name, text, str, "a text")
+    if found.states is not None:
+        read_count(found.states)
+    if found.names is not None:
+        arguments.texts("names", found.names)
+    for bound in (found.low, found.high):
+        for number in bound or ():
+            arguments.instance("bounds", number, int | float, "numbers")  # or infinite
+    return found
+
+
 def _restore_counts(saved: dict[str, Any], counts: Counts) -> None:
     for name in NUMBERS:
         if name in saved or name not in LATER:
-            setattr(counts, name, type(getattr(counts, name))(saved[name]))
+            whole = isinstance(getattr(counts, name), int)
+            setattr(counts, name, (read_count if whole else _sum_of_ratios)(saved[name]))
     for name in REASONS:
-        getattr(counts, name).update(saved[name])
+        own = getattr(counts, name)
+        own.update({str(reason): read_count(times) for reason, times in saved[name].items()})
+
+
+def _sum_of_ratios(given: Any) -> float:
+    """A sum of importance ratios, which may have overflowed."""
+    if not isinstance(given, int | float) or not given >= 0:
+        raise InputError("counts", repr(given), "must be a number of at least 0")
+    return float(given)
+
+
+def _label_from_json(path: Any, saved: Any) -> Any:
+    if isinstance(saved, dict):
+        remedy = f"has labels of type {saved['kind']}, which cannot be restored; use text"
+        raise InputError("resume", path, remedy)
+    return tuple(_label_from_json(path, x) for x in saved) if isinstance(saved, list) else saved
 
 
 def _label_to_json(label: Any) -> Any:

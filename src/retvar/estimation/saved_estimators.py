@@ -28,8 +28,9 @@ def load(path: str | Path) -> Any:
     """
     path = estimator_file(arguments.path("path", path))
     header, _ = read_tensors(path)
-    kinds = {each.file_kind: each for each in (TabularEstimator, FeatureEstimator)}
     if header.get("kind") == "deep_critic":
         raise InputError("file", path, "is a deep critic: read it with rv.deep.Critic.load")
-    kind = kinds.get(header.get("kind", ""))
-    return learners.load(path) if kind is None else kind.load(path)
+    for kind in (TabularEstimator, FeatureEstimator):
+        if header.get("kind") == kind.file_kind:
+            return kind.load(path)
+    return learners.load(path)

@@ -6,20 +6,28 @@ The sums of the two parts of the episodes are kept apart, and added for the esti
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from retvar import arguments
 from retvar.errors import InputError
-from retvar.estimation.least_squares import BLOCK, LeastSquares, Solver, least_squares
+from retvar.estimation.least_squares import (
+    BLOCK,
+    LeastSquares,
+    Solver,
+    least_squares,
+    require_room,
+)
 from retvar.estimation.least_squares_estimator import (
     CALIBRATION,
     FIT,
     LeastSquaresEstimator,
     Split,
+    read_column,
     refuse_unknown,
+    row_count,
 )
 from retvar.estimation.monitor import CLOSED, PLENTY
 from retvar.estimation.ratio_check import RatioCheck, check_sums
@@ -28,8 +36,9 @@ from retvar.estimation.returns import ELSEWHERE, NOWHERE, Returns
 from retvar.estimation.transition_sums import TransitionSums
 from retvar.features import States
 from retvar.jit import compiled, read_only
-from retvar.learners import Learner, from_dict
-from retvar.online.checkpoint import read_tensors, write_tensors
+from retvar.learners import Learner
+from retvar.online.checkpoint import check_array, write_tensors
+from retvar.online.columns import MOST_STREAMS
 from retvar.online.memory_layout import TERMINATED, TRUNCATED
 
 __all__ = ["TabularEstimator"]
@@ -41,6 +50,10 @@ KEYS = 64  # returns by state that may be open at once; a power of 2
 MOST_STATES = 2**31
 KIND = "least_squares"  # of saved files
 NAMES, ARRAYS = ("fit", "calibration"), ("keys", "numbers", "sums", "rows")
+TYPES = {
+    "state": np.int64, "next_state": np.int64, "reward": np.float64, "terminated": np.bool_,
+    "truncated": np.bool_, "stream": np.int64, "rho": np.float64,
+}  # fmt: skip  # of columns
 
 
 class TabularEstimator(LeastSquaresEstimator):
@@ -58,7 +71,7 @@ class TabularEstimator(LeastSquaresEstimator):
     True
     """
 
-    file_kind = KIND
+    file_kind, file_of = KIND, "the least-squares estimator"
 
     def __init__(self, learner: Learner, states: int) -> None:
         super().__init__(learner)
@@ -214,6 +227,7 @@ class TabularEstimator(LeastSquaresEstimator):
         return whole[self._index(states)]
 
     def _all_states(self) -> NDArray[np.int64]:
+        require_room(self._states)
         return np.arange(self._states)
 
     def _ends(self, states: Any, what: str, level: float) -> tuple[Array, Array]:
@@ -381,30 +395,29 @@ class TabularEstimator(LeastSquaresEstimator):
         write_tensors(path, header, tensors | {"part": self._part})
 
     @classmethod
-    def load(cls, path: Any) -> TabularEstimator:
-        """Read an estimator that :meth:`save` wrote.
-
-        >>> import pathlib, tempfile, retvar as rv
-        >>> path = pathlib.Path(tempfile.mkdtemp()) / "sums.safetensors"
-        >>> TabularEstimator(rv.Direct(alpha=0.0, gamma=0.9, lam=1.0), 3).save(path)
-        >>> TabularEstimator.load(path)
-        <least squares: 0 steps, 0 rejected>
-        """
-        header, tensors = read_tensors(arguments.path("path", path))
-        try:
-            cls._refuse_other_files(header)
-            found = cls(from_dict(header["learner"]), header["states"])
-            found.steps, found.rejected = int(header["steps"]), int(header["rejected"])
-            found.off_policy, found.notes = bool(header["off_policy"]), dict(header["notes"])
-            found.rewards = tuple(header.get("rewards") or ()) or found.rewards
-            found._part = np.array(tensors["part"]).reshape(-1, 3)
-            found.sums = tuple(  # type: ignore[assignment]
-                TransitionSums.restored({n: tensors[f"{part}.{n}"] for n in ARRAYS})
-                for part in NAMES
+    def _restored(cls, header: dict[str, Any], learner: Learner, tensors: dict[str, Any]) -> Self:
+        found = cls(learner, header["states"])
+        require_room(found._states)
+        for name, own in (("gamma", found.gammas), ("lam", found.lams)):
+            if own.size not in (1, found._states):
+                raise InputError(name, f"{own.size} numbers", f"must be one or {found._states}")
+        found.off_policy = arguments.flag("off_policy", header["off_policy"])
+        if header.get("rewards"):
+            low, high = (arguments.number("rewards", x) for x in header["rewards"])
+            found.rewards = low, high
+        found._part = np.array(tensors["part"])
+        check_array("part", found._part, (len(found._part), 3), np.int64)
+        if found._part.min(initial=0) < 0 or found._part[:, 0].max(initial=0) > CALIBRATION:
+            raise InputError("part", "out of range", "must be 0 or 1, and counts")
+        arguments.integer("streams", len(found._part), 0, MOST_STREAMS)
+        largest = np.inf if found._weighted_return else 1.0
+        found.sums = tuple(  # type: ignore[assignment]
+            TransitionSums.restored(
+                {n: tensors[f"{part}.{n}"] for n in ARRAYS}, found._states, largest
             )
-        except (AttributeError, LookupError, TypeError, ValueError) as error:
-            remedy = f"is not a file of the least-squares estimator: {error!r}"
-            raise InputError("file", path, remedy) from None
+            for part in NAMES
+        )
+        found.steps = sum(sums.rows for sums in found.sums)
         return found
 
     def __repr__(self) -> str:
@@ -415,17 +428,11 @@ class _Rows:
     """The columns of a chunk as arrays, and which rows cannot be used."""
 
     def __init__(self, chunk: Chunk, estimator: TabularEstimator) -> None:
-        n = len(chunk["reward"])
-        self.state = np.asarray(chunk["state"], dtype=np.int64)
-        self.reward = np.asarray(chunk["reward"], dtype=np.float64)
-        none = np.zeros(n, dtype=bool)
-        self.terminated = np.asarray(chunk.get("terminated", none), dtype=bool)
-        truncated = np.asarray(chunk.get("truncated", none), dtype=bool)
-        follows = np.asarray(chunk["next_state"], dtype=np.int64)
-        stream = chunk.get("stream")
-        self.stream = np.asarray(np.zeros(n) if stream is None else stream, dtype=np.int64)
-        rho = chunk.get("rho")
-        self.rho = None if rho is None else np.asarray(rho, dtype=np.float64)
+        n = row_count(chunk)
+        self.state, follows, self.reward, self.terminated, truncated, self.stream, rho = (
+            read_column(chunk, name, kind, n) for name, kind in TYPES.items()
+        )
+        self.rho = None if chunk.get("rho") is None else rho
         self._states = estimator.features[0].states
         gamma, lam = (
             self._discount(chunk, name, own, follows)
@@ -460,7 +467,7 @@ class _Rows:
     @staticmethod
     def _discount(chunk: Chunk, name: str, own: Array, follows: Any) -> Array:
         if name in chunk:
-            return np.asarray(chunk[name], dtype=np.float64)
+            return read_column(chunk, name, np.float64, follows.size)
         if own.size == 1:
             return own
         return own[np.where((follows >= 0) & (follows < own.size), follows, 0)]

@@ -16,7 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from retvar.errors import InputError
 from retvar.jit import compiled, read_only
+from retvar.online.checkpoint import check_array
 from retvar.random import U, mix
 
 __all__ = ["TransitionSums"]
@@ -247,15 +249,18 @@ class TransitionSums:
         }
 
     @classmethod
-    def restored(cls, arrays: Mapping[str, NDArray[Any]]) -> TransitionSums:
-        """The sums that :meth:`arrays` came from.
+    def restored(
+        cls, arrays: Mapping[str, NDArray[Any]], states: int, largest: float = 1.0
+    ) -> TransitionSums:
+        """The sums that :meth:`arrays` came from: of so many states, discounts at most `largest`.
 
         >>> sums = TransitionSums()
         >>> sums.add([0, 1], [1, 0], [1.0, 2.0], gamma=0.9, lam=1.0, rho=[0.5, 2.0])
-        >>> TransitionSums.restored(sums.arrays()).moment(1, 0).tolist()
+        >>> TransitionSums.restored(sums.arrays(), states=2).moment(1, 0).tolist()
         [0.5, 2.0]
         """
         found = cls()
+        _check(arrays, states, largest)
         n = len(arrays["keys"])
         found.rows, found._count = int(arrays["rows"][0]), n
         found._weighted = arrays["sums"].shape[1] == WEIGHTED
@@ -268,6 +273,29 @@ class TransitionSums:
         found._table = np.full(2 * room, -1, dtype=np.int64)
         rehash(n, found._ints, found._floats, found._table)
         return found
+
+
+def _check(arrays: Mapping[str, NDArray[Any]], states: int, largest: float) -> None:
+    """Refuse arrays that no transitions lead to; compiled code does not check them."""
+    keys, numbers, sums, rows = (arrays[name] for name in ("keys", "numbers", "sums", "rows"))
+    n = len(keys)
+    weighted = sums.shape[1:] == (WEIGHTED,)
+    check_array("keys", keys, (n, 2), np.int64)
+    check_array("numbers", numbers, (n, 3), np.float64)
+    check_array("sums", sums, (n, WEIGHTED if weighted else PLAIN), np.float64)
+    check_array("rows", rows, (1,), np.int64)
+    if keys.min(initial=0) < 0 or keys.max(initial=0) >= states:
+        raise InputError("keys", "unknown states", f"must be from 0 to {states - 1}")
+    discounts = numbers[:, :2]
+    if not (np.isfinite(numbers).all() and ((discounts >= 0) & (discounts <= largest)).all()):
+        raise InputError("numbers", "out of range", "must be discounts and a finite reward")
+    powers = range(ORDER + 1) if weighted else (ORDER,)
+    even = [weighted * a * a + b for a in powers for b in range(0, 2 * a + 1, 2)]
+    unexplained = np.isnan(sums).any(axis=1) & ~np.isinf(sums).any(axis=1)  # by an overflow
+    if unexplained.any() or (sums[:, even] < 0).any():
+        raise InputError("sums", "out of range", "must be sums of powers")
+    if sums[:, 0].sum() != rows[0] or (sums[:, 0] < 1).any():
+        raise InputError("rows", rows[0], "must be as many as the sums count")
 
 
 def _slot(s, s2, g, trace, ints, floats, table):

@@ -7,6 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from retvar import arguments
+from retvar.errors import InputError
+from retvar.online.checkpoint import read_count
+
 __all__ = ["Regions", "Visits"]
 
 Array = NDArray[np.float64]
@@ -70,7 +74,7 @@ class Visits:
     def from_dict(cls, saved: dict[str, Any]) -> Visits:
         """Restore what `to_dict` returned."""
         visits = cls()
-        visits.counts = np.array(saved["counts"], dtype=np.int64)
+        visits.counts = np.array([read_count(each) for each in saved["counts"]], dtype=np.int64)
         return visits
 
 
@@ -160,8 +164,11 @@ class Regions:
     @classmethod
     def from_dict(cls, saved: dict[str, Any]) -> Regions:
         """Restore what `to_dict` returned."""
-        regions = cls(np.array(saved["low"]), np.array(saved["high"]), saved.get("actions", 0))
+        low, high = (arguments.numbers(name, saved[name]) for name in ("low", "high"))
+        if low.shape != high.shape or not (low < high).all():
+            raise InputError("visits", "bounds", "low must lie below high")
+        regions = cls(low, high, read_count(saved.get("actions", 0)))
         for cell, count, total in zip(saved["cells"], saved["counts"], saved["sums"], strict=True):
-            regions._count[int(cell)] = int(count)
-            regions._sum[int(cell)] = np.array(total, dtype=np.float64)
+            regions._count[read_count(cell)] = read_count(count)
+            regions._sum[cell] = arguments.numbers("sums", total, low.size)
         return regions

@@ -26,11 +26,11 @@ from retvar.experience.column_roles import MOST_STATES, Roles
 from retvar.experience.readers import Reader
 from retvar.experience.stream import Chunk, Counts, first_rows
 from retvar.experience.target_policy import TargetPolicy
+from retvar.online.columns import MOST_STREAMS
 
 __all__ = ["Decoder"]
 
 Mask = NDArray[np.bool_]
-MOST_STREAMS = 1_000_000
 MALFORMED = "wrong number of fields"
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 END = -1  #: the next state of an edge that ends the episode; names: ``"end"`` or ``None``
 END_NAMES = (None, "end", END)
+LONGEST_INDEX = 18  # digits
 
 
 class Edge(NamedTuple):
@@ -87,7 +88,7 @@ def index_lookup(
             return special[key]
         if isinstance(key, str) and key in table:
             return table[key]
-        if isinstance(key, str) and not table and key.isdecimal():
+        if isinstance(key, str) and not table and key.isdecimal() and len(key) <= LONGEST_INDEX:
             key = int(key)  # keys of a TOML table are strings
         if arguments.is_integer(key) and 0 <= key < count:
             return int(key)

@@ -20,6 +20,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +41,10 @@ from retvar.online.estimator import OnlineEstimator
 from retvar.online.memory import Memory
 from retvar.reading import parse_json, require_file
 
-__all__ = ["read_tensors", "restore", "save", "write_tensors"]
+__all__ = [
+    "MALFORMED", "check_array", "read_count", "read_tensors", "refusing", "restore", "save",
+    "write_tensors",
+]  # fmt: skip
 
 FORMAT = 4
 PARTS = ("indptr", "indices", "values")
@@ -102,7 +107,7 @@ def write_tensors(path: Any, header: dict[str, Any], tensors: dict[str, Any]) ->
 def restore(path: Any, make_learner: Any) -> OnlineEstimator:
     """Read an estimator; `make_learner` makes the description from its part of the header."""
     header, tensors = read_tensors(Path(path))
-    try:
+    with refusing(path, "a checkpoint of retvar"):
         if header["format"] != FORMAT:
             raise InputError("format", header["format"], f"this version reads {FORMAT}")
         learner = make_learner(header["learner"])
@@ -112,14 +117,28 @@ def restore(path: Any, make_learner: Any) -> OnlineEstimator:
             _check_size(features, node, tensors[f"{node.name}.weights"])
         estimator = OnlineEstimator(learner, features)
         _restore_arrays(estimator, tensors)
-        estimator.steps = _count(header["steps"])
-        estimator.rejected = _count(header["rejected"])
+        estimator.steps = read_count(header["steps"])
+        estimator.rejected = read_count(header["rejected"])
         estimator.notes = dict(header.get("notes", {}))
+    return estimator
+
+
+@contextmanager
+def refusing(path: Any, what: str) -> Iterator[None]:
+    """Where the contents of a file make no sense, raise an InputError that names the file.
+
+    >>> with refusing("a.safetensors", "a checkpoint"):
+    ...     {}["steps"]
+    Traceback (most recent call last):
+    ...
+    retvar.errors.InputError: file = a.safetensors: is not a checkpoint: KeyError('steps')
+    """
+    try:
+        yield
     except InputError as error:
         raise InputError(f"{path}: {error.field}", error.value, error.remedy) from None
     except MALFORMED as error:
-        raise InputError("file", path, f"is not a checkpoint of retvar: {error!r}") from None
-    return estimator
+        raise InputError("file", path, f"is not {what}: {error!r}") from None
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -172,7 +191,9 @@ def _features(described: Any, tensors: dict[str, Any], places: int) -> list[Feat
         if "same" in what:
             found[name] = found[what["same"]]
         elif what["kind"] == "table":
-            found[name] = _table(name, _count(what["states"]), _count(what["size"]), tensors)
+            found[name] = _table(
+                name, read_count(what["states"]), read_count(what["size"]), tensors
+            )
         else:
             found[name] = from_dict(what)
     return list(found.values())
@@ -216,7 +237,7 @@ def _restore_arrays(estimator: OnlineEstimator, tensors: dict[str, Any]) -> None
         raise InputError("learner", m.floats.dtype, "its settings must be numbers")
     if "draws" in tensors:
         add_bootstrap_samples(m, tensors[f"{nodes[0].name}.weights"].shape[-1] - 1)
-        _check_array("draws", tensors["draws"], m.draws)
+        check_array("draws", tensors["draws"], m.draws.shape, m.draws.dtype)  # type: ignore[union-attr]
         m.draws[:] = tensors["draws"]  # type: ignore[index]
     streams = tensors[f"{nodes[0].name}.traces"].shape[0]
     if streams == 0:
@@ -225,7 +246,7 @@ def _restore_arrays(estimator: OnlineEstimator, tensors: dict[str, Any]) -> None
     for node in nodes:
         for part, array in _node_arrays(m, node).items():
             name = f"{node.name}.{part}"
-            _check_array(name, tensors[name], array)
+            check_array(name, tensors[name], array.shape, array.dtype)
             _check_numbers(name, part, tensors[name])
             array[...] = tensors[name]
     m.adopt(m.traces.copy())
@@ -233,16 +254,20 @@ def _restore_arrays(estimator: OnlineEstimator, tensors: dict[str, Any]) -> None
     estimator._attach()
 
 
-def _check_array(name: str, given: Any, wanted: Any) -> None:
-    """Refuse an array of another type or shape; compiled code does not check."""
-    if given.dtype != wanted.dtype:
-        why = f"must be {wanted.dtype}"
-        why += ": float32 loses the squared errors" if wanted.dtype == np.float64 else ""
+def check_array(name: str, given: Any, shape: tuple[int, ...], dtype: Any) -> None:
+    """Refuse an array of another type or shape; compiled code does not check.
+
+    >>> check_array("part", np.zeros(2), (3,), np.float64)
+    Traceback (most recent call last):
+    ...
+    retvar.errors.InputError: part = an array of shape (2,): must have shape (3,)
+    """
+    if given.dtype != dtype:
+        why = f"must be {np.dtype(dtype)}"
+        why += ": float32 loses the squared errors" if dtype == np.float64 else ""
         raise InputError(name, given.dtype, why)
-    if given.shape != wanted.shape:
-        raise InputError(
-            name, f"an array of shape {given.shape}", f"must have shape {wanted.shape}"
-        )
+    if given.shape != shape:
+        raise InputError(name, f"an array of shape {given.shape}", f"must have shape {shape}")
 
 
 def _check_numbers(name: str, part: str, given: Any) -> None:
@@ -263,5 +288,10 @@ def _check_numbers(name: str, part: str, given: Any) -> None:
         raise InputError(name, "out of range", f"must lie between {limits}")
 
 
-def _count(given: Any) -> int:
+def read_count(given: Any) -> int:
+    """A number of a header that counts something.
+
+    >>> read_count(3)
+    3
+    """
     return arguments.integer("header", given, 0, MOST - 1)

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from retvar import arguments
 from retvar.errors import InputError
 from retvar.features import Features, Rows, TransitionFeatures
 from retvar.networks import PLACES, THIRD, VARIANCE
 from retvar.online.memory_layout import TERMINATED, TRUNCATED
 
-__all__ = ["Columns", "read_columns"]
+__all__ = ["MOST_STREAMS", "Columns", "read_columns", "read_streams"]
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -21,6 +22,7 @@ FIELDS = (
     "state", "reward", "next_state", "terminated", "truncated", "rho", "gamma", "lam", "stream",
 )  # fmt: skip
 UNKNOWN = -2  # marks an invalid state
+MOST_STREAMS = 1_000_000
 
 
 class Columns:
@@ -213,7 +215,7 @@ def read_columns(arrays: Any, tabular: bool) -> Columns:
     return Columns(
         state, next_state, TERMINATED * terminated + TRUNCATED * truncated, reward,
         _shared("rho", get("rho"), 1.0, n), _shared("gamma", get("gamma"), -1.0, n),
-        _shared("lam", get("lam"), -1.0, n), _streams(get("stream"), n), tabular,
+        _shared("lam", get("lam"), -1.0, n), read_streams(get("stream"), n), tabular,
     )  # fmt: skip
 
 
@@ -311,7 +313,14 @@ def _shared(field: str, given: Any, otherwise: float, n: int) -> Array:
     return array
 
 
-def _streams(given: Any, n: int) -> Integers:
+def read_streams(given: Any, n: int) -> Integers:
+    """Return numbers of streams, `n` or one for all; compiled code does not check them.
+
+    >>> read_streams([0, 1_000_000], 2)
+    Traceback (most recent call last):
+    ...
+    retvar.errors.InputError: stream = 1000000: must be a whole number from 0 to 999,999
+    """
     if given is None:
         return np.zeros(1, dtype=np.int64)
     try:
@@ -321,6 +330,6 @@ def _streams(given: Any, n: int) -> Integers:
     array = _states("stream", column)
     if array.size != 1:
         _same_length("stream", array.size, n)
-    if array.size and array.min() < 0:
-        raise InputError("stream", int(array.min()), "must be a whole number of at least 0")
+    for number in (array.min(initial=0), array.max(initial=0)):
+        arguments.integer("stream", int(number), 0, MOST_STREAMS - 1)
     return array

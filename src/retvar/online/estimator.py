@@ -21,7 +21,7 @@ from retvar.html import MOST, Shown, page, settings, table
 from retvar.networks import PLACES, SHAPES, THIRD, VALUE, network_of
 from retvar.online import higher_moments, kernel, memory_layout
 from retvar.online.bootstrap import add_bootstrap_samples, half_width, spread, weighted
-from retvar.online.columns import Columns, features_of_node, read_columns
+from retvar.online.columns import MOST_STREAMS, Columns, features_of_node, read_columns
 from retvar.online.memory import Memory, memory_of, static_rows
 from retvar.online.memory_layout import LEARNER, TERMINATED, TRUNCATED, FeatureRows, Transitions
 
@@ -32,7 +32,6 @@ BLOCK = 4_096  # transitions whose features are in memory at a time
 ENTRIES = 1 << 20  # or fewer, if each has many features
 FIRST_PIECE, CHECKED = 64, 1 << 22  # rows learned from, and checked, in one call
 SHORT, LONG = 0.02, 0.08  # seconds; pieces between these are of the right size
-MOST_STREAMS = 1_000_000
 MOST_TRACES = 100_000_000  # streams × weights
 _STREAMS = f"must be a whole number from 0 to {MOST_STREAMS - 1}"
 _FLAGS = (False, True)
@@ -283,8 +282,6 @@ class OnlineEstimator(Shown):
         """Check the whole chunk (unless invalid rows are skipped), then learn in blocks."""
         try:
             columns = read_columns(arrays, self._tabular)
-            if columns.stream.max(initial=0) >= MOST_STREAMS:
-                raise InputError("stream", int(columns.stream.max()), _STREAMS)
             size = max(1, len(columns)) if self._tabular else self._block_size()
             blocks = [
                 (first, columns.part(first, first + size)) for first in range(0, len(columns), size)
