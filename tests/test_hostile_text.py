@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import gzip
 import io
 import json
 import os
@@ -14,6 +15,8 @@ from pathlib import Path
 
 import h5py
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import xarray
 from click.testing import CliRunner
@@ -25,6 +28,7 @@ import retvar as rv
 from retvar import cache, reading
 from retvar.cli import main
 from retvar.errors import InputError
+from retvar.experience import readers
 from retvar.format import ONE_LINE, natural_key, visible
 from tests.html_pages import read_offline
 
@@ -416,6 +420,56 @@ def test_classic_variables_that_share_their_bytes_are_refused(tmp_path):
     path = forged(tmp_path / "a.nc", bytes(raw) + bytes(800_000))
     with limited(), pytest.raises(InputError, match=r"is damaged .* \(ValueError\)"):
         cache.read(path, "key")
+
+
+def log_of(labels: pa.Array) -> pa.Table:
+    n = len(labels)
+    return pa.table({"state": labels, "reward": np.ones(n), "terminated": np.zeros(n, bool)})
+
+
+def repeated(count: int, length: int) -> pa.Array:
+    """A label that is in memory, and in a Parquet file, once."""
+    codes = pa.array(np.r_[0, np.ones(count - 1, np.int32)].astype(np.int32))
+    return pa.DictionaryArray.from_arrays(codes, pa.array(["b", "A" * length]))
+
+
+@pytest.mark.parametrize("categories", [False, True])
+def test_a_long_label_in_a_parquet_file_is_refused_before_it_is_repeated(categories, tmp_path):
+    """2 MB, four thousand times; the types in the file say text, or categories."""
+    path, table = tmp_path / "a.parquet", log_of(repeated(4_000, 2_000_000))
+    pq.write_table(table, path, store_schema=categories)
+    with limited(), pytest.raises(InputError, match=r"row 2: state = a text of 2,000,000 bytes"):
+        rv.experience.from_table(path)
+
+
+def test_repeated_labels_are_decoded_in_batches_that_fit_into_memory(tmp_path, monkeypatch):
+    path, table = tmp_path / "a.parquet", log_of(repeated(2_000, 9_000))
+    pq.write_table(table, path, store_schema=False, row_group_size=600)
+    monkeypatch.setattr(readers, "TEXT_BYTES", 1 << 20)
+    found = list(readers.open_file(path).batches(["state"], 1_000))
+    assert max(batch.nbytes for batch in found) < 2 << 20
+    assert pa.Table.from_batches(found)["state"].to_pylist() == table["state"].to_pylist()
+
+
+def test_texts_that_are_far_larger_than_their_file_are_refused_before_they_are_read(tmp_path):
+    path = tmp_path / "a.parquet"
+    table = log_of(pa.array(["A" * 1_000_000] * 70))
+    pq.write_table(table, path, compression="zstd", use_dictionary=False)
+    with pytest.raises(InputError, match="too much for so small a file"):
+        rv.experience.from_table(path)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "csv.gz", "table"])
+def test_a_label_that_is_too_long_is_refused_with_its_row_and_column(suffix, tmp_path):
+    path = tmp_path / f"a.{suffix}"
+    text = "state,reward,terminated\nb,1\n" + "A" * 20_000 + ",1,0\nb,1,1\n"
+    given: object = path
+    if suffix == "table":
+        given = log_of(pa.array(["b", "A" * 20_000, "b"]))
+    else:
+        path.write_bytes(gzip.compress(text.encode()) if suffix == "csv.gz" else text.encode())
+    with pytest.raises(InputError, match=r"row 2: state = a text of 20,000 bytes"):
+        list(rv.experience.from_table(given).chunks())
 
 
 # ---------------------------------------------------------------------- names
