@@ -190,3 +190,40 @@ def test_the_command_follows_a_log_until_it_is_interrupted(tmp_path):
     )  # fmt: skip
     assert again.returncode == 2
     assert "its rows would count twice" in again.stderr
+
+
+BAD = {
+    "empty": b"",
+    "no line": b"state,reward,terminated",
+    "long header": b"a" * 2_000_000 + b"\n0,1,0\n",
+    "long line": HEADER.encode() + b"0" * (5 << 20) + b",1,1,0\n",
+    "UTF-16": HEADER.encode("utf-16") + "0,1,1,0\n".encode("utf-16-le"),
+    "twice": b"state,state,reward,terminated\n0,0,1,0\n",
+    "semicolons": b"state;reward;terminated\n0;1;0\n",
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_a_file_is_refused_alike_whether_it_is_followed_or_read(tmp_path, kind):
+    path = tmp_path / "log.csv"
+    path.write_bytes(BAD[kind])
+    for given in (path, Growing(path, wait=lambda: False)):
+        with pytest.raises(InputError):
+            from_table(given)
+
+
+def test_a_line_that_is_too_long_ends_the_log_and_keeps_what_was_learned(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text(HEADER + "0,1,1,0\n1,2,0,1\n")
+    log = following(path, [append(path, "0" * (5 << 20) + ",1,1,0\n")])
+    with pytest.raises(SourceError, match="too long") as caught:
+        list(rv.follow(log, gamma=0.9, by="least_squares"))
+    assert caught.value.estimate.estimator.steps == 2
+
+
+def test_a_link_to_nothing_in_a_folder_is_not_read_yet(tmp_path, caplog):
+    pq.write_table(table(0, 4), tmp_path / "0.parquet")
+    (tmp_path / "1.parquet").symlink_to(tmp_path / "nothing")
+    log = following(tmp_path, [lambda: None])
+    assert len(list(log)) == 4
+    assert "1.parquet is not read yet" in caplog.text

@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import errno
+import gzip
 import io
 import json
 import os
@@ -15,7 +16,10 @@ from pathlib import Path
 
 import h5py
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import xarray
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,6 +29,7 @@ import retvar as rv
 from retvar import cache, reading
 from retvar.cli import main
 from retvar.errors import InputError
+from retvar.experience import readers
 from retvar.format import ONE_LINE, natural_key, visible
 from tests.html_pages import read_offline
 
@@ -358,6 +363,115 @@ def test_data_of_other_files_and_data_with_many_names_are_refused(kind, tmp_path
         cache.read(path, "key")
 
 
+def shared_texts(count: int, length: int) -> bytes:
+    """An HDF5 file whose texts are all the same bytes of it."""
+    buffer = io.BytesIO()
+    with h5py.File(buffer, "w") as file:
+        file.create_dataset("x", (count,), h5py.string_dtype())[0] = "A" * length
+        file.flush()
+        start = file["x"].id.get_offset()
+    raw = bytearray(buffer.getvalue())
+    raw[start : start + 16 * count] = raw[start : start + 16] * count
+    return bytes(raw)
+
+
+def odd(kind: str) -> bytes:
+    """A small HDF5 file with something that retvar never writes."""
+    buffer, text = io.BytesIO(), h5py.string_dtype()
+    with h5py.File(buffer, "w", track_order=kind == "attributes") as file:
+        file.attrs["key"], file.attrs["contents"] = "key", "contents"
+        if kind == "chunk":
+            file.create_dataset("x", (10,), "f8", chunks=(10**6,), maxshape=(None,))[:] = 1.0
+        elif kind == "filter":
+            file.create_dataset("x", (10,), "f8", chunks=(10,), compression="gzip")[:] = 1.0
+        elif kind == "numbers of any length":
+            file.create_dataset("x", (2,), h5py.vlen_dtype(float))[0] = [1.0, 2.0]
+        elif kind == "compound":
+            file["x"] = np.zeros(3, [("a", "f8"), ("b", "i4")])
+        elif kind == "group":
+            file["x/y"] = 1.0
+        elif kind == "variables":
+            for k in range(3_000):
+                file.create_dataset(f"x{k}", (), "i1")
+        elif kind == "attributes":
+            for k in range(3_000):
+                file.attrs[f"x{k}"] = 1
+        elif kind == "texts of an attribute":
+            file.attrs.create("x", ["A", "B"], dtype=text)
+        elif kind == "texts never written":
+            file.create_dataset("x", (1_000,), text, fillvalue="A" * 10_000)
+        elif kind == "scales":
+            file["x"], file["y"], file["z"] = [1.0], [2.0], [3.0]
+            for name in "yz":
+                file[name].make_scale(name)
+                file["x"].dims[0].attach_scale(file[name])
+    return buffer.getvalue()
+
+
+KINDS = ["chunk", "filter", "numbers of any length", "compound", "group", "variables", "attributes",
+         "texts of an attribute", "texts never written", "scales"]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_retvar_never_writes_is_refused_before_it_is_read(kind, tmp_path, monkeypatch):
+    path = forged(tmp_path / "a.nc", odd(kind))
+    monkeypatch.setattr("xarray.open_dataset", lambda *_, **__: pytest.fail("it was read"))
+    with limited(), pytest.raises(InputError, match=r"is damaged .* \(ValueError\)"):
+        cache.read(path, "key")
+
+
+def test_texts_that_share_their_bytes_are_refused_before_they_are_read(tmp_path, monkeypatch):
+    """Two thousand texts of 50 kB in a file of 90 kB."""
+    path = forged(tmp_path / "a.nc", shared_texts(2_000, 50_000))
+    assert path.stat().st_size < 100_000
+    monkeypatch.setattr("xarray.open_dataset", lambda *_, **__: pytest.fail("it was read"))
+    with pytest.raises(InputError, match=r"is damaged .* \(ValueError\)"):
+        cache.read(path, "key")
+
+
+def test_texts_of_attributes_that_share_their_bytes_are_refused(tmp_path, monkeypatch):
+    """Four hundred attributes with the same 50 kB."""
+    buffer = io.BytesIO()
+    with h5py.File(buffer, "w") as file:
+        for k in range(400):
+            about = file.create_dataset(f"x{k}", (), "i1").attrs
+            about["several"] = "A" * 50_000 if k == 0 else "B"
+    raw = bytearray(buffer.getvalue())
+    first, *others = (found.start() + 40 for found in re.finditer(b"several\0", bytes(raw)))
+    for place in others:
+        raw[place : place + 16] = raw[first : first + 16]
+    with h5py.File(io.BytesIO(bytes(raw)), "r") as file:
+        assert len(file["x399"].attrs["several"]) == 50_000
+    monkeypatch.setattr("xarray.open_dataset", lambda *_, **__: pytest.fail("it was read"))
+    with pytest.raises(InputError, match=r"is damaged .* \(ValueError\)"):
+        cache.read(forged(tmp_path / "a.nc", bytes(raw)), "key")
+
+
+def test_one_long_text_among_many_is_refused_before_all_become_as_long(tmp_path, monkeypatch):
+    """As an array they would have 4 GB."""
+    data = xarray.Dataset({"x": ("a", np.array(["A" * 50_000, *["B"] * 20_000], dtype=object))})
+    raw = bytes(cache._hdf5(data))
+    monkeypatch.setattr("xarray.open_dataset", lambda *_, **__: pytest.fail("it was read"))
+    with pytest.raises(InputError, match=r"is damaged .* \(ValueError\)"):
+        cache.read(forged(tmp_path / "a.nc", raw), "key")
+
+
+def test_everything_that_retvar_writes_is_read_again(tmp_path):
+    """Empty variables and texts, dimensions without coordinates, truths, and all records."""
+    some = xarray.Dataset(
+        {"x": ("a", ["é", ""]), "y": (("a", "b"), np.zeros((2, 3))), "t": ("a", [True, False]),
+         "e": (("a", "z", "b"), np.zeros((2, 0, 3))), "s": "one", "f": ("b", np.zeros(3, "f4")),
+         "n": 3, "o": ("z", np.zeros(0, "U3"))},
+        coords={"a": ["u", "v"]}, attrs={"name": "", "number": 3, "numbers": [1, 2]},
+    )  # fmt: skip
+    learners = {"direct": rv.Direct(alpha=0.1), "vtd": rv.VTD(alpha=0.1)}
+    record = rv.Record(every=10, rmse=True, step_sizes=True)
+    full = rv.simulate(rv.domains.chain(), learners, steps=50, runs=2, seed=0, record=record)
+    for data in (some, full, xarray.Dataset()):
+        cache.write(tmp_path / "a.nc", data, "key")
+        assert cache.read(tmp_path / "a.nc", "key").drop_attrs().equals(data)
+
+
 def test_classic_variables_that_share_their_bytes_are_refused(tmp_path):
     """A thousand variables, each with the same 800 kB of the file."""
     from scipy.io import netcdf_file
@@ -377,6 +491,60 @@ def test_classic_variables_that_share_their_bytes_are_refused(tmp_path):
     path = forged(tmp_path / "a.nc", bytes(raw) + bytes(800_000))
     with limited(), pytest.raises(InputError, match=r"is damaged .* \(ValueError\)"):
         cache.read(path, "key")
+
+
+def log_of(labels: pa.Array) -> pa.Table:
+    n = len(labels)
+    return pa.table({"state": labels, "reward": np.ones(n), "terminated": np.zeros(n, bool)})
+
+
+def repeated(count: int, length: int) -> pa.Array:
+    """A label that is in memory, and in a Parquet file, once."""
+    codes = pa.array(np.r_[0, np.ones(count - 1, np.int32)].astype(np.int32))
+    return pa.DictionaryArray.from_arrays(codes, pa.array(["b", "A" * length]))
+
+
+@pytest.mark.parametrize("categories", [False, True])
+def test_a_long_label_in_a_parquet_file_is_refused_before_it_is_repeated(categories, tmp_path):
+    """2 MB, four thousand times; the types in the file say text, or categories."""
+    path, table = tmp_path / "a.parquet", log_of(repeated(4_000, 2_000_000))
+    pq.write_table(table, path, store_schema=categories)
+    with limited(), pytest.raises(InputError, match=r"row 2: state = a text of 2,000,000 bytes"):
+        rv.experience.from_table(path)
+
+
+def test_repeated_labels_are_decoded_in_batches_that_fit_into_memory(tmp_path, monkeypatch):
+    path, table = tmp_path / "a.parquet", log_of(repeated(2_000, 9_000))
+    pq.write_table(table, path, store_schema=False, row_group_size=600)
+    monkeypatch.setattr(readers, "TEXT_BYTES", 1 << 20)
+    found = list(readers.open_file(path).batches(["state"], 1_000))
+    assert max(batch.nbytes for batch in found) < 2 << 20
+    assert pa.Table.from_batches(found)["state"].to_pylist() == table["state"].to_pylist()
+
+
+def test_texts_that_are_far_larger_than_their_file_are_refused_before_they_are_read(
+    tmp_path, monkeypatch
+):
+    """A gigabyte of equal texts is a log; here the limit is lower."""
+    path, state = tmp_path / "a.parquet", ["A" * 9_000] * 2_000
+    pq.write_table(log_of(pa.array(state)), path, compression="zstd", use_dictionary=False)
+    assert sum(len(chunk["state"]) for chunk in rv.experience.from_table(path).chunks()) == 1_999
+    monkeypatch.setattr(readers, "LARGE_GROUP", 1 << 24)
+    with pytest.raises(InputError, match="too much for so small a file"):
+        rv.experience.from_table(path)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "csv.gz", "table"])
+def test_a_label_that_is_too_long_is_refused_with_its_row_and_column(suffix, tmp_path):
+    path = tmp_path / f"a.{suffix}"
+    text = "state,reward,terminated\nb,1\n" + "A" * 20_000 + ",1,0\nb,1,1\n"
+    given: object = path
+    if suffix == "table":
+        given = log_of(pa.array(["b", "A" * 20_000, "b"]))
+    else:
+        path.write_bytes(gzip.compress(text.encode()) if suffix == "csv.gz" else text.encode())
+    with pytest.raises(InputError, match=r"row 2: state = a text of 20,000 bytes"):
+        list(rv.experience.from_table(given).chunks())
 
 
 # ---------------------------------------------------------------------- names

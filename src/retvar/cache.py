@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import itertools
 import json
 import math
 import re
@@ -43,6 +44,11 @@ UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 MARK = b"\nretvar "  # begins the footer, after the end of the netCDF data
 LONGEST_FOOTER = 1_000  # bytes
 SPARE = 1 << 20  # bytes that data may have beyond four times those of their file
+TEXT = 16  # bytes of an HDF5 variable per text: its length (4), and where it lies
+PADDING = 1 << 28  # bytes by which texts may grow that become as long as the longest
+MOST_PARTS = 2_000  # variables and attributes of a file
+MOST_DIMENSIONS = 8
+READS = 10  # of a classic netCDF file, for each variable or attribute
 
 
 class Footer(NamedTuple):
@@ -200,35 +206,102 @@ class _Bounded(io.BytesIO):
     """A classic netCDF file, whose bytes may not be read again and again as other variables."""
 
     left = 0
+    reads = 0
 
     def __init__(self, raw: bytes) -> None:
         super().__init__(raw)
-        self.left = _largest(len(raw))
+        self.left, self.reads = _largest(len(raw)), READS * MOST_PARTS
 
     def read(self, size: int | None = -1) -> bytes:
         found = super().read(size)
         self.left -= len(found)
+        self.reads -= 1
         if self.left < 0:
             raise ValueError("its variables are larger than the file")
+        if self.reads < 0:
+            raise ValueError("it has too many variables or attributes")
         return found
 
 
 def _refuse_absurd(raw: bytes) -> None:
-    """Refuse an HDF5 file with data that are not in it, or larger than it, before they are read."""
+    """Refuse an HDF5 file with anything that retvar does not write, before its data are read."""
     import h5py
 
-    total = 0
+    total, padded, parts = 0, 0, 0
     with h5py.File(io.BytesIO(raw), "r") as file:
-        for name in file:
-            if not isinstance(file.get(name, getlink=True), h5py.HardLink):
+        for name in [None, *itertools.islice(file, MOST_PARTS)]:
+            if name and not isinstance(file.get(name, getlink=True), h5py.HardLink):
                 raise ValueError("it has links to other files")
-            found = file[name]
-            if isinstance(found, h5py.Dataset):
-                if found.is_virtual or found.external:
-                    raise ValueError("it has data in other files")
-                total += math.prod(found.shape or ()) * found.dtype.itemsize
-    if total > _largest(len(raw)):
-        raise ValueError("its variables are larger than the file")
+            found = file[name] if name else file
+            parts += 1 + len(found.attrs)
+            if parts > MOST_PARTS:
+                raise ValueError("it has too many variables or attributes")
+            size, wide = _variable_size(found, raw) if name else (0, 0)
+            total += size + sum(_attribute_size(found, each) for each in found.attrs)
+            padded += wide
+            if total > _largest(len(raw)) or padded > _largest(len(raw)) + PADDING:
+                raise ValueError("its variables are larger than the file")
+
+
+def _variable_size(found: Any, raw: bytes) -> tuple[int, int]:
+    """The bytes of a variable, and those of its texts once all are as long as the longest.
+
+    It has plain numbers, or texts, that lie in the file as they are.
+    """
+    import h5py
+
+    if not isinstance(found, h5py.Dataset) or found.external or found.is_virtual:
+        raise ValueError("it has data in other files, or groups")
+    settings, count = found.id.get_create_plist(), math.prod(found.shape or ())
+    contiguous = settings.get_layout() == h5py.h5d.CONTIGUOUS
+    if settings.get_nfilters() or (count and not contiguous) or found.ndim > MOST_DIMENSIONS:
+        raise ValueError("its variables are compressed, in chunks, or of too many dimensions")
+    if not _is_long_text(found.dtype):
+        return count * _plain(found.dtype).itemsize, 0
+    start = found.id.get_offset()
+    if count and (start is None or found.id.get_storage_size() != TEXT * count):
+        raise ValueError("its texts were never written")
+    lengths = np.frombuffer(raw, "<u4", count * TEXT // 4, start or 0)[:: TEXT // 4]
+    longest = int(lengths.max(initial=0))
+    return TEXT * count + int(lengths.sum(dtype=np.uint64)), 4 * count * longest
+
+
+def _attribute_size(of: Any, name: str) -> int:
+    """The bytes of an attribute: plain numbers, one text, or the scales of dimensions."""
+    import h5py
+
+    found = of.attrs.get_id(name)
+    size, kind = int(found.get_storage_size()), found.dtype
+    if name == "DIMENSION_LIST":
+        refers = h5py.check_ref_dtype(h5py.check_vlen_dtype(kind) or np.dtype(int))
+        if not refers or found.shape != (of.ndim,):
+            raise ValueError("its dimensions have no scales")
+        if any(h5py.h5ds.get_num_scales(of.id, axis) > 1 for axis in range(of.ndim)):
+            raise ValueError("a dimension has several scales")
+    elif name == "REFERENCE_LIST":
+        if kind.names != ("dataset", "dimension") or not h5py.check_ref_dtype(kind["dataset"]):
+            raise ValueError("a scale has no dimensions")
+    elif _is_long_text(kind):
+        if found.shape not in ((), (1,)):
+            raise ValueError("an attribute has several texts")
+        size += len(np.asarray(of.attrs[name]).item())
+    else:
+        _plain(kind)
+    return size
+
+
+def _is_long_text(kind: Any) -> bool:
+    """Whether a type is that of texts of any length, which lie elsewhere in the file."""
+    import h5py
+
+    text = h5py.check_string_dtype(kind)
+    return text is not None and text.length is None
+
+
+def _plain(kind: Any) -> Any:
+    if kind.kind not in "biufS":
+        raise ValueError("it has data that are neither numbers nor texts")
+    return kind
 
 
 def footer_of(path: Path) -> Footer | None:
@@ -247,21 +320,26 @@ def footer_of(path: Path) -> Footer | None:
 
 def read(path: Path, key: str, remedy: str = "compute it again") -> xarray.Dataset:
     """Read a saved dataset and check it; errors name the file and the remedy."""
-    import xarray
-
     problem = f"is damaged or no result of retvar; {remedy}"
     try:
         raw, footer = _split(path)
-        classic = raw.startswith(b"CDF")
-        if not classic:
-            _refuse_absurd(raw)
-        file = _Bounded(raw) if classic else io.BytesIO(raw)
-        with xarray.open_dataset(file, engine="scipy" if classic else "h5netcdf") as opened:
-            data = opened.load()
+        data = _loaded(raw)
+        stored = data.attrs.get("key"), data.attrs.get("contents")
+        same = stored == footer[:2] == (key, contents(data))
     except Exception as error:  # a broken file can raise anything in the reader
         raise InputError("results", path, f"{problem} ({type(error).__name__})") from None
-    if not data.attrs.get("key") == footer.key == key:
-        raise InputError("results", path, problem)
-    if not data.attrs.get("contents") == footer.contents == contents(data):
+    if not same:
         raise InputError("results", path, problem)
     return data
+
+
+def _loaded(raw: bytes) -> xarray.Dataset:
+    """The dataset in the bytes of a netCDF file of either kind."""
+    import xarray
+
+    if raw.startswith(b"CDF"):
+        with xarray.open_dataset(_Bounded(raw), engine="scipy") as opened:
+            return opened.load()
+    _refuse_absurd(raw)
+    with xarray.open_dataset(io.BytesIO(raw), engine="h5netcdf") as opened:
+        return opened.load()

@@ -34,6 +34,7 @@ def import_pyarrow() -> Any:
     """
     try:
         import pyarrow
+        import pyarrow.compute
         import pyarrow.csv
         import pyarrow.parquet
     except ImportError:

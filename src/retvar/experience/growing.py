@@ -15,7 +15,7 @@ from typing import Any
 from retvar import arguments
 from retvar.errors import InputError
 from retvar.experience.episodes import SourceEnded
-from retvar.experience.readers import SUFFIXES, Reader, open_csv_part, open_file
+from retvar.experience.readers import SUFFIXES, Reader, open_csv, open_file, readable
 from retvar.files import kind_of
 from retvar.reading import require_file
 
@@ -84,10 +84,10 @@ class Growing:
         if not path.name.lower().endswith(".csv"):
             remedy = "cannot grow; follow a .csv file, a folder, or a pattern of files"
             raise InputError("source", str(path), remedy)
-        require_file(path, "source")
-        part = _Lines(path)
-        part.advance()
-        first = open_csv_part(part.opener(), str(path), None)
+        with readable(path):
+            part = _Lines(path)
+            part.advance()
+            first = open_csv(part.opener(), str(path))
         return [replace(first, growth=lambda: self._lines(part, list(first.types)))]
 
     def _lines(self, part: _Lines, header: list[str]) -> Iterator[Reader | None]:
@@ -97,7 +97,12 @@ class Growing:
                 return
             if part.advance():
                 name = f"{part.path}, from byte {part.start:,}"
-                yield replace(open_csv_part(part.opener(), name, header), continues=True)
+                try:
+                    with readable(part.path):
+                        reader = open_csv(part.opener(), name, header)
+                except InputError as error:  # what was learned is kept
+                    raise SourceEnded(f"{error.field}: {error.remedy}") from None
+                yield replace(reader, continues=True)
 
     # ------------------------------------------------------------------ files of a folder
 
@@ -113,13 +118,14 @@ class Growing:
         for name in sorted(glob.glob(pattern)):
             if not name.lower().endswith(SUFFIXES):
                 continue
-            stat = os.stat(name)
-            state = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
-            if name in self._read:
-                if self._read[name] != state:
-                    raise SourceEnded(f"{name} has changed after it was read; begin anew")
-                continue
             try:
+                require_file(Path(name), "source")
+                stat = os.stat(name)
+                state = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
+                if name in self._read:
+                    if self._read[name] != state:
+                        raise SourceEnded(f"{name} has changed after it was read; begin anew")
+                    continue
                 reader = open_file(Path(name))
             except InputError as error:  # perhaps it is being written
                 log.warning("%s is not read yet: %s", name, error.remedy)

@@ -10,24 +10,26 @@ import contextlib
 import csv
 import glob
 import gzip
+import io
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from retvar import arguments
 from retvar.errors import InputError
-from retvar.experience.arrow_columns import import_pyarrow, integers
-from retvar.experience.episodes import describe_error
+from retvar.experience.arrow_columns import import_pyarrow, integers, is_text
+from retvar.experience.episodes import SourceEnded, describe_error
 from retvar.files import kind_of
 from retvar.format import listed
 from retvar.reading import parse_json, require_file
 
-__all__ = ["Reader", "all_readers", "open_csv_part", "open_file", "open_readers"]
+__all__ = ["Reader", "all_readers", "open_csv", "open_file", "open_readers", "readable"]
 
 BLOCK = 4 << 20  # bytes of a CSV file read at a time
 ENCODING = "utf-8-sig"  # decoding while reading makes invalid text an error, not a warning
@@ -36,6 +38,10 @@ METADATA_KEY = b"retvar"  # of the metadata that retvar writes into its files
 SCAN_ROWS = 65_536  # of a batch of `value_range`, and of the first look at the types of columns
 MOST_COLUMNS = 10_000
 LONGEST_HEADER = 1_000_000  # characters
+LONGEST_TEXT = 10_000  # bytes of one entry
+TEXT_BYTES = 1 << 26  # of one column of a batch
+LARGE_GROUP = 1 << 30  # bytes of the texts of a row group
+PACKED = 200  # how many times smaller than its texts a large row group may be
 SUFFIXES = (".parquet", ".csv", ".csv.gz")
 SOURCE = "must be a path or pattern of .parquet or .csv files, a list of paths, or a table"
 
@@ -123,14 +129,28 @@ def open_file(path: Path, groups: range | None = None, *, threads: bool = True) 
 
     With `threads`, a Parquet file is read ahead and decoded in other threads.
     """
+    with readable(path):
+        if path.name.lower().endswith(".parquet"):
+            return _open_parquet(path, groups, threads)
+        return open_csv(lambda: str(path), str(path))
+
+
+@contextlib.contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """A block that opens a file; whatever is wrong with the file is an InputError.
+
+    >>> with readable(Path("missing.csv")):
+    ...     pass
+    Traceback (most recent call last):
+    ...
+    retvar.errors.InputError: source = missing.csv: does not exist; check the path
+    """
     require_file(path, "source")
     try:
         with path.open("rb"):
             pass
-        if path.name.lower().endswith(".parquet"):
-            return _open_parquet(path, groups, threads)
-        return _open_csv(path)
-    except InputError:
+        yield
+    except (InputError, SourceEnded):
         raise
     except Exception as error:  # a broken file may raise anything
         raise InputError("source", str(path), f"cannot be read: {describe_error(error)}") from None
@@ -147,14 +167,120 @@ def _open_parquet(path: Path, groups: range | None, threads: bool) -> Reader:
         return _ahead(rows) if threads else rows
 
     def read(columns: list[str], chunk: int) -> Iterator[Any]:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        texts = [name for name in columns if _holds_text(schema.field(name).type)]
+        _require_unpackable(str(path), schema, meta, own, columns)
+        with pq.ParquetFile(path, page_checksum_verification=True, read_dictionary=texts) as file:
             for some in _row_groups(meta, own, chunk):  # so that a damaged one costs no other
-                yield from file.iter_batches(
+                found = file.iter_batches(
                     chunk, row_groups=some, columns=columns, use_threads=threads
                 )
+                yield from _decoded(found, schema, chunk)
 
     rows = [int(meta.row_group(group).num_rows) for group in own]
     return replace(_reader(str(path), schema, batches, sum(rows)), groups=rows)
+
+
+def _require_unpackable(
+    name: str, schema: Any, meta: Any, groups: range, columns: list[str]
+) -> None:
+    """Refuse entries that are too long, and row groups that are far smaller than their texts."""
+    fixed = import_pyarrow().types.is_fixed_size_binary
+    for column in columns:
+        kind = schema.field(column).type
+        if fixed(kind) and kind.byte_width > LONGEST_TEXT:
+            raise _too_long_text(f"{name}: {column}", kind.byte_width)
+    for group in map(meta.row_group, groups):
+        parts = [group.column(k) for k in range(group.num_columns)]
+        parts = [
+            p for p in parts if p.physical_type == "BYTE_ARRAY" and p.path_in_schema in columns
+        ]
+        size = sum(part.total_uncompressed_size for part in parts)
+        if size > max(LARGE_GROUP, PACKED * sum(part.total_compressed_size for part in parts)):
+            raise InputError(name, f"texts of {size:,} bytes", "are too much for so small a file")
+
+
+def _decoded(batches: Iterator[Any], schema: Any, chunk: int) -> Iterator[Any]:
+    """Batches with texts in place of numbers of texts, as large as before or as memory allows.
+
+    Few bytes of a Parquet file may hold a long text many times.
+    """
+    parts: list[Any] = []
+    rows = 0
+    for batch in batches:
+        most = _rows_in_memory(batch)
+        for first in range(0, batch.num_rows, most):
+            parts.append(batch.slice(first, most))
+            rows += parts[-1].num_rows
+            if rows >= chunk or most < batch.num_rows:
+                yield _joined(parts, schema)
+                parts, rows = [], 0
+    if parts:
+        yield _joined(parts, schema)
+
+
+def _joined(parts: list[Any], schema: Any) -> Any:
+    """One batch of several, with the types of the schema."""
+    pa = import_pyarrow()
+    wanted = pa.schema([schema.field(name) for name in parts[0].schema.names])
+    if len(parts) == 1 and parts[0].schema.types == wanted.types:
+        return parts[0]
+    (batch,) = pa.Table.from_batches(parts).cast(wanted).combine_chunks().to_batches()
+    return batch
+
+
+def _rows_in_memory(batch: Any) -> int:
+    """How many rows of a batch may be decoded at a time."""
+    most: int = max(batch.num_rows, 1)
+    for column in batch.columns:
+        values = getattr(column, "dictionary", None)
+        if values is not None and most * values.nbytes > TEXT_BYTES:  # one text may be that long
+            longest = int(_lengths(values).max(initial=1))
+            most = max(1, min(most, TEXT_BYTES // longest))
+    return most
+
+
+def _short_texts(name: str, batches: Batches, malformed: Sequence[int] = ()) -> Batches:
+    """The same batches; an error names the row and the column of a text that is too long."""
+
+    def checked(columns: list[str], chunk: int) -> Iterator[Any]:
+        first = 1
+        for batch in batches(columns, chunk):
+            for column, values in zip(batch.schema.names, batch.columns, strict=True):
+                lengths = _lengths(values)
+                if lengths.max(initial=0) > LONGEST_TEXT:
+                    at = int(np.argmax(lengths > LONGEST_TEXT))
+                    row = first + at
+                    for skipped in sorted(malformed):
+                        row += skipped <= row
+                    raise _too_long_text(f"{name}, row {row:,}: {column}", lengths[at])
+            first += batch.num_rows
+            yield batch
+
+    return checked
+
+
+def _too_long_text(where: str, length: int) -> InputError:
+    remedy = f"is too long for a log; {LONGEST_TEXT:,} are allowed"
+    return InputError(where, f"a text of {length:,} bytes", remedy)
+
+
+def _holds_text(kind: Any) -> bool:
+    types = import_pyarrow().types
+    return is_text(kind) or bool(types.is_binary(kind) or types.is_large_binary(kind))
+
+
+def _lengths(column: Any) -> NDArray[np.int64]:
+    """The bytes of the texts of a column; empty where it has other data."""
+    pa = import_pyarrow()
+    if pa.types.is_dictionary(column.type):
+        found = _lengths(column.dictionary)
+        return found[column.indices.fill_null(0)] if found.size else found
+    if not _holds_text(column.type):
+        return np.zeros(0, dtype=np.int64)
+    if pa.types.is_string_view(column.type):
+        column = column.cast(pa.large_string())
+    found = pa.compute.binary_length(column).fill_null(0)
+    return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
 def _ahead(batches: Iterator[Any]) -> Iterator[Any]:
@@ -193,16 +319,16 @@ def _open_table(table: Any) -> Reader:
 
 def _reader(name: str, schema: Any, batches: Batches, rows: int) -> Reader:
     _require_rows(name, schema, rows)
-    return Reader(name, _types(schema), batches, rows, metadata=_own_metadata(schema))
+    checked = _short_texts(name, batches)
+    return Reader(name, _types(schema), checked, rows, metadata=_own_metadata(schema))
 
 
-def _open_csv(path: Path) -> Reader:
-    _require_short_lines(path)
-    return open_csv_part(lambda: str(path), str(path), None)
+def open_csv(open_part: Callable[[], Any], name: str, header: list[str] | None = None) -> Reader:
+    """A reader of a CSV file, or of a part of one without its first line, the `header`.
 
-
-def open_csv_part(open_part: Callable[[], Any], name: str, header: list[str] | None) -> Reader:
-    """A reader of a CSV file, or of a part of one without its first line, the `header`."""
+    `open_part` gives a path or a file that is open.
+    """
+    _require_short_lines(open_part(), name, header)
     pa = import_pyarrow()
     extra = 1 if header is None else 0  # the header has number 1
     malformed: list[int] = []
@@ -236,25 +362,27 @@ def open_csv_part(open_part: Callable[[], Any], name: str, header: list[str] | N
     if any(next(batches([column], 1), None) is None for column in schema.names[:1]):
         _require_rows(name, schema, 0)
     text = pa.schema([(column, pa.string()) for column in schema.names])
-    return Reader(name, _types(text), batches, text=True, malformed=malformed)
+    checked = _short_texts(name, batches, malformed)
+    return Reader(name, _types(text), checked, text=True, malformed=malformed)
 
 
-def _require_short_lines(path: Path) -> None:
+def _require_short_lines(opened: Any, name: str, header: list[str] | None) -> None:
     """Refuse a header or first lines that PyArrow cannot take: it would wait for ever at exit."""
-    with path.open("rb") as raw, contextlib.ExitStack() as stack:
-        packed = path.name.lower().endswith(".gz")
-        file: Any = stack.enter_context(gzip.open(raw)) if packed else raw
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(io.FileIO(opened) if isinstance(opened, str) else opened)
+        if name.lower().endswith(".gz"):
+            file = stack.enter_context(gzip.open(file))
         start = file.read(2 * BLOCK)
-    header, _, rest = start.partition(b"\n")
-    if len(header) > LONGEST_HEADER:
-        shown = f"more than {LONGEST_HEADER:,} characters"
-        raise InputError(f"header of {path}", shown, "the first line must hold names of columns")
-    names = next(csv.reader([header.decode(ENCODING, "replace").rstrip("\r")]), [])
-    _require_names(str(path), names)
-    _require_commas(str(path), names)
-    longest = max(map(len, rest.split(b"\n")), default=0)
-    if longest >= BLOCK:
-        raise _too_long(str(path))
+    if header is None:
+        first, _, start = start.partition(b"\n")
+        if len(first) > LONGEST_HEADER:
+            shown, remedy = f"more than {LONGEST_HEADER:,} characters", "must hold names of columns"
+            raise InputError(f"header of {name}", shown, f"the first line {remedy}")
+        names = next(csv.reader([first.decode(ENCODING, "replace").rstrip("\r")]), [])
+        _require_names(name, names)
+        _require_commas(name, names)
+    if max(map(len, start.split(b"\n")), default=0) >= BLOCK:
+        raise _too_long(name)
 
 
 def _require_commas(name: str, names: list[str]) -> None:
