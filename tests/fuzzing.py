@@ -148,7 +148,9 @@ def arguments_for(target: Target, good: Calls, random: np.random.Generator) -> d
     for _ in range(random.integers(1, 4) if target.parameters else 0):
         name = target.parameters[random.integers(len(target.parameters))]
         odd = ODD[random.integers(len(ODD))]
-        if not (name in WORK and isinstance(odd, int) and odd > 1_000):
+        much = name in WORK and isinstance(odd, int) and odd > 1_000
+        much |= name == "ids" and isinstance(odd, (list, tuple, set, dict)) and not odd  # all
+        if not much:
             given[name] = odd
     return given
 
