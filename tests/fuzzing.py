@@ -149,10 +149,19 @@ def arguments_for(target: Target, good: Calls, random: np.random.Generator) -> d
         name = target.parameters[random.integers(len(target.parameters))]
         odd = ODD[random.integers(len(ODD))]
         much = name in WORK and isinstance(odd, int) and odd > 1_000
-        much |= name == "ids" and isinstance(odd, (list, tuple, set, dict)) and not odd  # all
+        much |= name == "ids" and is_empty(odd)  # all experiments
         if not much:
             given[name] = odd
     return given
+
+
+def is_empty(given: Any) -> bool:
+    """Whether there is nothing in it, or may be nothing any more."""
+    return (
+        hasattr(given, "__next__")
+        or (hasattr(given, "shape") and 0 in given.shape)
+        or (isinstance(given, (list, tuple, set, dict)) and not given)
+    )
 
 
 def chances(every: list[Target]) -> np.ndarray:
