@@ -10,9 +10,10 @@ import contextlib
 import csv
 import glob
 import gzip
+import hashlib
 import io
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -38,7 +39,8 @@ METADATA_KEY = b"retvar"  # of the metadata that retvar writes into its files
 SCAN_ROWS = 65_536  # of a batch of `value_range`, and of the first look at the types of columns
 MOST_COLUMNS = 10_000
 LONGEST_HEADER = 1_000_000  # characters
-LONGEST_TEXT = 10_000  # bytes of one entry
+LONGEST_TEXT = 10_000  # bytes of one entry; of longer ones a digest is kept
+BEGINNING = 40  # characters of a longer one that are kept
 TEXT_BYTES = 1 << 26  # of one column of a batch
 LARGE_GROUP = 1 << 30  # bytes of the texts of a row group
 PACKED = 200  # how many times smaller than its texts a large row group may be
@@ -161,20 +163,22 @@ def _open_parquet(path: Path, groups: range | None, threads: bool) -> Reader:
     with pq.ParquetFile(path) as file:
         schema, meta = file.schema_arrow, file.metadata
     own = range(meta.num_row_groups) if groups is None else groups
+    packed = {name for name in schema.names if _holds_text(schema.field(name).type)}
+    packed -= _prefixed(meta, own)
 
     def batches(columns: list[str], chunk: int) -> Iterator[Any]:
         rows = read(columns, chunk)
         return _ahead(rows) if threads else rows
 
     def read(columns: list[str], chunk: int) -> Iterator[Any]:
-        texts = [name for name in columns if _holds_text(schema.field(name).type)]
+        texts = [name for name in columns if name in packed]
         _require_unpackable(str(path), schema, meta, own, columns)
         with pq.ParquetFile(path, page_checksum_verification=True, read_dictionary=texts) as file:
             for some in _row_groups(meta, own, chunk):  # so that a damaged one costs no other
                 found = file.iter_batches(
                     chunk, row_groups=some, columns=columns, use_threads=threads
                 )
-                yield from _decoded(found, schema, chunk)
+                yield from _decoded(map(_short_batch, found), schema, chunk)
 
     rows = [int(meta.row_group(group).num_rows) for group in own]
     return replace(_reader(str(path), schema, batches, sum(rows)), groups=rows)
@@ -188,7 +192,8 @@ def _require_unpackable(
     for column in columns:
         kind = schema.field(column).type
         if fixed(kind) and kind.byte_width > LONGEST_TEXT:
-            raise _too_long_text(f"{name}: {column}", kind.byte_width)
+            shown, remedy = f"texts of {kind.byte_width:,} bytes", "are too long for a log"
+            raise InputError(f"{name}: {column}", shown, f"{remedy}; {LONGEST_TEXT:,} are allowed")
     for group in map(meta.row_group, groups):
         parts = [group.column(k) for k in range(group.num_columns)]
         parts = [
@@ -197,6 +202,16 @@ def _require_unpackable(
         size = sum(part.total_uncompressed_size for part in parts)
         if size > max(LARGE_GROUP, PACKED * sum(part.total_compressed_size for part in parts)):
             raise InputError(name, f"texts of {size:,} bytes", "are too much for so small a file")
+
+
+def _prefixed(meta: Any, groups: range) -> set[str]:
+    """Columns with texts that share their beginnings, which PyArrow cannot give as numbers."""
+    return {
+        part.path_in_schema
+        for group in map(meta.row_group, groups)
+        for part in (group.column(k) for k in range(group.num_columns))
+        if any(encoding.startswith("DELTA") for encoding in part.encodings)
+    }
 
 
 def _decoded(batches: Iterator[Any], schema: Any, chunk: int) -> Iterator[Any]:
@@ -221,7 +236,8 @@ def _decoded(batches: Iterator[Any], schema: Any, chunk: int) -> Iterator[Any]:
 def _joined(parts: list[Any], schema: Any) -> Any:
     """One batch of several, with the types of the schema."""
     pa = import_pyarrow()
-    wanted = pa.schema([schema.field(name) for name in parts[0].schema.names])
+    names = parts[0].schema.names
+    wanted = pa.schema([(name, _plain_text(schema.field(name).type)) for name in names])
     if len(parts) == 1 and parts[0].schema.types == wanted.types:
         return parts[0]
     (batch,) = pa.Table.from_batches(parts).cast(wanted).combine_chunks().to_batches()
@@ -239,34 +255,68 @@ def _rows_in_memory(batch: Any) -> int:
     return most
 
 
-def _short_texts(name: str, batches: Batches, malformed: Sequence[int] = ()) -> Batches:
-    """The same batches; an error names the row and the column of a text that is too long."""
+def _short_texts(batches: Batches) -> Batches:
+    """The same batches; a digest stands for what a very long text has beyond its beginning.
 
-    def checked(columns: list[str], chunk: int) -> Iterator[Any]:
-        first = 1
-        for batch in batches(columns, chunk):
-            for column, values in zip(batch.schema.names, batch.columns, strict=True):
-                lengths = _lengths(values)
-                if lengths.max(initial=0) > LONGEST_TEXT:
-                    at = int(np.argmax(lengths > LONGEST_TEXT))
-                    row = first + at
-                    for skipped in sorted(malformed):
-                        row += skipped <= row
-                    raise _too_long_text(f"{name}, row {row:,}: {column}", lengths[at])
-            first += batch.num_rows
-            yield batch
+    Such texts are hardly labels, but comments and the like, which only tell rows apart.
+    """
 
-    return checked
+    def shortened(columns: list[str], chunk: int) -> Iterator[Any]:
+        with contextlib.closing(_generator(batches(columns, chunk))) as found:
+            yield from map(_short_batch, found)
+
+    return shortened
 
 
-def _too_long_text(where: str, length: int) -> InputError:
-    remedy = f"is too long for a log; {LONGEST_TEXT:,} are allowed"
-    return InputError(where, f"a text of {length:,} bytes", remedy)
+def _generator(items: Iterator[Any]) -> Generator[Any, None, None]:
+    yield from items
+
+
+def _short_batch(batch: Any) -> Any:
+    columns = [_short(column) for column in batch.columns]
+    if all(new is old for new, old in zip(columns, batch.columns, strict=True)):
+        return batch
+    return import_pyarrow().RecordBatch.from_arrays(columns, batch.schema.names)
+
+
+def _short(column: Any) -> Any:
+    """The column; the column of what stands for its texts, if one of them is very long."""
+    pa = import_pyarrow()
+    if pa.types.is_dictionary(column.type):
+        values = _short(column.dictionary)
+        if values is column.dictionary:
+            return column
+        return pa.DictionaryArray.from_arrays(column.indices, values)
+    if _lengths(column).max(initial=0) <= LONGEST_TEXT:
+        return column
+    return pa.array([_stand_in(text) for text in column.to_pylist()], column.type)
+
+
+def _stand_in(text: Any) -> Any:
+    """A text that is not too long; another text has another one.
+
+    >>> _stand_in("short"), _stand_in("a" * 20_000)[:46]
+    ('short', 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa… (20,')
+    """
+    raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    if raw is None or len(raw) <= LONGEST_TEXT:
+        return text
+    about = f"… ({len(raw):,} bytes, {hashlib.sha256(raw).hexdigest()[:32]})"
+    return text[:BEGINNING] + (about if isinstance(text, str) else about.encode())
 
 
 def _holds_text(kind: Any) -> bool:
     types = import_pyarrow().types
-    return is_text(kind) or bool(types.is_binary(kind) or types.is_large_binary(kind))
+    binary = types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind)
+    return is_text(kind) or bool(binary)
+
+
+def _plain_text(kind: Any) -> Any:
+    """The type, or one that numbers of texts can be made into."""
+    pa = import_pyarrow()
+    if pa.types.is_string_view(kind):
+        return pa.large_string()
+    return pa.large_binary() if pa.types.is_binary_view(kind) else kind
 
 
 def _lengths(column: Any) -> NDArray[np.int64]:
@@ -277,8 +327,7 @@ def _lengths(column: Any) -> NDArray[np.int64]:
         return found[column.indices.fill_null(0)] if found.size else found
     if not _holds_text(column.type):
         return np.zeros(0, dtype=np.int64)
-    if pa.types.is_string_view(column.type):
-        column = column.cast(pa.large_string())
+    column = column.cast(_plain_text(column.type))
     found = pa.compute.binary_length(column).fill_null(0)
     return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.int64)
 
@@ -319,8 +368,7 @@ def _open_table(table: Any) -> Reader:
 
 def _reader(name: str, schema: Any, batches: Batches, rows: int) -> Reader:
     _require_rows(name, schema, rows)
-    checked = _short_texts(name, batches)
-    return Reader(name, _types(schema), checked, rows, metadata=_own_metadata(schema))
+    return Reader(name, _types(schema), _short_texts(batches), rows, metadata=_own_metadata(schema))
 
 
 def open_csv(open_part: Callable[[], Any], name: str, header: list[str] | None = None) -> Reader:
@@ -362,8 +410,7 @@ def open_csv(open_part: Callable[[], Any], name: str, header: list[str] | None =
     if any(next(batches([column], 1), None) is None for column in schema.names[:1]):
         _require_rows(name, schema, 0)
     text = pa.schema([(column, pa.string()) for column in schema.names])
-    checked = _short_texts(name, batches, malformed)
-    return Reader(name, _types(text), checked, text=True, malformed=malformed)
+    return Reader(name, _types(text), _short_texts(batches), text=True, malformed=malformed)
 
 
 def _require_short_lines(opened: Any, name: str, header: list[str] | None) -> None:
