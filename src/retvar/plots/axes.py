@@ -30,6 +30,7 @@ __all__: list[str] = []  # names are imported one by one
 
 METHOD_ORDER = tuple(sorted(NETWORKS, key=lambda method: NETWORKS[method].look.rank))
 CUTOFF = 8.0  # times the scale of the truth; lines beyond are cut off
+LARGEST = 1e300  # number on an axis
 SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 COMPRESSED_HEIGHT = 0.3  # share of the height of a panel
 PLAIN_POWERS = 3  # powers of ten up to this are written out
@@ -82,10 +83,12 @@ def datasets(data: Any) -> Mapping[str, xarray.Dataset]:
 
 
 def at_least_one(field: str, given: Any) -> list[float]:
-    """Finite numbers, at least one."""
+    """Numbers that an axis can show, at least one."""
     found: list[float] = np.atleast_1d(arguments.numbers(field, given)).tolist()
     if not found:
         raise InputError(field, "none", "must be at least one number")
+    if max(map(abs, found)) > LARGEST:
+        raise InputError(field, f"{max(found, key=abs):g}", f"must not exceed {LARGEST:g}")
     return found
 
 
