@@ -202,7 +202,7 @@ def tried(tmp_path, monkeypatch):
         seen["refused" if found is None else "loaded"] += 1
 
     yield attempt
-    if SOAK:  # of a share, few may be refused by chance
+    if oracle.SOAK:  # of a share, few may be refused by chance
         assert seen["refused"] > seen["loaded"]
 
 
