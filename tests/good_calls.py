@@ -21,6 +21,7 @@ from retvar.report import load_experiments, reproduce
 from retvar.sweep import Local, Store
 from tests.sweeping import small
 
+Makers = dict[str, Callable[[], Any]]
 CHUNK = {"state": [0, 1], "reward": [1.0, 0.0], "next_state": [1, 0], "terminated": [False, True]}
 SMALL = Path(__file__).parent / "data" / "small.py"
 
@@ -64,10 +65,10 @@ class Calls:
 
     modules: Mapping[str, Any]  #: by the beginning of their targets' names
     functions: Mapping[str, Callable[..., Any]] = {}  #: other targets
-    makers: Mapping[str, Callable[[], Any]]  #: objects with public methods
+    makers: Makers  #: objects with public methods
     documented: Mapping[str, Sequence[str]] = {}  #: their methods, where not all are public
     by_name: Mapping[str, Any]  #: an argument for each name of a parameter
-    own: Mapping[str, Mapping[str, Callable[[], Any]]]  #: what single targets need, made anew
+    own: Mapping[str, Makers]  #: what single targets need, made anew
 
     def arguments(self, target: str, required: Iterable[str]) -> dict[str, Any]:
         """Arguments with which the target succeeds."""
@@ -192,22 +193,22 @@ class Good(Calls):
             "figure": self.figure, "best": self.best, "penalty": 0.1, "share": 0.1, "limit": 0.5,
         }  # fmt: skip
 
-    def _own(self) -> dict[str, dict[str, Callable[[], Any]]]:
+    def _own(self) -> dict[str, Makers]:
         """What single targets need, made for each call."""
         folder, cells = self.folder, list(self.store.plan.cells)
         numbers = iter(range(10**9))
-        gamma: dict[str, Callable[[], Any]] = {"gamma": lambda: 0.9}
-        steps: dict[str, Callable[[], Any]] = {"steps": lambda: 5}
-        state: dict[str, Callable[[], Any]] = {"state": lambda: 0}
-        estimates: dict[str, Callable[[], Any]] = {"data": lambda: self.found.data}
-        curves: dict[str, Callable[[], Any]] = {"data": lambda: self.curves}
-        swept: dict[str, Callable[[], Any]] = {"data": lambda: self.swept}
-        cell: dict[str, Callable[[], Any]] = {"cell": lambda: cells[0]}
-        x: dict[str, Callable[[], Any]] = {"x": lambda: [[0.5]]}
-        row: dict[str, Callable[[], Any]] = {"state": lambda: [0.5, 0.5, 0.0]}
-        seen: dict[str, Callable[[], Any]] = {"state": lambda: [0.5, 0.5]}
+        gamma: Makers = {"gamma": lambda: 0.9}
+        steps: Makers = {"steps": lambda: 5}
+        state: Makers = {"state": lambda: 0}
+        estimates: Makers = {"data": lambda: self.found.data}
+        curves: Makers = {"data": lambda: self.curves}
+        swept: Makers = {"data": lambda: self.swept}
+        cell: Makers = {"cell": lambda: cells[0]}
+        x: Makers = {"x": lambda: [[0.5]]}
+        row: Makers = {"state": lambda: [0.5, 0.5, 0.0]}
+        seen: Makers = {"state": lambda: [0.5, 0.5]}
         moments = ("third_moment", "fourth_moment", "skewness", "kurtosis")
-        own: dict[str, dict[str, Callable[[], Any]]] = {
+        own: dict[str, Makers] = {
             "rv.ActorCritic": {"critic": lambda: rv.Direct(alpha=0.1, gamma=0.9, lam=1.0),
                                "states": lambda: 5},
             "rv.MDP": {"edges": lambda: self.mdp.edges},
@@ -318,7 +319,7 @@ class Good(Calls):
         own["linear.predict"] = {"states": lambda: [ones]}
         return own
 
-    def _makers(self) -> dict[str, Callable[[], Any]]:
+    def _makers(self) -> Makers:
         """Objects with public methods; those that a call changes are made anew."""
         carlo = rv.monte_carlo(rv.domains.chain(reward_std=1.0), samples=20, seed=1)
         gradient = rv.policy_gradient(self.mdp)
