@@ -130,6 +130,9 @@ def test_a_table_of_no_states_and_levels_that_need_no_end_are_refused():
         found.return_interval(level=1e-320, above=True)
     with pytest.raises(rv.InputError, match="gamma"):
         rv.estimate(lake, gamma=10**59)
+    for wrong in (object(), 0, 2**31):
+        with pytest.raises(rv.InputError, match="workers"):
+            rv.estimate(lake, gamma=0.9, cluster="local", workers=wrong)
 
 
 @pytest.mark.parametrize("wrong", [{"states": np.zeros((0, 3))}, {"cost": 1.0, "reward": ["a"]}])

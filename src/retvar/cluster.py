@@ -13,10 +13,12 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from retvar import arguments
 from retvar.errors import InputError
 
 __all__ = ["TIMEOUT", "connected", "local_cluster", "refuse_address"]
 
+MOST_WORKERS = 10_000
 TIMEOUT = 10.0  # seconds in which a scheduler must answer
 ADDRESS = re.compile(r"(tcp|tls|ws|wss|ucx|ucxx)://([^\s:/\[\]]+|\[[^\s\[\]]+\]):[0-9]{1,5}")
 SETTINGS = {  # of a local cluster
@@ -51,6 +53,8 @@ def refuse_address(address: Any, workers: int | None = None) -> None:
         raise InputError("cluster", address, remedy)
     if workers is not None and address != "local":
         raise InputError("workers", workers, "is only for a local cluster; leave it out")
+    if workers is not None:
+        arguments.integer("workers", workers, 1, MOST_WORKERS)
 
 
 @contextlib.contextmanager
