@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
+from retvar.errors import InputError
 from retvar.experiments.claims import (
     best_per_state,
     by_step,
@@ -156,6 +157,8 @@ def large_returns(data: Mapping[str, xarray.Dataset], means: Sequence[float]) ->
     ['value held at the truth', 'value learned, α = ᾱ']
     """
     data, means = datasets(data), at_least_one("means", means)
+    if not data:
+        raise InputError("data", "{}", "must hold a dataset")
     cases = {"frozen": "value held at the truth", "learned": "value learned, α = ᾱ"}
     methods = method_names(next(iter(data.values())))
     found = {(c, m): error_by_return(data, c, m) for c in cases for m in methods}
