@@ -3,16 +3,18 @@
     python -m tests.fuzzing CALLS [SEED [deep]]
 
 A call begins with arguments with which it succeeds (`tests.good_calls`), and one to three of them
-are replaced by odd ones. It may succeed, or raise a RetvarError, or a TypeError if Python itself
-refuses the call. Anything else is a fault: another exception, a warning of another library, or a
-call that takes too long. What is public is found by walking ``retvar``, its public modules, and
-objects that they make.
+are replaced by odd ones. If there are calls enough, every odd value comes first in the place of
+every single argument; the others are random. A call may succeed, or raise a RetvarError, or a
+TypeError if Python itself refuses the call. Anything else is a fault: another exception, a warning
+of another library, or a call that takes too long. What is public is found by walking ``retvar``,
+its public modules, and objects that they make.
 """
 
 # ruff: noqa: T201
 from __future__ import annotations
 
 import contextlib
+import copy
 import inspect
 import io
 import os
@@ -24,12 +26,16 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
+from decimal import Decimal
+from fractions import Fraction
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import retvar as rv
+from retvar.format import literal
 from tests.good_calls import Calls, Good
 
 SECONDS = 60  # of computing, for one call, which may have to compile
@@ -86,6 +92,21 @@ class Odd:
         return "Odd()"
 
 
+def circular() -> list[Any]:
+    """A list in itself."""
+    found: list[Any] = []
+    found.append(found)
+    return found
+
+
+def nested(depth: int) -> list[Any]:
+    """A list in a list in a list."""
+    found: list[Any] = []
+    for _ in range(depth):
+        found = [found]
+    return found
+
+
 ODD: list[Any] = [
     None, True, False, 0, 1, -1, 2, 10**6, 2**31, 2**63, 2**64, 10**400, -(10**400), 0.0, -0.0, 0.5,
     1.0, -1.0, 1e-320, 1e308, -1e308, float("nan"), float("inf"), -float("inf"), 1j, "", "x", "0.5",
@@ -99,6 +120,13 @@ ODD: list[Any] = [
     NotImplemented,
     Path("nowhere"), Exception("x"), rv.Decay(), rv.Direct(alpha=0.1), rv.domains.chain,
     rv.domains.chain(), [rv.Direct(alpha=0.1)] * 2, {"a": rv.VTD(alpha=0.2)}, "direct", "vtd",
+    np.int8(127), np.uint8(3), np.uint8(255), np.int16(200), np.uint64(2**64 - 1),
+    Fraction(1, 3), Fraction(10**400, 3), Decimal("0.5"), Decimal("NaN"), Decimal("sNaN"),
+    np.longdouble(0.3), np.longdouble("1e4000"), [np.longdouble("1e4000")], [Fraction(1, 3)],
+    np.timedelta64(3, "s"), np.timedelta64("NaT"), np.void((0.0,), dtype=[("a", "<f8")]),
+    circular(), nested(5_000), {"a": nested(5_000)}, range(10**12), [1e200, 1e200], [1e308, -1e308],
+    np.full((5, 2), 1e200), np.full((3, 1), 1e308), np.array([1e308, 1e308, -1e308]), ["\ud800"],
+    {"\ud800": 1}, [Decimal("sNaN")], np.array("a"),
 ]  # fmt: skip
 
 
@@ -139,6 +167,34 @@ def target(name: str, thing: Any, call: Any = None) -> Iterator[Target]:
     yield Target(name, call or thing, names, required)
 
 
+class Call(NamedTuple):
+    """A target and what it is given."""
+
+    target: Target
+    given: dict[str, Any]
+
+
+def single_places(every: list[Target]) -> list[tuple[Target, str, Any]]:
+    """Every odd value in the place of every single argument."""
+    return [
+        (target, name, odd)
+        for target in every
+        for name in target.parameters
+        for odd in ODD
+        if may_be_given(name, odd)
+    ]
+
+
+def random_replacements(
+    every: list[Target], good: Calls, random: np.random.Generator
+) -> Iterator[Call]:
+    """Random targets with good arguments, of which one to three are odd; without end."""
+    weights = chances(every)
+    while True:
+        for chosen in random.choice(len(every), 1_000, p=weights):
+            yield Call(every[chosen], arguments_for(every[chosen], good, random))
+
+
 def arguments_for(target: Target, good: Calls, random: np.random.Generator) -> dict[str, Any]:
     """Good arguments of which one to three are odd."""
     given = good.arguments(target.name, target.required)
@@ -148,11 +204,20 @@ def arguments_for(target: Target, good: Calls, random: np.random.Generator) -> d
     for _ in range(random.integers(1, 4) if target.parameters else 0):
         name = target.parameters[random.integers(len(target.parameters))]
         odd = ODD[random.integers(len(ODD))]
-        much = name in WORK and isinstance(odd, int) and odd > 1_000
-        much |= name == "ids" and is_empty(odd)  # all experiments
-        if not much:
-            given[name] = odd
+        if may_be_given(name, odd):
+            given[name] = fresh(odd)
     return given
+
+
+def may_be_given(name: str, odd: Any) -> bool:
+    """Whether this asks for no more work than a test has time for."""
+    much = name in WORK and isinstance(odd, int | np.integer) and odd > 1_000
+    return not much and not (name == "ids" and is_empty(odd))  # no `ids`: all experiments
+
+
+def fresh(odd: Any) -> Any:
+    """The same again; of an iterator one that nobody has gone through."""
+    return copy.copy(odd) if hasattr(odd, "__next__") else odd
 
 
 def is_empty(given: Any) -> bool:
@@ -192,7 +257,7 @@ def tried(target: Target, given: dict[str, Any]) -> Fault | None:
     except BaseException as error:
         frames = traceback.extract_tb(error.__traceback__)
         inside = [f for f in frames if f.filename.startswith(PACKAGE)]
-        refused = isinstance(error, TypeError) and not inside  # by Python itself
+        refused = isinstance(error, (TypeError, MemoryError)) and not inside  # by Python itself
         refused |= isinstance(error, AssertionError) and target.name == "rv.testing.check_learner"
         own = frames[-1].filename == __file__ and frames[-1].name == "<lambda>"
         if refused or own:  # `own`: an error of the function that was given
@@ -245,15 +310,19 @@ def faults(
         good = make(folder)
         os.chdir(folder)
         every = list(targets(good))
-        print(f"{len(every)} targets", flush=True)
-        for chosen in random.choice(len(every), calls, p=chances(every)):
-            target = every[chosen]
-            given = arguments_for(target, good, random)
+        singles = single_places(every)
+        print(f"{len(every)} targets, {len(singles):,} single odd arguments", flush=True)
+        first = (
+            Call(target, good.arguments(target.name, target.required) | {name: fresh(odd)})
+            for target, name, odd in (singles if calls >= len(singles) else ())
+        )
+        others = random_replacements(every, good, random)
+        for target, given in islice(chain(first, others), calls):
             fault = tried(target, given)
             if fault is not None:
                 key = (fault.name, fault.kind, fault.where)
                 if key not in found:
-                    shown = {n: repr(x)[:60] for n, x in given.items()}
+                    shown = {n: literal(x)[:60] for n, x in given.items()}
                     print(f"{' '.join(key)}: {fault.text}\n    {shown}", flush=True)
                 found[key] += 1
     return found

@@ -5,6 +5,8 @@ import fcntl
 import json
 import os
 import re
+import signal
+import socket
 import subprocess
 import sys
 import time
@@ -228,6 +230,38 @@ def lease_file(path: Path, age: float, text: str | None = None) -> Path:
     then = time.time() - age
     os.utime(path, (then, then))
     return path
+
+
+@pytest.mark.parametrize("hours", [-2, 2])
+def test_a_reproduction_that_was_stopped_for_a_while_keeps_its_folder(tmp_path, hours):
+    """Ctrl-Z, or a clock set back, and no locks: it lives, so a second one is refused."""
+    out, then = tmp_path / "out", time.time() + 3600 * hours
+    words = [sys.executable, "-c", HOLDS, str(out), str(errno.ENOTSUP)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(words, **pipes) as first:
+        assert first.stdout.readline() == "open\n"
+        try:
+            first.send_signal(signal.SIGSTOP)
+            os.utime(out / LEASE, (then, then))
+            second = subprocess.run(words, capture_output=True, text=True, input="", check=False)
+            assert second.returncode
+            assert f"another run is using it: {socket.gethostname()} (process {first.pid})" in (
+                second.stderr
+            )
+        finally:  # a stopped process would be waited for
+            first.kill()
+    assert subprocess.run(words, input=b"\n", capture_output=True, check=False).returncode == 0
+
+
+def test_the_lease_of_a_process_whose_number_another_one_has_now_is_void(tmp_path):
+    """Processes are told apart by when they began."""
+    path = tmp_path / "cell"
+    assert leases.acquire(path, while_alive=True) is not None
+    assert leases.is_held(path, while_alive=True)
+    owner = json.loads(path.read_text())
+    path.write_text(json.dumps(owner | {"began": "12"}))
+    assert not leases.is_held(path, while_alive=True)
+    assert not leases.is_held(path)
 
 
 def test_a_lease_from_the_future_is_void_and_one_of_a_clock_a_little_ahead_is_not(tmp_path):

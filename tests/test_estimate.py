@@ -107,7 +107,7 @@ def test_returns_are_those_of_their_definition_wherever_chunks_are_cut(seed, at_
     found = collected(rows, keys, cuts, at_once=at_once)
     assert len(expected) > 20
     assert found.count == len(expected)
-    assert found.truncated_count == sum(cut for *_, cut, _ in expected)
+    assert_array_equal(found.truncated, [cut for *_, cut, _ in expected])
     assert_array_equal(found.key, [k for k, *_ in expected])
     whole = found.completed(value)
     assert_allclose(whole, [G for _, G, *_ in expected], rtol=1e-9, atol=1e-12)
@@ -194,7 +194,7 @@ def test_returns_that_are_shown_began_early_enough_to_be_nearly_complete():
     """
     found = rv.estimate(from_gymnasium("MountainCar-v0", steps=20_000, seed=1), gamma=0.99)
     returns = found.monitor.returns
-    assert returns.truncated_count > 50
+    assert returns.truncated.sum() > 50
     shown = returns.nearly_complete
     assert 0 < shown.sum() < shown.size
     assert found.data.sizes["sample"] == shown.sum()
@@ -299,7 +299,7 @@ def test_truncated_returns_are_completed_with_the_final_values(gamma, lam, obser
     found = rv.estimate(steps, own, features=kind, bootstrap_samples=0)
     at = np.eye(3) if observations else np.arange(3)
     assert_allclose(found.estimator.predict(at, "value"), exact, rtol=1e-9)
-    assert found.monitor.returns.truncated_count > (100 if lam == 1 else 10)
+    assert found.monitor.returns.truncated.sum() > (100 if lam == 1 else 10)
     data = found.data
     assert data.sizes["sample"] > 300
     assert_allclose(data["observed"], data["predicted"], rtol=2e-4)  # 1e-4 is enough

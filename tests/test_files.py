@@ -125,7 +125,7 @@ def test_a_file_that_does_not_reach_the_disk_is_not_written(tmp_path, monkeypatc
 
     write_text(tmp_path / "a.txt", "old")
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(rv.InputError, match="No space left"):
+    with pytest.raises(rv.WriteError, match="No space left"):
         write_text(tmp_path / "a.txt", "new")
     assert (tmp_path / "a.txt").read_text() == "old"
     assert temporaries(tmp_path) == []
@@ -235,3 +235,82 @@ def test_what_is_at_a_path(tmp_path):
     for name, problem in (("loop", "Too many levels"), ("a\0", "null"), ("a" * 300, "too long")):
         with pytest.raises(rv.InputError, match=f"--out = .*: cannot be looked at: .*{problem}"):
             files.kind_of("--out", tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    "name", ["😀" * 60 + ".png", "a." + "b" * 240, "a\nb.nc", "a.2026-11-17", ".x"]
+)
+def test_any_name_can_be_written_and_its_temporaries_are_known(tmp_path, name):
+    seen = []
+    write_with(tmp_path / name, lambda temporary: seen.append(temporary))
+    assert (tmp_path / name).exists()
+    assert files.is_temporary(seen[0])
+
+
+DEAD = 2**22 + 1  # larger than any process id
+
+
+def test_a_write_removes_what_dead_writers_of_other_files_left_in_its_folder(tmp_path):
+    """Files and folders, whatever they were for; those of living writers stay."""
+    dead = [tmp_path / f".{name}-{files._host()}.{DEAD}.00000000{suffix}"
+            for name, suffix in (("b", ".nc"), ("c\nd", ".2026-11-17"), ("empty", ""))]  # fmt: skip
+    for path in dead:
+        path.write_text("half")
+    folder = tmp_path / f".sort-{files._host()}.{DEAD}.00000000"
+    folder.mkdir()
+    (folder / "part").write_text("half")
+    living = files.create_temporary(tmp_path / "e.txt")
+    write_text(tmp_path / "a.txt", "whole")
+    assert temporaries(tmp_path) == [living.name]
+    files.discard(living)
+
+
+FOLDER = """
+import sys
+from retvar.files import make_temporary_folder
+print(make_temporary_folder("retvar-test"), flush=True)
+input()
+"""
+
+
+def test_the_temporary_folder_of_a_killed_process_is_removed_by_the_next(tmp_path, monkeypatch):
+    words = [sys.executable, "-c", FOLDER]
+    own = {**os.environ, "TMPDIR": str(tmp_path)}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": own}
+    monkeypatch.setattr(files.tempfile, "gettempdir", lambda: str(tmp_path))
+    with subprocess.Popen(words, **pipes) as one, subprocess.Popen(words, **pipes) as two:
+        folders = [files.Path(each.stdout.readline().strip()) for each in (one, two)]
+        for folder in folders:
+            assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+            (folder / "part").write_text("rows")
+        one.kill()
+        one.wait()
+        own_folder = files.make_temporary_folder("retvar-test")
+        assert not folders[0].exists()
+        assert (folders[1] / "part").exists()
+        two.kill()
+    files.discard(own_folder)
+    assert not own_folder.exists()
+
+
+def test_no_folder_for_temporary_files_is_an_error_with_a_remedy(tmp_path, monkeypatch):
+    monkeypatch.setattr(files.tempfile, "gettempdir", lambda: str(tmp_path / "none"))
+    with pytest.raises(rv.InputError, match=r"TMPDIR = .*; set TMPDIR to one"):
+        files.make_temporary_folder("retvar-test")
+
+
+def test_a_folder_that_cannot_be_read_is_written_all_the_same(tmp_path, monkeypatch):
+    """It cannot be synced then."""
+    real = os.open
+
+    def forbidden(path, flags, *mode, **extra):
+        if os.path.isdir(path):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return real(path, flags, *mode, **extra)
+
+    monkeypatch.setattr(os, "open", forbidden)
+    write_text(tmp_path / "a.txt", "whole")
+    files.make_folder(tmp_path / "b")
+    monkeypatch.undo()
+    assert (tmp_path / "a.txt").read_text() == "whole"
+    assert (tmp_path / "b").is_dir()

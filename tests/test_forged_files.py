@@ -259,17 +259,6 @@ def test_tensors_that_learning_does_not_lead_to_are_refused(kind, name, change, 
     assert loaded(path, header, tensors | {name: change(tensors[name])}) is None
 
 
-def test_sums_that_overflowed_are_saved_and_loaded(tmp_path):
-    """Powers of rewards up to the eighth: infinite, or NaN beside infinite ones."""
-    found = tabular(reward=np.resize([1e160, -1e160, 1.0], 60))
-    found.save(tmp_path / "a.safetensors")
-    again = rv.load(tmp_path / "a.safetensors")
-    assert not np.isfinite(again.sums[0].moment(4, 8)).all()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        assert np.array_equal(again.value(), found.value(), equal_nan=True)
-
-
 @pytest.mark.soak
 def test_any_entry_of_a_header_may_be_odd(good, tried):
     header, tensors = good

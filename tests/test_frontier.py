@@ -80,6 +80,38 @@ def test_no_single_state_of_a_point_can_be_improved(cliff):
         assert other.mean - point.penalty * other.variance <= point.objective + 1e-9
 
 
+def test_where_a_policy_never_gets_it_is_the_greedy_one():
+    """Where it gets in as many steps as there are states, by a power of the matrix."""
+    mdp = rv.domains.windy_cliff()
+    (point,) = rv.frontier(mdp, penalties=2.0, restarts=0)
+    pi, e = point.policy.probabilities, mdp.edges
+    inside = e.next_state != END
+    steps = np.eye(mdp.n_states)
+    np.add.at(
+        steps, (e.state[inside], e.next_state[inside]),
+        (pi[e.state, e.action] * e.probability)[inside],
+    )  # fmt: skip
+    visited = mdp.start @ np.linalg.matrix_power(steps, mdp.n_states) > 0
+    assert 0 < visited.sum() < mdp.n_states
+    greedy = rv.Policy.greedy(mdp).probabilities
+    assert np.array_equal(pi[~visited], greedy[~visited])
+    assert not np.array_equal(pi[visited], greedy[visited])
+
+
+@pytest.mark.parametrize("seed", [2, 8, 16])
+def test_a_mixture_has_no_rare_action_without_which_nothing_is_lost(seed):
+    """In these MDPs the best policies found are mixtures."""
+    mdp = rv.domains.random_mdp(12, 3, 3, seed=seed, gamma=0.9, lam=1)
+    for point in rv.frontier(mdp, penalties=[0.5, 2.0], restarts=0):
+        pi = point.policy.probabilities
+        common = np.where(pi < 0.05, 0.0, pi)
+        common /= common.sum(axis=1, keepdims=True)
+        solution = rv.solve(mdp, common, lam=1.0)[0]
+        objective = solution.mean - point.penalty * solution.variance
+        lost = point.objective - objective > 1e-9 * abs(point.objective)
+        assert lost or np.array_equal(common, pi)
+
+
 def test_frozen_lake_does_not_stay_behind_the_greedy_policy():
     """From the uniform policy alone, gradients get stuck at 0.532 ± 0.323."""
     lake = rv.domains.from_gymnasium("FrozenLake-v1", gamma=0.99)
@@ -111,6 +143,41 @@ def test_a_negative_penalty_is_risk_seeking():
     assert [p.attitude for p in found] == ["risk-seeking", "risk-neutral"]
     assert found[0].variance > found[1].variance
     assert "risk-seeking" in str(found)
+
+
+def never_ends(mdp):
+    """Whether some deterministic policy goes on for ever from some state, by enumeration."""
+    e = mdp.edges
+    inside = e.next_state != END
+    for actions in itertools.product(range(mdp.n_actions), repeat=mdp.n_states):
+        used = inside & (np.array(actions)[e.state] == e.action)
+        P = np.zeros((mdp.n_states, mdp.n_states))
+        np.add.at(P, (e.state[used], e.next_state[used]), (e.probability * e.gamma)[used])
+        if np.abs(np.linalg.eigvals(P)).max() > 1 - 1e-6:
+            return True
+    return False
+
+
+def may_seek_risk(mdp):
+    try:
+        rv.frontier(mdp, penalties=[-0.1], restarts=0)
+    except rv.InputError as refusal:
+        assert "risk-seeking, and with γ = 1" in str(refusal)  # noqa: PT017
+        return False
+    return True
+
+
+def test_risk_may_be_sought_exactly_where_every_policy_ends():
+    """Three states in a row; the second action of each leads anywhere, or ends the episode."""
+    found = set()
+    for then in itertools.product((0, 1, 2, END), repeat=3):
+        on = [(s, 0, (1, 2, END)[s], 1.0, 0.0, 1.0) for s in range(3)]
+        second = [(s, 1, t, 1.0, 1.0, 1.0) for s, t in enumerate(then)]
+        for gamma in (1.0, [1.0, 0.9, 1.0]):
+            mdp = rv.MDP.from_edges([*on, *second], gamma=gamma, states=3)
+            found.add(never_ends(mdp))
+            assert may_seek_risk(mdp) == (not never_ends(mdp))
+    assert found == {True, False}
 
 
 def test_nothing_is_called_optimal(cliff):

@@ -31,6 +31,7 @@ from retvar.cli import main
 from retvar.errors import InputError
 from retvar.experience import readers
 from retvar.format import ONE_LINE, natural_key, visible
+from retvar.sweep import Sweep
 from tests.html_pages import read_offline
 
 SECONDS = 20.0  # for one call, on a busy machine
@@ -108,6 +109,19 @@ def test_hostile_toml_is_refused_as_an_mdp_and_as_a_sweep(name, tmp_path):
     other = (SPEC % "0.1").replace('id = "chain"', 'file = "a.toml"')
     path.with_name("b.toml").write_text(other)
     assert len(refused("sweep", "plan", path.with_name("b.toml"))) < 600
+
+
+@pytest.mark.parametrize(
+    ("states", "actions", "refusal"),
+    [(1, 500_000_000, "must not exceed 1,010,000 with 1 edge"), (5_000, 90_000, "5,000 edges")],
+)
+def test_few_edges_allow_few_pairs_of_state_and_action(states, actions, refusal, tmp_path):
+    """A short file needs little memory, however many actions it announces."""
+    edges = ",".join(f"{{state={s},next_state={s}}}" for s in range(states))
+    (tmp_path / "a.toml").write_text(f"actions={actions}\ngamma=0.9\nedges=[{edges}]")
+    assert refusal in " ".join(refused("solve", tmp_path / "a.toml").split())
+    with pytest.raises(InputError, match=refusal):
+        rv.MDP((range(states), [0] * states, range(states), 1, 0, 0, 0.9), actions=actions)
 
 
 @pytest.mark.parametrize("name", JSONS)
@@ -744,3 +758,47 @@ def test_visible_text_has_no_control_character_and_plain_text_stays(text):
     plain = re.sub(r"[^ -~äλ∞]", "", text)
     assert visible(plain) == plain
     visible(text).encode("utf-8")
+
+
+# ---------------------------------------------------------------------- halves of surrogate pairs
+
+HALF = "a\ud800"
+LEARN = [{"method": "direct", "alpha": 0.1}]
+
+
+def sweep_of(**changes):
+    data = {"runs": 1, "steps": 9, "domains": [{"id": "chain"}], "learners": LEARN}
+    return Sweep.from_dict({**data, **changes})
+
+
+NAMED = {
+    "MDP": lambda: rv.domains.chain().replace(name=HALF),
+    "states": lambda: rv.domains.chain().replace(states=["a", "b", "c", HALF]),
+    "actions": lambda: rv.domains.chain().replace(actions=[HALF]),
+    "state of an edge": lambda: rv.MDP.from_edges([(HALF, "x", "end")], gamma=1.0),
+    "action of an edge": lambda: rv.MDP.from_edges([("x", HALF, "end")], gamma=1.0),
+    "policy": lambda: rv.domains.chain().replace(policies={HALF: "uniform"}),
+    "learner": lambda: rv.simulate(
+        rv.domains.chain(), {HALF: rv.Direct(alpha=0.1)}, steps=1, runs=1, seed=0
+    ),
+    "sweep": lambda: sweep_of(name=HALF),
+    "domain": lambda: sweep_of(domains=[{"id": "chain", "name": HALF}]),
+    "option": lambda: sweep_of(domains=[{"id": "chain", "options": {"a": [HALF]}}]),
+    "name of an option": lambda: sweep_of(domains=[{"id": "chain", "options": {HALF: 1}}]),
+    "target": lambda: sweep_of(domains=[{"id": "chain", "target": HALF}]),
+    "column": lambda: rv.experience.from_table({HALF: [1.0], "state": [0], "reward": [0.0]}),
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_names_with_half_of_a_surrogate_pair_are_refused_where_they_are_given(name):
+    """They are no text that a file or a terminal can hold."""
+    with pytest.raises(InputError, match="half of a surrogate pair") as refusal:
+        NAMED[name]()
+    assert str(refusal.value).isascii()
+
+
+def test_a_sweep_is_named_after_its_file_whatever_the_name_of_the_file(tmp_path):
+    path = tmp_path / "a\udcff.toml"
+    path.write_text(SPEC % "0.1")
+    assert Sweep.from_toml(path).name == "a\\udcff"

@@ -566,7 +566,6 @@ def test_settings_of_marimo_lie_in_a_folder_that_can_be_written(case, tmp_path, 
     monkeypatch.chdir(here)
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     monkeypatch.setattr(files, "unfinished", set())
-    monkeypatch.setattr(server, "unfinished", files.unfinished)
     for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
         monkeypatch.setenv(name, "before")
     monkeypatch.setenv("XDG_CACHE_HOME", "rel" if case == "relative" else str(caches))

@@ -13,7 +13,10 @@ from scipy.stats import t as student
 
 import retvar as rv
 from retvar.estimation import inverse
+from retvar.estimation.feature_estimator import FeatureEstimator
 from retvar.estimation.least_squares import Solver, least_squares
+from retvar.estimation.least_squares_estimator import LARGEST_RATIO, LARGEST_REWARD
+from retvar.estimation.tabular import TabularEstimator
 from retvar.estimation.transition_sums import TransitionSums
 from tests.oracle import fresh_seed
 
@@ -389,3 +392,75 @@ def test_off_policy_answers_need_support_everywhere():
 def test_an_empty_log_is_refused():
     with pytest.raises(rv.InputError, match="nothing to estimate from"):
         least_squares(TransitionSums(), 3)
+
+
+# ------------------------------------------------------------------------ large and small rewards
+
+
+def estimator_of(kind, **columns):
+    """A least-squares estimator that has seen 3,000 random transitions, some rewards replaced."""
+    rng, n = np.random.default_rng(5), 3_000
+    if kind == "observations":
+        state, follows = rng.random((2, n, 1))
+        own = rv.features.Polynomial([0.0], [1.0], degree=2)
+        found = FeatureEstimator(rv.Direct(alpha=0.0, gamma=0.9, lam=1.0), own)
+    else:
+        state, follows = rng.integers(0, 4, (2, n))
+        estimand = "off_policy_return" if kind == "off-policy return" else "target_return"
+        found = TabularEstimator(
+            rv.Direct(alpha=0.0, gamma=0.9, lam=1.0, estimand=estimand), states=4
+        )
+    reward, rho = rng.normal(1.0, 2.0, n).clip(-5, 5), rng.uniform(0.6, 1.4, n)
+    chunk = {"state": state, "next_state": follows, "terminated": rng.random(n) < 0.2,
+             "reward": columns.pop("scale", 1.0) * reward}  # fmt: skip
+    found.update_many(chunk | ({"rho": rho} if "policy" in kind else {}) | columns)
+    return found
+
+
+KINDS = ["states", "target policy", "off-policy return", "observations"]
+
+
+@pytest.mark.parametrize("scale", [2.0**77, 2.0**-60])
+@pytest.mark.parametrize("kind", KINDS)
+def test_rewards_in_other_units_give_the_answers_in_these_units(kind, scale, tmp_path):
+    """The unit is a power of 2, so that nothing rounds otherwise; 5·2⁷⁷ is almost the limit."""
+    assert 0.5 < 5 * 2.0**77 / LARGEST_REWARD < 1
+    plain, scaled = estimator_of(kind), estimator_of(kind, scale=scale)
+    scaled.save(tmp_path / "a.safetensors")
+    states = [[0.2], [0.7]] if kind == "observations" else [0, 1, 2, 3]
+    for found in (scaled, rv.load(tmp_path / "a.safetensors")):
+        for what in ("value", "std"):
+            expected = plain.predict(states, what)
+            assert np.isfinite(expected).all()
+            assert_allclose(found.predict(states, what) / scale, expected, rtol=1e-9)
+            ends = (
+                plain.interval(states=states, what=what),
+                found.interval(states=states, what=what),
+            )
+            for own, other in zip(*ends, strict=True):
+                assert_allclose(other / scale, own, rtol=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("reward", [1.01 * LARGEST_REWARD, -1e60, 1e160, -1e308, np.inf, np.nan])
+def test_rewards_whose_powers_would_overflow_are_refused(kind, reward):
+    found = estimator_of(kind)
+    rewards = np.where(np.arange(3_000) == 7, reward, 1.0)
+    with pytest.raises(rv.InputError, match=r"reward.*at most 1e\+24 in size"):
+        estimator_of(kind, reward=rewards)
+    chunk = {name: np.array([0.5]) for name in ("state", "next_state")} | {"reward": [reward]}
+    if kind == "observations":
+        chunk |= {name: np.array([[0.5]]) for name in ("state", "next_state")}
+    found.update_many(chunk, on_error="skip")
+    assert (found.steps, found.rejected) == (3_000, 1)
+
+
+@pytest.mark.parametrize("kind", KINDS[1:3])
+def test_ratios_up_to_the_limit_leave_finite_sums_and_larger_ones_are_refused(kind, tmp_path):
+    ratios = np.where(np.arange(3_000) % 10 == 7, LARGEST_RATIO, 0.5)
+    found = estimator_of(kind, rho=ratios, scale=2.0**77)
+    assert all(np.isfinite(sums.moment(4, 8)).all() for sums in found.sums)
+    found.save(tmp_path / "a.safetensors")
+    assert rv.load(tmp_path / "a.safetensors").steps == 3_000
+    with pytest.raises(rv.InputError, match=r"rho\[7\].*from 0 to 1e\+12"):
+        estimator_of(kind, rho=1.01 * ratios)

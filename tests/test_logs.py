@@ -168,6 +168,24 @@ def test_sorting_outside_memory_gives_the_same_rows_in_the_same_order(rng, monke
     assert_array_equal(found[0], log["reward"][order][~last])
 
 
+def test_duplicates_and_ties_are_those_of_the_definition_also_outside_memory(rng, monkeypatch):
+    """Blocks end between two times of an entity: about 20 rows have each of 600 keys."""
+    n = 12_000
+    log = {
+        "who": rng.integers(50, size=n), "when": rng.integers(12, size=n),
+        "state": rng.integers(3, size=n), "reward": rng.integers(4, size=n) * 1.0,
+        "terminated": np.zeros(n, dtype=bool),
+    }  # fmt: skip
+    rows = np.column_stack([log[name] for name in ("who", "when", "state", "reward")])
+    distinct, keys = (len(np.unique(rows[:, :k], axis=0)) for k in (4, 2))
+    for most in (10**6, 3_000):
+        monkeypatch.setattr(arrangement, "RUN_ROWS", most)
+        stream = from_table(log, entity="who", time="when", chunk=500, force=True)
+        whole(stream)
+        assert stream.counts.duplicates == n - distinct
+        assert stream.counts.ties == distinct - keys
+
+
 def test_an_episode_id_tells_episodes_of_an_entity_apart():
     """Without a mark at its end, the row before another stay is cut off."""
     log = {

@@ -363,6 +363,13 @@ def test_odd_input_raises_an_input_error(make, text):
         make()
 
 
+def test_every_state_may_have_actions_of_its_own():
+    names = [f"s{k}" for k in range(2_000)]
+    mdp = rv.MDP.from_edges([(s, f"leave {s}", "end", 1.0, 1.0) for s in names], gamma=1.0)
+    assert mdp.n_actions == 2_000
+    assert_array_equal(rv.Policy.uniform(mdp).probabilities, np.eye(2_000))
+
+
 def test_edges_may_be_mappings_and_gymnasium_tables_plain_dicts():
     import gymnasium
 

@@ -230,6 +230,32 @@ def test_many_cut_off_returns_make_it_doubtful():
     assert not Calibration.of(np.zeros(50), np.zeros(50), np.ones(50), cut & False).doubtful
 
 
+def test_only_returns_with_a_score_count_as_cut_off():
+    known, cut = np.arange(50) < 20, np.arange(50) % 5 == 0
+    for gap in range(3):
+        columns = [np.ones(50), np.zeros(50), np.ones(50)]
+        columns[gap][~known] = np.nan
+        all_cut = np.where(known, cut, True)
+        assert Calibration.of(*columns, all_cut).cut_off == 0.2
+        assert not Calibration.of(*columns, all_cut).doubtful
+
+
+def test_intervals_end_where_many_returns_ended():
+    """Few may not have reached the ends yet: then the ends are the estimates' own."""
+    value, std = np.array([0.0, 0.5, -0.5]), np.array([1.0, 3.0, 3.0])
+    for n in (99, 199):
+        returns = np.linspace(-1.0, 1.0, n)
+        fit = Calibration.of(returns, np.zeros(n), np.ones(n))
+        (low,), (high,) = fit.interval(np.zeros(1), np.ones(1))  # scores are returns here
+        ends = [value + std * low, value + std * high]
+        limit = fit.above(value, std)
+        if n >= 100:
+            ends = [np.clip(end, returns.min(), returns.max()) for end in ends]
+            assert (limit >= returns.min()).all()
+        assert_allclose(fit.interval(value, std), ends, rtol=1e-12)
+        assert (ends[1].max() > returns.max()) == (n < 100)
+
+
 # ------------------------------------------------------------------------ returns of few values
 
 

@@ -6,6 +6,7 @@ the life of each command: 2 s on an idle machine. Time in which the tested proce
 got no processor does not count.
 """
 
+import contextlib
 import os
 import random
 import signal
@@ -25,6 +26,7 @@ from retvar.cli import main
 from retvar.signals import Interrupted, Stop, current
 from retvar.sweep import Store, operations
 from tests.oracle import SOAK, fresh_seed
+from tests.patience import at_work, patience
 
 BOUND = 2.0  # seconds, on an idle machine
 MOMENTS = 20  # of each command, in `make soak`
@@ -242,6 +244,31 @@ def test_a_signal_at_any_moment_ends_a_command_within_two_seconds(name, data, tm
     assert max(took) < BOUND, took
 
 
+@needs_proc
+@pytest.mark.parametrize("name", ["rollouts", "estimate, endless"])
+def test_a_signal_ends_a_command_whose_messages_nobody_reads(name, data, tmp_path):
+    """Its stderr is a pipe that is full, as with a terminal that Ctrl-S has stopped."""
+    words = [word.format(data=data) for word in COMMANDS[name][1:]]
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writer, b"x" * 4096)
+    os.set_blocking(writer, True)
+    with subprocess.Popen(
+        [sys.executable, "-m", "retvar", *words], cwd=tmp_path, start_new_session=True,
+        stdout=subprocess.DEVNULL, stderr=writer,
+    ) as process:  # fmt: skip
+        try:
+            at_work(process.pid, 1.5)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(patience(20)) == 130
+        finally:
+            process.kill()
+            os.close(reader)
+            os.close(writer)
+
+
 def test_every_command_has_been_thought_of():
     found = set()
     for name, command in main.commands.items():
@@ -278,6 +305,13 @@ HANGS = {
     "busy in C": (
         "import numpy as np\nprint('ready', flush=True)\nnp.linalg.svd(np.ones((4000, 4000)))",
         "Nothing was written.\n",
+    ),
+    "last words are not read": (
+        "stop._tell = lambda line: (time.sleep(30), os.write(1, b'late'))\n"
+        "try:\n    with stop.graceful():\n        print('ready', flush=True)\n"
+        "        while True:\n            stop.check()\n            time.sleep(0.01)\n"
+        "finally:\n    stop.tell()\n    stop.end()",
+        "",
     ),
     "finishes in time": (
         "with stop.graceful(kept=lambda: 'all'):\n    print('ready', flush=True)\n"

@@ -6,6 +6,7 @@ import ssl
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -103,6 +104,21 @@ def answer(port: int, path: str) -> bytes:
         return b""
 
 
+def wants_a_certificate(port: int) -> bool:
+    """Whether a port speaks TLS; it says nothing to a stranger, who has no certificate."""
+    unsure, spoken = ssl.create_default_context(), False
+    unsure.check_hostname, unsure.verify_mode = False, ssl.CERT_NONE
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as raw:
+        raw.settimeout(patience(3))
+        try:
+            with unsure.wrap_socket(raw) as talk:
+                spoken = True
+                assert talk.recv(1) == b"", port
+        except (ssl.SSLError, OSError) as error:
+            spoken |= "CERTIFICATE_REQUIRED" in str(error) or "alert" in str(error)
+    return spoken
+
+
 def test_the_list_of_sockets_has_one_that_is_open():
     with socket.socket() as here:
         here.bind(("0.0.0.0", 0))
@@ -129,23 +145,12 @@ def test_a_local_cluster_listens_on_loopback_and_tells_strangers_nothing(tmp_pat
     with running(words) as process:
         found = seen(process, least=7)
         assert {address for address, _ in found} <= {"127.0.0.1", "::1"}
-        for _, port in found:
-            for path in PATHS:
-                said = answer(port, path)
-                assert b"200 OK" not in said, (port, path, said[:200])
-        unsure = ssl.create_default_context()
-        unsure.check_hostname, unsure.verify_mode = False, ssl.CERT_NONE
-        encrypted = 0
-        for _, port in found:  # a stranger has no certificate
-            with socket.create_connection(("127.0.0.1", port), timeout=5) as raw:
-                raw.settimeout(patience(3))
-                try:
-                    with unsure.wrap_socket(raw) as talk:
-                        encrypted += 1
-                        assert talk.recv(1) == b"", port
-                except (ssl.SSLError, OSError) as error:
-                    encrypted += "CERTIFICATE_REQUIRED" in str(error) or "alert" in str(error)
-        assert encrypted >= 5
+        ports = [port for _, port in found]
+        asked = [(port, path) for port in ports for path in PATHS]
+        with ThreadPoolExecutor(len(asked)) as pool:  # a port with TLS lets strangers wait
+            for each, said in zip(asked, pool.map(lambda each: answer(*each), asked), strict=True):
+                assert b"200 OK" not in said, (*each, said[:200])
+            assert sum(pool.map(wants_a_certificate, ports)) >= 5
 
 
 def test_the_page_of_a_running_estimate_listens_on_loopback_and_tells_strangers_nothing(tmp_path):

@@ -169,7 +169,7 @@ def test_an_interval_reaches_infinity_where_resamples_do():
     [
         (([1.0, np.nan],), "data = 1 NaN: leave them out"),
         (([1.0],), r"data = shape \(1,\): must have at least two runs"),
-        ((["a", "b"],), "data = list: must be numbers"),
+        ((["a", "b"],), r"data = \['a', 'b'\]: must be numbers"),
         (([1.0, 2.0], np.mean, 95), "level = 95: must lie between 0 and 1, such as 0.9"),
         (([1.0, 2.0], np.mean, 0.9, 10), "resamples = 10: must be a whole number of at least 100"),
         (([1.0, 2.0], np.mean, 0.9, 100, -1), "seed = -1: must be a whole number of at least 0"),
@@ -306,6 +306,19 @@ def test_equal_settings_are_all_contenders_and_diverged_ones_are_not():
         assert found.tolist() == [True, True, False, False]
     with pytest.raises(rv.InputError, match="over = 'domains': needs at least 4 of them here"):
         contenders(errors, ComparisonOptions(over="domains"), split=False)
+
+
+def test_runs_that_selected_settings_before_decide_nothing_over_domains():
+    """The even runs favour the first setting, the odd ones the second."""
+    random = np.random.default_rng(2)
+    errors = random.lognormal(0, 0.1, (2, 12, 8))
+    errors[1, :, ::2] *= 9
+    errors[0, :, 1::2] *= 3
+    options = ComparisonOptions(over="domains", resamples=200)
+    found = contenders(errors, options, split=True)
+    assert found.tolist() == contenders(errors[..., 1::2], options, split=False).tolist()
+    assert found.tolist() == [False, True]
+    assert contenders(errors, options, split=False).tolist() == [True, False]
 
 
 # ---------------------------------------------------------------------- comparisons

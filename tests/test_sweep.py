@@ -471,9 +471,9 @@ def test_a_lease_that_is_put_back_does_not_replace_that_of_a_third_worker(tmp_pa
     leases.acquire(path)
     os.utime(path, (time.time() - 100, time.time() - 100))
 
-    def look(seen, stale, held=leases.is_held):
+    def look(seen, stale, held=leases.is_held, **options):
         if seen == path:
-            return held(seen, stale)
+            return held(seen, stale, **options)
         third.append(leases.acquire(path))  # the second look, at what was moved aside
         return True
 

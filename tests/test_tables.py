@@ -441,6 +441,58 @@ def test_wrong_columns_are_refused_at_once(changes, arguments, message):
         from_table(log(**changes), **arguments)
 
 
+ROLES = {
+    "state": [0, 1, 0, 1], "next_state": [1, 0, 1, 0], "reward": [0, 1, 1, 0],
+    "terminated": [0, 0, 1, 1], "truncated": [0, 0, 0, 0], "entity": [0, 0, 1, 1],
+    "time": [0, 1, 0, 1], "episode": [0, 0, 1, 1], "gamma": [1, 0, 1, 1], "lam": [1, 1, 1, 1],
+    "behaviour": [1, 1, 1, 1], "target": [1, 0, 1, 1], "action": [0, 1, 0, 1],
+}  # fmt: skip
+NEEDS_ITS_OWN = [("state", "next_state"), ("terminated", "truncated"), ("behaviour", "target")]
+
+
+def rows_or_error(source, roles):
+    try:
+        return rows_of(from_table(source, **roles))
+    except RetvarError as error:
+        return type(error)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize("role", ROLES)
+def test_a_column_in_two_roles_is_as_good_as_a_copy_of_it(role, kind, tmp_path):
+    roles = {name: name for name in ROLES}
+    for other in ROLES:
+        if other == role or {role, other} in map(set, NEEDS_ITS_OWN):
+            continue
+        path = tmp_path / f"{other}.{kind}"
+        write({**ROLES, "copy": ROLES[other]}, path)
+        twice, copied = ({**roles, role: column} for column in (other, "copy"))
+        assert rows_or_error(path, twice) == rows_or_error(path, copied), other
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize("pair", NEEDS_ITS_OWN)
+def test_two_roles_that_need_a_column_each_do_not_share_one(pair, kind, tmp_path):
+    path = tmp_path / f"a.{kind}"
+    write(ROLES, path)
+    roles = {name: name for name in ROLES}
+    for role, column in (pair, pair[::-1]):
+        with pytest.raises(InputError, match=f"{pair[1]} = {column}: is the column of {pair[0]}"):
+            from_table(path, **{**roles, role: column})
+
+
+def test_observations_may_share_a_column_with_those_that_follow():
+    """Such as a goal, which stays what it is."""
+    at = {"x": [0.5, 1.5], "next_x": [1.5, 2.5], "goal": [3.0, 4.0]}
+    table = {**at, "reward": [0.0, 1.0], "terminated": [0, 0]}
+    found = whole(from_table(table, state=["x", "goal"], next_state=["next_x", "goal"]))
+    assert_array_equal(found["state"], [[0.5, 3.0], [1.5, 4.0]])
+    assert_array_equal(found["next_state"], [[1.5, 3.0], [2.5, 4.0]])
+    for after in (["x", "goal"], ["next_x", "next_x"]):
+        with pytest.raises(InputError, match="next_state"):
+            from_table(table, state=["x", "goal"], next_state=after)
+
+
 def test_episodes_may_never_terminate():
     """terminated=False."""
     found = whole(from_table(log(terminated=None, next_state=[1, 2, 0, 1]), terminated=False))

@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # loaded on first use, so that `retvar --help` is fast
         RetvarError,
         SourceError,
         ThreadError,
+        WriteError,
     )
     from retvar.estimation.checks import Check, check
     from retvar.estimation.estimate import Estimate, estimate
@@ -71,6 +72,7 @@ _HOMES = {
         "RetvarError",
         "SourceError",
         "ThreadError",
+        "WriteError",
     ],
     "retvar.exact": [
         "Estimates",
@@ -166,6 +168,7 @@ __all__ = [  # noqa: RUF022
     "ThreadError",
     "Transition",
     "VTD",
+    "WriteError",
     "best_steps",
     "check",
     "estimate",

@@ -13,10 +13,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from retvar.errors import InputError
+from retvar.format import literal
 
 __all__ = [
+    "array",
     "choice",
     "distribution",
+    "entries",
     "flag",
     "floats",
     "function",
@@ -25,12 +28,14 @@ __all__ = [
     "instance",
     "integer",
     "is_integer",
+    "is_real",
     "level",
     "number",
     "numbers",
     "path",
     "refuse",
     "seconds",
+    "text",
     "texts",
     "unit_interval",
 ]
@@ -39,6 +44,9 @@ Array = NDArray[np.float64]
 Namer = Callable[[int], str]
 TOLERANCE = 1e-9  # largest deviation from 1 of a sum of probabilities
 MAX_SECONDS = 1e6
+MOST_ENTRIES = 10**9  # of an array
+MOST_WORDS = 1_000  # of a seed
+SEEDS = (np.random.Generator, np.random.BitGenerator, np.random.SeedSequence, np.random.RandomState)
 LONGEST_NAME = 255  # bytes of the name of a file
 EXACT = 1e-15  # rounding error per summand; sums farther from 1 than this are rescaled
 
@@ -49,7 +57,16 @@ def is_integer(given: object) -> TypeGuard[int]:
     >>> is_integer(3), is_integer(np.int32(3)), is_integer(True), is_integer(3.0)
     (True, True, False, False)
     """
-    return isinstance(given, int | np.integer) and not isinstance(given, bool)
+    return isinstance(given, int | np.integer) and not isinstance(given, bool | np.timedelta64)
+
+
+def is_real(given: object) -> TypeGuard[Real]:
+    """Whether this is a real number of any type; booleans and durations are not.
+
+    >>> is_real(0.5), is_real(np.longdouble(0.5)), is_real(True), is_real(np.timedelta64(1, "s"))
+    (True, True, False, False)
+    """
+    return isinstance(given, Real) and not isinstance(given, bool | np.timedelta64)
 
 
 def integer(field: str, given: object, low: int | None = None, high: int | None = None) -> int:
@@ -68,7 +85,7 @@ def integer(field: str, given: object, low: int | None = None, high: int | None 
         limit = f" from {0 if low is None else low:,} to {high:,}"
     else:
         limit = "" if low is None else f" of at least {low:,}"
-    raise InputError(field, repr(given), f"must be a whole number{limit}")
+    raise InputError(field, literal(given), f"must be a whole number{limit}")
 
 
 def number(field: str, given: object, remedy: str = "must be a finite number") -> float:
@@ -81,14 +98,14 @@ def number(field: str, given: object, remedy: str = "must be a finite number") -
     ...
     retvar.errors.InputError: reward = a number of 1,329 bits: must be a finite number
     """
-    real = isinstance(given, Real) and not isinstance(given, bool)
     try:
-        found = float(given) if real else math.nan  # type: ignore[arg-type]
+        with np.errstate(over="ignore"):
+            found = float(given) if is_real(given) else math.nan
     except OverflowError:
-        bits = given.bit_length() if isinstance(given, int) else "many"
-        raise InputError(field, f"a number of {bits:,} bits", remedy) from None
+        size = f"of {given.bit_length():,} bits" if isinstance(given, int) else "that is too large"
+        raise InputError(field, f"a number {size}", remedy) from None
     if not math.isfinite(found):
-        raise InputError(field, repr(given), remedy)
+        raise InputError(field, literal(given), remedy)
     return found
 
 
@@ -99,7 +116,7 @@ def flag(field: str, given: object) -> bool:
     True
     """
     if not isinstance(given, bool | np.bool_):
-        raise InputError(field, repr(given), "must be True or False")
+        raise InputError(field, literal(given), "must be True or False")
     return bool(given)
 
 
@@ -115,7 +132,7 @@ def choice(field: str, given: object, among: Iterable[str]) -> str:
     if not isinstance(given, str) or given not in names:
         quoted = [repr(name) for name in names]
         one = " or ".join(quoted) if len(quoted) < 3 else f"one of {', '.join(quoted)}"
-        raise InputError(field, repr(given), f"must be {one}")
+        raise InputError(field, literal(given), f"must be {one}")
     return given
 
 
@@ -128,7 +145,7 @@ def instance(field: str, given: Any, kind: Any, what: str) -> Any:
     retvar.errors.InputError: source = 3: must be a text
     """
     if not isinstance(given, kind):
-        raise InputError(field, repr(given), f"must be {what}")
+        raise InputError(field, literal(given), f"must be {what}")
     return given
 
 
@@ -141,8 +158,31 @@ def function(field: str, given: Any) -> Callable[..., Any]:
     retvar.errors.InputError: check = 3: must be a function
     """
     if not callable(given):
-        raise InputError(field, repr(given), "must be a function")
+        raise InputError(field, literal(given), "must be a function")
     return given  # type: ignore[no-any-return]
+
+
+def text(field: str, given: Any) -> str:
+    r"""Return a name as text that can be written and shown.
+
+    >>> text("name", 3), text("name", "Zoë")
+    ('3', 'Zoë')
+    >>> text("name", "a\ud800")
+    Traceback (most recent call last):
+    ...
+    retvar.errors.InputError: name = 'a\ud800': has half of a surrogate pair, which is no
+        character; leave it out
+    """
+    try:
+        found = str(given)
+    except Exception:  # nested too deeply, or an error of its own
+        raise InputError(field, literal(given), "must be a text") from None
+    try:
+        found.encode()
+    except UnicodeEncodeError:
+        remedy = "has half of a surrogate pair, which is no character; leave it out"
+        raise InputError(field, ascii(found), remedy) from None
+    return found
 
 
 def texts(field: str, given: Any) -> tuple[str, ...]:
@@ -155,13 +195,10 @@ def texts(field: str, given: Any) -> tuple[str, ...]:
     ...
     retvar.errors.InputError: settings = 'best': must be a list of texts
     """
-    try:
-        found = () if isinstance(given, str) else tuple(given)
-        listed = not isinstance(given, str) and all(isinstance(text, str) for text in found)
-    except TypeError:
-        listed = False
-    if not listed:
-        raise InputError(field, repr(given), "must be a list of texts")
+    what = "a list of texts"
+    found = () if isinstance(given, str) else tuple(entries(field, given, what))
+    if isinstance(given, str) or not all(isinstance(text, str) for text in found):
+        raise InputError(field, literal(given), f"must be {what}")
     return found
 
 
@@ -182,7 +219,7 @@ def path(field: str, given: Any) -> Path:
     except (TypeError, UnicodeEncodeError):
         usable = False
     if not usable:
-        raise InputError(field, repr(given), "must be the path of a file")
+        raise InputError(field, literal(given), "must be the path of a file")
     return found
 
 
@@ -196,10 +233,10 @@ def level(field: str, given: object) -> float:
     ...
     retvar.errors.InputError: level = 90: must lie between 0 and 1, such as 0.9
     """
-    real = isinstance(given, float | int | np.floating) and not isinstance(given, bool)
-    if not real or not 0 < given < 1:  # type: ignore[operator]
-        raise InputError(field, repr(given), "must lie between 0 and 1, such as 0.9")
-    return float(given)  # type: ignore[arg-type]
+    remedy = "must lie between 0 and 1, such as 0.9"
+    if not 0 < (found := number(field, given, remedy)) < 1:
+        raise InputError(field, literal(given), remedy)
+    return found
 
 
 def seconds(field: str, given: object) -> float:
@@ -212,11 +249,10 @@ def seconds(field: str, given: object) -> float:
     ...
     retvar.errors.InputError: timeout = nan: must be a number of seconds above 0, at most 1,000,000
     """
-    real = isinstance(given, float | int) and not isinstance(given, bool)
-    if not real or not 0 < given <= MAX_SECONDS:  # type: ignore[operator]
-        remedy = f"must be a number of seconds above 0, at most {MAX_SECONDS:,.0f}"
-        raise InputError(field, repr(given), remedy)
-    return float(given)  # type: ignore[arg-type]
+    remedy = f"must be a number of seconds above 0, at most {MAX_SECONDS:,.0f}"
+    if not 0 < (found := number(field, given, remedy)) <= MAX_SECONDS:
+        raise InputError(field, literal(given), remedy)
+    return found
 
 
 def numbers(field: str, given: ArrayLike, length: int | None = None, name: Namer = str) -> Array:
@@ -270,13 +306,61 @@ def indices(field: str, given: ArrayLike, low: int, high: int) -> NDArray[np.int
 
 def floats(field: str, given: Any, what: str) -> Array:
     """Return a copy as an array of float64; raise an InputError unless it holds real numbers."""
+    found = array(field, given, what)
     try:
-        if given is None or np.asarray(given).dtype.kind in "cSUMm":  # numbers, not dates
+        if given is None or found.dtype.kind in "cSUMmV":  # numbers, not dates
             raise TypeError
-        return np.array(given, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
-        shown = "nothing" if given is None else given
-        raise InputError(field, shown, f"must be {what}") from None
+        with np.errstate(over="ignore"):
+            return found.astype(np.float64)
+    except Exception:  # also an error of an entry
+        value = "nothing" if given is None else given
+        raise InputError(field, value, f"must be {what}") from None
+
+
+def array(field: str, given: Any, what: str) -> NDArray[Any]:
+    """Return an array of any type; raise an InputError if NumPy can make none.
+
+    >>> array("states", range(10**12), "whole numbers")
+    Traceback (most recent call last):
+    ...
+    retvar.errors.InputError: states = range(0, 1000000000000): must be whole numbers, at most
+    1,000,000,000 of them
+    """
+    if not isinstance(given, np.ndarray) and _length(given) > MOST_ENTRIES:
+        most = f"at most {MOST_ENTRIES:,} of them"
+        raise InputError(field, literal(given), f"must be {what}, {most}")
+    try:
+        return np.asarray(given)
+    except Exception:  # rows of different lengths, no memory, or an error of its own
+        raise InputError(field, literal(given), f"must be {what}") from None
+
+
+def entries(field: str, given: Any, what: str) -> list[Any]:
+    """Return a list of what can be gone through.
+
+    >>> entries("states", (1, 2), "a list of states")
+    [1, 2]
+    >>> entries("states", range(10**12), "a list of states")
+    Traceback (most recent call last):
+    ...
+    retvar.errors.InputError: states = range(0, 1000000000000): must be a list of states
+    """
+    try:
+        if _length(given) <= MOST_ENTRIES:
+            return list(given)
+    except TypeError:
+        pass
+    raise InputError(field, literal(given), f"must be {what}")
+
+
+def _length(given: Any) -> float:
+    """Number of entries; 0 if it has no length, infinite if Python cannot say."""
+    try:
+        return len(given)
+    except OverflowError:
+        return math.inf
+    except Exception:
+        return 0
 
 
 def generator(field: str, seed: Any) -> np.random.Generator:
@@ -284,11 +368,19 @@ def generator(field: str, seed: Any) -> np.random.Generator:
 
     >>> generator("seed", 0).integers(10, size=3)
     array([8, 6, 5])
+    >>> generator("seed", "luck")
+    Traceback (most recent call last):
+    ...
+    retvar.errors.InputError: seed = 'luck': must be a whole number of at least 0
     """
-    try:
+    if seed is None or isinstance(seed, SEEDS):
         return np.random.default_rng(seed)
-    except (TypeError, ValueError) as error:
-        raise InputError(field, repr(seed), f"must be a whole number: {error}") from None
+    if isinstance(seed, list | tuple | range | np.ndarray):
+        words = seed if 0 < _length(seed) <= MOST_WORDS else ()
+        if not len(words) or not all(is_integer(word) and word >= 0 for word in words):
+            raise InputError(field, literal(seed), "must be a whole number, or a few of them")
+        return np.random.default_rng([int(word) for word in words])
+    return np.random.default_rng(integer(field, seed, 0))
 
 
 def refuse(

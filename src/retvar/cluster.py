@@ -15,6 +15,7 @@ from typing import Any
 
 from retvar import arguments
 from retvar.errors import InputError
+from retvar.files import discard, make_temporary_folder
 
 __all__ = ["TIMEOUT", "connected", "local_cluster", "refuse_address"]
 
@@ -145,12 +146,15 @@ def local_cluster(workers: int | None = None, *, private: bool = True) -> Iterat
 
     from retvar.engine.runner import usable_threads
 
-    with dask.config.set(SETTINGS):
+    folder = make_temporary_folder("retvar-cluster")
+    with dask.config.set(SETTINGS), contextlib.ExitStack() as stack:
+        stack.callback(discard, folder)
         with _quiet_children():
             cluster = distributed.LocalCluster(
                 n_workers=workers or usable_threads(),
                 threads_per_worker=1,
                 host=LOOPBACK,
+                local_directory=str(folder),
                 security=True if private else None,
                 dashboard_address=f"{LOOPBACK}:0",  # any free port
                 scheduler_kwargs={"dashboard": False},

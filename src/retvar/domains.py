@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -224,8 +225,9 @@ def random_mdp(
     MDP(random-mdp: 10 states, 2 actions, 60 edges; γ = 0.0927455 … 0.789666,
         λ = 0.182943 … 0.988695; policies: target, behaviour)
     """
-    for field, count in (("states", states), ("actions", actions), ("branching", branching)):
-        arguments.integer(field, count, 1)
+    states = arguments.integer("states", states, 1)
+    actions = arguments.integer("actions", actions, 1)
+    branching = arguments.integer("branching", branching, 1)
     if states * actions * branching > MOST_EDGES:
         found = f"{states:,} × {actions:,} × {branching:,}"
         raise InputError("states", found, f"must be at most {MOST_EDGES:,} edges")
@@ -289,7 +291,7 @@ def find(name: str, /, *, gamma: float | None = None, **options: Any) -> MDP:
     >>> find("chain", length=3).n_states
     3
     """
-    name = str(name)
+    name = str(arguments.instance("name", name, str | PathLike, "a name, or the path of a file"))
     if name.startswith("gymnasium:"):
         if gamma is None:
             raise InputError("gamma", "nothing", "a Gymnasium table has none; give one, say 0.99")

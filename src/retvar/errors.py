@@ -11,6 +11,7 @@ __all__ = [
     "InputError",
     "RetvarError",
     "SourceError",
+    "WriteError",
 ]
 
 
@@ -48,8 +49,16 @@ class InputError(RetvarError, ValueError):
 def _text(value: object) -> str:
     try:
         return str(value)
-    except (ValueError, RecursionError):  # an integer of many digits, a list in itself
+    except Exception:  # an integer of many digits, a list in itself, an object of any kind
         return f"of type {type(value).__name__}"
+
+
+class WriteError(InputError):
+    """A file could not be written: the disk is full or broken. What was there before stays.
+
+    >>> print(WriteError("path", "a.nc", "cannot be written: No space left on device"))
+    path = a.nc: cannot be written: No space left on device
+    """
 
 
 class InfiniteVarianceError(InputError):

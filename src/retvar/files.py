@@ -1,19 +1,21 @@
 """Write files atomically: a file appears whole, or not at all, and survives a power cut.
 
 The contents go to a temporary file in the same folder, which is synced and then moved into place.
-Its name tells the process that writes it, so that the next write to the same path can remove what
+Its name tells the process that writes it, so that the next write in the same folder can remove what
 a killed process left behind, and nothing of one that lives. Folders are made durable, too.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import secrets
 import shutil
 import socket
 import stat
+import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -22,9 +24,10 @@ from pathlib import Path
 from typing import Literal
 from zlib import crc32
 
-from retvar.errors import InputError
+from retvar.errors import InputError, WriteError
 
 __all__ = [
+    "FULL",
     "create_temporary",
     "discard",
     "is_abandoned",
@@ -32,13 +35,16 @@ __all__ = [
     "kind_of",
     "machine",
     "make_folder",
+    "make_temporary_folder",
     "put_first",
     "remove",
     "remove_abandoned",
     "remove_unfinished",
     "require_writable",
+    "target_of",
     "temporary_beside",
     "unfinished",
+    "unwritable",
     "write_new",
     "write_text",
     "write_with",
@@ -46,8 +52,11 @@ __all__ = [
 ]
 
 OLD = 24 * 3600.0  # seconds after which a temporary file of another machine counts as abandoned
-LONGEST = 60  # letters of the name that a temporary file repeats
-TEMPORARY = re.compile(r"\.(?P<stem>.*)-(?P<host>[0-9a-f]{8})\.(?P<pid>\d+)\.[0-9a-f]{8}(\.\w+)?")
+LONGEST = 60  # bytes of the name, and of the suffix, that a temporary file repeats
+TEMPORARY = re.compile(
+    r"\..*-(?P<host>[0-9a-f]{8})\.(?P<pid>\d+)\.[0-9a-f]{8}(\.[^.]+)?", re.DOTALL
+)
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}  # the disk's fault, not the path's
 
 unfinished: set[Path] = set()  #: temporary files and folders that this process is filling
 written: deque[Path] = deque(maxlen=4)  #: the last files that it has written
@@ -77,20 +86,20 @@ def temporary_beside(
     `place` moves it there; default: :func:`os.replace`.
     """
     path = Path(path)
-    target = _target(path)
-    remove_abandoned(target)
+    target = target_of(path)
+    remove_abandoned(target.parent)
     try:
         temporary = create_temporary(target)
     except OSError as error:
-        raise _unwritable(path, error) from None
+        raise unwritable(path, error) from None
     try:
         yield temporary
         _sync(temporary, os.O_RDWR)
         (place or os.replace)(temporary, target)
         written.append(path)
-        _sync(target.parent, os.O_RDONLY)
+        _sync_folder(target.parent)
     except OSError as error:
-        raise _unwritable(path, error) from None
+        raise unwritable(path, error) from None
     finally:
         discard(temporary)
 
@@ -146,7 +155,7 @@ def make_folder(path: Path) -> None:
     missing = [each for each in (path, *path.parents) if not each.exists()]
     path.mkdir(parents=True, exist_ok=True)
     for each in missing:
-        _sync(each.parent, os.O_RDONLY)
+        _sync_folder(each.parent)
 
 
 def require_writable(field: str, folder: Path) -> None:
@@ -218,23 +227,26 @@ def is_abandoned(path: Path) -> bool:
     return parts is not None and _abandoned(path, parts)
 
 
-def remove_abandoned(path: Path) -> None:
-    """Remove temporary files for `path` whose writers are dead.
+def remove_abandoned(folder: Path) -> None:
+    """Remove the temporary files in a folder whose writers are dead.
 
     >>> import tempfile
-    >>> file = Path(tempfile.mkdtemp()) / "a.txt"
-    >>> remove_abandoned(file)  # nothing to remove
+    >>> remove_abandoned(Path(tempfile.mkdtemp()))  # nothing to remove
     """
-    with contextlib.suppress(OSError):
-        for found in path.parent.glob(f".{_escaped(_stem(path))}-*"):
-            parts = TEMPORARY.fullmatch(found.name)
-            if parts is not None and parts["stem"] == _stem(path) and _abandoned(found, parts):
-                with contextlib.suppress(OSError):
-                    found.unlink()
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        names = [entry.name for entry in entries if entry.name.startswith(".")]
+        for path in (folder / name for name in names):
+            with contextlib.suppress(OSError):
+                if is_abandoned(path):
+                    _delete(path)
 
 
-def _target(path: Path) -> Path:
-    """The regular file that is meant, links followed; it need not exist."""
+def target_of(path: Path) -> Path:
+    """The regular file that is meant, links followed; it need not exist.
+
+    >>> target_of(Path(__file__)) == Path(__file__).resolve()
+    True
+    """
     try:
         target = Path(os.path.realpath(path))
         if not target.parent.is_dir():
@@ -260,8 +272,7 @@ def create_temporary(target: Path, mode: int = 0o666) -> Path:
     >>> create_temporary(Path(tempfile.mkdtemp()) / "a.txt").suffix
     '.txt'
     """
-    owner = f"{_host()}.{os.getpid()}"
-    temporary = target.with_name(f".{_stem(target)}-{owner}.{secrets.token_hex(4)}{target.suffix}")
+    temporary = _temporary_name(target)
     unfinished.add(temporary)
     try:
         os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, mode))
@@ -271,15 +282,48 @@ def create_temporary(target: Path, mode: int = 0o666) -> Path:
     return temporary
 
 
+def make_temporary_folder(name: str) -> Path:
+    """Make a folder of this user for temporary files, which :func:`discard` removes.
+
+    Folders of processes that were killed are removed first.
+
+    >>> folder = make_temporary_folder("retvar-sort")
+    >>> discard(folder); folder.exists()
+    False
+    """
+    try:
+        root = Path(tempfile.gettempdir()).absolute()
+        remove_abandoned(root)
+        folder = _temporary_name(root / name)
+        unfinished.add(folder)
+        folder.mkdir(0o700)
+    except OSError as error:
+        remedy = f"no folder for temporary files can be made ({_reason(error)}); set TMPDIR to one"
+        raise InputError("TMPDIR", os.environ.get("TMPDIR", "not set"), remedy) from None
+    return folder
+
+
 def discard(temporary: Path) -> None:
-    """Remove a temporary file of this process, unless it was moved.
+    """Remove a temporary file or folder of this process, unless it was moved.
 
     >>> import tempfile
     >>> temporary = create_temporary(Path(tempfile.mkdtemp()) / "a.txt")
     >>> discard(temporary); discard(temporary)
     """
-    temporary.unlink(missing_ok=True)
+    _delete(temporary)
     unfinished.discard(temporary)
+
+
+def _delete(path: Path) -> None:
+    """Remove a file, or a folder of this user with all that is in it."""
+    try:
+        own = path.lstat()
+    except FileNotFoundError:
+        return
+    if not stat.S_ISDIR(own.st_mode):
+        path.unlink(missing_ok=True)
+    elif own.st_uid == os.getuid():
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def remove_unfinished() -> None:
@@ -292,9 +336,8 @@ def remove_unfinished() -> None:
     False
     """
     while unfinished:
-        path = unfinished.pop()
         with contextlib.suppress(OSError):
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+            _delete(unfinished.pop())
 
 
 def _abandoned(temporary: Path, parts: re.Match[str]) -> bool:
@@ -332,30 +375,37 @@ def _host() -> str:
 
 
 def _sync(path: Path, how: int) -> None:
-    """Flush a file or folder to the disk; some file systems cannot sync folders."""
+    """Flush a file or folder to the disk."""
     handle = os.open(path, how)
     try:
         os.fsync(handle)
-    except OSError:
-        if how == os.O_RDWR:
-            raise
     finally:
         os.close(handle)
 
 
-def _stem(path: Path) -> str:
-    """The start of the name of a temporary file; long names would exceed the file system's."""
-    return path.stem[:LONGEST]
+def _sync_folder(folder: Path) -> None:
+    """Flush a folder, where the file system can do that and this user may read it."""
+    with contextlib.suppress(OSError):
+        _sync(folder, os.O_RDONLY)
 
 
-def _escaped(stem: str) -> str:
-    """A name that glob takes literally."""
-    return re.sub(r"([*?[])", r"[\1]", stem)
+def _temporary_name(target: Path) -> Path:
+    """A new name beside `target`; it repeats as much of its name as file systems have room for."""
+    stem = os.fsencode(target.stem)[:LONGEST].decode("utf-8", "ignore")
+    suffix = target.suffix if len(os.fsencode(target.suffix)) <= LONGEST else ""
+    owner = f"{_host()}.{os.getpid()}"
+    return target.with_name(f".{stem}-{owner}.{secrets.token_hex(4)}{suffix}")
 
 
 def _reason(error: Exception) -> str:
     return str(getattr(error, "strerror", None) or error)
 
 
-def _unwritable(path: Path, error: OSError) -> InputError:
-    return InputError("path", path, f"cannot be written: {_reason(error)}")
+def unwritable(path: Path, error: OSError) -> InputError:
+    """The error for a file that cannot be written; a WriteError if the disk is to blame.
+
+    >>> unwritable(Path("a.txt"), OSError(errno.ENOSPC, "No space left on device"))
+    WriteError('path', PosixPath('a.txt'), 'cannot be written: No space left on device')
+    """
+    kind = WriteError if error.errno in FULL else InputError
+    return kind("path", path, f"cannot be written: {_reason(error)}")

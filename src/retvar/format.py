@@ -15,6 +15,7 @@ __all__ = [
     "duration",
     "joined",
     "listed",
+    "literal",
     "minus",
     "natural_key",
     "number",
@@ -53,6 +54,21 @@ def _escape(found: re.Match[str]) -> str:
     point = ord(found[0])
     wide = f"\\U{point:08x}" if point > 0xFFFF else f"\\u{point:04x}"
     return ESCAPES.get(found[0]) or (f"\\x{point:02x}" if point < 0x100 else wide)
+
+
+def literal(value: object) -> str:
+    """A value as Python writes it; its type if it cannot be written.
+
+    >>> endless = []
+    >>> for _ in range(100_000):
+    ...     endless = [endless]
+    >>> literal("a"), literal([1.0]), literal(endless)
+    ("'a'", '[1.0]', 'of type list')
+    """
+    try:
+        return repr(value)
+    except Exception:  # nested too deeply, too many digits, or an error of its own
+        return f"of type {type(value).__name__}"
 
 
 def duration(seconds: float) -> str:

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from retvar import arguments
 from retvar.errors import InputError
 from retvar.features import Features, States, features_of
+from retvar.format import literal
 from retvar.html import Shown, page, settings
 from retvar.initial_values import InitialValues, Noisy, Normal, PerRun
 from retvar.mdp.weighted_edges import Estimand
@@ -86,7 +87,7 @@ class Learner(Shown):
     def __post_init__(self) -> None:
         arguments.choice("estimand", self.estimand, get_args(Estimand))
         if not isinstance(self.learn_value, bool):
-            raise InputError("learn_value", repr(self.learn_value), "must be True or False")
+            raise InputError("learn_value", literal(self.learn_value), "must be True or False")
         self._check_order()
         for field in dataclasses.fields(self):
             given = getattr(self, field.name)
@@ -96,16 +97,20 @@ class Learner(Shown):
                 object.__setattr__(self, field.name, given)
             if given is None and field.default is None:
                 continue
+            found = None
             if field.name.startswith("alpha"):
-                step_size(field.name, given)
+                found = np.array(step_size(field.name, given).parameters())
             elif field.name in ("gamma", "lam") or field.name.startswith("kappa"):
-                _refuse_empty(field.name, arguments.unit_interval(field.name, given))
+                found = arguments.unit_interval(field.name, given)
             elif isinstance(given, InitialValues):
                 if not field.name.startswith(("value", "initial")):
                     raise InputError(field.name, given, "must not differ from run to run")
             elif field.name in ("value", "initial_variance", "initial_mean"):
                 _refuse_float32(field.name, given)
-                _refuse_empty(field.name, arguments.numbers(field.name, given))
+                found = arguments.numbers(field.name, given)
+            if found is not None and not isinstance(given, StepSize):
+                _refuse_empty(field.name, found)
+                object.__setattr__(self, field.name, _plain(given, found))
 
     def _check_order(self) -> None:
         highest = max(network.highest_order for network in NETWORKS.values())
@@ -335,7 +340,7 @@ def grid(*learners: type[Learner] | Learner, **settings: Any) -> list[Learner]:
             and isinstance(given, tuple | np.ndarray | range)
             and getattr(given, "ndim", 1) > 0
         )
-        spans[name] = list(given) if spanned else [given]
+        spans[name] = arguments.entries(name, given, "a list of values") if spanned else [given]
         if not spans[name]:
             raise InputError(name, "[]", "must hold at least one value")
     found = []
@@ -343,7 +348,9 @@ def grid(*learners: type[Learner] | Learner, **settings: Any) -> list[Learner]:
         if not isinstance(kind, Learner) and not (
             isinstance(kind, type) and issubclass(kind, Learner)
         ):
-            raise InputError("learners", repr(kind), "must be Direct, VTD, Centred, or one of them")
+            raise InputError(
+                "learners", literal(kind), "must be Direct, VTD, Centred, or one of them"
+            )
         owner = type(kind) if isinstance(kind, Learner) else kind
         known = {f.name for f in dataclasses.fields(owner)}
         anywhere = {f.name for each in LEARNERS.values() for f in dataclasses.fields(each)}
@@ -382,6 +389,27 @@ def load(path: Any) -> OnlineEstimator:
     from retvar.online import restore
 
     return restore(path, from_dict)
+
+
+def _plain(given: Any, found: Any) -> Any:
+    """Numbers as they were `given`, or as they were `found` where their type is a rare one.
+
+    >>> from fractions import Fraction
+    >>> _plain(Fraction(1, 2), np.array([0.5])), _plain(np.int8(1), np.array([1.0]))
+    (0.5, 1)
+    """
+    if isinstance(given, int | float):
+        return given
+    if np.ndim(given) == 0:
+        return int(given) if arguments.is_integer(given) else float(found[0])
+    if isinstance(given, np.ndarray):
+        usual = given.dtype.kind in "iu" or given.dtype == np.float64
+    else:
+        usual = isinstance(given, list | tuple) and all(isinstance(x, int | float) for x in given)
+    if usual:
+        return given
+    found.flags.writeable = False
+    return found
 
 
 def _to_json(given: Any) -> Any:

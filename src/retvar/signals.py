@@ -92,14 +92,16 @@ class Stop:
         with self._ending:
             if not self._told:
                 self._told = True
-                self._tell(self.kept())
+                _within(LEAVING, lambda: self._tell(self.kept()))
 
     def end(self) -> None:
-        """End the program now, with the status of the signal; nothing waits for its threads."""
+        """End the program now, with the status of the signal; nothing waits for its threads.
+
+        Nor for a terminal or a pipe that nobody reads.
+        """
         with self._ending:
             for stream in (sys.stdout, sys.stderr):
-                with contextlib.suppress(Exception):
-                    stream.flush()
+                _within(LEAVING, stream.flush)
             os._exit(128 + self.number)
 
     def __enter__(self) -> Stop:

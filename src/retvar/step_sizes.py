@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from retvar import arguments
 from retvar.errors import InputError
+from retvar.format import literal
 
 __all__ = ["Adadelta", "AlphaBound", "Averaged", "Constant", "Decay", "StepSize", "step_size"]
 
@@ -174,8 +175,8 @@ def step_size(field: str, given: Any) -> StepSize:
     """
     if isinstance(given, StepSize):
         return given
-    if isinstance(given, bool) or not isinstance(given, Real):
-        raise InputError(field, repr(given), "must be a number or a step-size rule")
+    if not arguments.is_real(given):
+        raise InputError(field, literal(given), "must be a number or a step-size rule")
     return _constant(_at_least_0(field, given))
 
 
@@ -189,8 +190,8 @@ def _to_floats(rule: StepSize) -> None:
     """Validate every setting and store it as a float."""
     for field in fields(rule):
         given: Any = getattr(rule, field.name)
-        if isinstance(given, bool) or not isinstance(given, Real):
-            raise InputError(field.name, repr(given), "must be a number")
+        if not arguments.is_real(given):
+            raise InputError(field.name, literal(given), "must be a number")
         object.__setattr__(rule, field.name, _at_least_0(field.name, given))
 
 

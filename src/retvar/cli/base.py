@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from retvar.errors import InputError, RetvarError
+from retvar.errors import InputError, RetvarError, WriteError
 from retvar.files import remove_unfinished, written
 from retvar.format import ONE_LINE, listed, visible
 from retvar.progress import Display, discard_output, escape_log
@@ -50,8 +50,8 @@ FAILED, BAD_INPUT, DISAGREES = 1, 2, 3  # exit statuses
 EXIT_STATUSES = """\b
 Exit status:
   0    done; with --check: fresh returns agree, or cannot tell
-  1    failed: a source broke off, a learner diverged, a claim does not
-       hold, cells of a sweep are missing
+  1    failed: a source broke off, a learner diverged, the disk is full,
+       a claim does not hold, cells of a sweep are missing
   2    bad input, named with its remedy; nothing was computed
   3    estimate --check: fresh returns disagree with the estimates
   130  interrupted by Ctrl-C (SIGINT); finished work is saved
@@ -117,14 +117,17 @@ class Commands(click.Group):
         stop = current()
         escape_log()
         stop.kept = _kept
-        stop.leaving = [remove_unfinished, _kill_children]
+        stop.leaving = [_kill_children, remove_unfinished]
         try:
             found = super().invoke(ctx)
         except RetvarError as failure:
             if str(failure) or not stop.number:
                 print_note(f"Error: {failure}")
             _leave_after_signal(stop)
-            sys.exit(BAD_INPUT if isinstance(failure, InputError) else FAILED)
+            disk = isinstance(failure, WriteError)
+            if disk and written:
+                print_note(_kept())
+            sys.exit(BAD_INPUT if isinstance(failure, InputError) and not disk else FAILED)
         except click.UsageError as wrong:
             wrong.message = visible(wrong.message, lines=True)  # type: ignore[misc]
             raise

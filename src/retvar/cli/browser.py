@@ -51,9 +51,9 @@ def _open(stack: contextlib.ExitStack, url: str) -> bool:
 @contextlib.contextmanager
 def _leading_to(url: str) -> Iterator[Path]:
     """A page of this user that leads to an address."""
-    name = Path(tempfile.gettempdir()).absolute() / "retvar.html"
-    remove_abandoned(name)
-    page = create_temporary(name, 0o600)
+    folder = Path(tempfile.gettempdir()).absolute()
+    remove_abandoned(folder)
+    page = create_temporary(folder / "retvar.html", 0o600)
     try:
         page.write_text(PAGE.format(html.escape(url)), encoding="utf-8")
         yield page

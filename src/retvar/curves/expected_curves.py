@@ -13,6 +13,7 @@ from retvar.curves.problems import Problem, problems_of
 from retvar.curves.recursion import Recursion
 from retvar.curves.triangular import Triangle
 from retvar.errors import InputError
+from retvar.format import literal
 from retvar.learners import Learner
 from retvar.mdp import MDP
 from retvar.mdp.weighted_edges import check_mdp
@@ -107,7 +108,7 @@ def expected_curve(
     if not by_step:
         refuse_endless(mdp, actor, episodes)
     if progress is not None and not callable(progress):
-        raise InputError("progress", repr(progress), "must be a function of the share done")
+        raise InputError("progress", literal(progress), "must be a function of the share done")
     nodes = features_of_nodes(mdp, features, value_features, mean_features)
     problems = problems_of(mdp, list(labelled.values()), nodes, (target, behaviour), truth)
     curves = []

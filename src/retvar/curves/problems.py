@@ -29,6 +29,7 @@ __all__ = ["Problem", "problems_of"]
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 POINT_BYTES = 2e8  # memory for monomials at initial points
+LARGEST_FEATURE = 1e30  # powers up to the fourth are taken, times those of the step
 MOST_WEIGHTS = 300  # weights of a node whose dependence is looked for
 NOT_CLOSED = "has no closed recursion; use simulate, or a constant step and no trace"
 
@@ -150,6 +151,9 @@ def _node_variables(
 ) -> NodeVariables:
     """Variables of a node: its weights, or fewer if features depend on each other."""
     rows = features.rows()
+    if np.abs(rows.values).max(initial=0.0) > LARGEST_FEATURE:
+        remedy = f"must stay below {LARGEST_FEATURE:g} in exact curves; scale them"
+        raise InputError("features", f"{np.abs(rows.values).max():g}", remedy)
     csr = scipy.sparse.csr_array(
         (rows.values, rows.indices, rows.indptr), shape=(reference.size, features.size)
     )[kept]

@@ -20,7 +20,7 @@ from retvar.curves.resting import STEP_NAMES, refuse_unstable
 from retvar.curves.step_polynomials import StepPolynomial
 from retvar.curves.triangular import Triangle
 from retvar.errors import InputError
-from retvar.format import joined, number
+from retvar.format import joined, literal, number
 from retvar.html import Shown, page, settings
 from retvar.learners import Learner
 from retvar.mdp import MDP
@@ -176,7 +176,7 @@ def best_steps(
     if not 0 < exactness < 1:
         raise InputError("tolerance", tolerance, "must lie between 0 and 1")
     if progress is not None and not callable(progress):
-        raise InputError("progress", repr(progress), "must be a function of a share of the work")
+        raise InputError("progress", literal(progress), "must be a function of a share of the work")
     average = arguments.flag("average", average)
     search = _Search(problem, places, minimise, steps, average, shares)
     errors = search.grid(axis, progress)
@@ -317,7 +317,9 @@ def _free(learner: Learner, minimise: str, wanted: Sequence[str] | None = None) 
     if wanted is not None:
         listed = isinstance(wanted, list | tuple) and all(isinstance(x, str) for x in wanted)
         if not listed or not wanted or not set(wanted) <= set(names):
-            raise InputError("free", repr(wanted), f"must be a list of some of {', '.join(names)}")
+            raise InputError(
+                "free", literal(wanted), f"must be a list of some of {', '.join(names)}"
+            )
         free = [place for place, name in zip(free, names, strict=True) if name in wanted]
     return sorted(free, key=lambda place: (place != 0, place != VARIANCE))
 
@@ -327,7 +329,7 @@ def _node(network: Network, name: str) -> Node:
     known = {node.name: node for node in network.nodes}
     known[PLACES[VARIANCE]] = network.variance.node
     if not isinstance(name, str) or name not in known:
-        raise InputError("minimise", repr(name), f"must be one of {', '.join(known)}")
+        raise InputError("minimise", literal(name), f"must be one of {', '.join(known)}")
     return known[name]
 
 
@@ -336,7 +338,7 @@ def _learner(method: Any) -> Learner:
         return method
     if isinstance(method, type) and issubclass(method, Learner) and hasattr(method, "method"):
         return method(alpha=0.1)
-    raise InputError("method", repr(method), "must be Direct, VTD or Centred, or such a learner")
+    raise InputError("method", literal(method), "must be Direct, VTD or Centred, or such a learner")
 
 
 def _range(between: Any) -> tuple[float, float]:

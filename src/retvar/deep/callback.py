@@ -30,7 +30,7 @@ from retvar.deep.transition_columns import Chunk, Columns, Record
 from retvar.errors import InputError
 from retvar.estimation.setup import GAMMA, make_learner
 from retvar.experience.observations import observation_reader
-from retvar.format import count
+from retvar.format import count, literal
 from retvar.networks import DEFAULT, NETWORKS
 
 __all__ = ["SpreadCallback"]
@@ -129,7 +129,9 @@ class SpreadCallback(BaseCallback):
         self.every = arguments.integer("every", every, 1)
         self.sweeps = arguments.integer("sweeps", sweeps, 1)
         if encoder is not None and not callable(encoder):
-            raise InputError("encoder", repr(encoder), "must be a function, such as a torch module")
+            raise InputError(
+                "encoder", literal(encoder), "must be a function, such as a torch module"
+            )
         self.encoder = encoder
         found = make_settings(members=1, hidden=hidden, device=device, seed=seed, **SHORT)
         self.settings = replace(found, average=AVERAGE)

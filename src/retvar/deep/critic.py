@@ -182,7 +182,7 @@ class Critic(OwnDiscounts):
 
         It says how far the networks may be wrong, given the data, not where returns will fall.
         """
-        arguments.level("level", level)
+        level = arguments.level("level", level)
         given = states if obs is None else obs
         members, found = self._members(self._rows(given), what)
         if len(members) < 2:
@@ -320,7 +320,7 @@ class Critic(OwnDiscounts):
         """
         from retvar.estimation.rollouts import observed, rollouts
 
-        arguments.integer("seed", seed, 0)
+        seed = arguments.integer("seed", seed, 0)
         same = []
         for k, x in enumerate(
             np.asarray(self.about.samples)[: arguments.integer("starts", starts, 1)]

@@ -28,7 +28,7 @@ from retvar.estimation.setup import (
     with_defaults,
 )
 from retvar.experience.stream import Experience
-from retvar.format import count
+from retvar.format import count, literal
 from retvar.learners import Learner
 from retvar.networks import DEFAULT, NETWORKS
 
@@ -123,7 +123,7 @@ def fit(
     )  # fmt: skip
     arguments.instance("experience", experience, Experience, "experience: rv.experience.from_…")
     if progress is not None and not callable(progress):
-        raise InputError("progress", repr(progress), "must be a function of a number of sweeps")
+        raise InputError("progress", literal(progress), "must be a function of a number of sweeps")
     learner = make_learner(gamma=gamma, lam=lam, method=method, kappa=kappa, estimand=estimand)
     estimator: DeepEstimator | None = None
     refuse_observations(experience, encoder)
@@ -173,7 +173,7 @@ def refuse_observations(experience: Experience, encoder: Encoder | None) -> None
         what = f"{experience.width:,} numbers each"
         raise InputError("observations", what, IMAGES.format(experience.width))
     if encoder is not None and not callable(encoder):
-        raise InputError("encoder", repr(encoder), "must be a function, such as a torch module")
+        raise InputError("encoder", literal(encoder), "must be a function, such as a torch module")
 
 
 class DeepEstimator(OwnDiscounts):

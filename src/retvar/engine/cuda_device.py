@@ -20,6 +20,7 @@ import numpy as np
 
 from retvar import arguments
 from retvar.errors import InputError
+from retvar.format import literal
 
 __all__ = [
     "DEVICES",
@@ -85,7 +86,7 @@ def chosen_device(device: object, work: int) -> str:
     'cpu'
     """
     if not isinstance(device, str) or device not in DEVICES:
-        raise InputError("device", repr(device), "must be 'cpu', 'cuda' or 'auto'")
+        raise InputError("device", literal(device), "must be 'cpu', 'cuda' or 'auto'")
     if device == "cuda":
         trouble = missing()
         if trouble is not None:
@@ -103,7 +104,7 @@ def check_precision(dtype: object, device: str) -> None:
     """
     arguments.choice("dtype", dtype, ("float64", "float32"))
     if dtype == "float32" and device == "cpu":
-        raise InputError("dtype", repr(dtype), "needs a GPU; use device='cuda', or 'float64'")
+        raise InputError("dtype", literal(dtype), "needs a GPU; use device='cuda', or 'float64'")
 
 
 def kernel(function: Any) -> Any:

@@ -128,7 +128,10 @@ def find_state(experience: Experience, state: Any, known: int | None = None) -> 
     labels, size = experience.labels, max(experience.states or 0, known or 0)
     if labels is not None:
         for form in (lambda x: x, str, _loose):
-            wanted = form(state)
+            try:
+                wanted = form(state)
+            except Exception:  # what cannot be shown is no label
+                continue
             found = next((k for k, label in enumerate(labels) if _same(form(label), wanted)), None)
             if found is not None:
                 return found

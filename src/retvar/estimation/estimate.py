@@ -49,7 +49,7 @@ from retvar.experience.action_pairs import by_action
 from retvar.experience.recipes import same
 from retvar.experience.stream import Chunk, Experience, first_rows
 from retvar.features import Features
-from retvar.format import count, visible
+from retvar.format import count, literal, visible
 from retvar.html import MOST, Shown, page
 from retvar.html import table as html_table
 from retvar.learners import Learner
@@ -187,7 +187,7 @@ class Estimate(Shown):
             column = np.zeros(())
         if column.ndim != (1 if self.experience.width is None else 2):
             remedy = "must be a column of states, or rows of numbers of one length"
-            raise InputError("states", repr(states), remedy)
+            raise InputError("states", literal(states), remedy)
         return column if len(column) else column.astype(np.int64)
 
     def _number(self, state: Any) -> Any:
@@ -201,7 +201,7 @@ class Estimate(Shown):
         """The same for a column of states, or one state."""
         if isinstance(states, str) or arguments.is_integer(states):
             states = [states]
-        text = isinstance(states, np.ndarray) and states.dtype.kind in "OU"
+        text = isinstance(states, np.ndarray) and states.dtype.kind in "OU" and states.ndim > 0
         if not (text or isinstance(states, list | tuple)):
             return states
         found = [self._number(state) for state in states]
@@ -359,7 +359,9 @@ class Estimate(Shown):
     def learn(self, progress: Progress | None = None) -> None:
         """Learn from the stream; an error that stops it has this estimate as its attribute."""
         if progress is not None and not callable(progress):
-            raise InputError("progress", repr(progress), "must be a function of a number of rows")
+            raise InputError(
+                "progress", literal(progress), "must be a function of a number of rows"
+            )
         try:
             for chunk in self.experience.chunks():
                 self.update(chunk)
@@ -558,11 +560,12 @@ def prepare(
         experience = by_action(experience)
     refuse_discounts_given_twice(learner, experience)
     refuse_features(experience, features)
-    arguments.level("level", level)
+    level = arguments.level("level", level)
     samples = 100 if bootstrap_samples is None else bootstrap_samples
     make_learner(gamma=0.0, lam=0.0).online(  # refuses invalid settings
         states=1, bootstrap_samples=samples, seed=seed
     )
+    samples = int(samples)
     monitor = Monitor(level)
     if by is None and chosen == TD and learner.order > 2:
         why = "least squares has no moments beyond the variance"

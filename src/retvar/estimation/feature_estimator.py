@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from retvar import arguments
 from retvar.errors import InputError
 from retvar.estimation.episode_log import EpisodeLog, read_episodes, room
 from retvar.estimation.feature_values import (
@@ -25,6 +26,7 @@ from retvar.estimation.feature_values import (
 from retvar.estimation.least_squares_estimator import (
     CALIBRATION,
     FIT,
+    LARGEST_REWARD,
     LeastSquaresEstimator,
     read_column,
     refuse_unknown,
@@ -100,7 +102,10 @@ class FeatureEstimator(LeastSquaresEstimator):
         if bad.any():
             if on_error != "skip":
                 row = int(np.argmax(bad))
-                remedy = f"must hold finite numbers, states below {LIMIT:g}, and γ in [0, 1]"
+                remedy = (
+                    f"must hold finite numbers, states below {LIMIT:g}, rewards of at most "
+                    f"{LARGEST_REWARD:g} in size, and γ in [0, 1]"
+                )
                 raise InputError("row", row, remedy)
             _break_episodes(rows, bad)
             rows = {name: column[~bad] for name, column in rows.items()}
@@ -318,7 +323,8 @@ def _part_of(chunks: Iterator[Chunk], part: int) -> Iterator[Chunk]:
 
 def _bad(rows: Chunk) -> Mask:
     """Rows with numbers that cannot be used."""
-    bad = ~np.isfinite(rows["reward"]) | ~(np.abs(rows["state"]) <= LIMIT).all(axis=1)
+    bad = ~(np.abs(rows["reward"]) <= LARGEST_REWARD)
+    bad |= ~(np.abs(rows["state"]) <= LIMIT).all(axis=1)
     bad |= ~(np.abs(rows["next_state"]) <= LIMIT).all(axis=1) & ~rows["terminated"]
     found: Mask = bad | ~((rows["gamma"] >= 0) & (rows["gamma"] <= 1))
     return found
@@ -334,10 +340,7 @@ def _break_episodes(rows: Chunk, bad: Mask) -> None:
 
 
 def _points(states: Any) -> Array:
-    try:
-        points = np.asarray(states, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
-        raise InputError("state", states, "must hold numbers") from None
+    points = arguments.floats("state", states, "rows of numbers")
     if points.ndim != 2 or not np.isfinite(points).all():
         raise InputError("state", f"shape {points.shape}", "must be rows of finite numbers")
     return points

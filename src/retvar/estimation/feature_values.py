@@ -403,12 +403,12 @@ def _iterate(
 
 def _constant(log: EpisodeLog, kappa: float) -> float:
     """The constant that is the mean of its own λ-returns: where the iteration starts."""
+    rewards, *ends = _columns(log)
+    own, shared = np.empty((2, len(log)))  # of the rewards alone, and of a value of 1 alone
     zeros, ones = np.zeros(len(log)), np.ones(len(log))
-    found = np.empty((2, len(log)))
-    lambda_returns(*_columns(log), zeros, np.zeros(len(log.end_state)), kappa, found[0])
-    lambda_returns(*_columns(log), ones, np.ones(len(log.end_state)), kappa, found[1])
-    base, lifted = float(found[0].mean()), float(found[1].mean())
-    share = lifted - base
+    lambda_returns(rewards, *ends, zeros, np.zeros(len(log.end_state)), kappa, own)
+    lambda_returns(zeros, *ends, ones, np.ones(len(log.end_state)), kappa, shared)
+    base, share = float(own.mean()), float(shared.mean())
     return base / (1.0 - share) if share < MOST_SHARE else base
 
 

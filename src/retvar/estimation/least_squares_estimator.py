@@ -18,6 +18,7 @@ from retvar import arguments
 from retvar.errors import InputError
 from retvar.estimation.monitor import CLOSED, OwnDiscounts
 from retvar.estimation.return_intervals import Calibration, Held
+from retvar.format import literal
 from retvar.jit import compiled
 from retvar.learners import Learner, from_dict
 from retvar.online.checkpoint import read_count, read_tensors, refusing
@@ -36,6 +37,10 @@ PARTS = 3  # one in three episodes calibrates return intervals
 HORIZONS = 10.0  # of an episode that does not end; then the next one may belong to the other part
 FORMAT = 1  # of saved files
 NEEDED = ("state", "reward", "next_state")  # columns of transitions
+LARGEST_REWARD = 1e24  # its eighth power is summed, times that of the ratio, and stays finite
+LARGEST_RATIO = 1e12
+REWARDS = f"must be a finite number of at most {LARGEST_REWARD:g} in size"
+RATIOS = f"must be a finite number from 0 to {LARGEST_RATIO:g}"
 
 
 class Split(NamedTuple):
@@ -175,14 +180,14 @@ class LeastSquaresEstimator(OwnDiscounts):
             return self.predict(self._all_states(), what)
         found = np.asarray(self.predict([state], what))
         if found.size != 1:
-            raise InputError("state", repr(state), "must be one state; several go to predict")
+            raise InputError("state", literal(state), "must be one state; several go to predict")
         return float(found.ravel()[0])
 
     def interval(
         self, state: Any = None, what: str = "value", *, states: Any = None, level: float = 0.9
     ) -> tuple[Any, Any]:
         """Lower and upper end for one `state`, a column of `states`, or all."""
-        arguments.level("level", level)
+        level = arguments.level("level", level)
         refuse_unknown(what)
         low, high = self._ends(
             self._column(state, states), "value" if what in ("value", "mean") else "std", level
@@ -210,7 +215,7 @@ class LeastSquaresEstimator(OwnDiscounts):
         self, states: Any = None, level: float = 0.9, *, above: bool = False
     ) -> Any:
         """Lower and upper end for new returns; with `above`, a lower limit alone."""
-        arguments.level("level", level)
+        level = arguments.level("level", level)
         above = arguments.flag("above", above)
         if self.off_policy:
             raise InputError("experience", "off-policy", "returns of the target are not observed")
@@ -236,7 +241,7 @@ class LeastSquaresEstimator(OwnDiscounts):
         >>> rv.estimate(lake, gamma=0.9, by="least_squares").estimator.return_interval_note(0.99)
         'none: 99% needs 199 calibration returns; there are 3'
         """
-        arguments.level("level", level)
+        level = arguments.level("level", level)
         if self.off_policy:
             return "none: returns of the target policy are not observed"
         cut = self._cut_off()
@@ -303,7 +308,7 @@ def row_count(chunk: Chunk) -> int:
     try:
         return len(chunk["reward"])
     except TypeError:
-        raise InputError("reward", repr(chunk["reward"]), "must be a column") from None
+        raise InputError("reward", literal(chunk["reward"]), "must be a column") from None
 
 
 def read_column(chunk: Chunk, name: str, kind: Any, *shape: int) -> NDArray[Any]:

@@ -33,7 +33,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.spatial import cKDTree
 from scipy.stats import t as student
 
-from retvar.arguments import integer
+from retvar.arguments import generator, integer
 from retvar.arguments import level as level_of
 from retvar.errors import InputError
 from retvar.estimation.episode_log import room
@@ -57,6 +57,7 @@ BEND = 2.5  # standard errors of log V beyond which it does
 FEWEST = 20  # segments below which there is no answer
 FEWEST_NEIGHBOURS = 5
 FAR = 3.0  # times the usual distance of a visit from other segments: far from all data
+OUTSIDE = 1e100  # std of the coordinates: farther than any visit, and its square is finite
 NEAR = 0.1  # std of the coordinates within which no place is far
 SLOPE_RIDGE = 0.01
 TINY = 1e-300
@@ -179,7 +180,7 @@ class Neighbours:
             found = f"an array of shape {points.shape}"
             raise InputError("state", found, "must be numbers [visit, coordinate]")
         if neighbours is not None:
-            integer("neighbours", neighbours, FEWEST_NEIGHBOURS)
+            neighbours = integer("neighbours", neighbours, FEWEST_NEIGHBOURS)
         self._error = _column("error", error, len(points))
         self._tail = _column("tail", tail, len(points))
         self._segment = _segments(segment, len(points))
@@ -202,7 +203,7 @@ class Neighbours:
             self._tried = sorted(
                 {min(k, most) for k in (CANDIDATES if neighbours is None else [neighbours])}
             )
-            some = np.random.default_rng(seed).permutation(len(points))[:VISITS]
+            some = generator("seed", seed).permutation(len(points))[:VISITS]
             rows = np.argsort(self._order)[some]
             own = self._segment[rows]
             self._visits = rows, self._near(self._points[:, rows].T, self._tried[-1], own)
@@ -271,7 +272,12 @@ class Neighbours:
 
     def near(self, places: Array) -> _Near:
         """The neighbours of places."""
-        return self._near(places / self.scale, self._tried[-1], np.full(len(places), -1))
+        return self._near(self.scaled(places), self._tried[-1], np.full(len(places), -1))
+
+    def scaled(self, places: Array) -> Array:
+        """Places in the units of `scale`; those beyond `OUTSIDE` lie there."""
+        with np.errstate(over="ignore"):
+            return np.clip(places / self.scale, -OUTSIDE, OUTSIDE)
 
     def variances(self, near: _Near) -> Array:
         """The variances at places whose neighbours are known; NaN far from all data."""
@@ -349,7 +355,7 @@ def _tail(spread: Neighbours, values: FeatureValues, seed: int) -> Array:
     """The variance that each return lacks, from the neighbours of where it was cut."""
     log = values.log
     some = log.end_state[np.random.default_rng(seed).permutation(len(log.end_state))[:ENDS]]
-    nearest = cKDTree(some / spread.scale).query(log.end_state / spread.scale)[1]
+    nearest = cKDTree(spread.scaled(some)).query(spread.scaled(log.end_state))[1]
     near = spread.near(some)
     smooth = np.maximum(values.ends.values(values.smooth), 0.0)
     tail, before = values.tail, smooth
@@ -365,7 +371,11 @@ def _tail(spread: Neighbours, values: FeatureValues, seed: int) -> Array:
 
 def _scale(points: Array) -> Array:
     """The std of each coordinate; where it never changes a hundredth of its size."""
-    std = points.std(axis=0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        std = points.std(axis=0)
+    if not np.isfinite(std).all():  # squares overflow
+        largest = np.maximum(np.abs(points).max(axis=0), TINY)
+        std = np.where(np.isfinite(std), std, (points / largest).std(axis=0) * largest)
     size = np.abs(points[0])
     still = std <= 1e-12 * size
     return np.where(still, np.where(size > 0, 0.01 * size, 1.0), std)
@@ -449,7 +459,7 @@ def find_nearest(
     equally near visits the first is taken, and of equally near segments.
     """
     nearest, visit = np.full(segments, np.inf), np.empty(segments, dtype=np.int64)
-    seen = np.empty(segments, dtype=np.int64)
+    seen, visit[:] = np.empty(segments, dtype=np.int64), -1
     squares, K = np.empty(BOX), found.shape[1]
     wanted = max(K, FEWEST)
     for p in range(places.shape[0]):
@@ -470,7 +480,7 @@ def find_nearest(
             found[p, i], distances[p, i] = visit[some[i]], np.sqrt(nearest[some[i]])
         distance[p] = distances[p, 0]
         near[p] = np.count_nonzero(nearest[some] <= far * far)
-        nearest[known] = np.inf
+        nearest[known], visit[known] = np.inf, -1
 
 
 @compiled
@@ -501,9 +511,9 @@ def search_box(
             squares[t] += (column[t] - x) * (column[t] - x)
     for t in range(size):
         at = segment[first + t]
-        if squares[t] > nearest[at] or at == left_out:
+        if at == left_out or (visit[at] >= 0 and squares[t] > nearest[at]):
             continue
-        if nearest[at] == np.inf:
+        if visit[at] < 0:
             seen[count] = at
             count += 1
         elif squares[t] == nearest[at] and order[first + t] > order[visit[at]]:

@@ -15,7 +15,7 @@ from retvar.estimation.monitor import Monitor
 from retvar.estimation.visits import Regions, Visits
 from retvar.experience.stream import Counts, Experience
 from retvar.features import ObservationFeatures
-from retvar.format import listed
+from retvar.format import listed, literal
 from retvar.online import OnlineEstimator
 from retvar.online.checkpoint import MALFORMED, read_count
 
@@ -240,7 +240,7 @@ def _restore_counts(saved: dict[str, Any], counts: Counts) -> None:
 def _sum_of_ratios(given: Any) -> float:
     """A sum of importance ratios, which may have overflowed."""
     if not isinstance(given, int | float) or not given >= 0:
-        raise InputError("counts", repr(given), "must be a number of at least 0")
+        raise InputError("counts", literal(given), "must be a number of at least 0")
     return float(given)
 
 

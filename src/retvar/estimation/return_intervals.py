@@ -117,7 +117,7 @@ class Calibration:
 
     def interval(self, value: Array, std: Array, level: float = 0.9) -> tuple[Array, Array]:
         """Ends between which a new return falls with probability `level`."""
-        arguments.level("level", level)
+        level = arguments.level("level", level)
         n = self.scores.size
         if n < self.needed(level):
             remedy = f"needs {self.needed(level):,} calibration returns; there are {n:,}"
@@ -138,7 +138,7 @@ class Calibration:
 
     def above(self, value: Array, std: Array, level: float = 0.95) -> Array:
         """The number that a new return exceeds with probability `level`."""
-        arguments.level("level", level)
+        level = arguments.level("level", level)
         return self._at(value, std, self.quantile(1.0 - level))
 
     def quantile(self, share: float) -> float:

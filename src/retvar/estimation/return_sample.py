@@ -71,7 +71,7 @@ class ReturnSample:
     rest: float = math.nan  #: the largest part that a value function stands in for
 
     def __post_init__(self) -> None:
-        arguments.level("level", self.level)
+        object.__setattr__(self, "level", arguments.level("level", self.level))
         if self.low.size < 2:
             raise InputError("returns", self.low.size, "must be at least 2")
 
@@ -193,7 +193,7 @@ class ReturnSample:
 
     def quantile(self, share: float) -> Interval:
         """A quantile; its interval needs no assumption on the distribution (order statistics)."""
-        arguments.level("share", share)
+        share = arguments.level("share", share)
         n, tail = self.size, self._tail()
         ranks = np.arange(1, n + 1)
         below = beta.sf(share, ranks, n + 1 - ranks)  # P(order statistic > quantile)
@@ -210,12 +210,12 @@ class ReturnSample:
 
     def cvar(self, share: float = 0.05) -> Interval:
         """Mean of the worst `share` of returns (conditional value at risk)."""
-        arguments.level("share", share)
+        share = arguments.level("share", share)
         return self._statistic(lambda x: self._bootstrap(lambda y: _worst(y, share), x))
 
     def probability_below(self, limit: float) -> Interval:
         """Probability of a return below `limit`, with the Clopper–Pearson interval."""
-        arguments.number("limit", limit)
+        limit = arguments.number("limit", limit)
         n, tail = self.size, self._tail()
 
         def share(x: Array) -> Interval:

@@ -74,7 +74,7 @@ class Returns:
         self._clock = np.zeros(0, dtype=np.int64)  # steps of each stream
         self._stored = np.zeros((most, LEAD + 1 + 2 * width))
         self._open_count = np.zeros(0, dtype=np.int64)  # in each stream
-        self._counts = np.zeros(3, dtype=np.int64)  # collected; those cut off; at the present share
+        self._counts = np.zeros(2, dtype=np.int64)  # collected; those of them at the present share
         self._level = 0  # returns begin in one of 2^level blocks
         self._width, self._capacity, self._negligible = width, capacity, negligible
         self._plenty = plenty
@@ -133,11 +133,11 @@ class Returns:
 
     def _thin(self, level: int) -> None:
         """Lower the share of blocks to 2^−level, or further where returns are many."""
-        while level > self._level or self._counts[2] > self._plenty * self._stored.shape[0]:
-            stored, seen = len(self._rows()), int(self._counts[2]) // 2
+        while level > self._level or self._counts[1] > self._plenty * self._stored.shape[0]:
+            stored, seen = len(self._rows()), int(self._counts[1]) // 2
             if seen < stored:
                 self._keep(np.random.default_rng(stored).permutation(stored)[:seen])
-            self._counts[2] = seen
+            self._counts[1] = seen
             self._level += 1
 
     def _keep(self, stay: Integers) -> None:
@@ -154,7 +154,7 @@ class Returns:
         """
         self._thin(other._level)
         other._thin(self._level)
-        seen = [int(each._counts[2]) for each in (self, other)]
+        seen = [int(each._counts[1]) for each in (self, other)]
         most = min(sum(seen), len(self._stored), len(other._stored))
         rng = np.random.default_rng(sum(seen))
         own = int(rng.hypergeometric(seen[0], seen[1], most)) if sum(seen) else 0
@@ -224,11 +224,6 @@ class Returns:
     def count(self) -> int:
         """Number of returns that were collected, stored or not."""
         return int(self._counts[0])
-
-    @property
-    def truncated_count(self) -> int:
-        """Number of returns, stored or not, that were cut off by truncation."""
-        return int(self._counts[1])
 
     @property
     def key(self) -> Integers:
@@ -310,7 +305,7 @@ class Returns:
         return np.asarray(little if self.cut_at_any_age else self.early & little)
 
     def _rows(self) -> Array:
-        return self._stored[: min(int(self._counts[2]), self._stored.shape[0])]
+        return self._stored[: min(int(self._counts[1]), self._stored.shape[0])]
 
 
 class Chunk(NamedTuple):
@@ -393,13 +388,11 @@ def collect(chunk, begun, stored, fresh, counts, negligible, mask):
                 continue
             opened[at, j, OPEN] = 0.0
             open_count[at] -= 1
-            n = counts[2]
+            n = counts[1]
             counts[0] += 1
-            counts[2] += 1
+            counts[1] += 1
             if abs(rest) < NEGLIGIBLE:
                 rest = 0.0
-            elif not over:
-                counts[1] += 1
             slot = n
             if n >= stored.shape[0]:  # reservoir sampling: each of the n + 1 is dropped alike
                 slot = np.int64(mix(U(n)) % U(n + 1))

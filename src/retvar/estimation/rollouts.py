@@ -84,8 +84,8 @@ def rollouts(
     0.458 [0.454, 0.462]
     """
     gamma = float(arguments.unit_interval("gamma", gamma, 1)[0])
-    arguments.integer("episodes", episodes, 2)
-    arguments.level("level", level)
+    episodes = arguments.integer("episodes", episodes, 2)
+    level = arguments.level("level", level)
     arguments.choice("truncated", truncated, (CUT_OFF, AS_END))
     if truncated == AS_END and value is not None:
         raise InputError("value", value, "completes cut-off returns; leave it out with as_end")

@@ -22,7 +22,7 @@ from retvar.features import (
     Polynomial,
     TileCoding,
 )
-from retvar.format import number
+from retvar.format import literal, number
 from retvar.learners import LEARNERS, Learner
 from retvar.linear import spectral_radius
 from retvar.networks import DEFAULT, NETWORKS
@@ -134,8 +134,8 @@ def trace_decay(gamma: Any) -> float:
     if gamma is None:  # in the data
         return UNKNOWN_DECAY
     try:
-        largest = float(np.max(gamma))
-    except (TypeError, ValueError, OverflowError):
+        largest = float(np.max(arguments.floats("gamma", gamma, "numbers")))
+    except (InputError, ValueError):
         return 0.0  # the learner refuses such a γ
     if not 0 < largest <= 1:
         return 0.0
@@ -258,7 +258,7 @@ def refuse_features(experience: Experience, given: Any) -> None:
         choices = ", ".join(map(repr, BASES))
         if given == "deep":
             raise InputError("features", "'deep'", "deep critics are made by rv.deep.estimate(…)")
-        raise InputError("features", repr(given), f"must be {choices}, or retvar.features")
+        raise InputError("features", literal(given), f"must be {choices}, or retvar.features")
 
 
 def features_for(experience: Experience, observed: Array, given: Any = None) -> Features:

@@ -23,6 +23,10 @@ from retvar.estimation.least_squares import (
 from retvar.estimation.least_squares_estimator import (
     CALIBRATION,
     FIT,
+    LARGEST_RATIO,
+    LARGEST_REWARD,
+    RATIOS,
+    REWARDS,
     LeastSquaresEstimator,
     Split,
     read_column,
@@ -35,6 +39,7 @@ from retvar.estimation.return_intervals import Held, ReturnsByState
 from retvar.estimation.returns import ELSEWHERE, NOWHERE, Returns
 from retvar.estimation.transition_sums import TransitionSums
 from retvar.features import States
+from retvar.format import literal
 from retvar.jit import compiled, read_only
 from retvar.learners import Learner
 from retvar.online.checkpoint import check_array, write_tensors
@@ -237,12 +242,9 @@ class TabularEstimator(LeastSquaresEstimator):
         return low[at], high[at]
 
     def _index(self, states: Any) -> NDArray[np.intp]:
-        try:
-            column = np.asarray(states)
-        except ValueError:  # rows of different lengths
-            raise InputError("state", repr(states), "must be whole numbers") from None
+        column = arguments.array("state", states, "whole numbers")
         if column.ndim != 1 or (column.dtype.kind not in "iu" and column.size):
-            raise InputError("state", repr(states), "must be whole numbers")
+            raise InputError("state", literal(states), "must be whole numbers")
         known = (column >= 0) & (column < self._states)
         if not known.all():
             wrong = int(column[~known][0])
@@ -443,7 +445,7 @@ class _Rows:
             *map(read_only, columns), self._states
         )
         if self.rho is not None:
-            good &= bool(((self.rho >= 0) & (self.rho < np.inf)).all())
+            good &= bool(((self.rho >= 0) & (self.rho <= LARGEST_RATIO)).all())
         self.problems: dict[str, NDArray[np.bool_]] = {} if good else self._problems()
         self.bad: NDArray[np.bool_] = (
             np.zeros(n, dtype=bool) if good else np.any(list(self.problems.values()), axis=0)
@@ -456,12 +458,12 @@ class _Rows:
         inside = [(s >= 0) & (s < self._states) for s in (self.state, self.next_state)]
         found = {
             "state": ~(inside[0] & inside[1]),
-            "reward": ~np.isfinite(self.reward),
+            "reward": ~(np.abs(self.reward) <= LARGEST_REWARD),
             "gamma": ~((self.gamma >= 0) & (self.gamma <= 1)),
             "lam": ~((self.lam >= 0) & (self.lam <= 1)),
         }
         if self.rho is not None:
-            found["rho"] = ~(np.isfinite(self.rho) & (self.rho >= 0))
+            found["rho"] = ~((self.rho >= 0) & (self.rho <= LARGEST_RATIO))
         return found
 
     @staticmethod
@@ -483,8 +485,8 @@ class _Rows:
                   "lam": self.lam, "rho": self.rho}[name]  # fmt: skip
         remedy = {
             "state": "and the next state must be known states",
-            "reward": "must be a finite number",
-            "rho": "must be a finite number of at least 0",
+            "reward": REWARDS,
+            "rho": RATIOS,
         }.get(name, "must lie in [0, 1]; give it here or to the learner")
         return InputError(f"{name}[{row}]", column[row], remedy)
 
@@ -520,7 +522,7 @@ def prepared(
         trace[t] = discount[t] * decay[t]
         known = 0 <= state[t] < states and 0 <= next_state[t] < states
         proper = 0.0 <= discount[t] <= 1.0 and 0.0 <= decay[t] <= 1.0
-        good &= known and proper and np.isfinite(reward[t])
+        good &= known and proper and abs(reward[t]) <= LARGEST_REWARD
     return next_state, flags, discount, decay, trace, good
 
 

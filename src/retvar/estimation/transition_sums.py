@@ -291,8 +291,7 @@ def _check(arrays: Mapping[str, NDArray[Any]], states: int, largest: float) -> N
         raise InputError("numbers", "out of range", "must be discounts and a finite reward")
     powers = range(ORDER + 1) if weighted else (ORDER,)
     even = [weighted * a * a + b for a in powers for b in range(0, 2 * a + 1, 2)]
-    unexplained = np.isnan(sums).any(axis=1) & ~np.isinf(sums).any(axis=1)  # by an overflow
-    if unexplained.any() or (sums[:, even] < 0).any():
+    if not np.isfinite(sums).all() or (sums[:, even] < 0).any():
         raise InputError("sums", "out of range", "must be sums of powers")
     if sums[:, 0].sum() != rows[0] or (sums[:, 0] < 1).any():
         raise InputError("rows", rows[0], "must be as many as the sums count")

@@ -16,6 +16,7 @@ __all__ = ["Regions", "Visits"]
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 SLACK = 0.05  # of the width, beyond the bounds
+LARGEST = 1e290  # of the coordinates that are averaged, so that their sums are finite
 MOST_REGIONS = 1_000_000  # boxes whose visits are counted
 BINS = {
     1: 40,
@@ -103,8 +104,10 @@ class Regions:
     def cells(self, observations: Array) -> Integers:
         """Number of the box that each observation lies in."""
         d = self.dimensions
-        scaled = (observations[:, :d] - self.low[:d]) / (self.high[:d] - self.low[:d])
-        bins = np.clip(scaled * self.bins, 0, self.bins - 1).astype(np.int64)
+        low, high = self.low[:d] / 2, self.high[:d] / 2  # differences of halves are finite
+        with np.errstate(over="ignore"):
+            scaled = np.clip((observations[:, :d] / 2 - low) / (high - low), 0.0, 1.0)
+        bins = np.minimum(scaled * self.bins, self.bins - 1).astype(np.int64)
         found = np.asarray(bins @ self.bins ** np.arange(d, dtype=np.int64))
         if not self.actions:
             return found
@@ -115,8 +118,9 @@ class Regions:
         cells, inverse, counts = np.unique(
             self.cells(observations), return_inverse=True, return_counts=True
         )
+        small = np.clip(observations, -LARGEST, LARGEST)
         sums = np.stack(
-            [np.bincount(inverse, column, minlength=cells.size) for column in observations.T], 1
+            [np.bincount(inverse, column, minlength=cells.size) for column in small.T], 1
         )
         for cell, count, total in zip(cells.tolist(), counts.tolist(), sums, strict=True):
             if cell in self._count:
@@ -127,7 +131,7 @@ class Regions:
 
     def known(self, observations: Array) -> NDArray[np.bool_]:
         """Whether each observation lies in a box that was visited; none beyond the bounds does."""
-        slack = SLACK * (self.high - self.low)
+        slack = SLACK * self.high - SLACK * self.low
         inside = (observations >= self.low - slack) & (observations <= self.high + slack)
         found = np.array([cell in self._count for cell in self.cells(observations).tolist()])
         return np.asarray(inside.all(axis=1) & found)

@@ -86,7 +86,8 @@ def expected_updates(
     order = check_order(order)
     check_method(method, order)
     weigh_edges(mdp, target, behaviour, estimand, lam)  # validates the arguments
-    _check_steps(sweeps, alpha, alpha_bar)
+    sweeps = arguments.integer("sweeps", sweeps, 0)
+    alpha, alpha_bar = (_step(f, x) for f, x in (("alpha", alpha), ("alpha_bar", alpha_bar)))
     learn_value = arguments.flag("learn_value", learn_value)
     outcomes = _Outcomes(mdp, target, behaviour, estimand, lam)
     zero = np.zeros(mdp.n_states)
@@ -107,11 +108,10 @@ def expected_updates(
     return now
 
 
-def _check_steps(sweeps: int, alpha: float, alpha_bar: float) -> None:
-    arguments.integer("sweeps", sweeps, 0)
-    for field, step_size in (("alpha", alpha), ("alpha_bar", alpha_bar)):
-        step = arguments.numbers(field, step_size, 1)
-        arguments.refuse(field, step, step < 0, "must not be negative")
+def _step(field: str, given: float) -> float:
+    step = arguments.numbers(field, given, 1)
+    arguments.refuse(field, step, step < 0, "must not be negative")
+    return float(step[0])
 
 
 class _Outcomes:

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.errors import InputError
+from retvar.errors import WriteError
 from retvar.experience.episodes import concatenate
 from retvar.experience.stream import DUPLICATE, Chunk, Counts
-from retvar.files import unfinished
+from retvar.files import discard, make_temporary_folder
 
 __all__ = ["arranged", "as_streams"]
 
@@ -134,15 +134,13 @@ class _Runs:
 
     def _write(self) -> None:
         if self._folder is None:
-            folder = tempfile.TemporaryDirectory(prefix="retvar-sort-", ignore_cleanup_errors=True)
-            self._folder = Path(self._stack.enter_context(folder))
-            unfinished.add(self._folder)
-            self._stack.callback(unfinished.discard, self._folder)
+            self._folder = make_temporary_folder("retvar-sort")
+            self._stack.callback(discard, self._folder)
         try:
             self._files.append(_File(self._folder / str(len(self._files)), self._take()))
         except OSError as error:
             remedy = f"has no room for the sorted log ({error.strerror or error}); set TMPDIR"
-            raise InputError("folder", tempfile.gettempdir(), remedy) from None
+            raise WriteError("folder", tempfile.gettempdir(), remedy) from None
 
     def _take(self) -> Chunk:
         rows = _in_order(concatenate(self._parts))

@@ -23,7 +23,7 @@ from retvar.experience.arrow_columns import (
 )
 from retvar.experience.episodes import describe_error
 from retvar.experience.readers import SCAN_ROWS, Reader
-from retvar.format import listed
+from retvar.format import listed, literal
 
 __all__ = ["MOST_STATES", "ColumnFinder", "Roles", "find_roles", "first_rows_of", "is_textual"]
 
@@ -42,6 +42,7 @@ MOMENTS = (
     "nearly every row has its own, so that no state occurs twice; name it time=, and derive a "
     "state such as the hour of the day"
 )
+OPPOSED = (("state", "next_state"), ("terminated", "truncated"), ("behaviour", "target"))
 MANY_MOMENTS, FEW_ROWS = 0.5, 20  # share of distinct dates that are no states; in at least so many
 
 
@@ -99,7 +100,7 @@ class ColumnFinder:
     def column(self, role: str, name: Any) -> str:
         """A column that must be in every file."""
         if not isinstance(name, str):
-            raise InputError(role, repr(name), "must be the name of a column")
+            raise InputError(role, literal(name), "must be the name of a column")
         for reader in self.readers:
             if name not in reader.types:
                 columns = listed(reader.types, most=12)
@@ -163,7 +164,7 @@ class ColumnFinder:
         """Columns of the state and of the next state."""
         for field, given in (("state", state), ("next_state", next_state)):
             if not (given is None or given is False or isinstance(given, str | list | tuple)):
-                raise InputError(field, repr(given), "must be names of columns")
+                raise InputError(field, literal(given), "must be names of columns")
         names = [state] if isinstance(state, str) else list(state or ())
         if state == "state" and not self.has("state"):
             names = []
@@ -188,6 +189,8 @@ class ColumnFinder:
         if len(after) != len(names):
             found = f"{len(after)} columns"
             raise InputError("next_state", found, f"must be as many as for state: {len(names)}")
+        if len(set(after)) < len(after):
+            raise InputError("next_state", after, "must be names of different columns")
         return names, after
 
     def warn_unused(self, roles: dict[str, Any]) -> None:
@@ -246,15 +249,33 @@ def refuse_incomplete_ratio(roles: dict[str, Any], policy: bool = False) -> None
         raise InputError("action", "missing", "target_policy needs the column of the action")
 
 
+def refuse_one_for_two(roles: dict[str, Any]) -> None:
+    """Refuse one column for two roles of which each needs its own.
+
+    >>> refuse_one_for_two({"state": ["s"], "next_state": ["s"]})
+    Traceback (most recent call last):
+    ...
+    retvar.errors.InputError: next_state = s: is the column of state, too; name another for one of
+        them
+    """
+    for first, second in OPPOSED:
+        found = roles.get(second)
+        if found and found == roles.get(first):
+            shown = listed(found) if isinstance(found, list) else found
+            remedy = f"is the column of {first}, too; name another for one of them"
+            raise InputError(second, shown, remedy)
+
+
 def find_roles(
     finder: ColumnFinder, roles: dict[str, Any], states: Any, policy: bool = False
 ) -> Roles:
     """Check the roles, and decide by types and by the first rows what the states are."""
     refuse_incomplete_ratio(roles, policy)
+    refuse_one_for_two(roles)
     finder.warn_unused(roles)
     if not (states is None or (isinstance(states, str) and states == "labels")):
         if not is_integer(states) or states < 1:
-            raise InputError("states", repr(states), "must be how many there are, or 'labels'")
+            raise InputError("states", literal(states), "must be how many there are, or 'labels'")
     elif states is None and not finder.vector:
         states = _recorded_states(finder.readers)
     if is_integer(states):
@@ -415,7 +436,7 @@ def _sampled_range(reader: Reader, columns: list[str]) -> tuple[int, int]:
 def first_rows_of(reader: Reader, columns: list[str]) -> list[Any]:
     """The first rows of some columns."""
     try:
-        batch = next(iter(reader.batches(columns, SCAN_ROWS)))
+        batch = next(iter(reader.batches(list(dict.fromkeys(columns)), SCAN_ROWS)))
     except StopIteration:
         raise InputError("source", reader.name, "has no rows") from None
     except RetvarError:

@@ -27,7 +27,7 @@ from retvar.experience.stepping import (
 )
 from retvar.experience.stream import Chunk, Counts, Experience
 from retvar.experience.vec_envs import is_vec_env, refuse_normalised
-from retvar.format import listed
+from retvar.format import listed, literal
 from retvar.random import seed_of
 
 __all__ = ["from_gymnasium"]
@@ -98,7 +98,7 @@ def from_gymnasium(
     FrozenLake-v1, FrozenLake8x8-v1...?
     """
     limit = RolloutLimit.of(steps, episodes)
-    integer("chunk", chunk, 1)
+    chunk = integer("chunk", chunk, 1)
     several = _Environments(env, envs, options)
     observation_space, action_space = several.spaces
     reader = observation_reader(observation_space)
@@ -241,7 +241,7 @@ def make_copies(
 def _checked(env: Any) -> Any:
     """An environment that a function has made."""
     if not (hasattr(env, "step") and hasattr(env, "reset")):
-        raise InputError("env", repr(env), "must make environments, with reset and step")
+        raise InputError("env", literal(env), "must make environments, with reset and step")
     return env
 
 

@@ -58,7 +58,7 @@ class Growing:
     _read: dict[str, tuple[int, int, int]] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        arguments.seconds("every", self.every)
+        object.__setattr__(self, "every", arguments.seconds("every", self.every))
 
     def _pause(self) -> bool:
         if self.wait is not None:

@@ -32,8 +32,8 @@ def from_linear_gaussian(
     ((1000, 2), 8)
     """
     arguments.instance("world", world, LinearGaussian, "a LinearGaussian")
-    arguments.integer("streams", streams, 1)
-    arguments.integer("steps", steps, streams)
+    streams = arguments.integer("streams", streams, 1)
+    steps = arguments.integer("steps", steps, streams)
     arguments.generator("seed", seed)
     _ = world.stationary  # refuses a world that has none
     each = -(-steps // streams)

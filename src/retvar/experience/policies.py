@@ -14,6 +14,7 @@ from retvar.engine.streams import uniforms
 from retvar.errors import InputError
 from retvar.experience.observations import ObservationReader
 from retvar.experience.predictors import Predictor, is_model
+from retvar.format import literal
 from retvar.mdp import Policy
 
 __all__ = ["ActionSelection", "action_selection"]
@@ -123,7 +124,7 @@ def action_selection(
     discrete = isinstance(space, Discrete)
     if isinstance(policy, str):
         if policy != "random":
-            raise InputError("policy", repr(policy), POLICY)
+            raise InputError("policy", literal(policy), POLICY)
         if discrete:
             return _UniformActions(space, seed)
         return ActionSelection("random", _sampling(space, seeds))
@@ -173,8 +174,8 @@ def _table(policy: Any) -> Any:
         table = np.asarray(policy)
         if table.dtype.kind not in "biuf" or table.ndim not in (1, 2):
             raise TypeError
-    except (TypeError, ValueError):
-        raise InputError("policy", repr(policy), POLICY) from None
+    except Exception:  # no memory for it, or an error of its own
+        raise InputError("policy", literal(policy), POLICY) from None
     return table
 
 
@@ -253,7 +254,7 @@ def _validating(select: Selector, space: Any) -> Selector:
         if not isinstance(answer, int | np.integer):
             array = np.asarray(answer)
             if array.size != 1 or array.dtype.kind not in "iu":
-                raise _invalid_action("action", repr(answer), space)
+                raise _invalid_action("action", literal(answer), space)
             answer = array.item()
         if not low <= answer < high or isinstance(answer, bool):
             raise _invalid_action("action", answer, space)
@@ -265,9 +266,9 @@ def _validating(select: Selector, space: Any) -> Selector:
             try:
                 answer = np.asarray(answer, dtype=space.dtype)
             except (TypeError, ValueError):
-                raise _invalid_action("action", repr(answer), space) from None
+                raise _invalid_action("action", literal(answer), space) from None
         if answer not in space:
-            raise _invalid_action("action", repr(answer), space)
+            raise _invalid_action("action", literal(answer), space)
         return answer
 
     return discrete if isinstance(space, Discrete) else general

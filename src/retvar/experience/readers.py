@@ -474,6 +474,7 @@ def _to_table(columns: Mapping[Any, Any]) -> Any:
     pa = import_pyarrow()
     table: dict[str, Any] = {}
     for name, given in columns.items():
+        arguments.text("column", name)
         try:
             if np.ndim(given) == 2:
                 array = np.asarray(given)

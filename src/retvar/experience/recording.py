@@ -20,7 +20,15 @@ from retvar.errors import InputError
 from retvar.experience.arrow_columns import import_pyarrow
 from retvar.experience.readers import METADATA_KEY
 from retvar.experience.stream import Chunk, Counts, Experience
-from retvar.files import create_temporary, discard, kind_of, require_writable, write_with
+from retvar.files import (
+    create_temporary,
+    discard,
+    kind_of,
+    require_writable,
+    target_of,
+    unwritable,
+    write_with,
+)
 
 __all__ = ["finish_recordings", "recorded", "write_table"]
 
@@ -138,11 +146,10 @@ class _ParquetFile:
         try:
             yield
         except OSError as error:
-            reason = error.strerror or error
-            raise InputError("path", self.path, f"cannot be written: {reason}") from None
+            raise unwritable(self.path, error) from None
 
     def _open(self, schema: Any) -> None:
-        self._temporary = create_temporary(self.path)
+        self._temporary = create_temporary(target_of(self.path))
         schema = schema.with_metadata({METADATA_KEY: json.dumps(self._metadata())})
         pq = import_pyarrow().parquet
         self._writer = pq.ParquetWriter(self._temporary, schema, write_page_checksum=True)

@@ -135,7 +135,7 @@ def from_table(
         ("duplicates", duplicates, ("drop", "keep")),
     ):
         choice(name, given, allowed)
-    integer("chunk", chunk, 1)
+    chunk = integer("chunk", chunk, 1)
     readers = open_readers(source)
     finder = ColumnFinder(readers)
     acted = finder.default("action", action)

@@ -16,7 +16,7 @@ from retvar.errors import InputError
 from retvar.experience.arrow_columns import LabelEncoder, numbers, plain
 from retvar.experience.episodes import describe_error
 from retvar.experience.readers import SCAN_ROWS, open_readers
-from retvar.format import listed
+from retvar.format import listed, literal
 from retvar.reading import load_array, read_json
 
 __all__ = ["TargetPolicy", "target_policy"]
@@ -117,7 +117,7 @@ def target_policy(given: Any, state: Sequence[str] = ("state",), action: str = "
         return _of_table(open_readers(columns), state, action)
     try:
         array = np.asarray(given)
-    except ValueError:
+    except Exception:  # rows of different lengths, no memory, or an error of its own
         array = np.zeros(0, dtype=object)
     if array.dtype.kind not in "biuf" or array.ndim not in (1, 2) or not array.size:
         raise InputError(FIELD, type(given).__name__ if name == "an array" else name, FORMS)
@@ -220,7 +220,7 @@ def _nested(given: Mapping[Any, Any]) -> dict[Any, dict[Any, float]]:
             own = dict(row) if isinstance(row, Mapping) else {row: 1.0}
             pairs[_key(state)] = {_key(action): float(p) for action, p in own.items()}
         except (TypeError, ValueError):
-            raise InputError(f"{FIELD}[{state!r}]", repr(row), FORMS) from None
+            raise InputError(f"{FIELD}[{state!r}]", literal(row), FORMS) from None
     return pairs
 
 

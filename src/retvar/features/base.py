@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from retvar import arguments
 from retvar.errors import InputError
+from retvar.format import literal
 
 __all__ = [
     "Active", "Features", "Rows", "States", "Table", "TransitionFeatures", "Vector", "features_of",
@@ -75,17 +76,17 @@ class States(Features):
     kind = "states"
 
     def __post_init__(self) -> None:
-        arguments.integer("states", self.count, 1)
+        object.__setattr__(self, "count", arguments.integer("states", self.count, 1))
 
     @property
     def size(self) -> int:  # type: ignore[override]
         """One weight per state."""
-        return int(self.count)
+        return self.count
 
     @property
     def states(self) -> int:  # type: ignore[override]
         """How many states."""
-        return int(self.count)
+        return self.count
 
     def rows(self, given: Any = None) -> Rows:
         """The identity."""
@@ -152,12 +153,12 @@ class _Counted(TransitionFeatures):
     count: int
 
     def __post_init__(self) -> None:
-        arguments.integer("features", self.count, 1)
+        object.__setattr__(self, "count", arguments.integer("features", self.count, 1))
 
     @property
     def size(self) -> int:  # type: ignore[override]
         """One weight per feature."""
-        return int(self.count)
+        return self.count
 
 
 @dataclass(frozen=True)
@@ -179,10 +180,11 @@ class Vector(_Counted):
         """Return one vector; an empty one for None if it `may_lack`."""
         if given is None and may_lack:
             return np.zeros(0)
+        what = f"{self.size} numbers"
         try:
-            vector = np.asarray(given, dtype=np.float64)
+            vector = arguments.array("state", given, what).astype(np.float64, copy=False)
         except (TypeError, ValueError, OverflowError):
-            raise InputError("state", "no numbers", f"must be {self.size} numbers") from None
+            raise InputError("state", "no numbers", f"must be {what}") from None
         if vector.shape != (self.size,):
             found = f"features of shape {vector.shape}"
             raise InputError("state", found, f"must be {self.size} numbers")
@@ -191,7 +193,7 @@ class Vector(_Counted):
     def rows(self, given: Any = None) -> Rows:
         """The nonzero entries of every vector."""
         if not bool(np.iterable(given)):
-            raise InputError("states", repr(given), f"must be rows of {self.size} numbers")
+            raise InputError("states", literal(given), f"must be rows of {self.size} numbers")
         numeric = isinstance(given, np.ndarray) and given.dtype.kind in "biuf"
         if numeric and given.shape[1:] == (self.size,):
             dense = given.astype(np.float64)
@@ -260,11 +262,7 @@ def _matrix(field: str, given: Any) -> Any:
     if scipy.sparse.issparse(given):
         data = given.tocoo().data
     else:
-        try:
-            given = np.asarray(given, dtype=np.float64)
-        except (TypeError, ValueError, OverflowError):
-            raise InputError(field, given, "must be an array [state, feature]") from None
-        data = given
+        data = given = arguments.floats(field, given, "an array [state, feature]")
     if given.ndim != 2 or 0 in given.shape:
         raise InputError(
             field, f"an array of shape {given.shape}", "must be an array [state, feature]"

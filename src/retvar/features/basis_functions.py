@@ -61,8 +61,8 @@ class Polynomial(_Basis):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        arguments.integer("degree", self.degree, 1, MOST_DEGREE)
-        object.__setattr__(self, "degree", int(self.degree))
+        degree = arguments.integer("degree", self.degree, 1, MOST_DEGREE)
+        object.__setattr__(self, "degree", degree)
         limit_weights(self.size, "degree", "take a smaller one")
 
     @property
@@ -114,8 +114,8 @@ class Fourier(_Basis):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        arguments.integer("order", self.order, 1, MOST_DEGREE)
-        object.__setattr__(self, "order", int(self.order))
+        order = arguments.integer("order", self.order, 1, MOST_DEGREE)
+        object.__setattr__(self, "order", order)
         limit_weights(self.size, "order", "take a smaller one")
 
     @property

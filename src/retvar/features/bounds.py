@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from retvar import arguments
 from retvar.errors import InputError
 from retvar.features.base import Rows, TransitionFeatures
 
@@ -160,11 +161,13 @@ def limit_weights(size: int, field: str, remedy: str) -> None:
 
 def _numbers(field: str, given: Any, remedy: str = "must hold numbers") -> Array:
     try:
-        array = np.asarray(given)
+        array = arguments.array(field, given, "numbers")
         if array.dtype.kind not in "biufO":
             raise TypeError
-        return array.astype(np.float64, copy=False)
-    except (TypeError, ValueError, OverflowError):
+        with np.errstate(over="ignore"):
+            found: Array = array.astype(np.float64, copy=False)
+            return found
+    except Exception:  # also an error of an entry
         raise InputError(field, "no array of numbers", remedy) from None
 
 

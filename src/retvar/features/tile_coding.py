@@ -71,18 +71,16 @@ class TileCoding(ObservationFeatures):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        arguments.integer("tilings", self.tilings, 1, MOST_TILINGS)
-        object.__setattr__(self, "tilings", int(self.tilings))
+        tilings = arguments.integer("tilings", self.tilings, 1, MOST_TILINGS)
+        object.__setattr__(self, "tilings", tilings)
         object.__setattr__(self, "tiles", _tiles(self.tiles, self.width))
         if self.memory is None:
             limit_weights(self.size, "tiles", "use fewer, or hash them with memory=…")
             return
-        arguments.integer("memory", self.memory, 1, MOST_MEMORY)
-        if self.memory < self.tilings:
-            raise InputError(
-                "memory", self.memory, f"must be at least {self.tilings}, one weight per tiling"
-            )
-        object.__setattr__(self, "memory", int(self.memory))
+        memory = arguments.integer("memory", self.memory, 1, MOST_MEMORY)
+        if memory < tilings:
+            raise InputError("memory", memory, f"must be at least {tilings}, one weight per tiling")
+        object.__setattr__(self, "memory", memory)
 
     @property
     def size(self) -> int:  # type: ignore[override]
@@ -121,12 +119,11 @@ class TileCoding(ObservationFeatures):
 
 def _tiles(given: Any, width: int) -> tuple[int, ...]:
     """Return the number of tiles in each dimension."""
-    each = list(given) if np.iterable(given) else [given] * width
+    several = np.iterable(given)
+    each = arguments.entries("tiles", given, "whole numbers") if several else [given] * width
     if len(each) != width:
         raise InputError("tiles", f"{len(each)} numbers", f"must be one, or {width} as in low")
-    for count in each:
-        arguments.integer("tiles", count, 1, MOST_TILES)
-    return tuple(int(count) for count in each)
+    return tuple(arguments.integer("tiles", count, 1, MOST_TILES) for count in each)
 
 
 @compiled

@@ -61,8 +61,10 @@ class BiasSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        arguments.integer("runs", self.runs, 2, 1_000)
-        arguments.integer("steps", self.steps, POINTS, 1_000_000)
+        runs = arguments.integer("runs", self.runs, 2, 1_000)
+        steps = arguments.integer("steps", self.steps, POINTS, 1_000_000)
+        object.__setattr__(self, "runs", runs)
+        object.__setattr__(self, "steps", steps)
 
     @property
     def record(self) -> int:

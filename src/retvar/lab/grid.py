@@ -93,10 +93,10 @@ class GridSettings:
         arguments.choice("world", self.world, WORLDS)
         arguments.choice("policy", self.policy, POLICIES)
         arguments.choice("method", self.method, METHODS)
-        arguments.unit_interval("epsilon", self.epsilon)
-        arguments.unit_interval("gamma", self.gamma)
-        arguments.unit_interval("alpha", self.alpha)
-        arguments.integer("seed", self.seed, 0)
+        for name in ("epsilon", "gamma", "alpha"):
+            found = arguments.unit_interval(name, getattr(self, name), 1)
+            object.__setattr__(self, name, float(found[0]))
+        object.__setattr__(self, "seed", arguments.integer("seed", self.seed, 0))
 
 
 class GridWorld:

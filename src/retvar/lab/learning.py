@@ -77,8 +77,10 @@ class Settings:
             raise InputError("methods", "none", "choose at least one")
         for name in self.methods:
             arguments.choice("methods", name, METHODS)
-        arguments.integer("runs", self.runs, 2, 1_000)
-        arguments.integer("steps", self.steps, POINTS, 1_000_000)
+        runs = arguments.integer("runs", self.runs, 2, 1_000)
+        steps = arguments.integer("steps", self.steps, POINTS, 1_000_000)
+        object.__setattr__(self, "runs", runs)
+        object.__setattr__(self, "steps", steps)
 
     def learners(self) -> dict[str, Learner]:
         """The learners by the names of their methods.

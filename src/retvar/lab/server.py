@@ -6,13 +6,13 @@ for the page, one of its files, or a websocket. Pages may load nothing from else
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import errno
 import importlib.util
 import os
 import secrets
 import socket
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from retvar.errors import InputError, RetvarError
-from retvar.files import make_folder, require_writable, unfinished
+from retvar.files import discard, make_folder, make_temporary_folder, require_writable
 
 __all__ = ["LabServer", "guarded", "listen", "refuse_missing"]
 
@@ -147,8 +147,8 @@ def _leave_settings_alone() -> None:
         make_folder(folder)
         require_writable("folder", folder)
     except (OSError, InputError):
-        folder = Path(tempfile.mkdtemp(prefix="retvar-lab-"))
-        unfinished.add(folder)
+        folder = make_temporary_folder("retvar-lab")
+        atexit.register(discard, folder)
     os.environ.update({"XDG_CONFIG_HOME": str(folder), "XDG_STATE_HOME": str(folder)})
 
 

@@ -218,8 +218,8 @@ class LinearGaussian:
         >>> states.shape, rewards.shape, bool(abs(states.var() - 1) < 0.05)
         ((10001, 4, 1), (10000, 4), True)
         """
-        arguments.integer("steps", steps, 1)
-        arguments.integer("streams", streams, 1)
+        steps = arguments.integer("steps", steps, 1)
+        streams = arguments.integer("streams", streams, 1)
         if (numbers := (steps + 1) * streams * self.width) > MOST_NUMBERS:
             remedy = f"must be at most {MOST_NUMBERS:,}; retvar.experience.from_linear_gaussian"
             shown = f"{numbers:,} numbers"
@@ -241,10 +241,10 @@ class LinearGaussian:
         >>> [rewards.shape for _, rewards in world.walks(streams=4, steps=10, block=4)]
         [(4, 4), (4, 4), (2, 4)]
         """
-        arguments.integer("streams", streams, 1, MOST_NUMBERS // self.width)
-        left = arguments.integer("steps", steps, 1)
+        streams = arguments.integer("streams", streams, 1, MOST_NUMBERS // self.width)
+        left = steps = arguments.integer("steps", steps, 1)
         size = max(BLOCK // (streams * self.width), 1) if block is None else block
-        arguments.integer("block", size, 1)
+        size = arguments.integer("block", size, 1)
         rng = arguments.generator("seed", seed)
         x = self._started(streams, rng, start)
         forward, noise = self.F.T, matrices.root(self.S).T

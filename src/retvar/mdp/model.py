@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from retvar import arguments
 from retvar.errors import InputError
-from retvar.format import count, did_you_mean, listed, visible
+from retvar.format import count, did_you_mean, listed, literal, visible
 from retvar.html import MOST, Shown, page, table
 from retvar.mdp import parsing
 from retvar.mdp.edges import Edges, EdgeValidator
@@ -24,6 +24,7 @@ __all__ = ["END", "MDP", "Edge", "Edges"]
 
 Array = NDArray[np.float64]
 MAX_PAIRS = 500_000_000  # states × actions; a policy is a dense table
+PAIRS, PAIRS_PER_EDGE = 1_000_000, 10_000  # most pairs: so many, and more for each edge
 Integers = NDArray[np.intp]
 
 
@@ -78,7 +79,7 @@ class MDP(Shown):
         if not isinstance(edges, tuple) or len(edges) != len(Edges._fields):
             remedy = "must be the seven columns of Edges; for rows use MDP.from_edges"
             raise InputError("edges", type(edges).__name__, remedy)
-        self.name = str(name)
+        self.name = arguments.text("name", name)
         self.state_names, self.n_states = parsing.parse_names("states", states, edges[0])
         self.action_names, self.n_actions = parsing.parse_names("actions", actions, edges[1])
         self._check_size(np.size(edges[0]))
@@ -92,7 +93,10 @@ class MDP(Shown):
         arguments.instance("policies", policies, Mapping, "a mapping from names to policies")
         policies = policies or {"uniform": Policy.uniform(self)}
         self.policies: Mapping[str, Policy] = MappingProxyType(
-            {str(key): self._policy(policy, f"policies.{key}") for key, policy in policies.items()}
+            {
+                arguments.text("policies", key): self._policy(policy, f"policies.{key}")
+                for key, policy in policies.items()
+            }
         )
         self._immutable = True
 
@@ -116,7 +120,7 @@ class MDP(Shown):
         ('a', 'b')
         """
         if not isinstance(edges, Iterable) or getattr(edges, "ndim", 1) == 0:
-            raise InputError("edges", repr(edges), "must be a list of edges")
+            raise InputError("edges", literal(edges), "must be a list of edges")
         parsed = [parsing.parse_edge(i, row) for i, row in enumerate(edges)]
         if not parsed:
             raise InputError("edges", "[]", "must hold at least one edge")
@@ -237,13 +241,15 @@ class MDP(Shown):
     def state_name(self, index: int) -> str:
         """Name of a state; its number where states have no names."""
         if not arguments.is_integer(index) or not 0 <= index < self.n_states:
-            raise InputError("state", repr(index), f"must lie between 0 and {self.n_states - 1}")
+            raise InputError("state", literal(index), f"must lie between 0 and {self.n_states - 1}")
         return self.state_names[index] if self.state_names else str(index)
 
     def action_name(self, index: int) -> str:
         """Name of an action; its number where actions have no names."""
         if not arguments.is_integer(index) or not 0 <= index < self.n_actions:
-            raise InputError("action", repr(index), f"must lie between 0 and {self.n_actions - 1}")
+            raise InputError(
+                "action", literal(index), f"must lie between 0 and {self.n_actions - 1}"
+            )
         return self.action_names[index] if self.action_names else str(index)
 
     def state_index(self, state: int | str) -> int:
@@ -269,6 +275,7 @@ class MDP(Shown):
         >>> rv.domains.complex_mdp().policy("pi").probabilities[0]
         array([1., 0., 0., 0., 0.])
         """
+        arguments.instance("field", field, str, "a text")
         return self._policy(next(iter(self.policies)) if policy is None else policy, field)
 
     def start_distribution(self, start: object = None) -> Array:
@@ -361,13 +368,16 @@ class MDP(Shown):
     # ------------------------------------------------------------------ validation
 
     def _check_size(self, edges: int) -> None:
-        """Raise before allocating arrays for far more states than edges."""
+        """Raise before allocating arrays for far more states or actions than edges."""
         if self.n_states > 10 * edges + 1_000:  # the edge validator names the states otherwise
             remedy = f"must have an edge that leaves each; there are only {edges} edges"
             raise InputError("states", f"{self.n_states:,}", remedy)
-        if self.n_states * self.n_actions > MAX_PAIRS:
+        most = min(MAX_PAIRS, PAIRS + PAIRS_PER_EDGE * edges)
+        if self.n_states * self.n_actions > most:
             pairs = f"{self.n_states:,} × {self.n_actions:,}"
-            raise InputError("states × actions", pairs, f"must not exceed {MAX_PAIRS:,}")
+            remedy = f"must not exceed {most:,} with {count(edges, 'edge')}"
+            hint = "leave out actions without edges, or number the actions of each state from 0"
+            raise InputError("states × actions", pairs, f"{remedy}; {hint}")
 
     def _gamma_on_arrival(self, default: ArrayLike | None) -> Array | None:
         """γ on arrival in each state, 1 if no edge leads there; None if γ depends on the edge."""
@@ -407,7 +417,7 @@ class MDP(Shown):
                 names = dict.fromkeys([*known, "uniform", "greedy"])
                 hint = did_you_mean(policy, names)
                 known_are = f"{'Known' if hint else 'known'} are {listed(names, most=20)}"
-                raise InputError(field, repr(policy), f"unknown policy; {hint}{known_are}")
+                raise InputError(field, literal(policy), f"unknown policy; {hint}{known_are}")
             return make(self)
         if isinstance(policy, Policy):
             return policy.validate(self, field)

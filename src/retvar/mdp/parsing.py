@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from retvar import arguments
 from retvar.errors import InputError
-from retvar.format import listed
+from retvar.format import listed, literal
 
 if TYPE_CHECKING:
     from retvar.mdp.model import MDP
@@ -54,8 +54,12 @@ def parse_names(
     if arguments.is_integer(given):
         return None, arguments.integer(field, given, 1)
     if isinstance(given, str) or not isinstance(given, Iterable) or getattr(given, "ndim", 1) == 0:
-        raise InputError(field, repr(given), "must be their number or a list of names")
-    names = tuple(str(name) for name in given)
+        raise InputError(field, literal(given), "must be their number or a list of names")
+    what = "their number or a list of names"
+    try:
+        names = tuple(arguments.text(field, name) for name in arguments.entries(field, given, what))
+    except RecursionError:
+        raise InputError(field, literal(given), f"must be {what}") from None
     repeated = [name for name, times in Counter(names).items() if times > 1]
     if repeated:
         raise InputError(field, listed(repeated), "must be distinct")
@@ -93,7 +97,7 @@ def index_lookup(
         if arguments.is_integer(key) and 0 <= key < count:
             return int(key)
         known = listed(table, most=8) if table else f"0 to {count - 1}"
-        raise InputError(key_field, repr(key), f"unknown; {field} are {known}")
+        raise InputError(key_field, literal(key), f"unknown; {field} are {known}")
 
     return index
 
@@ -113,7 +117,7 @@ def parse_edge(i: int, row: Edge | tuple[Any, ...]) -> Edge:
     for field, key in zip(Edge._fields, edge[:3], strict=False):
         is_key = isinstance(key, str) or arguments.is_integer(key)
         if not is_key and not (key is None and field == "next_state"):
-            raise InputError(f"edges[{i}].{field}", repr(key), "must be a name or an index")
+            raise InputError(f"edges[{i}].{field}", literal(key), "must be a name or an index")
     return edge
 
 
@@ -129,7 +133,7 @@ def parse_number(field: str, given: object) -> float:
     try:
         return float(given)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
-        raise InputError(field, repr(given), "must be a number") from None
+        raise InputError(field, literal(given), "must be a number") from None
 
 
 def edge_gammas(rows: Sequence[Edge]) -> Array | None:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from retvar import arguments
 from retvar.errors import ConvergenceError, InputError
-from retvar.format import count, listed
+from retvar.format import count, listed, literal
 from retvar.html import MOST, Shown, page, table
 from retvar.mdp import parsing
 from retvar.mdp.weighted_edges import check_mdp, state_values, weigh_edges
@@ -40,6 +40,7 @@ class Policy(Shown):
     """
 
     def __init__(self, probabilities: ArrayLike | Policy, *, field: str = "policy") -> None:
+        arguments.instance("field", field, str, "a text")
         given = probabilities.probabilities if isinstance(probabilities, Policy) else probabilities
         table = arguments.floats(field, given, "an array [state, action]") + 0.0  # no −0
         if table.ndim != 2:
@@ -146,6 +147,7 @@ class Policy(Shown):
         array([0., 0., 0., 1., 0.])
         """
         check_mdp(mdp)
+        arguments.instance("field", field, str, "a text")
         table = array.toarray() if hasattr(array, "toarray") else array  # sparse
         if not isinstance(table, Policy):
             table = arguments.floats(field, table, "probabilities [state, action], or actions")
@@ -166,8 +168,9 @@ class Policy(Shown):
         array([1., 0., 0., 0., 0.])
         """
         check_mdp(mdp)
+        arguments.instance("field", field, str, "a text")
         if not callable(choose):
-            raise InputError("choose", repr(choose), "must be a function of a state")
+            raise InputError("choose", literal(choose), "must be a function of a state")
         table = np.zeros((mdp.n_states, mdp.n_actions))
         for state in range(mdp.n_states):
             choice = choose(state)
@@ -189,6 +192,7 @@ class Policy(Shown):
     def validate(self, mdp: MDP, field: str) -> Policy:
         """Return this policy if `mdp` has its states and actions; otherwise raise an InputError."""
         check_mdp(mdp)
+        arguments.instance("field", field, str, "a text")
         expected = (mdp.n_states, mdp.n_actions)
         if self.probabilities.shape != expected:
             raise InputError(

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from retvar.errors import InputError
+from retvar.format import literal
 from retvar.mdp.parsing import END, Edge
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def from_gymnasium(env: Any, *, gamma: float, lam: ArrayLike = 1.0, **options: A
     except (AttributeError, TypeError, ValueError, OverflowError) as error:
         rows = "{state: {action: [(probability, next state, reward, done)]}}"
         remedy = f"must be {rows}: {error}"
-        raise InputError("env", repr(table), remedy) from None
+        raise InputError("env", literal(table), remedy) from None
     start = getattr(inner, "initial_state_distrib", None)
     actions = len(next(iter(table.values())))
     names = ACTIONS.get(name.partition("-")[0], ())
@@ -69,7 +70,7 @@ def _table(env: Any, options: dict[str, Any]) -> tuple[dict[Any, Any], str, Any]
     name = env.spec.id if getattr(env, "spec", None) is not None else type(inner).__name__
     table = getattr(inner, "P", None)
     if not isinstance(table, Mapping):
-        shown = repr(env) if inner is None else name
+        shown = literal(env) if inner is None else name
         remedy = "has no transition table; Gymnasium's toy-text environments have one"
         raise InputError("environment", shown, remedy)
     return dict(table), name, inner

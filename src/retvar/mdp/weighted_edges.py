@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from retvar import arguments
 from retvar.errors import InputError
-from retvar.format import listed
+from retvar.format import listed, literal
 from retvar.linear import LinearSolution, Resolvent, reaching
 from retvar.mdp.parsing import END
 
@@ -94,7 +94,7 @@ def weigh_edges(
     mu = pi if behaviour is None else mdp.policy(behaviour, "behaviour")
     if not isinstance(estimand, str) or estimand not in get_args(Estimand):
         choices = " or ".join(map(repr, get_args(Estimand)))
-        raise InputError("estimand", repr(estimand), f"must be {choices}")
+        raise InputError("estimand", literal(estimand), f"must be {choices}")
     arriving = lam_on_arrival(mdp, lam)
     sampled_from_target = estimand == "target_return"
     e = mdp.edges
@@ -126,7 +126,7 @@ def weigh_edges(
 def check_mdp(mdp: object) -> None:
     """Raise an InputError if `mdp` is not an MDP."""
     if not hasattr(mdp, "edges"):
-        raise InputError("mdp", repr(mdp), "must be an MDP; domains.find makes one from a name")
+        raise InputError("mdp", literal(mdp), "must be an MDP; domains.find makes one from a name")
 
 
 def lam_on_arrival(mdp: MDP, lam: ArrayLike | None) -> Array:

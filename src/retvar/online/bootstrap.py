@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from retvar import arguments
 from retvar.errors import InputError
 from retvar.features import Rows
+from retvar.format import literal
 from retvar.online import memory_layout
 from retvar.online.memory import Memory
 from retvar.random import U, seed_of
@@ -43,7 +44,7 @@ def add_bootstrap_samples(memory: Memory, count: int, seed: int = 0) -> None:
     """
     if not arguments.is_integer(count) or not FEWEST <= count <= MOST:
         raise InputError(
-            "bootstrap_samples", repr(count), f"must be 0, or from {FEWEST} to {MOST:,}"
+            "bootstrap_samples", literal(count), f"must be 0, or from {FEWEST} to {MOST:,}"
         )
     if any(map(depends_on_errors, memory.plan[: memory.places, memory_layout.KIND])):
         raise InputError(

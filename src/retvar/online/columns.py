@@ -241,8 +241,12 @@ def _rows_at(column: Any, at: Any) -> Any:
 
 def _numbers(field: str, given: Any) -> Array:
     try:
-        array = np.ascontiguousarray(given, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
+        column = arguments.array(field, given, "numbers")
+        if column.dtype.kind == "c":
+            raise TypeError
+        with np.errstate(over="ignore"):
+            array = np.ascontiguousarray(column, dtype=np.float64)
+    except Exception:  # also an error of an entry
         raise InputError(field, "a column", "must hold numbers") from None
     if array.ndim != 1:
         raise InputError(field, f"an array of shape {array.shape}", "must have one dimension")
@@ -257,8 +261,8 @@ def _same_length(field: str, size: int, n: int) -> None:
 def _column(field: str, given: Any) -> Any:
     """An array of one dimension."""
     try:
-        array = np.asarray(given)
-    except ValueError:  # rows of different lengths
+        array = arguments.array(field, given, "a column")
+    except InputError:  # rows of different lengths
         raise InputError(field, "a column", "must have one dimension") from None
     if array.ndim != 1:
         raise InputError(field, f"an array of shape {array.shape}", "must have one dimension")
@@ -275,10 +279,10 @@ def _states(field: str, given: Any) -> Integers:
     if array.dtype == object:
         array = np.array([-1 if x is None else x for x in array], dtype=object)
     try:
-        if array.dtype.kind in "cMm":
+        if array.dtype.kind in "cMmV":
             raise TypeError
         numbers = array.astype(np.float64)
-    except (TypeError, ValueError, OverflowError):
+    except Exception:  # also an error of an entry
         raise InputError(field, "a column", "must hold indices of states") from None
     with np.errstate(invalid="ignore"):
         whole = numbers.astype(np.int64)
@@ -290,7 +294,11 @@ def _flags(field: str, given: Any, n: int) -> Integers:
         return np.zeros(1, dtype=np.int64)
     array = _column(field, given)
     _same_length(field, array.size, n)
-    if array.dtype != bool and not np.isin(array, (0, 1)).all():
+    try:
+        known = array.dtype == bool or bool(np.isin(array, (0, 1)).all())
+    except Exception:  # of an entry that cannot be compared
+        known = False
+    if not known or array.dtype.kind in "mMV":
         raise InputError(field, "a column", "must hold true or false")
     found: Integers = array.astype(np.int64)
     return found
@@ -301,7 +309,9 @@ def _shared(field: str, given: Any, otherwise: float, n: int) -> Array:
     if given is None:
         return np.array([otherwise])
     is_list = isinstance(given, list | tuple)
-    original = given = given if is_list or np.ndim(given) else [given]
+    if not is_list and arguments.array(field, given, "a number or a column").ndim == 0:
+        given = [given]
+    original = given
     if isinstance(given, list):
         given = [otherwise if x is None and otherwise < 0 else x for x in given]
     array = _numbers(field, given)
@@ -323,11 +333,7 @@ def read_streams(given: Any, n: int) -> Integers:
     """
     if given is None:
         return np.zeros(1, dtype=np.int64)
-    try:
-        column = np.atleast_1d(given)
-    except ValueError:  # rows of different lengths
-        raise InputError("stream", repr(given), "must hold whole numbers") from None
-    array = _states("stream", column)
+    array = _states("stream", np.atleast_1d(arguments.array("stream", given, "whole numbers")))
     if array.size != 1:
         _same_length("stream", array.size, n)
     for number in (array.min(initial=0), array.max(initial=0)):

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from retvar import arguments
 from retvar.errors import DivergenceError, InputError, ThreadError
 from retvar.features import Features, ObservationFeatures, Rows, States, TransitionFeatures, Vector
-from retvar.format import count, number, plus_minus
+from retvar.format import count, literal, number, plus_minus
 from retvar.html import MOST, Shown, page, settings, table
 from retvar.networks import PLACES, SHAPES, THIRD, VALUE, network_of
 from retvar.online import higher_moments, kernel, memory_layout
@@ -160,7 +160,7 @@ class OnlineEstimator(Shown):
             return self._learn(row, skip=False, where="")
         try:
             known = terminated in _FLAGS and truncated in _FLAGS
-        except ValueError:  # an array
+        except Exception:  # an array, or what cannot be compared
             known = False
         if not known:
             self._reject("terminated, truncated", (terminated, truncated), "must be true or false")
@@ -184,7 +184,7 @@ class OnlineEstimator(Shown):
                     -1.0 if gamma is None else gamma if gamma >= 0 else np.nan,
                     -1.0 if lam is None else lam if lam >= 0 else np.nan,
                 )
-            except (struct.error, TypeError, ValueError, OverflowError):
+            except (struct.error, TypeError, ValueError, ArithmeticError):
                 self._reject_types(state, reward, next_state, rho, gamma, lam, stream)
             code = self._advance(*self._packed)
             if code == memory_layout.STREAM:
@@ -347,8 +347,8 @@ class OnlineEstimator(Shown):
         with self._alone():
             m = self._memory
             for each in range(m.streams) if stream is None else (stream,):
-                arguments.integer("stream", each, 0, m.streams - 1)
-                codes.append(kernel.end_traces(int(each), m.arrays()))
+                number = arguments.integer("stream", each, 0, m.streams - 1)
+                codes.append(kernel.end_traces(number, m.arrays()))
         if any(codes):  # found when deferred updates were applied
             self._raise_divergence(next(filter(None, codes)), None)
 
@@ -524,7 +524,9 @@ class OnlineEstimator(Shown):
             return higher_moments.shape(what, *parts)
         if not isinstance(what, str) or what not in PLACES:
             known = (*PLACES[:THIRD], *self._network.higher)
-            raise InputError("what", repr(what), f"must be {', '.join(map(repr, known))} or 'std'")
+            raise InputError(
+                "what", literal(what), f"must be {', '.join(map(repr, known))} or 'std'"
+            )
         node = self._network.mean.place if what == "mean" else PLACES.index(what)
         if node >= THIRD:
             self._moment(what)
@@ -604,12 +606,9 @@ class OnlineEstimator(Shown):
 
     def _check_states(self, states: Any) -> Any:
         """Return a column of states; raise an InputError if one does not exist."""
-        try:
-            column = np.asarray(states)
-        except ValueError:  # rows of different lengths
-            column = np.zeros((0, 0))
+        column = arguments.array("states", states, "a column of states")
         if column.ndim != 1:
-            raise InputError("states", repr(states), "must be a column of states")
+            raise InputError("states", literal(states), "must be a column of states")
         if column.dtype.kind not in "iu":
             return [self._check_state(s) for s in column.tolist()]
         bad = (column < 0) | (column >= self.features[0].states)
@@ -619,7 +618,8 @@ class OnlineEstimator(Shown):
 
     def _check_state(self, state: Any) -> int:
         count = self.features[0].states
-        if isinstance(state, int | np.integer) and 0 <= state < count:  # type: ignore[operator]
+        whole = arguments.is_integer(state) or isinstance(state, bool)
+        if whole and 0 <= state < count:
             return int(state)
         raise InputError("state", state, f"unknown; states are 0 to {count - 1}")  # type: ignore[operator]
 
@@ -745,16 +745,15 @@ class OnlineEstimator(Shown):
     ) -> None:
         whole = {"state": state, "next_state": next_state, "stream": stream}
         for field, given in whole.items():
-            if not isinstance(given, int | np.integer | None) or (
-                given is None and field != "next_state"
-            ):
-                self._reject(field, repr(given), "must be a whole number")
+            known = arguments.is_integer(given) or isinstance(given, bool)
+            if not known and (given is not None or field != "next_state"):
+                self._reject(field, literal(given), "must be a whole number")
         for field, given in {"reward": reward, "rho": rho, "gamma": gamma, "lam": lam}.items():
             if not (given is None and field in ("gamma", "lam")):
                 try:
                     float(given)
-                except (TypeError, ValueError, OverflowError):
-                    self._reject(field, repr(given), "must be a number")
+                except Exception:
+                    self._reject(field, literal(given), "must be a number")
         self._reject("transition", (state, reward, next_state), "cannot be read")
 
     def _input_error(

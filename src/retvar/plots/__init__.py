@@ -17,6 +17,7 @@
 next to data) are shared by all. Drawing functions return a matplotlib ``Figure``.
 """
 
+from retvar.plots import cache_folder as cache_folder  # before matplotlib
 from retvar.plots.error_ratios import comparison
 from retvar.plots.estimate_maps import estimate_heat_maps, estimate_maps
 from retvar.plots.estimates import check, estimate, estimate_figures, estimate_states

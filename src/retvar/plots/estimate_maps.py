@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from retvar import arguments
 from retvar.errors import InputError
-from retvar.format import short_number
+from retvar.format import literal, short_number
 from retvar.plots.estimate_common import (
     COLOUR_MAPS,
     NEGATIVE_VARIANCE,
@@ -123,7 +123,7 @@ def _grid_shape(data: xarray.Dataset) -> tuple[int, int]:
     cells = str(data.attrs.get("cells", ""))
     if cells and len(cells) != count:
         remedy = f"must have one character for each of the {count:,} states"
-        raise InputError("cells", repr(cells), remedy)
+        raise InputError("cells", literal(cells), remedy)
     return int(rows), int(columns)
 
 

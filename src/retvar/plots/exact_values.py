@@ -69,10 +69,7 @@ def solution(solution: Solution, states: Iterable[int | str] | None = None) -> F
 
 
 def _listed(states: Iterable[int | str]) -> list[int | str]:
-    try:
-        return list(states)
-    except TypeError:
-        raise InputError("states", repr(states), "must be a list of states") from None
+    return arguments.entries("states", states, "a list of states")
 
 
 def _grid(positions: Array | None) -> Indices | None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from retvar import arguments, networks
 from retvar.errors import InputError
-from retvar.format import short_number
+from retvar.format import literal, short_number
 from retvar.networks import NETWORKS
 from retvar.plots.axes import (
     compress_y,
@@ -94,7 +94,7 @@ def learning_curves(data: Datasets, truth: bool = True, what: str = "variance") 
     found, truth = single_dataset(data), arguments.flag("truth", truth)
     if not isinstance(what, str) or what not in DRAWN or what not in found:
         known = [name for name in DRAWN if name in found]
-        raise InputError("what", repr(what), f"must be {' or '.join(map(repr, known))}")
+        raise InputError("what", literal(what), f"must be {' or '.join(map(repr, known))}")
     labels = _few_learners(found)
     if what != "variance":  # only those who learn it
         own = [x for x in labels if bool(np.isfinite(found[what].sel(learner=x)).any())]

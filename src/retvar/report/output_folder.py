@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from retvar import arguments
-from retvar.errors import InputError
+from retvar.errors import InputError, WriteError
 from retvar.experiments import SimulationCache
-from retvar.files import is_abandoned, is_temporary, kind_of, make_folder, write_text
+from retvar.files import FULL, is_abandoned, is_temporary, kind_of, make_folder, write_text
 from retvar.format import listed
 from retvar.reading import SMALL, read_json
 from retvar.sweep import leases
@@ -22,7 +22,7 @@ __all__ = ["OutputFolder"]
 MARKER = "retvar-reproduction.json"
 LEASE = ".retvar-lease"  # while a run uses the folder
 MADE_BY = {"made_by": "retvar reproduce", "format": 1}
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
+REFUSED = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 
 class OutputFolder:
@@ -65,9 +65,10 @@ class OutputFolder:
             try:
                 yield self
             except OSError as error:
-                if error.errno not in FULL:
+                if error.errno not in REFUSED | FULL:
                     raise
-                raise self._unwritable(error.strerror) from None
+                kind = WriteError if error.errno in FULL else InputError
+                raise kind("out", self.path, f"cannot be written ({error.strerror})") from None
 
     def remove_temporary_files(self) -> None:
         """Remove files that a killed run left unfinished; nothing in a folder of other contents."""
@@ -106,7 +107,7 @@ class OutputFolder:
         """Keep other runs out, by a lock where the file system has locks, and by a lease."""
         with self._locked():
             try:
-                lease = leases.acquire(self.path / LEASE)
+                lease = leases.acquire(self.path / LEASE, while_alive=True)
             except InputError as error:
                 raise self._unwritable(error.remedy) from None
             if lease is None:

@@ -29,7 +29,7 @@ from numpy.typing import ArrayLike, NDArray
 from retvar import arguments, rules
 from retvar.errors import InputError
 from retvar.features import Features, Rows, States
-from retvar.format import count
+from retvar.format import count, literal
 from retvar.learners import Direct
 from retvar.mdp import MDP, Policy
 from retvar.online import OnlineEstimator
@@ -140,14 +140,11 @@ class ActorCritic:
         if arguments.is_integer(given):
             most = max(1, MOST_PREFERENCES // self._features.size)
             return np.ones((1, arguments.integer("actions", given, 1, most)), dtype=bool)
-        expected = f"must be a number, or true and false for [{self._features.states}, action]"
-        try:
-            table = np.asarray(given)
-        except ValueError:  # rows of different lengths
-            raise InputError("actions", repr(given), expected) from None
+        what = f"a number, or true and false for [{self._features.states}, action]"
+        table = arguments.array("actions", given, what)
         good = self._tabular and table.dtype == bool and table.ndim == 2
         if not good or table.shape[0] != self._features.states:
-            raise InputError("actions", f"an array of shape {table.shape}", expected)
+            raise InputError("actions", f"an array of shape {table.shape}", f"must be {what}")
         if not table.any(axis=1).all():
             state = int(np.argmin(table.any(axis=1)))
             raise InputError(f"actions[{state}]", "none", "every state needs an action")
@@ -261,7 +258,7 @@ class ActorCritic:
     def _discount(self, next_state: Any, gamma: float | None) -> float:
         """γ′ of a transition that goes on."""
         if gamma is not None:
-            return gamma
+            return float(gamma)
         gammas = self.critic.gammas
         return float(gammas[0] if gammas.size == 1 or next_state is None else gammas[next_state])
 
@@ -339,7 +336,7 @@ class ActorCritic:
         if start is not None:
             raise InputError("start", start, "goes with an MDP")
         if not (callable(getattr(world, "reset", None)) and callable(getattr(world, "step", None))):
-            raise InputError("world", repr(world), "must be an MDP or a Gymnasium environment")
+            raise InputError("world", literal(world), "must be an MDP or a Gymnasium environment")
         return world
 
     def __repr__(self) -> str:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from retvar import arguments
 from retvar.errors import InputError
-from retvar.format import align, count, joined, listed, number, plus_minus
+from retvar.format import align, count, joined, listed, literal, number, plus_minus
 from retvar.html import Shown, page, settings, table
 from retvar.linear import Resolvent, reaching
 from retvar.mdp import END, MDP, Policy, weigh_edges
@@ -312,7 +312,7 @@ def frontier(
     -12.924 ± 2.300
     """
     if progress is not None and not callable(progress):
-        raise InputError("progress", repr(progress), "must be a function of the share done")
+        raise InputError("progress", literal(progress), "must be a function of the share done")
     given = np.atleast_1d(arguments.floats("penalties", penalties, "a number or a list of numbers"))
     given = arguments.numbers("penalties", given)
     if not 0 < given.size <= MAX_PENALTIES:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from retvar import arguments
 from retvar.errors import InputError
+from retvar.format import literal
 
 __all__ = ["Record"]
 
@@ -69,13 +70,14 @@ class Record:
         for name in ("every", "points", "window"):
             if getattr(self, name) is not None:
                 low = 0 if name == "window" else 1
-                arguments.integer(f"record.{name}", getattr(self, name), low)
+                found = arguments.integer(f"record.{name}", getattr(self, name), low)
+                object.__setattr__(self, name, found)
         for name in ("log", "change", "rmse", "step_sizes"):
-            arguments.flag(f"record.{name}", getattr(self, name))
+            object.__setattr__(self, name, arguments.flag(f"record.{name}", getattr(self, name)))
         if self.log and ways not in ([], ["points"]):
             raise InputError("record.log", True, "goes with points")
         if self.at is not None:
-            moments = list(self.at) if np.iterable(self.at) else []
+            moments = arguments.entries("record.at", self.at, "a list of whole numbers")
             if not moments or not all(map(arguments.is_integer, moments)):
                 raise InputError("record.at", self.at, "must be a list of whole numbers")
             arguments.integer("record.at", int(max(moments)), high=LATEST)
@@ -117,10 +119,12 @@ def record_of(given: Any) -> Record:
         return given
     if isinstance(given, str):
         if given != "log":
-            raise InputError("record", repr(given), "must be 'log', a number, a list or a Record")
+            raise InputError(
+                "record", literal(given), "must be 'log', a number, a list or a Record"
+            )
         return Record(log=True)
     if arguments.is_integer(given):
         return Record(every=int(given))
     if isinstance(given, Sequence | range) or (isinstance(given, np.ndarray) and given.ndim):
-        return Record(at=list(given))
-    raise InputError("record", repr(given), "must be 'log', a number, a list or a Record")
+        return Record(at=arguments.entries("record", given, "a list of moments"))
+    raise InputError("record", literal(given), "must be 'log', a number, a list or a Record")

@@ -19,7 +19,7 @@ from retvar.errors import InputError
 from retvar.exact import stationary_distribution
 from retvar.exact.stationary import transitions
 from retvar.features import Features, States, features_of
-from retvar.format import listed
+from retvar.format import listed, literal
 from retvar.learners import Learner
 from retvar.mdp import END, MDP
 from retvar.mdp.weighted_edges import check_mdp, lam_on_arrival
@@ -269,7 +269,7 @@ def labelled_learners(learners: Any) -> dict[str, Learner]:
     if isinstance(learners, Learner):
         learners = [learners]
     if isinstance(learners, Mapping):
-        labelled = {str(label): learner for label, learner in learners.items()}
+        labelled = {arguments.text("learners", label): each for label, each in learners.items()}
         if len(labelled) < len(learners):
             raise InputError("learners", list(learners), "labels must differ as text")
     elif isinstance(learners, Sequence) and all(isinstance(d, Learner) for d in learners):
@@ -278,7 +278,7 @@ def labelled_learners(learners: Any) -> dict[str, Learner]:
         labelled = {"": learners}
     for label, learner in labelled.items():
         if not isinstance(learner, Learner):
-            found = f"{label}: {learner!r}" if label else repr(learner)
+            found = f"{label}: {literal(learner)}" if label else literal(learner)
             raise InputError("learners", found, "must be learners: Direct, VTD, Centred or a grid")
     if not labelled:
         raise InputError("learners", "none", "give at least one: Direct, VTD, Centred or a grid")
@@ -336,7 +336,7 @@ def recorded_states(mdp: MDP, record: Record) -> Any:
         return np.arange(mdp.n_states, dtype=np.int64)
     listed_states = isinstance(record.states, Sequence | np.ndarray)
     if not listed_states or isinstance(record.states, str) or len(record.states) == 0:
-        raise InputError("record.states", repr(record.states), "must be a list of states")
+        raise InputError("record.states", literal(record.states), "must be a list of states")
     return np.array([mdp.state_index(s) for s in record.states], dtype=np.int64)
 
 

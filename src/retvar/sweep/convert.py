@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from retvar.errors import InputError
+from retvar.format import literal
 from retvar.mdp.toml import field_and_problem
 
 __all__ = ["Table", "abbreviate", "convert", "suggest"]
@@ -81,7 +82,7 @@ def abbreviate(value: Any) -> str:
     >>> abbreviate("word"), len(abbreviate(list(range(100))))
     ("'word'", 58)
     """
-    text = repr(value)
+    text = literal(value)
     return text if len(text) <= 60 else f"{text[:57]}…"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from retvar.arguments import integer, number
+from retvar.arguments import instance, integer, number
 from retvar.errors import InputError
 from retvar.step_sizes import RULES, Constant, StepSize
 from retvar.sweep.convert import Table, abbreviate, convert, suggest
@@ -36,20 +36,21 @@ class Range(Table, frozen=True):
 
     def values(self, field: str) -> list[float]:
         """All values; errors name `field`."""
+        instance("field", field, str, "the name of a field")
         if (self.linear is None) == (self.log is None):
             given = "neither" if self.linear is None else "both"
             raise InputError(field, given, "give one of linear and log")
         ends = self.linear or self.log
         assert ends is not None
         low, high = ends
-        integer(f"{field}.count", self.count, 1, MAX_VALUES)
+        count = integer(f"{field}.count", self.count, 1, MAX_VALUES)
         if not (math.isfinite(low) and math.isfinite(high)) or low > high:
             raise InputError(field, list(ends), "must go from a number up to a greater one")
         if self.log is not None and low <= 0:
             raise InputError(f"{field}.log", list(ends), "must lie above 0")
         if self.log is None:
-            return [float(x) for x in np.linspace(low, high, self.count)]
-        grown = np.geomspace(low, high, self.count)
+            return [float(x) for x in np.linspace(low, high, count)]
+        grown = np.geomspace(low, high, count)
         return [float(f"{x:.12g}") for x in grown]  # 0.01 rather than 0.010000000000000002
 
 
@@ -120,7 +121,12 @@ def to_toml(given: Any) -> Any:
     [0.1, {'rule': 'decay', 'alpha': 1.0, 'power': 0.6}]
     """
     if isinstance(given, list | tuple):
-        return [to_toml(x) for x in given]
+        return [_table(x) for x in given]
+    return _table(given)
+
+
+def _table(given: Any) -> Any:
+    """A rule as a table; anything else as it is."""
     if isinstance(given, StepSize):
         return {"rule": type(given).__name__.lower(), **dataclasses.asdict(given)}
     return given

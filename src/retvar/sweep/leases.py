@@ -4,8 +4,10 @@ Results are deterministic and written atomically, so two workers that compute th
 waste time. A lease therefore need not be airtight. It is created exclusively and touched while its
 owner works; it has expired when it was not touched for `stale` seconds, or when its owner ran on
 this machine and has ended. One that is dated further than `stale` seconds into the future says
-nothing about a living owner, and has expired, too. An expired lease is moved aside and looked at
-again before it is removed, so that of two workers that find it at once only one takes it over.
+nothing about a living owner, and has expired, too. With `while_alive`, an owner that lives on this
+machine holds its lease however old it is, for it may have been stopped for a while. An expired
+lease is moved aside and looked at again before it is removed, so that of two workers that find it
+at once only one takes it over.
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ class Lease:
             self.release()
 
 
-def acquire(path: Path, stale: float = STALE) -> Lease | None:
+def acquire(path: Path, stale: float = STALE, *, while_alive: bool = False) -> Lease | None:
     """Lease a cell; None if another worker holds the lease.
 
     >>> import tempfile
@@ -76,7 +78,7 @@ def acquire(path: Path, stale: float = STALE) -> Lease | None:
     """
     try:
         lease = _create(path)
-        if lease is None and remove_expired(path, stale):
+        if lease is None and remove_expired(path, stale, while_alive=while_alive):
             lease = _create(path)
     except OSError as error:
         raise InputError("lease", path, f"cannot be written: {error.strerror or error}") from None
@@ -85,7 +87,9 @@ def acquire(path: Path, stale: float = STALE) -> Lease | None:
 
 def _create(path: Path) -> Lease | None:
     """A new lease; None if the file exists."""
-    text = json.dumps({"machine": machine(), "pid": os.getpid(), "id": uuid.uuid4().hex}).encode()
+    pid = os.getpid()
+    owner = {"machine": machine(), "pid": pid, "began": _began(pid), "id": uuid.uuid4().hex}
+    text = json.dumps(owner).encode()
     try:
         file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
     except FileExistsError:
@@ -101,7 +105,7 @@ def _create(path: Path) -> Lease | None:
     return Lease(path, text)
 
 
-def is_held(path: Path, stale: float = STALE) -> bool:
+def is_held(path: Path, stale: float = STALE, *, while_alive: bool = False) -> bool:
     """Whether a live worker holds a lease.
 
     >>> is_held(Path("missing"))
@@ -114,23 +118,26 @@ def is_held(path: Path, stale: float = STALE) -> bool:
         return False
     except OSError as error:
         raise _unreadable(path, error.strerror) from None
-    return abs(age) <= stale and not _has_ended(owner)  # a clock may have been set back
+    lives = _lives(owner)
+    if lives is None or (lives and not while_alive):
+        return abs(age) <= stale  # a clock may have been set back
+    return lives
 
 
-def remove_expired(path: Path, stale: float = STALE) -> bool:
+def remove_expired(path: Path, stale: float = STALE, *, while_alive: bool = False) -> bool:
     """Remove a lease unless a live worker holds it; whether there is none any more.
 
     >>> remove_expired(Path("missing"))
     True
     """
-    if is_held(path, stale):
+    if is_held(path, stale, while_alive=while_alive):
         return False
     if not path.exists():
         return True
     aside = create_temporary(path)
     try:
         os.replace(path, aside)
-        if is_held(aside, stale):  # another worker has taken it over since
+        if is_held(aside, stale, while_alive=while_alive):  # another worker has taken it over since
             put_first(aside, path)
             return False
     except FileNotFoundError:
@@ -167,7 +174,8 @@ def _owner(path: Path) -> dict[str, Any]:
         return {}
     try:
         owner = parse_json(text, "lease")
-        return {"machine": str(owner["machine"]), "pid": integer("pid", owner["pid"], 1, MOST_PID)}
+        pid = integer("pid", owner["pid"], 1, MOST_PID)
+        return {"machine": str(owner["machine"]), "pid": pid, "began": owner.get("began")}
     except (ValueError, KeyError, TypeError):
         return {}
 
@@ -176,7 +184,18 @@ def _unreadable(path: Path, reason: str | None) -> InputError:
     return InputError("lease", path, f"cannot be read: {reason}; remove it, or make it readable")
 
 
-def _has_ended(owner: dict[str, Any]) -> bool:
-    """Whether the owner's process ran on this machine and has ended."""
-    here = owner.get("machine") == machine()
-    return here and Path("/proc/self").exists() and not Path(f"/proc/{owner['pid']}").exists()
+def _lives(owner: dict[str, Any]) -> bool | None:
+    """Whether the owner's process lives; None if that cannot be known here."""
+    if owner.get("machine") != machine() or not Path("/proc/self").exists():
+        return None
+    began = _began(owner["pid"])
+    return bool(began) and owner["began"] in (began, None)
+
+
+def _began(pid: int) -> str:
+    """When a process began, in the kernel's count; empty if there is none of this number."""
+    with contextlib.suppress(OSError, IndexError):
+        return (
+            Path(f"/proc/{pid}/stat").read_text(encoding="latin-1").rpartition(")")[2].split()[19]
+        )
+    return ""

@@ -12,7 +12,7 @@ from typing import Any
 
 from retvar import arguments
 from retvar.errors import InputError, RetvarError
-from retvar.format import listed
+from retvar.format import listed, literal
 from retvar.html import Shown, page, settings
 from retvar.progress import Progress
 from retvar.sweep.executors import Executor, Local
@@ -117,7 +117,7 @@ def run(
     arguments.instance("progress", progress, Progress, "a Progress")
     executor = Local() if executor is None else executor
     if not callable(getattr(executor, "outcomes", None)):
-        raise InputError("executor", repr(executor), "must be Local(…) or Dask(…)")
+        raise InputError("executor", literal(executor), "must be Local(…) or Dask(…)")
     progress.check()
     sweep = Sweep.from_toml(sweep) if isinstance(sweep, str | Path) else sweep
     arguments.instance("sweep", sweep, Sweep | Plan, "a Sweep, its plan, or a path to its TOML")

@@ -56,9 +56,10 @@ class ComparisonOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        arguments.level("level", self.level)
-        arguments.integer("resamples", self.resamples, 100)
-        arguments.integer("seed", self.seed, 0)
+        resamples = arguments.integer("resamples", self.resamples, 100)
+        object.__setattr__(self, "level", arguments.level("level", self.level))
+        object.__setattr__(self, "resamples", resamples)
+        object.__setattr__(self, "seed", arguments.integer("seed", self.seed, 0))
         if self.over is not None:
             arguments.choice("over", self.over, ("runs", "domains"))
 

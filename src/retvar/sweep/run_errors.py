@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from retvar import arguments
 from retvar.errors import InputError
-from retvar.format import listed
+from retvar.format import listed, literal
 from retvar.networks import error_names
 from retvar.sweep.options import ComparisonOptions
 from retvar.sweep.statistics import interquartile_mean
@@ -240,7 +240,7 @@ def recorded(moments: Any, unit: str, at: Any) -> int:
     20
     """
     if not arguments.is_integer(at):
-        raise InputError("at", repr(at), f"must be −1 (the last) or a {unit} that was recorded")
+        raise InputError("at", literal(at), f"must be −1 (the last) or a {unit} that was recorded")
     if at < 0 and -at <= moments.size:
         at = moments[at]
     if at not in moments:

@@ -14,6 +14,7 @@ from retvar import arguments
 from retvar.arguments import integer
 from retvar.domains import random_mdp
 from retvar.errors import InputError
+from retvar.format import literal
 from retvar.reading import parse_toml, read_bytes
 from retvar.simulation import Record
 from retvar.sweep.convert import Table, abbreviate, convert, suggest
@@ -120,8 +121,8 @@ class Points(Table, frozen=True):
             count = POINTS if self.points is None else self.points
             return Record(points=count, log=self.at == "log", states=[0], rmse=True)
         if isinstance(self.at, int):
-            integer("record.at", self.at, 1, MAX_INTEGER)
-            return Record(every=self.at, states=[0], rmse=True)
+            every = integer("record.at", self.at, 1, MAX_INTEGER)
+            return Record(every=every, states=[0], rmse=True)
         return Record(at=self.at, states=[0], rmse=True)
 
     def moments(self, total: int) -> Any:
@@ -132,6 +133,7 @@ class Points(Table, frozen=True):
 
 
 POINTS = 20
+NUMBERS_AND_TEXTS = "must be numbers, texts and lists of them"
 
 
 class CellSize(Table, frozen=True):
@@ -200,7 +202,8 @@ class Sweep(Table, frozen=True):
         """
         path = arguments.path("path", path)
         data = parse_toml(read_bytes(path), path.name)
-        return cls.from_dict({"name": path.stem, **data}, path.parent)
+        name = path.stem.encode(errors="backslashreplace").decode()
+        return cls.from_dict({"name": name, **data}, path.parent)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], folder: Path | None = None) -> Sweep:
@@ -215,7 +218,10 @@ class Sweep(Table, frozen=True):
 
     def to_dict(self) -> dict[str, Any]:
         """Data for :meth:`from_dict`; settings that are None are left out."""
-        found: dict[str, Any] = _without_none(msgspec.to_builtins(self, enc_hook=_builtin))
+        try:
+            found: dict[str, Any] = _without_none(msgspec.to_builtins(self, enc_hook=_builtin))
+        except RecursionError:
+            raise InputError("sweep", "nested too deeply", NUMBERS_AND_TEXTS) from None
         return found
 
     def plan(self) -> Plan:
@@ -226,9 +232,15 @@ class Sweep(Table, frozen=True):
 
 
 def _builtin(given: Any) -> Any:
+    if arguments.is_integer(given):
+        return int(given)
+    if arguments.is_real(given):
+        return arguments.number("sweep", given)
     if isinstance(given, np.generic | np.ndarray):
-        return given.tolist()
-    raise InputError("sweep", repr(given), "must be numbers, texts and lists of them")
+        found = given.tolist()
+        if not isinstance(found, np.generic):  # longer than Python's types
+            return found
+    raise InputError("sweep", literal(given), NUMBERS_AND_TEXTS)
 
 
 def _without_none(given: Any) -> Any:
@@ -279,10 +291,23 @@ def _refuse_unknown(data: Any, field: str = "", kind: Any = None) -> None:
                     )
 
 
+def _check_texts(field: str, given: Any) -> None:
+    """Raise if a text in data of any depth cannot be written."""
+    if isinstance(given, str):
+        arguments.text(field, given)
+    elif isinstance(given, Mapping):
+        for name, each in given.items():
+            _check_texts(arguments.text(field, name), each)
+    elif isinstance(given, list | tuple):
+        for each in given:
+            _check_texts(field, each)
+
+
 def _check(sweep: Sweep) -> None:
     """Check what can be checked without building domains and learners."""
+    _check_texts("sweep", sweep.to_dict())
     if not sweep.name.strip():
-        raise InputError("name", repr(sweep.name), "must not be empty")
+        raise InputError("name", literal(sweep.name), "must not be empty")
     integer("runs", sweep.runs, 1, MAX_INTEGER)
     integer("seed", sweep.seed, 0, 2**64 - 1)
     if (sweep.steps is None) == (sweep.episodes is None):
@@ -307,7 +332,7 @@ def _check_domain(field: str, domain: Domain) -> None:
     if domain.seeds is not None and domain.random is None:
         raise InputError(f"{field}.seeds", "given", "goes with random")
     if domain.name is not None and not domain.name.strip():
-        raise InputError(f"{field}.name", repr(domain.name), "must not be empty; leave it out")
+        raise InputError(f"{field}.name", literal(domain.name), "must not be empty; leave it out")
     if domain.options is not None and domain.id is None:
         raise InputError(f"{field}.options", "given", "goes with id")
     if isinstance(domain.seeds, Seeds):

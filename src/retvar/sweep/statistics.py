@@ -19,6 +19,7 @@ from scipy.special import ndtr, stdtrit
 
 from retvar import arguments
 from retvar.errors import InputError
+from retvar.format import literal
 
 __all__ = ["Interval", "bootstrap_interval", "holm", "interquartile_mean", "signed_rank"]
 
@@ -71,8 +72,11 @@ def interquartile_mean(x: ArrayLike, axis: Axis = None) -> Any:
     if flat.shape[-1] == 0:
         raise InputError("x", "nothing", "must hold at least one number")
     cut = flat.shape[-1] // 4
-    with np.errstate(invalid="ignore"):  # inf − inf
-        return np.sort(flat, axis=-1)[..., cut : flat.shape[-1] - cut].mean(axis=-1)
+    middle = np.sort(flat, axis=-1)[..., cut : flat.shape[-1] - cut]
+    with np.errstate(invalid="ignore", over="ignore"):  # inf − inf
+        mean = middle.mean(axis=-1)
+        scaled = (middle / middle.shape[-1]).sum(axis=-1)
+    return np.where(np.isfinite(middle).all(axis=-1) & ~np.isfinite(mean), scaled, mean)[()]
 
 
 def _axes(axis: Any, dimensions: int) -> tuple[int, ...]:
@@ -118,10 +122,10 @@ def bootstrap_interval(
     values = _numbers("data", data)
     stratified = arguments.flag("stratified", stratified)
     if not callable(statistic) or isinstance(statistic, type):
-        raise InputError("statistic", repr(statistic), "must be a function of data and axis")
+        raise InputError("statistic", literal(statistic), "must be a function of data and axis")
     if values.ndim < 1 + stratified or values.shape[-1] < 2 or 0 in values.shape:
         raise InputError("data", f"shape {values.shape}", "must have at least two runs")
-    arguments.level("level", level)
+    level = arguments.level("level", level)
     resamples = arguments.integer("resamples", resamples, 100)
     if resamples > MOST_RESAMPLES:
         raise InputError("resamples", f"{resamples:,}", f"must be at most {MOST_RESAMPLES:,}")
@@ -148,7 +152,7 @@ def _resampled(row: Array, drawn: NDArray[np.int64], statistic: Callable[..., An
         try:
             found = _numbers("statistic", statistic(some, axis=(-2, -1)))
         except TypeError as error:
-            raise InputError("statistic", repr(statistic), f"cannot be used: {error}") from None
+            raise InputError("statistic", literal(statistic), f"cannot be used: {error}") from None
         if found.shape != (len(some),):
             remedy = f"must be one number for each of {len(some):,} resamples"
             raise InputError("statistic", f"an array of shape {found.shape}", remedy)
@@ -167,8 +171,11 @@ def _quantile(ordered: Array, q: float) -> Array:
     position = q * (ordered.shape[-1] - 1)
     k, share = int(position), position - int(position)
     below, above = ordered[:, k], ordered[:, min(k + 1, ordered.shape[-1] - 1)]
-    with np.errstate(invalid="ignore"):
-        between = below + share * (above - below)
+    with np.errstate(invalid="ignore", over="ignore"):
+        apart = above - below
+        between = below + share * apart
+        finite = np.isfinite(below) & np.isfinite(above) & ~np.isfinite(apart)
+        between = np.where(finite, (1 - share) * below + share * above, between)
     return np.where((below == above) | (share == 0), below, between)
 
 
@@ -228,6 +235,8 @@ def holm(p: ArrayLike) -> Array:
     [0.03, 0.06, 0.06]
     """
     values = _numbers("p", p)
+    if np.any((values < 0) | (values > 1)):
+        raise InputError("p", f"{values.min():g} to {values.max():g}", "must lie in [0, 1]")
     order = np.argsort(values, axis=None, kind="stable")
     ranked = values.ravel()[order]
     steps = np.maximum.accumulate(ranked * np.arange(ranked.size, 0, -1))
@@ -238,12 +247,7 @@ def holm(p: ArrayLike) -> Array:
 
 def _numbers(field: str, given: ArrayLike) -> Array:
     """An array without NaN."""
-    try:
-        if np.asarray(given).dtype.kind == "c":
-            raise TypeError
-        values = np.asarray(given, dtype=float)
-    except (TypeError, ValueError, OverflowError):
-        raise InputError(field, type(given).__name__, "must be numbers") from None
+    values = arguments.floats(field, given, "numbers")
     if np.isnan(values).any():
         count = int(np.isnan(values).sum())
         raise InputError(field, f"{count} NaN", "leave them out, or give inf where a run diverged")
