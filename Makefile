@@ -29,7 +29,11 @@ VENV = .venv '$(PYTHON)' '$(CHOSEN)' '$(UV)'
 PIP = $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
 INSTALL = $(if $(UV),'$(UV)' pip install --quiet --python $(BIN)/python,$(PIP) install) -c constraints.txt
 BUILD := hatchling editables
+# A worker runs whole modules, whose fixtures are made once, until another has nothing left to do.
+PYTEST = $(BIN)/pytest -q -n $(WORKERS) --dist worksteal
 stop = $(if $(1),$(error $(1)))
+# The tests start hundreds of processes, which would otherwise compile all modules again.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: FORCE setup gallery test test-deep browser lint types layers unit reproduce bench gpu mutants soak docs wheel clean study shuffled
 
@@ -67,14 +71,14 @@ layers: $(DEV)
 	$(BIN)/lint-imports --no-cache
 
 unit: $(DEV)
-	$(BIN)/pytest -q -n $(WORKERS)
+	$(PYTEST)
 
 # ORDERS random orders of all tests; FROM: the first seed. Stops at the first failure.
 ORDERS ?= 10
 FROM ?= 1
 shuffled: $(DEV)
 	@for seed in $$(seq $(FROM) $$(($(FROM) + $(ORDERS) - 1))); do \
-	  $(BIN)/pytest -q -n $(WORKERS) --shuffle $$seed \
+	  $(PYTEST) --shuffle $$seed \
 	    || { echo "this order fails: make shuffled ORDERS=1 FROM=$$seed"; exit 1; }; \
 	done
 
@@ -85,7 +89,7 @@ browser: $(DEV)
 	@sh tools/browser.sh '$(MAKE)' $(BIN) $(WORKERS)
 
 soak: $(DEV)
-	RETVAR_SOAK=1 $(BIN)/pytest -q -n $(WORKERS) -m soak -o faulthandler_timeout=7200 tests
+	RETVAR_SOAK=1 $(PYTEST) -m soak -o faulthandler_timeout=7200 tests
 
 reproduce: $(WARM)
 	$(BIN)/retvar reproduce --out reproduction

@@ -15,9 +15,10 @@ from pathlib import Path
 import click
 import pytest
 
-from retvar import files
+from retvar import files, processes
 from retvar.cli import main
-from retvar.errors import InputError
+from retvar.errors import InputError, WriteError
+from retvar.estimation.folder import open_folder
 from retvar.report.output_folder import LEASE, OutputFolder
 from retvar.sweep import leases
 
@@ -30,6 +31,7 @@ domains = [{ id = "chain" }]
 learners = [{ method = ["direct", "vtd"], alpha = [0.1, 0.2] }]
 """
 LAKE = ["gymnasium:FrozenLake-v1", "--gamma", "0.9"]
+ANOTHER = f"{files.crc32(processes.machine().encode() + b' another container'):08x}"
 
 
 def is_lease(path: str) -> bool:
@@ -170,13 +172,90 @@ def test_temporaries_of_a_living_writer_are_never_removed_by_other_commands(tmp_
 
 def test_temporaries_of_another_container_with_the_same_name_are_not_taken_for_dead(tmp_path):
     """Process ids differ between containers: only age tells."""
-    other = files.machine() + " another container"
-    name = f".a-{files.crc32(other.encode()):08x}.999999999.00000000.txt"
-    (tmp_path / name).write_text("half")
-    assert not files.is_abandoned(tmp_path / name)
+    path = tmp_path / f".a-{ANOTHER}.999999999.00000000.txt"
+    path.write_text("half")
+    files.remove_abandoned(tmp_path)
+    assert path.exists()
     for then in (time.time() - files.OLD - 60, time.time() + files.OLD + 60):
-        os.utime(tmp_path / name, (then, then))
-        assert files.is_abandoned(tmp_path / name)
+        path.write_text("half")
+        os.utime(path, (then, then))
+        files.remove_abandoned(tmp_path)
+        assert not path.exists()
+
+
+def test_a_folder_of_another_machine_lives_as_long_as_something_in_it_is_touched(tmp_path):
+    """Writing deep inside does not date the folder itself."""
+    folder = tmp_path / f".cluster-{ANOTHER}.999999999.00000000"
+    (folder / "scratch").mkdir(parents=True)
+    written = folder / "scratch" / "spilled"
+    written.write_text("data")
+    then = time.time() - files.OLD - 60
+    for path in (folder, folder / "scratch"):
+        os.utime(path, (then, then))
+    files.remove_abandoned(tmp_path)
+    assert written.exists()
+    os.utime(written, (then, then))
+    files.remove_abandoned(tmp_path)
+    assert not folder.exists()
+
+
+def test_the_age_of_a_temporary_is_measured_by_the_clock_that_dates_files(tmp_path, monkeypatch):
+    """The machine's own clock may be days off that of a file server."""
+    path = tmp_path / f".a-{ANOTHER}.999999999.00000000.txt"
+    path.write_text("half")
+    for days in (-2, 2):
+        monkeypatch.setattr(time, "time", lambda days=days, now=time.time: now() + days * 86_400)
+        files.remove_abandoned(tmp_path)
+        assert path.exists()
+        monkeypatch.undo()
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
+def test_a_killed_process_that_is_still_listed_holds_nothing(tmp_path):
+    """Its parent has not asked for its status, as the first process of a container may not."""
+    out = tmp_path / "report"
+    words = [sys.executable, "-c", HOLDS, str(out), "0"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as first:
+        assert first.stdout.readline() == b"open\n"
+        temporary = tmp_path / f".a-{files._host()}.{first.pid}.00000000.txt"
+        temporary.write_text("half")
+        files.remove_abandoned(tmp_path)
+        assert temporary.exists()
+        first.kill()
+        while "State:\tZ" not in Path(f"/proc/{first.pid}/status").read_text():
+            time.sleep(0.01)
+        while len(os.listdir(f"/proc/{first.pid}/task")) > 1:  # its threads hold the lock
+            time.sleep(0.01)
+        assert not processes.lives(first.pid)
+        with OutputFolder(out).opened():
+            files.remove_abandoned(tmp_path)
+        assert not temporary.exists()
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES])
+def test_a_disk_that_is_full_is_no_bad_input(code, tmp_path, monkeypatch):
+    """Wherever it is met: when a folder, a lease, a marker or a temporary file is made."""
+    kind = WriteError if code == errno.ENOSPC else InputError
+
+    def refused(*_, **__):
+        raise OSError(code, os.strerror(code))
+
+    places = (
+        ("mkdir", lambda: OutputFolder(tmp_path / "a").opened().__enter__()),
+        ("mkdir", lambda: open_folder("--out", tmp_path / "b")),
+        ("mkdir", lambda: files.make_temporary_folder("a")),
+        ("open", lambda: leases.acquire(tmp_path / "lease")),
+        ("open", lambda: files.require_writable("--log", tmp_path)),
+        ("open", lambda: files.write_text(tmp_path / "text", "text")),
+    )
+    for name, call in places:
+        with monkeypatch.context() as patched:
+            patched.setattr(os, name, refused)
+            with pytest.raises(InputError) as raised:
+                call()
+        assert type(raised.value) is kind
+        assert str(raised.value).count("cannot be written") <= 1
+    assert not list(tmp_path.iterdir())
 
 
 # ---------------------------------------------------------------------- two runs in one folder
@@ -275,7 +354,7 @@ def test_a_lease_from_the_future_is_void_and_one_of_a_clock_a_little_ahead_is_no
 def test_a_lease_from_the_future_of_a_dead_process_of_this_machine_is_void(tmp_path):
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    text = json.dumps({"machine": files.machine(), "pid": ended.pid, "id": "x"})
+    text = json.dumps({"machine": processes.machine(), "pid": ended.pid, "id": "x"})
     assert not leases.is_held(lease_file(tmp_path / "cell", -1.0, text))
 
 

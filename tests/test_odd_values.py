@@ -13,10 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray
+from click.testing import CliRunner
 
 import retvar as rv
 from retvar.arguments import generator, integer, is_integer, number
 from retvar.arguments import level as level_of
+from retvar.cli import main
 from retvar.errors import InputError
 from retvar.estimation.neighbours import Neighbours
 from retvar.estimation.return_sample import ReturnSample
@@ -330,6 +332,39 @@ def test_endless_ranges_are_refused_before_an_array_is_made():
     ):
         with pytest.raises(InputError):
             call()
+
+
+class Unruly:
+    """Something that cannot be gone through, for a reason of its own."""
+
+    def __iter__(self):
+        raise ValueError("not today")
+
+
+def test_what_cannot_be_gone_through_is_refused():
+    for call in (
+        lambda: rv.MDP.from_edges([(0, 0, 0, 1.0, 1.0)], states=Unruly()),
+        lambda: rv.features.TileCoding([0.0], [1.0], tiles=Unruly()),
+        lambda: rv.Record(at=Unruly()),
+    ):
+        with pytest.raises(InputError):
+            call()
+
+
+@pytest.mark.parametrize("odd", [[1j, 2], np.array([1j, 2]), ["a", 1.0], [np.longdouble("1e4000")]])
+def test_features_are_real_numbers(odd):
+    learner = rv.Direct(alpha=0.1, gamma=0.9, lam=0.5).online(features=rv.features.Vector(2))
+    with pytest.raises(InputError, match="state"):
+        learner.update(odd, 1.0, [1.0, 2.0])
+    assert learner.steps == 0
+
+
+@pytest.mark.parametrize("name", ["a\0b.svg", "a\ud800b.svg"])
+@pytest.mark.parametrize("words", [["draw", "chain"], ["reproduce", "--out"]], ids=["draw", "out"])
+def test_a_name_that_no_file_can_have_is_refused(words, name):
+    ended = CliRunner().invoke(main, [*words, name])
+    assert (ended.exit_code, type(ended.exception)) == (2, SystemExit)
+    assert "is no name of a file" in ended.output
 
 
 def test_states_of_no_dimension_or_no_array_are_refused():

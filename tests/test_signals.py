@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,7 +25,7 @@ import pytest
 import retvar as rv
 from retvar.cli import main
 from retvar.signals import Interrupted, Stop, current
-from retvar.sweep import Store, operations
+from retvar.sweep import Store, leases, operations
 from tests.oracle import SOAK, fresh_seed
 from tests.patience import at_work, patience
 
@@ -69,6 +70,12 @@ COMMANDS = {  # each with the seconds after which it has seen everything there i
     "sweep plot": (4.0, "sweep", "plot", "{data}/store", "--out", "plot.png"),
     "sweep compare": (4.0, "sweep", "compare", "{data}/store", "--plot", "compared.png"),
 }  # fmt: skip
+
+
+def case(name: str) -> object:
+    """A parameter; without marimo there is no lab that a signal could end."""
+    absent = name == "lab" and find_spec("marimo") is None
+    return pytest.param(name, marks=pytest.mark.skipif(absent, reason="marimo: make browser"))
 
 
 SOAKED = ("estimate LOG", "estimate --follow", "sweep retry", "sweep plot")  # in the soak alone
@@ -213,7 +220,7 @@ def check_files(name: str, folder: Path, kept: str) -> None:
 
 
 @needs_proc
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in SOAKED])
+@pytest.mark.parametrize("name", [case(name) for name in COMMANDS if name not in SOAKED])
 def test_a_signal_ends_every_command_with_its_status(name, data, tmp_path):
     """At a random moment of its first second, in which it starts and begins to work."""
     rng = random.Random(fresh_seed())
@@ -226,7 +233,7 @@ def test_a_signal_ends_every_command_with_its_status(name, data, tmp_path):
 @needs_proc
 @pytest.mark.soak
 @pytest.mark.skipif(not SOAK, reason="20 moments of 20 commands: make soak")
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", [case(name) for name in COMMANDS])
 def test_a_signal_at_any_moment_ends_a_command_within_two_seconds(name, data, tmp_path):
     rng = random.Random(fresh_seed())
     life, *words = COMMANDS[name]
@@ -335,6 +342,34 @@ def test_a_program_that_does_not_stop_is_ended(kind):
         out, _ = running.communicate(timeout=60)
     assert running.returncode == 143
     assert out == words
+
+
+def test_a_program_that_is_ended_releases_its_leases(tmp_path):
+    """And only its own: another worker has taken over the second one."""
+    body = (
+        "from pathlib import Path; from retvar.sweep import leases\n"
+        f"mine, theirs = (Path({str(tmp_path)!r}) / name for name in ('mine', 'theirs'))\n"
+        "held = leases.acquire(mine), leases.acquire(theirs)\n"
+        "with stop.graceful(), held[0].heartbeat(), held[1].heartbeat():\n"
+        "    theirs.write_text('taken over')\n    print('ready', flush=True)\n    time.sleep(60)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", SCRIPT.format(body=body)], stdout=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stdout.readline() == "ready\n"
+        running.send_signal(signal.SIGTERM)
+        running.communicate(timeout=60)
+    assert running.returncode == 143
+    assert [path.name for path in tmp_path.iterdir()] == ["theirs"]
+
+
+def test_leases_that_were_released_are_forgotten(tmp_path):
+    with Stop() as stop:
+        before = [*stop.leaving]
+        lease = leases.acquire(tmp_path / "cell")
+        assert len(stop.leaving) == len(before) + 1
+        lease.release()
+        assert stop.leaving == before
 
 
 def test_a_second_signal_ends_the_program_at_once():

@@ -447,7 +447,7 @@ ROLES = {
     "time": [0, 1, 0, 1], "episode": [0, 0, 1, 1], "gamma": [1, 0, 1, 1], "lam": [1, 1, 1, 1],
     "behaviour": [1, 1, 1, 1], "target": [1, 0, 1, 1], "action": [0, 1, 0, 1],
 }  # fmt: skip
-NEEDS_ITS_OWN = [("state", "next_state"), ("terminated", "truncated"), ("behaviour", "target")]
+NEEDS_ITS_OWN = [("state", "next_state"), ("terminated", "truncated")]
 
 
 def rows_or_error(source, roles):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
+import select
 import sys
 from typing import Any
 
@@ -36,23 +38,30 @@ class _Output(io.FileIO):
     failure: OSError | None = None
 
     def write(self, data: Any) -> int:
+        """Write all of it, also to a stream that takes only a part of it at a time."""
+        left = memoryview(data).cast("B")
         try:
-            return super().write(data)
+            while left:
+                taken = super().write(left)
+                if taken is None:  # a stream that does not wait for its reader
+                    select.select([], [self], [])
+                else:
+                    left = left[taken:]
         except BrokenPipeError:
-            return len(data)
+            pass
         except OSError as error:
             self.failure = error
             raise
+        return len(data)
 
 
 class _Notes(_Output):
     """The stream for progress and messages: what cannot be written is dropped."""
 
     def write(self, data: Any) -> int:
-        try:
-            return super().write(data)
-        except OSError:
-            return len(data)
+        with contextlib.suppress(OSError):
+            io.FileIO.write(self, data)
+        return len(data)
 
 
 def _own_streams() -> _Output:
@@ -66,6 +75,7 @@ def _own_streams() -> _Output:
             if null != number:
                 os.dup2(null, number)
                 os.close(null)
+            os.set_inheritable(number, True)  # as standard streams are
     sys.stdin = sys.stdin or open(0, closefd=False, encoding="utf-8")  # noqa: SIM115
     stdout = _Output(1, "w", closefd=False)
     sys.stdout = _text(stdout, sys.stdout)

@@ -28,6 +28,7 @@ __all__ = [
     "instance",
     "integer",
     "is_integer",
+    "is_iterable",
     "is_real",
     "level",
     "number",
@@ -348,9 +349,22 @@ def entries(field: str, given: Any, what: str) -> list[Any]:
     try:
         if _length(given) <= MOST_ENTRIES:
             return list(given)
-    except TypeError:
+    except Exception:  # it cannot be gone through, or an error of its own
         pass
     raise InputError(field, literal(given), f"must be {what}")
+
+
+def is_iterable(given: Any) -> bool:
+    """Whether this can be gone through; what raises an error of its own cannot.
+
+    >>> is_iterable([1, 2]), is_iterable(3)
+    (True, False)
+    """
+    try:
+        iter(given)
+    except Exception:
+        return False
+    return True
 
 
 def _length(given: Any) -> float:

@@ -13,27 +13,23 @@ import os
 import re
 import secrets
 import shutil
-import socket
 import stat
 import tempfile
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path
 from typing import Literal
 from zlib import crc32
 
 from retvar.errors import InputError, WriteError
+from retvar.processes import lives, machine
 
 __all__ = [
     "FULL",
     "create_temporary",
     "discard",
-    "is_abandoned",
     "is_temporary",
     "kind_of",
-    "machine",
     "make_folder",
     "make_temporary_folder",
     "put_first",
@@ -171,7 +167,7 @@ def require_writable(field: str, folder: Path) -> None:
     try:
         discard(create_temporary(folder / "empty"))
     except OSError as error:
-        raise InputError(field, folder, f"cannot be written: {_reason(error)}") from None
+        raise unwritable(folder, error, field) from None
 
 
 def kind_of(field: str, path: Path) -> Literal["file", "folder", "device", ""]:
@@ -217,28 +213,45 @@ def is_temporary(path: Path) -> bool:
     return TEMPORARY.fullmatch(path.name) is not None
 
 
-def is_abandoned(path: Path) -> bool:
-    """Whether a file is a temporary file whose writer is dead.
-
-    >>> is_abandoned(Path("a.txt"))
-    False
-    """
-    parts = TEMPORARY.fullmatch(path.name)
-    return parts is not None and _abandoned(path, parts)
-
-
 def remove_abandoned(folder: Path) -> None:
-    """Remove the temporary files in a folder whose writers are dead.
+    """Remove the temporary files and folders in a folder whose writers are dead.
+
+    Whether a writer on another machine lives is not known here: what it has not touched for a day
+    counts as abandoned.
 
     >>> import tempfile
     >>> remove_abandoned(Path(tempfile.mkdtemp()))  # nothing to remove
     """
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
-        names = [entry.name for entry in entries if entry.name.startswith(".")]
-        for path in (folder / name for name in names):
+        found = [parts for entry in entries if (parts := TEMPORARY.fullmatch(entry.name))]
+        ours = [parts for parts in found if parts["host"] == _host()]
+        theirs = [parts for parts in found if parts["host"] != _host()]
+        abandoned = [folder / parts[0] for parts in ours if not lives(int(parts["pid"]))]
+        if theirs:
+            abandoned += _untouched([folder / parts[0] for parts in theirs], _time_in(folder))
+        for path in abandoned:
             with contextlib.suppress(OSError):
-                if is_abandoned(path):
-                    _delete(path)
+                _delete(path)
+
+
+def _untouched(paths: list[Path], now: float) -> list[Path]:
+    """Those in which nothing is younger than a day; a date far in the future is old, too."""
+    found = []
+    for path in paths:
+        with contextlib.suppress(OSError):
+            dates = [each.lstat().st_mtime for each in (path, *path.rglob("*"))]
+            if min(abs(now - date) for date in dates) > OLD:
+                found.append(path)
+    return found
+
+
+def _time_in(folder: Path) -> float:
+    """The time by the clock that dates files in a folder, which may be that of a file server."""
+    probe = create_temporary(folder / "now")
+    try:
+        return probe.stat().st_mtime
+    finally:
+        discard(probe)
 
 
 def target_of(path: Path) -> Path:
@@ -282,24 +295,25 @@ def create_temporary(target: Path, mode: int = 0o666) -> Path:
     return temporary
 
 
-def make_temporary_folder(name: str) -> Path:
+def make_temporary_folder(name: str, root: str | Path | None = None) -> Path:
     """Make a folder of this user for temporary files, which :func:`discard` removes.
 
-    Folders of processes that were killed are removed first.
+    It is made in `root`, by default in the system's folder for such files. Folders of processes
+    that were killed are removed first.
 
     >>> folder = make_temporary_folder("retvar-sort")
     >>> discard(folder); folder.exists()
     False
     """
     try:
-        root = Path(tempfile.gettempdir()).absolute()
+        root = Path(root or tempfile.gettempdir()).absolute()
         remove_abandoned(root)
         folder = _temporary_name(root / name)
         unfinished.add(folder)
         folder.mkdir(0o700)
     except OSError as error:
         remedy = f"no folder for temporary files can be made ({_reason(error)}); set TMPDIR to one"
-        raise InputError("TMPDIR", os.environ.get("TMPDIR", "not set"), remedy) from None
+        raise _kind(error)("TMPDIR", os.environ.get("TMPDIR", "not set"), remedy) from None
     return folder
 
 
@@ -340,36 +354,6 @@ def remove_unfinished() -> None:
             _delete(unfinished.pop())
 
 
-def _abandoned(temporary: Path, parts: re.Match[str]) -> bool:
-    """Whether the process that wrote it is dead, or on another machine and the file old.
-
-    A file that is dated far into the future is old, too.
-    """
-    if parts["host"] != _host():
-        return abs(time.time() - temporary.stat().st_mtime) > OLD
-    try:
-        os.kill(int(parts["pid"]), 0)
-    except ProcessLookupError:
-        return True
-    except (OSError, OverflowError):
-        return False
-    return False
-
-
-@cache
-def machine() -> str:
-    """The host name, and on Linux the boot and the container, within which process ids are unique.
-
-    >>> machine().startswith(socket.gethostname())
-    True
-    """
-    parts = [socket.gethostname()]
-    with contextlib.suppress(OSError):
-        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip())
-        parts.append(os.readlink("/proc/self/ns/pid"))
-    return " ".join(parts)
-
-
 def _host() -> str:
     return f"{crc32(machine().encode()):08x}"
 
@@ -401,11 +385,14 @@ def _reason(error: Exception) -> str:
     return str(getattr(error, "strerror", None) or error)
 
 
-def unwritable(path: Path, error: OSError) -> InputError:
-    """The error for a file that cannot be written; a WriteError if the disk is to blame.
+def unwritable(path: Path, error: OSError, field: str = "path") -> InputError:
+    """The error for a place that cannot be written; a WriteError if the disk is to blame.
 
     >>> unwritable(Path("a.txt"), OSError(errno.ENOSPC, "No space left on device"))
     WriteError('path', PosixPath('a.txt'), 'cannot be written: No space left on device')
     """
-    kind = WriteError if error.errno in FULL else InputError
-    return kind("path", path, f"cannot be written: {_reason(error)}")
+    return _kind(error)(field, path, f"cannot be written: {_reason(error)}")
+
+
+def _kind(error: OSError) -> type[InputError]:
+    return WriteError if error.errno in FULL else InputError

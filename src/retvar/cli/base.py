@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import re
 import signal
 import sys
@@ -58,7 +59,23 @@ Exit status:
   143  ended by SIGTERM; finished work is saved
 """
 SAVED = "Finished work is saved; run the same command to continue."
-PATH = click.Path(path_type=Path)
+
+
+class FileName(click.Path):
+    """A path that a file system can have."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Refuse a NUL and half a character, which only a program can give."""
+        try:
+            possible = b"\0" not in os.fsencode(value)
+        except UnicodeEncodeError:
+            possible = False
+        if not possible:
+            self.fail(f"{value!r} is no name of a file.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+PATH = FileName(path_type=Path)
 ESTIMAND = click.option(
     "--estimand", default="target-return", show_default=True,
     help="target-return, or off-policy-return, which is weighted by importance ratios.",

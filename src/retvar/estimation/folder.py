@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from retvar.errors import InputError
-from retvar.files import kind_of, make_folder, remove, require_writable, write_with
+from retvar.files import (
+    kind_of,
+    make_folder,
+    remove,
+    require_writable,
+    unwritable,
+    write_with,
+)
 from retvar.format import natural_key, visible
 
 if TYPE_CHECKING:
@@ -70,7 +77,7 @@ def open_folder(field: str, out: Path) -> None:
     try:
         make_folder(out)
     except OSError as error:
-        raise InputError(field, out, f"cannot be made: {error.strerror or error}") from None
+        raise unwritable(out, error, field) from None
     require_writable(field, out)
     drawn = [f"{name}.{suffix}" for name in FIGURES for suffix in FORMATS]
     for name in (ESTIMATOR, DATA, TABLE, PAGE, *drawn):

@@ -42,7 +42,7 @@ MOMENTS = (
     "nearly every row has its own, so that no state occurs twice; name it time=, and derive a "
     "state such as the hour of the day"
 )
-OPPOSED = (("state", "next_state"), ("terminated", "truncated"), ("behaviour", "target"))
+OPPOSED = (("state", "next_state"), ("terminated", "truncated"))
 MANY_MOMENTS, FEW_ROWS = 0.5, 20  # share of distinct dates that are no states; in at least so many
 
 

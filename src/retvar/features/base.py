@@ -181,10 +181,9 @@ class Vector(_Counted):
         if given is None and may_lack:
             return np.zeros(0)
         what = f"{self.size} numbers"
-        try:
-            vector = arguments.array("state", given, what).astype(np.float64, copy=False)
-        except (TypeError, ValueError, OverflowError):
-            raise InputError("state", "no numbers", f"must be {what}") from None
+        vector = arguments.array("state", given, what)
+        if vector.dtype != np.float64:  # which is by far the most frequent
+            vector = arguments.floats("state", given, what)
         if vector.shape != (self.size,):
             found = f"features of shape {vector.shape}"
             raise InputError("state", found, f"must be {self.size} numbers")
@@ -192,7 +191,7 @@ class Vector(_Counted):
 
     def rows(self, given: Any = None) -> Rows:
         """The nonzero entries of every vector."""
-        if not bool(np.iterable(given)):
+        if not arguments.is_iterable(given):
             raise InputError("states", literal(given), f"must be rows of {self.size} numbers")
         numeric = isinstance(given, np.ndarray) and given.dtype.kind in "biuf"
         if numeric and given.shape[1:] == (self.size,):

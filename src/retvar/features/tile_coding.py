@@ -119,7 +119,7 @@ class TileCoding(ObservationFeatures):
 
 def _tiles(given: Any, width: int) -> tuple[int, ...]:
     """Return the number of tiles in each dimension."""
-    several = np.iterable(given)
+    several = arguments.is_iterable(given)
     each = arguments.entries("tiles", given, "whole numbers") if several else [given] * width
     if len(each) != width:
         raise InputError("tiles", f"{len(each)} numbers", f"must be one, or {width} as in low")

@@ -10,9 +10,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from retvar import arguments
-from retvar.errors import InputError, WriteError
+from retvar.errors import InputError
 from retvar.experiments import SimulationCache
-from retvar.files import FULL, is_abandoned, is_temporary, kind_of, make_folder, write_text
+from retvar.files import (
+    FULL,
+    is_temporary,
+    kind_of,
+    make_folder,
+    remove_abandoned,
+    unwritable,
+    write_text,
+)
 from retvar.format import listed
 from retvar.reading import SMALL, read_json
 from retvar.sweep import leases
@@ -47,7 +55,7 @@ class OutputFolder:
         try:
             make_folder(self.path)
         except OSError as error:
-            raise self._unwritable(error.strerror) from None
+            raise unwritable(self.path, error, "out") from None
         with self._leased():
             self.remove_temporary_files()
             try:
@@ -56,27 +64,25 @@ class OutputFolder:
                 for name in ("data", "figures"):
                     make_folder(self.path / name)
             except InputError as error:
-                raise self._unwritable(error.remedy) from None
+                raise self._renamed(error) from None
             except OSError as error:
-                raise self._unwritable(error.strerror) from None
+                raise unwritable(self.path, error, "out") from None
             if not os.access(self.path, os.W_OK):
-                raise self._unwritable("permission denied")
+                raise InputError("out", self.path, "cannot be written: permission denied")
             self.times = self._read_times()
             try:
                 yield self
             except OSError as error:
                 if error.errno not in REFUSED | FULL:
                     raise
-                kind = WriteError if error.errno in FULL else InputError
-                raise kind("out", self.path, f"cannot be written ({error.strerror})") from None
+                raise unwritable(self.path, error, "out") from None
 
     def remove_temporary_files(self) -> None:
-        """Remove files that a killed run left unfinished; nothing in a folder of other contents."""
+        """Remove what killed runs left here, and in the folders below if they are retvar's own."""
         marked = _is_marker(self.path / MARKER)
-        for file in self.path.rglob(".*") if marked else self.path.glob(f".{MARKER[:-5]}-*.json"):
-            with contextlib.suppress(OSError):
-                if is_abandoned(file):
-                    file.unlink()
+        below = [path for path in self.path.rglob("*") if path.is_dir()] if marked else []
+        for folder in (self.path, *below):
+            remove_abandoned(folder)
 
     def record_time(self, name: str, seconds: float) -> None:
         """Write a run time to ``times.json``; data files hold none, to be comparable."""
@@ -92,15 +98,16 @@ class OutputFolder:
         try:
             names = sorted(file.name for file in self.path.iterdir()) if kind else []
         except OSError as error:
-            raise self._unwritable(error.strerror) from None
+            raise unwritable(self.path, error, "out") from None
         names = [name for name in names if name != LEASE and not is_temporary(Path(name))]
         if not names or (marker.name in names and _is_marker(marker)):
             return
         remedy = f"holds other files ({listed(names, 3)}); name a new or empty folder"
         raise InputError("out", self.path, remedy)
 
-    def _unwritable(self, reason: object) -> InputError:
-        return InputError("out", self.path, f"cannot be written ({reason})")
+    def _renamed(self, error: InputError) -> InputError:
+        """The same error, of this folder."""
+        return type(error)("out", self.path, error.remedy)
 
     @contextlib.contextmanager
     def _leased(self) -> Iterator[None]:
@@ -109,7 +116,7 @@ class OutputFolder:
             try:
                 lease = leases.acquire(self.path / LEASE, while_alive=True)
             except InputError as error:
-                raise self._unwritable(error.remedy) from None
+                raise self._renamed(error) from None
             if lease is None:
                 raise self._in_use()
             with lease.heartbeat():

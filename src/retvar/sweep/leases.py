@@ -25,9 +25,11 @@ from typing import Any
 
 from retvar.arguments import integer
 from retvar.errors import InputError
-from retvar.files import create_temporary, discard, machine, put_first
+from retvar.files import create_temporary, discard, put_first, unwritable
 from retvar.format import visible
+from retvar.processes import began, lives, machine
 from retvar.reading import SMALL, parse_json, read_bytes
+from retvar.signals import current
 
 __all__ = ["STALE", "Lease", "acquire", "holder", "is_held", "remove_expired"]
 
@@ -46,6 +48,8 @@ class Lease:
         with contextlib.suppress(OSError, InputError):
             if read_bytes(self.path, "lease", SMALL) == self.text:
                 self.path.unlink()
+        with contextlib.suppress(ValueError):
+            current().leaving.remove(self.release)
 
     @contextlib.contextmanager
     def heartbeat(self, stale: float = STALE) -> Iterator[None]:
@@ -81,19 +85,21 @@ def acquire(path: Path, stale: float = STALE, *, while_alive: bool = False) -> L
         if lease is None and remove_expired(path, stale, while_alive=while_alive):
             lease = _create(path)
     except OSError as error:
-        raise InputError("lease", path, f"cannot be written: {error.strerror or error}") from None
+        raise unwritable(path, error, "lease") from None
     return lease
 
 
 def _create(path: Path) -> Lease | None:
     """A new lease; None if the file exists."""
     pid = os.getpid()
-    owner = {"machine": machine(), "pid": pid, "began": _began(pid), "id": uuid.uuid4().hex}
+    owner = {"machine": machine(), "pid": pid, "began": began(pid), "id": uuid.uuid4().hex}
     text = json.dumps(owner).encode()
     try:
         file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
     except FileExistsError:
         return None
+    lease = Lease(path, text)
+    current().leaving.append(lease.release)  # for a process that is ended before it can do so
     try:
         if os.write(file, text) < len(text):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -102,7 +108,7 @@ def _create(path: Path) -> Lease | None:
         raise
     finally:
         os.close(file)
-    return Lease(path, text)
+    return lease
 
 
 def is_held(path: Path, stale: float = STALE, *, while_alive: bool = False) -> bool:
@@ -118,10 +124,10 @@ def is_held(path: Path, stale: float = STALE, *, while_alive: bool = False) -> b
         return False
     except OSError as error:
         raise _unreadable(path, error.strerror) from None
-    lives = _lives(owner)
-    if lives is None or (lives and not while_alive):
+    alive = _lives(owner)
+    if alive is None or (alive and not while_alive):
         return abs(age) <= stale  # a clock may have been set back
-    return lives
+    return alive
 
 
 def remove_expired(path: Path, stale: float = STALE, *, while_alive: bool = False) -> bool:
@@ -175,7 +181,8 @@ def _owner(path: Path) -> dict[str, Any]:
     try:
         owner = parse_json(text, "lease")
         pid = integer("pid", owner["pid"], 1, MOST_PID)
-        return {"machine": str(owner["machine"]), "pid": pid, "began": owner.get("began")}
+        since = str(owner.get("began") or "")
+        return {"machine": str(owner["machine"]), "pid": pid, "began": since}
     except (ValueError, KeyError, TypeError):
         return {}
 
@@ -188,14 +195,4 @@ def _lives(owner: dict[str, Any]) -> bool | None:
     """Whether the owner's process lives; None if that cannot be known here."""
     if owner.get("machine") != machine() or not Path("/proc/self").exists():
         return None
-    began = _began(owner["pid"])
-    return bool(began) and owner["began"] in (began, None)
-
-
-def _began(pid: int) -> str:
-    """When a process began, in the kernel's count; empty if there is none of this number."""
-    with contextlib.suppress(OSError, IndexError):
-        return (
-            Path(f"/proc/{pid}/stat").read_text(encoding="latin-1").rpartition(")")[2].split()[19]
-        )
-    return ""
+    return lives(owner["pid"], owner["began"])

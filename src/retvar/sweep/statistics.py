@@ -74,9 +74,11 @@ def interquartile_mean(x: ArrayLike, axis: Axis = None) -> Any:
     cut = flat.shape[-1] // 4
     middle = np.sort(flat, axis=-1)[..., cut : flat.shape[-1] - cut]
     with np.errstate(invalid="ignore", over="ignore"):  # inf − inf
-        mean = middle.mean(axis=-1)
-        scaled = (middle / middle.shape[-1]).sum(axis=-1)
-    return np.where(np.isfinite(middle).all(axis=-1) & ~np.isfinite(mean), scaled, mean)[()]
+        mean = np.asarray(middle.mean(axis=-1))
+        beyond = ~np.isfinite(mean) & np.isfinite(middle).all(axis=-1)  # the sum, not the mean
+        if beyond.any():
+            mean[beyond] = (middle[beyond] / middle.shape[-1]).sum(axis=-1)
+    return mean[()]
 
 
 def _axes(axis: Any, dimensions: int) -> tuple[int, ...]:

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 from retvar import arguments, cache
 from retvar.errors import InputError
 from retvar.files import (
-    is_abandoned,
     is_temporary,
     kind_of,
     make_folder,
     remove,
+    remove_abandoned,
     write_new,
     write_text,
 )
@@ -238,10 +238,9 @@ class Store:
     def clean_up(self) -> None:
         """Remove expired leases and temporary files of killed workers."""
         for folder in (self.folder, *(self.folder / name for name in SUBFOLDERS)):
-            with contextlib.suppress(OSError):
-                for path in list(folder.iterdir()):
-                    with contextlib.suppress(OSError, InputError):
-                        if is_abandoned(path):
-                            path.unlink(missing_ok=True)
-                        elif folder.name == LEASES and not is_temporary(path):
-                            leases.remove_expired(path, self.stale)
+            remove_abandoned(folder)
+        with contextlib.suppress(OSError):
+            for path in list((self.folder / LEASES).iterdir()):
+                with contextlib.suppress(OSError, InputError):
+                    if not is_temporary(path):
+                        leases.remove_expired(path, self.stale)
