@@ -11,6 +11,8 @@ from tests import oracle
 settings.register_profile("retvar", deadline=None, print_blob=True)
 settings.load_profile("retvar")
 
+collect_ignore = ["killwarm.py"]  # imported, it runs every command
+
 
 # ------------------------------------------------------------------------ seeds
 

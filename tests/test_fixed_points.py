@@ -113,11 +113,12 @@ def test_iterated_expected_updates_reach_the_fixed_point(batch):
         wrong = rng.normal(scale=2.0, size=together.n_states)
         for H in (None, wrong):
             values = [None] * BATCH if H is None else np.split(H, cuts)
+            each = list(zip(mdps, values, strict=True))
+            truths = [rv.solve(mdp, *question, value=value) for mdp, value in each]
             for method in METHODS:
                 rest = np.split(converged(method, together, question, H).variance, cuts)
-                for mdp, reached, value in zip(mdps, rest, values, strict=True):
+                for (mdp, value), truth, reached in zip(each, truths, rest, strict=True):
                     point = rv.fixed_point(method, mdp, *question, value=value)
-                    truth = rv.solve(mdp, *question, value=value)
                     scale = max(1.0, truth.variance.max(), (point.value**2).max())
                     gap = np.max(np.abs(reached - point.variance)) / scale
                     assert gap <= 1e-10, f"{method} {question} seed {seed}: off by {gap:.1e}"
