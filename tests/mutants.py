@@ -80,7 +80,7 @@ CHECK_STD = "test_checks.py::test_the_std_of_a_place_is_that_of_its_returns_and_
 TABULAR, VERDICTS, AGREEMENT = (
     "estimation/tabular.py", "estimation/verdicts.py", "estimation/agreement.py",
 )  # fmt: skip
-FILES, SIGNALS, READING = "files.py", "signals.py", "reading.py"
+FILES, PROCESSES, SIGNALS, READING = "files.py", "processes.py", "signals.py", "reading.py"
 ARRANGEMENT = "experience/arrangement.py"
 STARTS = "test_curves.py::test_values_may_be_fixed_and_starts_may_be_random"
 NORMAL = "test_statistics.py::test_intervals_of_a_normal_bootstrap_are_those_of_student"
@@ -1438,8 +1438,8 @@ MUTANTS = [
         "temporary files of other machines that are dated into the future never count as old",
         "what a killed writer with a wrong clock left behind stays for ever",
         FILES,
-        "return abs(time.time() - temporary.stat().st_mtime) > OLD",
-        "return time.time() - temporary.stat().st_mtime > OLD",
+        "if min(abs(now - date) for date in dates) > OLD:",
+        "if min(now - date for date in dates) > OLD:",
         "test_durability.py::"
         "test_temporaries_of_another_container_with_the_same_name_are_not_taken_for_dead",
     ),
@@ -1447,10 +1447,9 @@ MUTANTS = [
         "temporary-of-another-user",
         "a process that may not be signalled counts as dead",
         "files that another user is writing are removed under way",
-        FILES,
-        "    except (OSError, OverflowError):\n        return False\n    return False\n",
-        "    except OverflowError:\n        return False\n    except OSError:\n"
-        "        return True\n    return False\n",
+        PROCESSES,
+        "        pass\n    state",
+        "        return False\n    state",
         "test_files.py::test_the_temporary_file_of_another_user_is_spared",
     ),
     Mutant(
@@ -1672,9 +1671,9 @@ MUTANTS = [
         "lease-of-a-reused-number",
         "a process is known by its number alone",
         "a folder stays in use as long as any process has the number of the one that died",
-        LEASES,
-        'return bool(began) and owner["began"] in (began, None)',
-        "return bool(began)",
+        PROCESSES,
+        ' and (not since or found in (since, ""))',
+        "",
         "test_durability.py::"
         "test_the_lease_of_a_process_whose_number_another_one_has_now_is_void",
     ),
@@ -1683,10 +1682,58 @@ MUTANTS = [
         "a run that was stopped for a minute is taken for dead",
         "two reproductions write to one folder where there are no file locks",
         LEASES,
-        "    if lives is None or (lives and not while_alive):\n",
-        "    if lives is None or lives:\n",
+        "    if alive is None or (alive and not while_alive):\n",
+        "    if alive is None or alive:\n",
         "test_durability.py::"
         "test_a_reproduction_that_was_stopped_for_a_while_keeps_its_folder[-2]",
+    ),
+    Mutant(
+        "lease-of-a-listed-process",
+        "a killed process counts as alive until its parent has asked for its status",
+        "in a container whose first process does not ask, a folder stays in use for ever",
+        PROCESSES,
+        "return state not in ENDED and ",
+        "return ",
+        "test_durability.py::test_a_killed_process_that_is_still_listed_holds_nothing",
+    ),
+    Mutant(
+        "lease-left-by-a-signal",
+        "a program that a signal ends leaves its leases behind",
+        "other machines wait for a minute before they take its cells over",
+        LEASES,
+        "    current().leaving.append(lease.release)",
+        "    _ = current()",
+        "test_signals.py::test_a_program_that_is_ended_releases_its_leases",
+    ),
+    Mutant(
+        "temporary-folder-by-its-own-date",
+        "the age of another machine's temporary folder is that of the folder itself",
+        "folders in which a process of another machine writes are removed",
+        FILES,
+        'for each in (path, *path.rglob("*"))]',
+        "for each in (path,)]",
+        "test_durability.py::"
+        "test_a_folder_of_another_machine_lives_as_long_as_something_in_it_is_touched",
+    ),
+    Mutant(
+        "temporary-by-the-wrong-clock",
+        "the age of temporary files is measured by the clock of this machine",
+        "files that a living process of another machine writes are removed if a clock is wrong",
+        FILES,
+        "        return probe.stat().st_mtime\n",
+        '        return __import__("time").time()\n',
+        "test_durability.py::"
+        "test_the_age_of_a_temporary_is_measured_by_the_clock_that_dates_files",
+    ),
+    Mutant(
+        "output-not-waited-for",
+        "output that a stream does not take at once is dropped",
+        "a result that is piped to a slow program is cut, and the status is 0",
+        "__main__.py",
+        "                    select.select([], [self], [])\n",
+        "                    break\n",
+        "test_standard_streams.py::"
+        "test_a_stream_that_does_not_wait_for_its_reader_gets_everything[unbuffered]",
     ),
     Mutant(
         "last-words-for-ever",

@@ -692,7 +692,7 @@ def test_features_of_the_wrong_length_or_not_finite_are_refused():
     for state, text in (
         ([1.0, 2.0], r"state = features of shape \(2,\): must be 3 numbers"),
         ([1.0, np.nan, 0.0], "state = not finite"),
-        (["a", "b", "c"], "state = ['a', 'b', 'c']: must be 3 numbers"),
+        (["a", "b", "c"], r"state = \['a', 'b', 'c'\]: must be 3 numbers"),
         (1.0, r"state = features of shape \(\): must be 3 numbers"),
     ):
         with pytest.raises(rv.InputError, match=text):

@@ -99,7 +99,7 @@ def test_a_group_selects_all_its_experiments_and_an_id_only_itself(tmp_path):
         (("--file", "none.py"), "file = none.py: does not exist"),
         (("--out", __file__), "is a file; name a folder"),
         (("--out", str(DATA)), "holds other files ("),
-        (("--out", "/proc/none"), "out = /proc/none: cannot be written ("),
+        (("--out", "/proc/none"), "out = /proc/none: cannot be written: "),
     ],
 )
 def test_bad_input_ends_with_status_2_and_one_line(arguments, text, tmp_path, monkeypatch):
