@@ -13,10 +13,13 @@ import time
 from pathlib import Path
 
 import click
+import dask
+import distributed
 import pytest
 
 from retvar import files, processes
 from retvar.cli import main
+from retvar.cluster import local_cluster
 from retvar.errors import InputError, WriteError
 from retvar.estimation.folder import open_folder
 from retvar.report.output_folder import LEASE, OutputFolder
@@ -208,6 +211,32 @@ def test_the_age_of_a_temporary_is_measured_by_the_clock_that_dates_files(tmp_pa
         files.remove_abandoned(tmp_path)
         assert path.exists()
         monkeypatch.undo()
+
+
+def test_clusters_have_their_folder_where_dask_is_told_to_have_it(tmp_path, monkeypatch):
+    """The folder is made; one that cannot be made is an error that names the setting."""
+    asked = {}
+
+    class Cluster:
+        def __init__(self, **settings):
+            asked.update(settings)
+
+        def close(self, timeout):
+            pass
+
+    monkeypatch.setattr(distributed, "LocalCluster", Cluster)
+    with dask.config.set({"temporary-directory": str(tmp_path / "scratch")}), local_cluster(1):
+        assert Path(asked["local_directory"]).parent == tmp_path / "scratch"
+    assert list((tmp_path / "scratch").iterdir()) == []
+    (tmp_path / "file").touch()
+    with (
+        dask.config.set({"temporary-directory": str(tmp_path / "file" / "scratch")}),
+        pytest.raises(
+            InputError, match=r"temporary-directory = .*; set temporary-directory to one"
+        ),
+        local_cluster(1),
+    ):
+        pass
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")

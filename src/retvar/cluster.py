@@ -146,7 +146,8 @@ def local_cluster(workers: int | None = None, *, private: bool = True) -> Iterat
 
     from retvar.engine.runner import usable_threads
 
-    folder = make_temporary_folder("retvar-cluster", dask.config.get("temporary-directory", None))
+    setting = "temporary-directory"  # of dask
+    folder = make_temporary_folder("retvar-cluster", dask.config.get(setting, None), setting)
     with dask.config.set(SETTINGS), contextlib.ExitStack() as stack:
         stack.callback(discard, folder)
         with _quiet_children():

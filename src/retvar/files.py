@@ -222,27 +222,34 @@ def remove_abandoned(folder: Path) -> None:
     >>> import tempfile
     >>> remove_abandoned(Path(tempfile.mkdtemp()))  # nothing to remove
     """
-    with contextlib.suppress(OSError), os.scandir(folder) as entries:
-        found = [parts for entry in entries if (parts := TEMPORARY.fullmatch(entry.name))]
-        ours = [parts for parts in found if parts["host"] == _host()]
-        theirs = [parts for parts in found if parts["host"] != _host()]
-        abandoned = [folder / parts[0] for parts in ours if not lives(int(parts["pid"]))]
-        if theirs:
-            abandoned += _untouched([folder / parts[0] for parts in theirs], _time_in(folder))
-        for path in abandoned:
-            with contextlib.suppress(OSError):
-                _delete(path)
+    with contextlib.suppress(OSError):
+        with os.scandir(folder) as entries:
+            found = [parts for entry in entries if (parts := TEMPORARY.fullmatch(entry.name))]
+        for parts in found:
+            if parts["host"] == _host() and not lives(int(parts["pid"])):
+                _try_to_delete(folder / parts[0])
+        if theirs := [folder / parts[0] for parts in found if parts["host"] != _host()]:
+            now = _time_in(folder)
+            for path in theirs:
+                if _youngest(path, now) > OLD:
+                    _try_to_delete(path)
 
 
-def _untouched(paths: list[Path], now: float) -> list[Path]:
-    """Those in which nothing is younger than a day; a date far in the future is old, too."""
-    found = []
-    for path in paths:
-        with contextlib.suppress(OSError):
-            dates = [each.lstat().st_mtime for each in (path, *path.rglob("*"))]
-            if min(abs(now - date) for date in dates) > OLD:
-                found.append(path)
-    return found
+def _youngest(path: Path, now: float) -> float:
+    """Seconds between now and the nearest date of a file, or of anything in a folder.
+
+    A date far in the future is as old as one in the past.
+    """
+    inside = () if path.is_symlink() else path.rglob("*")
+    try:
+        return float(min(abs(now - each.lstat().st_mtime) for each in (path, *inside)))
+    except OSError:  # it is changing
+        return 0.0
+
+
+def _try_to_delete(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        _delete(path)
 
 
 def _time_in(folder: Path) -> float:
@@ -295,25 +302,28 @@ def create_temporary(target: Path, mode: int = 0o666) -> Path:
     return temporary
 
 
-def make_temporary_folder(name: str, root: str | Path | None = None) -> Path:
+def make_temporary_folder(name: str, root: str | Path | None = None, field: str = "TMPDIR") -> Path:
     """Make a folder of this user for temporary files, which :func:`discard` removes.
 
-    It is made in `root`, by default in the system's folder for such files. Folders of processes
-    that were killed are removed first.
+    It is made in `root`, which the setting `field` names, by default in the system's folder for
+    such files. Folders of processes that were killed are removed first.
 
     >>> folder = make_temporary_folder("retvar-sort")
     >>> discard(folder); folder.exists()
     False
     """
+    given = root or os.environ.get("TMPDIR", "not set")
     try:
-        root = Path(root or tempfile.gettempdir()).absolute()
-        remove_abandoned(root)
-        folder = _temporary_name(root / name)
+        where = Path(root or tempfile.gettempdir()).absolute()
+        if root is not None:
+            make_folder(where)
+        remove_abandoned(where)
+        folder = _temporary_name(where / name)
         unfinished.add(folder)
         folder.mkdir(0o700)
     except OSError as error:
-        remedy = f"no folder for temporary files can be made ({_reason(error)}); set TMPDIR to one"
-        raise _kind(error)("TMPDIR", os.environ.get("TMPDIR", "not set"), remedy) from None
+        remedy = f"no folder for temporary files can be made ({_reason(error)}); set {field} to one"
+        raise _kind(error)(field, given, remedy) from None
     return folder
 
 
@@ -350,8 +360,7 @@ def remove_unfinished() -> None:
     False
     """
     while unfinished:
-        with contextlib.suppress(OSError):
-            _delete(unfinished.pop())
+        _try_to_delete(unfinished.pop())
 
 
 def _host() -> str:
