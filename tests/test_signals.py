@@ -40,7 +40,7 @@ runs = {runs}
 steps = {steps}
 cell = {{ learners = 1, runs = 2 }}
 domains = [{{ random = {{ states = 4, branching = 2 }}, seeds = {{ first = 0, count = 5 }} }}]
-learners = [{{ method = "direct", alpha = [0.05, 0.4], lam = 0.5 }}]
+learners = [{{ method = ["direct", "vtd"], alpha = [0.05, 0.4], lam = 0.5 }}]
 """
 needs_proc = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc")
 COMMANDS = {  # each with the seconds after which it has seen everything there is to interrupt
@@ -171,6 +171,7 @@ def interrupt(words, folder: Path, number: int, moment: float, group: bool = Fal
 
 def check_end(name: str, end: End, number: int, folder: Path) -> str:
     """What holds after a signal at any moment; returns what happened in a word."""
+    assert "Error: " not in end.stderr  # nothing that is refused tells about signals
     if end.late:
         return "over before"
     if end.early and "Interrupted." not in end.stderr:  # Python itself was starting
