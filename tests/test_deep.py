@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -104,6 +105,26 @@ def test_targets_of_another_shape_are_refused():
     one = torch.ones(3)
     with pytest.raises(InputError, match=r"next_value = \(2,\): must have the shape of reward"):
         rv.deep.spread_targets(one, one, one[:2], one, one, gamma=0.9, terminated=one)
+
+
+def test_factors_of_every_type_of_number_are_those_of_floats():
+    one, none = torch.ones(3), torch.zeros(3)
+
+    def targets(number):
+        return rv.deep.spread_targets(
+            one, none, none, none, none, gamma=number, lam=number, kappa=number, terminated=none
+        )
+
+    for number in (Fraction(1, 2), np.longdouble(0.5), np.float32(0.5)):
+        for found, wanted in zip(targets(number), targets(0.5), strict=True):
+            assert torch.equal(found, wanted)
+
+
+def test_endless_layers_are_refused():
+    world = rv.domains.linear_gaussian([[0.8]], [[0.3]], [[1.0]], gamma=0.9)
+    seen = rv.experience.from_linear_gaussian(world, streams=4, steps=400)
+    with pytest.raises(InputError, match="hidden"):
+        rv.deep.fit(seen, gamma=0.9, hidden=range(10**12))
 
 
 # ---------------------------------------------------------------------- recorded transitions

@@ -385,6 +385,7 @@ def test_statistics_of_large_numbers_are_finite_and_quiet():
     assert rv.sweep.interquartile_mean([1.0, np.inf, np.inf, np.inf]) == np.inf
     found = rv.sweep.bootstrap_interval([1e308, -1e308, 1e308, 1e308], resamples=100)
     assert np.isfinite(found).all()
+    assert rv.sweep.bootstrap_interval([1e308, 1e308, -1e308], np.mean).estimate == np.inf
     assert rv.sweep.signed_rank(np.longdouble("1e4000")) == 1.0
 
 

@@ -302,17 +302,19 @@ def create_temporary(target: Path, mode: int = 0o666) -> Path:
     return temporary
 
 
-def make_temporary_folder(name: str, root: str | Path | None = None, field: str = "TMPDIR") -> Path:
+def make_temporary_folder(name: str, root: str | Path | None = None, field: str = "root") -> Path:
     """Make a folder of this user for temporary files, which :func:`discard` removes.
 
-    It is made in `root`, which the setting `field` names, by default in the system's folder for
-    such files. Folders of processes that were killed are removed first.
+    It is made in `root`, which the setting `field` names, or in the system's folder for such files.
+    Folders of processes that were killed are removed first.
 
     >>> folder = make_temporary_folder("retvar-sort")
     >>> discard(folder); folder.exists()
     False
     """
-    given = root or os.environ.get("TMPDIR", "not set")
+    if root is None:
+        field = "TMPDIR"
+    given = os.environ.get("TMPDIR", "not set") if root is None else root
     try:
         where = Path(root or tempfile.gettempdir()).absolute()
         if root is not None:

@@ -363,10 +363,7 @@ def _positive(field: str, given: Any) -> float:
 
 
 def _layers(hidden: Any) -> tuple[int, ...]:
-    try:
-        sizes = tuple(hidden)
-    except TypeError:
-        raise InputError("hidden", hidden, "must be sizes of layers, such as (64, 64)") from None
+    sizes = arguments.entries("hidden", hidden, "sizes of layers, such as (64, 64)")
     return tuple(arguments.integer(f"hidden[{k}]", size, 1, 65_536) for k, size in enumerate(sizes))
 
 

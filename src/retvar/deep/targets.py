@@ -125,11 +125,10 @@ def spread_targets(
         arguments.instance(name, given, Tensor, "a tensor")
         if given.shape != reward.shape:
             raise InputError(name, tuple(given.shape), SHAPES.format(tuple(reward.shape)))
-    for name, factor in {"gamma": gamma, "lam": lam, "kappa": kappa}.items():
-        if not isinstance(factor, Tensor):
-            arguments.unit_interval(name, arguments.number(name, factor), 1)
-        elif factor.shape not in ((), reward.shape):
-            raise InputError(name, tuple(factor.shape), SHAPES.format(tuple(reward.shape)))
+    gamma, lam, kappa = (
+        _factor(name, given, reward)
+        for name, given in (("gamma", gamma), ("lam", lam), ("kappa", kappa))
+    )
     with torch.no_grad():
         ends = terminated.to(reward.dtype)
         going = 1 - ends if truncated is None else (1 - ends) * (1 - truncated.to(reward.dtype))
@@ -147,6 +146,15 @@ def spread_targets(
             read[place], target = node_targets(network, place, step, read, kappa)
             found.append(target)
     return found[0], found[1]
+
+
+def _factor(name: str, given: Any, reward: Tensor) -> Any:
+    """A number from 0 to 1, or a tensor with one for each transition."""
+    if not isinstance(given, Tensor):
+        return float(arguments.unit_interval(name, arguments.number(name, given), 1)[0])
+    if given.shape not in ((), reward.shape):
+        raise InputError(name, tuple(given.shape), SHAPES.format(tuple(reward.shape)))
+    return given
 
 
 def reading(now: Any, after: Any) -> Reading:

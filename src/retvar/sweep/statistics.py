@@ -137,8 +137,9 @@ def bootstrap_interval(
     random = np.random.Generator(np.random.Philox(seed))
     drawn = random.integers(runs, size=(resamples, strata, runs))
     rows = whole.reshape(-1, strata, runs)
-    found = np.array([_resampled(row, drawn, statistic) for row in rows])
-    estimates = np.asarray(statistic(rows, axis=(-2, -1)), dtype=float)
+    with np.errstate(over="ignore", invalid="ignore"):  # sums of large numbers
+        found = np.array([_resampled(row, drawn, statistic) for row in rows])
+        estimates = _numbers("statistic", statistic(rows, axis=(-2, -1)))
     tail = _widened(1 - level, runs, strata)
     low, high = (_quantile(found, q).reshape(whole.shape[:-2]) for q in (tail, 1 - tail))
     return Interval(low, estimates.reshape(whole.shape[:-2]), high)
