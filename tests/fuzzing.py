@@ -251,7 +251,7 @@ def tried(target: Target, given: dict[str, Any]) -> Fault | None:
                 next(found, None)
             stop_clocks()
     except rv.RetvarError:
-        return None
+        pass  # as it should be; but without a warning before it
     except KeyboardInterrupt:
         raise
     except BaseException as error:

@@ -119,11 +119,23 @@ def test_few_or_broken_returns_give_no_verdict():
     rng = np.random.default_rng(fresh_seed())
     assert judge_std(rng.normal(size=99)).kind == UNCERTAIN
     assert judge_std(np.full(500, np.nan)).kind == UNCERTAIN
+    assert judge_std(np.full(500, np.inf)).kind == UNCERTAIN
     assert judge_value(np.full(500, np.inf)).kind == UNCERTAIN
     assert judge_std(np.tile([-1.0, 1.0], 99)).kind == UNCERTAIN  # perfect, but too few
     assert judge_std(np.tile([-1.0, 1.0], 100)).kind == AGREES
     assert str(judge_value(np.zeros(1))) == "too uncertain to tell (1 return)"
     assert {v.kind for v in judge_without_spread(np.zeros(99), 1e-9)} == {UNCERTAIN}
+
+
+@pytest.mark.parametrize("size", [1e10, 1e25, 1e100, 1e300, 1e-30, 1e-300])
+def test_returns_of_any_size_are_judged_without_overflow(size):
+    """Their sixth powers are no floating-point numbers, with or without ordinary ones beside."""
+    rng = np.random.default_rng(1)
+    far = size * rng.normal(size=500)
+    assert judge_std(far).kind == (DISAGREES if size > 1 else UNCERTAIN)
+    assert judge_value(far + 9.0 * size).kind == (DISAGREES if size > 1 else AGREES)
+    one = np.append(rng.normal(size=499), size)
+    assert judge_std(one).kind == judge_std(np.append(one[:-1], min(size, 1e10))).kind
 
 
 def test_an_uncertain_estimate_is_not_called_wrong():

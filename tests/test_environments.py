@@ -333,11 +333,12 @@ def test_rows_that_are_not_finite_are_left_out_and_truncate_the_row_before(chunk
         (observe(nan), 3.0, False, False),
         (observe(0), 4.0, False, False),
         (observe(0), None, True, False),
+        (observe(0), 1e25, True, False),
         (observe(7), 6.0, False, False),
         (observe(nan), 7.0, True, False),
     ]
     envs = [Scripted(script, box, observe(0)) for _ in range(streams)]
-    stream = from_gymnasium(envs, steps=8 * streams, chunk=chunk)
+    stream = from_gymnasium(envs, steps=9 * streams, chunk=chunk)
     found = whole(stream)
     own = found["stream"] == streams - 1 if streams > 1 else slice(None)
     assert_array_equal(found["reward"][own], [0, 2, 6, 7])
@@ -345,7 +346,8 @@ def test_rows_that_are_not_finite_are_left_out_and_truncate_the_row_before(chunk
     assert_array_equal(found["state"][own].ravel(), [0, 0, 0, 1])
     assert_array_equal(found["next_state"][own].ravel(), [0, 0, 1, 1])
     assert stream.counts.rejected == {
-        "reward not finite": 2 * streams, "observation not finite": 2 * streams
+        "reward not finite": 2 * streams, "reward beyond 1e+24 in size": streams,
+        "observation not finite": 2 * streams,
     }  # fmt: skip
     assert stream.counts.out_of_bounds == streams
 

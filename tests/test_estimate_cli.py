@@ -375,6 +375,8 @@ WRONG = {
     (*ENV, "--level", 90): "--level = 90.0: must lie between 0 and 1, such as 0.9",
     (*ENV, "--estimand", "mine"): "--estimand = 'mine': must be ",
     (*ENV, "--grid", "4"): "--grid = 4: must be ROWSxCOLUMNS, such as 4x12",
+    (*ENV, "--grid", "99999999x99999999"):
+        "--grid = 99999999x99999999: can be drawn up to 1,000 on a side and 100,000 cells",
     (*ENV, "--log", "a.txt"): "--log = a.txt: must be the name of a .parquet file",
     (*ENV, "--log", "no/a.parquet"): "--log = no/a.parquet: its folder does not exist",
     ("log.parquet", "--gamma", 0.9, "--check"):

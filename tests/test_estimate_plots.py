@@ -394,6 +394,15 @@ def test_cells_never_visited_are_hatched_and_the_figure_says_so():
     assert "hatched" not in text_of(plots.estimate_maps(grid(unvisited=())))
 
 
+def test_neighbours_that_were_never_visited_are_hatched_at_once():
+    """A patch for each of 10,000 cells takes a minute to draw."""
+    data = grid(100, 100, unvisited=range(3, 9_999))
+    for ax in plots.estimate_maps(data).axes[:2]:
+        hatched = [p for p in ax.patches if isinstance(p, Rectangle) and p.get_hatch()]
+        assert len(hatched) == 100
+        assert sum(p.get_width() * p.get_height() for p in hatched) == 9_996
+
+
 def test_a_state_with_a_value_but_no_visit_is_hatched_too():
     data = grid(2, 2, unvisited=())
     data["visits"] = data.visits.copy(data=[1, 2, 0, 4])

@@ -785,6 +785,7 @@ NAMED = {
     "domain": lambda: sweep_of(domains=[{"id": "chain", "name": HALF}]),
     "option": lambda: sweep_of(domains=[{"id": "chain", "options": {"a": [HALF]}}]),
     "name of an option": lambda: sweep_of(domains=[{"id": "chain", "options": {HALF: 1}}]),
+    "number of runs": lambda: sweep_of(runs=HALF),
     "target": lambda: sweep_of(domains=[{"id": "chain", "target": HALF}]),
     "column": lambda: rv.experience.from_table({HALF: [1.0], "state": [0], "reward": [0.0]}),
 }

@@ -15,9 +15,9 @@ import retvar as rv
 from retvar.estimation import inverse
 from retvar.estimation.feature_estimator import FeatureEstimator
 from retvar.estimation.least_squares import Solver, least_squares
-from retvar.estimation.least_squares_estimator import LARGEST_RATIO, LARGEST_REWARD
 from retvar.estimation.tabular import TabularEstimator
 from retvar.estimation.transition_sums import TransitionSums
+from retvar.experience.stream import LARGEST_RATIO, LARGEST_REWARD
 from tests.oracle import fresh_seed
 
 # ------------------------------------------------------------------------ logs

@@ -8,20 +8,28 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from retvar import cluster
 from retvar.errors import InputError, RetvarError
 from retvar.progress import Display, Progress
 from retvar.signals import Interrupted
-from retvar.sweep import Dask, Store, executors, leases, run, status
+from retvar.sweep import Dask, Store, executors, leases, operations, run, status
 from tests.patience import patience
 from tests.sweeping import small
 from tests.test_sweep import ONE, SPEC, Notes, command
 
+WRITING = """
+import os, pathlib
+from retvar.files import create_temporary
+create_temporary(pathlib.Path("a.nc").absolute())
+os._exit(1)
+"""
 PROGRAM = [sys.executable, "-m", "retvar", "sweep", "run"]
 
 
@@ -412,3 +420,39 @@ def test_count_rate_and_time_left_are_shown(monkeypatch):
         "400 of 1,000 cells (40%)",
         "500 of 1,000 cells (50%), 1.0 a second, about 8 min 20 s left",
     ]
+
+
+# ---------------------------------------------------------------------- temporary files
+
+
+def test_a_local_cluster_touches_no_folder_that_others_can_write(tmp_path, monkeypatch):
+    """A scheduler of dask takes a folder of a known name, whoever made it, and empties files."""
+    pytest.importorskip("distributed")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    planted, mine = tmp_path / "dask-scratch-space", tmp_path / "mine.txt"
+    planted.mkdir(mode=0o777)
+    mine.write_text("years of work")
+    (planted / "global.lock").symlink_to(mine)
+    with cluster.local_cluster(1) as found:
+        (private,) = tmp_path.glob(".retvar-cluster-*")
+        assert private.stat().st_mode & 0o077 == 0
+        for part in (found.scheduler, *found.workers.values()):
+            assert Path(part.local_directory).is_relative_to(private)
+    assert mine.read_text() == "years of work"
+    assert {path.name for path in tmp_path.iterdir()} == {planted.name, mine.name}
+    assert [path.name for path in planted.iterdir()] == ["global.lock"]
+
+
+def test_what_killed_workers_have_begun_is_removed_when_a_run_ends(spec, tmp_path, monkeypatch):
+    store = tmp_path / "store"
+
+    def killed(*_):
+        with subprocess.Popen([sys.executable, "-c", WRITING], cwd=store / "cells") as worker:
+            worker.wait()
+        assert len(list((store / "cells").iterdir())) == 1
+        raise Interrupted(signal.SIGINT)
+
+    monkeypatch.setattr(operations, "_compute", killed)
+    with pytest.raises(Interrupted):
+        run(spec, store)
+    assert list((store / "cells").iterdir()) == []

@@ -238,8 +238,25 @@ def test_gamma_lambda_and_rho_must_be_named_unless_retvar_wrote_the_file():
     assert_array_equal(found["gamma"], [0.5, 0.5])
     assert stream.counts.rejected == {
         "lam is not within [0, 1]": 1,
-        "rho is not within 0 or more": 1,
+        "rho is not within [0, 1e+12]": 1,
     }
+
+
+def test_numbers_too_large_for_sums_of_powers_are_left_out_by_name_and_their_episode_is_cut():
+    """Least squares sum eighth powers; a row that only they refuse would be lost silently."""
+    rewards, ratios = [1.0, 1e25, -1e308, 1e24], [1.0, 1.0, 1.0, 1e13]
+    columns = log(reward=rewards, rho=ratios)
+    stream = from_table(columns, rho="rho", force=True)
+    found = whole(stream)
+    assert_array_equal(found["reward"], [1.0])
+    assert stream.counts.rejected == {
+        "reward is not within [-1e+24, 1e+24]": 2, "rho is not within [0, 1e+12]": 1
+    }  # fmt: skip
+    with pytest.raises(InputError, match=r"row 2: reward = 1e\+25: reward is not within"):
+        whole(from_table(columns, rho="rho", on_error="raise"))
+    tiny = log(b=[0.5, 1e-13, 0.5, 0.5], p=[0.5, 0.5, 0.5, 0.5])
+    with pytest.raises(InputError, match=r"row 2: b = 1e-13: so small that target / behaviour"):
+        whole(from_table(tiny, behaviour="b", target="p"))
 
 
 # ---------------------------------------------------------------------- against a plain reading

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import io
 import os
@@ -18,6 +19,7 @@ def run() -> None:
     """Run the command line; signals are handled before anything else is imported."""
     stdout = _own_streams() if os.name == "posix" else None
     stop = Stop(_tell).__enter__()  # as long as the process lives
+    atexit.register(_finish, stop)  # first, so that it is called last
     try:
         from retvar.cli import main
 
@@ -28,8 +30,14 @@ def run() -> None:
         _fail(error)
     finally:
         if stop.number:
-            stop.tell()
             stop.end()
+
+
+def _finish(stop: Stop) -> None:
+    """Hand over what was printed, while a signal can end that; then all is done."""
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+    stop.ignore()
 
 
 class _Output(io.FileIO):

@@ -148,14 +148,14 @@ def local_cluster(workers: int | None = None, *, private: bool = True) -> Iterat
 
     setting = "temporary-directory"  # of dask
     folder = make_temporary_folder("retvar-cluster", dask.config.get(setting, None), setting)
-    with dask.config.set(SETTINGS), contextlib.ExitStack() as stack:
+    # the scheduler knows no other way to its folder; one that others can write would let them in
+    with dask.config.set({**SETTINGS, setting: str(folder)}), contextlib.ExitStack() as stack:
         stack.callback(discard, folder)
         with _quiet_children():
             cluster = distributed.LocalCluster(
                 n_workers=workers or usable_threads(),
                 threads_per_worker=1,
                 host=LOOPBACK,
-                local_directory=str(folder),
                 security=True if private else None,
                 dashboard_address=f"{LOOPBACK}:0",  # any free port
                 scheduler_kwargs={"dashboard": False},

@@ -95,14 +95,25 @@ class Stop:
                 _within(LEAVING, lambda: self._tell(self.kept()))
 
     def end(self) -> None:
-        """End the program now, with the status of the signal; nothing waits for its threads.
+        """Clean up and end the program, with the status of the signal.
 
-        Nor for a terminal or a pipe that nobody reads.
+        Nothing waits for its threads, nor for a terminal or a pipe that nobody reads.
         """
         with self._ending:
+            _within(LEAVING, self._leave)
             for stream in (sys.stdout, sys.stderr):
                 _within(LEAVING, stream.flush)
             os._exit(128 + self.number)
+
+    def ignore(self) -> None:
+        """Ignore signals from now on, since all is done.
+
+        Python itself would take the handlers away and be killed by a signal while it ends.
+        """
+        with self._ending:  # does not return while the program is being ended
+            self._left = True
+        for number in self._before:
+            signal.signal(number, signal.SIG_IGN)
 
     def __enter__(self) -> Stop:
         global _current

@@ -41,6 +41,7 @@ STEPS = 200_000
 NAMED_POLICIES = ("random", "greedy")
 POLICY = "must be random, greedy, MODULE:FUNCTION, FILE.npy or sb3:ALGORITHM:FILE.zip"
 FOLLOW_EVERY = 5.0  # seconds between looks at a log that grows
+LONGEST_SIDE, MOST_CELLS = 1_000, 100_000  # of a map
 GAMMA = "give the discount per step, such as --gamma 0.99"
 COLUMNS = (
     "state", "action", "reward", "cost", "next_state", "terminated", "truncated", "entity", "time",
@@ -334,6 +335,9 @@ def _grid(text: str, opened: Experience) -> tuple[int, int]:
     if opened.width is not None:
         raise InputError("--grid", text, f"is for states; {opened.name} has observations")
     cells = rows * columns
+    if max(rows, columns) > LONGEST_SIDE or cells > MOST_CELLS:
+        most = f"can be drawn up to {LONGEST_SIDE:,} on a side and {MOST_CELLS:,} cells"
+        raise InputError("--grid", text, f"{most}; leave it out, or merge states")
     if opened.states is not None and opened.states > cells:
         raise InputError("--grid", text, f"has {cells} cells for {opened.states} states")
     return rows, columns

@@ -26,7 +26,6 @@ from retvar.estimation.feature_values import (
 from retvar.estimation.least_squares_estimator import (
     CALIBRATION,
     FIT,
-    LARGEST_REWARD,
     LeastSquaresEstimator,
     read_column,
     refuse_unknown,
@@ -35,6 +34,7 @@ from retvar.estimation.least_squares_estimator import (
 from retvar.estimation.monitor import CLOSED
 from retvar.estimation.neighbours import LocalSpread, Neighbours, neighbours_of
 from retvar.estimation.transition_record import TransitionRecord
+from retvar.experience.stream import LARGEST_REWARD
 from retvar.features import Features, from_dict
 from retvar.learners import Learner
 from retvar.online.checkpoint import check_array, write_tensors

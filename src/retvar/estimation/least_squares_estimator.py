@@ -18,6 +18,7 @@ from retvar import arguments
 from retvar.errors import InputError
 from retvar.estimation.monitor import CLOSED, OwnDiscounts
 from retvar.estimation.return_intervals import Calibration, Held
+from retvar.experience.stream import LARGEST_RATIO, LARGEST_REWARD
 from retvar.format import literal
 from retvar.jit import compiled
 from retvar.learners import Learner, from_dict
@@ -37,8 +38,6 @@ PARTS = 3  # one in three episodes calibrates return intervals
 HORIZONS = 10.0  # of an episode that does not end; then the next one may belong to the other part
 FORMAT = 1  # of saved files
 NEEDED = ("state", "reward", "next_state")  # columns of transitions
-LARGEST_REWARD = 1e24  # its eighth power is summed, times that of the ratio, and stays finite
-LARGEST_RATIO = 1e12
 REWARDS = f"must be a finite number of at most {LARGEST_REWARD:g} in size"
 RATIOS = f"must be a finite number from 0 to {LARGEST_RATIO:g}"
 

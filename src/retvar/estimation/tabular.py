@@ -23,8 +23,6 @@ from retvar.estimation.least_squares import (
 from retvar.estimation.least_squares_estimator import (
     CALIBRATION,
     FIT,
-    LARGEST_RATIO,
-    LARGEST_REWARD,
     RATIOS,
     REWARDS,
     LeastSquaresEstimator,
@@ -38,6 +36,7 @@ from retvar.estimation.ratio_check import RatioCheck, check_sums
 from retvar.estimation.return_intervals import Held, ReturnsByState
 from retvar.estimation.returns import ELSEWHERE, NOWHERE, Returns
 from retvar.estimation.transition_sums import TransitionSums
+from retvar.experience.stream import LARGEST_RATIO, LARGEST_REWARD
 from retvar.features import States
 from retvar.format import literal
 from retvar.jit import compiled, read_only

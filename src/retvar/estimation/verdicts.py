@@ -39,6 +39,7 @@ TOLERATED_SHIFT = 0.25  # difference of the value, in standard deviations of the
 ERROR_RATE = 0.01  # of "disagrees" where all is well
 BEYOND = 0.5  # mean log excesses by which a large return that was not seen exceeds the largest
 LEAST_KURTOSIS = 2.0  # var u / mean² of a normal distribution
+FARTHEST = 1e20  # standard deviations; with larger numbers sixth powers would overflow
 
 
 class Lack(NamedTuple):
@@ -161,10 +162,12 @@ def judge_std(
     lack
         What the returns lack, where it is so much that less of a difference shows.
     """
-    u = z * z + missing
-    n = u.size
+    n = z.size
     nothing_seen = lack.variance >= 1.0  # all of the variance is in what returns lack
-    if n < FEWEST or nothing_seen or not np.isfinite(u).all() or not (u > 0).any():
+    known = bool(np.isfinite(z + missing).all())
+    z = _within_reach(z)
+    u = z * z + missing
+    if n < FEWEST or nothing_seen or not known or not (u > 0).any():
         return Verdict("std", UNCERTAIN, n, math.nan, math.nan, math.nan)
     centre = 0.5 * math.log(float(u.mean()))
     low, high = map(lack.log_std, _log_std_interval(u, REACH))
@@ -235,6 +238,7 @@ def judge_value(
     n = z.size
     if n < FEWEST or not np.isfinite(z).all():
         return Verdict("value", UNCERTAIN, n, math.nan, math.nan, math.nan)
+    z = _within_reach(z)
     centre = float(z.mean())
     least = math.sqrt(max(0.0, 1.0 - lack.variance))
     error = max(float(z.std(ddof=1)), least) / math.sqrt(n)
@@ -269,6 +273,15 @@ def judge_without_spread(errors: Array, rounding: float) -> tuple[Verdict, Verdi
         if spread <= rounding
         else Verdict("std", DISAGREES, n, math.inf, math.inf, math.inf),
     )
+
+
+def _within_reach(z: Array) -> Array:
+    """Numbers whose powers do not overflow: no larger than a bound, and 0 below its inverse.
+
+    >>> _within_reach(np.array([-1e200, 1e-30, 0.5]))
+    array([-1.e+20,  0.e+00,  5.e-01])
+    """
+    return np.where(np.abs(z) < 1.0 / FARTHEST, 0.0, np.clip(z, -FARTHEST, FARTHEST))
 
 
 def _half_log(x: float) -> float:

@@ -24,7 +24,13 @@ from retvar.experience.arrow_columns import (
 )
 from retvar.experience.column_roles import MOST_STATES, Roles
 from retvar.experience.readers import Reader
-from retvar.experience.stream import Chunk, Counts, first_rows
+from retvar.experience.stream import (
+    LARGEST_RATIO,
+    LARGEST_REWARD,
+    Chunk,
+    Counts,
+    first_rows,
+)
 from retvar.experience.target_policy import TargetPolicy
 from retvar.online.columns import MOST_STREAMS
 
@@ -96,7 +102,7 @@ class Decoder:
 
     def _decode(self, part: _Batch) -> Chunk:
         r = self.roles
-        rows: Chunk = {"reward": part.floats(r.reward)}
+        rows: Chunk = {"reward": part.floats(r.reward, -LARGEST_REWARD, LARGEST_REWARD)}
         if r.cost:
             rows["reward"] = 0.0 - rows["reward"]  # no −0
         part.ended = ended = part.booleans(r.terminated)
@@ -107,9 +113,9 @@ class Decoder:
             part.reject(rows["action"] < 0, f"{r.action} is missing", r.action)
         for name in ("gamma", "lam"):
             if column := getattr(r, name):
-                rows[name] = part.floats(column, least=0.0, most=1.0)
+                rows[name] = part.floats(column, 0.0, 1.0)
         if r.rho:
-            rows["rho"] = part.floats(r.rho, least=0.0)
+            rows["rho"] = part.floats(r.rho, 0.0, LARGEST_RATIO)
         if r.behaviour and r.target:
             rows["rho"] = part.ratios(r.behaviour, part.probabilities(r.target))
         elif r.behaviour and self.policy is not None:
@@ -282,16 +288,12 @@ class _Batch:
                 counts.rejected[reason] += count
         counts.ends_left_out += int(np.count_nonzero((self.bad & self.ended)[:end]))
 
-    def floats(
-        self, column: str, least: float = -np.inf, most: float = np.inf
-    ) -> NDArray[np.float64]:
-        """Decode a column of finite numbers within bounds."""
+    def floats(self, column: str, least: float, most: float) -> NDArray[np.float64]:
+        """Decode a column of numbers within bounds."""
         value = numbers(self.batch[column])
         self.reject(~np.isfinite(value), f"{column} is missing or not finite", column)
-        within = f"[{least:g}, {most:g}]" if most < np.inf else "0 or more"
-        if least > -np.inf:
-            outside = (value < least) | (value > most)
-            self.reject(outside, f"{column} is not within {within}", column)
+        outside = (value < least) | (value > most)
+        self.reject(outside, f"{column} is not within [{least:g}, {most:g}]", column)
         return value
 
     def booleans(self, column: str | None) -> Mask:
@@ -319,8 +321,8 @@ class _Batch:
         self._refuse_first((b == 0) & (p == 0), behaviour, impossible)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             ratio = p / b
-        overflow = "so small that target / behaviour is no finite number"
-        self._refuse_first((b > 0) & (p > 0) & ~np.isfinite(ratio), behaviour, overflow)
+        too_large = f"so small that target / behaviour is larger than {LARGEST_RATIO:g}"
+        self._refuse_first((b > 0) & (p > 0) & ~(ratio <= LARGEST_RATIO), behaviour, too_large)
         return np.asarray(np.where(np.isfinite(ratio), ratio, 0.0))
 
     def _refuse_first(self, mask: Mask, column: str, remedy: str) -> None:

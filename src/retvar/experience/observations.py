@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from retvar.errors import InputError
 from retvar.experience.episodes import SourceEnded
-from retvar.experience.stream import Chunk, Counts, first_rows
+from retvar.experience.stream import LARGEST_REWARD, Chunk, Counts, first_rows
 
 __all__ = ["ObservationReader", "acting_fields", "observation_reader", "validated"]
 
@@ -173,7 +173,7 @@ def acting_fields(space: Any, source: Callable[..., Iterator[Chunk]]) -> dict[st
 def validated(
     rows: Chunk, reader: ObservationReader, counts: Counts, before: Any, after: Any
 ) -> Iterator[Chunk]:
-    """Mark rows whose observation or reward is not finite; clip observations to their bounds.
+    """Mark rows whose observation or reward cannot be used; clip observations to their bounds.
 
     `before` and `after` are the raw observations. One that is not in the space ends the stream:
     the rows before it are yielded, then :class:`SourceEnded` is raised.
@@ -189,8 +189,9 @@ def validated(
     (Counter({'reward not finite': 1}), 1)
     """
     state, follows, ended = rows["state"], rows["next_state"], rows["terminated"]
-    finite = np.isfinite(rows["reward"])
-    readable = np.ones_like(finite)
+    size = np.abs(rows["reward"])
+    usable = size <= LARGEST_REWARD
+    readable = np.ones_like(usable)
     if reader.width is None:
         unknown = (state < 0) | ((follows < 0) & ~ended)
         if unknown.any():
@@ -203,11 +204,15 @@ def validated(
         last = readable & rows["truncated"] & ~ended
         rows["state"] = _clip(state, reader, readable, counts)
         rows["next_state"] = _clip(follows, reader, last, counts)
-    reasons = {"observation not finite": ~readable, "reward not finite": readable & ~finite}
+    reasons = {
+        "observation not finite": ~readable,
+        "reward not finite": readable & ~np.isfinite(size),
+        f"reward beyond {LARGEST_REWARD:g} in size": readable & np.isfinite(size) & ~usable,
+    }
     for reason, bad in reasons.items():
         if bad.any():
             counts.rejected[reason] += int(np.count_nonzero(bad))
-    good = readable & finite
+    good = readable & usable
     if not good.all():
         rows["bad"] = ~good
     yield rows

@@ -22,7 +22,8 @@ from retvar.html import Shown, page, settings
 from retvar.online import Transition
 
 __all__ = [
-    "DUPLICATE", "MISMATCH", "NO_NEXT", "NO_NEXT_ACTION", "Counts", "Experience", "first_rows",
+    "DUPLICATE", "LARGEST_RATIO", "LARGEST_REWARD", "MISMATCH", "NO_NEXT", "NO_NEXT_ACTION",
+    "Counts", "Experience", "first_rows",
 ]  # fmt: skip
 
 Array = NDArray[np.float64]
@@ -31,6 +32,8 @@ BY_CHUNK = (
     "transitions", "episodes", "ends", "largest_ratio", "ratio_sum", "squared_ratio_sum",
     "weighted",
 )  # fmt: skip
+LARGEST_REWARD = 1e24  # its eighth power is summed, times that of the ratio, and stays finite
+LARGEST_RATIO = 1e12
 MISMATCH = "next state is not the state of the next row"
 NO_NEXT = "no next state"
 NO_NEXT_ACTION = "no next action"

@@ -13,6 +13,7 @@ traces.
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -200,7 +201,7 @@ def _plan(description: Any, features: list[Features], rules: list[int]) -> Integ
     plan = np.zeros(memory_layout.PLAN, dtype=np.int64)
     network = network_of(description)
     places = network.place_count
-    plan[:places, memory_layout.OFFSET] = np.cumsum([0, *(f.size for f in features[:-1])])
+    plan[:places, memory_layout.OFFSET] = [*accumulate((f.size for f in features[:-1]), initial=0)]
     plan[:places, memory_layout.KIND] = rules
     plan[:, memory_layout.CODE] = -1
     for node in network.nodes:

@@ -153,13 +153,24 @@ def _draw_map(
     ax.set_anchor("W")
     _map_colour_bar(ax, image, cell * shape[1], cell * shape[0])
     colours = text_colours(_cell_colours(image, table.ravel()))
-    for k in np.flatnonzero(~known):
-        row, column = divmod(int(k), shape[1])
-        ax.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, **UNVISITED))
+    for row, column, length in _runs(~known.reshape(shape)):
+        ax.add_patch(Rectangle((column - 0.5, row - 0.5), length, 1, **UNVISITED))
     _borders(ax, shape, cell)
     _write_numbers(ax, table, _half_widths(data, name) / factor, colours, cell)
     _write_question_marks(ax, known.reshape(shape) & np.isnan(table), cell)
     _write_letters(ax, str(data.attrs.get("cells", "")), shape, colours, cell)
+
+
+def _runs(cells: NDArray[np.bool_]) -> list[tuple[int, int, int]]:
+    """Row, first column and length of each run of cells that are true.
+
+    >>> _runs(np.array([[True, True, False, True], [False, False, False, False]]))
+    [(0, 0, 2), (0, 3, 1)]
+    """
+    edges = np.diff(cells, axis=1, prepend=False, append=False)
+    rows, columns = np.nonzero(edges)
+    starts, ends = columns[::2], columns[1::2]
+    return list(zip(rows[::2].tolist(), starts.tolist(), (ends - starts).tolist(), strict=True))
 
 
 def _cell_colours(image: Any, values: Array) -> Array:

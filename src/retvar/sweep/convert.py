@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from retvar import arguments
 from retvar.errors import InputError
 from retvar.format import literal
 from retvar.mdp.toml import field_and_problem
@@ -41,6 +42,9 @@ def convert(data: Any, kind: Any, field: str = "") -> Any:
     """
     try:
         return msgspec.convert(data, kind)
+    except UnicodeEncodeError as error:
+        arguments.text(field or "sweep", error.object)  # refuses it
+        raise
     except msgspec.ValidationError as error:
         below, problem = field_and_problem(error)
         where = f"{field}.{below}" if field and below[:1] not in ("", "[") else field + below

@@ -129,8 +129,10 @@ def run(
     cells = _unfinished(store, failed, progress)
     done = plan.count - len(cells) - len(failed)
     progress.start(plan.count, done)
-    computed = _compute(store, cells, done, executor, progress) if cells else 0
-    store.clean_up()
+    try:
+        computed = _compute(store, cells, done, executor, progress) if cells else 0
+    finally:
+        store.clean_up()  # workers that were killed leave temporary files
     return status(store, computed=computed)
 
 
