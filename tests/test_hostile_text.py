@@ -10,6 +10,8 @@ import os
 import re
 import resource
 import signal
+import subprocess
+import sys
 import xml.dom.minidom
 import zipfile
 from pathlib import Path
@@ -568,6 +570,38 @@ def test_texts_that_are_far_larger_than_their_file_are_refused_before_they_are_r
     monkeypatch.setattr(readers, "LARGE_GROUP", 1 << 24)
     with pytest.raises(InputError, match="too much for so small a file"):
         rv.experience.from_table(path)
+
+
+DAMAGES = """
+import sys
+from pathlib import Path
+from retvar.experience.readers import open_file
+path = Path(sys.argv[1])
+whole = path.read_bytes()
+footer = int.from_bytes(whole[-8:-4], "little")
+refused = 0
+file = path.open("r+b", buffering=0)
+for at in range(len(whole) - footer - 8, len(whole)):
+    file.seek(at - 1)
+    file.write(bytes([whole[at - 1], whole[at] ^ 2]))
+    try:
+        reader = open_file(path, threads=False)
+        for batch in reader.batches(list(reader.types), 100):
+            pass
+    except Exception:
+        refused += 1
+print(refused)
+"""
+
+
+def test_no_damaged_byte_in_the_metadata_of_a_parquet_file_aborts_the_process(tmp_path):
+    """In a process of its own, since it would be aborted: no exception would say so."""
+    path = tmp_path / "a.parquet"
+    pq.write_table(log_of(pa.array(["a", "b"] * 10)), path, store_schema=False)
+    command = [sys.executable, "-c", DAMAGES, str(path)]
+    found = subprocess.run(command, capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr[-500:]
+    assert int(found.stdout) > 0
 
 
 @pytest.mark.parametrize("suffix", ["csv", "csv.gz", "table"])

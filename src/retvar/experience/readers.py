@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ LONGEST_TEXT = 10_000  # bytes of one entry; of longer ones a digest is kept
 BEGINNING = 40  # characters of a longer one that are kept
 TEXT_BYTES = 1 << 26  # of one column of a batch
 LARGE_GROUP = 1 << 30  # bytes of the texts of a row group
+LOOK = 4096  # bytes of a buffer that is not filled
 PACKED = 200  # how many times smaller than its texts a large row group may be
 SUFFIXES = (".parquet", ".csv", ".csv.gz")
 SOURCE = "must be a path or pattern of .parquet or .csv files, a list of paths, or a table"
@@ -163,17 +165,19 @@ def _open_parquet(path: Path, groups: range | None, threads: bool) -> Reader:
     with pq.ParquetFile(path) as file:
         schema, meta = file.schema_arrow, file.metadata
     own = range(meta.num_row_groups) if groups is None else groups
-    packed = {name for name in schema.names if _holds_text(schema.field(name).type)}
-    packed -= _prefixed(meta, own)
+    leaves = [meta.schema.column(k) for k in range(len(meta.schema))]
+    place = {leaf.path: k for k, leaf in enumerate(leaves) if leaf.physical_type == "BYTE_ARRAY"}
+    chunks_of = cache(lambda name: _text_chunks(path, meta, own, place[name]))
 
     def batches(columns: list[str], chunk: int) -> Iterator[Any]:
         rows = read(columns, chunk)
         return _ahead(rows) if threads else rows
 
     def read(columns: list[str], chunk: int) -> Iterator[Any]:
-        texts = [name for name in columns if name in packed]
-        _require_unpackable(str(path), schema, meta, own, columns)
-        with pq.ParquetFile(path, page_checksum_verification=True, read_dictionary=texts) as file:
+        texts = {name: chunks_of(name) for name in columns if name in place}
+        _require_unpackable(str(path), schema, columns, texts)
+        packed = [name for name, parts in texts.items() if _as_numbers(schema.field(name), parts)]
+        with pq.ParquetFile(path, page_checksum_verification=True, read_dictionary=packed) as file:
             for some in _row_groups(meta, own, chunk):  # so that a damaged one costs no other
                 found = file.iter_batches(
                     chunk, row_groups=some, columns=columns, use_threads=threads
@@ -184,8 +188,36 @@ def _open_parquet(path: Path, groups: range | None, threads: bool) -> Reader:
     return replace(_reader(str(path), schema, batches, sum(rows)), groups=rows)
 
 
+@dataclass(frozen=True)
+class _TextChunk:
+    """What the metadata of a Parquet file say of the texts of one column in one row group."""
+
+    size: int
+    compressed: int
+    prefixed: bool  #: texts share their beginnings; PyArrow cannot give these as numbers
+
+
+def _text_chunks(path: Path, meta: Any, groups: range, column: int) -> list[_TextChunk]:
+    """The chunks of a column, one for each row group.
+
+    PyArrow aborts the process if a chunk whose metadata are wrong is looked at. So a batch of no
+    rows is asked for first: that checks the same metadata with an exception, and reads nothing.
+    """
+    found = []
+    lazy = {"buffer_size": LOOK, "pre_buffer": False}
+    with import_pyarrow().parquet.ParquetFile(path, metadata=meta, **lazy) as file:
+        for group in groups:
+            for _ in file.reader.iter_batches(0, [group], [column], use_threads=False):
+                pass
+            part = meta.row_group(group).column(column)
+            prefixed = any(encoding.startswith("DELTA") for encoding in part.encodings)
+            sizes = part.total_uncompressed_size, part.total_compressed_size
+            found.append(_TextChunk(*sizes, prefixed))
+    return found
+
+
 def _require_unpackable(
-    name: str, schema: Any, meta: Any, groups: range, columns: list[str]
+    name: str, schema: Any, columns: list[str], texts: dict[str, list[_TextChunk]]
 ) -> None:
     """Refuse entries that are too long, and row groups that are far smaller than their texts."""
     fixed = import_pyarrow().types.is_fixed_size_binary
@@ -194,24 +226,15 @@ def _require_unpackable(
         if fixed(kind) and kind.byte_width > LONGEST_TEXT:
             shown, remedy = f"texts of {kind.byte_width:,} bytes", "are too long for a log"
             raise InputError(f"{name}: {column}", shown, f"{remedy}; {LONGEST_TEXT:,} are allowed")
-    for group in map(meta.row_group, groups):
-        parts = [group.column(k) for k in range(group.num_columns)]
-        parts = [
-            p for p in parts if p.physical_type == "BYTE_ARRAY" and p.path_in_schema in columns
-        ]
-        size = sum(part.total_uncompressed_size for part in parts)
-        if size > max(LARGE_GROUP, PACKED * sum(part.total_compressed_size for part in parts)):
+    for parts in zip(*texts.values(), strict=True):
+        size = sum(part.size for part in parts)
+        if size > max(LARGE_GROUP, PACKED * sum(part.compressed for part in parts)):
             raise InputError(name, f"texts of {size:,} bytes", "are too much for so small a file")
 
 
-def _prefixed(meta: Any, groups: range) -> set[str]:
-    """Columns with texts that share their beginnings, which PyArrow cannot give as numbers."""
-    return {
-        part.path_in_schema
-        for group in map(meta.row_group, groups)
-        for part in (group.column(k) for k in range(group.num_columns))
-        if any(encoding.startswith("DELTA") for encoding in part.encodings)
-    }
+def _as_numbers(field: Any, parts: list[_TextChunk]) -> bool:
+    """Whether PyArrow can give the texts of a column as numbers of different texts."""
+    return _holds_text(field.type) and not any(part.prefixed for part in parts)
 
 
 def _decoded(batches: Iterator[Any], schema: Any, chunk: int) -> Iterator[Any]:
