@@ -604,6 +604,62 @@ def test_no_damaged_byte_in_the_metadata_of_a_parquet_file_aborts_the_process(tm
     assert int(found.stdout) > 0
 
 
+def unchecked(texts: list[bytes], kind: pa.DataType) -> pa.Array:
+    """A column of text that need not be UTF-8."""
+    raw = {pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}
+    return pa.Array.from_buffers(
+        kind, len(texts), pa.array(texts, raw.get(kind, pa.binary())).buffers()
+    )
+
+
+@pytest.mark.parametrize("source", ["file", "table"])
+@pytest.mark.parametrize("kind", ["string", "large_string", "string_view", "delta", "categories"])
+@pytest.mark.parametrize("role", ["state", "reward", "terminated", "entity", "time", "a note"])
+def test_a_text_that_is_not_utf_8_is_refused_with_its_column_and_row(role, kind, source, tmp_path):
+    """Not only where the text has a role: any column tells duplicates apart."""
+    table = log_of(pa.array(["a", "b"] * 30)).append_column("entity", [["p"] * 60])
+    table = table.append_column("time", [range(60)]).append_column("a note", [["n"] * 60])
+    texts = [b"1"] * 40 + [b"critica\xf1"] + [b"0"] * 19
+    texts = unchecked(texts, getattr(pa, kind, pa.string)())
+    texts = texts.dictionary_encode() if kind == "categories" else texts
+    table = table.set_column(table.schema.names.index(role), role, texts)
+    given: object = table
+    if source == "file":
+        given = tmp_path / "a.parquet"
+        encoding = {"use_dictionary": False, "column_encoding": {role: "DELTA_BYTE_ARRAY"}}
+        options = encoding if kind == "delta" else {}
+        pq.write_table(table, given, row_group_size=25, **options)
+    with pytest.raises(InputError, match=rf"row 41: {role} = critica\\xf1: is not UTF-8; write"):
+        rv.experience.from_table(given, entity="entity", time="time")
+
+
+def test_the_command_line_refuses_a_text_that_is_not_utf_8(tmp_path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(log_of(unchecked([b"a", b"\xff"] * 30, pa.string())), path)
+    message = refused("estimate", path, "--gamma", 0.9)
+    assert message.startswith(f"Error: {path}, row 2: state = \\xff: is not UTF-8")
+
+
+def test_rows_before_a_text_that_is_not_utf_8_are_read(tmp_path):
+    """Of a piece of the file, too, whose rows have the numbers that they have in the file."""
+    path = tmp_path / "a.parquet"
+    texts = unchecked([b"a"] * 90 + [b"\xff"] * 10, pa.string())
+    pq.write_table(log_of(texts), path, row_group_size=20)
+    for groups, rows in (None, 80), (range(2, 5), 40):
+        found = readers.open_file(path, groups).batches(["state"], 20)
+        assert sum(len(next(found)) for _ in range(rows // 20)) == rows
+        with pytest.raises(InputError, match="row 91: state"):
+            next(found)
+
+
+def test_a_text_that_no_row_has_need_not_be_utf_8(tmp_path):
+    """Categories that were left over, one of them long enough for a digest."""
+    values = unchecked([b"a", b"\xff", b"b", b"c" * 20_000], pa.string())
+    table = log_of(pa.DictionaryArray.from_arrays(pa.array([0, 2, None, 0]), values))
+    found = pa.Table.from_batches(readers.open_readers(table)[0].batches(["state"], 100))
+    assert found["state"].to_pylist() == ["a", "b", None, "a"]
+
+
 @pytest.mark.parametrize("suffix", ["csv", "csv.gz", "table"])
 def test_long_labels_that_differ_at_their_end_are_different_states(suffix, tmp_path):
     path, long = tmp_path / f"a.{suffix}", "A" * 20_000

@@ -49,6 +49,7 @@ PACKED = 200  # how many times smaller than its texts a large row group may be
 SUFFIXES = (".parquet", ".csv", ".csv.gz")
 SOURCE = "must be a path or pattern of .parquet or .csv files, a list of paths, or a table"
 
+Mask = NDArray[np.bool_]
 Batches = Callable[[list[str], int], Iterator[Any]]
 
 
@@ -182,9 +183,11 @@ def _open_parquet(path: Path, groups: range | None, threads: bool) -> Reader:
                 found = file.iter_batches(
                     chunk, row_groups=some, columns=columns, use_threads=threads
                 )
+                found = _checked_texts(str(path), found, sum(sizes[: some[0]]))
                 yield from _decoded(map(_short_batch, found), schema, chunk)
 
-    rows = [int(meta.row_group(group).num_rows) for group in own]
+    sizes = [int(meta.row_group(group).num_rows) for group in range(own.stop)]
+    rows = sizes[own.start :]
     return replace(_reader(str(path), schema, batches, sum(rows)), groups=rows)
 
 
@@ -235,6 +238,65 @@ def _require_unpackable(
 def _as_numbers(field: Any, parts: list[_TextChunk]) -> bool:
     """Whether PyArrow can give the texts of a column as numbers of different texts."""
     return _holds_text(field.type) and not any(part.prefixed for part in parts)
+
+
+def _checked_texts(name: str, batches: Iterator[Any], first: int) -> Iterator[Any]:
+    """The same batches, until a text is not UTF-8; the first row is that after `first` others."""
+    for batch in batches:
+        named = zip(batch.schema.names, batch.columns, strict=True)
+        yield _with_columns(batch, [_checked(each, column, name, first) for column, each in named])
+        first += batch.num_rows
+
+
+def _checked(texts: Any, column: str, name: str, first: int) -> Any:
+    """A column; an error if a row has a text that is not UTF-8.
+
+    Where no row has such a text of a dictionary, a missing one takes its place.
+    """
+    pa = import_pyarrow()
+    coded = pa.types.is_dictionary(texts.type)
+    values = texts.dictionary if coded else texts
+    wrong = _not_utf8(values)
+    if not wrong.any():
+        return texts
+    code = np.arange(len(texts))
+    if coded:
+        code = texts.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    raw = _raw(values)
+    rows = np.flatnonzero(wrong[code] & (code >= 0))
+    if rows.size:
+        text = raw[int(code[rows[0]])] or b""
+        shown = text[:BEGINNING].decode(errors="backslashreplace")
+        remedy = "is not UTF-8; write the texts of this column as UTF-8"
+        raise InputError(f"{name}, row {first + rows[0] + 1:,}: {column}", shown, remedy)
+    kept = [None if bad else text for bad, text in zip(wrong, raw, strict=True)]
+    return pa.DictionaryArray.from_arrays(texts.indices, pa.array(kept, values.type))
+
+
+def _not_utf8(texts: Any) -> Mask:
+    """Which entries of a column are texts that are not UTF-8; empty where there is none."""
+    try:
+        if is_text(texts.type):
+            texts.validate(full=True)
+    except import_pyarrow().ArrowInvalid:
+        return np.array([not _is_utf8(raw or b"") for raw in _raw(texts)])
+    return np.zeros(0, dtype=bool)
+
+
+def _is_utf8(raw: bytes) -> bool:
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _raw(texts: Any) -> list[bytes | None]:
+    """The bytes of a column of text."""
+    pa = import_pyarrow()
+    kind = pa.binary_view() if pa.types.is_string_view(texts.type) else pa.large_binary()
+    found: list[bytes | None] = texts.cast(kind).to_pylist()
+    return found
 
 
 def _decoded(batches: Iterator[Any], schema: Any, chunk: int) -> Iterator[Any]:
@@ -296,7 +358,11 @@ def _generator(items: Iterator[Any]) -> Generator[Any, None, None]:
 
 
 def _short_batch(batch: Any) -> Any:
-    columns = [_short(column) for column in batch.columns]
+    return _with_columns(batch, [_short(column) for column in batch.columns])
+
+
+def _with_columns(batch: Any, columns: list[Any]) -> Any:
+    """The batch with these columns in place of its own."""
     if all(new is old for new, old in zip(columns, batch.columns, strict=True)):
         return batch
     return import_pyarrow().RecordBatch.from_arrays(columns, batch.schema.names)
@@ -384,7 +450,8 @@ def _row_groups(meta: Any, own: range, rows: int) -> Iterator[list[int]]:
 
 def _open_table(table: Any) -> Reader:
     def batches(columns: list[str], chunk: int) -> Iterator[Any]:
-        yield from table.select(columns).to_batches(max_chunksize=chunk)
+        found = table.select(columns).to_batches(max_chunksize=chunk)
+        yield from _checked_texts("the table", iter(found), 0)
 
     return _reader("the table", table.schema, batches, int(table.num_rows))
 
