@@ -3,6 +3,7 @@
 import gzip
 import io
 import math
+import os
 
 import numpy as np
 import pytest
@@ -506,6 +507,17 @@ def test_invalid_files_are_refused_by_name(name, content, tmp_path):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=name):
         whole(from_table(tmp_path / name))
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".csv.gz"])
+def test_the_name_of_a_file_need_not_be_utf_8(suffix, tmp_path):
+    """Its folder's name neither; as a path and as a pattern."""
+    path = write(log(), tmp_path / f"log{suffix}")
+    folder = tmp_path / os.fsdecode(b"\xe9t\xe9")
+    folder.mkdir()
+    odd = path.rename(folder / os.fsdecode(b"bad\xff\xfe" + suffix.encode()))
+    for given in (odd, str(odd), [odd], str(folder / f"*{suffix}")):
+        assert_array_equal(whole(from_table(given))["reward"], whole(from_table(log()))["reward"])
 
 
 def test_a_file_that_is_not_there_or_of_no_known_kind_is_refused(tmp_path):

@@ -9,9 +9,8 @@ from __future__ import annotations
 import contextlib
 import csv
 import glob
-import gzip
 import hashlib
-import io
+import os
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -137,7 +136,7 @@ def open_file(path: Path, groups: range | None = None, *, threads: bool = True) 
     with readable(path):
         if path.name.lower().endswith(".parquet"):
             return _open_parquet(path, groups, threads)
-        return open_csv(lambda: str(path), str(path))
+        return open_csv(lambda: _open_native(path), str(path))
 
 
 @contextlib.contextmanager
@@ -161,9 +160,24 @@ def readable(path: Path) -> Iterator[None]:
         raise InputError("source", str(path), f"cannot be read: {describe_error(error)}") from None
 
 
+def _open_native(path: Path) -> Any:
+    """A file of PyArrow, unpacked; PyArrow takes names that are not UTF-8 as bytes only."""
+    pa = import_pyarrow()
+    file = pa.OSFile(os.fsencode(path))
+    return pa.CompressedInputStream(file, "gzip") if path.name.lower().endswith(".gz") else file
+
+
+@contextlib.contextmanager
+def _parquet_file(path: Path, **options: Any) -> Iterator[Any]:
+    with (
+        _open_native(path) as source,
+        import_pyarrow().parquet.ParquetFile(source, **options) as file,
+    ):
+        yield file
+
+
 def _open_parquet(path: Path, groups: range | None, threads: bool) -> Reader:
-    pq = import_pyarrow().parquet
-    with pq.ParquetFile(path) as file:
+    with _parquet_file(path) as file:
         schema, meta = file.schema_arrow, file.metadata
     own = range(meta.num_row_groups) if groups is None else groups
     leaves = [meta.schema.column(k) for k in range(len(meta.schema))]
@@ -178,7 +192,8 @@ def _open_parquet(path: Path, groups: range | None, threads: bool) -> Reader:
         texts = {name: chunks_of(name) for name in columns if name in place}
         _require_unpackable(str(path), schema, columns, texts)
         packed = [name for name, parts in texts.items() if _as_numbers(schema.field(name), parts)]
-        with pq.ParquetFile(path, page_checksum_verification=True, read_dictionary=packed) as file:
+        options = {"page_checksum_verification": True, "read_dictionary": packed}
+        with _parquet_file(path, **options) as file:
             for some in _row_groups(meta, own, chunk):  # so that a damaged one costs no other
                 found = file.iter_batches(
                     chunk, row_groups=some, columns=columns, use_threads=threads
@@ -207,8 +222,7 @@ def _text_chunks(path: Path, meta: Any, groups: range, column: int) -> list[_Tex
     rows is asked for first: that checks the same metadata with an exception, and reads nothing.
     """
     found = []
-    lazy = {"buffer_size": LOOK, "pre_buffer": False}
-    with import_pyarrow().parquet.ParquetFile(path, metadata=meta, **lazy) as file:
+    with _parquet_file(path, metadata=meta, buffer_size=LOOK, pre_buffer=False) as file:
         for group in groups:
             for _ in file.reader.iter_batches(0, [group], [column], use_threads=False):
                 pass
@@ -464,7 +478,7 @@ def _reader(name: str, schema: Any, batches: Batches, rows: int) -> Reader:
 def open_csv(open_part: Callable[[], Any], name: str, header: list[str] | None = None) -> Reader:
     """A reader of a CSV file, or of a part of one without its first line, the `header`.
 
-    `open_part` gives a path or a file that is open.
+    `open_part` opens it.
     """
     _require_short_lines(open_part(), name, header)
     pa = import_pyarrow()
@@ -505,10 +519,7 @@ def open_csv(open_part: Callable[[], Any], name: str, header: list[str] | None =
 
 def _require_short_lines(opened: Any, name: str, header: list[str] | None) -> None:
     """Refuse a header or first lines that PyArrow cannot take: it would wait for ever at exit."""
-    with contextlib.ExitStack() as stack:
-        file = stack.enter_context(io.FileIO(opened) if isinstance(opened, str) else opened)
-        if name.lower().endswith(".gz"):
-            file = stack.enter_context(gzip.open(file))
+    with opened as file:
         start = file.read(2 * BLOCK)
     if header is None:
         first, _, start = start.partition(b"\n")
