@@ -520,6 +520,29 @@ def test_the_name_of_a_file_need_not_be_utf_8(suffix, tmp_path):
         assert_array_equal(whole(from_table(given))["reward"], whole(from_table(log()))["reward"])
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("order", ["-le", "-be", ""])
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32"])
+def test_a_csv_file_in_utf_16_is_to_be_saved_as_utf_8(encoding, order, end, suffix, tmp_path):
+    """With a byte order mark, as spreadsheets write it, and without."""
+    text = end.join(["state,reward,terminated", "0,1,0", "1,2,1", ""])
+    path, raw = tmp_path / f"log{suffix}", text.encode(encoding + order)
+    path.write_bytes(gzip.compress(raw) if suffix == ".csv.gz" else raw)
+    why = "as in UTF-16" if order else "byte order mark of UTF-16"
+    with pytest.raises(InputError, match=f"is not UTF-8: .*{why}.*; save it as UTF-8"):
+        from_table(path)
+    if suffix == ".csv":
+        with pytest.raises(InputError, match="save it as UTF-8"):
+            from_table(rv.experience.Growing(path, wait=lambda: False))
+
+
+def test_a_csv_file_in_utf_8_may_have_a_byte_order_mark(tmp_path):
+    text = "state,reward,terminated\n0,1,0\n1,2,1\n"
+    (tmp_path / "log.csv").write_text(text, encoding="utf-8-sig")
+    assert_array_equal(whole(from_table(tmp_path / "log.csv"))["reward"], [1, 2])
+
+
 def test_a_file_that_is_not_there_or_of_no_known_kind_is_refused(tmp_path):
     with pytest.raises(InputError, match="no such file"):
         from_table(tmp_path / "none.parquet")

@@ -6,6 +6,7 @@ damaged one are lost, and it ends a batch at every row group.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import csv
 import glob
@@ -522,6 +523,7 @@ def _require_short_lines(opened: Any, name: str, header: list[str] | None) -> No
     with opened as file:
         start = file.read(2 * BLOCK)
     if header is None:
+        _require_narrow(name, start)
         first, _, start = start.partition(b"\n")
         if len(first) > LONGEST_HEADER:
             shown, remedy = f"more than {LONGEST_HEADER:,} characters", "must hold names of columns"
@@ -531,6 +533,17 @@ def _require_short_lines(opened: Any, name: str, header: list[str] | None) -> No
         _require_commas(name, names)
     if max(map(len, start.split(b"\n")), default=0) >= BLOCK:
         raise _too_long(name)
+
+
+def _require_narrow(name: str, start: bytes) -> None:
+    """Refuse text whose first characters take two or four bytes each."""
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)):
+        why = "it begins with the byte order mark of UTF-16 or UTF-32"
+    elif b"\0" in start[:4]:
+        why = "its first characters have empty bytes, as in UTF-16"
+    else:
+        return
+    raise InputError("source", name, f"is not UTF-8: {why}; save it as UTF-8")
 
 
 def _require_commas(name: str, names: list[str]) -> None:
