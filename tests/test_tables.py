@@ -537,6 +537,15 @@ def test_a_csv_file_in_utf_16_is_to_be_saved_as_utf_8(encoding, order, end, suff
             from_table(rv.experience.Growing(path, wait=lambda: False))
 
 
+@pytest.mark.parametrize("rows", [0, 1_000_000, 3_000_000])
+def test_a_csv_file_in_latin_1_is_to_be_saved_as_utf_8(rows, tmp_path):
+    """Wherever the byte is: in the first block that is read, or in another one."""
+    start, path = b"state,reward,terminated\n" + b"0,1,0\n" * rows, tmp_path / "log.csv"
+    path.write_bytes(start + b"0,1,0\ncritica\xf1,2,1\n")
+    with pytest.raises(RetvarError, match=r"0xf1.*; save the file as UTF-8"):
+        whole(from_table(path))
+
+
 def test_a_csv_file_in_utf_8_may_have_a_byte_order_mark(tmp_path):
     text = "state,reward,terminated\n0,1,0\n1,2,1\n"
     (tmp_path / "log.csv").write_text(text, encoding="utf-8-sig")

@@ -505,12 +505,12 @@ def open_csv(open_part: Callable[[], Any], name: str, header: list[str] | None =
         )  # fmt: skip
 
     def batches(columns: list[str], chunk: int) -> Iterator[Any]:
-        with open_columns(columns) as file:
+        with _advice(), open_columns(columns) as file:
             for batch in _whole_rows(name, file):
                 for first in range(0, batch.num_rows, chunk):
                     yield batch.slice(first, chunk)
 
-    with open_columns([]) as file:
+    with _advice(), open_columns([]) as file:
         schema = file.schema
     if any(next(batches([column], 1), None) is None for column in schema.names[:1]):
         _require_rows(name, schema, 0)
@@ -562,6 +562,16 @@ def _whole_rows(name: str, batches: Any) -> Iterator[Any]:
         if "straddl" not in str(error):
             raise
         raise _too_long(name) from None
+
+
+@contextlib.contextmanager
+def _advice() -> Iterator[None]:
+    """A block that decodes text; an error names the remedy."""
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        error.reason += "; save the file as UTF-8"
+        raise
 
 
 def _too_long(name: str) -> InputError:
