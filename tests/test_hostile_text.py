@@ -10,6 +10,8 @@ import os
 import re
 import resource
 import signal
+import subprocess
+import sys
 import xml.dom.minidom
 import zipfile
 from pathlib import Path
@@ -568,6 +570,94 @@ def test_texts_that_are_far_larger_than_their_file_are_refused_before_they_are_r
     monkeypatch.setattr(readers, "LARGE_GROUP", 1 << 24)
     with pytest.raises(InputError, match="too much for so small a file"):
         rv.experience.from_table(path)
+
+
+DAMAGES = """
+import sys
+from pathlib import Path
+from retvar.experience.readers import open_file
+path = Path(sys.argv[1])
+whole = path.read_bytes()
+footer = int.from_bytes(whole[-8:-4], "little")
+refused = 0
+file = path.open("r+b", buffering=0)
+for at in range(len(whole) - footer - 8, len(whole)):
+    file.seek(at - 1)
+    file.write(bytes([whole[at - 1], whole[at] ^ 2]))
+    try:
+        reader = open_file(path, threads=False)
+        for batch in reader.batches(list(reader.types), 100):
+            pass
+    except Exception:
+        refused += 1
+print(refused)
+"""
+
+
+def test_no_damaged_byte_in_the_metadata_of_a_parquet_file_aborts_the_process(tmp_path):
+    """In a process of its own, since it would be aborted: no exception would say so."""
+    path = tmp_path / "a.parquet"
+    pq.write_table(log_of(pa.array(["a", "b"] * 10)), path, store_schema=False)
+    command = [sys.executable, "-c", DAMAGES, str(path)]
+    found = subprocess.run(command, capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr[-500:]
+    assert int(found.stdout) > 0
+
+
+def unchecked(texts: list[bytes], kind: pa.DataType) -> pa.Array:
+    """A column of text that need not be UTF-8."""
+    raw = {pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}
+    return pa.Array.from_buffers(
+        kind, len(texts), pa.array(texts, raw.get(kind, pa.binary())).buffers()
+    )
+
+
+@pytest.mark.parametrize("source", ["file", "table"])
+@pytest.mark.parametrize("kind", ["string", "large_string", "string_view", "delta", "categories"])
+@pytest.mark.parametrize("role", ["state", "reward", "terminated", "entity", "time", "a note"])
+def test_a_text_that_is_not_utf_8_is_refused_with_its_column_and_row(role, kind, source, tmp_path):
+    """Not only where the text has a role: any column tells duplicates apart."""
+    table = log_of(pa.array(["a", "b"] * 30)).append_column("entity", [["p"] * 60])
+    table = table.append_column("time", [range(60)]).append_column("a note", [["n"] * 60])
+    texts = [b"1"] * 40 + [b"critica\xf1"] + [b"0"] * 19
+    texts = unchecked(texts, getattr(pa, kind, pa.string)())
+    texts = texts.dictionary_encode() if kind == "categories" else texts
+    table = table.set_column(table.schema.names.index(role), role, texts)
+    given: object = table
+    if source == "file":
+        given = tmp_path / "a.parquet"
+        encoding = {"use_dictionary": False, "column_encoding": {role: "DELTA_BYTE_ARRAY"}}
+        options = encoding if kind == "delta" else {}
+        pq.write_table(table, given, row_group_size=25, **options)
+    with pytest.raises(InputError, match=rf"row 41: {role} = critica\\xf1: is not UTF-8; write"):
+        rv.experience.from_table(given, entity="entity", time="time")
+
+
+def test_the_command_line_refuses_a_text_that_is_not_utf_8(tmp_path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(log_of(unchecked([b"a", b"\xff"] * 30, pa.string())), path)
+    message = refused("estimate", path, "--gamma", 0.9)
+    assert message.startswith(f"Error: {path}, row 2: state = \\xff: is not UTF-8")
+
+
+def test_rows_before_a_text_that_is_not_utf_8_are_read(tmp_path):
+    """Of a piece of the file, too, whose rows have the numbers that they have in the file."""
+    path = tmp_path / "a.parquet"
+    texts = unchecked([b"a"] * 90 + [b"\xff"] * 10, pa.string())
+    pq.write_table(log_of(texts), path, row_group_size=20)
+    for groups, rows in (None, 80), (range(2, 5), 40):
+        found = readers.open_file(path, groups).batches(["state"], 20)
+        assert sum(len(next(found)) for _ in range(rows // 20)) == rows
+        with pytest.raises(InputError, match="row 91: state"):
+            next(found)
+
+
+def test_a_text_that_no_row_has_need_not_be_utf_8(tmp_path):
+    """Categories that were left over, one of them long enough for a digest."""
+    values = unchecked([b"a", b"\xff", b"b", b"c" * 20_000], pa.string())
+    table = log_of(pa.DictionaryArray.from_arrays(pa.array([0, 2, None, 0]), values))
+    found = pa.Table.from_batches(readers.open_readers(table)[0].batches(["state"], 100))
+    assert found["state"].to_pylist() == ["a", "b", None, "a"]
 
 
 @pytest.mark.parametrize("suffix", ["csv", "csv.gz", "table"])

@@ -3,6 +3,7 @@
 import gzip
 import io
 import math
+import os
 
 import numpy as np
 import pytest
@@ -523,6 +524,49 @@ def test_invalid_files_are_refused_by_name(name, content, tmp_path):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=name):
         whole(from_table(tmp_path / name))
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".csv.gz"])
+def test_the_name_of_a_file_need_not_be_utf_8(suffix, tmp_path):
+    """Its folder's name neither; as a path and as a pattern."""
+    path = write(log(), tmp_path / f"log{suffix}")
+    folder = tmp_path / os.fsdecode(b"\xe9t\xe9")
+    folder.mkdir()
+    odd = path.rename(folder / os.fsdecode(b"bad\xff\xfe" + suffix.encode()))
+    for given in (odd, str(odd), [odd], str(folder / f"*{suffix}")):
+        assert_array_equal(whole(from_table(given))["reward"], whole(from_table(log()))["reward"])
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("order", ["-le", "-be", ""])
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32"])
+def test_a_csv_file_in_utf_16_is_to_be_saved_as_utf_8(encoding, order, end, suffix, tmp_path):
+    """With a byte order mark, as spreadsheets write it, and without."""
+    text = end.join(["state,reward,terminated", "0,1,0", "1,2,1", ""])
+    path, raw = tmp_path / f"log{suffix}", text.encode(encoding + order)
+    path.write_bytes(gzip.compress(raw) if suffix == ".csv.gz" else raw)
+    why = "as in UTF-16" if order else "byte order mark of UTF-16"
+    with pytest.raises(InputError, match=f"is not UTF-8: .*{why}.*; save it as UTF-8"):
+        from_table(path)
+    if suffix == ".csv":
+        with pytest.raises(InputError, match="save it as UTF-8"):
+            from_table(rv.experience.Growing(path, wait=lambda: False))
+
+
+@pytest.mark.parametrize("rows", [0, 1_000_000, 3_000_000])
+def test_a_csv_file_in_latin_1_is_to_be_saved_as_utf_8(rows, tmp_path):
+    """Wherever the byte is: in the first block that is read, or in another one."""
+    start, path = b"state,reward,terminated\n" + b"0,1,0\n" * rows, tmp_path / "log.csv"
+    path.write_bytes(start + b"0,1,0\ncritica\xf1,2,1\n")
+    with pytest.raises(RetvarError, match=r"0xf1.*; save the file as UTF-8"):
+        whole(from_table(path))
+
+
+def test_a_csv_file_in_utf_8_may_have_a_byte_order_mark(tmp_path):
+    text = "state,reward,terminated\n0,1,0\n1,2,1\n"
+    (tmp_path / "log.csv").write_text(text, encoding="utf-8-sig")
+    assert_array_equal(whole(from_table(tmp_path / "log.csv"))["reward"], [1, 2])
 
 
 def test_a_file_that_is_not_there_or_of_no_known_kind_is_refused(tmp_path):

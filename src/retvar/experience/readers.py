@@ -6,16 +6,17 @@ damaged one are lost, and it ends a batch at every row group.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import csv
 import glob
-import gzip
 import hashlib
-import io
+import os
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +44,12 @@ LONGEST_TEXT = 10_000  # bytes of one entry; of longer ones a digest is kept
 BEGINNING = 40  # characters of a longer one that are kept
 TEXT_BYTES = 1 << 26  # of one column of a batch
 LARGE_GROUP = 1 << 30  # bytes of the texts of a row group
+LOOK = 4096  # bytes of a buffer that is not filled
 PACKED = 200  # how many times smaller than its texts a large row group may be
 SUFFIXES = (".parquet", ".csv", ".csv.gz")
 SOURCE = "must be a path or pattern of .parquet or .csv files, a list of paths, or a table"
 
+Mask = NDArray[np.bool_]
 Batches = Callable[[list[str], int], Iterator[Any]]
 
 
@@ -134,7 +137,7 @@ def open_file(path: Path, groups: range | None = None, *, threads: bool = True) 
     with readable(path):
         if path.name.lower().endswith(".parquet"):
             return _open_parquet(path, groups, threads)
-        return open_csv(lambda: str(path), str(path))
+        return open_csv(lambda: _open_native(path), str(path))
 
 
 @contextlib.contextmanager
@@ -158,34 +161,81 @@ def readable(path: Path) -> Iterator[None]:
         raise InputError("source", str(path), f"cannot be read: {describe_error(error)}") from None
 
 
+def _open_native(path: Path) -> Any:
+    """A file of PyArrow, unpacked; PyArrow takes names that are not UTF-8 as bytes only."""
+    pa = import_pyarrow()
+    file = pa.OSFile(os.fsencode(path))
+    return pa.CompressedInputStream(file, "gzip") if path.name.lower().endswith(".gz") else file
+
+
+@contextlib.contextmanager
+def _parquet_file(path: Path, **options: Any) -> Iterator[Any]:
+    with (
+        _open_native(path) as source,
+        import_pyarrow().parquet.ParquetFile(source, **options) as file,
+    ):
+        yield file
+
+
 def _open_parquet(path: Path, groups: range | None, threads: bool) -> Reader:
-    pq = import_pyarrow().parquet
-    with pq.ParquetFile(path) as file:
+    with _parquet_file(path) as file:
         schema, meta = file.schema_arrow, file.metadata
     own = range(meta.num_row_groups) if groups is None else groups
-    packed = {name for name in schema.names if _holds_text(schema.field(name).type)}
-    packed -= _prefixed(meta, own)
+    leaves = [meta.schema.column(k) for k in range(len(meta.schema))]
+    place = {leaf.path: k for k, leaf in enumerate(leaves) if leaf.physical_type == "BYTE_ARRAY"}
+    chunks_of = cache(lambda name: _text_chunks(path, meta, own, place[name]))
 
     def batches(columns: list[str], chunk: int) -> Iterator[Any]:
         rows = read(columns, chunk)
         return _ahead(rows) if threads else rows
 
     def read(columns: list[str], chunk: int) -> Iterator[Any]:
-        texts = [name for name in columns if name in packed]
-        _require_unpackable(str(path), schema, meta, own, columns)
-        with pq.ParquetFile(path, page_checksum_verification=True, read_dictionary=texts) as file:
+        texts = {name: chunks_of(name) for name in columns if name in place}
+        _require_unpackable(str(path), schema, columns, texts)
+        packed = [name for name, parts in texts.items() if _as_numbers(schema.field(name), parts)]
+        options = {"page_checksum_verification": True, "read_dictionary": packed}
+        with _parquet_file(path, **options) as file:
             for some in _row_groups(meta, own, chunk):  # so that a damaged one costs no other
                 found = file.iter_batches(
                     chunk, row_groups=some, columns=columns, use_threads=threads
                 )
+                found = _checked_texts(str(path), found, sum(sizes[: some[0]]))
                 yield from _decoded(map(_short_batch, found), schema, chunk)
 
-    rows = [int(meta.row_group(group).num_rows) for group in own]
+    sizes = [int(meta.row_group(group).num_rows) for group in range(own.stop)]
+    rows = sizes[own.start :]
     return replace(_reader(str(path), schema, batches, sum(rows)), groups=rows)
 
 
+@dataclass(frozen=True)
+class _TextChunk:
+    """What the metadata of a Parquet file say of the texts of one column in one row group."""
+
+    size: int
+    compressed: int
+    prefixed: bool  #: texts share their beginnings; PyArrow cannot give these as numbers
+
+
+def _text_chunks(path: Path, meta: Any, groups: range, column: int) -> list[_TextChunk]:
+    """The chunks of a column, one for each row group.
+
+    PyArrow aborts the process if a chunk whose metadata are wrong is looked at. So a batch of no
+    rows is asked for first: that checks the same metadata with an exception, and reads nothing.
+    """
+    found = []
+    with _parquet_file(path, metadata=meta, buffer_size=LOOK, pre_buffer=False) as file:
+        for group in groups:
+            for _ in file.reader.iter_batches(0, [group], [column], use_threads=False):
+                pass
+            part = meta.row_group(group).column(column)
+            prefixed = any(encoding.startswith("DELTA") for encoding in part.encodings)
+            sizes = part.total_uncompressed_size, part.total_compressed_size
+            found.append(_TextChunk(*sizes, prefixed))
+    return found
+
+
 def _require_unpackable(
-    name: str, schema: Any, meta: Any, groups: range, columns: list[str]
+    name: str, schema: Any, columns: list[str], texts: dict[str, list[_TextChunk]]
 ) -> None:
     """Refuse entries that are too long, and row groups that are far smaller than their texts."""
     fixed = import_pyarrow().types.is_fixed_size_binary
@@ -194,24 +244,74 @@ def _require_unpackable(
         if fixed(kind) and kind.byte_width > LONGEST_TEXT:
             shown, remedy = f"texts of {kind.byte_width:,} bytes", "are too long for a log"
             raise InputError(f"{name}: {column}", shown, f"{remedy}; {LONGEST_TEXT:,} are allowed")
-    for group in map(meta.row_group, groups):
-        parts = [group.column(k) for k in range(group.num_columns)]
-        parts = [
-            p for p in parts if p.physical_type == "BYTE_ARRAY" and p.path_in_schema in columns
-        ]
-        size = sum(part.total_uncompressed_size for part in parts)
-        if size > max(LARGE_GROUP, PACKED * sum(part.total_compressed_size for part in parts)):
+    for parts in zip(*texts.values(), strict=True):
+        size = sum(part.size for part in parts)
+        if size > max(LARGE_GROUP, PACKED * sum(part.compressed for part in parts)):
             raise InputError(name, f"texts of {size:,} bytes", "are too much for so small a file")
 
 
-def _prefixed(meta: Any, groups: range) -> set[str]:
-    """Columns with texts that share their beginnings, which PyArrow cannot give as numbers."""
-    return {
-        part.path_in_schema
-        for group in map(meta.row_group, groups)
-        for part in (group.column(k) for k in range(group.num_columns))
-        if any(encoding.startswith("DELTA") for encoding in part.encodings)
-    }
+def _as_numbers(field: Any, parts: list[_TextChunk]) -> bool:
+    """Whether PyArrow can give the texts of a column as numbers of different texts."""
+    return _holds_text(field.type) and not any(part.prefixed for part in parts)
+
+
+def _checked_texts(name: str, batches: Iterator[Any], first: int) -> Iterator[Any]:
+    """The same batches, until a text is not UTF-8; the first row is that after `first` others."""
+    for batch in batches:
+        named = zip(batch.schema.names, batch.columns, strict=True)
+        yield _with_columns(batch, [_checked(each, column, name, first) for column, each in named])
+        first += batch.num_rows
+
+
+def _checked(texts: Any, column: str, name: str, first: int) -> Any:
+    """A column; an error if a row has a text that is not UTF-8.
+
+    Where no row has such a text of a dictionary, a missing one takes its place.
+    """
+    pa = import_pyarrow()
+    coded = pa.types.is_dictionary(texts.type)
+    values = texts.dictionary if coded else texts
+    wrong = _not_utf8(values)
+    if not wrong.any():
+        return texts
+    code = np.arange(len(texts))
+    if coded:
+        code = texts.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    raw = _raw(values)
+    rows = np.flatnonzero(wrong[code] & (code >= 0))
+    if rows.size:
+        text = raw[int(code[rows[0]])] or b""
+        shown = text[:BEGINNING].decode(errors="backslashreplace")
+        remedy = "is not UTF-8; write the texts of this column as UTF-8"
+        raise InputError(f"{name}, row {first + rows[0] + 1:,}: {column}", shown, remedy)
+    kept = [None if bad else text for bad, text in zip(wrong, raw, strict=True)]
+    return pa.DictionaryArray.from_arrays(texts.indices, pa.array(kept, values.type))
+
+
+def _not_utf8(texts: Any) -> Mask:
+    """Which entries of a column are texts that are not UTF-8; empty where there is none."""
+    try:
+        if is_text(texts.type):
+            texts.validate(full=True)
+    except import_pyarrow().ArrowInvalid:
+        return np.array([not _is_utf8(raw or b"") for raw in _raw(texts)])
+    return np.zeros(0, dtype=bool)
+
+
+def _is_utf8(raw: bytes) -> bool:
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _raw(texts: Any) -> list[bytes | None]:
+    """The bytes of a column of text."""
+    pa = import_pyarrow()
+    kind = pa.binary_view() if pa.types.is_string_view(texts.type) else pa.large_binary()
+    found: list[bytes | None] = texts.cast(kind).to_pylist()
+    return found
 
 
 def _decoded(batches: Iterator[Any], schema: Any, chunk: int) -> Iterator[Any]:
@@ -273,7 +373,11 @@ def _generator(items: Iterator[Any]) -> Generator[Any, None, None]:
 
 
 def _short_batch(batch: Any) -> Any:
-    columns = [_short(column) for column in batch.columns]
+    return _with_columns(batch, [_short(column) for column in batch.columns])
+
+
+def _with_columns(batch: Any, columns: list[Any]) -> Any:
+    """The batch with these columns in place of its own."""
     if all(new is old for new, old in zip(columns, batch.columns, strict=True)):
         return batch
     return import_pyarrow().RecordBatch.from_arrays(columns, batch.schema.names)
@@ -361,7 +465,8 @@ def _row_groups(meta: Any, own: range, rows: int) -> Iterator[list[int]]:
 
 def _open_table(table: Any) -> Reader:
     def batches(columns: list[str], chunk: int) -> Iterator[Any]:
-        yield from table.select(columns).to_batches(max_chunksize=chunk)
+        found = table.select(columns).to_batches(max_chunksize=chunk)
+        yield from _checked_texts("the table", iter(found), 0)
 
     return _reader("the table", table.schema, batches, int(table.num_rows))
 
@@ -374,7 +479,7 @@ def _reader(name: str, schema: Any, batches: Batches, rows: int) -> Reader:
 def open_csv(open_part: Callable[[], Any], name: str, header: list[str] | None = None) -> Reader:
     """A reader of a CSV file, or of a part of one without its first line, the `header`.
 
-    `open_part` gives a path or a file that is open.
+    `open_part` opens it.
     """
     _require_short_lines(open_part(), name, header)
     pa = import_pyarrow()
@@ -400,12 +505,12 @@ def open_csv(open_part: Callable[[], Any], name: str, header: list[str] | None =
         )  # fmt: skip
 
     def batches(columns: list[str], chunk: int) -> Iterator[Any]:
-        with open_columns(columns) as file:
+        with _advice(), open_columns(columns) as file:
             for batch in _whole_rows(name, file):
                 for first in range(0, batch.num_rows, chunk):
                     yield batch.slice(first, chunk)
 
-    with open_columns([]) as file:
+    with _advice(), open_columns([]) as file:
         schema = file.schema
     if any(next(batches([column], 1), None) is None for column in schema.names[:1]):
         _require_rows(name, schema, 0)
@@ -415,12 +520,10 @@ def open_csv(open_part: Callable[[], Any], name: str, header: list[str] | None =
 
 def _require_short_lines(opened: Any, name: str, header: list[str] | None) -> None:
     """Refuse a header or first lines that PyArrow cannot take: it would wait for ever at exit."""
-    with contextlib.ExitStack() as stack:
-        file = stack.enter_context(io.FileIO(opened) if isinstance(opened, str) else opened)
-        if name.lower().endswith(".gz"):
-            file = stack.enter_context(gzip.open(file))
+    with opened as file:
         start = file.read(2 * BLOCK)
     if header is None:
+        _require_narrow(name, start)
         first, _, start = start.partition(b"\n")
         if len(first) > LONGEST_HEADER:
             shown, remedy = f"more than {LONGEST_HEADER:,} characters", "must hold names of columns"
@@ -430,6 +533,17 @@ def _require_short_lines(opened: Any, name: str, header: list[str] | None) -> No
         _require_commas(name, names)
     if max(map(len, start.split(b"\n")), default=0) >= BLOCK:
         raise _too_long(name)
+
+
+def _require_narrow(name: str, start: bytes) -> None:
+    """Refuse text whose first characters take two or four bytes each."""
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)):
+        why = "it begins with the byte order mark of UTF-16 or UTF-32"
+    elif b"\0" in start[:4]:
+        why = "its first characters have empty bytes, as in UTF-16"
+    else:
+        return
+    raise InputError("source", name, f"is not UTF-8: {why}; save it as UTF-8")
 
 
 def _require_commas(name: str, names: list[str]) -> None:
@@ -448,6 +562,16 @@ def _whole_rows(name: str, batches: Any) -> Iterator[Any]:
         if "straddl" not in str(error):
             raise
         raise _too_long(name) from None
+
+
+@contextlib.contextmanager
+def _advice() -> Iterator[None]:
+    """A block that decodes text; an error names the remedy."""
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        error.reason += "; save the file as UTF-8"
+        raise
 
 
 def _too_long(name: str) -> InputError:
