@@ -288,7 +288,8 @@ def distribution(field: str, given: ArrayLike, length: int, name: Namer = str) -
     """Return `length` probabilities that sum to 1."""
     array = numbers(field, given, length, name)
     refuse(field, array, array < 0, "must not be negative", name)
-    total = float(array.sum())
+    with np.errstate(over="ignore"):
+        total = float(array.sum())
     if abs(total - 1) > TOLERANCE:
         raise InputError(f"sum of {field}", f"{total:.12g}", "must be 1")
     return array if abs(total - 1) <= EXACT * length else array / total

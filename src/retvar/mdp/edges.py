@@ -111,7 +111,8 @@ class EdgeValidator:
         pair = state * self.n_actions + action
         starts = np.flatnonzero(np.concatenate([[True], pair[1:] != pair[:-1]]))
         sizes = np.diff(np.append(starts, pair.size))
-        totals = np.add.reduceat(probability, starts)
+        with np.errstate(over="ignore"):
+            totals = np.add.reduceat(probability, starts)
         wrong = np.abs(totals - 1) > arguments.TOLERANCE
         if np.any(wrong):
             first = int(np.argmax(wrong))
