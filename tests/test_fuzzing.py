@@ -96,6 +96,7 @@ def test_the_calls_that_are_fuzzed_succeed_as_they_are(good, monkeypatch, tmp_pa
 
 RAGGED = [[1.0], [1.0, 2.0]]
 DATE = np.datetime64("2020-01-01")
+HUGE = np.longdouble("1e4000")
 
 
 @pytest.mark.parametrize(
@@ -111,6 +112,7 @@ DATE = np.datetime64("2020-01-01")
         lambda: rv.VTD(alpha=0.1, gamma=0.9).online(states=2).update(0, DATE, 1j),
         lambda: rv.domains.linear_gaussian(0.5, 1.0, 1.0, 0.9).sample(2**31, 5),
         lambda: rv.VTD(alpha=0.1, gamma=0.9).online(states=2**63),
+        lambda: rv.VTD(alpha=0.1, gamma=0.9).online(states=2).update(HUGE, 0.0, 1),
         lambda: rv.MDP(rv.domains.chain().edges, start=1e308),
         lambda: rv.MDP.from_edges([("a", "x", "b", 1e308), ("a", "x", "c", 1e308)], gamma=0.9),
         lambda: rv.plots.large_returns({}, 1e308),

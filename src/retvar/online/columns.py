@@ -281,7 +281,8 @@ def _states(field: str, given: Any) -> Integers:
     try:
         if array.dtype.kind in "cMmV":
             raise TypeError
-        numbers = array.astype(np.float64)
+        with np.errstate(over="ignore"):
+            numbers = array.astype(np.float64)
     except Exception:  # also an error of an entry
         raise InputError(field, "a column", "must hold indices of states") from None
     with np.errstate(invalid="ignore"):
