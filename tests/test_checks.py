@@ -136,6 +136,9 @@ def test_returns_of_any_size_are_judged_without_overflow(size):
     assert judge_value(far + 9.0 * size).kind == (DISAGREES if size > 1 else AGREES)
     one = np.append(rng.normal(size=499), size)
     assert judge_std(one).kind == judge_std(np.append(one[:-1], min(size, 1e10))).kind
+    nothing_left = judge_std(np.zeros(500), np.linspace(0.2, 0.8, 500), lack=Lack(0.7, 0.6))
+    assert nothing_left.difference == 0.0
+    assert nothing_left.distance == math.inf
 
 
 def test_an_uncertain_estimate_is_not_called_wrong():

@@ -652,10 +652,12 @@ def test_rows_before_a_text_that_is_not_utf_8_are_read(tmp_path):
             next(found)
 
 
-def test_a_text_that_no_row_has_need_not_be_utf_8(tmp_path):
+@pytest.mark.parametrize("index", ["int8", "uint8", "int64", "uint64"])
+def test_a_text_that_no_row_has_need_not_be_utf_8(index):
     """Categories that were left over, one of them long enough for a digest."""
     values = unchecked([b"a", b"\xff", b"b", b"c" * 20_000], pa.string())
-    table = log_of(pa.DictionaryArray.from_arrays(pa.array([0, 2, None, 0]), values))
+    rows = pa.array([0, 2, None, 0], getattr(pa, index)())
+    table = log_of(pa.DictionaryArray.from_arrays(rows, values))
     found = pa.Table.from_batches(readers.open_readers(table)[0].batches(["state"], 100))
     assert found["state"].to_pylist() == ["a", "b", None, "a"]
 

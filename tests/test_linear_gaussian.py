@@ -572,3 +572,10 @@ def test_the_command_line_estimates_it(tmp_path, monkeypatch):
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     assert np.average(found["value"], weights=found["visits"]) == pytest.approx(-1.0, abs=0.3)
+
+
+def test_rewards_that_no_sum_can_hold_are_refused_where_they_are_sampled():
+    """Least squares would leave out these rows alone, and be wrong about the others."""
+    world = rv.domains.linear_gaussian(0.5, 1.0, 1e24, 0.9)
+    with pytest.raises(rv.InputError, match=r"reward = .*must be at most 1e\+24 in size"):
+        rv.estimate(rv.experience.from_linear_gaussian(world, streams=2, steps=100), gamma=0.9)

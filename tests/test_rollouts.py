@@ -216,3 +216,29 @@ def test_the_command_refuses_what_it_cannot_do(words, message):
     done = command(*words)
     assert done.exit_code == 2
     assert message in done.stderr
+
+
+class Broken(gymnasium.Env):
+    """Episodes of three steps; the second one of the last episode has an odd reward."""
+
+    observation_space = action_space = gymnasium.spaces.Discrete(3)
+
+    def __init__(self, reward, bad=4):
+        self.reward, self.bad, self.episode = reward, bad, 0
+
+    def reset(self, **_):
+        self.at, self.episode = 0, self.episode + 1
+        return 0, {}
+
+    def step(self, action):
+        self.at += 1
+        odd = self.episode == self.bad and self.at == 2
+        return self.at % 3, self.reward if odd else 1.0, self.at == 3, False, {}
+
+
+@pytest.mark.parametrize("reward", [math.nan, math.inf, 1e25, -1e308])
+def test_an_episode_with_a_step_that_cannot_be_used_has_no_return(reward):
+    """Its pieces must not be taken for episodes."""
+    assert rv.rollouts(Broken(reward, bad=9), gamma=1.0, episodes=4, seed=0).mean.estimate == 3.0
+    with pytest.raises(rv.InputError, match=r"env = .*steps without a return \(1 × reward"):
+        rv.rollouts(Broken(reward), gamma=1.0, episodes=4, seed=0)

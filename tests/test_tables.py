@@ -255,9 +255,12 @@ def test_numbers_too_large_for_sums_of_powers_are_left_out_by_name_and_their_epi
     }  # fmt: skip
     with pytest.raises(InputError, match=r"row 2: reward = 1e\+25: reward is not within"):
         whole(from_table(columns, rho="rho", on_error="raise"))
-    tiny = log(b=[0.5, 1e-13, 0.5, 0.5], p=[0.5, 0.5, 0.5, 0.5])
-    with pytest.raises(InputError, match=r"row 2: b = 1e-13: so small that target / behaviour"):
-        whole(from_table(tiny, behaviour="b", target="p"))
+    tiny = log(b=[0.5, 1e-13, 1e-300, 0.5], p=[0.5, 0.5, 0.5, 0.5])
+    stream = from_table(tiny, behaviour="b", target="p", force=True)
+    assert_array_equal(whole(stream)["rho"], [1.0, 1.0])
+    assert stream.counts.rejected == {"b is so small that the ratio is beyond 1e+12": 2}
+    with pytest.raises(InputError, match="row 2: b = 1e-13: b is so small"):
+        whole(from_table(tiny, behaviour="b", target="p", on_error="raise"))
 
 
 # ---------------------------------------------------------------------- against a plain reading

@@ -15,6 +15,7 @@ from retvar.errors import InputError
 from retvar.estimation.return_sample import ReturnSample
 from retvar.experience import from_gymnasium
 from retvar.experience.environments import is_vector, make_copies
+from retvar.format import reasons
 
 __all__ = ["rollouts"]
 
@@ -166,10 +167,11 @@ class _Sampled:
         return ReturnSample(lower, upper, count, False, level, seed)
 
     def collect(self, experience: Any, gamma: float) -> None:
-        """Go through the stream."""
+        """Go through the stream; refuse one with steps that cannot be used."""
         total: dict[int, float] = defaultdict(float)
         weight: dict[int, float] = defaultdict(lambda: 1.0)
         for chunk in experience.chunks():
+            _require_whole(experience)
             reward = chunk["reward"]
             self.least, self.most = min(self.least, reward.min()), max(self.most, reward.max())
             stream = np.asarray(chunk.get("stream", np.zeros(reward.size, dtype=np.int64)))
@@ -187,6 +189,14 @@ class _Sampled:
                 self.shares.append(0.0 if whole else weight[i])
                 self.ends.append(None if whole else chunk["next_state"][row])
                 total[i], weight[i] = 0.0, 1.0
+        _require_whole(experience)
+
+
+def _require_whole(experience: Any) -> None:
+    """Refuse episodes of which a step is left out: the rest of one is no return."""
+    if left_out := experience.counts.rejected:
+        problem = f"has steps without a return ({reasons(left_out)})"
+        raise InputError("env", experience.name, f"{problem}; correct its rewards or observations")
 
 
 def _placed(env: Any, start: Any, max_steps: int | None) -> Any:

@@ -100,7 +100,7 @@ class Verdict:
         """How far off the estimate is, to compare verdicts: 0 where nothing is known."""
         if math.isnan(self.difference):
             return 0.0
-        return abs(math.log(self.difference) if self.quantity == "std" else self.difference)
+        return abs(2.0 * _half_log(self.difference) if self.quantity == "std" else self.difference)
 
     def __str__(self) -> str:
         if self.kind == UNCERTAIN:

@@ -321,8 +321,10 @@ class _Batch:
         self._refuse_first((b == 0) & (p == 0), behaviour, impossible)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             ratio = p / b
-        too_large = f"so small that target / behaviour is larger than {LARGEST_RATIO:g}"
-        self._refuse_first((b > 0) & (p > 0) & ~(ratio <= LARGEST_RATIO), behaviour, too_large)
+        overflow = "so small that target / behaviour is no finite number"
+        self._refuse_first((b > 0) & (p > 0) & ~np.isfinite(ratio), behaviour, overflow)
+        too_large = f"{behaviour} is so small that the ratio is beyond {LARGEST_RATIO:g}"
+        self.reject(ratio > LARGEST_RATIO, too_large, behaviour)
         return np.asarray(np.where(np.isfinite(ratio), ratio, 0.0))
 
     def _refuse_first(self, mask: Mask, column: str, remedy: str) -> None:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from retvar import arguments
-from retvar.experience.stream import Chunk, Counts, Experience
+from retvar.errors import InputError
+from retvar.experience.stream import LARGEST_REWARD, Chunk, Counts, Experience
 from retvar.linear_gaussian import LinearGaussian
 
 __all__ = ["from_linear_gaussian"]
@@ -43,6 +44,10 @@ def from_linear_gaussian(
         first = 0  # row of the stream
         walks = world.walks(streams, each, seed, block=max(CHUNK // streams, 1))
         for states, rewards in walks:
+            largest = float(np.abs(rewards).max())
+            if not largest <= LARGEST_REWARD:
+                remedy = f"must be at most {LARGEST_REWARD:g} in size; scale the world down"
+                raise InputError("reward", f"{largest:g}", remedy)
             last = min(first + rewards.size, steps)
             rows = last - first
             yield {

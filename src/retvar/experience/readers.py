@@ -276,7 +276,7 @@ def _checked(texts: Any, column: str, name: str, first: int) -> Any:
         return texts
     code = np.arange(len(texts))
     if coded:
-        code = texts.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+        code = texts.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
     raw = _raw(values)
     rows = np.flatnonzero(wrong[code] & (code >= 0))
     if rows.size:
