@@ -215,18 +215,18 @@ def test_the_age_of_a_temporary_is_measured_by_the_clock_that_dates_files(tmp_pa
 
 def test_clusters_have_their_folder_where_dask_is_told_to_have_it(tmp_path, monkeypatch):
     """The folder is made; one that cannot be made is an error that names the setting."""
-    asked = {}
+    asked = []
 
     class Cluster:
-        def __init__(self, **settings):
-            asked.update(settings)
+        def __init__(self, **_):
+            asked.append(dask.config.get("temporary-directory"))
 
         def close(self, timeout):
             pass
 
     monkeypatch.setattr(distributed, "LocalCluster", Cluster)
     with dask.config.set({"temporary-directory": str(tmp_path / "scratch")}), local_cluster(1):
-        assert Path(asked["local_directory"]).parent == tmp_path / "scratch"
+        assert Path(asked[0]).parent == tmp_path / "scratch"
     assert list((tmp_path / "scratch").iterdir()) == []
     (tmp_path / "file").touch()
     with (
