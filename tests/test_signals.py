@@ -126,12 +126,17 @@ def handles_signals(pid: int) -> bool:
     return bool(int(found[0], 16) >> (signal.SIGTERM - 1) & 1) if found else False
 
 
+def heed_interrupts() -> None:
+    """Background jobs of a shell ignore Ctrl-C, and so would Python while it starts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def interrupt(words, folder: Path, number: int, moment: float, group: bool = False) -> End:
     """Run the program and send it a signal; to its whole group, as a terminal does, if asked."""
     process = subprocess.Popen(
         [sys.executable, "-m", "retvar", *words], cwd=folder, text=True, start_new_session=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        env={**os.environ, "RETVAR_TEST_LENGTH": "400000"},
+        env={**os.environ, "RETVAR_TEST_LENGTH": "400000"}, preexec_fn=heed_interrupts,
     )  # fmt: skip
     said: dict[str, str] = {}
     readers = [
