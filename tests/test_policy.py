@@ -168,3 +168,15 @@ def test_a_policy_may_be_one_action_per_state_a_policy_or_a_sparse_array():
     with pytest.raises(rv.InputError, match=r"target\[0\] = 2: must lie between 0 and 1"):
         rv.solve(mdp, target=[2, 1, 1])
     assert hash(rv.Policy([[1.0, -0.0]])) == hash(rv.Policy([[1.0, 0.0]]))
+
+
+NAMED_SPREADS = (("wild", 20.0), ("mild", 10.0))
+
+
+@pytest.mark.parametrize("penalty", [1.0, 1e3, 1e300, 1e308])
+def test_a_large_penalty_chooses_the_smallest_variance(penalty):
+    """Penalties times variances that overflow would leave all actions equal."""
+    wild, mild = ([("s", name, "end", 0.5, r) for r in (-x, x)] for name, x in NAMED_SPREADS)
+    mdp = rv.MDP.from_edges([*wild, *mild], gamma=1.0)
+    assert rv.Policy.cautious(mdp, penalty).probabilities.tolist() == [[0.0, 1.0]]
+    assert rv.Policy.cautious(mdp, -penalty).probabilities.tolist() == [[1.0, 0.0]]

@@ -132,6 +132,8 @@ class Policy(Shown):
         found = importlib.import_module(SOLVER).solve(mdp, followed)
         score, scale = action_values(mdp, found.value), _scales(mdp, found.value)
         if weight:
+            unit = max(1.0, abs(weight))  # of the scores, so that a large penalty does not overflow
+            weight, score, scale = weight / unit, score / unit, scale / unit
             cost = np.where(mdp.available & np.isnan(found.q_variance), np.inf, found.q_variance)
             score = np.where(mdp.available, score - weight * cost, -np.inf)
             finite = np.where(np.isfinite(cost), cost, 0.0)
