@@ -23,7 +23,7 @@ MAIN := .venv/ready-main
 DEV := .venv/ready-dev
 BENCH := .venv/ready-bench
 WARM := .venv/warm
-COMPILED := $(wildcard src/retvar/engine/*.py src/retvar/td/*.py) $(addprefix src/retvar/,jit.py networks.py random.py rules.py step_sizes.py online/kernel.py online/nodes.py online/memory_layout.py)
+COMPILED := $(wildcard src/retvar/td/*.py src/retvar/online/*.py src/retvar/simulation/*.py)
 
 VENV = .venv '$(PYTHON)' '$(CHOSEN)' '$(UV)'
 PIP = $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
@@ -35,7 +35,7 @@ stop = $(if $(1),$(error $(1)))
 # The tests start hundreds of processes, which would otherwise compile all modules again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: FORCE setup gallery test test-deep browser lint types layers unit reproduce bench gpu mutants soak docs wheel clean study shuffled
+.PHONY: FORCE setup test checks lint types layers docs unit quick nightly test-deep browser reproduce study gallery bench gpu wheel clean
 
 setup: $(DEV)
 
@@ -55,10 +55,14 @@ $(MAIN): $(MADE) pyproject.toml constraints.txt
 	@touch $@
 
 $(WARM): $(MAIN) $(COMPILED)
-	$(BIN)/python -m retvar.experiments.precompile
+	$(BIN)/python -m retvar.paper.precompile
 	touch $(WARM)
 
-test: lint types layers docs unit
+test: checks unit
+
+# Lint, types, layers and docs, side by side.
+checks: $(DEV)
+	@$(MAKE) --no-print-directory -j lint types layers docs
 
 lint: $(DEV)
 	$(BIN)/ruff check .
@@ -73,23 +77,21 @@ layers: $(DEV)
 unit: $(DEV)
 	$(PYTEST)
 
-# ORDERS random orders of all tests; FROM: the first seed. Stops at the first failure.
-ORDERS ?= 10
-FROM ?= 1
-shuffled: $(DEV)
-	@for seed in $$(seq $(FROM) $$(($(FROM) + $(ORDERS) - 1))); do \
-	  $(PYTEST) --shuffle $$seed \
-	    || { echo "this order fails: make shuffled ORDERS=1 FROM=$$seed"; exit 1; }; \
-	done
+# For work in progress: what most mistakes break.
+quick: lint
+	$(PYTEST) -x tests/test_rules.py tests/test_solve.py tests/test_mdp.py tests/test_fixed_points.py tests/test_heart.py
+
+# All cases, fresh seeds, deep critics, the lab in a browser, and the classic bugs of TD code.
+nightly: $(DEV)
+	RETVAR_SOAK=1 $(PYTEST) -o faulthandler_timeout=7200
+	$(BIN)/python tests/mutants.py
+	$(MAKE) test-deep browser
 
 test-deep: $(DEV)
 	@sh tools/deep.sh '$(MAKE)' $(BIN) $(WORKERS)
 
 browser: $(DEV)
 	@sh tools/browser.sh '$(MAKE)' $(BIN) $(WORKERS)
-
-soak: $(DEV)
-	RETVAR_SOAK=1 $(PYTEST) -m soak -o faulthandler_timeout=7200 tests
 
 reproduce: $(WARM)
 	$(BIN)/retvar reproduce --out reproduction
@@ -101,22 +103,18 @@ gallery: $(DEV)
 	$(BIN)/python tools/gallery.py
 
 bench: $(BENCH)
-	$(BIN)/python benchmarks/exact.py --out docs/benchmarks.md
-	$(BIN)/python benchmarks/gradient.py --append --out docs/benchmarks.md
-	$(BIN)/python benchmarks/online.py --append --out docs/benchmarks.md
-	$(BIN)/python benchmarks/engine.py --append --out docs/benchmarks.md
-	$(BIN)/python benchmarks/tiles.py --append --out docs/benchmarks.md
-	$(BIN)/python benchmarks/experience.py --append --out docs/benchmarks.md
-	$(BIN)/python benchmarks/estimate.py --append --out docs/benchmarks.md
-	$(BIN)/python benchmarks/sweep.py --append --out docs/benchmarks.md
+	$(BIN)/python benchmarks/exact.py --out benchmarks/results.md
+	$(BIN)/python benchmarks/gradient.py --append --out benchmarks/results.md
+	$(BIN)/python benchmarks/online.py --append --out benchmarks/results.md
+	$(BIN)/python benchmarks/engine.py --append --out benchmarks/results.md
+	$(BIN)/python benchmarks/tiles.py --append --out benchmarks/results.md
+	$(BIN)/python benchmarks/logs.py --append --out benchmarks/results.md
+	$(BIN)/python benchmarks/sweep.py --append --out benchmarks/results.md
 
 # With any Python that has numba-cuda and retvar's dependencies; GPU_OUT: file for the benchmark.
 gpu:
 	PYTHONPATH=src $(PYTHON) -m tests.gpu_cases 300
 	cd benchmarks && PYTHONPATH=../src $(PYTHON) gpu.py $(if $(GPU_OUT),--append --out $(GPU_OUT))
-
-mutants: $(DEV)
-	$(BIN)/python tests/mutants.py
 
 docs: $(DEV)
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html

@@ -6,4 +6,4 @@ collect_ignore_glob = [] if find_spec("torch") else ["src/retvar/deep/*"]
 if not find_spec("stable_baselines3"):
     collect_ignore_glob.append("src/retvar/deep/callback.py")
 if not find_spec("marimo"):
-    collect_ignore_glob.append("src/retvar/lab/app.py")
+    collect_ignore_glob.append("src/retvar/lab/*")

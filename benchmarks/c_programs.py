@@ -16,9 +16,9 @@ import numpy as np
 
 import document
 import retvar as rv
-from retvar.engine.streams import stream_of
-from retvar.engine.workspace import aligned_zeros
-from retvar.experiments.paper import random_walk
+from retvar.paper.experiments import random_walk
+from retvar.simulation.streams import stream_of
+from retvar.td.block import aligned_zeros
 from timing import Times, ns
 
 CONTRACTION_OFF = "-ffp-contract=off"

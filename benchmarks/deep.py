@@ -31,8 +31,8 @@ import document
 import quantile_critic
 import retvar as rv
 from quantile_critic import Lane
-from retvar.deep.transition_columns import Columns, Record
-from retvar.format import count
+from retvar.deep.fitting import Columns, Record
+from retvar.support.format import count
 
 DIMENSIONS, GAMMAS = (2, 4), (0.95, 0.99)
 STREAMS, STATES, LEVEL = 64, 4_000, 0.9

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from retvar.files import write_text
+from retvar.support.files import write_text
 
 
 def options(description: str | None, **others: tuple[Any, str]) -> argparse.Namespace:

@@ -22,11 +22,11 @@ import document
 import retvar as rv
 from c_programs import CONTRACTION_OFF, Walk, compare, compiled_c
 from online import Reference, numpy_class
-from retvar.engine.runner import usable_threads
-from retvar.engine.streams import stream_of
-from retvar.engine.workspace import aligned_zeros
 from retvar.exact.solution import variance_function
 from retvar.mdp import weigh_edges
+from retvar.simulation.runner import usable_threads
+from retvar.simulation.streams import stream_of
+from retvar.td.block import aligned_zeros
 from timing import Times, Timing, ns
 
 RATIOS = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5]  # error of the frozen value, as a share of max |j|
@@ -548,7 +548,7 @@ def memory(field: str) -> float:
 
 
 def section(rounds: int = ROUNDS, runs: int = RUNS, steps: int = STEPS, most: int = 10**6) -> str:
-    """The section of docs/benchmarks.md about `simulate`; `most` bounds the sizes of cases."""
+    """The section of benchmarks/results.md about `simulate`; `most` bounds the sizes of cases."""
     c, window = compiled_lanes(), min(WINDOW, steps)
     table, times = on_the_experiment(c, runs, steps, window, rounds)
     alone, alone_faster = single_learner(1_000_000, rounds)

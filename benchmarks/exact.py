@@ -18,8 +18,8 @@ import numpy as np
 
 import retvar as rv
 from retvar.exact.solution import format_radius
-from retvar.files import write_text
 from retvar.mdp import state_values, weigh_edges
+from retvar.support.files import write_text
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 OFF_POLICY = ("target", "behaviour", "off_policy_return")

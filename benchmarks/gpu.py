@@ -14,7 +14,7 @@ import numpy as np
 import document
 import retvar as rv
 from engine import ALPHAS, RATIOS, SEED, jax_program
-from retvar.engine import cuda_runner
+from retvar.simulation import cuda_runner
 
 STEPS, WINDOW = 80_000, 10_000
 ROUNDS = 3
@@ -84,11 +84,11 @@ class KernelTimes:
         self.launch, self.events = cuda_runner.BlockRunner.launch, []
         times = self
 
-        def timed(runner: Any, first_run: int) -> None:
+        def timed(runner: Any, runs: range) -> None:
             cuda = runner.device.cuda
             before, after = cuda.event(), cuda.event()
             before.record()
-            times.launch(runner, first_run)
+            times.launch(runner, runs)
             after.record()
             times.events.append((cuda, before, after))
 
@@ -153,31 +153,6 @@ def jax_lines(runs: int = 10_000, steps: int = 2_000) -> list[str]:
     ]
 
 
-SINGLE = (
-    "value errors, 108 learners", "three methods learn, 162 learners", "one learner, 10⁶ runs",
-    "one learner with traces", "100 states, 108 learners", "1,000 states, 108 learners",
-)  # fmt: skip
-
-
-def single_lines(runs: int = 200) -> list[str]:
-    """Speed of single precision, and its error in the final variance of each run and state."""
-    lines = ["| single precision | G updates/s | error, median | 99% | largest |"]
-    lines.append("|---|---:|---:|---:|---:|")
-    for name in SINGLE:
-        case = cases()[name]
-        kernel, _ = measure(case, 2, dtype="float32")
-        few = case._replace(runs=runs)
-        double, single = (
-            few.simulate(keep="runs", dtype=dtype).variance.values.ravel()
-            for dtype in ("float64", "float32")
-        )
-        error = np.abs(single - double) / np.median(np.abs(double))
-        parts = [f"{x:.0e}" for x in (*np.quantile(error, [0.5, 0.99]), error.max())]
-        lines.append(f"| {name} | {rate(case, kernel)} | {' | '.join(parts)} |")
-        print(lines[-1], flush=True)
-    return lines
-
-
 def growth() -> list[str]:
     """How the rate grows with runs, settings and states."""
     mdp = rv.domains.complex_mdp()
@@ -234,9 +209,7 @@ def section() -> str:
         "What bounds a kernel is estimated from counts of its instructions and bytes.",
         "", *main_table(), "",
         *jax_lines(), "", "G updates/s of the kernel as simulations grow:", "", *growth(), "",
-        *break_even(), "",
-        "`dtype=\"float32\"`: |difference from double precision| of the final estimates of the "
-        "variance, in units of their median, after the case's steps:", "", *single_lines(),
+        *break_even(),
     ]  # fmt: skip
     return "\n".join(lines)
 

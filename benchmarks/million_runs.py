@@ -1,4 +1,4 @@
-"""The figure of docs/gpu.md: how a million runs of two methods are distributed.
+"""The figure of docs/simulate.md: how a million runs of two methods are distributed.
 
 python million_runs.py ../docs/figures/million_runs.png
 

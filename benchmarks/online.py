@@ -197,7 +197,7 @@ def verdict(met: dict[str, float]) -> str:
 
 
 def section(rounds: int = ROUNDS) -> str:
-    """The section of docs/benchmarks.md about online estimators."""
+    """The section of benchmarks/results.md about online estimators."""
     table, met = against_the_class(rounds)
     lines = [
         "## Online estimators",

@@ -19,10 +19,9 @@ import torch
 from scipy.stats import norm
 from torch import Tensor
 
-from retvar.deep.fitting import Scales
+from retvar.deep.fitting import Columns, Scales
 from retvar.deep.modules import FORGET
 from retvar.deep.targets import discounted_sums
-from retvar.deep.transition_columns import Columns
 
 QUANTILES = 32
 LEVELS = (np.arange(QUANTILES) + 0.5) / QUANTILES

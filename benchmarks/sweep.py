@@ -21,7 +21,7 @@ from distributed import Client
 import document
 from retvar.cluster import local_cluster
 from retvar.sweep import CellSize, Dask, Domain, Learners, Local, Points, Range, Sweep, run
-from retvar.sweep.executors import Executor
+from retvar.sweep.store import Executor
 
 CELLS = 16
 SECOND = 1.0

@@ -150,7 +150,7 @@ def trace_size(columns: Columns) -> float:
 
 
 def section(rounds: int = ROUNDS) -> str:
-    """The section of docs/benchmarks.md about tile coding."""
+    """The section of benchmarks/results.md about tile coding."""
     lines = [
         "## Tile-coded observations",
         "",

@@ -1,5 +1,5 @@
 /* The walk through an MDP that the C programs share: the edges and the random numbers are those of
- * src/retvar/engine/streams.py. Episodes begin in one state, rewards have no noise, ratios are 1.
+ * src/retvar/simulation/streams.py. Episodes begin in one state, rewards have no noise, ratios are 1.
  *
  * Compiled by benchmarks/engine.py with -DSTATES=…; without contraction of multiply-adds the
  * programs that include this learn what the engine learns, bit for bit.

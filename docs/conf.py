@@ -38,7 +38,7 @@ html_theme_options = {
 }
 nitpicky = True
 nitpick_ignore_regex = [
-    ("py:.*", r"numpy\..*|xarray\..*|retvar\.(linear|mdp|exact|report|experiments)\..*"),
+    ("py:.*", r"numpy\..*|xarray\..*|retvar\.(linear|mdp|exact|paper)\..*"),
     ("py:.*", r".*Figure|Reproduction|collections\..*|pathlib\.Path"),
 ]
 autodoc_member_order = "bysource"

@@ -32,10 +32,10 @@ from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 import retvar as rv
-from retvar.files import write_text
-from retvar.format import duration
 from retvar.plots.style import COLOURS, GRID, INK, LINE, RC, add_legend
-from retvar.progress import Display
+from retvar.support.files import write_text
+from retvar.support.format import duration
+from retvar.support.progress import Display
 from retvar.sweep import Interval, bootstrap_interval, holm
 
 Array = NDArray[np.float64]
@@ -504,12 +504,15 @@ def tables(rows: list[Row]) -> dict[str, str]:
 
 
 def update_page(page: Path, found: dict[str, str]) -> None:
-    """Replace the tables of a page, each between two comments with its name."""
+    """Replace the tables of a page: between two comments, or in files that it includes."""
     text = page.read_text()
     for name, table in found.items():
         begin, end = f"<!-- table {name} -->", f"<!-- end {name} -->"
-        before, rest = text.split(begin)
-        text = f"{before}{begin}\n{table}\n{end}{rest.split(end)[1]}"
+        if begin in text:
+            before, rest = text.split(begin)
+            text = f"{before}{begin}\n{table}\n{end}{rest.split(end)[1]}"
+        else:
+            write_text(page.parent / "tables" / f"which_method_{name}.txt", f"{table}\n")
     write_text(page, text)
 
 

@@ -148,8 +148,8 @@ def rule_of(learner: rv.Learner, node: str) -> Any:
     alpha_bar = learner.alpha if learner.alpha_bar is None else learner.alpha_bar
     if node == "value":
         return learner.alpha
-    if node == "mean" and learner.alpha_mean is not None:
-        return learner.alpha_mean
+    if node == "mean" and (learner.alpha_mean is not None or learner.learn_value):
+        return learner.alpha if learner.alpha_mean is None else learner.alpha_mean
     return alpha_bar
 
 

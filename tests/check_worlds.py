@@ -6,8 +6,6 @@ an episode. They need nothing but NumPy and SciPy; answers come from dense linea
 
 from __future__ import annotations
 
-from functools import cache
-
 import numpy as np
 import scipy.stats
 
@@ -129,71 +127,6 @@ def machine():
     return World(p, reward, 0.9)
 
 
-def blackjack(stick=17):
-    """Blackjack with an infinite deck, as in Gymnasium; the player sticks from 17 on."""
-    start: dict = {}
-    for a, pa in CARDS.items():
-        for b, pb in CARDS.items():
-            for shown, ps in CARDS.items():
-                hand = (*_with_card(*_with_card(0, False, a), b), shown)
-                start[hand] = start.get(hand, 0.0) + pa * pb * ps
-    moves: dict = {}
-    waiting = list(start)
-    while waiting:
-        hand = waiting.pop()
-        if hand not in moves:
-            moves[hand] = _play(hand, stick)
-            waiting += [follows for follows in moves[hand] if not isinstance(follows, str)]
-    ends = {"lost": -1.0, "drawn": 0.0, "won": 1.0}
-    index = {hand: i for i, hand in enumerate([*moves, *ends])}
-    p = np.zeros((len(index), len(index) + 1))
-    reward, first = np.zeros_like(p), np.zeros(len(index))
-    for hand, follows in moves.items():
-        for after, q in follows.items():
-            p[index[hand], index[after]] += q
-    for end, gain in ends.items():
-        p[index[end], -1], reward[index[end], -1] = 1.0, gain
-    for hand, q in start.items():
-        first[index[hand]] = q
-    return World(p, reward, 1.0, first)
-
-
-def _with_card(total, usable, card):
-    """Sum and usable ace of a hand after one more card."""
-    total += card
-    if card == 1 and not usable and total + 10 <= 21:
-        return total + 10, True
-    return (total - 10, False) if total > 21 and usable else (total, usable)
-
-
-def _play(hand, stick):
-    """What follows a hand, with probabilities."""
-    total, usable, shown = hand
-    follows: dict = {}
-    if total < stick:
-        for card, q in CARDS.items():
-            after = _with_card(total, usable, card)
-            key = "lost" if after[0] > 21 else (*after, shown)
-            follows[key] = follows.get(key, 0.0) + q
-        return follows
-    for final, q in _dealer(*_with_card(0, False, shown)).items():
-        key = "won" if final > 21 or final < total else "lost" if final > total else "drawn"
-        follows[key] = follows.get(key, 0.0) + q
-    return follows
-
-
-@cache
-def _dealer(total, usable):
-    """Final sums of the dealer; 22 and more are bust."""
-    if total >= 17:
-        return {total: 1.0}
-    finals: dict = {}
-    for card, q in CARDS.items():
-        for final, share in _dealer(*_with_card(total, usable, card)).items():
-            finals[final] = finals.get(final, 0.0) + q * share
-    return finals
-
-
 def epidemic(people=20, contact=0.5, recovery=0.2):
     """The infected among few people, at one event at a time; each step costs their number."""
     p, reward = np.zeros((people, people + 1)), np.zeros((people, people + 1))
@@ -244,7 +177,6 @@ WORLDS = {  # by these the interval of the std was chosen among several
     "gambler's ruin": gambler,
     "inventory": inventory,
     "machine replacement": machine,
-    "Blackjack": blackjack,
 }
 HELD_OUT = {  # chosen when the verdicts were final
     "epidemic": epidemic,

@@ -1,17 +1,17 @@
-"""Shared by all tests; `pytest --shuffle SEED` runs them in a random order."""
+"""Shared by all tests: seeds and examples are fixed, but fresh ones in `make nightly`."""
 
-import random
-from itertools import groupby
+import os
+import signal
 
 import pytest
 from hypothesis import settings
 
 from tests import oracle
 
-settings.register_profile("retvar", deadline=None, print_blob=True)
-settings.load_profile("retvar")
-
-collect_ignore = ["killwarm.py"]  # imported, it runs every command
+settings.register_profile("push", deadline=None, print_blob=True, derandomize=True)
+settings.register_profile("nightly", deadline=None, print_blob=True)
+settings.load_profile("nightly" if oracle.SOAK else "push")
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores it
 
 
 # ------------------------------------------------------------------------ seeds
@@ -31,44 +31,31 @@ def pytest_runtest_makereport():
     return report
 
 
-# ------------------------------------------------------------------------ order
+# ------------------------------------------------------------------------ plain Python
+
+PLAIN = (
+    "test_bootstrap",
+    "test_checkpoint",
+    "test_contract",
+    "test_digests",
+    "test_features",
+    "test_lazy_traces",
+    "test_learned_moments",
+    "test_online",
+)
 
 
-def pytest_addoption(parser):
-    what = "run modules, and the tests of each, in the random order of this seed"
-    parser.addoption("--shuffle", type=int, metavar="SEED", help=what)
+def compiling() -> bool:
+    """Whether numba compiles; tests/test_heart.py runs the modules in PLAIN without."""
+    return os.environ.get("NUMBA_DISABLE_JIT", "0") == "0"
 
 
-def pytest_report_header(config):
-    seed = config.getoption("shuffle")
-    return None if seed is None else f"order: --shuffle {seed}"
-
-
-def pytest_terminal_summary(terminalreporter, config):
-    if (seed := config.getoption("shuffle")) is not None:  # with -q there is no header
-        terminalreporter.write_line(f"order: --shuffle {seed}")
+def belongs(item) -> bool:
+    """Whether a test runs here: in PLAIN those marked `compiled`, or all others."""
+    marked = item.get_closest_marker("compiled") is not None
+    return item.path.stem not in PLAIN or marked == compiling()
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config, items):
-    if config.getoption("shuffle") is not None:
-        items[:] = shuffled(items, config.getoption("shuffle"))
-
-
-def shuffled(items, seed):
-    """The tests of a module stay together: they share its fixtures.
-
-    The order depends only on the seed and on which tests there are, so that all workers of
-    pytest-xdist have the same.
-    """
-
-    def module(item):
-        return item.nodeid.partition("::")[0]
-
-    draw = random.Random(seed)
-    ordered = sorted(items, key=lambda item: (module(item), item.nodeid))
-    modules = [list(tests) for _, tests in groupby(ordered, module)]
-    draw.shuffle(modules)
-    for tests in modules:
-        draw.shuffle(tests)
-    return [item for tests in modules for item in tests]
+def pytest_collection_modifyitems(items):
+    items[:] = filter(belongs, items)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from retvar.features import TileCoding
+from retvar.td.features import TileCoding
 
 Step = Callable[[np.ndarray, np.random.Generator], tuple[np.ndarray, np.ndarray, np.ndarray]]
 
@@ -82,10 +82,6 @@ class World:
         return returns.mean(axis=1), returns.std(axis=1, ddof=1 if self.varies else 0)
 
 
-def _wrapped(angle: np.ndarray) -> np.ndarray:
-    return (angle + math.pi) % (2 * math.pi) - math.pi
-
-
 def mountain_car(noise: float) -> World:
     """Push the way it moves; with some probability at random instead."""
 
@@ -127,66 +123,3 @@ def cart_pole(stochastic: bool) -> World:
     bound = [2.4, 3.0, 0.21, 3.0]
     tiles = TileCoding([-b for b in bound], bound, tiles=6)
     return World(reset, step, np.array, 0.99, 500, tiles, varies=stochastic)
-
-
-def acrobot() -> World:
-    """Two links swung by random torques, until the tip is high enough."""
-
-    def reset(n: int, rng: np.random.Generator) -> np.ndarray:
-        return rng.uniform(-0.1, 0.1, (n, 4))
-
-    def rates(s: np.ndarray, torque: np.ndarray) -> np.ndarray:
-        upper, lower, w1, w2 = s.T
-        g, quarter = 9.8, math.pi / 2
-        d1 = 0.25 + (1.25 + np.cos(lower)) + 2.0
-        d2 = 0.25 + 0.5 * np.cos(lower) + 1.0
-        pull2 = 0.5 * g * np.cos(upper + lower - quarter)
-        swing = 0.5 * np.sin(lower)
-        pull1 = -swing * w2**2 - 2 * swing * w2 * w1 + 1.5 * g * np.cos(upper - quarter) + pull2
-        a2 = (torque + d2 / d1 * pull1 - swing * w1**2 - pull2) / (1.25 - d2**2 / d1)
-        return np.column_stack([w1, w2, -(d2 * a2 + pull1) / d1, a2])
-
-    def step(s: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        torque, dt = rng.integers(-1, 2, len(s)).astype(float), 0.2
-        k1 = rates(s, torque)
-        k2 = rates(s + dt / 2 * k1, torque)
-        k3 = rates(s + dt / 2 * k2, torque)
-        k4 = rates(s + dt * k3, torque)
-        after = s + dt / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
-        after[:, :2] = _wrapped(after[:, :2])
-        after[:, 2] = np.clip(after[:, 2], -4 * math.pi, 4 * math.pi)
-        after[:, 3] = np.clip(after[:, 3], -9 * math.pi, 9 * math.pi)
-        up = -np.cos(after[:, 0]) - np.cos(after[:, 0] + after[:, 1]) > 1.0
-        return after, np.where(up, 0.0, -1.0), up
-
-    def observe(s: np.ndarray) -> np.ndarray:
-        a, b = s[:, 0], s[:, 1]
-        return np.column_stack([np.cos(a), np.sin(a), np.cos(b), np.sin(b), s[:, 2], s[:, 3]])
-
-    bound = [1.0, 1.0, 1.0, 1.0, 12.57, 28.3]
-    tiles = TileCoding([-b for b in bound], bound, tiles=4, memory=2**16)
-    return World(reset, step, observe, 0.99, 500, tiles, varies=True)
-
-
-def pendulum(noise: float) -> World:
-    """Hold the pendulum up with a torque linear in the state, plus noise."""
-
-    def reset(n: int, rng: np.random.Generator) -> np.ndarray:
-        return np.column_stack([rng.uniform(-math.pi, math.pi, n), rng.uniform(-1, 1, n)])
-
-    def step(s: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        angle = _wrapped(s[:, 0])
-        torque = -(10 * angle + 2 * s[:, 1])
-        if noise:
-            torque = torque + noise * rng.normal(size=len(s))
-        torque = np.clip(torque, -2.0, 2.0)
-        reward = -(angle**2 + 0.1 * s[:, 1] ** 2 + 0.001 * torque**2)
-        w = np.clip(s[:, 1] + (15 * np.sin(s[:, 0]) + 3 * torque) * 0.05, -8.0, 8.0)
-        after = np.column_stack([_wrapped(s[:, 0] + 0.05 * w), w])
-        return after, reward, np.zeros(len(s), dtype=bool)
-
-    def observe(s: np.ndarray) -> np.ndarray:
-        return np.column_stack([np.cos(s[:, 0]), np.sin(s[:, 0]), s[:, 1]])
-
-    tiles = TileCoding([-1.0, -1.0, -8.0], [1.0, 1.0, 8.0], tiles=8)
-    return World(reset, step, observe, 0.95, 200, tiles, varies=noise > 0)

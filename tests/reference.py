@@ -19,7 +19,8 @@ class Reference:
     ):  # fmt: skip
         self.method, self.estimand, self.learn_value = method, estimand, learn_value
         self.alpha, self.alpha_bar = dtype(alpha), dtype(alpha_bar)
-        self.alpha_mean = self.alpha_bar if alpha_mean is None else dtype(alpha_mean)
+        default = self.alpha if learn_value else self.alpha_bar
+        self.alpha_mean = default if alpha_mean is None else dtype(alpha_mean)
         self.kappa, self.kappa_bar = dtype(kappa), dtype(kappa_bar)
         self.kappa_mean = self.kappa if kappa_mean is None else dtype(kappa_mean)
         zero = np.zeros(size, dtype=dtype)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import xarray
 
-from retvar.experiments import Experiment, SimulationCache, all_experiments
+from retvar.paper import Experiment, SimulationCache, all_experiments
 
 FILE = Path(__file__).parent / "data" / "claims.npz"
 SIMULATIONS = {s.name: s for e in all_experiments() for s in e.simulations}

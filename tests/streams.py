@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 import retvar as rv
-from retvar.online.memory_layout import STEP
 
 METHODS = {"direct": rv.Direct, "vtd": rv.VTD, "centred": rv.Centred}
 
@@ -69,6 +68,8 @@ def learner(rng: np.random.Generator, method: str | None = None, states: int = 4
     }
     if method == "centred":
         settings |= {"alpha_mean": pick(), "kappa_mean": float(trace())}
+    if method != "vtd":
+        settings["order"] = int(rng.choice([2, 2, 2, 3, 4]))
     return METHODS[method](**settings)
 
 
@@ -81,6 +82,20 @@ def same(a, b) -> bool:
 def stored(estimator, lanes: int | None = None) -> list[bytes]:
     """The bits of everything that learning changes, in some lanes or in all."""
     m = estimator._memory
-    arrays = [m.w[:, :lanes], m.held[:, :lanes], m.steps[:, :STEP], m.traces, m.report, m.scales]
-    arrays += [None if m.sums is None else m.sums[..., :lanes], None if lanes == 1 else m.draws]
-    return [np.ascontiguousarray(x).tobytes() for x in arrays if x is not None]
+    b = m.block
+    arrays = [x[..., :lanes] for x in (*b.w, *b.held, *b.first, *b.second, *b.sums)]
+    arrays += [*b.E, *b.visits, *b.used, b.p[:, :1], b.errors[:, :1], b.scales, b.last]
+    arrays += [] if lanes == 1 else [m.draws]
+    return [np.ascontiguousarray(x).tobytes() for x in arrays]
+
+
+def traces(estimator, node: int | None = None) -> np.ndarray:
+    """Traces [stream, weight] of a node by its number, or of all nodes side by side."""
+    E = estimator._memory.block.E
+    return np.hstack([x[:, :-1] for x in E]) if node is None else E[node][:, :-1]
+
+
+def finite(estimator, limit: float = 1e150) -> bool:
+    """Whether weights and traces of an estimator are below the limit."""
+    b = estimator._memory.block
+    return all((np.abs(x) <= limit).all() for x in (*(w[:, 0] for w in b.w), *b.E))

@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import signal
 import tempfile
 from pathlib import Path
 
@@ -26,7 +25,7 @@ def small(count: int = 5, runs: int = 8, **changes) -> Sweep:
     return Sweep(**{**settings, **changes})
 
 
-def run_logged(spec: dict, out: str, log: str, limit: int | None = None) -> None:
+def run_logged(spec: dict, out: str, log: str) -> None:
     """Run a sweep in this process, and log each cell before it is computed."""
     compute = Plan.compute
 
@@ -37,19 +36,14 @@ def run_logged(spec: dict, out: str, log: str, limit: int | None = None) -> None
         return compute(self, cell, *arguments, **options)
 
     Plan.compute = logged
-    if limit is not None:  # a disk on which no file can grow beyond this
-        import resource
-
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
     run(Sweep.from_dict(spec), out, Local(threads=1))
 
 
-def process(sweep: Sweep, out: Path, log: Path, limit: int | None = None):
+def process(sweep: Sweep, out: Path, log: Path):
     """Start a process that runs `sweep`."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.sweepwarm"])
-    arguments = (sweep.to_dict(), str(out), str(log), limit)
+    arguments = (sweep.to_dict(), str(out), str(log))
     started = context.Process(target=run_logged, args=arguments)
     started.start()
     return started

@@ -6,13 +6,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import retvar as rv
 from tests import oracle
-from tests.test_solve import acyclic_mdp
-
-QUESTIONS = [
-    ("target", None, "target_return"),
-    ("target", "behaviour", "target_return"),
-    ("target", "behaviour", "off_policy_return"),
-]
+from tests.test_solve import QUESTIONS, acyclic_mdp
 
 
 def random_mdp(seed: int, states: int = 5) -> rv.MDP:
@@ -131,13 +125,6 @@ def test_action_values_match_the_enumeration_of_paths(target, behaviour, estiman
                 assert_allclose(found.q_variance[s, a], second, atol=1e-12)
 
 
-def test_a_lambda_given_to_solve_is_the_one_of_action_values():
-    mdp = random_mdp(1)
-    again = rv.MDP(mdp.edges, lam=0.3, policies=dict(mdp.policies), states=mdp.n_states, actions=3)
-    assert_array_equal(rv.solve(mdp, lam=0.3).q_variance, rv.solve(again).q_variance)
-    assert not np.allclose(rv.solve(mdp, lam=0.3).q_std, rv.solve(mdp).q_std, equal_nan=True)
-
-
 def infinite_in_part() -> rv.MDP:
     """Off-policy, `loop` has an infinite variance; `coin` may enter it, or end."""
     edges = [("loop", a, "loop", 1.0, 1.0 - a) for a in (0, 1)]
@@ -153,35 +140,6 @@ def test_an_action_has_an_infinite_variance_where_it_leads_to_one():
     assert_allclose(found.q[1, 1], 0.95 * 18.0)
     on_policy = rv.solve(infinite_in_part(), "pi")
     assert np.isfinite(on_policy.q_variance).all()
-
-
-def test_an_edge_that_is_never_taken_adds_no_infinite_variance():
-    """It leads from state 0 to state 1, whose variance is infinite, with probability 0."""
-    edges = [(0, "a", 1, 0.0, 0.0), (0, "a", "end", 1.0, 1.0), (0, "b", "end", 1.0, 0.0)]
-    edges += [(1, "a", 1, 1.0, 0.0, 1.0), (1, "b", 1, 1.0, 0.5, 1.0)]
-    mdp = rv.MDP.from_edges(edges, gamma=0.9, lam=1.0)
-    pi, mu = [[0.5, 0.5], [0.9, 0.1]], [[0.5, 0.5], [0.1, 0.9]]
-    found = rv.solve(mdp, pi, mu, "off_policy_return")
-    assert np.isnan(found.variance[1])
-    assert_array_equal(found.q_variance[0], [0.0, 0.0])
-
-
-def test_action_values_scale_with_rewards_of_any_size():
-    mdp = random_mdp(3)
-    e = mdp.edges
-    for scale in (1e-150, 1e100):
-        scaled = rv.MDP(
-            e._replace(reward=e.reward * scale, reward_std=e.reward_std * scale),
-            lam=mdp.lam, policies=dict(mdp.policies), states=mdp.n_states, actions=3,
-        )  # fmt: skip
-        assert_allclose(rv.solve(scaled).q_std, scale * rv.solve(mdp).q_std, rtol=1e-12)
-
-
-def test_the_dataset_has_the_names_of_states_and_actions():
-    data = rv.solve(rv.domains.chain()).action_data
-    assert data["q"].dims == ("state", "action")
-    assert data.indexes["state"].tolist() == ["s0", "s1", "s2", "s3"]
-    assert data.indexes["action"].tolist() == ["go"]
 
 
 # ------------------------------------------------------------------------ cautious policies
@@ -203,12 +161,6 @@ def test_a_cautious_policy_weighs_mean_against_variance(penalty, action):
     assert policy.probabilities[0, mdp.action_index(action)] == 1
 
 
-def test_without_a_penalty_it_is_the_greedy_policy():
-    for seed in range(20):
-        mdp = random_mdp(seed)
-        assert rv.Policy.cautious(mdp, 0.0) == rv.Policy.greedy(mdp)
-
-
 def test_it_is_greedy_for_the_policy_given():
     for seed in range(20):
         mdp = random_mdp(seed)
@@ -216,17 +168,3 @@ def test_it_is_greedy_for_the_policy_given():
         score = np.where(mdp.available, found.q - 0.7 * found.q_variance, -np.inf)
         best = rv.Policy.cautious(mdp, 0.7, "behaviour").probabilities.argmax(axis=1)
         assert_array_equal(best, score.argmax(axis=1))
-
-
-def test_ties_go_to_the_first_action_whatever_rounding_does():
-    third = [("s", "b", "end", 1 / 3, r) for r in (0.1, 0.2, 0.3)]
-    same = [("s", "a", "end", 1 / 3, r) for r in (0.3, 0.1, 0.2)]
-    mdp = rv.MDP.from_edges([*third, *same], gamma=1.0)
-    for penalty in (0.0, 0.5, 1e6, -3.0):
-        assert rv.Policy.cautious(mdp, penalty).probabilities[0, 0] == 1
-
-
-@pytest.mark.parametrize("penalty", ["much", float("nan"), float("inf"), None])
-def test_a_penalty_must_be_a_number(penalty):
-    with pytest.raises(rv.InputError, match="penalty"):
-        rv.Policy.cautious(two_ways(), penalty)

@@ -13,11 +13,11 @@ from numpy.testing import assert_allclose
 
 import retvar as rv
 from retvar.cli import main
-from retvar.errors import InputError
 from retvar.estimation.answers import Answer
 from retvar.estimation.return_sample import Interval, ReturnSample
 from retvar.estimation.rollouts import observed
 from retvar.experience import from_gymnasium, from_table
+from retvar.support.errors import InputError
 
 
 def lake(**settings):
@@ -51,9 +51,6 @@ def test_a_word_says_where_returns_take_few_values():
     here = "returns take few values here: this interval held"
     assert here in found.at(0).note
     assert here in json.loads(json.dumps(found.at(0).to_dict()))["note"]
-    word = "returns take few values: 90% intervals held"
-    assert word in found.data.attrs["return_intervals"]
-    assert f"return intervals: {word}" in found.summary()
     normal = rv.estimate(from_table(log(["rain", "sun"])), gamma=0.9)
     assert "few values" not in normal.summary() + normal.at("sun").note
 
@@ -76,10 +73,9 @@ def test_several_states_get_the_answers_that_each_of_them_gets(by):
         ends = np.transpose(found.interval(several, "std"))
         assert [tuple(pair) for pair in ends] == [found.interval(name, "std") for name in names]
     assert found.value([]).size == 0
-    with pytest.raises(InputError, match="snow: is not a state of"):
-        found.value(["a1", "snow"])
-    with pytest.raises(InputError, match="must be a column of states"):
-        found.value(np.zeros((2, 2), dtype=int))
+    for wrong in (["a1", "snow"], np.zeros((2, 2), dtype=int), [7]):
+        with pytest.raises(InputError):
+            found.value(wrong)
     assert np.isnan(lake(by=by).value([5, 0])).tolist() == [True, False]  # 5 is a hole
 
 
@@ -94,44 +90,8 @@ def test_rows_of_observations_get_the_answers_that_each_of_them_gets():
         assert_allclose(
             found.interval(given), np.transpose([found.interval(row) for row in several])
         )
-    with pytest.raises(InputError, match="rows of numbers of one length"):
+    with pytest.raises(InputError):
         found.value([[0.1, 0.2], [0.3]])
-
-
-def test_states_are_shown_in_natural_order_whatever_came_first():
-    """Numbers of states stay those of first appearance, in which files and streams have them."""
-    names = [f"a{k}" for k in (10, 2, 1, 30, 3)]
-    found = rv.estimate(from_table(log(names)), gamma=0.9)
-    ordered = sorted(names, key=lambda name: int(name[1:]))
-    assert [line.split()[0] for line in found.summary().splitlines()[-5:]] == ordered
-    (ax,) = rv.plots.estimate_states(found.data).axes
-    assert [text.get_text() for text in ax.get_yticklabels()] == ordered
-    assert found.data["label"].values.tolist() == found.experience.labels
-
-
-def test_states_are_named_by_their_labels():
-    found = rv.estimate(from_table(log(["rain", "sun"])), gamma=0.9, by="least_squares")
-    number = found.experience.labels.index("sun")
-    assert found.at("sun").value.estimate == found.value(number)
-    assert found.at("sun").state == "sun"
-    with pytest.raises(InputError, match=r"snow: is not a state of .*; they are "):
-        found.at("snow")
-    hands = from_gymnasium("Blackjack-v1", steps=500)
-    cards = rv.estimate(hands, gamma=1.0, by="least_squares")
-    for text in ((14, 10, 0), "(14, 10, 0)", "14,10,0"):
-        assert cards.at(text).state == (14, 10, 0)
-
-
-def test_answers_are_nan_where_values_are():
-    """TD learning, just outside of the box of all visits: neither `at` nor `value` answers."""
-    rng = np.random.default_rng(0)
-    rows = {"x": rng.random(900), "y": rng.random(900), "reward": rng.normal(size=900)}
-    rows["terminated"] = np.ones(900, dtype=bool)
-    found = rv.estimate(from_table(rows, state=["x", "y"]), gamma=0.9, by="td")
-    for row in ([0.5, 0.5], [-0.2, 0.5], [1.3, 0.5], [5.0, 5.0]):
-        known = found.at(row).value.estimate, found.value(row), found.interval(row)[0]
-        assert np.isnan(known).all() == (row != [0.5, 0.5])
-        assert np.isnan(known).all() or np.isfinite(known).all()
 
 
 def test_returns_stay_within_what_the_rewards_seen_allow(tmp_path):
@@ -170,10 +130,12 @@ def test_roll_outs_that_disagree_say_so():
     assert "they disagree with the std above: trust the roll-outs" in str(wide)
 
 
-@pytest.mark.parametrize("state", [16, -1, 1.5, "x", None, True])
-def test_what_is_no_state_is_refused(state):
-    with pytest.raises(InputError, match="must be the number of a state, 0 to 15"):
-        lake().at(state)
+def test_what_is_no_state_is_refused():
+    found = lake()
+    for state in (16, -1, 1.5, "x", None, True):
+        with pytest.raises(InputError) as caught:
+            found.at(state)
+        assert caught.value.field == "state"
 
 
 @pytest.mark.parametrize("by", ["td", "least_squares"])
@@ -192,8 +154,9 @@ def test_observations_far_from_all_data_have_no_answer(by):
     assert math.isnan(far.std.estimate)
     assert far.note.startswith("no visit in this region" if by == "td" else "far from all data")
     for wrong in ([0.0], "0,0,0", "a,b", [math.nan, 0.0]):
-        with pytest.raises(InputError, match=r"must hold 2 numbers \(position, velocity\)"):
+        with pytest.raises(InputError) as caught:
             found.at(wrong)
+        assert caught.value.field == "state"
 
 
 # ---------------------------------------------------------------------- starts
@@ -212,21 +175,6 @@ def test_an_environment_starts_where_it_shows_an_observation(name):
         np.testing.assert_allclose(shown, before, atol=1e-5)
     action = env.action_space.sample()
     np.testing.assert_allclose(copy.step(action)[0], env.step(action)[0], atol=1e-4)
-
-
-def test_wrappers_see_the_start():
-    """A wrapper that changes observations changes the first one, too."""
-    seen = []
-
-    def policy(observation):
-        seen.append(observation)
-        return 0
-
-    inner = gymnasium.make("CartPole-v1")
-    space = gymnasium.spaces.Box(-np.inf, np.inf, (4,))
-    env = gymnasium.wrappers.TransformObservation(inner, lambda x: 10 * x, space)
-    rv.rollouts(env, policy, gamma=0.9, start=[0.1, 0.0, 0.0, 0.0], episodes=2)
-    np.testing.assert_allclose(seen[0], [1.0, 0, 0, 0], atol=1e-6)
 
 
 # ---------------------------------------------------------------------- the command line
@@ -254,46 +202,3 @@ def test_the_command_answers_with_roll_outs_beside(tmp_path):
     assert "roll-outs" in text
     assert "40 returns" in text
     assert "never visited" in text
-
-
-def test_roll_outs_are_of_the_return_and_cut_off_ones_are_completed(tmp_path):
-    common = ("--gamma", 0.9, "--steps", 2000, "--rollouts", 3, "--by", "least_squares")
-    done = command(tmp_path, "gymnasium:FrozenLake-v1", *common, "--at", 14, "--lam", 0.5)
-    assert "no roll-outs: they are of the return, λ = 1" in done.stdout
-    short = ("--option", "max_episode_steps=3")
-    done = command(tmp_path, "gymnasium:CliffWalking-v1", *common, "--at", 36, *short)
-    assert "3 returns, 3 cut off, completed with the estimate" in done.stdout
-
-
-def test_a_log_has_answers_without_roll_outs(tmp_path):
-    pytest.importorskip("pyarrow")
-    import pyarrow
-    import pyarrow.parquet
-
-    path = tmp_path / "log.parquet"
-    columns = {name: list(column) for name, column in log(["rain", "sun"]).items()}
-    pyarrow.parquet.write_table(pyarrow.table(columns), path)
-    words = (path, "--gamma", 0.9, "--by", "least_squares", "--at", "sun")
-    done = command(tmp_path, *words)
-    assert done.exit_code == 0, done.output
-    assert "sun" in done.stdout
-    assert "roll-outs" not in done.stdout
-    done = command(tmp_path, *words, "--rollouts", 10)
-    assert (done.exit_code, "--rollouts = 10: only for environments" in done.stderr) == (2, True)
-    done = command(tmp_path, *words[:-1], "snow")
-    assert (done.exit_code, "--at = snow: is not a state" in done.stderr) == (2, True)
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("--at", 99), "--at = 99: must be the number of a state"),
-        (("--rollouts", 5), "--rollouts = 5: needs --at"),
-        (("--at", 1, "--rollouts", 1), "--rollouts = 1: must be 0 or at least 2"),
-    ],
-)
-def test_wrong_options_are_refused_before_anything_is_learned(tmp_path, words, message):
-    done = command(tmp_path, "gymnasium:FrozenLake-v1", "--gamma", 0.9, *words)
-    assert done.exit_code == 2
-    assert message in done.stderr
-    assert not (tmp_path / "out").exists()

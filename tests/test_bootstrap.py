@@ -107,6 +107,13 @@ def multipliers(seed, count, steps):
     return out
 
 
+def of_lane(estimator, c, what, states=None):
+    """What the estimator (0) or a replicate estimates."""
+    if c == 0:
+        return estimator.predict(range(4) if states is None else states, what)
+    return estimator.bootstrap_estimates(what=what, states=states)[:, c - 1]
+
+
 @pytest.mark.parametrize("estimand", ["target_return", "off_policy_return"])
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize(
@@ -142,14 +149,7 @@ def test_estimator_and_replicates_equal_the_reference(method, order, rule, estim
                 columns["lam"][t], columns["rho"][t], columns["terminated"][t],
                 columns["truncated"][t], times[t, c],
             )  # fmt: skip
-        value = (
-            estimator.value() if c == 0 else estimator.bootstrap_estimates(what="value")[:, c - 1]
-        )
-        variance = (
-            estimator.variance()
-            if c == 0
-            else estimator.bootstrap_estimates(what="variance")[:, c - 1]
-        )
+        value, variance = (of_lane(estimator, c, what) for what in ("value", "variance"))
         scale = np.abs(value).max() ** 2 + np.abs(variance).max() + 1e-12
         assert_allclose(value, table @ twin.J.predicting, rtol=1e-9, atol=1e-9 * np.sqrt(scale))
         wanted = [twin.variance(x) for x in table]
@@ -157,52 +157,13 @@ def test_estimator_and_replicates_equal_the_reference(method, order, rule, estim
         nodes = {"third_moment": twin.M3, "fourth_moment": twin.M4} if order == 4 else {}
         for name, node in nodes.items():
             wanted = table @ node.predicting
-            found = estimator.predict(range(4), name)
-            if c > 0:
-                found = estimator.bootstrap_estimates(what=name)[:, c - 1]
+            found = of_lane(estimator, c, name)
             assert_allclose(found, wanted, rtol=1e-8, atol=1e-8 * (scale + np.abs(wanted).max()))
 
 
 def learners(**settings):
     plain = {"alpha": rv.Averaged(), "gamma": 0.9, "lam": 0.8, "kappa": 0.5, "kappa_bar": 0.3}
     return [kind(**{**plain, **settings}) for kind in METHODS.values()]
-
-
-@pytest.mark.parametrize("description", learners(), ids=lambda d: d.method)
-def test_replicates_do_not_change_the_estimator(description):
-    columns = stream(np.random.default_rng(fresh_seed()), 300, states=4)
-    alone, with_replicates = (
-        description.online(states=4),
-        description.online(states=4, bootstrap_samples=9),
-    )
-    alone.update_many(columns)
-    with_replicates.update_many(columns)
-    assert same(alone, with_replicates)
-
-
-@pytest.mark.parametrize("description", learners(), ids=lambda d: d.method)
-def test_chunks_one_by_one_copies_and_files_give_the_same_replicates(description, tmp_path):
-    """Multipliers are numbered by transition: replicates have the same bits in any chunks."""
-    columns = stream(np.random.default_rng(fresh_seed()), 200, states=4)
-    whole, parts, single = (
-        description.online(states=4, bootstrap_samples=7, seed=3) for _ in range(3)
-    )
-    whole.update_many(columns)
-    parts.update_many({name: column[:90] for name, column in columns.items()})
-    parts.save(tmp_path / "half.safetensors")
-    rest = {name: column[90:] for name, column in columns.items()}
-    for twin in (rv.load(tmp_path / "half.safetensors"), parts.clone(), parts):
-        twin.update_many(rest)
-        for what in ("value", "variance", "mean"):
-            assert_array_equal(
-                twin.bootstrap_estimates(what=what), whole.bootstrap_estimates(what=what)
-            )
-    for t in range(200):
-        row = {name: column[t] for name, column in columns.items()}
-        single.update(row.pop("state"), row.pop("reward"), row.pop("next_state"), **row)
-    assert_array_equal(
-        single.bootstrap_estimates(what="variance"), whole.bootstrap_estimates(what="variance")
-    )
 
 
 def test_fewer_replicates_are_the_first_of_more():
@@ -235,16 +196,7 @@ def test_a_grown_estimator_equals_one_that_was_large_from_the_start(description)
     )
 
 
-def test_growing_is_refused_where_it_is_impossible():
-    estimator = rv.Direct(alpha=0.1, gamma=0.9, lam=0.9).online(states=3)
-    with pytest.raises(rv.InputError, match=r"states = 2: must be at least the present 3"):
-        estimator.grow(2)
-    with pytest.raises(rv.InputError, match="its own weight"):
-        rv.Direct(alpha=0.1, gamma=0.9, lam=0.9).online(features=3).grow(4)
-    with pytest.raises(rv.InputError, match=r"gamma = 3 numbers: must be one number or 5"):
-        rv.Direct(alpha=0.1, gamma=[0.9] * 3, lam=0.9).online(states=3).grow(5)
-
-
+@pytest.mark.compiled
 def test_the_mean_of_averaged_weights_forgets_the_beginning():
     """The share of the k-th of n weights in the mean is proportional to k(k+1)(k+2)."""
     n = 50
@@ -265,6 +217,7 @@ def test_the_mean_of_averaged_weights_forgets_the_beginning():
     assert_allclose(estimator.value(0), shares @ weights, rtol=1e-9)
 
 
+@pytest.mark.compiled
 @pytest.mark.soak
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("domain", ["chain", "complex_mdp"])
@@ -275,7 +228,7 @@ def test_intervals_have_their_nominal_coverage(domain, method, steps, kappa):
 
     A share that is truly between 87 and 93% leaves the limits below with a probability under 10⁻⁷
     for each state, question and case; one of 80% or 97% is noticed almost surely with 1,000
-    repetitions (make soak), and with 100 (make test) one of 65%.
+    repetitions (make nightly), and with 100 (make test) one of 65%.
     """
     mdp = getattr(rv.domains, domain)(**({"lam": 0.9} if domain == "chain" else {}))
     truth = rv.solve(mdp)
@@ -297,6 +250,7 @@ def test_intervals_have_their_nominal_coverage(domain, method, steps, kappa):
         assert np.all(inside[what] <= binom.isf(1e-7, times, 0.93)), (what, inside[what] / times)
 
 
+@pytest.mark.compiled
 def test_intervals_have_the_requested_level():
     """Normal quantiles: a 99% interval is 1.5662 times as wide as a 90% one, and std's is √."""
     estimator = learners()[0].online(states=4, bootstrap_samples=20)
@@ -314,22 +268,23 @@ def test_replicates_that_diverge_are_left_out():
     assert_allclose(spread(predictions), [np.sqrt(2), np.nan])
 
 
-@pytest.mark.parametrize("given", [-1, 1, 1.5, True, "100", 20_000])
-def test_a_bad_number_of_replicates_is_refused(given):
-    with pytest.raises(rv.InputError, match="bootstrap_samples"):
-        rv.Direct(alpha=0.1, gamma=0.9, lam=0.9).online(states=2, bootstrap_samples=given)
+FIXED = rv.Direct(alpha=0.1, gamma=0.9, lam=0.9)
+REFUSED = [
+    *(("bootstrap_samples", lambda x=x: FIXED.online(2, bootstrap_samples=x))
+      for x in (-1, 1, 1.5, True, "100", 20_000)),
+    ("bootstrap_samples", lambda: rv.Direct(alpha=rv.Adadelta()).online(2, bootstrap_samples=9)),
+    ("bootstrap_samples", lambda: FIXED.online(2).interval(what="value")),
+    ("level", lambda: FIXED.online(2, bootstrap_samples=9).interval(what="value", level=90)),
+    ("what", lambda: FIXED.online(2, bootstrap_samples=9).interval(what="quantile")),
+    ("power", lambda: rv.Averaged(power=0.5)),
+    ("states", lambda: FIXED.online(3).grow(2)),
+    ("states", lambda: FIXED.online(features=3).grow(4)),
+    ("gamma", lambda: FIXED.replace(gamma=[0.9] * 3).online(3).grow(5)),
+]  # fmt: skip
 
 
-def test_impossible_uses_of_replicates_are_refused():
-    with pytest.raises(rv.InputError, match="Adadelta"):
-        rv.Direct(alpha=rv.Adadelta()).online(states=2, bootstrap_samples=10)
-    estimator = rv.Direct(alpha=0.1, gamma=0.9, lam=0.9).online(states=2)
-    with pytest.raises(rv.InputError, match=r"use online\(…, bootstrap_samples=100\)"):
-        estimator.interval(what="value")
-    estimator = rv.Direct(alpha=0.1, gamma=0.9, lam=0.9).online(states=2, bootstrap_samples=10)
-    with pytest.raises(rv.InputError, match=r"level = 90: must lie between 0 and 1"):
-        estimator.interval(what="value", level=90)
-    with pytest.raises(rv.InputError, match="must be 'value'"):
-        estimator.interval(what="quantile")
-    with pytest.raises(rv.InputError, match="power"):
-        rv.Averaged(power=0.5)
+@pytest.mark.parametrize(("field", "call"), REFUSED)
+def test_impossible_replicates_intervals_and_sizes_are_refused(field, call):
+    with pytest.raises(rv.InputError) as caught:
+        call()
+    assert caught.value.field == field

@@ -7,34 +7,32 @@ from __future__ import annotations
 
 import functools
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import scipy.stats
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 
 import retvar as rv
-from retvar.estimation.agreement import (
-    Agreement,
-    Predictions,
+from retvar.estimation.check import (
+    CONTRADICTED,
     ScoredReturns,
     judge,
     self_check,
 )
-from retvar.estimation.checks import Check
-from retvar.estimation.returns import Returns
+from retvar.estimation.returns import Returns, rows_of
 from retvar.estimation.verdicts import (
     AGREES,
     DISAGREES,
     UNCERTAIN,
     Lack,
     _log_excess,
-    _log_std_interval,
     _one_interval,
-    joint_kind,
     judge_std,
     judge_value,
     judge_without_spread,
+    log_std_interval,
 )
 from retvar.experience import from_gymnasium, from_table
 from tests.check_worlds import HELD_OUT, WORLDS
@@ -49,6 +47,11 @@ LAWS = {
     "exponential": lambda rng, n: rng.exponential(size=n) - 1,
     "two points": lambda rng, n: np.where(rng.random(n) < 0.8, -0.5, 2.0),
     "rare": lambda rng, n: np.where(rng.random(n) < 0.95, -(19**-0.5), 19**0.5),
+}
+HEAVY = {
+    "log-normal": lambda rng, n: (np.exp(0.75 * rng.normal(size=n)) - 1.3248) / 1.1514,
+    "gamma": lambda rng, n: (rng.gamma(0.5, size=n) - 0.5) / 0.5**0.5,
+    "Pareto": lambda rng, n: (rng.pareto(5.0, n) - 0.25) / (5 / 48) ** 0.5,
 }
 
 # ------------------------------------------------------------------------ calibration
@@ -96,23 +99,15 @@ def test_a_std_or_value_that_is_off_by_a_quarter_seldom_agrees(world):
                 assert found[AGREES] <= most(0.05), (n, shift, found)
 
 
-@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("law", [*LAWS, *HEAVY])
 @pytest.mark.parametrize("factor", [0.8, 1.0, 1.25])
-def test_skewed_and_bounded_returns_do_not_deceive_it(law, factor):
+def test_skewed_bounded_and_heavy_returns_do_not_deceive_it(law, factor):
     """False "agrees" in at most 5% of cases, false "disagrees" in 2% (exponential: 2.2%)."""
     rng = np.random.default_rng(fresh_seed())
-    for n in (200, 600):
-        found = tally(judge_std(LAWS[law](rng, n) * factor) for _ in range(TRIALS))
-        wrong, rate = (DISAGREES, 0.025) if factor == 1.0 else (AGREES, 0.05)
-        assert found[wrong] <= most(rate), (law, n, found)
-
-
-def test_with_many_returns_the_verdict_is_right():
-    rng = np.random.default_rng(fresh_seed())
-    for factor, wanted in ((1.0, AGREES), (1.5, DISAGREES), (0.6, DISAGREES)):
-        assert judge_std(rng.normal(size=20_000) * factor).kind == wanted
-    for shift, wanted in ((0.0, AGREES), (0.5, DISAGREES), (-0.5, DISAGREES)):
-        assert judge_value(rng.normal(shift, 1.0, 20_000)).kind == wanted
+    wrong, rate = (DISAGREES, 0.025) if factor == 1.0 else (AGREES, 0.05)
+    for n in (200, 600) if law in LAWS else (200,):
+        found = tally(judge_std((LAWS | HEAVY)[law](rng, n) * factor) for _ in range(TRIALS))
+        assert found[wrong] <= most(rate), (n, found)
 
 
 def test_few_or_broken_returns_give_no_verdict():
@@ -123,11 +118,10 @@ def test_few_or_broken_returns_give_no_verdict():
     assert judge_value(np.full(500, np.inf)).kind == UNCERTAIN
     assert judge_std(np.tile([-1.0, 1.0], 99)).kind == UNCERTAIN  # perfect, but too few
     assert judge_std(np.tile([-1.0, 1.0], 100)).kind == AGREES
-    assert str(judge_value(np.zeros(1))) == "too uncertain to tell (1 return)"
     assert {v.kind for v in judge_without_spread(np.zeros(99), 1e-9)} == {UNCERTAIN}
 
 
-@pytest.mark.parametrize("size", [1e10, 1e25, 1e100, 1e300, 1e-30, 1e-300])
+@pytest.mark.parametrize("size", [1e10, 1e300, 1e-30])
 def test_returns_of_any_size_are_judged_without_overflow(size):
     """Their sixth powers are no floating-point numbers, with or without ordinary ones beside."""
     rng = np.random.default_rng(1)
@@ -166,43 +160,56 @@ def off_by(errors, spread=3.0):
 
 
 @pytest.mark.parametrize("tests", [1, 2, 20])
-def test_a_right_value_disagrees_in_a_hundredth_of_cases_on_both_sides_together(tests):
-    limit = scipy.stats.norm.isf(0.01 / tests / 2)
+def test_a_right_value_disagrees_in_one_of_200_cases_on_both_sides_together(tests):
+    limit = scipy.stats.norm.isf(0.005 / tests / 2)
     for sign in (-1, 1):
         assert judge_value(off_by(sign * 0.99 * limit), tests=tests).kind == UNCERTAIN
         assert judge_value(off_by(sign * 1.01 * limit), tests=tests).kind == DISAGREES
 
 
 def one_step_returns(rewards, flag, gamma=1.0):
-    """Returns of one step each, from state 0 to itself; `flag` 1: ended, 2: cut off."""
-    n, found = len(rewards), Returns(1, 1, len(rewards))
-    zero, one = np.zeros(n, dtype=np.int64), np.ones(n)
-    here, flags = zero[:, None], zero + flag
-    found.add(zero, here, here, rewards, gamma * one, one, None, flags, zero)
+    """Returns of one step each, from state 0 to itself; `flag` says how they end."""
+    found, zero = Returns(1, 1, len(rewards)), np.zeros(len(rewards), dtype=np.int64)
+    rows = {"state": zero, "next_state": zero, "reward": rewards, flag: zero + 1}
+    found.add(zero, rows_of(rows, gamma * np.ones(zero.size), np.ones(zero.size)))
     return found
 
 
-def predicting(value=0.0, variance=1.0, value_error=0.0, std_error=0.0):
-    constant = lambda x: lambda rows: np.full(len(rows), x)  # noqa: E731
-    return Predictions(*map(constant, (value, variance, value_error, std_error)))
+class Constant:
+    """An estimator that says the same everywhere; the std is exact."""
+
+    features = (SimpleNamespace(states=None),)
+    has_intervals = True
+
+    def __init__(self, value=0.0, variance=1.0, value_error=0.0):
+        self.said, self.value_error = {"value": value, "variance": variance}, value_error
+
+    def predict(self, rows, what):
+        return np.full(len(rows), self.said[what])
+
+    def interval(self, *, what, states, level):
+        reach = scipy.stats.norm.ppf((1 + level) / 2) * self.value_error * (what == "value")
+        return tuple(self.predict(states, what) + sign * reach for sign in (-1, 1))
 
 
 def test_value_and_std_of_a_place_are_two_tests():
-    """One place: a hundredth of cases is shared by both, and by both of the whole."""
-    limit = scipy.stats.norm.isf(0.01 / 4)
+    """One place: one of 200 cases is shared by both, and by both of the whole."""
+    limit = scipy.stats.norm.isf(0.005 / 4 / 2)
     for factor, wanted in ((0.99, UNCERTAIN), (1.01, DISAGREES)):
-        scored = ScoredReturns(one_step_returns(off_by(factor * limit, 1.0), 1), predicting())
-        found = judge(scored, scored, np.zeros(100, dtype=np.int64), str)
+        scored = ScoredReturns(
+            one_step_returns(off_by(factor * limit, 1.0), "terminated"), Constant()
+        )
+        found = judge(scored, scored)
         assert found.places[0].value.kind == found.value.kind == wanted
 
 
 def test_the_error_of_a_value_counts_at_both_ends_of_a_return():
     """γ = ½, cut after a step: the error of R + ½v − v is 1½ times that of v at most."""
-    limit = scipy.stats.norm.isf(0.01 / 2) * math.hypot(0.1, 1.5)
+    limit = scipy.stats.norm.isf(0.005 / 2) * math.hypot(0.1, 1.5)
     noise = np.tile([1.0, -1.0], 50) * math.sqrt(99 / 100)
     for factor, wanted in ((0.99, UNCERTAIN), (1.01, DISAGREES)):
-        returns = one_step_returns(noise + factor * limit, 2, gamma=0.5)
-        value, _ = ScoredReturns(returns, predicting(value_error=1.0)).judge(np.arange(100), 1)
+        returns = one_step_returns(noise + factor * limit, "truncated", gamma=0.5)
+        value, _ = ScoredReturns(returns, Constant(value_error=1.0)).judge(np.arange(100), 1)
         assert value.kind == wanted
 
 
@@ -217,19 +224,10 @@ def test_returns_on_one_side_do_not_call_a_std_too_large():
 def test_without_spread_a_single_different_return_disagrees():
     value, std = judge_without_spread(np.zeros(200), 1e-9)
     assert (value.kind, std.kind) == (AGREES, AGREES)
-    assert str(std) == "agrees exactly (nothing varied)"
     value, std = judge_without_spread(np.append(np.zeros(199), 1.0), 1e-9)
     assert (value.kind, std.kind) == (AGREES, DISAGREES)
     value, std = judge_without_spread(np.ones(200), 1e-9)
     assert (value.kind, std.kind) == (DISAGREES, AGREES)
-
-
-def test_words_of_several_verdicts():
-    yes, no, unsure = (judge_value(np.full(n, x)) for n, x in ((500, 0.0), (500, 1.0), (5, 0.0)))
-    assert joint_kind(yes, yes) == AGREES
-    assert joint_kind(yes, unsure) == UNCERTAIN
-    assert joint_kind(yes, unsure, no) == DISAGREES
-    assert joint_kind() == UNCERTAIN
 
 
 # ------------------------------------------------------------------------ fresh returns
@@ -274,14 +272,11 @@ def test_a_right_estimate_agrees_and_a_scaled_or_shifted_one_disagrees(by):
     found = rv.estimate(queue_source(1), gamma=0.95, by=by)
     right = rv.check(found, queue_source(2))
     assert right.agrees, right.summary()
-    assert not right.disagrees
     estimator = found._estimator
     for wrong in ({"factor": 1.6}, {"factor": 0.6}, {"shift": 0.6}, {"shift": -0.6}):
         found._estimator = Scaled(estimator, **wrong)
         checked = rv.check(found, queue_source(2))
         assert checked.disagrees, (wrong, checked.summary())
-        assert not checked.agrees
-        assert "disagrees by" in str(checked)
 
 
 def test_one_wrong_place_among_many_is_named():
@@ -290,8 +285,7 @@ def test_one_wrong_place_among_many_is_named():
     found._estimator = Scaled(found._estimator, factor=2.5, at=[0])
     checked = rv.check(found, queue_source(2))
     assert checked.disagrees
-    assert [place.place for place in checked.verdicts.worst()] == [0]
-    assert "state 0: std disagrees by a factor of 0.4" in checked.summary()
+    assert [place.place for place in checked.worst()] == [0]
     words = checked.data["check_verdict"].values
     assert words[0] == DISAGREES
     assert DISAGREES not in words[1:]
@@ -326,11 +320,10 @@ def test_places_where_nothing_varies_agree_exactly_or_disagree():
     found = rv.estimate(log(0.0), gamma=0.9, by="least_squares")
     checked = rv.check(found, log(0.0))
     assert checked.agrees
-    assert str(checked.verdicts.places[0].std) == "agrees exactly (nothing varied)"
+    assert (checked.places[0].std.low, checked.places[0].std.high) == (1.0, 1.0)
     checked = rv.check(found, log(1.0))
-    assert checked.disagrees
-    assert [place.place for place in checked.verdicts.worst()] == [0]
-    assert "state 0: std disagrees: the estimate has no spread" in checked.summary()
+    assert [place.place for place in checked.worst()] == [0]
+    assert checked.places[0].std.difference == math.inf
 
 
 def test_states_without_an_estimate_are_counted_and_left_out():
@@ -345,25 +338,8 @@ def test_states_without_an_estimate_are_counted_and_left_out():
     found = rv.estimate(log([2, 2]), gamma=0.9, by="least_squares")
     checked = rv.check(found, log([2] * 300 + [9] * 40))
     assert checked.agrees, checked.summary()
-    assert checked.verdicts.unknown == 340
-    assert "340 returns from where there is no estimate" in checked.summary()
+    assert checked.unknown == 340
     assert checked.data["check_verdict"].values[2] == "no estimate"
-
-
-def test_returns_that_are_cut_off_are_chosen_by_their_age_not_by_their_length():
-    """γ = 1; truncation cuts half of what begins at age 5, and nothing of what begins at 0."""
-    returns = Returns(1, 1, 100)
-    one, none = np.ones(6), np.zeros(6, dtype=np.int64)
-    for k in range(20):
-        flags = np.array([0, 0, 0, 0, 1, 2 if k % 2 else 1])
-        flags[4] = 1  # the first return ends here; the next begins with a new episode
-        returns.add(none, none[:, None] * 1.0, none[:, None] * 1.0, one, one, one, one, flags, none)
-    constant = lambda x: lambda rows: np.full(len(rows), x)  # noqa: E731
-    predict = Predictions(constant(5.0), constant(1.0), constant(0.0), constant(0.0))
-    assert_array_equal(np.unique(returns.age), [0])
-    assert not ScoredReturns(returns, predict).early.any()  # a quarter of all is cut off
-    places = np.where(returns.truncated, 1, 0)
-    assert_array_equal(ScoredReturns(returns, predict, places).early, ~returns.truncated)
 
 
 def test_features_are_judged_by_region():
@@ -372,7 +348,7 @@ def test_features_are_judged_by_region():
     checked = rv.check(found, cart(2, 12_000))
     assert not checked.disagrees, checked.summary()
     assert checked.value.kind == AGREES
-    assert checked.verdicts.places[0].name.startswith("region (")
+    assert len(checked.places) > 3
     found._estimator = Scaled(found._estimator, factor=2.0)
     assert rv.check(found, cart(2, 12_000)).disagrees
 
@@ -389,21 +365,24 @@ def merged_walk(rng, rows=40_000):
 
 
 def test_the_self_check_notices_states_that_are_not_markov():
-    """Merged states disagree in every log; sound ones seldom.
-
-    Of 530 sound logs of six worlds one disagreed; the threshold is that of a binomial with 2%.
-    """
-    rng = np.random.default_rng(fresh_seed())
-    found = rv.estimate(merged_walk(rng), gamma=1.0, by="least_squares")
+    found = rv.estimate(merged_walk(np.random.default_rng(fresh_seed())), gamma=1.0)
     assert found.self_check.std.kind == DISAGREES
-    assert "the labels look non-Markov" in str(found.self_check)
     assert "the labels look non-Markov" in found.summary()
-    assert "non-Markov" in found.data.attrs["self_check"]
-    logs, alarms = 200 if SOAK else 15, 0
+
+
+SOUND = ("birth-death queue", "garnet", "gambler's ruin", "inventory", "machine replacement")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", SOUND)
+def test_sound_logs_seldom_contradict_themselves(name):
+    """A false alarm in one of 200 logs: the threshold is that of a binomial."""
+    rng, world, logs = np.random.default_rng(fresh_seed()), WORLDS[name](), 200 if SOAK else 5
+    alarms = 0
     for _ in range(logs):
-        log = from_table(WORLDS["gambler's ruin"]().log(rng, 3_000), states=10)
-        alarms += rv.estimate(log, gamma=1.0, by="least_squares").self_check.disagrees
-    assert alarms <= most(0.02, logs)
+        log = from_table(world.log(rng, 3_000), states=world.states)
+        alarms += rv.estimate(log, gamma=world.gamma).self_check.disagrees
+    assert alarms <= most(0.005, logs)
 
 
 def ward(rng, missing, frail, patients=300, days=60):
@@ -429,19 +408,17 @@ def ward(rng, missing, frail, patients=300, days=60):
 
 @pytest.mark.parametrize("missing", [0.02, 0.05])
 def test_a_few_missing_rewards_do_not_hide_that_labels_are_not_markov(missing, caplog):
-    found = rv.estimate(ward(np.random.default_rng(1), missing, 0.5, patients=600), gamma=0.95)
+    """It is said in the log, in the summary, and with every answer."""
+    found = rv.estimate(ward(np.random.default_rng(1), missing, 0.5, patients=1_500), gamma=0.95)
     assert math.isfinite(found.value(0))
-    contradicted = "the data's own returns contradict the estimates"
-    assert contradicted in caplog.text
     assert found.self_check.disagrees
     assert 0.1 < found.self_check.lacking < 0.6
-    assert "of each return was cut off" in str(found.self_check)
-    assert found.warnings[-1].startswith(contradicted)
-    assert "non-Markov" in found.warnings[-1]
-    assert f"WARNING: {found.warnings[-1]}" in found.summary()
+    warning = found.self_check.warning
+    assert warning in caplog.text
+    assert f"WARNING: {warning}" in found.summary()
     (worst,) = found.self_check.worst(1)
-    assert f"{contradicted} here: value disagrees" in found.at(worst.place).note
-    assert all(contradicted in found.at(state).note for state in range(3))
+    assert worst.words in found.at(worst.place).note
+    assert all(CONTRADICTED in found.at(state).note for state in range(3))
 
 
 def test_returns_cut_by_missing_rewards_seldom_contradict_sound_estimates():
@@ -455,7 +432,7 @@ def test_returns_cut_by_missing_rewards_seldom_contradict_sound_estimates():
         kinds.append(found.self_check.kind)
     assert kinds.count(DISAGREES) <= most(0.01, logs)
     assert kinds.count(AGREES) > logs / 2
-    assert not found.warnings or DISAGREES in kinds
+    assert not found.self_check.warning or DISAGREES in kinds
 
 
 def test_what_the_estimate_completes_shows_less_of_its_errors():
@@ -479,8 +456,7 @@ def test_every_estimate_checks_itself(by):
     found = rv.estimate(queue_source(1), gamma=0.95, by=by)
     assert found.self_check.agrees, found.self_check.summary()
     assert len(found.self_check.places) > 3
-    assert found.self_check is found.self_check  # computed once
-    assert f"the data's own returns: value {found.self_check.value}" in found.summary()
+    assert f"value {found.self_check.value}" in found.summary()
     scaled = Scaled(found.estimator, factor=1.5)
     assert self_check(scaled, found.monitor, found.experience).disagrees
 
@@ -491,22 +467,9 @@ def test_off_policy_logs_cannot_check_themselves(by):
     log["rho"] = np.where(np.arange(3_000) % 2, 0.5, 1.5)
     found = rv.estimate(from_table(log, rho="rho", states=16), gamma=0.9, by=by)
     checked = found.self_check
-    assert str(checked) == "cannot be checked on this log: it is off-policy"
+    assert checked.reason == checked.summary() == str(checked) != ""
     assert (checked.value, checked.agrees, checked.disagrees) == (None, False, False)
-    assert checked.summary() == str(checked)
     assert checked.to_dict()["verdict"] == UNCERTAIN
-
-
-def test_a_check_without_places_says_so():
-    found = Check(rv.estimate(queue_source(1), gamma=0.95).data, Agreement(
-        judge_value(np.zeros(5)), judge_std(np.zeros(5)), cut_off=7, completed=3))  # fmt: skip
-    assert found.summary().splitlines() == [
-        "value too uncertain to tell (5 returns)",
-        "std too uncertain to tell (5 returns)",
-        "no state has 100 returns to be judged by itself",
-        "7 returns left out: cut off by truncation",
-        "3 of the 5 returns compared were cut off by truncation and completed with the estimates",
-    ]
 
 
 def test_regions_are_compared_with_what_was_predicted_where_returns_began():
@@ -529,26 +492,6 @@ def test_regions_are_compared_with_what_was_predicted_where_returns_began():
     assert_allclose(value, mean, atol=0.6)  # the standard error is about 0.1
     std, predicted = data["check_std"].values[seen], data["check_predicted_std"].values[seen]
     assert_allclose(predicted, std, rtol=0.35)
-    drawn = rv.plots.check(data).axes[0].lines[0].get_xdata()
-    kept = np.isfinite(data["check_mean"].values) & np.isfinite(data["value"].values)
-    assert_allclose(drawn, data["check_value"].values[kept])
-
-
-HEAVY = {
-    "log-normal": lambda rng, n: (np.exp(0.75 * rng.normal(size=n)) - 1.3248) / 1.1514,
-    "gamma": lambda rng, n: (rng.gamma(0.5, size=n) - 0.5) / 0.5**0.5,
-    "Pareto": lambda rng, n: (rng.pareto(5.0, n) - 0.25) / (5 / 48) ** 0.5,
-}
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("law", HEAVY)
-def test_heavy_tails_seldom_agree_falsely(law):
-    """At most 5% false "agrees"; 2,000 repetitions gave at most 4.5%, see docs/experience.md."""
-    rng = np.random.default_rng(fresh_seed())
-    for factor in (1.25, 0.8):
-        found = tally(judge_std(HEAVY[law](rng, 200) * factor) for _ in range(TRIALS))
-        assert found[AGREES] <= most(0.05), (factor, found)
 
 
 def test_the_heavier_the_tail_the_larger_is_the_return_that_may_be_missing():
@@ -556,7 +499,23 @@ def test_the_heavier_the_tail_the_larger_is_the_return_that_may_be_missing():
     plain = np.tile([0.5, 1.5], 200)
     heavy = np.concatenate([plain[:-20], np.geomspace(0.1, 30.0, 20)])
     for u, factor in ((plain, 1.0), (heavy, math.exp(0.5 * _log_excess(heavy)))):
-        more = [_one_interval(x, 1.8) for x in (u, np.append(u, factor * u.max()))]
-        assert _log_std_interval(u, 1.8) == (min(a for a, _ in more), max(b for _, b in more))
+        more = [_one_interval(x, 1.8, 2.0) for x in (u, np.append(u, factor * u.max()))]
+        assert log_std_interval(u, 1.8) == (min(a for a, _ in more), max(b for _, b in more))
     assert _log_excess(plain) == 0.0
     assert 0.5 < _log_excess(heavy) < 1.5
+
+
+def test_the_example_of_the_readme_is_no_false_alarm():
+    """One state in 38 tests seemed 24% off, by chance: Holm, and rare falls that it lacks."""
+    cliff = from_gymnasium("CliffWalking-v1", steps=100_000, seed=0)
+    assert not rv.estimate(cliff, gamma=0.9).self_check.disagrees
+
+
+def test_what_disagrees_leaves_more_of_the_error_rate_to_others():
+    """Holm: of four tests one is far off, so that the others are judged as three."""
+    three, four = (scipy.stats.norm.isf(0.005 / tests / 2) for tests in (3, 4))
+    between = one_step_returns(off_by((three + four) / 2, 1.0), "terminated")
+    far = one_step_returns(off_by(9.0, 1.0), "terminated")
+    scored = {name: ScoredReturns(x, Constant()) for name, x in (("b", between), ("f", far))}
+    assert judge(scored["b"], scored["b"]).value.kind == UNCERTAIN
+    assert judge(scored["f"], scored["b"]).places[0].value.kind == DISAGREES

@@ -1,12 +1,11 @@
 """How far estimates are from the truth, and how often their intervals contain it.
 
 On every world of `tests/worlds.py`: logs with fresh seeds, least squares, and the closed form. The
-table in docs/experience.md is printed by ``python -m tests.test_coverage``.
+table in the docs is printed by ``python -m benchmarks.coverage``.
 """
 
 from __future__ import annotations
 
-import sys
 from functools import cache
 
 import numpy as np
@@ -14,8 +13,9 @@ import pytest
 
 import retvar as rv
 from retvar.estimation.least_squares import least_squares
-from retvar.estimation.tabular import TabularEstimator
-from retvar.estimation.transition_sums import TransitionSums
+from retvar.estimation.states import StateEstimator
+from retvar.estimation.sums import Sums
+from retvar.experience.moves import Moves
 from tests.oracle import SOAK, fresh_seed
 from tests.worlds import OTHERS, PAGE, _returns
 
@@ -24,7 +24,7 @@ OFTEN = 30  # visits of the states whose errors are compared
 
 
 def solved(log, states):
-    sums = TransitionSums()
+    sums = Sums()
     sums.add(**{name: column for name, column in log.items() if name != "truncated"})
     return least_squares(sums, states)
 
@@ -61,7 +61,7 @@ def measured(case, logs, rng, width=1.0):
 
 
 def repetitions(case):
-    """How many logs: in `make soak` so many that the standard error of coverage is below 0.7%."""
+    """How many logs: nightly so many that the standard error of coverage is below 0.7%."""
     if not SOAK:
         return 120
     return 4_000 if case.quick else 1_000
@@ -99,8 +99,10 @@ def returns_inside(case, logs, rng):
     shares = []
     for _ in range(logs):
         log = world.log(rng, case.rows)
-        found = TabularEstimator(rv.Direct(alpha=0.0, gamma=0.9, lam=1.0), n)
-        found.update_many({name: x for name, x in log.items() if name != "lam"})
+        found = StateEstimator(rv.Direct(alpha=0.0, gamma=0.9, lam=1.0), n)
+        moves = Moves()
+        moves.append({name: x for name, x in log.items() if name != "lam"})
+        found.read(moves)
         low, high = found.return_interval(np.arange(n))
         fresh = endless.log(rng, max(case.rows, 20_000))
         cut = np.arange(len(fresh["state"])) == len(fresh["state"]) - 1
@@ -134,7 +136,7 @@ def test_nine_in_ten_fresh_returns_fall_inside_their_intervals(name):
 @pytest.mark.soak
 @pytest.mark.parametrize("name", chosen(PAGE))
 def test_nine_in_ten_intervals_hold(name):
-    """Mean coverage with its 99% interval in [85%, 95%] from 1,000 logs or more, in `make soak`.
+    """Mean coverage with its 99% interval in [85%, 95%] from 1,000 logs or more, in `make nightly`.
 
     `make test` repeats 120 times: the mean may not be 4.9 standard errors (false alarms below 1e-6)
     away from [85%, 95%]. For a world with one state that is a limit of 69%.
@@ -163,22 +165,3 @@ def test_intervals_of_half_the_width_are_noticed():
     found = measured(PAGE["chain"], 120, np.random.default_rng(fresh_seed()), width=0.5)
     for what in WHAT:
         assert np.mean(found[what]) < 0.85 - 4.9 * np.sqrt(0.85 * 0.15 / 120)
-
-
-def report(cases, repetitions):
-    """Print a row for each world: coverage ± its standard error, and errors."""
-    for name, case in cases.items():
-        found = measured(case, repetitions, np.random.default_rng(fresh_seed()))
-        shares = []
-        for what in WHAT:
-            mean, low, _ = interval(found[what], 1.0)
-            shares.append(f"{100 * mean:.1f} ± {100 * (mean - low):.1f}%")
-        plain = f"{rms(found['mean errors']):.3g}" if found["mean errors"] else "–"
-        row = [name, f"{case.rows:,}", str(repetitions), *shares, f"{rms(found['errors']):.3g}"]
-        row += [plain, f"{100 * rms(found['std errors']):.2g}%"]
-        sys.stdout.write(f"| {' | '.join(row)} |\n")
-        sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    report(PAGE | OTHERS, int(sys.argv[1]) if len(sys.argv) > 1 else 500)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -12,16 +11,13 @@ from click.testing import CliRunner
 from numpy.testing import assert_allclose, assert_array_equal
 
 import retvar as rv
-from retvar.errors import InputError
 from retvar.experience import Experience
-from retvar.online.checkpoint import read_tensors, write_tensors
+from retvar.support.errors import InputError
 
 torch = pytest.importorskip("torch", reason="torch: make test-deep")
 
-from retvar.deep.fitting import LossDivergenceError, Settings  # noqa: E402
-from retvar.deep.targets import discounted_sums  # noqa: E402
-from retvar.deep.transition_columns import Record  # noqa: E402
-from retvar.deep.value_error import error_share  # noqa: E402
+from retvar.deep.fit_critic import error_share  # noqa: E402
+from retvar.deep.fitting import Record  # noqa: E402
 
 torch.set_num_threads(1)
 
@@ -46,16 +42,6 @@ X = np.linspace(0.15, 0.85, 8)[:, None]
 
 
 # ---------------------------------------------------------------------- targets
-
-
-@pytest.mark.parametrize("shape", [(1,), (2,), (37,), (64, 3)])
-def test_sums_by_doubling_are_those_of_a_loop(shape):
-    rng = np.random.default_rng(0)
-    x, decay = rng.normal(size=shape), rng.random(shape) * (rng.random(shape) > 0.2)
-    expected = x.copy()
-    for t in reversed(range(len(x) - 1)):
-        expected[t] += decay[t] * expected[t + 1]
-    assert_allclose(discounted_sums(torch.from_numpy(x), torch.from_numpy(decay)), expected)
 
 
 def test_targets_are_what_a_trace_would_have_moved_predictions_by():
@@ -86,47 +72,6 @@ def test_targets_are_what_a_trace_would_have_moved_predictions_by():
             assert target[t] == pytest.approx(own[t] + moved, abs=1e-12)
 
 
-def test_with_kappa_one_targets_are_monte_carlo_returns():
-    rng = np.random.default_rng(2)
-    reward = torch.from_numpy(rng.normal(size=(20, 3)))
-    ended = torch.zeros(20, 3)
-    ended[-1] = 1
-    nothing = torch.from_numpy(rng.normal(size=(21, 3)))
-    found, _ = rv.deep.spread_targets(
-        reward, nothing[:-1], nothing[1:], nothing[:-1], nothing[1:], gamma=0.9, kappa=1.0,
-        terminated=ended,
-    )  # fmt: skip
-    weights = 0.9 ** np.arange(20)
-    for t in range(20):
-        assert_allclose(found[t], weights[: 20 - t] @ reward[t:].numpy(), atol=1e-12)
-
-
-def test_targets_of_another_shape_are_refused():
-    one = torch.ones(3)
-    with pytest.raises(InputError, match=r"next_value = \(2,\): must have the shape of reward"):
-        rv.deep.spread_targets(one, one, one[:2], one, one, gamma=0.9, terminated=one)
-
-
-def test_factors_of_every_type_of_number_are_those_of_floats():
-    one, none = torch.ones(3), torch.zeros(3)
-
-    def targets(number):
-        return rv.deep.spread_targets(
-            one, none, none, none, none, gamma=number, lam=number, kappa=number, terminated=none
-        )
-
-    for number in (Fraction(1, 2), np.longdouble(0.5), np.float32(0.5)):
-        for found, wanted in zip(targets(number), targets(0.5), strict=True):
-            assert torch.equal(found, wanted)
-
-
-def test_endless_layers_are_refused():
-    world = rv.domains.linear_gaussian([[0.8]], [[0.3]], [[1.0]], gamma=0.9)
-    seen = rv.experience.from_linear_gaussian(world, streams=4, steps=400)
-    with pytest.raises(InputError, match="hidden"):
-        rv.deep.fit(seen, gamma=0.9, hidden=range(10**12))
-
-
 # ---------------------------------------------------------------------- recorded transitions
 
 
@@ -153,15 +98,6 @@ def test_interleaved_streams_are_brought_into_their_own_order():
             assert_array_equal(one.observations[one.follows[t]], expected)
 
 
-def test_the_newest_transitions_are_kept():
-    record = Record(0.9, 1.0, most=10)
-    for k in range(6):
-        record.add({"state": np.full((4, 1), k), "next_state": np.full((4, 1), k),
-                    "reward": np.full(4, float(k))})  # fmt: skip
-    assert record.rows == 12
-    assert record.columns().reward.min() == 3.0
-
-
 # ---------------------------------------------------------------------- known answers
 
 
@@ -175,15 +111,19 @@ def test_one_step_has_the_mean_and_spread_of_its_reward(method):
     assert_allclose(found.variance(X), found.std(X) ** 2, rtol=1e-12)
 
 
-def test_units_of_rewards_and_observations_do_not_matter():
-    """Rewards × 1,000 and observations ×50 + 7: the same networks, in other units."""
-    rng = np.random.default_rng(5)
-    rows = one_step(rng)
+@pytest.mark.parametrize(
+    ("reward", "shift", "width", "centre", "tolerance"),
+    [(1_000.0, 0.0, 50.0, 7.0, 0.01), (1.0, 1e4, 1.0, 0.0, 0.02), (1.0, 0.0, 60.0, 1.7e9, 0.08)],
+)
+def test_units_do_not_matter(reward, shift, width, centre, tolerance):
+    """The same networks in other units; observations as far off as the seconds since 1970."""
+    rows = one_step(np.random.default_rng(5))
     found = rv.deep.fit(experience(rows), gamma=0.9, **QUICK)
-    other = rows | {"reward": 1_000 * rows["reward"], "state": 50 * rows["state"] + 7}
-    scaled = rv.deep.fit(experience(other), gamma=0.9, **QUICK)
-    assert_allclose(scaled.value(50 * X + 7), 1_000 * found.value(X), rtol=1e-2)
-    assert_allclose(scaled.std(50 * X + 7), 1_000 * found.std(X), rtol=1e-2)
+    other = {"reward": reward * rows["reward"] + shift, "state": width * rows["state"] + centre}
+    scaled = rv.deep.fit(experience(rows | other), gamma=0.9, **QUICK)
+    x = width * X + centre
+    assert_allclose(scaled.std(x), reward * found.std(X), rtol=tolerance)
+    assert_allclose(scaled.value(x) - shift, reward * found.value(X), atol=0.05 * reward)
 
 
 def test_the_linear_gaussian_world_is_learned():
@@ -233,24 +173,6 @@ def test_episodes_that_end_at_random():
     assert_allclose(found.variance(X), (second - first**2) / (1 - gamma) ** 2, rtol=0.2)
 
 
-@pytest.mark.parametrize("offset", [1e4, -1e7])
-def test_a_constant_added_to_all_rewards_changes_no_spread(offset):
-    rows = one_step(np.random.default_rng(5))
-    found = rv.deep.fit(experience(rows), gamma=0.9, **QUICK)
-    other = rv.deep.fit(experience(rows | {"reward": rows["reward"] + offset}), gamma=0.9, **QUICK)
-    assert_allclose(other.std(X), found.std(X), rtol=0.02)
-    assert_allclose(other.value(X) - offset, found.value(X), atol=0.05)
-
-
-def test_observations_may_lie_far_from_zero():
-    """As the seconds since 1970 do; single precision would keep them to two minutes."""
-    rows = one_step(np.random.default_rng(5))
-    found = rv.deep.fit(experience(rows), gamma=0.9, **QUICK)
-    far = rows | {"state": 1.7e9 + 60 * rows["state"]}
-    other = rv.deep.fit(experience(far), gamma=0.9, **QUICK)
-    assert_allclose(other.std(1.7e9 + 60 * X), found.std(X), rtol=0.08)
-
-
 def test_the_difference_of_two_policies_is_no_error_of_the_value():
     """Reward 10a + noise, a = 1 with probability 0.2, under the target 0.8: std √(16 + 1)."""
     rng = np.random.default_rng(19)
@@ -280,15 +202,6 @@ def test_both_off_policy_questions(estimand):
     assert_allclose(found.variance(X), variance, rtol=0.15)
 
 
-def test_gamma_and_lam_may_come_with_the_data():
-    rng = np.random.default_rng(8)
-    rows = one_step(rng, 2_000)
-    given = rows | {"gamma": np.full(2_000, 0.5), "lam": np.ones(2_000)}
-    found = rv.deep.fit(experience(given), **QUICK)
-    assert found.description.gamma is None
-    assert np.isfinite(found.std(X)).all()
-
-
 # ---------------------------------------------------------------------- as a tool
 
 
@@ -308,29 +221,19 @@ def test_the_same_seed_gives_the_same_bits_and_leaves_random_numbers_alone(criti
     assert before[1] == np.random.get_state()[1].tolist()  # noqa: NPY002
 
 
-def test_one_observation_or_many(critic):
-    assert isinstance(critic.value(X[0]), float)
+def test_answers_of_one_observation_or_many_and_none_far_from_the_data(critic):
     assert critic.value(X[0]) == critic.value(X)[0]
     low, high = critic.interval(X, "std")
     assert ((low <= critic.std(X)) & (critic.std(X) <= high)).all()
     assert critic.interval(X[0], "std") == (low[0], high[0])
     assert (critic.interval(X, level=0.5)[0] > critic.interval(X, level=0.99)[0]).all()
-    assert (critic.disagreement(X) > 0).all()
-
-
-def test_the_module_is_differentiable_and_says_the_same(critic):
+    assert np.isnan(critic.value([[5.0]])).all()
+    assert critic.known([[0.5], [5.0]]).tolist() == [True, False]
     x = torch.from_numpy(X).requires_grad_(True)
     value, variance = critic.module(x)
     assert_allclose(value.detach(), critic.value(X))
-    assert_allclose(variance.detach(), critic.variance(X))
     variance.sum().backward()
     assert bool((x.grad > 0).all())  # the spread grows with x
-
-
-def test_far_outside_the_data_nothing_is_known(critic):
-    assert np.isnan(critic.value([[5.0]])).all()
-    assert np.isnan(critic.interval([[5.0]])).all()
-    assert critic.known([[0.5], [5.0]]).tolist() == [True, False]
 
 
 def test_a_saved_critic_answers_alike_and_damage_is_refused(critic, tmp_path):
@@ -352,42 +255,6 @@ def test_a_saved_critic_answers_alike_and_damage_is_refused(critic, tmp_path):
     rv.Direct(alpha=0.1, gamma=0.9, lam=1.0).online(states=2).save(other)
     with pytest.raises(InputError, match="not a file of a deep critic"):
         rv.deep.Critic.load(other)
-
-
-def test_forged_files_are_refused_before_memory_is_taken(critic, tmp_path):
-    """Whatever the header claims: shapes are those of the arrays that are there."""
-    path = tmp_path / "critic.safetensors"
-    critic.save(path)
-    header, tensors = read_tensors(path)
-    tensors = {name: np.array(tensor) for name, tensor in tensors.items()}
-    about = header["about"]
-    for wrong, other in (
-        ({"nets": {"value": False}}, {}),
-        ({"nets": {"value": False, "variance": True, "luck": True}}, {}),
-        ({"about": about | {"error_share": "x"}}, {}),
-        ({"about": about | {"steps": "many"}}, {}),
-        ({"about": {}}, {}),
-        ({}, {"width": np.zeros(1)}),
-        ({}, {"scale": np.array(-1.0)}),
-        ({}, {"low": np.zeros(5)}),
-        ({"about": about | {"steps": float("inf")}}, {}),
-        ({"about": about | {"steps": -1}}, {}),
-        ({"about": about | {"episodes": 1.5}}, {}),
-        ({}, {"nets.value.weights.0": np.zeros((3, 1, 9), np.float32)}),
-        ({}, {"nets.value.weights.0": np.zeros((0, 1, 10**9), np.float32)}),
-        ({}, {"nets.value.weights.0": np.zeros((10**9, 0, 10**9), np.float32)}),
-        ({}, {"nets.value.weights.0": np.zeros((0, 10**9), np.float32)}),
-        ({}, {"nets.value.weights.0": np.zeros((), np.float32)}),
-        ({}, {"nets.value.weights.1": np.zeros((1, 1, 1), np.float32)}),
-        ({}, {"nets.value.biases.0": tensors["nets.value.biases.0"].astype(np.float64)}),
-        ({}, {"nets.value.biases.0": np.nan * tensors["nets.value.biases.0"]}),
-        ({}, {"centre": np.zeros((0, 10**9))}),
-        ({}, {"samples": np.full((1, 1), np.nan)}),
-    ):
-        write_tensors(path, {k: v for k, v in (header | wrong).items() if k != "digest"},
-                      tensors | other)  # fmt: skip
-        with pytest.raises(InputError, match="not a file of a deep critic"):
-            rv.deep.Critic.load(path)
 
 
 def test_calibration_and_check_can_fail(critic):
@@ -413,8 +280,6 @@ def test_an_encoder_stands_between_observations_and_networks():
     rows = one_step(rng, 2_000)
     images = np.repeat(rows["state"], 1_600, axis=1)
     given = rows | {"state": images, "next_state": images}
-    with pytest.raises(InputError, match=r"1,600 numbers each: look like images: give an encoder"):
-        rv.deep.fit(experience(given), gamma=0.9)
     found = rv.deep.fit(
         experience(given), gamma=0.9, encoder=lambda x: x.mean(1, keepdim=True), **QUICK
     )
@@ -467,8 +332,8 @@ def test_the_share_of_error_is_that_of_what_neighbours_share():
     rng = np.random.default_rng(14)
     x, block = rng.random((40_000, 1)), np.arange(40_000) // 2
     f = np.sqrt(2) * np.sin(2 * np.pi * x[:, 0])
-    assert error_share(x, f + rng.normal(size=40_000), block).share == pytest.approx(0.5, abs=0.08)
-    assert np.isnan(error_share(x, f, np.zeros(40_000, dtype=np.int64)).share)
+    assert error_share(x, f + rng.normal(size=40_000), block)[0] == pytest.approx(0.5, abs=0.08)
+    assert np.isnan(error_share(x, f, np.zeros(40_000, dtype=np.int64))[0])
 
 
 def test_the_share_of_error_lies_within_its_standard_errors_where_a_few_outcomes_decide():
@@ -478,9 +343,9 @@ def test_the_share_of_error_lies_within_its_standard_errors_where_a_few_outcomes
     for _ in range(20):
         x, block = rng.random((20_000, 1)), np.arange(20_000) // 2
         rare = np.where(rng.random(20_000) < 1e-3, 100.0, 1.0) * rng.normal(size=20_000)
-        found = error_share(x, rare, block)
-        far.append(abs(found.share) / found.standard_error)
-        assert found.at_least < 0.1
+        share, noise = error_share(x, rare, block)
+        far.append(abs(share) / noise)
+        assert share - 2 * noise < 0.1
     assert 0.3 < np.median(far) < 1.3  # 0.67 for normal errors
 
 
@@ -496,86 +361,62 @@ def test_rollouts_from_one_state_tell_whether_anything_is_random(policy, same):
         assert "the same return each time" in found.warnings[0]
 
 
-# ---------------------------------------------------------------------- bad input
+ROWS = one_step(np.random.default_rng(15), 300) | {"terminated": np.arange(300) % 2 == 0}
+
+
+def fitted(rows=None, **settings):
+    return lambda critic: rv.deep.fit(experience(ROWS | (rows or {})), **{"gamma": 0.9, **settings})
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
+    ("field", "call"),
     [
-        ({}, "gamma = not given"),
-        ({"gamma": 1.5}, "gamma = 1.5"),
-        ({"gamma": 0.9, "members": 0}, "members = 0"),
-        ({"gamma": 0.9, "hidden": 64}, "hidden = 64: must be sizes"),
-        ({"gamma": 0.9, "learning_rate": 0.0}, "learning_rate = 0.0: must be positive"),
-        ({"gamma": 0.9, "device": "abacus"}, "device = abacus"),
-        ({"gamma": 0.9, "method": "indirect"}, "method = 'indirect'"),
-        ({"gamma": 0.9, "progress": 3}, "progress = 3"),
-        ({"gamma": 0.999}, "a deep critic needs 5,000 transitions at least"),
-        ({"gamma": [0.9, 0.8]}, "gamma"),
+        ("gamma", fitted(gamma=None)),
+        ("gamma", fitted(gamma=[0.9, 0.8])),
+        ("members", fitted(members=0)),
+        ("hidden", fitted(hidden=64)),
+        ("learning_rate", fitted(learning_rate=0.0)),
+        ("device", fitted(device="abacus")),
+        ("method", fitted(method="indirect")),
+        ("progress", fitted(progress=3)),
+        ("encoder", fitted(encoder=3)),
+        ("experience", fitted(gamma=0.999)),  # needs 5,000 transitions
+        ("state", fitted({"state": np.full((300, 1), np.nan)})),
+        ("observations", fitted({"state": np.zeros((300, 2_000))})),
+        ("obs", lambda critic: critic.value([[np.nan]])),
+        ("obs", lambda critic: critic.value([[1.0, 2.0]])),
+        ("obs", lambda critic: critic.value("x")),
     ],
 )
-def test_bad_settings_are_refused(settings, words):
-    rows = one_step(np.random.default_rng(15), 300)
-    rows["terminated"][::2] = False
-    with pytest.raises(InputError, match=words.replace("(", r"\(")):
-        rv.deep.fit(experience(rows), **settings)
+def test_what_makes_no_sense_is_refused(critic, field, call):
+    with pytest.raises(InputError) as refused:
+        call(critic)
+    assert refused.value.field == field
 
 
-def test_bad_data_is_refused():
-    rows = one_step(np.random.default_rng(16), 300)
-    rows["state"][7] = np.nan
-    with pytest.raises(InputError, match="state = not finite"):
-        rv.deep.fit(experience(rows), gamma=0.9)
-    lake = rv.experience.from_gymnasium("FrozenLake-v1", steps=500)
-    with pytest.raises(InputError, match="numbered states"):
-        rv.deep.fit(lake, gamma=0.9)
-    with pytest.raises(InputError, match=r"rv\.deep\.estimate"):
-        rv.estimate(experience(one_step(np.random.default_rng(1))), gamma=0.9, features="deep")
-    with pytest.raises(InputError, match="members = 1: intervals need 2 members"):
-        rv.deep.fit(experience(one_step(np.random.default_rng(1))), gamma=0.9, **QUICK).interval(X)
-
-
-@pytest.mark.parametrize("obs", [[[np.nan]], [[1.0, 2.0]], 3.0, "x", [[[1.0]]]])
-def test_odd_observations_are_refused(critic, obs):
-    with pytest.raises(InputError, match="obs"):
-        critic.value(obs)
-
-
-def test_a_loss_that_diverges_is_reported_with_the_remedy():
-    rows = one_step(np.random.default_rng(17), 1_000)
-    rows["rho"] = np.full(1_000, 1e200)
-    with pytest.raises(LossDivergenceError, match=r"diverged after step \d+ of Adam: lower"):
-        rv.deep.fit(experience(rows), gamma=0.9, **QUICK)
+def test_a_loss_that_diverges_is_an_error():
+    with pytest.raises(rv.DivergenceError, match="of Adam: lower"):
+        rv.deep.fit(experience(ROWS | {"rho": np.full(300, 1e150)}), gamma=0.9, **QUICK)
 
 
 # ---------------------------------------------------------------------- the command line
 
 
-def test_the_command_estimates_with_networks(monkeypatch, tmp_path):
+def test_the_command_estimates_with_networks(tmp_path):
     from retvar.cli import main
-    from retvar.deep import deep_estimates
 
-    quick = Settings(hidden=(16,), members=2, sweeps=3, batches=10, batch_size=128)
-    monkeypatch.setattr(deep_estimates, "make_settings", lambda **_: quick)
     out = tmp_path / "out"
-    command = ["estimate", "gymnasium:CartPole-v1", "--gamma", "0.9", "--features", "deep",
-               "--steps", "3000", "--out", str(out), "--at", "0,0,0,0",
-               "--rollouts", "20"]  # fmt: skip
-    result = CliRunner().invoke(main, [*command, "--json"])
+    command = ["estimate", "gymnasium:CartPole-v1", "--gamma", "0.9", "--features", "deep"]
+    command += ["--steps", "1000", "--sweeps", "1", "--members", "2", "--hidden", "16"]
+    told = ["--out", str(out), "--at", "0,0,0,0", "--rollouts", "20", "--json"]
+    result = CliRunner().invoke(main, [*command, *told])
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     assert found["by"] == "deep"
     assert np.isfinite(found["at"][0]["value"]).all()
-    saved = rv.deep.Critic.load(out / "estimator.safetensors")
-    assert saved.about.deterministic is False
-    wrong = CliRunner().invoke(main, [*command, "--hidden", "many"])
-    assert "--hidden = many: must be sizes of layers" in wrong.output
-    alone = CliRunner().invoke(main, ["estimate", "gymnasium:CartPole-v1", "--members", "2"])
-    assert "--members = 2: only with --features deep" in alone.output
-    for option in (["--by", "td"], ["--actions"], ["--order", "3"], ["--bootstrap-samples", "9"]):
-        refused = CliRunner().invoke(main, [*command, *option])
-        assert refused.exit_code == 2
-        assert option[0] in refused.output
+    assert rv.deep.Critic.load(out / "estimator.safetensors").about.deterministic is False
+    for option in (["--hidden", "many"], ["--actions"], ["--order", "3"], ["--features", "tiles"]):
+        assert CliRunner().invoke(main, [*command, *option]).exit_code == 2
 
 
 def test_without_torch_the_extra_is_named(monkeypatch):

@@ -3,10 +3,10 @@
 import gymnasium
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 
 import retvar as rv
-from retvar.domains import BUILT_IN
+from retvar.mdp.domains import BUILT_IN
 
 TABLES = [
     ("FrozenLake-v1", {"map_name": "4x4", "is_slippery": True}),
@@ -73,25 +73,6 @@ def test_gymnasium_tables_keep_starts_names_and_places():
     assert taxi.positions is None
 
 
-@pytest.mark.parametrize(
-    ("env", "options", "text"),
-    [
-        ("NoSuch-v0", {}, "environment = NoSuch-v0: cannot be made"),
-        ("CartPole-v1", {}, "environment = CartPole-v1: has no transition table"),
-        ("FrozenLake-v1", {"slippery": 1}, "environment = FrozenLake-v1: cannot be made"),
-        ("FrozenLake-v1", {"gamma": 2.0}, "gamma = 2: must lie in"),
-    ],
-)
-def test_environments_without_a_table_raise(env, options, text):
-    with pytest.raises(rv.InputError, match=text):
-        rv.domains.from_gymnasium(env, **{"gamma": 0.9, **options})
-
-
-def test_options_need_an_environment_id():
-    with pytest.raises(rv.InputError, match="options"):
-        rv.domains.from_gymnasium(gymnasium.make("FrozenLake-v1"), gamma=0.9, is_slippery=True)
-
-
 def test_the_chain_and_the_walk_are_those_of_the_specification():
     chain = rv.domains.chain()
     assert chain.edges.next_state.tolist() == [1, 2, 3, rv.END]
@@ -106,14 +87,6 @@ def test_the_chain_and_the_walk_are_those_of_the_specification():
     ]
     stays = (e.state == 0) & (e.next_state == 0)
     assert e.probability[stays] == pytest.approx(0.3)
-
-
-def test_complex_mdp_keeps_its_fourteen_edges_and_two_policies():
-    mdp = rv.domains.complex_mdp()
-    assert mdp.edges.state.size == 14
-    assert list(mdp.policies) == ["mu", "pi"]
-    assert np.bincount(mdp.edges.state).tolist() == [1, 5, 3, 3, 2]
-    assert not mdp.episodic
 
 
 def test_random_mdps_are_those_of_their_seed():
@@ -132,44 +105,12 @@ def test_garnet_next_states_are_distinct_unless_parallel(states, branching):
     assert any(len(set(group)) < branching for group in groups.tolist())
 
 
-def test_random_mdps_take_numbers_and_ranges():
-    mdp = rv.domains.random_mdp(200, seed=0, gamma=0.5, lam=(0.2, 0.4), reward_std=0.0, ends=0.5)
-    inside = mdp.edges.next_state != rv.END
-    assert_array_equal(mdp.edges.gamma[inside], 0.5)
-    assert 0.2 <= mdp.lam.min() < 0.22
-    assert 0.38 < mdp.lam.max() <= 0.4
-    assert not mdp.edges.reward_std.any()
-    assert 0.4 < inside.mean() < 0.6
-
-
 def test_a_mean_of_the_rewards_moves_values_and_leaves_variances():
     """With γ the same everywhere, values move by mean/(1 − γ)."""
     low, high = (rv.solve(rv.domains.random_mdp(20, seed=3, gamma=0.9, reward_mean=mean))
                  for mean in (0.0, 2.0))  # fmt: skip
     np.testing.assert_allclose(high.value, low.value + 20.0, rtol=1e-12)
     np.testing.assert_allclose(high.variance, low.variance, rtol=1e-9)
-    with pytest.raises(rv.InputError, match="reward_mean = nan"):
-        rv.domains.random_mdp(20, reward_mean=float("nan"))
-
-
-@pytest.mark.parametrize(
-    ("make", "text"),
-    [
-        (lambda: rv.domains.chain(length=0), "length = 0: must be a whole number of at least 1"),
-        (lambda: rv.domains.random_walk(right=0.0), "right = 0.0: must be a probability above 0"),
-        (lambda: rv.domains.random_mdp(0), "states = 0"),
-        (lambda: rv.domains.random_mdp(3, 2, 5), "branching = 5: must not exceed the 3 states"),
-        (lambda: rv.domains.random_mdp(3, gamma=(0.9, 0.1)), "gamma = .* range"),
-        (lambda: rv.domains.random_mdp(3, gamma=1.5), r"gamma\[0\] = 1.5"),
-        (lambda: rv.domains.random_mdp(3, ends=2), "ends = 2"),
-        (lambda: rv.domains.find("maze"), "domain = maze: unknown; give one of chain"),
-        (lambda: rv.domains.find("chain", width=3), "option = width: chain does not have it"),
-        (lambda: rv.domains.find("gymnasium:Taxi-v4"), "gamma = nothing: a Gymnasium table has"),
-    ],
-)
-def test_invalid_domains_raise(make, text):
-    with pytest.raises(rv.InputError, match=text):
-        make()
 
 
 @pytest.mark.parametrize("name", BUILT_IN)

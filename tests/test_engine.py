@@ -10,71 +10,30 @@ from hypothesis import HealthCheck, given, settings
 from numpy.testing import assert_allclose, assert_array_equal
 
 import retvar as rv
-from retvar.engine import kernel, learner_setup, runner, shapes
-from retvar.features import States
-from retvar.networks import MEAN, NODES, VALUE, VARIANCE
-from retvar.online.memory import memory_of
+from retvar.simulation import kernel, runner
 from tests import cases, oracle, uncompiled
 from tests.cases import bits, check_statistics, digest
-from tests.fixed_cases import ALPHAS, FIXED_CASES
+from tests.fixed_cases import COMPILED, FIXED_CASES
 
 BATCHES = range(10 if oracle.SOAK else 1)
-
-
-class Planned(Exception):
-    """Holds the simulation instead of running it."""
 
 
 # ------------------------------------------------------------------------ the online learner's bits
 
 
-@pytest.mark.parametrize("name", FIXED_CASES)
+@pytest.mark.parametrize("name", COMPILED)
 def test_a_compiled_run_is_the_online_learner_fed_the_replayed_stream(name):
     """Estimates and step sizes to the bit at every point; windows, changes, RMSE and truth too."""
     data = cases.check(FIXED_CASES[name]())
     assert (data.diverged > 0).any() == (name == "wild")
 
 
-def test_the_compiled_cases_have_every_flag_of_a_shape(monkeypatch):
-    """Each method, rule, trace and kind of record is compiled somewhere, and left out somewhere."""
-
-    def stop(job, *_):
-        raise Planned(job)
-
-    monkeypatch.setattr(runner, "run", stop)
-    planned_shapes = []
-    for make in FIXED_CASES.values():
-        with pytest.raises(Planned) as planned:
-            make().simulate()
-        planned_shapes += [block.shape for block in planned.value.args[0].blocks]
-    assert len(set(planned_shapes)) == len(FIXED_CASES)  # one each: compiling takes seconds
-    numbers = {"form": {0, 1, 2}, "width": {1, 4, 8}, "lanes": {0}, "endless": {False}}  # on a GPU
-    for flag in shapes.Shape._fields:
-        found = {getattr(shape, flag) for shape in planned_shapes}
-        if flag not in ("networks", "nodes"):
-            assert found == numbers.get(flag, {False, True}), flag
-    nodes = [node for shape in planned_shapes for node in shape.nodes]
-    for place in (VALUE, MEAN, VARIANCE):
-        here = [node for node in nodes if node.node.place == place]
-        kinds = {node.kind for node in here}
-        assert len(kinds) >= 3 if place == MEAN else kinds == {0, 1, 2, 3, 4}
-        assert {node.learns for node in here} == ({False, True} if place == VALUE else {True})
-        assert {node.traced for node in here} == {False, True}
-        assert {node.tabular for node in here} == {False, True}
-    codes = {node.code for node in NODES if node.place <= VARIANCE}
-    assert codes <= {node.code for node in nodes}
-    for code in codes - {0}:  # the value node is always there
-        assert any(code not in [node.code for node in shape.nodes] for shape in planned_shapes)
-
-
-@pytest.mark.parametrize("name", ["plain", "shared", "rules", "features"])
+@pytest.mark.parametrize("name", ["plain", "features"])
 def test_a_long_run_ends_as_the_online_learner_does(name):
-    """20,000 steps: many checks of the stop flag; AlphaBound's and Decay's steps get small."""
+    """20,000 steps: many checks of the stop flag; AlphaBound's steps get small."""
     case = replace(FIXED_CASES[name](), length={"steps": 20_000}, runs=1)
-    record = rv.Record(
-        at=[20_000], change=name in ("shared", "features"), step_sizes=name in ("rules", "features")
-    )
-    data = case.simulate(record=record)
+    both = name == "features"
+    data = case.simulate(record=rv.Record(at=[20_000], change=both, step_sizes=both))
     for i, learner in enumerate(case.learners):
         alone, columns = case.online(learner), case.replay(0)
         for own in ("gamma", "lam"):
@@ -96,8 +55,8 @@ def test_any_simulation_is_the_online_learner_fed_the_replayed_stream(batch):
     uncompiled.run("bits", 1_000 if oracle.SOAK else 200)
 
 
-def test_rare_cases_are_as_the_online_learner_has_them():
-    """150 states, more than 64 of them with traces; squares beyond 10¹⁵⁰; other learners.
+def test_fixed_and_rare_cases_are_as_the_online_learner_has_them():
+    """Every rule; 150 states, more than 64 with traces; squares beyond 10¹⁵⁰; other learners.
 
     Two equal learners, one of which could share a lane with one with traces: their windows, too,
     have the same bits.
@@ -105,7 +64,7 @@ def test_rare_cases_are_as_the_online_learner_has_them():
     uncompiled.run("fixed")
 
 
-@pytest.mark.skipif(not oracle.SOAK, reason="compiles for minutes: make soak")
+@pytest.mark.skipif(not oracle.SOAK, reason="compiles for minutes: make nightly")
 @pytest.mark.soak
 @pytest.mark.parametrize("batch", BATCHES)
 @settings(max_examples=6, database=None, suppress_health_check=list(HealthCheck))
@@ -118,7 +77,7 @@ def test_any_compiled_simulation_is_the_online_learner(batch, case):
 # ------------------------------------------------------------------------ determinism
 
 
-@pytest.mark.parametrize("name", ["plain", "rules", "features", "frozen"])
+@pytest.mark.parametrize("name", ["plain", "features", "frozen"])
 def test_threads_and_batches_and_repeats_leave_the_digest_alone(name):
     """1, 2 and 8 threads; runs by one, by three, all at once; twice: the same bits throughout.
 
@@ -133,47 +92,6 @@ def test_threads_and_batches_and_repeats_leave_the_digest_alone(name):
             assert found == expected, (keep, threads, batch)
         few = replace(case, runs=3)
         assert digest(few.simulate(keep=keep, threads=8)) == digest(few.simulate(keep=keep))
-
-
-@pytest.mark.parametrize("name", ["plain", "rules", "features"])
-def test_learners_do_not_depend_on_the_other_learners(name):
-    """In any order, and each half of them alone: the same bits for each learner."""
-    case, rng = FIXED_CASES[name](), np.random.default_rng(oracle.fresh_seed())
-    whole = case.simulate()
-    order = rng.permutation(len(case.learners))
-    moved = case.simulate(learners=[case.learners[k] for k in order])
-    assert digest(moved.isel(learner=np.argsort(order))) == digest(whole)
-    if name == "plain":  # others would be of another shape
-        few = np.sort(rng.permutation(len(case.learners))[:9])
-        part = case.simulate(learners=[case.learners[k] for k in few])
-        assert digest(part) == digest(whole.isel(learner=few))
-
-
-def test_learners_that_differ_in_step_sizes_alone_are_laid_out_once(monkeypatch):
-    """A layout for each method, kind of rule and other setting, not for each of 36 learners."""
-    laid = []
-    monkeypatch.setattr(
-        learner_setup, "memory_of", lambda *given: laid.append(given) or memory_of(*given)
-    )
-    rules = [0.1, 0.2, rv.step_sizes.Decay(power=0.7), rv.step_sizes.Decay(power=0.8)]
-    learners = rv.grid(rv.Direct, rv.VTD, rv.Centred, alpha=0.1, alpha_bar=rules, lam=[0, 0.5, 1])
-    found = learner_setup.prepare_learners(
-        rv.domains.chain(), learners, [States(4)] * 3, np.arange(4)
-    )
-    assert len(laid) == 3 * 2 * 3
-    for learner, lane in zip(learners, found, strict=True):
-        alone = memory_of(learner, [States(4)] * 3)
-        assert_array_equal(lane.settings, alone.settings)
-        assert_array_equal(lane.template.memory.plan, alone.plan)
-        assert_array_equal(lane.template.memory.lams, alone.lams)
-
-
-@pytest.mark.parametrize("name", ["plain", "frozen", "features"])
-def test_the_first_runs_are_the_same_however_many_follow(name):
-    case = FIXED_CASES[name]()
-    few, many = (replace(case, runs=runs).simulate() for runs in (3, 11))
-    first = many.isel(run=slice(3)).drop_vars("diverged")
-    assert digest(first) == digest(few.drop_vars("diverged"))
 
 
 def test_more_lanes_than_a_block_has():
@@ -239,11 +157,11 @@ def test_a_lane_that_diverges_leaves_the_others_alone(name):
     assert np.isnan(whole.variance_window[:, mad]).all()
 
 
-def test_a_weight_that_was_too_large_for_one_step_has_diverged():
+def test_a_weight_that_is_too_large_at_a_recorded_moment_has_diverged():
     """δ = −10¹⁰⁰ at the first step and 0 from then on; with a step of 1 the variance is δ²."""
     mdp = rv.MDP.from_edges([(0, 0, 0, 1.0, 0.0)], gamma=0.0)
     learners = [rv.Direct(alpha=1.0, alpha_bar=1.0, value=v) for v in (1e100, 1e50)]
-    data = rv.simulate(mdp, learners, steps=3, runs=1, seed=0, record=[0, 3])
+    data = rv.simulate(mdp, learners, steps=3, runs=1, seed=0, record=[0, 1, 3])
     assert data.diverged.values.tolist() == [1, 0]
     assert np.isnan(data.variance.isel(learner=0, step=-1)).all()
     assert (data.variance.isel(learner=1, step=-1) == 0.0).all()
@@ -273,62 +191,6 @@ def test_averages_are_over_the_runs_that_have_not_diverged():
 # ------------------------------------------------------------------------ what is summed on the way
 
 
-def every_moment(case, **changes):
-    """The same simulation with every moment recorded."""
-    same = {k: v for k, v in case.record.items() if k in ("change", "step_sizes")}
-    return case.simulate(record=rv.Record(every=1, **same), **changes)
-
-
-@pytest.mark.parametrize("name", FIXED_CASES)
-def test_a_window_is_the_average_over_its_last_moments(name):
-    """(1/W)Σ x and (1/W)Σ (x − truth)² over Record(every=1), for W from 1 to the whole run."""
-    case = FIXED_CASES[name]()
-    every, unit = every_moment(case), case.unit
-    for width in (1, 2, 37, case.total - 1, case.total):
-        record = rv.Record(**{**case.record, "window": width})
-        data = case.simulate(record=record)
-        last = every.isel({unit: slice(-width, None)})
-        for node in ("value", "variance"):
-            gone = np.isnan(last[node]).any(unit) | (every.diverged > 0)
-            mean, gap = last[node].mean(unit), last[node] - every[f"true_{node}"]
-            mse = (gap**2).mean(unit)
-            order = ("run", "learner", "state")
-            for name_, expected in ((f"{node}_window", mean), (f"{node}_window_mse", mse)):
-                expected = expected.where(~gone).transpose(*order)
-                assert_allclose(data[name_], expected, rtol=1e-9, atol=1e-12, err_msg=str(width))
-        if "variance_window_mse_frozen" in data:
-            for i, learner in enumerate(case.learners):
-                for run in range(case.runs):
-                    held = every.value.values[run, i, 0]
-                    truth = cases.truth_of(case, learner, held)[1]
-                    mse = ((last.variance.values[run, i] - truth) ** 2).mean(axis=0)
-                    found = data.variance_window_mse_frozen[run, i]
-                    assert_allclose(found, mse, rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.parametrize("name", ["shared", "episodes", "frozen", "frozen_features"])
-def test_a_change_is_the_mean_absolute_difference_from_moment_to_moment(name):
-    """(1/T)Σ |x(t) − x(t−1)| over Record(every=1); the chain visits a state once an episode."""
-    case = FIXED_CASES[name]()
-    record = rv.Record(at=range(case.total + 1), change=True)
-    every, unit = case.simulate(record=record), case.unit
-    for node in ("value", "variance", "mean", "second_moment"):
-        if node in every:
-            change = abs(every[node].diff(unit)).sum(unit, skipna=False) / case.total
-            expected = change.transpose("run", "learner", "state")
-            assert_allclose(every[f"{node}_change"], expected, rtol=1e-9, atol=1e-15)
-    assert (every.value_change == 0).all() == name.startswith("frozen")
-
-
-@pytest.mark.parametrize("name", ["shared", "features", "frozen", "wild"])
-def test_statistics_are_those_of_the_runs(name):
-    """Mean and standard deviation (n − 1) over runs of everything that is recorded."""
-    case = replace(FIXED_CASES[name](), runs=9)
-    check_statistics(case.simulate(), case.simulate(keep="stats", threads=2))
-    one = replace(case, runs=1).simulate(keep="stats")
-    assert np.isnan(one.value_std).all()  # a single run has no spread
-
-
 def test_what_is_recorded_does_not_depend_on_when():
     """Every moment, some of them, spaced by factors: the same bits where they meet."""
     case = FIXED_CASES["plain"]()
@@ -349,8 +211,5 @@ def test_what_is_recorded_does_not_depend_on_when():
 
 
 def test_compiled_code_and_plain_python_give_the_same_bits():
-    """Digests of all compiled cases equal those of plain Python."""
     expected = json.loads(uncompiled.run("digests"))
-    found = {name: digest(make().simulate()) for name, make in FIXED_CASES.items()}
-    assert found == expected
-    assert len(ALPHAS) == len(FIXED_CASES["plain"]().learners)
+    assert {name: digest(FIXED_CASES[name]().simulate()) for name in COMPILED} == expected

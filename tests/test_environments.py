@@ -1,9 +1,7 @@
 """Experience from Gymnasium: the same transitions however environments are put together."""
 
-import ast
 import itertools
-import re
-from pathlib import Path
+import signal
 
 import gymnasium
 import numpy as np
@@ -13,10 +11,9 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from numpy.testing import assert_array_equal
 
 import retvar as rv
-from retvar import experience
-from retvar.errors import InputError, SourceError
-from retvar.experience import from_gymnasium, from_table, recorded
-from retvar.experience.environment_names import documented_names, observation_names
+from retvar.experience import from_gymnasium
+from retvar.support.errors import InputError, SourceError
+from tests.test_rollouts import Lengths
 
 MODES = list(AutoresetMode)
 
@@ -64,12 +61,10 @@ class Scripted(gymnasium.Env):
 
     def __init__(self, script, space, first=0):
         self.observation_space, self.action_space = space, spaces.Discrete(2)
-        self.script, self.first, self.at, self.resets = script, first, 0, 0
-        self.closed = False
+        self.script, self.first, self.at = script, first, 0
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        self.resets += 1
         return self.first, {}
 
     def step(self, action):
@@ -78,9 +73,6 @@ class Scripted(gymnasium.Env):
         if isinstance(entry, Exception):
             raise entry
         return (*entry, {})
-
-    def close(self):
-        self.closed = True
 
 
 # ---------------------------------------------------------------------- the transitions
@@ -133,43 +125,6 @@ def test_a_policy_acts_alike_in_every_mode(policy, mode):
     same(whole(from_gymnasium(vector("FrozenLake-v1", mode), given, steps=500, seed=1)), expected)
 
 
-def learned(chunks, estimator):
-    for chunk in chunks:
-        estimator.update_many(chunk)
-    return estimator.weights
-
-
-@pytest.mark.parametrize("kind", [rv.Direct, rv.Centred])
-@pytest.mark.parametrize("name", ["FrozenLake-v1", "CartPole-v1"])
-def test_singles_vectors_and_the_file_read_back_teach_the_same_bits(kind, name, tmp_path):
-    """The list of environments, a vector in each autoreset mode, and what Parquet gives back."""
-    features = {"states": 16} if name == "FrozenLake-v1" else {"features": rv.features.Vector(4)}
-
-    def estimator():
-        return kind(alpha=0.001, alpha_bar=0.0001, gamma=0.9, lam=0.8, kappa=0.8).online(**features)
-
-    stream = from_gymnasium(singles(name), steps=4_001, seed=11, chunk=512)
-    expected = learned(recorded(stream, tmp_path / "log.parquet").chunks(), estimator())
-    assert all(np.isfinite(w).all() and w.any() for w in expected.values())
-    others = [from_gymnasium(vector(name, m), steps=4_001, seed=11, chunk=300) for m in MODES]
-    others += [
-        from_table(tmp_path / "log.parquet", chunk=997),
-        from_table(tmp_path / "log.parquet"),
-    ]
-    for other in others:
-        found = learned(other.chunks(), estimator())
-        for node, weights in expected.items():
-            assert_array_equal(found[node], weights, err_msg=f"{other.name} {node}")
-
-
-def test_one_by_one_is_the_same_stream():
-    """Iterating gives the rows of the chunks."""
-    found = whole(from_gymnasium("FrozenLake-v1", steps=300))
-    rows = list(from_gymnasium("FrozenLake-v1", steps=300))
-    assert_array_equal([t.state for t in rows], found["state"])
-    assert_array_equal([t.truncated for t in rows], found["truncated"])
-
-
 def test_random_actions_are_uniform_and_differ_between_environments_and_seeds():
     """A chi-square test at 10⁻⁶, and no two streams alike."""
     taken = []
@@ -190,30 +145,7 @@ def test_random_actions_are_uniform_and_differ_between_environments_and_seeds():
         assert abs(np.mean(one == other) - 0.5) < 0.025
 
 
-def test_seeds_of_environments_are_not_next_to_each_other():
-    """Seed s, environment i + 1 is not seed s + 1, environment i."""
-    first, second = (
-        whole(from_gymnasium(singles("CartPole-v1", 2), steps=2, seed=s))["state"] for s in (0, 1)
-    )
-    assert len({tuple(row) for row in (*first, *second)}) == 4
-
-
-def test_a_stream_can_be_read_again():
-    """An environment named by its id is made anew."""
-    stream = from_gymnasium("FrozenLake-v1", steps=50)
-    same(whole(stream), whole(stream))
-
-
 # ---------------------------------------------------------------------- spaces
-
-
-def test_composed_observations_are_numbered_and_labelled():
-    """Blackjack's tuples: the label of a state is the observation."""
-    stream = from_gymnasium("Blackjack-v1", lambda hand: int(hand[0] < 18), steps=200)
-    found = whole(stream)
-    assert stream.states == 32 * 11 * 2 == len(stream.labels)
-    hands = {stream.labels[s][0] for s in found["state"].tolist()}
-    assert hands <= set(range(4, 22))
 
 
 @pytest.mark.parametrize(
@@ -232,13 +164,6 @@ def test_spaces_of_whole_numbers_become_states(space, first, labels):
     label = stream.labels[int(found["state"][0])]
     assert_array_equal(label, first)
     assert labels is None or stream.labels == labels
-
-
-def test_a_policy_table_knows_composed_states():
-    """Rows of the table are numbers of states, not first parts of observations."""
-    table = np.zeros(704, dtype=int)
-    stream = from_gymnasium("Blackjack-v1", table, steps=100)
-    assert whole(stream)["terminated"].all()  # sticking ends the episode
 
 
 def test_observations_that_an_environment_overwrites_are_copied():
@@ -260,20 +185,7 @@ def test_observations_that_an_environment_overwrites_are_copied():
     assert_array_equal(found["next_state"].ravel(), [1, 2, 3, 4, 5])
 
 
-def test_grids_are_known():
-    """Rows and columns of FrozenLake and CliffWalking, nothing elsewhere."""
-    grids = {"FrozenLake-v1": (4, 4), "CliffWalking-v1": (4, 12), "CartPole-v1": None}
-    assert {name: from_gymnasium(name, steps=1).grid for name in grids} == grids
-
-
 # ---------------------------------------------------------------------- what goes wrong
-
-
-def test_truncation_is_not_termination():
-    """MountainCar's 200 steps: cut off, never ended."""
-    found = whole(from_gymnasium("MountainCar-v0", steps=400))
-    assert not found["terminated"].any()
-    assert_array_equal(np.flatnonzero(found["truncated"]), [199, 399])
 
 
 @pytest.mark.parametrize("at", [0, 1, 7, 8, 20])
@@ -287,34 +199,6 @@ def test_transitions_before_an_error_are_yielded(at):
         rewards.extend(t.reward for t in stream)
     assert rewards == list(range(at))
     assert stream.counts.transitions == at
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_a_vector_that_fails_yields_the_rounds_before(mode):
-    """Whole rounds before the one that failed."""
-    script = [(0, 1.0, False, False)] * 5 + [RuntimeError("stuck")]
-    env = SyncVectorEnv(
-        [lambda: Scripted(script, spaces.Discrete(1)) for _ in range(2)], autoreset_mode=mode
-    )
-    stream = from_gymnasium(env, steps=100)
-    with pytest.raises(SourceError, match="stuck"):
-        list(stream.chunks())
-    assert stream.counts.transitions == 10
-
-
-def test_a_reset_that_is_not_needed_is_not_made():
-    """After the last episode the environment is not reset."""
-    env = Scripted([(0, 1.0, True, False)], spaces.Discrete(1))
-    list(from_gymnasium(env, episodes=3).chunks())
-    list(from_gymnasium(env, steps=3).chunks())
-    assert env.resets == 6
-
-
-def test_only_environments_made_here_are_closed():
-    """An environment passed by the caller stays open."""
-    env = Scripted([(0, 1.0, False, False)], spaces.Discrete(1))
-    list(from_gymnasium(env, steps=3).chunks())
-    assert not env.closed
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, 100])
@@ -352,156 +236,152 @@ def test_rows_that_are_not_finite_are_left_out_and_truncate_the_row_before(chunk
     assert stream.counts.out_of_bounds == streams
 
 
-@pytest.mark.parametrize("shown", [3, -1, 0.5, None, "x", np.array([1, 2])])
-def test_a_state_outside_the_space_ends_the_stream(shown):
-    """After the transitions before it, with the observation in the message."""
-    script = [(1, 1.0, False, False), (shown, 2.0, False, False), (1, 3.0, False, False)]
-    stream = from_gymnasium(Scripted(script, spaces.Discrete(3)), steps=10)
-    with pytest.raises(SourceError, match=r"after 1 transitions.*not in the observation space"):
+OUTSIDE = [  # observations, actions; of 3 and of 4
+    *(((1, shown), (0, 0, 0), SourceError) for shown in (3, -1, 0.5, None, "x", np.array([1, 2]))),
+    *(((1, 1), (0, a), InputError) for a in (4, -1, 0.5, "left", None, [0, 1], True)),
+]
+
+
+@pytest.mark.parametrize(("shown", "taken", "error"), OUTSIDE)
+def test_states_and_actions_outside_their_spaces_end_the_stream(shown, taken, error):
+    """After the transitions before them."""
+    env = Scripted([(s, 1.0, False, False) for s in shown], spaces.Discrete(3))
+    env.action_space, answers = spaces.Discrete(4), iter(taken)
+    stream = from_gymnasium(env, lambda _: next(answers), steps=10)
+    with pytest.raises(error):
         list(stream.chunks())
     assert stream.counts.transitions == 1
 
 
-@pytest.mark.parametrize("action", [4, -1, 0.5, "left", None, [0, 1], True])
-def test_an_action_outside_the_space_is_refused(action):
-    """After the transitions before it."""
-    answers = iter([0, 1, action])
-    env = gymnasium.make("FrozenLake-v1", is_slippery=False)
-    stream = from_gymnasium(env, lambda _: next(answers), steps=10)
-    with pytest.raises(InputError, match=r"must return an action of Discrete\(4\)"):
-        list(stream.chunks())
-    assert stream.counts.transitions == 2
+class Model:
+    """Like a model of Stable-Baselines3: takes batches; its random actions are NumPy's."""
+
+    def __init__(self, actions=2):
+        self.actions, self.sizes = actions, []
+
+    def predict(self, observation, state=None, episode_start=None, deterministic=False):
+        batch = np.atleast_1d(np.asarray(observation).reshape(len(observation), -1).sum(axis=1))
+        self.sizes.append(len(batch))
+        if deterministic:
+            return (batch > 0).astype(int), None
+        return np.random.randint(0, self.actions, len(batch)), None  # noqa: NPY002
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({}, "give one of them"),
-        ({"steps": 5, "episodes": 5}, "give one of them"),
-        ({"steps": 0}, "at least 1"),
-        ({"steps": 2.5}, "at least 1"),
-        ({"steps": 5, "seed": -1}, "seed"),
-        ({"steps": 5, "chunk": 0}, "chunk"),
-        ({"steps": 5, "policy": "clever"}, "policy"),
-        ({"steps": 5, "policy": [0, 1]}, "one for each of 16"),
-        ({"steps": 5, "policy": [4] * 16}, r"policy\[0\]"),
-        ({"steps": 5, "policy": [0.5] * 16}, "numbers of actions"),
-        ({"steps": 5, "policy": np.full((16, 3), 1 / 3)}, "16 states × 4 actions"),
-        ({"steps": 5, "policy": np.full((16, 4), 0.3)}, "must be 1"),
-        ({"steps": 5, "env": "FrozenLake-v2"}, "did you mean FrozenLake-v1"),
-        ({"steps": 5, "env": 3}, "must be an id"),
-        ({"steps": 5, "env": []}, "empty"),
-        ({"steps": 5, "env": "CartPole-v1", "policy": [0] * 4}, "function of the observation"),
-        ({"steps": 5, "is_slippery": "x", "wings": 2}, "cannot be made"),
-    ],
-)
-def test_wrong_arguments_are_refused_before_the_first_step(arguments, message):
-    """Each in a sentence that names the field."""
-    arguments = {"env": "FrozenLake-v1", **arguments}
-    with pytest.raises(InputError, match=message):
-        from_gymnasium(arguments.pop("env"), **arguments)
+# ---------------------------------------------------------------------- copies
 
 
-def test_observations_that_cannot_be_read_are_refused_with_a_remedy():
-    """Dictionaries, and more combinations than a table can hold."""
-    space = spaces.Dict({"a": spaces.Discrete(2)})
-    with pytest.raises(InputError, match="FlattenObservation"):
-        from_gymnasium(Scripted([], space), steps=1)
-    with pytest.raises(InputError, match="wrap the environment"):
-        from_gymnasium(Scripted([], spaces.MultiDiscrete([100] * 4)), steps=1)
+@pytest.mark.parametrize("name", ["FrozenLake-v1", "CartPole-v1", "Pendulum-v1"])
+@pytest.mark.parametrize("limit", [{"steps": 403}, {"episodes": 3}])
+def test_one_copy_is_one_environment_and_several_are_a_list(name, limit):
+    one = whole(from_gymnasium(name, seed=4, **limit))
+    same(whole(from_gymnasium(name, envs=1, seed=4, **limit)), one)
+    listed = whole(from_gymnasium(singles(name), seed=4, **limit))
+    same(whole(from_gymnasium(name, envs=3, seed=4, **limit)), listed)
+    made = from_gymnasium(lambda: gymnasium.make(name), envs=3, seed=4, **limit)
+    same(whole(made), listed)
+    same(whole(made), listed)  # made anew
 
 
-def test_a_vector_environment_must_have_an_autoreset_mode():
-    """Guessing would make transitions of resets."""
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("episodes", [2, 7, 24])
+def test_every_environment_runs_the_same_number_of_episodes(mode, episodes):
+    """In the first ones one more, in a list and in each kind of vector environment."""
+    found = whole(from_gymnasium([Lengths() for _ in range(3)], episodes=episodes, seed=3))
+    ends = found["stream"][found["terminated"]]
+    each, rest = divmod(episodes, 3)
+    assert_array_equal(np.bincount(ends, minlength=3), [each + (i < rest) for i in range(3)])
+    assert not found["truncated"].any()
+    env = SyncVectorEnv([Lengths] * 3, autoreset_mode=mode)
+    same(whole(from_gymnasium(env, episodes=episodes, seed=3, chunk=19)), found)
+
+
+def test_least_squares_over_eight_environments_is_that_of_the_exact_world():
+    """A fixed seed; over 20 seeds the largest errors were 0.061 in a value, 0.031 in a std."""
+    lake = from_gymnasium("FrozenLake-v1", envs=8, steps=40_000, seed=2)
+    found = rv.estimate(lake, gamma=0.9, by="least_squares")
+    truth = rv.solve(rv.MDP.from_gymnasium("FrozenLake-v1", gamma=0.9))
+    left = np.isfinite(found.value())
+    assert left.sum() == 11  # frozen ones
+    assert np.abs(found.value() - truth.value)[left].max() < 0.06
+    assert np.abs(found.std() - truth.std)[left].max() < 0.06
+
+
+# ---------------------------------------------------------------------- batches
+
+
+@pytest.mark.parametrize("stochastic", [False, True])
+def test_a_model_is_asked_once_for_all_environments(stochastic):
+    model = Model()
+    stream = from_gymnasium(
+        "CartPole-v1", model, envs=8, steps=160, seed=1, deterministic=not stochastic
+    )
+    found = whole(stream)
+    assert model.sizes == [8] * 20
+    assert stream.policy == ("Model (stochastic)" if stochastic else "Model (deterministic)")
+    again = from_gymnasium(
+        "CartPole-v1", Model(), envs=8, steps=160, seed=1, deterministic=not stochastic
+    )
+    np.random.seed(3)  # noqa: NPY002
+    same(whole(again), found)  # whatever the global generator is at
+    assert np.random.rand() == np.random.RandomState(3).rand()  # noqa: NPY002
+
+
+# ---------------------------------------------------------------------- what is refused
+
+
+class Plain:
+    def predict(self, observation):
+        return 0
+
+
+class Recurrent:
+    def predict(self, observation, state=None, episode_start=None, deterministic=False):
+        return np.zeros(1, int), (np.zeros(3),)
+
+
+class Other(Model):
+    observation_space = spaces.Box(-1, 1, (3,))
+
+
+def without_mode():
     env = vector("FrozenLake-v1", AutoresetMode.NEXT_STEP)
     del env.metadata["autoreset_mode"]
-    with pytest.raises(InputError, match="must say how it resets"):
-        from_gymnasium(env, steps=5)
+    return env
 
 
-def test_a_recording_has_the_transitions_before_an_error(tmp_path):
-    """The file is whole, and gives the same transitions back."""
-    script = [(0, float(k), False, False) for k in range(10)] + [RuntimeError("motor")]
-    path = tmp_path / "robot.parquet"
-    stream = recorded(from_gymnasium(Scripted(script, spaces.Discrete(1)), steps=99), path)
-    with pytest.raises(SourceError, match="motor"):
-        list(stream.chunks())
-    assert stream.counts.transitions == 10
-    assert_array_equal(whole(from_table(path))["reward"], np.arange(10.0))
-    assert [file.name for file in tmp_path.iterdir()] == ["robot.parquet"]
+REFUSALS = [
+    ({"steps": None}, "steps, episodes"),
+    ({"episodes": 5}, "steps, episodes"),
+    ({"seed": -1}, "seed"),
+    ({"env": gymnasium.make("FrozenLake-v1"), "envs": 2}, "envs"),
+    ({"policy": "clever"}, "policy"),
+    ({"policy": [4] * 16}, "policy[0]"),
+    ({"policy": np.full((16, 4), 0.3)}, "sum of policy[0]"),
+    ({"policy": [0] * 4, "env": "CartPole-v1"}, "policy"),
+    ({"policy": "ppo.zip"}, "policy"),
+    ({"policy": Recurrent()}, "policy"),
+    ({"policy": Other()}, "observation_space"),
+    ({"policy": Plain(), "deterministic": True}, "deterministic"),
+    ({"deterministic": True}, "deterministic"),
+    ({"env": "FrozenLake-v2"}, "environment"),
+    ({"env": [gymnasium.make("FrozenLake-v1")] * 2}, "environment"),
+    ({"env": [*singles("FrozenLake-v1"), *singles("Taxi-v4")]}, "observation_space"),
+    ({"is_slippery": "x", "wings": 2}, "environment"),
+    ({"env": Scripted([], spaces.Dict({"a": spaces.Discrete(2)}))}, "observation_space"),
+    ({"env": Scripted([], spaces.MultiDiscrete([100] * 4))}, "observation_space"),
+    ({"env": without_mode()}, 'metadata["autoreset_mode"]'),
+]
 
 
-def test_an_abandoned_recording_has_what_was_read(tmp_path):
-    """A consumer that stops in the middle."""
-    path = tmp_path / "lake.parquet"
-    chunks = recorded(from_gymnasium("FrozenLake-v1", steps=100, chunk=10), path).chunks()
-    first = next(chunks)
-    chunks.close()
-    assert_array_equal(whole(from_table(path))["state"], first["state"])
-
-
-def test_every_name_is_exported():
-    """The module's list of names is what it has."""
-    assert {"Experience", "Counts", "from_gymnasium", "from_minari", "from_table"} <= set(
-        experience.__all__
-    )
+@pytest.mark.parametrize(("arguments", "field"), REFUSALS)
+def test_wrong_arguments_are_refused_by_field(arguments, field):
+    arguments = {"env": "FrozenLake-v1", "steps": 5, **arguments}
+    with pytest.raises(InputError) as error:
+        list(from_gymnasium(arguments.pop("env"), **arguments).chunks())
+    assert error.value.field == field
 
 
 # ---------------------------------------------------------------------- names
-
-
-def docstring(module):
-    """The docstring of the environment in a module of Gymnasium that need not be importable."""
-    folder = Path(gymnasium.__file__).parent / "envs"
-    classes = [
-        x for x in ast.parse((folder / module).read_text()).body if isinstance(x, ast.ClassDef)
-    ]
-    return max((ast.get_docstring(each) or "" for each in classes), key=len)
-
-
-WIDTHS = {
-    "mujoco/hopper_v5.py": 11,
-    "mujoco/walker2d_v5.py": 17,
-    "mujoco/half_cheetah_v5.py": 17,
-    "mujoco/swimmer_v5.py": 8,
-    "mujoco/inverted_pendulum_v5.py": 4,
-    "mujoco/reacher_v5.py": 10,
-    "classic_control/cartpole.py": 4,
-    "classic_control/pendulum.py": 3,
-}
-
-
-@pytest.mark.parametrize("module", WIDTHS)
-def test_observations_have_the_names_that_gymnasium_documents(module):
-    """One for each number, in order, none twice, and each in the words of its row of the table."""
-    text = docstring(module)
-    names = documented_names(text)
-    assert len(names) == len(set(names)) == WIDTHS[module]
-    rows = [line for line in text.splitlines() if line.startswith("|")]
-    for k, name in enumerate(names):
-        own = [row for row in rows if re.match(rf"\|\s*{k}\s*\|", row)]
-        words = name.removesuffix(" velocity")
-        assert any(words in row.replace("`", "") for row in own), name
-        if name.endswith(" velocity"):
-            assert any("velocity" in row.rsplit("|", 2)[1] for row in own)
-
-
-def test_names_of_the_lander_and_the_walker_are_as_many_as_documented():
-    """The documentation lists these in prose: 8 numbers, and 14 with 10 of a lidar."""
-    assert "8-dimensional vector" in docstring("box2d/lunar_lander.py")
-    assert len(observation_names("gymnasium:LunarLander-v3", None, 8)) == 8
-    assert "10 lidar rangefinder measurements" in " ".join(
-        docstring("box2d/bipedal_walker.py").split()
-    )
-    walker = observation_names("gymnasium:BipedalWalker-v3", None, 24)
-    assert len(set(walker)) == 24
-    assert sum(name.startswith("lidar") for name in walker) == 10
-
-
-def test_undocumented_observations_have_no_names():
-    assert observation_names("gymnasium:Own-v0", object(), 2) is None
-    assert observation_names("gymnasium:CartPole-v1", None, 5) is None
-    assert documented_names(None) == documented_names("| Num | Action |") == []
 
 
 def test_states_of_taxi_say_where_everything_is():
@@ -518,3 +398,47 @@ def test_states_of_taxi_say_where_everything_is():
         found.at(labels[visited]).value == found.at(visited).value == found.at(str(visited)).value
     )
     assert labels[visited] in found.summary()
+
+
+def test_a_policy_table_knows_composed_states():
+    """Rows of the table are numbers of states, not first parts of observations."""
+    table = np.zeros(704, dtype=int)
+    stream = from_gymnasium("Blackjack-v1", table, steps=100)
+    assert whole(stream)["terminated"].all()  # sticking ends the episode
+
+
+class CtrlC:
+    """A reward; Ctrl-C comes when its number is asked for."""
+
+    def __float__(self):
+        signal.raise_signal(signal.SIGINT)
+        return 3.0
+
+
+@pytest.mark.parametrize("by", ["least_squares", "td"])
+def test_no_transition_that_was_read_is_lost_by_ctrl_c(by):
+    script = [(0, float(k), False, False) for k in range(100)]
+    script[13] = 0, CtrlC(), False, False
+    source = from_gymnasium(Scripted(script, spaces.Discrete(1)), steps=99, chunk=10)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        rv.estimate(source, gamma=0.9, by=by)
+    assert caught.value.estimate.estimator.steps == source.counts.transitions == 13
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_model_that_explores_with_one_coin_for_a_batch_is_asked_one_by_one():
+    """As DQN's: the actions of its environments would depend on each other."""
+
+    class Exploring:
+        exploration_rate, action_space = 0.05, gymnasium.spaces.Discrete(2)
+        calls = 0
+
+        def predict(self, observation, state=None, episode_start=None, deterministic=False):
+            self.calls += 1
+            return (np.zeros(len(observation), int) if observation.ndim > 1 else 0), None
+
+    for deterministic, calls in ((True, 10), (False, 80)):
+        model = Exploring()
+        how = {"envs": 8, "steps": 80, "deterministic": deterministic}
+        list(from_gymnasium("CartPole-v1", model, **how).chunks())
+        assert model.calls == calls

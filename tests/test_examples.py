@@ -58,7 +58,7 @@ def test_an_interrupted_stream_continues_with_the_same_bits(capsys):
     assert "the same bits as without the break: True" in output
 
 
-OTHERS = ["greedy_lambda", "online_frozen_lake", "paper_domains", "readings", "risk_control"]
+OTHERS = ["online_frozen_lake", "paper_domains", "readings", "risk_control"]
 
 
 @pytest.mark.parametrize("name", [*OTHERS, "value_error"])

@@ -2,19 +2,15 @@
 
 import numpy as np
 import pytest
-import scipy.sparse
 from numpy.testing import assert_allclose
 
 import retvar as rv
+from retvar.td import networks
 from tests import oracle
+from tests.test_solve import QUESTIONS
 
 METHODS = ("direct", "vtd", "centred")
-QUESTIONS = [
-    ("target", None, "target_return"),
-    ("target", "behaviour", "target_return"),
-    ("target", "behaviour", "off_policy_return"),
-]
-BATCHES, BATCH = (40, 250) if oracle.SOAK else (2, 150)  # make soak: 10,000 MDPs
+BATCHES, BATCH = (40, 250) if oracle.SOAK else (2, 150)  # make nightly: 10,000 MDPs
 
 
 def drawn_mdp(rng: np.random.Generator) -> rv.MDP:
@@ -35,13 +31,14 @@ def drawn_mdp(rng: np.random.Generator) -> rv.MDP:
     return mdp.replace(gamma=special[0], lam=special[1])
 
 
-def contraction(mdp: rv.MDP, question) -> float:
+def contraction(mdp: rv.MDP, question, orders=(2,)) -> float:
     target, behaviour, estimand = question
     try:
         rv.solve(mdp, target)
     except rv.InputError:  # some states never reach γ < 1
         return np.inf
-    return max(oracle.value_radius(mdp, target), oracle.radius(mdp, target, behaviour, estimand))
+    radii = (oracle.radius(mdp, target, behaviour, estimand, order=k) for k in orders)
+    return max(oracle.value_radius(mdp, target), *radii)
 
 
 def side_by_side(mdps: list[rv.MDP]) -> rv.MDP:
@@ -56,12 +53,10 @@ def side_by_side(mdps: list[rv.MDP]) -> rv.MDP:
             parts = [np.where(p < 0, p, p + k) for p, k in zip(parts, shifts, strict=False)]
         columns.append(np.concatenate(parts))
     actions = max(m.n_actions for m in mdps)
+    widths = [((0, 0), (0, actions - m.n_actions)) for m in mdps]
     policies = {
         name: np.concatenate(
-            [
-                np.pad(m.policy(name).probabilities, ((0, 0), (0, actions - m.n_actions)))
-                for m in mdps
-            ]
+            [np.pad(m.policy(name).probabilities, w) for m, w in zip(mdps, widths, strict=True)]
         )
         for name in ("target", "behaviour")
     }
@@ -76,15 +71,9 @@ def converged(method, mdp, question, H):
     now = rv.Estimates(zero if H is None else H, zero, zero)
     for _ in range(60):
         new = rv.expected_updates(
-            method,
-            mdp,
-            now,
-            sweeps=100,
-            learn_value=H is None,
-            target=target,
-            behaviour=behaviour,
-            estimand=estimand,
-        )
+            method, mdp, now, sweeps=100, learn_value=H is None, target=target,
+            behaviour=behaviour, estimand=estimand,
+        )  # fmt: skip
         settled = np.max(np.abs(new.variance - now.variance)) < 1e-13
         now = new
         if settled:
@@ -97,7 +86,7 @@ def converged(method, mdp, question, H):
 def test_iterated_expected_updates_reach_the_fixed_point(batch):
     """Every method, all three questions, learned and random value functions, on fresh MDPs.
 
-    `make test` takes 300 of them, `make soak` 10,000. The two sides share no formula: the updates
+    `make test` takes 300, `make nightly` 10,000. The two sides share no formula: the updates
     average the learner's own rules over edges and quadrature points, the fixed point is closed.
     """
     seed = [oracle.fresh_seed(), batch]
@@ -189,26 +178,6 @@ def test_mean_bias_over_uniform_value_errors_explains_the_papers_figure(question
         assert_allclose(mean, truth.variance + drift * zeta**2 / 3 * shift, atol=1e-12)
 
 
-def test_with_the_true_value_all_three_agree():
-    mdp = rv.domains.complex_mdp()
-    for question in (("mu",), ("pi", "mu", "off_policy_return")):
-        truth = rv.solve(mdp, *question)
-        for method in METHODS:
-            point = rv.fixed_point(method, mdp, *question)
-            assert_allclose(point.variance, truth.variance, atol=1e-14)
-            assert_allclose(point.second_moment, truth.second_moment, atol=1e-14)
-
-
-def test_centred_with_the_mean_at_the_value_is_direct_with_lambda_one():
-    """At λ = 1 with equal traces the mean node learns what the value node does."""
-    mdp = rv.domains.random_mdp(9, seed=4, gamma=(0.3, 0.9), lam=1.0)
-    X = np.random.default_rng(0).normal(size=(9, 4))
-    a, b = (
-        rv.fixed_point(m, mdp, features=X, kappa=0.7, kappa_bar=0.3) for m in ("direct", "centred")
-    )
-    assert_allclose(a.variance, b.variance, atol=1e-12)
-
-
 def test_corrected_bound_of_theorem_1_holds_and_the_printed_one_fails():
     """|v − E[δ² + γ²λ²v′]| ≤ 3ε with (Ĵ − g)² and the covariance bounded by ε over all states.
 
@@ -247,15 +216,8 @@ def test_one_hot_features_give_the_table_whatever_the_traces(method, question):
     kappa, kappa_bar = rng.random((2, 7))
     for value in (None, rng.normal(size=7)):
         table = rv.fixed_point(method, mdp, *question, value=value)
-        linear = rv.fixed_point(
-            method,
-            mdp,
-            *question,
-            value=value,
-            features=np.eye(7),
-            kappa=kappa,
-            kappa_bar=kappa_bar,
-        )
+        traces = {"kappa": kappa, "kappa_bar": kappa_bar}
+        linear = rv.fixed_point(method, mdp, *question, value=value, features=np.eye(7), **traces)
         assert_allclose(linear.variance, table.variance, atol=1e-10)
         assert linear.stable
 
@@ -268,17 +230,9 @@ def test_linear_fixed_points_solve_the_system_of_the_expected_traces(method, que
     rng = np.random.default_rng(2)
     X, Y, Phi = (rng.normal(size=(8, k)) for k in (2, 3, 4))
     kappa, kappa_mean, kappa_bar = rng.random((3, 8))
-    point = rv.fixed_point(
-        method,
-        mdp,
-        *question,
-        features=Phi,
-        value_features=X,
-        mean_features=Y,
-        kappa=kappa,
-        kappa_bar=kappa_bar,
-        kappa_mean=kappa_mean,
-    )
+    features = {"features": Phi, "value_features": X, "mean_features": Y}
+    traces = {"kappa": kappa, "kappa_bar": kappa_bar, "kappa_mean": kappa_mean}
+    point = rv.fixed_point(method, mdp, *question, **features, **traces)
     rows = oracle.transitions(mdp, *question)
     shares = oracle.time_shares(mdp, question[1] or question[0])
 
@@ -322,19 +276,6 @@ def test_linear_fixed_points_solve_the_system_of_the_expected_traces(method, que
     )
 
 
-def test_dependent_features_predict_as_independent_ones_do():
-    """As with tile coding, whose tilings each sum to 1."""
-    mdp = rv.domains.random_mdp(9, seed=6)
-    X = np.random.default_rng(3).normal(size=(9, 3))
-    a = rv.fixed_point("direct", mdp, features=X, kappa_bar=0.5)
-    b = rv.fixed_point(
-        "direct", mdp, features=scipy.sparse.csr_array(np.hstack([X, X])), kappa_bar=0.5
-    )
-    assert_allclose(a.variance, b.variance, atol=1e-12)
-    assert b.nodes["variance"].spectrum.size == 3
-    assert a.stable == b.stable
-
-
 def test_unstable_off_policy_linear_td_is_reported():
     """The θ → 2θ example: one feature (1, 2), the target always goes to the second state."""
     edges = [
@@ -351,26 +292,6 @@ def test_unstable_off_policy_linear_td_is_reported():
     assert not off.nodes["value"].stable
     assert not off.stable
     assert on.stable
-
-
-def test_a_table_is_stable_whatever_the_policies():
-    """D(I − MK)⁻¹(I − M) is an M-matrix: its spectrum lies in the right half-plane."""
-    rng = np.random.default_rng(oracle.fresh_seed())
-    question = ("target", "behaviour", "off_policy_return")
-    for _ in range(40):
-        mdp = drawn_mdp(rng)
-        if contraction(mdp, question) >= 0.98:
-            continue
-        try:
-            rv.stationary_distribution(mdp, "behaviour")
-        except rv.InputError:  # several recurrent classes
-            continue
-        point = rv.fixed_point(
-            "direct", mdp, *question, kappa_bar=rng.random(mdp.n_states), kappa=0.5
-        )
-        assert point.stable
-        for node in point.nodes.values():
-            assert np.all(node.spectrum.real > 0)
 
 
 def test_traces_without_a_second_moment_are_reported():
@@ -413,45 +334,6 @@ def test_fixed_points_of_the_random_walk_have_the_known_errors():
     assert cold.rmse == pytest.approx(13.35, abs=0.005)
 
 
-@pytest.mark.parametrize(
-    ("argument", "text"),
-    [
-        ({"method": "indirect"}, "method = 'indirect': must be one of 'direct', 'vtd', 'centred'"),
-        ({"features": np.ones((3, 2))}, r"features = an array of shape \(3, 2\).*5 rows"),
-        ({"features": np.full((5, 2), np.nan)}, r"features\[0\] = nan: must be a finite number"),
-        ({"features": np.zeros((5, 2))}, "features = 0: are zero in every state visited"),
-        ({"features": "tiles"}, r"features = tiles: must be an array \[state, feature\]"),
-        ({"kappa": -0.1}, "kappa = -0.1: must lie in"),
-        ({"kappa_bar": [1, 2, 3]}, "kappa_bar = an array of shape"),
-        ({"value": np.inf}, "value = inf"),
-    ],
-)
-def test_invalid_arguments_of_fixed_point_raise(argument, text):
-    settings = {"method": "direct", **argument}
-    with pytest.raises(rv.InputError, match=text):
-        rv.fixed_point(settings.pop("method"), rv.domains.complex_mdp(), **settings)
-
-
-def test_expected_updates_raise_where_solve_raises():
-    mdp = rv.domains.complex_mdp()
-    with pytest.raises(rv.InputError, match="behaviour"):
-        rv.expected_updates("direct", mdp, target="mu", behaviour="pi")
-    bad = rv.Estimates(np.full(5, np.nan), np.zeros(5), np.zeros(5))
-    with pytest.raises(rv.InputError, match=r"value\[s0\] = nan"):
-        rv.expected_updates("direct", mdp, bad)
-
-
-def test_one_sweep_is_one_step_of_every_equation_in_the_paper():
-    """Chain, by hand: α = 0.5, ᾱ = 0.25 from J = (1, 2, 3, 4), V = (4, 3, 2, 1)."""
-    start = rv.Estimates(np.array([1.0, 2, 3, 4]), np.array([4.0, 3, 2, 1]), np.zeros(4))
-    chain = rv.domains.chain()
-    delta = np.array([1 + 2 - 1, 1 + 3 - 2, 1 + 4 - 3, 1 - 4])
-    after = rv.expected_updates("direct", chain, start, alpha=0.5, alpha_bar=0.25)
-    assert_allclose(after.value, [1, 2, 3, 4] + 0.5 * delta)
-    target = delta**2 + 1 + 0.81 * np.array([3, 2, 1, 0])
-    assert_allclose(after.variance, [4, 3, 2, 1] + 0.25 * (target - [4, 3, 2, 1]))
-
-
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_trace_radii_of_all_nodes_follow_from_the_second_moment_of_the_trace(question):
     """E[E²] obeys a linear recursion whose matrix, built edge by edge, has these radii.
@@ -462,15 +344,10 @@ def test_trace_radii_of_all_nodes_follow_from_the_second_moment_of_the_trace(que
     mdp = rv.domains.random_mdp(6, 2, 3, seed=9, gamma=(0.5, 1.0), lam=(0.5, 1.0), ends=0.1)
     rng = np.random.default_rng(4)
     kappas = rng.random((3, 6))
-    try:
-        point = rv.fixed_point(
-            "centred", mdp, *question, kappa=kappas[0], kappa_mean=kappas[1], kappa_bar=kappas[2]
-        )
-    except rv.InfiniteVarianceError:
+    if question[2] == "off_policy_return":  # or the variance is infinite
         mdp = mdp.replace(lam=mdp.lam / 3)
-        point = rv.fixed_point(
-            "centred", mdp, *question, kappa=kappas[0], kappa_mean=kappas[1], kappa_bar=kappas[2]
-        )
+    traces = dict(zip(("kappa", "kappa_mean", "kappa_bar"), kappas, strict=True))
+    point = rv.fixed_point("centred", mdp, *question, **traces)
     second = np.zeros((3, 6, 6))
     for s, s_next, p, rho, eta, rho_bar, _, _, g, lm in oracle.transitions(mdp, *question):
         factors = (rho * g, rho_bar * eta * g * lm, rho_bar * (eta * g * lm) ** 2)
@@ -480,25 +357,6 @@ def test_trace_radii_of_all_nodes_follow_from_the_second_moment_of_the_trace(que
         expected = np.max(np.abs(np.linalg.eigvals(second[node])))
         assert point.nodes[name].trace_radius.value == pytest.approx(expected), name
     assert point.trace_radius == point.nodes["variance"].trace_radius.value
-
-
-def test_mean_features_default_to_the_value_features_as_for_learners():
-    mdp = rv.domains.random_mdp(7, seed=3)
-    rng = np.random.default_rng(0)
-    Phi, X = rng.normal(size=(7, 4)), rng.normal(size=(7, 2))
-    default = rv.fixed_point("centred", mdp, features=Phi, value_features=X)
-    stated = rv.fixed_point("centred", mdp, features=Phi, value_features=X, mean_features=X)
-    other = rv.fixed_point("centred", mdp, features=Phi, value_features=X, mean_features=Phi)
-    assert_allclose(default.mean, stated.mean)
-    assert np.abs(default.mean - other.mean).max() > 1e-3
-    same = rv.fixed_point("centred", mdp, features=Phi)
-    assert_allclose(
-        same.value, rv.fixed_point("centred", mdp, features=Phi, value_features=Phi).value
-    )
-    learner = rv.Centred(alpha=0.1, alpha_bar=0.1, gamma=0.9).online(features=4, value_features=2)
-    assert {name: w.size for name, w in learner.weights.items()} == {
-        "value": 2, "mean": 2, "variance": 4,
-    }  # fmt: skip
 
 
 def test_one_sweep_of_vtd_and_centred_by_hand():
@@ -521,43 +379,26 @@ def test_one_sweep_of_vtd_and_centred_by_hand():
     assert_allclose(centred.variance, V + 0.25 * (error**2 + 1 + 0.81 * gamma * V_next - V))
 
 
-def test_an_edge_that_is_never_taken_has_no_effect():
-    edges = [(0, 0, "end", 1.0, 1.0), (0, 1, "end", 1.0, 1e300)]
-    mdp = rv.MDP.from_edges(edges, gamma=1.0, policies={"first": [[1.0, 0.0]]})
-    assert rv.expected_updates("direct", mdp, sweeps=3).variance[0] == pytest.approx(0, abs=1e-15)
-    assert rv.solve(mdp).variance[0] == 0
+def test_a_network_that_is_registered_has_a_fixed_point_of_its_own(monkeypatch):
+    """A fourth method: a node of the squared return without bootstrapping, less the square of J."""
+    vtd = networks.NETWORKS["vtd"]
 
+    def squared(x, read):
+        target = x.reward + x.gamma * read.value.after
+        return target * target - (x.gamma * x.lam * read.value.after) ** 2
 
-@pytest.mark.parametrize(
-    ("argument", "text"),
-    [
-        ({"sweeps": -1}, "sweeps = -1"),
-        ({"sweeps": 1.5}, "sweeps = 1.5"),
-        ({"alpha": np.nan}, "alpha = nan"),
-        ({"alpha": "x"}, "alpha = x"),
-        ({"alpha_bar": -1.0}, r"alpha_bar\[0\] = -1: must not be negative"),
-        ({"estimates": (1, 2, 3)}, "estimates = tuple: must be retvar.Estimates"),
-    ],
-)
-def test_invalid_sweeps_raise(argument, text):
-    with pytest.raises(rv.InputError, match=text):
-        rv.expected_updates("direct", rv.domains.chain(), **argument)
-
-
-def test_sweeps_that_overflow_raise():
-    with pytest.raises(rv.ConvergenceError, match="no longer finite after sweep"):
-        rv.expected_updates("direct", rv.domains.complex_mdp(), alpha=1e10, sweeps=200)
-
-
-def test_features_whose_squares_overflow_raise():
-    with pytest.raises(rv.InputError, match="features = too large"):
-        rv.fixed_point("direct", rv.domains.chain(), features=np.full((4, 1), 1e160))
-
-
-def test_fixed_points_read_by_name_and_can_be_pickled():
-    import pickle
-
-    point = rv.fixed_point("vtd", rv.domains.chain(), value=np.zeros(4), kappa_bar=0.5)
-    assert point["s1"]["bias"] == point.bias[1]
-    assert pickle.loads(pickle.dumps(point)).variance.tolist() == point.variance.tolist()
-    assert np.all(point.spectrum.real > 0)
+    node = vtd.variance.node._replace(name="square", reward=squared)
+    value = vtd.nodes[0]
+    fourth = vtd._replace(
+        method="fourth", nodes=(value, node), variance=networks.Estimate(node, value)
+    )
+    monkeypatch.setitem(networks.NETWORKS, "fourth", fourth)
+    mdp, wrong = rv.domains.complex_mdp(), [1.0, -1.0, 2.0, 0.5, 3.0]
+    for value in (None, wrong):
+        found = rv.fixed_point("fourth", mdp, value=value)
+        assert_allclose(
+            found.variance, rv.fixed_point("vtd", mdp, value=value).variance, atol=1e-12
+        )
+        assert set(found.nodes) == ({"value", "square"} if value is None else {"square"})
+    swept = rv.expected_updates("fourth", mdp, sweeps=2_000, alpha=0.5, alpha_bar=0.5)
+    assert_allclose(swept.variance, rv.solve(mdp).variance, atol=1e-9)

@@ -1,17 +1,14 @@
 """Experience from Minari: episodes as they were recorded."""
 
-import json
 import warnings
 
-import gymnasium
-import h5py
 import numpy as np
 import pytest
 from gymnasium import spaces
 from numpy.testing import assert_array_equal
 
-from retvar.errors import InputError, SourceError
 from retvar.experience import from_minari
+from retvar.support.errors import InputError, SourceError
 
 minari = pytest.importorskip("minari")
 from minari.data_collector.episode_buffer import EpisodeBuffer  # noqa: E402
@@ -84,16 +81,6 @@ def test_boxes_are_vectors_within_their_bounds():
     assert stream.width == 2
 
 
-def test_tuples_are_numbered_as_in_the_environment():
-    """Blackjack's observations."""
-    space = gymnasium.make("Blackjack-v1").observation_space
-    observations = (np.array([12, 20]), np.array([3, 3]), np.array([0, 1]))
-    stream = from_minari(dataset(space, [episode(observations, [1.0], truncated=True)]))
-    found = whole(stream)
-    assert stream.labels[found["state"][0]] == (12, 3, 0)
-    assert stream.labels[found["next_state"][0]] == (20, 3, 1)
-
-
 def test_episodes_before_a_state_outside_the_space_are_read():
     """The first episode, then the error."""
     data = dataset(spaces.Discrete(4), [DISCRETE[0], episode([0, 9, 1], [1.0, 1.0])])
@@ -115,37 +102,3 @@ def test_invalid_data_sets_are_refused(tmp_path):
         from_minari(tmp_path)
     with pytest.raises(InputError):
         from_minari("not an id at all!")
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("total_steps", "x"), ("total_steps", float("inf")), ("total_episodes", 10**11),
-     ("total_episodes", -1), ("dataset_id", "not an id!"), ("dataset_id", 3)],
-)  # fmt: skip
-def test_wrong_metadata_are_refused(field, value, tmp_path):
-    dataset(spaces.Discrete(4), DISCRETE)
-    path = tmp_path / "test" / "log-v0" / "data" / "metadata.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {field: value}))
-    with pytest.raises(InputError):
-        from_minari("test/log-v0")
-
-
-def test_metadata_without_an_end_are_refused(tmp_path):
-    dataset(spaces.Discrete(4), DISCRETE)
-    path = tmp_path / "test" / "log-v0" / "data" / "metadata.json"
-    path.unlink()
-    path.symlink_to("/dev/zero")
-    for given in ("test/log-v0", path.parent, path.parent.parent):
-        with pytest.raises(InputError, match="is a device"):
-            from_minari(given)
-
-
-def test_arrays_that_were_never_written_are_refused_before_they_are_read(tmp_path):
-    """Rewards of 1.6 GB in a file of a few kB."""
-    dataset(spaces.Discrete(4), DISCRETE)
-    path = tmp_path / "test" / "log-v0" / "data" / "main_data.hdf5"
-    with h5py.File(path, "a") as file:
-        del file["episode_1/rewards"]
-        file.create_dataset("episode_1/rewards", (2 * 10**8,), "f8", chunks=(1_000,))
-    with pytest.raises(SourceError, match="but few are stored"):
-        list(from_minari("test/log-v0").chunks())

@@ -2,29 +2,26 @@
 
 import base64
 import re
-import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
-import matplotlib.figure
 import nbclient
 import nbformat
 import numpy as np
 import pytest
 
 import retvar as rv
-from retvar import html
-from retvar.curves.step_search import BestSteps
 from retvar.experience import Experience
-from tests.test_hostile_text import NAME, own_mdp, require_plain
 
 ROOT = Path(__file__).parent.parent
 VOID = {"br", "hr", "img"}
-EVERYTHING = (rv.MDP, rv.Policy, rv.Solution, rv.FixedPoint, rv.Estimate, rv.OnlineEstimator,
-              rv.Direct, rv.VTD, rv.Centred, rv.Frontier, rv.FrontierPoint, rv.Check,
-              rv.sweep.Status, rv.sweep.Comparison, BestSteps,
-              Experience)  # fmt: skip
+NAME = "<b>&x;</b>\x1b[31m"
+
+
+def own_mdp():
+    s, t, a, b = (letter + NAME for letter in "stab")
+    edges = [(s, a, t, 1.0, 1.0), (t, b, s, 0.5, 2.0), (t, b, "end", 0.5), (s, b, "end")]
+    return rv.MDP.from_edges(edges, states=[s, t], actions=[a, b], gamma=0.9, start=s, name=NAME)
 
 
 class Tree(HTMLParser):
@@ -85,12 +82,6 @@ def two_states(labels=None, n=2, times=30):
 # ---------------------------------------------------------------------- tables
 
 
-def test_every_kind_of_result_shows_itself():
-    for kind in EVERYTHING:
-        assert issubclass(kind, html.Shown), kind
-        assert kind.__repr__ is not object.__repr__, kind
-
-
 def test_a_solution_is_shown_as_value_and_std_of_each_state():
     tree = shown(rv.solve(rv.domains.chain(lam=1)))
     assert tree.rows[0] == ["state", "value ± std", "variance"]
@@ -127,45 +118,20 @@ def test_more_than_twenty_states_are_collapsed_and_more_than_200_counted(states,
         assert ("… and 99,800 more states" in tree.texts) == (states == 100_000)
 
 
-def test_the_edges_of_an_mdp_have_a_gamma_where_it_varies():
-    assert shown(rv.domains.complex_mdp()).rows[0][-1] == "γ"
-    chain = shown(rv.domains.chain())
-    assert chain.rows[0][-1] == "reward"
-    assert [row[2] for row in chain.rows if row[0] == "s3"] == ["end"]
-
-
-def test_a_fixed_point_is_compared_with_the_exact_variance():
-    mdp = rv.domains.complex_mdp()
-    wrong = rv.solve(mdp).value + 0.5
-    direct, centred = (rv.fixed_point(m, mdp, value=wrong) for m in ("direct", "centred"))
-    assert shown(direct).rows[0] == ["state", "value", "variance", "exact", "bias"]
-    assert shown(direct).rows[1][-1] == "0.119"
-    assert shown(centred).rows[0][2] == "mean"
-    features = np.vander(np.arange(5.0) / 5, 2)
-    assert "stable" in repr(rv.fixed_point("direct", mdp, features=features))
-
-
-def test_learners_estimators_and_points_tell_their_settings():
-    own = rv.Centred(alpha=rv.Decay(0.5), gamma=0.9, lam=0.9, value=np.arange(3.0))
-    rows = dict(shown(own).rows)
-    assert rows["alpha"].startswith("Decay")
-    assert rows["value"] == "3 numbers, 0 … 2"
-    assert "alpha_bar" not in rows
-    tiles = rv.features.TileCoding(low=[0.0], high=[1.0])
-    assert dict(shown(own.replace(value=0.0).online(features=tiles)).rows)["features"]
-    sampled = own.online(states=3, bootstrap_samples=5)
-    assert shown(sampled).rows[0][-2:] == ["value, 90%", "std, 90%"]
-    frontier = rv.frontier(rv.domains.chain(), penalties=[0.1])
-    assert shown(frontier).rows[1][:3] == ["0.1", "4.000", "2.000"]
-    assert dict(shown(frontier[0]).rows)["mean ± std"] == "4.00 ± 2.00"
-    best = rv.best_steps(rv.domains.chain(length=1), rv.Direct, steps=5, points=3)
-    assert dict(shown(best).rows)["alpha"] == "0.114"
-
-
-def test_a_policy_with_many_actions_names_the_likeliest():
-    many = np.full((1, 30), 0.4 / 29)
-    many[0, 7] = 0.6
-    assert shown(rv.Policy(many)).rows[1][1].startswith("7 (0.6), ")
+def test_every_kind_of_result_shows_itself():
+    mdp, own = rv.domains.chain(length=2), rv.Centred(alpha=rv.Decay(0.5), gamma=0.9, lam=0.9)
+    points = rv.frontier(mdp, penalties=[0.1])
+    runs = rv.simulate(mdp, rv.grid(rv.Direct, rv.VTD, alpha=[0.1, 0.2]), steps=20, runs=4, seed=0,
+                       keep="runs", record=rv.Record(at=[20], rmse=True))  # fmt: skip
+    things = [
+        mdp, mdp.policy(), rv.fixed_point("direct", mdp), own, points, points[0],
+        own.online(states=3, bootstrap_samples=5), rv.sweep.compare(runs),
+        rv.best_steps(rv.domains.chain(length=1), "direct", steps=5, points=3),
+        rv.sweep.Status(cells=30, done=15, failed=1, running=2, damaged=("a<b>",)),
+        Experience("by hand", None, width=2, names=["x", "y"], endless=True),
+    ]  # fmt: skip
+    for thing in things:
+        assert shown(thing).texts
 
 
 def test_an_estimate_is_shown_with_intervals_and_before_its_first_transition():
@@ -174,51 +140,13 @@ def test_an_estimate_is_shown_with_intervals_and_before_its_first_transition():
     assert tree.rows[0][:6] == ["state", "visits", "value", "90%", "std", "90%"]
     assert [row[:2] for row in tree.rows[1:]] == [["rain", "30"], ["sun", "30"]]
     assert "60 transitions, 30 episodes" in tree.text
-    empty = rv.Estimate(two_states(), None, found.monitor, learner=found.description)
+    empty = rv.Estimate(two_states(), None, found.monitor)
     assert "no transition yet" in shown(empty).text
     assert "0 transitions" in repr(empty)
 
 
-def test_an_estimate_of_observations_is_not_checked_to_be_shown(monkeypatch):
-    car = rv.experience.from_gymnasium("MountainCar-v0", steps=2_000, seed=1)
-    found = rv.estimate(car, gamma=0.9, by="td")
-    monkeypatch.setattr("retvar.estimation.estimate.self_check", None)
-    monkeypatch.setattr("retvar.estimation.results._add_observed", None)
-    tree = shown(found)
-    assert tree.rows[0][0] == "position, velocity"
-
-
-def test_experience_is_not_read_to_be_shown():
-    def never(counts):
-        raise AssertionError
-
-    one = Experience("by hand", never, labels=[f"s{k}" for k in range(10**5)], policy="random")
-    assert dict(shown(one).rows)["states"] == "100,000 states"
-    assert repr(one) == "Experience(by hand, random policy: 100,000 states; 0 transitions read)"
-    wide = Experience("by hand", never, width=2, names=["x", "y"], endless=True)
-    rows = dict(shown(wide).rows)
-    assert rows["transitions in all"] == "goes on for ever"
-    assert (rows["states"], rows["numbers"]) == ("observations of 2 numbers", "x, y")
-
-
-def test_sweeps_tell_how_far_they_are(tmp_path):
-    status = rv.sweep.Status(cells=30, done=15, failed=1, running=2, damaged=("a<b>",))
-    tree = shown(status)
-    assert dict(tree.rows)["missing"] == "14"
-    assert "Sweep: 50% done" in tree.text
-    learners = rv.grid(rv.Direct, rv.VTD, alpha=[0.1, 0.2])
-    runs = rv.simulate(rv.domains.chain(), learners, steps=20, runs=4, seed=0, keep="runs",
-                       record=rv.Record(at=[20], rmse=True))  # fmt: skip
-    assert "Direct / VTD" in shown(rv.sweep.compare(runs)).text
-    own = [rv.sweep.Learners(method="direct", alpha=0.1)]
-    chain = [rv.sweep.Domain(id="chain")]
-    plan = rv.sweep.Sweep(runs=1, steps=9, domains=chain, learners=own).plan()
-    for thing in (rv.sweep.Store.create(tmp_path / "a", plan), rv.sweep.Local(), plan):
-        assert " object at 0x" not in repr(thing)
-
-
 def test_names_that_people_gave_are_escaped():
-    mdp = own_mdp("\0!")
+    mdp = own_mdp()
     policy = next(iter(mdp.policies))
     log = two_states(["s" + NAME, "t" + NAME])
     log.name = log.policy = NAME
@@ -228,63 +156,10 @@ def test_names_that_people_gave_are_escaped():
               rv.sweep.Status(cells=1, done=0, failed=0, running=0, damaged=(NAME,))]  # fmt: skip
     for thing in things:
         tree = shown(thing)  # tags of a name would not be among those allowed
-        require_plain(tree.text)
-        require_plain(repr(thing))
         assert "<b>&x;</b>" in tree.text, thing
 
 
-def test_a_name_of_thousands_of_letters_is_cut():
-    long = "x" * 5_000
-    mdp = rv.MDP.from_edges([(long, "a", "end", 1.0, 1.0)], gamma=0.9)
-    assert shown(rv.solve(mdp)).rows[1][0] == "x" * 59 + "…"
-
-
-def test_what_cannot_be_shown_says_why(monkeypatch):
-    risk = rv.Direct(alpha=0.1, gamma=0.9, lam=0.9).online(states=2)
-    monkeypatch.setattr(risk, "predict", lambda *_: 1 / 0)
-    assert risk._repr_html_() == (
-        "<pre>OnlineEstimator cannot be shown now: division by zero</pre>"
-    )
-
-
 # ---------------------------------------------------------------------- figures
-
-
-def test_every_figure_shows_itself_without_pyplot():
-    script = (
-        "import sys, retvar as rv; figure = rv.solve(rv.domains.chain()).plot();"
-        "assert figure._repr_png_()[0][:4] == b'\\x89PNG';"
-        "assert 'matplotlib.pyplot' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True)
-    for path in (ROOT / "src" / "retvar" / "plots").glob("*.py"):
-        text = path.read_text(encoding="utf-8")
-        if "from matplotlib.figure import Figure\n" in text:  # which does not show itself
-            assert not re.search(r"(?<!\.)\bFigure\(", text), path
-
-
-def test_figures_are_figures_that_can_be_saved(tmp_path):
-    mdp = rv.domains.chain()
-    best = rv.best_steps(rv.domains.chain(length=1), rv.Direct, steps=5, points=3)
-    found = rv.estimate(two_states(["rain", "sun"]), gamma=0.9)
-    drawn = [rv.plots.draw_mdp(mdp), rv.solve(mdp).plot(), best.plot(), found.plot(),
-             rv.frontier(mdp, penalties=[0.1]).plot([0])]  # fmt: skip
-    for figure in drawn:
-        assert isinstance(figure, matplotlib.figure.Figure)
-        png, size = figure._repr_png_()
-        width, height = figure.get_size_inches()
-        assert size == {"width": round(96 * width), "height": round(96 * height)}
-        assert png[16:24] == b"".join(int(160 * x).to_bytes(4, "big") for x in (width, height))
-    rv.plots.save(drawn[0], tmp_path / "a.png")
-    assert (tmp_path / "a.png").read_bytes()[:4] == b"\x89PNG"
-
-
-def test_a_solution_draws_the_states_it_is_asked_for():
-    truth = rv.solve(rv.domains.chain())
-    ticks = truth.plot(["s2", "s0"]).axes[0].get_xticklabels()
-    assert [tick.get_text() for tick in ticks] == ["s2", "s0"]
-    with pytest.raises(rv.InputError, match="states = 5: must be a list of states"):
-        truth.plot(5)
 
 
 def test_the_figures_of_an_estimate_are_shown_one_below_the_other():
@@ -298,22 +173,8 @@ def test_the_figures_of_an_estimate_are_shown_one_below_the_other():
 # ---------------------------------------------------------------------- in a kernel
 
 IN_THE_KERNEL = {  # what else is asked of the kernel in which the tutorial ran
-    "bar": """
-import sys, time
-from retvar.progress import Display
-progress = Display(sys.stderr, unit="cells").__enter__()  # stays, since nothing ends it
-progress.start(4)
-for k in range(5):
-    time.sleep(0.11)
-    progress.advance(k)
-progress.note("half <b>done</b>")
-""",
     "simulate": """
 _ = rv.simulate(machine, learners, steps=50, runs=4, seed=0, progress=True)
-""",
-    "pyplot": """
-import matplotlib.pyplot
-exact.plot()
 """,
 }
 
@@ -340,14 +201,6 @@ def outputs(notebook, source):
     """Outputs of the cell with this text."""
     (cell,) = (cell for cell in notebook.cells if source in cell.source)
     return cell.outputs
-
-
-def test_the_tutorial_is_stored_without_outputs_and_its_cells_are_short():
-    notebook = nbformat.read(ROOT / "docs" / "tutorial.ipynb", as_version=4)
-    nbformat.validate(notebook)
-    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    assert all(not cell.outputs and cell.execution_count is None for cell in code)
-    assert all(len(cell.source.splitlines()) <= 12 for cell in notebook.cells)
 
 
 def test_the_tutorial_runs_and_every_result_shows_itself(ran):
@@ -379,18 +232,8 @@ def test_what_the_tutorial_learns_is_near_the_exact_answer(ran):
 
 
 def test_progress_is_a_bar_in_a_notebook_without_widgets(ran):
-    found = outputs(ran, "progress.note")
-    assert not [output for output in found if output.output_type == "stream"], found
-    html_of = [output.data["text/html"] for output in found if "text/html" in output.data]
-    assert any("half &lt;b&gt;done&lt;/b&gt;" in text for text in html_of)
-    assert any("100%" in text and "4 of 4 cells" in text for text in html_of)
     simulated = outputs(ran, "progress=True")
     assert not [output for output in simulated if output.output_type == "stream"], simulated
     left = [output.data["text/html"] for output in simulated if "text/html" in output.data]
     assert "" in left  # the bars have vanished
     assert not [text for text in left if "runs" in text]
-
-
-def test_a_figure_is_shown_once_where_pyplot_is_imported(ran):
-    (output,) = outputs(ran, "import matplotlib.pyplot")
-    assert "image/png" in output.data

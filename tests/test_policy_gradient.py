@@ -164,8 +164,9 @@ def test_an_action_not_taken_that_makes_the_variance_infinite_has_an_infinite_de
     assert gradient.variance[1].tolist() == [0.0 + gradient.variance[1, 0], np.inf]
     assert np.isfinite(gradient.mean).all()
     assert not gradient.softmax.variance[1, 1]
-    with pytest.raises(rv.InputError, match=r"start = loop: .* infinite"):
+    with pytest.raises(rv.InputError) as caught:
         rv.policy_gradient(mdp, pi, mu, "off_policy_return", start="loop")
+    assert caught.value.field == "start"
 
 
 def test_an_action_where_no_episode_comes_has_a_derivative_of_zero():
@@ -177,59 +178,3 @@ def test_an_action_where_no_episode_comes_has_a_derivative_of_zero():
     pi, mu = [[0.5, 0.5], [1.0, 0.0], [0.9, 0.1]], [[0.5, 0.5], [0.5, 0.5], [0.1, 0.9]]
     gradient = rv.policy_gradient(mdp, pi, mu, "off_policy_return", start="start")
     assert gradient.variance[1].tolist() == [0.0, 0.0]
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"start": 7}, "start = 7: unknown; states are"),
-        ({"start": {"s0": 0.5}}, "sum of start = 0.5: must be 1"),
-        ({"target": "nix"}, "target = 'nix': unknown policy"),
-        ({"estimand": "both"}, "estimand = 'both'"),
-        ({"lam": 2}, "lam = 2: must lie in"),
-    ],
-)
-def test_bad_input_is_refused(change, message):
-    with pytest.raises(rv.InputError, match=message):
-        rv.policy_gradient(rv.domains.complex_mdp(), **{"target": "pi", **change})
-
-
-def test_a_policy_that_never_ends_is_refused_with_its_states():
-    edges = [("a", "stay", "a"), ("a", "leave", "end"), ("b", "stay", "a"), ("b", "leave", "end")]
-    mdp = rv.MDP.from_edges(edges, gamma=1.0)
-    with pytest.raises(rv.InputError, match="states = a, b: never reach a discount below 1"):
-        rv.policy_gradient(mdp, [0, 0])
-
-
-def test_rewards_whose_squares_overflow_are_refused():
-    mdp = rv.MDP.from_edges([(0, 0, "end", 0.5, 1e200), (0, 0, "end", 0.5, 0.0)], gamma=1.0)
-    with pytest.raises(rv.InputError, match="too large"):
-        rv.policy_gradient(mdp)
-
-
-def corridor(n):
-    """Steps to the left or the right, which slip; the rewards differ from cell to cell."""
-    cell, action, slips = (x.ravel() for x in np.indices((n, 2, 2)))
-    next_cell = np.clip(cell + np.where(action == slips, -1, 1), 0, n - 1)
-    reward = np.sin(0.1 * cell) + action
-    columns = (cell, action, next_cell, np.where(slips, 0.2, 0.8), reward, 0.1 * action, None)
-    return rv.MDP(columns, gamma=0.9, states=n, actions=2)
-
-
-def test_a_hundred_thousand_states_agree_with_a_finite_difference():
-    """Sparse all the way: a table of 10¹⁰ numbers would not fit."""
-    n = 100_000
-    mdp, start = corridor(n), np.full(n, 1 / n)
-    direction = np.stack([0.5 + np.cos(0.01 * np.arange(n)), -0.5 - np.cos(0.01 * np.arange(n))], 1)
-    gradient = rv.policy_gradient(mdp, start=start)
-
-    def at(h):
-        solution = rv.solve(mdp, np.full((n, 2), 0.5) + h * direction)
-        mean = start @ solution.value
-        return np.array([mean, start @ (solution.variance + (solution.value - mean) ** 2)])
-
-    h = 3e-3
-    difference = (8 * (at(h) - at(-h)) - (at(2 * h) - at(-2 * h))) / (12 * h)
-    size = gradient.return_variance
-    for part, wanted in zip((gradient.mean, gradient.variance), difference, strict=True):
-        assert abs(np.sum(part * direction) - wanted) <= 1e-8 * max(abs(wanted), size)

@@ -4,12 +4,8 @@ import json
 import logging
 import math
 import os
-import signal
 import subprocess
 import sys
-import threading
-import time
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,13 +14,11 @@ import xarray
 from numpy.testing import assert_allclose, assert_array_equal
 
 import retvar as rv
-from retvar.engine import runner
-from retvar.learners import from_dict
-from retvar.simulation.results import labels_of
+from retvar.simulation import runner
+from retvar.td.learners import from_dict
 from tests import oracle
-from tests.cases import bits, digest
+from tests.cases import bits
 from tests.fixed_cases import FIXED_CASES, OFF
-from tests.patience import patience
 
 COMPLEX = rv.domains.complex_mdp()
 CHAIN = rv.domains.chain()
@@ -111,29 +105,9 @@ def test_table_1_comes_out_with_thirty_runs(name):
         assert abs(mean - float(text)) <= 4 * math.sqrt(2) * se + half, (text, mean, se)
 
 
-@pytest.mark.skipif(not oracle.SOAK, reason="3,000 runs: make soak")
-@pytest.mark.soak
-def test_table_1_with_three_thousand_runs(capsys):
-    """The mean is known to a tenth of the printed figures' standard error, which is left."""
-    lines = ["Table 1, 3,000 runs: value, second moment, VTD, direct (one standard error)"]
-    for name, (*_, printed) in TABLE.items():
-        x = table_1(name, 3_000)
-        mean, spread = x.mean(axis=1), x.std(axis=1, ddof=1)
-        cells = [
-            f"{text} {m:.7f} ({s / math.sqrt(3_000):.1e})"
-            for text, m, s in zip(printed, mean, spread, strict=True)
-        ]
-        lines.append(f"{name:26} " + "  ".join(f"{cell:28}" for cell in cells))
-        half = [0.5 * 10.0 ** -len(text.split(".")[1]) if float(text) else 0.0 for text in printed]
-        error = math.sqrt(2) * spread / math.sqrt(30)
-        assert (abs(mean - np.array(printed, dtype=float)) <= 4 * error + half).all(), name
-    with capsys.disabled():
-        print("\n" + "\n".join(lines), file=sys.stderr)  # noqa: T201 (stdout is xdist's)
-
-
 def test_totals_are_sums_over_all_states():
     """Of changes and of squared errors; which states are recorded makes no difference."""
-    for name in ("shared", "episodes", "frozen_features"):
+    for name in ("shared", "frozen"):
         case = FIXED_CASES[name]()
         data = case.simulate()
         some = case.simulate(record=rv.Record(**{**case.record, "states": [1]}))
@@ -247,26 +221,6 @@ def test_per_run_values_are_used_unchanged():
         assert bits(found[:, k]) == bits(table[:6])
 
 
-def test_noisy_weights_fit_the_features_of_their_node():
-    """Value and variance with features of different sizes; at moment 0 the value is Xw."""
-    case, rng = FIXED_CASES["frozen_features"](), np.random.default_rng(0)
-    tables = {"features": rng.normal(size=(5, 3)), "value_features": rng.normal(size=(5, 2))}
-    start = rv.Noisy([1.0, -1.0], uniform=0.5)
-    learners = [d.replace(value=start) for d in case.learners]
-    case = replace(case, learners=learners, features=tables, runs=20)
-    value = case.simulate().value.values[:, 0, 0]
-    weights, *_ = np.linalg.lstsq(tables["value_features"], value.T, rcond=None)
-    assert_allclose(tables["value_features"] @ weights, value.T, atol=1e-12)
-    assert (abs(weights.T - start.center) <= 0.5 + 1e-12).all()
-    assert len(np.unique(weights.round(12))) == 40
-
-
-def test_features_of_the_mean_do_not_matter_where_there_is_no_mean_node():
-    case = FIXED_CASES["features"]()
-    wide = {**case.features, "mean_features": np.ones((5, 4))}
-    assert digest(replace(case, features=wide).simulate()) == digest(case.simulate())
-
-
 @pytest.mark.parametrize("start", [rv.Noisy(1.0, uniform=0.5), rv.PerRun([[1.0, 2.0], [3.0, 4.0]])])
 def test_initial_values_by_run_are_for_simulations_only(start):
     """An online estimator has one run; as JSON data they can be saved."""
@@ -289,6 +243,7 @@ def test_a_grid_spans_lists_and_keeps_the_rest():
         (a, b) for a in (0.1, 0.2) for b in (0.01, 0.02, 0.03)
     ]
     assert {d.lam for d in found} == {0.5}
+    assert rv.grid("direct", "vtd", alpha=0.1) == rv.grid(rv.Direct, rv.VTD, alpha=0.1)
     assert len(rv.grid(rv.Direct, alpha=np.geomspace(0.001, 1, 7))) == 7
     table = np.array([0.1, 0.2, 0.3])
     (one,) = rv.grid(rv.Direct, alpha=0.1, lam=table)  # an array elsewhere: one a state
@@ -308,31 +263,10 @@ def test_learners_come_with_labels_and_settings():
     assert data.algorithm.values.tolist() == ["Direct", "Direct"]
     for text, learner in zip(data.settings.values, TWO, strict=True):
         assert from_dict(json.loads(str(text))) == learner
-    assert simulate(record=ONCE).learner.values.tolist() == ["Direct alpha=0.1", "Direct alpha=0.2"]
+    assert simulate(record=ONCE).learner.values.tolist() == ["direct alpha=0.1", "direct alpha=0.2"]
     again = simulate([TWO[0], TWO[1], TWO[0]], record=ONCE)
     assert len(set(again.learner.values.tolist())) == 3
     assert bits(again.value[0]) == bits(again.value[2])
-
-
-def test_attributes_hold_the_arguments():
-    data = simulate(seed=2**64 - 1, record=rv.Record(points=2, window=7), **{"target": "mu"})
-    expected = {"steps": 50, "runs": 2, "seed": str(2**64 - 1), "window": 7, "mdp": "complex-mdp"}
-    assert {name: data.attrs[name] for name in expected} == expected
-    assert data.attrs["retvar"] == rv.__version__
-    assert data.attrs["target"] == data.attrs["behaviour"] == "mu"
-    assert "episodes" in FIXED_CASES["episodes"]().simulate().attrs
-
-
-def test_labels_are_the_same_in_every_process():
-    """Long tables are abbreviated, but not by what differs from one Python to the next."""
-    script = (
-        "import numpy as np, retvar as rv; from retvar.simulation.results import labels_of;"
-        "print(labels_of([rv.Direct(alpha=0.1, value=np.arange(40.0) + k) for k in range(3)]))"
-    )
-    found = {python(script, PYTHONHASHSEED=str(k)).stdout for k in range(2)}
-    assert len(found) == 1
-    learners = [rv.Direct(alpha=0.1, value=np.append(np.zeros(99), k)) for k in range(3)]
-    assert len(set(labels_of(learners))) == 3
 
 
 # ------------------------------------------------------------------------ records
@@ -363,167 +297,63 @@ NO_END = rv.MDP.from_edges(
     [rv.Edge(0, 0, 0, 1.0, 1.0), rv.Edge(0, 1, rv.END, 1.0, 0.0)],
     gamma=0.9, policies={"stay": [[1.0, 0.0]]},
 )  # fmt: skip
-BAD = {
-    "no learners": ({"learners": []}, "learners", "at least one"),
-    "an empty mapping": ({"learners": {}}, "learners", "at least one"),
-    "not a learner": ({"learners": [3]}, "learners", "Direct, VTD, Centred"),
-    "a class": ({"learners": rv.Direct}, "learners", "Direct, VTD, Centred"),
-    "one of them none": ({"learners": [TWO[0], None]}, "learners", "Direct, VTD, Centred"),
-    "labels that read alike": ({"learners": {1: TWO[0], "1": TWO[1]}}, "learners", ""),
-    "not an MDP": ({"mdp": "complex"}, "mdp", "MDP"),
-    "no steps": ({"steps": 0}, "steps", "from 1 to"),
-    "negative steps": ({"steps": -5}, "steps", "from 1 to"),
-    "a truth value": ({"steps": True}, "steps", "whole number"),
-    "half a step": ({"steps": 10.0}, "steps", "whole number"),
-    "steps without end": ({"steps": 2**63}, "steps", ""),
-    "no runs": ({"runs": 0}, "runs", "from 1 to"),
-    "negative runs": ({"runs": -1}, "runs", "from 1 to"),
-    "runs: a truth value": ({"runs": True}, "runs", "whole number"),
-    "runs: a float": ({"runs": 2.0}, "runs", "whole number"),
-    "runs without end": ({"runs": 2**64}, "runs", ""),
-    "both": ({"steps": 5, "episodes": 5}, "steps, episodes", "one of the two"),
-    "neither": ({"steps": None}, "steps, episodes", "one of the two"),
-    "no ends": ({"episodes": 5}, "episodes", "give steps"),
-    "no end is reached": ({"mdp": NO_END, "episodes": 5}, "episodes", ""),
-    "no episodes": ({"mdp": CHAIN, "episodes": 0}, "episodes", "from 1 to"),
-    "beyond the end": ({"record": [51]}, "record.at", "50"),
-    "before the beginning": ({"record": [-1, 5]}, "record.at", "between 0"),
-    "every beyond the end": ({"record": 51}, "record.every", "50"),
-    "window beyond the end": ({"record": rv.Record(window=51)}, "record.window", "50"),
-    "an unknown record": ({"record": "often"}, "record", "'log'"),
-    "an unknown state": ({"record": rv.Record(states=["s9"])}, "state", "s0, s1"),
-    "no states": ({"record": rv.Record(states=[])}, "record.states", "list of states"),
-    "a state, not a list": ({"record": rv.Record(states="s1")}, "record.states", "list"),
-    "a number, not a list": ({"record": rv.Record(states=1)}, "record.states", "list"),
-    "value of another MDP": (
-        {"learners": [TWO[0], rv.VTD(alpha=0.1, value=[1.0, 2.0])]}, "learners[1].value", "5",
-    ),
-    "kappa of another MDP": (
-        {"learners": [rv.VTD(alpha=0.1, kappa=[0.5, 0.5])]}, "learners[0].kappa", "5",
-    ),
-    "gamma of another MDP": (
-        {"learners": [*TWO, rv.VTD(alpha=0.1, gamma=[0.5] * 4)]}, "learners[2].gamma", "5",
-    ),
-    "lam of another MDP": (
-        {"learners": [rv.VTD(alpha=0.1, lam=[0.5] * 6)]}, "learners[0].lam", "5",
-    ),
-    "initial variance of another": (
-        {"learners": [rv.Direct(alpha=0.1, initial_variance=[1.0] * 3)]},
-        "learners[0].initial_variance", "5",
-    ),
-    "noise of another": (
-        {"learners": [rv.Direct(alpha=0.1, value=rv.Noisy([1.0] * 3, uniform=1.0))]},
-        "learners[0].value", "5",
-    ),
-    "rows of another": (
-        {"learners": [rv.Direct(alpha=0.1, value=rv.PerRun(np.ones((2, 3))))]},
-        "learners[0].value", "5",
-    ),
-    "too few rows": (
-        {"learners": [TWO[0], rv.Direct(alpha=0.1, value=rv.PerRun(np.ones((1, 5))))]},
-        "learners[1].value", "2 runs",
-    ),
-    "features of another": ({"features": np.ones((4, 2))}, "features", "5 rows"),
-    "value features of another": (
-        {"features": TABLES, "value_features": np.ones((6, 2))}, "value_features", "5 rows",
-    ),
-    "mean features of another": (
-        {"features": TABLES, "mean_features": np.ones((6, 2))}, "mean_features", "5 rows",
-    ),
-    "features without a table": ({"features": 2}, "features", "5 rows"),
-    "value features alone": ({"value_features": TABLES}, "value_features", "give features"),
-    "no weights given": (
-        {"features": TABLES, "learners": [rv.Direct(alpha=0.1, value=1.0)]},
-        "learners[0].value", "weights",
-    ),
-    "all runs of many": (
-        {"runs": 10**7, "keep": "runs", "steps": 10**6, "record": rv.Record(points=10**4)},
-        "keep", "keep='stats'",
-    ),
-    "every moment of many": ({"steps": 10**12, "record": 1}, "record", ""),
-    "keep nothing": ({"keep": "nothing"}, "keep", "'stats' or 'runs'"),
-    "no threads": ({"threads": 0}, "threads", "from 1 to"),
-    "half a thread": ({"threads": 1.5}, "threads", "from 1 to"),
-    "an empty batch": ({"batch": 0}, "batch", "from 1 to"),
-    "no seed": ({"seed": None}, "seed", "whole number"),
-    "a negative seed": ({"seed": -1}, "seed", "from 0"),
-    "too large a seed": ({"seed": 2**64}, "seed", "from 0 to 18,446,744,073,709,551,615"),
-    "a seed that is true": ({"seed": True}, "seed", "whole number"),
-    "an unknown policy": ({"behaviour": "nu"}, "behaviour", "mu, pi"),
-    "a behaviour that does not cover": (
-        {"target": "mu", "behaviour": "pi"}, "behaviour[s1, 2]", "positive",
-    ),
-    "no expectation": ({"learners": [rv.Direct(alpha=0.1, gamma=1.0)]}, "states", "lower γ"),
-}  # fmt: skip
 
 
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_refused_before_anything_runs(case, monkeypatch):
-    """An InputError that names field and remedy."""
-    arguments, field, remedy = BAD[case]
+def learning(**settings):
+    """Arguments: the second of two learners has other settings."""
+    return {"learners": [TWO[0], rv.Direct(**{"alpha": 0.1, **settings})]}
 
-    def ran(*_):
-        raise AssertionError("it ran")
 
-    monkeypatch.setattr(runner, "run", ran)
+REFUSED = [  # arguments, field
+    ({"learners": []}, "learners"),
+    ({"learners": {1: TWO[0], "1": TWO[1]}}, "learners"),
+    ({"mdp": "complex"}, "mdp"),
+    ({"steps": 5, "episodes": 5}, "steps, episodes"),
+    ({"steps": None}, "steps, episodes"),
+    ({"episodes": 5}, "episodes"),
+    ({"mdp": NO_END, "episodes": 5}, "episodes"),
+    ({"runs": 0}, "runs"),
+    ({"threads": 1.5}, "threads"),
+    ({"keep": "nothing"}, "keep"),
+    ({"device": "gpu"}, "device"),
+    ({"seed": 2**64}, "seed"),
+    ({"behaviour": "nu"}, "behaviour"),
+    ({"target": "mu", "behaviour": "pi"}, "behaviour[s1, 2]"),
+    ({"record": [51]}, "record.at"),
+    ({"record": rv.Record(window=51)}, "record.window"),
+    ({"record": rv.Record(states=["s9"])}, "state"),
+    ({"record": rv.Record(states="s1")}, "record.states"),
+    ({"steps": 10**12, "record": 1}, "record"),
+    ({"runs": 10**7, "keep": "runs", "steps": 10**6, "record": rv.Record(points=10**4)}, "keep"),
+    ({"features": 2}, "features"),
+    ({"features": TABLES, "mean_features": np.ones((6, 2))}, "mean_features"),
+    ({"value_features": TABLES}, "value_features"),
+    ({"features": TABLES, **learning(value=1.0)}, "learners[1].value"),
+    (learning(value=rv.PerRun(np.ones((1, 5)))), "learners[1].value"),
+    (learning(value=rv.Noisy([1.0] * 3, uniform=1.0)), "learners[1].value"),
+    (learning(kappa=[0.5, 0.5]), "learners[1].kappa"),
+    (learning(gamma=[0.5] * 4), "learners[1].gamma"),
+    (learning(gamma=1.0), "states"),
+]
+MADE = [  # call, field
+    (lambda: rv.Record(every=2.0), "record.every"),
+    (lambda: rv.Record(every=2, points=2), "record"),
+    (lambda: rv.Record(every=2, log=True), "record.log"),
+    (lambda: rv.grid(rv.Direct, alpha=0.1, alpha_baz=0.2), "settings"),
+    (lambda: rv.Noisy([1.0, np.nan]), "center[1]"),
+    (lambda: rv.Noisy(0.0, uniform=-1.0), "uniform"),
+    (lambda: rv.PerRun([1.0, 2.0]), "values"),
+    (lambda: rv.replay(COMPLEX, seed=0, steps=5, run=-1), "run"),
+    (lambda: rv.replay(COMPLEX, seed=0, episodes=3), "episodes"),
+    *((lambda given=given: simulate(**given), field) for given, field in REFUSED),
+]
+
+
+@pytest.mark.parametrize(("call", "field"), MADE)
+def test_bad_input_is_refused_before_anything_runs(call, field, monkeypatch):
+    monkeypatch.delattr(runner, "run")
     with pytest.raises(rv.InputError) as refused:
-        simulate(**arguments)
-    assert refused.value.field == field
-    assert remedy in refused.value.remedy
-    assert len(str(refused.value)) < 400
-
-
-def test_results_that_would_not_fit_are_refused_with_their_size():
-    """8 bytes × runs × points × states × lanes: the message says how much, and what would fit."""
-    with pytest.raises(rv.InputError, match=r"[\d,]+\.\d GB.* are free; keep='stats' needs") as no:
-        simulate(runs=10**7, keep="runs", steps=10**6, record=rv.Record(points=10**4))
-    said = float(str(no.value).split("'runs', ")[1].split(" GB")[0].replace(",", ""))
-    least = 8e-9 * 10**7 * 10**4 * 5 * 2 * len(TWO)
-    assert least <= said <= 20 * least  # lanes are padded, and there is work to do
-
-
-@pytest.mark.parametrize(
-    ("settings", "field"),
-    [
-        ({"every": 0}, "record.every"), ({"every": True}, "record.every"),
-        ({"every": 2.0}, "record.every"), ({"points": 0}, "record.points"),
-        ({"window": -1}, "record.window"), ({"at": []}, "record.at"),
-        ({"at": [1.5]}, "record.at"), ({"at": [[1]]}, "record.at"),
-        ({"at": [True]}, "record.at"), ({"every": 2, "points": 2}, "record"),
-        ({"every": 2, "log": True}, "record.log"),
-    ],
-)  # fmt: skip
-def test_records_that_make_no_sense_are_refused(settings, field):
-    with pytest.raises(rv.InputError) as refused:
-        rv.Record(**settings)
-    assert refused.value.field == field
-
-
-@pytest.mark.parametrize(
-    ("make", "field"),
-    [
-        (lambda: rv.grid(), "learners"),
-        (lambda: rv.grid(3, alpha=0.1), "learners"),
-        (lambda: rv.grid(rv.Direct, alpha=[]), "alpha"),
-        (lambda: rv.grid(rv.Direct, alpha=0.1, alpha_baz=0.2), "settings"),
-        (lambda: rv.grid(rv.Direct, alpha=[0.1, -1.0]), "alpha"),
-        (lambda: rv.Noisy([1.0, np.nan]), "center[1]"),
-        (lambda: rv.Noisy(0.0, uniform=-1.0), "uniform"),
-        (lambda: rv.Noisy(0.0, normal=[1.0, 2.0]), "normal"),
-        (lambda: rv.PerRun([1.0, 2.0]), "values"),
-        (lambda: rv.PerRun([[np.inf]]), "values"),
-        (lambda: rv.replay(COMPLEX, seed=0, steps=5, run=-1), "run"),
-        (lambda: rv.replay(COMPLEX, seed=0, steps=5, run=True), "run"),
-        (lambda: rv.replay(COMPLEX, seed=0, steps=5, run=2**64), "run"),
-        (lambda: rv.replay(COMPLEX, seed=0, steps=0), "steps"),
-        (lambda: rv.replay(COMPLEX, seed=0), "steps, episodes"),
-        (lambda: rv.replay(COMPLEX, seed=0, episodes=3), "episodes"),
-        (lambda: rv.replay(COMPLEX, seed=-1, steps=3), "seed"),
-    ],
-)
-def test_other_bad_input_names_its_field(make, field):
-    with pytest.raises(rv.InputError) as refused:
-        make()
+        call()
     assert refused.value.field == field
 
 
@@ -533,72 +363,10 @@ def test_other_bad_input_names_its_field(make, field):
 def test_progress_rises_to_one():
     """More threads than cores, so that runs do not finish in their order."""
     shares = []
-    simulate(runs=9, steps=10_000_000, record=ONCE, progress=shares.append, threads=3, batch=1)
+    simulate(runs=9, steps=1_000_000, record=ONCE, progress=shares.append, threads=3, batch=1)
     assert shares == sorted(shares)
     assert shares[0] >= 0
     assert shares[-1] == 1.0
-
-
-def test_a_bar_goes_to_stderr(capsys):
-    simulate(record=ONCE, progress=True)
-    out, err = capsys.readouterr()
-    assert err.startswith("0 of ")
-    assert out == ""
-
-
-def test_an_error_on_the_way_ends_all_threads():
-    """An exception of the progress callback is raised; no thread continues."""
-
-    def enough(_):
-        raise RuntimeError("enough")
-
-    began = time.monotonic()
-    with pytest.raises(RuntimeError, match="enough"):
-        simulate(runs=8, steps=10**10, record=ONCE, progress=enough, threads=2)
-    assert time.monotonic() - began < patience(20)
-    assert not [t.name for t in threading.enumerate() if t.name.startswith("retvar")]
-
-
-INTERRUPTED = """
-import signal, threading, time, retvar as rv
-signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs in the background ignore it
-mdp, two = rv.domains.complex_mdp(), rv.grid(rv.Direct, alpha=[0.1, 0.2])
-rv.simulate(mdp, two, steps=10, runs=1, seed=0)  # compiled
-try:
-    rv.simulate(
-        mdp, two, steps=10**12, runs=8, seed=0, threads=2,
-        progress=lambda share: print("running", flush=True))
-except KeyboardInterrupt:
-    print("stopped", flush=True)
-    time.sleep(0.5)
-    print([t.name for t in threading.enumerate()], flush=True)
-    raise
-"""
-
-
-def test_an_interrupt_ends_it_within_a_second_and_leaves_nothing_behind(tmp_path):
-    """SIGINT in a run of 10¹² steps: KeyboardInterrupt, no threads, no files."""
-    child = subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTED], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True, cwd=tmp_path,
-    )  # fmt: skip
-    try:
-        assert child.stdout.readline() == "running\n"
-        began = time.monotonic()
-        child.send_signal(signal.SIGINT)
-        line = "running\n"
-        while line == "running\n":
-            line = child.stdout.readline()
-        took = time.monotonic() - began
-        threads, err = child.communicate(timeout=patience(20))
-    finally:
-        child.kill()
-    assert line == "stopped\n"
-    assert took < patience(1.0)
-    assert threads == "['MainThread']\n"
-    assert err.strip().endswith("KeyboardInterrupt")
-    assert child.returncode != 0
-    assert list(tmp_path.iterdir()) == []
 
 
 MEMORY = """
@@ -618,29 +386,7 @@ def test_memory_does_not_grow_with_the_runs():
     assert int(python(MEMORY).stdout) < 100_000  # kilobytes
 
 
-COMPILING = """
-import logging, sys, retvar as rv
-logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
-mdp, two = rv.domains.complex_mdp(), rv.grid(rv.Direct, alpha=[0.1, 0.2])
-data = rv.simulate(mdp, two, steps=int(sys.argv[1]), runs=1, seed=0, record=[100])
-print(data.value.values.tobytes().hex())
-"""
-
-
-def test_compilation_is_logged_and_cached(tmp_path):
-    """Compiled code is cached on disk: the second process has the same bits without compiling.
-
-    It does not say that it compiles either, though it runs for seconds.
-    """
-    first, second = (
-        python(COMPILING, steps, NUMBA_CACHE_DIR=str(tmp_path)) for steps in (100, 100_000_000)
-    )
-    assert "retvar: compiling" in first.stderr
-    assert first.stdout == second.stdout
-    assert "compiling" not in second.stderr
-
-
-@pytest.mark.parametrize("name", ["plain", "frozen", "rules", "features", "wild"])
+@pytest.mark.parametrize("name", ["frozen", "wild"])
 @pytest.mark.parametrize("keep", ["stats", "runs"])
 def test_a_dataset_can_be_written_and_read_back(tmp_path, name, keep):
     """By netCDF: variables, coordinates and attributes are identical."""
@@ -650,8 +396,8 @@ def test_a_dataset_can_be_written_and_read_back(tmp_path, name, keep):
         assert back.load().identical(data)
 
 
-@pytest.mark.parametrize("seed", [2**63, 2**64 - 1])
-def test_large_seeds_draw_initial_values_too(seed):
+def test_large_seeds_draw_initial_values_too():
+    seed = 2**64 - 1
     start = rv.Noisy(0.0, uniform=0.5, normal=0.2)
     learner = rv.Direct(alpha=0.0, value=start, learn_value=False)
     small, large = (

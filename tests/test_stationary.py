@@ -34,21 +34,12 @@ def test_transient_states_have_no_share():
     assert rv.stationary_distribution(mdp).tolist() == [0, 0.5, 0.5]
 
 
-def test_states_that_cannot_be_reached_have_no_share():
-    mdp = rv.MDP.from_edges([(0, 0, "end"), (1, 0, 0), (2, 0, 2)], gamma=0.5)
-    assert rv.stationary_distribution(mdp).tolist() == [1, 0, 0]
-
-
-def test_one_absorbing_state_takes_all_the_time():
-    mdp = rv.MDP.from_edges([(0, 0, 0, 0.5), (0, 0, 1, 0.5), (1, 0, 1)], gamma=0.5)
-    assert rv.stationary_distribution(mdp).tolist() == [0, 1]
-
-
 def test_several_recurrent_classes_are_named():
     edges = [("x", 0, "a", 0.5), ("x", 0, "b", 0.5), ("a", 0, "a"), ("b", 0, "b")]
     mdp = rv.MDP.from_edges(edges, gamma=0.5)
-    with pytest.raises(rv.InputError, match=r"\{a\}, \{b\}: the policy has several"):
+    with pytest.raises(rv.InputError) as caught:
         rv.stationary_distribution(mdp)
+    assert caught.value.field == "policy"
     assert rv.stationary_distribution(mdp.replace(start="b")).tolist() == [0, 0, 1]
 
 

@@ -11,7 +11,7 @@ from numba import njit
 from numpy.testing import assert_allclose, assert_array_equal
 
 import retvar as rv
-from retvar.engine import streams
+from retvar.simulation import streams
 from tests import oracle
 from tests import reference_random as reference
 from tests.cases import made_mdp
@@ -56,38 +56,6 @@ def test_words_equal_integer_arithmetic(rng):
             for r in range(2)
         ]
         assert found.tolist() == expected, (seed, run, c)
-
-
-def test_a_run_can_be_read_off_its_key(rng):
-    """Key a = mix(s + rφ) has the inverse r = (mix⁻¹(a) − s)φ⁻¹: runs have different keys."""
-    inverse = pow(reference.GOLDEN, -1, reference.M)
-    for seed, run in zip(big(rng, 300), big(rng, 300), strict=True):
-        a, _ = streams.key_of(U(seed), U(run))
-        scrambled = reference.mix((seed + reference.GOLDEN) % reference.M)
-        assert (reference.unmix(int(a)) - scrambled) * inverse % reference.M == run
-    for z in big(rng, 300):
-        assert reference.unmix(reference.mix(z)) == z
-
-
-def test_a_million_runs_have_different_keys_and_first_words(rng):
-    """Keys by the bijection; first words since 2⁶⁴ ≫ 10¹²: a false alarm has 3·10⁻⁸ each."""
-    seed = int(rng.integers(2**63))
-    keys, first, start = first_words(U(seed), 1_000_000)
-    for column in (*keys.T, first, start):
-        assert np.unique(column).size == 1_000_000, f"seed {seed}"
-
-
-@njit
-def first_words(seed, runs):
-    """The keys of runs 0, 1, …, their words 0, and the words of their start states."""
-    keys = np.empty((runs, 2), dtype=np.uint64)
-    first, start = np.empty(runs, dtype=np.uint64), np.empty(runs, dtype=np.uint64)
-    for r in range(runs):
-        a, b = streams.keys(seed, r)
-        keys[r, 0], keys[r, 1] = a, b
-        first[r] = streams.word(a, b, U(0))
-        start[r] = streams.word(a, b, streams.START)
-    return keys, first, start
 
 
 # ------------------------------------------------------------------------ correlations
@@ -190,17 +158,6 @@ def test_pairs_of_streams_are_uncorrelated(rng, relation):
     assert abs((S**2).mean() - variance) < STRICT * spread
 
 
-def test_the_bounds_detect_correlation(rng):
-    """The same run twice has S ≈ n/12; a correlation of ½ in one pair of 700 shows in S²."""
-    one, other, stride = pairs_of_streams(rng, "two runs", 50)
-    assert products(one, one, stride, 128).min() > largest_product(128, 10**6)
-    count, variance = 10**6, 128 / 144
-    spread = math.sqrt((128 / 80**2 + 3 * 128 * 127 / 144**2 - variance**2) / count)
-    assert STRICT * spread < (0.5 * 128 / 12) ** 2 / 700
-    assert abs(products(one, other, stride, 128)).max() < largest_product(128, 10**6)
-    assert largest_product(128, 10**6) < 0.76 * 128 / 12
-
-
 # ------------------------------------------------------------------------ distributions
 
 
@@ -228,15 +185,6 @@ def test_uniform_numbers_are_uniform(rng):
         error = math.sqrt((1 / (2 * k + 1) - 1 / (k + 1) ** 2) / u.size)
         assert abs((u**k).mean() - 1 / (k + 1)) < STRICT * error, k
     assert distance(u, lambda x: x) < massart(u.size)
-
-
-@pytest.mark.soak
-def test_every_bit_of_a_number_is_fair(rng):
-    """53 bits: half of the numbers have each, to 6 standard errors of ½/√N."""
-    whole = (drawn(rng, streams.uniforms) * 2**53).astype(np.uint64)
-    for bit in range(53):
-        share = float(((whole >> U(bit)) & U(1)).mean())
-        assert abs(share - 0.5) < STRICT * 0.5 / math.sqrt(whole.size), bit
 
 
 @pytest.mark.soak
@@ -342,15 +290,6 @@ def test_alias_tables_of_tiny_and_equal_probabilities():
         assert_allclose(found, p, rtol=0, atol=1e-15)
 
 
-def test_the_largest_uniform_number_stays_within_the_table():
-    """(1 − 2⁻⁵³)·k rounds to less than k for every k: the last slot is the last."""
-    k = np.arange(1, 1_000_000, dtype=np.float64)
-    assert ((1 - 2.0**-53) * k < k).all()
-    table = np.ones(7), np.arange(7)
-    assert streams.slot(1 - 2.0**-53, 0, 7.0, *table) == 6
-    assert streams.slot(0.0, 0, 7.0, *table) == 0
-
-
 def test_a_replayed_run_is_drawn_from_its_words(rng):
     """Word 4t chooses the edge, 4t + 1 and 4t + 2 the noise, 4t + 3 the next start."""
     for _ in range(10):
@@ -403,71 +342,3 @@ def test_a_longer_replay_starts_with_the_shorter(rng):
             size = columns["state"].size
             for name, column in columns.items():
                 assert column[: min(size, 3_000)].tobytes() == long[name][:size].tobytes(), name
-
-
-def test_a_replay_is_a_walk_in_the_mdp(rng):
-    """Each step starts where the last one led; γ, λ, reward and ratio are those of an edge."""
-    for _ in range(10):
-        mdp = made_mdp(rng, 5, 3, bool(rng.integers(2)), False)
-        walk = rv.replay(mdp, seed=int(rng.integers(2**63)), steps=500, target="pi", behaviour="mu")
-        rows = {
-            (s, max(t, 0), r, rho, g, lam)
-            for s, t, _, rho, _, _, r, _, g, lam in oracle.transitions(mdp, "pi", "mu")
-        }
-        columns = ("state", "next_state", "reward", "rho", "gamma", "lam")
-        for s, t, r, rho, g, lam in zip(*(walk[c].tolist() for c in columns), strict=True):
-            assert (s, max(t, 0), r, rho, g, lam) in rows
-        ended = walk["terminated"]
-        assert_array_equal(walk["next_state"] == rv.END, ended)
-        assert_array_equal(walk["state"][1:][~ended[:-1]], walk["next_state"][:-1][~ended[:-1]])
-
-
-@pytest.mark.soak
-def test_edges_and_starts_are_as_frequent_as_they_should_be(rng):
-    """Given how often a state is left, edges are binomial: to 6 standard errors; 0 is never.
-
-    A million steps find an edge of probability ½ that is off by 0.01, whose state is a fifth.
-    """
-    mdp = made_mdp(rng, 5, 3, True, False)
-    steps = 20_000_000 if oracle.SOAK else 1_000_000
-    walk = rv.replay(mdp, seed=int(rng.integers(2**63)), steps=steps, target="pi", behaviour="pi")
-    e = mdp.edges
-    weight = mdp.policy("pi").probabilities[e.state, e.action] * e.probability
-    left = np.bincount(walk["state"], minlength=5)
-    for s in range(5):
-        mine = np.flatnonzero(e.state == s)
-        p = weight[mine]
-        taken = [
-            np.sum((walk["state"] == s) & (walk["reward"] == e.reward[k])) for k in mine.tolist()
-        ]
-        assert_allclose(
-            taken, left[s] * p, atol=1e-9 + STRICT * np.sqrt(left[s] * p * (1 - p)).max()
-        )
-        assert not np.array(taken)[p == 0].any()
-    started = walk["state"][1:][walk["terminated"][:-1]]
-    found = np.bincount(started, minlength=5)
-    error = np.sqrt(started.size * mdp.start * (1 - mdp.start))
-    assert (abs(found - started.size * mdp.start) <= STRICT * error + 1e-9).all()
-
-
-@pytest.mark.soak
-def test_the_states_at_a_step_are_distributed_over_runs_as_the_chain_has_it(rng):
-    """At step t a run is in s with probability (start·Pᵗ)(s), runs being independent: binomial.
-
-    2,000 runs (soak: 100,000) find a probability off by 0.07 (0.01).
-    """
-    mdp, seed = made_mdp(rng, 4, 2, True, False), int(rng.integers(2**63))
-    runs, steps = 100_000 if oracle.SOAK else 2_000, 12
-    visited = np.array(
-        [rv.replay(mdp, run=r, seed=seed, steps=steps)["state"] for r in range(runs)]
-    )
-    P = np.zeros((4, 4))
-    mu = mdp.policy().probabilities
-    for s, a, t, p, *_ in zip(*mdp.edges, strict=True):
-        P[s] += mu[s, a] * p * (mdp.start if t == rv.END else np.eye(4)[t])
-    share = mdp.start
-    for t in range(steps):
-        found = np.bincount(visited[:, t], minlength=4)
-        error = STRICT * np.sqrt(runs * share * (1 - share)) + 1e-6
-        assert (abs(found - runs * share) <= error).all(), t
-        share = share @ P

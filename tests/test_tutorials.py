@@ -6,7 +6,7 @@ import pytest
 
 from tests.pages import DOCS, run_page
 
-TESTED = ["tutorial-log", "tutorial-mdp", "tutorial-paper"]
+TESTED = ["tutorial-log", "tutorial-mdp"]
 
 
 @pytest.fixture

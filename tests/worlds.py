@@ -206,25 +206,6 @@ def dice_race(squares=30):
     return World(rv.MDP.from_edges(edges, gamma=1.0, lam=1.0, start=start))
 
 
-def queue(size=12, arrive=0.4, serve=0.5):
-    """Waiting costs one for each customer, a customer turned away 20; breakdowns double costs."""
-    edges = []
-    for broken in (0, 1):
-        for n in range(size + 1):
-            for ups, p_up in ((1, arrive), (0, 1 - arrive)):
-                for downs, p_down in ((1, serve * (1 - broken)), (0, 1 - serve * (1 - broken))):
-                    for after, p_after in ((1 - broken, 0.05), (broken, 0.95)):
-                        p = p_up * p_down * p_after
-                        left = max(0, n - downs) + ups
-                        cost = (1 + broken) * n + 20.0 * (left > size)
-                        to = min(left, size) + after * (size + 1)
-                        if p > 0:
-                            edges.append((n + broken * (size + 1), 0, to, p, -cost))
-    start = np.zeros(2 * size + 2)
-    start[0] = 1.0
-    return World(rv.MDP.from_edges(edges, gamma=0.95, lam=1.0, start=start))
-
-
 def inventory(most=8):
     """Orders up to a random level; binomial demand, holding costs and heavy fines for shortage."""
     chance = [comb(6, k) * 0.5**6 for k in range(7)]
@@ -255,7 +236,6 @@ def garnet_off_policy(states=20, actions=3, branches=3):
 OTHERS = {  # chosen when the estimator was finished
     "gambler's ruin": Case(gamblers_ruin, 20_000),
     "dice race": Case(dice_race, 20_000),
-    "queue with breakdowns": Case(queue, 50_000),
     "inventory": Case(inventory, 10_000),
     "random MDP, off-policy": Case(garnet_off_policy, 50_000),
 }

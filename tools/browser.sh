@@ -18,5 +18,5 @@ if [ -z "$found" ]; then
     exit 0
 fi
 install "$make" browser browser "marimo or playwright"
-exec env RETVAR_BROWSER="$found" "$bin/pytest" -q -n "$workers" tests/test_browser_*.py tests/test_sockets.py \
-    tests/test_signals.py -k "lab or browser"
+exec env RETVAR_BROWSER="$found" "$bin/pytest" -q -n "$workers" tests/test_browser_lab.py tests/test_lab.py \
+    tests/test_promises.py -k "lab or browser"

@@ -6,4 +6,4 @@ make=$1 bin=$2 workers=$3
 . "${0%/*}/extras.sh"
 install "$make" deep test-deep Stable-Baselines3
 exec "$bin/pytest" -q -n "$workers" tests/test_stable_baselines.py tests/test_deep*.py src/retvar/deep \
-    tests/test_repository.py -k "not wheel"
+    tests/test_package.py -k "not wheel"

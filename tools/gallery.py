@@ -195,13 +195,6 @@ SECTIONS: dict[str, tuple[Example, ...]] = {
             "downwards, centred not at all. The figure of the README.",
         ),
         Example(
-            "greedy_lambda",
-            "λ from value and variance",
-            "λ-greedy on four ring worlds, against every constant λ with its best step size. If "
-            "mean and variance were known it would be the best where returns are noisy; "
-            "learned, it is in the middle.",
-        ),
-        Example(
             "which_method",
             "Which method when",
             "Direct, VTD and centred on many small MDPs, each with its best steps. The study "

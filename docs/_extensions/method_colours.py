@@ -7,8 +7,8 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxRole
 
-from retvar.networks import NETWORKS, label_of
 from retvar.plots.style import css_colours
+from retvar.td.networks import NETWORKS, label_of
 
 
 class Method(SphinxRole):

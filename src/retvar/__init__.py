@@ -15,24 +15,11 @@ from typing import TYPE_CHECKING
 from retvar.version import __version__ as __version__
 
 if TYPE_CHECKING:  # loaded on first use, so that `retvar --help` is fast
-    from retvar import deep, domains, experience, features, plots, rules, step_sizes, sweep, testing
-    from retvar.curves import best_steps, expected_curve, resting_error
-    from retvar.errors import (
-        ConvergenceError,
-        DeviceError,
-        DivergenceError,
-        InfiniteVarianceError,
-        InputError,
-        RetvarError,
-        SourceError,
-        ThreadError,
-        WriteError,
-    )
-    from retvar.estimation.checks import Check, check
-    from retvar.estimation.estimate import Estimate, estimate
-    from retvar.estimation.following import follow
+    from retvar import deep, experience, plots, sweep
+    from retvar.estimation.check import Check, check
+    from retvar.estimation.estimate import Estimate, estimate, follow
+    from retvar.estimation.files import load
     from retvar.estimation.rollouts import rollouts
-    from retvar.estimation.saved_estimators import load
     from retvar.exact import (
         Estimates,
         FixedPoint,
@@ -46,24 +33,36 @@ if TYPE_CHECKING:  # loaded on first use, so that `retvar --help` is fast
         solve,
         stationary_distribution,
     )
-    from retvar.initial_values import InitialValues, Noisy, Normal, PerRun
-    from retvar.learners import VTD, Centred, Direct, Learner, grid
-    from retvar.mdp import END, MDP, Edge, Edges, Policy
-    from retvar.online import OnlineEstimator, Transition
-    from retvar.risk import (
+    from retvar.exact.risk import (
         Frontier,
         FrontierPoint,
         PolicyGradient,
         frontier,
         policy_gradient,
     )
-    from retvar.risk.actor_critic import ActorCritic
-    from retvar.risk.lam_choice import greedy_lam
+    from retvar.mdp import END, MDP, Edge, Edges, Policy, domains
+    from retvar.online import OnlineEstimator, Transition
+    from retvar.online.actor_critic import ActorCritic
     from retvar.simulation import Record, replay, simulate
-    from retvar.step_sizes import Adadelta, AlphaBound, Averaged, Constant, Decay
+    from retvar.simulation.curves import best_steps, expected_curve, resting_error
+    from retvar.support.errors import (
+        ConvergenceError,
+        DeviceError,
+        DivergenceError,
+        InfiniteVarianceError,
+        InputError,
+        RetvarError,
+        SourceError,
+        ThreadError,
+        WriteError,
+    )
+    from retvar.td import features, rules, step_sizes
+    from retvar.td.initial_values import InitialValues, Noisy, PerRun
+    from retvar.td.learners import VTD, Centred, Direct, Learner, grid
+    from retvar.td.step_sizes import Adadelta, AlphaBound, Averaged, Constant, Decay
 
 _HOMES = {
-    "retvar.errors": [
+    "retvar.support.errors": [
         "ConvergenceError",
         "DeviceError",
         "DivergenceError",
@@ -87,35 +86,38 @@ _HOMES = {
         "solve",
         "stationary_distribution",
     ],
-    "retvar.curves": ["best_steps", "expected_curve", "resting_error"],
-    "retvar.estimation.checks": ["Check", "check"],
+    "retvar.simulation.curves": ["best_steps", "expected_curve", "resting_error"],
+    "retvar.estimation.check": ["Check", "check"],
     "retvar.estimation.rollouts": ["rollouts"],
-    "retvar.estimation.following": ["follow"],
-    "retvar.estimation.estimate": ["Estimate", "estimate"],
-    "retvar.estimation.saved_estimators": ["load"],
-    "retvar.initial_values": ["InitialValues", "Noisy", "Normal", "PerRun"],
-    "retvar.learners": ["VTD", "Centred", "Direct", "Learner", "grid"],
+    "retvar.estimation.estimate": ["Estimate", "estimate", "follow"],
+    "retvar.estimation.files": ["load"],
+    "retvar.td.initial_values": ["InitialValues", "Noisy", "PerRun"],
+    "retvar.td.learners": ["VTD", "Centred", "Direct", "Learner", "grid"],
     "retvar.mdp": ["END", "MDP", "Edge", "Edges", "Policy"],
     "retvar.online": ["OnlineEstimator", "Transition"],
-    "retvar.risk": ["Frontier", "FrontierPoint", "PolicyGradient", "frontier", "policy_gradient"],
-    "retvar.risk.actor_critic": ["ActorCritic"],
-    "retvar.risk.lam_choice": ["greedy_lam"],
+    "retvar.exact.risk": [
+        "Frontier",
+        "FrontierPoint",
+        "PolicyGradient",
+        "frontier",
+        "policy_gradient",
+    ],
+    "retvar.online.actor_critic": ["ActorCritic"],
     "retvar.simulation": ["Record", "replay", "simulate"],
-    "retvar.step_sizes": ["Adadelta", "AlphaBound", "Averaged", "Constant", "Decay"],
+    "retvar.td.step_sizes": ["Adadelta", "AlphaBound", "Averaged", "Constant", "Decay"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-_MODULES = (
-    "deep",
-    "domains",
-    "estimation",
-    "experience",
-    "features",
-    "plots",
-    "rules",
-    "step_sizes",
-    "sweep",
-    "testing",
-)
+_MODULES = {
+    "deep": "retvar.deep",
+    "domains": "retvar.mdp.domains",
+    "estimation": "retvar.estimation",
+    "experience": "retvar.experience",
+    "features": "retvar.td.features",
+    "plots": "retvar.plots",
+    "rules": "retvar.td.rules",
+    "step_sizes": "retvar.td.step_sizes",
+    "sweep": "retvar.sweep",
+}
 
 __all__ = [  # noqa: RUF022
     "deep",
@@ -126,7 +128,6 @@ __all__ = [  # noqa: RUF022
     "rules",
     "step_sizes",
     "sweep",
-    "testing",
     "ActorCritic",
     "Adadelta",
     "AlphaBound",
@@ -155,7 +156,6 @@ __all__ = [  # noqa: RUF022
     "MonteCarlo",
     "Node",
     "Noisy",
-    "Normal",
     "OnlineEstimator",
     "PerRun",
     "Policy",
@@ -177,7 +177,6 @@ __all__ = [  # noqa: RUF022
     "fixed_point",
     "follow",
     "frontier",
-    "greedy_lam",
     "grid",
     "load",
     "monte_carlo",
@@ -193,7 +192,7 @@ __all__ = [  # noqa: RUF022
 
 def __getattr__(name: str) -> object:
     if name in _MODULES:
-        return importlib.import_module(f"retvar.{name}")
+        return importlib.import_module(_MODULES[name])
     if name in _HOME_OF:
         value = getattr(importlib.import_module(_HOME_OF[name]), name)
         globals()[name] = value
@@ -202,7 +201,7 @@ def __getattr__(name: str) -> object:
 
 
 if "gymnasium" in sys.modules:  # registers the environments of retvar
-    importlib.import_module("retvar.linear_gaussian.environment")
+    importlib.import_module("retvar.mdp.linear_gaussian.environment")
 
 
 def __dir__() -> list[str]:

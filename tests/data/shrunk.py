@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from retvar.experiments import all_experiments
+from retvar.paper import all_experiments
 
 TOTAL = 40
 

@@ -1,9 +1,7 @@
 """Experiments of one's own: a few short simulations of one shape, two of them shared."""
 
-import os
-
 import retvar as rv
-from retvar.experiments import Claim, Experiment, Finding, Simulation
+from retvar.paper import Claim, Experiment, Finding, Simulation
 
 
 def curve(data, **options):
@@ -28,8 +26,7 @@ def simulation(number, episodes):
     return Simulation(f"own/{number}", mdp, learners, episodes=episodes, runs=20)
 
 
-LENGTH = int(os.environ.get("RETVAR_TEST_LENGTH", "1000"))
-SIMULATIONS = [simulation(number, LENGTH) for number in range(1, 6)]
+SIMULATIONS = [simulation(number, 1_000) for number in range(1, 6)]
 EXPERIMENTS = [
     Experiment(
         f"own/{number}",

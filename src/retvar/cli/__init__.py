@@ -5,17 +5,15 @@ from __future__ import annotations
 import click
 
 from retvar import __version__
-from retvar.cli import curve, estimate, frontier, lab, reproduce, rollouts, solve, sweep
+from retvar.cli import curve, draw, estimate, frontier, lab, reproduce, rollouts, solve, sweep
 from retvar.cli.base import EXIT_STATUSES, Commands
 
 __all__ = ["main"]
 
+HELP = {"help_option_names": ["-h", "--help"]}
 
-@click.group(
-    cls=Commands,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    epilog=EXIT_STATUSES,
-)
+
+@click.group(cls=Commands, context_settings=HELP, epilog=EXIT_STATUSES)
 @click.version_option(__version__, message="retvar %(version)s")
 def main() -> None:
     """Mean and variance of returns: exact, simulated, or estimated from experience."""
@@ -23,7 +21,7 @@ def main() -> None:
 
 for command in (
     solve.solve,
-    solve.draw,
+    draw.draw,
     curve.curve,
     frontier.frontier,
     estimate.estimate,

@@ -1,14 +1,14 @@
-"""The command for the live page: lab."""
+"""The command `retvar lab`."""
 
 from __future__ import annotations
 
+import os
+import sys
+
 import click
 
-from retvar.cli.base import print_note, print_result
-from retvar.cli.browser import opened
-from retvar.signals import current
-
-__all__ = ["lab"]
+from retvar.cli.base import print_result
+from retvar.support.errors import Interrupted
 
 
 @click.command()
@@ -18,18 +18,21 @@ __all__ = ["lab"]
 )  # fmt: skip
 @click.option("--no-browser", is_flag=True, help="Do not open the page in a browser.")
 def lab(port: int, no_browser: bool) -> None:
-    """Open a live page on which learners converge: drag step sizes, and see what they do.
+    """Open a notebook on which learners converge: drag step sizes, and see what they do.
 
     The page is served to this machine alone, under an address that holds a secret. Ctrl-C ends it.
     """
-    from retvar.lab.server import LabServer, listen, refuse_missing
+    from retvar.lab.start import listen, serve
 
-    refuse_missing()
-    stop = current()
+    def ready(url: str) -> None:
+        print_result(f"retvar lab: {url}\nOpen the address in a browser here; Ctrl-C ends the lab.")
+        sys.stdout.flush()
+        screen = {"DISPLAY", "WAYLAND_DISPLAY"} & {*os.environ}
+        if not no_browser and (screen or not sys.platform.startswith("linux")):
+            click.launch(url)
+
     with listen(port) as listener:
-        server = LabServer(listener)
-        server.start(stop.check)
-        print_result(f"retvar lab: {server.url}")
-        with opened(server.url, no_browser) as said:
-            print_note(f"{said} Ctrl-C ends the lab.")
-            server.wait(stop.check)
+        try:
+            serve(listener, ready)
+        except Interrupted as stop:  # there is nothing to save, and marimo's threads never end
+            os._exit(stop.status)

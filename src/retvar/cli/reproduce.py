@@ -8,92 +8,57 @@ from typing import Any
 
 import click
 
-from retvar.cli.base import (
-    DEVICE,
-    JSON,
-    PATH,
-    THREADS,
-    interruptible,
-    print_result,
-    split_commas,
-    to_json,
-)
-from retvar.networks import NETWORKS
+from retvar.cli import base
+from retvar.support.progress import Display
+from retvar.td.networks import NETWORKS
 
-__all__ = ["experiments", "reproduce"]
-
-FILE = click.option(
-    "--file", type=PATH, help="Python file with EXPERIMENTS = [...], to use instead of the paper's."
-)
+FILE: base.Options = {
+    "file": (base.PATH, "Python file with EXPERIMENTS = [...], to use instead of the paper's."),
+}
+OPTIONS: base.Options = {
+    "out": (base.PATH, "Folder for the report, its figures and data; created if missing."),
+    "runs": (base.ONE, "Number of runs [default: as declared]."),
+    "seed": (base.COUNT, "Random seed."),
+    "methods": (None, f"Some of {','.join(NETWORKS)} [default: all]."),
+    "formats": (None, "File formats of figures: png,svg,pdf."),
+    **base.JSON,
+    "force": (bool, "Compute all simulations again."),
+    **FILE,
+    **base.COMPUTING,
+}
 
 
 @click.command()
-@FILE
-@JSON
-def experiments(file: Path | None, as_json: bool) -> None:
+@base.options(FILE | base.JSON)
+def experiments(file: Path | None, **args: Any) -> None:
     """List the experiments that `retvar reproduce` can run."""
-    from retvar import report
+    from retvar import paper
 
-    found = report.load_experiments(file)
-    if as_json:
-        listed = [
-            {
-                "id": experiment.id,
-                "title": experiment.title,
-                "source": experiment.source,
-                "claims": [claim.name for claim in experiment.claims],
-            }
-            for experiment in found
-        ]
-        print_result(to_json({"experiments": listed}))
-        return
+    found = paper.load_experiments(file)
+    listed = [
+        {"id": e.id, "title": e.title, "source": e.source, "claims": [c.name for c in e.claims]}
+        for e in found
+    ]
     width = max(len(experiment.id) for experiment in found)
-    print_result("\n".join(f"{each.id:{width}}  {each.title}" for each in found))
+    text = "\n".join(f"{each.id:{width}}  {each.title}" for each in found)
+    base.show(args, {"experiments": listed}, text)
 
 
 @click.command()
 @click.argument("ids", nargs=-1, metavar="[ID]...")
-@click.option(
-    "--out", type=PATH, default="reproduction", show_default=True,
-    help="Folder for the report, its figures and data; created if missing.",
-)  # fmt: skip
-@click.option("--runs", type=click.IntRange(1), help="Number of runs [default: as declared].")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Random seed.")
-@click.option("--methods", help=f"Some of {','.join(NETWORKS)} [default: all].")
-@click.option(
-    "--formats", default="png", show_default=True, help="File formats of figures: png,svg,pdf."
-)
-@JSON
-@click.option("--force", is_flag=True, help="Compute all simulations again.")
-@FILE
-@THREADS
-@DEVICE
-def reproduce(
-    ids: tuple[str, ...],
-    out: Path,
-    methods: str | None,
-    formats: str,
-    as_json: bool,
-    **options: Any,
-) -> None:
+@base.options(OPTIONS, out="reproduction", seed=0, formats="png")
+def reproduce(ids: tuple[str, ...], out: Path, json: bool, **more: Any) -> None:
     """Run experiments and write a report: all, or those with the given IDs or groups of IDs.
 
-    Writes index.html (a page without external files), report.md, figures and data. Finished
-    simulations are saved: after an interruption, run the same command to continue.
+    Writes index.html (a page without external files), figures and data. Finished simulations
+    are saved: after an interruption, run the same command to continue.
     """
+    with Display(sys.stderr) as progress:
+        from retvar import paper
 
-    def clean_up() -> None:
-        from retvar.report.output_folder import OutputFolder
-
-        OutputFolder(out).remove_temporary_files()
-
-    with interruptible(clean_up) as (_, progress):
-        from retvar import report
-
-        found = report.reproduce(
-            ids, out, methods=split_commas(methods), formats=split_commas(formats) or (),
-            progress=progress, **options,
-        )  # fmt: skip
-    print_result(to_json(found.to_dict()) if as_json else found.summary(out))
+        for name in ("methods", "formats"):
+            more[name] = base.split_commas(more[name])
+        found = paper.reproduce(ids, out, progress=progress, **more)
+    base.show({"json": json}, found.to_dict(), found.summary(out))
     if found.problems:
         sys.exit(1)

@@ -9,20 +9,19 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from retvar.errors import InputError
+from retvar.support.errors import InputError
 
 if TYPE_CHECKING:
     from retvar.deep.callback import SpreadCallback
     from retvar.deep.critic import Calibration, Critic
-    from retvar.deep.deep_estimates import estimate
-    from retvar.deep.deep_estimator import fit
+    from retvar.deep.fit_critic import estimate, fit
     from retvar.deep.modules import SpreadModule, VarianceHead, spread_loss
     from retvar.deep.targets import spread_targets
 
 _HOMES = {
     "Calibration": "critic", "Critic": "critic", "SpreadCallback": "callback",
-    "SpreadModule": "modules", "VarianceHead": "modules", "estimate": "deep_estimates",
-    "fit": "deep_estimator", "spread_loss": "modules", "spread_targets": "targets",
+    "SpreadModule": "modules", "VarianceHead": "modules", "estimate": "fit_critic",
+    "fit": "fit_critic", "spread_loss": "modules", "spread_targets": "targets",
 }  # fmt: skip
 _EXTRAS = {"torch": "deep", "stable_baselines3": "sb3"}
 

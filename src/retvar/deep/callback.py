@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 import math
-from collections import deque
-from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,25 +11,18 @@ import torch
 from numpy.typing import NDArray
 from stable_baselines3.common.callbacks import BaseCallback
 
-from retvar import arguments, rules
-from retvar.deep.critic import Calibration, Critic, Encoder, encode
-from retvar.deep.deep_estimator import (
-    FEWEST,
-    HORIZONS,
-    make_critic,
-    make_settings,
-    refuse_observations,
-)
-from retvar.deep.fitting import Fitting, LossDivergenceError, Scales
+from retvar.deep.critic import Calibration, Critic, Encoder, encoded
+from retvar.deep.fit_critic import FEWEST, fewest_rows, make_critic, refuse_observations
+from retvar.deep.fitting import Columns, Fitting, Record, Scales, Settings
 from retvar.deep.targets import discounted_sums
-from retvar.deep.transition_columns import Chunk, Columns, Record
-from retvar.errors import InputError
-from retvar.estimation.setup import GAMMA, make_learner
+from retvar.estimation.settings import GAMMA, make_learner
 from retvar.experience.observations import observation_reader
-from retvar.format import count, literal
-from retvar.networks import DEFAULT, NETWORKS
-
-__all__ = ["SpreadCallback"]
+from retvar.experience.stream import Chunk
+from retvar.support import arguments
+from retvar.support.errors import DivergenceError, InputError
+from retvar.support.format import count
+from retvar.td import rules
+from retvar.td.networks import DEFAULT, NETWORKS
 
 Array = NDArray[np.float64]
 log = logging.getLogger("retvar")
@@ -69,8 +58,6 @@ class SpreadCallback(BaseCallback):
     spread/within_2std   share of the newest returns within two std of the value, before the critic
                          was fitted to them: 0.95 if normal
     spread/calibration   likewise, how many times as large as the std their deviations are
-    spread/lag           by how many of the model's updates (train/n_updates) the data is older than
-                         the policy, on average
     spread/error_share   share of the spread that is error of the value
     ==================== =========================================================================
 
@@ -128,13 +115,10 @@ class SpreadCallback(BaseCallback):
         self.window = arguments.integer("window", window, FEWEST)
         self.every = arguments.integer("every", every, 1)
         self.sweeps = arguments.integer("sweeps", sweeps, 1)
-        if encoder is not None and not callable(encoder):
-            raise InputError(
-                "encoder", literal(encoder), "must be a function, such as a torch module"
-            )
+        refuse_observations("", 1, encoder)
         self.encoder = encoder
-        found = make_settings(members=1, hidden=hidden, device=device, seed=seed, **SHORT)
-        self.settings = replace(found, average=AVERAGE)
+        own = {"hidden": hidden, "device": device, "seed": seed}
+        self.settings = Settings(members=1, average=AVERAGE, **own, **SHORT)  # type: ignore[arg-type]
         self._begin(None)
 
     def _begin(self, model: Any) -> None:
@@ -142,91 +126,94 @@ class SpreadCallback(BaseCallback):
         self._own = model
         self._critic: Critic | None = None
         self._fitting: Fitting | None = None
-        self._steps: _Steps | None = None
-        self._record = self._empty(self.window)
-        self._taken: deque[tuple[int, float]] = (
-            deque()
-        )  # rows of the record's chunks, their updates
+        self._record = Record(self.gamma, self.lam, self.window)
         self._random = np.random.default_rng([self.settings.seed, 3])
+        self._streams = range(0)  # of the environments; their numbers are new in each training
+        self._rows: list[tuple[Any, ...]] = []  # steps of all environments that were not used yet
         self.episodes = 0
-        self.rejected = 0  #: transitions that were not finite, or came with such ones
         self.calibration: Calibration | None = None  #: of the newest returns, before they were used
-
-    # ------------------------------------------------------------------ answers
 
     @property
     def critic(self) -> Critic:
         """The critic as it was fitted last; it does not change when training goes on."""
         if self._critic is None:
-            remedy = f"there is none yet: train for {count(self._fewest, 'step')} at least"
-            raise InputError("critic", "not fitted", remedy)
+            steps = count(fewest_rows(self.gamma), "step")
+            raise InputError("critic", "not fitted", f"train for {steps} at least")
         return self._critic
 
-    @property
-    def lag(self) -> float:
-        """By how many of the model's updates its data is older than the policy now, on average."""
-        rows = sum(n for n, _ in self._taken)
-        if not rows:
-            return math.nan
-        return _updates(self._own) - sum(n * updates for n, updates in self._taken) / rows
-
-    # ------------------------------------------------------------------ what training calls
-
     def _on_training_start(self) -> None:
-        model = self.model
-        if model is not self._own:
-            self._begin(model)
         env = self.training_env
-        given = SimpleNamespace(
-            name=_name(env), width=observation_reader(env.observation_space).width
-        )
-        refuse_observations(given, self.encoder)  # type: ignore[arg-type]
-        self._source = given.name
-        first = 0 if self._steps is None else self._steps.streams.stop
-        self._steps = _Steps(model, env, first)
-        if self._steps.normalised:
+        if self.model is not self._own:
+            self._begin(self.model)
+        self._source, space = _name(env), env.observation_space
+        refuse_observations(self._source, observation_reader(space).width, self.encoder)
+        self._streams = range(self._streams.stop, self._streams.stop + env.num_envs)
+        self._now, self._clock = self._original(self.model._last_obs), self.model.num_timesteps
+        self._rows, self._units = [], UNITS
+        if self.model.get_vec_normalize_env() is not None:
+            self._units = ORIGINAL
             self.logger.info(f"spread/…: {ORIGINAL}")
 
+    def _original(self, given: Any) -> NDArray[np.float32]:
+        """Observations before they were normalised."""
+        normalisation, shape = (
+            self.model.get_vec_normalize_env(),
+            self.model.observation_space.shape,
+        )
+        found = np.array(given if normalisation is None else normalisation.get_original_obs())
+        if found.shape[1:] != shape:
+            what = f"original ones of shape {found.shape[1:]}"
+            raise InputError("observations", what, WRAPPED.format(shape))
+        return found.astype(np.float32)
+
     def _on_step(self) -> bool:
-        assert self._steps is not None
-        self._steps.add(self.locals, self.num_timesteps)
+        """Keep what one step of all environments has brought, in original units."""
+        given, normalisation = self.locals, self.model.get_vec_normalize_env()
+        steps, self._clock = self.num_timesteps - self._clock, self.num_timesteps
+        if steps != len(self._streams):
+            raise InputError("callback", f"called after {steps} steps", SKIPPED)
+        rewards = given["rewards"] if normalisation is None else normalisation.get_original_reward()
+        now = self._original(given["new_obs"])
+        after, over = now.copy(), np.array(given["dones"], dtype=bool)
+        cut = np.array([bool(info.get("TimeLimit.truncated")) for info in given["infos"]]) & over
+        for i in np.flatnonzero(over):
+            last = given["infos"][i].get("terminal_observation")
+            if last is None:  # an environment that does not tell: the one before
+                after[i] = self._now[i]
+            else:
+                after[i] = last if normalisation is None else normalisation.unnormalize_obs(last)
+        self._rows.append((self._now, after, np.array(rewards, dtype=float), over & ~cut, cut))
+        self._now = now
         return True
 
+    def _take(self) -> Chunk:
+        """The transitions so far as columns, which are forgotten."""
+        names = ("state", "next_state", "reward", "terminated", "truncated")
+        columns = zip(names, zip(*self._rows, strict=True), strict=True)
+        found = {name: np.concatenate(each) for name, each in columns}
+        n, stream = len(found["reward"]), np.tile(np.array(self._streams), len(self._rows))
+        self._rows = []
+        flat = {name: found[name].reshape(n, -1) for name in names[:2]}
+        return {**found, **flat, "stream": stream}
+
     def _on_rollout_end(self) -> None:
-        assert self._steps is not None
-        if self._steps.rows >= self.every:
-            self._use_new()
+        self._use_new(self.every)
 
     def _on_training_end(self) -> None:
-        assert self._steps is not None
-        if self._steps.rows:
-            self._use_new()
+        self._use_new(1)
 
-    # ------------------------------------------------------------------ fitting
-
-    def _use_new(self) -> None:
+    def _use_new(self, fewest: int) -> None:
         """Measure the critic on the new transitions, then fit it to them, and log."""
-        assert self._steps is not None
-        chunk = self._steps.take()
-        fresh = self._empty(None)
-        try:
-            if self.encoder is not None:
-                chunk |= {k: encode(self.encoder, chunk[k]) for k in ("state", "next_state")}
-            fresh.add(chunk)
-        except InputError as error:  # training goes on
-            self.rejected += len(chunk["reward"])
-            self._steps.break_streams()
-            log.warning("%s: %s; these transitions are left out", self._source, error)
+        if len(self._rows) * len(self._streams) < fewest:
             return
+        chunk, fresh = encoded(self.encoder, self._take()), Record(self.gamma, self.lam)
+        fresh.add(chunk)
         self._record.add(chunk)
         self.episodes += int(np.count_nonzero(chunk["terminated"] | chunk["truncated"]))
-        self._taken.append((fresh.rows, _updates(self.model)))
-        while sum(n for n, _ in self._taken) > self._record.rows:
-            self._taken.popleft()
         new = fresh.columns()
         if self._critic is not None:
-            self.calibration = calibrated(self._asked, new, len(self._steps.streams), self._random)
-        if self._record.rows >= self._fewest and self._fit():
+            self.calibration = calibrated(self._asked, new, len(self._streams), self._random)
+        if self._record.rows >= fewest_rows(self.gamma) and self._fit():
             self._write(new)
 
     def _fit(self) -> bool:
@@ -240,116 +227,28 @@ class SpreadCallback(BaseCallback):
         try:
             with torch.enable_grad():
                 self._fitting.run(columns, sweeps)
-        except LossDivergenceError as error:
+        except DivergenceError as error:
             log.warning("%s: %s; the networks begin anew", self._source, error)
             self._fitting = None
             return False
-        found = make_critic(self._fitting, columns, self.description)
-        found.about = replace(
-            found.about, source=self._source, policy=POLICY.format(type(self.model).__name__),
-            episodes=self.episodes, rejected=self.rejected,
+        found = self._asked = make_critic(  # knows what is encoded
+            self._fitting, columns, self.description, None, source=self._source,
+            policy=POLICY.format(type(self.model).__name__), episodes=self.episodes,
         )  # fmt: skip
-        module = copy.deepcopy(found.module)  # further fits change the other one
-        self._asked = Critic(module, self.description, found.about)  # knows what is encoded
-        self._critic = Critic(module, self.description, found.about, self.encoder)
-        self._critic.notes["units"] = ORIGINAL if self._normalised else UNITS
+        self._critic = Critic(found.module, self.description, found.about, self.encoder)
+        self._critic.notes["units"] = self._units
         return True
 
     def _write(self, new: Columns) -> None:
         """Give the logger what is known."""
-        critic = self._asked
-        found = {name: critic.predict(new.left, name) for name in ("value", "std")}
-        for name, column in found.items():
-            known = column[np.isfinite(column)]
+        for name in ("value", "std"):
+            found = self._asked.predict(new.left, name)
+            known = found[np.isfinite(found)]
             self.logger.record(f"spread/{name}", float(known.mean()) if known.size else math.nan)
         if self.calibration is not None:
             self.logger.record("spread/within_2std", self.calibration.within(2.0))
             self.logger.record("spread/calibration", self.calibration.ratio)
-        self.logger.record("spread/lag", self.lag)
-        self.logger.record("spread/error_share", critic.about.error_share)
-
-    @property
-    def _normalised(self) -> bool:
-        return self._steps is not None and self._steps.normalised
-
-    @property
-    def _fewest(self) -> int:
-        """Transitions before the first fit."""
-        return max(FEWEST, math.ceil(HORIZONS / (1 - self.gamma)) if self.gamma < 1 else 0)
-
-    def _empty(self, most: int | None) -> Record:
-        return Record(self.gamma, self.lam, most)
-
-
-class _Steps:
-    """Transitions of all environments since they were last taken, in original units."""
-
-    def __init__(self, model: Any, env: Any, first: int) -> None:
-        self.model, self.envs = model, int(env.num_envs)
-        self.normalised = model.get_vec_normalize_env() is not None
-        self.streams = range(first, first + self.envs)
-        self._shape = env.observation_space.shape
-        self._now = self._original(model._last_obs)
-        self._clock = int(model.num_timesteps)
-        self._columns: list[tuple[Any, ...]] = []
-
-    @property
-    def rows(self) -> int:
-        return len(self._columns) * self.envs
-
-    def add(self, given: dict[str, Any], clock: int) -> None:
-        """Add what one step of all environments has brought."""
-        if clock != self._clock + self.envs:
-            raise InputError("callback", f"called after {clock - self._clock} steps", SKIPPED)
-        self._clock = clock
-        normalisation = self.model.get_vec_normalize_env()
-        rewards = given["rewards"] if normalisation is None else normalisation.get_original_reward()
-        now = self._original(given["new_obs"])
-        after, cut = now, np.zeros(self.envs, dtype=bool)
-        over = np.array(given["dones"], dtype=bool)
-        if over.any():
-            after = now.copy()
-            for i in np.flatnonzero(over):
-                info = given["infos"][i]
-                cut[i] = bool(info.get("TimeLimit.truncated", False))
-                last = info.get("terminal_observation")
-                if last is None:  # an environment that does not tell: the one before
-                    after[i] = self._now[i]
-                elif normalisation is None:
-                    after[i] = last
-                else:
-                    after[i] = normalisation.unnormalize_obs(last)
-        row = self._now, after, np.array(rewards, dtype=np.float64), over & ~cut, cut
-        self._columns.append(row)
-        self._now = now
-
-    def take(self) -> Chunk:
-        """The transitions so far as columns, which are forgotten."""
-        state, after, reward, ended, cut = (
-            np.stack(each) for each in zip(*self._columns, strict=True)
-        )
-        self._columns = []
-        n = reward.size
-        return {
-            "state": state.reshape(n, -1), "next_state": after.reshape(n, -1),
-            "reward": reward.ravel(), "terminated": ended.ravel(), "truncated": cut.ravel(),
-            "stream": np.tile(np.array(self.streams), len(reward)),
-        }  # fmt: skip
-
-    def break_streams(self) -> None:
-        """What comes does not go on from what was taken."""
-        self.streams = range(self.streams.stop, self.streams.stop + self.envs)
-
-    def _original(self, given: Any) -> NDArray[np.float32]:
-        """Observations before they were normalised."""
-        normalisation = self.model.get_vec_normalize_env()
-        if normalisation is not None:
-            given = normalisation.get_original_obs()
-        found = np.array(given, dtype=np.float32)
-        if found.shape[1:] != self._shape:
-            what = f"original ones of shape {found.shape[1:]}"
-            raise InputError("observations", what, WRAPPED.format(self._shape))
-        return found
+        self.logger.record("spread/error_share", self._asked.about.error_share)
 
 
 def calibrated(critic: Critic, new: Columns, envs: int, random: np.random.Generator) -> Calibration:
@@ -385,18 +284,10 @@ def outgrown(old: Scales, new: Scales) -> bool:
     >>> outgrown(old, Scales(np.zeros(2), np.ones(2), 10.0, 11.0))
     True
     """
-    pairs = ((old.centre, old.width, new.centre, new.width),
-             (old.shift, old.scale, new.shift, new.scale))  # fmt: skip
-    return any(
-        bool(np.any(np.abs(there - here) > OUTGROWN * width))
-        or bool(np.any(np.abs(np.log(wide / width)) > math.log(OUTGROWN)))
-        for here, width, there, wide in pairs
-    )
-
-
-def _updates(model: Any) -> float:
-    """How often the model has been updated, as it says in its log (train/n_updates)."""
-    return float(getattr(model, "_n_updates", math.nan))
+    here, there = (np.append(scales.centre, scales.shift) for scales in (old, new))
+    width, wide = (np.append(scales.width, scales.scale) for scales in (old, new))
+    factor = np.abs(np.log(wide / width))
+    return bool(np.any((np.abs(there - here) > OUTGROWN * width) | (factor > math.log(OUTGROWN))))
 
 
 def _name(env: Any) -> str:

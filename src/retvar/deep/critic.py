@@ -12,46 +12,41 @@ from typing import Any
 
 import numpy as np
 import torch
-import xarray
 from numpy.typing import NDArray
 from scipy.stats import t as student
 
-from retvar import arguments
-from retvar.deep.modules import Ensemble, SpreadModule
-from retvar.deep.value_error import ErrorShare
-from retvar.errors import InputError
-from retvar.estimation.monitor import Monitor, OwnDiscounts
-from retvar.estimation.results import dataset
-from retvar.experience.stream import Experience
-from retvar.format import count, number
-from retvar.learners import Learner
-from retvar.learners import from_dict as learner_from_dict
-from retvar.online.checkpoint import MALFORMED, check_array, read_count, read_tensors, write_tensors
-
-__all__ = ["Calibration", "Critic"]
+from retvar.deep.modules import ROWS, Ensemble, SpreadModule
+from retvar.estimation.check import check
+from retvar.estimation.monitor import OwnDiscounts
+from retvar.estimation.rollouts import observed, rollouts
+from retvar.experience.stream import Chunk, Experience
+from retvar.online.checkpoint import MALFORMED, read_tensors, write_tensors
+from retvar.support import arguments
+from retvar.support.errors import InputError
+from retvar.support.format import count, number
+from retvar.td.learners import Learner
+from retvar.td.learners import from_dict as learner_from_dict
 
 Array = NDArray[np.float64]
 Encoder = Callable[[torch.Tensor], torch.Tensor]
-QUANTITIES = ("value", "variance", "std")
 KIND, FORMAT = "deep_critic", 1  # of saved files
 SLACK = 0.25  # of the range of each number of the observations seen, beyond which nothing is known
 ARRAYS = ("low", "high", "samples")  # of what is known about a critic
 SCALES = ("centre", "width", "shift", "scale")
 DETERMINISTIC = 0.5  # share of the spread that is error of the value, from which it is no spread
+NOTICEABLE = 0.2  # … from which there is a word
 NO_SPREAD = (
     "no spread is given: transitions from nearly the same observations hardly differ, and "
     "{:.0%} of what looks like spread is error of the value. A deterministic policy in a "
     "deterministic world has no spread; otherwise fit longer, or with larger networks"
 )
-NOTICEABLE = 0.2  # … from which there is a word
 TOO_LARGE = (
     "{:.0%} of what the spread is made of is error of the value, so that it is too large: fit "
     "longer (sweeps), with larger networks (hidden), or to more data"
 )
 REPEATED = (
     "no spread is given: repeated roll-outs from the same states had the same return each time, so "
-    "that there is none, or randomness is rare (try critic.repeat with more episodes); what the "
-    "networks learned in its place is the error of the value"
+    "that there is none, or randomness is rare (try critic.repeat with more episodes)"
 )
 IGNORANCE = "the spread is that of the return; how far the networks may be wrong is `interval`"
 
@@ -95,25 +90,26 @@ class Calibration:
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.asarray((self.observed - self.predicted) / self.std)
 
+    def _mean(self, of: Callable[[Array], Any]) -> float:
+        known = self.z[np.isfinite(self.z)]
+        return float(np.mean(of(known))) if known.size else math.nan
+
     def within(self, stds: float = 2.0) -> float:
         """Share of the returns within so many std of the value."""
-        known = np.isfinite(self.z)
-        return float((np.abs(self.z[known]) <= stds).mean()) if known.any() else math.nan
+        return self._mean(lambda z: np.abs(z) <= stds)
 
     @property
     def ratio(self) -> float:
         """Root mean square of `z`; 1 if the std is right on the whole, more if it is too small."""
-        known = self.z[np.isfinite(self.z)]
-        return float(np.sqrt((known**2).mean())) if known.size else math.nan
+        return math.sqrt(self._mean(np.square))
 
     @property
     def offset(self) -> float:
         """Mean of `z`; 0 if the value is right on the whole."""
-        known = self.z[np.isfinite(self.z)]
-        return float(known.mean()) if known.size else math.nan
+        return self._mean(np.asarray)
 
     def __str__(self) -> str:
-        if not np.isfinite(self.z).any():
+        if math.isnan(self.offset):
             return "no return to compare with"
         return (
             f"{count(self.observed.size, 'return')}: {self.within(1):.0%} within ±1 std (68% if "
@@ -129,7 +125,7 @@ class Critic(OwnDiscounts):
     Observations are rows of an array, or one alone; answers are NumPy arrays, or a number. They
     are NaN where an observation lies far outside the data. The spread is that of the return, not
     ignorance of the networks: that is :meth:`interval`, from members of an ensemble which each saw
-    a bootstrap sample of the episodes, and :meth:`disagreement` is how far these are apart.
+    a bootstrap sample of the episodes.
 
     >>> import retvar as rv
     >>> cart = rv.experience.from_gymnasium("CartPole-v1", steps=4_000, seed=1)
@@ -149,106 +145,75 @@ class Critic(OwnDiscounts):
         self, module: SpreadModule, learner: Learner, about: About, encoder: Encoder | None = None
     ) -> None:
         self.module = module  #: observations to value and variance, an ordinary torch module
-        self.description = learner
-        self.about = about
-        self.encoder = encoder
+        self.description, self.about, self.encoder = learner, about, encoder
         self.notes: dict[str, Any] = {}  #: plain data of your own, kept in saved files
+        self.steps, self.rejected = about.steps, about.rejected  #: transitions
+        self.has_intervals = len(module.nets["value"].weights[0]) > 1  #: several members
         low, high = (np.asarray(end, dtype=np.float64) for end in (about.low, about.high))
         bounds = (low, high) if encoder is None and bool((high > low).all()) else None
         self.features = [SimpleNamespace(states=None, range=bounds)]
 
-    # ------------------------------------------------------------------ answers
-
     def value(self, obs: Any) -> Any:
         """Expected return."""
-        return self._ask(obs, "value")
+        return _shaped(obs, self.predict(obs, "value"))
 
     def variance(self, obs: Any) -> Any:
         """Variance of the return; NaN if the critic found no spread (see `warnings`)."""
-        return self._ask(obs, "variance")
+        return _shaped(obs, self.predict(obs, "variance"))
 
     def std(self, obs: Any) -> Any:
         """Standard deviation of the return; NaN if the critic found no spread."""
-        return self._ask(obs, "std")
+        return _shaped(obs, self.predict(obs, "std"))
 
     def predict(self, obs: Any, what: str = "value") -> Array:
         """``"value"``, ``"variance"`` or ``"std"`` of rows of observations."""
-        return np.asarray(self._members(self._rows(obs), what)[1])
+        return self._members(obs, what)[1]
 
     def interval(
         self, obs: Any = None, what: str = "value", *, states: Any = None, level: float = 0.9
     ) -> tuple[Any, Any]:
-        """Lower and upper end of an interval for value, variance or std: mean ± t × disagreement.
+        """Lower and upper end of an interval for value, variance or std: mean ± t × std of members.
 
         It says how far the networks may be wrong, given the data, not where returns will fall.
         """
-        level = arguments.level("level", level)
-        given = states if obs is None else obs
-        members, found = self._members(self._rows(given), what)
+        level, obs = arguments.level("level", level), states if obs is None else obs
+        members, found = self._members(obs, what)
         if len(members) < 2:
             raise InputError("members", len(members), "intervals need 2 members: fit(members=5)")
-        reach = float(student.ppf((1 + level) / 2, len(members) - 1))
-        half = reach * members.std(axis=0, ddof=1)
-        low, high = found - half, found + half
-        if what != "value":
-            low = np.maximum(low, 0.0)
-        one = np.ndim(given) == 1
-        return (float(low[0]), float(high[0])) if one else (low, high)
-
-    def disagreement(self, obs: Any, what: str = "value") -> Any:
-        """Standard deviation over the members of the ensemble, ignorance rather than spread."""
-        members, _ = self._members(self._rows(obs), what)
-        found = (
-            members.std(axis=0, ddof=1) if len(members) > 1 else np.full(members.shape[1], np.nan)
-        )
-        return float(found[0]) if np.ndim(obs) == 1 else found
+        half = student.ppf((1 + level) / 2, len(members) - 1) * members.std(axis=0, ddof=1)
+        low = found - half if what == "value" else np.maximum(found - half, 0.0)
+        return _shaped(obs, low), _shaped(obs, found + half)
 
     def known(self, obs: Any) -> NDArray[np.bool_]:
         """Whether observations lie within the range of the data, or near it."""
-        x = self._encoded(self._rows(obs))
-        low, high = np.asarray(self.about.low), np.asarray(self.about.high)
-        slack = SLACK * (high - low) + 1e-6 * np.maximum(np.abs(low), np.abs(high))
-        return np.asarray(((x >= low - slack) & (x <= high + slack)).all(axis=1))
-
-    def _ask(self, obs: Any, what: str) -> Any:
-        found = self.predict(obs, what)
-        return float(found[0]) if np.ndim(obs) == 1 else found
+        return np.isfinite(self.predict(obs))
 
     def _rows(self, obs: Any) -> Array:
+        """Observations as rows, encoded where there is an encoder."""
         rows = arguments.floats("obs", obs, "observations: rows of numbers, or one observation")
-        if rows.ndim == 1:
-            rows = rows[None]
-        width = len(self.about.low) if self.encoder is None else None
-        if rows.ndim < 2 or (width is not None and rows.shape[1:] != (width,)):
-            raise InputError("obs", f"shape {np.shape(obs)}", f"must be rows of {width} numbers")
+        rows = rows[None] if rows.ndim == 1 else rows
+        width = f"{len(self.about.low)} " if self.encoder is None else ""
+        if rows.ndim < 2 or (width and rows.shape[1:] != np.shape(self.about.low)):
+            raise InputError("obs", f"shape {np.shape(obs)}", f"must be rows of {width}numbers")
         if not np.isfinite(rows).all():
             raise InputError("obs", "not finite", "must hold finite numbers")
-        return rows
+        return rows if self.encoder is None else encode(self.encoder, rows)
 
-    def _encoded(self, rows: Array) -> Array:
-        return rows if self.encoder is None else encode(self.encoder, rows).astype(np.float64)
-
-    def _members(self, rows: Array, what: str) -> tuple[Array, Array]:
+    def _members(self, obs: Any, what: str) -> tuple[Array, Array]:
         """What each member says [member, row], and the answer, their mean."""
-        arguments.choice("what", what, QUANTITIES)
-        x = torch.from_numpy(self._encoded(rows)).to(self.module.centre.device)
+        arguments.choice("what", what, ("value", "variance", "std"))
+        rows = self._rows(obs)
+        x = torch.from_numpy(rows).to(self.module.centre.device)
         with torch.no_grad():
-            parts = [self.module.members(part) for part in x.split(16_384)]
-        value, variance = (
-            torch.cat([part[k] for part in parts], dim=1).cpu().numpy() for k in (0, 1)
-        )
-        known = self.known(rows)
-        if what == "value":
-            return np.where(known, value, np.nan), np.where(known, value.mean(axis=0), np.nan)
-        if self.has_no_spread:
-            known = np.zeros_like(known)
-        mean = variance.mean(axis=0)
+            parts = [self.module.members(part)[what != "value"] for part in x.split(ROWS)]
+        members = torch.cat(parts, dim=1).cpu().numpy()
+        low, high = np.asarray(self.about.low), np.asarray(self.about.high)
+        slack = SLACK * (high - low) + 1e-6 * np.maximum(np.abs(low), np.abs(high))
+        known = ((rows >= low - slack) & (rows <= high + slack)).all(axis=1)
+        known &= what == "value" or not self.has_no_spread
+        members, mean = (np.where(known, each, np.nan) for each in (members, members.mean(axis=0)))
         with np.errstate(invalid="ignore"):
-            if what == "std":
-                variance, mean = np.sqrt(variance), np.sqrt(mean)
-        return np.where(known, variance, np.nan), np.where(known, mean, np.nan)
-
-    # ------------------------------------------------------------------ how far to trust it
+            return (np.sqrt(members), np.sqrt(mean)) if what == "std" else (members, mean)
 
     @property
     def has_no_spread(self) -> bool:
@@ -257,49 +222,26 @@ class Critic(OwnDiscounts):
 
     @property
     def _surely_error(self) -> float:
-        return ErrorShare(self.about.error_share, self.about.error_share_noise).at_least
+        """The share that is error of the value, less two of its standard errors."""
+        return self.about.error_share - 2 * self.about.error_share_noise
 
     @property
     def warnings(self) -> list[str]:
         """What a reader of the numbers should know."""
+        about, share = self.about, self.about.error_share
         found = []
-        if self.about.deterministic:
-            found.append(REPEATED)
-        elif self.has_no_spread:
-            found.append(NO_SPREAD.format(min(self.about.error_share, 1.0)))
+        if self.has_no_spread:
+            found.append(REPEATED if about.deterministic else NO_SPREAD.format(min(share, 1.0)))
         elif self._surely_error > NOTICEABLE:
-            found.append(TOO_LARGE.format(self.about.error_share))
-        if not self.about.complete:
-            found.append(f"interrupted after {count(self.about.sweeps, 'sweep')}: fit longer")
+            found.append(TOO_LARGE.format(share))
+        if not about.complete:
+            found.append(f"interrupted after {count(about.sweeps, 'sweep')}: fit longer")
         return found
 
-    @property
-    def remarks(self) -> list[str]:
-        """What readers of intervals should know."""
-        return ["values and spread by neural networks; intervals are those of an ensemble"]
-
-    @property
-    def has_intervals(self) -> bool:
-        """Whether there are several members."""
-        return len(self.module.nets["value"].weights[0]) > 1
-
     def calibration(self, fresh: Experience) -> Calibration:
-        """Compare with returns of fresh experience of the same policy."""
-        data = self.compare(fresh)
-        if "observed" not in data:
-            none = np.zeros(0)
-            return Calibration(none, none, none)
-        return Calibration(
-            *(data[name].values for name in ("predicted", "predicted_std", "observed"))
-        )
-
-    def compare(self, fresh: Experience) -> xarray.Dataset:
-        """Estimates in the most visited regions of fresh experience, beside its returns."""
-        arguments.instance("fresh", fresh, Experience, "experience: rv.experience.from_…")
-        monitor = Monitor()
-        for chunk in fresh.chunks():
-            monitor.update(self, chunk)
-        return dataset(fresh, self, monitor)
+        """Compare with returns of fresh experience of the same policy, on-policy."""
+        data, names = check(self, fresh).data, ("predicted", "predicted_std", "observed")
+        return Calibration(*(np.asarray(data.get(name, np.zeros(0))) for name in names))
 
     def repeat(
         self,
@@ -318,18 +260,15 @@ class Critic(OwnDiscounts):
         given, until a call finds a difference. None where the environment cannot be put into the
         state of an observation. The arguments are those of :func:`retvar.rollouts`.
         """
-        from retvar.estimation.rollouts import observed, rollouts
-
         seed = arguments.integer("seed", seed, 0)
+        episodes = arguments.integer("episodes", episodes, 2)
+        tried = np.asarray(self.about.samples)[: arguments.integer("starts", starts, 1)]
         same = []
-        for k, x in enumerate(
-            np.asarray(self.about.samples)[: arguments.integer("starts", starts, 1)]
-        ):
+        for k, x in enumerate(tried):
             try:
                 sample = rollouts(
                     env, policy, gamma=float(self.gammas[0]), start=observed(x), seed=seed + k,
-                    episodes=arguments.integer("episodes", episodes, 2), truncated="as_end",
-                    deterministic=deterministic, **options,
+                    episodes=episodes, truncated="as_end", deterministic=deterministic, **options,
                 )  # fmt: skip
             except InputError as error:
                 if error.field != "start":
@@ -339,47 +278,32 @@ class Critic(OwnDiscounts):
         self.about = replace(self.about, deterministic=all(same) if same else None)
         return self.about.deterministic
 
-    @property
-    def steps(self) -> int:
-        """Transitions that it was fitted to."""
-        return self.about.steps
-
-    @property
-    def rejected(self) -> int:
-        """Transitions that could not be used."""
-        return self.about.rejected
-
     def __repr__(self) -> str:
         return f"<deep critic: {self.description.method}, {count(self.steps, 'transition')}>"
 
     def summary(self) -> str:
         """What it is, in a few lines."""
         about, d = self.about, self.description
+        gamma, lam = ("in the data" if x is None else f"{x:g}" for x in (d.gamma, d.lam))
         lines = [
             f"{about.source}, {about.policy or 'its policy'}: {count(about.steps, 'transition')}, "
             f"{count(about.episodes, 'episode')}",
-            f"{d.method}, γ = {_shown(d.gamma)}, λ = {_shown(d.lam)}; {IGNORANCE}",
+            f"{d.method}, γ = {gamma}, λ = {lam}; {IGNORANCE}",
         ]
         if math.isfinite(about.error_share):
             share = max(about.error_share, 0.0)
             lines.append(f"error of the value: {share:.0%} of what the spread is made of")
         return "\n".join([*lines, *(f"WARNING: {each}" for each in self.warnings)])
 
-    # ------------------------------------------------------------------ files
-
     def save(self, path: str | Path) -> None:
         """Write it to a safetensors file, which cannot run code; an encoder is not in it."""
-        tensors = {
-            name: tensor.detach().cpu().numpy() for name, tensor in self.module.state_dict().items()
-        }
-        nets = {name: net.positive for name, net in self.module.nets.items()}
-        about = dict(vars(self.about))
-        for name in ARRAYS:
-            tensors[name] = np.asarray(about.pop(name), dtype=np.float64)
-        if math.isnan(self.about.error_share):
-            about["error_share"] = None
+        state, about = self.module.state_dict(), dict(vars(self.about))
+        tensors = {name: tensor.detach().cpu().numpy() for name, tensor in state.items()}
+        tensors |= {name: np.asarray(about.pop(name), dtype=np.float64) for name in ARRAYS}
+        about["error_share"] = None if math.isnan(self.about.error_share) else about["error_share"]
         header = {
-            "format": FORMAT, "kind": KIND, "learner": self.description.to_dict(), "nets": nets,
+            "format": FORMAT, "kind": KIND, "learner": self.description.to_dict(),
+            "nets": {name: net.positive for name, net in self.module.nets.items()},
             "less_square": self.module.less_square, "about": about, "notes": self.notes,
             "encoded": self.encoder is not None,
         }  # fmt: skip
@@ -392,80 +316,53 @@ class Critic(OwnDiscounts):
         try:
             if header["kind"] != KIND or header["format"] != FORMAT:
                 raise ValueError(f"kind {header['kind']!r}, format {header['format']!r}")
-            module = _module(header, tensors)
-            about = _about(header["about"], tensors)
+            about = header["about"] | {name: tensors[name] for name in ARRAYS}
+            if about["error_share"] is None:
+                about["error_share"] = math.nan
             learner = learner_from_dict(header["learner"])
-            encoded, notes = bool(header["encoded"]), dict(header["notes"])
+            found = cls(_module(header, tensors), learner, About(**about), encoder)
+            encoded, found.notes = bool(header["encoded"]), dict(header["notes"])
         except (RuntimeError, *MALFORMED) as error:
             raise InputError("file", path, f"is not a file of a deep critic: {error!r}") from None
         if encoded and encoder is None:
             raise InputError("encoder", None, "this critic was fitted with one; give it again")
-        found = cls(module, learner, about, encoder)
-        found.notes = notes
         return found
 
 
 def _module(header: dict[str, Any], tensors: dict[str, Any]) -> SpreadModule:
     """The networks of a saved file; their shapes are those of its arrays."""
-    if not {"value", "variance"} <= set(header["nets"]) <= {"value", "mean", "variance"}:
-        raise ValueError(f"networks {list(header['nets'])}")
-    nets, alike = {}, set()
+    nets = {}
     for name, positive in header["nets"].items():
         every = (f"nets.{name}.weights.{k}" for k in itertools.count())
         shapes = [tensors[each].shape for each in itertools.takewhile(tensors.__contains__, every)]
-        if any(len(shape) != 3 or 0 in shape for shape in shapes):
-            raise ValueError(f"networks of shapes {shapes}")  # an empty array may claim any size
         members, width = shapes[0][:2]
         hidden = tuple(int(shape[2]) for shape in shapes[:-1])
-        sizes = (width, *hidden, 1)
-        if shapes != [(members, *pair) for pair in itertools.pairwise(sizes)]:
-            raise ValueError(f"networks of shapes {shapes}")  # before memory is allocated
-        alike.add((members, width))
         net = Ensemble(members, width, hidden, torch.Generator(), bool(positive))
         nets[str(name)] = net.requires_grad_(False)
-    module = SpreadModule(
-        nets, {name: tensors[name] for name in SCALES}, bool(header["less_square"])
-    )
-    scales = [tensors[name].shape for name in SCALES]
-    if len(alike) != 1 or scales != [(width,), (width,), (1,), (1,)]:
-        raise ValueError(f"networks of {alike} members and inputs, scales of shapes {scales}")
-    own = module.state_dict()
-    for name, wanted in own.items():
-        given = tensors[name]
-        check_array(name, given, tuple(wanted.shape), wanted.numpy().dtype)
-        if not np.isfinite(given).all():
-            raise ValueError(f"{name} is not finite")
-    if not ((tensors["width"] > 0).all() and tensors["scale"] > 0):
-        raise ValueError("a scale that is not positive")
-    module.load_state_dict({name: torch.from_numpy(np.array(tensors[name])) for name in own})
+    scales = {name: tensors[name] for name in SCALES}
+    module = SpreadModule(nets, scales, bool(header["less_square"]))
+    own = {name: torch.from_numpy(np.array(tensors[name])) for name in module.state_dict()}
+    module.load_state_dict(own)
     return module
 
 
-def _about(saved: dict[str, Any], tensors: dict[str, Any]) -> About:
-    """What a saved file says about its critic, each with its type."""
-    width = tensors["centre"].shape
-    arrays = {name: tensors[name] for name in ARRAYS}
-    if not (arrays["low"].shape == arrays["high"].shape == width) or arrays["samples"].ndim != 2:
-        raise ValueError("bounds of another width")
-    if not all(np.isfinite(each).all() for each in arrays.values()):
-        raise ValueError("bounds that are not finite")
-    kinds = {name: type(default) for name, default in vars(About()).items() if name not in ARRAYS}
-    kinds |= {name: read_count for name, kind in kinds.items() if kind is int}  # type: ignore[misc]
-    kinds["deterministic"] = lambda x: None if x is None else bool(x)  # type: ignore[assignment]
-    kinds["error_share"] = lambda x: math.nan if x is None else float(x)  # type: ignore[assignment]
-    return About(**{name: kind(saved[name]) for name, kind in kinds.items()}, **arrays)
-
-
-def encode(encoder: Encoder, rows: Any) -> NDArray[np.float32]:
+def encode(encoder: Encoder, rows: Any) -> Array:
     """What an encoder makes of rows of observations, as rows of numbers."""
     with torch.no_grad():
-        found = encoder(torch.from_numpy(np.asarray(rows, dtype=np.float32)))
-    found = found.detach().cpu().numpy()
+        found = encoder(torch.from_numpy(np.asarray(rows, dtype=np.float32))).cpu().numpy()
     if found.ndim != 2 or len(found) != len(rows) or not np.isfinite(found).all():
         shape = f"an array of shape {found.shape}"
         raise InputError("encoder", shape, "must give a row of finite numbers per observation")
-    return np.asarray(found, dtype=np.float32)
+    return np.asarray(found, dtype=np.float64)
 
 
-def _shown(given: Any) -> str:
-    return "in the data" if given is None else f"{given:g}"
+def encoded(encoder: Encoder | None, chunk: Chunk) -> Chunk:
+    """Transitions with what an encoder, if there is one, makes of their observations."""
+    if encoder is None:
+        return chunk
+    return chunk | {name: encode(encoder, chunk[name]) for name in ("state", "next_state")}
+
+
+def _shaped(obs: Any, found: Array) -> Any:
+    """The answers, or the one for a single observation."""
+    return float(found[0]) if np.ndim(obs) == 1 else found

@@ -5,14 +5,11 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-
-__all__ = ["Ensemble", "SpreadModule", "VarianceHead", "spread_loss"]
 
 ONE = math.log(math.e - 1)  # softplus of it is 1
 FORGET = 9.0  # after n steps the mean reaches back n/9 of them, until its decay is reached
@@ -77,14 +74,11 @@ class Ensemble(nn.Module):
         sizes = (width, *hidden, 1)
         self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
         for k, (inputs, outputs) in enumerate(itertools.pairwise(sizes)):
-            last = k == len(hidden)
-            w = torch.empty(members, inputs, outputs)
-            bias = torch.zeros(members, 1, outputs)
-            if last:
-                w.zero_()
-                bias.fill_(ONE if positive else 0.0)
-            else:
+            w, bias = torch.zeros(members, inputs, outputs), torch.zeros(members, 1, outputs)
+            if k < len(hidden):
                 w.normal_(0.0, math.sqrt(1.0 / inputs), generator=generator)
+            elif positive:
+                bias.fill_(ONE)
             self.weights.append(nn.Parameter(w))
             self.biases.append(nn.Parameter(bias))
 
@@ -97,13 +91,9 @@ class Ensemble(nn.Module):
         return functional.softplus(found) if self.positive else found
 
     @torch.no_grad()
-    def predict(self, x: Tensor, check: Callable[[], None] = lambda: None) -> Tensor:
-        """Predictions of many rows, part by part, without gradients; `check` may raise."""
-        found = []
-        for part in x.split(ROWS):
-            check()
-            found.append(self(part))
-        return torch.cat(found, dim=1)
+    def predict(self, x: Tensor) -> Tensor:
+        """Predictions of many rows, part by part, without gradients."""
+        return torch.cat([self(part) for part in x.split(ROWS)], dim=1)
 
 
 class Averaged:
@@ -113,15 +103,19 @@ class Averaged:
         self.learning, self.decay = learning, decay
         self.mean = copy.deepcopy(learning).requires_grad_(False)
         self._pairs = list(zip(self.mean.parameters(), learning.parameters(), strict=True))
-        self._steps = 0
+        self._adam, self._steps = torch.optim.Adam(learning.parameters()), 0
 
-    @torch.no_grad()
-    def follow(self) -> None:
-        """Move the mean towards the weights, faster at first: their beginning is forgotten."""
+    def step(self, loss: Tensor, rate: float) -> None:
+        """A step of Adam; the mean follows, faster at first: its beginning is forgotten."""
+        self._adam.param_groups[0]["lr"] = rate
+        self._adam.zero_grad(set_to_none=True)
+        loss.backward()
+        self._adam.step()
         self._steps += 1
         share = max(1 - self.decay, FORGET / (FORGET + self._steps))
-        for mean, weights in self._pairs:
-            mean.lerp_(weights, share)
+        with torch.no_grad():
+            for mean, weights in self._pairs:
+                mean.lerp_(weights, share)
 
 
 class SpreadModule(nn.Module):
@@ -149,15 +143,11 @@ class SpreadModule(nn.Module):
 
     def members(self, observations: Tensor) -> tuple[Tensor, Tensor]:
         """Value and variance by each member, [member, row]."""
-        x = self.normalised(observations)
+        x = ((observations - self.centre) / self.width).float()
         value, second = self.nets["value"](x).double(), self.nets["variance"](x).double()
         if self.less_square:
             second = second - value**2
         return self.shift + self.scale * value, self.scale**2 * second
-
-    def normalised(self, observations: Tensor) -> Tensor:
-        """Observations in the units that the networks know."""
-        return ((observations - self.centre) / self.width).float()
 
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
         """Value and variance of rows of observations: the means over the members."""

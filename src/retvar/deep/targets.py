@@ -1,7 +1,7 @@
 """TD(κ) targets along a stream, for networks that are fitted: whole columns at once, on any device.
 
 A node's targets are its predictions plus what its trace would have moved them by: Σ (γκ)ᵏδ. Rewards
-and discounts of the nodes are those of :mod:`retvar.networks`, applied to tensors.
+and discounts of the nodes are those of :mod:`retvar.td.networks`, applied to tensors.
 """
 
 from __future__ import annotations
@@ -11,20 +11,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from retvar import arguments, rules
-from retvar.errors import InputError
-from retvar.networks import (
-    DEFAULT,
-    NETWORKS,
-    VALUE,
-    VARIANCE,
-    Network,
-    Reading,
-    Readings,
-    Transition,
-)
-
-__all__ = ["Step", "discounted_sums", "node_targets", "spread_targets"]
+from retvar.support import arguments
+from retvar.support.errors import InputError
+from retvar.td import networks, rules
+from retvar.td.networks import VALUE, VARIANCE, Network, Reading, Readings, Transition
 
 SHAPES = "must have the shape of reward, {}"
 
@@ -46,7 +36,7 @@ def discounted_sums(x: Tensor, decay: Tensor) -> Tensor:
 class Step(NamedTuple):
     """What is known of transitions besides predictions, each a tensor [time, …]."""
 
-    transition: Any  #: R, γ′ (0 at an end), λ′ and η, as a :class:`retvar.networks.Transition`
+    transition: Any  #: R, γ′ (0 at an end), λ′ and η, as a :class:`retvar.td.Transition`
     going: Tensor  #: 1 where the next row goes on from here, otherwise 0
     rho: Tensor  #: weight of the value node's trace
     rho_bar: Tensor  #: weight of the other nodes' traces
@@ -114,20 +104,17 @@ def spread_targets(
     >>> value, variance
     (tensor([1.7500, 1.5000, 1.0000]), tensor([1.3125, 1.2500, 1.0000]))
     """
-    columns = {
-        "reward": reward, "value": value, "next_value": next_value, "variance": variance,
-        "next_variance": next_variance, "terminated": terminated, "truncated": truncated,
-        "rho": rho,
+    given = {
+        "value": value, "next_value": next_value, "variance": variance, "terminated": terminated,
+        "next_variance": next_variance, "truncated": truncated, "rho": rho,
     }  # fmt: skip
-    for name, given in columns.items():
-        if given is None and name in ("truncated", "rho"):
-            continue
-        arguments.instance(name, given, Tensor, "a tensor")
-        if given.shape != reward.shape:
-            raise InputError(name, tuple(given.shape), SHAPES.format(tuple(reward.shape)))
+    factors = {"gamma": gamma, "lam": lam, "kappa": kappa}
+    for name, column in (given | factors).items():
+        if isinstance(column, Tensor) and column.shape not in (reward.shape, ()):
+            raise InputError(name, tuple(column.shape), SHAPES.format(tuple(reward.shape)))
     gamma, lam, kappa = (
-        _factor(name, given, reward)
-        for name, given in (("gamma", gamma), ("lam", lam), ("kappa", kappa))
+        x if isinstance(x, Tensor) else float(arguments.unit_interval(name, x, 1)[0])
+        for name, x in factors.items()
     )
     with torch.no_grad():
         ends = terminated.to(reward.dtype)
@@ -136,31 +123,11 @@ def spread_targets(
         weight = one if rho is None else rho
         transition: Any = Transition(reward, gamma * (1 - ends), lam * one, one)  # type: ignore[arg-type]
         step = Step(transition, going, weight, weight)
-        network, read = NETWORKS[DEFAULT], {}
+        network, read = networks.NETWORKS[networks.DEFAULT], {}
         found = []
-        for place, now, after in (
-            (VALUE, value, next_value),
-            (VARIANCE, variance, next_variance),
-        ):
-            read[place] = reading(now, after)
+        pairs = {VALUE: (value, next_value), VARIANCE: (variance, next_variance)}
+        for place, (now, after) in pairs.items():
+            read[place] = Reading(now, after, 0.0, after)  # its TD error comes next
             read[place], target = node_targets(network, place, step, read, kappa)
             found.append(target)
     return found[0], found[1]
-
-
-def _factor(name: str, given: Any, reward: Tensor) -> Any:
-    """A number from 0 to 1, or a tensor with one for each transition."""
-    if not isinstance(given, Tensor):
-        return float(arguments.unit_interval(name, arguments.number(name, given), 1)[0])
-    if given.shape not in ((), reward.shape):
-        raise InputError(name, tuple(given.shape), SHAPES.format(tuple(reward.shape)))
-    return given
-
-
-def reading(now: Any, after: Any) -> Reading:
-    """The predictions of a node, before its TD error is known.
-
-    >>> reading(1.0, 2.0).after
-    2.0
-    """
-    return Reading(now, after, 0.0, after)

@@ -9,21 +9,21 @@ from typing import Any
 
 import numpy as np
 
-from retvar import arguments
-from retvar.errors import InputError
-from retvar.estimation.feature_estimator import FeatureEstimator
-from retvar.estimation.monitor import Monitor
+from retvar.estimation.least_squares_estimator import LeastSquaresEstimator
+from retvar.estimation.monitor import Monitor, Regions
+from retvar.estimation.observations import ObservationEstimator
 from retvar.estimation.results import higher_moments, label_text
 from retvar.estimation.return_sample import Interval, ReturnSample
-from retvar.estimation.tabular import TabularEstimator
-from retvar.estimation.visits import Regions
+from retvar.estimation.states import StateEstimator
 from retvar.experience.stream import Experience
-from retvar.format import align, count, listed, number
-from retvar.html import Shown, preformatted
-from retvar.networks import SHAPES
 from retvar.online.bootstrap import half_width
+from retvar.support import arguments
+from retvar.support.errors import InputError
+from retvar.support.format import align, count, listed, literal, number
+from retvar.support.html import Shown, preformatted
+from retvar.td.networks import SHAPES
 
-__all__ = ["Answer", "answer_at", "answers_table", "find_state"]
+__all__ = ["Answer", "answer_at", "answers_table", "find_state", "find_states"]
 
 UNKNOWN = math.nan, math.nan
 NEVER = "never visited"
@@ -57,13 +57,7 @@ class Answer(Shown):
 
     @property
     def contradicted(self) -> list[str]:
-        """What the roll-outs contradict, of value and std: differences beyond both 99% intervals.
-
-        >>> sample = ReturnSample.whole(np.random.default_rng(0).normal(5.0, 1.0, 400))
-        >>> value, std = Interval(3.0, 2.8, 3.2), Interval(1.0, 0.9, 1.1)
-        >>> Answer(0, value, std, (0.0, 9.0), 0.9, rollouts=sample).contradicted
-        ['value']
-        """
+        """What the roll-outs contradict of value and std, beyond both 99% intervals."""
         if self.rollouts is None:
             return []
         wider = half_width(SURE) / half_width(self.level)
@@ -78,10 +72,9 @@ class Answer(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; each estimate as [estimate, low, high]."""
+        plain = isinstance(self.state, int | str | list)
         found: dict[str, Any] = {
-            "state": self.state
-            if isinstance(self.state, int | str | list)
-            else label_text(self.state),
+            "state": self.state if plain else label_text(self.state),
             "value": list(self.value),
             "std": list(self.std),
             **{name: list(given) for name, given in self.shapes.items()},
@@ -128,29 +121,43 @@ def find_state(experience: Experience, state: Any, known: int | None = None) -> 
     labels, size = experience.labels, max(experience.states or 0, known or 0)
     if labels is not None:
         for form in (lambda x: x, str, _loose):
-            try:
-                wanted = form(state)
-            except Exception:  # what cannot be shown is no label
-                continue
-            found = next((k for k, label in enumerate(labels) if _same(form(label), wanted)), None)
-            if found is not None:
-                return found
+            for k, label in enumerate(labels):
+                one, other = form(label), form(state)
+                if type(one) is type(other) and bool(one == other):
+                    return k
         remedy = f"is not a state of {experience.name}; they are {listed(labels)}"
         raise InputError("state", state, remedy)
-    if experience.state_names is not None and isinstance(state, str):
-        loose = [_loose(name) for name in experience.state_names]
-        state = loose.index(_loose(state)) if _loose(state) in loose else state
-    try:
-        number = int(state) if isinstance(state, str) else state
-    except ValueError:
-        number = None
+    number = state
+    if isinstance(state, str):
+        names = [_loose(name) for name in experience.state_names or ()]
+        text = _loose(state)
+        number = names.index(text) if text in names else int(text) if text.isdecimal() else None
     if not arguments.is_integer(number) or not 0 <= number < size:
         raise InputError("state", state, f"must be the number of a state, 0 to {size - 1}")
     return int(number)
 
 
-def _same(label: Any, wanted: Any) -> bool:
-    return type(label) is type(wanted) and bool(label == wanted)
+def find_states(experience: Experience, given: Any) -> tuple[Any, bool]:
+    """A column of numbers of states, or rows of observations; and whether it is one that was named.
+
+    Numbers are those of states; text and tuples are labels, where there are some.
+    """
+    vector, labels = experience.width is not None, experience.labels
+    several = isinstance(given, list | tuple) or getattr(given, "ndim", 0) > 0
+    if vector and not isinstance(given, str):
+        several = any(np.ndim(part) for part in given) if several else False
+    elif isinstance(given, tuple):
+        several = not (labels and isinstance(labels[0], tuple))
+    parts = given if several else [given]
+    if not (isinstance(parts, np.ndarray) and parts.dtype.kind not in "OU"):
+        named = [vector or (isinstance(x, str | tuple) and labels is not None) for x in parts]
+        pairs = zip(parts, named, strict=True)
+        parts = [find_state(experience, x) if name else x for x, name in pairs]
+    column = np.asarray(parts)
+    if column.ndim != (2 if vector else 1) and column.size:
+        remedy = "must be a column of states, or rows of numbers of one length"
+        raise InputError("states", literal(given), remedy)
+    return column, not several
 
 
 def _loose(label: Any) -> str:
@@ -160,92 +167,83 @@ def _loose(label: Any) -> str:
 
 def _observation(experience: Experience, state: Any) -> Any:
     """An observation as a row of numbers."""
-    width = experience.width or 0
     names = f" ({', '.join(experience.names)})" if experience.names else ""
-    remedy = f"must hold {count(width, 'number')}{names}"
+    remedy = f"must hold {count(experience.width or 0, 'number')}{names}"
     try:
         given = _loose(state).split(",") if isinstance(state, str) else state
         row = np.asarray(given, dtype=np.float64).reshape(-1)
     except (TypeError, ValueError):
         raise InputError("state", state, remedy) from None
-    if row.size != width or not np.isfinite(row).all():
+    if row.size != experience.width or not np.isfinite(row).all():
         raise InputError("state", state, remedy)
     return row
 
 
 def answer_at(
     experience: Experience, estimator: Any, monitor: Monitor, state: Any, level: float | None = None
-) -> Answer:
-    """The answer for one state, by label or number, or for one observation."""
+) -> tuple[Answer, int]:
+    """The answer for one state, by label or number, or for one observation; and its place.
+
+    The place is the number of the state, or of the region of an observation.
+    """
     level = monitor.level if level is None else arguments.level("level", level)
-    visits = getattr(monitor.visits, "counts", np.zeros(0, dtype=np.int64))
-    found = find_state(experience, state, visits.size)
-    if experience.width is not None:
-        name: Any = found.tolist()
-        note = _note_on_observation(experience, estimator, monitor, found)
-    else:
-        labels = experience.labels
-        name = found if labels is None else labels[found]
-        if isinstance(estimator, TabularEstimator) and found < visits.size:
-            estimator.add_errors(np.array([found]))
-        note = _note_on_state(estimator, visits, found)
+    visits = monitor.visits
+    found = find_state(experience, state, len(getattr(visits, "counts", ())))
+    place = int(visits.cells(found[None])[0]) if isinstance(visits, Regions) else 0
+    name = found.tolist() if experience.width is not None else found
+    if experience.width is None:
+        place, name = found, found if experience.labels is None else experience.labels[found]
+    note = _note(experience, estimator, monitor, found)
     if note in (NEVER, NO_VISIT_NEAR):
         nothing = Interval(math.nan, *UNKNOWN)
-        return Answer(name, nothing, nothing, UNKNOWN, level, note)
+        return Answer(name, nothing, nothing, UNKNOWN, level, note), place
     value, std = (_estimate(estimator, found, what, level) for what in ("value", "std"))
-    ends, doubt = _return_interval(estimator, found, level)
-    if math.isnan(value.estimate):
-        ends, doubt = UNKNOWN, ""
-    here = isinstance(estimator, TabularEstimator) and not math.isnan(ends[0])
-    here = here and bool(estimator.calibrated_here(np.array([found]), level)[0])
-    known = [what for what in higher_moments(estimator) if what in SHAPES.values()]
-    shapes = {what: _estimate(estimator, found, what, level) for what in known}
+    ends, doubt, here = UNKNOWN, "", False
+    if isinstance(estimator, LeastSquaresEstimator) and not math.isnan(value.estimate):
+        ends, doubt = _return_interval(estimator, found, level)
+        if isinstance(estimator, StateEstimator) and not math.isnan(ends[0]):
+            here = estimator.calibrated_here(found, level)
+    names = [what for what in higher_moments(estimator) if what in SHAPES.values()]
+    shapes = {what: _estimate(estimator, found, what, level) for what in names}
     if shapes:
         doubt = estimator.note(found)
     notes = "; ".join(filter(None, (note, doubt)))
-    return Answer(name, value, std, ends, level, notes, here, shapes=shapes)
+    return Answer(name, value, std, ends, level, notes, here, shapes=shapes), place
 
 
-def _note_on_state(estimator: Any, visits: Any, state: int) -> str:
-    if state >= visits.size or not visits[state]:
-        return NEVER
-    return str(estimator.solution.note[state]) if isinstance(estimator, TabularEstimator) else ""
-
-
-def _note_on_observation(experience: Experience, estimator: Any, monitor: Monitor, row: Any) -> str:
-    if isinstance(estimator, FeatureEstimator):
-        return str(estimator.spread(row[None]).note[0])
-    regions = monitor.visits
-    outside = any(
-        end is not None and bool((sign * (row - end) > 0).any())
-        for end, sign in ((experience.low, -1), (experience.high, 1))
-    )
-    seen = isinstance(regions, Regions) and not outside and regions.known(row[None])[0]
-    return "" if seen else NO_VISIT_NEAR
+def _note(experience: Experience, estimator: Any, monitor: Monitor, found: Any) -> str:
+    """A word where a state or observation is unknown, or its estimate weak."""
+    if isinstance(estimator, ObservationEstimator):
+        return str(estimator.spread(found[None]).note[0])
+    if monitor.visits is None or not monitor.visits.known(np.array([found]))[0]:
+        return NEVER if experience.width is None else NO_VISIT_NEAR
+    if isinstance(estimator, StateEstimator):
+        estimator.add_errors([found])
+        return str(estimator.solution.note[found])
+    bounds = (experience.low, -1), (experience.high, 1)
+    outside = (end is not None and bool((sign * (found - end) > 0).any()) for end, sign in bounds)
+    return NO_VISIT_NEAR if experience.width is not None and any(outside) else ""
 
 
 def _estimate(estimator: Any, state: Any, what: str, level: float) -> Interval:
     column = np.array([state])
-    found = float(estimator.predict(column, what)[0])
-    if not estimator.has_intervals:
-        return Interval(found, *UNKNOWN)
-    low, high = estimator.interval(what=what, states=column, level=level)
-    return Interval(found, float(low[0]), float(high[0]))
+    found, ends = float(estimator.predict(column, what)[0]), UNKNOWN
+    if estimator.has_intervals:
+        low, high = estimator.interval(what=what, states=column, level=level)
+        ends = float(low[0]), float(high[0])
+    return Interval(found, *ends)
 
 
-def _return_interval(estimator: Any, state: Any, level: float) -> tuple[tuple[float, float], str]:
+def _return_interval(
+    estimator: LeastSquaresEstimator, state: Any, level: float
+) -> tuple[tuple[float, float], str]:
     """Ends, and a word where there are none, they are doubtful or hold more."""
-    ask = getattr(estimator, "return_interval", None)
-    if ask is None:
-        return UNKNOWN, ""
     try:
-        low, high = ask(np.array([state]), level)
+        (low,), (high,) = estimator.return_interval([state], level)
     except InputError as error:
         return UNKNOWN, f"no interval of returns: {error.remedy}"
-    doubtful = getattr(getattr(estimator, "calibration", None), "doubtful", False)
-    word = "interval of returns doubtful: many were cut off" if doubtful else ""
-    word = word or estimator.return_interval_held(np.array([state]), level)[0].note
-    return (float(low[0]), float(high[0])), word
+    doubtful = estimator.calibration.note and "interval of returns doubtful: many were cut off"
+    return (float(low), float(high)), doubtful or estimator.few_values(state, level)
 
 
 def _tails(sample: ReturnSample) -> tuple[float, float]:
@@ -266,37 +264,27 @@ def answers_table(answers: list[Answer]) -> str:
     lines = [["at", f"value, {share}", f"std, {share}", f"{share} of returns", *heads]]
     notes = [""]
     for each in answers:
-        lines.append([_name(each.state), *_texts(each.value, each.std, each.return_interval)])
-        lines[-1] += [_shape(each.shapes.get(name)) for name in shapes]
+        name = each.state
+        name = ", ".join(map(number, name)) if isinstance(name, list) else label_text(name)
+        extra = [each.shapes.get(name, UNKNOWN) for name in shapes]
+        lines.append([name, *map(_text, (each.value, each.std, each.return_interval, *extra))])
         notes.append(each.note)
         if each.rollouts is not None:
             sample = each.rollouts
-            lines.append(["roll-outs", *_texts(sample.mean, sample.std, _tails(sample))])
-            notes.append(_size(sample) + _contradiction(each))
+            lines.append(["roll-outs", *map(_text, (sample.mean, sample.std, _tails(sample)))])
+            notes.append(_size(sample))
+            if wrong := " and ".join(each.contradicted):
+                notes[-1] += f"; they disagree with the {wrong} above: trust the roll-outs"
     text = [f"{line}  {note}".rstrip() for line, note in zip(align(lines), notes, strict=True)]
     if any(not each.holds_here and not math.isnan(each.return_interval[0]) for each in answers):
         text.append(ON_AVERAGE)
     return "\n".join(text)
 
 
-def _contradiction(answer: Answer) -> str:
-    wrong = " and ".join(answer.contradicted)
-    return f"; they disagree with the {wrong} above: trust the roll-outs" if wrong else ""
-
-
-def _name(state: Any) -> str:
-    return ", ".join(map(number, state)) if isinstance(state, list) else label_text(state)
-
-
-def _texts(value: Interval, std: Interval, ends: tuple[float, float]) -> list[str]:
-    shown = [str(x) if not all(map(math.isnan, x)) else number(math.nan) for x in (value, std)]
-    known = not math.isnan(ends[0])
-    return [*shown, f"{number(ends[0])} … {number(ends[1])}" if known else number(math.nan)]
-
-
-def _shape(given: Interval | None) -> str:
-    unknown = given is None or all(map(math.isnan, given))
-    return number(math.nan) if unknown else str(given)
+def _text(given: tuple[float, ...]) -> str:
+    if all(map(math.isnan, given)):
+        return number(math.nan)
+    return str(given) if isinstance(given, Interval) else " … ".join(map(number, given))
 
 
 def _size(sample: ReturnSample) -> str:

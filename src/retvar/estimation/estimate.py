@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,57 +14,51 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray
 
-from retvar import arguments
-from retvar.errors import InputError
-from retvar.estimation.actions import (
+from retvar.estimation.answers import Answer, answer_at, find_states
+from retvar.estimation.check import Agreement, self_check
+from retvar.estimation.files import (
+    estimator_file,
     has_actions,
-    refuse_beside_actions,
-    refuse_cluster_of_actions,
-    to_action_values,
+    load,
+    means_folder,
+    restore_monitor,
+    save_folder,
+    to_notes,
 )
-from retvar.estimation.agreement import Agreement, self_check
-from retvar.estimation.answers import Answer, answer_at, find_state
-from retvar.estimation.distributed import learn_on_cluster, refuse_cluster
-from retvar.estimation.folder import estimator_file, means_folder, save_folder
-from retvar.estimation.format import describe_data, reasons, table, table_rows
 from retvar.estimation.least_squares_estimator import LeastSquaresEstimator
 from retvar.estimation.monitor import Monitor
-from retvar.estimation.provenance import restore_monitor, to_notes
-from retvar.estimation.results import brief_dataset, dataset, warnings
-from retvar.estimation.saved_estimators import load
-from retvar.estimation.setup import (
+from retvar.estimation.results import brief_dataset, dataset, to_action_values, warnings
+from retvar.estimation.settings import (
     LEAST_SQUARES,
-    TD,
-    Estimator,
-    Setup,
+    Settings,
     grow_table,
-    make_learner,
-    refuse_conflicting_discounts,
+    refuse_beside_resume,
+    refuse_discounts,
     refuse_discounts_given_twice,
-    refuse_features,
-    refuse_missing_discounts,
 )
-from retvar.estimation.tabular import TabularEstimator
-from retvar.estimation.visits import Regions
+from retvar.estimation.states import StateEstimator, refuse_gaps
+from retvar.estimation.text import describe_data, reasons, table, table_rows
 from retvar.experience.action_pairs import by_action
-from retvar.experience.recipes import same
-from retvar.experience.stream import Chunk, Experience, first_rows
-from retvar.features import Features
-from retvar.format import count, literal, visible
-from retvar.html import MOST, Shown, page
-from retvar.html import table as html_table
-from retvar.learners import Learner
-from retvar.networks import DEFAULT
+from retvar.experience.moves import INTERRUPTIONS, Moves
+from retvar.experience.stream import Chunk, Experience
 from retvar.online import OnlineEstimator
+from retvar.support import arguments
+from retvar.support.errors import InputError, RetvarError
+from retvar.support.format import count, literal, visible
+from retvar.support.html import MOST, Shown, page
+from retvar.support.html import table as html_table
+from retvar.td.learners import Learner
+from retvar.td.networks import DEFAULT
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Estimate", "estimate"]
+__all__ = ["Estimate", "estimate", "follow", "prepare"]
 
 log = logging.getLogger("retvar")
 PLOTS = "retvar.plots"  # lies above this module, and is looked up when a figure is asked for
-DEFAULTS = {"method": DEFAULT, "order": 2, "estimand": "target_return"}
+FIRST = {True: 65_536, False: 4_096}  # rows that bounds of observations are taken from, of logs
+RESUMED = "resumed: the self-check and return intervals rest on the returns of the new rows alone"
 Progress = Callable[[int], None]  # called with the number of transitions done
 
 
@@ -80,39 +75,33 @@ class Estimate(Shown):
     def __init__(
         self,
         experience: Experience,
-        estimator: Estimator | None,
+        estimator: Any,
         monitor: Monitor,
-        create: Callable[[Chunk], Estimator] | None = None,
-        learner: Learner | None = None,
-        asked: Mapping[str, Any] | None = None,
+        create: Settings | None = None,
+        moves: Moves | None = None,
     ) -> None:
         self.experience = experience
-        self.asked = dict(asked or {})  #: settings that differ from their defaults
-        self.monitor = monitor
-        self.updating = False  #: True while the estimator learns from a chunk
+        self._monitor, self._unmonitored = monitor, Moves() if moves is None else moves
         self._estimator = estimator
-        self._create = create
+        self._create: Any = create  # makes the estimator from the first rows
         self._checked: tuple[int, Agreement] | None = None  # after so many steps
-        self._learner = learner
+
+    @property
+    def monitor(self) -> Monitor:
+        """Visits, and observed returns with the values that were found: a second reading."""
+        moves, self._unmonitored = self._unmonitored, Moves()
+        for chunk in moves.chunks():
+            self._monitor.update(self.estimator, chunk)
+        return self._monitor
 
     @property
     def estimator(self) -> Any:
-        """The :class:`OnlineEstimator` or least-squares estimator; both can be updated further."""
+        """The :class:`OnlineEstimator` or the least-squares estimator."""
         if self._estimator is None:
-            raise InputError("experience", self.experience.name, "has no transition yet")
+            why = reasons(self.experience.counts.rejected)
+            remedy = f"has no usable transition{why and ': '}{why}"
+            raise InputError("experience", self.experience.name, remedy)
         return self._estimator
-
-    @property
-    def estimator_or_none(self) -> Any:
-        """The estimator, or None before the first transition."""
-        return self._estimator
-
-    @property
-    def description(self) -> Learner:
-        """The settings: those given, completed once there is a transition."""
-        learner = self._learner if self._estimator is None else self._estimator.description
-        assert learner is not None
-        return learner
 
     @property
     def data(self) -> xarray.Dataset:
@@ -122,6 +111,8 @@ class Estimate(Shown):
         if self.warnings:
             data.attrs["warnings"] = "\n".join(self.warnings)
         return data
+
+    # ------------------------------------------------------------------ questions
 
     def value(self, state: Any = None) -> Any:
         """Value of a state; of all states where none is named. NaN where nothing is known.
@@ -134,93 +125,42 @@ class Estimate(Shown):
         >>> rv.estimate(rv.experience.from_table(log), gamma=1.0).value(["sun", "rain"])
         array([1., 3.])
         """
-        self._look()
-        return self._ask("value", state)
+        return self._ask(state, lambda states: [self.estimator.predict(states, "value")])[0]
 
     def std(self, state: Any = None) -> Any:
         """Standard deviation of the return from a state; of all states where none is named."""
-        self._look()
-        return self._ask("std", state)
+        return self._ask(state, lambda states: [self.estimator.predict(states, "std")])[0]
 
     def interval(
         self, state: Any = None, what: str = "value", *, states: Any = None, level: Any = None
     ) -> tuple[Any, Any]:
         """Lower and upper end for one `state`, a column of `states`, or all."""
-        self._look()
-        if states is None and self._several(state):
-            state, states = None, state
-        level = self.monitor.level if level is None else level
-        state, states = self._number(state), self._numbers(states)
-        ends = self.estimator.interval(state, what, states=states, level=level)
-        if states is not None and state is None:
-            asked = self._column(states)
-            return tuple(np.where(self._visited(asked), end, np.nan) for end in ends)  # type: ignore[return-value]
-        low, high = (self._known(state, end) for end in ends)
+        level = self._monitor.level if level is None else level
+        ask = lambda column: self.estimator.interval(what=what, states=column, level=level)  # noqa: E731
+        low, high = self._ask(states if state is None else state, ask)
         return low, high
 
-    def _ask(self, what: str, state: Any) -> Any:
-        """An estimate of one state, of several, or of all."""
-        if not self._several(state):
-            state = self._number(state)
-            return self._known(state, getattr(self.estimator, what)(state))
-        several = state if isinstance(state, list | tuple) else np.asarray(state)
-        column = self._column(self._numbers(several))
+    def _ask(self, state: Any, ask: Callable[[Any], Any]) -> list[Any]:
+        """Answers for one state, several, or all; NaN in places that TD learning never visited."""
+        estimator = self.estimator
+        if isinstance(estimator, StateEstimator):
+            _ = self.self_check  # so that a contradiction is in the log; it costs little
+        column, one = self._column(state)
         if not len(column):
-            return np.zeros(0)
-        return np.where(self._visited(column), self.estimator.predict(column, what), np.nan)
+            return [np.zeros(0), np.zeros(0)]
+        known: Any = True
+        if isinstance(estimator, OnlineEstimator) and self.monitor.visits is not None:
+            known = self.monitor.visits.known(column)
+        found = [np.where(known, each, np.nan) for each in ask(column)]
+        return [float(each[0]) for each in found] if one else found
 
-    def _several(self, state: Any) -> bool:
-        """Whether this is a column of states, or rows of observations, and not one of them."""
-        if self.experience.width is not None:
-            nested = isinstance(state, list | tuple) and any(np.ndim(part) for part in state)
-            return nested or getattr(state, "ndim", 0) > 1
-        if isinstance(state, tuple):  # a label, where labels are tuples
-            labels = self.experience.labels
-            return not (labels and isinstance(labels[0], tuple))
-        return isinstance(state, list) or getattr(state, "ndim", 0) > 0
-
-    def _column(self, states: Any) -> Any:
-        """States as a column, observations as rows."""
-        try:
-            column = np.asarray(states)
-        except ValueError:  # rows of different lengths
-            column = np.zeros(())
-        if column.ndim != (1 if self.experience.width is None else 2):
-            remedy = "must be a column of states, or rows of numbers of one length"
-            raise InputError("states", literal(states), remedy)
-        return column if len(column) else column.astype(np.int64)
-
-    def _number(self, state: Any) -> Any:
-        """The number of a state that is named by a label of text; anything else as it is."""
-        named = isinstance(state, str | tuple) and self.experience.width is None
-        if not named or self.experience.labels is None:
-            return state
-        return find_state(self.experience, state)
-
-    def _numbers(self, states: Any) -> Any:
-        """The same for a column of states, or one state."""
-        if isinstance(states, str) or arguments.is_integer(states):
-            states = [states]
-        text = isinstance(states, np.ndarray) and states.dtype.kind in "OU" and states.ndim > 0
-        if not (text or isinstance(states, list | tuple)):
-            return states
-        found = [self._number(state) for state in states]
-        return (
-            found if any(new is not old for new, old in zip(found, states, strict=True)) else states
-        )
-
-    def _known(self, state: Any, found: Any) -> Any:
-        """An answer, or answers for all states, without those of places never visited."""
-        if state is None:
-            return np.where(self._visited(np.arange(len(found))), found, np.nan)
-        return found if self._visited(np.asarray([state]))[0] else math.nan
-
-    def _visited(self, states: Any) -> Any:
-        """Whether states were visited; least squares itself says what it does not know."""
-        visits, states = self.monitor.visits, np.atleast_1d(np.asarray(states))
-        if visits is None or not isinstance(self.estimator, OnlineEstimator):
-            return np.ones(len(states), dtype=bool)
-        return visits.known(states)
+    def _column(self, state: Any) -> tuple[Any, bool]:
+        """Numbers of states, or observations as rows; and whether it is one that was named."""
+        if state is not None:
+            return find_states(self.experience, state)
+        if (states := self.estimator.features[0].states) is None:
+            raise InputError("state", None, "must be given: there is no list of observations")
+        return np.arange(states), False
 
     def at(self, state: Any, *, level: float | None = None) -> Answer:
         """Value, std and where the return will fall, for one state or observation; see `note`.
@@ -228,22 +168,11 @@ class Estimate(Shown):
         A state is named by its label where states have labels, otherwise by its number; an
         observation is a sequence of numbers.
         """
-        found = answer_at(self.experience, self.estimator, self.monitor, state, level)
-        word = self.self_check.warning_at(self._place(state)) if self.self_check.disagrees else ""
+        found, place = answer_at(self.experience, self.estimator, self.monitor, state, level)
+        word = self.self_check.warning_at(place) if self.self_check.disagrees else ""
         if math.isnan(found.value.estimate) or not word:
             return found
         return replace(found, note="; ".join(filter(None, (found.note, word))))
-
-    def _place(self, state: Any) -> int:
-        """Number of the state, or of the region of an observation, in which the check has it."""
-        visits = self.monitor.visits
-        found = find_state(self.experience, state, len(getattr(visits, "counts", ())))
-        return int(visits.cells(found[None])[0] if isinstance(visits, Regions) else found)
-
-    def _look(self) -> None:
-        """Check the estimates of states, so that a contradiction is in the log; it costs little."""
-        if isinstance(self._estimator, TabularEstimator):
-            _ = self.self_check
 
     def return_interval(
         self, states: Any = None, level: float = 0.9, *, above: bool = False
@@ -254,8 +183,9 @@ class Estimate(Shown):
         states. With `above`, the number that the return exceeds with this probability. Needs
         ``by="least_squares"`` and on-policy data.
         """
-        estimator = self._least_squares("return intervals")
-        return estimator.return_interval(self._numbers(states), level, above=above)
+        if not isinstance(self.estimator, LeastSquaresEstimator):
+            raise InputError("by", "'td'", 'return intervals need by="least_squares"')
+        return self.estimator.return_interval(self._column(states)[0], level, above=above)
 
     @property
     def self_check(self) -> Agreement:
@@ -270,19 +200,14 @@ class Estimate(Shown):
                 log.warning("%s: %s", self.experience.name, self._checked[1].warning)
         return self._checked[1]
 
-    def _least_squares(self, what: str) -> LeastSquaresEstimator:
-        if not isinstance(self.estimator, LeastSquaresEstimator):
-            raise InputError("by", "'td'", f'{what} need by="least_squares"')
-        return self.estimator
-
     @property
     def warnings(self) -> list[str]:
         """Signs that a log was misread, that ratios are wrong, or that returns contradict this.
 
         Each names the probable remedy.
         """
-        doubt = self.self_check.warning
-        return [*warnings(self.experience, self.estimator), *([doubt] if doubt else [])]
+        found = [*warnings(self.experience, self.estimator), self.self_check.warning]
+        return [each for each in found if each]
 
     def action_values(self) -> xarray.Dataset:
         """Estimates of each action as arrays [state, action]; NaN where it was never taken.
@@ -296,6 +221,8 @@ class Estimate(Shown):
         array([0.33, 0.47, 0.46, 0.48])
         """
         return to_action_values(self.experience, self.data)
+
+    # ------------------------------------------------------------------ texts, figures, files
 
     def summary(self, rows: int = 20) -> str:
         """Text: a description of the data and a table of the most visited states or regions."""
@@ -316,14 +243,10 @@ class Estimate(Shown):
         heading, *rows = found.lines
         text = [k for k, name in enumerate(heading) if k == 0 or not name]  # of notes: no name
         shown = html_table(heading, rows, len(rows) + found.hidden, unit=found.unit, text=text)
-        return page(told[0], shown, notes=[*told[1:], *self._told])
-
-    @property
-    def _told(self) -> list[str]:
-        """What the check of itself found, unless it would have to be made and takes long."""
-        self._look()
-        current = self._checked is not None and self._checked[0] == self.estimator.steps
-        return [f"the data's own returns: {self.self_check}"] if current else []
+        quick = isinstance(self._estimator, StateEstimator)
+        if quick or (self._checked is not None and self._checked[0] == self._estimator.steps):
+            told.append(f"the data's own returns: {self.self_check}")
+        return page(told[0], shown, notes=told[1:])
 
     def plot(self) -> Figure:
         """Draw what to expect and how far it may stray, by :func:`retvar.plots.estimate`.
@@ -356,55 +279,89 @@ class Estimate(Shown):
         self.estimator.save(path)
         return None
 
+    # ------------------------------------------------------------------ learning
+
     def learn(self, progress: Progress | None = None) -> None:
-        """Learn from the stream; an error that stops it has this estimate as its attribute."""
+        """Learn from the experience.
+
+        An error that ends an environment early has this estimate as its attribute, with all that
+        was learned before.
+        """
         if progress is not None and not callable(progress):
-            raise InputError(
-                "progress", literal(progress), "must be a function of a number of rows"
-            )
+            raise InputError("progress", literal(progress), "must be a function of a number")
         try:
-            for chunk in self.experience.chunks():
-                self.update(chunk)
-                if progress is not None:
-                    progress(self.experience.counts.transitions)
-            self.refuse_nothing()
+            if self._at_rest:
+                self.read(self.experience.moves(progress=progress))
+            else:
+                with INTERRUPTIONS.reading():
+                    self._learn_along(progress)
+            _ = self.estimator  # or an error: there was no transition
         except BaseException as error:
-            known = self._estimator is not None and self._estimator.steps > 0
-            error.estimate = self if known else None  # type: ignore[attr-defined]
+            error.estimate = self if self._kept() else None  # type: ignore[attr-defined]
             raise
 
-    def refuse_nothing(self) -> None:
-        """Raise an error where the experience had no usable transition."""
-        if self._estimator is None:
-            name = self.experience.name
-            why = reasons(self.experience.counts.rejected)
-            remedy = "has no usable transition"
-            raise InputError("experience", name, f"{remedy}: {why}" if why else remedy)
+    @property
+    def _at_rest(self) -> bool:
+        """Whether the data is read as a table, and not along the stream."""
+        if self._estimator is not None:
+            return isinstance(self._estimator, LeastSquaresEstimator)
+        return bool(self._create.by == LEAST_SQUARES)
 
-    def update(self, chunk: Chunk) -> None:
-        """Learn from a chunk and monitor it; after an error, only the part learned from counts."""
-        if not isinstance(chunk, Mapping) or "reward" not in chunk:
-            raise InputError("chunk", type(chunk).__name__, "must be columns with a reward")
+    def _kept(self) -> bool:
+        """Whether there is something to show of an environment that has failed."""
+        if self._at_rest and self.experience.is_log:
+            return False
+        if self._at_rest and self._estimator is None:
+            with contextlib.suppress(RetvarError):
+                self.read(self.experience.moves())
+        return self._estimator is not None and self._estimator.steps > 0
+
+    def read(self, moves: Moves) -> None:
+        """Estimate from a table."""
+        if not len(moves):
+            return
+        if self.experience.states is not None and not self.experience.fixed_states:
+            refuse_gaps(self.experience.states, len(moves))
         estimator = self._estimator
         if estimator is None:
-            assert self._create is not None
-            estimator = self._create(chunk)
-        before = estimator.steps + estimator.rejected
-        try:
-            refuse_missing_discounts(estimator.description, chunk)
-            refuse_conflicting_discounts(estimator.description, chunk)
-            grow_table(estimator, chunk, self.experience)
-            self._estimator, self.updating = estimator, True
-            estimator.update_many(chunk, on_error="skip")
-        except BaseException as error:
-            done = estimator.steps + estimator.rejected - before
-            chunk = first_rows(chunk, 0 if isinstance(error, InputError) else done)
-            self.experience.counts.recount(chunk)
-            raise
-        finally:
-            if len(chunk["reward"]):
-                self.monitor.update(estimator, chunk)
-            self.updating = False
+            estimator = self._create(next(moves.chunks(FIRST[self.experience.is_log])))
+        for chunk in moves.chunks():
+            if isinstance(estimator, LeastSquaresEstimator):
+                refuse_discounts(estimator.description, chunk)
+            else:
+                self._learn(estimator, chunk)
+        if isinstance(estimator, LeastSquaresEstimator):
+            estimator.read(moves)
+        self._estimator, self._unmonitored = estimator, moves
+
+    def _learn_along(self, progress: Progress | None) -> None:
+        """Learn from the stream; where it ends, its returns are looked at afterwards."""
+        for chunk in self.experience.chunks():
+            if self.experience.endless:
+                self.update(chunk)
+            elif len(chunk["reward"]):
+                self._estimator = self._estimator or self._create(chunk)
+                self._learn(self._estimator, chunk)
+                self._unmonitored.append(chunk)
+            if progress is not None:
+                progress(self.experience.counts.transitions)
+
+    def update(self, chunk: Chunk) -> None:
+        """Learn from a chunk of a stream, with ``by="td"``, and count its visits and returns."""
+        if not isinstance(chunk, Mapping) or "reward" not in chunk:
+            raise InputError("chunk", type(chunk).__name__, "must be columns with a reward")
+        if self._at_rest:
+            remedy = 'reads a log as a whole; by="td" learns on, or estimate again'
+            raise InputError("by", "least_squares", remedy)
+        if len(chunk["reward"]):
+            self._estimator = self._estimator or self._create(chunk)
+            self._learn(self._estimator, chunk)
+            self._monitor.update(self._estimator, chunk)
+
+    def _learn(self, estimator: OnlineEstimator, chunk: Chunk) -> None:
+        refuse_discounts(estimator.description, chunk)
+        grow_table(estimator, chunk, self.experience)
+        estimator.update_many(chunk, on_error="skip")
 
 
 def estimate(
@@ -430,43 +387,36 @@ def estimate(
 ) -> Estimate:
     """Estimate expected return, variance and standard deviation of each state, with intervals.
 
-    One pass over the stream. If the source fails or the estimator diverges, the error has an
-    attribute ``estimate`` with everything learned before.
+    If an environment fails or the estimator diverges, the error has an attribute ``estimate`` with
+    everything learned before.
 
     Parameters
     ----------
     experience
         From :mod:`retvar.experience`.
     learner
-        A learner of your own, in place of the settings gamma, lam, method, order, kappa and
-        estimand.
+        A learner of your own, in place of gamma, lam, method, order, kappa and estimand.
     by
-        ``"least_squares"``, the default for data that ends: the solution that the nodes of the
-        direct method would reach if they could replay the data for ever; for observations, values
-        by least squares with features and the spread from neighbours in other episodes (λ = 1,
-        on-policy). It has no step size, no trace and no start, and answers NaN with a note where
-        the data does not determine an answer. ``"td"``: an online estimator, for streams without
-        an end and worlds that change; `learner`, `kappa`, `bootstrap_samples`, an `order` above 2
-        and other methods than ``"direct"`` imply it.
-    gamma
-        Discount; there is no default. None where the data has one per transition.
-    lam
-        λ of the return whose variance is estimated; by default that of the data, if it has one per
-        transition, and otherwise 1, the return itself.
-    method
-        ``"direct"``, ``"centred"`` or ``"vtd"``.
-    order
-        2: up to the variance. 3 also gives the third moment and the skewness, 4 the fourth moment
-        and the excess kurtosis too; both methods but ``"vtd"``.
+        ``"least_squares"``, the default for data that ends: the solution that the direct method
+        would reach if it could replay the data for ever; for observations, values by least squares
+        with features and the spread from neighbours in other episodes (λ = 1, on-policy). It
+        answers NaN with a note where the data does not determine an answer. ``"td"``: an online
+        estimator, for streams without an end and worlds that change; `learner`, `kappa`,
+        `bootstrap_samples`, an `order` above 2 and other methods than ``"direct"`` imply it.
+    gamma, lam
+        Discount; there is no default. None where the data has one per transition. λ of the return
+        whose variance is estimated; by default that of the data, otherwise 1, the return itself.
+    method, order
+        ``"direct"``, ``"centred"`` or ``"vtd"``; 2: up to the variance, 3 also gives the skewness,
+        4 the excess kurtosis too (not ``"vtd"``).
     kappa
-        Trace decay of all nodes, with ``by="td"``. By default traces reach a fifth of the horizon,
-        1/(1 − γ): long enough to update rarely visited states, short enough to keep the variance
-        of estimates low.
+        Trace decay of all nodes, with ``by="td"``; by default traces reach a fifth of the horizon,
+        1/(1 − γ).
     estimand
         Off-policy: ``"target_return"`` or ``"off_policy_return"``.
     features
         For observations: ``"tiles"`` (the default), ``"fourier"``, ``"polynomial"``, or
-        :mod:`retvar.features`.
+        :mod:`retvar.td.features`.
     bootstrap_samples, level, seed
         Of the intervals: number of bootstrap samples (``by="td"``; default 100), confidence level,
         seed.
@@ -478,7 +428,7 @@ def estimate(
     cluster, workers
         Sum the files of a log of states on dask workers: ``"local"`` processes, as many as
         `workers` says, or the address of a scheduler whose workers see the same files. The answer
-        does not depend on the number of workers. Implies ``by="least_squares"``.
+        is the same for any number of workers.
     actions
         Estimate the return of each action of each state: of taking it and then doing as the policy
         does. A state is then a pair (state, action); :meth:`Estimate.action_values` has arrays.
@@ -493,7 +443,10 @@ def estimate(
     >>> bool(low < truth < high)
     True
     """
-    by = refuse_cluster(cluster, workers, by)
+    if cluster is not None or workers is not None:
+        from retvar.estimation.cluster import learn_on_cluster, refuse_cluster
+
+        by = refuse_cluster(cluster, workers, by)
     found = prepare(
         experience, learner, by=by, gamma=gamma, lam=lam, method=method, order=order, kappa=kappa,
         estimand=estimand, features=features, bootstrap_samples=bootstrap_samples, level=level,
@@ -502,8 +455,10 @@ def estimate(
     if cluster is None:
         found.learn(progress)
     else:
-        refuse_cluster_of_actions(found.experience, cluster)
-        learn_on_cluster(found, cluster, workers=workers, progress=progress)
+        learner = (found._estimator or found._create).description
+        parts = learn_on_cluster(experience, learner, cluster, workers, found._estimator, progress)
+        found._estimator, monitor = parts
+        found._monitor.merge(monitor)
     for each in warnings(found.experience, found.estimator):  # the check warns when it is made
         log.warning("%s: %s", experience.name, each)
     return found
@@ -513,110 +468,56 @@ def prepare(
     experience: Experience,
     learner: Learner | None = None,
     *,
-    by: str | None = None,
-    features: Any = None,
-    bootstrap_samples: int | None = None,
-    level: float = 0.9,
-    seed: int = 0,
     resume: str | Path | None = None,
-    actions: bool = False,
     **settings: Any,
 ) -> Estimate:
-    """Return an estimate before its first transition, with all settings checked.
-
-    >>> import retvar as rv
-    >>> lake = rv.experience.from_gymnasium("FrozenLake-v1", steps=100)
-    >>> rv.estimation.estimate.prepare(lake, gamma=0.9, level=90)
-    Traceback (most recent call last):
-    ...
-    retvar.errors.InputError: level = 90: must lie between 0 and 1, such as 0.9
-    """
+    """Return an estimate before its first transition, with all settings checked."""
     arguments.instance("experience", experience, Experience, "experience: rv.experience.from_…")
-    if learner is not None:
-        arguments.instance("learner", learner, Learner, "Direct, VTD or Centred")
-    actions = arguments.flag("actions", actions)
     if resume is not None:
-        own = {"by": by, "learner": learner, "features": features, **settings}
-        _refuse(own | {"actions": actions or None}, "comes from the saved estimator; leave it out")
-        resume = estimator_file(arguments.path("resume", resume))
-        saved = load(resume)
-        if has_actions(saved):
-            experience = by_action(experience)
-        refuse_discounts_given_twice(saved.description, experience)
-        monitor = restore_monitor(resume, saved, experience)
-        return Estimate(experience, saved, monitor, asked={"resume": resume.parent})
-    td_only = {"learner": learner, "bootstrap_samples": bootstrap_samples}
-    td_only |= {name: settings.get(name) for name in ("method", "kappa", "order")}
-    chosen = _choose(by, experience, **td_only)
-    given_learner = learner
-    if learner is None:
-        learner = make_learner(**settings)
-        defaults = {"lam": 1.0}
-    else:
-        _refuse(settings, "is a setting of the learner; set it there")
-        defaults = {}
-    if actions:
-        refuse_beside_actions(learner)
+        refuse_beside_resume(learner=learner, **settings)
+        return _resumed(experience, arguments.path("resume", resume))
+    create = Settings(experience, learner, **settings)
+    monitor = Monitor(create.level)
+    monitor.remarks = create.remarks
+    return Estimate(create.experience, None, monitor, create)
+
+
+def _resumed(experience: Experience, path: Path) -> Estimate:
+    """The estimate of a file, which goes on with other experience."""
+    path = estimator_file(path)
+    saved = load(path)
+    if has_actions(saved):
         experience = by_action(experience)
-    refuse_discounts_given_twice(learner, experience)
-    refuse_features(experience, features)
-    level = arguments.level("level", level)
-    samples = 100 if bootstrap_samples is None else bootstrap_samples
-    make_learner(gamma=0.0, lam=0.0).online(  # refuses invalid settings
-        states=1, bootstrap_samples=samples, seed=seed
-    )
-    samples = int(samples)
-    monitor = Monitor(level)
-    if by is None and chosen == TD and learner.order > 2:
-        why = "least squares has no moments beyond the variance"
-        monitor.remarks.append(f"TD learning, since {why} (order = {learner.order})")
-    setup = Setup(
-        experience, learner, chosen, features=features, bootstrap_samples=samples, seed=seed,
-        defaults=defaults, insists=by is not None, remarks=monitor.remarks,
-        own_kappa=td_only["kappa"] is None and td_only["learner"] is None,
-    )  # fmt: skip
-    asked = _asked(
-        learner=given_learner, by=by, features=features, bootstrap_samples=bootstrap_samples,
-        level=level, seed=seed, actions=actions, **settings,
-    )  # fmt: skip
-    return Estimate(experience, None, monitor, setup.create, learner, asked)
+    refuse_discounts_given_twice(saved.description, experience)
+    monitor = restore_monitor(path, saved, experience)
+    if RESUMED not in monitor.remarks and not monitor.off_policy:
+        monitor.remarks.append(RESUMED)
+    return Estimate(experience, saved, monitor)
 
 
-def _asked(**settings: Any) -> dict[str, Any]:
-    """The settings that differ from their defaults."""
-    defaults = {"level": 0.9, "seed": 0, "actions": False, **DEFAULTS}
-    order = ("gamma", "lam", *settings)
-    known = {name: settings[name] for name in order if settings.get(name) is not None}
-    return {name: x for name, x in known.items() if not same(x, defaults.get(name))}
+def follow(experience: Experience, learner: Any = None, **settings: Any) -> Iterator[Estimate]:
+    r"""Estimate from a log that grows: yield an estimate of all of it whenever it has grown.
 
+    Leave the loop to stop. The log is ``from_table(Growing("log.csv"), …)``, see
+    :class:`retvar.experience.Growing`; the other arguments are those of :func:`retvar.estimate`.
 
-def _choose(by: str | None, experience: Experience, **td_only: Any) -> str:
-    """How to estimate; settings of TD learning imply it, or are refused beside least squares."""
-    if by is not None:
-        arguments.choice("by", by, (LEAST_SQUARES, TD))
-    given = {
-        name: value
-        for name, value in td_only.items()
-        if value is not None and not (name in DEFAULTS and _equal(value, DEFAULTS[name]))
-    }
-    if by is None:
-        return TD if given or experience.endless else LEAST_SQUARES
-    if by == LEAST_SQUARES:
-        for name, value in given.items():
-            shown = type(value).__name__ if isinstance(value, Learner | Features) else value
-            raise InputError(name, shown, 'goes with by="td"; leave one of them out')
-    return by
-
-
-def _equal(one: Any, default: Any) -> bool:
-    """Whether this is a default; arrays never are."""
-    return isinstance(one, str | int | float) and one == default
-
-
-def _refuse(given: dict[str, Any], why: str) -> None:
-    """Refuse settings that differ from their defaults."""
-    for name, value in given.items():
-        plain = isinstance(value, str | int) and not isinstance(value, bool)
-        if value is not None and not (plain and value == DEFAULTS.get(name)):
-            shown = type(value).__name__ if isinstance(value, Learner | Features) else value
-            raise InputError(name, shown, why)
+    >>> import pathlib, tempfile, retvar as rv
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "log.csv"
+    >>> _ = path.write_text("state,reward,next_state,terminated\n0,1,0,1\n")
+    >>> log = rv.experience.from_table(rv.experience.Growing(path, every=0.01))
+    >>> for found in rv.follow(log, gamma=0.9, by="least_squares"):
+    ...     print(found.estimator.steps, found.value(0))
+    ...     if found.estimator.steps == 2:
+    ...         break
+    ...     with path.open("a") as file:
+    ...         _ = file.write("0,3,0,1\n")
+    1 1.0
+    2 2.0
+    """
+    following: Experience | None = experience
+    while following is not None:
+        found = prepare(following, learner, **settings)
+        found.read(found.experience.moves())
+        _ = found.estimator  # or an error: there was no transition
+        yield found
+        following = None if following.grown is None else following.grown()

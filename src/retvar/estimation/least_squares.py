@@ -27,18 +27,17 @@ import scipy.sparse
 from numpy.typing import NDArray
 from scipy.stats import t as student
 
-from retvar.errors import InputError
 from retvar.estimation.inverse import Inverse
-from retvar.estimation.ratio_check import RatioCheck, check_sums
-from retvar.estimation.transition_sums import TransitionSums
-from retvar.linear import expanding, reaching
-from retvar.reading import free_memory
+from retvar.estimation.ratio_check import check_sums
+from retvar.estimation.sums import Sums
+from retvar.mdp.linear import expanding, reaching
+from retvar.support.errors import InputError
 
-__all__ = ["BLOCK", "LeastSquares", "Solver", "least_squares", "require_room"]
+__all__ = ["BLOCK", "LeastSquares", "Solver", "least_squares"]
 
 Array = NDArray[np.float64]
+Integers = NDArray[np.intp]
 Mask = NDArray[np.bool_]
-BYTES = 350  # of the estimates of a state
 BLOCK = 512  # rows of M that are formed at once; above DENSE, states that get intervals
 LARGE_BLOCK = 32  # rows of M that are formed at once above DENSE
 PROBES = 200  # random vectors that stand for the covariance of the values above DENSE
@@ -81,6 +80,7 @@ class LeastSquares:
     effective_visits: Array
     note: NDArray[np.str_]  #: empty, or why an estimate is missing or weak
     probes: bool  #: whether random probes stand for the covariance of the values
+    assumed: float  #: how much of the values, in the mean over visits, is that of states never left
 
     @property
     def std(self) -> Array:
@@ -99,106 +99,39 @@ class LeastSquares:
         reach = np.minimum(_quantile(level, self.variance_df) * relative, SHIFT_LIMIT)
         return self.std * np.exp(-reach), self.std * np.exp(reach)
 
-    def __getitem__(self, states: NDArray[np.intp]) -> LeastSquares:
-        columns: dict[str, Any] = {
-            name: column[states] if isinstance(column, np.ndarray) else column
-            for name, column in vars(self).items()
-        }
-        return LeastSquares(**columns)
-
 
 def _quantile(level: float, df: Array) -> Array:
     found: Array = student.ppf(0.5 + level / 2, np.clip(df, 1.0, LARGEST_DF))
     return found
 
 
-def least_squares(
-    sums: TransitionSums, states: int, *, at: NDArray[np.intp] | None = None, seed: int = 0
-) -> LeastSquares:
-    """Solve for value and variance of all states, with standard errors.
+def least_squares(sums: Sums, states: int, *, at: Integers | None = None) -> LeastSquares:
+    """Solve for value and variance of all states, with standard errors of the states `at`.
 
-    Parameters
-    ----------
-    sums
-        The transitions, summed.
-    states
-        Number of states.
-    at
-        States whose standard errors are wanted; by default all, or the 512 most visited where there
-        are more than 2,000.
-    seed
-        Of the random probes for more than 2,000 states.
+    These are by default all, or the 512 most visited where there are more than 2,000.
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> rng = np.random.default_rng(0)
-    >>> sums = TransitionSums()
-    >>> zero = np.zeros(10_000, dtype=int)
+    >>> rng, sums, zero = np.random.default_rng(0), Sums(), np.zeros(10_000, dtype=int)
     >>> sums.add(zero, zero, rng.normal(3.0, 2.0, zero.size), gamma=0.5, lam=1.0)
     >>> found = least_squares(sums, 1)
     >>> found.value.round(1), found.std.round(1)  # 3/(1 − 0.5), √(4/(1 − 0.25))
     (array([6.]), array([2.3]))
     """
-    return Solver(sums, states, seed).solution(at)
+    return Solver(sums, states).solution(at)
 
 
 class Solver:
-    """The systems of a log, factorised once: standard errors of further states come cheaply.
+    """The empirical MDP of a log; its systems are factorised once, whatever is asked of it.
 
-    >>> sums, state = TransitionSums(), np.arange(2)
-    >>> sums.add(state, state, np.array([1.0, 3.0]), gamma=0.5, lam=1.0)
-    >>> Solver(sums, 2).solution().value
-    array([2., 6.])
+    All but `solution` is numbered by the states that occur, restricted to those determined.
     """
 
-    def __init__(self, sums: TransitionSums, states: int, seed: int = 0) -> None:
+    def __init__(self, sums: Sums, states: int) -> None:
         if len(sums) == 0:
             raise InputError("experience", "no transition", "there is nothing to estimate from")
-        self._present, self._states = np.union1d(sums.state, sums.next_state), states
-        self._problem = _Problem(sums, self._present, seed)
-
-    def solution(self, at: NDArray[np.intp] | None = None) -> LeastSquares:
-        """Estimates of all states; `at` as in :func:`least_squares`."""
-        if at is not None:
-            at = np.searchsorted(self._present, np.intersect1d(at, self._present))
-        return _expanded(self._problem.solution(at), self._present, self._states)
-
-
-def require_room(states: int) -> None:
-    """Refuse more states than there is memory for their estimates.
-
-    >>> require_room(10**12)
-    Traceback (most recent call last):
-    ...
-    retvar.errors.InputError: states = 1,000,000,000,000: do not fit in memory; use fewer
-    """
-    if states * BYTES > free_memory():
-        raise InputError("states", f"{states:,}", "do not fit in memory; use fewer")
-
-
-def _expanded(found: LeastSquares, present: NDArray[np.intp], states: int) -> LeastSquares:
-    """The same for all states; those that do not occur were never visited."""
-    if present.size == states:
-        return found
-    require_room(states)
-    columns: dict[str, Any] = {}
-    for name, column in vars(found).items():
-        if isinstance(column, np.ndarray):
-            missing = {"note": NOT_REACHED, "visits": 0, "effective_visits": 0.0}.get(name, np.nan)
-            columns[name] = np.full(states, missing, dtype=column.dtype)
-            columns[name][present] = column
-        else:
-            columns[name] = column
-    return LeastSquares(**columns)
-
-
-class _Problem:
-    """The empirical MDP of a log, restricted to the states that it determines."""
-
-    def __init__(self, sums: TransitionSums, present: NDArray[np.intp], seed: int) -> None:
-        self.sums, self.states, self.seed = sums, present.size, seed
-        self.s, self.s2 = (np.searchsorted(present, x) for x in (sums.state, sums.next_state))
+        self.sums, self._all = sums, states
+        self._present = np.union1d(sums.state, sums.next_state)
+        self.states = self._present.size
+        self.s, self.s2 = (np.searchsorted(self._present, x) for x in (sums.state, sums.next_state))
         self.g, self.l = sums.discount, sums.trace_discount
         self.visits = self._by_state(sums.moment(0, 0)).astype(np.int64)
         self.W = self._by_state(sums.moment(1, 0))
@@ -208,8 +141,21 @@ class _Problem:
         with np.errstate(invalid="ignore", divide="ignore"):
             kish = np.where(squares > 0, self.W**2 / squares, 0.0)
         self.n = np.minimum(kish, self.W)
+        self.alone = self.n < ALONE  # fewer than two effective visits: noise is that of the others
+        self.correction = np.where(self.alone, 1.0, self.n / np.maximum(self.n - 1.0, 1e-9))
 
-    # ------------------------------------------------------------------ sums by state
+    def solution(self, at: Integers | None = None) -> LeastSquares:
+        """Estimates of all states; `at` as in :func:`least_squares`."""
+        if at is not None:
+            at = np.searchsorted(self._present, np.intersect1d(at, self._present))
+        found = self._solved(at)
+        if self.states == self._all:
+            return LeastSquares(**found, probes=not self.inverse.dense, assumed=self.assumed)
+        for name, column in found.items():
+            missing = {"note": NOT_REACHED, "visits": 0, "effective_visits": 0.0}.get(name, np.nan)
+            found[name] = np.full(self._all, missing, dtype=column.dtype)
+            found[name][self._present] = column
+        return LeastSquares(**found, probes=not self.inverse.dense, assumed=self.assumed)
 
     def _by_state(self, x: Array) -> Array:
         return np.bincount(self.s, x, minlength=self.states).astype(np.float64, copy=False)
@@ -221,8 +167,6 @@ class _Problem:
         M = scipy.sparse.coo_array((x, (self.s, self.s2)), shape=shape).tocsr()
         M.eliminate_zeros()
         return M
-
-    # ------------------------------------------------------------------ which states are determined
 
     @cached_property
     def P(self) -> scipy.sparse.csr_array:
@@ -262,16 +206,26 @@ class _Problem:
         return self.determined & ~reaching(self.P, weak)
 
     @cached_property
-    def ratios(self) -> RatioCheck | None:
-        """Mean importance ratios of the states, and which are not 1; None on-policy."""
-        return check_sums([self.sums], self.states, [self.s])
-
-    # ------------------------------------------------------------------ the value
-
-    @cached_property
     def inverse(self) -> Inverse:
         """(I − P)⁻¹ on the determined states; the others lead nowhere."""
         return Inverse(_rows_of(self.P, self.determined))
+
+    @cached_property
+    def _share(self) -> Array:
+        """Share of the visits in each determined state."""
+        visits = np.where(self.determined, self.visits, 0)
+        return np.asarray(visits / max(1, visits.sum()))
+
+    @cached_property
+    def through(self) -> Array:
+        """How much of each value is that of states that were reached and never left."""
+        holes = (self.reached & ~self.left).astype(np.float64)
+        return np.asarray(self.inverse.solve(holes)) if holes.any() else holes
+
+    @property
+    def assumed(self) -> float:
+        """How much of the values, in the mean over visits, is that of states never left."""
+        return float(self._share @ self.through)
 
     @cached_property
     def J(self) -> Array:
@@ -279,15 +233,8 @@ class _Problem:
         reward = self.sums.of_polynomial(1, [self.sums.centre, np.ones(len(self.sums))])
         mean = np.where(self.determined, self._by_state(reward) / self.safe_W, 0.0)
         J = self.inverse.solve(mean)
-        holes = (self.reached & ~self.left).astype(np.float64)
-        if holes.any():
-            share = np.where(self.determined, self.visits, 0) / max(
-                1, self.visits[self.determined].sum()
-            )
-            through = self.inverse.solve(holes)
-            weight = float(share @ through)
-            if weight < 0.99:
-                J = J + float(share @ J) / (1.0 - weight) * through
+        if 0.0 < self.assumed < 0.99:
+            J = J + float(self._share @ J) / (1.0 - self.assumed) * self.through
         return J
 
     @cached_property
@@ -295,22 +242,22 @@ class _Problem:
         """δ = (r − c) + d0 in each key."""
         return self.sums.centre + self.g * self.J[self.s2] - self.J[self.s]
 
-    @cached_property
-    def alone(self) -> Mask:
-        """States with fewer than two effective visits: their noise is that of the others."""
-        return self.n < ALONE
+    def _error_power(self, power: int) -> list[Array]:
+        """Coefficients of δᵖ in r − c, by key."""
+        found = [np.ones(len(self.sums))]
+        for _ in range(power):
+            found = _product(found, [self.d0, np.ones(len(self.sums))])
+        return found
 
-    @cached_property
-    def correction(self) -> Array:
-        """n/(n − 1), 1 where a state is alone."""
-        return np.where(self.alone, 1.0, self.n / np.maximum(self.n - 1.0, 1e-9))
+    def _errors(self, a: int, power: int) -> Array:
+        """Σρᵃδᵖ/Wᵃ of each state that is determined."""
+        total = self._by_state(self.sums.of_polynomial(a, self._error_power(power)))
+        return np.where(self.determined, total / self.safe_W**a, 0.0)
 
     @cached_property
     def squared_errors(self) -> Array:
-        """n/(n − 1) Σρδ²/W, the pool where a state is alone."""
-        one, d0 = np.ones(len(self.sums)), self.d0
-        squares = self._by_state(self.sums.of_polynomial(1, [d0 * d0, 2.0 * d0, one]))
-        return np.where(self.determined, self.correction * squares / self.safe_W, 0.0)
+        """n/(n − 1) Σρδ²/W."""
+        return self.correction * self._errors(1, 2)
 
     @cached_property
     def pool(self) -> float:
@@ -318,20 +265,11 @@ class _Problem:
         weight = np.where(self.determined & ~self.alone, self.visits, 0)
         return float((weight * self.squared_errors).sum() / max(1, weight.sum()))
 
-    @cached_property
-    def xi2(self) -> Array:
-        """Σξ² of each state, uncorrected."""
-        one, d0 = np.ones(len(self.sums)), self.d0
-        squares = self._by_state(self.sums.of_polynomial(2, [d0 * d0, 2.0 * d0, one]))
-        return np.where(self.determined, squares / self.safe_W**2, 0.0)
-
     def _noise(self, power: int) -> Array:
         """(n/(n−1))ᵖΣξ², or the pool over the visits where a state is alone."""
-        own = self.correction**power * self.xi2
+        own = self.correction**power * self._errors(2, 2)
         shared = self.pool / np.maximum(self.n, 0.5)
         return np.where(self.determined, np.where(self.alone, shared, own), 0.0)
-
-    # ------------------------------------------------------------------ the variance
 
     @cached_property
     def B(self) -> scipy.sparse.csr_array:
@@ -347,7 +285,7 @@ class _Problem:
         if self.inverse.dense:
             X = self.inverse.matrix * root
         else:
-            signs = np.random.default_rng(self.seed).choice([-1.0, 1.0], (self.states, PROBES))
+            signs = np.random.default_rng(0).choice([-1.0, 1.0], (self.states, PROBES))
             X = self.inverse.solve(root[:, None] * signs) / math.sqrt(PROBES)
         return np.asarray(P2 @ (X * X).sum(axis=1) - ((P @ X) ** 2).sum(axis=1))
 
@@ -363,8 +301,6 @@ class _Problem:
         u = np.maximum(raw - self.value_bias, 0.5 * raw)
         return self.variance_inverse.solve(np.where(self.finite, u, 0.0))
 
-    # ------------------------------------------------------------------ influence
-
     @cached_property
     def _zeta(self) -> tuple[list[Array], Array]:
         """ρA(r − c)/W − mean: the coefficients of A by key, and the mean by state."""
@@ -378,11 +314,7 @@ class _Problem:
     def _mixed(self, p: int, q: int) -> Array:
         """Σ ζᵖξ^q of each state, by the binomial expansion of ζ = ρA/W − mean."""
         A, mean = self._zeta
-        D = [self.d0, np.ones(len(self.sums))]
-        total = np.zeros(self.states)
-        power = [np.ones(len(self.sums))]
-        for _ in range(q):
-            power = _product(power, D)
+        total, power = np.zeros(self.states), self._error_power(q)
         for k in range(p + 1):
             by_state = self._by_state(self.sums.of_polynomial(k + q, power))
             total += math.comb(p, k) * (-mean) ** (p - k) * by_state / self.safe_W ** (k + q)
@@ -392,49 +324,35 @@ class _Problem:
     @cached_property
     def C(self) -> scipy.sparse.csr_array:
         """Σ2ρδg/W: how u changes with the values that follow."""
-        errors = self.sums.of_polynomial(1, [self.d0, np.ones(len(self.sums))])
+        errors = self.sums.of_polynomial(1, self._error_power(1))
         return _rows_of(self._matrix(2.0 * self.g * errors), self.finite)
 
-    # ------------------------------------------------------------------ all together
-
-    def solution(self, at: NDArray[np.intp] | None) -> LeastSquares:
-        """Everything; standard errors for the states in `at`."""
-        nan = np.full(self.states, np.nan)
+    def _solved(self, at: Integers | None) -> dict[str, Any]:
+        """Columns of :class:`LeastSquares`; standard errors for the states in `at`."""
+        parts = [f"{what}_{x}" for what in ("value", "variance") for x in ("error", "df", "events")]
         found = {
             "value": np.where(self.determined, self.J, np.nan),
             "variance": np.where(self.finite, self.V, np.nan),
-            **{
-                f"{what}_{part}": nan.copy()
-                for what in ("value", "variance")
-                for part in ("error", "df", "events")
-            },
+            **{name: np.full(self.states, np.nan) for name in parts},
         }
-        at = self._wanted() if at is None else at
         block = BLOCK if self.inverse.dense else LARGE_BLOCK
+        if at is None:
+            at = np.flatnonzero(self.determined)
+            if not self.inverse.dense:  # the most visited
+                at = at[np.argsort(-self.visits[at], kind="stable")[:BLOCK]]
         for first in range(0, at.size, block):
             self._add_errors(found, at[first : first + block])
         note = self._withhold(found)
-        return LeastSquares(
-            **found, visits=self.visits, effective_visits=self.n, note=note,
-            probes=not self.inverse.dense,
-        )  # fmt: skip
+        return found | {"visits": self.visits, "effective_visits": self.n, "note": note}
 
-    def _wanted(self) -> NDArray[np.intp]:
-        """States whose standard errors are computed: all, or those most visited."""
-        known = np.flatnonzero(self.determined)
-        if self.inverse.dense:
-            return known
-        return known[np.argsort(-self.visits[known], kind="stable")[:BLOCK]]
-
-    def _add_errors(self, found: dict[str, Array], at: NDArray[np.intp]) -> None:
+    def _add_errors(self, found: dict[str, Array], at: Integers) -> None:
         """Standard errors, degrees of freedom and events of some states."""
         M = self.inverse.rows(at)
-        q, df = self._noise(2), np.where(self.alone, 1.0, np.maximum(self.n - 1.0, 1.0))
-        M2 = M * M
-        self._put(found, "value", at, M2 * q, df, (M2 * M2) @ self._fourth)
+        df, M2 = np.where(self.alone, 1.0, np.maximum(self.n - 1.0, 1.0)), M * M
+        q, q2, cross, mixed = self._all_noise
+        self._put(found, "value", at, M2 * q, df, (M2 * M2) @ self._errors(4, 4))
         S = self.variance_inverse.rows(at)
         K = self.inverse.times(np.asarray((self.C.T @ S.T).T))
-        q2, cross, mixed = self._variance_noise
         terms = S * S * q2 + 2.0 * S * K * cross + K * K * q
         S2, K2 = S * S, K * K
         monomials = (S2 * S2, S2 * S * K, S2 * K2, S * K2 * K, K2 * K2)
@@ -442,32 +360,17 @@ class _Problem:
         self._put(found, "variance", at, terms, df, fourth)
 
     @cached_property
-    def _fourth(self) -> Array:
-        """Σξ⁴ of each state."""
-        d0, one = self.d0, np.ones(len(self.sums))
-        power = [one]
-        for _ in range(4):
-            power = _product(power, [d0, one])
-        total = self._by_state(self.sums.of_polynomial(4, power))
-        return np.where(self.determined, total / self.safe_W**4, 0.0)
-
-    @cached_property
-    def _variance_noise(self) -> tuple[Array, Array, list[Array]]:
-        """Σζ² and Σζξ, corrected, and Σζ⁴⁻ⁱξⁱ for i = 0 … 4."""
+    def _all_noise(self) -> tuple[Array, Array, Array, list[Array]]:
+        """Σξ², Σζ² and Σζξ, corrected, and Σζ⁴⁻ⁱξⁱ for i = 0 … 4."""
         correction = self.correction**2
         shared = 2.0 * self.pool**2 / np.maximum(self.n, 0.5)
         q2 = np.where(self.alone & self.finite, shared, correction * self._mixed(2, 0))
         cross = np.where(self.alone, 0.0, correction * self._mixed(1, 1))
-        return q2, cross, [self._mixed(4 - i, i) for i in range(5)]
+        return self._noise(2), q2, cross, [self._mixed(4 - i, i) for i in range(5)]
 
     @staticmethod
     def _put(
-        found: dict[str, Array],
-        what: str,
-        at: NDArray[np.intp],
-        terms: Array,
-        df: Array,
-        fourth: Array,
+        found: dict[str, Array], what: str, at: Integers, terms: Array, df: Array, fourth: Array
     ) -> None:
         total = np.maximum(terms.sum(axis=1), 0.0)
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -476,8 +379,6 @@ class _Problem:
         found[f"{what}_error"][at] = np.sqrt(total)
         found[f"{what}_events"][at] = events
         found[f"{what}_df"][at] = np.minimum(spread, 2.0 * events)
-
-    # ------------------------------------------------------------------ what is not answered
 
     def _withhold(self, found: dict[str, Array]) -> NDArray[np.str_]:
         """Set to NaN what the log cannot answer, and say why."""
@@ -506,7 +407,7 @@ class _Problem:
 
     def _doubt_ratios(self, found: dict[str, Array], note: NDArray[np.str_]) -> None:
         """Say where ratios are wrong and what leads there; no answer where actions are missing."""
-        ratios = self.ratios
+        ratios = check_sums([self.sums], self.states, [self.s])
         if ratios is None or not ratios.wrong.any():
             return
         wrong, uncovered = (reaching(self.P, x) for x in (ratios.wrong, ratios.uncovered))

@@ -1,4 +1,4 @@
-"""What the least-squares estimators share: questions, return intervals, the check, the split.
+"""What the least-squares estimators share: questions, the split of episodes, return intervals.
 
 They have the methods of an online estimator, so that whatever asks one can ask the other. Episodes
 are split at random into two parts. Both together give the estimates; the larger part alone gives
@@ -8,23 +8,23 @@ those that return intervals are calibrated with, on returns of the other part.
 from __future__ import annotations
 
 import math
-from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, Self
+from functools import cached_property, partialmethod
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar import arguments
-from retvar.errors import InputError
-from retvar.estimation.monitor import CLOSED, OwnDiscounts
-from retvar.estimation.return_intervals import Calibration, Held
+from retvar.estimation.monitor import OwnDiscounts
+from retvar.estimation.return_intervals import Calibration
+from retvar.estimation.returns import CLOSED
+from retvar.experience.moves import Moves
 from retvar.experience.stream import LARGEST_RATIO, LARGEST_REWARD
-from retvar.format import literal
-from retvar.jit import compiled
-from retvar.learners import Learner, from_dict
-from retvar.online.checkpoint import read_count, read_tensors, refusing
-from retvar.online.columns import read_streams
-from retvar.random import U, mix
+from retvar.online.checkpoint import read_tensors, write_tensors
+from retvar.support import arguments
+from retvar.support.errors import InputError
+from retvar.td.jit import compiled
+from retvar.td.learners import Learner, from_dict
+from retvar.td.random import U, mix
 
 __all__ = ["LeastSquaresEstimator"]
 
@@ -37,32 +37,32 @@ FIT, CALIBRATION = 0, 1
 PARTS = 3  # one in three episodes calibrates return intervals
 HORIZONS = 10.0  # of an episode that does not end; then the next one may belong to the other part
 FORMAT = 1  # of saved files
-NEEDED = ("state", "reward", "next_state")  # columns of transitions
-REWARDS = f"must be a finite number of at most {LARGEST_REWARD:g} in size"
-RATIOS = f"must be a finite number from 0 to {LARGEST_RATIO:g}"
-
-
-class Split(NamedTuple):
-    """Which part each transition belongs to."""
-
-    part: Integers
-    cut: Mask  #: where an endless episode is cut, so that the next rows may be of the other part
-    late: Mask  #: so close before such a cut that a return which began here would be cut off
+LIMITS = {
+    "reward": (-LARGEST_REWARD, LARGEST_REWARD), "gamma": (0.0, 1.0), "lam": (0.0, 1.0),
+    "rho": (0.0, LARGEST_RATIO),
+}  # fmt: skip  # beyond which a row is bad
 
 
 class LeastSquaresEstimator(OwnDiscounts):
-    """Base of the least-squares estimators of states and of observations.
-
-    >>> from retvar.estimation.tabular import TabularEstimator
-    >>> issubclass(TabularEstimator, LeastSquaresEstimator)
-    True
-    """
+    """Base of the least-squares estimators of states and of observations."""
 
     by = "least_squares"
     bootstrap_samples = 0
     has_intervals = True
     file_kind: ClassVar[str]  #: in the header of saved files
-    file_of: ClassVar[str]  #: what they are, in words
+    computed: ClassVar[tuple[str, ...]]  #: cached properties that rest on the transitions so far
+    state_limits: tuple[float, float]  #: beyond which a state is bad
+    # what a kind provides
+    features: Any  #: features of a state or observation, as a list
+    add: Any  #: adds the transitions of a chunk, one trajectory after the other; not bad ones
+    predict: Any  #: estimates for a column of states; NaN where the log does not determine them
+    _all_states: Any  # the states that are meant where none is named
+    _ends: Any  # ends of the intervals of "value" or "std" for a column of states
+    _fitted: Any  # value and std for a column of states, from the part that does not calibrate
+    _calibration_returns: Any  # returns that calibrate, completed, and where they began
+    _cut_off: Any  # whether much of each of them was cut off
+    _saved: Any  # header and arrays of a file
+    _restore: Any  # takes them from there
 
     def __init__(self, learner: Learner) -> None:
         self.description = learner
@@ -71,80 +71,89 @@ class LeastSquaresEstimator(OwnDiscounts):
         self.notes: dict[str, Any] = {}  #: plain data of your own, kept in saved files
         self.rewards = math.inf, -math.inf  # the smallest and the largest that were added
         self.off_policy = False  # returns of the target policy are not observed
-        self.salt = 0  # of the split; pieces of a log are split in different ways
-        self._part = np.zeros((0, 3), dtype=np.int64)  # of each stream: part, rows in it, episode
+        self.moves: Moves | None = None  # that were read last, for checks and return intervals
+        self.begin()
 
-    # ------------------------------------------------------------------ what a kind provides
+    def begin(self, piece: int = 0) -> None:
+        """Begin a piece of a log; each splits its episodes in a way of its own."""
+        self._part = first_part(piece << 40)  # of the next row: part, rows of it before, episode
+        self._began = self._part.copy()  # the same where `moves` begins
 
-    @property
-    def features(self) -> list[Any]:
-        """Features of a state or observation."""
-        raise NotImplementedError
+    def read(self, moves: Moves) -> None:
+        """Add the transitions of a table, which checks and return intervals read again."""
+        self.moves, self._began = moves, self._part.copy()
+        for chunk in moves.chunks():
+            self.add(chunk)
 
-    def update_many(self, chunk: Chunk, on_error: str = "raise") -> None:
-        """Add transitions, as columns; bad ones are refused or, with ``"skip"``, left out."""
-        raise NotImplementedError
+    def _rows(self, chunk: Chunk) -> Chunk:
+        """The columns that are used: at an end the next state is the state, and γ and λ are 0.
 
-    def predict(self, states: Any, what: str = "value") -> Array:
-        """Estimates for a column of states; NaN where the log does not determine them."""
-        raise NotImplementedError
+        Bad rows are left out, and the row before one is cut off.
+        """
+        n, state = len(chunk["reward"]), np.asarray(chunk["state"])
+        rows: Chunk = {
+            name: np.asarray(chunk.get(name, np.zeros(n)), bool)
+            for name in ("terminated", "truncated")
+        }
+        for name in ("reward", "rho"):
+            if name in chunk:
+                rows[name] = np.asarray(chunk[name], np.float64)
+        ended = rows["terminated"]
+        at_end = ended.reshape(n, *[1] * (state.ndim - 1))
+        follows = np.where(at_end, state, np.asarray(chunk["next_state"]))
+        for name, own in (("gamma", self.gammas), ("lam", self.lams)):
+            if own.size > 1 and name not in chunk:
+                if own.size <= follows.max(initial=0):
+                    remedy = "must be one number, or one per state"
+                    raise InputError(name, f"{own.size} numbers", remedy)
+                own = own[follows]
+            rows[name] = np.where(ended, 0.0, np.asarray(chunk.get(name, own), np.float64))
+        rows |= {"state": state, "next_state": follows}
+        good = np.ones(n, dtype=bool)
+        for name, column in rows.items():
+            low, high = LIMITS.get(name, self.state_limits if "state" in name else (0, 1))
+            inside = (column >= low) & (column <= high)
+            good &= inside.reshape(n, -1).all(axis=1)
+        if good.all():
+            return rows
+        rows["truncated"] = rows["truncated"] | (np.append(~good[1:], False) & ~ended)
+        return {name: column[good] for name, column in rows.items()}
 
-    def _all_states(self) -> Any:
-        """The states that are meant where none is named."""
-        raise NotImplementedError
+    def _count(self, rows: Chunk, given: int) -> bool:
+        """Count the rows of a chunk of `given` ones; whether there are any."""
+        n = len(rows["reward"])
+        self.steps, self.rejected = self.steps + n, self.rejected + given - n
+        if n:
+            self._see(rows["reward"])
+        return n > 0
 
-    def _ends(self, states: Any, what: str, level: float) -> tuple[Array, Array]:
-        """Ends of the intervals of ``"value"`` or ``"std"`` for a column of states."""
-        raise NotImplementedError
+    def _see(self, rewards: Any) -> None:
+        """Widen the range of rewards, and discard what was computed without them."""
+        low, high = self.rewards
+        self.rewards = min(low, float(np.min(rewards))), max(high, float(np.max(rewards)))
+        for name in ("calibration", *self.computed):
+            self.__dict__.pop(name, None)
 
-    def _fitted(self, states: Any) -> tuple[Array, Array]:
-        """Value and std for a column of states, from the part that calibration does not use."""
-        raise NotImplementedError
+    def _split(self, rows: Chunk, state: Integers) -> tuple[Integers, Mask, Mask]:
+        """The part that each transition belongs to, and where an endless episode is cut.
 
-    def _calibration_returns(self) -> tuple[Array, Any]:
-        """The returns that calibrate, completed with the fit's values, and where they began."""
-        raise NotImplementedError
-
-    def _cut_off(self) -> Mask:
-        """Whether much of each return that calibrates was cut off."""
-        raise NotImplementedError
-
-    # ------------------------------------------------------------------ adding transitions
-
-    def _assign(self, stream: Integers, flags: Integers, gamma: Array) -> Split:
-        """The part that each transition belongs to, and where an endless episode is cut."""
-        streams = int(stream.max()) + 1
-        if streams > len(self._part):
-            fresh = np.zeros((streams - len(self._part), 3), dtype=np.int64)
-            self._part = np.concatenate([self._part, fresh])
-            first = np.arange(streams - len(fresh), streams)
-            words = (mix(U(self.salt) ^ (U(s) << U(32))) for s in first)
-            self._part[first, 0] = [int(word % U(PARTS) == U(0)) for word in words]
+        The last says which are so late before such a cut that a return from there is cut off.
+        """
+        ends, gamma = rows["terminated"] | rows["truncated"], rows["gamma"]
         largest = float(gamma.max(initial=0.0))
-        going = gamma[flags == 0]
+        going = gamma[~ends]
         if largest >= 1.0 and going.size:  # some γ are 1: what γ is on average as episodes go on
             largest = float(going.mean())
         longest = late = 2**62
         if largest < 1.0:
             longest = math.ceil(HORIZONS / (1.0 - largest))
             late = longest - math.ceil(math.log(CLOSED) / math.log(max(largest, CLOSED)))
-        return Split(*assign(stream, flags, longest, late, self._part, U(self.salt)))
-
-    def _see(self, rewards: tuple[float, float] | Array) -> None:
-        """Widen the range of rewards."""
-        low, high = self.rewards
-        self.rewards = min(low, float(np.min(rewards))), max(high, float(np.max(rewards)))
+        part, cut, too_late = assign(ends, longest, late, state)
+        return part, cut, too_late
 
     @property
     def possible_returns(self) -> tuple[float, float]:
-        """Bounds on returns made of rewards as small and large as those seen; infinite if γ is 1.
-
-        >>> import retvar as rv
-        >>> cart = rv.experience.from_gymnasium("CartPole-v1", steps=100, seed=1)
-        >>> low, high = rv.estimate(cart, gamma=0.98).estimator.possible_returns
-        >>> low, round(high, 9)
-        (1.0, 50.0)
-        """
+        """Bounds on returns made of rewards like those seen; infinite if γ is 1."""
         gamma, (low, high) = float(self.gammas.max()), self.rewards
         plain = self.description.estimand != "off_policy_return" and bool((self.lams == 1.0).all())
         if not (plain and gamma < 1.0 and low <= high):
@@ -152,54 +161,30 @@ class LeastSquaresEstimator(OwnDiscounts):
         horizon = 1.0 / (1.0 - gamma)
         return min(low, low * horizon), max(high, high * horizon)
 
-    def _forget(self) -> None:
-        """Discard what was computed from the transitions so far."""
-        self.__dict__.pop("calibration", None)
-
     # ------------------------------------------------------------------ estimates
 
-    def value(self, state: Any = None) -> Any:
-        """Value of a state; of all states where none is named."""
-        return self._ask("value", state)
-
-    def mean(self, state: Any = None) -> Any:
-        """Mean of the return: the value."""
-        return self._ask("value", state)
-
-    def variance(self, state: Any = None) -> Any:
-        """Variance of the λ-return."""
-        return self._ask("variance", state)
-
-    def std(self, state: Any = None) -> Any:
-        """Standard deviation of the λ-return."""
-        return self._ask("std", state)
-
-    def _ask(self, what: str, state: Any) -> Any:
+    def _ask(self, what: str, state: Any = None) -> Any:
+        """An estimate for a state; for all states where none is named."""
         if state is None:
             return self.predict(self._all_states(), what)
-        found = np.asarray(self.predict([state], what))
-        if found.size != 1:
-            raise InputError("state", literal(state), "must be one state; several go to predict")
-        return float(found.ravel()[0])
+        return float(self.predict([state], what)[0])
+
+    value = mean = partialmethod(_ask, "value")
+    variance = partialmethod(_ask, "variance")
+    std = partialmethod(_ask, "std")
 
     def interval(
         self, state: Any = None, what: str = "value", *, states: Any = None, level: float = 0.9
     ) -> tuple[Any, Any]:
         """Lower and upper end for one `state`, a column of `states`, or all."""
         level = arguments.level("level", level)
-        refuse_unknown(what)
-        low, high = self._ends(
-            self._column(state, states), "value" if what in ("value", "mean") else "std", level
-        )
+        arguments.choice("what", what, QUANTITIES)
+        if states is None or state is not None:
+            states = self._all_states() if state is None else [state]
+        low, high = self._ends(states, "value" if what in ("value", "mean") else "std", level)
         if what == "variance":
             low, high = low**2, high**2
         return (low, high) if state is None else (float(low[0]), float(high[0]))
-
-    def _column(self, state: Any, states: Any) -> Any:
-        if state is not None:
-            self._ask("value", state)  # refuses several
-            return [state]
-        return self._all_states() if states is None else states
 
     # ------------------------------------------------------------------ return intervals
 
@@ -210,149 +195,85 @@ class LeastSquaresEstimator(OwnDiscounts):
         value, std = self._fitted(start)
         return Calibration.of(total, value, std, self._cut_off())
 
+    def _lacking(self, level: float, sides: int = 2) -> str:
+        """Why there are no return intervals of this level; empty where there are."""
+        if self.off_policy:
+            return "returns of the target policy are not observed"
+        needed, known = Calibration.needed(level, sides), self._cut_off().size
+        few = f"{100 * level:.4g}% needs {needed:,} calibration returns; there are {known:,}"
+        return few if known < needed else ""
+
     def return_interval(
         self, states: Any = None, level: float = 0.9, *, above: bool = False
     ) -> Any:
         """Lower and upper end for new returns; with `above`, a lower limit alone."""
-        level = arguments.level("level", level)
-        above = arguments.flag("above", above)
-        if self.off_policy:
-            raise InputError("experience", "off-policy", "returns of the target are not observed")
-        needed, known = Calibration.needed(level, 1 if above else 2), self._cut_off().size
-        if known < needed:
-            remedy = f"needs {needed:,} calibration returns; there are {known:,}"
-            raise InputError("level", level, remedy)
-        value, std = self._fitted(self._column(None, states))
+        level, above = arguments.level("level", level), arguments.flag("above", above)
+        if lacking := self._lacking(level, 1 if above else 2):
+            field, given = ("experience", "off-policy") if self.off_policy else ("level", level)
+            raise InputError(field, given, lacking)
+        value, std = self._fitted(self._all_states() if states is None else states)
         if above:
             return np.clip(self.calibration.above(value, std, level), *self.possible_returns)
         ends = self.calibration.interval(value, std, level)
         return tuple(np.clip(end, *self.possible_returns) for end in ends)
 
-    def return_interval_held(self, states: Any, level: float = 0.9) -> list[Held]:
-        """How many of the calibration returns each return interval held."""
-        return [self.calibration.held(level)] * len(states)
+    def few_values(self, state: Any, level: float = 0.9) -> str:
+        """A word where the return interval of a state holds more than its level."""
+        return self.calibration.few_values(level)
 
     def return_interval_note(self, level: float = 0.9) -> str:
-        """Why return intervals of this level are missing, doubtful or hold more; otherwise empty.
-
-        >>> import retvar as rv
-        >>> lake = rv.experience.from_gymnasium("FrozenLake-v1", steps=100, seed=1)
-        >>> rv.estimate(lake, gamma=0.9, by="least_squares").estimator.return_interval_note(0.99)
-        'none: 99% needs 199 calibration returns; there are 3'
-        """
-        level = arguments.level("level", level)
-        if self.off_policy:
-            return "none: returns of the target policy are not observed"
-        cut = self._cut_off()
-        needed = Calibration.needed(level)
-        if cut.size < needed:
-            return (
-                f"none: {100 * level:.4g}% needs {needed:,} calibration returns; there are "
-                f"{cut.size:,}"
-            )
-        return Calibration(np.zeros(0), 0.0, float(cut.mean())).note
+        """Why return intervals of this level are missing or doubtful; otherwise empty."""
+        if lacking := self._lacking(arguments.level("level", level)):
+            return f"none: {lacking}"
+        return Calibration(np.zeros(0), 0.0, float(self._cut_off().mean())).note
 
     # ------------------------------------------------------------------ files
 
-    def _header(self) -> dict[str, Any]:
-        """What every saved file says."""
-        return {
-            "format": FORMAT,
-            "kind": self.file_kind,
-            "learner": self.description.to_dict(),
-            "steps": self.steps,
-            "rejected": self.rejected,
-            "notes": self.notes,
-        }
+    def save(self, path: Any) -> None:
+        """Write to a file, from which :meth:`load` continues.
+
+        Of states, the sums are saved; of observations, all transitions, since the spread at a place
+        comes from those around it. Return intervals and checks then rest on new transitions.
+        """
+        header, arrays = self._saved()
+        about = {
+            "format": FORMAT, "kind": self.file_kind, "learner": self.description.to_dict(),
+            "rejected": self.rejected, "notes": self.notes, "steps": self.steps,
+        }  # fmt: skip
+        write_tensors(path, about | header, arrays)
 
     @classmethod
     def load(cls, path: Any) -> Self:
-        """Read an estimator that :meth:`save` wrote; every number is checked.
+        """Read an estimator that :meth:`save` wrote."""
+        header, arrays = read_tensors(arguments.path("path", path))
+        if (header.get("kind"), header.get("format")) != (cls.file_kind, FORMAT):
+            raise InputError("file", path, f"is not a file of {cls.__name__}, format {FORMAT}")
+        found = cls._restore(from_dict(header["learner"]), header, arrays)
+        found.rejected, found.notes = header["rejected"], header["notes"]
+        return found  # type: ignore[no-any-return]
 
-        >>> import pathlib, tempfile, retvar as rv
-        >>> from retvar.estimation.tabular import TabularEstimator
-        >>> path = pathlib.Path(tempfile.mkdtemp()) / "sums.safetensors"
-        >>> TabularEstimator(rv.Direct(alpha=0.0, gamma=0.9, lam=1.0), 3).save(path)
-        >>> TabularEstimator.load(path)
-        <least squares: 0 steps, 0 rejected>
-        """
-        header, tensors = read_tensors(arguments.path("path", path))
-        with refusing(path, f"a file of {cls.file_of}"):
-            if header["kind"] != cls.file_kind or header["format"] != FORMAT:
-                raise ValueError(f"kind {header['kind']!r}, format {header['format']!r}")
-            steps, rejected = read_count(header["steps"]), read_count(header["rejected"])
-            found = cls._restored(header, from_dict(header["learner"]), tensors)
-            if found.steps != steps:
-                raise ValueError(f"{steps} steps, but {found.steps} transitions")
-            found.rejected, found.notes = rejected, dict(header["notes"])
-        return found
-
-    @classmethod
-    def _restored(cls, header: dict[str, Any], learner: Learner, tensors: dict[str, Any]) -> Self:
-        """The estimator of a saved file, with its `steps`; malformed ones raise errors."""
-        raise NotImplementedError
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.steps:,} steps, {self.rejected:,} rejected>"
 
 
-def row_count(chunk: Chunk) -> int:
-    """The rows of a chunk, as many as it has rewards.
-
-    >>> row_count({"reward": np.zeros(3)})
-    Traceback (most recent call last):
-    ...
-    retvar.errors.InputError: state = missing: give the columns state, reward, next_state
-    """
-    for name in NEEDED:
-        if name not in chunk:
-            raise InputError(name, "missing", f"give the columns {', '.join(NEEDED)}")
-    try:
-        return len(chunk["reward"])
-    except TypeError:
-        raise InputError("reward", literal(chunk["reward"]), "must be a column") from None
-
-
-def read_column(chunk: Chunk, name: str, kind: Any, *shape: int) -> NDArray[Any]:
-    """A column as an array of this shape, zeros where it is missing; compiled code does not check.
-
-    >>> read_column({"reward": np.zeros(3)}, "reward", np.float64, 2)
-    Traceback (most recent call last):
-    ...
-    retvar.errors.InputError: reward = a column: must be numbers of shape (2,)
-    """
-    if name == "stream":
-        return np.ascontiguousarray(np.broadcast_to(read_streams(chunk.get(name), *shape), shape))
-    if name not in chunk:
-        return np.zeros(shape, dtype=kind)
-    try:
-        given = np.asarray(chunk[name])
-        if given.dtype.kind in "biufO" and given.shape in (shape, (), (1,)):
-            found = given.astype(kind, copy=False)
-            return found if given.shape == shape else np.broadcast_to(found, shape)
-    except (OverflowError, TypeError, ValueError):
-        pass
-    raise InputError(name, "a column", f"must be numbers of shape {shape}")
-
-
-def refuse_unknown(what: str) -> None:
-    """Refuse quantities that are not estimated."""
-    arguments.choice("what", what, QUANTITIES)
+def first_part(episode: int = 0) -> Integers:
+    """The part of an episode, before its first row."""
+    return np.array([int(mix(U(episode)) % U(PARTS) == U(0)), 0, episode])
 
 
 @compiled
-def assign(stream: Any, flags: Any, longest: Any, late: Any, state: Any, salt: Any) -> Any:
+def assign(ends: Any, longest: Any, late: Any, state: Any) -> Any:
     """Give each transition to a part; a new episode, or a long one, draws again."""
-    part = np.zeros(stream.size, dtype=np.int64)
-    cut = np.zeros(stream.size, dtype=np.bool_)
-    too_late = np.zeros(stream.size, dtype=np.bool_)
-    for t in range(stream.size):
-        at = stream[t]
-        part[t] = state[at, 0]
-        too_late[t] = state[at, 1] > late
-        state[at, 1] += 1
-        over = state[at, 1] >= longest
-        if flags[t] != 0 or over:
-            cut[t] = over and flags[t] == 0
-            state[at, 1] = 0
-            state[at, 2] += 1
-            word = mix(salt ^ ((U(at) << U(32)) + U(state[at, 2])))
-            state[at, 0] = 1 if word % U(PARTS) == U(0) else 0
+    part = np.zeros(ends.size, dtype=np.int64)
+    cut, too_late = np.zeros((2, ends.size), dtype=np.bool_)
+    for t in range(ends.size):
+        part[t] = state[0]
+        too_late[t] = state[1] > late
+        state[1] += 1
+        over = state[1] >= longest
+        if ends[t] or over:
+            cut[t] = over and not ends[t]
+            state[1] = 0
+            state[2] += 1
+            state[0] = 1 if mix(U(state[2])) % U(PARTS) == U(0) else 0
     return part, cut, too_late

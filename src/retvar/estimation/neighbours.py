@@ -25,7 +25,7 @@ the solution of V(end) = Σw r²/… + Σw Πγ² V(their ends).
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,12 +33,10 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.spatial import cKDTree
 from scipy.stats import t as student
 
-from retvar.arguments import generator, integer
-from retvar.arguments import level as level_of
-from retvar.errors import InputError
-from retvar.estimation.episode_log import room
-from retvar.estimation.feature_values import FeatureValues, missing_variances
-from retvar.jit import compiled
+from retvar.estimation.linear_values import FeatureValues, missing_variances, room
+from retvar.support import arguments
+from retvar.support.errors import InputError
+from retvar.td.jit import compiled
 
 __all__ = ["LocalSpread", "Neighbours", "neighbours_of"]
 
@@ -108,14 +106,10 @@ class LocalSpread:
         centre = np.asarray(value, dtype=np.float64)
         return centre - reach, centre + reach
 
-    @classmethod
-    def joined(cls, parts: list[LocalSpread]) -> LocalSpread:
-        """The same of several parts, one after the other."""
-        names = [field.name for field in fields(cls)]
-        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
-
     def _quantile(self, level: float) -> Array:
-        found: Array = student.ppf(0.5 + level_of("level", level) / 2, np.maximum(self.df, 1.0))
+        found: Array = student.ppf(
+            0.5 + arguments.level("level", level) / 2, np.maximum(self.df, 1.0)
+        )
         return found
 
 
@@ -128,35 +122,15 @@ class _Near(NamedTuple):
     nearest: Array  #: distance of the nearest
     close: Integers  #: number of segments that are not far, as far as they are neighbours
 
-    @classmethod
-    def empty(cls, points: Array, most: int) -> _Near:
-        """Room for so many neighbours of each place."""
-        n = len(points)
-        visits, close = np.zeros((n, most), dtype=np.int64), np.zeros(n, dtype=np.int64)
-        return cls(points, visits, np.zeros((n, most)), np.zeros(n), close)
-
 
 class Neighbours:
     """Errors of a log by place, and the number of neighbours that predicts the spread best.
 
-    Parameters
-    ----------
-    state
-        Coordinates of each visit [visit, coordinate], segment after segment.
-    error
-        Return minus value of each visit.
-    tail
-        Variance that each return lacks since its end was not seen.
-    segment
-        Number of the segment of each visit, from 0, never falling.
-    neighbours
-        How many are asked, everywhere; by default what forecasts best, and fewer where the value
-        bends.
-    seed
-        Of the visits at which that is tried.
+    Of each visit it takes the coordinates [visit, coordinate], the return minus the value, the
+    variance that the return lacks since its end was not seen, and the number of its segment. So
+    many `neighbours` are asked everywhere; by default what forecasts best, and fewer where the
+    value bends.
 
-    Examples
-    --------
     >>> rng = np.random.default_rng(0)
     >>> x, error = rng.uniform(size=(4_000, 1)), 2.0 * rng.normal(size=4_000)
     >>> spread = Neighbours(x, error, np.zeros(4_000), np.arange(4_000))
@@ -173,27 +147,22 @@ class Neighbours:
         segment: ArrayLike,
         *,
         neighbours: int | None = None,
-        seed: int = 0,
     ) -> None:
         points = np.asarray(state, dtype=np.float64)
-        if points.ndim != 2 or 0 in points.shape:
-            found = f"an array of shape {points.shape}"
-            raise InputError("state", found, "must be numbers [visit, coordinate]")
-        if neighbours is not None:
-            neighbours = integer("neighbours", neighbours, FEWEST_NEIGHBOURS)
-        self._error = _column("error", error, len(points))
-        self._tail = _column("tail", tail, len(points))
-        self._segment = _segments(segment, len(points))
-        self.segments = int(self._segment.max()) + 1  #: how many there are
+        self.segments = int(np.max(segment)) + 1  #: how many there are
         self.scale = _scale(points)  #: by which coordinates are divided
-        self._floor = FLOOR * float(np.mean(self._error**2))
         self._order = in_boxes(points, self.scale)  # visits that are near one another together
         self._points = room((points.shape[1], len(points)))
         for j, scale in enumerate(self.scale):
             np.divide(points[self._order, j], scale, out=self._points[j])
-        self._boxes = Boxes.around(self._points)
-        self._error, self._tail = self._error[self._order], self._tail[self._order]
-        self._segment = self._segment[self._order]
+        starts = np.arange(0, len(points), BOX)
+        self._boxes = [
+            np.ascontiguousarray(end.reduceat(self._points, starts, axis=1).T)
+            for end in (np.minimum, np.maximum)
+        ]
+        self._error, self._tail = (np.asarray(x, np.float64)[self._order] for x in (error, tail))
+        self._segment = np.asarray(segment, np.int64)[self._order]
+        self._floor = FLOOR * float(np.mean(np.asarray(error, np.float64) ** 2))
         self.enough = self.segments > FEWEST  #: whether anything can be said
         self.scores: dict[int, float] = {}  #: by number of neighbours; the smallest is the best
         self.neighbours, self._typical_kurtosis, self.far = 0, NORMAL_KURTOSIS, np.nan
@@ -203,25 +172,17 @@ class Neighbours:
             self._tried = sorted(
                 {min(k, most) for k in (CANDIDATES if neighbours is None else [neighbours])}
             )
-            some = generator("seed", seed).permutation(len(points))[:VISITS]
+            some = np.random.default_rng(0).permutation(len(points))[:VISITS]
             rows = np.argsort(self._order)[some]
             own = self._segment[rows]
             self._visits = rows, self._near(self._points[:, rows].T, self._tried[-1], own)
             self._choose()
 
     def with_tail(self, tail: ArrayLike) -> Neighbours:
-        """The same errors, with other variances that cut returns lack.
-
-        >>> one = Neighbours(np.zeros((50, 1)), np.arange(50) % 2, np.zeros(50), np.arange(50))
-        >>> more = one.with_tail(np.full(50, 2.0)).at([[0.0]]).variance - one.at([[0.0]]).variance
-        >>> more.round(6)
-        array([2.])
-        """
+        """The same errors, with other variances that cut returns lack."""
         other = copy.copy(self)
-        other._tail = _column("tail", tail, len(self._error))[self._order]
-        other.scores = {}
-        if other.enough:
-            other._choose()
+        other._tail = np.asarray(tail, np.float64)[self._order]
+        other._choose()
         return other
 
     def _choose(self) -> None:
@@ -229,20 +190,23 @@ class Neighbours:
         visits, near = self._visits
         found = self._fits(near, self._tried)
         self.far = max(FAR * float(np.quantile(near.nearest, 0.99)), NEAR)
-        for j, k in enumerate(self._tried):
-            V = np.maximum(found[:, j, VARIANCE], self._floor)
-            missed = (self._error[visits] - found[:, j, MEAN]) ** 2 + self._tail[visits]
-            with np.errstate(invalid="ignore", divide="ignore"):
-                score = np.where(V > 0, np.log(V) + missed / V, 0.0)
-            self.scores[k] = float(np.mean(score))
+        V = np.maximum(found[:, :, VARIANCE], self._floor).T
+        missed = (self._error[visits] - found[:, :, MEAN].T) ** 2 + self._tail[visits]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            score = np.where(V > 0, np.log(V) + missed / V, 0.0)
+        self.scores = {k: float(np.mean(own)) for k, own in zip(self._tried, score, strict=True)}
         self.neighbours = min(self.scores, key=lambda k: self.scores[k])
         kurtosis = found[:, self._tried.index(self.neighbours), KURTOSIS]
         self._typical_kurtosis = max(NORMAL_KURTOSIS, float(np.median(kurtosis)))
 
     def _near(self, points: Array, most: int, left_out: Integers) -> _Near:
         """The nearest visits of other segments: in the units of `scale`; −1 leaves out none."""
-        found = _Near.empty(np.ascontiguousarray(points), most)
-        visits = Visits(self._points, self._segment, self._order, self._boxes)
+        n, whole = len(points), np.int64
+        found = _Near(
+            np.ascontiguousarray(points), np.zeros((n, most), whole), np.zeros((n, most)),
+            np.zeros(n), np.zeros(n, whole),
+        )  # fmt: skip
+        visits = Visits(self._points, self._segment, self._order, *self._boxes)
         find_nearest(found.points, left_out, self.segments, visits, self.far, *found[1:])
         return found
 
@@ -257,18 +221,16 @@ class Neighbours:
 
     def at(self, places: ArrayLike) -> LocalSpread:
         """The spread at places [place, coordinate]."""
-        points = np.asarray(places, dtype=np.float64)
-        width = self._points.shape[0]
-        if points.ndim != 2 or points.shape[1] != width:
+        points, width = np.asarray(places, dtype=np.float64), len(self._points)
+        if points.ndim != 2 or points.shape[1] != width or not np.isfinite(points).all():
             shape = f"an array of shape {points.shape}"
-            raise InputError("places", shape, f"must be numbers [place, {width}]")
-        if not np.isfinite(points).all():
-            raise InputError("places", "not finite", "must hold finite numbers only")
+            raise InputError("places", shape, f"must be finite numbers [place, {width}]")
         if not self.enough:
             nan = np.full(len(points), np.nan)
             return LocalSpread(nan, nan, nan, nan, nan, np.full(len(points), TOO_FEW))
-        parts = [self._at(self.near(points[i : i + BLOCK])) for i in range(0, len(points), BLOCK)]
-        return LocalSpread.joined(parts or [self._at(self.near(points))])
+        firsts = range(0, max(1, len(points)), BLOCK)
+        parts = [vars(self._at(self.near(points[i : i + BLOCK]))) for i in firsts]
+        return LocalSpread(**{name: np.concatenate([p[name] for p in parts]) for name in parts[0]})
 
     def near(self, places: Array) -> _Near:
         """The neighbours of places."""
@@ -278,10 +240,6 @@ class Neighbours:
         """Places in the units of `scale`; those beyond `OUTSIDE` lie there."""
         with np.errstate(over="ignore"):
             return np.clip(places / self.scale, -OUTSIDE, OUTSIDE)
-
-    def variances(self, near: _Near) -> Array:
-        """The variances at places whose neighbours are known; NaN far from all data."""
-        return self._at(near).variance
 
     def _at(self, near: _Near) -> LocalSpread:
         choice = [k for k in self.scores if FEWEST_CHOSEN <= k < self.neighbours]
@@ -327,111 +285,50 @@ class Neighbours:
         return np.where(np.isnan(fit[:, VARIANCE]), np.nan, found)
 
 
-def neighbours_of(
-    values: FeatureValues, *, neighbours: int | None = None, seed: int = 0
-) -> Neighbours:
+def neighbours_of(values: FeatureValues) -> Neighbours:
     """The errors of a value function along its log, by place.
 
-    >>> from retvar.estimation.feature_values import feature_values
-    >>> from retvar.features import TileCoding
-    >>> rng = np.random.default_rng(0)
-    >>> state = rng.uniform(size=(4_000, 1))
-    >>> reward = state[:, 0] + 2.0 * rng.normal(size=4_000)
-    >>> log = {"state": state, "next_state": state, "reward": reward, "terminated": True}
-    >>> values = feature_values(log, TileCoding([0.0], [1.0], tiles=4), gamma=0.9)
-    >>> neighbours_of(values).at([[0.5]]).std.round()
-    array([2.])
+    What cut returns lack comes from the neighbours of where they were cut.
     """
-    log = values.log
-    found = Neighbours(
-        log.state, values.error, values.tail, log.segment, neighbours=neighbours, seed=seed
-    )
-    if not found.enough or not len(log.end_state):
-        return found
-    return found.with_tail(_tail(found, values, seed))
-
-
-def _tail(spread: Neighbours, values: FeatureValues, seed: int) -> Array:
-    """The variance that each return lacks, from the neighbours of where it was cut."""
-    log = values.log
-    some = log.end_state[np.random.default_rng(seed).permutation(len(log.end_state))[:ENDS]]
+    log, smooth = values.log, values.end_variance
+    tail = missing_variances(log, smooth)
+    spread = Neighbours(log.state, values.error, tail, log.segment)
+    if not spread.enough or not len(smooth):
+        return spread
+    some = log.end_state[np.random.default_rng(0).permutation(len(smooth))[:ENDS]]
     nearest = cKDTree(spread.scaled(some)).query(spread.scaled(log.end_state))[1]
-    near = spread.near(some)
-    smooth = np.maximum(values.ends.values(values.smooth), 0.0)
-    tail, before = values.tail, smooth
+    near, before = spread.near(some), smooth
     for _ in range(ROUNDS):
-        found = spread.variances(near)[nearest]
+        found = spread._at(near).variance[nearest]
         variance = np.where(np.isfinite(found), found, smooth)
-        tail = missing_variances(log, variance)
+        spread = spread.with_tail(missing_variances(log, variance))
         if (np.abs(variance - before) <= SETTLED * variance).all():
             break
-        before, spread = variance, spread.with_tail(tail)
-    return tail
+        before = variance
+    return spread
 
 
 def _scale(points: Array) -> Array:
     """The std of each coordinate; where it never changes a hundredth of its size."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        std = points.std(axis=0)
-    if not np.isfinite(std).all():  # squares overflow
-        largest = np.maximum(np.abs(points).max(axis=0), TINY)
-        std = np.where(np.isfinite(std), std, (points / largest).std(axis=0) * largest)
-    size = np.abs(points[0])
+    std, size = points.std(axis=0), np.abs(points[0])
     still = std <= 1e-12 * size
     return np.where(still, np.where(size > 0, 0.01 * size, 1.0), std)
 
 
-def _column(name: str, given: ArrayLike, n: int) -> Array:
-    column = np.ascontiguousarray(given, dtype=np.float64)
-    if column.shape != (n,) or not np.isfinite(column).all():
-        found = f"an array of shape {column.shape}"
-        raise InputError(name, found, f"must be {n:,} finite numbers, one a visit")
-    return column
-
-
-def _segments(given: ArrayLike, n: int) -> Integers:
-    segment = np.ascontiguousarray(given, dtype=np.int64)
-    if segment.shape != (n,):
-        found = f"an array of shape {segment.shape}"
-        raise InputError("segment", found, f"must be {n:,} numbers, one a visit")
-    step = np.diff(segment, prepend=0)
-    if (step < 0).any() or (step > 1).any():
-        raise InputError("segment", "not in order", "must number segments 0, 1, … as they come")
-    return segment
-
-
-class Boxes(NamedTuple):
-    """Boxes around visits, each around the next few."""
-
-    low: Any  #: [box, coordinate]
-    high: Any
-
-    @classmethod
-    def around(cls, points: Array) -> Boxes:
-        """Boxes around points [coordinate, visit] as they lie."""
-        starts = np.arange(0, points.shape[1], BOX)
-        ends = (np.ascontiguousarray(f.reduceat(points, starts, axis=1).T)
-                for f in (np.minimum, np.maximum))  # fmt: skip
-        return cls(*ends)
-
-
 class Visits(NamedTuple):
-    """Visits in boxes."""
+    """Visits in boxes, each around the next few."""
 
     points: Any  #: [coordinate, visit]
     segment: Any
     order: Any  #: number of each in the log
-    boxes: Any
+    low: Any  #: ends of each box [box, coordinate]
+    high: Any
 
 
 def in_boxes(points: Array, scale: Array) -> Integers:
     """An order of points [visit, coordinate] in which each `BOX` of them lie close together.
 
     Halves, again and again, along the coordinate that varies most in units of its scale.
-
-    >>> order = in_boxes(np.arange(2.0 * BOX)[::-1, None], np.ones(1))
-    >>> bool(order[:BOX].min() >= BOX)
-    True
     """
     order = np.arange(len(points))
     parts = [(0, len(points))]
@@ -463,7 +360,7 @@ def find_nearest(
     squares, K = np.empty(BOX), found.shape[1]
     wanted = max(K, FEWEST)
     for p in range(places.shape[0]):
-        apart = box_distances(places[p], visits.boxes)
+        apart = box_distances(places[p], visits.low, visits.high)
         queue = np.argsort(apart)
         count, check = 0, 0
         for k in range(queue.size):
@@ -484,9 +381,8 @@ def find_nearest(
 
 
 @compiled
-def box_distances(place: Any, boxes: Any) -> Any:
+def box_distances(place: Any, low: Any, high: Any) -> Any:
     """The squared distance of a place from each box; 0 inside."""
-    low, high = boxes
     found = np.zeros(low.shape[0])
     for b in range(found.size):
         for j in range(place.size):
@@ -501,7 +397,7 @@ def search_box(
     seen: Any, count: Any,
 ) -> Any:  # fmt: skip
     """Find nearer visits of segments in a box; returns how many segments were seen so far."""
-    points, segment, order, _ = visits
+    points, segment, order = visits.points, visits.segment, visits.order
     first = box * BOX
     size = min(BOX, segment.size - first)
     squares[:] = 0.0

@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.estimation.transition_sums import TransitionSums
+from retvar.estimation.sums import Sums
 from retvar.experience.stream import Counts
-from retvar.format import count, listed, number
+from retvar.support.format import count, listed, number
 
 __all__ = ["RatioCheck", "check_counts", "check_ratios", "check_sums", "ratio_warning"]
 
@@ -34,6 +34,7 @@ TOLERANCE = 0.02  # that the mean may be off 1, as by rounded propensities
 MISSING = 0.1  # share of the target's actions without which there is no answer
 ALPHA = 1e-5  # probability of a false alarm in a log
 UNSEEN = 10.0  # ratios up to this one, or twice the largest, may exist although none was seen
+LARGEST = 1e299  # of what is taken for a ratio
 BETS = 0.9 * 0.5 ** np.arange(12)  # a
 
 
@@ -51,17 +52,11 @@ def check_ratios(rows: Array, total: Array, squares: Array, largest: float) -> R
     """Test the mean ratios of all states, from their numbers of rows, Σρ and Σρ².
 
     `largest` is the largest ratio of the log.
-
-    >>> found = check_ratios(np.array([2000.0, 50.0]), np.array([800.0, 20.0]),
-    ...                      np.array([320.0, 8.0]), 0.4)
-    >>> found.mean, found.wrong
-    (array([0.4, 0.4]), array([ True, False]))
     """
     states = max(1, int(np.count_nonzero(rows)))
     limit = math.log(3 * states * len(BETS) / ALPHA)
-    bound = UNSEEN
-    while bound < 2.0 * largest and bound < 1e300:
-        bound *= 2.0
+    doubled = max(2.0 * min(largest, LARGEST) / UNSEEN, 1.0)
+    bound = UNSEEN * 2.0 ** math.ceil(math.log2(doubled))
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         above, below, far_below = (
             _evidence(sign * (total - b * rows), squares - 2.0 * b * total + b * b * rows, reach)
@@ -85,7 +80,7 @@ def _evidence(excess: Array, squares: Array, reach: float) -> Array:
 
 
 def check_sums(
-    parts: Sequence[TransitionSums], states: int, places: Sequence[Any] | None = None
+    parts: Sequence[Sums], states: int, places: Sequence[Any] | None = None
 ) -> RatioCheck | None:
     """Test the ratios in sums of transitions; None where all are 1.
 
@@ -117,31 +112,19 @@ def check_counts(counts: Counts) -> RatioCheck | None:
 
 
 def ratio_warning(found: RatioCheck, labels: Sequence[Any] | None, whole: bool = False) -> str:
-    """A warning that names the states whose ratios are wrong; empty where there is none.
-
-    >>> found = check_ratios(np.array([2000.0]), np.array([800.0]), np.array([320.0]), 0.4)
-    >>> print(ratio_warning(found, ["worn"]))
-    the mean importance ratio must be 1, and is 0.40 in state 'worn' (2,000 rows): actions of the
-    target policy are never taken, or propensities are wrong; the answer is not that of the target
-    policy
-    """
+    """A warning that names the states whose ratios are wrong; empty where there is none."""
     if not found.wrong.any():
         return ""
     at = np.flatnonzero(found.wrong)
     at = at[np.argsort(-np.abs(np.log(np.maximum(found.mean[at], 1e-9))), kind="stable")]
-    names = [
-        f"{number(float(found.mean[k]), 2)}"
-        + ("" if whole else f" in state {_name(labels, int(k))}")
-        + f" ({count(int(found.rows[k]), 'row')})"
-        for k in at
-    ]
+    names = []
+    for k in at.tolist():
+        state = str(k) if labels is None or k >= len(labels) else repr(labels[k])
+        where = "" if whole else f" in state {state}"
+        names.append(f"{number(found.mean[k], 2)}{where} ({count(int(found.rows[k]), 'row')})")
     low = bool((found.mean[at] < 1.0).any())
     never = "actions of the target policy are never taken, or " if low else ""
     return (
         f"the mean importance ratio must be 1, and is {listed(names, most=5)}: {never}"
         "propensities are wrong; the answer is not that of the target policy"
     )
-
-
-def _name(labels: Sequence[Any] | None, state: int) -> str:
-    return str(state) if labels is None or state >= len(labels) else repr(labels[state])

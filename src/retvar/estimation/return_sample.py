@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import beta
+from scipy.stats import beta, binomtest
 from scipy.stats import t as student
 
-from retvar import arguments
-from retvar.errors import InputError
-from retvar.format import count, number
+from retvar.estimation.verdicts import log_std_interval
+from retvar.support import arguments
+from retvar.support.errors import InputError
+from retvar.support.format import count, number
 
 __all__ = ["Interval", "ReturnSample"]
 
 Array = NDArray[np.float64]
-RESAMPLES = 2_000  # of the bootstrap for skewness and CVaR
-BLOCK = 2**22  # numbers of resamples that are held at once
+TAIL = 25  # returns in the tail below which its mean has no interval from them alone
 SHOWN = (0.05, 0.25, 0.5, 0.75, 0.95)  # quantiles of the summary
 SMALL = 1e-3  # share of the std below which what is missing from returns does not matter
 WITHIN_LIMIT = 'truncated="as_end" asks for the return up to the limit'
@@ -29,7 +28,7 @@ ROUNDING = 1e-13  # std, as a share of the largest return, that counts as none
 
 
 class Interval(NamedTuple):
-    """An estimate and the interval around it.
+    """An estimate and the interval around it; NaN for ends that cannot be told.
 
     Where returns were cut off, nothing completes them and what is missing matters, the estimate is
     NaN and the interval holds every value that the missing ends could give.
@@ -40,6 +39,8 @@ class Interval(NamedTuple):
     high: float
 
     def __str__(self) -> str:
+        if math.isnan(self.low + self.high) and not math.isinf(self.low):
+            return number(self.estimate)
         ends = f"[{number(self.low)}, {number(self.high)}]"
         return ends if math.isnan(self.estimate) else f"{number(self.estimate)} {ends}"
 
@@ -56,7 +57,7 @@ class ReturnSample:
     >>> print(sample.mean)
     4.90 [4.80, 5.01]
     >>> print(sample.std)
-    1.95 [1.88, 2.03]
+    1.95 [1.88, 2.06]
     >>> print(sample.probability_below(3.0))
     0.167 [0.148, 0.188]
     """
@@ -66,21 +67,20 @@ class ReturnSample:
     cut_off: int = 0  #: returns that truncation cut off
     completed: bool = False  #: whether a value function stands in for what was cut off
     level: float = 0.9
-    seed: int = field(default=0, repr=False)
     within_limit: bool = False  #: whether these are returns up to a limit of steps, by intention
     rest: float = math.nan  #: the largest part that a value function stands in for
+    bounds: tuple[float, float] = (-math.inf, math.inf)  #: between which every return lies
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "level", arguments.level("level", self.level))
+        arguments.level("level", self.level)
         if self.low.size < 2:
             raise InputError("returns", self.low.size, "must be at least 2")
 
     @classmethod
-    def whole(cls, returns: Array, level: float = 0.9, seed: int = 0) -> ReturnSample:
+    def whole(cls, returns: Array, level: float = 0.9) -> ReturnSample:
         """Returns that are all known to their end."""
         returns = arguments.numbers("returns", returns)
-        arguments.generator("seed", seed)
-        return cls(returns, returns, level=level, seed=seed)
+        return cls(returns, returns, level=level)
 
     @property
     def size(self) -> int:
@@ -92,21 +92,18 @@ class ReturnSample:
         """Whether every return is known."""
         return bool(np.array_equal(self.low, self.high))
 
-    @cached_property
+    @property
     def missing(self) -> float:
         """The largest part of a return that was not observed; 0 where all are whole."""
-        if self.completed:
-            return self.rest
-        return float((self.high - self.low).max())
+        return self.rest if self.completed else float((self.high - self.low).max())
 
-    @cached_property
+    @property
     def negligible(self) -> bool:
         """Whether what is missing is below a thousandth of the std, so that it does not matter."""
-        if self.exact and not self.completed:
-            return True
         if not math.isfinite(self.missing):
             return False
-        return self.missing <= SMALL * float(self._middle.std(ddof=1))
+        whole = self.exact and not self.completed
+        return whole or self.missing <= SMALL * float(self._middle.std(ddof=1))
 
     @property
     def _middle(self) -> Array:
@@ -119,34 +116,51 @@ class ReturnSample:
         known = np.asarray(self.low == self.high) | (self.negligible and not self.completed)
         return np.where(known, self._middle, np.nan)
 
-    def _statistic(self, of: Callable[[Array], Interval]) -> Interval:
-        """An interval that holds for all returns between their bounds (`of` must be monotone)."""
+    def _statistic(self, of: Callable[[Array], Interval], falls: bool = False) -> Interval:
+        """An interval that holds for all returns between their bounds.
+
+        `of` must rise with every return, or fall.
+        """
         if self.exact:
             return of(self.low)
-        low, high = of(self.low), of(self.high)
+        low, high = (of(x) for x in ((self.high, self.low) if falls else (self.low, self.high)))
         estimate = of(self._middle).estimate if self.negligible else math.nan
         return Interval(estimate, low.low, high.high)
 
+    @property
     def _tail(self) -> float:
         return (1.0 - self.level) / 2.0
 
     @property
+    def _reach(self) -> float:
+        """Student's quantile: half the interval of a mean, in standard errors."""
+        return float(student.ppf(1.0 - self._tail, self.size - 1))
+
+    @property
     def mean(self) -> Interval:
         """Mean, with Student's interval."""
-        z = float(student.ppf(1.0 - self._tail(), self.size - 1))
 
         def of(x: Array) -> Interval:
             if not np.isfinite(x).all():
-                end = float(x[~np.isfinite(x)][0])
-                return Interval(end, end, end)
-            centre, reach = float(x.mean()), z * float(x.std(ddof=1)) / math.sqrt(x.size)
+                return Interval(*(float(x[~np.isfinite(x)][0]),) * 3)
+            centre, reach = float(x.mean()), self._reach * float(x.std(ddof=1)) / math.sqrt(x.size)
             return Interval(centre, centre - reach, centre + reach)
 
         return self._statistic(of)
 
+    def episodes_for(self, precision: float) -> int:
+        """Returns that the mean needs for an interval of ± `precision` (Stein, 1945)."""
+        if not arguments.number("precision", precision) > 0:
+            raise InputError("precision", precision, "must be positive")
+        if not (self.exact or self.negligible):
+            remedy = "cut-off returns have no mean to estimate: give value=, or truncated='as_end'"
+            raise InputError("precision", precision, remedy)
+        reach = self._reach * float(self._middle.std(ddof=1)) / precision
+        return max(2, math.ceil(reach * reach))
+
     @property
     def std(self) -> Interval:
-        """Standard deviation; its interval knows the kurtosis of the sample.
+        """Standard deviation; its interval knows that rare large returns may not be in the sample.
 
         Returns x within h of y have a std within √mean h² of that of y, and a fourth root of the
         fourth moment within twice that of h (Minkowski).
@@ -158,105 +172,109 @@ class ReturnSample:
         spread, apart = (math.sqrt(float((v * v).sum()) / (n - 1)) for v in (y, half))
         if spread + apart <= ROUNDING * float(np.abs(self.low).max()):
             return Interval(0.0, 0.0, 0.0)
+        ends = log_std_interval(y * y * (n / (n - 1)), self._reach, least=0.0)
+        low, high = (math.exp(end) / spread if spread else 1.0 for end in ends)
+        root, more = (float((v**4).mean()) ** 0.25 for v in (y, half))
         least, most = max(0.0, spread - apart), spread + apart
-        root = float((y**4).mean()) ** 0.25 + 2.0 * float((half**4).mean()) ** 0.25
-        kurtosis = min((root / least) ** 4 if least > 0 else math.inf, float(n))
-        z = float(student.ppf(1.0 - self._tail(), n - 1))
-        reach = z * math.sqrt((max(kurtosis, 1.0 + 2.0 / n) - 1.0) / (4.0 * n))
+        own, worst = (
+            min(x / s, n**0.25) if s else n**0.25
+            for x, s in ((root, spread), (root + 2.0 * more, least))
+        )
+        wider = math.exp(self._reach * (worst**2 - own**2) / math.sqrt(4.0 * n))
         estimate = spread if self.negligible else math.nan
-        return Interval(estimate, least * math.exp(-reach), most * math.exp(reach))
+        return Interval(estimate, least * low / wider, most * high * wider)
 
     @property
     def skewness(self) -> Interval:
-        """Third standardised moment, with a bootstrap interval."""
-        if self.exact:
-            return self._bootstrap(_skewness)
-        if not np.isfinite(self.high - self.low).all():
-            return Interval(math.nan, -math.inf, math.inf)
-        found, apart = self._bootstrap(_skewness, self._middle), self._skewness_apart()
-        if self.negligible:
-            return Interval(found.estimate, found.low - apart, found.high + apart)
-        limit = (self.size - 2) / math.sqrt(self.size - 1)  # of any sample of this size
-        return Interval(math.nan, max(found.low - apart, -limit), min(found.high + apart, limit))
-
-    def _skewness_apart(self) -> float:
-        """How far the skewness of returns between the bounds can be from that of the middle."""
-        y, half = self._middle - self._middle.mean(), (self.high - self.low) / 2.0
-        d = half + half.mean()  # bounds the change of a centred return
-        third = float((y**3).mean())
-        change = float((3.0 * y * y * d + 3.0 * np.abs(y) * d * d + d**3).mean())
-        spread, apart = (math.sqrt(float((v * v).mean())) for v in (y, half))
-        if spread <= apart:
-            return math.inf
-        ends = [(third + a) / (spread + b) ** 3 for a in (-change, change) for b in (-apart, apart)]
-        return max(abs(end - third / spread**3) for end in ends)
+        """Third standardised moment; it has no interval, since rare returns decide it."""
+        y = self._middle - self._middle.mean() if self.negligible else np.full(1, np.nan)
+        spread = float((y * y).mean())
+        flat = spread <= (ROUNDING * float(np.abs(self.low).max())) ** 2
+        return Interval(0.0 if flat else float((y**3).mean()) / spread**1.5, math.nan, math.nan)
 
     def quantile(self, share: float) -> Interval:
         """A quantile; its interval needs no assumption on the distribution (order statistics)."""
         share = arguments.level("share", share)
-        n, tail = self.size, self._tail()
-        ranks = np.arange(1, n + 1)
-        below = beta.sf(share, ranks, n + 1 - ranks)  # P(order statistic > quantile)
-        lows, highs = np.flatnonzero(below <= tail), np.flatnonzero(below >= 1.0 - tail)
+        ranks = np.arange(1, self.size + 1)
+        below = beta.sf(share, ranks, self.size + 1 - ranks)  # P(order statistic > quantile)
+        lows = np.flatnonzero(below <= self._tail)
+        highs = np.flatnonzero(below >= 1.0 - self._tail)
 
         def of(x: Array) -> Interval:
             ordered = np.sort(x)
-            low = -math.inf if lows.size == 0 else float(ordered[lows[-1]])
-            high = math.inf if highs.size == 0 else float(ordered[highs[0]])
-            estimate = float(np.quantile(ordered, share, method="inverted_cdf"))
-            return Interval(estimate, low, high)
+            low = float(ordered[lows[-1]]) if lows.size else -math.inf
+            high = float(ordered[highs[0]]) if highs.size else math.inf
+            return Interval(float(np.quantile(x, share, method="inverted_cdf")), low, high)
 
         return self._statistic(of)
 
     def cvar(self, share: float = 0.05) -> Interval:
-        """Mean of the worst `share` of returns (conditional value at risk)."""
+        """Mean of the worst `share` of returns (conditional value at risk).
+
+        From 25 returns in the tail on, the interval is that of the mean of q + min(x − q, 0)/share
+        with the quantile q, whose influence on it is of second order; skewness as Johnson (1978).
+        With fewer: a band around the distribution function (Dvoretzky, Kiefer and Wolfowitz, 1956)
+        where `bounds` are known, and otherwise none.
+        """
         share = arguments.level("share", share)
-        return self._statistic(lambda x: self._bootstrap(lambda y: _worst(y, share), x))
+        if share * self.size >= TAIL:
+            return self._statistic(lambda x: self._tail_mean(x, share))
+        if np.isfinite(self.bounds).all():
+            return self._statistic(lambda x: self._band(x, share))
+        return self._statistic(lambda x: Interval(_worst(x, share), math.nan, math.nan))
+
+    def _tail_mean(self, x: Array, share: float) -> Interval:
+        estimate, n = _worst(x, share), x.size
+        if not np.isfinite(x).all():
+            return Interval(estimate, estimate, estimate)
+        limit = float(np.quantile(x, share, method="inverted_cdf"))
+        parts = np.minimum(x - limit, 0.0) / share
+        z = parts - parts.mean()
+        error = float(z.std(ddof=1))
+        if error <= ROUNDING * float(np.abs(x).max()):
+            return Interval(estimate, estimate, estimate)
+        reach = float(student.ppf(1.0 - self._tail, share * n - 1.0))
+        skew = float(((z / error) ** 3).mean())
+        shift = skew * (2.0 * reach * reach + 1.0) / (6.0 * math.sqrt(n))
+        unit = error / math.sqrt(n)
+        low, high = min(-reach, shift - reach), max(reach, shift + reach)
+        return Interval(estimate, estimate + low * unit, estimate + high * unit)
+
+    def _band(self, x: Array, share: float) -> Interval:
+        """As far as the distribution may lie from the sample, all of it at one of the bounds."""
+        apart = math.sqrt(-math.log(self._tail) / (2.0 * x.size))
+        levels = np.arange(1, x.size + 1) / x.size
+        ends = []
+        for moved, beyond in zip((apart, -apart), self.bounds, strict=True):
+            first = max(moved, 0.0)
+            weight = np.diff(np.clip(levels + moved, first, share), prepend=min(first, share))
+            rest = share - float(weight.sum())
+            ends.append((float(weight @ np.sort(x)) + rest * beyond) / share)
+        return Interval(_worst(x, share), *ends)
 
     def probability_below(self, limit: float) -> Interval:
         """Probability of a return below `limit`, with the Clopper–Pearson interval."""
-        limit = arguments.number("limit", limit)
-        n, tail = self.size, self._tail()
+        limit, n = arguments.number("limit", limit), self.size
 
-        def share(x: Array) -> Interval:
+        def of(x: Array) -> Interval:
             k = int(np.count_nonzero(x < limit))
-            low = float(beta.ppf(tail, k, n - k + 1)) if k else 0.0
-            high = float(beta.ppf(1.0 - tail, k + 1, n - k)) if k < n else 1.0
-            return Interval(k / n, low, high)
+            low, high = binomtest(k, n).proportion_ci(self.level)
+            return Interval(k / n, float(low), float(high))
 
-        if self.exact:
-            return share(self.low)
-        estimate = share(self._middle).estimate if self.negligible else math.nan
-        return Interval(estimate, share(self.high).low, share(self.low).high)
-
-    def _bootstrap(self, statistic: Callable[[Array], Array], x: Array | None = None) -> Interval:
-        """Percentile interval of a statistic of rows."""
-        x = self.low if x is None else x
-        estimate = float(statistic(x[None])[0])
-        if not np.isfinite(x).all():
-            return Interval(estimate, estimate, estimate)
-        rng = np.random.default_rng(self.seed)
-        rows = max(1, BLOCK // x.size)
-        found = [
-            statistic(x[rng.integers(0, x.size, (min(rows, RESAMPLES - first), x.size))])
-            for first in range(0, RESAMPLES, rows)
-        ]
-        low, high = np.quantile(np.concatenate(found), [self._tail(), 1.0 - self._tail()])
-        return Interval(estimate, float(low), float(high))
+        return self._statistic(of, falls=True)
 
     def summary(self) -> str:
         """A few lines: mean, spread, tail, and what was cut off."""
-        share = f"{self.level:.0%}"
-        rows = {
-            "mean": self.mean,
-            "std": self.std,
-            "skewness": self.skewness,
-            **{f"quantile {q:.0%}": self.quantile(q) for q in SHOWN},
-            "CVaR 5%": self.cvar(0.05),
-        }
+        worst = self.cvar(0.05)
+        rows = {"mean": self.mean, "std": self.std, "skewness": self.skewness}
+        rows |= {f"quantile {q:.0%}": self.quantile(q) for q in SHOWN} | {"CVaR 5%": worst}
         kind = " up to the limit of steps" if self.within_limit else ""
-        lines = [f"{count(self.size, 'return')}{kind}; intervals hold in {share} of cases"]
+        share = f"{self.level:.0%}"
+        lines = [f"{count(self.size, 'return')}{kind}; intervals hold in about {share} of cases"]
         lines += [f"{name:14}{interval}" for name, interval in rows.items()]
+        if math.isnan(worst.low):
+            few = f"{math.ceil(TAIL / 0.05)} returns, or with a reward_range"
+            lines.append(f"CVaR 5% has an interval from {few}")
         if self.within_limit:
             lines.append(f"{count(self.cut_off, 'return')} stopped by the limit")
         elif self.cut_off:
@@ -272,19 +290,9 @@ class ReturnSample:
         return rest if self.negligible else f", {how}{rest}"
 
 
-def _skewness(x: Array) -> Array:
-    """Skewness of each row; 0 where nothing varies."""
-    centred = x - x.mean(axis=-1, keepdims=True)
-    spread = (centred**2).mean(axis=-1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        found = (centred**3).mean(axis=-1) / spread**1.5
-    return np.where(spread > 0, found, 0.0)
-
-
-def _worst(x: Array, share: float) -> Array:
-    """Mean of the smallest numbers of each row that make up `share` of it, fractions included."""
-    ordered = np.sort(x, axis=-1)
-    amount = share * x.shape[-1]
-    weight = np.clip(amount - np.arange(x.shape[-1]), 0.0, 1.0)
+def _worst(x: Array, share: float) -> float:
+    """Mean of the smallest numbers that make up `share` of all, fractions included."""
+    amount = share * x.size
+    weight = np.clip(amount - np.arange(x.size), 0.0, 1.0)
     used = weight > 0
-    return np.asarray((ordered[..., used] * weight[used]).sum(axis=-1) / amount)
+    return float((np.sort(x)[used] * weight[used]).sum() / amount)

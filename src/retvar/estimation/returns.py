@@ -5,37 +5,38 @@ do not overlap: they are nearly independent, and whether one begins depends on t
 
 A return that is cut off by truncation is completed with the value of the last state, and the
 variance that is missing from it is computed; to leave it out would leave out the long ones. A
-λ-return contains values of later states, too. All these values are the final ones, since an
-estimator's first values are near 0: a stored return is linear in them, G = Σ c R + Σ w v(state).
+λ-return contains values of later states, too; they are given with the transitions.
 """
 
 from __future__ import annotations
 
-import copy
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar import rules
-from retvar.estimation.bootstrap_terms import BootstrapTerms, Predictor
-from retvar.jit import compiled, inlined, read_only
-from retvar.online import memory_layout
-from retvar.online.memory_layout import TERMINATED, TRUNCATED
-from retvar.random import U, mix
+from retvar.online.columns import read_streams
+from retvar.td import rules
+from retvar.td.jit import compiled, inlined, read_only
+from retvar.td.random import U, mix
 
-__all__ = ["Returns"]
+__all__ = ["CLOSED", "Predictor", "Returns", "rows_of"]
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+Predictor = Callable[[Array], Array]  # of states or observations, as rows
+TERMINATED, TRUNCATED = 1, 2  # flags of a transition
 NEGLIGIBLE = 1e-4  # discount of the rest of a return at which it is closed
-IGNORED_SHARE = 0.02  # share of returns that may be ignored
-FEW = 0.05  # share of returns that are not enough to show
-MAX_TRUNCATED_SHARE = 0.3  # share of a return that may be cut off where it is shown as observed
-CAPACITY = 2**20  # numbers stored of bootstrap terms
-OPEN, SUM, DISCOUNT, AGE, FIRST_DISCOUNT, START = range(6)  # columns of open returns
-KEY, REWARDS, REST, START_AGE, STREAM, FROM, TO, LEAD = range(8)  # of stored ones; then two rows
+CLOSED = 0.05  # the same for a return that is compared
+MOST_MISSING = 0.1  # mean discount of what compared returns lack that is not accounted for
+MOST_COMPLETED = 0.9  # where too few lack so little: what they may lack at most
+FEWEST = 100  # returns below which nothing is said
+OPEN, SUM, DISCOUNT, AGE = range(4)  # columns of open returns
+KEY, REWARDS, REST, START_AGE, LEAD = range(5)  # of stored ones; then two rows
 PLENTY = 128  # times as many returns as are stored, from which on fewer begin
+STREAM = 7  # column of the rows
 NOWHERE, ELSEWHERE = -1, -2  # keys at which no return begins, and of rows of another log
 BLOCK_BITS = 10  # blocks of 1,024 steps, in which returns begin or not
 
@@ -49,176 +50,65 @@ class Returns:
     Where there are more, those stored are a random sample of all, and returns begin only in a
     random share of the blocks of steps, so that they cost little. A return is closed where the
     discount of its rest falls below `negligible`.
-
-    >>> import numpy as np
-    >>> returns = Returns(keys=2, width=1, most=10)
-    >>> state, none = np.array([[0.0], [1.0], [0.0]]), np.zeros(3, dtype=np.int64)
-    >>> returns.add(np.array([0, 1, 0]), state, 1 - state, np.array([1.0, 2.0, 4.0]),
-    ...             np.full(3, 0.5), np.ones(3), np.ones(3), np.array([0, 0, 2]), none)
-    >>> returns.key.tolist(), returns.completed(lambda state: 8 * state[:, 0]).tolist()
-    ([0, 1], [4.0, 6.0])
     """
 
     def __init__(
-        self,
-        keys: int,
-        width: int,
-        most: int = 4_000,
-        capacity: int = CAPACITY,
-        negligible: float = NEGLIGIBLE,
+        self, keys: int, width: int, most: int = 4_000, *, negligible: float = NEGLIGIBLE,
         plenty: int = PLENTY,
-    ) -> None:
-        self._open = np.zeros((0, keys, 6))
-        self._open_start = np.zeros((0, keys, width))  # state in which each began
-        self._age = np.zeros(0)  # of the episode, in each stream
-        self._clock = np.zeros(0, dtype=np.int64)  # steps of each stream
-        self._stored = np.zeros((most, LEAD + 1 + 2 * width))
-        self._open_count = np.zeros(0, dtype=np.int64)  # in each stream
+    ) -> None:  # fmt: skip
+        # of each stream: open returns, states in which they began, age of the episode, steps so
+        # far, how many are open
+        whole = np.zeros(0, dtype=np.int64)
+        self._open: list[Any] = [np.zeros((0, keys, n)) for n in (4, width)]
+        self._open += [np.zeros(0), whole, whole]
+        self._stored = np.zeros((most, LEAD + 2 * width))
         self._counts = np.zeros(2, dtype=np.int64)  # collected; those of them at the present share
         self._level = 0  # returns begin in one of 2^level blocks
-        self._width, self._capacity, self._negligible = width, capacity, negligible
-        self._plenty = plenty
-        self._terms: BootstrapTerms | None = None  # None as long as λ is 1
+        self._width, self._negligible, self._plenty = width, negligible, plenty
 
-    def add(
-        self,
-        key: Integers,
-        state: Array | Integers,
-        next_state: Array | Integers,
-        reward: Array,
-        gamma: Array,
-        lam: Array,
-        eta: Array | None,
-        flags: Integers,
-        stream: Integers,
-        next_value: Array | None = None,
-    ) -> None:
-        """Add a chunk; no return begins at the key `NOWHERE`, and rows `ELSEWHERE` do not count.
+    def add(self, key: Integers, rows: tuple[NDArray[Any], ...]) -> None:
+        """Add what :func:`rows_of` returned; no return begins at the key `NOWHERE`.
 
-        No `eta` stands for ones. `next_value` is the value of the next state, where it is final.
+        Rows with the key `ELSEWHERE` do not count.
         """
-        self._grow(int(stream.max(initial=-1)) + 1)
-        bootstraps = next_value is None and bootstrapping(key, lam, flags)
-        if self._terms is None and bootstraps:  # terms of open returns start here
-            self._terms = BootstrapTerms()
-            self._open[:, :, FIRST_DISCOUNT] = self._open[:, :, DISCOUNT]
-            self._open[:, :, START] = self._clock[:, None]
-        if self._terms is not None:
-            self._add_terms(self._terms, key, next_state, gamma, lam, eta, flags, stream)
-        fresh = np.zeros(self._stored.shape[0], dtype=np.bool_)
-        none = np.zeros(0)
-        columns = (
-            key, state, next_state, reward, gamma, lam, none if next_value is None else next_value,
-            none if eta is None else eta, flags, stream,
+        more = int(rows[STREAM].max(initial=-1)) + 1 - len(self._open[0])
+        if more > 0:
+            self._open = [np.pad(x, [(0, more)] + [(0, 0)] * (x.ndim - 1)) for x in self._open]
+        collect(
+            tuple(map(read_only, (key, *rows))), tuple(self._open), self._stored, self._counts,
+            self._negligible, U(2**self._level - 1),
         )  # fmt: skip
-        chunk = Chunk(*map(read_only, columns))
-        begun = Begun(self._open, self._open_start, self._age, self._clock, self._open_count)
-        mask = U(2**self._level - 1)
-        collect(chunk, begun, self._stored, fresh, self._counts, self._negligible, mask)
-        if self._terms is not None:
-            self._store_terms(self._terms, fresh)
         self._thin(self._level)
-
-    def _add_terms(
-        self, terms: BootstrapTerms, key: Integers, next_state: Array | Integers, gamma: Array,
-        lam: Array,
-        eta: Array | None, flags: Integers, stream: Integers,
-    ) -> None:  # fmt: skip
-        """Store the steps of a chunk, for the bootstrap terms of returns."""
-        own, ended = key > ELSEWHERE, flags & TERMINATED != 0
-        gamma, lam = np.where(ended, 0.0, gamma), np.where(ended, 0.0, lam)
-        eta = np.ones(key.size) if eta is None else eta
-        reached = np.asarray(next_state[own], dtype=np.float64)
-        terms.add_steps(reached, gamma[own], lam[own], eta[own], stream[own], self._clock)
 
     def _thin(self, level: int) -> None:
         """Lower the share of blocks to 2^−level, or further where returns are many."""
-        while level > self._level or self._counts[1] > self._plenty * self._stored.shape[0]:
-            stored, seen = len(self._rows()), int(self._counts[1]) // 2
+        while level > self._level or self._counts[1] > self._plenty * len(self._stored):
+            stored, seen = len(self._rows), int(self._counts[1]) // 2
             if seen < stored:
-                self._keep(np.random.default_rng(stored).permutation(stored)[:seen])
+                self._keep(np.random.default_rng(stored), seen)
             self._counts[1] = seen
             self._level += 1
 
-    def _keep(self, stay: Integers) -> None:
-        """Keep these of the stored returns."""
-        stay = np.sort(stay)
-        self._stored[: stay.size] = self._stored[stay]
-        if self._terms is not None:
-            self._terms.move({int(old): new for new, old in enumerate(stay)})
+    def _keep(self, rng: np.random.Generator, number: int) -> None:
+        """Keep so many of the stored returns, at random."""
+        self._stored[:number] = self._rows[np.sort(rng.permutation(len(self._rows))[:number])]
 
-    def merge(self, other: Returns, number: Integers | None = None) -> None:
-        """Add the stored returns of another part of the log, none of which is open any more.
-
-        State s of theirs is ``number[s]`` here. Of both together a random sample remains.
-        """
+    def merge(self, other: Returns) -> None:
+        """Add the stored returns of another part of the log: of both, a random sample remains."""
         self._thin(other._level)
         other._thin(self._level)
         seen = [int(each._counts[1]) for each in (self, other)]
-        most = min(sum(seen), len(self._stored), len(other._stored))
+        most = min(sum(seen), len(self._stored))
         rng = np.random.default_rng(sum(seen))
         own = int(rng.hypergeometric(seen[0], seen[1], most)) if sum(seen) else 0
-        self._keep(rng.permutation(len(self._rows()))[:own])
-        theirs = np.sort(rng.permutation(len(other._rows()))[: most - own])
-        rows = other._stored[theirs]
-        if number is not None:
-            rows[:, LEAD + 1 :] = number[rows[:, LEAD + 1 :].astype(np.int64)]
-        self._stored[own:most] = rows
-        if other._terms is not None:
-            self._terms = self._terms or BootstrapTerms()
-            slots = {int(old): own + k for k, old in enumerate(theirs)}
-            self._terms.merge(other._terms, slots, number)
-        if most < min(sum(seen), len(self._stored)):
-            self._stored = self._stored[:most]
+        self._keep(rng, own)
+        theirs = np.sort(rng.permutation(len(other._rows))[: most - own])
+        self._stored[own:most] = other._rows[theirs]
         self._counts += other._counts
 
-    def _grow(self, streams: int) -> None:
-        more = streams - self._open.shape[0]
-        if more > 0:
-            _, keys, width = self._open_start.shape
-            self._open = np.concatenate([self._open, np.zeros((more, keys, 6))])
-            self._open_start = np.concatenate([self._open_start, np.zeros((more, keys, width))])
-            self._age = np.concatenate([self._age, np.zeros(more)])
-            self._clock = np.concatenate([self._clock, np.zeros(more, dtype=np.int64)])
-            none = np.zeros(more, dtype=np.int64)
-            self._open_count = np.concatenate([self._open_count, none])
-
-    def _store_terms(self, terms: BootstrapTerms, fresh: NDArray[np.bool_]) -> None:
-        """Store the bootstrap terms of the returns that have just ended."""
-        for slot in np.flatnonzero(fresh).tolist():
-            terms.remove(slot)
-        while fresh.any():
-            slot = int(np.argmax(fresh))
-            fresh[slot] = False
-            stream, start, end = self._stored[slot, [STREAM, FROM, TO]].astype(np.int64).tolist()
-            terms.add_return(slot, stream, start, end, float(self._stored[slot, LEAD]))
-            while self.stored_numbers > self._capacity and len(self._rows()) > 1:
-                fresh = fresh[self._halve(terms)]
-        is_open = self._open[:, :, OPEN] > 0
-        oldest = np.where(is_open, self._open[:, :, START], np.inf).min(axis=1)
-        terms.remove_steps(np.minimum(oldest, self._clock).astype(np.int64))
-
-    def _halve(self, terms: BootstrapTerms) -> Integers:
-        """Keep a random half of the returns, and no more from now on; return their old slots."""
-        n = len(self._rows())
-        stay = np.sort(np.random.default_rng(self.count).permutation(n)[: n // 2])
-        terms.move({int(old): new for new, old in enumerate(stay)})
-        self._stored = self._stored[stay]
-        return stay
-
-    def sample(self, most: int) -> Returns:
-        """At most so many of the stored returns, at random; all where λ is below 1."""
-        rows = self._rows()
-        if len(rows) <= most or self._terms is not None:
-            return self
-        found = copy.copy(self)
-        found._stored = rows[np.random.default_rng(self.count).permutation(len(rows))[:most]]
-        return found
-
     @property
-    def stored_numbers(self) -> int:
-        """Numbers stored of bootstrap terms, where λ is below 1."""
-        return 0 if self._terms is None else self._terms.count * (1 + self._width)
+    def _rows(self) -> Array:
+        return self._stored[: int(self._counts[1])]
 
     @property
     def count(self) -> int:
@@ -226,130 +116,108 @@ class Returns:
         return int(self._counts[0])
 
     @property
+    def start(self) -> Array:
+        """State or observation in which each stored return began [return, number]."""
+        return self._rows[:, LEAD : LEAD + self._width]
+
+    @property
     def key(self) -> Integers:
         """Key of each stored return."""
-        return self._rows()[:, KEY].astype(np.int64)
+        return self._rows[:, KEY].astype(np.int64)
+
+    @property
+    def end(self) -> Array:
+        """State or observation in which each was closed or cut off [return, number]."""
+        return self._rows[:, LEAD + self._width :]
+
+    @property
+    def age(self) -> Integers:
+        """Steps of its episode before each began."""
+        return self._rows[:, START_AGE].astype(np.int64)
+
+    @property
+    def rest(self) -> Array:
+        """Discount of what is missing from each return, with its sign; 0 where nothing is."""
+        return self._rows[:, REST]
+
+    @property
+    def missing_share(self) -> Array:
+        """The same without its sign, at most 1."""
+        return np.minimum(np.abs(self.rest), 1.0)
 
     def completed(self, value: Predictor) -> Array:
         """The stored returns, completed with these values."""
-        found = self._rows()[:, REWARDS] + self._at_the_end(value, 1)
-        if self._terms is not None:
-            found += self._terms.sums(len(found), value)
-        return found
+        return np.asarray(self._rows[:, REWARDS] + self._at_the_end(value, 1))
 
     def missing_variance(self, variance: Predictor) -> Array:
         """Variance that each return lacks because it was cut off."""
         return self._at_the_end(variance, 2)
 
     def _at_the_end(self, predict: Predictor, power: int) -> Array:
-        """Prediction at the end of each truncated return, times its discount to a power."""
-        rows, found = self._rows(), np.zeros(len(self._rows()))
-        if self.truncated.any():
-            rest = rows[self.truncated, REST] ** power
-            found[self.truncated] = rest * predict(rows[self.truncated, LEAD + 1 + self._width :])
+        """Prediction at the end of each return that is cut off, times its discount to a power."""
+        found, cut = np.zeros(len(self._rows)), self.rest != 0
+        if cut.any():
+            found[cut] = self.rest[cut] ** power * predict(self.end[cut])
         return found
 
-    @property
-    def truncated(self) -> NDArray[np.bool_]:
-        """Whether each return was cut off."""
-        return np.asarray(self._rows()[:, REST] != 0)
+    def early(self, places: Integers | None = None, most: float = MOST_MISSING) -> Mask:
+        """Which began so early in their episode that, in each place, little is cut off on average.
 
-    @property
-    def missing_share(self) -> Array:
-        """Discount of what is missing from each return; 0 where nothing is."""
-        return np.abs(self._rows()[:, REST])
-
-    @property
-    def start(self) -> Array:
-        """State or observation in which each began [return, number]."""
-        return self._rows()[:, LEAD + 1 : LEAD + 1 + self._width]
-
-    @property
-    def end(self) -> Array:
-        """State or observation in which each was closed or cut off [return, number]."""
-        return self._rows()[:, LEAD + 1 + self._width :]
-
-    @property
-    def rest(self) -> Array:
-        """Discount of what is missing from each return, with its sign; 0 where nothing is."""
-        return self._rows()[:, REST]
-
-    @property
-    def age(self) -> Integers:
-        """Steps of its episode before each began."""
-        return self._rows()[:, START_AGE].astype(np.int64)
-
-    @property
-    def early(self) -> NDArray[np.bool_]:
-        """Which began so early in their episode that little can be cut off.
-
-        This does not depend on how they went on, as leaving out truncated ones would.
+        Whether a return counts depends on when it began, not on how it went on: to leave out those
+        that truncation cut off would leave out the long ones. Where too few lack little, as with
+        missing rewards, which cut at any age: those that together have the most power, completed as
+        they are with the estimate. If it is right their mean is still its value; if not, they show
+        less of it.
         """
-        rows = self._rows()
-        much = np.abs(rows[:, REST]) > MAX_TRUNCATED_SHARE
-        if np.count_nonzero(much) <= IGNORED_SHARE * len(rows):  # such as at the end of the stream
-            return np.ones(len(rows), dtype=bool)
-        return np.asarray(rows[:, START_AGE] < np.quantile(rows[much, START_AGE], IGNORED_SHARE))
-
-    @property
-    def cut_at_any_age(self) -> bool:
-        """Whether returns are cut off at any age, as by missing rewards, so that few are early."""
-        little = self.missing_share <= MAX_TRUNCATED_SHARE
-        both = np.count_nonzero(self.early & little)
-        return bool(little.any() and both < FEW * little.size)
-
-    @property
-    def nearly_complete(self) -> NDArray[np.bool_]:
-        """Which began early and had little cut off; all of the latter where few began early."""
-        little = self.missing_share <= MAX_TRUNCATED_SHARE
-        return np.asarray(little if self.cut_at_any_age else self.early & little)
-
-    def _rows(self) -> Array:
-        return self._stored[: min(int(self._counts[1]), self._stored.shape[0])]
+        age, share = self.age, self.missing_share
+        places = np.zeros_like(age) if places is None else places
+        early = np.zeros(age.size, dtype=bool)
+        order = np.lexsort((age, places))
+        for own in np.split(order, np.flatnonzero(np.diff(places[order])) + 1):
+            mean = np.cumsum(share[own]) / np.arange(1, own.size + 1)
+            last = np.flatnonzero(np.diff(age[own], append=-1))  # of its age
+            fits = last[mean[last] <= most]
+            if own.size >= FEWEST and (not fits.size or fits[-1] + 1 < FEWEST):
+                fits = last[mean[last] <= MOST_COMPLETED]
+                power = np.sqrt(fits + 1.0) * (1.0 - mean[fits])
+                fits = fits[: int(np.argmax(power)) + 1] if fits.size else fits
+            early[own[: fits[-1] + 1 if fits.size else 0]] = True
+        return early
 
 
-class Chunk(NamedTuple):
-    """Columns of transitions."""
+def rows_of(
+    chunk: Mapping[str, Any], gamma: Array, lam: Array, eta: Array | None = None,
+    next_value: Array | None = None,
+) -> tuple[NDArray[Any], ...]:  # fmt: skip
+    """The columns of a chunk as returns are collected from them.
 
-    key: Any
-    state: Any
-    next_state: Any
-    reward: Any
-    gamma: Any
-    lam: Any
-    next_value: Any
-    eta: Any
-    flags: Any
-    stream: Any
-
-
-class Begun(NamedTuple):
-    """Returns that are open, and the time, in each stream."""
-
-    opened: Any  #: [stream, key, column]
-    start: Any  #: state in which each began
-    age: Any
-    clock: Any
-    count: Any  #: how many are open
+    `next_value` is the value of the next state, where λ is below 1. No η stands for ones.
+    """
+    n = len(chunk["reward"])
+    flags = np.zeros(n, dtype=np.int64)
+    for name, flag in (("terminated", TERMINATED), ("truncated", TRUNCATED)):
+        flags |= flag * np.asarray(chunk.get(name, 0), dtype=bool)
+    stream = np.broadcast_to(read_streams(chunk.get("stream"), n), n)
+    numbers = chunk["reward"], gamma, lam, np.zeros(0) if eta is None else eta
+    return (
+        *(_states(chunk[name], n) for name in ("state", "next_state")),
+        *(np.ascontiguousarray(x, dtype=np.float64) for x in numbers),
+        flags,
+        np.ascontiguousarray(stream),
+        np.zeros(0) if next_value is None else next_value,
+    )
 
 
-def _compiled(function: Any) -> Any:
-    return compiled(function, memory_layout.__file__, nogil=True)
+def _states(column: NDArray[Any], n: int) -> NDArray[Any]:
+    """States as rows of one whole number, observations as rows of numbers."""
+    kind = np.int64 if column.ndim == 1 and column.dtype.kind in "iu" else np.float64
+    return np.ascontiguousarray(column.reshape(n, -1), dtype=kind)
 
 
-@_compiled
-def bootstrapping(key, lam, flags):
-    """Whether values of later states are in returns: λ is below 1 somewhere."""
-    for t in range(lam.size):
-        if lam[t] < 1.0 and key[t] > ELSEWHERE and flags[t] & TERMINATED == 0:
-            return True
-    return False
-
-
-@_compiled
-def collect(chunk, begun, stored, fresh, counts, negligible, mask):
+@compiled
+def collect(chunk: Any, begun: Any, stored: Any, counts: Any, negligible: Any, mask: Any) -> None:
     """Go through a chunk: begin returns, add rewards to the open ones, store those that end."""
-    key, state, next_state, reward, gamma, lam, next_value, eta, flags, stream = chunk
+    key, state, next_state, reward, gamma, lam, eta, flags, stream, next_value = chunk
     opened, start, age, clock, open_count = begun
     keys, width = start.shape[1], start.shape[2]
     for t in range(key.size):
@@ -363,8 +231,7 @@ def collect(chunk, begun, stored, fresh, counts, negligible, mask):
         if begins:
             open_count[at] += 1
             opened[at, k, OPEN], opened[at, k, SUM], opened[at, k, DISCOUNT] = 1.0, 0.0, 1.0
-            opened[at, k, AGE], opened[at, k, FIRST_DISCOUNT] = age[at], 1.0
-            opened[at, k, START] = clock[at]
+            opened[at, k, AGE] = age[at]
             for i in range(width):
                 start[at, k, i] = state[t, i]
         ended, cut = flags[t] & TERMINATED != 0, flags[t] & TRUNCATED != 0
@@ -397,13 +264,9 @@ def collect(chunk, begun, stored, fresh, counts, negligible, mask):
             if n >= stored.shape[0]:  # reservoir sampling: each of the n + 1 is dropped alike
                 slot = np.int64(mix(U(n)) % U(n + 1))
             if slot < stored.shape[0]:
-                fresh[slot] = True
                 stored[slot, KEY], stored[slot, REWARDS] = j, opened[at, j, SUM]
                 stored[slot, REST], stored[slot, START_AGE] = rest, opened[at, j, AGE]
-                stored[slot, STREAM], stored[slot, TO] = at, clock[at] - 1
-                stored[slot, FROM] = opened[at, j, START]
-                stored[slot, LEAD] = opened[at, j, FIRST_DISCOUNT]
                 for i in range(width):
-                    stored[slot, LEAD + 1 + i] = start[at, j, i]
-                    stored[slot, LEAD + 1 + width + i] = next_state[t, i]
+                    stored[slot, LEAD + i] = start[at, j, i]
+                    stored[slot, LEAD + width + i] = next_state[t, i]
         age[at] = 0.0 if ended or cut else age[at] + 1.0

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar import arguments
-from retvar.errors import InputError
 from retvar.estimation.return_sample import ReturnSample
 from retvar.experience import from_gymnasium
 from retvar.experience.environments import is_vector, make_copies
-from retvar.format import reasons
+from retvar.support import arguments
+from retvar.support.errors import InputError
+from retvar.support.format import reasons
 
 __all__ = ["rollouts"]
 
@@ -39,6 +39,7 @@ def rollouts(
     truncated: str = "cut_off",
     value: Value | None = None,
     reward_range: tuple[float, float] | None = None,
+    precision: float | None = None,
     level: float = 0.9,
     seed: int = 0,
     **options: Any,
@@ -71,7 +72,10 @@ def rollouts(
         Value of an observation, which completes returns that were cut off.
     reward_range
         Smallest and largest reward; default: those seen. Without `value` they bound what a cut-off
-        return misses.
+        return misses. Where given, they also bound returns, for the interval of the worst ones.
+    precision
+        Run as many more episodes as the interval of the mean needs to be ± this, or less:
+        ``sample.episodes_for(precision)`` of the first `episodes`.
     level, seed
         Of the intervals; of environments and actions.
 
@@ -83,6 +87,8 @@ def rollouts(
     0.398 [0.382, 0.415]
     >>> print(sample.std)  # exactly 0.457
     0.458 [0.454, 0.462]
+    >>> sample.episodes_for(0.01)  # for a mean known to ± 0.01
+    5688
     """
     gamma = float(arguments.unit_interval("gamma", gamma, 1)[0])
     episodes = arguments.integer("episodes", episodes, 2)
@@ -93,110 +99,94 @@ def rollouts(
     if reward_range is not None:
         smallest, largest = arguments.numbers("reward_range", reward_range, 2).tolist()
         reward_range = smallest, largest
-        _rest(gamma, smallest, largest)
+        if smallest > largest:
+            raise InputError("reward_range", reward_range, "must be (smallest, largest)")
     made = make_copies(env, envs, options)
     placed = _placed(env if made is None else made(), start, max_steps)
-    found = _Sampled()
+    found = _Episodes(gamma)
+
+    def sample() -> ReturnSample:
+        return found.sample(truncated == AS_END, value, reward_range, level)
+
     try:
-        experience = from_gymnasium(
-            placed, policy, episodes=episodes, deterministic=deterministic, seed=seed
-        )
-        found.collect(experience, gamma)
+        found.run(placed, policy, episodes, deterministic, seed)
+        needed = 0 if precision is None else sample().episodes_for(precision)
+        if needed > episodes:
+            another = int(np.random.SeedSequence([int(seed), 1]).generate_state(1)[0])
+            found.run(placed, policy, needed - episodes, deterministic, another)
     finally:
-        if made is not None:
-            for each in placed:
-                each.close()
-    if truncated == AS_END:
-        returns = np.array(found.totals)
-        return ReturnSample(returns, returns, found.cuts, False, level, seed, within_limit=True)
-    return found.sample(gamma, value, reward_range, level, seed)
+        for each in [] if made is None else placed:
+            each.close()
+    return sample()
 
 
-def _rest(gamma: float, smallest: float, largest: float) -> tuple[float, float]:
-    """Bounds on the return that follows a cut."""
-    low, high = arguments.numbers("reward_range", (smallest, largest), 2).tolist()
-    if low > high:
-        raise InputError("reward_range", (smallest, largest), "must be (smallest, largest)")
-    if gamma == 1.0:
-        return (-math.inf if low < 0 else 0.0), (math.inf if high > 0 else 0.0)
-    return min(low / (1.0 - gamma), 0.0), max(high / (1.0 - gamma), 0.0)
-
-
-def _answer(value: Value, observation: Any) -> float:
-    """The value of one observation, a finite number; 0 where none is needed."""
-    if observation is None:
-        return 0.0
-    try:
-        found = float(np.asarray(value(observation), dtype=np.float64).reshape(()))
-    except (TypeError, ValueError):
-        found = math.nan
-    if not math.isfinite(found):
-        raise InputError("value", f"{value!r}", "must give a finite number for an observation")
-    return found
-
-
-class _Sampled:
+class _Episodes:
     """Returns of whole episodes."""
 
-    def __init__(self) -> None:
+    def __init__(self, gamma: float) -> None:
+        self.gamma = gamma
         self.totals: list[float] = []
-        self.shares: list[float] = []  # of what follows; 0 where the return is whole
-        self.ends: list[Any] = []  # the last observation, None where the return is whole
-        self.least, self.most = math.inf, -math.inf  # rewards seen
+        self.shares: list[float] = []  # of what follows; 0 where all is there
+        self.ends: list[Any] = []  # the last observation, None where all is there
+        self.rewards = math.inf, -math.inf  # smallest and largest
         self.cuts = 0  # episodes that were truncated, whatever that matters
 
+    def run(self, env: Any, policy: Any, episodes: int, greedy: bool | None, seed: int) -> None:
+        """Run so many episodes; refuse steps that cannot be used."""
+        experience = from_gymnasium(env, policy, episodes=episodes, deterministic=greedy, seed=seed)
+        so_far: dict[int, Any] = {}  # of each stream: return, and weight of the next
+        for chunk in experience.chunks():
+            reward, (low, high) = chunk["reward"], self.rewards
+            self.rewards = min(low, float(reward.min())), max(high, float(reward.max()))
+            stream = np.asarray(chunk.get("stream", np.zeros(reward.size, dtype=np.int64)))
+            columns = (stream, reward, chunk["terminated"], chunk["truncated"])
+            rows = zip(*(column.tolist() for column in columns), strict=True)
+            for row, (i, gain, ended, cut) in enumerate(rows):
+                total, weight = so_far.pop(i, (0.0, 1.0))
+                total, weight = total + weight * gain, weight * self.gamma
+                if not (ended or cut):
+                    so_far[i] = total, weight
+                    continue
+                whole = ended or weight <= NEGLIGIBLE
+                self.cuts += not ended
+                self.totals.append(total)
+                self.shares.append(0.0 if whole else weight)
+                self.ends.append(None if whole else chunk["next_state"][row])
+        if left_out := experience.counts.rejected:  # the rest of an episode is no return
+            problem = f"has steps without a return ({reasons(left_out)})"
+            remedy = f"{problem}; correct its rewards or observations"
+            raise InputError("env", experience.name, remedy)
+
     def sample(
-        self,
-        gamma: float,
-        value: Value | None,
-        reward_range: tuple[float, float] | None,
-        level: float,
-        seed: int,
+        self, as_end: bool, value: Value | None, known: tuple[float, float] | None, level: float
     ) -> ReturnSample:
         """The returns, those that were cut off completed or with bounds."""
         returns, share = np.array(self.totals), np.array(self.shares)
+        bounds = (-math.inf, math.inf) if known is None else self._rest(*known)
+        make = partial(ReturnSample, level=level, bounds=bounds)
+        if as_end:
+            return make(returns, returns, self.cuts, within_limit=True)
         cut: NDArray[np.bool_] = share > 0.0
         count = int(np.count_nonzero(cut))
         if value is not None and count:
-            rest = share * np.array([_answer(value, end) for end in self.ends])
+            rest = share * [
+                0.0 if end is None else np.asarray(value(end)).item() for end in self.ends
+            ]
+            if not np.isfinite(rest).all():
+                remedy = "must give a finite number for an observation"
+                raise InputError("value", f"{value!r}", remedy)
             returns, largest = returns + rest, float(np.abs(rest).max())
-            return ReturnSample(returns, returns, count, True, level, seed, rest=largest)
-        low, high = _rest(gamma, *(reward_range or (self.least, self.most)))
+            return make(returns, returns, count, True, rest=largest)
+        low, high = self._rest(*(known or self.rewards))
         with np.errstate(invalid="ignore"):
             lower, upper = (np.where(cut, returns + share * end, returns) for end in (low, high))
-        return ReturnSample(lower, upper, count, False, level, seed)
+        return make(lower, upper, count)
 
-    def collect(self, experience: Any, gamma: float) -> None:
-        """Go through the stream; refuse one with steps that cannot be used."""
-        total: dict[int, float] = defaultdict(float)
-        weight: dict[int, float] = defaultdict(lambda: 1.0)
-        for chunk in experience.chunks():
-            _require_whole(experience)
-            reward = chunk["reward"]
-            self.least, self.most = min(self.least, reward.min()), max(self.most, reward.max())
-            stream = np.asarray(chunk.get("stream", np.zeros(reward.size, dtype=np.int64)))
-            columns = (stream, reward, chunk["terminated"], chunk["truncated"])
-            for row, (i, gain, ended, cut) in enumerate(
-                zip(*(column.tolist() for column in columns), strict=True)
-            ):
-                total[i] += weight[i] * gain
-                weight[i] *= gamma
-                if not (ended or cut):
-                    continue
-                whole = ended or weight[i] <= NEGLIGIBLE
-                self.cuts += not ended
-                self.totals.append(total[i])
-                self.shares.append(0.0 if whole else weight[i])
-                self.ends.append(None if whole else chunk["next_state"][row])
-                total[i], weight[i] = 0.0, 1.0
-        _require_whole(experience)
-
-
-def _require_whole(experience: Any) -> None:
-    """Refuse episodes of which a step is left out: the rest of one is no return."""
-    if left_out := experience.counts.rejected:
-        problem = f"has steps without a return ({reasons(left_out)})"
-        raise InputError("env", experience.name, f"{problem}; correct its rewards or observations")
+    def _rest(self, low: float, high: float) -> tuple[float, float]:
+        """Bounds on the return that follows a cut, from those of rewards."""
+        if self.gamma == 1.0:
+            return (-math.inf if low < 0 else 0.0), (math.inf if high > 0 else 0.0)
+        return min(low / (1.0 - self.gamma), 0.0), max(high / (1.0 - self.gamma), 0.0)
 
 
 def _placed(env: Any, start: Any, max_steps: int | None) -> Any:
@@ -208,20 +198,26 @@ def _placed(env: Any, start: Any, max_steps: int | None) -> Any:
     if is_vector(env):
         field, given = ("start", start) if start is not None else ("max_steps", max_steps)
         raise InputError(field, given, "needs single environments: give an id, one, or a list")
-    several = list(env) if isinstance(env, list | tuple) else [env]
-    for each in several:
+    found = []
+    for each in env if isinstance(env, list | tuple) else [env]:
         arguments.instance("env", each, gymnasium.Env, "a Gymnasium environment or its id")
-    if max_steps is not None:
-        limit = arguments.integer("max_steps", max_steps, 1)
-        several = [gymnasium.wrappers.TimeLimit(each, limit) for each in several]
-    if start is not None:
-        several = [_starting(each, start) for each in several]
-    return several if isinstance(env, list | tuple) else several[0]
+        if max_steps is not None:
+            limit = arguments.integer("max_steps", max_steps, 1)
+            each = gymnasium.wrappers.TimeLimit(each, limit)
+        found.append(each if start is None else _starting(each, start))
+    return found if isinstance(env, list | tuple) else found[0]
 
 
 def _starting(env: Any, start: Any) -> Any:
     """An environment whose episodes start in a given state."""
     import gymnasium
+
+    wrappers: list[Any] = []
+    inner = env
+    while isinstance(inner, gymnasium.Wrapper):
+        if isinstance(inner, gymnasium.ObservationWrapper):
+            wrappers.insert(0, inner)  # from the inside out
+        inner = inner.env
 
     class StartAt(gymnasium.Wrapper):  # type: ignore[misc, unused-ignore]
         """Puts the environment into a state after each reset."""
@@ -229,27 +225,14 @@ def _starting(env: Any, start: Any) -> Any:
         def reset(self, **settings: Any) -> tuple[Any, dict[str, Any]]:
             _, info = self.env.reset(**settings)
             observation = _put(self.env.unwrapped, start)
-            for wrapper in _observation_wrappers(self.env):
+            for wrapper in wrappers:
                 observation = wrapper.observation(observation)
             if not self.env.observation_space.contains(observation):
-                raise InputError(
-                    "start", start, f"gives {observation!r}, no observation of the environment"
-                )
+                remedy = f"gives {observation!r}, no observation of the environment"
+                raise InputError("start", start, remedy)
             return observation, info
 
     return StartAt(env)
-
-
-def _observation_wrappers(env: Any) -> list[Any]:
-    """The wrappers that change observations, from the inside out."""
-    import gymnasium
-
-    found: list[Any] = []
-    while isinstance(env, gymnasium.Wrapper):
-        if isinstance(env, gymnasium.ObservationWrapper):
-            found.insert(0, env)
-        env = env.env
-    return found
 
 
 def observed(observation: Any) -> Callable[[Any], Any]:
@@ -289,11 +272,7 @@ def _put(inner: Any, start: Any) -> Any:
     if callable(start):
         return start(inner)
     if hasattr(inner, "set_state") and hasattr(inner, "_get_obs"):  # MuJoCo
-        try:
-            position, velocity = (np.asarray(x, dtype=np.float64) for x in start)
-            inner.set_state(position, velocity)
-        except (TypeError, ValueError, AssertionError) as error:
-            raise InputError("start", start, f"must be (qpos, qvel): {error}") from None
+        inner.set_state(*_positions(inner, start))
         return inner._get_obs()
     if hasattr(inner, "P") and hasattr(inner, "s"):  # toy text
         if not arguments.is_integer(start) or start not in inner.P:
@@ -302,17 +281,24 @@ def _put(inner: Any, start: Any) -> Any:
         return int(start)
     if hasattr(inner, "state"):  # classic control
         state = arguments.floats("start", start, "the numbers of the environment's state")
-        current = np.asarray(inner.state)
-        if state.shape != current.shape:
-            raise InputError("start", start, f"must hold {current.size} numbers, as its state does")
+        if state.shape != np.shape(inner.state):
+            size = np.size(inner.state)
+            raise InputError("start", start, f"must hold {size} numbers, as its state does")
         inner.state = tuple(state.tolist()) if isinstance(inner.state, tuple) else state
-        if hasattr(inner, "_get_obs"):
-            return np.asarray(inner._get_obs(), dtype=np.float32)
-        if hasattr(inner, "_get_ob"):
-            return np.asarray(inner._get_ob(), dtype=np.float32)
-        return state.astype(np.float32)
+        show = getattr(inner, "_get_obs", getattr(inner, "_get_ob", lambda: state))
+        return np.asarray(show(), dtype=np.float32)
     raise InputError(
         "start", start,
         f"{type(inner).__name__} has no state that can be set; give a function that puts the "
         "environment into a state and returns the observation",
     )  # fmt: skip
+
+
+def _positions(inner: Any, start: Any) -> list[Array]:
+    """Positions and velocities of a MuJoCo world, from two arrays or all numbers in one."""
+    sizes = [int(inner.model.nq), int(inner.model.nv)]
+    flat = np.concatenate([np.ravel(np.asarray(x, dtype=np.float64)) for x in start])
+    if flat.size != sum(sizes):
+        remedy = f"must be {sizes[0]} positions and {sizes[1]} velocities, (qpos, qvel)"
+        raise InputError("start", start, remedy)
+    return [flat[: sizes[0]], flat[sizes[0] :]]

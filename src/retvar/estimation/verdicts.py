@@ -15,28 +15,19 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.format import count, number
+from retvar.estimation.returns import FEWEST
+from retvar.support.format import count, number
 
-__all__ = [
-    "AGREES",
-    "DISAGREES",
-    "UNCERTAIN",
-    "Lack",
-    "Verdict",
-    "joint_kind",
-    "judge_std",
-    "judge_value",
-    "judge_without_spread",
-]
+__all__ = ["Lack", "Verdict", "joint_kind", "judge_std", "judge_value", "judge_without_spread"]
 
 Array = NDArray[np.float64]
 AGREES, DISAGREES, UNCERTAIN = "agrees", "disagrees", "too uncertain to tell"
-FEWEST = 100  # returns below which nothing is said
 ENOUGH = 200  # returns below which agreement is not said
 REACH = 1.8  # standard errors of the interval that "agrees" rests on
 TOLERATED = math.log(1.25)  # difference of the std, in logarithms, that is still agreement
 TOLERATED_SHIFT = 0.25  # difference of the value, in standard deviations of the return
-ERROR_RATE = 0.01  # of "disagrees" where all is well
+ERROR_RATE = 0.005  # of "disagrees" where all is well, of all tests together
+UNSEEN = 3  # large returns that may be missing from a sample where it disagrees
 BEYOND = 0.5  # mean log excesses by which a large return that was not seen exceeds the largest
 LEAST_KURTOSIS = 2.0  # var u / mean² of a normal distribution
 FARTHEST = 1e20  # standard deviations; with larger numbers sixth powers would overflow
@@ -46,9 +37,6 @@ class Lack(NamedTuple):
     """How much the returns lack on average, where the estimate stands in for it.
 
     An error of the estimate is then in both ends of a return, and shows in what is left alone.
-
-    >>> Lack(share=0.5).value(0.1), round(Lack(variance=0.5).log_std(math.log(1.1)), 3)
-    (0.2, 0.175)
     """
 
     share: float = 0.0  #: discount of what is missing
@@ -98,9 +86,8 @@ class Verdict:
     @property
     def distance(self) -> float:
         """How far off the estimate is, to compare verdicts: 0 where nothing is known."""
-        if math.isnan(self.difference):
-            return 0.0
-        return abs(2.0 * _half_log(self.difference) if self.quantity == "std" else self.difference)
+        off = 2.0 * _half_log(self.difference) if self.quantity == "std" else self.difference
+        return 0.0 if math.isnan(self.difference) else abs(off)
 
     def __str__(self) -> str:
         if self.kind == UNCERTAIN:
@@ -112,25 +99,23 @@ class Verdict:
             return f"agrees (a difference of {unit} would have been seen)"
         if math.isinf(self.difference):
             return "disagrees: the estimate has no spread"
-        numbers = self.difference, self.low, self.high
-        if self.quantity == "std":
-            middle, low, high = (number(x) for x in numbers)
-            return f"disagrees by a factor of {middle} [{low}, {high}]"
-        middle, low, high = (f"{x:+.2f}" for x in numbers)
-        return f"disagrees by {middle} std [{low}, {high}]"
+        show = number if self.quantity == "std" else "{:+.2f}".format
+        middle, low, high = (show(x) for x in (self.difference, self.low, self.high))
+        by = f"a factor of {middle}" if self.quantity == "std" else f"{middle} std"
+        return f"disagrees by {by} [{low}, {high}]"
+
+    @classmethod
+    def nothing(cls, quantity: str, returns: int) -> Verdict:
+        """The verdict where nothing can be said."""
+        return cls(quantity, UNCERTAIN, returns, math.nan, math.nan, math.nan)
 
 
 def joint_kind(*verdicts: Verdict) -> str:
-    """One word for several verdicts: a single "disagrees" decides, "agrees" takes all of them.
-
-    >>> sure, unsure = judge_value(np.zeros(500)), judge_value(np.zeros(5))
-    >>> joint_kind(sure, sure), joint_kind(sure, unsure)
-    ('agrees', 'too uncertain to tell')
-    """
-    kinds = [verdict.kind for verdict in verdicts]
+    """One word for several verdicts: a single "disagrees" decides, "agrees" takes all of them."""
+    kinds = {verdict.kind for verdict in verdicts}
     if DISAGREES in kinds:
         return DISAGREES
-    return AGREES if kinds and all(kind == AGREES for kind in kinds) else UNCERTAIN
+    return AGREES if kinds == {AGREES} else UNCERTAIN
 
 
 def judge_std(
@@ -146,21 +131,14 @@ def judge_std(
     the interval for the same sample with one large number more: a rare large return that the sample
     happens to lack is missing from its mean and from its standard error alike. This number is
     e^(h/2) times the largest, where h is the mean of log u above the √n-th largest (Hill, 1975): 0
-    for returns of one size, and the larger the heavier the tail. Where all returns lie on one side
-    of the value, those on the other have not been seen yet: then no std is called too large.
+    for returns of one size, and the larger the heavier the tail. "Disagrees" allows for three
+    such numbers: where three are to be expected, none is seen in one of 20 samples. Where all
+    returns lie on one side of the value, those on the other have not been seen yet: then no std is
+    called too large.
 
-    Parameters
-    ----------
-    z
-        One number for each return, in standard deviations of the estimate.
-    missing
-        Share of the variance that each return lacks, since it was cut off.
-    estimate_error
-        Standard error of the logarithm of the estimated std.
-    tests
-        Number of places that are judged at once: "disagrees" needs the more evidence.
-    lack
-        What the returns lack, where it is so much that less of a difference shows.
+    `missing` is the share of the variance that each return lacks, since it was cut off,
+    `estimate_error` the standard error of the logarithm of the std, `tests` the number of verdicts
+    at once, and `lack` what returns lack, where it is so much that less of a difference shows.
     """
     n = z.size
     nothing_seen = lack.variance >= 1.0  # all of the variance is in what returns lack
@@ -168,15 +146,15 @@ def judge_std(
     z = _within_reach(z)
     u = z * z + missing
     if n < FEWEST or nothing_seen or not known or not (u > 0).any():
-        return Verdict("std", UNCERTAIN, n, math.nan, math.nan, math.nan)
+        return Verdict.nothing("std", n)
     centre = 0.5 * math.log(float(u.mean()))
-    low, high = map(lack.log_std, _log_std_interval(u, REACH))
+    low, high = map(lack.log_std, log_std_interval(u, REACH))
     kind = UNCERTAIN
     if n >= ENOUGH and low > -TOLERATED and high < TOLERATED:
         kind = AGREES
     else:
         limit = _limit(tests)
-        least, most = _log_std_interval(u, limit)
+        least, most = log_std_interval(u, limit, unseen=UNSEEN)
         below, above = (math.hypot(end - centre, limit * estimate_error) for end in (least, most))
         both_sides = z.min() < 0 < z.max()
         if centre > below or (-centre > above and both_sides):
@@ -185,33 +163,31 @@ def judge_std(
     return Verdict("std", kind, n, *map(math.exp, ends))
 
 
-def _log_std_interval(u: Array, reach: float) -> tuple[float, float]:
-    """Interval of ½ log mean u of `reach` standard errors, with or without one large u more."""
-    more = float(u.max()) * math.exp(BEYOND * _log_excess(u))
-    both = (_one_interval(sample, reach) for sample in (u, np.append(u, more)))
+def log_std_interval(
+    u: Array, reach: float, least: float = LEAST_KURTOSIS, unseen: int = 1
+) -> tuple[float, float]:
+    """Interval of ½ log mean u of `reach` standard errors, with or without some large u more."""
+    more = np.full(unseen, float(u.max()) * math.exp(BEYOND * _log_excess(u)))
+    both = (_one_interval(sample, reach, least) for sample in (u, np.append(u, more)))
     low, high = zip(*both, strict=True)
     return min(low), max(high)
 
 
 def _log_excess(u: Array) -> float:
-    """Mean of log u above the √n-th largest: Hill's estimate of how heavy the tail is.
-
-    >>> _log_excess(np.full(100, 3.0)), round(_log_excess(np.exp(np.arange(100.0))), 6)
-    (0.0, 5.5)
-    """
+    """Mean of log u above the √n-th largest: Hill's estimate of how heavy the tail is."""
     count = math.isqrt(u.size)
     top = np.partition(u, -count - 1)[-count - 1 :]
     top = top[top > 0]
     return float(np.log(top / top.min()).sum()) / max(1, top.size - 1)
 
 
-def _one_interval(u: Array, reach: float) -> tuple[float, float]:
+def _one_interval(u: Array, reach: float, least: float) -> tuple[float, float]:
+    """Johnson's interval of ½ log mean u, at least as wide as without skewness."""
     n, mean = u.size, float(u.mean())
-    deviations = u - mean
-    squares = deviations * deviations
-    variance = float(squares.mean())
-    skew = float((squares * deviations).mean()) / variance**1.5 if variance > 0 else 0.0
-    relative = math.sqrt(max(variance / mean**2, LEAST_KURTOSIS) / n)
+    off = u - mean
+    variance = float((off * off).mean())
+    skew = float((off * off * off).mean()) / variance**1.5 if variance > 0 else 0.0
+    relative = math.sqrt(max(variance / mean**2, least) / n)
     shift = skew * (2.0 * reach**2 + 1.0) / (6.0 * math.sqrt(n))
     half = 0.5 * reach * relative
     centre = 0.5 * math.log(mean)
@@ -228,20 +204,14 @@ def judge_value(
 
     `estimate_error` is the standard error of the value, in standard deviations of the return.
     `lack` is what the returns lack, where it is so much that less of a difference shows.
-
-    >>> rng = np.random.default_rng(0)
-    >>> print(judge_value(rng.normal(size=2_000)))
-    agrees (a difference of 0.07 std would have been seen)
-    >>> print(judge_value(rng.normal(0.5, 1.0, size=2_000)))
-    disagrees by +0.50 std [+0.46, +0.54]
     """
     n = z.size
     if n < FEWEST or not np.isfinite(z).all():
-        return Verdict("value", UNCERTAIN, n, math.nan, math.nan, math.nan)
+        return Verdict.nothing("value", n)
     z = _within_reach(z)
     centre = float(z.mean())
-    least = math.sqrt(max(0.0, 1.0 - lack.variance))
-    error = max(float(z.std(ddof=1)), least) / math.sqrt(n)
+    smallest = math.sqrt(max(0.0, 1.0 - lack.variance))
+    error = max(float(z.std(ddof=1)), smallest) / math.sqrt(n)
     low, high = (lack.value(centre + sign * REACH * error) for sign in (-1, 1))
     if n >= ENOUGH and low > -TOLERATED_SHIFT and high < TOLERATED_SHIFT:
         kind = AGREES
@@ -252,35 +222,23 @@ def judge_value(
 
 
 def judge_without_spread(errors: Array, rounding: float) -> tuple[Verdict, Verdict]:
-    """Judge value and std, by G − Ĵ, where the estimate says that returns do not vary.
-
-    >>> value, std = judge_without_spread(np.zeros(500), rounding=1e-9)
-    >>> print(std)
-    agrees exactly (nothing varied)
-    >>> value, std = judge_without_spread(np.append(np.zeros(499), 1.0), rounding=1e-9)
-    >>> print(std)
-    disagrees: the estimate has no spread
-    """
+    """Judge value and std, by G − Ĵ, where the estimate says that returns do not vary."""
     n = errors.size
     if n < FEWEST or not np.isfinite(errors).all():
-        return tuple(Verdict(q, UNCERTAIN, n, *[math.nan] * 3) for q in ("value", "std"))  # type: ignore[return-value]
+        return Verdict.nothing("value", n), Verdict.nothing("std", n)
+
+    def exact(quantity: str, off: float, none: float) -> Verdict:
+        right = off <= rounding
+        return Verdict(
+            quantity, AGREES if right else DISAGREES, n, *[none if right else math.inf] * 3
+        )
+
     shift, spread = abs(float(np.median(errors))), float(np.ptp(errors))
-    return (
-        Verdict("value", AGREES, n, 0.0, 0.0, 0.0)
-        if shift <= rounding
-        else Verdict("value", DISAGREES, n, math.inf, math.inf, math.inf),
-        Verdict("std", AGREES, n, 1.0, 1.0, 1.0)
-        if spread <= rounding
-        else Verdict("std", DISAGREES, n, math.inf, math.inf, math.inf),
-    )
+    return exact("value", shift, 0.0), exact("std", spread, 1.0)
 
 
 def _within_reach(z: Array) -> Array:
-    """Numbers whose powers do not overflow: no larger than a bound, and 0 below its inverse.
-
-    >>> _within_reach(np.array([-1e200, 1e-30, 0.5]))
-    array([-1.e+20,  0.e+00,  5.e-01])
-    """
+    """Numbers whose powers do not overflow: no larger than a bound, and 0 below its inverse."""
     return np.where(np.abs(z) < 1.0 / FARTHEST, 0.0, np.clip(z, -FARTHEST, FARTHEST))
 
 

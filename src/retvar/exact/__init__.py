@@ -1,10 +1,15 @@
 """Exact solutions: values, variances, fixed points, distributions and sampled checks."""
 
-from retvar.exact.fixed_points import FixedPoint, Node, fixed_point
+from retvar.exact.fixed_points import (
+    Estimates,
+    FixedPoint,
+    Node,
+    expected_updates,
+    fixed_point,
+)
 from retvar.exact.sampling import MonteCarlo, monte_carlo
 from retvar.exact.solution import Solution, StateSolution, solve
 from retvar.exact.stationary import stationary_distribution
-from retvar.exact.updates import Estimates, expected_updates
 
 __all__ = [
     "Estimates",

@@ -1,4 +1,8 @@
-"""Fixed points of the learners in the limit of small steps.
+"""What learners do in expectation: expected TD updates, and fixed points for small steps.
+
+An outcome of a step is an edge with one of three points of its normal reward (Gauss–Hermite
+quadrature, exact for polynomials up to degree 5). The functions of :mod:`retvar.td.networks` are
+applied to arrays [point, edge], so nothing here knows a method.
 
 An estimator is a network of TD nodes. A node with features Φ, discounts M (Σ b × its discount),
 trace decay K and expected reward R has its fixed point where A w = b,
@@ -6,22 +10,13 @@ trace decay K and expected reward R has its fixed point where A w = b,
     A = Φᵀ D (I − M K)⁻¹ (I − M) Φ,    b = Φᵀ D (I − M K)⁻¹ R,
 
 with D the stationary distribution of the behaviour. A table instead of features gives (I − M)⁻¹ R
-for any traces. TD is stable if every eigenvalue of A has a positive real part. The nodes:
-
-    value      M = PG    R = E[ηr]                             predicts H (unless H is given)
-    mean       M = PGL   R = E[η(r + γ′(1−λ′)H′)]              centred only
-    variance   M = B     R = E[(η(r + γ′((1−λ′)H′ + λ′G′)) − G)²] + E[η²w]
-                         with G from the mean node (centred) or G = H (direct)
-    second     M = B     R = E[η²((r + γ′H′)² − (γ′λ′H′)²)] + E[η²w]    VTD; variance: this − H²
-
-The nodes of higher moments have M = E[cᵏ] with c = ηγ′λ′, and the rewards of
-:mod:`retvar.exact.moments` with the predictions of the variance and third-moment nodes.
+for any traces. TD is stable if every eigenvalue of A has a positive real part.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -29,35 +24,181 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
-from retvar import arguments
-from retvar.errors import InfiniteVarianceError, InputError
-from retvar.exact.moments import (
-    MomentSystem,
-    check_order,
-    deviation,
-    kurtosis,
-    mean_of_return,
-    mean_reward,
-    moment_reward,
-    moment_system,
-    noisy_states,
-    skewness,
-)
-from retvar.exact.solution import FIELDS, Solution, solve_weighted
+from retvar.exact.moments import HigherMoments, check_order, moment_system, noisy_states
+from retvar.exact.solution import ORDERS, Solution, checked_value, solve_weighted
 from retvar.exact.stationary import stationary_distribution
-from retvar.exact.updates import Method, check_method
-from retvar.format import number
-from retvar.html import MOST, Shown, page, table
-from retvar.linear import Radius, Resolvent, reaching, spectral_radius
-from retvar.mdp import MDP, WeightedEdges, state_values, weigh_edges
+from retvar.mdp import MDP, WeightedEdges, weigh_edges
+from retvar.mdp.linear import Radius, Resolvent, reaching, spectral_radius
 from retvar.mdp.weighted_edges import Estimand
+from retvar.support import arguments
+from retvar.support.errors import ConvergenceError, InfiniteVarianceError, InputError
+from retvar.support.format import number
+from retvar.support.html import MOST, Shown, page, table
+from retvar.td import networks, rules
+from retvar.td.networks import MEAN, NETWORKS, NODES, PLACES, VALUE, VARIANCE, Network, Reading
 
-__all__ = ["FixedPoint", "Node", "fixed_point"]
+__all__ = ["Estimates", "FixedPoint", "Node", "expected_updates", "fixed_point"]
 
 Array = NDArray[np.float64]
-MOMENTS = {3: "third_moment", 4: "fourth_moment"}
-MOST_FEATURES = 300  # of a node whose stability is told unasked
+Mask = NDArray[np.bool_]
+POINTS = np.array([-np.sqrt(3.0), 0.0, np.sqrt(3.0)])
+WEIGHTS = np.array([1.0, 4.0, 1.0]) / 6
+MOST_STATES = 2_000  # of a table whose eigenvalues are computed
 INDEPENDENT = 1e-10  # features whose relative singular values are smaller count as dependent
+
+
+# ---------------------------------------------------------------------- outcomes of a step
+
+
+def network_of_order(method: Any, order: int) -> Network:
+    """The network of a method, given by its name or as a learner, with moments up to an order."""
+    network = NETWORKS[arguments.choice("method", getattr(method, "method", method), NETWORKS)]
+    if order > network.highest_order:
+        others = [each.method for each in NETWORKS.values() if each.highest_order >= order]
+        remedy = f"{network.label} has no node for it; use {' or '.join(others)}, or order=2"
+        raise InputError("order", order, remedy)
+    return network.up_to(order)
+
+
+class Outcomes:
+    """All outcomes of a step, and what nodes say about them."""
+
+    def __init__(self, edges: WeightedEdges) -> None:
+        self.edges = edges
+        reward = edges.reward + POINTS[:, None] * edges.reward_std
+        same = (np.broadcast_to(x, reward.shape) for x in (edges.gamma, edges.lam, edges.eta))
+        self.transition: Any = networks.Transition(reward, *same)  # type: ignore[arg-type]
+        zero: Any = np.zeros_like(reward)
+        self.silent: list[Any] = [Reading(zero, zero, zero, zero)] * len(networks.Readings._fields)
+
+    def weight(self, node: networks.Node) -> Any:
+        """The ratio that weighs a node's updates, as far as it is not in the edges' b already."""
+        return self.edges.eta if node.by_rho else 1.0
+
+    def discount(self, node: networks.Node) -> Array:
+        """The weight of the next prediction on each edge."""
+        found: Any = node.discount(self.transition)
+        return np.asarray(self.weight(node) * found[0])
+
+    def fed(self, node: networks.Node, said: Sequence[Any]) -> Array:
+        """The node's reward [point, edge], given what the nodes before it say."""
+        return np.asarray(node.reward(self.transition, networks.Readings(*said)))
+
+    def expect(self, node: networks.Node, x: Array) -> Array:
+        """The weighted expectation of x [point, edge] in each state."""
+        return self.edges.expect(self.weight(node) * (WEIGHTS @ x))
+
+    def reading(self, node: networks.Node, fed: Any, prediction: Array) -> Any:
+        """What a node says, in the limit of small steps; an infinite prediction counts as 0."""
+        e = self.edges
+        known = np.where(np.isnan(prediction), 0.0, prediction)
+        now: Any = np.broadcast_to(known[e.state], fed.shape)
+        after: Any = np.broadcast_to(np.where(e.ends, 0.0, known[e.next_state]), fed.shape)
+        error = rules.td_error(fed, node.discount(self.transition), after, now)
+        return Reading(now, after, error, after)
+
+
+# ---------------------------------------------------------------------- expected updates
+
+
+@dataclass(frozen=True, eq=False)
+class Estimates:
+    """Estimates of a learner: value, variance, and the mean of the λ-return.
+
+    The third and fourth central moments are None unless the order asks for them.
+
+    >>> Estimates(np.zeros(2), np.zeros(2), np.zeros(2)).variance
+    array([0., 0.])
+    """
+
+    value: Array
+    variance: Array
+    mean: Array
+    third_moment: Array | None = None
+    fourth_moment: Array | None = None
+
+
+@np.errstate(over="ignore", invalid="ignore")  # overflow raises an error later
+def expected_updates(
+    method: Any,
+    mdp: MDP,
+    estimates: Estimates | None = None,
+    *,
+    sweeps: int = 1,
+    alpha: float = 1.0,
+    alpha_bar: float = 1.0,
+    learn_value: bool = True,
+    target: object = None,
+    behaviour: object = None,
+    estimand: Estimand = "target_return",
+    lam: ArrayLike | None = None,
+    order: int = 2,
+) -> Estimates:
+    """Make synchronous sweeps of the expected TD update of a tabular learner.
+
+    Each sweep changes every state by the step size times the expected TD error, weighted by the
+    importance ratio, over all edges that the behaviour may take and normal rewards. All nodes use
+    the estimates of the previous sweep. VTD's second moment is converted to a variance.
+
+    Parameters
+    ----------
+    method
+        ``"direct"``, ``"vtd"``, ``"centred"`` or any other name of a network.
+    estimates
+        Initial estimates; default: zero.
+    alpha, alpha_bar
+        Step sizes of the value node, and of all other nodes.
+    learn_value
+        Whether the value node learns; otherwise it stays fixed.
+    order
+        The highest central moment that the learner has a node for: 2, 3 or 4; VTD has 2 only.
+
+    Examples
+    --------
+    >>> import retvar as rv
+    >>> chain = rv.domains.chain()
+    >>> rv.expected_updates("direct", chain, sweeps=1).value
+    array([1., 1., 1., 1.])
+    >>> rv.expected_updates("direct", chain, sweeps=8).variance
+    array([2.997541, 2.4661  , 1.81    , 1.      ])
+    """
+    network = network_of_order(method, check_order(order))
+    outcomes = Outcomes(weigh_edges(mdp, target, behaviour, estimand, lam))
+    if estimates is not None:
+        arguments.instance("estimates", estimates, Estimates, "retvar.Estimates")
+    own, others = arguments.numbers("alpha", alpha, 1), arguments.numbers("alpha_bar", alpha_bar, 1)
+    for field, step in (("alpha", own), ("alpha_bar", others)):
+        arguments.refuse(field, step, step < 0, "must not be negative")
+    own = own * arguments.flag("learn_value", learn_value)
+    nodes = network.nodes
+    if MEAN not in network.places:  # the mean of the return is learned beside them
+        nodes = (*nodes, next(node for node in NODES if node.place == MEAN))
+    now = {}
+    for node in nodes:
+        name = PLACES[node.place]
+        given = getattr(estimates, name, None)
+        known = 0.0 if given is None else given
+        now[node.place] = arguments.numbers(name, known, mdp.n_states, mdp.state_name)
+    square = network.variance.less_square_of
+    if square is not None:
+        now[VARIANCE] = now[VARIANCE] + now[square.place] ** 2
+    for sweep in range(arguments.integer("sweeps", sweeps, 0)):
+        said, before = list(outcomes.silent), now
+        now = dict(before)
+        for node in nodes:
+            reading = outcomes.reading(node, outcomes.fed(node, said), before[node.place])
+            if node.place < len(said):
+                said[node.place] = reading
+            step = own if node.place == VALUE else others
+            now[node.place] = before[node.place] + step * outcomes.expect(node, reading.error)
+        if not np.isfinite(sum(now.values())).all():
+            raise ConvergenceError(f"the estimates are no longer finite after sweep {sweep + 1}")
+    if square is not None:
+        now[VARIANCE] = now[VARIANCE] - now[square.place] ** 2
+    return Estimates(**{PLACES[place]: x for place, x in now.items()})
+
+
+# ---------------------------------------------------------------------- fixed points
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,13 +235,14 @@ class Node:
     def spectrum(self) -> NDArray[np.complex128]:
         """Eigenvalues of A on the span of the features in the states visited."""
         D = stationary_distribution(*self._policy)
-        if self._features is None and self._expands and np.any(self._K):
-            raise InputError("spectrum", "an infinite moment", "is computed with κ = 0 only")
-        if self._features is None and D.size > 2_000:
-            raise InputError(
-                "spectrum", f"{D.size} states", "is computed for tables of up to 2000 states"
-            )
-        Phi = np.eye(D.size)[:, D > 0] if self._features is None else self._features
+        Phi = self._features
+        if Phi is None:
+            if self._expands and np.any(self._K):
+                raise InputError("spectrum", "an infinite moment", "is computed with κ = 0 only")
+            if D.size > MOST_STATES:
+                remedy = f"is computed for tables of up to {MOST_STATES} states"
+                raise InputError("spectrum", f"{D.size} states", remedy)
+            Phi = np.eye(D.size)[:, D > 0]
         A, _ = _system(Phi, D, self._M, self._K)
         basis = _row_space(Phi, D)
         return np.linalg.eigvals(basis.T @ A @ basis).astype(np.complex128)
@@ -122,7 +264,7 @@ class Node:
 
 
 @dataclass(frozen=True, eq=False)
-class FixedPoint(Shown):
+class FixedPoint(HigherMoments, Shown):
     """Fixed point of a learner, and its bias.
 
     Attributes
@@ -148,7 +290,7 @@ class FixedPoint(Shown):
     centred [0. 0. 0. 0. 0.]
     """
 
-    method: str
+    network: Network
     value: Array
     mean: Array
     variance: Array
@@ -157,40 +299,25 @@ class FixedPoint(Shown):
     _policy: tuple[MDP, object]
 
     @property
+    def method(self) -> str:
+        """The name of the method."""
+        return self.network.method
+
+    @property
     def bias(self) -> Array:
         """Error at the fixed point, `variance` − `truth.variance`."""
         return self.variance - self.truth.variance
 
     @property
     def second_moment(self) -> Array:
-        """VTD's second moment; for the others, variance + mean²."""
-        node = self.nodes.get("second_moment")
-        return self.variance + self.mean**2 if node is None else node.prediction
+        """The prediction of a node (VTD), or variance + mean²."""
+        node = self.network.second_moment
+        return self.variance + self.mean**2 if node is None else self.nodes[node.name].prediction
 
-    @property
-    def third_moment(self) -> Array:
-        """Third central moment at the fixed point (``order=3`` or 4)."""
-        return self._moment(3)
-
-    @property
-    def fourth_moment(self) -> Array:
-        """Fourth central moment at the fixed point (``order=4``)."""
-        return self._moment(4)
-
-    @property
-    def skewness(self) -> Array:
-        """Third moment / variance^1.5; NaN where the variance is not positive."""
-        return skewness(self.variance, self.third_moment)
-
-    @property
-    def kurtosis(self) -> Array:
-        """Excess kurtosis, fourth moment / variance² − 3; NaN as for the skewness."""
-        return kurtosis(self.variance, self.fourth_moment)
-
-    def _moment(self, k: int) -> Array:
-        node = self.nodes.get(MOMENTS[k])
+    def _moment(self, order: int) -> Array:
+        node = self.nodes.get(PLACES[order])
         if node is None:
-            remedy = f"{MOMENTS[k]} needs order={k}, with the direct or centred method"
+            remedy = f"{PLACES[order]} needs order={order}, and a method with a node for it"
             raise InputError("order", self.truth.order, remedy)
         return node.prediction
 
@@ -199,28 +326,28 @@ class FixedPoint(Shown):
         """Root of the mean squared bias, weighted by the behaviour's stationary distribution."""
         D = stationary_distribution(*self._policy)
         bias = np.where(D > 0, self.bias, 0.0)  # infinite moments of transient states do not count
-        largest = float(np.max(np.abs(bias))) or 1.0
-        return largest * float(np.sqrt(D @ (bias / largest) ** 2))
+        return float(np.sqrt(D @ bias**2))
 
     @property
     def spectrum(self) -> NDArray[np.complex128]:
         """Eigenvalues of A of the variance node (VTD's second moment)."""
-        return self._variance_node.spectrum
+        return self.nodes[self.network.variance.node.name].spectrum
 
     @property
     def trace_radius(self) -> float:
         """Spectral radius of the second moment of the variance node's traces."""
-        return self._variance_node.trace_radius.value
+        return self.nodes[self.network.variance.node.name].trace_radius.value
 
     @property
-    def _variance_node(self) -> Node:
-        return self.nodes["second_moment" if self.method == "vtd" else "variance"]
+    def _columns(self) -> dict[str, Array]:
+        """All that is known about each state, by name."""
+        higher = [field for field, order in ORDERS.items() if order <= self.truth.order]
+        fields = ("value", "mean", "variance", "bias", *higher)
+        return {field: getattr(self, field) for field in fields}
 
     def __getitem__(self, state: int | str) -> dict[str, float]:
         s = self._policy[0].state_index(state)
-        higher = [field for k in range(3, self.truth.order + 1) for field in FIELDS[k]]
-        fields = ("value", "mean", "variance", "bias", *higher)
-        return {field: float(getattr(self, field)[s]) for field in fields}
+        return {field: float(x[s]) for field, x in self._columns.items()}
 
     @property
     def stable(self) -> bool:
@@ -236,31 +363,22 @@ class FixedPoint(Shown):
         largest = float(np.max(np.abs(self.bias), where=np.isfinite(self.bias), initial=0.0))
         return (
             f"FixedPoint({self.method}, {self.value.size:,} states, largest bias {largest:.4g}, "
-            f"{self._stability}traces "
+            f"{'stable' if self.stable else 'unstable'}, traces "
             f"{'finite' if self.traces_finite else 'without second moment'})"
         )
 
-    @property
-    def _stability(self) -> str:
-        """Whether it is stable, in words; nothing where that takes long to find out."""
-        sizes = (0 if n.weights is None or "spectrum" in vars(n) else n.weights.size
-                 for n in self.nodes.values())  # fmt: skip
-        return "" if max(sizes) > MOST_FEATURES else "stable, " if self.stable else "unstable, "
-
     def _html(self) -> str:
-        mdp, own = self._policy[0], self.mean is not self.value
-        heading = ["state", "value", *(["mean"] if own else []), "variance", "exact", "bias"]
-        columns = [self.value, *([self.mean] if own else []), self.variance]
-        columns += [self.truth.variance, self.bias]
-        numbers = (row.tolist() for row in np.stack([column[:MOST] for column in columns], axis=1))
+        mdp, columns = self._policy[0], self._columns
+        numbers = zip(*(x[:MOST].tolist() for x in columns.values()), strict=True)
         rows = ([mdp.state_name(s), *map(number, row)] for s, row in enumerate(numbers))
         name = f"{mdp.name}: " if mdp.name else ""
-        return page(f"{name}{self!r}", table(heading, rows, mdp.n_states), notes=self.truth.notes)
+        shown = table(["state", *columns], rows, mdp.n_states)
+        return page(f"{name}{self!r}", shown, notes=self.truth.notes)
 
 
 @np.errstate(over="ignore", invalid="ignore")  # overflow raises an InputError later
 def fixed_point(
-    method: Method,
+    method: Any,
     mdp: MDP,
     target: object = None,
     behaviour: object = None,
@@ -284,7 +402,7 @@ def fixed_point(
     Parameters
     ----------
     method
-        ``"direct"``, ``"vtd"`` or ``"centred"``.
+        ``"direct"``, ``"vtd"``, ``"centred"`` or any other name of a network.
     mdp, target, behaviour, estimand, lam
         As in :func:`solve`.
     value
@@ -321,123 +439,71 @@ def fixed_point(
     vtd: RMSE 30.60, stable
     """
     order = check_order(order)
-    check_method(method, order)
+    network = network_of_order(method, order)
     edges = weigh_edges(mdp, target, behaviour, estimand, lam)
-    network = _Network(mdp, edges, (mdp, target if behaviour is None else behaviour))
     Phi = _feature_table("features", features, mdp)
     X = Phi if value_features is None else _feature_table("value_features", value_features, mdp)
     Y = X if mean_features is None else _feature_table("mean_features", mean_features, mdp)
-    decays = {
-        "kappa": kappa,
-        "kappa_bar": kappa_bar,
-        "kappa_mean": kappa if kappa_mean is None else kappa_mean,
-    }
-    K = {f: arguments.unit_interval(f, x, mdp.n_states, mdp.state_name) for f, x in decays.items()}
+    kappa_mean = kappa if kappa_mean is None else kappa_mean
+    decays = {"kappa": kappa, "kappa_mean": kappa_mean, "kappa_bar": kappa_bar}
+    K = [arguments.unit_interval(f, x, mdp.n_states, mdp.state_name) for f, x in decays.items()]
+    given = None if value is None else checked_value(mdp, value)
+    outcomes = Outcomes(edges)
+    policy = (mdp, target if behaviour is None else behaviour)
+    said, noisy = list(outcomes.silent), np.zeros(edges.n, dtype=bool)
+    found: dict[str, Array] = {}
     nodes: dict[str, Node] = {}
-    if value is not None:
-        H = arguments.numbers("value", value, mdp.n_states, mdp.state_name)
-    else:
-        nodes["value"] = network.value(X, K["kappa"])
-        H = nodes["value"].prediction
-    G = H
-    if method == "centred":
-        nodes["mean"] = network.mean(H, Y, K["kappa_mean"])
-        G = nodes["mean"].prediction
-    if method == "vtd":
-        node = nodes["second_moment"] = network.second_moment(H, Phi, K["kappa_bar"])
-        variance = node.prediction - H**2
-    else:
-        nodes |= network.moments(H, G, Phi, K["kappa_bar"], order)
-        variance = nodes["variance"].prediction
-    tabular_value = value is None and X is None
-    truth = solve_weighted(mdp, edges, None if tabular_value else H, order)
-    return FixedPoint(method, H, G, variance, truth, nodes, network.policy)
+    for node in network.nodes:
+        fed = outcomes.fed(node, said)
+        if node.place == VARIANCE:  # where it has a source
+            noisy = noisy_states(edges, np.sqrt(np.abs(fed).max(axis=0)), *found.values())
+        if node.place == VALUE and given is not None:
+            found[node.name] = given
+        else:
+            place = min(node.place, VARIANCE)
+            nodes[node.name] = _solved(
+                outcomes, node, fed, noisy, (X, Y, Phi)[place], K[place], policy
+            )
+            found[node.name] = nodes[node.name].prediction
+        if node.place < len(said):
+            said[node.place] = outcomes.reading(node, fed, found[node.name])
+    made = network.variance
+    variance = found[made.node.name]
+    if made.less_square_of is not None:
+        variance = variance - found[made.less_square_of.name] ** 2
+    H, mean = found[PLACES[VALUE]], found[network.mean.name]
+    truth = solve_weighted(mdp, edges, None if given is None and X is None else H, order)
+    return FixedPoint(network, H, mean, variance, truth, nodes, policy)
 
 
-@dataclass(frozen=True, eq=False)
-class _Network:
-    """Fixed points of the nodes of all methods on the same weighted edges."""
-
-    mdp: MDP
-    edges: WeightedEdges
-    policy: tuple[MDP, object]
-
-    def value(self, features: Array | None, K: Array) -> Node:
-        f = self.edges
-        M, R = f.matrix(f.eta * f.gamma), f.expect(f.eta * f.reward)
-        table = state_values(f).x if features is None else None
-        trace = f.eta * f.rho * (f.gamma * K[f.next_state]) ** 2
-        return self._node(M, R, table, features, K, trace)
-
-    def mean(self, H: Array, features: Array | None, K: Array) -> Node:
-        f = self.edges
-        M, R = f.matrix(f.decay), f.expect(mean_reward(f, H))
-        table = mean_of_return(f, H).x if features is None else None
-        trace = f.rho_bar * (f.decay * K[f.next_state]) ** 2
-        return self._node(M, R, table, features, K, trace)
-
-    def moments(
-        self, H: Array, G: Array, features: Array | None, K: Array, order: int
-    ) -> dict[str, Node]:
-        """The variance node and those of higher moments, for deviations from G."""
-        f, lower = self.edges, list[Array]()
-        nodes: dict[str, Node] = {}
-        epsilon = deviation(f, H, G)
-        for k in range(2, order + 1):
-            system = moment_system(f, k, lambda: noisy_states(f, epsilon, G))
-            R = moment_reward(f, epsilon, lower)
-            name = MOMENTS.get(k, "variance")
-            nodes[name] = self._secondary(system, R, features, K)
-            lower.append(nodes[name].prediction)
-        return nodes
-
-    def second_moment(self, H: Array, features: Array | None, K: Array) -> Node:
-        f = self.edges
-        H_next = H[f.next_state]
-        certain = (f.reward + f.gamma * H_next) ** 2 - (f.gamma * f.lam * H_next) ** 2
-        R = f.expect(f.eta**2 * (certain + f.reward_std**2))
-        nothing = np.zeros(f.n)
-        system = moment_system(f, 2, lambda: noisy_states(f, mean_reward(f, H), nothing))
-        return self._secondary(system, R, features, K)
-
-    def _secondary(self, system: MomentSystem, R: Array, features: Array | None, K: Array) -> Node:
-        """A node with discount cᵏ."""
-        f, k = self.edges, system.order
-        table, M = None, f.matrix(f.decay**k)
-        expands = bool(system.grows.any())
-        if features is None:
-            table = system.solve(R).x
-        elif expands:
-            M = self._visited_only(system)
-        trace = f.rho_bar * f.decay ** (2 * k) * K[f.next_state] ** 2
-        node = self._node(M, R, table, features, K, trace)
-        return replace(node, _expands=expands)
-
-    def _visited_only(self, system: MomentSystem) -> scipy.sparse.csr_array:
-        """E[cᵏ] from states visited for ever; raise an error if one leads to an expanding part."""
-        f = self.edges
-        visited = stationary_distribution(*self.policy) > 0
-        if np.any(visited & reaching(f.matrix(f.decay), system.grows)):
+def _solved(
+    outcomes: Outcomes,
+    node: networks.Node,
+    fed: Array,
+    noisy: Mask,
+    features: Array | None,
+    K: Array,
+    policy: tuple[MDP, object],
+) -> Node:
+    """The fixed point of a node, given its rewards and the states in which there is noise."""
+    f, discount, R = outcomes.edges, outcomes.discount(node), outcomes.expect(node, fed)
+    order = node.place if node.place >= VARIANCE else 1
+    system = moment_system(f, order, lambda: noisy, discount)
+    expands = bool(system.grows.any())
+    ratio = f.eta * f.rho if node.by_rho else f.rho_bar
+    own: Any = node.discount(outcomes.transition)
+    traces = spectral_radius(f.matrix(ratio * (own[0] * K[f.next_state]) ** 2))
+    M = f.matrix(discount)
+    if features is None:
+        return Node(system.solve(R).x, None, traces, M, K, None, policy, expands)
+    D = stationary_distribution(*policy)
+    if expands:  # only what is visited for ever counts
+        if np.any((D > 0) & reaching(M, system.grows)):
             at_least = system.radius.kind != "exact"
-            raise InfiniteVarianceError(system.radius.value, at_least, system.order)
-        return f.matrix(np.where(visited[f.state], f.decay**system.order, 0.0))
-
-    def _node(
-        self,
-        M: scipy.sparse.csr_array,
-        R: Array,
-        table: Array | None,
-        features: Array | None,
-        K: Array,
-        trace: Array,
-    ) -> Node:
-        radius = spectral_radius(self.edges.matrix(trace))
-        if features is None:
-            assert table is not None
-            return Node(table, None, radius, M, K, None, self.policy)
-        D = stationary_distribution(*self.policy)
-        weights = _solve_weights(features, D, M, K, R)
-        return Node(features @ weights, weights, radius, M, K, features, self.policy)
+            raise InfiniteVarianceError(system.radius.value, at_least, order)
+        M = f.matrix(np.where(D[f.state] > 0, discount, 0.0))
+    weights = _solve_weights(features, D, M, K, R)
+    return Node(features @ weights, weights, traces, M, K, features, policy, expands)
 
 
 def _system(Phi: Array, D: Array, M: scipy.sparse.csr_array, K: Array) -> tuple[Array, Array]:
@@ -460,20 +526,17 @@ def _row_space(Phi: Array, D: Array) -> Array:
 def _solve_weights(Phi: Array, D: Array, M: scipy.sparse.csr_array, K: Array, R: Array) -> Array:
     """Weights with A w = b; if there are many, the smallest, which TD reaches from zero."""
     A, Z = _system(Phi, D, M, K)
-    if not np.isfinite(A).all():
-        raise InputError("features", "too large", "their squares overflow; scale them down")
     basis = _row_space(Phi, D)
     if basis.shape[1] == 0:
         raise InputError("features", "0", "are zero in every state visited; add a constant")
     reduced = basis.T @ A @ basis
     size = np.linalg.svd(reduced, compute_uv=False)
     if size[-1] <= 1e-13 * size[0]:
-        raise InputError(
-            "features",
-            f"{Phi.shape[1]} columns",
+        remedy = (
             "A is singular under this behaviour, so TD has no fixed point; use other features, "
-            "a larger κ, or a behaviour closer to the target",
+            "a larger κ, or a behaviour closer to the target"
         )
+        raise InputError("features", f"{Phi.shape[1]} columns", remedy)
     return np.asarray(basis @ np.linalg.solve(reduced, basis.T @ (Z.T @ R)))
 
 
@@ -483,10 +546,7 @@ def _feature_table(field: str, features: Any, mdp: MDP) -> Array | None:
     dense = features.toarray() if scipy.sparse.issparse(features) else features
     table = arguments.floats(field, dense, "an array [state, feature]")
     if table.ndim != 2 or table.shape[0] != mdp.n_states or table.shape[1] == 0:
-        raise InputError(
-            field,
-            f"an array of shape {table.shape}",
-            f"must be [state, feature] with {mdp.n_states} rows",
-        )
+        remedy = f"must be [state, feature] with {mdp.n_states} rows"
+        raise InputError(field, f"an array of shape {table.shape}", remedy)
     arguments.refuse(field, table.ravel(), ~np.isfinite(table.ravel()), "must be a finite number")
     return table

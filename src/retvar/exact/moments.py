@@ -24,45 +24,35 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar import arguments
-from retvar.errors import ConvergenceError, InfiniteVarianceError
-from retvar.linear import LinearSolution, Radius, Resolvent, expanding, reaching, spectral_radius
 from retvar.mdp import WeightedEdges
-
-__all__ = [
-    "NAMES",
-    "MomentSystem",
-    "check_order",
-    "deviation",
-    "kurtosis",
-    "mean_of_return",
-    "mean_reward",
-    "moment_reward",
-    "moment_system",
-    "noisy_states",
-    "skewness",
-]
+from retvar.mdp.linear import (
+    LinearSolution,
+    Radius,
+    Resolvent,
+    expanding,
+    reaching,
+    spectral_radius,
+)
+from retvar.support import arguments
+from retvar.support.errors import ConvergenceError, InfiniteVarianceError
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 NAMES = {2: "variance", 3: "third moment", 4: "fourth moment"}
-HIGHEST = max(NAMES)
 BELOW_ONE = Radius(float(np.nextafter(1.0, 0.0)), "upper bound")
 ROUNDING = 1e-12  # deviations that are this small, relative to the largest return, are not noise
+NO_SPREAD = "the variance is not above 0: no skewness, no kurtosis"
+IMPOSSIBLE = "the kurtosis is below skewness² − 2, which no return has: not yet learned"
 
 
 def check_order(order: object) -> int:
-    """Return the highest moment asked for: 2, 3 or 4.
-
-    >>> check_order(3)
-    3
-    """
-    return arguments.integer("order", order, 2, HIGHEST)
+    """Return the highest moment asked for: 2, 3 or 4."""
+    return arguments.integer("order", order, 2, max(NAMES))
 
 
 def mean_reward(edges: WeightedEdges, H: Array) -> Array:
-    """Reward of the mean node, η(r + γ′(1−λ′)H′), of each edge."""
-    return edges.eta * (edges.reward + edges.gamma * (1 - edges.lam) * H[edges.next_state])
+    """Reward of the mean node, η(r + γ′(1−λ′)H′), of each edge; H is [state] or [case, state]."""
+    return edges.eta * (edges.reward + edges.gamma * (1 - edges.lam) * H[..., edges.next_state])
 
 
 def mean_of_return(edges: WeightedEdges, H: Array) -> LinearSolution:
@@ -71,13 +61,13 @@ def mean_of_return(edges: WeightedEdges, H: Array) -> LinearSolution:
 
 
 def deviation(edges: WeightedEdges, H: Array, G: Array) -> Array:
-    """ε̄ = η(r + γ′((1−λ′)H′ + λ′G′)) − G of each edge.
+    """ε̄ = η(r + γ′((1−λ′)H′ + λ′G′)) − G of each edge; H and G are [state] or [case, state].
 
     With G = g it belongs to the moments of the return; with G = H it is what the direct method
     takes for it.
     """
-    inside = mean_reward(edges, H) + edges.decay * G[edges.next_state]
-    return inside - G[edges.state]
+    inside = mean_reward(edges, H) + edges.decay * G[..., edges.next_state]
+    return inside - G[..., edges.state]
 
 
 def moment_reward(edges: WeightedEdges, epsilon: Array, lower: Sequence[Array]) -> Array:
@@ -98,15 +88,12 @@ def moment_reward(edges: WeightedEdges, epsilon: Array, lower: Sequence[Array]) 
     return edges.expect(within + across)
 
 
-def noisy_states(edges: WeightedEdges, epsilon: Array, G: Array) -> Mask:
-    """States with an edge on which ε is not 0, rounding aside."""
-    scale = max(
-        float(np.max(np.abs(x), initial=0.0)) for x in (epsilon, G, edges.eta * edges.reward)
-    )
+def noisy_states(edges: WeightedEdges, epsilon: Array, *known: Array) -> Mask:
+    """States with an edge on which ε is not 0, rounding of it and of what is known aside."""
+    sizes = (epsilon, edges.eta * edges.reward, *known)
+    scale = max(float(np.max(np.abs(x), initial=0.0)) for x in sizes)
     noisy = (np.abs(epsilon) > ROUNDING * scale) | (edges.eta * edges.reward_std > 0)
-    found = np.zeros(edges.n, dtype=bool)
-    found[edges.state[noisy]] = True
-    return found
+    return np.bincount(edges.state, noisy, edges.n) > 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,21 +116,31 @@ class MomentSystem:
 
 
 def moment_system(
-    edges: WeightedEdges, order: int, noisy: Callable[[], Mask] | None
+    edges: WeightedEdges,
+    order: int,
+    noisy: Callable[[], Mask] | None,
+    discount: Array | None = None,
 ) -> MomentSystem:
     """Decide where the moment of an order is finite; raise an error if it is nowhere.
 
     `noisy` gives the states with noise, and is called only if some part does not contract; None
-    stands for no noise anywhere.
+    stands for no noise anywhere. `discount` is that of each edge; default: cᵏ.
 
-    If no c exceeds 1, then E[cᵏ] ≤ PG, and :func:`~retvar.mdp.weigh_edges` has checked that the
-    radius of PG is below 1. The radius is then reported as below 1 even if rounding hides it.
+    If no discount exceeds ηγ′, then its matrix is at most PG, and :func:`~retvar.mdp.weigh_edges`
+    has checked that the radius of PG is below 1. The radius is then reported as below 1 even if
+    rounding hides it.
     """
-    c = edges.decay
-    powers = c**order
+    powers = edges.decay**order if discount is None else discount
     resolvent = Resolvent(edges.matrix(powers))
     M, nowhere = resolvent.M, np.zeros(edges.n, dtype=bool)
-    radius = _radius(resolvent, order, contracts=bool(np.all(c <= 1)))
+    contracts = bool(np.all(powers <= edges.eta * edges.gamma))
+    radius = BELOW_ONE
+    if not contracts or order == 2:  # only the radius of B is reported
+        try:
+            radius = spectral_radius(M, resolvent)
+        except ConvergenceError:  # some part may decide it; otherwise `expanding` raises this error
+            radius = Radius(1.0, "lower bound")
+        radius = BELOW_ONE if contracts and not radius.below_one else radius
     if radius.below_one:
         return MomentSystem(order, resolvent, radius, nowhere, nowhere, None)
     grows = expanding(M)
@@ -159,15 +156,50 @@ def moment_system(
     return MomentSystem(order, rest, radius, infinite, grows, keep)
 
 
-def _radius(resolvent: Resolvent, order: int, *, contracts: bool) -> Radius:
-    """The radius of E[cᵏ], or a bound; certainly below 1 if it `contracts`."""
-    if contracts and order > 2:  # only that of B is reported
-        return BELOW_ONE
-    try:
-        radius = spectral_radius(resolvent.M, resolvent)
-    except ConvergenceError:  # some part may decide it; otherwise `expanding` raises this error
-        radius = Radius(1.0, "lower bound")
-    return BELOW_ONE if contracts and not radius.below_one else radius
+class HigherMoments:
+    """Base of answers with a mean, a variance and, from `_moment`, higher central moments."""
+
+    mean: Array
+    variance: Array
+
+    def _moment(self, order: int) -> Array:
+        """The moment of order 3 or 4, or an InputError if it is not known."""
+        raise NotImplementedError
+
+    @property
+    def _spread(self) -> Array:
+        """The variance that ratios are taken with."""
+        return self.variance
+
+    @property
+    def std(self) -> Array:
+        """Standard deviation of the λ-return."""
+        return np.sqrt(self.variance)
+
+    @property
+    def second_moment(self) -> Array:
+        """Second moment of the λ-return, variance + mean²."""
+        return self.variance + self.mean**2
+
+    @property
+    def third_moment(self) -> Array:
+        """Third central moment of the λ-return; NaN where it is infinite (``order=3`` or 4)."""
+        return self._moment(3)
+
+    @property
+    def fourth_moment(self) -> Array:
+        """Fourth central moment of the λ-return; NaN where it is infinite (``order=4``)."""
+        return self._moment(4)
+
+    @property
+    def skewness(self) -> Array:
+        """Third moment / variance^1.5; NaN where the variance is 0 or the moment infinite."""
+        return skewness(self._spread, self._moment(3))
+
+    @property
+    def kurtosis(self) -> Array:
+        """Excess kurtosis, fourth moment / variance² − 3; NaN as for the skewness."""
+        return kurtosis(self._spread, self._moment(4))
 
 
 def skewness(variance: Array, third: Array) -> Array:
@@ -188,3 +220,24 @@ def kurtosis(variance: Array, fourth: Array) -> Array:
     """
     V = np.where(variance > 0, variance, np.nan)
     return np.asarray(fourth / V / V - 3)
+
+
+def shape(name: str, variance: Array, moment: Array) -> Array:
+    """Skewness, or excess kurtosis, from the variance and its moment; NaN where V ≤ 0.
+
+    >>> shape("kurtosis", np.array([1.0, 0.0]), np.array([3.0, 0.0]))
+    array([ 0., nan])
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        return (skewness if name == "skewness" else kurtosis)(variance, moment)
+
+
+def notes_on(variance: Array, skewness: Array, kurtosis: Array | None) -> NDArray[np.str_]:
+    """Why a skewness or kurtosis is missing or wrong, for each state; empty where none is."""
+    found = np.where(variance > 0, "", NO_SPREAD)
+    if kurtosis is None:
+        return found
+    least = skewness**2 - 2
+    with np.errstate(invalid="ignore"):
+        below = kurtosis < least - ROUNDING * (4 + np.abs(least))
+    return np.where(below, IMPOSSIBLE, found)

@@ -3,81 +3,59 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from retvar import arguments
-from retvar.errors import ConvergenceError, InputError
-from retvar.exact.moments import (
-    ROUNDING,
-    check_order,
-    deviation,
-    kurtosis,
-    mean_of_return,
-    moment_system,
-    noisy_states,
-    skewness,
-)
-from retvar.exact.solution import Solution
-from retvar.mdp import MDP, WeightedEdges, state_values, weigh_edges
+from retvar.exact.moments import ROUNDING, HigherMoments, check_order
+from retvar.exact.solution import ORDERS, Solution, checked_value, solve_weighted
+from retvar.mdp import MDP, WeightedEdges, weigh_edges
 from retvar.mdp.weighted_edges import Estimand
+from retvar.support import arguments
+from retvar.support.errors import ConvergenceError, InputError
 
 __all__ = ["MonteCarlo", "monte_carlo", "sample_returns"]
 
 Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 COMPARED = ("mean", "variance", "third_moment", "fourth_moment")
-BELONGS = {  # what is missing where a moment is infinite
-    2: ("variance", "variance_stderr", "mean_stderr"),
-    3: ("third_moment", "third_moment_stderr", "skewness", "skewness_stderr"),
-    4: ("fourth_moment", "fourth_moment_stderr", "kurtosis", "kurtosis_stderr"),
-}
 MAX_WALKS = 1_000_000  # walks simulated at the same time
 MAX_SAMPLES = 100_000_000  # returns from each state
 NEGLIGIBLE = 1e-12  # a walk stops when the rest of its return has less weight
 
 
 @dataclass(frozen=True, eq=False)
-class MonteCarlo:
+class MonteCarlo(HigherMoments):
     """Mean and variance of sampled λ-returns from each state, with standard errors.
 
-    With a higher `order` also the third and fourth central moment, the skewness and the excess
-    kurtosis. All moments but the ratios are unbiased. A moment that is infinite is NaN, as in
-    :func:`solve`. The standard error of a moment of order k uses that of order 2k. Off-policy
-    returns may have none; the standard error is then too small.
+    With a higher `order` also the third and fourth central moment, which are unbiased as these are,
+    and the skewness and the excess kurtosis. A moment that is infinite is NaN, as in :func:`solve`.
+    The standard error of a moment of order k uses that of order 2k. Off-policy returns may have
+    none; the standard error is then too small.
     """
 
     mdp: MDP
     samples: int  #: returns from each state
     mean: Array
-    variance: Array
     mean_stderr: Array
+    variance: Array
     variance_stderr: Array
+    spread: Array  #: the variance, 0 where it is rounding
     order: int = 2
-    third_moment: Array | None = None  #: None below order 3, as all that follows from it
+    third_moment: Array | None = None  # type: ignore[assignment]  #: None below order 3
     third_moment_stderr: Array | None = None
-    skewness: Array | None = None
-    skewness_stderr: Array | None = None
-    fourth_moment: Array | None = None  #: None below order 4, as all that follows from it
+    fourth_moment: Array | None = None  # type: ignore[assignment]  #: None below order 4
     fourth_moment_stderr: Array | None = None
-    kurtosis: Array | None = None
-    kurtosis_stderr: Array | None = None
+
+    def _moment(self, order: int) -> Any:
+        found = getattr(self, COMPARED[order - 1])
+        if found is None:
+            raise InputError("order", self.order, f"must be at least {order} for this")
+        return found
 
     @property
-    def std(self) -> Array:
-        """Standard deviation of the λ-returns."""
-        return np.sqrt(self.variance)
-
-    @property
-    def second_moment(self) -> Array:
-        """Variance + mean²."""
-        return self.variance + self.mean**2
-
-    def __getitem__(self, state: int | str) -> tuple[float, float]:
-        """Mean and variance of one state."""
-        s = self.mdp.state_index(state)
-        return float(self.mean[s]), float(self.variance[s])
+    def _spread(self) -> Array:
+        return self.spread
 
     def z(self, solution: Solution) -> tuple[Array, ...]:
         """Deviation from `solution` in standard errors: mean, variance, third and fourth moment.
@@ -124,30 +102,22 @@ def monte_carlo(
     array([4., 3., 2., 1.])
     """
     order = check_order(order)
-    samples = arguments.integer("samples", samples, order)
-    if samples > MAX_SAMPLES:
-        raise InputError("samples", f"{samples:,}", f"must be at most {MAX_SAMPLES:,}")
+    samples = arguments.integer("samples", samples, order, MAX_SAMPLES)
     max_steps = arguments.integer("max_steps", max_steps, 1)
     rng = arguments.generator("seed", seed)
     edges = weigh_edges(mdp, target, behaviour, estimand, lam)
-    if value is None:
-        H = g = state_values(edges).x
-    else:
-        H = arguments.numbers("value", value, mdp.n_states, mdp.state_name)
-        g = mean_of_return(edges, H).x
-    infinite = _infinite(edges, H, g, order)
-    walk = _Walk(edges, H, rng, max_steps)
+    H = None if value is None else checked_value(mdp, value)
+    exact = solve_weighted(mdp, edges, H, order)  # knows which moments are infinite
+    walk = _Walk(edges, exact.value if H is None else H, rng, max_steps)
     batch = max(1, MAX_WALKS // samples)
     parts = [
         _moments(walk.returns(np.arange(first, min(first + batch, mdp.n_states)), samples), order)
         for first in range(0, mdp.n_states, batch)
     ]
     found = {field: np.concatenate([part[field] for part in parts]) for field in parts[0]}
-    if not all(np.isfinite(found[field]).all() for field in COMPARED[:order]):
-        raise InputError("reward or value", "too large", "powers of it overflow; scale them down")
-    for k, where in infinite.items():
-        for field in BELONGS[k]:
-            found[field][where] = np.nan
+    for field in found.keys() - {"mean"}:
+        needs = ORDERS.get(field.removesuffix("_stderr"), 2)
+        found[field][exact.finite_order < needs] = np.nan
     return MonteCarlo(mdp=mdp, samples=samples, order=order, **found)
 
 
@@ -173,15 +143,6 @@ def sample_returns(
     walk = _Walk(edges, np.zeros(edges.n), rng, arguments.integer("max_steps", max_steps, 1))
     first = rng.choice(edges.n, size=samples, p=mdp.start_distribution(start))
     return walk.returns(first.astype(np.intp), 1)[:, 0]
-
-
-def _infinite(edges: WeightedEdges, H: Array, g: Array, order: int) -> dict[int, Mask]:
-    """States in which each moment is infinite; raise an error if all are."""
-    epsilon = deviation(edges, H, g)
-    return {
-        k: moment_system(edges, k, lambda: noisy_states(edges, epsilon, g)).infinite
-        for k in range(2, order + 1)
-    }
 
 
 class _Walk:
@@ -232,46 +193,32 @@ def _moments(returns: Array, order: int) -> dict[str, Array]:
     A standard error is the root mean square of the influence of one return, over √n.
     """
     n = returns.shape[1]
+    found: dict[str, Array] = {}
+
+    def add(field: str, estimate: Array, influence: Array) -> None:
+        found[field] = estimate
+        found[f"{field}_stderr"] = np.sqrt((influence**2).mean(axis=1) / n)
+
     mean = returns.mean(axis=1)
     d = returns - mean[:, None]
     squared = d**2
-    m2, m4 = squared.mean(axis=1), (squared**2).mean(axis=1)
+    m2, m3, m4 = (x.mean(axis=1) for x in (squared, squared * d, squared**2))
     V = squared.sum(axis=1) / (n - 1)
-    found = {
-        "mean": mean,
-        "variance": V,
-        "mean_stderr": np.sqrt(V / n),
-        "variance_stderr": np.sqrt(np.maximum(m4 - V**2, 0.0) / n),
-    }
-    if order == 2:
-        return found
-    m3 = (squared * d).mean(axis=1)
-    third = n * n / ((n - 1) * (n - 2)) * m3
+    found |= {"mean": mean, "variance": V, "mean_stderr": np.sqrt(V / n)}
+    found["variance_stderr"] = np.sqrt(np.maximum(m4 - V**2, 0.0) / n)
+    found["spread"] = np.where(m2 > (ROUNDING * np.abs(returns).max(axis=1)) ** 2, V, 0.0)
     s2, s3, s4 = (m[:, None] for m in (m2, m3, m4))
-    of_m2, of_m3 = squared - s2, squared * d - s3 - 3 * s2 * d  # influence of each return
-    found |= _with_error("third_moment", third, of_m3)
-    spread = np.where(m2 > (ROUNDING * np.abs(returns).max(axis=1)) ** 2, V, 0.0)
-    safe = np.where(spread > 0, m2, np.nan)[:, None]
-    of_ratio = (of_m3 - 1.5 * s3 / safe * of_m2) / safe**1.5
-    found |= _with_error("skewness", skewness(spread, third), of_ratio)
-    if order == 3:
-        return found
-    fourth = n * ((n * n - 2 * n + 3) * m4 - 3 * (2 * n - 3) * m2**2)
-    fourth /= (n - 1) * (n - 2) * (n - 3)
-    of_m4 = squared**2 - s4 - 4 * s3 * d
-    found |= _with_error("fourth_moment", fourth, of_m4)
-    of_ratio = (of_m4 - 2 * s4 / safe * of_m2) / safe**2
-    return found | _with_error("kurtosis", kurtosis(spread, fourth), of_ratio)
-
-
-def _with_error(field: str, estimate: Array, influence: Array) -> dict[str, Array]:
-    error = np.sqrt((influence**2).mean(axis=1) / influence.shape[1])
-    return {field: estimate, f"{field}_stderr": error}
+    if order > 2:
+        third = n * n / ((n - 1) * (n - 2)) * m3
+        add("third_moment", third, squared * d - s3 - 3 * s2 * d)
+    if order > 3:
+        fourth = n * ((n * n - 2 * n + 3) * m4 - 3 * (2 * n - 3) * m2**2)
+        fourth /= (n - 1) * (n - 2) * (n - 3)
+        add("fourth_moment", fourth, squared**2 - s4 - 4 * s3 * d)
+    return found
 
 
 def _z(sampled: Array, exact: Array, stderr: Array) -> Array:
     gap = sampled - exact
-    rounding = 1e-9 * np.maximum(1.0, np.abs(exact))
-    safe = np.where(stderr == 0, 1.0, stderr)  # NaN where a moment is infinite
-    certain = np.where(np.abs(gap) <= rounding, 0.0, np.copysign(np.inf, gap))
-    return np.where(np.abs(gap) <= rounding, 0.0, np.where(stderr == 0, certain, gap / safe))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(np.abs(gap) <= 1e-9 * np.maximum(1.0, np.abs(exact)), 0.0, gap / stderr)

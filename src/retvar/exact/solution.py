@@ -16,32 +16,31 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
-from retvar import arguments
-from retvar.errors import InfiniteVarianceError, InputError
-from retvar.exact.action_values import ActionMoments, StateMoments
 from retvar.exact.moments import (
     NAMES,
+    HigherMoments,
+    MomentSystem,
     check_order,
     deviation,
-    kurtosis,
     mean_of_return,
+    mean_reward,
     moment_reward,
     moment_system,
     noisy_states,
-    skewness,
 )
-from retvar.format import align, count, listed, number, plus_minus, visible
-from retvar.html import MOST, Shown, page, table
-from retvar.linear import Apply, LinearSolution, Radius, Resolvent, reaching
 from retvar.mdp import MDP, WeightedEdges, state_values, weigh_edges
-from retvar.mdp.weighted_edges import Estimand
+from retvar.mdp.linear import Apply, LinearSolution, Resolvent, reaching
+from retvar.mdp.weighted_edges import Estimand, sum_by_action
+from retvar.support import arguments
+from retvar.support.errors import InfiniteVarianceError, InputError
+from retvar.support.format import align, count, listed, number, plus_minus, visible
+from retvar.support.html import MOST, Shown, page, table
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -50,12 +49,10 @@ if TYPE_CHECKING:
 __all__ = ["Solution", "StateSolution", "solve"]
 
 Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 MAX_INVERTED = 200  # most states for which many right-hand sides are multiplied by the inverse
 PLOTS = "retvar.plots"  # lies above this module, and is looked up when a figure is asked for
-SHAPES = ("skewness", "kurtosis")
+ORDERS = {"third_moment": 3, "skewness": 3, "fourth_moment": 4, "kurtosis": 4}  # of fields
 DIGITS = 6  # significant digits of the table of a solution
-SMALLEST = 1e-140  # variances below, relative to the largest, have squares with too few digits
 
 
 class StateSolution(NamedTuple):
@@ -83,15 +80,8 @@ class StateSolution(NamedTuple):
         return f"{type(self).__name__}({', '.join(known)})"
 
 
-FIELDS = {  # of a state, by the order that they need
-    2: ("value", "mean", "variance", "std", "second_moment"),
-    3: ("third_moment", "skewness"),
-    4: ("fourth_moment", "kurtosis"),
-}
-
-
 @dataclass(frozen=True, eq=False)
-class Solution(Shown):
+class Solution(HigherMoments, Shown):
     """Exact value and variance of every state of an MDP; index it by state for one of them.
 
     Attributes
@@ -144,42 +134,10 @@ class Solution(Shown):
     error: float
     solvers: tuple[str, ...]
     finite_order: NDArray[np.intp]
-    order: int = 2
-    _scaled: tuple[Array, ...] = ()  # moments of orders 2, 3, … of the return divided by 2ᵉ
-    _exponent: int = 0  # e
-    _certain: Mask | None = None  # states whose variance is 0 but for rounding
-    _bootstrap: Array = field(default_factory=lambda: np.zeros(0))  # H
-    _lam: Array = field(default_factory=lambda: np.zeros(0))  # on arrival in each state
-
-    @property
-    def std(self) -> Array:
-        """Standard deviation of the λ-return."""
-        return np.ldexp(np.sqrt(self._scaled[0]), self._exponent)
-
-    @property
-    def second_moment(self) -> Array:
-        """Second moment of the λ-return, variance + mean²."""
-        return self.variance + self.mean**2
-
-    @property
-    def third_moment(self) -> Array:
-        """Third central moment of the λ-return; NaN where it is infinite (``order=3`` or 4)."""
-        return np.ldexp(self._moment(3), 3 * self._exponent)
-
-    @property
-    def fourth_moment(self) -> Array:
-        """Fourth central moment of the λ-return; NaN where it is infinite (``order=4``)."""
-        return np.ldexp(self._moment(4), 4 * self._exponent)
-
-    @property
-    def skewness(self) -> Array:
-        """Third moment / variance^1.5; NaN where the variance is 0 or the moment infinite."""
-        return skewness(self._spread, self._moment(3))
-
-    @property
-    def kurtosis(self) -> Array:
-        """Excess kurtosis, fourth moment / variance² − 3; NaN as for the skewness."""
-        return kurtosis(self._spread, self._moment(4))
+    order: int
+    _moments: tuple[Array, ...]  # of orders 2, 3, …
+    _bootstrap: Array  # H
+    _edges: WeightedEdges
 
     @property
     def q(self) -> Array:
@@ -194,28 +152,46 @@ class Solution(Shown):
         >>> rv.solve(rv.domains.complex_mdp()).q[1].round(3)
         array([-0.122, -0.891,  1.109,  1.051,  2.051])
         """
-        return self._actions.value
+        return self._actions["q"]
 
     @property
     def q_mean(self) -> Array:
         """Mean of the λ-return of each action; `q` unless it bootstraps from another function."""
-        return self._actions.mean
+        return self._actions["q_mean"]
 
     @property
     def q_variance(self) -> Array:
         """Variance of the λ-return of each action; NaN as for `q`, and where it is infinite."""
-        return self._actions.variance
+        return self._actions["q_variance"]
 
     @property
     def q_std(self) -> Array:
         """Standard deviation of the λ-return of each action; NaN as for `q_variance`."""
-        return self._actions.std
+        return self._actions["q_std"]
 
     @functools.cached_property
-    def _actions(self) -> ActionMoments:
-        """Moments of the return of each action, computed when they are asked for."""
-        after = StateMoments(self.value, self.mean, self.std, self._bootstrap, self._lam)
-        return ActionMoments(self.mdp, after)
+    def _actions(self) -> dict[str, Array]:
+        """Value, mean, variance and spread [state, action], computed when they are asked for.
+
+        With C = γ′λ′, over the reward and the next state that follow s and a:
+
+            q = E[R + (γ′−C)H′ + Cg′]        Var = E[(R + (γ′−C)H′ + Cg′ − q)²] + E[C²v′]
+        """
+        mdp, H = self.mdp, self._bootstrap
+        e, after = mdp.edges, mdp.edges.next_state  # γ is 0 where an episode ends
+
+        def expect(x: Array) -> Array:
+            return np.where(mdp.available, sum_by_action(mdp, e.probability * x), np.nan)
+
+        c = e.gamma * self._edges.arriving[after]
+        inside = e.reward + (e.gamma - c) * H[after] + c * self.mean[after]
+        q_mean = q = expect(inside)
+        epsilon = inside - q_mean[e.state, e.action]
+        rest = np.where((c > 0) & (e.probability > 0), c**2 * self.variance[after], 0.0)
+        if self.mean is not self.value:
+            q = expect(e.reward + e.gamma * self.value[after])
+        V = expect(epsilon**2 + e.reward_std**2 + rest)
+        return {"q": q, "q_mean": q_mean, "q_variance": V, "q_std": np.sqrt(V)}
 
     @property
     def action_data(self) -> xr.Dataset:
@@ -228,25 +204,24 @@ class Solution(Shown):
         """
         import xarray
 
-        names = ("q", "q_mean", "q_variance", "q_std")
-        columns = {name: (("state", "action"), getattr(self, name)) for name in names}
-        states = list(self.mdp.state_names or range(self.mdp.n_states))
-        actions = list(self.mdp.action_names or range(self.mdp.n_actions))
-        return xarray.Dataset(columns, {"state": states, "action": actions})
+        columns = {name: (("state", "action"), x) for name, x in self._actions.items()}
+        labels = {"state": self.mdp.state_labels, "action": self.mdp.action_labels}
+        return xarray.Dataset(columns, labels)
 
     def _moment(self, order: int) -> Array:
-        """A scaled moment, or an InputError if it was not asked for."""
+        """A moment, or an InputError if it was not asked for."""
         if order > self.order:
-            raise InputError(
-                "order", self.order, f"{FIELDS[order][0]} needs order={order}; solve with it"
-            )
-        return self._scaled[order - 2]
+            remedy = f"the {NAMES[order]} needs order={order}; solve with it"
+            raise InputError("order", self.order, remedy)
+        return self._moments[order - 2]
 
-    @property
+    @functools.cached_property
     def _spread(self) -> Array:
-        """The scaled variance, 0 where it consists of rounding."""
-        v = self._scaled[0]
-        return v if self._certain is None else np.where(self._certain, 0, v)
+        """The variance, 0 where it consists of rounding."""
+        f = self._edges
+        noisy = noisy_states(f, deviation(f, self._bootstrap, self.mean), self.mean)
+        ways = f.matrix((f.decay > 0).astype(np.float64))
+        return np.where(reaching(ways, noisy), self.variance, 0)
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -256,8 +231,7 @@ class Solution(Shown):
         >>> rv.solve(rv.domains.chain(), order=3).fields[4:]
         ('second_moment', 'third_moment', 'skewness')
         """
-        known = {name for k in range(2, self.order + 1) for name in FIELDS[k]}
-        return tuple(field for field in StateSolution._fields if field in known)
+        return tuple(f for f in StateSolution._fields if ORDERS.get(f, 2) <= self.order)
 
     @property
     def note(self) -> NDArray[np.str_]:
@@ -268,19 +242,13 @@ class Solution(Shown):
 
     @property
     def notes(self) -> list[str]:
-        """One sentence for each moment that is infinite in some states.
-
-        >>> import retvar as rv
-        >>> rv.solve(rv.domains.chain()).notes
-        []
-        """
-        found = []
-        for k in range(2, self.order + 1):
-            states = np.flatnonzero(self.finite_order < k)
-            if states.size:
-                names = listed(self.mdp.state_name(int(s)) for s in states)
-                found.append(f"the {NAMES[k]} is infinite in {names}")
-        return found
+        """One sentence for each moment that is infinite in some states."""
+        infinite = {k: np.flatnonzero(self.finite_order < k) for k in range(2, self.order + 1)}
+        return [
+            f"the {NAMES[k]} is infinite in {listed(map(self.mdp.state_name, states.tolist()))}"
+            for k, states in infinite.items()
+            if states.size
+        ]
 
     @property
     def data(self) -> xr.Dataset:
@@ -294,8 +262,7 @@ class Solution(Shown):
         import xarray
 
         columns = {field: ("state", getattr(self, field)) for field in (*self.fields, "note")}
-        names = self.mdp.state_names or range(self.mdp.n_states)
-        return xarray.Dataset(columns, {"state": list(names)}, {"order": self.order})
+        return xarray.Dataset(columns, {"state": self.mdp.state_labels}, {"order": self.order})
 
     def __len__(self) -> int:
         return self.mdp.n_states
@@ -312,21 +279,13 @@ class Solution(Shown):
 
         Of the higher moments it has the skewness and the excess kurtosis.
         """
-        same_mean = self.mean is self.value
-        left_out = {"third_moment", "fourth_moment", *(["mean"] if same_mean else [])}
+        left_out = ["third_moment", "fourth_moment", *(["mean"] if self.mean is self.value else [])]
         fields = [field for field in self.fields if field not in left_out]
-        count = self.mdp.n_states
-        shown = count if most is None else min(arguments.integer("most", most, 0), count)
-        columns = [getattr(self, f)[:shown] for f in fields]
-        heading = ["state", *(f.replace("_", " ") for f in fields)]
-        body = [
-            [self.mdp.state_name(s), *(f"{column[s]:.{DIGITS}g}" for column in columns)]
-            for s in range(shown)
-        ]
-        return [heading, *body]
-
-    def __str__(self) -> str:
-        return self.summary()
+        rows = [["state", *(f.replace("_", " ") for f in fields)]]
+        columns = zip(*(getattr(self, f)[:most].tolist() for f in fields), strict=True)
+        for s, numbers in enumerate(columns):
+            rows.append([self.mdp.state_name(s), *(f"{x:.{DIGITS}g}" for x in numbers)])
+        return rows
 
     def summary(self, most: int = 100) -> str:
         """A readable table of the first `most` states."""
@@ -334,8 +293,9 @@ class Solution(Shown):
         width = max(len(row[0]) for row in rows)
         lines = align([[row[0].ljust(width), *row[1:]] for row in rows])
         rest = self.mdp.n_states + 1 - len(rows)
-        more = [f"… and {rest:,} more states"] if rest else []
-        return "\n".join([*lines, *more, *self.notes])
+        return "\n".join([*lines, *[f"… and {rest:,} more states"] * (rest > 0), *self.notes])
+
+    __str__ = summary
 
     def __repr__(self) -> str:
         return (
@@ -346,9 +306,9 @@ class Solution(Shown):
         )
 
     def _html(self) -> str:
-        same, shapes = self.mean is self.value, [f for f in SHAPES if f in self.fields]
-        heading = ["state", *([] if same else ["value"]), f"{'value' if same else 'mean'} ± std"]
-        heading += ["variance", *shapes]
+        same = self.mean is self.value
+        shapes = [f for f in ("skewness", "kurtosis") if f in self.fields]
+        heading = ["state", *(["value ± std"] if same else ["value", "mean ± std"]), "variance"]
         columns = [getattr(self, f)[:MOST] for f in ("value", "mean", "std", "variance", *shapes)]
         rows = []
         for s, (value, mean, std, variance, *rest) in enumerate(zip(*columns, strict=True)):
@@ -356,8 +316,9 @@ class Solution(Shown):
             row += [plus_minus(mean, std, "∞"), "∞" if np.isnan(variance) else number(variance)]
             rows.append([*row, *map(number, rest)])
         name = f"{self.mdp.name}: " if self.mdp.name else ""
-        found = table(heading, rows, self.mdp.n_states)
-        return page(f"{name}{self!r}", found, notes=self.notes)
+        return page(
+            f"{name}{self!r}", table([*heading, *shapes], rows, self.mdp.n_states), notes=self.notes
+        )
 
     def plot(self, states: Iterable[int | str] | None = None) -> Figure:
         """Draw it, all states or some, by :func:`retvar.plots.solution`.
@@ -419,9 +380,12 @@ def solve(
     """
     order = check_order(order)
     edges = weigh_edges(mdp, target, behaviour, estimand, lam)
-    if value is not None:
-        value = arguments.numbers("value", value, mdp.n_states, mdp.state_name)
-    return solve_weighted(mdp, edges, value, order)
+    return solve_weighted(mdp, edges, None if value is None else checked_value(mdp, value), order)
+
+
+def checked_value(mdp: MDP, value: ArrayLike) -> Array:
+    """A value function that is given: one finite number for each state."""
+    return arguments.numbers("value", value, mdp.n_states, mdp.state_name)
 
 
 def format_radius(radius: float) -> str:
@@ -443,124 +407,63 @@ def solve_weighted(mdp: MDP, edges: WeightedEdges, H: Array | None, order: int =
     else:
         solved.append(mean_of_return(edges, H))
         g = solved[-1].x
-    moments = _central_moments(edges, H, g, order)
-    solved += moments.solved
-    v = np.ldexp(moments.scaled[0], 2 * moments.exponent)
-    for array in (j, g, v, *moments.scaled, moments.finite_order):
+    systems, moments = zip(*_central_moments(edges, H, g, order), strict=True)
+    solved += moments
+    finite_order = np.asarray(1 + np.sum([~system.infinite for system in systems], axis=0))
+    values = tuple(each.x for each in moments)
+    for array in (j, g, *values, finite_order):
         array.flags.writeable = False
     return Solution(
         mdp=mdp,
         value=j,
         mean=g,
-        variance=v,
-        spectral_radius=moments.radius.value,
-        radius_kind=moments.radius.kind,
+        variance=values[0],
+        spectral_radius=systems[0].radius.value,
+        radius_kind=systems[0].radius.kind,
         residual=max(each.residual for each in solved),
         error=max(each.error for each in solved),
         solvers=tuple(each.solver for each in solved),
-        finite_order=moments.finite_order,
+        finite_order=finite_order,
         order=order,
-        _scaled=tuple(moments.scaled),
-        _exponent=moments.exponent,
-        _certain=moments.certain,
+        _moments=values,
         _bootstrap=H,
-        _lam=edges.arriving,
+        _edges=edges,
     )
 
 
-class _Moments(NamedTuple):
-    """Central moments of orders 2, 3, … of all states, of the return divided by 2ᵉ."""
-
-    scaled: list[Array]
-    exponent: int
-    solved: list[LinearSolution]
-    finite_order: NDArray[np.intp]
-    radius: Radius  # of B
-    certain: Mask | None
-
-
-def _central_moments(edges: WeightedEdges, H: Array, g: Array, order: int) -> _Moments:
-    """Solve for the moments about g, one order after the other.
-
-    Deviations are divided by a power of 2, which changes no digit, so that their squares do not
-    underflow.
-    """
-    deviations = deviation(edges, H, g)
-    noisy = functools.partial(noisy_states, edges, deviations, g)
-    exponent = _exponent(deviations, edges.eta * edges.reward_std)
-    epsilon = np.ldexp(deviations, -exponent)
-    scaled = replace(edges, reward_std=np.ldexp(edges.reward_std, -exponent))
-    values: list[Array] = []
-    systems, solved = [], []
-    finite_order = np.ones(edges.n, dtype=np.intp)
+def _central_moments(
+    edges: WeightedEdges, H: Array, g: Array, order: int
+) -> list[tuple[MomentSystem, LinearSolution]]:
+    """Solve for the moments of orders 2, 3, … about g, one order after the other."""
+    epsilon = deviation(edges, H, g)
+    noisy = functools.partial(noisy_states, edges, epsilon, g)
+    solved: list[tuple[MomentSystem, LinearSolution]] = []
     for k in range(2, order + 1):
         system = moment_system(edges, k, noisy)
-        found = system.solve(moment_reward(scaled, epsilon, values))
+        found = system.solve(moment_reward(edges, epsilon, [lower.x for _, lower in solved]))
         x = found.x if k == 3 else np.maximum(found.x, 0.0)  # rounding
-        if not np.isfinite((np.ldexp(x, k * exponent) + g * g)[~system.infinite]).all():
-            raise InputError(
-                "reward or value", "too large", "a power of it overflows; scale them down"
-            )
-        values.append(x)
-        systems.append(system)
-        solved.append(found)
-        finite_order[~system.infinite] = k
-    certain = None
-    if order > 2:
-        ways = edges.matrix((edges.decay > 0).astype(np.float64))
-        certain = ~reaching(ways, noisy())
-        _check_size(values[0][~certain])
-    return _Moments(values, exponent, solved, finite_order, systems[0].radius, certain)
-
-
-def _exponent(*sizes: Array) -> int:
-    """The exponent of 2 that belongs to the largest number."""
-    largest = max(float(np.max(np.abs(x), initial=0.0)) for x in sizes)
-    return int(np.frexp(largest)[1]) if 0 < largest < np.inf else 0
-
-
-def _check_size(variance: Array) -> None:
-    """Raise an InputError if the square of a scaled variance underflows."""
-    if np.any((variance > 0) & (variance < SMALLEST)):
-        raise InputError(
-            "reward or value",
-            "too small",
-            "beside the largest one its fourth power underflows; solve these states apart",
-        )
+        if not np.isfinite((x + g * g)[~system.infinite]).all():
+            remedy = "a power of it overflows; scale them down"
+            raise InputError("reward or value", "too large", remedy)
+        solved.append((system, found._replace(x=x)))
+    return solved
 
 
 def variance_function(edges: WeightedEdges) -> Apply:
     """Return a function from values H [case, state] to variances of the λ-returns [case, state].
 
     They are NaN where they are infinite.
-
-    >>> import retvar as rv
-    >>> from retvar.mdp import weigh_edges
-    >>> mdp, H = rv.domains.complex_mdp(), [1.0, 2.0, 3.0, 4.0, 5.0]
-    >>> gap = variance_function(weigh_edges(mdp))(np.array([H])) - rv.solve(mdp, value=H).variance
-    >>> bool(abs(gap).max() < 1e-12)
-    True
     """
     system = moment_system(edges, 2, None)
     if system.grows.any():  # which states are infinite depends on H
         return lambda values: np.stack([_variance(edges, H) for H in values])
-    mean = _column_solver(Resolvent(edges.matrix(edges.decay)))
-    variance = _column_solver(system.resolvent)
-    expect = scipy.sparse.csr_array(
-        (edges.b, (edges.state, np.arange(edges.b.size))), shape=(edges.n, edges.b.size)
-    )
-    reward, gamma, lam, eta = (
-        x[:, None] for x in (edges.reward, edges.gamma, edges.lam, edges.eta)
-    )
-    noise = (edges.eta * edges.reward_std)[:, None]
+    mean = _applied(Resolvent(edges.matrix(edges.decay)))
+    variance = _applied(system.resolvent)
 
     def variances(values: Array) -> Array:
-        H = values.T[edges.next_state]  # [edge, case]
-        bootstrapped = eta * (reward + gamma * (1 - lam) * H)
-        g = mean(expect @ bootstrapped)
-        inside = bootstrapped + eta * gamma * lam * g[edges.next_state]
-        source = expect @ ((inside - g[edges.state]) ** 2 + noise**2)
-        return np.maximum(variance(source), 0.0).T
+        g = np.stack([mean(edges.expect(x)) for x in mean_reward(edges, values)])
+        found = [variance(moment_reward(edges, x, [])) for x in deviation(edges, values, g)]
+        return np.maximum(found, 0.0)
 
     return variances
 
@@ -568,15 +471,14 @@ def variance_function(edges: WeightedEdges) -> Apply:
 def _variance(edges: WeightedEdges, H: Array) -> Array:
     """Variances for one H; NaN where they are infinite."""
     try:
-        found = _central_moments(edges, H, mean_of_return(edges, H).x, 2)
-        return np.ldexp(found.scaled[0], 2 * found.exponent)
+        return _central_moments(edges, H, mean_of_return(edges, H).x, 2)[0][1].x
     except InfiniteVarianceError:
         return np.full(edges.n, np.nan)
 
 
-def _column_solver(resolvent: Resolvent) -> Apply:
-    """A function that solves for each column; its bits do not depend on the number of columns."""
+def _applied(resolvent: Resolvent) -> Apply:
+    """A function that applies a resolvent to many right-hand sides, one after the other."""
     if resolvent.n > MAX_INVERTED:
-        return lambda columns: resolvent.solve(columns).x
+        return lambda b: resolvent.solve(b).x
     inverse = resolvent.solve(np.eye(resolvent.n)).x
-    return lambda columns: np.stack([inverse @ column for column in columns.T], axis=1)
+    return lambda b: np.asarray(inverse @ b)

@@ -7,11 +7,11 @@ import scipy.sparse
 import scipy.sparse.csgraph
 from numpy.typing import NDArray
 
-from retvar.errors import InputError
-from retvar.format import listed
-from retvar.linear import Resolvent
 from retvar.mdp import END, MDP
+from retvar.mdp.linear import Resolvent
 from retvar.mdp.weighted_edges import check_mdp
+from retvar.support.errors import InputError
+from retvar.support.format import listed
 
 __all__ = ["stationary_distribution"]
 
@@ -68,14 +68,10 @@ def _recurrent(mdp: MDP, P: scipy.sparse.csr_array) -> NDArray[np.intp]:
     closed[label[coo.row[leaves]]] = False
     final = list(dict.fromkeys(label[reached & closed[label]].tolist()))  # in the order of states
     if len(final) != 1:
-        classes = (
-            "{" + listed((mdp.state_name(int(s)) for s in np.flatnonzero(label[:n] == c)), 3) + "}"
-            for c in final
-        )
-        raise InputError(
-            "policy",
-            listed(classes, 3),
+        members = (map(mdp.state_name, np.flatnonzero(label[:n] == c).tolist()) for c in final)
+        remedy = (
             "the policy has several recurrent classes, so there is no unique stationary "
-            "distribution; change the policy, or end episodes there",
+            "distribution; change the policy, or end episodes there"
         )
+        raise InputError("policy", listed(("{" + listed(m, 3) + "}" for m in members), 3), remedy)
     return np.flatnonzero(label == final[0])

@@ -1,17 +1,17 @@
-"""Experience from environments, data sets and logs, as one stream of transitions."""
+"""Experience from environments, data sets and logs: one table of linked transitions."""
 
 from retvar.experience.environments import from_gymnasium
-from retvar.experience.growing import Growing
 from retvar.experience.linear_worlds import from_linear_gaussian
+from retvar.experience.logs import Growing, from_table
 from retvar.experience.minari import from_minari
-from retvar.experience.recording import recorded, write_table
-from retvar.experience.stream import Counts, Experience
-from retvar.experience.tables import from_table
+from retvar.experience.moves import Moves
+from retvar.experience.stream import Counts, Experience, recorded, write_table
 
 __all__ = [
     "Counts",
     "Experience",
     "Growing",
+    "Moves",
     "from_gymnasium",
     "from_linear_gaussian",
     "from_minari",

@@ -5,8 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
-__all__ = ["documented_names", "label_names", "observation_names", "state_names"]
+import numpy as np
 
+from retvar.experience.observations import ObservationReader
+
+__all__ = ["documented_names", "environment_names"]
+
+LANDER = ("x", "y", "x velocity", "y velocity", "angle", "spin", "leg 1 down", "leg 2 down")
 #: of the numbers of an observation, where the documentation has no table or long names
 NAMES: dict[str, tuple[str, ...]] = {
     "MountainCar": ("position", "velocity"),
@@ -14,12 +19,8 @@ NAMES: dict[str, tuple[str, ...]] = {
     "CartPole": ("position", "velocity", "angle", "spin"),
     "Pendulum": ("cos angle", "sin angle", "spin"),
     "Acrobot": ("cos 1", "sin 1", "cos 2", "sin 2", "spin 1", "spin 2"),
-    "LunarLander": (
-        "x", "y", "x velocity", "y velocity", "angle", "spin", "leg 1 down", "leg 2 down",
-    ),
-    "LunarLanderContinuous": (
-        "x", "y", "x velocity", "y velocity", "angle", "spin", "leg 1 down", "leg 2 down",
-    ),
+    "LunarLander": LANDER,
+    "LunarLanderContinuous": LANDER,
     "BipedalWalker": (
         "hull angle", "hull spin", "x velocity", "y velocity",
         "hip 1", "hip 1 speed", "knee 1", "knee 1 speed", "leg 1 down",
@@ -33,24 +34,51 @@ LABELS: dict[str, tuple[str, ...]] = {
 PLACES = "RGYB"  # of Taxi: red, green, yellow and blue
 
 
-def observation_names(name: str, env: Any, width: int | None) -> list[str] | None:
-    """Names for the numbers of an observation; None where they are not documented.
+def environment_names(name: str, env: Any, reader: ObservationReader) -> dict[str, Any]:
+    """What an experience says of an environment: names of states and numbers, and the map.
 
-    >>> observation_names("gymnasium:CartPole-v1", None, 4)
-    ['position', 'velocity', 'angle', 'spin']
+    >>> import gymnasium
+    >>> from retvar.experience.observations import observation_reader
+    >>> taxi = gymnasium.make("Taxi-v4").unwrapped
+    >>> reader = observation_reader(taxi.observation_space)
+    >>> environment_names("gymnasium:Taxi-v4", taxi, reader)["state_names"][314]
+    'row 3, col 0, B to Y'
     """
-    if width is None:
+    kind = re.split("[:-]", f"{name}-")[1]
+    found: dict[str, Any] = {"grid": _grid(env, reader.states)}
+    if found["grid"] is not None:
+        found["cells"] = _letters(env)
+    if reader.labels is not None:
+        found["label_names"] = LABELS.get(kind, ())
+    if reader.width is not None:
+        own = getattr(env, "observation_names", None)
+        known = NAMES.get(kind) or own or documented_names(getattr(env, "__doc__", None))
+        found["names"] = list(known) if len(known) == reader.width else None
+    if kind == "Taxi" and hasattr(env, "decode"):
+        found["state_names"] = [
+            f"row {row}, col {column}, {(*PLACES, 'taxi')[passenger]} to {PLACES[destination]}"
+            for row, column, passenger, destination in map(env.decode, range(reader.states or 0))
+        ]
+    return found
+
+
+def _grid(env: Any, states: int | None) -> tuple[int, int] | None:
+    """Rows and columns of the map that the states lie on, if there is one."""
+    shape = getattr(env, "shape", None) or (getattr(env, "nrow", 0), getattr(env, "ncol", 0))
+    if states is None or len(shape) != 2 or shape[0] * shape[1] != states:
         return None
-    own = getattr(env, "observation_names", None)
-    own = own if isinstance(own, list) and all(isinstance(each, str) for each in own) else ()
-    known = list(_entry(NAMES, name) or own or documented_names(getattr(env, "__doc__", None)))
-    return known if len(known) == width else None
+    return int(shape[0]), int(shape[1])
 
 
-def _entry(table: dict[str, tuple[str, ...]], name: str) -> tuple[str, ...]:
-    """The entry of an environment by its id, whatever the version."""
-    found = (names for start, names in table.items() if name.startswith(f"gymnasium:{start}-"))
-    return next(found, ())
+def _letters(env: Any) -> str:
+    """A letter for each cell of the map: start, frozen, hole, cliff, goal."""
+    if hasattr(env, "desc"):
+        return b"".join(np.asarray(env.desc).ravel().tolist()).decode()
+    if not hasattr(env, "_cliff") or not hasattr(env, "start_state_index"):
+        return ""
+    letters = np.where(np.asarray(env._cliff).ravel(), "C", " ")
+    letters[env.start_state_index], letters[-1] = "S", "G"
+    return "".join(letters)
 
 
 def documented_names(text: str | None) -> list[str]:
@@ -66,7 +94,11 @@ def documented_names(text: str | None) -> list[str]:
     ... ''')
     ['thigh_joint', 'thigh_joint velocity']
     """
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in _table(text or "")]
+    table = re.search(
+        r"^\s*\|\s*Num\s*\|\s*Observation\s*\|.*(\n\s*\|.*)*", text or "", re.MULTILINE
+    )
+    lines = table[0].strip().splitlines() if table else []
+    rows = [[cell.strip() for cell in line.strip().split("|")[1:-1]] for line in lines]
     if not rows:
         return []
     head, rows = rows[0], [row for row in rows[1:] if row[0].isdecimal()]
@@ -75,52 +107,11 @@ def documented_names(text: str | None) -> list[str]:
     joint = next((k for k, title in enumerate(head) if title.startswith("Name")), None)
     if joint is None or not rows:
         return described
-    moves = [" velocity" * ("velocity" in row[-1]) for row in rows]
-    joints = [_plain(row[joint]) + move for row, move in zip(rows, moves, strict=True)]
+    joints = [_plain(row[joint]) + " velocity" * ("velocity" in row[-1]) for row in rows]
     return joints if len(set(joints)) == len(joints) else described
-
-
-def _table(text: str) -> list[str]:
-    """The lines of the first table of observations."""
-    lines = [line.strip() for line in text.splitlines()]
-    heads = (
-        k for k, line in enumerate(lines) if re.match(r"\|\s*Num\s*\|\s*Observation\s*\|", line)
-    )
-    first = next(heads, None)
-    if first is None:
-        return []
-    rest = lines[first:]
-    length = next((k for k, line in enumerate(rest) if not line.startswith("|")), len(rest))
-    return rest[:length]
 
 
 def _plain(cell: str) -> str:
     """The text of a cell without remarks in brackets."""
     bare = re.sub(r"\s*(?<![a-z])\([^)]*\)", "", cell.replace("`", ""))
     return " ".join(bare.split())
-
-
-def label_names(name: str) -> tuple[str, ...]:
-    """Names of the parts of states that are tuples; none where they are not documented.
-
-    >>> label_names("gymnasium:Blackjack-v1")
-    ("player's sum", "dealer's card", 'usable ace')
-    """
-    return _entry(LABELS, name)
-
-
-def state_names(name: str, env: Any, states: int | None) -> list[str] | None:
-    """Names of numbered states: of Taxi, where the taxi, the passenger and the destination are.
-
-    >>> import gymnasium
-    >>> taxi = gymnasium.make("Taxi-v4").unwrapped
-    >>> state_names("gymnasium:Taxi-v4", taxi, 500)[314]
-    'row 3, col 0, B to Y'
-    """
-    if not name.startswith("gymnasium:Taxi-") or not hasattr(env, "decode") or states != 500:
-        return None
-    found = []
-    for row, column, passenger, destination in map(env.decode, range(states)):
-        place = PLACES[passenger] if passenger < len(PLACES) else "taxi"
-        found.append(f"row {row}, col {column}, {place} to {PLACES[destination]}")
-    return found

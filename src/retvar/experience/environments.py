@@ -2,45 +2,45 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from retvar.arguments import integer
-from retvar.errors import InputError
-from retvar.experience.environment_names import label_names, observation_names, state_names
-from retvar.experience.episodes import RowLinker, linked, source_error
-from retvar.experience.observations import acting_fields, observation_reader
-from retvar.experience.policies import action_selection
-from retvar.experience.predictors import Predictor, is_model, load_model
-from retvar.experience.recipes import recorded_call
-from retvar.experience.stepping import (
-    RolloutLimit,
-    autoreset_mode,
-    step_in_turn,
-    step_vector,
-    to_columns,
+from retvar.experience.environment_names import environment_names
+from retvar.experience.moves import INTERRUPTIONS, Chunk, describe_error
+from retvar.experience.observations import (
+    ObservationReader,
+    acting_fields,
+    linked,
+    observation_reader,
+    validated,
 )
-from retvar.experience.stream import Chunk, Counts, Experience
-from retvar.experience.vec_envs import is_vec_env, refuse_normalised
-from retvar.format import listed, literal
-from retvar.random import seed_of
+from retvar.experience.policies import Chooser, action_selection
+from retvar.experience.sb3 import is_vec_env, load_model, refuse_normalised
+from retvar.experience.stream import Counts, Experience
+from retvar.support.arguments import integer
+from retvar.support.errors import InputError
+from retvar.support.format import did_you_mean, listed
+from retvar.td.random import seed_of
 
-__all__ = ["from_gymnasium"]
+__all__ = ["from_gymnasium", "is_vector", "make_copies"]
 
 ENVIRONMENT = (
     "must be an id, a Gymnasium environment, a vector environment, a list of single ones, or a "
     "function that makes one"
 )
 MOST_COPIES = 10_000
-COPIES = "needs an id, or a function that makes an environment"
+UNLIMITED = 2**63 - 1
+Copy = Callable[[Any], Any]  # of an observation
+Row = tuple[int, Any, Any, float, Any, bool, bool]
+# environment, observation, action, reward, next observation, terminated, truncated
 
 
-@recorded_call
 def from_gymnasium(
     env: Any,
     policy: Any = "random",
@@ -57,9 +57,9 @@ def from_gymnasium(
 
     Several environments, as copies, a list or a vector environment (Gymnasium's in any autoreset
     mode, or a ``VecEnv`` of Stable-Baselines3), are interleaved: the first transition of each, the
-    second of each, …, each with the number of its environment as ``stream``. Each has a seed of its
-    own, derived from `seed`. Truncation is not termination; the last transition of each environment
-    is marked truncated if its episode was not over.
+    second of each, …, each with the number of its environment as ``stream`` and a seed of its own.
+    Truncation is not termination; the last transition of each environment is marked truncated if
+    its episode was not over.
 
     Parameters
     ----------
@@ -78,13 +78,10 @@ def from_gymnasium(
     envs
         Number of copies that run side by side.
     deterministic
-        Whether the model's actions are its most probable ones (the default) or drawn at random, for
-        a ``predict`` that has this parameter. These are two policies with different returns; the
-        result says which one it was.
-    seed
-        Of environments and actions.
-    chunk
-        Transitions per chunk.
+        Whether a model's actions are its most probable ones (the default) or drawn at random: two
+        policies with different returns. The result says which one it was.
+    seed, chunk
+        Seed of environments and actions; transitions per chunk.
 
     Examples
     --------
@@ -94,44 +91,40 @@ def from_gymnasium(
     >>> from_gymnasium("FrozenLake-v7", steps=10)
     Traceback (most recent call last):
     ...
-    retvar.errors.InputError: environment = FrozenLake-v7: unknown to Gymnasium; did you mean
-    FrozenLake-v1, FrozenLake8x8-v1...?
+    retvar.InputError: environment = FrozenLake-v7: unknown to Gymnasium; did you mean
+    FrozenLake-v1? cannot be made:...
     """
-    limit = RolloutLimit.of(steps, episodes)
+    if (steps is None) == (episodes is None):
+        found = "neither" if steps is None else "both"
+        raise InputError("steps, episodes", found, "give one of them: how long to go on")
+    most = UNLIMITED if steps is None else integer("steps", steps, 1)
+    in_all = UNLIMITED if episodes is None else integer("episodes", episodes, 1)
     chunk = integer("chunk", chunk, 1)
     several = _Environments(env, envs, options)
     observation_space, action_space = several.spaces
-    reader = observation_reader(observation_space)
-    children = np.random.SeedSequence(int(seed_of(seed))).spawn(several.count)
+    reader, n = observation_reader(observation_space), several.count
+    children = np.random.SeedSequence(int(seed_of(seed))).spawn(n)
     seeds = [[int(word) >> 1 for word in child.generate_state(2)] for child in children]
     model = load_model(policy)
     refuse_normalised(env, model)
-    if is_model(model):
-        Predictor(model, deterministic).refuse_spaces(observation_space, action_space)
     actions = action_selection(
-        model, reader, action_space, seed, lambda i: seeds[i][1], deterministic
-    )
-    name, count, env_seeds = several.name, several.count, [pair[0] for pair in seeds]
+        model, reader, observation_space, action_space, seed, [own for _, own in seeds],
+        deterministic,
+    )  # fmt: skip
 
     def source(counts: Counts, acting: bool = False) -> Iterator[Chunk]:
-        if several.vector is None:
-            buffers = step_in_turn(several.open(), actions, reader, env_seeds, limit, chunk)
-        else:
-            buffers = step_vector(several.vector, actions, reader, env_seeds, limit, chunk)
-        rows = to_columns(buffers, count, reader, counts, acting)
+        shares = [in_all // n + (i < in_all % n) for i in range(n)]
+        own = [first for first, _ in seeds]
+        rows = several.rows(actions.chooser(n), reader.copy, own, most, shares)
+        names = {name for name, on in (("stream", n > 1), ("action", acting)) if on}
         try:
-            yield from linked(rows, RowLinker(counts), source_error(name, counts))
+            yield from linked(_columns(rows, chunk, reader, counts, names), several.name, counts)
         finally:
             several.close()
 
     return Experience(
-        name=name, source=source, states=reader.states, fixed_states=reader.states is not None,
-        width=reader.width, low=reader.low, high=reader.high, labels=reader.labels,
-        names=observation_names(name, several.inner, reader.width),
-        state_names=state_names(name, several.inner, reader.states),
-        label_names=label_names(name) if reader.labels is not None else (),
-        grid=_grid(several.inner, reader.states),
-        cells=_letters(several.inner, reader.states), policy=actions.description, length=steps,
+        name=several.name, source=source, policy=actions.description, length=steps,
+        **reader.fields(), **environment_names(several.name, several.inner, reader),
         **acting_fields(action_space, source),
     )  # fmt: skip
 
@@ -142,73 +135,43 @@ class _Environments:
     def __init__(self, env: Any, copies: int | None, options: dict[str, Any]) -> None:
         import gymnasium
 
-        self.vector: Any = None
-        self._make: Callable[[], list[Any]] | None = None
-        made = make_copies(env, copies, options)
-        if made is not None:
-            self._make = made
-            self.singles = made()
-        elif is_vector(env):
-            if not is_vec_env(env):
-                autoreset_mode(env)
-            self.vector, self.singles = env, []
-        else:
-            self.singles = list(env) if isinstance(env, list | tuple) else [env]
-        for single in self.singles:
-            if not isinstance(single, gymnasium.Env):
-                raise InputError("environment", single, ENVIRONMENT)
-        if not self.singles and self.vector is None:
-            raise InputError("environment", "an empty list", ENVIRONMENT)
-        if len({id(single) for single in self.singles}) < len(self.singles):
+        self._make, self.vector = make_copies(env, copies, options), is_vector(env)
+        given = list(env) if isinstance(env, list | tuple) else [env]
+        self.envs = self._make() if self._make else given
+        wrong = [x for x in self.envs if not (self.vector or isinstance(x, gymnasium.Env))]
+        if wrong or not self.envs:
+            raise InputError("environment", [*wrong, "an empty list"][0], ENVIRONMENT)
+        if len(set(map(id, self.envs))) < len(self.envs):
             raise InputError("environment", "one of them twice", "each must be a separate object")
-        self._require_equal_spaces()
+        first = self.envs[0]
+        for name in ("observation_space", "action_space"):
+            for other in self.envs:
+                if getattr(other, name) != getattr(first, name):
+                    raise InputError(name, getattr(other, name), "must be that of the first one")
+        several = self.vector and not is_vec_env(env)
+        names = [f"{'single_' * several}{name}_space" for name in ("observation", "action")]
+        self.spaces = [getattr(first, name) for name in names]
+        self.count = int(env.num_envs) if self.vector else len(self.envs)
+        inside = (getattr(env.unwrapped, "envs", None) or [None]) if self.vector else [first]
+        self.inner = getattr(inside[0], "unwrapped", None)  # without wrappers, if it can be reached
+        spec = getattr(first, "spec", None) or getattr(self.inner, "spec", None)
+        word = spec.id if spec is not None else type(self.inner or first.unwrapped).__name__
+        self.name = f"gymnasium:{word}" + (f" × {self.count}" if self.count > 1 else "")
+        if several:
+            _autoreset_mode(env)
 
-    def _require_equal_spaces(self) -> None:
-        for single in self.singles[1:]:
-            for name in ("observation_space", "action_space"):
-                found, first = getattr(single, name), getattr(self.singles[0], name)
-                if found != first:
-                    raise InputError(name, found, f"must be that of the first one, {first}")
-
-    @property
-    def count(self) -> int:
-        return len(self.singles) if self.vector is None else int(self.vector.num_envs)
-
-    @property
-    def spaces(self) -> tuple[Any, Any]:
-        """Spaces of a single observation and action."""
-        if is_vec_env(self.vector):
-            return self.vector.observation_space, self.vector.action_space
-        if self.vector is not None:
-            return self.vector.single_observation_space, self.vector.single_action_space
-        return self.singles[0].observation_space, self.singles[0].action_space
-
-    @property
-    def inner(self) -> Any:
-        """The first environment without its wrappers, if it can be reached."""
-        if self.vector is None:
-            return self.singles[0].unwrapped
-        inside = getattr(self.vector.unwrapped, "envs", None) or [None]
-        return getattr(inside[0], "unwrapped", None)
-
-    @property
-    def name(self) -> str:
-        env = self.singles[0] if self.vector is None else self.vector
-        spec = getattr(env, "spec", None) or getattr(self.inner, "spec", None)
-        word = spec.id if spec is not None else type(self.inner or env.unwrapped).__name__
-        return f"gymnasium:{word}" + (f" × {self.count}" if self.count > 1 else "")
-
-    def open(self) -> list[Any]:
-        """The single environments, made again if they have been closed."""
-        if not self.singles and self._make is not None:
-            self.singles = self._make()
-        return self.singles
+    def rows(self, act: Chooser, copy: Copy, seeds: list[int], *limits: Any) -> Iterator[Row]:
+        """Transitions; environments are made again if they have been closed."""
+        if self.vector:
+            return _step_vector(self.envs[0], act, copy, seeds, *limits)
+        self.envs = self.envs or (self._make() if self._make else [])
+        return _step_in_turn(self.envs, act, copy, seeds, *limits)
 
     def close(self) -> None:
         if self._make is not None:
-            for single in self.singles:
+            for single in self.envs:
                 single.close()
-            self.singles = []
+            self.envs = []
 
 
 def is_vector(env: Any) -> bool:
@@ -228,58 +191,169 @@ def make_copies(
     """
     number = 1 if copies is None else integer("envs", copies, 1, MOST_COPIES)
     if isinstance(env, str):
-        return lambda: [make_environment(env, options) for _ in range(number)]
+        return lambda: [_make_environment(env, options) for _ in range(number)]
     if options:
         raise InputError("options", listed(sorted(options)), "go with the id of an environment")
     if callable(env):
-        return lambda: [_checked(env()) for _ in range(number)]
+        return lambda: [env() for _ in range(number)]
     if copies is not None:
-        raise InputError("envs", copies, COPIES)
+        raise InputError("envs", copies, "needs an id, or a function that makes an environment")
     return None
 
 
-def _checked(env: Any) -> Any:
-    """An environment that a function has made."""
-    if not (hasattr(env, "step") and hasattr(env, "reset")):
-        raise InputError("env", literal(env), "must make environments, with reset and step")
-    return env
-
-
-def make_environment(name: str, options: dict[str, Any]) -> Any:
-    """Call ``gymnasium.make``; the error for an unknown id suggests similar ones."""
+def _make_environment(name: str, options: dict[str, Any]) -> Any:
+    """Call ``gymnasium.make``; the error for an unknown id suggests a similar one."""
     import gymnasium
 
     if name.startswith("retvar/"):
-        importlib.import_module("retvar.linear_gaussian.environment")  # registers it
+        importlib.import_module("retvar.mdp.linear_gaussian.environment")  # registers it
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the error names outdated versions
             return gymnasium.make(name, **options)
     except Exception as error:  # an environment may raise anything
-        reason = " ".join(str(error).split()) or type(error).__name__
-        if name in gymnasium.registry:
-            raise InputError("environment", name, f"cannot be made: {reason}") from None
-        near = difflib.get_close_matches(name, gymnasium.registry, n=3)
-        hint = f"; did you mean {', '.join(near)}?" if near else f": {reason}"
-        raise InputError("environment", name, f"unknown to Gymnasium{hint}") from None
+        remedy = f"cannot be made: {describe_error(error)}"
+        if name not in gymnasium.registry:
+            remedy = f"unknown to Gymnasium; {did_you_mean(name, gymnasium.registry)}{remedy}"
+        raise InputError("environment", name, remedy) from None
 
 
-def _grid(inner: Any, states: int | None) -> tuple[int, int] | None:
-    """Rows and columns of the map that the states lie on, if there is one."""
-    shape = getattr(inner, "shape", None) or (getattr(inner, "nrow", 0), getattr(inner, "ncol", 0))
-    if states is None or len(shape) != 2 or shape[0] * shape[1] != states:
-        return None
-    return int(shape[0]), int(shape[1])
+# ------------------------------------------------------------------ stepping
 
 
-def _letters(inner: Any, states: int | None) -> str:
-    """A letter for each cell of the map: start, frozen, hole, cliff, goal."""
-    if _grid(inner, states) is None:
-        return ""
-    if hasattr(inner, "desc"):
-        return b"".join(np.asarray(inner.desc).ravel().tolist()).decode()
-    if not hasattr(inner, "_cliff") or not hasattr(inner, "start_state_index"):
-        return ""
-    letters = np.where(np.asarray(inner._cliff).ravel(), "C", " ")
-    letters[inner.start_state_index], letters[-1] = "S", "G"
-    return "".join(letters)
+def _step_in_turn(
+    envs: list[Any], act: Chooser, copy: Copy, seeds: list[int], most: int, left: list[int]
+) -> Iterator[Row]:
+    """Yield the transitions of single environments: first one of each, then another of each.
+
+    `most` is the number of steps in all, `left` that of the episodes of each.
+    """
+    current = [copy(env.reset(seed=seed)[0]) for env, seed in zip(envs, seeds, strict=True)]
+    live, done = [i for i, n in enumerate(left) if n], 0
+    while live:
+        for i, action in zip(live, act(current, live), strict=True):
+            after, reward, terminated, truncated, _ = envs[i].step(action)
+            after, reward = copy(after), np.nan if reward is None else float(reward)
+            yield i, current[i], action, reward, after, bool(terminated), bool(truncated)
+            done += 1
+            if terminated or truncated:
+                left[i] -= 1
+                live = [i for i, n in enumerate(left) if n]
+                if left[i] and done < most:
+                    after = copy(envs[i].reset()[0])
+            if done == most:
+                return
+            current[i] = after
+
+
+def _step_vector(
+    env: Any, act: Chooser, copy: Copy, seeds: list[int], most: int, left: list[int]
+) -> Iterator[Row]:
+    """Yield the transitions of a vector environment in the order of :func:`_step_in_turn`."""
+    count, done, turn = len(left), 0, 0
+    queues: list[deque[Row]] = [deque() for _ in left]
+    rounds = _vec_env_rows if is_vec_env(env) else _vector_rows
+    for new in rounds(env, act, copy, seeds):
+        if left[new[0]]:
+            queues[new[0]].append(new)
+        while queues[turn]:
+            row = queues[turn].popleft()
+            yield row
+            done += 1
+            if row[5] or row[6]:
+                left[turn] -= 1
+                if not left[turn]:
+                    queues[turn].clear()  # its later steps are not asked for
+            if done == most or not any(left):
+                return
+            turn = next(i % count for i in range(turn + 1, turn + 1 + count) if left[i % count])
+
+
+def _vector_rows(env: Any, act: Chooser, copy: Copy, seeds: list[int]) -> Iterator[Row]:
+    """Step a vector environment of Gymnasium for ever; steps that only reset are left out."""
+    from gymnasium.vector import AutoresetMode
+    from gymnasium.vector.utils import concatenate, create_empty_array, iterate
+
+    def split(batch: Any) -> list[Any]:
+        return [copy(part) for part in iterate(env.observation_space, batch)]
+
+    mode, n, space = _autoreset_mode(env), int(env.num_envs), env.single_action_space
+    single = hasattr(env.unwrapped, "env_fns") or hasattr(env.unwrapped, "envs")
+    current = split(env.reset(seed=seeds if single else seeds[0])[0])
+    actions, over = [None] * n, np.zeros(n, dtype=bool)
+    while True:
+        if mode is AutoresetMode.DISABLED and over.any():
+            fresh = split(env.reset(options={"reset_mask": over.copy()})[0])
+            current = [fresh[i] if over[i] else current[i] for i in range(n)]
+        resets = over & (mode is AutoresetMode.NEXT_STEP)
+        live = np.flatnonzero(~resets).tolist()  # a step that only resets ignores its action
+        for i, action in zip(live, act(current, live), strict=True):
+            actions[i] = action
+        batch = concatenate(space, actions, create_empty_array(space, n))
+        observations, rewards, ends, cuts, infos = env.step(batch)
+        observations, over = split(observations), np.logical_or(ends, cuts)
+        for i in live:
+            final = over[i] and mode is AutoresetMode.SAME_STEP
+            after = copy(infos["final_obs"][i]) if final else observations[i]
+            yield i, current[i], actions[i], float(rewards[i]), after, bool(ends[i]), bool(cuts[i])
+        current = observations
+
+
+def _vec_env_rows(env: Any, act: Chooser, copy: Copy, seeds: list[int]) -> Iterator[Row]:
+    """Step a vector environment of Stable-Baselines3 for ever.
+
+    A finished episode is reset within its last step, which brings the observation before the reset,
+    and whether a limit of time has cut it off, as information.
+    """
+    env.seed(seeds[0])  # environment i has this seed + i
+    every, current = list(range(int(env.num_envs))), list(map(copy, env.reset()))
+    while True:
+        actions = list(act(current, every))
+        batch, rewards, dones, infos = env.step(np.array(actions))
+        observations = list(map(copy, batch))
+        for i in every:
+            over = bool(dones[i])
+            after = copy(infos[i]["terminal_observation"]) if over else observations[i]
+            cut = over and bool(infos[i].get("TimeLimit.truncated", False))
+            yield i, current[i], actions[i], float(rewards[i]), after, over and not cut, cut
+        current = observations
+
+
+def _autoreset_mode(env: Any) -> Any:
+    """The autoreset mode of a vector environment, which must be in its metadata."""
+    from gymnasium.vector import AutoresetMode
+
+    given = env.metadata.get("autoreset_mode")
+    try:
+        return AutoresetMode(given)
+    except ValueError:
+        remedy = f"must say how it resets: one of {', '.join(m.value for m in AutoresetMode)}"
+        raise InputError('metadata["autoreset_mode"]', given, remedy) from None
+
+
+def _columns(
+    rows: Iterator[Row], size: int, reader: ObservationReader, counts: Counts, names: set[str]
+) -> Iterator[Chunk]:
+    """Rows as columns, with those of `names`; rows before an error come before it."""
+    failure: BaseException | None = None
+    while failure is None:
+        part: list[Row] = []
+        try:
+            part.extend(islice(rows, size))
+        except (Exception, KeyboardInterrupt) as error:  # an environment may raise anything
+            failure = error
+        if not part:
+            break
+        with INTERRUPTIONS.waiting():
+            stream, state, action, reward, after, ended, cut = map(list, zip(*part, strict=True))
+            found: Chunk = {
+                "state": reader.column(state), "reward": np.array(reward),
+                "next_state": reader.column(after), "terminated": np.array(ended, dtype=bool),
+                "truncated": np.array(cut, dtype=bool),
+            }  # fmt: skip
+            for name, column in (("action", action), ("stream", stream)):
+                if name in names:
+                    found[name] = np.array(column, dtype=np.int64).reshape(len(part))
+            yield from validated(found, reader, counts, state, after)
+    if failure is not None:
+        raise failure

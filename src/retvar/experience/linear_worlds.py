@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from retvar import arguments
-from retvar.errors import InputError
-from retvar.experience.stream import LARGEST_REWARD, Chunk, Counts, Experience
-from retvar.linear_gaussian import LinearGaussian
+from retvar.experience.moves import Chunk
+from retvar.experience.stream import LARGEST_REWARD, Counts, Experience
+from retvar.mdp.linear_gaussian import LinearGaussian
+from retvar.support import arguments
+from retvar.support.errors import InputError
 
 __all__ = ["from_linear_gaussian"]
 
@@ -19,7 +20,7 @@ CHUNK = 8_192  # transitions, about
 def from_linear_gaussian(
     world: LinearGaussian, *, streams: int = 64, steps: int = 200_000, seed: int = 0
 ) -> Experience:
-    """Sample walks of a :class:`retvar.domains.LinearGaussian`, `steps` transitions in all.
+    """Sample walks of a :class:`retvar.mdp.domains.LinearGaussian`, `steps` transitions in all.
 
     The streams are interleaved: the first transition of each, the second of each, …. Each starts
     from the stationary distribution, and its last transition is marked truncated. More than a
@@ -37,8 +38,7 @@ def from_linear_gaussian(
     steps = arguments.integer("steps", steps, streams)
     arguments.generator("seed", seed)
     _ = world.stationary  # refuses a world that has none
-    each = -(-steps // streams)
-    lanes = np.arange(streams)
+    each, lanes = -(-steps // streams), np.arange(streams)
 
     def source(counts: Counts) -> Iterator[Chunk]:
         first = 0  # row of the stream
@@ -60,11 +60,8 @@ def from_linear_gaussian(
             }
             first = last
 
+    name = "linear-Gaussian world" + (f" × {streams}" if streams > 1 else "")
+    policy = "" if world.control is None else "u = −Kx"
     return Experience(
-        name="linear-Gaussian world" + (f" × {streams}" if streams > 1 else ""),
-        source=source,
-        width=world.width,
-        names=world.names,
-        policy="" if world.control is None else "u = −Kx",
-        length=steps,
+        name, source, width=world.width, names=world.names, policy=policy, length=steps
     )

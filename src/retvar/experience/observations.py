@@ -1,150 +1,122 @@
-"""Observations of a Gymnasium space as columns of states or vectors, and validated rows."""
+"""Rows of environments and data sets: observations as columns, checked, and linked in time."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from array import array as c_array
+from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.errors import InputError
-from retvar.experience.episodes import SourceEnded
-from retvar.experience.stream import LARGEST_REWARD, Chunk, Counts, first_rows
+from retvar.experience.moves import Chunk, describe_error
+from retvar.experience.stream import LARGEST_REWARD, Counts
+from retvar.support.errors import InputError, RetvarError, SourceError
 
-__all__ = ["ObservationReader", "acting_fields", "observation_reader", "validated"]
+__all__ = ["SourceEnded", "acting_fields", "linked", "observation_reader", "validated"]
 
-Array = NDArray[np.float64]
-Integers = NDArray[np.int64]
 MOST_LABELS = 1_000_000
-WRAP = (
-    "is not supported; wrap the environment so that it gives a number or a vector, for "
-    "instance in gymnasium.wrappers.FlattenObservation"
-)
+WRAP = "is not supported; wrap the environment so that it gives a number or a vector, such as in {}"
+FLAT = WRAP.format("gymnasium.wrappers.FlattenObservation")
 
 
+@dataclass
 class ObservationReader:
-    """Converts the observations of a space to states, or to vectors of one width.
+    """Converts the observations of a space to states, or to vectors of one width."""
 
-    >>> from gymnasium.spaces import Discrete, Tuple
-    >>> reader = observation_reader(Tuple((Discrete(3, start=1), Discrete(2))))
-    >>> reader.states, reader.labels[:3], reader.column([(1, 1), (3, 0), (0, 0)])
-    (6, [(1, 0), (1, 1), (2, 0)], array([ 1,  4, -1]))
-    """
-
+    column: Callable[[Any], NDArray[Any]]
+    """From observations to a column of states (−1: not in the space) or rows of numbers."""
+    copy: Callable[[Any], Any]  #: of an observation, which its environment may overwrite
     states: int | None = None
-    width: int | None = None
-    low: Array | None = None
-    high: Array | None = None
     labels: list[Any] | None = None
-    #: copies an observation, which its environment may overwrite; None: no copy is needed
-    copy: Callable[[Any], Any] | None = None
+    width: int | None = None
+    low: NDArray[np.float64] | None = None
+    high: NDArray[np.float64] | None = None
 
-    def column(self, given: Any) -> NDArray[Any]:
-        """Convert observations to a column of states (−1: not in the space) or rows of numbers."""
-        raise NotImplementedError
-
-
-class _DiscreteReader(ObservationReader):
-    """One or several integers per observation, combined to one number by mixed radix."""
-
-    def __init__(self, counts: list[int], starts: list[int], *, single: bool, copy: bool) -> None:
-        self.counts, self.starts = np.array(counts), np.array(starts)
-        self.states = math.prod(counts)
-        if self.states > MOST_LABELS and not single:
-            raise InputError(
-                "observation_space", f"{self.states:,} combinations",
-                f"more than {MOST_LABELS:,} states; wrap the environment so that it gives fewer, "
-                "or a vector",
-            )  # fmt: skip
-        if not single:
-            ranges = (range(s, s + n) for s, n in zip(starts, counts, strict=True))
-            self.labels = list(itertools.product(*ranges))
-        elif starts[0]:
-            self.labels = list(range(starts[0], starts[0] + counts[0]))
-        self.copy = np.array if copy else None
-
-    def column(self, given: Any) -> Integers:
-        """States; −1 for observations that are not in the space."""
-        try:
-            if isinstance(given, list) and self.labels is None:
-                array = np.frombuffer(c_array("q", given), dtype=np.int64)  # refuses fractions
-                if array.size and array.min() >= 0 and array.max() < self.states:
-                    return array
-            array = np.asarray(given)
-            array = array.reshape(len(array), self.counts.size)
-            if array.dtype.kind not in "iub":
-                raise ValueError
-        except (TypeError, ValueError, OverflowError):
-            array = np.array([self._digits(each) for each in given])
-        digits = array.astype(np.int64) - self.starts
-        good = ((digits >= 0) & (digits < self.counts)).all(axis=1)
-        state = digits[:, 0]
-        for k in range(1, self.counts.size):
-            state = state * self.counts[k] + digits[:, k]
-        return np.asarray(np.where(good, state, -1))
-
-    def _digits(self, given: Any) -> Integers:
-        """The integers of one observation; outside the space where it cannot be read."""
-        try:
-            array = np.asarray(given).reshape(self.counts.size)
-            if array.dtype.kind in "iub" or np.all(array == np.trunc(array.astype(np.float64))):
-                return array.astype(np.int64)
-        except (TypeError, ValueError, OverflowError):
-            pass
-        return self.starts - 1
-
-
-class _BoxReader(ObservationReader):
-    """Vectors of a Box, flattened."""
-
-    def __init__(self, space: Any) -> None:
-        self.width = math.prod(space.shape)
-        self.low = np.asarray(space.low, dtype=np.float64).ravel()
-        self.high = np.asarray(space.high, dtype=np.float64).ravel()
-        dtype, shape = space.dtype, space.shape
-
-        def copy(given: Any) -> NDArray[Any]:
-            array = np.array(given, dtype=dtype)
-            if array.shape != shape:
-                raise ValueError(f"an observation of shape {array.shape}, not {shape}")
-            return array
-
-        self.copy = copy
-
-    def column(self, given: Any) -> Array:
-        """Rows of numbers."""
-        return np.asarray(given, dtype=np.float64).reshape(len(given), self.width or 0)
+    def fields(self) -> dict[str, Any]:
+        """What an experience says of its states."""
+        names = ("states", "labels", "width", "low", "high")
+        known = {name: getattr(self, name) for name in names}
+        return known | {"fixed_states": self.states is not None}
 
 
 def observation_reader(space: Any) -> ObservationReader:
     """Return the reader for the observations of a Gymnasium space.
 
-    >>> from gymnasium.spaces import Box
+    >>> from gymnasium.spaces import Box, Discrete, Tuple
     >>> observation_reader(Box(-1, 1, (2, 3))).width
     6
+    >>> reader = observation_reader(Tuple((Discrete(3, start=1), Discrete(2))))
+    >>> reader.states, reader.labels[:3], reader.column([(1, 1), (3, 0), (0, 0)])
+    (6, [(1, 0), (1, 1), (2, 0)], array([ 1,  4, -1]))
     """
     from gymnasium import spaces
 
     if isinstance(space, spaces.Discrete):
-        return _DiscreteReader([int(space.n)], [int(space.start)], single=True, copy=False)
+        return _of_integers([int(space.n)], [int(space.start)])
     if isinstance(space, spaces.MultiDiscrete):
-        counts, starts = (np.ravel(x).tolist() for x in (space.nvec, space.start))
-        return _DiscreteReader(counts, starts, single=False, copy=True)
+        return _of_integers(space.nvec.ravel().tolist(), space.start.ravel().tolist(), np.array)
     if isinstance(space, spaces.MultiBinary):
         size = math.prod(space.shape)
-        return _DiscreteReader([2] * size, [0] * size, single=False, copy=True)
+        return _of_integers([2] * size, [0] * size, np.array)
     if isinstance(space, spaces.Tuple) and space.spaces:
-        parts = list(space.spaces)
+        parts: Any = space.spaces
         if all(isinstance(part, spaces.Discrete) for part in parts):
-            counts, starts = [int(p.n) for p in parts], [int(p.start) for p in parts]
-            return _DiscreteReader(counts, starts, single=False, copy=False)
+            return _of_integers([int(p.n) for p in parts], [int(p.start) for p in parts], tuple)
     if isinstance(space, spaces.Box) and space.dtype.kind in "fiub" and math.prod(space.shape):
-        return _BoxReader(space)
-    raise InputError("observation_space", space, WRAP)
+        return _of_vectors(space)
+    raise InputError("observation_space", space, FLAT)
+
+
+def _of_integers(
+    counts: list[int], starts: list[int], copy: Callable[[Any], Any] | None = None
+) -> ObservationReader:
+    """One or several integers per observation, combined to one number by mixed radix.
+
+    The label of a state is their tuple; single ones (without a `copy`) have labels only if they do
+    not start at 0.
+    """
+    labels: list[Any] | None = None
+    states = math.prod(counts)
+    ranges = [range(first, first + n) for first, n in zip(starts, counts, strict=True)]
+    if copy is not None:
+        if states > MOST_LABELS:
+            raise InputError("observation_space", f"{states:,} combinations", FLAT)
+        labels = list(itertools.product(*ranges))
+    elif starts[0]:
+        labels = list(ranges[0])
+
+    def column(given: Any) -> NDArray[np.int64]:
+        try:
+            digits = np.asarray(given, dtype=np.float64).reshape(len(given), len(counts)) - starts
+        except (TypeError, ValueError):  # one of them is none of the space's
+            one = len(given) == 1
+            return np.array([-1]) if one else np.concatenate([column([each]) for each in given])
+        good = ((digits >= 0) & (digits < counts) & (digits == np.floor(digits))).all(axis=1)
+        whole = np.where(good[:, None], digits, 0.0).astype(np.int64)
+        return np.where(good, np.ravel_multi_index(tuple(whole.T), counts), -1)
+
+    return ObservationReader(column, copy or (lambda observation: observation), states, labels)
+
+
+def _of_vectors(space: Any) -> ObservationReader:
+    """Vectors of a Box, flattened."""
+    width, dtype, shape = math.prod(space.shape), space.dtype, space.shape
+
+    def copy(given: Any) -> NDArray[Any]:
+        array = np.array(given, dtype=dtype)
+        if array.shape != shape:
+            raise ValueError(f"an observation of shape {array.shape}, not {shape}")
+        return array
+
+    def column(given: Any) -> NDArray[np.float64]:
+        return np.asarray(given, dtype=np.float64).reshape(len(given), width)
+
+    low, high = (np.asarray(x, dtype=np.float64).ravel() for x in (space.low, space.high))
+    return ObservationReader(column, copy, width=width, low=low, high=high)
 
 
 def acting_fields(space: Any, source: Callable[..., Iterator[Chunk]]) -> dict[str, Any]:
@@ -162,12 +134,61 @@ def acting_fields(space: Any, source: Callable[..., Iterator[Chunk]]) -> dict[st
 
     def acting(counts: Counts) -> Iterator[Chunk]:
         for chunk in source(counts, acting=True):
-            if first and "action" in chunk:
-                chunk = chunk | {"action": chunk["action"] - first}
-            yield chunk
+            yield chunk | {"action": chunk["action"] - first}
 
     labels = list(range(first, first + count)) if first else None
     return {"with_actions": acting, "actions": labels, "action_count": count}
+
+
+class SourceEnded(Exception):
+    """A source cannot continue, for the reason in the message."""
+
+
+def linked(parts: Iterator[Chunk], name: str, counts: Counts) -> Iterator[Chunk]:
+    """Leave out rows that are ``bad``; truncate a row whose next one is, or never comes.
+
+    If the source fails, everything before is yielded, then a SourceError is raised, or a
+    RetvarError or an interruption as it is.
+    """
+    held: Chunk = {}
+    failure: BaseException | None = None
+    try:
+        for new in parts:
+            rows = {k: np.concatenate([held[k], x]) if held else x for k, x in new.items()}
+            found, held = _decided(rows, last=False)
+            if len(found["reward"]):
+                yield found
+    except (Exception, KeyboardInterrupt) as error:  # an environment may raise anything
+        failure = error
+    if held:
+        yield _decided(held, last=True)[0]
+    if isinstance(failure, RetvarError | KeyboardInterrupt):
+        raise failure
+    if failure is not None:
+        ended = isinstance(failure, SourceEnded)
+        reason = str(failure) if ended else describe_error(failure)
+        raise SourceError(name, counts.transitions, reason) from failure
+
+
+def _decided(rows: Chunk, *, last: bool) -> tuple[Chunk, Chunk]:
+    """Rows up to the first one whose next row is not known yet, without bad ones; and the rest."""
+    n, bad = len(rows["reward"]), rows["bad"]
+    follows = np.arange(1, n + 1)  # the next row of the same stream; n: there is none
+    if "stream" in rows:
+        order = np.argsort(rows["stream"], kind="stable")
+        same = np.diff(rows["stream"][order]) == 0
+        follows[:] = n
+        follows[order[:-1][same]] = order[1:][same]
+    goes_on = ~(rows["terminated"] | rows["truncated"] | bad)
+    waits = goes_on & (follows == n) & (not last)
+    end = int(np.argmax(waits)) if waits.any() else n
+    cut = goes_on & np.append(bad, True)[follows]
+    ended = rows["terminated"].reshape(-1, *[1] * (rows["state"].ndim - 1))
+    after = np.where(ended, rows["state"], rows["next_state"])
+    found = rows | {"truncated": rows["truncated"] | cut, "next_state": after}
+    kept = np.flatnonzero(~bad[:end])
+    rest = {name: x[end:] for name, x in rows.items()} if end < n else {}
+    return {name: x[kept] for name, x in found.items() if name != "bad"}, rest
 
 
 def validated(
@@ -177,51 +198,29 @@ def validated(
 
     `before` and `after` are the raw observations. One that is not in the space ends the stream:
     the rows before it are yielded, then :class:`SourceEnded` is raised.
-
-    >>> from gymnasium.spaces import Box
-    >>> state = np.array([[0.5], [2.0]])
-    >>> rows = {"state": state, "next_state": state, "reward": np.array([1.0, np.nan]),
-    ...         "terminated": np.zeros(2, dtype=bool), "truncated": np.zeros(2, dtype=bool)}
-    >>> counts = Counts()
-    >>> next(validated(rows, observation_reader(Box(0, 1, (1,))), counts, state, state))["bad"]
-    array([False,  True])
-    >>> counts.rejected, counts.out_of_bounds
-    (Counter({'reward not finite': 1}), 1)
     """
     state, follows, ended = rows["state"], rows["next_state"], rows["terminated"]
-    size = np.abs(rows["reward"])
-    usable = size <= LARGEST_REWARD
-    readable = np.ones_like(usable)
+    readable, wrong = np.ones(len(ended), dtype=bool), np.zeros(len(ended), dtype=bool)
     if reader.width is None:
-        unknown = (state < 0) | ((follows < 0) & ~ended)
-        if unknown.any():
-            at = int(np.argmax(unknown))
-            yield from validated(first_rows(rows, at), reader, counts, before, after)
-            given = (before if state[at] < 0 else after)[at]
-            raise SourceEnded(f"the observation {given!r} is not in the observation space")
+        wrong = (state < 0) | ((follows < 0) & ~ended)
     else:
         readable = np.isfinite(state).all(axis=1) & (np.isfinite(follows).all(axis=1) | ended)
         last = readable & rows["truncated"] & ~ended
-        rows["state"] = _clip(state, reader, readable, counts)
-        rows["next_state"] = _clip(follows, reader, last, counts)
-    reasons = {
+        for name, counted in (("state", readable), ("next_state", last)):
+            clipped = np.clip(rows[name], reader.low, reader.high)
+            counts.out_of_bounds += int(((clipped != rows[name]).any(axis=1) & counted).sum())
+            rows[name] = clipped
+    size = np.abs(rows["reward"])
+    finite, usable = readable & np.isfinite(size), size <= LARGEST_REWARD
+    rows["bad"] = ~(finite & usable)
+    stop = int(np.argmax(wrong)) if wrong.any() else len(size)
+    for reason, bad in {
         "observation not finite": ~readable,
-        "reward not finite": readable & ~np.isfinite(size),
-        f"reward beyond {LARGEST_REWARD:g} in size": readable & np.isfinite(size) & ~usable,
-    }
-    for reason, bad in reasons.items():
-        if bad.any():
-            counts.rejected[reason] += int(np.count_nonzero(bad))
-    good = readable & usable
-    if not good.all():
-        rows["bad"] = ~good
-    yield rows
-
-
-def _clip(
-    column: Array, reader: ObservationReader, counted: NDArray[np.bool_], counts: Counts
-) -> Array:
-    """Clip observations to the bounds, and count those outside among `counted`."""
-    clipped = np.clip(column, reader.low, reader.high)
-    counts.out_of_bounds += int(np.count_nonzero((clipped != column).any(axis=1) & counted))
-    return np.asarray(clipped)
+        "reward not finite": readable & ~finite,
+        f"reward beyond {LARGEST_REWARD:g} in size": finite & ~usable,
+    }.items():
+        counts.rejected += Counter({reason: int(np.count_nonzero(bad[:stop]))})
+    yield {name: column[:stop] for name, column in rows.items()}
+    if stop < len(size):
+        given = (before if state[stop] < 0 else after)[stop]
+        raise SourceEnded(f"the observation {given!r} is not in the observation space")

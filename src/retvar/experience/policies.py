@@ -1,277 +1,193 @@
-"""Select actions in environments: at random, from tables, or by a function."""
+"""Select actions in environments: at random, from tables, by a function or by a model."""
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import itertools
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, cycle, repeat
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from retvar.engine.streams import uniforms
-from retvar.errors import InputError
 from retvar.experience.observations import ObservationReader
-from retvar.experience.predictors import Predictor, is_model
-from retvar.format import literal
+from retvar.experience.sb3 import Predictor, is_model
 from retvar.mdp import Policy
+from retvar.simulation.streams import uniforms
+from retvar.support.errors import InputError
+from retvar.support.format import literal
 
-__all__ = ["ActionSelection", "action_selection"]
+__all__ = ["Acting", "Chooser", "action_selection"]
 
 Selector = Callable[[Any], Any]  # returns the action for an observation
-BatchSelector = Callable[[list[Any]], list[Any]]  # returns the actions for observations
+Chooser = Callable[[Sequence[Any], Sequence[int]], Iterable[Any]]
+# from the current observations, and numbers of environments, to the actions of these
 BLOCK = 4_096  # random numbers drawn at a time
 POLICY = (
-    "must be 'random', an array of actions [state] or of probabilities [state, action], a function "
-    "of the observation, an object with predict(observation), or sb3:ALGORITHM:FILE"
+    "must be 'random', an array of actions [state] or of probabilities [state, action] where "
+    "observations are states and actions are numbered, a function of the observation, an object "
+    "with predict(observation), or sb3:ALGORITHM:FILE"
 )
 
 
-class ActionSelection:
-    """A policy with one selector for each environment, each with its own random numbers.
+class Acting(NamedTuple):
+    """A policy in environments, each with its own random numbers."""
 
-    Where the policy takes batches, `batch` returns a function from a list of observations to their
-    actions, and all environments are asked for at once.
-    """
-
-    def __init__(
-        self,
-        description: str,
-        selector: Callable[[int], Selector],
-        batch: Callable[[], BatchSelector] | None = None,
-    ) -> None:
-        self.description = description
-        self.selector = selector  #: returns the selector of the environment of this number
-        self.batch = batch
-
-    def in_turn(self, current: Sequence[Any], active: Sequence[bool]) -> Iterator[tuple[int, Any]]:
-        """Yield environment and action, round after round, of the environments that are active.
-
-        `current` holds the current observations.
-        """
-        if self.batch is not None:
-            actions = self.of_some(len(current))
-            while True:
-                live = [i for i, on in enumerate(active) if on]
-                yield from zip(live, actions(current, live), strict=True)
-        selectors = [self.selector(i) for i in range(len(current))]
-        while True:
-            for i, select in enumerate(selectors):
-                if active[i]:
-                    yield i, select(current[i])
-
-    def of_some(self, count: int) -> Callable[[Sequence[Any], Sequence[int]], list[Any]]:
-        """A function from observations and numbers of environments to the actions of these."""
-        if self.batch is not None:
-            choose = self.batch()
-            return lambda current, live: choose([current[i] for i in live])
-        selectors = [self.selector(i) for i in range(count)]
-        return lambda current, live: [selectors[i](current[i]) for i in live]
-
-
-class _UniformActions(ActionSelection):
-    """Uniform over a Discrete space: random number t of environment i decides its step t."""
-
-    def __init__(self, space: Any, seed: int) -> None:
-        self.count, self.start, self.seed = int(space.n), int(space.start), seed
-        super().__init__("random", self._uniform_selector)
-
-    def _uniform_selector(self, i: int) -> Selector:
-        draw = self._actions(i).__next__
-        return lambda _: draw()
-
-    def _actions(self, i: int) -> Iterator[int]:
-        """The actions of environment i."""
-        blocks = _uniform_blocks(self.seed, i)
-        return chain.from_iterable(
-            ((block * self.count).astype(np.int64) + self.start).tolist() for block in blocks
-        )
-
-    def in_turn(self, current: Sequence[Any], active: Sequence[bool]) -> Iterator[tuple[int, Any]]:
-        """Yield environment and action; actions are drawn ahead, whatever the observations."""
-        n = len(current)
-        columns = [self._actions(i) for i in range(n)]
-        if n == 1:
-            return zip(repeat(0), columns[0], strict=False)
-        every = zip(cycle(range(n)), chain.from_iterable(zip(*columns, strict=True)), strict=False)
-        return (move for move in every if active[move[0]])
-
-
-def _uniform_blocks(seed: int, i: int) -> Iterator[Any]:
-    """Yield blocks of random numbers in [0, 1) for environment i."""
-    first = 0
-    while True:
-        out = np.empty((1, BLOCK))
-        uniforms(np.uint64(seed), i, first, out)
-        yield out[0]
-        first += BLOCK
+    description: str
+    chooser: Callable[[int], Chooser]  #: for so many environments
 
 
 def action_selection(
-    policy: Any, reader: ObservationReader, space: Any, seed: int, seeds: Callable[[int], int],
-    deterministic: bool | None = None,
-) -> ActionSelection:  # fmt: skip
-    """Return the selection of actions by a policy, in environments with this action space.
+    policy: Any, reader: ObservationReader, observation_space: Any, space: Any, seed: int,
+    seeds: list[int], deterministic: bool | None = None,
+) -> Acting:  # fmt: skip
+    """Return the selection of actions by a policy, in environments with these spaces.
 
-    `seeds` returns the seed with which an environment's action space is sampled; `deterministic`
-    is for a policy with ``predict``.
+    `seeds` are those with which each environment's action space is sampled; `deterministic` is for
+    a policy with ``predict``.
     """
     from gymnasium.spaces import Discrete
 
-    if deterministic is not None and not is_model(policy):
-        raise InputError("deterministic", deterministic, "goes with a policy that has predict")
     discrete = isinstance(space, Discrete)
+    if is_model(policy):
+        model = Predictor(policy, deterministic, observation_space, space)
+        valid = _validating(space)
+        if model.batches:
+
+            def chooser(_: int) -> Chooser:
+                many = model.drawing(seeds[0])
+                return lambda current, live: [
+                    valid(each) for each in many(np.stack([current[i] for i in live]))
+                ]
+
+            return Acting(model.description, chooser)
+        return _one_by_one(model.description, lambda i: _then(model.drawing(seeds[i]), valid))
+    if deterministic is not None:
+        raise InputError("deterministic", deterministic, "goes with a policy that has predict")
     if isinstance(policy, str):
         if policy != "random":
             raise InputError("policy", literal(policy), POLICY)
-        if discrete:
-            return _UniformActions(space, seed)
-        return ActionSelection("random", _sampling(space, seeds))
-    if is_model(policy):
-        return _predicted(Predictor(policy, deterministic, space), space, seeds)
+        if not discrete:
+            return _one_by_one("random", lambda i: _sampling(space, seeds[i]))
+        count, start = int(space.n), int(space.start)
+        numbers = lambda block: (block * count).astype(np.int64) + start  # noqa: E731
+        return _one_by_one("random", lambda i: _ignoring(_random_numbers(seed, i, numbers)))
     if callable(policy):
         name = getattr(policy, "__qualname__", type(policy).__qualname__)
-        return ActionSelection(f"{name}", lambda _: _validating(policy, space))
-    table = _table(policy)
+        return _one_by_one(name, lambda _: _then(policy, _validating(space)))
     if reader.states is None or not discrete:
-        what = "observations that are states, and numbered actions"
-        raise InputError("policy", "an array", f"needs {what}; give a function of the observation")
-    number = _state_number(reader)
-    if table.ndim == 1:
-        selector = _deterministic(table, reader.states, space, number)
-        return ActionSelection("an array of actions", selector)
-    selector = _stochastic(table, reader.states, space, number, seed)
-    return ActionSelection("an array of probabilities", selector)
+        raise InputError("policy", literal(policy), POLICY)
+    kind, table = _table(policy, reader.states, space)
+    return _one_by_one(f"an array of {kind}", _drawing(table, space, reader, seed))
 
 
-def _predicted(predictor: Predictor, space: Any, seeds: Callable[[int], int]) -> ActionSelection:
-    """Actions of a model, of all environments at once where it takes batches."""
+def _one_by_one(description: str, selector: Callable[[int], Selector]) -> Acting:
+    """A policy that is asked for each environment; `selector` is given its number."""
 
-    def selector(i: int) -> Selector:
-        return _validating(drawing(predictor.one, predictor.random_numbers(seeds(i))), space)
+    def chooser(count: int) -> Chooser:
+        selectors = [selector(i) for i in range(count)]
+        return lambda current, live: (selectors[i](current[i]) for i in live)
 
-    def batch() -> BatchSelector:
-        many = drawing(predictor.many, predictor.random_numbers(seeds(0)))
-        valid = _validating(lambda action: action, space)
-        return lambda observations: [valid(action) for action in many(observations)]
-
-    def drawing(ask: Selector, numbers: Any) -> Selector:
-        def within(given: Any) -> Any:
-            with numbers:
-                return ask(given)
-
-        return within
-
-    return ActionSelection(predictor.description, selector, batch if predictor.batches else None)
+    return Acting(description, chooser)
 
 
-def _table(policy: Any) -> Any:
-    """A policy as an array of actions [state] or of probabilities [state, action]."""
-    if isinstance(policy, Policy):
-        return policy.probabilities
+def _then(select: Selector, valid: Selector) -> Selector:
+    return lambda observation: valid(select(observation))
+
+
+def _ignoring(draw: Callable[[], Any]) -> Selector:
+    return lambda _: draw()
+
+
+def _sampling(space: Any, seed: int) -> Selector:
+    """Samples from a copy of the space."""
+    own = copy.deepcopy(space)
+    own.seed(seed)
+    return _ignoring(own.sample)
+
+
+def _random_numbers(seed: int, i: int, change: Callable[[Any], Any]) -> Callable[[], Any]:
+    """Draws one after the other from random numbers in [0, 1) of environment i, once changed."""
+
+    def blocks() -> Iterator[list[Any]]:
+        for first in itertools.count(0, BLOCK):
+            out = np.empty((1, BLOCK))
+            uniforms(np.uint64(seed), i, first, out)
+            yield change(out[0]).tolist()
+
+    return itertools.chain.from_iterable(blocks()).__next__
+
+
+def _table(policy: Any, states: int, space: Any) -> tuple[str, Any]:
+    """An array of actions [state] or of probabilities [state, action]: which, as the latter."""
     try:
-        table = np.asarray(policy)
-        if table.dtype.kind not in "biuf" or table.ndim not in (1, 2):
-            raise TypeError
+        table = policy.probabilities if isinstance(policy, Policy) else np.asarray(policy)
     except Exception:  # no memory for it, or an error of its own
-        raise InputError("policy", literal(policy), POLICY) from None
-    return table
-
-
-def _state_number(reader: ObservationReader) -> Selector | None:
-    """Return the function from observations to states; None: they are the same."""
-    if reader.labels is None:
-        return None
-    number = {label: k for k, label in enumerate(reader.labels)}
-
-    def state(observation: Any) -> Any:
-        return number[tuple(map(int, observation)) if np.ndim(observation) else int(observation)]
-
-    return state
-
-
-def _deterministic(
-    table: Any, states: int, space: Any, number: Selector | None
-) -> Callable[[int], Selector]:
-    """Selectors for a table of actions."""
-    if table.dtype.kind not in "iu":
-        raise InputError("policy", f"an array of {table.dtype}", "must hold numbers of actions")
-    if table.size != states:
-        raise InputError("policy", f"{table.size:,} actions", f"must be one for each of {states:,}")
-    actions = table.tolist()
-    for state, action in enumerate(actions):
+        table = np.zeros(0, dtype=object)
+    if table.ndim == 2 and table.dtype.kind in "biuf":
+        probabilities = Policy(table).probabilities
+        if probabilities.shape != (states, int(space.n)):
+            found = "{} states × {} actions".format(*probabilities.shape)
+            raise InputError("policy", found, f"must be for {states} states × {space.n} actions")
+        return "probabilities", probabilities
+    if table.dtype.kind not in "iu" or table.shape != (states,):
+        remedy = f"{POLICY}: here {states:,} numbers of actions"
+        raise InputError("policy", literal(policy), remedy)
+    for state, action in enumerate(table.tolist()):
         if not space.start <= action < space.start + space.n:
             raise _invalid_action(f"policy[{state}]", action, space)
-    if number is None:
-        return lambda _: actions.__getitem__
-    return lambda _: lambda observation: actions[number(observation)]
+    return "actions", np.eye(int(space.n))[table - space.start]
 
 
-def _stochastic(
-    table: Any, states: int, space: Any, number: Selector | None, seed: int
+def _drawing(
+    probabilities: Any, space: Any, reader: ObservationReader, seed: int
 ) -> Callable[[int], Selector]:
     """Selectors that draw from the cumulative probabilities of the state's row."""
-    probabilities = Policy(table).probabilities
-    if probabilities.shape != (states, int(space.n)):
-        found = "{} states × {} actions".format(*probabilities.shape)
-        raise InputError("policy", found, f"must be for {states} states × {space.n} actions")
     cumulative = np.cumsum(probabilities, axis=1)
     final = space.n - 1 - np.argmax(probabilities[:, ::-1] > 0, axis=1)
     cumulative[np.arange(int(space.n)) >= final[:, None]] = 1.0  # against rounding of the sum
     rows, start = cumulative.tolist(), int(space.start)
+    number = {label: k for k, label in enumerate(reader.labels or ())}
+
+    def state(observation: Any) -> Any:
+        if not number:
+            return observation
+        return number[tuple(map(int, observation)) if np.ndim(observation) else int(observation)]
 
     def selector(i: int) -> Selector:
-        draw = chain.from_iterable(block.tolist() for block in _uniform_blocks(seed, i)).__next__
-        if number is None:
-            return lambda state: start + bisect_right(rows[state], draw())
-        return lambda observation: start + bisect_right(rows[number(observation)], draw())
+        draw = _random_numbers(seed, i, lambda block: block)
+        return lambda observation: start + bisect_right(rows[state(observation)], draw())
 
     return selector
 
 
-def _sampling(space: Any, seeds: Callable[[int], int]) -> Callable[[int], Selector]:
-    """Selectors that sample from a copy of the space, seeded for each environment."""
-
-    def selector(i: int) -> Selector:
-        own = copy.deepcopy(space)
-        own.seed(seeds(i))
-        return lambda _: own.sample()
-
-    return selector
-
-
-def _validating(select: Selector, space: Any) -> Selector:
-    """Refuse selected actions that are not in the space."""
+def _validating(space: Any) -> Selector:
+    """Refuses actions that are not in the space."""
     from gymnasium.spaces import Box, Discrete
 
-    low, high = (
-        (int(space.start), int(space.start + space.n)) if isinstance(space, Discrete) else (0, 0)
-    )
-
-    def discrete(observation: Any) -> int:
-        answer = select(observation)
+    def discrete(answer: Any) -> int:
+        number = answer
         if not isinstance(answer, int | np.integer):
             array = np.asarray(answer)
-            if array.size != 1 or array.dtype.kind not in "iu":
-                raise _invalid_action("action", literal(answer), space)
-            answer = array.item()
-        if not low <= answer < high or isinstance(answer, bool):
-            raise _invalid_action("action", answer, space)
-        return int(answer)
-
-    def general(observation: Any) -> Any:
-        answer = select(observation)
-        if isinstance(space, Box):
-            try:
-                answer = np.asarray(answer, dtype=space.dtype)
-            except (TypeError, ValueError):
-                raise _invalid_action("action", literal(answer), space) from None
-        if answer not in space:
+            number = array.item() if array.size == 1 and array.dtype.kind in "iu" else None
+        if number is None or isinstance(answer, bool) or number not in allowed:
             raise _invalid_action("action", literal(answer), space)
+        return int(number)
+
+    def general(given: Any) -> Any:
+        answer = given
+        if isinstance(space, Box):
+            with contextlib.suppress(TypeError, ValueError):
+                answer = np.asarray(given, dtype=space.dtype)
+        if answer not in space:
+            raise _invalid_action("action", literal(given), space)
         return answer
 
-    return discrete if isinstance(space, Discrete) else general
+    if not isinstance(space, Discrete):
+        return general
+    allowed = range(int(space.start), int(space.start + space.n))
+    return discrete
 
 
 def _invalid_action(field: str, action: Any, space: Any) -> InputError:

@@ -1,292 +1,298 @@
-"""Experience from tables: Parquet and CSV files, read one after the other, or from memory."""
+"""What DuckDB reads as a log: files, tables and data frames, and their columns as SQL."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from functools import partial
+import csv
+import glob
+import gzip
+import json
+import os
+import re
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from retvar.arguments import choice, flag, integer, is_integer
-from retvar.errors import InputError, RetvarError, SourceError
-from retvar.experience.arrangement import arranged, as_streams
-from retvar.experience.column_roles import MOST_STATES, ColumnFinder, Roles, find_roles
-from retvar.experience.decoder import Decoder
-from retvar.experience.episodes import RowLinker, SourceEnded, describe_error, linked
-from retvar.experience.pieces import Pieces, plan_pieces
-from retvar.experience.readers import Reader, all_readers, open_readers
-from retvar.experience.recipes import recorded_call
-from retvar.experience.row_order import order_suspicions, resent_rows
-from retvar.experience.stream import Chunk, Counts, Experience
-from retvar.experience.target_policy import TargetPolicy
-from retvar.experience.target_policy import target_policy as make_policy
-from retvar.files import kind_of
+from retvar.experience.moves import Workspace, describe_error, quoted, text_literal
+from retvar.support import arguments
+from retvar.support.errors import InputError
+from retvar.support.files import kind_of
+from retvar.support.format import listed
 
-__all__ = ["from_table"]
+__all__ = ["NUMBERS", "Reading", "Table", "open_table", "rejected_lines"]
+
+SUFFIXES = (".parquet", ".csv", ".csv.gz")
+SOURCE = "must be a path or pattern of .parquet or .csv files, a list of paths, or a table"
+NULLS = ["", "null", "NULL", "nan", "NaN"]  # not NA, which may be the name of a state
+ABSENT = "('', 'null', 'nan', 'na', 'n/a', 'none', '-', '.', '?')"  # where numbers are expected
+TRUE, FALSE = "('true', '1', '1.0', 't', 'yes')", "('false', '0', '0.0', 'f', 'no')"
+KINDS = {
+    "nested": r".*\]$|STRUCT|MAP|UNION", "whole": r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?$",
+    "number": "FLOAT|DOUBLE|DECIMAL", "text": "VARCHAR|ENUM", "time": "DATE|TIME",
+    "flag": "BOOLEAN",
+}  # fmt: skip  # of DuckDB's types
+NUMBERS = ("whole", "number", "flag")
+EXACT = 2.0**53
+CODE = "^[+-]?0[0-9]+$"  # a code such as 010, and no number
+DAY_FIRST = [f"%d{sign}%m{sign}%Y{time}" for sign in "./-" for time in ("", " %H:%M", " %H:%M:%S")]
 
 
-@recorded_call
-def from_table(
-    source: Any,
-    *,
-    state: str | Sequence[str] = "state",
-    action: str = "action",
-    reward: str = "reward",
-    cost: str | None = None,
-    next_state: str | Sequence[str] = "next_state",
-    terminated: str | bool = "terminated",
-    truncated: str = "truncated",
-    entity: str | bool | None = None,
-    time: str | None = None,
-    episode: str | bool | None = None,
-    gamma: str | None = None,
-    lam: str | None = None,
-    behaviour: str | None = None,
-    target: str | None = None,
-    target_policy: Any = None,
-    rho: str | None = None,
-    on_error: str = "skip",
-    duplicates: str = "drop",
-    force: bool = False,
-    states: int | str | None = None,
-    chunk: int = 65_536,
-    stream: Any = None,
-) -> Experience:
-    """Read logged transitions, one per row, in chunks.
+@dataclass(frozen=True)
+class Reading:
+    """How text is read."""
 
-    Rows of an entity follow one another, in the order of the log or of `time`. Where they do not
-    (another episode begins, a row is left out, the next state is not the next row's state), the row
-    before is marked truncated. Columns of the transition itself, entity and episode are found under
-    the names of the arguments unless other names are given; a column that is named must exist. γ,
-    λ, ρ and probabilities change what is estimated: they are used only where they are named (or
-    where retvar wrote the file), and a warning is logged where columns of these names are not used.
-    Rows are numbered from 1, without the header. ``experience.understood`` says in one line what
-    was read, and ``experience.warnings`` lists signs that it was not what was meant.
+    encoding: str | None = None
+    decimal: str = "."
+    thousands: str = ""
+    day_first: bool = False
 
-    Parameters
-    ----------
-    source
-        Path or pattern of ``.parquet``, ``.csv`` or ``.csv.gz`` files, a list of them, or a table:
-        a mapping of columns, a ``pyarrow.Table``, a DataFrame.
-    state, next_state
-        One column: whole numbers are used as states, fractions are observations, everything else
-        is a label and numbered in order of appearance. Several columns: observations (``state_0``,
-        ``state_1``, … are found automatically); where one holds text or dates, or with
-        ``states="labels"``, their combinations are labels. Without `next_state` it is the
-        state of the next row; the last row of an episode that did not terminate then has none and
-        is left out.
-    action
-        For `target_policy` and for ``estimate(…, actions=True)``.
-    cost
-        Column of costs, in place of rewards: a reward is a negated cost.
-    terminated, truncated
-        Whether the episode terminated there, or was cut off. ``terminated=False`` where episodes
-        never terminate.
-    entity
-        Id of the patient, user or device that a row belongs to; rows of different entities may be
-        mixed. False: there is none, whatever the columns are called.
-    time
-        Numbers, dates or times that order the rows of an entity; they are sorted, outside memory if
-        need be. Rows of one time keep their order. Without it, rows are taken in the order of the
-        log.
-    episode
-        Id of the episode; tells the episodes of an entity apart. False: there is none.
-    gamma, lam, rho
-        γ and λ of the transition, importance ratio.
-    behaviour, target
-        Probability of the action under either policy, which give ρ. Missing probabilities are left
-        out and counted; invalid ones raise an error whatever `on_error` is.
-    target_policy
-        In place of `target`: an array of probabilities [state, action] or of actions, a table (or
-        file) with state, action and probability, a function of a state and an action, or a function
-        of an array of states that returns either kind of array.
-    on_error
-        ``"skip"`` leaves bad rows out and counts them, by reason, in ``counts``; ``"raise"`` stops
-        at the first.
-    duplicates
-        With `time`, rows that equal another in all columns: ``"drop"`` or ``"keep"``; counted in
-        either case. Without `time` they cannot be told from repetitions, and are kept.
-    force
-        Go on where more than half of the rows are left out, which is an error otherwise.
-    states
-        Number of states, where they are numbers; ``"labels"`` to use numbers as labels, which
-        negative and very large ones always are.
-    chunk
-        Rows read at a time.
-    stream
-        Refused: it is called `entity`.
 
-    Examples
-    --------
-    >>> log = from_table({"state": ["a", "b", "a"], "reward": [1.0, 2.0, float("nan")],
-    ...                   "terminated": [False, True, False]})
-    >>> [(t.state, t.reward, t.next_state, t.terminated) for t in log], log.labels
-    ([(0, 1.0, 1, False), (1, 2.0, 1, True)], ['a', 'b'])
-    >>> log.counts.rejected
-    Counter({'reward is missing or not finite': 1})
+@dataclass
+class Table:
+    """A log as DuckDB sees it: types of its columns, queries, and SQL for a column."""
+
+    name: str
+    work: Workspace
+    reading: Reading
+    types: dict[str, str]
+    parts: list[str]  #: a relation for each file
+    files: list[str] = field(default_factory=list)
+    text: bool = False  #: all columns are text, as in CSV
+    metadata: dict[str, Any] = field(default_factory=dict)  #: written by retvar into its files
+    rows: int | None = None  #: None: not known before it is read
+
+    def query(self, columns: Iterable[str] | None = None, file: int | None = None) -> str:
+        """SQL for some columns (all without names) of one file, or of all in any order."""
+        wanted = dict.fromkeys(self.types if columns is None else columns)
+        names = ", ".join(name if name == "*" else quoted(name) for name in wanted)
+        parts = self.parts if file is None else [self.parts[file]]
+        return " UNION ALL ".join(f"SELECT {names} FROM {part}" for part in parts)
+
+    def kind(self, column: str) -> str:
+        """``whole``, ``number``, ``flag``, ``text``, ``time``, ``nested`` or ``other``."""
+        return next((k for k, form in KINDS.items() if re.match(form, self.types[column])), "other")
+
+    def plain(self, column: str) -> str:
+        """A column as text without blanks around it."""
+        return f"trim(CAST({quoted(column)} AS VARCHAR))"
+
+    def number(self, column: str) -> str:
+        """A column as DOUBLE; NULL where it is no number."""
+        if self.kind(column) in NUMBERS:
+            return f"CAST({quoted(column)} AS DOUBLE)"
+        plain = self.plain(column)
+        if self.reading.thousands:
+            plain = f"replace({plain}, {text_literal(self.reading.thousands)}, '')"
+        if self.reading.decimal != ".":
+            plain = f"replace({plain}, {text_literal(self.reading.decimal)}, '.')"
+        truth = f"CASE lower({plain}) WHEN 'true' THEN 1.0 WHEN 'false' THEN 0.0 END"
+        return f"coalesce(TRY_CAST({plain} AS DOUBLE), {truth})"
+
+    def finite(self, column: str) -> str:
+        """A column as a finite DOUBLE; NULL where it is none."""
+        return f"CASE WHEN isfinite({self.number(column)}) THEN {self.number(column)} END"
+
+    def whole(self, column: str, codes: bool = False) -> str:
+        """A column as BIGINT; NULL where it is no whole number, or (unless `codes`) such as 010."""
+        if self.kind(column) in ("whole", "flag"):
+            return f"TRY_CAST({quoted(column)} AS BIGINT)"
+        value = self.number(column)  # a plain cast would round 1.5
+        good = f"abs({value}) < {EXACT} AND {value} = floor({value})"
+        if self.kind(column) == "text" and not codes:
+            good += f" AND NOT regexp_matches({self.plain(column)}, '{CODE}')"
+        return f"CASE WHEN {good} THEN {value}::BIGINT END"
+
+    def flag(self, column: str) -> str:
+        """A column as BOOLEAN; NULL where it is neither true nor false."""
+        if self.kind(column) in NUMBERS:
+            return f"CASE {quoted(column)}::DOUBLE WHEN 1 THEN true WHEN 0 THEN false END"
+        plain = f"lower({self.plain(column)})"
+        return f"CASE WHEN {plain} IN {TRUE} THEN true WHEN {plain} IN {FALSE} THEN false END"
+
+    def label(self, column: str) -> str:
+        """A column as text that is equal for equal labels: 1.0 is 1."""
+        if self.kind(column) != "number":
+            return f"CAST({quoted(column)} AS VARCHAR)"
+        whole, value = self.whole(column), self.number(column)
+        known = f"coalesce(CAST({whole} AS VARCHAR), CAST({value} AS VARCHAR))"
+        return f"CASE WHEN NOT isnan({value}) THEN {known} END"
+
+    def time(self, column: str, dates: bool) -> str:
+        """A column of times as a number that orders them; dates become nanoseconds of UTC."""
+        name, kind = quoted(column), self.kind(column)
+        if kind == "time":
+            return f"epoch_ns({name}{'::TIMESTAMP' * (self.types[column] == 'DATE')})"
+        if dates and self.reading.day_first:
+            forms = ", ".join(map(text_literal, DAY_FIRST))
+            return f"epoch_ns(try_strptime({self.plain(column)}, [{forms}]))"
+        if dates:
+            return f"epoch_ns(TRY_CAST({self.plain(column)} AS TIMESTAMP_NS))"
+        return f"TRY_CAST({name} AS BIGINT)" if kind == "whole" else self.finite(column)
+
+    def unreadable(self, column: str, value: str) -> str:
+        """Whether a text stands where `value`, a number or a time made of it, is NULL."""
+        plain = self.plain(column)
+        return f"({value} IS NULL AND {plain} IS NOT NULL AND lower({plain}) NOT IN {ABSENT})"
+
+
+# ------------------------------------------------------------------ opening
+
+
+def open_table(source: Any, work: Workspace, reading: Reading) -> Table:
+    """Open files, or a table in memory, which is registered in the database.
+
+    >>> open_table({"state": [0, 1], "reward": [1.0, 2.0]}, Workspace(), Reading()).types
+    {'state': 'BIGINT', 'reward': 'DOUBLE'}
     """
-    if stream is not None:
-        raise InputError("stream", stream, "is called entity; name the column with entity=")
-    for name, given, allowed in (
-        ("on_error", on_error, ("skip", "raise")),
-        ("duplicates", duplicates, ("drop", "keep")),
-    ):
-        choice(name, given, allowed)
-    chunk = integer("chunk", chunk, 1)
-    readers = open_readers(source)
-    finder = ColumnFinder(readers)
-    acted = finder.default("action", action)
-    state_names, next_names = finder.state_columns(state, next_state)
-    policy = None
-    if target_policy is not None:
-        policy = make_policy(target_policy, state_names, acted or "action")
-    columns = {
-        "state": state_names,
-        "next_state": next_names,
-        "reward": finder.reward(reward, cost),
-        "cost": bool(cost),
-        "terminated": finder.terminated(terminated),
-        "truncated": finder.default("truncated", truncated),
-        "entity": finder.optional("entity", entity),
-        "time": None if time is None else finder.required("time", time),
-        "episode": finder.optional("episode", episode),
-        "stream": finder.own("stream"),
-        "gamma": finder.optional("gamma", gamma),
-        "lam": finder.optional("lam", lam),
-        "rho": finder.optional("rho", rho),
-        "behaviour": finder.optional("behaviour", behaviour),
-        "target": finder.optional("target", target),
-        "action": acted if policy is not None else None,
-        "identity": finder.simple_columns() if time is not None else (),
-    }
-    roles = find_roles(finder, columns, states, policy is not None)
-    found = _experience(
-        readers, roles, policy, on_error == "raise", duplicates == "keep", chunk, acted
-    )
-    found.fixed_states, found.force = is_integer(states), flag("force", force)
-    found.cost = roles.reward if roles.cost else ""
-    if kind_of("source", Path(readers[0].name)) == "file" and readers[-1].growth is None:
-        again = partial(
-            _experience, roles=roles, policy=policy, strict=on_error == "raise",
-            keep_duplicates=duplicates == "keep", chunk=chunk,
-        )  # fmt: skip
-        found.pieces = lambda: Pieces(plan_pieces(readers, roles), roles, again)
-    found.discount_columns = {name: col for name, col in (("gamma", gamma), ("lam", lam)) if col}
-    found.counts.named = {
-        name: column for name in ("entity", "time", "episode") if (column := getattr(roles, name))
-    }
-    found.counts.suspicions = order_suspicions(readers[0], roles)
-    if roles.time and duplicates == "drop":
-        found.counts.resent = resent_rows(readers[0], roles)
+    given = [source] if isinstance(source, str | Path) else source
+    if isinstance(given, list | tuple):
+        if not given or not all(isinstance(each, str | Path) for each in given):
+            raise InputError("source", f"a list of {len(given)}", SOURCE)
+        return _open_files([path for each in given for path in _paths(each)], work, reading)
+    if isinstance(source, Mapping):
+        source = _frame(source)
+    elif hasattr(source, "columns") and hasattr(source, "index"):  # pandas
+        source = source.rename(columns=str)
+    elif not (hasattr(source, "columns") or hasattr(source, "schema")):
+        raise InputError("source", type(source).__name__, SOURCE)
+    columns = getattr(source, "column_names", getattr(source, "columns", ()))  # of any library
+    _refuse_twice([str(name) for name in columns], "the table")
+    try:
+        work.db.register("retvar_table", source)
+    except Exception as error:  # a frame may hold anything
+        raise InputError("source", type(source).__name__, f"cannot be read: {error}") from None
+    own = getattr(getattr(source, "schema", None), "metadata", None) or {}
+    found = Table("the table", work, reading, {}, ["retvar_table"])
+    return _described(found, own.get(b"retvar", b"{}"))
+
+
+def _frame(columns: Mapping[Any, Any]) -> Any:
+    """Columns as a frame; a two-dimensional one becomes one column for each number."""
+    import pandas
+
+    found: dict[str, Any] = {}
+    for name, given in columns.items():
+        arguments.text("column", name)
+        column = given if isinstance(given, list | tuple | range) else np.asarray(given)
+        wide: Any = np.asarray(column).T if np.ndim(column) == 2 else []
+        found |= {f"{name}_{k}": x for k, x in enumerate(wide)} if len(wide) else {name: column}
+    try:
+        return pandas.DataFrame(found)
+    except Exception as error:  # a list may hold anything
+        lengths = {name: np.shape(column) for name, column in found.items()}
+        raise InputError("columns", lengths, f"cannot be read: {error}") from None
+
+
+def _paths(given: str | Path) -> list[Path]:
+    path = arguments.path("source", given)
+    kind = kind_of("source", path)
+    if kind == "folder":
+        found = sorted(each for each in path.iterdir() if each.name.lower().endswith(SUFFIXES))
+    else:
+        found = [path] if kind else [Path(each) for each in sorted(glob.glob(str(given)))]
+    if not found or not all(each.name.lower().endswith(SUFFIXES) for each in found):
+        raise InputError("source", str(given), f"must be files {' or '.join(SUFFIXES)} that exist")
     return found
 
 
-def _experience(
-    readers: list[Reader],
-    roles: Roles,
-    policy: TargetPolicy | None,
-    strict: bool,
-    keep_duplicates: bool,
-    chunk: int,
-    acted: str | None = None,
-) -> Experience:
-    meta = readers[0].metadata
-    actions: list[Any] | None = None if acted is None else []
-    labels: list[Any] | None = [] if roles.kind == "label" else _recorded_labels(meta, roles)
-    name = readers[0].name + (f" and {len(readers) - 1} more" if len(readers) > 1 else "")
+def _open_files(paths: list[Path], work: Workspace, reading: Reading) -> Table:
+    """Open files of one kind; columns that only some of them have are not used."""
+    text = not paths[0].name.lower().endswith(".parquet")
+    name = str(paths[0]) + (f" and {len(paths) - 1} more" if len(paths) > 1 else "")
+    found = Table(name, work, reading, {}, [], [str(path) for path in paths], text)
+    for path in paths:
+        if text == path.name.lower().endswith(".parquet"):
+            raise InputError("source", str(path), "files must be of one kind")
+        relation = _csv(path, work, reading) if text else f"read_parquet({_file_name(path)})"
+        own = _types(work, f"SELECT * FROM {relation}", str(path))
+        found.parts.append(relation)
+        found.types = {c: kind for c, kind in (found.types or own).items() if c in own}
+    if text:
+        return found
+    query = f"SELECT value FROM parquet_kv_metadata({_file_name(paths[0])}) WHERE key = 'retvar'"
+    return _described(found, (work.execute(query).fetchone() or ["{}"])[0])
 
-    def locate(file: int, row: int) -> str:
-        return f"{readers[file].name}, row {row + 1:,}"
 
-    def source(counts: Counts, acting: bool = False) -> Iterator[Chunk]:
-        known = labels if roles.kind == "label" else None
-        decoder = Decoder(roles, known, counts, strict, policy)
-        if acting:
-            own = replace(roles, action=acted)
-            decoder = Decoder(own, known, counts, strict, policy, actions)
-        infer = roles.next_state is None
-        linker = RowLinker(
-            counts, infer_next=infer, keep_last=acting, check_next=not infer,
-            count_repeats=not roles.time, locate=locate if strict else None,
-        )  # fmt: skip
-        current = [readers[0].name]
+def _described(found: Table, metadata: str | bytes) -> Table:
+    """The table with its types, rows and what retvar wrote about it; it must have rows."""
+    found.types = _types(found.work, found.query(found.types or ["*"]), found.name)
+    found.metadata = json.loads(metadata)
+    found.rows = sum(int(found.work.one(f"SELECT count(*) FROM {part}")) for part in found.parts)
+    if not found.rows:
+        raise InputError("source", found.name, "has no rows")
+    return found
 
-        def parts() -> Iterator[Chunk]:
-            several, file = len(readers) > 1 or readers[-1].growth is not None, -1
-            for reader in all_readers(readers):
-                if reader is None:
-                    yield {"reward": np.zeros(0)}  # nothing new: whoever follows can look
-                    continue
-                current[0] = reader.name
-                file += not reader.continues
-                yield from decoder.rows(reader, file if several else None, chunk)
 
-        def to_error(error: Exception) -> RetvarError:
-            if counts.transitions:
-                ended = isinstance(error, SourceEnded)
-                reason = str(error) if ended else describe_error(error)
-                return SourceError(current[0], counts.transitions, reason)
-            return InputError("source", current[0], f"cannot be read: {describe_error(error)}")
+def _types(work: Workspace, query: str, name: str) -> dict[str, str]:
+    import duckdb
 
-        rows = parts()
-        if readers[-1].growth is not None and roles.entity:
-            rows = as_streams(rows)  # there is no last row after which they could be sorted
-        elif roles.entity or roles.time:
-            rows = arranged(rows, counts, chunk=chunk, keep_duplicates=keep_duplicates)
-        return linked(rows, linker, to_error)
+    try:
+        return {row[0]: row[1] for row in work.all(f"DESCRIBE {query}")}
+    except duckdb.Error as error:
+        raise InputError("source", name, f"cannot be read: {describe_error(error)}") from None
 
-    counts = [reader.rows for reader in readers]
-    vector = roles.kind == "vector"
-    return Experience(
-        name=name,
-        source=source,
-        states=_state_count(readers, roles),
-        width=len(roles.state) if vector else None,
-        low=_bounds(meta.get("low"), roles),
-        high=_bounds(meta.get("high"), roles),
-        names=meta.get("names") or list(roles.state) if vector else None,
-        labels=labels,
-        grid=_pair(meta.get("grid")),
-        cells=str(meta.get("cells", "")),
-        policy=str(meta.get("policy", "")),
-        is_log=True,
-        with_actions=None if acted is None else partial(source, acting=True),
-        actions=actions,
-        length=sum(c or 0 for c in counts) if None not in counts else None,
+
+def _file_name(path: str | Path) -> str:
+    """The name of a file for DuckDB, which would take ``[1]`` for a pattern."""
+    return text_literal(glob.escape(str(path)))
+
+
+def _csv(path: Path, work: Workspace, reading: Reading) -> str:
+    """A relation of a CSV file, or of its copy in UTF-8; the header decides what separates."""
+    opener: Any = gzip.open if path.name.lower().endswith(".gz") else open
+    encoding, utf8 = reading.encoding or "utf-8", ("utf-8", "utf8")
+    try:
+        with opener(path, "rb") as file:
+            if reading.encoding is None and b"\0" in file.read(4):
+                encoding = "utf-16"
+        with opener(path, "rt", encoding=encoding, newline="") as file:
+            head, first = file.readline().lstrip("\ufeff"), file.readline()
+            if encoding.lower() not in utf8:
+                path = Path(work.folder) / f"{len(os.listdir(work.folder))}-{path.stem}.csv"
+                with path.open("w", encoding="utf-8", newline="") as copy:
+                    copy.write(head + first)
+                    shutil.copyfileobj(file, copy)
+    except (LookupError, UnicodeError) as error:
+        remedy = f"{path} is not so encoded ({error}); say which, such as encoding='latin-1'"
+        raise InputError("encoding", encoding, remedy) from None
+    except (OSError, EOFError) as error:
+        raise InputError("source", str(path), f"cannot be read: {error}") from None
+    sign = max(",;\t|", key=head.count)
+    names = next(csv.reader([head], delimiter=sign), [])
+    if not first.strip():
+        raise InputError("source", str(path), "has no rows")
+    if not names or "" in names:
+        raise InputError(f"header of {path}", head[:80], "must hold names of columns")
+    _refuse_twice(names, str(path))
+    columns = ", ".join(f"{text_literal(name)}: 'VARCHAR'" for name in names)
+    return (
+        f"read_csv({_file_name(path)}, header = true, auto_detect = false, delim = "
+        f"{text_literal(sign)}, quote = '\"', escape = '\"', columns = {{{columns}}}, "
+        f"nullstr = {NULLS}, store_rejects = true, rejects_limit = 0)"
     )
 
 
-def _state_count(readers: list[Reader], roles: Roles) -> int | None:
-    """Number of states, where it can be read from the files."""
-    if roles.kind != "number":
-        return None
-    if roles.states is not None:
-        return roles.states
-    columns = (*roles.state, *(roles.next_state or []))
-    ranges = [] if readers[0].text else [r.value_range(name) for r in readers for name in columns]
-    largest = [each[1] for each in ranges if each is not None]
-    return min(max(largest) + 1, MOST_STATES) if largest and max(largest) >= 0 else None
+def _refuse_twice(names: list[str], name: str) -> None:
+    """Refuse names of columns that occur twice; case does not tell them apart."""
+    twice = [each for each, times in Counter(map(str.casefold, names)).items() if times > 1]
+    if twice:
+        raise InputError("columns", listed(twice), f"occur in {name} more than once; rename them")
 
 
-def _recorded_labels(meta: dict[str, Any], roles: Roles) -> list[Any] | None:
-    """Labels of the states that retvar wrote into the file."""
-    given = meta.get("labels")
-    if roles.kind != "number" or not isinstance(given, list):
-        return None
-    return [tuple(each) if isinstance(each, list) else each for each in given]
-
-
-def _bounds(given: Any, roles: Roles) -> Any:
-    try:
-        array = np.array(given, dtype=np.float64)
-    except (TypeError, ValueError):
-        return None
-    return array if roles.kind == "vector" and array.shape == (len(roles.state),) else None
-
-
-def _pair(given: Any) -> tuple[int, int] | None:
-    pair = isinstance(given, list) and len(given) == 2 and all(isinstance(x, int) for x in given)
-    return (given[0], given[1]) if pair else None
+def rejected_lines(table: Table) -> list[int]:
+    """Lines of the CSV file read last that are no rows; refuse one that is not UTF-8."""
+    known = "SELECT count(*) FROM duckdb_tables() WHERE table_name = 'reject_errors'"
+    if not table.work.one(known):
+        return []
+    query = "SELECT line, bool_or(error_type = 'INVALID ENCODING') FROM reject_errors"
+    found = table.work.all(f"{query} GROUP BY line ORDER BY line")
+    table.work.execute("DROP TABLE reject_errors; DROP TABLE reject_scans")
+    wrong = next((line for line, encoding in found if encoding), None)
+    if wrong is not None:
+        remedy = "is not UTF-8; say encoding='latin-1'"
+        raise InputError("encoding", f"{table.name}, line {wrong:,}", remedy)
+    return [int(line) for line, _ in found]

@@ -1,5 +1,7 @@
-"""The lab: a live page in the browser on which learners converge; ``retvar lab`` serves it.
+"""The lab: a notebook in the browser on which learners converge; ``retvar lab`` serves it.
 
-Views are models in plain Python: they hold settings, move on by steps, and give numbers, SVG and
-the code that makes them. Only ``app`` and ``server`` import marimo.
+- ``app``: the notebook; its cells are the code that the page shows;
+- ``charts``, ``words``: Altair charts, and sentences that follow the numbers;
+- ``mdp_table``: an MDP as a table that is edited;
+- ``start``: the server, on this machine alone.
 """

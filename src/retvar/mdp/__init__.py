@@ -1,8 +1,7 @@
 """Finite MDPs, policies, and edges weighted by a policy."""
 
-from retvar.mdp.edges import Edges
+from retvar.mdp.edges import END, Edge, Edges
 from retvar.mdp.model import MDP
-from retvar.mdp.parsing import END, Edge
 from retvar.mdp.policy import Policy
 from retvar.mdp.weighted_edges import WeightedEdges, state_values, weigh_edges
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -11,21 +11,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from retvar import arguments
-from retvar.errors import InputError
-from retvar.format import count, did_you_mean, listed, literal, visible
-from retvar.html import MOST, Shown, page, table
-from retvar.mdp import parsing
-from retvar.mdp.edges import Edges, EdgeValidator
-from retvar.mdp.parsing import END, END_NAMES, Edge
+from retvar.mdp import edges as edge_columns
+from retvar.mdp.edges import END, Edge, Edges
 from retvar.mdp.policy import Policy
+from retvar.support import arguments
+from retvar.support.errors import InputError
+from retvar.support.files import write_text
+from retvar.support.format import count, did_you_mean, listed, literal, visible
+from retvar.support.html import MOST, Shown, page, table
+from retvar.support.reading import read_bytes
 
-__all__ = ["END", "MDP", "Edge", "Edges"]
+__all__ = ["MDP"]
 
 Array = NDArray[np.float64]
-MAX_PAIRS = 500_000_000  # states × actions; a policy is a dense table
-PAIRS, PAIRS_PER_EDGE = 1_000_000, 10_000  # most pairs: so many, and more for each edge
-Integers = NDArray[np.intp]
+PAIRS, PAIRS_PER_EDGE = 1_000_000, 10_000  # most states × actions: so many, and more for each edge
 
 
 class MDP(Shown):
@@ -80,33 +79,28 @@ class MDP(Shown):
             remedy = "must be the seven columns of Edges; for rows use MDP.from_edges"
             raise InputError("edges", type(edges).__name__, remedy)
         self.name = arguments.text("name", name)
-        self.state_names, self.n_states = parsing.parse_names("states", states, edges[0])
-        self.action_names, self.n_actions = parsing.parse_names("actions", actions, edges[1])
-        self._check_size(np.size(edges[0]))
-        validator = EdgeValidator(self.n_states, self.n_actions, self.state_name, self.action_name)
-        self.edges = Edges(*map(_read_only, validator.validate(edges, gamma)))
+        self.state_names, self.n_states = edge_columns.parse_names("states", states, edges[0])
+        self.action_names, self.n_actions = edge_columns.parse_names("actions", actions, edges[1])
+        if self.n_states * self.n_actions > PAIRS + PAIRS_PER_EDGE * np.size(edges[0]):
+            pairs = f"{self.n_states:,} × {self.n_actions:,}"
+            remedy = "are far more than edges; number the states, and the actions of each, from 0"
+            raise InputError("states × actions", pairs, remedy)
+        self.edges = Edges(*map(_read_only, edge_columns.validated(self, edges, gamma)))
         self.gamma: Array | None = self._gamma_on_arrival(gamma)
         self.lam = _read_only(arguments.unit_interval("lam", lam, self.n_states, self.state_name))
         self.start = _read_only(self._distribution(start))
         self.positions = None if positions is None else _read_only(self._positions(positions))
-        policies = {} if policies is None else policies
-        arguments.instance("policies", policies, Mapping, "a mapping from names to policies")
         policies = policies or {"uniform": Policy.uniform(self)}
-        self.policies: Mapping[str, Policy] = MappingProxyType(
-            {
-                arguments.text("policies", key): self._policy(policy, f"policies.{key}")
-                for key, policy in policies.items()
-            }
-        )
+        arguments.instance("policies", policies, Mapping, "a mapping from names to policies")
+        named = {arguments.text("policies", key): policy for key, policy in policies.items()}
+        found = {key: self._policy(policy, f"policies.{key}") for key, policy in named.items()}
+        self.policies: Mapping[str, Policy] = MappingProxyType(found)
         self._immutable = True
 
     def __setattr__(self, attribute: str, value: object) -> None:
         if getattr(self, "_immutable", False):
             raise AttributeError(f"an MDP is immutable; build another to change {attribute}")
         super().__setattr__(attribute, value)
-
-    def __delattr__(self, attribute: str) -> None:
-        raise AttributeError(f"an MDP is immutable; {attribute} cannot be deleted")
 
     # ------------------------------------------------------------------ constructors
 
@@ -119,31 +113,7 @@ class MDP(Shown):
         >>> MDP.from_edges([("a", "x", "b"), ("b", "x", "end")], gamma=0.9).state_names
         ('a', 'b')
         """
-        if not isinstance(edges, Iterable) or getattr(edges, "ndim", 1) == 0:
-            raise InputError("edges", literal(edges), "must be a list of edges")
-        parsed = [parsing.parse_edge(i, row) for i, row in enumerate(edges)]
-        if not parsed:
-            raise InputError("edges", "[]", "must hold at least one edge")
-        keys = [k for r in parsed for k in (r.state, r.next_state) if k not in END_NAMES]
-        states = settings.setdefault("states", parsing.infer_names("states", keys))
-        actions = settings.setdefault(
-            "actions", parsing.infer_names("actions", [r.action for r in parsed])
-        )
-        for field, names in (("states", states), ("actions", actions)):
-            parsing.parse_names(field, names, ())
-        state_of = parsing.index_lookup("states", states)
-        next_of = parsing.index_lookup("states", states, dict.fromkeys(END_NAMES, END))
-        columns = (
-            parsing.parse_column(parsed, "state", state_of),
-            parsing.parse_column(parsed, "action", parsing.index_lookup("actions", actions)),
-            parsing.parse_column(parsed, "next_state", next_of),
-            *(
-                parsing.parse_column(parsed, f, parsing.parse_number)
-                for f in ("probability", "reward", "reward_std")
-            ),
-            parsing.edge_gammas(parsed),
-        )
-        return cls(columns, **settings)
+        return cls(edge_columns.columns_of(edges, settings), **settings)
 
     @classmethod
     def from_dense(
@@ -165,23 +135,15 @@ class MDP(Shown):
         table = arguments.floats("P", P, "an array P[s, a, s′] of numbers")
         if table.ndim != 3 or table.shape[0] != table.shape[2]:
             raise InputError("P", f"an array of shape {table.shape}", "must be P[s, a, s′]")
-        bad = ~np.isfinite(table) | (table < 0)
-        if np.any(bad):
-            where = tuple(int(i) for i in np.argwhere(bad)[0])
-            raise InputError(f"P{list(where)}", table[where], "must be a probability")
         state, action, next_state = np.nonzero(table)
-        columns = (
-            state,
-            action,
-            next_state,
-            table[state, action, next_state],
-            parsing.expand("R", R, table.shape)[state, action, next_state],
-            parsing.expand("reward_std", reward_std, table.shape)[state, action, next_state],
-            None,
+        found = state, action, next_state
+        rewards = (
+            _expanded(field, given, table.shape)[found]
+            for field, given in (("R", R), ("reward_std", reward_std))
         )
         settings.setdefault("states", table.shape[0])
         settings.setdefault("actions", table.shape[1])
-        return cls(columns, **settings)
+        return cls((*found, table[found], *rewards, None), **settings)
 
     @classmethod
     def from_gymnasium(cls, env: Any, *, gamma: float, lam: ArrayLike = 1.0, **options: Any) -> MDP:
@@ -193,9 +155,9 @@ class MDP(Shown):
         >>> lake.n_states, lake.n_actions
         (16, 4)
         """
-        from retvar.mdp import toy_text
+        from retvar.mdp import domains
 
-        return toy_text.from_gymnasium(env, gamma=gamma, lam=lam, **options)
+        return domains.from_table(env, gamma=gamma, lam=lam, **options)
 
     @classmethod
     def from_toml(cls, source: str | Path, *, gamma: ArrayLike | None = None) -> MDP:
@@ -211,13 +173,14 @@ class MDP(Shown):
         """
         from retvar.mdp import toml
 
-        return toml.read_toml(arguments.path("source", source), gamma)
+        path = arguments.path("source", source)
+        return toml.parse_mdp(read_bytes(path), path.name, gamma)
 
     def to_toml(self, path: str | Path) -> None:
         """Write the MDP and its policies to a TOML file; reading it gives an equal MDP."""
         from retvar.mdp import toml
 
-        toml.write_toml(self, arguments.path("path", path))
+        write_text(arguments.path("path", path), toml.toml_text(self))
 
     def replace(self, **changes: Any) -> MDP:
         """Return a copy with some settings of the constructor changed; edges cannot be.
@@ -228,10 +191,6 @@ class MDP(Shown):
             policies: uniform)
         """
         edges, settings = self._constructor_arguments()
-        unknown = set(changes) - set(settings)
-        if unknown:
-            known = ", ".join(settings)
-            raise InputError("change", listed(sorted(unknown)), f"unknown; settings are {known}")
         if "gamma" in changes:
             edges = (*edges[:-1], None)
         return MDP(edges, **{**settings, **changes})
@@ -240,17 +199,21 @@ class MDP(Shown):
 
     def state_name(self, index: int) -> str:
         """Name of a state; its number where states have no names."""
-        if not arguments.is_integer(index) or not 0 <= index < self.n_states:
-            raise InputError("state", literal(index), f"must lie between 0 and {self.n_states - 1}")
-        return self.state_names[index] if self.state_names else str(index)
+        return _name("state", self.state_names, self.n_states, index)
 
     def action_name(self, index: int) -> str:
         """Name of an action; its number where actions have no names."""
-        if not arguments.is_integer(index) or not 0 <= index < self.n_actions:
-            raise InputError(
-                "action", literal(index), f"must lie between 0 and {self.n_actions - 1}"
-            )
-        return self.action_names[index] if self.action_names else str(index)
+        return _name("action", self.action_names, self.n_actions, index)
+
+    @property
+    def state_labels(self) -> list[int | str]:
+        """Names of all states, or their numbers."""
+        return list(self.state_names or range(self.n_states))
+
+    @property
+    def action_labels(self) -> list[int | str]:
+        """Names of all actions, or their numbers."""
+        return list(self.action_names or range(self.n_actions))
 
     def state_index(self, state: int | str) -> int:
         """Index of a state given by name or index.
@@ -275,7 +238,6 @@ class MDP(Shown):
         >>> rv.domains.complex_mdp().policy("pi").probabilities[0]
         array([1., 0., 0., 0., 0.])
         """
-        arguments.instance("field", field, str, "a text")
         return self._policy(next(iter(self.policies)) if policy is None else policy, field)
 
     def start_distribution(self, start: object = None) -> Array:
@@ -296,8 +258,7 @@ class MDP(Shown):
         """Whether each state has each action, as an array [state, action]."""
         table = np.zeros((self.n_states, self.n_actions), dtype=bool)
         table[self.edges.state, self.edges.action] = True
-        table.flags.writeable = False
-        return table
+        return np.asarray(_read_only(table))
 
     @property
     def episodic(self) -> bool:
@@ -316,7 +277,7 @@ class MDP(Shown):
             and all(map(np.array_equal, self.edges, other.edges))
             and np.array_equal(self.lam, other.lam)
             and np.array_equal(self.start, other.start)
-            and _equal(self.positions, other.positions)
+            and np.array_equal(self.positions, other.positions)  # type: ignore[arg-type]
             and all(self.policies[key] == other.policies[key] for key in self.policies)
         )
 
@@ -336,19 +297,18 @@ class MDP(Shown):
 
     def _html(self) -> str:
         e = self.edges
-        varies = self.gamma is None or bool(np.any(self.gamma != self.gamma[0]))
-        heading = ["state", "action", "next state", "probability", "reward"]
-        heading += ["γ"] if varies else []
+        heading = ["state", "action", "next state", "probability", "reward", "γ"]
         columns = (e.state, e.action, e.next_state, e.probability, e.reward, e.gamma)
         rows = []
-        for s, a, t, *rest in zip(*(column[:MOST].tolist() for column in columns), strict=True):
-            names = [self.state_name(s), self.action_name(a)]
-            names += ["end" if t == END else self.state_name(t)]
-            rows.append([*names, *(f"{x:g}" for x in (rest if varies else rest[:2]))])
+        for s, a, t, *numbers in zip(*(column[:MOST].tolist() for column in columns), strict=True):
+            to = "end" if t == END else self.state_name(t)
+            names = (self.state_name(s), self.action_name(a), to)
+            rows.append([*names, *(f"{x:g}" for x in numbers)])
         return page(repr(self), table(heading, rows, e.state.size, unit="edge", text=(0, 1, 2)))
 
     def __reduce__(self) -> tuple[Callable[..., MDP], tuple[Any, ...]]:
-        return _rebuild, self._constructor_arguments()
+        edges, settings = self._constructor_arguments()
+        return partial(MDP, **settings), (edges,)
 
     def _constructor_arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Arguments of the constructor that make an equal MDP."""
@@ -367,18 +327,6 @@ class MDP(Shown):
 
     # ------------------------------------------------------------------ validation
 
-    def _check_size(self, edges: int) -> None:
-        """Raise before allocating arrays for far more states or actions than edges."""
-        if self.n_states > 10 * edges + 1_000:  # the edge validator names the states otherwise
-            remedy = f"must have an edge that leaves each; there are only {edges} edges"
-            raise InputError("states", f"{self.n_states:,}", remedy)
-        most = min(MAX_PAIRS, PAIRS + PAIRS_PER_EDGE * edges)
-        if self.n_states * self.n_actions > most:
-            pairs = f"{self.n_states:,} × {self.n_actions:,}"
-            remedy = f"must not exceed {most:,} with {count(edges, 'edge')}"
-            hint = "leave out actions without edges, or number the actions of each state from 0"
-            raise InputError("states × actions", pairs, f"{remedy}; {hint}")
-
     def _gamma_on_arrival(self, default: ArrayLike | None) -> Array | None:
         """γ on arrival in each state, 1 if no edge leads there; None if γ depends on the edge."""
         e = self.edges
@@ -394,9 +342,8 @@ class MDP(Shown):
         if isinstance(start, Mapping):
             table = np.zeros(self.n_states)
             for state, probability in start.items():
-                table[self._state_of("start", state)] = parsing.parse_number(
-                    f"start[{state}]", probability
-                )
+                share = edge_columns.parse_number(f"start[{state}]", probability)
+                table[self._state_of("start", state)] = share
             start = table
         return arguments.distribution("start", start, self.n_states, self.state_name)  # type: ignore[arg-type]
 
@@ -415,29 +362,48 @@ class MDP(Shown):
             make = {"uniform": Policy.uniform, "greedy": Policy.greedy}.get(policy)
             if make is None:
                 names = dict.fromkeys([*known, "uniform", "greedy"])
-                hint = did_you_mean(policy, names)
-                known_are = f"{'Known' if hint else 'known'} are {listed(names, most=20)}"
-                raise InputError(field, literal(policy), f"unknown policy; {hint}{known_are}")
+                remedy = (
+                    f"unknown policy; {did_you_mean(policy, names)}known are {listed(names, 20)}"
+                )
+                raise InputError(field, literal(policy), remedy)
             return make(self)
         if isinstance(policy, Policy):
             return policy.validate(self, field)
         if isinstance(policy, Mapping):
-            return Policy.from_callable(self, parsing.choice_by_state(self, policy, field), field)
+            choices = {self._state_of(f"{field}.{s}", s): choice for s, choice in policy.items()}
+            missing = [self.state_name(s) for s in range(self.n_states) if s not in choices]
+            if missing:
+                remedy = "must have an entry for every state"
+                raise InputError(field, f"nothing for {listed(missing)}", remedy)
+            return Policy.from_callable(self, choices.__getitem__, field)
         if callable(policy):
             return Policy.from_callable(self, policy, field)
         return Policy.from_array(self, policy, field)
 
     @cached_property
     def _state_of(self) -> Callable[[str, object], int]:
-        return parsing.index_lookup("states", self.state_names or self.n_states)
+        return edge_columns.index_lookup("states", self.state_names or self.n_states)
 
     @cached_property
     def _action_of(self) -> Callable[[str, object], int]:
-        return parsing.index_lookup("actions", self.action_names or self.n_actions)
+        return edge_columns.index_lookup("actions", self.action_names or self.n_actions)
 
 
-def _rebuild(edges: tuple[Any, ...], settings: dict[str, Any]) -> MDP:
-    return MDP(edges, **settings)
+def _name(field: str, names: Sequence[str] | None, count: int, index: int) -> str:
+    if not arguments.is_integer(index) or not 0 <= index < count:
+        raise InputError(field, literal(index), f"must lie between 0 and {count - 1}")
+    return names[index] if names else str(index)
+
+
+def _expanded(field: str, given: ArrayLike, shape: tuple[int, ...]) -> Array:
+    """Broadcast R[s], R[s, a] or R[s, a, s′] to R[s, a, s′]."""
+    array = arguments.floats(field, given, "an array of numbers")
+    if not np.isfinite(array).all():
+        raise InputError(field, "not finite", "must hold finite numbers only")
+    if array.shape != shape[: array.ndim]:
+        remedy = f"must be {field}[s, a, s′] of shape {shape}, or leave out s′, or a and s′"
+        raise InputError(field, f"an array of shape {array.shape}", remedy)
+    return np.broadcast_to(array.reshape(array.shape + (1,) * (3 - array.ndim)), shape)
 
 
 def _read_only(array: Any) -> Any:
@@ -446,10 +412,6 @@ def _read_only(array: Any) -> Any:
         array = array.copy() if array.base is not None else array
         array.flags.writeable = False
     return array
-
-
-def _equal(a: Array | None, b: Array | None) -> bool:
-    return a is b or (a is not None and b is not None and np.array_equal(a, b))
 
 
 def _range(values: Array) -> str:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from retvar import arguments
-from retvar.errors import ConvergenceError, InputError
-from retvar.format import count, listed, literal
-from retvar.html import MOST, Shown, page, table
-from retvar.mdp import parsing
-from retvar.mdp.weighted_edges import check_mdp, state_values, weigh_edges
+from retvar.mdp.edges import parse_number
+from retvar.mdp.weighted_edges import check_mdp, state_values, sum_by_action, weigh_edges
+from retvar.support import arguments
+from retvar.support.errors import ConvergenceError, InputError
+from retvar.support.format import count
+from retvar.support.html import MOST, Shown, page, table
 
 if TYPE_CHECKING:
     from retvar.mdp.model import MDP
@@ -36,19 +36,16 @@ class Policy(Shown):
     >>> Policy([[0.5, 0.6]])
     Traceback (most recent call last):
     ...
-    retvar.errors.InputError: sum of policy[0] = 1.1: must be 1
+    retvar.InputError: sum of policy[0] = 1.1: must be 1
     """
 
     def __init__(self, probabilities: ArrayLike | Policy, *, field: str = "policy") -> None:
-        arguments.instance("field", field, str, "a text")
         given = probabilities.probabilities if isinstance(probabilities, Policy) else probabilities
         table = arguments.floats(field, given, "an array [state, action]") + 0.0  # no −0
         if table.ndim != 2:
             shape = f"an array of shape {table.shape}"
             raise InputError(field, shape, "must be an array [state, action]")
-        bad = ~np.isfinite(table) | (table < 0)
-        if np.any(bad):
-            s, a = (int(i) for i in np.argwhere(bad)[0])
+        for s, a in np.argwhere(~(np.isfinite(table) & (table >= 0)))[:1].tolist():
             raise InputError(f"{field}[{s}, {a}]", table[s, a], "must be a probability")
         totals = table.sum(axis=1)
         off = np.abs(totals - 1)
@@ -91,7 +88,8 @@ class Policy(Shown):
         """
         check_mdp(mdp)
         if value is not None:
-            return _greedy(mdp, arguments.numbers("value", value, mdp.n_states, mdp.state_name))
+            value = arguments.numbers("value", value, mdp.n_states, mdp.state_name)
+            return cls(_first(_best(*_scores(mdp, value))))
         return _optimal_policy(mdp)
 
     @classmethod
@@ -130,7 +128,7 @@ class Policy(Shown):
         weight = arguments.number("penalty", penalty)
         followed = _optimal_policy(mdp) if policy is None else mdp.policy(policy)
         found = importlib.import_module(SOLVER).solve(mdp, followed)
-        score, scale = action_values(mdp, found.value), _scales(mdp, found.value)
+        score, scale = _scores(mdp, found.value)
         if weight:
             unit = max(1.0, abs(weight))  # of the scores, so that a large penalty does not overflow
             weight, score, scale = weight / unit, score / unit, scale / unit
@@ -138,7 +136,7 @@ class Policy(Shown):
             score = np.where(mdp.available, score - weight * cost, -np.inf)
             finite = np.where(np.isfinite(cost), cost, 0.0)
             scale = scale + abs(weight) * finite.max(axis=1)
-        return cls(np.eye(mdp.n_actions)[np.argmax(_nearly_best(score, scale), axis=1)])
+        return cls(_first(_best(score, scale)))
 
     @classmethod
     def from_array(cls, mdp: MDP, array: object, field: str = "policy") -> Policy:
@@ -149,14 +147,10 @@ class Policy(Shown):
         array([0., 0., 0., 1., 0.])
         """
         check_mdp(mdp)
-        arguments.instance("field", field, str, "a text")
-        table = array.toarray() if hasattr(array, "toarray") else array  # sparse
-        if not isinstance(table, Policy):
-            table = arguments.floats(field, table, "probabilities [state, action], or actions")
-        if not isinstance(table, Policy) and table.ndim == 1:
-            actions = arguments.indices(field, table, 0, mdp.n_actions)
-            table = np.eye(mdp.n_actions)[actions]
-        return cls(table, field=field).validate(mdp, field)
+        given: Any = array.toarray() if hasattr(array, "toarray") else array  # sparse
+        if np.ndim(given) == 1:
+            given = np.eye(mdp.n_actions)[arguments.indices(field, given, 0, mdp.n_actions)]
+        return cls(given, field=field).validate(mdp, field)
 
     @classmethod
     def from_callable(
@@ -170,46 +164,19 @@ class Policy(Shown):
         array([1., 0., 0., 0., 0.])
         """
         check_mdp(mdp)
-        arguments.instance("field", field, str, "a text")
-        if not callable(choose):
-            raise InputError("choose", literal(choose), "must be a function of a state")
-        table = np.zeros((mdp.n_states, mdp.n_actions))
-        for state in range(mdp.n_states):
-            choice = choose(state)
-            if isinstance(choice, int | np.integer | str):
-                choice = {choice: 1.0}
-            if isinstance(choice, Mapping):
-                for action, probability in choice.items():
-                    where = f"{field}.{mdp.state_name(state)}"
-                    a = mdp._action_of(where, action)
-                    table[state, a] = parsing.parse_number(f"{where}.{action}", probability)
-                continue
-            what = f"an action, a mapping from actions, or {mdp.n_actions} probabilities"
-            row = arguments.floats(f"{field}[{mdp.state_name(state)}]", choice, what)
-            if row.shape != (mdp.n_actions,):
-                raise InputError(f"{field}[{mdp.state_name(state)}]", choice, f"must be {what}")
-            table[state] = row
-        return cls(table, field=field).validate(mdp, field)
+        rows = [_row(mdp, s, choose(s), field) for s in range(mdp.n_states)]
+        return cls(rows, field=field).validate(mdp, field)
 
     def validate(self, mdp: MDP, field: str) -> Policy:
         """Return this policy if `mdp` has its states and actions; otherwise raise an InputError."""
-        check_mdp(mdp)
-        arguments.instance("field", field, str, "a text")
         expected = (mdp.n_states, mdp.n_actions)
         if self.probabilities.shape != expected:
-            raise InputError(
-                field,
-                "{} states × {} actions".format(*self.probabilities.shape),
-                "must be for {} states × {} actions".format(*expected),
-            )
-        missing = (self.probabilities > 0) & ~mdp.available
-        if np.any(missing):
-            s, a = (int(i) for i in np.argwhere(missing)[0])
-            raise InputError(
-                f"{field}[{mdp.state_name(s)}, {mdp.action_name(a)}]",
-                f"{self.probabilities[s, a]:g}",
-                "must be 0, since this state does not have this action",
-            )
+            found = "{} states × {} actions".format(*self.probabilities.shape)
+            raise InputError(field, found, "must be for {} states × {} actions".format(*expected))
+        for s, a in np.argwhere((self.probabilities > 0) & ~mdp.available)[:1].tolist():
+            where = f"{field}[{mdp.state_name(s)}, {mdp.action_name(a)}]"
+            remedy = "must be 0, since this state does not have this action"
+            raise InputError(where, f"{self.probabilities[s, a]:g}", remedy)
         return self
 
     def __eq__(self, other: object) -> bool:
@@ -227,49 +194,54 @@ class Policy(Shown):
 
     def _html(self) -> str:
         n, k = self.probabilities.shape
-        first = self.probabilities[:MOST].tolist()
-        if k <= MOST_COLUMNS:
-            heading = ["state", *(f"action {a}" for a in range(k))]
-            rows = [[str(s), *(f"{p:.4g}" for p in row)] for s, row in enumerate(first)]
-            return page(repr(self), table(heading, rows, n))
-        rows = [[str(s), _likeliest(row)] for s, row in enumerate(first)]
-        return page(repr(self), table(["state", "actions"], rows, n, text=(0, 1)))
+        shown, rest = (
+            self.probabilities[:MOST, :MOST_COLUMNS],
+            self.probabilities[:MOST, MOST_COLUMNS:],
+        )
+        heading = ["state", *(f"action {a}" for a in range(shown.shape[1]))]
+        if k > MOST_COLUMNS:
+            heading.append("others")
+            shown = np.hstack([shown, rest.sum(axis=1, keepdims=True)])
+        rows = [[str(s), *(f"{p:.4g}" for p in row)] for s, row in enumerate(shown.tolist())]
+        return page(repr(self), table(heading, rows, n))
 
 
-def _likeliest(row: list[float]) -> str:
-    """The likeliest actions of a state: ``2 (0.5), 0 (0.25), …``."""
-    taken = sorted((a for a, p in enumerate(row) if p), key=lambda a: -row[a])
-    return listed((f"{a} ({row[a]:.3g})" for a in taken), most=3)
+def _row(mdp: MDP, state: int, choice: Any, field: str) -> Array:
+    """The probabilities of a choice: an action, {action: probability}, or all of them."""
+    name = mdp.state_name(state)
+    if isinstance(choice, int | np.integer | str):
+        choice = {choice: 1.0}
+    if isinstance(choice, Mapping):
+        row = np.zeros(mdp.n_actions)
+        for action, probability in choice.items():
+            where = f"{field}.{name}"
+            row[mdp._action_of(where, action)] = parse_number(f"{where}.{action}", probability)
+        return row
+    what = f"an action, a mapping from actions, or {mdp.n_actions} probabilities"
+    row = arguments.floats(f"{field}[{name}]", choice, what)
+    if row.shape != (mdp.n_actions,):
+        raise InputError(f"{field}[{name}]", choice, f"must be {what}")
+    return row
 
 
-def action_values(mdp: MDP, value: Array) -> Array:
-    """q[s, a] = E[r + γ′ value(s′)]; −∞ where an action is not available."""
+def _scores(mdp: MDP, value: Array) -> tuple[Array, Array]:
+    """q[s, a] = E[r + γ′ value(s′)], −∞ where s has no a; and the size of its terms in s."""
     e = mdp.edges
-    outcome = e.probability * (e.reward + e.gamma * value[e.next_state])
-    pair = e.state * mdp.n_actions + e.action
-    q = np.bincount(pair, weights=outcome, minlength=mdp.n_states * mdp.n_actions)
-    return np.where(mdp.available, q.reshape(mdp.n_states, mdp.n_actions), -np.inf)
+    after = e.gamma * value[e.next_state]
+    q = sum_by_action(mdp, e.probability * (e.reward + after))
+    terms = e.probability * (np.abs(e.reward) + np.abs(after))
+    scale = np.bincount(e.state, weights=terms, minlength=mdp.n_states).astype(np.float64)
+    return np.where(mdp.available, q, -np.inf), scale
 
 
-def _greedy(mdp: MDP, value: Array) -> Policy:
-    return Policy(np.eye(mdp.n_actions)[np.argmax(_best_actions(mdp, value), axis=1)])
-
-
-def _best_actions(mdp: MDP, value: Array) -> NDArray[np.bool_]:
-    """Which actions are as good as the best, up to rounding."""
-    return _nearly_best(action_values(mdp, value), _scales(mdp, value))
-
-
-def _scales(mdp: MDP, value: Array) -> Array:
-    """The size of the terms of the action values of each state."""
-    e = mdp.edges
-    terms = e.probability * (np.abs(e.reward) + e.gamma * np.abs(value[e.next_state]))
-    return np.bincount(e.state, weights=terms, minlength=mdp.n_states).astype(np.float64)
-
-
-def _nearly_best(score: Array, scale: Array) -> NDArray[np.bool_]:
+def _best(score: Array, scale: Array) -> NDArray[np.bool_]:
     """Which actions of each state have a score within rounding of the best."""
     return np.asarray(score >= score.max(axis=1, keepdims=True) - TIE * scale[:, None])
+
+
+def _first(actions: NDArray[np.bool_]) -> Array:
+    """Probabilities of the policy that takes the first of some actions of each state."""
+    return np.asarray(np.eye(actions.shape[1])[np.argmax(actions, axis=1)])
 
 
 def _optimal_policy(mdp: MDP) -> Policy:
@@ -281,17 +253,14 @@ def _optimal_policy(mdp: MDP) -> Policy:
     policy = Policy.uniform(mdp)
     for _ in range(MAX_ITERATIONS):
         value = state_values(weigh_edges(mdp, policy)).x
-        best = _best_actions(mdp, value)
+        best = _best(*_scores(mdp, value))
         unchanged = ~np.any((policy.probabilities > 0) & ~best, axis=1)
         if unchanged.all():
             break
-        improved = np.eye(mdp.n_actions)[np.argmax(best, axis=1)]
-        policy = Policy(np.where(unchanged[:, None], policy.probabilities, improved))
+        policy = Policy(np.where(unchanged[:, None], policy.probabilities, _first(best)))
     else:
-        raise ConvergenceError(
-            f"policy iteration did not converge within {MAX_ITERATIONS} iterations"
-        )
-    first = _greedy(mdp, value)
+        raise ConvergenceError(f"policy iteration needs more than {MAX_ITERATIONS} iterations")
+    first = Policy(_first(best))
     try:
         weigh_edges(mdp, first)
     except InputError:

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
-from retvar.errors import InputError
-from retvar.files import write_text
-from retvar.mdp.parsing import END, Edge
-from retvar.reading import parse_toml, read_bytes
+from retvar.mdp.edges import END, Edge
+from retvar.support.errors import InputError
+from retvar.support.reading import parse_toml
 
 if TYPE_CHECKING:
     from retvar.mdp.model import MDP
-    from retvar.mdp.policy import Policy
 
-__all__ = ["field_and_problem", "parse_mdp", "read_toml", "toml_text", "write_toml"]
+__all__ = ["field_and_problem", "parse_mdp", "toml_text"]
 
 Key = int | str
 
@@ -53,11 +50,6 @@ def field_and_problem(error: msgspec.ValidationError) -> tuple[str, str]:
     return where.rstrip("`").lstrip("."), problem
 
 
-def read_toml(path: Path, gamma: Any = None) -> MDP:
-    """Read the MDP in the file at `path`; errors name the path of the field."""
-    return parse_mdp(read_bytes(path), path.name, gamma)
-
-
 def parse_mdp(text: bytes | str, name: str, gamma: Any = None) -> MDP:
     """The MDP described by TOML `text`; errors begin with `name`, the file's name."""
     from retvar.mdp.model import MDP
@@ -67,29 +59,19 @@ def parse_mdp(text: bytes | str, name: str, gamma: Any = None) -> MDP:
     except msgspec.ValidationError as error:
         field, problem = field_and_problem(error)
         raise InputError(f"{name}: {field or 'top level'}", "malformed", problem) from None
-    rows = [
-        Edge(
-            *(r.state, r.action, r.next_state, r.probability, r.reward, r.reward_std),
-            r.gamma if gamma is None else None,
-        )
-        for r in file.edges
-    ]
-    settings: dict[str, Any] = {
+    rows = [Edge(**{f: getattr(r, f) for f in Edge._fields}) for r in file.edges]
+    settings = {
         field: getattr(file, field)
-        for field in ("name", "states", "actions", "gamma", "lam", "start", "positions", "policies")
-        if getattr(file, field) is not None
+        for field in _File.__struct_fields__
+        if field != "edges" and getattr(file, field) is not None
     }
     if gamma is not None:
+        rows = [row._replace(gamma=None) for row in rows]
         settings["gamma"] = gamma
     try:
         return MDP.from_edges(rows, **settings)
     except InputError as error:
         raise InputError(f"{name}: {error.field}", error.value, error.remedy) from None
-
-
-def write_toml(mdp: MDP, path: Path) -> None:
-    """Write `mdp` and its policies to a TOML file; reading it gives an equal MDP."""
-    write_text(path, toml_text(mdp))
 
 
 def toml_text(mdp: MDP) -> str:
@@ -99,75 +81,52 @@ def toml_text(mdp: MDP) -> str:
     >>> toml_text(rv.domains.chain()).splitlines()[0]
     'name = "chain"'
     """
-    return "\n".join(_lines(mdp)) + "\n"
-
-
-def _lines(mdp: MDP) -> Iterator[str]:
-    e = mdp.edges
-    gamma = mdp.gamma
-    if mdp.name:
-        yield f"name = {_string(mdp.name)}"
-    yield f"states = {_names(mdp.state_names, mdp.n_states)}"
-    yield f"actions = {_names(mdp.action_names, mdp.n_actions)}"
-    if gamma is not None:
-        yield f"gamma = {_numbers(gamma)}"
-    yield f"lam = {_numbers(mdp.lam)}"
-    yield f"start = {_inline_table(mdp.start, mdp.state_name)}"
-    if mdp.positions is not None:
-        yield f"positions = [{', '.join(f'[{x!r}, {y!r}]' for x, y in mdp.positions.tolist())}]"
-    yield "edges = ["
-    columns = zip(*(column.tolist() for column in e), strict=True)
-    for state, action, next_state, probability, reward, std, discount in columns:
-        cells = [
-            f"state = {_reference(mdp.state_names, state)}",
-            f"action = {_reference(mdp.action_names, action)}",
-            f"next_state = {_reference(mdp.state_names, next_state)}",
-            f"probability = {probability!r}",
-            f"reward = {reward!r}",
-        ]
-        cells += [f"reward_std = {std!r}"] if std else []
-        cells += [f"gamma = {discount!r}"] if gamma is None and next_state != END else []
-        yield f"    {{ {', '.join(cells)} }},"
-    yield "]"
+    settings = {
+        "name": mdp.name or None,
+        "states": mdp.state_names or mdp.n_states,
+        "actions": mdp.action_names or mdp.n_actions,
+        "gamma": None if mdp.gamma is None else _once(mdp.gamma),
+        "lam": _once(mdp.lam),
+        "start": _probabilities(mdp.state_labels, mdp.start),
+        "positions": None if mdp.positions is None else mdp.positions.tolist(),
+    }
+    lines = [f"{name} = {_value(given)}" for name, given in settings.items() if given is not None]
+    lines += ["edges = [", *(f"    {_value(edge)}," for edge in _edges(mdp)), "]"]
     for name, policy in mdp.policies.items():
-        yield ""
-        yield f"[policies.{_key(name)}]"
-        yield from _policy_lines(mdp, policy)
+        lines += ["", f"[policies.{_key(name)}]"]
+        for state, row in zip(mdp.state_labels, policy.probabilities, strict=True):
+            lines.append(f"{_key(state)} = {_value(_probabilities(mdp.action_labels, row))}")
+    return "\n".join(lines) + "\n"
 
 
-def _policy_lines(mdp: MDP, policy: Policy) -> Iterator[str]:
-    for state, row in enumerate(policy.probabilities):
-        yield f"{_key(mdp.state_name(state))} = {_inline_table(row, mdp.action_name)}"
+def _edges(mdp: MDP) -> Iterator[dict[str, Any]]:
+    states, actions = [*mdp.state_labels, "end"], mdp.action_labels
+    columns = zip(*(column.tolist() for column in mdp.edges), strict=True)
+    for state, action, after, probability, reward, std, gamma in columns:
+        row = {"state": states[state], "action": actions[action], "next_state": states[after]}
+        row |= {"probability": probability, "reward": reward}
+        row |= {"reward_std": std} if std else {}
+        yield row | ({"gamma": gamma} if mdp.gamma is None and after != END else {})
 
 
-def _inline_table(probabilities: Any, name: Callable[[int], str]) -> str:
-    """The positive probabilities as ``{ name = probability, … }``."""
-    used = enumerate(probabilities.tolist())
-    return "{ " + ", ".join(f"{_key(name(i))} = {p!r}" for i, p in used if p) + " }"
+def _probabilities(labels: list[Any], given: Any) -> dict[Any, float]:
+    """Those above 0, by their labels."""
+    return {label: p for label, p in zip(labels, given.tolist(), strict=True) if p}
 
 
-def _names(names: tuple[str, ...] | None, count: int) -> str:
-    return str(count) if names is None else f"[{', '.join(map(_string, names))}]"
-
-
-def _numbers(values: Any) -> str:
+def _once(numbers: Any) -> Any:
     """One number if all are equal, otherwise a list."""
-    if values.size and np.all(values == values[0]):
-        return repr(float(values[0]))
-    return repr(values.tolist())
+    return float(numbers[0]) if np.all(numbers == numbers[0]) else numbers.tolist()
 
 
-def _reference(names: tuple[str, ...] | None, index: int) -> str:
-    if index == END:
-        return '"end"'
-    return str(index) if names is None else _string(names[index])
+def _value(given: Any) -> str:
+    """A TOML value: that of JSON, in which DEL is escaped too; a mapping is an inline table."""
+    if isinstance(given, dict):
+        return "{ " + ", ".join(f"{_key(name)} = {_value(x)}" for name, x in given.items()) + " }"
+    return json.dumps(given, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def _key(text: str) -> str:
+def _key(label: object) -> str:
     """A TOML key, quoted only if necessary."""
-    return text if re.fullmatch(r"[A-Za-z0-9_-]+", text) else _string(text)
-
-
-def _string(text: str) -> str:
-    """A TOML basic string: a JSON string in which DEL is escaped too."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+    text = str(label)
+    return text if re.fullmatch(r"[A-Za-z0-9_-]+", text) else _value(text)

@@ -15,11 +15,11 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
-from retvar import arguments
-from retvar.errors import InputError
-from retvar.format import listed, literal
-from retvar.linear import LinearSolution, Resolvent, reaching
-from retvar.mdp.parsing import END
+from retvar.mdp.edges import END
+from retvar.mdp.linear import LinearSolution, Resolvent, reaching
+from retvar.support import arguments
+from retvar.support.errors import InputError
+from retvar.support.format import listed, literal
 
 if TYPE_CHECKING:
     from retvar.mdp.model import MDP
@@ -62,10 +62,7 @@ class WeightedEdges:
         """Sparse matrix of Σ b x over the edges from s to s′, without edges that end episodes."""
         weights = self.b * x
         used = ~self.ends & (weights != 0)
-        if used.all():
-            state, next_state = self.state, self.next_state
-        else:
-            state, next_state, weights = self.state[used], self.next_state[used], weights[used]
+        state, next_state, weights = self.state[used], self.next_state[used], weights[used]
         counts = np.bincount(state, minlength=self.n)
         indptr = np.concatenate([[0], np.cumsum(counts)])
         dtype = np.int32 if max(indptr[-1], self.n) < 2**31 else np.int64
@@ -92,9 +89,7 @@ def weigh_edges(
     check_mdp(mdp)
     pi = mdp.policy(target, "target")
     mu = pi if behaviour is None else mdp.policy(behaviour, "behaviour")
-    if not isinstance(estimand, str) or estimand not in get_args(Estimand):
-        choices = " or ".join(map(repr, get_args(Estimand)))
-        raise InputError("estimand", literal(estimand), f"must be {choices}")
+    arguments.choice("estimand", estimand, get_args(Estimand))
     arriving = lam_on_arrival(mdp, lam)
     sampled_from_target = estimand == "target_return"
     e = mdp.edges
@@ -142,12 +137,17 @@ def importance_ratio(mdp: MDP, target: Policy, behaviour: Policy) -> Array:
     uncovered = (pi > 0) & (mu == 0)
     if np.any(uncovered):
         s, a = (int(i) for i in np.argwhere(uncovered)[0])
-        raise InputError(
-            f"behaviour[{mdp.state_name(s)}, {mdp.action_name(a)}]",
-            "0",
-            f"must be positive, since the target takes this action with probability {pi[s, a]:g}",
-        )
+        where = f"behaviour[{mdp.state_name(s)}, {mdp.action_name(a)}]"
+        taken = f"since the target takes this action with probability {pi[s, a]:g}"
+        raise InputError(where, "0", f"must be positive, {taken}")
     return np.divide(pi, mu, out=np.zeros_like(pi), where=mu > 0)
+
+
+def sum_by_action(mdp: MDP, x: Array) -> Array:
+    """Sums over the edges of each state and action [state, action]."""
+    shape = mdp.n_states, mdp.n_actions
+    pair = mdp.edges.state * mdp.n_actions + mdp.edges.action
+    return np.bincount(pair, x, minlength=shape[0] * shape[1]).astype(np.float64).reshape(shape)
 
 
 def state_values(edges: WeightedEdges) -> LinearSolution:
@@ -163,18 +163,12 @@ def _check_proper(mdp: MDP, edges: WeightedEdges) -> None:
     if stops.sum() == taken.sum():
         return
     continues = taken & ~stops
-    graph = scipy.sparse.csr_array(
-        (np.ones(continues.sum()), (edges.state[continues], edges.next_state[continues])),
-        shape=(edges.n, edges.n),
-    )
-    stopping = np.zeros(edges.n, dtype=bool)
-    stopping[edges.state[stops]] = True
-    reached = reaching(graph, stopping)
+    graph = edges.matrix(continues.astype(np.float64))
+    reached = reaching(graph, np.bincount(edges.state, stops, edges.n) > 0)
     if not reached.all():
         names = listed(mdp.state_name(int(s)) for s in np.flatnonzero(~reached))
-        raise InputError(
-            "states",
-            names,
+        remedy = (
             "never reach a discount below 1 under this policy, so their return has no "
-            "expectation; lower γ there, end the episode, or use another policy",
+            "expectation; lower γ there, end the episode, or use another policy"
         )
+        raise InputError("states", names, remedy)

@@ -11,68 +11,44 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 
-from retvar import arguments
-from retvar.errors import InputError
-from retvar.features import Rows
-from retvar.format import literal
-from retvar.online import memory_layout
-from retvar.online.memory import Memory
-from retvar.random import U, seed_of
-from retvar.td.steps import depends_on_errors
+from retvar.support import arguments
+from retvar.support.errors import InputError
+from retvar.support.format import literal
+from retvar.td.nodes import LIMIT
+from retvar.td.random import seed_of
+from retvar.td.step_sizes import depends_on_errors
 
-__all__ = ["add_bootstrap_samples", "half_width", "spread", "weighted"]
+__all__ = ["half_width", "key_of", "replicates_of", "spread"]
 
 Array = NDArray[np.float64]
 MOST = 16_384  # replicates that the random counter allows
 FEWEST = 2
 
 
-def add_bootstrap_samples(memory: Memory, count: int, seed: int = 0) -> None:
-    """Add lanes for `count` replicates to an estimator's arrays, and their random multipliers.
-
-    >>> import retvar as rv
-    >>> learner = rv.Direct(alpha=rv.Averaged(), gamma=0.0, lam=0.0)
-    >>> risk = learner.online(states=1, bootstrap_samples=50)
-    >>> for reward in (0.0, 2.0) * 500:
-    ...     risk.update(0, reward, None, terminated=True)
-    >>> low, high = risk.interval(0, "value")
-    >>> 0.9 < low < 1.0 < high < 1.1
-    True
-    """
+def replicates_of(description: Any, count: Any) -> int:
+    """Return how many replicates an estimator has, if it may have so many."""
+    if arguments.is_integer(count) and count == 0:
+        return 0
     if not arguments.is_integer(count) or not FEWEST <= count <= MOST:
-        raise InputError(
-            "bootstrap_samples", literal(count), f"must be 0, or from {FEWEST} to {MOST:,}"
-        )
-    if any(map(depends_on_errors, memory.plan[: memory.places, memory_layout.KIND])):
-        raise InputError(
-            "bootstrap_samples",
-            count,
-            "cannot be used with Adadelta, whose steps depend on the errors",
-        )
-    memory.add_replicates(int(count), np.array([*_key(seed), 0], dtype=np.uint64))
+        remedy = f"must be 0, or from {FEWEST} to {MOST:,}"
+        raise InputError("bootstrap_samples", literal(count), remedy)
+    if any(depends_on_errors(node.step.kind) for node in description.nodes(tabular=False)):
+        remedy = "cannot be used with Adadelta, whose steps depend on the errors"
+        raise InputError("bootstrap_samples", count, remedy)
+    return int(count)
 
 
-def weighted(rows: Rows | None, weights: Array) -> Array:
-    """w·φ of sparse rows, for weights [weight] or [weight, replicate]; all weights without rows."""
-    if rows is None:
-        return weights.copy()
-    shape = (rows.indptr.size - 1, weights.shape[0])
-    table = scipy.sparse.csr_array((rows.values, rows.indices, rows.indptr), shape=shape)
-    return np.asarray(table @ weights)
-
-
-def _key(seed: object) -> tuple[Any, Any]:
-    """Return the key of the multipliers: two random words that depend on the seed."""
+def key_of(seed: object) -> NDArray[np.uint64]:
+    """Two random words that depend on the seed, the key of the multipliers, and their counter."""
     words = np.random.SeedSequence(int(seed_of(seed))).generate_state(2, dtype=np.uint64)
-    return U(words[0]), U(words[1])
+    return np.array([*words, 0], dtype=np.uint64)
 
 
 def spread(predictions: Array) -> Array:
     """Standard deviation over replicates, without those that diverged."""
-    usable = np.isfinite(predictions) & (np.abs(predictions) <= memory_layout.LIMIT)
+    usable = np.isfinite(predictions) & (np.abs(predictions) <= LIMIT)
     count = usable.sum(axis=-1)
     with np.errstate(invalid="ignore", over="ignore"):
         mean = np.where(usable, predictions, 0.0).sum(axis=-1) / np.maximum(count, 1)

@@ -3,340 +3,207 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar import arguments
-from retvar.errors import InputError
-from retvar.features import Features, Rows, TransitionFeatures
-from retvar.networks import PLACES, THIRD, VARIANCE
-from retvar.online.memory_layout import TERMINATED, TRUNCATED
+from retvar.online.driver import TERMINATED, TRUNCATED, Transitions
+from retvar.support import arguments
+from retvar.support.errors import InputError
+from retvar.td.features import Rows
+from retvar.td.jit import read_only
 
-__all__ = ["MOST_STREAMS", "Columns", "read_columns", "read_streams"]
+__all__ = ["MOST_STREAMS", "Columns", "Transition", "read_columns", "read_streams"]
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
-FIELDS = (
-    "state", "reward", "next_state", "terminated", "truncated", "rho", "gamma", "lam", "stream",
-)  # fmt: skip
 UNKNOWN = -2  # marks an invalid state
 MOST_STREAMS = 1_000_000
 
 
-class Columns:
-    """Columns of transitions; `rho`, `gamma`, `lam` and `stream` may have one entry for all."""
+class Transition(NamedTuple):
+    """One step of experience; ``update`` takes any object with these attributes.
 
-    def __init__(
-        self, state: Any, next_state: Any, flags: Integers, reward: Array,
-        rho: Array, gamma: Array, lam: Array, stream: Integers, tabular: bool,
-    ) -> None:  # fmt: skip
+    >>> Transition(state=0, reward=1.0, next_state=1).terminated
+    False
+    """
+
+    state: Any
+    reward: float
+    next_state: Any = None
+    terminated: bool = False
+    truncated: bool = False
+    rho: float = 1.0
+    gamma: float | None = None
+    lam: float | None = None
+    stream: int = 0
+
+
+FIELDS = Transition._fields
+
+
+class Columns:
+    """Columns of transitions: states (or features) as given, and numbers for compiled code.
+
+    Where features are given, the states of compiled code are rows of a table: those of the chunk,
+    then those of the next states.
+    """
+
+    def __init__(self, state: Any, next_state: Any, numbers: Transitions) -> None:
         self.state, self.next_state = state, next_state
-        self.flags, self.reward = flags, reward
-        self.rho, self.gamma, self.lam, self.stream = rho, gamma, lam, stream
-        self.tabular = tabular
-        self._row = state if tabular else np.arange(reward.size)
-        self._next = next_state if tabular else None
+        self.numbers = Transitions(*map(read_only, numbers))
 
     def __len__(self) -> int:
-        return int(self.reward.size)
+        return int(self.numbers.reward.size)
 
-    def numbers(self, first: int = 0, last: int | None = None) -> tuple[Any, ...]:
-        """Return rows of the columns in the order of the compiled update."""
-        cut = slice(first, last)
-        shared = (self.flags, self.rho, self.gamma, self.lam, self.stream)
-        flags, *rest = (x if x.size == 1 else x[cut] for x in shared)
-        return self._row[cut], self._next[cut], flags, self.reward[cut], *rest  # type: ignore[index]
+    def rows(self, first: int, last: int) -> Transitions:
+        """Numbers of the rows from `first` to `last` (excluded)."""
+        n = len(self)
+        return Transitions(*(x[first:last] if x.size == n else x for x in self.numbers))
 
     def part(self, first: int, last: int) -> Columns:
-        """Return the rows from `first` to `last` (excluded)."""
-        cut = slice(first, last)
-        shared: tuple[Any, ...] = (self.rho, self.gamma, self.lam, self.stream)
-        rho, gamma, lam, stream = (x if x.size == 1 else x[cut] for x in shared)
-        return Columns(
-            _rows_at(self.state, cut), _rows_at(self.next_state, cut),
-            self.flags if self.flags.size == 1 else self.flags[cut], self.reward[cut],
-            rho, gamma, lam, stream, self.tabular,
-        )  # fmt: skip
+        """The rows from `first` to `last` (excluded)."""
+        states = self.state[first:last], self.next_state[first:last]
+        return Columns(*states, self.rows(first, last))
 
-    def state_at(self, t: int) -> Any:
-        """Return the state of a row."""
-        return _rows_at(self.state, t)
+    def at(self, field: str, t: int) -> Any:
+        """The entry of a row, for a message."""
+        if field in ("state", "next_state"):
+            return getattr(self, field)[t]
+        column = getattr(self.numbers, field)
+        return float(column[t if column.size > 1 else 0])
 
-    def row(self, t: int) -> tuple[Any, ...]:
-        """Return (state, reward, next state, ρ, γ, λ) of a row, for a message."""
-        rho, gamma, lam = (
-            float(x[t if x.size > 1 else 0]) for x in (self.rho, self.gamma, self.lam)
-        )
-        return (
-            _rows_at(self.state, t),
-            float(self.reward[t]),
-            _rows_at(self.next_state, t),
-            rho,
-            gamma,
-            lam,
-        )
-
-    def features(self, nodes: list[Features]) -> tuple[Rows, list[int], NDArray[np.bool_]]:
-        """Return feature rows, the first of value, mean and variance, and which are not finite."""
-        n = len(self)
-        missing = _missing(self.next_state, n)
-        self._next = np.where(missing, -1, np.arange(n, 2 * n))
-        if all(node is nodes[0] for node in nodes) and not isinstance(self.state, Mapping):
-            rows = _rows_of_both(nodes[0], self.state, self.next_state, missing)
-            first = [0, 0, 0]
-        else:
-            pairs = [
-                (features_of_node(self.state, name), features_of_node(self.next_state, name))
-                for name in PLACES[:THIRD]
-            ]
-            parts = [
-                _rows_of_both(node, s, t, missing)
-                for node, (s, t) in zip(nodes[:THIRD], pairs, strict=True)
-            ]
-            shift = np.cumsum([0, *(p.values.size for p in parts)])
-            indptr = [p.indptr + k for p, k in zip(parts, shift, strict=False)]
-            rows = Rows(
-                np.concatenate(indptr),
-                np.concatenate([p.indices for p in parts]),
-                np.concatenate([p.values for p in parts]),
-            )
-            first = [0, 2 * n + 1, 2 * (2 * n + 1)]
-        finite = np.isfinite(rows.values)
+    def read_features(self, kinds: list[Any]) -> tuple[list[Rows], bool]:
+        """Rows of each kind of features, and whether all are finite; others are invalid."""
+        n, known = len(self), isinstance(self.next_state, np.ndarray)
+        missing = np.zeros(n, dtype=bool)
+        if not known or self.next_state.dtype == object:
+            missing = np.array([x is None for x in self.next_state], dtype=bool)
+        found = [_rows_of_both(kind, self.state, self.next_state, missing) for kind in kinds]
         bad = np.zeros(n, dtype=bool)
-        if not finite.all():
-            row_of = np.searchsorted(rows.indptr, np.flatnonzero(~finite), side="right") - 1
-            bad[(row_of % (2 * n + 1)) % n] = True
-        return rows, first, bad
-
-    def without_unreadable(self, nodes: list[Features]) -> Columns:
-        """Return the chunk with placeholders for unreadable features; those rows are invalid."""
-        try:
-            self.features(nodes)
-            return self
-        except InputError:  # find the rows
-            pass
-        bad = np.zeros(len(self), dtype=bool)
-        for t in range(len(self)):
-            try:
-                self.part(t, t + 1).features(nodes)
-            except InputError:
-                bad[t] = True
-        if bad.all():
-            blank = [[_placeholder(node)] * len(self) for node in nodes[:THIRD]]
-            state = next_state = dict(zip(PLACES, blank, strict=False))
-        else:
-            state = _with_placeholders(self.state, bad)
-            next_state = _with_placeholders(self.next_state, bad)
-        readable = Columns(
-            state, next_state, self.flags, self.reward,
-            self.rho, self.gamma, self.lam, self.stream, self.tabular,
-        )  # fmt: skip
-        readable.mark(bad)
-        return readable
-
-    def mark(self, bad: NDArray[np.bool_]) -> None:
-        """Mark rows as invalid."""
-        self._row = np.where(bad, UNKNOWN, self._row)
+        for each in found:
+            wrong = np.flatnonzero(~np.isfinite(each.values))
+            bad[(np.searchsorted(each.indptr, wrong, side="right") - 1) % n] = True
+        own, following = np.arange(2 * n).reshape(2, n)
+        rows = np.where(bad, UNKNOWN, own), np.where(missing, -1, following)
+        self.numbers = Transitions(*map(read_only, (*rows, *self.numbers[2:])))
+        return found, not bad.any()
 
 
-def features_of_node(column: Any, name: str) -> Any:
-    """Return the features of a node, or those of all; the mean's default to the value's.
-
-    Moments have those of the variance.
-    """
-    if not isinstance(column, Mapping):
-        return column
-    if name in PLACES[THIRD:]:
-        name = PLACES[VARIANCE]
-    if name == "mean" and "mean" not in column:
-        name = "value"
-    if name not in column:
-        raise InputError("state", sorted(map(str, column)), f"must hold features for {name!r}")
-    return column[name]
-
-
-def _with_placeholders(column: Any, bad: NDArray[np.bool_]) -> Any:
-    """Return a column whose invalid entries repeat a valid one."""
-    if isinstance(column, Mapping):
-        return {name: _with_placeholders(part, bad) for name, part in column.items()}
-    good = next((x for x, absent in zip(column, bad, strict=True) if not absent), None)
-    return [good if absent else x for x, absent in zip(column, bad, strict=True)]
-
-
-def _missing(next_state: Any, n: int) -> NDArray[np.bool_]:
-    """Return which rows have no next state."""
-    if isinstance(next_state, Mapping):
-        parts = [_missing(part, n) for part in next_state.values()]
-        return np.asarray(np.logical_or.reduce(parts))
-    if isinstance(next_state, np.ndarray) and next_state.dtype != object:
-        return np.zeros(n, dtype=bool)
-    return np.array([x is None for x in next_state], dtype=bool)
-
-
-def _rows_of_both(node: Features, state: Any, next_state: Any, missing: NDArray[np.bool_]) -> Rows:
-    """Return rows of the states, then of the next states; placeholders where there is none."""
-    for field, given in (("state", state), ("next_state", next_state)):
-        _same_length(field, len(given), missing.size)
+def _rows_of_both(kind: Any, state: Any, next_state: Any, missing: NDArray[np.bool_]) -> Rows:
+    """Rows of the states, then of the next states; blank ones where there is none."""
     arrays = isinstance(state, np.ndarray) and isinstance(next_state, np.ndarray)
     if arrays and not missing.any() and state.shape[1:] == next_state.shape[1:]:
-        return node.rows(np.concatenate([state, next_state]))
-    blank = _placeholder(node)
-    follows = [blank if absent else x for x, absent in zip(next_state, missing, strict=True)]
-    return node.rows([*state, *follows])
-
-
-def _placeholder(node: Features) -> Any:
-    """Return features that stand for a missing state."""
-    return node.blank if isinstance(node, TransitionFeatures) else []
+        return kind.rows(np.concatenate([state, next_state]))  # type: ignore[no-any-return]
+    follows = [kind.blank if lacks else x for x, lacks in zip(next_state, missing, strict=True)]
+    return kind.rows([*state, *follows])  # type: ignore[no-any-return]
 
 
 def read_columns(arrays: Any, tabular: bool) -> Columns:
     """Read a mapping, a structured array, or an object with columns as attributes."""
-    get = _column_getter(arrays)
+    given = _by_name(arrays)
     for field in FIELDS[:3]:
-        if get(field) is None:
+        if given.get(field) is None:
             raise InputError(field, "missing", f"give the columns {', '.join(FIELDS[:3])}")
-    reward = _numbers("reward", get("reward"))
+    reward = _numbers("reward", _column("reward", given["reward"]))
     n = reward.size
-    state, next_state = get("state"), get("next_state")
+    states: list[Any] = [given["state"], given["next_state"]]
     if tabular:
-        state, next_state = _states("state", state), _states("next_state", next_state)
-        _same_length("state", state.size, n)
-        _same_length("next_state", next_state.size, n)
-    else:
-        for field, column in (("state", state), ("next_state", next_state)):
-            for part in column.values() if isinstance(column, Mapping) else (column,):
-                if not hasattr(part, "__len__") or isinstance(part, str):
-                    raise InputError(field, part, "must be a column of features")
-                _same_length(field, len(part), n)
-    terminated, truncated = (_flags(f, get(f), n) for f in ("terminated", "truncated"))
-    return Columns(
-        state, next_state, TERMINATED * terminated + TRUNCATED * truncated, reward,
-        _shared("rho", get("rho"), 1.0, n), _shared("gamma", get("gamma"), -1.0, n),
-        _shared("lam", get("lam"), -1.0, n), read_streams(get("stream"), n), tabular,
-    )  # fmt: skip
+        fields = ("state", "next_state")
+        states = [_states(f, _column(f, x, n)) for f, x in zip(fields, states, strict=True)]
+    for field, column in zip(("state", "next_state"), states, strict=True):
+        if not hasattr(column, "__len__") or isinstance(column, str) or len(column) != n:
+            raise InputError(field, "a column", f"must have {n} rows, as reward has")
+    flags = _flags("terminated", given.get("terminated"), n, TERMINATED)
+    if given.get("truncated") is not None:
+        flags = flags | _flags("truncated", given["truncated"], n, TRUNCATED)
+    rho, gamma, lam = (
+        _shared(field, given.get(field), otherwise, n)
+        for field, otherwise in (("rho", 1.0), ("gamma", -1.0), ("lam", -1.0))
+    )
+    stream = read_streams(given.get("stream"), n)
+    s, t = states if tabular else [np.arange(n)] * 2
+    numbers = Transitions(s, t, flags, reward, rho, gamma, lam, stream)
+    return Columns(states[0], states[1], numbers)
 
 
-def _column_getter(arrays: Any) -> Any:
-    if isinstance(arrays, Mapping):
-        unknown = set(arrays) - set(FIELDS)
-        if unknown:
-            raise InputError("columns", sorted(map(str, unknown)), f"known are {', '.join(FIELDS)}")
-        return arrays.get
+def _by_name(arrays: Any) -> Mapping[str, Any]:
     if isinstance(arrays, np.ndarray) and arrays.dtype.names:
-        names = arrays.dtype.names
-        return lambda field: arrays[field] if field in names else None
-    if hasattr(arrays, "reward"):
-        return lambda field: getattr(arrays, field, None)
-    raise InputError("arrays", type(arrays).__name__, "must be a mapping from columns to arrays")
+        return {field: arrays[field] for field in FIELDS if field in arrays.dtype.names}
+    if not isinstance(arrays, Mapping):
+        if not hasattr(arrays, "reward"):
+            remedy = "must be a mapping from columns to arrays"
+            raise InputError("arrays", type(arrays).__name__, remedy)
+        return {field: getattr(arrays, field, None) for field in FIELDS}
+    unknown = set(arrays) - set(FIELDS)
+    if unknown:
+        raise InputError("columns", sorted(map(str, unknown)), f"known are {', '.join(FIELDS)}")
+    return arrays
 
 
-def _rows_at(column: Any, at: Any) -> Any:
-    if isinstance(column, Mapping):
-        return {name: part[at] for name, part in column.items()}
-    return column[at]
+def _column(field: str, given: Any, n: int | None = None, shared: bool = False) -> Any:
+    """An array of one dimension, with n entries; where it is `shared` also one for all."""
+    array = arguments.array(field, given, "a column")
+    array = np.atleast_1d(array) if shared else array
+    if array.ndim != 1:
+        raise InputError(field, f"an array of shape {array.shape}", "must have one dimension")
+    if n is not None and array.size != n and not (shared and array.size == 1):
+        raise InputError(field, f"{array.size} rows", f"must have {n}, as reward has")
+    return array
 
 
-def _numbers(field: str, given: Any) -> Array:
+def _numbers(field: str, column: Any) -> Array:
     try:
-        column = arguments.array(field, given, "numbers")
-        if column.dtype.kind == "c":
+        if column.dtype.kind in "cmMSUV":
             raise TypeError
         with np.errstate(over="ignore"):
-            array = np.ascontiguousarray(column, dtype=np.float64)
+            return np.ascontiguousarray(column, dtype=np.float64)
     except Exception:  # also an error of an entry
         raise InputError(field, "a column", "must hold numbers") from None
-    if array.ndim != 1:
-        raise InputError(field, f"an array of shape {array.shape}", "must have one dimension")
-    return array
 
 
-def _same_length(field: str, size: int, n: int) -> None:
-    if size != n:
-        raise InputError(field, f"{size} rows", f"must have {n}, as reward has")
-
-
-def _column(field: str, given: Any) -> Any:
-    """An array of one dimension."""
-    try:
-        array = arguments.array(field, given, "a column")
-    except InputError:  # rows of different lengths
-        raise InputError(field, "a column", "must have one dimension") from None
-    if array.ndim != 1:
-        raise InputError(field, f"an array of shape {array.shape}", "must have one dimension")
-    return array
-
-
-def _states(field: str, given: Any) -> Integers:
-    """Return state indices; UNKNOWN for anything but integers, −1 for None."""
-    array = _column(field, given)
-    if array.dtype == np.int64:
-        return np.ascontiguousarray(array)
-    if np.issubdtype(array.dtype, np.integer):
-        return np.asarray(array, dtype=np.int64)
-    if array.dtype == object:
-        array = np.array([-1 if x is None else x for x in array], dtype=object)
-    try:
-        if array.dtype.kind in "cMmV":
-            raise TypeError
-        with np.errstate(over="ignore"):
-            numbers = array.astype(np.float64)
-    except Exception:  # also an error of an entry
-        raise InputError(field, "a column", "must hold indices of states") from None
+def _states(field: str, column: Any) -> Integers:
+    """Indices of states; UNKNOWN for anything but whole numbers, −1 for None."""
+    if column.dtype.kind in "iu":
+        return np.ascontiguousarray(column, dtype=np.int64)
+    if column.dtype == object:
+        column = np.array([-1 if x is None else x for x in column], dtype=object)
+    numbers = _numbers(field, column)
     with np.errstate(invalid="ignore"):
         whole = numbers.astype(np.int64)
     return np.where(whole == numbers, whole, UNKNOWN)
 
 
-def _flags(field: str, given: Any, n: int) -> Integers:
+def _flags(field: str, given: Any, n: int, flag: int) -> NDArray[np.uint8]:
+    """`flag` where a column is true."""
     if given is None:
-        return np.zeros(1, dtype=np.int64)
-    array = _column(field, given)
-    _same_length(field, array.size, n)
-    try:
-        known = array.dtype == bool or bool(np.isin(array, (0, 1)).all())
-    except Exception:  # of an entry that cannot be compared
-        known = False
-    if not known or array.dtype.kind in "mMV":
+        return np.zeros(1, dtype=np.uint8)
+    column = _column(field, given, n)
+    known = column.dtype == bool or (column.dtype.kind in "iuf" and np.isin(column, (0, 1)).all())
+    if not known:
         raise InputError(field, "a column", "must hold true or false")
-    found: Integers = array.astype(np.int64)
-    return found
+    return np.where(column, np.uint8(flag), np.uint8(0))
 
 
 def _shared(field: str, given: Any, otherwise: float, n: int) -> Array:
-    """Return a column, or one number for all rows; a negative default marks missing numbers."""
-    if given is None:
-        return np.array([otherwise])
-    is_list = isinstance(given, list | tuple)
-    if not is_list and arguments.array(field, given, "a number or a column").ndim == 0:
-        given = [given]
-    original = given
-    if isinstance(given, list):
-        given = [otherwise if x is None and otherwise < 0 else x for x in given]
-    array = _numbers(field, given)
-    if otherwise < 0:  # negative numbers mark missing ones
-        marked = [x is None for x in original] if isinstance(original, list) else False
-        array = np.where((array < 0) & ~np.asarray(marked), np.nan, array)
-    if array.size != 1:
-        _same_length(field, array.size, n)
-    return array
+    """A column, or one number for all rows; −1 where γ or λ is not given."""
+    column = _column(field, otherwise if given is None else given, n, shared=True)
+    if given is None or field == "rho":
+        return _numbers(field, column)
+    absent = np.zeros(1, bool)
+    if column.dtype == object:
+        absent = np.array([x is None for x in column], dtype=bool)
+        column = np.where(absent, 0.0, column)
+    array = _numbers(field, column)
+    if array.min(initial=0.0) >= 0.0 and not absent.any():
+        return array
+    return np.where(absent, otherwise, np.where(array < 0, np.nan, array))
 
 
 def read_streams(given: Any, n: int) -> Integers:
-    """Return numbers of streams, `n` or one for all; compiled code does not check them.
-
-    >>> read_streams([0, 1_000_000], 2)
-    Traceback (most recent call last):
-    ...
-    retvar.errors.InputError: stream = 1000000: must be a whole number from 0 to 999,999
-    """
-    if given is None:
-        return np.zeros(1, dtype=np.int64)
-    array = _states("stream", np.atleast_1d(arguments.array("stream", given, "whole numbers")))
-    if array.size != 1:
-        _same_length("stream", array.size, n)
-    for number in (array.min(initial=0), array.max(initial=0)):
+    """Numbers of streams, `n` or one for all; compiled code does not check them."""
+    found = _states("stream", _column("stream", 0 if given is None else given, n, shared=True))
+    for number in (found.min(initial=0), found.max(initial=0)):
         arguments.integer("stream", int(number), 0, MOST_STREAMS - 1)
-    return array
+    return found

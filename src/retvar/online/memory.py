@@ -1,309 +1,196 @@
-"""The arrays of an online estimator, packed for the compiled update.
-
-    ints     the plan; the ends of the parts of floats; counts; state, next state, flags, stream
-    floats   0–3 reward, ρ, γ, λ; then settings, gammas, lams, weights, held, steps, report
-
-Both are views of one buffer, so that one call writes a transition. With bootstrap replicates the
-arrays that have lanes are separate, and transitions come in columns.
-
-Only `weights`, `held`, `steps`, `traces`, `scales`, `sums` and `report` change while learning. The
-rest follows from the description, and the list of weights with a trace (`live`) follows from the
-traces.
-"""
+"""The arrays of an online estimator: a block of 1 + B lanes, and what its driver needs besides."""
 
 from __future__ import annotations
 
-from itertools import accumulate
+import copy
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.errors import InputError
-from retvar.features import Features, Rows, States
-from retvar.networks import THIRD, network_of
-from retvar.online import lazy_traces, memory_layout
-from retvar.online.kernel import COUNTS, ENDS, INPUT, INTS
-from retvar.online.memory_layout import Arrays
-from retvar.td.feeds import Said
-from retvar.td.steps import averages, depends_on_errors, is_bounded
+from retvar.online.driver import kernel_of
+from retvar.support.errors import InputError
+from retvar.td.block import Prepared, block_of, end_row, per_state, prepare
+from retvar.td.features import Features, Rows, States
+from retvar.td.lazy import DEFERRED
+from retvar.td.networks import network_of
+from retvar.td.nodes import ALL, FEW, LAZY, SPARSE, TABLE, Block, Spec
+from retvar.td.step_sizes import averages, counts_visits, depends_on_errors, is_bounded
 
-__all__ = ["Memory", "memory_of", "static_rows"]
+__all__ = ["Memory"]
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
-_REPORT = 2 * memory_layout.LEARNER
+COUNT, COUNTS = 8, 9  # of ints: number of states; transitions learned from and skipped
 
 
 class Memory:
-    """Packed arrays with named views; see :mod:`retvar.online.memory_layout`."""
+    """A block of lanes, the estimator's first; and one transition, packed for a quick call."""
 
     def __init__(
-        self, plan: Integers, settings: Array, gammas: Array, lams: Array, weights: Array,
-        held: Array, steps: Array,
-    ) -> None:  # fmt: skip
-        parts = [np.zeros(4), settings, gammas, lams, weights, held, steps, np.zeros(_REPORT)]
-        ends = np.cumsum([part.size for part in parts])
-        self.buffer: Array = np.concatenate([np.zeros(INTS), *(part.ravel() for part in parts)])
-        self.floats = self.buffer[INTS:]
-        self.ints: Integers = self.buffer[:INTS].view(np.int64)
-        self.ints[:ENDS] = plan.ravel()
-        self.ints[ENDS:COUNTS] = ends[1:7]
-        self.counts = self.ints[COUNTS:INPUT]
-        self.plan = self.ints[:ENDS].reshape(memory_layout.PLAN)
-        views = [
-            self.floats[first:last].reshape(part.shape)
-            for first, last, part in zip(ends[:-1], ends[1:], parts[1:], strict=True)
-        ]
-        self.settings, self.gammas, self.lams, self.w, self.held, self.steps = views[:6]
-        self.report = views[6]
-        self.said: Said | None = None
-        self.places = len(settings)
-        self.traces = np.zeros((0, self.steps.shape[0] + self.places))
-        self.live = np.zeros((0, 2 * self.steps.shape[0] + self.places), dtype=np.int64)
-        self.coins: Array | None = None
-        self.draws: NDArray[np.uint64] | None = None
-        self.scales: Array | None = None
-        self.sums: Array | None = None
-        if (self.plan[: self.places, memory_layout.TRACED] == memory_layout.LAZY).any():
-            self.scales = np.ones((memory_layout.DEFERRED_STREAMS + 1, self.places))
-            self.sums = np.zeros((memory_layout.DEFERRED_STREAMS + 1, self.places, 1))
-        lazy_traces.fill_steps(self.plan, self.settings, self.steps)
-        self.grow(1)
+        self, description: Any, features: list[Features], replicates: int = 0, draws: Any = None
+    ) -> None:
+        self.description, self.features = description, features
+        self.network, states = network_of(description), features[0].states
+        self.places = {node.place: k for k, node in enumerate(self.network.nodes)}
+        self.buffer = np.zeros(COUNTS + 2)  # state, next state, flags, stream; reward, ρ, γ, λ; …
+        self.ints: Integers = self.buffer.view(np.int64)
+        self.counts, self.ints[COUNT] = self.ints[COUNTS:], states or 2
+        self.gammas = per_state("gamma", description.gamma, states)
+        self.lams = per_state("lam", description.lam, states)
+        self.draws = np.zeros(3, dtype=np.uint64) if draws is None else draws
+        self.lanes = 1 + replicates
+        try:
+            nodes = prepare(description, features)
+            self.nodes: list[Prepared] = [nodes[place] for place in self.places]
+            self.specs = tuple(self._spec(k) for k in range(len(self.nodes)))
+            self._allocate()
+        except InputError:
+            raise
+        except (MemoryError, OverflowError, ValueError):
+            size = f"{max(each.size for each in features):,} weights"
+            raise InputError("states", size, "do not fit in memory; use fewer") from None
+        self.kernel = kernel_of(self.specs, description.estimand == "off_policy_return")
 
-    def arrays(self) -> Arrays:
-        """The arrays as compiled functions take them."""
-        return Arrays(
-            self.plan, self.settings, self.w, self.held, self.steps, self.traces, self.live,
-            self.scales, self.sums, self.report, self.coins, self.draws, self.said, self.counts,
-            self.moments,
+    def _spec(self, k: int) -> Spec:
+        node, one = self.nodes[k], self.network.nodes[k]
+        kind = TABLE if isinstance(node.features, States) else SPARSE
+        learns, alone = k > 0 or self.description.learn_value, self.lanes == 1
+        few = node.features.size <= FEW and kind == TABLE
+        size = ALL if few and alone and learns and node.trace else 0
+        return Spec(
+            one.code, node.kind, learns, node.trace if learns else 0, size, kind, alone,
+            coins=not alone, steps=True, checked=True,
         )  # fmt: skip
 
-    def add_replicates(self, count: int, draws: NDArray[np.uint64]) -> None:
-        """Add lanes that start as the estimator does; arrays with lanes are then separate."""
-        lanes = 1 + count
-        self.w = np.repeat(self.w, lanes, axis=1)
-        self.held = np.repeat(self.held, lanes, axis=1)
-        by_place, of_one = (
-            (np.zeros((self.places, lanes)) for _ in range(4)),
-            (np.zeros(lanes) for _ in range(4)),
-        )
-        self.said = Said(*by_place, *of_one)
-        if self.sums is not None:
-            self.sums = np.repeat(self.sums, lanes, axis=2)
-        self.coins, self.draws = np.ones(lanes), draws
-
-    @property
-    def moments(self) -> bool | None:
-        """True if there are nodes of higher moments, otherwise None, as compiled code wants it."""
-        return True if self.places > THIRD else None
-
-    @property
-    def lanes(self) -> int:
-        """The estimator and its replicates."""
-        return int(self.w.shape[1])
+    def _allocate(self) -> None:
+        settings = np.array([node.parameters for node in self.nodes]).T
+        p, q = np.repeat(settings[..., None], self.lanes, axis=-1)
+        kappas = np.stack(np.broadcast_arrays(*(node.kappa for node in self.nodes)))
+        features = [node.features for node in self.nodes]
+        self.block: Block = block_of(self.specs, features, p, q, kappas)
+        for k, node in enumerate(self.nodes):
+            self.block.w[k][: node.initial.size] = node.initial[:, None]
+            if self.averages(k):
+                self.block.held[k][: node.initial.size] = node.initial[:, None]
 
     @property
     def streams(self) -> int:
         """Number of streams with traces."""
-        return int(self.traces.shape[0])
+        return int(self.block.last.shape[0])
+
+    @property
+    def size(self) -> int:
+        """Number of weights of all nodes."""
+        return sum(node.initial.size for node in self.nodes)
 
     def grow(self, streams: int) -> None:
         """Add traces for more streams; existing traces do not change."""
-        total = self.steps.shape[0]
-        fresh = streams - self.streams
-        live = np.full((fresh, 2 * total + self.places), -1, dtype=np.int64)
-        live[:, 2 * total :] = 0
-        self.live = np.concatenate([self.live, live])
-        self.traces = np.concatenate([self.traces, np.zeros((fresh, total + self.places))])
+        m, more = self.block, streams - self.streams
+        if more > 0:
+            E, live, last = (
+                tuple(np.concatenate([x, np.zeros((more, x.shape[1]), x.dtype)]) for x in part)
+                for part in (m.E, m.live, (m.last,))
+            )
+            for each in live:
+                each[-more:, :-1] = -1
+            self.block = m._replace(E=E, live=live, last=last[0])
 
-    def adopt(self, traces: Array) -> None:
-        """Copy traces and list the weights where they are not 0."""
-        self.traces = np.zeros((0, traces.shape[1]))
-        self.live = self.live[:0]
-        self.grow(traces.shape[0])
-        self.traces[:] = traces
-        total = self.steps.shape[0]
-        for stream in range(self.streams):
-            for place in range(self.places):
-                part = self.part(place)
-                reached = np.flatnonzero(self.traces[stream, part])
-                self.live[stream, part.start : part.start + reached.size] = reached
-                self.live[stream, total + part.start + reached] = np.arange(reached.size)
-                self.live[stream, 2 * total + place] = reached.size
+    def list_traces(self) -> None:
+        """List the weights whose traces are not 0."""
+        for E, live in zip(self.block.E, self.block.live, strict=True):
+            for e, found in zip(E, live, strict=True):
+                reached, found[:] = np.flatnonzero(e), -1
+                found[-1] = 0
+                if found.size > 1:
+                    found[: reached.size], found[-1] = reached, reached.size
+                    found[e.size - 1 + reached] = np.arange(reached.size)
 
-    def part(self, place: int) -> slice:
-        """Slice of the weights of a node."""
-        ends = [*self.plan[1 : self.places, memory_layout.OFFSET], self.steps.shape[0]]
-        return slice(int(self.plan[place, memory_layout.OFFSET]), int(ends[place]))
+    def set_rows(self, rows: list[Rows], states: int) -> None:
+        """Take the features of the states of a chunk; those of one node, or of each."""
+        given = tuple(map(end_row, rows))
+        self.block = self.block._replace(rows=given * (len(self.nodes) // len(rows)))
+        self.ints[COUNT] = states
 
-    def begin_rows(self, first: list[int]) -> None:
-        """Set the first row of the features of value, mean and variance; moments have the last."""
-        self.plan[:THIRD, memory_layout.ROWS] = first
-        self.plan[THIRD : memory_layout.LEARNER, memory_layout.ROWS] = first[-1]
-
-    def averages(self, place: int) -> bool:
+    def averages(self, k: int) -> bool:
         """Whether a node predicts from means of the weights that learn."""
-        return averages(int(self.plan[place, memory_layout.KIND]))
+        return averages(self.specs[k].kind) and self.specs[k].learns
 
-    def is_lazy(self, place: int) -> bool:
-        """Whether a node has lazy traces."""
-        return bool(self.plan[place, memory_layout.TRACED] == memory_layout.LAZY)
+    def steps(self, k: int) -> Array:
+        """α of each weight; 1 where it is common to all weights."""
+        node = self.nodes[k]
+        return node.parameters[0] / self.block.rates[k][:-1] if counts_visits(node.kind) else 1.0  # type: ignore[return-value]
 
-    def learning(self, place: int) -> Array:
-        """What learns in a node [weight, lane]."""
-        return (self.held if self.averages(place) else self.w)[self.part(place)]
-
-    def weights(self, place: int, at: Integers | slice = slice(None)) -> Array:
-        """Weights of a node, all or some: a view, or a copy if its trace is lazy."""
-        own = self.part(place)
-        found: Array = self.w[own][at][:, 0]
-        if not self.averages(place):
-            for stream, A in enumerate(self.deferred(place)):
-                steps = self.steps[own][at][:, memory_layout.STEP]
-                found = found + steps * self.traces[stream, own][at] * A[0]
+    def weights(self, k: int) -> Array:
+        """Weights of a node, copied, with what is deferred."""
+        found: Array = self.block.w[k][: self.nodes[k].initial.size, 0].copy()
+        for stream in self._deferring(k):
+            found += self.steps(k) * self.block.E[k][stream, :-1] * self.block.sums[k][stream, 0]
         return found
 
-    def deferred(self, place: int) -> Array:
-        """A of each stream whose lazy updates are deferred [stream, lane]."""
-        if self.sums is None or not self.is_lazy(place):
-            return np.zeros((0, self.lanes))
-        found: Array = self.sums[: min(memory_layout.DEFERRED_STREAMS, self.streams), place]
+    def _deferring(self, k: int) -> range:
+        """Streams whose updates a prediction of a node lacks."""
+        lacks = (self.specs[k].trace == LAZY) and not self.averages(k)
+        return range(min(DEFERRED, self.streams) if lacks else 0)
+
+    def predict(self, k: int, rows: Rows, lanes: int | slice) -> Array:
+        """w·φ of sparse rows, [row] or [row, lane], with what is deferred."""
+        m, n, size = self.block, rows.indptr.size - 1, self.nodes[k].initial.size
+        row = np.repeat(np.arange(n), np.diff(rows.indptr))
+        w = m.w[k][:size, lanes]
+        columns = w[:, None] if w.ndim == 1 else w
+        terms = (rows.values * lane[rows.indices] for lane in columns.T)
+        found = np.stack([np.bincount(row, x, n).astype(np.float64) for x in terms], axis=-1)
+        found = found.reshape(n, *w.shape[1:])
+        for stream in self._deferring(k):
+            steps = np.broadcast_to(self.steps(k), size)
+            reach = rows.values * steps[rows.indices] * m.E[k][stream][rows.indices]
+            found += np.multiply.outer(np.bincount(row, reach, n), m.sums[k][stream, lanes])
         return found
 
-    def sensitivity(self, place: int, stream: int, rows: Rows) -> Array:
-        """Σ αeφ of each row: the change of its prediction when A of the stream grows by 1."""
-        at = self.part(place).start + rows.indices
-        terms = rows.values * self.steps[at, memory_layout.STEP] * self.traces[stream, at]
-        count = rows.indptr.size - 1
-        row = np.repeat(np.arange(count), np.diff(rows.indptr))
-        found: Array = np.bincount(row, terms, count).astype(np.float64)
+    def rule_state(self, k: int) -> Array:
+        """Two numbers of the step-size rule for each weight, as checkpoints have them."""
+        m, kind, size = self.block, self.nodes[k].kind, self.nodes[k].initial.size
+        found = np.zeros((size, 2))
+        if counts_visits(kind):
+            found[:, 0] = m.visits[k][:-1]
+        if depends_on_errors(kind) and self.specs[k].learns:
+            found[:, 0], found[:, 1] = m.first[k][:size, 0], m.second[k][:size, 0]
+        if is_bounded(kind):
+            found[:, 0], found[0, 0] = self.nodes[k].parameters[0], m.p[k, 0]
         return found
+
+    def set_rule_state(self, k: int, given: Array) -> None:
+        """Take what :meth:`rule_state` gave."""
+        m, node = self.block, self.nodes[k]
+        if counts_visits(node.kind):
+            n = np.maximum(given[:, 0], 1.0)
+            m.visits[k][:-1] = given[:, 0]
+            power = node.parameters[1]
+            m.rates[k][:-1] = n if power == 1.0 else [float(x**power) for x in n.tolist()]
+        if depends_on_errors(node.kind) and self.specs[k].learns:
+            m.first[k][:-1, 0], m.second[k][:-1, 0] = given.T
+        if is_bounded(node.kind):
+            m.p[k] = given[0, 0]
 
     def clone(self) -> Memory:
         """An independent copy."""
-        m = Memory(
-            self.plan, self.settings, self.gammas, self.lams, self.w[:, :1], self.held[:, :1],
-            self.steps,
-        )  # fmt: skip
-        m.adopt(self.traces)
-        m.report[:], m.counts[:] = self.report, self.counts
-        if self.coins is not None and self.draws is not None:
-            m.add_replicates(self.lanes - 1, self.draws.copy())
-            m.w[:], m.held[:] = self.w, self.held
-        if m.scales is not None and m.sums is not None:
-            m.scales[:], m.sums[:] = self.scales, self.sums
-        return m
+        twin = copy.copy(self)
+        twin.block, twin.buffer, twin.draws = copy.deepcopy((self.block, self.buffer, self.draws))
+        twin.ints = twin.buffer.view(np.int64)
+        twin.counts = twin.ints[COUNTS:]
+        return twin
 
-
-def _plan(description: Any, features: list[Features], rules: list[int]) -> Integers:
-    """Return the plan array; see :mod:`retvar.online.memory_layout`."""
-    plan = np.zeros(memory_layout.PLAN, dtype=np.int64)
-    network = network_of(description)
-    places = network.place_count
-    plan[:places, memory_layout.OFFSET] = [*accumulate((f.size for f in features[:-1]), initial=0)]
-    plan[:places, memory_layout.KIND] = rules
-    plan[:, memory_layout.CODE] = -1
-    for node in network.nodes:
-        plan[node.place, memory_layout.CODE] = node.code
-        plan[node.place, memory_layout.BY_RHO] = node.by_rho
-        if node.reads_updated:
-            plan[node.reads, memory_layout.AGAIN] = 1
-    own = plan[memory_layout.LEARNER]
-    own[memory_layout.OFF_POLICY] = description.estimand == "off_policy_return"
-    own[memory_layout.LEARN_VALUE] = description.learn_value
-    own[memory_layout.COUNT] = features[0].states or 0
-    own[memory_layout.PLACE_COUNT] = places
-    return plan
-
-
-def memory_of(description: Any, features: list[Features]) -> Memory:
-    """Allocate the arrays of a learner for the compiled update."""
-    size = max(each.size for each in features)
-    try:
-        return _allocated(description, features)
-    except (MemoryError, OverflowError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError("states", f"{size:,} weights", "do not fit in memory; use fewer") from None
-
-
-def _allocated(description: Any, features: list[Features]) -> Memory:
-    count = features[0].states
-    nodes = description.nodes(tabular=all(isinstance(f, States) for f in features))
-    kinds = [node.step.kind for node in nodes]
-    plan = _plan(description, features, kinds)
-    for node in nodes:
-        if np.size(node.kappa) not in (1, count):
-            raise InputError("kappa", f"{np.size(node.kappa)} numbers", f"must be one or {count}")
-    kappas = np.stack(np.broadcast_arrays(*(np.atleast_1d(node.kappa) for node in nodes)))
-    by_place = plan[: len(nodes)]
-    bounded = np.array([is_bounded(kind) for kind in kinds])
-    by_place[:, memory_layout.TRACED] = kappas.any(axis=1) | bounded
-    if count is None:
-        lazily = (by_place[:, memory_layout.TRACED] > 0) & ~np.array(
-            [depends_on_errors(kind) for kind in kinds]
-        )
-        by_place[:, memory_layout.TRACED][lazily] = memory_layout.LAZY
-    rates = np.array([node.step.parameters() for node in nodes])
-    weights = np.concatenate([_initial(node, f) for node, f in zip(nodes, features, strict=True)])
-    has_means = any(map(averages, kinds))
-    steps = [
-        np.tile([*node.step.initial(), 0.0, 0.0], (f.size, 1))
-        for node, f in zip(nodes, features, strict=True)
-    ]
-    return Memory(
-        plan,
-        np.concatenate([rates, kappas], axis=1),
-        _per_state("gamma", description.gamma, count),
-        _per_state("lam", description.lam, count),
-        weights[:, None],
-        weights[:, None] if has_means else np.zeros((0, 1)),
-        np.concatenate(steps),
-    )
-
-
-def _initial(node: Any, features: Features) -> Array:
-    """Initial weights of a node."""
-    initial = np.asarray(node.initial, dtype=np.float64)
-    if initial.ndim and initial.shape != (features.size,):
-        raise InputError(
-            node.initial_name, f"{initial.size} numbers", f"must be one or {features.size}"
-        )
-    if initial.ndim == 0 and initial != 0 and not isinstance(features, States):
-        raise InputError(
-            node.initial_name,
-            float(initial),
-            f"with features, give the {features.size} weights to start from",
-        )
-    if not np.all(np.abs(initial) <= memory_layout.LIMIT):
-        raise InputError(node.initial_name, "too large", f"must stay below {memory_layout.LIMIT:g}")
-    return np.broadcast_to(initial + 0.0, features.size)  # no −0
-
-
-def _per_state(field: str, given: Any, count: int | None) -> Array:
-    if given is None:
-        return np.zeros(0)
-    array = np.atleast_1d(np.asarray(given, dtype=np.float64))
-    if array.size > 1 and array.size != count:
-        what = "one number" if count is None else f"one number or {count} of them"
-        raise InputError(field, f"{array.size} numbers", f"must be {what}")
-    return array
-
-
-def static_rows(features: list[Features], memory: Memory) -> Rows | None:
-    """Return the rows of all states for all nodes; None if each state has its own weight."""
-    if features[0].states is None or all(isinstance(f, States) for f in features):
-        return None
-    if all(f is features[0] for f in features):
-        return features[0].rows()
-    parts = [f.rows() for f in features[:THIRD]]  # moments have those of the variance
-    shift = np.cumsum([0, *(p.values.size for p in parts)])
-    indptr = np.concatenate([p.indptr + k for p, k in zip(parts, shift, strict=False)])
-    count = features[0].states + 1
-    memory.begin_rows([0, count, 2 * count])
-    return Rows(
-        indptr,
-        np.concatenate([p.indices for p in parts]),
-        np.concatenate([p.values for p in parts]),
-    )
+    def take(self, other: Memory) -> None:
+        """Copy what another has learned, which may have fewer states."""
+        self.grow(other.streams)
+        for name, mine, theirs in zip(Block._fields, self.block, other.block, strict=True):
+            grown = 1 if name in ("w", "held", "first", "second", "taken", "visits", "rates") else 0
+            if isinstance(mine, tuple) and not isinstance(mine[0], tuple):
+                for x, y in zip(mine, theirs, strict=True):
+                    old = y if x.shape == y.shape else y[: y.shape[0] - grown]
+                    x[tuple(slice(n) for n in old.shape)] = old
+            elif not isinstance(mine, tuple) and mine.shape == theirs.shape:
+                mine[...] = theirs
+        self.list_traces()
+        self.counts[:] = other.counts

@@ -1,93 +1,501 @@
-"""An MDP drawn as a graph.
+"""An MDP drawn as a graph, or as a matrix of probabilities where it has many states.
 
-``graph_content`` collects what is drawn, ``graph_layout`` places the nodes, ``graph_edges`` routes
-the arrows and places their labels, and this module draws the result. Many states are drawn by
-``large_graph`` and ``transition_matrix``.
+What is drawn (:func:`graph_content`), where nodes, arrows and labels lie (:func:`arrange`), and the
+drawing. Lengths are inches; a curve is a row of points.
 """
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from itertools import product
+from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch
 from matplotlib.path import Path
 
-from retvar import arguments
-from retvar.mdp import MDP
-from retvar.plots import notebook_figures
-from retvar.plots.graph_content import Arrow, GraphContent, graph_content
-from retvar.plots.graph_edges import bezier_points, place_labels, route
-from retvar.plots.graph_layout import (
-    DISCOUNT_SIZE,
-    LABEL_SIZE,
-    NAME_SIZE,
-    Nodes,
-    place_nodes,
-    place_states,
-)
-from retvar.plots.large_graph import draw_large_graph
-from retvar.plots.style import INK, LINE, LINE_SPACING, POINT, RC, SOFT, Array, text_size
-from retvar.plots.transition_matrix import draw_matrix
+from retvar.mdp import END, MDP
+from retvar.plots import style
+from retvar.plots.maps import draw_matrix
+from retvar.plots.style import INK, LINE, SOFT, Array, Figure, shown, text_size
+from retvar.support import arguments
+from retvar.support.format import short_number
 
-__all__ = ["draw_mdp", "how_drawn"]
-
-MAX_LABELLED_STATES = 30  # with more, arrows have no labels
-MAX_STATES = 100  # with more, the graph becomes a matrix
+MAX_STATES = 30  # with more, the graph becomes a matrix
+MAX_PARALLEL = 3  # more edges between two states are merged
+MAX_LABELLED = 40  # with more arrows, what most of them share goes into a note
+MAX_STARTS = 3  # more start states are not marked
+MAX_LAYER = 4  # states in one layer of an acyclic graph
+GREEK = {"mu": "μ", "pi": "π", "beta": "β"}
+NAME_SIZE, SMALL_SIZE, LABEL_SIZE = 9.0, 6.5, 7.5  # points
+END_HALF = 0.13  # half the side of an end
+LOOP_LENGTH = 0.36
+CLOSE = 0.14  # arrows closer than this are hard to distinguish
+LABEL_MARGIN, MARGIN = 0.03, 0.08
 SCALES = (1.0, 1.1, 1.2, 1.35, 1.5, 1.7, 1.9)  # of distances, tried until no label overlaps
-MARGIN = 0.08  # inches around the drawing
-MIN_NOTE_WIDTH = 2.4  # inches
-HEAD = "-|>,head_length=0.55,head_width=0.25"
-CUBIC = [Path.MOVETO, Path.CURVE4, Path.CURVE4, Path.CURVE4]
+ROUNDS = 6  # of choosing routes, and spots of labels, given those of the others
+POINTS = 41  # of a curve
+BENDS = (0.0, *(s * b for b in (0.07, 0.14, 0.21, 0.3, 0.4, 0.5, 0.62, 0.75) for s in (1, -1)))
+SKEWS = (0.0, 0.4, -0.4, 0.8, -0.8)
+ALONG = np.array([20, 18, 22, 16, 24, 14, 26, 11, 29, 9, 31])  # points where a label may lie
+SIDES = np.array([0.0, 1.0, 0.8, 0.6, -1.0, -0.8, -0.6])  # 0: on the curve; ±1: clear of it
+OVERLAP, COVER = 20.0, 3.0  # cost of overlapping a label, node or head; of covering an arrow
 
 
-@dataclass(frozen=True)
-class Drawing:
-    """The content of a graph with the place of each part, in inches."""
+class Arrow(NamedTuple):
+    """An arrow between two nodes: one edge, several merged edges, or none for a start."""
 
-    content: GraphContent
+    source: int
+    target: int
+    lines: tuple[str, ...] = ()  #: probability and reward; empty where a note gives them
+    edges: tuple[int, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The label of the arrow."""
+        return "\n".join(filter(None, self.lines))
+
+
+class GraphContent(NamedTuple):
+    """Arrows and texts of a graph. Nodes are the states, followed by start and end markers."""
+
+    arrows: list[Arrow]
+    names: list[str]  #: of the states
+    discounts: list[str]  #: γ and λ of each state
+    markers: list[tuple[int, str]]  #: state next to which each marker is drawn, and its text
+    note: str
+
+
+def graph_content(mdp: MDP, policy: object = None) -> GraphContent:
+    """Collect what to draw for one policy, a list of policy names, or all policies (None)."""
+    policies = dict(mdp.policies) if policy is None else {"": policy}
+    if isinstance(policy, list | tuple) and policy and all(isinstance(n, str) for n in policy):
+        policies = {name: name for name in policy}
+    e, chosen = mdp.edges, [mdp.policy(one).probabilities for one in policies.values()]
+    table = np.array([p[e.state, e.action] * e.probability for p in chosen])
+    taken = np.flatnonzero(np.any(table > 0, axis=0)).tolist()
+    groups, symbols = _merged_edges(mdp, taken), _symbols(list(policies))
+    arrows = [_arrow(mdp, group, table, list(symbols.values())) for group in groups]
+    arrows, shared = _shorten(arrows) if len(arrows) > MAX_LABELLED else (arrows, "")
+    arrows, markers = _add_markers(mdp, arrows)
+    discounts, everywhere = _discounts(mdp)
+    meant = [f"{s}: {shown(p)}" for p, s in symbols.items() if len(s) == 1 and p not in GREEK]
+    merged = "probabilities of edges drawn as one are added" * (len(groups) < len(taken))
+    note = ";  ".join(filter(None, (everywhere, ", ".join(meant), shared, merged)))
+    names = [shown(mdp.state_name(s)) for s in range(mdp.n_states)]
+    return GraphContent(arrows, names, discounts, markers, note)
+
+
+def _symbols(names: list[str]) -> dict[str, str]:
+    """A short symbol per policy; an empty one for a single policy.
+
+    >>> _symbols(["mu", "pi"]), _symbols(["target", "behaviour"]), _symbols(["uniform"])
+    ({'mu': 'μ', 'pi': 'π'}, {'target': 't', 'behaviour': 'b'}, {'uniform': ''})
+    """
+    if len(names) == 1:
+        return {names[0]: ""}
+    initials = Counter(name[:1] for name in names)
+    short = {name: name[:1] if initials[name[:1]] == 1 else shown(name) for name in names}
+    return short | {name: GREEK[name] for name in names if name in GREEK}
+
+
+def _merged_edges(mdp: MDP, taken: list[int]) -> list[tuple[int, ...]]:
+    """Groups of edges drawn as one arrow: equal ones if there are many, otherwise single edges.
+
+    Where more than three different edges join two states, all of them become one arrow.
+    """
+    e = mdp.edges
+    table = np.stack([e.state, e.next_state, e.reward, e.reward_std, e.gamma], axis=1)
+    rows = {i: tuple(table[i].tolist()) for i in taken}
+    parallel = Counter(row[:2] for row in rows.values())
+    if len(taken) <= MAX_LABELLED and max(parallel.values()) <= MAX_PARALLEL:
+        return [(i,) for i in taken]
+    distinct = Counter(row[:2] for row in set(rows.values()))
+    groups: dict[tuple[float, ...], tuple[int, ...]] = defaultdict(tuple)
+    for i, row in rows.items():
+        groups[row[:2] if distinct[row[:2]] > MAX_PARALLEL else row] += (i,)
+    return list(groups.values())
+
+
+def _arrow(mdp: MDP, edges: tuple[int, ...], table: Array, symbols: list[str]) -> Arrow:
+    """An arrow with its probability under each policy (small ones with one digit) and reward."""
+    chances = table[:, edges].sum(axis=1).round(12).tolist()
+    short = [short_number(p if p >= 0.01 else float(f"{p:.1g}")) for p in chances]
+    parts = [f"{s} {p}".strip() for s, p in zip(symbols, short, strict=True)]
+    e, rewards = mdp.edges, set()
+    for i in edges:
+        mean, spread, gamma = (short_number(float(x[i])) for x in (e.reward, e.reward_std, e.gamma))
+        text = f"r = {mean} ± {spread}" if e.reward_std[i] > 0 else f"r = {mean}"
+        rewards.add(text if mdp.gamma is not None else f"{text}\nγ = {gamma}")
+    lines = "  ".join(parts), rewards.pop() if len(rewards) == 1 else f"{len(edges)} edges"
+    return Arrow(int(e.state[edges[0]]), int(e.next_state[edges[0]]), lines, edges)
+
+
+def _shorten(arrows: list[Arrow]) -> tuple[list[Arrow], str]:
+    """Remove the probability and the reward that most arrows share; return a note with them."""
+    shared = []
+    for k, prefix in enumerate(("p = ", "")):
+        text, count = Counter(arrow.lines[k] for arrow in arrows).most_common(1)[0]
+        if 2 * count >= len(arrows):
+            shared.append(prefix + text)
+            left = [tuple("" if line == text else line for line in x.lines) for x in arrows]
+            arrows = [x._replace(lines=lines) for x, lines in zip(arrows, left, strict=True)]
+    return arrows, f"{' and '.join(shared)} where not written" if shared else ""
+
+
+def _add_markers(mdp: MDP, arrows: list[Arrow]) -> tuple[list[Arrow], list[tuple[int, str]]]:
+    """Add start and end markers as nodes; return the arrows that use them, and the markers."""
+    starts = np.flatnonzero(mdp.start).tolist()
+    if len(starts) > MAX_STARTS or len(starts) == mdp.n_states > 1:
+        starts = []
+    shares = [f" {short_number(float(mdp.start[s]))}" * (len(starts) > 1) for s in starts]
+    ends = sorted({arrow.source for arrow in arrows if arrow.target == END})
+    node = {state: k for k, state in enumerate(ends, mdp.n_states + len(starts))}
+    arrows = [a._replace(target=node[a.source]) if a.target == END else a for a in arrows]
+    arrows += [Arrow(k, state) for k, state in enumerate(starts, mdp.n_states)]
+    texts = [f"start{share}" for share in shares] + ["end"] * len(ends)
+    return arrows, list(zip(starts + ends, texts, strict=True))
+
+
+def _discounts(mdp: MDP) -> tuple[list[str], str]:
+    """γ and λ of each state as text, and a note for those that are the same in all states."""
+    inside: list[list[str]] = [[] for _ in range(mdp.n_states)]
+    shared = []
+    for letter, values in (("γ", mdp.gamma), ("λ", mdp.lam)):
+        known = {} if values is None else {s: float(v) for s, v in enumerate(values) if v == v}
+        if len(set(known.values())) == 1:
+            shared.append(f"{letter} = {short_number(next(iter(known.values())))}")
+            continue
+        for s, value in known.items():
+            inside[s].append(f"{letter}={short_number(value)}")
+    return ["\n".join(lines) for lines in inside], ", ".join(shared)
+
+
+class Nodes(NamedTuple):
+    """Nodes as circles; ends and starts fill theirs."""
+
+    centre: Array
+    radius: Array
+
+    def gaps(self, spots: Array, half: Array | float = 0.0) -> Array:
+        """Distances of points, or of boxes around them, from nodes [..., node]; ≤ 0: touching.
+
+        >>> Nodes(np.zeros((1, 2)), np.ones(1)).gaps(np.array([[3.0, 4.0]])).tolist()
+        [[4.0]]
+        """
+        away = np.maximum(np.abs(spots[..., None, :] - self.centre) - half, 0)
+        return np.asarray(np.hypot(away[..., 0], away[..., 1]) - self.radius)
+
+
+def place_nodes(
+    content: GraphContent, positions: Array | None, sizes: Array, scale: float
+) -> Nodes:
+    """All nodes: states far enough apart for labels, and each marker at a free spot near one."""
+    n, arrows = len(content.names), content.arrows
+    pairs = [(a.source, a.target) for a in arrows if max(a.source, a.target) < n]
+    if positions is None or len(np.unique(positions, axis=0)) < n:
+        positions = networkx_layout(n, pairs)
+    names = np.array([text_size(name, NAME_SIZE, "bold") for name in content.names])
+    small = np.array([text_size(text, SMALL_SIZE) for text in content.discounts])
+    corners = np.hypot(np.maximum(names[:, 0], small[:, 0]) / 2, (names + small)[:, 1] / 2)
+    radius = max(0.2, float(corners.max()) + 0.05)
+    away = np.abs(positions[:, None] - positions[None])
+    length = np.hypot(away[..., 0], away[..., 1])
+    np.fill_diagonal(length, np.inf)
+    need = np.full((n, n), 2 * radius + 0.35)
+    for a, b in pairs:
+        need[a, b] = 2 * radius + 0.6 + away[a, b] @ sizes.max(axis=0) / length[a, b]
+    nodes = Nodes(positions * np.max(need / length) * scale, np.full(n, radius))
+    for marker, (state, text) in enumerate(content.markers, n):
+        size = END_HALF if text == "end" else text_size(text, LABEL_SIZE)[0] / 2 + 0.03
+        own = [w for a, (w, _) in zip(arrows, sizes, strict=True) if marker in (a.source, a.target)]
+        spot = _free_spot(state, nodes, pairs, radius + size + max(own) + 0.45, text == "end")
+        nodes = Nodes(np.vstack([nodes.centre, spot]), np.append(nodes.radius, size))
+    return nodes
+
+
+def networkx_layout(n: int, pairs: Sequence[tuple[int, int]]) -> Array:
+    """Positions of n states: layers if the graph has no cycles, otherwise Kamada and Kawai's.
+
+    >>> networkx_layout(3, [(0, 1), (1, 2)])[:, 1].tolist()
+    [0.0, 0.0, 0.0]
+    """
+    import networkx as nx
+
+    graph = nx.DiGraph()
+    graph.add_nodes_from(range(n))
+    graph.add_edges_from((a, b) for a, b in pairs if a != b)
+    if graph.number_of_edges() and nx.is_directed_acyclic_graph(graph):
+        layers = list(nx.topological_generations(graph))
+        if max(map(len, layers)) <= MAX_LAYER:
+            downwards = {k: sorted(layer, reverse=True) for k, layer in enumerate(layers)}
+            found = nx.multipartite_layout(graph, subset_key=downwards)
+            return np.array([found[state] for state in range(n)])
+    steps = dict(nx.all_pairs_shortest_path_length(graph.to_undirected()))
+    far = 1.5 + max(max(row.values()) for row in steps.values())  # where no path joins states
+    lengths = {a: {b: steps[a].get(b, far) for b in graph} for a in graph}
+    found = nx.kamada_kawai_layout(graph, dist=lengths)
+    x = np.array([found[state] for state in range(n)])
+    x -= x.mean(axis=0)
+    _, extents, axes = np.linalg.svd(x, full_matrices=False)
+    if n > 1 and extents[0] > 1.05 * extents[1]:  # the longest extent becomes horizontal
+        x = x @ axes.T
+        x[:, 1] *= extents[1] > 0.02 * extents[0]  # nearly a line: exactly a line
+    x = x.round(6) + 0.0
+    flip = np.array([x[0, 0] > 0, x[1:2, 1].sum() < 0])  # the first state left, the next above
+    return np.asarray(np.where(flip, -x, x))
+
+
+def _free_spot(
+    state: int, nodes: Nodes, pairs: Sequence[tuple[int, int]], reach: float, end: bool
+) -> Array:
+    """A spot near a state, away from nodes and lines between them; ends right, starts left."""
+    angles = np.radians(22.5 * np.arange(16))
+    directions = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    preference = directions @ np.array([0.01, -0.004]) * (1 if end else -1)
+    preference += 0.04 * (np.arange(16) % 4 == 0)
+    centre, share = nodes.centre[state], np.linspace(0, 1, 15)[:, None]
+    lines = [nodes.centre[a] * (1 - share) + nodes.centre[b] * share for a, b in pairs]
+    taken = np.concatenate([nodes.centre, *lines])
+    taken = taken[np.hypot(*(taken - centre).T) > 1e-9]
+    apart = np.hypot(*(nodes.centre[nodes.radius == nodes.radius[0]] - centre).T)  # of states
+    nearest = np.min(apart, initial=np.inf, where=apart > 0)
+    reaches = np.minimum(reach, [nearest, 0.7 * nearest])[:, None]
+    spots = centre + reaches[..., None] * directions
+    away = np.hypot(*(spots[:, :, None] - taken).transpose(3, 0, 1, 2))
+    score = np.minimum(away.min(axis=2, initial=np.inf), 0.9 * reaches) + preference
+    return np.asarray(spots.reshape(-1, 2)[np.argmax(score.round(9))])
+
+
+class Routes(NamedTuple):
+    """Arrows between the same two nodes, which are routed together, and their possible routes."""
+
+    arrows: list[int]
+    nodes: tuple[int, int]
+    curves: Array  #: [route, arrow, point, xy]
+    costs: Array  #: of each route, regardless of other arrows
+
+
+def route(arrows: Sequence[Arrow], sizes: Array, nodes: Nodes) -> Array:
+    """Curves [arrow, point, xy] that cross and touch as little as possible.
+
+    `sizes` are those of the labels, for which parallel arrows leave space. Short arrows are first,
+    since long ones can avoid them.
+    """
+    pairs: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for k, arrow in enumerate(arrows):
+        ends = sorted((arrow.source, arrow.target), key=lambda i: tuple(nodes.centre[i].round(6)))
+        pairs[ends[0], ends[1]].append(k)
+    order = sorted(pairs, key=lambda p: np.hypot(*np.subtract(*nodes.centre[list(p)])).round(6))
+    groups = [
+        _loops(a, pairs[a, b], nodes) if a == b else _arcs(a, b, pairs[a, b], arrows, sizes, nodes)
+        for a, b in order
+    ]
+    choice = [int(np.argmin(group.costs)) for group in groups]
+    for _, (g, group) in product(range(ROUNDS), enumerate(groups)):
+        rest = [groups[h].curves[choice[h]] for h in range(len(groups)) if h != g]
+        others = np.concatenate([np.zeros((0, POINTS, 2)), *rest])
+        choice[g] = _best_route(group, others, nodes)
+    curves = np.zeros((len(arrows), POINTS, 2))
+    for group, chosen in zip(groups, choice, strict=True):
+        curves[group.arrows] = group.curves[chosen]
+    return curves
+
+
+def bezier_points(curve: Array, count: int = POINTS) -> Array:
+    """Points of a Bézier curve, or of several [..., 4, xy].
+
+    >>> bezier_points(np.array([[0, 0], [1, 0], [2, 0], [3, 0.0]]), 3).tolist()
+    [[0.0, 0.0], [1.5, 0.0], [3.0, 0.0]]
+    """
+    t = np.linspace(0, 1, count)[:, None]
+    weights = np.hstack([(1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t**2 * (1 - t), t**3])
+    return np.asarray(weights @ curve)
+
+
+def _loops(state: int, members: list[int], nodes: Nodes) -> Routes:
+    """Loops of one state at all angles, evenly spaced; those above cost least."""
+    count, radius = len(members), nodes.radius[state]
+    steps = [step for step in (60, 90, 120, 180) if step * count <= 360] if count > 1 else [0]
+    apart = np.arange(count) - (count - 1) / 2
+    turns = np.array([22.5 * k + step * apart for step in steps for k in range(16)])
+    angle = np.radians(turns[..., None] + [26, 26, -26, -26])
+    far = 1.08 * (radius + LOOP_LENGTH * 4 / 3)
+    reach = np.array([radius, far, far, radius])[:, None]
+    curves = nodes.centre[state] + reach * np.stack([np.cos(angle), np.sin(angle)], axis=-1)
+    costs = np.sum(0.1 * (1 - np.sin(np.radians(turns))), axis=1)
+    return Routes(members, (state, state), bezier_points(curves), costs)
+
+
+def _arcs(
+    a: int, b: int, members: list[int], arrows: Sequence[Arrow], sizes: Array, nodes: Nodes
+) -> Routes:
+    """Parallel arcs, spaced for their labels; straight ones cost least."""
+    members = sorted(members, key=lambda k: arrows[k].source != a)
+    along = nodes.centre[b] - nodes.centre[a]
+    length = float(np.hypot(*along))
+    gap = np.clip(np.max(sizes[members] @ np.abs(along)[::-1]) / length + 0.1, 0.3, 0.46)
+    offsets = gap * ((len(members) - 1) / 2 - np.arange(len(members)))
+    curves, costs = [], []
+    for skew, bend in product(SKEWS if len(members) == 1 else (0.0,), BENDS):
+        arcs = [_arc(nodes, a, b, bend * length + x, skew) for x in offsets]
+        forward = [arrows[k].source == a for k in members]
+        curves.append([c if f else c[::-1] for c, f in zip(arcs, forward, strict=True)])
+        costs.append(0.15 * (bend != 0) + (1.5 + 0.1 * length) * abs(bend) + 0.15 * abs(skew))
+    return Routes(members, (a, b), np.array(curves), np.array(costs))
+
+
+def _arc(nodes: Nodes, a: int, b: int, height: float, skew: float) -> Array:
+    """A curve between two nodes whose middle is `height` to the left; rounder if it is high.
+
+    A positive skew raises it near its start, a negative one near its end.
+
+    >>> nodes = Nodes(np.array([[0.0, 0.0], [2.0, 0.0]]), np.full(2, 0.1))
+    >>> _arc(nodes, 0, 1, 0.5, 0.0)[POINTS // 2].round(9).tolist()
+    [1.0, 0.5]
+    """
+    start, end = nodes.centre[[a, b]]
+    along = end - start
+    length = float(np.hypot(*along))
+    rise = np.array([-along[1], along[0]]) / length * height * 4 / 3
+    ahead = along * max(0.0, 1 - abs(height) / length / 0.8) / 3
+    raised = start + ahead + rise * (1 + skew), end - ahead + rise * (1 - skew)
+    points = bezier_points(np.stack([start, *raised, end]), 801)
+    both = Nodes(nodes.centre[[a, b]], nodes.radius[[a, b]])
+    outside = np.flatnonzero(np.all(both.gaps(points) > 0, axis=1))
+    first, last = (outside[0], outside[-1]) if outside.size else (0, 800)
+    return np.asarray(points[np.linspace(first, last, POINTS).round().astype(int)])
+
+
+def _best_route(group: Routes, others: Array, nodes: Nodes) -> int:
+    """The cheapest route, given other arrows [arrow, point, xy]."""
+    best, least = 0, np.inf
+    for k in np.argsort(group.costs, kind="stable"):
+        if group.costs[k] >= least:
+            break
+        lines = group.curves[k, :, ::2]
+        hit = np.any(nodes.gaps(lines) < CLOSE, axis=1)
+        hit[:, list(group.nodes)] = False
+        conflicts = sum(_conflicts(line, others[:, ::2]) for line in lines)
+        cost = group.costs[k] + 8 * hit.sum() + conflicts
+        if cost < least:
+            best, least = int(k), cost
+    return best
+
+
+def _conflicts(line: Array, others: Array) -> float:
+    """Cost of the other arrows that a line touches or crosses; touching at its ends is worst."""
+    low, high = line.min(axis=0) - CLOSE, line.max(axis=0) + CLOSE
+    near = others[np.all((others.max(axis=1) > low) & (others.min(axis=1) < high), axis=1)]
+    x, y = line @ [1, 1j], near @ [1, 1j]
+    closest = np.min(np.abs(x[:, None] - y.ravel()), axis=1, initial=np.inf)
+    weight = np.where(np.abs(np.arange(x.size) - x.size // 2) > x.size // 3, 5.0, 1.0)
+    touching = np.mean(weight * np.maximum(0, 1 - (closest / CLOSE) ** 2))
+
+    def side(a: Any, b: Any, c: Any) -> Any:  # its sign says on which side of a line c is
+        return np.imag(np.conj(b - a) * (c - a))
+
+    a, b, c, d = x[:-1, None], x[1:, None], y[:, :-1].ravel(), y[:, 1:].ravel()
+    crossed = (side(a, b, c) * side(a, b, d) < 0) & (side(c, d, a) * side(c, d, b) < 0)
+    return 4 * float(touching) + int(crossed.sum())
+
+
+def place_labels(curves: Array, half: Array, nodes: Nodes) -> tuple[Array, tuple[int, int]]:
+    """Centres of labels of half the size `half` [arrow, xy], and how many fit badly.
+
+    The latter are the labels that overlap something, and those that only cover an arrow.
+    """
+    spots = np.array([_spots(curve, size) for curve, size in zip(curves, half, strict=True)])
+    named = np.flatnonzero(half[:, 0]).tolist()
+    fixed = {i: _costs(i, spots[i], curves, half[i], nodes) for i in named}
+    choice = {i: int(np.argmin(cost)) for i, cost in fixed.items()}
+
+    def costs(i: int) -> Array:  # with those of other labels that are overlapped, or close
+        rest = [j for j in choice if j != i]
+        centres = spots[rest, [choice[j] for j in rest]]
+        away = np.max(np.abs(spots[i][:, None] - centres) - half[i] - half[rest], axis=2)
+        near = OVERLAP * (away < LABEL_MARGIN) + 0.3 * (away < 3 * LABEL_MARGIN)
+        return np.asarray(fixed[i] + near.sum(axis=1))
+
+    for _, i in product(range(ROUNDS), choice):
+        choice[i] = int(np.argmin(costs(i)))
+    centres = np.array([spots[i, choice.get(i, 0)] for i in range(len(curves))])
+    found = np.array([costs(i)[k] for i, k in choice.items()])
+    overlaps = int(np.sum(found >= OVERLAP))
+    return centres, (overlaps, int(np.sum(found >= COVER)) - overlaps)
+
+
+def _spots(curve: Array, half: Array) -> Array:
+    """Candidate centres of a label, on a curve and on both sides [side and place along, xy]."""
+    ahead = curve[ALONG + 1] - curve[ALONG - 1]
+    across = np.stack([-ahead[:, 1], ahead[:, 0]], axis=1) / np.hypot(*ahead.T)[:, None]
+    reach = np.abs(across) @ half + LABEL_MARGIN + 0.03
+    steps = SIDES[:, None, None] * across * reach[:, None]
+    return np.asarray((curve[ALONG] + steps).reshape(-1, 2))
+
+
+def _costs(own: int, spots: Array, curves: Array, half: Array, nodes: Nodes) -> Array:
+    """Cost of spots.
+
+    By their own arrow: least in its middle, where much of it stays visible;
+    by nodes and heads that they overlap; by other arrows that they cover or touch.
+    """
+    line, box = curves[own], half + LABEL_MARGIN
+    hidden = np.all(np.abs(line - spots[:, None]) < box, axis=2)
+    step = np.sum(np.hypot(*np.diff(line, axis=0).T)) / POINTS
+    before, after = (step * np.argmax(h, axis=1) for h in (hidden, hidden[:, ::-1]))
+    cramped = np.maximum(0, 0.16 - before) + np.maximum(0, 0.24 - after)
+    side = np.repeat(np.abs(SIDES), ALONG.size)
+    beside = 0.1 + 0.3 * side + COVER * hidden.any(axis=1)
+    cost = np.where(side == 0, 0.9 * hidden.mean(axis=1) + 6 * cramped, beside)
+    cost += 1.2 * np.tile(np.abs(ALONG / (POINTS - 1) - 0.5), SIDES.size)
+    overlaps = np.sum(nodes.gaps(spots, box) <= 0, axis=1)
+    heads = curves[:, -3:].reshape(-1, 2)
+    overlaps += np.any(np.all(np.abs(spots[:, None] - heads) < box + 0.03, axis=2), axis=1)
+    away = np.abs(spots[:, None, None] - np.delete(curves, own, axis=0))
+    covered = np.all(away < half + 0.01, axis=3).any(axis=2).sum(axis=1)
+    touched = np.all(away < box + 0.05, axis=3).any(axis=2).sum(axis=1)
+    return np.asarray(cost + OVERLAP * overlaps + COVER * covered + 0.25 * touched)
+
+
+class Drawing(NamedTuple):
+    """The place of each part."""
+
     nodes: Nodes
-    curves: Array  #: of the arrows [arrow, 4, xy]
+    curves: Array  #: of the arrows [arrow, point, xy]
     labels: Array  #: centres of their labels
     half: Array  #: half the size of each label
     faults: tuple[int, int]  #: labels that overlap something, labels that only cover an arrow
 
-    @property
-    def bounds(self) -> tuple[Array, Array]:
-        """Lower left and upper right corner."""
-        points = bezier_points(self.curves, np.linspace(0, 1, 41)).reshape(-1, 2)
-        size = self.nodes.half + self.nodes.radius[:, None]
-        low = [points, self.nodes.centre - size, self.labels - self.half]
-        high = [points, self.nodes.centre + size, self.labels + self.half]
-        return np.concatenate(low).min(axis=0), np.concatenate(high).max(axis=0)
+
+def arrange(content: GraphContent, positions: Array | None) -> Drawing:
+    """Enlarge the layout until no label overlaps anything; if none fits, return the best."""
+    sizes = np.array([text_size(arrow.text, LABEL_SIZE) for arrow in content.arrows])
+    attempts: list[Drawing] = []
+    for scale in SCALES:
+        nodes = place_nodes(content, positions, sizes, scale)
+        curves = route(content.arrows, sizes, nodes)
+        labels, faults = place_labels(curves, sizes / 2, nodes)
+        attempts.append(Drawing(nodes, curves, labels, sizes / 2, faults))
+        if faults == (0, 0):
+            break
+    return min(attempts, key=lambda drawing: drawing.faults)
 
 
-def draw_mdp(mdp: MDP, policy: object = None, ax: Axes | None = None) -> Figure:
+def draw_mdp(mdp: MDP, policy: object = None) -> Figure:
     """Draw an MDP as a graph: states are circles, ends of episodes are squares, edges are arrows.
-
-    Up to 30 states have labels at their edges. Of up to 100 states the arrows have none and are
-    darker where they are more probable. Of more states the transitions are drawn as a matrix. The
-    figure says so.
 
     The label of an edge gives its probability under each policy and its reward (mean ± standard
     deviation). Edges that no policy takes are left out. γ and λ are written in the states, or once
     below if all states share them. In crowded graphs equal edges are merged, and what most edges
-    share is written once below.
+    share is written once below. More than 30 states are drawn as a matrix of probabilities, and the
+    figure says so.
 
-    Parameters
-    ----------
-    mdp
-        Its ``positions`` are used if it has any; otherwise networkx arranges the states.
-    policy
-        A policy, or a list of names of policies; default: all of the MDP's. Without labels, the
-        first of them.
-    ax
-        Axes to draw in; default: a new figure of the size that the drawing needs.
+    States lie at the MDP's ``positions``, or networkx arranges them. `policy` is a policy, or a
+    list of names of policies; default: all of the MDP's, of which a matrix shows the first.
 
     Examples
     --------
@@ -97,142 +505,60 @@ def draw_mdp(mdp: MDP, policy: object = None, ax: Axes | None = None) -> Figure:
     14
     """
     arguments.instance("mdp", mdp, MDP, "an MDP")
-    if ax is not None:
-        arguments.instance("ax", ax, Axes, "the axes of a figure of matplotlib")
-    if mdp.n_states > MAX_LABELLED_STATES:
-        draw = draw_matrix if mdp.n_states > MAX_STATES else draw_large_graph
-        with matplotlib.rc_context(RC):
-            return draw(mdp, policy, ax)
-    drawing = _arrange(graph_content(mdp, policy), mdp.positions)
-    with matplotlib.rc_context(RC):
-        return _draw(drawing, ax)
+    with matplotlib.rc_context(style.RC):
+        if mdp.n_states > MAX_STATES:
+            return draw_matrix(mdp, policy)
+        content = graph_content(mdp, policy)
+        return _draw(content, arrange(content, mdp.positions))
 
 
-def how_drawn(states: int) -> str:
-    """What :func:`draw_mdp` makes of many states, in one line; empty if all is drawn.
-
-    >>> how_drawn(30), how_drawn(500)
-    ('', '500 states are many for a graph: drawn as a matrix of probabilities')
-    """
-    if states > MAX_STATES:
-        return f"{states:,} states are many for a graph: drawn as a matrix of probabilities"
-    if states > MAX_LABELLED_STATES:
-        return f"{states} states are many for a graph: its arrows have no labels"
-    return ""
-
-
-def _arrange(content: GraphContent, positions: Array | None) -> Drawing:
-    """Enlarge the layout until no label overlaps anything; if none fits, return the best.
-
-    >>> import retvar as rv
-    >>> _arrange(graph_content(rv.domains.chain()), None).faults
-    (0, 0)
-    """
-    centres = place_states(content, positions)
-    attempts = []
-    for scale in SCALES:
-        attempts.append(_arrange_at(content, centres * scale))
-        if attempts[-1].faults == (0, 0):
-            break
-    return min(attempts, key=lambda drawing: drawing.faults)
-
-
-def _arrange_at(content: GraphContent, centres: Array) -> Drawing:
-    """The drawing with states at these centres."""
-    nodes = place_nodes(content, centres)
-    sizes = np.array([text_size(arrow.text, LABEL_SIZE) for arrow in content.arrows])
-    curves = route(content.arrows, sizes, nodes)
-    labels, faults = place_labels(curves, sizes / 2, nodes)
-    return Drawing(content, nodes, curves, labels, sizes / 2, faults)
-
-
-def _draw(drawing: Drawing, ax: Axes | None) -> Figure:
-    """Draw into axes, or into a new figure of the right size, with the notes below."""
-    content = drawing.content
-    low, high = drawing.bounds
-    note = _join_notes(content.notes, max(MIN_NOTE_WIDTH, high[0] - low[0]))
+def _draw(content: GraphContent, drawing: Drawing) -> Figure:
+    """Draw into a figure of the right size, with the note below."""
+    (centres, radii), n, note = drawing.nodes, len(content.names), content.note
+    points = drawing.curves.reshape(-1, 2)
+    sizes = np.concatenate([np.repeat(radii[:, None], 2, 1), drawing.half, 0 * points])
+    around = np.concatenate([centres, drawing.labels, points])
+    low, high = (around - sizes).min(axis=0), (around + sizes).max(axis=0)
+    if text_size(note, LABEL_SIZE)[0] > max(2.4, high[0] - low[0]):
+        note = note.replace(";  ", "\n")
     width, height = text_size(note, LABEL_SIZE)
     wider = max(0.0, width - (high[0] - low[0])) / 2
     low = low - np.array([wider, height + 0.12 * bool(note)]) - MARGIN
     high = high + np.array([wider, 0.0]) + MARGIN
-    if ax is None:
-        ax = notebook_figures.Figure(figsize=tuple(high - low)).add_axes((0, 0, 1, 1))
-    canvas = _Canvas(ax, low, high)
+    figure = Figure(figsize=tuple(high - low))
+    ax = figure.add_axes((0, 0, 1, 1), xlim=(low[0], high[0]), ylim=(low[1], high[1]))
+    ax.set_axis_off()
+    head: Any = {"arrowstyle": "-|>,head_length=0.55,head_width=0.25", "mutation_scale": 8.5}
+    head |= {"capstyle": "butt", "joinstyle": "miter", "zorder": 2}
     for arrow, curve in zip(content.arrows, drawing.curves, strict=True):
-        canvas.arrow(arrow, curve)
-    n = len(content.names)
-    for k in range(n):
-        canvas.state(k, drawing)
-    for k, (_, text) in enumerate(content.markers, n):
-        canvas.marker(text, drawing.nodes.centre[k], drawing.nodes.half[k])
-    for arrow, centre in zip(content.arrows, drawing.labels, strict=True):
-        canvas.label(arrow.text, centre)
-    place = (low[0] + high[0]) / 2, low[1] + MARGIN
-    canvas.text(place, note, LABEL_SIZE, va="bottom", gid="note")
-    return canvas.figure
-
-
-def _join_notes(notes: list[str], width: float) -> str:
-    """Notes in as few lines of `width` inches as possible."""
-    lines: list[str] = []
-    for note in notes:
-        longer = f"{lines[-1]};  {note}" if lines else note
-        if lines and text_size(longer, LABEL_SIZE)[0] <= width:
-            lines[-1] = longer
+        gid = "-".join(map(str, ("edge", *arrow.edges))) if arrow.edges else "start"
+        look: Any = {"lw": 0.9, "color": LINE} if arrow.edges else {"lw": 1.3, "color": SOFT}
+        ax.add_patch(FancyArrowPatch(path=Path(curve), gid=gid, **look, **head))
+    for k, (name, small) in enumerate(zip(content.names, content.discounts, strict=True)):
+        look = {"fc": "#f3f6fa", "ec": INK, "lw": 1.1, "gid": f"state-{k}"}
+        ax.add_patch(Circle((centres[k, 0], centres[k, 1]), radii[k], zorder=4, **look))
+        up = text_size(small, SMALL_SIZE)[1] / 2 + 0.015 * bool(small)
+        _write(ax, centres[k] + [0, up], name, NAME_SIZE, weight="bold")
+        down = text_size(name, NAME_SIZE)[1] / 2 + 0.015
+        _write(ax, centres[k] - [0, down], small, SMALL_SIZE)
+    labels = [(centre, a.text) for centre, a in zip(drawing.labels, content.arrows, strict=True)]
+    for centre, (_, text) in zip(centres[n:], content.markers, strict=True):
+        if text == "end":
+            box: Any = {"boxstyle": "round,pad=0,rounding_size=0.03", "fc": INK, "ec": "none"}
+            sides = 2 * END_HALF, 2 * END_HALF
+            ax.add_patch(FancyBboxPatch(centre - END_HALF, *sides, zorder=4, gid="end", **box))
+            _write(ax, centre, text, SMALL_SIZE, color="white")
         else:
-            lines.append(note)
-    return "\n".join(lines)
+            labels.append((centre, text))
+    white = {"facecolor": "white", "edgecolor": "none", "pad": 1.08}
+    for centre, text in labels:
+        _write(ax, centre, text, LABEL_SIZE, bbox=white, zorder=3, gid="label")
+    below = np.array([(low[0] + high[0]) / 2, low[1] + MARGIN])
+    _write(ax, below, note, LABEL_SIZE, va="bottom", gid="note")
+    return figure
 
 
-class _Canvas:
-    """Axes that show a rectangle given in inches; line widths and text scale with it."""
-
-    def __init__(self, ax: Axes, low: Array, high: Array) -> None:
-        parent = ax.figure
-        self.figure = parent if isinstance(parent, Figure) else parent.figure
-        self.ax = ax
-        ax.set_axis_off()
-        ax.set_aspect("equal")
-        ax.set_xlim(low[0], high[0])
-        ax.set_ylim(low[1], high[1])
-        box = ax.get_position(original=True)
-        size = self.figure.get_size_inches() * [box.width, box.height]
-        self.scale = float(np.min(size / (high - low)))
-
-    def arrow(self, arrow: Arrow, curve: Array) -> None:
-        style: Any = {"lw": 1.3 * self.scale, "color": SOFT, "gid": "start"}
-        if arrow.edges:
-            gid = "-".join(map(str, ("edge", *arrow.edges)))
-            style = {"lw": 0.9 * self.scale, "color": LINE, "gid": gid}
-        style |= {"capstyle": "butt", "joinstyle": "miter", "zorder": 2}
-        style |= {"arrowstyle": HEAD, "mutation_scale": 8.5 * self.scale}
-        self.ax.add_patch(FancyArrowPatch(path=Path(curve, CUBIC), **style))
-
-    def state(self, k: int, drawing: Drawing) -> None:
-        (x, y), radius = drawing.nodes.centre[k], float(drawing.nodes.radius[k])
-        style: Any = {"fc": "#f3f6fa", "ec": INK, "lw": 1.1 * self.scale}
-        self.ax.add_patch(Circle((x, y), radius, zorder=4, gid=f"state-{k}", **style))
-        name, small = drawing.content.names[k], drawing.content.discounts[k]
-        below = text_size(small, DISCOUNT_SIZE)[1] + 0.03 * bool(small)
-        self.text((x, y + below / 2), name, NAME_SIZE, weight="bold")
-        self.text((x, y - text_size(name, NAME_SIZE)[1] / 2 - 0.015), small, DISCOUNT_SIZE)
-
-    def marker(self, text: str, centre: Array, half: Array) -> None:
-        if text != "end":
-            self.label(text, centre)
-            return
-        style: Any = {"boxstyle": "round,pad=0,rounding_size=0.03", "fc": INK, "ec": "none"}
-        (x, y), (width, height) = centre - half, 2 * half
-        self.ax.add_patch(FancyBboxPatch((x, y), width, height, zorder=4, gid="end", **style))
-        self.text(centre, text, DISCOUNT_SIZE, color="white")
-
-    def label(self, text: str, centre: Array) -> None:
-        pad = 0.015 / POINT * self.scale
-        box = {"facecolor": "white", "edgecolor": "none", "pad": pad}
-        self.text(centre, text, LABEL_SIZE, bbox=box, zorder=3, gid="label")
-
-    def text(self, centre: Sequence[float] | Array, text: str, size: float, **more: Any) -> None:
-        style: Any = {"ha": "center", "va": "center", "zorder": 5} | more
-        style |= {"fontsize": size * self.scale, "linespacing": LINE_SPACING}
-        if text:
-            self.ax.text(centre[0], centre[1], text, **style)
+def _write(ax: Axes, at: Array, text: str, size: float, **more: Any) -> None:
+    look: Any = {"ha": "center", "va": "center", "zorder": 5} | more
+    if text:
+        ax.text(at[0], at[1], text, fontsize=size, linespacing=style.LINE_SPACING, **look)

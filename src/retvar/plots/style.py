@@ -1,19 +1,20 @@
-"""Colours, line styles, text size and legends shared by all figures, and how to save one."""
+"""Colours, looks of methods, text and legends; how figures are made, shown and saved."""
 
 from __future__ import annotations
 
+import base64
 import io
-from collections.abc import Iterable, Sequence
+import textwrap
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import matplotlib
 import numpy as np
-from matplotlib.artist import Artist
 from matplotlib.colors import to_hex, to_rgb
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure as MatplotlibFigure
 from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.legend_handler import HandlerTuple
 from matplotlib.lines import Line2D
@@ -21,30 +22,25 @@ from matplotlib.patches import Patch
 from matplotlib.textpath import TextToPath
 from numpy.typing import NDArray
 
-from retvar import arguments
-from retvar.errors import InputError
-from retvar.files import write_with
-from retvar.format import listed, visible
-from retvar.networks import NETWORKS, label_of
-
-if TYPE_CHECKING:
-    import xarray
-
-__all__ = ["RC", "save", "shown", "text_size"]
+from retvar.support import arguments
+from retvar.support.errors import InputError
+from retvar.support.files import write_with
+from retvar.support.format import listed, visible
+from retvar.support.html import escaped
+from retvar.td.networks import NETWORKS, label_of
 
 Array = NDArray[np.float64]
+Indices = NDArray[np.intp]
+Flags = NDArray[np.bool_]
+Entry = tuple[Any, str]  # of a legend
 
-INK = "#222222"
-LINE = "#444444"
-SOFT = "#8a8a8a"
-BLUE, LIGHT_BLUE = "#0b5394", "#9fc5e8"
-ORANGE = "#d55e00"
-HANDLE, GAP = 2.4, 1.6  # of legends: length of a line, between columns; in font sizes
+INK, LINE, SOFT = "#222222", "#444444", "#8a8a8a"
+BLUE, LIGHT_BLUE, ORANGE, NAVY = "#0b5394", "#9fc5e8", "#d55e00", "#08264a"
+SHADE = "#f1f1f1"
 POINT = 1 / 72  # inch
+MARGIN = 0.1  # inches
 LINE_SPACING = 1.2
 LONGEST_NAME, LONGEST_TITLE, LONGEST_TICK = 60, 40, 24  # characters of a name in a figure
-SHRINK = 0.97  # of lines, until the last one has two words
-WRAP_MARGIN = 0.97  # lines may come out a little wider than measured
 
 # Okabe and Ito's colours, ordered so that neighbours differ in lightness too
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#000000", "#b3a800")
@@ -52,9 +48,8 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
 DASHES: tuple[Any, ...] = ("-", (0, (4, 1.6)), (0, (1, 1.3)), (0, (6, 1.5, 1, 1.5)))
 TRUTH: Any = {"color": INK, "linewidth": 0.9, "linestyle": (0, (5, 3.5)), "zorder": 4}
 GRID: Any = {"color": "#e8e8e8", "linewidth": 0.6}
-SHADE = "#f1f1f1"
+ZERO: Any = {"color": SOFT, "linewidth": 0.9, "linestyle": (0, (4, 3)), "zorder": 1}
 BAND_ALPHA = 0.2
-LIGHTEN = 0.35  # how far colours on dark pages are from those on white ones, towards white
 
 RC: Any = {  # a dict; matplotlib types its keys one by one
     "font.family": "DejaVu Sans",
@@ -82,41 +77,155 @@ METADATA: dict[str, dict[str, Any]] = {  # without dates, so that files can be c
 }
 
 
-def save(figure: Figure, path: str | Path) -> None:
-    """Save a figure as PNG (200 dots per inch), SVG or PDF.
+@dataclass(frozen=True)
+class LineStyle:
+    """Colour, marker and dash of a line, so that lines also differ in grey."""
+
+    colour: str
+    marker: str
+    dash: Any = "-"
+    lift: float = 0.0  #: drawn thinner and higher by this, so that coinciding lines all show
+
+    def plot_options(self, **more: Any) -> dict[str, Any]:
+        """Keyword arguments of ``Axes.plot``."""
+        own = {"color": self.colour, "marker": self.marker, "linestyle": self.dash}
+        rest = {"ms": 4, "mec": "white", "mew": 0.5, "lw": 2 - self.lift, "zorder": 3 + self.lift}
+        return {**own, **rest, **more}
+
+    @property
+    def text_colour(self) -> Any:
+        """A darker colour, for text."""
+        return tuple(0.72 * part for part in to_rgb(self.colour))
+
+
+def line_style(k: int, dashed: bool = False) -> LineStyle:
+    """The k-th style; styles repeat after eight."""
+    return LineStyle(COLOURS[k % 8], MARKERS[k % 8], DASHES[k % 4] if dashed else "-", 0.4)
+
+
+METHODS = {  # in the order of legends
+    "vtd": LineStyle(COLOURS[4], "s", DASHES[1], 0.4),
+    "direct": LineStyle(COLOURS[0], "o", DASHES[0], 0.3),
+    "centred": LineStyle(COLOURS[2], "^", DASHES[2], 0.5),
+}
+METHODS |= {m: line_style(k, True) for k, m in enumerate(NETWORKS) if m not in METHODS}
+
+
+def learner_style(label: str, k: int) -> LineStyle:
+    """The style of a method, in capitals or not, or the k-th style for other learners.
+
+    >>> learner_style("VTD", 0) == METHODS["vtd"], learner_style("mine", 0).colour
+    (True, '#0072b2')
+    """
+    return METHODS.get(label.lower()) or line_style(k, dashed=True)
+
+
+def learner_name(label: str, most: int = LONGEST_NAME) -> str:
+    """The name of a method or learner in a figure.
+
+    >>> learner_name("vtd"), learner_name("Direct"), learner_name("Mine")
+    ('VTD', 'direct', 'Mine')
+    """
+    return shown(label_of(label.lower()) if label.lower() in METHODS else label, most)
+
+
+def css_colours() -> str:
+    """The colours of the methods as CSS variables, for pages; lighter ones for dark pages.
+
+    >>> print(css_colours().splitlines()[1])
+      --method-direct: #0072b2; --method-direct-dark: #59a3cd;
+    """
+    lines = []
+    for method in NETWORKS:
+        colour = METHODS[method].colour
+        dark = to_hex(0.35 + 0.65 * np.array(to_rgb(colour)))  # type: ignore[arg-type]
+        lines.append(f"  --method-{method}: {colour}; --method-{method}-dark: {dark};")
+    return "\n".join([":root {", *lines, "}", ""])
+
+
+class Figure(MatplotlibFigure):
+    r"""A matplotlib figure that draws itself for a notebook, without pyplot and its state.
+
+    >>> drawn, size = Figure(figsize=(2, 1))._repr_png_()
+    >>> drawn[:4], size
+    (b'\x89PNG', {'width': 192, 'height': 96})
+    """
+
+    def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
+        """The picture, and the size in which to show it."""
+        width, height = (round(96 * float(inches)) for inches in self.get_size_inches())
+        return picture(self, ".png", 160), {"width": width, "height": height}
+
+
+class Figures(dict[str, Figure]):
+    """Figures by name, which a notebook shows one below the other.
+
+    >>> Figures({"a": Figure(figsize=(2, 1))})._repr_html_()[:60]
+    '<div><strong>a</strong></div><div><img alt="a" width="192" s'
+    """
+
+    def _repr_html_(self) -> str:
+        html = ""
+        for name, figure in self.items():
+            drawn, size = figure._repr_png_()
+            text, data = escaped(name.replace("_", " ")), base64.b64encode(drawn).decode()
+            html += f'<div><strong>{text}</strong></div><div><img alt="{text}" '
+            html += f'width="{size["width"]}" src="data:image/png;base64,{data}"></div>'
+        return html
+
+
+def picture(figure: MatplotlibFigure, suffix: str, dpi: float) -> bytes:
+    """The bytes of a file of a figure."""
+    drawn = io.BytesIO()
+    with matplotlib.rc_context(RC):
+        figure.savefig(drawn, format=suffix[1:], dpi=dpi, metadata=METADATA[suffix])
+    return drawn.getvalue()
+
+
+def save(figure: MatplotlibFigure, path: str | Path) -> None:
+    """Save any matplotlib figure as PNG (200 dots per inch), SVG or PDF, by the suffix of `path`.
 
     The file is replaced in one step, and the same figure always gives the same bytes.
 
-    Parameters
-    ----------
-    figure
-        Any matplotlib figure.
-    path
-        File name; its suffix sets the format.
-
-    Raises
-    ------
-    InputError
-        If the suffix is not ``.png``, ``.svg`` or ``.pdf``.
-
     Examples
     --------
-    >>> import pathlib, tempfile, retvar as rv
-    >>> path = pathlib.Path(tempfile.mkdtemp()) / "chain.svg"
-    >>> rv.plots.save(rv.plots.draw_mdp(rv.domains.chain()), path)
-    >>> path.read_text()[:5]
-    '<?xml'
+    >>> import retvar as rv
+    >>> rv.plots.save(rv.plots.draw_mdp(rv.domains.chain()), "chain.svg")  # doctest: +SKIP
     """
-    arguments.instance("figure", figure, Figure, "a figure of matplotlib")
+    arguments.instance("figure", figure, MatplotlibFigure, "a figure of matplotlib")
     path = arguments.path("path", path)
     suffix = path.suffix.lower()
     if suffix not in METADATA:
         raise InputError("path", path, f"must end in one of {listed(METADATA)}")
+    write_with(path, lambda temporary: temporary.write_bytes(picture(figure, suffix, 200)))
 
-    drawn = io.BytesIO()  # matplotlib itself may fail in odd ways on a full disk
+
+def new_figure(width: float, height: float, title: str) -> Figure:
+    """A figure of this size in inches, with a narrow margin and a title, flush left, wrapped."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    figure.get_layout_engine().set(w_pad=MARGIN, h_pad=0.09)  # type: ignore[union-attr, call-arg]
+    words = wrap_text(title, 10, width - 2 * MARGIN, "bold")
+    figure.suptitle(words, fontsize=10, fontweight="bold", x=MARGIN / width, ha="left")
+    return figure
+
+
+def message_figure(title: str, text: str) -> Figure:
+    """A figure that explains why there is nothing to draw."""
     with matplotlib.rc_context(RC):
-        figure.savefig(drawn, format=suffix[1:], dpi=200, metadata=METADATA[suffix])
-    write_with(path, lambda temporary: temporary.write_bytes(drawn.getbuffer()))
+        figure = new_figure(6.0, 1.5, title)
+        ax = figure.add_subplot()
+        ax.set_axis_off()
+        look: Any = {"ha": "center", "va": "center", "fontsize": 9.5}
+        ax.text(0.5, 0.5, wrap_text(text, 9.5, 5.4), transform=ax.transAxes, **look)
+    return figure
+
+
+def add_note(figure: Figure, sentences: Iterable[str]) -> None:
+    """Write small text below all panels, wrapped; empty sentences are left out."""
+    text, width = " · ".join(filter(None, sentences)), figure.get_figwidth()
+    if text:
+        words = wrap_text(text, 7.5, width - 2 * MARGIN)
+        figure.supxlabel(words, fontsize=7.5, x=MARGIN / width, ha="left")
 
 
 def shown(text: str, most: int = LONGEST_NAME) -> str:
@@ -126,7 +235,7 @@ def shown(text: str, most: int = LONGEST_NAME) -> str:
     ('a\\x1b[31m\\n', '\\u4e2d', 60)
     """
     known = _letters()
-    text = "".join(c if ord(c) in known else ascii(c)[1:-1] for c in visible(text[:most]))
+    text = "".join(c if ord(c) in known else ascii(c)[1:-1] for c in visible(text[: most + 1]))
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
@@ -160,147 +269,41 @@ def _line_width(line: str, weight: str) -> float:
 
 
 def wrap_text(text: str, size: float, width: float, weight: str = "normal") -> str:
-    """Break text between words into lines of at most `width` inches; none has a single last word.
+    """Break text between words into lines of at most `width` inches.
 
     >>> wrap_text("what return to expect", 10, 1.2).splitlines()
-    ['what return', 'to expect']
+    ['what return to', 'expect']
     """
-    lines = found = _broken(text, size, width, weight)
-    while len(lines) == len(found) > 1 and " " not in lines[-1] and width > 0.1:
-        width *= SHRINK
-        lines = _broken(text, size, width, weight)
-    if len(lines) == len(found):
-        return "\n".join(lines)
-    before, space, word = found[-2].rpartition(" ")
-    if space:
-        found[-2:] = [before, f"{word} {found[-1]}"]
-    return "\n".join(found)
+    for characters in range(len(text), 1, -1):
+        wrapped = textwrap.fill(text, characters, break_on_hyphens=False)
+        if text_size(wrapped, size, weight)[0] <= 0.97 * width:
+            return wrapped
+    return text
 
 
-def _broken(text: str, size: float, width: float, weight: str) -> list[str]:
-    """Lines of text, each as long as it can be."""
-    lines = [""]
-    for word in text.split():
-        longer = f"{lines[-1]} {word}".strip()
-        if lines[-1] and text_size(longer, size, weight)[0] > WRAP_MARGIN * width:
-            lines.append(word)
-        else:
-            lines[-1] = longer
-    return lines
+sample = partial(Line2D, [], [])  # a line or marker for a legend
 
 
-@dataclass(frozen=True)
-class LineStyle:
-    """Colour, marker and dash of a line, so that lines also differ in grey."""
-
-    colour: str
-    marker: str
-    dash: Any = "-"
-    lift: float = 0.0  #: drawn thinner and higher by this, so that coinciding lines all show
-
-    def plot_options(self, **more: Any) -> dict[str, Any]:
-        """Keyword arguments of ``Axes.plot``."""
-        own = {"color": self.colour, "marker": self.marker, "linestyle": self.dash}
-        width = 2.0 - self.lift
-        rest = {"ms": 4, "mec": "white", "mew": 0.5, "lw": width, "zorder": 3 + self.lift}
-        return {**own, **rest, **more}
-
-    @property
-    def text_colour(self) -> Any:
-        """A darker colour, for text."""
-        return tuple(0.72 * part for part in to_rgb(self.colour))
-
-
-METHODS = {
-    method: LineStyle(COLOURS[look.colour], look.marker, DASHES[look.dash], look.lift)
-    for method, look in ((network.method, network.look) for network in NETWORKS.values())
-}
-
-
-def css_colours() -> str:
-    """The colours of the methods as CSS variables, for pages; lighter ones for dark pages.
-
-    >>> print(css_colours().splitlines()[1])
-      --method-direct: #0072b2; --method-direct-dark: #59a3cd;
-    """
-    pairs = ((method, style.colour) for method, style in METHODS.items())
-    lines = (
-        f"  --method-{method}: {colour}; --method-{method}-dark: {_lighter(colour)};"
-        for method, colour in pairs
-    )
-    return "\n".join([":root {", *lines, "}", ""])
-
-
-def _lighter(colour: str) -> str:
-    red, green, blue = (part + LIGHTEN * (1 - part) for part in to_rgb(colour))
-    return to_hex((red, green, blue))
-
-
-def line_style(k: int, dashed: bool = False) -> LineStyle:
-    """The k-th style; styles repeat after eight."""
-    return LineStyle(COLOURS[k % 8], MARKERS[k % 8], DASHES[k % 4] if dashed else "-", 0.4)
-
-
-def learner_style(label: str, k: int) -> LineStyle:
-    """The style of a method, or the k-th style for other learners.
-
-    >>> learner_style("vtd", 0) == METHODS["vtd"], learner_style("mine", 0).colour
-    (True, '#0072b2')
-    """
-    return METHODS.get(label) or line_style(k, dashed=True)
-
-
-def learner_name(label: str, most: int = LONGEST_NAME) -> str:
-    """The name of a method or learner in a figure.
-
-    >>> learner_name("vtd"), learner_name("mine")
-    ('VTD', 'mine')
-    """
-    return shown(label_of(label), most)
-
-
-def add_legend(figure: Figure, entries: Iterable[tuple[Any, str]], **options: Any) -> None:
-    """Add one legend below all panels, in one row if it fits."""
-    handles, names = zip(*entries, strict=True)
-    ncols = _legend_columns(names, figure.get_figwidth())
-    options = {"loc": "outside lower center", "ncols": ncols, **options}
-    handler: Any = {tuple: HandlerTuple(ndivide=1, pad=0)}
-    figure.legend(
-        handles, names, handlelength=HANDLE, columnspacing=GAP, handler_map=handler, **options
-    )
-
-
-def _legend_columns(names: Sequence[str], width: float) -> int:
-    """The most columns of a legend that a page of `width` inches has room for."""
-    size = RC["legend.fontsize"]
-    for columns in range(len(names), 1, -1):
-        rows = -(-len(names) // columns)
-        widest = [
-            max(text_size(name, size)[0] for name in names[k : k + rows])
-            for k in range(0, len(names), rows)
-        ]
-        if sum(widest) + (HANDLE + GAP + 1) * columns * size * POINT <= width:
-            return columns
-    return 1
-
-
-def legend_line(style: LineStyle, band: bool = False) -> Artist | tuple[Artist, ...]:
+def legend_line(style: LineStyle, band: bool = False) -> Any:
     """A line, optionally with its band, for a legend."""
-    line = Line2D([], [], **style.plot_options())
+    line = sample(**style.plot_options())
     return (Patch(facecolor=style.colour, alpha=BAND_ALPHA, lw=0), line) if band else line
 
 
-def truth_entry() -> tuple[Artist, str]:
-    """The legend entry of the exact answers."""
-    return Line2D([], [], **TRUTH), "exact truth"
+def add_legend(figure: MatplotlibFigure, entries: Iterable[Entry], **options: Any) -> None:
+    """Add one legend below all panels, in as few rows as fit."""
+    handles, names = zip(*entries, strict=True)
+    room = figure.get_figwidth() / (RC["legend.fontsize"] * POINT)  # in font sizes
+    widths = [_line_width(name, "normal") + 5 for name in names]
 
+    def fits(columns: int) -> bool:
+        rows = -(-len(widths) // columns)
+        widest = [max(widths[k : k + rows]) for k in range(0, len(widths), rows)]
+        return sum(widest) <= float(room)
 
-def mean_entry(data: xarray.Dataset, variable: str, band: bool = True) -> tuple[Any, str]:
-    """The legend entry of means over runs, with a band if standard deviations are known."""
-    runs = data.attrs.get("runs", data.sizes.get("run", "all"))
-    band = band and bool(np.isfinite(data[f"{variable}_std"]).any())
-    text = "mean ± standard deviation" if band else "mean"
-    text = "one run" if runs == 1 else f"{text} over {runs} runs"
-    if "exact" in data.attrs:
-        text = f"exact {text}"
-    return legend_line(LineStyle("#777777", ""), band), text
+    columns = max(filter(fits, range(2, len(names) + 1)), default=1)
+    options = {"loc": "outside lower center", "ncols": columns, **options}
+    handler: Any = {tuple: HandlerTuple(ndivide=1, pad=0)}
+    figure.legend(
+        handles, names, handlelength=2.4, columnspacing=1.6, handler_map=handler, **options
+    )

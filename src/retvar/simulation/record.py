@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar import arguments
-from retvar.errors import InputError
-from retvar.format import literal
+from retvar.support import arguments
+from retvar.support.errors import InputError
+from retvar.support.format import literal
 
 __all__ = ["Record"]
 
@@ -86,19 +86,18 @@ class Record:
     def moments(self, total: int) -> Integers:
         """Return the moments at which a run of `total` moments is recorded."""
         total = arguments.integer("total", total, 1)
+        if self.window > total:
+            raise InputError("record.window", self.window, f"must be at most the end, {total:,}")
         if self.at is not None:
             moments = np.array(self.at, dtype=np.int64)
             if moments[0] < 0 or moments[-1] > total:
-                bad = moments[0] if moments[0] < 0 else moments[-1]
-                raise InputError(
-                    "record.at", int(bad), f"must lie between 0 and the end, {total:,}"
-                )
+                bad = int(moments[0] if moments[0] < 0 else moments[-1])
+                raise InputError("record.at", bad, f"must lie between 0 and the end, {total:,}")
             return moments
         if self.every is not None:
             if self.every > total:
-                raise InputError(
-                    "record.every", self.every, f"is beyond the end; must be at most {total:,}"
-                )
+                remedy = f"is beyond the end; must be at most {total:,}"
+                raise InputError("record.every", self.every, remedy)
             if total // self.every > MOST_POINTS:
                 found, most = f"{total // self.every:,} moments", f"{MOST_POINTS:,}"
                 raise InputError("record", found, f"must be at most {most}; record less often")
@@ -113,18 +112,12 @@ class Record:
 
 def record_of(given: Any) -> Record:
     """Return a Record: a number is `every`, a list is `at`, ``"log"`` is log-spaced."""
-    if given is None:
-        return Record()
-    if isinstance(given, Record):
-        return given
-    if isinstance(given, str):
-        if given != "log":
-            raise InputError(
-                "record", literal(given), "must be 'log', a number, a list or a Record"
-            )
+    if given is None or isinstance(given, Record):
+        return Record() if given is None else given
+    if isinstance(given, str) and given == "log":
         return Record(log=True)
     if arguments.is_integer(given):
         return Record(every=int(given))
-    if isinstance(given, Sequence | range) or (isinstance(given, np.ndarray) and given.ndim):
-        return Record(at=arguments.entries("record", given, "a list of moments"))
+    if isinstance(given, list | tuple | range) or (isinstance(given, np.ndarray) and given.ndim):
+        return Record(at=list(given))
     raise InputError("record", literal(given), "must be 'log', a number, a list or a Record")

@@ -9,30 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from retvar import arguments
-from retvar.engine import runner, streams
-from retvar.engine.blocks import Recording, plan_blocks
-from retvar.engine.cuda_device import check_precision, chosen_device
-from retvar.engine.learner_setup import prepare_learners
-from retvar.engine.runner import Batch, Simulation
-from retvar.errors import InputError
 from retvar.exact import stationary_distribution
-from retvar.exact.stationary import transitions
-from retvar.features import Features, States, features_of
-from retvar.format import listed, literal
-from retvar.learners import Learner
 from retvar.mdp import END, MDP
-from retvar.mdp.weighted_edges import check_mdp, lam_on_arrival
-from retvar.progress import Display
-from retvar.simulation.record import Record, record_of
-from retvar.simulation.results import (
-    Accumulator,
-    Results,
-    labels_of,
-    refuse_too_large,
-)
-from retvar.simulation.truth import Truth
-from retvar.version import __version__
+from retvar.mdp.weighted_edges import lam_on_arrival
+from retvar.simulation import runner, streams
+from retvar.simulation.blocks import Recording, most_weights, plan_blocks
+from retvar.simulation.cuda_device import chosen_device
+from retvar.simulation.question import MOST, Question, length_of
+from retvar.simulation.record import record_of
+from retvar.simulation.results import Results, refuse_too_large
+from retvar.simulation.runner import Simulation
+from retvar.support import arguments
+from retvar.support.progress import Display
+from retvar.td.learners import Learner
 
 if TYPE_CHECKING:
     import xarray
@@ -40,7 +29,6 @@ if TYPE_CHECKING:
 __all__ = ["replay", "simulate"]
 
 REPLAYED = 1 << 20  # transitions that replay makes in one call
-MOST = 10**15  # steps, episodes and runs
 
 
 def simulate(
@@ -64,7 +52,6 @@ def simulate(
     batch: int | None = None,
     first_run: int = 0,
     device: str = "cpu",
-    dtype: str = "float64",
 ) -> xarray.Dataset:
     """Run learners on an MDP, all on the same streams, and return their estimates.
 
@@ -103,10 +90,8 @@ def simulate(
         Number of the first run: with 30, the runs are runs 30, 31, … of a longer simulation to the
         bit, so that it can be computed in parts.
     device
-        ``"cpu"``; ``"cuda"``, an NVIDIA GPU (needs an extra, see :doc:`gpu`); or ``"auto"``: a GPU
-        if there is one and there is enough to do. Results do not depend on it.
-    dtype
-        ``"float32"``: single precision, on a GPU alone: faster, less exact (see :doc:`gpu`).
+        ``"cpu"``; ``"cuda"``, an NVIDIA GPU (needs an extra, see :doc:`simulate`); or ``"auto"``: a
+        GPU if there is one and there is enough to do. Results do not depend on it.
 
     Returns
     -------
@@ -126,88 +111,58 @@ def simulate(
     >>> data = rv.simulate(mdp, learners, steps=20_000, runs=30, seed=0)
     >>> dict(data.sizes)
     {'learner': 4, 'step': 100, 'state': 5}
-    >>> last = data.isel(step=-1).sel(learner="Direct alpha_bar=0.01")
+    >>> last = data.isel(step=-1).sel(learner="direct alpha_bar=0.01")
     >>> bool(abs(last.variance - last.true_variance).max() < 0.2)
     True
     """
-    check_mdp(mdp)
-    labelled = labelled_learners(learners)
     total, by_step = length_of(mdp, steps, episodes)
     runs = arguments.integer("runs", runs, 1, MOST)
     first_run = arguments.integer("first_run", first_run, 0, MOST - 1)
-    threads = (
-        runner.usable_threads()
-        if threads is None
-        else arguments.integer("threads", threads, 1, MOST)
-    )
+    threads = runner.usable_threads() if threads is None else threads
+    threads = arguments.integer("threads", threads, 1, MOST)
     arguments.choice("keep", keep, ("stats", "runs"))
     recorded = record_of(record)
-    stream, used = streams.stream_of(mdp, target, behaviour, seed)
-    node_features = features_of_nodes(mdp, features, value_features, mean_features)
-    setups = prepare_learners(mdp, list(labelled.values()), node_features, used, first_run + runs)
+    policies, tables = (target, behaviour), (features, value_features, mean_features)
+    question = Question(mdp, learners, policies, tables, truth, seed, first_run + runs)
     moments = recorded.moments(total)
-    actor = target if behaviour is None else behaviour
     if not by_step:
-        refuse_endless(mdp, actor, episodes)
+        question.refuse_endless(episodes)
     recording = Recording(
         points=np.union1d(moments, [total]).astype(np.int64),
         by_step=by_step,
-        states=recorded_states(mdp, recorded),
-        window=_window(recorded, total),
-        shares=stationary_distribution(mdp, actor) if recorded.rmse else np.zeros(0),
+        states=question.recorded_states(recorded),
+        window=recorded.window,
+        shares=stationary_distribution(mdp, question.actor) if recorded.rmse else np.zeros(0),
         change=recorded.change,
         steps=recorded.step_sizes,
     )
-    exact = Truth(mdp, setups, int(seed), target, behaviour, truth)
-    device = chosen_device(device, len(labelled) * runs)
-    check_precision(dtype, device)
     parts = -(-threads // runs) if device == "cpu" else 1
-    blocks = plan_blocks(setups, stream, recording, parts)
+    blocks = plan_blocks(question.setups, question.stream, recording, parts)
+    weights = most_weights(blocks, question.setups)
+    device = chosen_device(device, len(question.learners) * runs, weights)
     if device == "cuda":
-        from retvar.engine import cuda_runner
+        from retvar.simulation import cuda_runner
 
-        number = np.dtype(dtype).itemsize
-        blocks = cuda_runner.device_blocks(blocks, stream, recording.window > 0, number)
-    simulation = Simulation(
-        setups,
-        blocks,
-        stream,
-        int(seed),
-        runs,
-        recording,
-        exact.of_lanes,
-        exact.frozen_of_lanes,
-        threads,
-        None if batch is None else arguments.integer("batch", batch, 1, MOST),
-        first_run,
-    )
+        blocks = [cuda_runner.laid_out(question.setups, recording, block)[0] for block in blocks]
+    batch = None if batch is None else arguments.integer("batch", batch, 1, MOST)
+    simulation = Simulation(question, blocks, recording, runs, first_run, threads, batch)
     refuse_too_large(simulation, keep)
-    for template in dict.fromkeys(setup.template for setup in setups):
-        exact.of(template)
-    accumulators = [Accumulator(block, simulation, keep) for block in simulation.blocks]
-
-    def accumulate(number: int, some: range, results: Batch) -> None:
-        accumulators[number].add(some, results)
-
+    for template in dict.fromkeys(question.templates):
+        question.truth(template)
     attributes = {
-        "mdp": mdp.name or repr(mdp),
         "steps" if by_step else "episodes": total,
         "runs": runs,
         **({"first_run": first_run} if first_run else {}),
-        "seed": str(int(seed)),
-        "target": policy_name(mdp, target),
-        "behaviour": policy_name(mdp, actor),
+        "seed": str(question.seed),
         "window": recording.window,
         "device": device,
-        **({"dtype": dtype} if dtype != "float64" else {}),
-        "retvar": __version__,
     }
-    results = Results(mdp, labelled, simulation, accumulators, exact, moments, attributes)
+    results = Results(simulation, keep, moments, attributes)
     with _report(progress, runs) as report:
         if device == "cuda":
-            cuda_runner.run(simulation, accumulators, report, results.prepare)
+            cuda_runner.run(simulation, results.accumulators, report, results.prepare)
         else:
-            runner.run(simulation, accumulate, report)
+            runner.run(simulation, results.accumulators, report)
     return results.dataset()
 
 
@@ -234,7 +189,6 @@ def replay(
     >>> bool((data.variance[0, -1] == alone.variance()).all())
     True
     """
-    check_mdp(mdp)
     total, by_step = length_of(mdp, steps, episodes)
     run = arguments.integer("run", run, 0, MOST - 1)
     stream, used = streams.stream_of(mdp, target, behaviour, seed)
@@ -264,107 +218,17 @@ def replay(
     return {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
 
 
-def labelled_learners(learners: Any) -> dict[str, Learner]:
-    """Learners by label; raise an InputError if they are none."""
-    if isinstance(learners, Learner):
-        learners = [learners]
-    if isinstance(learners, Mapping):
-        labelled = {arguments.text("learners", label): each for label, each in learners.items()}
-        if len(labelled) < len(learners):
-            raise InputError("learners", list(learners), "labels must differ as text")
-    elif isinstance(learners, Sequence) and all(isinstance(d, Learner) for d in learners):
-        labelled = dict(zip(labels_of(list(learners)), learners, strict=True))
-    else:
-        labelled = {"": learners}
-    for label, learner in labelled.items():
-        if not isinstance(learner, Learner):
-            found = f"{label}: {literal(learner)}" if label else literal(learner)
-            raise InputError("learners", found, "must be learners: Direct, VTD, Centred or a grid")
-    if not labelled:
-        raise InputError("learners", "none", "give at least one: Direct, VTD, Centred or a grid")
-    return labelled
-
-
-def length_of(mdp: MDP, steps: int | None, episodes: int | None) -> tuple[int, bool]:
-    """Number of moments, and whether they are steps."""
-    if (steps is None) == (episodes is None):
-        given = "neither" if steps is None else "both"
-        raise InputError("steps, episodes", given, "give one of the two")
-    if steps is not None:
-        return arguments.integer("steps", steps, 1, MOST), True
-    if not mdp.episodic:
-        remedy = "this MDP has no edge that ends an episode; give steps"
-        raise InputError("episodes", episodes, remedy)
-    return arguments.integer("episodes", episodes, 1, MOST), False
-
-
-def refuse_endless(mdp: MDP, policy: object, episodes: Any) -> None:
-    """Raise an InputError if a run may reach a state from which no episode ends."""
-    from scipy.sparse.csgraph import breadth_first_order
-
-    P = transitions(mdp, policy)  # the end is the last state, which leads to the starts
-    n = mdp.n_states
-    reached = breadth_first_order(P, n, return_predecessors=False)
-    ending = breadth_first_order(P.T.tocsr(), n, return_predecessors=False)
-    lost = np.setdiff1d(reached, ending)
-    if lost.size:
-        names = listed(mdp.state_name(int(s)) for s in lost)
-        remedy = f"no episode ends from {names} under this policy; give steps"
-        raise InputError("episodes", episodes, remedy)
-
-
-def features_of_nodes(mdp: MDP, features: Any, value: Any, mean: Any) -> list[Features]:
-    """Features of the value, mean and variance node."""
-    if features is None:
-        if value is not None or mean is not None:
-            raise InputError("value_features", "alone", "give features too")
-        table: Features = States(mdp.n_states)
-        return [table, table, table]
-    variance = features_of("features", features)
-    value = variance if value is None else features_of("value_features", value)
-    mean = value if mean is None else features_of("mean_features", mean)
-    for field, kind in (("features", variance), ("value_features", value), ("mean_features", mean)):
-        if kind.states != mdp.n_states:
-            found = "no table" if kind.states is None else f"{kind.states} rows"
-            raise InputError(field, found, f"must be a table of {mdp.n_states} rows, one per state")
-    return [value, mean, variance]
-
-
-def recorded_states(mdp: MDP, record: Record) -> Any:
-    """Indices of the states to record."""
-    if record.states is None:
-        return np.arange(mdp.n_states, dtype=np.int64)
-    listed_states = isinstance(record.states, Sequence | np.ndarray)
-    if not listed_states or isinstance(record.states, str) or len(record.states) == 0:
-        raise InputError("record.states", literal(record.states), "must be a list of states")
-    return np.array([mdp.state_index(s) for s in record.states], dtype=np.int64)
-
-
-def _window(record: Record, total: int) -> int:
-    if record.window > total:
-        raise InputError("record.window", record.window, f"must be at most the end, {total:,}")
-    return int(record.window)
-
-
-def policy_name(mdp: MDP, policy: object) -> str:
-    """Name of a policy, as an attribute of results."""
-    if policy is None:
-        return next(iter(mdp.policies))
-    return policy if isinstance(policy, str) else repr(policy)
-
-
 @contextlib.contextmanager
 def _report(
     progress: bool | Callable[[float], None], runs: int
 ) -> Iterator[Callable[[float], None] | None]:
     """Yield a function that takes the number of finished runs, or None without `progress`."""
-    if progress is False or progress is None:
-        yield None
-    elif callable(progress):
-        report: Callable[[float], None] = progress
-        yield lambda done: report(min(1.0, done / runs))
-        report(1.0)
-    else:
+    if callable(progress):
+        yield lambda done: progress(min(1.0, done / runs))
+        progress(1.0)
+    elif progress:
         with Display(sys.stderr, unit="runs", announce=True) as display:
             display.start(runs)
             yield display.advance
+    else:
+        yield None

@@ -1,15 +1,11 @@
 """Sweeps: run many learners on many domains, resume after interruptions, compare the results."""
 
 from retvar.sweep.comparison import Comparison, compare, paired_difference
-from retvar.sweep.dask_executor import Dask
-from retvar.sweep.executors import Local
-from retvar.sweep.grids import Range
-from retvar.sweep.operations import CostEstimate, Status, estimate_cost, retry, run, status
-from retvar.sweep.options import ComparisonOptions
+from retvar.sweep.dask import Dask
 from retvar.sweep.plan import Plan
 from retvar.sweep.results import collect, save
-from retvar.sweep.run_errors import Finished, finished
-from retvar.sweep.spec import CellSize, Domain, Learners, Points, Sweep
+from retvar.sweep.run_errors import ComparisonOptions, Finished, finished
+from retvar.sweep.spec import CellSize, Domain, Learners, Points, Range, Sweep
 from retvar.sweep.statistics import (
     Interval,
     bootstrap_interval,
@@ -17,13 +13,12 @@ from retvar.sweep.statistics import (
     interquartile_mean,
     signed_rank,
 )
-from retvar.sweep.store import Store
+from retvar.sweep.store import Local, Status, Store, retry, run, status
 
 __all__ = [
     "CellSize",
     "Comparison",
     "ComparisonOptions",
-    "CostEstimate",
     "Dask",
     "Domain",
     "Finished",
@@ -39,7 +34,6 @@ __all__ = [
     "bootstrap_interval",
     "collect",
     "compare",
-    "estimate_cost",
     "finished",
     "holm",
     "interquartile_mean",

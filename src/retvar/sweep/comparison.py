@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from retvar import arguments
-from retvar.errors import InputError
-from retvar.format import listed
-from retvar.html import Shown, preformatted
-from retvar.sweep.effects import centre, difference, log_ratio, overall_interval
-from retvar.sweep.format import comparison_table
-from retvar.sweep.options import ComparisonOptions
-from retvar.sweep.run_errors import Array, Indices, RunErrors, errors_of
-from retvar.sweep.statistics import holm, signed_rank
+from retvar.support import arguments
+from retvar.support.errors import InputError
+from retvar.support.format import align, count, listed
+from retvar.support.html import Shown, preformatted
+from retvar.sweep.run_errors import (
+    JUDGING,
+    SELECTING,
+    ComparisonOptions,
+    Indices,
+    RunErrors,
+    errors_of,
+)
+from retvar.sweep.statistics import Array, centre, difference, holm, log_ratio, signed_rank
 
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["Comparison", "compare", "paired_difference"]
-
-SETTINGS = ("best", "shared", "typical")
+TITLES = {
+    "best": "each at its best settings",
+    "shared": "both at the same settings, the best ones for both",
+    "typical": "both at the same settings, the median over all",
+}
 ALL = "all"
 
 
@@ -65,62 +72,36 @@ def paired_difference(
     --------
     >>> import retvar as rv
     >>> learners = {"slow": rv.Direct(alpha=0.001), "quick": rv.Direct(alpha=0.01)}
+    >>> how = {"steps": 500, "runs": 20, "seed": 0, "keep": "runs"}
     >>> record = rv.Record(at=[500], rmse=True)
-    >>> mdp = rv.domains.complex_mdp()
-    >>> runs = rv.simulate(
-    ...     mdp, learners, steps=500, runs=20, seed=0, record=record, keep="runs")
-    >>> found = paired_difference(runs, "slow", "quick")
-    >>> bool(found.low.item() > 0), found.better.item()
-    (True, 0.0)
+    >>> runs = rv.simulate(rv.domains.complex_mdp(), learners, record=record, **how)
+    >>> paired_difference(runs, "slow", "quick").better.item()
+    0.0
     """
     import xarray
 
-    relative = arguments.flag("relative", relative)
     options = ComparisonOptions.of(options, **keywords)
     errors = errors_of(data, options)
-    left, right = (errors.values[:, _index(errors, name, label)] for name, label in
-                   (("a", a), ("b", b)))  # fmt: skip
+    for field, label in (("a", a), ("b", b)):
+        if label not in errors.learners:
+            raise InputError(field, label, f"is none of the learners: {listed(errors.learners)}")
+    left, right = (errors.values[:, errors.learners.index(label)] for label in (a, b))
     gaps = (log_ratio if relative else difference)(left, right)
-    low, middle, high = options.interval(gaps, centre)
-    ends = [np.exp(x) if relative else x for x in (middle, low, high)]
-    names = ("ratio" if relative else "difference", "low", "high")
-    columns = dict(zip(names, ends, strict=True))
-    columns["better"] = _wins(gaps).mean(axis=-1)
-    columns["p"] = np.array([signed_rank(row) for row in gaps])
-    columns |= {f"diverged_{k}": np.isinf(x).sum(-1) for k, x in (("a", left), ("b", right))}
+    low, middle, high = (np.exp(x) if relative else x for x in options.interval(gaps))
+    columns = {
+        "ratio" if relative else "difference": middle,
+        "low": low,
+        "high": high,
+        "better": _wins(gaps).mean(axis=-1),
+        "p": np.array([signed_rank(row) for row in gaps]),
+        "diverged_a": np.isinf(left).sum(-1),
+        "diverged_b": np.isinf(right).sum(-1),
+    }
     return xarray.Dataset(
         {name: ("domain", column) for name, column in columns.items()},
         {"domain": errors.domains},
         {"a": a, "b": b, "what": options.what, "at": errors.moment, "level": options.level},
     )
-
-
-@dataclass(frozen=True, eq=False)
-class Comparison(Shown):
-    """The result of :func:`compare`; ``print(comparison.summary())`` shows it as a table.
-
-    ``data`` has the dimensions question (such as λ), settings (``best``, ``shared``, ``typical``),
-    pair (of methods) and domain, with ``all`` for all domains together.
-
-    >>> import retvar as rv
-    >>> runs = rv.simulate(
-    ...     rv.domains.complex_mdp(), rv.grid(rv.Direct, rv.VTD, alpha=[0.01, 0.1]), steps=100,
-    ...     runs=20, seed=0, record=rv.Record(at=[100], rmse=True), keep="runs")
-    >>> print(rv.sweep.compare(runs).summary().splitlines()[0])
-    Variance RMSE at step 100: 1 domain, 20 runs (10 select settings, 10 judge them)
-    """
-
-    data: xarray.Dataset
-
-    def summary(self, domains: bool = False) -> str:
-        """A table as text; with `domains`, also domain by domain."""
-        return comparison_table(self.data, arguments.flag("domains", domains))
-
-    def __str__(self) -> str:
-        return self.summary()
-
-    def _html(self) -> str:
-        return preformatted(self.summary())
 
 
 def compare(
@@ -170,141 +151,113 @@ def compare(
     --------
     >>> import retvar as rv
     >>> learners = rv.grid(rv.Direct, rv.VTD, alpha=[0.01, 0.1], alpha_bar=[0.01, 0.1])
-    >>> record = rv.Record(at=[1_000], rmse=True)
-    >>> mdp = rv.domains.complex_mdp()
-    >>> runs = rv.simulate(
-    ...     mdp, learners, steps=1_000, runs=20, seed=0, record=record, keep="runs")
-    >>> found = compare(runs)
-    >>> found.data.pair.values.tolist()
-    ['Direct / VTD']
-    >>> print(found.summary().splitlines()[0])
-    Variance RMSE at step 1,000: 1 domain, 20 runs (10 select settings, 10 judge them)
+    >>> how = {"steps": 100, "runs": 20, "seed": 0, "keep": "runs"}
+    >>> record = rv.Record(at=[100], rmse=True)
+    >>> runs = rv.simulate(rv.domains.complex_mdp(), learners, record=record, **how)
+    >>> print(compare(runs).summary().splitlines()[0])
+    Variance RMSE at step 100: 1 domain, 20 runs (10 select settings, 10 judge them)
     """
+    import xarray
+
     options = ComparisonOptions.of(options, **keywords)
     errors = errors_of(data, options)
     options = options.resolve(len(errors.domains))
-    groups = errors.questions(questions)
-    pairs = list(combinations(errors.methods(by), 2))
+    groups, methods = errors.questions(questions), errors.methods(by)
+    pairs = list(combinations(methods, 2))
     if not pairs:
         raise InputError("by", by, "has one value, and nothing to compare it with")
-    unmatched = _unmatched(errors, by, groups, pairs)
-    selections = SETTINGS[:1] if unmatched else SETTINGS
-    rows = [_row(errors, by, members, a, b, selection) for members in groups.values()
-            for selection in selections for a, b in pairs]  # fmt: skip
-    shape = (len(groups), len(selections), len(pairs))
-    logs = np.array([row.logs for row in rows])
-    columns = _effects(logs, options)
-    for name in ("diverged_a", "diverged_b", "setting_a", "setting_b"):
-        columns[name] = np.array([getattr(row, name) for row in rows])
-    coords = {
-        "question": list(groups),
-        "settings": list(selections),
-        "pair": [f"{a} / {b}" for a, b in pairs],
-        "domain": [*errors.domains, ALL],
-    }
+    matches = [
+        [_match(errors, by, members, methods, pair) for pair in pairs]
+        for members in groups.values()
+    ]
+    unmatched = next((m.problem for group in matches for m in group if m.problem), "")
+    selections = ["best"] if unmatched else list(TITLES)
+    rows = [
+        _row(errors, match, selection)
+        for group in matches for selection in selections for match in group
+    ]  # fmt: skip
+    columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    logs = columns.pop("logs")
+    columns |= _effects(logs, options)
     columns["winner"] = _winners(columns, pairs, options.level)
-    least_p = _least_p(len(rows), len(errors.domains), logs.shape[-1], options)
-    attributes = {
-        "by": by, "what": options.what, "at": errors.moment, "level": options.level,
-        "over": options.over, "runs": errors.values.shape[-1], "judging": logs.shape[-1],
-        "unmatched": unmatched,
-    }  # fmt: skip
-    found = _dataset(columns, shape, coords, attributes)
-    return Comparison(found.assign(least_p=("domain", least_p)))
+    shape = (len(groups), len(selections), len(pairs), len(errors.domains) + 1)
+    dims = ("question", "settings", "pair", "domain")
+    labels = (list(groups), selections, [f"{a} / {b}" for a, b in pairs], [*errors.domains, ALL])
+    found = xarray.Dataset(
+        {name: (dims, column.reshape(shape)) for name, column in columns.items()},
+        dict(zip(dims, labels, strict=True)),
+        {
+            "by": by, "what": options.what, "at": errors.moment, "level": options.level,
+            "over": options.over, "runs": errors.values.shape[-1], "judging": logs.shape[-1],
+            "unmatched": unmatched,
+        },
+    )  # fmt: skip
+    return Comparison(found.assign(least_p=("domain", _least_p(logs.shape, options))))
 
 
-@dataclass(frozen=True, eq=False)
-class _Row:
-    """One pair of methods at settings that were selected in one way."""
+class _Match(NamedTuple):
+    """The learners of two methods for one question: all of them, and those of equal settings."""
 
-    logs: Array  # of the ratio of errors [domain, judging run]
-    diverged_a: Array  # shares of runs, for each domain and for all
-    diverged_b: Array
-    setting_a: list[str]
-    setting_b: list[str]
+    all: list[Indices]
+    same: list[Indices]
+    problem: str  # why they cannot be compared at the same settings; empty if they can
 
 
-def _unmatched(
-    errors: RunErrors, by: str, groups: dict[str, Indices], pairs: list[tuple[str, str]]
-) -> str:
-    """Why methods cannot be compared at the same settings; empty if they can."""
-    for members in groups.values():
-        for a, b in pairs:
-            left, right = _sides(errors, by, members, a, b)
-            keys = _keys(errors, by, left, right)
-            if not set(keys[0]) & set(keys[1]):
-                return f"{a} and {b} have no setting in common"
-            if len(keys[0]) < left.size or len(keys[1]) < right.size:
-                return f"{a} and {b} have learners that differ in a setting of only one method"
-    return ""
-
-
-def _sides(errors: RunErrors, by: str, members: Indices, a: str, b: str) -> tuple[Indices, Indices]:
-    """Learners of two methods among those of a question."""
-    methods = errors.methods(by)
-    left, right = (np.intersect1d(methods[name], members) for name in (a, b))
-    if not left.size or not right.size:
-        missing = b if left.size else a
-        raise InputError(
-            "data", f"no {missing}", "every method must have learners for each question"
-        )
-    return left, right
-
-
-def _row(errors: RunErrors, by: str, members: Indices, a: str, b: str, selection: str) -> _Row:
-    left, right = _sides(errors, by, members, a, b)
-    if selection == "best":
-        left, right = errors.best(left)[:, None], errors.best(right)[:, None]
-    else:
-        left, right = _matched(errors, by, left, right)
-        if selection == "shared":
-            left, right = _shared(errors, left, right)
-        else:
-            left, right = (np.tile(x, (len(errors.domains), 1)) for x in (left, right))
-    here = np.arange(len(errors.domains))[:, None]
-    judged = errors.values[:, :, errors.halves()[1]]
-    one, other = judged[here, left], judged[here, right]  # [domain, setting, run]
-    names = [[errors.learners[x[0]] if x.size == 1 else "" for x in side] + [""]
-             for side in (left, right)]  # fmt: skip
-    diverged_a, diverged_b = (_with_all(np.isinf(x).mean(axis=(1, 2))) for x in (one, other))
-    return _Row(_median(log_ratio(one, other)), diverged_a, diverged_b, *names)
-
-
-def _matched(errors: RunErrors, by: str, left: Indices, right: Indices) -> tuple[Indices, Indices]:
-    """Learners of both methods with the same settings."""
-    keys = _keys(errors, by, left, right)
+def _match(
+    errors: RunErrors,
+    by: str,
+    members: Indices,
+    methods: dict[str, Indices],
+    pair: tuple[str, str],
+) -> _Match:
+    sides = [np.intersect1d(methods[name], members) for name in pair]
+    for name, side in zip(pair, sides, strict=True):
+        if not side.size:
+            remedy = "every method must have learners for each question"
+            raise InputError("data", f"no {name}", remedy)
+    columns = [column for name, column in errors.settings.items() if name != by]
+    columns = [c for c in columns if all(any(c[k] is not None for k in side) for side in sides)]
+    keys = [{tuple(c[k] for c in columns): int(k) for k in side} for side in sides]
     both = [key for key in keys[0] if key in keys[1]]
-    return np.array([keys[0][key] for key in both]), np.array([keys[1][key] for key in both])
+    same = [np.array([known[key] for key in both], dtype=np.intp) for known in keys]
+    problem, names = "", " and ".join(pair)
+    if not both:
+        problem = f"{names} have no setting in common"
+    elif any(len(known) < side.size for known, side in zip(keys, sides, strict=True)):
+        problem = f"{names} have learners that differ in a setting of only one method"
+    return _Match(sides, same, problem)
 
 
-def _keys(errors: RunErrors, by: str, *sides: Indices) -> list[dict[tuple[Any, ...], int]]:
-    """Learners by the values of the settings that both methods have."""
-    names = [name for name in errors.settings if name != by]
-    common = [name for name in names if all(_has(errors, name, side) for side in sides)]
-    return [{tuple(errors.column(n)[k] for n in common): int(k) for k in side}
-            for side in sides]  # fmt: skip
+def _row(errors: RunErrors, match: _Match, selection: str) -> dict[str, Any]:
+    """One pair of methods at settings that were selected in one way, by domain and for all."""
+    sides = dict(zip("ab", _selected(errors, match, selection), strict=True))  # [domain, setting]
+    here = np.arange(len(errors.domains))[:, None]
+    judged = {side: errors.values[:, :, JUDGING][here, x] for side, x in sides.items()}
+    row: dict[str, Any] = {"logs": _median(log_ratio(judged["a"], judged["b"]))}  # [domain, run]
+    for side, chosen in sides.items():
+        row[f"diverged_{side}"] = _with_all(np.isinf(judged[side]).mean(axis=(1, 2)))
+        names = [errors.learners[x[0]] if x.size == 1 else "" for x in chosen]
+        row[f"setting_{side}"] = [*names, ""]
+    return row
 
 
-def _has(errors: RunErrors, name: str, members: Indices) -> bool:
-    """Whether any of these learners sets a setting."""
-    column = errors.column(name)
-    return any(column[k] is not None for k in members)
-
-
-def _shared(errors: RunErrors, left: Indices, right: Indices) -> tuple[Indices, Indices]:
-    """For each domain the settings at which the larger of two errors is least."""
-    selecting = errors.values[:, :, errors.halves()[0]]
-    larger = np.maximum(centre(selecting[:, left]), centre(selecting[:, right]))
-    best = np.argmin(larger, axis=1)
-    return left[best][:, None], right[best][:, None]
+def _selected(errors: RunErrors, match: _Match, selection: str) -> list[Indices]:
+    """The learners of both methods that are compared on each domain [domain, setting]."""
+    if selection == "best":
+        return [errors.best(side)[:, None] for side in match.all]
+    if selection == "typical":
+        every = np.zeros((len(errors.domains), 1), dtype=np.intp)
+        return [every + side for side in match.same]
+    selecting = errors.values[:, :, SELECTING]
+    larger = np.maximum(*(centre(selecting[:, side]) for side in match.same))
+    best = np.argmin(larger, axis=1)[:, None]
+    return [side[best] for side in match.same]
 
 
 def _median(logs: Array) -> Array:
     """The median over settings [domain, setting, run] → [domain, run]; 0 for −∞ and ∞."""
-    ordered = np.sort(logs, axis=1)
-    n = logs.shape[1]
     with np.errstate(invalid="ignore"):
-        found = (ordered[:, (n - 1) // 2] + ordered[:, n // 2]) / 2
+        found = np.median(logs, axis=1)
     return np.where(np.isnan(found), 0.0, found)
 
 
@@ -313,58 +266,149 @@ def _wins(gaps: Array) -> Array:
     return np.asarray((gaps < 0) + 0.5 * (gaps == 0))
 
 
+def _with_all(shares: Array) -> Array:
+    return np.append(shares, shares.mean())
+
+
 def _effects(logs: Array, options: ComparisonOptions) -> dict[str, Array]:
     """Effects [row, domain and all] from logarithms of ratios [row, domain, run]."""
-    each = options.interval(logs, centre)
-    whole = overall_interval(logs, options)
-    ends = {name: np.exp(np.concatenate([x, y[:, None]], axis=1))
-            for name, x, y in zip(("low", "ratio", "high"), each, whole, strict=True)}  # fmt: skip
+    intervals = zip(options.interval(logs), options.overall_interval(logs), strict=True)
+    low, ratio, high = (np.exp(np.column_stack(both)) for both in intervals)
     p_each = np.array([[signed_rank(runs) for runs in row] for row in logs])
     units = centre(logs) if options.over == "domains" else logs
     p_all = np.array([signed_rank(row) for row in units])
     return {
-        **ends,
+        "low": low,
+        "ratio": ratio,
+        "high": high,
         "better": np.array([_with_all(row.mean(axis=-1)) for row in _wins(logs)]),
         "p": np.column_stack([p_each, p_all]),
         "p_holm": np.column_stack([holm(p_each), holm(p_all)]),
     }
 
 
-def _least_p(rows: int, domains: int, runs: int, options: ComparisonOptions) -> Array:
-    """The least possible p-value after Holm's correction, of each domain and of all.
+def _winners(columns: dict[str, Array], pairs: list[tuple[str, str]], level: float) -> Any:
+    """The better method where test and interval agree, otherwise an empty text."""
+    names = np.tile(np.array(pairs, dtype=object), (len(columns["p"]) // len(pairs), 1))
+    found = np.where(columns["high"] < 1, names[:, :1], "")
+    found = np.where(columns["low"] > 1, names[:, 1:], found)
+    return np.where(columns["p_holm"] < 1 - level, found, "").astype(str)
 
-    >>> _least_p(3, 2, 5, ComparisonOptions(over="runs")).tolist()
-    [0.375, 0.375, 0.005859375]
-    """
+
+def _least_p(shape: tuple[int, ...], options: ComparisonOptions) -> Array:
+    """The least possible p-value after Holm's correction, of each domain and of all."""
+    rows, domains, runs = shape
     signs = domains * (1 if options.over == "domains" else runs)  # all of which agree
     each = rows * domains * 0.5 ** (runs - 1)
     return np.array([each] * domains + [rows * 0.5 ** (signs - 1)])
 
 
-def _with_all(shares: Array) -> Array:
-    return np.append(shares, shares.mean())
+# ---------------------------------------------------------------------- as text
 
 
-def _winners(columns: dict[str, Array], pairs: list[tuple[str, str]], level: float) -> Any:
-    """The better method where test and interval agree, otherwise an empty text."""
-    names = np.tile(np.array(pairs, dtype=object), (len(columns["p"]) // len(pairs), 1))
-    significant = columns["p_holm"] < 1 - level
-    found = np.where(columns["high"] < 1, names[:, :1], "")
-    found = np.where(columns["low"] > 1, names[:, 1:], found)
-    return np.where(significant, found, "").astype(str)
+@dataclass(frozen=True, eq=False)
+class Comparison(Shown):
+    """The result of :func:`compare`; ``print(comparison.summary())`` shows it as a table.
+
+    ``data`` has the dimensions question (such as λ), settings (``best``, ``shared``, ``typical``),
+    pair (of methods) and domain, with ``all`` for all domains together.
+
+    >>> import retvar as rv
+    >>> how = {"steps": 20, "runs": 8, "seed": 0, "keep": "runs"}
+    >>> learners, record = rv.grid(rv.Direct, rv.VTD, alpha=0.1), rv.Record(at=[20], rmse=True)
+    >>> runs = rv.simulate(rv.domains.chain(), learners, record=record, **how)
+    >>> compare(runs).data.pair.values.tolist()
+    ['Direct / VTD']
+    """
+
+    data: xarray.Dataset
+
+    def summary(self, domains: bool = False) -> str:
+        """A table as text; with `domains`, also domain by domain."""
+        domains = arguments.flag("domains", domains)
+        headings: list[tuple[int, str]] = []  # with the number of rows before each
+        rows: list[list[str]] = []
+        for question in self.data.question.values:
+            headings += [(len(rows), str(question))] if question else []
+            for settings in self.data.settings.values:
+                headings.append((len(rows), f"  {TITLES[str(settings)]}"))
+                one = self.data.sel(question=question, settings=settings)
+                for pair in self.data.pair.values:
+                    rows += _pair_rows(one.sel(pair=pair), domains)
+        lines = align(rows, left=True)
+        for number, heading in reversed(headings):
+            lines.insert(number, heading)
+        return "\n".join([*_legend(self.data), *_undecidable(self.data), "", *lines])
+
+    def __str__(self) -> str:
+        return self.summary()
+
+    def _html(self) -> str:
+        return preformatted(self.summary())
 
 
-def _dataset(
-    columns: dict[str, Any], shape: tuple[int, ...], coords: dict[str, list[str]], attributes: Any
-) -> xarray.Dataset:
-    import xarray
-
-    dims = tuple(coords)
-    full = {name: (dims, x.reshape(*shape, x.shape[-1])) for name, x in columns.items()}
-    return xarray.Dataset(full, coords, attributes)
+def error_name(what: str) -> str:
+    """The name of an error for text and figures."""
+    return what.replace("_rmse", " RMSE").replace("_", " ")
 
 
-def _index(errors: RunErrors, field: str, label: str) -> int:
-    if not isinstance(label, str) or label not in errors.learners:
-        raise InputError(field, label, f"is none of the learners: {listed(errors.learners)}")
-    return errors.learners.index(label)
+def can_decide(row: xarray.Dataset) -> bool:
+    """Whether a difference on a domain, or over all of them, could be significant."""
+    return bool(row.least_p < 1 - row.attrs["level"])
+
+
+def _legend(data: xarray.Dataset) -> list[str]:
+    runs, judging, level = (data.attrs[name] for name in ("runs", "judging", "level"))
+    name, unmatched = error_name(data.attrs["what"]), data.attrs["unmatched"]
+    over = "domains like these" if data.attrs["over"] == "domains" else "runs on these domains"
+    return [
+        f"{name[0].upper()}{name[1:]} at {data.attrs['at']}: "
+        f"{count(data.sizes['domain'] - 1, 'domain')}, "
+        f"{runs} runs ({runs - judging} select settings, {judging} judge them)",
+        f"a / b: ratio of errors, below 1 if a is better; {level:.0%} intervals over {over};",
+        f"better: if p < {1 - level:.3g} after Holm's correction and 1 is outside the interval",
+        *([f"{unmatched}: each at its best only"] if unmatched else []),
+    ]
+
+
+def _undecidable(data: xarray.Dataset) -> list[str]:
+    """Notes if there are too few runs or domains for any significant difference."""
+    found = []
+    if not can_decide(data.isel(domain=0)):
+        more = math.floor(math.log2(data.least_p.values[0] / (1 - data.attrs["level"]))) + 1
+        runs = 2 * (data.attrs["judging"] + more)
+        found.append(f"too few runs to decide on single domains; {runs} would suffice")
+    if data.sizes["domain"] > 2 and not can_decide(data.isel(domain=-1)):
+        found.append(f"too few {data.attrs['over']} to decide over all domains")
+    return found
+
+
+def _pair_rows(one: xarray.Dataset, domains: bool) -> list[list[str]]:
+    """The row of a pair over all domains, and with `domains` those of each domain."""
+    single, pair = one.isel(domain=slice(None, -1)), str(one.pair.item())
+    if single.sizes["domain"] == 1:
+        return [[f"    {pair}", *_cells(single.isel(domain=0))]]
+    row = [f"    {pair}", *_cells(one.isel(domain=-1))]
+    if can_decide(single.isel(domain=0)):
+        wins = (int((single.winner == name).sum()) for name in pair.split(" / "))
+        row.append(f"on {' and '.join(map(str, wins))} of {single.sizes['domain']} domains")
+    each = [[f"      {name}", *_cells(single.sel(domain=name))] for name in single.domain.values]
+    return [row, *(each if domains else [])]
+
+
+def _cells(row: xarray.Dataset) -> list[str]:
+    unit = row.attrs["over"] if row.domain.item() == ALL else "runs"
+    ratio, low, high = (_ratio(float(row[name])) for name in ("ratio", "low", "high"))
+    p, diverged = float(row.p_holm), [float(row.diverged_a), float(row.diverged_b)]
+    return [
+        f"{ratio} [{low}, {high}]",
+        f"a in {float(row.better):.0%} of runs",
+        "p < 1e-6" if p < 1e-6 else f"p = {p:.2g}",
+        str(row.winner.item()) or ("undecided" if can_decide(row) else f"too few {unit}"),
+        f"diverged: {diverged[0]:.0%}, {diverged[1]:.0%}" if any(diverged) else "",
+    ]
+
+
+def _ratio(ratio: float) -> str:
+    """A ratio with few digits."""
+    return "∞" if np.isinf(ratio) else f"{ratio:.3f}" if ratio < 10 else f"{ratio:.3g}"

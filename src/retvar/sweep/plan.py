@@ -2,42 +2,32 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from retvar.cache import code_digest
-from retvar.errors import InputError
-from retvar.format import listed, visible
-from retvar.learners import Learner
-from retvar.networks import error_names
 from retvar.simulation import simulate
-from retvar.simulation.results import labels_of
-from retvar.sweep.expansion import DomainInstance, digest, domains_of, learner_key, learners_of
-from retvar.sweep.spec import Sweep
+from retvar.simulation.question import labels_of
+from retvar.support.cache import code_digest
+from retvar.support.format import visible
+from retvar.sweep.spec import DomainInstance, Sweep, digest, domains_of, learners_of
+from retvar.td.learners import Learner
+from retvar.td.networks import error_names
 from retvar.version import __version__
 
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["Cell", "Plan", "digest", "identity"]
-
 FORMAT = 2  # of a cell's data; part of its key
-MAX_CELLS = 10_000_000
+FILE_OVERHEAD = 12_000  # bytes of a cell's file in addition to its numbers
 
 
 @cache
 def identity() -> dict[str, str]:
-    """The versions that numbers may depend on; all cells of a store have the same.
-
-    >>> sorted(identity())
-    ['cells', 'code', 'numba', 'numpy', 'retvar', 'scipy']
-    """
+    """The versions that numbers may depend on; all cells of a store have the same."""
     import numba
     import scipy
 
@@ -71,7 +61,7 @@ class Plan:
     ...     learners=[Learners(method="direct", alpha=[0.1, 0.2])],
     ... ).plan()
     >>> plan.labels
-    ['Direct alpha=0.1', 'Direct alpha=0.2']
+    ['direct alpha=0.1', 'direct alpha=0.2']
     >>> dict(plan.compute(plan.cells[0]).sizes)
     {'learner': 2, 'run': 2, 'step': 16}
     """
@@ -84,12 +74,7 @@ class Plan:
     @classmethod
     def from_sweep(cls, sweep: Sweep, made_with: dict[str, str] | None = None) -> Plan:
         """Expand a sweep into its learners and domains, and check them."""
-        learners = learners_of(sweep)
-        plan = cls(sweep, domains_of(sweep), learners, made_with or identity())
-        if plan.count > MAX_CELLS:
-            remedy = f"must be at most {MAX_CELLS:,}; let `cell` hold more learners or runs"
-            raise InputError("cells", f"{plan.count:,}", remedy)
-        return plan
+        return cls(sweep, domains_of(sweep), learners_of(sweep), made_with or identity())
 
     def __repr__(self) -> str:
         return (
@@ -106,12 +91,12 @@ class Plan:
     @property
     def length(self) -> int:
         """Steps or episodes of a run."""
-        return self.sweep.steps or self.sweep.episodes or 0
+        return self.sweep.length
 
     @cached_property
     def moments(self) -> Any:
         """The steps or episodes at which errors are recorded."""
-        return self.sweep.record.moments(self.length)
+        return self.sweep.record.record(self.length).moments(self.length)
 
     @property
     def errors(self) -> tuple[str, ...]:
@@ -123,24 +108,24 @@ class Plan:
         """The labels of the learners."""
         return labels_of(self.learners)
 
-    @cached_property
-    def blocks(self) -> list[range]:
-        """Consecutive learners of about equal number, at most as many as a cell may have."""
-        return _divide(len(self.learners), self.sweep.cell.learners)
-
     @property
     def count(self) -> int:
         """The number of cells."""
-        runs = -(-self.sweep.runs // self.sweep.cell.runs)
-        return len(self.domains) * len(self.blocks) * runs
+        return len(self.cells)
+
+    @property
+    def bytes(self) -> int:
+        """About how large the results are."""
+        entries = len(self.domains) * len(self.learners) * self.sweep.runs
+        return entries * (16 * len(self.moments) + 1) + FILE_OVERHEAD * self.count
 
     @cached_property
     def cells(self) -> list[Cell]:
         """All cells, ordered by domain, then learners, then runs."""
-        size = self.sweep.cell.runs
-        firsts = range(0, self.sweep.runs, size)
-        parts = [range(first, min(first + size, self.sweep.runs)) for first in firsts]
-        crossed = itertools.product(range(len(self.domains)), self.blocks, parts)
+        learners = _divide(len(self.learners), self.sweep.cell.learners)
+        size, runs = self.sweep.cell.runs, self.sweep.runs
+        parts = [range(first, min(first + size, runs)) for first in range(0, runs, size)]
+        crossed = itertools.product(range(len(self.domains)), learners, parts)
         return [Cell(number, *parts) for number, parts in enumerate(crossed)]
 
     @cached_property
@@ -152,40 +137,20 @@ class Plan:
     @cached_property
     def keys(self) -> list[str]:
         """For each cell a digest of everything that determines its data."""
-        common = digest([self.made_with, self.sweep.seed, self.unit, self.length,
-                         self.moments.tolist()])  # fmt: skip
-        blocks = {
-            block: digest([self.learners[i].to_dict() for i in block]) for block in self.blocks
-        }
-        domains = [domain.key for domain in self.domains]
-        return [
-            digest([common, domains[c.domain], blocks[c.learners], c.runs.start, c.runs.stop])[:32]
+        length = [self.unit, self.length, self.moments.tolist()]
+        common = digest([self.made_with, self.sweep.seed, *length])
+        blocks = {cell.learners for cell in self.cells}
+        learners = {k: digest([self.learners[i].to_dict() for i in k]) for k in blocks}
+        parts = (
+            [self.domains[c.domain].key, learners[c.learners], c.runs.start, c.runs.stop]
             for c in self.cells
-        ]
+        )
+        return [digest([common, *each])[:32] for each in parts]
 
     @cached_property
     def digest(self) -> str:
         """A digest of the keys of all cells."""
         return digest(self.keys)
-
-    def missing_from(self, other: Plan) -> str:
-        """What another plan has and this one lacks; empty if this one only adds to it."""
-        if self.made_with != other.made_with:
-            return "the version"
-        if (self.unit, self.length) != (other.unit, other.length):
-            return f"{other.length:,} {other.unit}s"
-        if self.moments.tolist() != other.moments.tolist():
-            return "the moments recorded"
-        if self.sweep.seed != other.sweep.seed:
-            return f"seed {other.sweep.seed}"
-        if self.sweep.runs < other.sweep.runs:
-            return f"run {other.sweep.runs - 1}"
-        domains = {domain.key for domain in self.domains}
-        missing = [domain.label for domain in other.domains if domain.key not in domains]
-        learners = set(map(learner_key, self.learners))
-        missing += [label for label, learner in zip(other.labels, other.learners, strict=True)
-                    if learner_key(learner) not in learners]  # fmt: skip
-        return listed(missing)
 
     def describe(self, cell: Cell) -> str:
         """The domain, learners and runs of a cell, for messages."""
@@ -196,35 +161,26 @@ class Plan:
         )
 
     def compute(
-        self,
-        cell: Cell,
-        threads: int | None = 1,
-        progress: Callable[[float], None] | None = None,
-        length: int | None = None,
-        device: str = "cpu",
+        self, cell: Cell, threads: int | None = 1, progress: Any = False, device: str = "cpu"
     ) -> xarray.Dataset:
-        """Compute the data of a cell; `length` shortens the runs, for timing."""
+        """Compute the data of a cell."""
         import xarray
 
         domain = self.domains[cell.domain]
-        record = self.sweep.record.record()
-        if length is not None:
-            record = dataclasses.replace(record, at=(length,), every=None, points=None, log=False)
-        steps = self.length if length is None else length
         data = simulate(
             domain.mdp(),
             [self.learners[i] for i in cell.learners],
-            steps=steps if self.unit == "step" else None,
-            episodes=steps if self.unit == "episode" else None,
+            steps=self.sweep.steps,
+            episodes=self.sweep.episodes,
             runs=len(cell.runs),
             first_run=cell.runs.start,
             seed=self.seeds[cell.domain],
             target=domain.spec.target,
             behaviour=domain.spec.behaviour,
-            record=record,
+            record=self.sweep.record.record(self.length),
             keep="runs",
             threads=threads,
-            progress=progress or False,
+            progress=progress,
             device=device,
         )
         dims = ("learner", "run", self.unit)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -9,25 +10,123 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar import arguments
-from retvar.errors import InputError
-from retvar.format import listed, literal
-from retvar.networks import error_names
-from retvar.sweep.options import ComparisonOptions
-from retvar.sweep.statistics import interquartile_mean
+from retvar.support import arguments
+from retvar.support.errors import InputError
+from retvar.support.format import listed, literal
+from retvar.sweep.statistics import (
+    Array,
+    Interval,
+    bootstrap_interval,
+    centre,
+    interquartile_mean,
+    log_ratio,
+)
+from retvar.td.networks import error_names
 
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["Finished", "RunErrors", "errors_of", "finished", "recorded"]
-
-Array = NDArray[np.float64]
 Indices = NDArray[np.intp]
+Flags = NDArray[np.bool_]
+MIN_DOMAINS = 10  # from which intervals generalise to other domains by default
 QUESTION_SETTINGS = ("gamma", "lam", "estimand")  # they define what is estimated, not how
 DOMAIN_SETTINGS = ("gamma", "lam")  # those of the domain, unless a learner sets them
-NOT_SETTINGS = ("learner", "settings")
 DIGITS = 12  # to which settings are compared
 NEAR = 1e-6  # relative; values in `where` may be rounded
+SELECTING, JUDGING = slice(0, None, 2), slice(1, None, 2)  # even runs select settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparisonOptions:
+    """Which errors are compared, and how intervals are computed.
+
+    Functions that take options also take these fields as keywords, which replace those of
+    `options`.
+
+    Parameters
+    ----------
+    what
+        Which error: ``"variance_rmse"``, ``"value_rmse"``, or that of a higher moment.
+    at
+        When: a step or episode that was recorded, or −1 for the last one.
+    where
+        Settings to hold fixed, such as ``{"alpha": 0.1}``; a list means any of its values.
+    over
+        Over what intervals generalise: ``"runs"``, more runs on these domains, or ``"domains"``,
+        more domains like these. Default: domains if there are at least ten.
+    level, resamples, seed
+        Of the intervals; see :func:`bootstrap_interval`.
+
+    Examples
+    --------
+    >>> ComparisonOptions(where={"lam": 0.9}, level=0.9).what
+    'variance_rmse'
+    """
+
+    what: str = "variance_rmse"
+    at: int = -1
+    where: Mapping[str, Any] | None = None
+    over: str | None = None
+    level: float = 0.95
+    resamples: int = 2_000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        arguments.level("level", self.level)
+        arguments.integer("resamples", self.resamples, 100)
+        arguments.integer("seed", self.seed, 0)
+        if self.over is not None:
+            arguments.choice("over", self.over, ("runs", "domains"))
+
+    @classmethod
+    def of(cls, options: ComparisonOptions | None = None, **keywords: Any) -> ComparisonOptions:
+        """Options with some fields replaced by keywords."""
+        found = cls() if options is None else options
+        arguments.instance("options", found, ComparisonOptions, "ComparisonOptions")
+        known = [field.name for field in dataclasses.fields(cls)]
+        if unknown := set(keywords) - set(known):
+            raise InputError("options", listed(unknown), f"unknown; they are {', '.join(known)}")
+        return dataclasses.replace(found, **keywords)
+
+    def resolve(self, domains: int) -> ComparisonOptions:
+        """The options with the default of `over` for this number of domains."""
+        if self.over == "domains" and domains < 2:
+            raise InputError("over", "'domains'", "there is one domain; give 'runs'")
+        over = self.over or ("domains" if domains >= MIN_DOMAINS else "runs")
+        return dataclasses.replace(self, over=over)
+
+    def interval(self, data: Array, *, stratified: bool = False) -> Interval:
+        """The interval of the centre of [..., run], or of [..., domain, run]."""
+        return bootstrap_interval(
+            data, centre, self.level, self.resamples, self.seed, stratified=stratified
+        )
+
+    def overall_interval(self, data: Array) -> Interval:
+        """The interval of the centre of [..., domain, run], over runs or over domains."""
+        if self.over == "domains":
+            return self.interval(centre(data))
+        return self.interval(data, stratified=True)
+
+
+def contenders(errors: Array, options: ComparisonOptions, *, split: bool) -> Flags:
+    """Which settings [setting, domain, run] are not significantly worse than the best one.
+
+    One half of the runs (of the domains, if intervals are over domains) selects the setting that
+    seems best; the other half decides which are worse than it. The truly best setting is left out
+    only if the interval of its ratio lies above 1, although the true ratio is at most 1. With
+    `split`, the even runs have selected other settings before and decide nothing here.
+    """
+    if options.over == "runs":
+        selecting, judging = errors[..., SELECTING], errors[..., JUDGING]
+    elif errors.shape[1] < 4:
+        raise InputError("over", "'domains'", "needs at least 4 of them here; give 'runs'")
+    else:
+        runs = errors[..., JUDGING] if split else errors
+        selecting, judging = runs[:, ::2], runs[:, 1::2]
+    with np.errstate(divide="ignore"):
+        best = int(np.argmin(centre(np.log(selecting), (-2, -1))))
+    ratios = log_ratio(judging, judging[best])
+    return np.asarray(options.overall_interval(ratios).low <= 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,23 +143,13 @@ class RunErrors:
         """Learners grouped by what they estimate; only errors within a group are comparable."""
         if names is None:
             names = [name for name in QUESTION_SETTINGS if name in self.settings]
-        names = arguments.texts("questions", names)
-        varying = [name for name in names if len(set(self.column(name))) > 1]
-        return self.groups(varying)
-
-    def groups(self, names: Sequence[str]) -> dict[str, Indices]:
-        """Learners grouped by the values of these settings, which name the groups."""
-        columns = [self.column(name) for name in names]
-        texts = [setting_texts(name, column) for name, column in zip(names, columns, strict=True)]
-        found: dict[tuple[Any, ...], list[int]] = {}
-        for k in range(len(self.learners)):
-            found.setdefault(tuple(column[k] for column in columns), []).append(k)
-
-        def label(key: tuple[Any, ...]) -> str:
-            parts = zip(names, texts, key, strict=True)
-            return ", ".join(f"{name} = {text[x]}" for name, text, x in parts)
-
-        return {label(key): np.array(members) for key, members in found.items()}
+        columns = {name: self.column(name) for name in arguments.texts("questions", names)}
+        texts = {name: setting_texts(name, column) for name, column in columns.items()}
+        varying = {name: column for name, column in columns.items() if len(texts[name]) > 1}
+        return _groups(
+            ", ".join(f"{name} = {texts[name][column[k]]}" for name, column in varying.items())
+            for k in range(len(self.learners))
+        )
 
     def column(self, name: str) -> list[Any]:
         """A setting of every learner; None where it is not set."""
@@ -69,33 +158,33 @@ class RunErrors:
     def methods(self, by: str) -> dict[str, Indices]:
         """Learners grouped by the setting `by`, in order of appearance."""
         column = self.column(by)
-        return {
-            text: np.array([k for k, x in enumerate(column) if x == value])
-            for value, text in setting_texts(by, column).items()
-        }
-
-    def halves(self) -> tuple[slice, slice]:
-        """The even runs, which select settings, and the odd ones, which judge them."""
-        return slice(0, None, 2), slice(1, None, 2)
+        texts = setting_texts(by, column)
+        return _groups(texts[x] for x in column)
 
     def best(self, members: Indices) -> Indices:
         """For each domain the learner with the least error in the selecting runs."""
-        errors = interquartile_mean(self.values[:, members, self.halves()[0]], axis=-1)
+        errors = interquartile_mean(self.values[:, members, SELECTING], axis=-1)
         return np.asarray(members[np.argmin(errors, axis=1)])
+
+
+def _groups(labels: Iterable[str]) -> dict[str, Indices]:
+    """The places of each label."""
+    found: dict[str, list[int]] = {}
+    for k, label in enumerate(labels):
+        found.setdefault(label, []).append(k)
+    return {label: np.array(places) for label, places in found.items()}
 
 
 def errors_of(data: xarray.Dataset, options: ComparisonOptions) -> RunErrors:
     """The errors of a collected sweep, or of a simulation's runs, at one moment."""
-    table = _table(data, options.what)
+    table, moment = _table(data, options.what, options.at)
     if table.sizes["run"] < 4:
         remedy = "must be at least 4: half of them select settings, half judge them"
         raise InputError("data, runs", table.sizes["run"], remedy)
-    table, moment = _at(table, options.at)
     settings = _settings(data)
-    learners = _select(settings, data.sizes["learner"], options.where or {})
-    values = _values(table, learners)
-    missing = int(_missing(data, values, learners).sum())
-    if missing:
+    learners = _select(settings, data.sizes["learner"], options.where)
+    values = np.array(table.values[:, learners], dtype=float)
+    if missing := int(_missing(data, values, learners).sum()):
         remedy = "finish the sweep, or leave out what is missing: see retvar.sweep.finished"
         if options.what not in error_names(2):
             remedy += "; learners of a lower order have none: choose others by where, as in order=4"
@@ -137,108 +226,63 @@ def finished(
 
     Examples
     --------
-    >>> import tempfile
-    >>> from retvar.sweep import Domain, Learners, Store, Sweep, collect, run
-    >>> sweep = Sweep(runs=4, steps=9, domains=[Domain(id="chain"), Domain(id="complex-mdp")],
-    ...               learners=[Learners(method=["direct", "vtd"], alpha=0.1)])
-    >>> out = tempfile.mkdtemp()
-    >>> _ = run(sweep, out)
-    >>> store = Store.open(out)
-    >>> store.path(store.plan.cells[0]).unlink()
-    >>> finished(collect(store, partial=True)).domains
-    ['chain']
+    >>> import xarray
+    >>> dims, errors = ("domain", "learner", "run"), np.ones((2, 3, 4))
+    >>> errors[1] = np.nan
+    >>> names = {"domain": ["chain", "walk"], "learner": ["a", "b", "c"]}
+    >>> variables = {"variance_rmse": (dims, errors), "diverged": (dims, errors < 0)}
+    >>> finished(xarray.Dataset(variables, names)).domains
+    ['walk']
     """
-    table = _at(_table(data, what), -1)[0]
-    chosen = _select(_settings(data), data.sizes["learner"], {} if where is None else where)
-    missing: Any = _missing(data, _values(table, chosen), chosen).any(axis=-1)
+    table, _ = _table(data, what, -1)
+    chosen = _select(_settings(data), data.sizes["learner"], where)
+    missing: Any = _missing(data, table.values[:, chosen], chosen).any(axis=-1)
     domains = missing.all(axis=1)
     learners = missing[~domains].all(axis=0)
     partly = missing & ~domains[:, None] & ~learners
-    some = partly.any(axis=1), partly.any(axis=0)
-    size = int((~domains).sum()), int((~learners).sum())
-    left = (size[0] - int(some[0].sum())) * size[1], size[0] * (size[1] - int(some[1].sum()))
-    if left[0] >= left[1]:
-        domains = domains | some[0]
+    fewer_domains, fewer_learners = domains | partly.any(axis=1), learners | partly.any(axis=0)
+    if (~fewer_domains).sum() * (~learners).sum() >= (~domains).sum() * (~fewer_learners).sum():
+        domains = fewer_domains
     else:
-        learners = learners | some[1]
+        learners = fewer_learners
     if domains.all() or learners.all():
         raise InputError("data", "nothing finished", "run the sweep first")
     out = chosen[learners]
-    rest = np.setdiff1d(np.arange(data.sizes["learner"]), out)
-    found = data.isel(learner=rest)
+    found = data.isel(learner=np.setdiff1d(np.arange(data.sizes["learner"]), out))
     if "domain" in data.dims:
         found = found.isel(domain=np.flatnonzero(~domains))
     names = [str(x) for x in table.domain.values[domains]]
     return Finished(found, names, [str(x) for x in data.learner.values[out]])
 
 
-def _table(data: xarray.Dataset, what: str) -> xarray.DataArray:
-    """The errors of all runs, with a dimension for domains."""
+# ---------------------------------------------------------------------- out of a dataset
+
+
+def _table(data: xarray.Dataset, what: str, at: int) -> tuple[xarray.DataArray, str]:
+    """The errors [domain, learner, run] at a moment, and the moment as text."""
     if not hasattr(data, "data_vars"):
         raise InputError("data", type(data).__name__, "must be a dataset; see retvar.sweep.collect")
     if not isinstance(what, str) or what not in data:
         raise InputError("what", what, "is not in the data; record it: see retvar.Record")
-    table = data[what]
+    table, text = data[what], "the end"
     for dim in ("learner", "run"):
         if dim not in table.dims:
             remedy = "is no dimension of the data; simulate with keep='runs'"
             raise InputError(f"data.{what}", dim, remedy)
-    if "domain" not in table.dims:
-        table = table.expand_dims(domain=[str(data.attrs.get("mdp", "domain"))])
-    return table
+    for unit in {"step", "episode"} & set(table.dims):
+        moment = recorded(table[unit].values, str(unit), at)
+        table, text = table.sel({unit: moment}), f"{unit} {moment:,}"
+    return _by_domain(table, str(data.attrs.get("mdp", "domain"))), text
 
 
-def _values(table: xarray.DataArray, learners: Indices) -> Array:
-    return np.array(table.isel(learner=learners).transpose("domain", "learner", "run"), dtype=float)
-
-
-def _settings(data: xarray.Dataset) -> dict[str, list[Any]]:
-    """The settings of all learners, by name, ready to be compared."""
-    return {
-        str(name): [_comparable(x) for x in column.values.tolist()]
-        for name, column in data.coords.items()
-        if column.dims == ("learner",) and name not in NOT_SETTINGS
-    }
-
-
-def _select(settings: dict[str, list[Any]], count: int, where: Mapping[str, Any]) -> Indices:
-    """The learners with these settings; a list means any of its values."""
-    arguments.instance("where", where, Mapping, "a mapping from settings to values")
-    selected = np.ones(count, dtype=bool)
-    for name, given in where.items():
-        values = [*given] if isinstance(given, list | tuple | set | np.ndarray) else [given]
-        if not values:
-            raise InputError(f"where[{name!r}]", given, "must have a value")
-        column = _column(settings, name)
-        selected &= np.any([_matches(name, column, value) for value in values], axis=0)
-    if not selected.any():
-        raise InputError("where", dict(where), "no learner has all of these settings")
-    return np.flatnonzero(selected)
-
-
-def _column(settings: dict[str, list[Any]], name: str) -> list[Any]:
-    """A setting of every learner."""
-    if not isinstance(name, str) or name not in settings:
-        known = listed(settings, most=12)
-        raise InputError("setting", name, f"is not in the data; settings are {known}")
-    return settings[name]
-
-
-def _at(table: xarray.DataArray, at: Any) -> tuple[xarray.DataArray, str]:
-    """The table at a moment, and the moment as text."""
-    unit = next((dim for dim in ("step", "episode") if dim in table.dims), None)
-    if unit is None:
-        return table, "the end"
-    moment = recorded(table[unit].values, unit, at)
-    return table.sel({unit: moment}), f"{unit} {moment:,}"
+def _by_domain(table: xarray.DataArray, name: str) -> xarray.DataArray:
+    """A table [domain, learner, run]; the one domain of a simulation has this name."""
+    table = table if "domain" in table.dims else table.expand_dims(domain=[name])
+    return table.transpose("domain", "learner", "run")
 
 
 def recorded(moments: Any, unit: str, at: Any) -> int:
-    """The recorded moment `at`; −1 is the last.
-
-    >>> recorded(np.array([10, 20]), "step", -1)
-    20
-    """
+    """The recorded moment `at`; −1 is the last."""
     if not arguments.is_integer(at):
         raise InputError("at", literal(at), f"must be −1 (the last) or a {unit} that was recorded")
     if at < 0 and -at <= moments.size:
@@ -248,43 +292,26 @@ def recorded(moments: Any, unit: str, at: Any) -> int:
     return int(at)
 
 
-def _missing(data: xarray.Dataset, values: Array, learners: Indices) -> NDArray[np.bool_]:
+def _missing(data: xarray.Dataset, values: Array, learners: Indices) -> Flags:
     """Errors that were not computed: NaN in runs that have not diverged."""
-    diverged = data.diverged if "diverged" in data and "run" in data.diverged.dims else None
-    if diverged is None and "diverged_by" in data and "run" in data.diverged_by.dims:
-        diverged = data.diverged_by.notnull()
-    if diverged is None:
+    diverged = data.diverged if "diverged" in data else data.get("diverged_by")
+    if diverged is None or "run" not in diverged.dims:
         return np.zeros(values.shape, dtype=bool)
-    if "domain" not in diverged.dims:
-        diverged = diverged.expand_dims(domain=values.shape[0])
-    known = (
-        diverged.isel(learner=learners).transpose("domain", "learner", "run").values.astype(bool)
-    )
+    diverged = diverged.notnull() if diverged.name == "diverged_by" else diverged
+    known = _by_domain(diverged, "").values[:, learners].astype(bool)
     return np.asarray(np.isnan(values) & ~known)
 
 
-def setting_texts(name: str, column: Iterable[Any]) -> dict[Any, str]:
-    """The values of a setting as text; numbers have the fewest digits that distinguish them.
-
-    >>> setting_texts("lam", [0.9997, 1.0, 0.123456]), setting_texts("lam", [None, 0.123456])
-    ({0.9997: '0.9997', 1.0: '1', 0.123456: '0.1235'}, {None: "the domain's", 0.123456: '0.123'})
-    """
-    values = list(dict.fromkeys(column))
-    digits = digits_of([x for x in values if isinstance(x, float)])
-    unset = "the domain's" if name in DOMAIN_SETTINGS else "not set"
-    return {x: f"{x:.{digits}g}" if isinstance(x, float) else unset if x is None else str(x)
-            for x in values}  # fmt: skip
+# ---------------------------------------------------------------------- settings
 
 
-def digits_of(values: Iterable[float]) -> int:
-    """How many significant digits, at least 3, distinguish these numbers.
-
-    >>> digits_of([0.01, 0.0316, 0.1]), digits_of([0.9997, 1.0])
-    (3, 4)
-    """
-    distinct = set(values)
-    enough = (d for d in range(3, 18) if len({f"{x:.{d}g}" for x in distinct}) == len(distinct))
-    return next(enough, 17)
+def _settings(data: xarray.Dataset) -> dict[str, list[Any]]:
+    """The settings of all learners, by name, ready to be compared."""
+    return {
+        str(name): [_comparable(x) for x in column.values.tolist()]
+        for name, column in data.coords.items()
+        if column.dims == ("learner",) and name not in ("learner", "settings")
+    }
 
 
 def _comparable(x: Any) -> Any:
@@ -294,18 +321,51 @@ def _comparable(x: Any) -> Any:
     return None if x != x else float(f"{x:.{DIGITS}g}")
 
 
-def _matches(name: str, column: list[Any], given: Any) -> NDArray[np.bool_]:
+def _column(settings: dict[str, list[Any]], name: str) -> list[Any]:
+    if not isinstance(name, str) or name not in settings:
+        known = listed(settings, most=12)
+        raise InputError("setting", name, f"is not in the data; settings are {known}")
+    return settings[name]
+
+
+def setting_texts(name: str, column: Iterable[Any]) -> dict[Any, str]:
+    """The values of a setting as text; numbers have the fewest digits that distinguish them.
+
+    >>> setting_texts("lam", [0.9997, 1.0, None])
+    {0.9997: '0.9997', 1.0: '1', None: "the domain's"}
+    """
+    values = list(dict.fromkeys(column))
+    reals = {x for x in values if isinstance(x, float)}
+    digits = next(d for d in range(3, 18) if len({f"{x:.{d}g}" for x in reals}) == len(reals))
+    unset = "the domain's" if name in DOMAIN_SETTINGS else "not set"
+    return {x: f"{x:.{digits}g}" if isinstance(x, float) else unset if x is None else str(x)
+            for x in values}  # fmt: skip
+
+
+def _select(settings: dict[str, list[Any]], count: int, where: Mapping[str, Any] | None) -> Indices:
+    """The learners with these settings; a list means any of its values."""
+    where = {} if where is None else where
+    arguments.instance("where", where, Mapping, "a mapping from settings to values")
+    selected = np.ones(count, dtype=bool)
+    for name, given in where.items():
+        values = [*given] if isinstance(given, list | tuple | set | np.ndarray) else [given]
+        column = _column(settings, name)
+        if not values:
+            raise InputError(f"where[{name!r}]", given, "must have a value")
+        selected &= np.any([_matches(name, column, value) for value in values], axis=0)
+    if not selected.any():
+        raise InputError("where", dict(where), "no learner has all of these settings")
+    return np.flatnonzero(selected)
+
+
+def _matches(name: str, column: list[Any], given: Any) -> Flags:
     """Which learners have a value: exactly, or if none does, to six digits."""
     texts = setting_texts(name, column)
-    real = isinstance(given, float | int | np.number) and not isinstance(given, bool)
-    value = _comparable(float(given)) if real else given
-    text = str(value)
-    found = np.array([x == value or (not isinstance(x, float) and texts[x] == text)
-                      for x in column])  # fmt: skip
-    if not found.any() and isinstance(value, float):
-        found = np.array([isinstance(x, float) and bool(np.isclose(x, value, rtol=NEAR, atol=0.0))
-                          for x in column])  # fmt: skip
-    if not found.any():
+    value = _comparable(float(given)) if arguments.is_real(given) else given
+    found = [x == value or (not isinstance(x, float) and texts[x] == str(value)) for x in column]
+    if not any(found) and isinstance(value, float):
+        found = [isinstance(x, float) and abs(x - value) <= NEAR * abs(value) for x in column]
+    if not any(found):
         known = listed(texts.values(), most=12)
         raise InputError(f"where[{name!r}]", given, f"is not in the data; values are {known}")
-    return found
+    return np.array(found)

@@ -1,48 +1,99 @@
-"""The specification of a sweep: domains × learners × runs, as frozen objects or in TOML."""
+"""The specification of a sweep, as frozen objects or in TOML, and its learners and domains.
+
+msgspec checks names, types and limits when a specification is read.
+"""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Mapping
+import contextlib
+import dataclasses
+import hashlib
+import itertools
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 
-from retvar import arguments
-from retvar.arguments import integer
-from retvar.domains import random_mdp
-from retvar.errors import InputError
-from retvar.format import literal
-from retvar.reading import parse_toml, read_bytes
+from retvar.mdp import MDP, domains
+from retvar.mdp.toml import field_and_problem, parse_mdp
 from retvar.simulation import Record
-from retvar.sweep.convert import Table, abbreviate, convert, suggest
-from retvar.sweep.grids import Choice, Number, Range, Step, to_toml
+from retvar.simulation.streams import stream_of
+from retvar.support import arguments
+from retvar.support.errors import InputError
+from retvar.support.format import did_you_mean, literal
+from retvar.support.reading import parse_toml, read_bytes
+from retvar.td.learners import LEARNERS, Learner
+from retvar.td.step_sizes import RULES, Constant, StepSize
 
 if TYPE_CHECKING:
     from retvar.sweep.plan import Plan
 
-__all__ = ["CellSize", "Domain", "Learners", "Points", "Sweep"]
+METHODS = {kind.method: kind for kind in LEARNERS.values()}
+RULES_BY_NAME = {name.lower(): rule for name, rule in RULES.items()}
+STEPS = ("alpha", "alpha_bar", "alpha_mean")
+POINTS = 20
+MAX_LEARNERS = 100_000  # of one table
+Positive = Annotated[int, Meta(ge=1, le=10**15)]
+Seed = Annotated[int, Meta(ge=0)]
 
-MAX_DOMAINS = 1_000_000  # of one table
-MAX_INTEGER = 10**15
-RANDOM = tuple(name for name in inspect.signature(random_mdp).parameters if name != "seed")
+
+class Table(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """Base class of TOML tables: frozen, compared by value, without unknown fields."""
+
+
+class Range(Table, frozen=True):
+    """Values between two ends, spaced evenly or logarithmically.
+
+    >>> Range(log=(0.001, 1.0), count=4).values("alpha")
+    [0.001, 0.01, 0.1, 1.0]
+    """
+
+    count: Annotated[int, Meta(ge=1, le=100_000)]
+    linear: tuple[float, float] | None = None
+    log: tuple[float, float] | None = None
+
+    def values(self, field: str) -> list[float]:
+        """All values; errors name `field`."""
+        ends = self.linear or self.log
+        if ends is None or (self.linear and self.log):
+            raise InputError(field, "both" if ends else "neither", "give one of linear and log")
+        low, high = ends
+        if not -math.inf < low <= high < math.inf or (self.log and low <= 0):
+            remedy = "must go from a number up to a greater one; on a log scale from above 0"
+            raise InputError(field, list(ends), remedy)
+        if self.linear:
+            return [float(x) for x in np.linspace(low, high, self.count)]
+        grown = np.geomspace(low, high, self.count)
+        return [float(f"{x:.12g}") for x in grown]  # 0.01 rather than 0.010000000000000002
+
+
+Number = float | str | list[float] | Range  # a string names another setting
+Step = Any  # the same, or a rule, or a list of numbers and rules
 
 
 class Learners(Table, frozen=True):
     """Learners of some methods with every combination of their settings.
 
     A setting is a number, a list, a :class:`Range`, or the name of another setting it equals.
-    Step sizes may be rules (:class:`~retvar.step_sizes.Decay`, …; in TOML
+    Step sizes may be rules (:class:`~retvar.td.step_sizes.Decay`, …; in TOML
     ``{ rule = "decay", power = [0.6, 0.8] }``).
 
-    >>> some = Learners(method=["direct", "vtd"], alpha=[0.01, 0.1], alpha_bar="alpha")
-    >>> len(Sweep(runs=1, steps=1, domains=[Domain(id="chain")], learners=[some]).plan().learners)
-    4
+    >>> Learners(method=["direct", "vtd"], alpha=[0.01, 0.1], alpha_bar="alpha").alpha
+    [0.01, 0.1]
     """
 
-    method: Choice
+    method: str | list[str]
     alpha: Step
     alpha_bar: Step = None
     gamma: Number | None = None
@@ -54,23 +105,29 @@ class Learners(Table, frozen=True):
     alpha_mean: Step = None
     kappa_mean: Number | None = None
     initial_mean: Number | None = None
-    estimand: Choice | None = None
+    estimand: str | list[str] | None = None
     learn_value: bool | list[bool] | None = None
     order: int | list[int] | None = None
 
     def __post_init__(self) -> None:
         for name in STEPS:
-            msgspec.structs.force_setattr(self, name, to_toml(getattr(self, name)))
+            msgspec.structs.force_setattr(self, name, _rule_table(getattr(self, name)))
 
 
-STEPS = ("alpha", "alpha_bar", "alpha_mean")
+def _rule_table(step: Any) -> Any:
+    """Rules as tables, as in TOML."""
+    if isinstance(step, list):
+        return [_rule_table(each) for each in step]
+    if not isinstance(step, StepSize):
+        return step
+    return {"rule": type(step).__name__.lower(), **dataclasses.asdict(step)}
 
 
 class Seeds(Table, frozen=True):
     """Consecutive seeds of random MDPs."""
 
-    count: int
-    first: int = 0
+    count: Annotated[int, Meta(ge=1, le=1_000_000)]
+    first: Seed = 0
 
 
 class Domain(Table, frozen=True):
@@ -83,7 +140,7 @@ class Domain(Table, frozen=True):
     id: str | None = None
     file: str | None = None
     random: dict[str, Any] | None = None
-    seeds: Seeds | list[int] | None = None
+    seeds: Seeds | Annotated[list[Seed], Meta(min_length=1)] | None = None
     gamma: float | None = None
     options: dict[str, Any] | None = None
     target: str | None = None
@@ -102,38 +159,25 @@ class Domain(Table, frozen=True):
 class Points(Table, frozen=True):
     """When errors are recorded: ``"log"`` or ``"linear"`` spacing, an interval, or a list.
 
-    >>> Points(at="log", points=4).record().moments(1_000)
+    >>> Points(at="log", points=4).record(1_000).moments(1_000)
     array([   1,   10,  100, 1000])
     """
 
-    at: str | int | list[int] = "log"
-    points: int | None = None
+    at: str | Positive | list[int] = "log"
+    points: Positive | None = None
 
-    def record(self) -> Record:
-        """The ``record`` argument of ``simulate``."""
-        if self.points is not None and self.at not in ("log", "linear"):
-            raise InputError("record.points", self.points, 'goes with at = "log" or "linear"')
+    def record(self, total: int) -> Record:
+        """The ``record`` argument of ``simulate`` for a run of length `total`."""
         if isinstance(self.at, str):
-            if self.at not in ("log", "linear"):
-                raise InputError(
-                    "record.at", self.at, 'must be "log", "linear", a number or a list'
-                )
+            arguments.choice("record.at", self.at, ("log", "linear"))
             count = POINTS if self.points is None else self.points
             return Record(points=count, log=self.at == "log", states=[0], rmse=True)
+        if self.points is not None:
+            raise InputError("record.points", self.points, 'goes with at = "log" or "linear"')
         if isinstance(self.at, int):
-            every = integer("record.at", self.at, 1, MAX_INTEGER)
+            every = arguments.integer("record.at", self.at, 1, total)
             return Record(every=every, states=[0], rmse=True)
         return Record(at=self.at, states=[0], rmse=True)
-
-    def moments(self, total: int) -> Any:
-        """The steps or episodes at which a run of length `total` is recorded."""
-        if isinstance(self.at, int) and self.at > total:
-            raise InputError("record.at", self.at, f"is beyond the end; must be at most {total:,}")
-        return self.record().moments(total)
-
-
-POINTS = 20
-NUMBERS_AND_TEXTS = "must be numbers, texts and lists of them"
 
 
 class CellSize(Table, frozen=True):
@@ -143,8 +187,8 @@ class CellSize(Table, frozen=True):
     128
     """
 
-    learners: int = 128
-    runs: int = 30
+    learners: Positive = 128
+    runs: Positive = 30
 
 
 class Sweep(Table, frozen=True):
@@ -175,53 +219,45 @@ class Sweep(Table, frozen=True):
     <Sweep small: 3 domains × 6 learners × 40 runs of 1,000 steps, 6 cells>
     """
 
-    runs: int
-    domains: list[Domain]
-    learners: list[Learners]
+    runs: Positive
+    domains: Annotated[list[Domain], Meta(min_length=1)]
+    learners: Annotated[list[Learners], Meta(min_length=1)]
     name: str = "sweep"
     seed: int = 0
-    steps: int | None = None
-    episodes: int | None = None
+    steps: Positive | None = None
+    episodes: Positive | None = None
     record: Points = Points()
     cell: CellSize = CellSize()
 
+    @property
+    def length(self) -> int:
+        """Steps or episodes of a run."""
+        return self.steps or self.episodes or 0
+
     @classmethod
     def from_toml(cls, path: str | Path) -> Sweep:
-        """Read a specification; paths in it are relative to its folder.
-
-        >>> import tempfile
-        >>> path = Path(tempfile.mkdtemp()) / "my.toml"
-        >>> _ = path.write_text('''
-        ... runs = 3
-        ... steps = 100
-        ... domains = [{ id = "complex-mdp" }]
-        ... learners = [{ method = "direct", alpha = { log = [0.1, 1], count = 2 } }]
-        ... ''')
-        >>> Sweep.from_toml(path).name
-        'my'
-        """
+        """Read a specification; paths in it are relative to its folder."""
         path = arguments.path("path", path)
         data = parse_toml(read_bytes(path), path.name)
-        name = path.stem.encode(errors="backslashreplace").decode()
-        return cls.from_dict({"name": name, **data}, path.parent)
+        return cls.from_dict({"name": path.stem, **data}, path.parent)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], folder: Path | None = None) -> Sweep:
         """A sweep from the tables of a specification; errors name the path of the field."""
         arguments.instance("data", data, Mapping, "a mapping, as the tables of a specification")
-        folder = Path() if folder is None else arguments.path("folder", folder)
-        _refuse_unknown(data)
         found: Sweep = convert(dict(data), cls)
-        _check(found)
-        texts = [_with_text(i, d, folder) for i, d in enumerate(found.domains)]
-        return msgspec.structs.replace(found, domains=texts)
+        if (found.steps is None) == (found.episodes is None):
+            given = "neither" if found.steps is None else "both"
+            raise InputError("steps, episodes", given, "give one of the two")
+        arguments.integer("seed", found.seed, 0, 2**64 - 1)
+        found.record.record(found.length).moments(found.length)
+        domains = enumerate(found.domains)
+        checked = [_checked(f"domains[{i}]", each, folder or Path()) for i, each in domains]
+        return msgspec.structs.replace(found, domains=checked)
 
     def to_dict(self) -> dict[str, Any]:
-        """Data for :meth:`from_dict`; settings that are None are left out."""
-        try:
-            found: dict[str, Any] = _without_none(msgspec.to_builtins(self, enc_hook=_builtin))
-        except RecursionError:
-            raise InputError("sweep", "nested too deeply", NUMBERS_AND_TEXTS) from None
+        """Data for :meth:`from_dict`; defaults are left out."""
+        found: dict[str, Any] = msgspec.to_builtins(self, enc_hook=_builtin)
         return found
 
     def plan(self) -> Plan:
@@ -232,116 +268,213 @@ class Sweep(Table, frozen=True):
 
 
 def _builtin(given: Any) -> Any:
-    if arguments.is_integer(given):
-        return int(given)
-    if arguments.is_real(given):
-        return arguments.number("sweep", given)
     if isinstance(given, np.generic | np.ndarray):
-        found = given.tolist()
-        if not isinstance(found, np.generic):  # longer than Python's types
-            return found
-    raise InputError("sweep", literal(given), NUMBERS_AND_TEXTS)
+        return given.tolist()
+    raise InputError("sweep", literal(given), "must be numbers, texts and lists of them")
 
 
-def _without_none(given: Any) -> Any:
-    if isinstance(given, dict):
-        return {name: _without_none(x) for name, x in given.items() if x is not None}
-    return [_without_none(x) for x in given] if isinstance(given, list) else given
-
-
-def _with_text(number: int, domain: Domain, folder: Path) -> Domain:
-    """The domain with the text of its file."""
-    if domain.file is None or domain.text is not None:
-        return domain
-    try:
-        text = read_bytes(folder / domain.file).decode("utf-8")
-    except InputError as error:
-        raise InputError(f"domains[{number}].file", error.value, error.remedy) from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"domains[{number}].file", domain.file, f"is not text: {error}") from None
-    return msgspec.structs.replace(domain, file=Path(domain.file).name, text=text)
-
-
-# ---------------------------------------------------------------------- checks
-
-
-def _refuse_unknown(data: Any, field: str = "", kind: Any = None) -> None:
-    """Raise if a table has an unknown name, and suggest a similar one."""
-    kind = Sweep if kind is None else kind
-    if not isinstance(data, Mapping):
-        return
-    known = [name for name in kind.__struct_fields__ if name != "text" or "file" in data]
-    inner = {"domains": Domain, "learners": Learners, "record": Points, "cell": CellSize}
-    for name, given in data.items():
-        where = f"{field}.{name}" if field else str(name)
-        if name not in known:
-            raise InputError(where, abbreviate(given), suggest(str(name), known))
-        if kind is Sweep and name in inner:
-            tables = given if isinstance(given, list) else [given]
-            for i, table in enumerate(tables):
-                below = f"{where}[{i}]" if isinstance(given, list) else where
-                _refuse_unknown(table, below, inner[name])
-        elif isinstance(given, Mapping) and kind is Learners and "rule" not in given:
-            _refuse_unknown(given, where, Range)
-        elif isinstance(given, Mapping) and name == "random":
-            for option in given:
-                if option not in RANDOM:
-                    raise InputError(
-                        f"{where}.{option}", abbreviate(given[option]), suggest(str(option), RANDOM)
-                    )
-
-
-def _check_texts(field: str, given: Any) -> None:
-    """Raise if a text in data of any depth cannot be written."""
-    if isinstance(given, str):
-        arguments.text(field, given)
-    elif isinstance(given, Mapping):
-        for name, each in given.items():
-            _check_texts(arguments.text(field, name), each)
-    elif isinstance(given, list | tuple):
-        for each in given:
-            _check_texts(field, each)
-
-
-def _check(sweep: Sweep) -> None:
-    """Check what can be checked without building domains and learners."""
-    _check_texts("sweep", sweep.to_dict())
-    if not sweep.name.strip():
-        raise InputError("name", literal(sweep.name), "must not be empty")
-    integer("runs", sweep.runs, 1, MAX_INTEGER)
-    integer("seed", sweep.seed, 0, 2**64 - 1)
-    if (sweep.steps is None) == (sweep.episodes is None):
-        given = "neither" if sweep.steps is None else "both"
-        raise InputError("steps, episodes", given, "give one of the two")
-    length = ("steps", sweep.steps) if sweep.steps is not None else ("episodes", sweep.episodes)
-    integer(*length, 1, MAX_INTEGER)
-    integer("cell.learners", sweep.cell.learners, 1, MAX_INTEGER)
-    integer("cell.runs", sweep.cell.runs, 1, MAX_INTEGER)
-    sweep.record.moments(length[1] or 0)
-    for field in ("domains", "learners"):
-        if not getattr(sweep, field):
-            raise InputError(field, "[]", "must hold at least one")
-    for i, domain in enumerate(sweep.domains):
-        _check_domain(f"domains[{i}]", domain)
-
-
-def _check_domain(field: str, domain: Domain) -> None:
+def _checked(field: str, domain: Domain, folder: Path) -> Domain:
+    """A domain of one kind, with the text of its file."""
     kinds = [name for name in ("id", "file", "random") if getattr(domain, name) is not None]
     if len(kinds) != 1:
         raise InputError(field, " and ".join(kinds) or "none", "give one of id, file and random")
-    if domain.seeds is not None and domain.random is None:
-        raise InputError(f"{field}.seeds", "given", "goes with random")
-    if domain.name is not None and not domain.name.strip():
-        raise InputError(f"{field}.name", literal(domain.name), "must not be empty; leave it out")
-    if domain.options is not None and domain.id is None:
-        raise InputError(f"{field}.options", "given", "goes with id")
-    if isinstance(domain.seeds, Seeds):
-        integer(f"{field}.seeds.count", domain.seeds.count, 1, MAX_DOMAINS)
-        integer(f"{field}.seeds.first", domain.seeds.first, 0, MAX_INTEGER)
-    elif domain.seeds is not None:
-        if not domain.seeds:
-            raise InputError(f"{field}.seeds", "[]", "must hold at least one")
-        for i, seed in enumerate(domain.seeds):
-            integer(f"{field}.seeds[{i}]", seed, 0, MAX_INTEGER)
-    if domain.random is not None and "states" not in domain.random:
-        raise InputError(f"{field}.random.states", "nothing", "give how many states there are")
+    for name, kind in (("seeds", "random"), ("options", "id"), ("text", "file")):
+        if getattr(domain, name) is not None and kinds != [kind]:
+            raise InputError(f"{field}.{name}", "given", f"goes with {kind}")
+    if domain.file is None or domain.text is not None:
+        return domain
+    try:
+        text = read_bytes(folder / domain.file, f"{field}.file").decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{field}.file", domain.file, f"is not text: {error}") from None
+    return msgspec.structs.replace(domain, file=Path(domain.file).name, text=text)
+
+
+def convert(data: Any, kind: Any, field: str = "") -> Any:
+    """Convert the data at the path `field` to a type; errors name the path below it.
+
+    >>> convert([1, "b"], list[float], "alpha")
+    Traceback (most recent call last):
+    ...
+    retvar.InputError: alpha[1] = 'b': expected `float`, got `str`
+    """
+    try:
+        return msgspec.convert(data, kind)
+    except msgspec.ValidationError as error:
+        below, problem = field_and_problem(error)
+    remedy = problem[0].lower() + problem[1:]
+    if named := re.search("(missing required|unknown) field `(.*)`", problem):
+        below = f"{below}.{named[2]}".lstrip(".")
+        known = (name for table in Table.__subclasses__() for name in table.__struct_fields__)
+        hint = did_you_mean(named[2], known) or "leave it out"
+        remedy = f"unknown; {hint}" if named[1] == "unknown" else "must be given"
+    value: Any = data
+    for name, number in re.findall(r"([^.\[\]]+)|\[(\d+)\]", below):
+        value = value[int(number)] if number else value.get(name, "nothing")
+    where = f"{field}.{below}" if field and below[:1] not in ("", "[") else field + below
+    raise InputError(where or "sweep", literal(value), remedy)
+
+
+def digest(data: Any) -> str:
+    """A digest of data that JSON can hold."""
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+
+
+# ---------------------------------------------------------------------- learners
+
+
+def learners_of(sweep: Sweep) -> list[Learner]:
+    """All learners, each once; the method varies fastest: equal value nodes are consecutive."""
+    tables = [_learners_of_table(f"learners[{i}]", table) for i, table in enumerate(sweep.learners)]
+    return list(dict.fromkeys(itertools.chain(*tables)))
+
+
+def _learners_of_table(field: str, table: Learners) -> Iterator[Learner]:
+    """The learners of one table; several are equal if a method lacks a setting of another."""
+    given = {n: x for n in table.__struct_fields__ if (x := getattr(table, n)) is not None}
+    methods = _values(f"{field}.method", given.pop("method"))
+    own = {m: _settings_of(f"{field}.method", m) for m in methods}
+    for name in given.keys() - set().union(*own.values()):
+        remedy = "none of the methods has this setting; leave it out"
+        raise InputError(f"{field}.{name}", given[name], remedy)
+    equal = {n: x for n, x in given.items() if isinstance(x, str) and n != "estimand"}
+    spans = {n: _values(f"{field}.{n}", x) for n, x in given.items() if n not in equal}
+    for name, other in equal.items():
+        arguments.choice(f"{field}.{name}", other, spans)
+    count = len(methods) * math.prod(map(len, spans.values()))
+    if count > MAX_LEARNERS:
+        remedy = f"must be at most {MAX_LEARNERS:,}; let settings have fewer values"
+        raise InputError(field, f"{count:,} learners", remedy)
+    for values in itertools.product(*spans.values()):
+        chosen = dict(zip(spans, values, strict=True))
+        chosen |= {name: chosen[other] for name, other in equal.items()}
+        for method in methods:
+            with _below(field):
+                learner = METHODS[method](**{n: x for n, x in chosen.items() if n in own[method]})
+            yield learner
+
+
+def _settings_of(field: str, method: str) -> set[str]:
+    """Names of the settings of a method."""
+    return {f.name for f in dataclasses.fields(METHODS[arguments.choice(field, method, METHODS)])}
+
+
+def _values(field: str, given: Any) -> list[Any]:
+    """All values of a setting: of a list, of a range, or of a rule and the values of its own."""
+    if isinstance(given, list):
+        found = [x for i, each in enumerate(given) for x in _values(f"{field}[{i}]", each)]
+        if not found:
+            raise InputError(field, "[]", "must have a value")
+        return found
+    if isinstance(given, Range):
+        return list(given.values(field))
+    if not isinstance(given, Mapping):
+        return [given]
+    if "rule" not in given:
+        return list(convert(given, Range, field).values(field))
+    name = arguments.choice(f"{field}.rule", str(given["rule"]).lower(), RULES_BY_NAME)
+    spans = {n: _values(f"{field}.{n}", x) for n, x in given.items() if n != "rule"}
+    try:
+        crossed = itertools.product(*spans.values())
+        with _below(field):
+            rules = [RULES_BY_NAME[name](**dict(zip(spans, x, strict=True))) for x in crossed]
+    except TypeError as error:
+        raise InputError(field, literal(given), f"is no such rule: {error}") from None
+    return [rule.alpha if isinstance(rule, Constant) else rule for rule in rules]
+
+
+@contextlib.contextmanager
+def _below(field: str) -> Iterator[None]:
+    """Let errors name the path of a field below `field`."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{field}.{error.field}", error.value, error.remedy) from None
+
+
+# ---------------------------------------------------------------------- domains
+
+
+@dataclass(frozen=True)
+class DomainInstance:
+    """One MDP of a sweep; it is built when needed."""
+
+    label: str
+    spec: Domain
+    seed: int | None = None  #: of a random MDP
+
+    def mdp(self) -> MDP:
+        """Build the MDP."""
+        spec = self.spec
+        if spec.random is not None:
+            mdp = domains.random_mdp(**spec.random, seed=self.seed or 0)
+        elif spec.file is not None:
+            return parse_mdp(spec.text or "", spec.file, spec.gamma)
+        else:
+            return domains.find(str(spec.id), gamma=spec.gamma, **(spec.options or {}))
+        return mdp if spec.gamma is None else mdp.replace(gamma=spec.gamma)
+
+    @cached_property
+    def key(self) -> str:
+        """A digest of everything that determines the MDP and its policies."""
+        d = self.spec
+        parts: list[Any] = [d.id, d.random, d.options, d.text, d.gamma, d.target, d.behaviour]
+        return digest([*parts, self.seed, _mdp_digest(self.mdp()) if d.kind == "gymnasium" else ""])
+
+
+def _mdp_digest(mdp: MDP) -> str:
+    """A digest of the tables of an MDP that comes from another package."""
+    columns = [*mdp.edges, mdp.lam, mdp.start, *(p.probabilities for p in mdp.policies.values())]
+    return hashlib.sha256(b"".join(np.ascontiguousarray(c).tobytes() for c in columns)).hexdigest()
+
+
+def domains_of(sweep: Sweep) -> list[DomainInstance]:
+    """All MDPs, with different labels; one of each table is built to check it."""
+    found: dict[str, DomainInstance] = {}  # by key
+    labels: Counter[str] = Counter()
+    for i, spec in enumerate(sweep.domains):
+        instances = [DomainInstance(_label(spec, seed), spec, seed) for seed in _seeds(spec)]
+        _check(f"domains[{i}]", instances[0], sweep)
+        for domain in instances:
+            if other := found.get(domain.key):
+                remedy = f"is the same as {other.label}; domains must differ"
+                raise InputError("domains", domain.label, remedy)
+            labels[domain.label] += 1
+            if (number := labels[domain.label]) > 1:
+                domain = dataclasses.replace(domain, label=f"{domain.label} ({number})")
+            found[domain.key] = domain
+    return list(found.values())
+
+
+def _seeds(domain: Domain) -> list[int | None]:
+    if domain.random is None:
+        return [None]
+    if domain.seeds is None or isinstance(domain.seeds, list):
+        return list(domain.seeds or [0])
+    return list(range(domain.seeds.first, domain.seeds.first + domain.seeds.count))
+
+
+def _label(domain: Domain, seed: int | None) -> str:
+    if domain.random is None:
+        return domain.name or str(domain.id or domain.file).removesuffix(".toml")
+    names = ("states", "actions", "branching")
+    sizes = "×".join(str(domain.random[name]) for name in names if name in domain.random)
+    return f"{domain.name or f'random {sizes}'} #{seed}"
+
+
+def _check(field: str, domain: DomainInstance, sweep: Sweep) -> None:
+    """Build a domain and its stream; errors name the path of the field."""
+    spec = domain.spec
+    try:
+        mdp = domain.mdp()
+        stream_of(mdp, spec.target, spec.behaviour, sweep.seed)
+    except InputError as error:
+        below = {"domain": "id", "option": "options"}.get(error.field, error.field)
+        random = below.split("[")[0] in (spec.random or ())
+        inside = "file." if spec.file else "random." if random else ""
+        raise InputError(f"{field}.{inside}{below}", error.value, error.remedy) from None
+    except (TypeError, ValueError, OverflowError, MemoryError) as error:
+        raise InputError(field, spec.kind, f"cannot be built: {error}") from None
+    if sweep.episodes is not None and not mdp.episodic:
+        remedy = f"{domain.label} has no edge that ends an episode; give steps"
+        raise InputError("episodes", sweep.episodes, remedy)

@@ -17,17 +17,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, stdtrit
 
-from retvar import arguments
-from retvar.errors import InputError
-from retvar.format import literal
-
-__all__ = ["Interval", "bootstrap_interval", "holm", "interquartile_mean", "signed_rank"]
+from retvar.support import arguments
+from retvar.support.errors import InputError
 
 Array = NDArray[np.float64]
-Axis = int | tuple[int, ...] | None
-MOST_RESAMPLES = 10_000_000
 AT_ONCE = 4_000_000  # resampled numbers in memory
 EXACT = 200  # differences; for more the normal approximation is used
+EQUAL = 1e-9  # relative; with equal step sizes direct and centred differ by rounding only
 
 
 class Interval(NamedTuple):
@@ -42,52 +38,22 @@ class Interval(NamedTuple):
     high: Any
 
 
-def interquartile_mean(x: ArrayLike, axis: Axis = None) -> Any:
+def interquartile_mean(x: ArrayLike, axis: int | tuple[int, ...] | None = None) -> Any:
     """Mean of the middle half: a quarter of the numbers, rounded down, is cut off at each end.
 
     Infinite numbers (runs that diverged) are cut off with the largest; where more than a quarter
-    are infinite, so is the mean.
+    are infinite, so is the mean. It is NaN where both infinities are in the middle half.
 
-    Parameters
-    ----------
-    x
-        Numbers; no NaN.
-    axis
-        Axis or axes of the mean; default: all.
-
-    Returns
-    -------
-    float or numpy.ndarray
-        The mean; NaN where both infinities are in the middle half.
-
-    Examples
-    --------
     >>> float(interquartile_mean([1.0, 2.0, 3.0, float("inf")]))
     2.5
     """
     values = _numbers("x", x)
-    axes = tuple(range(values.ndim)) if axis is None else _axes(axis, values.ndim)
+    axes = tuple(range(values.ndim)) if axis is None else tuple(np.atleast_1d(axis))
     moved = np.moveaxis(values, axes, range(-len(axes), 0))
-    flat = moved.reshape(*moved.shape[: moved.ndim - len(axes)], -1)
-    if flat.shape[-1] == 0:
-        raise InputError("x", "nothing", "must hold at least one number")
+    flat = np.sort(moved.reshape(*moved.shape[: moved.ndim - len(axes)], -1), axis=-1)
     cut = flat.shape[-1] // 4
-    middle = np.sort(flat, axis=-1)[..., cut : flat.shape[-1] - cut]
-    with np.errstate(invalid="ignore", over="ignore"):  # inf − inf
-        mean = np.asarray(middle.mean(axis=-1))
-        beyond = ~np.isfinite(mean) & np.isfinite(middle).all(axis=-1)  # the sum, not the mean
-        if beyond.any():
-            mean[beyond] = (middle[beyond] / middle.shape[-1]).sum(axis=-1)
-    return mean[()]
-
-
-def _axes(axis: Any, dimensions: int) -> tuple[int, ...]:
-    """Axes as positive numbers, each once."""
-    given = axis if isinstance(axis, tuple) else (axis,)
-    found = [arguments.integer("axis", k, -dimensions, dimensions - 1) % dimensions for k in given]
-    if not found or len(set(found)) < len(found):
-        raise InputError("axis", axis, "must name one axis or several different ones")
-    return tuple(found)
+    with np.errstate(invalid="ignore"):  # inf − inf
+        return flat[..., cut : flat.shape[-1] - cut].mean(axis=-1)
 
 
 def bootstrap_interval(
@@ -122,51 +88,30 @@ def bootstrap_interval(
     (True, 3.5)
     """
     values = _numbers("data", data)
-    stratified = arguments.flag("stratified", stratified)
-    if not callable(statistic) or isinstance(statistic, type):
-        raise InputError("statistic", literal(statistic), "must be a function of data and axis")
-    if values.ndim < 1 + stratified or values.shape[-1] < 2 or 0 in values.shape:
+    if values.ndim < 1 + stratified or values.shape[-1] < 2:
         raise InputError("data", f"shape {values.shape}", "must have at least two runs")
     level = arguments.level("level", level)
     resamples = arguments.integer("resamples", resamples, 100)
-    if resamples > MOST_RESAMPLES:
-        raise InputError("resamples", f"{resamples:,}", f"must be at most {MOST_RESAMPLES:,}")
-    seed = arguments.integer("seed", seed, 0)
-    strata, runs = (values.shape[-2] if stratified else 1), values.shape[-1]
-    whole = values if stratified else values[..., None, :]
-    random = np.random.Generator(np.random.Philox(seed))
+    values = values if stratified else values[..., None, :]
+    *shape, strata, runs = values.shape
+    rows = values.reshape(-1, strata, runs)
+    random = np.random.Generator(np.random.Philox(arguments.integer("seed", seed, 0)))
     drawn = random.integers(runs, size=(resamples, strata, runs))
-    rows = whole.reshape(-1, strata, runs)
-    with np.errstate(over="ignore", invalid="ignore"):  # sums of large numbers
-        found = np.array([_resampled(row, drawn, statistic) for row in rows])
-        estimates = _numbers("statistic", statistic(rows, axis=(-2, -1)))
-    tail = _widened(1 - level, runs, strata)
-    low, high = (_quantile(found, q).reshape(whole.shape[:-2]) for q in (tail, 1 - tail))
-    return Interval(low, estimates.reshape(whole.shape[:-2]), high)
+    found = np.sort([_resampled(row, drawn, statistic) for row in rows], axis=-1)
+    estimates = np.asarray(statistic(rows, axis=(-2, -1)))
+    # the percentile for t instead of z, and for the unbiased variance of the sample
+    t = stdtrit(strata * (runs - 1), (1 - level) / 2)
+    tail = float(ndtr(math.sqrt(runs / (runs - 1)) * t))
+    low, high = (_quantile(found, q).reshape(shape) for q in (tail, 1 - tail))
+    return Interval(low, estimates.reshape(shape), high)
 
 
 def _resampled(row: Array, drawn: NDArray[np.int64], statistic: Callable[..., Any]) -> Array:
     """The statistic of each resample of data [stratum, run]."""
     size = max(1, AT_ONCE // drawn[0].size)
     every = np.arange(len(row))[:, None]
-    parts = []
-    for k in range(0, len(drawn), size):
-        some = row[every, drawn[k : k + size]]
-        try:
-            found = _numbers("statistic", statistic(some, axis=(-2, -1)))
-        except TypeError as error:
-            raise InputError("statistic", literal(statistic), f"cannot be used: {error}") from None
-        if found.shape != (len(some),):
-            remedy = f"must be one number for each of {len(some):,} resamples"
-            raise InputError("statistic", f"an array of shape {found.shape}", remedy)
-        parts.append(found)
-    return np.sort(np.concatenate(parts))
-
-
-def _widened(tail: float, runs: int, strata: int) -> float:
-    """The percentile for t instead of z, and for the unbiased variance of the sample."""
-    t = stdtrit(strata * (runs - 1), tail / 2)
-    return float(ndtr(math.sqrt(runs / (runs - 1)) * t))
+    parts = [row[every, drawn[k : k + size]] for k in range(0, len(drawn), size)]
+    return np.concatenate([statistic(part, axis=(-2, -1)) for part in parts])
 
 
 def _quantile(ordered: Array, q: float) -> Array:
@@ -174,32 +119,18 @@ def _quantile(ordered: Array, q: float) -> Array:
     position = q * (ordered.shape[-1] - 1)
     k, share = int(position), position - int(position)
     below, above = ordered[:, k], ordered[:, min(k + 1, ordered.shape[-1] - 1)]
-    with np.errstate(invalid="ignore", over="ignore"):
-        apart = above - below
-        between = below + share * apart
-        finite = np.isfinite(below) & np.isfinite(above) & ~np.isfinite(apart)
-        between = np.where(finite, (1 - share) * below + share * above, between)
+    with np.errstate(invalid="ignore"):
+        between = below + share * (above - below)
     return np.where((below == above) | (share == 0), below, between)
 
 
 def signed_rank(differences: ArrayLike) -> float:
-    """The p-value of Wilcoxon's signed-rank test.
+    """The two-sided p-value of Wilcoxon's signed-rank test.
 
     Exact, also with ties, infinities and zeros (which are ranked and then left out, after Pratt);
-    the normal approximation for more than 200 differences.
+    the normal approximation for more than 200 differences. Of differences [stratum, run] the ranks
+    are those within each stratum.
 
-    Parameters
-    ----------
-    differences
-        One for each run, or [stratum, run] with ranks within each stratum.
-
-    Returns
-    -------
-    float
-        The two-sided p-value.
-
-    Examples
-    --------
     >>> signed_rank([1.0, 2.0, 3.0, 4.0, 5.0])
     0.0625
     """
@@ -210,13 +141,12 @@ def signed_rank(differences: ArrayLike) -> float:
     signs = np.sign(values)
     total = abs(int(np.sum(signs * ranks)))
     nonzero = np.sort(ranks[signs != 0])
-    if nonzero.size == 0:
+    if not total:
         return 1.0
     if nonzero.size > EXACT:
         return float(2 * ndtr(-total / math.sqrt(np.sum(nonzero.astype(float) ** 2))))
-    shares = _rank_sums(tuple(nonzero.tolist()))
     at_least = int(nonzero.sum()) + total  # twice the sum of the positive ranks
-    return min(1.0, 2 * float(shares[-(-at_least // 2) :].sum())) if total else 1.0
+    return min(1.0, 2 * float(_rank_sums(tuple(nonzero.tolist()))[-(-at_least // 2) :].sum()))
 
 
 @lru_cache(maxsize=256)
@@ -224,8 +154,7 @@ def _rank_sums(ranks: tuple[int, ...]) -> Array:
     """The distribution of the sum of a random subset of the ranks."""
     shares = np.ones(1)
     for rank in ranks:
-        with_it = np.concatenate([np.zeros(rank), shares])
-        shares = 0.5 * (np.pad(shares, (0, rank)) + with_it)
+        shares = 0.5 * (np.pad(shares, (0, rank)) + np.pad(shares, (rank, 0)))
     return shares
 
 
@@ -241,17 +170,36 @@ def holm(p: ArrayLike) -> Array:
     if np.any((values < 0) | (values > 1)):
         raise InputError("p", f"{values.min():g} to {values.max():g}", "must lie in [0, 1]")
     order = np.argsort(values, axis=None, kind="stable")
-    ranked = values.ravel()[order]
-    steps = np.maximum.accumulate(ranked * np.arange(ranked.size, 0, -1))
     found = np.empty(values.size)
-    found[order] = np.minimum(steps, 1.0)
+    steps = values.ravel()[order] * np.arange(values.size, 0, -1)
+    found[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
     return found.reshape(values.shape)
 
 
 def _numbers(field: str, given: ArrayLike) -> Array:
     """An array without NaN."""
     values = arguments.floats(field, given, "numbers")
-    if np.isnan(values).any():
-        count = int(np.isnan(values).sum())
-        raise InputError(field, f"{count} NaN", "leave them out, or give inf where a run diverged")
+    if values.size == 0 or np.isnan(values).any():
+        value = "nothing" if values.size == 0 else f"{int(np.isnan(values).sum())} NaN"
+        raise InputError(field, value, "give numbers, and inf where a run diverged")
     return values
+
+
+def log_ratio(a: Array, b: Array) -> Array:
+    """Logarithms of a / b; 0 where both are equal except for rounding, or both infinite."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(np.isclose(a, b, rtol=EQUAL, atol=0.0), 0.0, np.log(a) - np.log(b))
+
+
+def difference(a: Array, b: Array) -> Array:
+    """Differences a − b; 0 where both are equal except for rounding, or both infinite."""
+    with np.errstate(invalid="ignore"):
+        return np.where(np.isclose(a, b, rtol=EQUAL, atol=0.0), 0.0, a - b)
+
+
+def centre(x: Array, axis: Any = -1) -> Array:
+    """The interquartile mean over runs, then over domains; 0 where opposite infinities cancel."""
+    for _ in np.atleast_1d(axis):  # the last axis, or the last two
+        found = np.asarray(interquartile_mean(x, axis=-1))
+        x = np.where(np.isnan(found), 0.0, found)
+    return x

@@ -1,108 +1,86 @@
-"""A folder of finished cells, which any number of processes on any number of machines may share.
+"""Run a sweep into a folder, which any number of processes on any number of machines may share.
 
 ``manifest.json`` describes the sweep; ``cells/`` holds a netCDF file for each finished cell, named
-by a digest of everything that determines it; ``leases/`` shows which cells are being computed;
-``failed/`` has the traceback of each cell that failed.
+by a digest of everything that determines it; ``locks/`` has a file, locked by the kernel, for each
+cell that is being computed; ``failed/`` has the traceback of each cell that failed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import time
+import traceback
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from retvar import arguments, cache
-from retvar.errors import InputError
-from retvar.files import (
-    is_temporary,
-    kind_of,
-    make_folder,
-    remove,
-    remove_abandoned,
-    write_new,
-    write_text,
-)
-from retvar.sweep import leases, manifest
-from retvar.sweep.manifest import MANIFEST
-from retvar.sweep.plan import Cell, Plan, digest
+import msgspec
+from filelock import FileLock, Timeout
+
+from retvar.simulation.cuda_device import chosen_device
+from retvar.support import arguments, cache
+from retvar.support.errors import InputError
+from retvar.support.files import is_temporary, kind_of, write_text
+from retvar.support.format import listed, literal
+from retvar.support.html import Shown, page, settings
+from retvar.support.progress import Progress
+from retvar.support.reading import read_bytes
+from retvar.sweep.plan import Cell, Plan, identity
+from retvar.sweep.spec import Sweep, digest
 
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["Store"]
-
-CELLS, LEASES, FAILED = SUBFOLDERS = ("cells", "leases", "failed")
-
-
-def check_store(store: object) -> None:
-    """Raise an InputError unless this is a store.
-
-    >>> check_store("folder")
-    Traceback (most recent call last):
-    ...
-    retvar.errors.InputError: store = 'folder': must be a Store: Store.open(folder)
-    """
-    arguments.instance("store", store, Store, "a Store: Store.open(folder)")
+MANIFEST = "manifest.json"
+CELLS, LOCKS, FAILED = SUBFOLDERS = ("cells", "locks", "failed")
+OLD = 24 * 3600.0  # seconds after which nobody writes a temporary file any more
+PAUSE = 0.25  # seconds before cells that others compute are looked at again
 
 
 class Store:
     """The finished cells of one plan.
 
     >>> import tempfile
-    >>> from retvar.sweep import Domain, Learners, Sweep
+    >>> from retvar.sweep import Domain, Learners
     >>> sweep = Sweep(runs=2, steps=9, domains=[Domain(id="chain")],
     ...               learners=[Learners(method="direct", alpha=0.1)])
     >>> folder = Path(tempfile.mkdtemp()) / "out"
     >>> store = Store.create(folder, sweep.plan())
     >>> cell = store.plan.cells[0]
-    >>> store.is_finished(cell)
-    False
-    >>> store.write(cell, store.plan.compute(cell))
-    >>> store.is_finished(cell), Store.open(folder).read(cell).sizes["run"]
-    (True, 2)
+    >>> store.compute(cell), store.compute(cell), Store.open(folder).read(cell).sizes["run"]
+    ('done', 'exists', 2)
     """
 
-    def __init__(self, folder: Path, plan: Plan, stale: float = leases.STALE) -> None:
-        self.folder, self.plan, self.stale = folder, plan, arguments.seconds("stale", stale)
-        self.notes: list[str] = []  #: messages about opening the store
-
-    def __repr__(self) -> str:
-        return f"Store({str(self.folder)!r}, {self.plan!r})"
+    def __init__(self, folder: Path, plan: Plan) -> None:
+        self.folder, self.plan = folder, plan
 
     @classmethod
-    def create(
-        cls, folder: str | Path, plan: Plan, stale: float = leases.STALE, *, extend: bool = False
-    ) -> Store:
-        """Open the store of `plan`, or create it; raise if it belongs to another sweep.
-
-        With `extend` the store may be that of a smaller sweep, to which `plan` adds domains,
-        learners or runs; cells of both plans are reused.
-        """
+    def create(cls, folder: str | Path, plan: Plan) -> Store:
+        """Open the store of `plan`, or create it; raise if it belongs to another sweep."""
         arguments.instance("plan", plan, Plan, "the plan of a sweep: sweep.plan()")
-        extend = arguments.flag("extend", extend)
-        store = cls(arguments.path("folder", folder), plan, stale)
+        store = cls(arguments.path("folder", folder), plan)
         try:
             for name in SUBFOLDERS:
-                make_folder(store.folder / name)
+                (store.folder / name).mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            problem = f"cannot become a store: {error.strerror or error}"
-            raise InputError("out", folder, problem) from None
-        found = manifest.read(store.folder)
-        if found is None:
-            store._write_manifest()
-            found = manifest.read(store.folder)
-        if found is None:
-            raise InputError("out", folder, f"its {MANIFEST} cannot be read back")
-        manifest.check_versions(store.folder, found)
-        if extend:
-            store._extend(manifest.plan_of(found))
-        else:
-            manifest.check_same_sweep(store.folder, found, plan)
-        store.clean_up()
+            raise InputError("out", folder, f"cannot become a store: {error.strerror}") from None
+        with FileLock(store.folder / LOCKS / MANIFEST):
+            if not kind_of("out", store.folder / MANIFEST):
+                ours = Manifest(plan.made_with, plan.count, plan.digest, plan.sweep.to_dict())
+                text = msgspec.json.format(msgspec.json.encode(ours), indent=1)
+                write_text(store.folder / MANIFEST, text.decode())
+        found = _read_manifest(store.folder)
+        _refuse_versions(store.folder, found.made_with)
+        _refuse_other_sweep(store.folder, found, plan)
+        for left in filter(is_temporary, (store.folder / CELLS).iterdir()):  # by the killed
+            with contextlib.suppress(FileNotFoundError):  # a living process has finished it
+                if time.time() - left.stat().st_mtime > OLD:
+                    left.unlink()
         return store
 
     @classmethod
-    def open(cls, folder: str | Path, stale: float = leases.STALE) -> Store:
+    def open(cls, folder: str | Path) -> Store:
         """Open an existing store, with the sweep of its manifest.
 
         A store made with other versions can be read, but no cells can be added to it.
@@ -110,81 +88,23 @@ class Store:
         path = arguments.path("folder", folder)
         if kind_of("folder", path / MANIFEST) != "file":
             raise InputError("folder", path, "holds no sweep; `retvar sweep run` makes one")
-        found = manifest.read(path)
-        if found is None:
-            remedy = "is damaged; `retvar sweep run` with the specification writes it again"
-            raise InputError("manifest", path / MANIFEST, remedy)
-        manifest.check_format(path, found)
-        store = cls(path, manifest.plan_of(found), stale)
-        manifest.check_same_sweep(path, found, store.plan)
-        if store.other_versions:
-            store.notes.append(f"{path} was made with {store.other_versions}")
-        return store
+        found = _read_manifest(path)
+        plan = Plan.from_sweep(Sweep.from_dict(found.sweep), found.made_with)
+        _refuse_other_sweep(path, found, plan)
+        return cls(path, plan)
 
     @property
     def other_versions(self) -> str:
         """How the versions it was made with differ from those in use; empty if they do not."""
-        return manifest.other_versions(self.plan.made_with)
-
-    def _write_manifest(self) -> None:
-        """Write a missing or damaged manifest, unless there are cells of another sweep.
-
-        One that another run has written meanwhile is kept: it appears whole.
-        """
-        path = self.folder / MANIFEST
-        foreign = self._foreign_cells()
-        if foreign:
-            remedy = (
-                f"holds {len(foreign):,} cells of another specification or version, and its "
-                f"{MANIFEST} is missing or damaged; give another folder, or move them away"
-            )
-            raise InputError("out", self.folder, remedy)
-        if kind_of("out", path) and manifest.read(self.folder) is None:
-            self.notes.append(f"{path} was damaged and is written again")
-            try:
-                write_text(path, manifest.text_of(self.plan))
-            except InputError as error:
-                raise InputError("out", path, f"cannot be replaced: {error.remedy}") from None
-            return
-        write_new(path, manifest.text_of(self.plan))
-
-    def _extend(self, smaller: Plan) -> None:
-        """Turn the store of a smaller plan into that of this one; remove cells of other sizes."""
-        missing = self.plan.missing_from(smaller)
-        if missing:
-            remedy = f"has {missing}, which this specification lacks; extending can only add"
-            raise InputError("store", self.folder, remedy)
-        if smaller.digest != self.plan.digest:
-            new = self.plan.count - len(set(self.plan.keys) & set(smaller.keys))
-            self.notes.append(f"{self.folder} is extended by {new:,} cells")
-            write_text(self.folder / MANIFEST, manifest.text_of(self.plan))
-        for path in self._foreign_cells():
-            remove(path)
-
-    def _foreign_cells(self) -> list[Path]:
-        """Files of finished cells that are not in this plan."""
-        keys = set(self.plan.keys)
-        return [path for path in (self.folder / CELLS).glob("*.nc")
-                if path.stem not in keys and not path.name.startswith(".")]  # fmt: skip
-
-    # ------------------------------------------------------------------ cells
+        return _differing(self.plan.made_with)
 
     def key(self, cell: Cell) -> str:
         """A digest of everything that determines a cell."""
-        arguments.instance("cell", cell, Cell, "one of plan.cells")
         return self.plan.keys[cell.number]
 
     def path(self, cell: Cell) -> Path:
         """The file of a cell's result."""
         return self.folder / CELLS / f"{self.key(cell)}.nc"
-
-    def has_file(self, cell: Cell) -> bool:
-        """Whether there is a file for a cell, damaged or not."""
-        return bool(kind_of("folder", self.path(cell)))
-
-    def is_finished(self, cell: Cell) -> bool:
-        """Whether a cell has a file that is not damaged."""
-        return self.contents_of(cell) is not None
 
     def contents_of(self, cell: Cell) -> str | None:
         """A digest of a cell's data; None if its file is missing or damaged."""
@@ -196,51 +116,274 @@ class Store:
         remedy = "run the sweep again, which computes this cell again"
         return cache.read(self.path(cell), self.key(cell), remedy)
 
-    def write(self, cell: Cell, data: xarray.Dataset) -> None:
-        """Save the result of a cell; the file appears complete or not at all."""
-        cache.write(self.path(cell), data, self.key(cell), classic=True)
+    def compute(self, cell: Cell, threads: int | None = 1, **how: Any) -> str:
+        """Compute and save a cell: ``done``, ``exists``, ``busy`` (with another) or ``failed``."""
+        _refuse_versions(self.folder, self.plan.made_with)
+        with self.locked(cell) as ours:
+            if not ours:
+                return "busy"
+            if self.contents_of(cell) is not None:
+                return "exists"
+            try:
+                data = self.plan.compute(cell, threads, **how)
+            except Exception:  # a cell that fails must not stop the others
+                self.mark_failed(cell, traceback.format_exc())
+                return "failed"
+            cache.write(self.path(cell), data, self.key(cell), classic=True)
+        return "done"
 
-    def digest(self) -> str | None:
-        """A digest of the data of all cells; None while some are missing."""
-        found = [self.contents_of(cell) for cell in self.plan.cells]
-        return None if None in found else digest(found)
+    @contextlib.contextmanager
+    def locked(self, cell: Cell) -> Iterator[bool]:
+        """Whether this process has the cell to itself; the kernel frees the locks of the dead.
 
-    # ------------------------------------------------------------------ leases and failures
+        Where a file system has no locks, two may compute one cell: to the same bits.
+        """
+        lock = FileLock(self.folder / LOCKS / self.key(cell))
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            yield False
+            return
+        except (NotImplementedError, OSError):
+            yield True
+            return
+        try:
+            yield True
+        finally:
+            Path(lock.lock_file).unlink(missing_ok=True)
+            lock.release()
 
-    def lease(self, cell: Cell) -> leases.Lease | None:
-        """Lease a cell; None if another worker holds the lease."""
-        if self.other_versions:
-            remedy = f"was made with {self.other_versions}; continue with that version"
-            raise InputError("store", self.folder, remedy)
-        return leases.acquire(self.lease_path(cell), self.stale)
-
-    def is_leased(self, cell: Cell) -> bool:
-        """Whether a live worker holds the lease of a cell."""
-        return leases.is_held(self.lease_path(cell), self.stale)
-
-    def lease_path(self, cell: Cell) -> Path:
-        """The lease file of a cell."""
-        return self.folder / LEASES / self.key(cell)
+    def is_running(self, cell: Cell) -> bool:
+        """Whether another process is computing a cell."""
+        if not (self.folder / LOCKS / self.key(cell)).exists():
+            return False
+        with self.locked(cell) as ours:
+            return not ours
 
     def failure_path(self, cell: Cell) -> Path:
-        """The file of a failed cell's traceback."""
+        """The file of a failed cell's traceback; the cell waits for :func:`retry`."""
         return self.folder / FAILED / f"{self.key(cell)}.txt"
 
     def mark_failed(self, cell: Cell, trace: str) -> None:
-        """Save the traceback of a cell that failed; it is not computed until :func:`retry`."""
+        """Save the traceback of a cell that failed."""
         write_text(self.failure_path(cell), f"{self.plan.describe(cell)}\n\n{trace}")
 
-    def failed(self) -> list[Cell]:
-        """Cells that are marked as failed."""
-        keys = {path.stem for path in (self.folder / FAILED).glob("*.txt")}
-        return [cell for cell in self.plan.cells if self.key(cell) in keys]
 
-    def clean_up(self) -> None:
-        """Remove expired leases and temporary files of killed workers."""
-        for folder in (self.folder, *(self.folder / name for name in SUBFOLDERS)):
-            remove_abandoned(folder)
-        with contextlib.suppress(OSError):
-            for path in list((self.folder / LEASES).iterdir()):
-                with contextlib.suppress(OSError, InputError):
-                    if not is_temporary(path):
-                        leases.remove_expired(path, self.stale)
+# ---------------------------------------------------------------------- manifest
+
+
+class Manifest(msgspec.Struct):
+    """What ``manifest.json`` says."""
+
+    made_with: dict[str, str]
+    cells: int
+    digest: str
+    sweep: dict[str, Any]
+
+
+def _read_manifest(folder: Path) -> Manifest:
+    path = folder / MANIFEST
+    try:
+        found = msgspec.json.decode(read_bytes(path, "manifest"), type=Manifest)
+    except ValueError as error:
+        raise InputError("manifest", path, f"is none ({error}); give another folder") from None
+    if found.made_with.get("cells") != identity()["cells"]:
+        made = f"retvar {found.made_with.get('retvar')}"
+        raise InputError("store", folder, f"was made by {made} in another format; read it there")
+    return found
+
+
+def _differing(made_with: dict[str, str]) -> str:
+    pairs = [(name, made_with.get(name), here) for name, here in identity().items()]
+    return ", ".join(f"{name} {made}, not {here}" for name, made, here in pairs if made != here)
+
+
+def _refuse_versions(folder: Path, made_with: dict[str, str]) -> None:
+    if other := _differing(made_with):
+        remedy = f"was made with {other}; continue with that version, or give another folder"
+        raise InputError("store", folder, remedy)
+
+
+def _refuse_other_sweep(folder: Path, found: Manifest, plan: Plan) -> None:
+    """Raise if the manifest is that of another sweep, and name the fields that differ."""
+    if found.digest != plan.digest:
+        other, ours = Sweep.from_dict(found.sweep).to_dict(), plan.sweep.to_dict()
+        fields = [name for name in {**other, **ours} if other.get(name) != ours.get(name)]
+        differ = f"; they differ in {', '.join(fields)}" if fields else ""
+        remedy = f"holds another sweep, {other.get('name')!r}{differ}; give another folder"
+        raise InputError("store", folder, remedy)
+
+
+# ---------------------------------------------------------------------- running
+
+
+@dataclass(frozen=True)
+class Local:
+    """Compute cells one after the other in this process, with several threads or on a GPU.
+
+    >>> Local(threads=2).threads
+    2
+    """
+
+    threads: int | None = None
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        chosen_device(self.device, 1)  # raises an error now if there is none
+
+    def outcomes(
+        self, store: Store, cells: Iterable[Cell], progress: Progress
+    ) -> Iterator[tuple[Cell, str]]:
+        """Compute the cells in order."""
+        for cell in cells:
+            how = {"progress": lambda _: progress.check(), "device": self.device}
+            yield cell, store.compute(cell, self.threads, **how)
+
+
+def run(
+    sweep: Sweep | Plan | str | Path,
+    out: str | Path,
+    executor: Any = None,
+    *,
+    progress: Progress | None = None,
+) -> Status:
+    """Compute all cells that are not in the store; the same call continues an interrupted run.
+
+    Parameters
+    ----------
+    sweep
+        The sweep, its plan, or the path of a specification in TOML.
+    out
+        Folder of the store, created if it does not exist. Any number of runs may share it.
+    executor
+        :class:`~retvar.sweep.Local` (the default) or :class:`~retvar.sweep.Dask`.
+    progress
+        Callback that is informed of the progress in cells.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from retvar.sweep import Domain, Learners
+    >>> sweep = Sweep(runs=4, steps=50, domains=[Domain(id="chain"), Domain(id="complex-mdp")],
+    ...               learners=[Learners(method=["direct", "vtd"], alpha=[0.1, 0.2])])
+    >>> out = Path(tempfile.mkdtemp()) / "out"
+    >>> run(sweep, out).computed, run(sweep, out).computed
+    (2, 0)
+    """
+    progress = Progress() if progress is None else progress
+    arguments.instance("progress", progress, Progress, "a Progress")
+    executor = Local() if executor is None else executor
+    if not callable(getattr(executor, "outcomes", None)):
+        raise InputError("executor", literal(executor), "must be Local(…) or Dask(…)")
+    sweep = Sweep.from_toml(sweep) if isinstance(sweep, str | Path) else sweep
+    arguments.instance("sweep", sweep, Sweep | Plan, "a Sweep, its plan, or a path to its TOML")
+    store = Store.create(out, sweep if isinstance(sweep, Plan) else sweep.plan())
+    missing = [cell for cell in store.plan.cells if store.contents_of(cell) is None]
+    for path in filter(Path.exists, map(store.path, missing)):
+        progress.note(f"{path} is damaged and is computed again")
+    cells = [cell for cell in missing if not store.failure_path(cell).exists()]
+    done, computed = store.plan.count - len(missing), 0
+    progress.start(store.plan.count, done)
+    while cells:
+        busy = []
+        for cell, outcome in executor.outcomes(store, cells, progress):
+            if outcome == "busy":
+                busy.append(cell)
+            elif outcome == "failed":
+                where = store.failure_path(cell)
+                progress.note(f"{store.plan.describe(cell)} failed and is skipped; see {where}")
+            else:
+                done, computed = done + 1, computed + (outcome == "done")
+                progress.advance(done)
+        cells = [cell for cell in busy if store.contents_of(cell) is None]
+        done += len(busy) - len(cells)
+        if cells:
+            progress.check()
+            time.sleep(PAUSE)
+    return status(store, computed=computed)
+
+
+# ---------------------------------------------------------------------- status
+
+
+@dataclass(frozen=True)
+class Status(Shown):
+    """How many cells of a store are done, failed or running.
+
+    >>> Status(cells=3, done=2, failed=1, running=0).missing
+    0
+    """
+
+    cells: int
+    done: int
+    failed: int
+    running: int
+    damaged: tuple[str, ...] = ()
+    computed: int = 0  #: cells computed by this run
+    digest: str | None = None  #: of the data of all cells, once all are done
+
+    @property
+    def missing(self) -> int:
+        """How many cells are still to be computed."""
+        return self.cells - self.done - self.failed
+
+    @property
+    def complete(self) -> bool:
+        """Whether all cells are done."""
+        return self.done == self.cells
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as a dictionary, as ``--json`` prints them."""
+        return {**asdict(self), "missing": self.missing, "complete": self.complete}
+
+    def _html(self) -> str:
+        names = ("cells", "done", "failed", "running", "missing")
+        shown = {name: f"{getattr(self, name):,}" for name in names}
+        shown |= {"damaged": listed(self.damaged), "computed by this run": f"{self.computed:,}"}
+        return page(f"Sweep: {self.done / self.cells:.0%} done", settings(shown))
+
+
+def status(store: Store, computed: int = 0) -> Status:
+    """Count the cells of a store, and check every file.
+
+    >>> import tempfile
+    >>> from retvar.sweep import Domain, Learners
+    >>> sweep = Sweep(runs=2, steps=9, domains=[Domain(id="chain")],
+    ...               learners=[Learners(method="direct", alpha=0.1)])
+    >>> status(Store.create(tempfile.mkdtemp(), sweep.plan())).missing
+    1
+    """
+    check_store(store)
+    found = {cell.number: store.contents_of(cell) for cell in store.plan.cells}
+    left = [cell for cell in store.plan.cells if found[cell.number] is None]
+    return Status(
+        cells=store.plan.count,
+        done=store.plan.count - len(left),
+        failed=sum(store.failure_path(cell).exists() for cell in left),
+        running=sum(map(store.is_running, left)),
+        damaged=tuple(str(store.path(cell)) for cell in left if store.path(cell).exists()),
+        computed=computed,
+        digest=None if left else digest(list(found.values())),
+    )
+
+
+def retry(store: Store) -> int:
+    """Let the next run compute failed cells again; returns how many there are.
+
+    >>> import tempfile
+    >>> from retvar.sweep import Domain, Learners
+    >>> sweep = Sweep(runs=2, steps=9, domains=[Domain(id="chain")],
+    ...               learners=[Learners(method="direct", alpha=0.1)])
+    >>> retry(Store.create(tempfile.mkdtemp(), sweep.plan()))
+    0
+    """
+    check_store(store)
+    failed = [path for path in map(store.failure_path, store.plan.cells) if path.exists()]
+    for path in failed:
+        path.unlink(missing_ok=True)
+    return len(failed)
+
+
+def check_store(store: object) -> None:
+    """Refuse what is no store."""
+    arguments.instance("store", store, Store, "a Store: Store.open(folder)")

@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import numpy as np
 
 from retvar.estimation.answers import answers_table
-from retvar.estimation.folder import PAGE
-from retvar.estimation.format import table_rows
+from retvar.estimation.files import PAGE
+from retvar.estimation.text import table_rows
 from retvar.estimation.verdicts import AGREES, DISAGREES
-from retvar.experience.recipes import to_command, to_python
-from retvar.files import write_text
-from retvar.format import count, number
-from retvar.web.embedding import Embedded, embed
-from retvar.web.rendering import environment, today, versions
+from retvar.support.files import write_text
+from retvar.support.format import count, number
+from retvar.web.rendering import Embedded, embed, environment, today, versions
 
 if TYPE_CHECKING:
     import xarray
 
     from retvar.estimation.answers import Answer
-    from retvar.estimation.checks import Check
+    from retvar.estimation.check import Check
     from retvar.estimation.estimate import Estimate
-
-__all__ = ["estimate_page", "write_page"]
 
 MOST_ROWS = 300  # of the table; the files have all
 TITLES = {  # of figures, in order, and what one sees
@@ -53,56 +48,6 @@ UNSAID = (  # attributes that stand elsewhere in the page
     "out_of_bounds", "actions", "observed_note", "return_intervals",
 )  # fmt: skip
 KINDS = {AGREES: "good", DISAGREES: "bad"}
-
-
-class Picture(NamedTuple):
-    """A figure of the page."""
-
-    name: str
-    title: str
-    caption: str
-    uri: str
-    inches: tuple[float, float]
-    file: str  #: beside the page
-    first: bool  #: whether it stands before the table
-
-
-class Verdict(NamedTuple):
-    """What a check found."""
-
-    title: str
-    verdict: str
-    mark: str
-    lines: list[str]
-
-
-class Table(NamedTuple):
-    """The cells of the table as text."""
-
-    heading: list[str]
-    rows: list[list[str]]
-
-
-@dataclass(frozen=True)
-class Page:
-    """What the template shows."""
-
-    title: str
-    subtitle: str
-    warnings: list[str]
-    facts: list[tuple[str, str]]
-    remarks: list[str]
-    checks: list[Verdict]
-    reading: str
-    asked: str
-    figures: list[Picture]
-    table: Table
-    table_note: str
-    dropped: list[tuple[str, str]]
-    command: str | None
-    python: str
-    settings: list[tuple[str, str]]
-    files: list[str]
 
 
 def write_page(
@@ -168,52 +113,48 @@ def _page(
     checked: Check | None,
     asked: Sequence[Answer],
     files: list[str],
-) -> Page:
-    a, fresh = data.attrs, checked is not None
-    recipe, settings = found.experience.recipe, found.asked
-    deep = a.get("by") == "deep"
-    function = "rv.deep.estimate" if deep else "rv.estimate"
+) -> dict[str, Any]:
+    """What the template shows, by name."""
+    a = data.attrs
     rows = table_rows(data, MOST_ROWS)
     policy = f", {a['policy']} policy" if a["policy"] else ""
     spread = "of each action" if a.get("actions") else ""
-    return Page(
-        title=f"{_bare(a['source'])}: value and spread of the return {spread}".rstrip(),
-        subtitle=f"{a['source']}{policy}",
-        warnings=[each for each in a.get("warnings", "").splitlines() if each],
-        facts=_facts(data, rows.unit, len(rows.lines) - 1 + rows.hidden),
-        remarks=_remarks(data),
-        checks=_checks(found, checked),
-        reading=str(a.get("observed_note", "")) and f"Observed returns: {a['observed_note']}.",
-        asked=answers_table(list(asked)) if asked else "",
-        figures=[_picture(name, figures[name], files) for name in TITLES if name in figures],
-        table=_table(rows.lines),
-        table_note=_table_note(len(rows.lines) - 1, rows.hidden, rows.unit, data, files),
-        dropped=_dropped(found, data),
-        command=to_command(
-            recipe, settings | ({"features": "deep"} if deep else {}), checked=fresh
-        ),
-        python=to_python(recipe, settings, function=function, checked=fresh),
-        settings=_settings(data),
-        files=files,
-    )
+    return {
+        "title": f"{_bare(a['source'])}: value and spread of the return {spread}".rstrip(),
+        "subtitle": f"{a['source']}{policy}",
+        "warnings": [each for each in a.get("warnings", "").splitlines() if each],
+        "facts": _facts(data, rows.unit, len(rows.lines) - 1 + rows.hidden),
+        "remarks": _remarks(data),
+        "checks": _checks(found, checked),
+        "reading": str(a.get("observed_note", "")) and f"Observed returns: {a['observed_note']}.",
+        "asked": answers_table(list(asked)) if asked else "",
+        "figures": [_picture(name, figures[name], files) for name in TITLES if name in figures],
+        "table": _table(rows.lines),
+        "table_note": _table_note(len(rows.lines) - 1, rows.hidden, rows.unit, data, files),
+        "dropped": _dropped(found, data),
+        "command": found.experience.command,
+        "settings": _settings(data),
+        "files": files,
+    }
 
 
 def _bare(source: str) -> str:
     return source.removeprefix("gymnasium:").removeprefix("minari:")
 
 
-def _table(lines: list[list[str]]) -> Table:
+def _table(lines: list[list[str]]) -> dict[str, Any]:
     """Heading and rows, without a column of notes where there is none."""
     heading, *rows = lines
     if not heading[-1] and not any(row[-1] for row in rows):
         heading, rows = heading[:-1], [row[:-1] for row in rows]
-    return Table(heading, rows)
+    return {"heading": heading, "rows": rows}
 
 
-def _picture(name: str, figure: Embedded, files: list[str]) -> Picture:
+def _picture(name: str, figure: Embedded, files: list[str]) -> dict[str, Any]:
     title, caption = TITLES[name]
     file = next((file for file in files if Path(file).stem == name), "")
-    return Picture(name, title, caption, figure.uri, figure.inches, quote(file), name in FIRST)
+    place = {"file": quote(file), "first": name in FIRST}  # before the table
+    return {"name": name, "title": title, "caption": caption, **figure._asdict(), **place}
 
 
 def _facts(data: xarray.Dataset, unit: str, places: int) -> list[tuple[str, str]]:
@@ -240,7 +181,7 @@ def _remarks(data: xarray.Dataset) -> list[str]:
     if a.get("understood"):
         found.append(f"The log was read as {a['understood']}.")
     if a.get("reward"):
-        found.append(f"Costs are negated: a value is minus the expected sum ({a['reward']}).")
+        found.append(f"Values are expected sums of costs ({a['reward']}), not of rewards.")
     for name, text in (("remarks", "{}."), ("return_intervals", "Return intervals: {}.")):
         if a.get(name) and not str(a[name]).endswith("not observed"):
             said = text.format(a[name])
@@ -248,16 +189,16 @@ def _remarks(data: xarray.Dataset) -> list[str]:
     return found
 
 
-def _checks(found: Estimate, checked: Check | None) -> list[Verdict]:
+def _checks(found: Estimate, checked: Check | None) -> list[dict[str, Any]]:
     """The check against the data's own returns, and the one on fresh data."""
-    own = found.self_check
-    rows = [("The data's own returns", own)]
+    rows = [("The data's own returns", found.self_check)]
     if checked is not None:
         rows.append(("Fresh returns", checked.verdicts))
     return [
-        Verdict(title, kind := str(each.kind), KINDS.get(kind, ""), each.summary().splitlines())
+        {"title": title, "verdict": str(each.kind), "mark": KINDS.get(str(each.kind), ""),
+         "lines": each.summary().splitlines()}
         for title, each in rows
-    ]
+    ]  # fmt: skip
 
 
 def _table_note(shown: int, hidden: int, unit: str, data: xarray.Dataset, files: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""What all pages share: templates, escaping, style, script, the colours of methods."""
+"""What all pages share: templates, escaping, style, script, colours of methods, figures."""
 
 from __future__ import annotations
 
@@ -6,22 +6,26 @@ import base64
 import datetime
 import hashlib
 import importlib.metadata
+import io
 import platform
 import re
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jinja2
 from markupsafe import Markup
 
-from retvar.format import visible
-from retvar.networks import NETWORKS
+from retvar.support.format import visible
+from retvar.td.networks import NETWORKS
 from retvar.version import __version__
 
-__all__ = ["anchor", "environment", "policy_of", "printable", "today", "versions"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 LIBRARIES = ("numpy", "scipy", "numba", "xarray", "matplotlib")
+DPI = 150  # of a figure in a page
+COLOURS = 96
 WIDE = 6.0  # inches; wider figures scroll on a phone
 
 
@@ -34,9 +38,7 @@ def environment(*packages: str) -> jinja2.Environment:
     """
     from retvar.plots.style import css_colours
 
-    loader = jinja2.ChoiceLoader(
-        [jinja2.PackageLoader(name) for name in (*packages, "retvar.web")]
-    )  # fmt: skip
+    loader = jinja2.ChoiceLoader([jinja2.PackageLoader(x) for x in (*packages, "retvar.web")])
     made = jinja2.Environment(
         loader=loader,
         autoescape=True,
@@ -59,11 +61,7 @@ def environment(*packages: str) -> jinja2.Environment:
 
 
 def policy_of(style: str, *scripts: str, connect: str = "'none'") -> str:
-    """A security policy for a page: nothing from the network, no script but these.
-
-    >>> policy_of("a", "b").split(";")[0]
-    "default-src 'none'"
-    """
+    """A security policy for a page: nothing from the network, no script but these."""
     parts = {
         "default-src": "'none'",
         "img-src": "data:",
@@ -82,21 +80,13 @@ def _hash(text: str) -> str:
 
 
 def anchor(*names: object) -> str:
-    """An id for a place in a page, of names that may hold any character.
-
-    >>> anchor("chain/equal"), anchor("claim", "a b", 1)
-    ('chain--equal', 'claim-a-20-b-1')
-    """
+    """An id for a place in a page, of names that may hold any character."""
     text = "-".join(str(name).replace("/", "--") for name in names)
     return re.sub(r"[^\w.-]", lambda found: f"-{ord(found[0]):x}-", text)
 
 
 def printable(value: Any) -> Any:
-    r"""Text without control characters, for HTML, which is escaped afterwards.
-
-    >>> printable("a\x1b"), printable(3)
-    ('a\\x1b', 3)
-    """
+    """Text without control characters, for HTML, which is escaped afterwards."""
     plain = isinstance(value, str) and not isinstance(value, Markup)
     return visible(value, lines=True) if plain else value
 
@@ -107,10 +97,42 @@ def today() -> str:
 
 
 def versions(libraries: Sequence[str] = LIBRARIES) -> str:
-    """Versions of retvar, Python and the main libraries.
-
-    >>> versions().startswith(f"retvar {__version__}, Python ")
-    True
-    """
+    """Versions of retvar, Python and the main libraries."""
     found = [f"{name} {importlib.metadata.version(name)}" for name in libraries]
     return ", ".join([f"retvar {__version__}", f"Python {platform.python_version()}", *found])
+
+
+class Embedded(NamedTuple):
+    """A figure as a data URI, and its size."""
+
+    uri: str
+    inches: tuple[float, float]
+
+
+def embed(figure: Figure) -> Embedded:
+    """Compress a figure: a palette of 96 colours, without loss after that."""
+    import matplotlib
+
+    from retvar.plots.style import RC
+
+    drawn = io.BytesIO()
+    with matplotlib.rc_context(RC):
+        figure.savefig(drawn, format="png", dpi=DPI)
+    raw, kind = _compressed(drawn)
+    width, height = figure.get_size_inches()
+    uri = f"data:image/{kind};base64,{base64.b64encode(raw).decode()}"
+    return Embedded(uri, (float(width), float(height)))
+
+
+def _compressed(drawn: io.BytesIO) -> tuple[bytes, str]:
+    """WebP where Pillow has it, otherwise PNG."""
+    from PIL import Image, features
+
+    plain: Any = Image.open(drawn).convert("RGB")
+    few = plain.quantize(COLOURS, dither=Image.Dither.NONE)
+    found = io.BytesIO()
+    if features.check("webp"):
+        few.convert("RGB").save(found, "webp", lossless=True, quality=80)
+        return found.getvalue(), "webp"
+    few.save(found, "png", optimize=True)
+    return found.getvalue(), "png"

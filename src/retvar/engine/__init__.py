@@ -1,1 +1,0 @@
-"""The compiled simulation engine: many learners on shared streams."""

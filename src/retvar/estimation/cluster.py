@@ -1,0 +1,133 @@
+"""Estimates of finite worlds on a dask cluster: each worker sums files of the log.
+
+The sums are added in the order of the files, so the answer does not depend on the number of
+workers. A file whose worker dies is summed by another. With the values found, the files are read a
+second time for their returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from retvar.cluster import connected, refuse_address
+from retvar.estimation.monitor import Monitor
+from retvar.estimation.states import StateEstimator
+from retvar.experience.logs import Piece, SplitCheck
+from retvar.experience.moves import Moves
+from retvar.experience.stream import Experience
+from retvar.support.errors import InputError, RetvarError
+from retvar.td.learners import Learner
+
+__all__ = ["learn_on_cluster", "refuse_cluster"]
+
+
+def sum_piece(
+    piece: Piece, number: int, states: int | None, settings: dict[str, Any]
+) -> tuple[Any, ...]:
+    """Sum a file; `settings` are those of :func:`retvar.estimate`.
+
+    Returns its estimator, or None where it has no transition, its counts, the labels that it has
+    numbered, and the ids of its entities and episodes.
+    """
+    from retvar.estimation.settings import Settings
+
+    experience, ids = piece.open()
+    if experience.labels is None and states is not None:
+        experience.states = states
+    create, moves = Settings(experience, by="least_squares", **settings), experience.moves()
+    estimator: Any = create(next(moves.chunks(1))) if len(moves) else None
+    if estimator is not None:
+        estimator.begin(number)
+        estimator.read(moves)
+        estimator.moves = None
+    return estimator, experience.counts, experience.labels, ids
+
+
+def observe_piece(
+    piece: Piece, number: int, names: Any, estimator: StateEstimator
+) -> tuple[Monitor, Any]:
+    """Visits and returns of a file whose state s is ``names[s]`` among all."""
+    experience, _ = piece.open()
+    monitor, estimator.moves = Monitor(), Moves()
+    for chunk in experience.moves().chunks():
+        if names is not None:
+            chunk |= {name: names[chunk[name]] for name in ("state", "next_state")}
+        estimator.moves.append(chunk)
+        monitor.update(estimator, chunk)
+    estimator.begin(number)
+    return monitor, estimator.observed
+
+
+def learn_on_cluster(
+    experience: Experience,
+    learner: Learner,
+    cluster: str,
+    workers: int | None = None,
+    found: StateEstimator | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> tuple[StateEstimator | None, Monitor]:
+    """Learn from all files of the experience: what was found before and in them, and a monitor."""
+    labels, monitor = experience.labels, Monitor()
+    if experience.width is not None or experience.pairs or experience.pieces is None:
+        remedy = f"sums states of files; {experience.name} has none, or actions"
+        raise InputError("cluster", cluster, remedy)
+    pieces: list[Piece] = experience.pieces()
+    settings = {name: getattr(learner, name) for name in ("gamma", "lam", "estimand")}
+    for name in ("gamma", "lam"):
+        if labels is not None and np.ndim(settings[name]):
+            raise InputError(name, "one per state", "files number labels anew; use a column")
+    check, names = SplitCheck(pieces[0].roles), []
+    with connected(cluster, workers) as client:
+        rest: list[Any] = [[experience.states] * len(pieces), [settings] * len(pieces)]
+        for k, part in enumerate(_mapped(client, sum_piece, pieces, *rest)):
+            estimator, counts, theirs, ids = part
+            check.add(pieces[k].file, ids)
+            names.append(_renumbered(labels, theirs))
+            experience.counts.merge(counts)
+            if estimator is not None:
+                found = found or StateEstimator(estimator.description, 1)
+                found.merge(estimator, names[k])
+            if progress is not None:
+                progress(experience.counts.transitions)
+        if found is not None:
+            _ = found.solution, found.fit
+            rest = [names, [client.scatter(found, broadcast=True)] * len(pieces)]
+            for seen, observed in _mapped(client, observe_piece, pieces, *rest):
+                monitor.merge(seen)
+                found.add_returns(observed)
+    return found, monitor
+
+
+def _mapped(client: Any, task: Any, pieces: list[Piece], *rest: list[Any]) -> Iterator[Any]:
+    """Results of a function of every file and its number, in their order."""
+    for future in client.map(task, pieces, range(len(pieces)), *rest, pure=False):
+        try:
+            yield future.result()
+        except RetvarError:
+            raise
+        except Exception as error:
+            problem = f"a worker failed: {type(error).__name__}: {error}"
+            raise RetvarError(f"{problem}; it needs the same retvar[cluster]") from None
+        future.release()
+
+
+def _renumbered(labels: list[Any] | None, theirs: list[Any] | None) -> Any:
+    """The number of each label of a file among all labels; new ones are added in order."""
+    if labels is None or theirs is None:
+        return None
+    number = {label: k for k, label in enumerate(dict.fromkeys([*labels, *theirs]))}
+    labels[:] = number
+    return np.array([number[label] for label in theirs], dtype=np.int64)
+
+
+def refuse_cluster(cluster: str | None, workers: int | None, by: str | None) -> str:
+    """Refuse settings that a cluster cannot have; return how to estimate."""
+    if cluster is None:
+        raise InputError("workers", workers, "is for a local cluster; leave it out")
+    refuse_address(cluster, workers)
+    if by == "td":
+        raise InputError("by", "'td'", "learns from one stream; a cluster needs least squares")
+    return "least_squares"

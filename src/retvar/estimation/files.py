@@ -1,0 +1,215 @@
+"""The files of an estimate: estimator, estimates, figures, report. It is imported lightly."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from retvar.support.errors import InputError
+from retvar.support.files import kind_of, remove, require_writable, unwritable, write_with
+from retvar.support.format import natural_key, visible
+
+if TYPE_CHECKING:
+    import xarray
+
+    from retvar.estimation.answers import Answer
+    from retvar.estimation.check import Check
+    from retvar.estimation.estimate import Estimate
+    from retvar.estimation.monitor import Monitor
+    from retvar.experience.stream import Experience
+
+__all__ = ["load", "open_folder", "restore_monitor", "save_folder", "to_notes", "write_report"]
+
+ESTIMATOR, DATA, TABLE = "estimator.safetensors", "estimate.nc", "estimate.csv"
+PAGE = "index.html"
+FORMULAS = ("=", "+", "-", "@", "\t", "\r")  # with which a formula begins
+FIGURES = ("map", "heat_map", "states", "observed", "calibration", "check")
+FORMATS = ("png", "svg", "pdf")
+KIND = ("width", "names", "grid")  # fields of Experience that must be alike
+REASONS = ("rejected", "unmarked_ends")  # fields that count by reason
+
+
+def means_folder(path: Path) -> bool:
+    """Whether a path to save to is that of a folder: one that exists, or has no suffix."""
+    kind = kind_of("path", path)
+    return kind == "folder" or not (path.suffix or kind)
+
+
+def estimator_file(path: Path) -> Path:
+    """The file of the estimator: in a folder, the one that an estimate was saved to."""
+    return path / ESTIMATOR if kind_of("file", path) == "folder" else path
+
+
+def load(path: str | Path) -> Any:
+    """Read an estimator that its method ``save`` wrote: online, or by least squares.
+
+    Also from a folder that ``Estimate.save`` or ``retvar estimate --out`` wrote.
+
+    >>> import pathlib, tempfile, retvar as rv
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "risk.safetensors"
+    >>> rv.Direct(alpha=0.1, gamma=0.9, lam=1.0).online(states=2).save(path)
+    >>> rv.load(path).steps
+    0
+    """
+    from retvar.estimation.observations import ObservationEstimator
+    from retvar.estimation.states import StateEstimator
+    from retvar.online.checkpoint import read_tensors, restore
+    from retvar.support import arguments
+
+    path = estimator_file(arguments.path("path", path))
+    found = read_tensors(path)[0].get("kind")
+    if found == "deep_critic":
+        raise InputError("file", path, "is a deep critic: read it with rv.deep.Critic.load")
+    for kind in (StateEstimator, ObservationEstimator):
+        if found == kind.file_kind:
+            return kind.load(path)
+    return restore(path)
+
+
+def has_actions(estimator: Any) -> bool:
+    """Whether a saved estimator is one of actions."""
+    notes = estimator.notes.get("estimate")
+    return isinstance(notes, dict) and bool(notes.get("actions"))
+
+
+def to_notes(monitor: Monitor, experience: Experience) -> dict[str, Any]:
+    """JSON data to save with an estimator: kind of states, visits and counts."""
+    counts, labels = experience.counts, experience.labels
+    return {
+        "level": monitor.level,
+        "width": experience.width,
+        "names": experience.names,
+        "grid": experience.grid,
+        "labels": None if labels is None else [_plain(each) for each in labels],
+        "actions": experience.pairs,
+        "visits": None if monitor.visits is None else monitor.visits.to_dict(),
+        "off_policy": monitor.off_policy,
+        "remarks": list(monitor.remarks),
+        "counts": {name: x for name, x in vars(counts).items() if isinstance(x, int | float)}
+        | {name: dict(getattr(counts, name)) for name in REASONS},
+    }
+
+
+def _plain(label: Any) -> Any:
+    """A label for JSON."""
+    if isinstance(label, tuple):
+        return [_plain(each) for each in label]
+    label = label.item() if hasattr(label, "item") else label
+    return label if isinstance(label, str | int | float | bool | None) else str(label)
+
+
+def restore_monitor(path: Path, estimator: Any, experience: Experience) -> Monitor:
+    """The monitor of a saved estimator; experience of another kind is refused."""
+    from retvar.estimation.monitor import Monitor, Regions, Visits
+
+    notes = estimator.notes.get("estimate")
+    if not isinstance(notes, dict):
+        raise InputError("resume", path, "was not written by estimate")
+    own = json.loads(json.dumps({name: getattr(experience, name) for name in KIND}))
+    alike = all(notes.get(name, own[name]) == own[name] for name in KIND)
+    if not alike or (notes["labels"] is None) != (experience.labels is None):
+        raise InputError("resume", path, f"has states of another kind than {experience.name}")
+    if notes["labels"] is not None and experience.labels is not None:
+        labels = [tuple(x) if isinstance(x, list) else x for x in notes["labels"]]
+        if experience.states is not None and experience.labels != labels:
+            raise InputError("resume", path, f"has other states than {experience.name}")
+        experience.labels[:] = labels  # numbered as before
+    monitor = Monitor(float(notes["level"]))
+    monitor.off_policy, monitor.remarks = bool(notes["off_policy"]), list(notes["remarks"])
+    if notes["visits"] is not None:
+        kind = Visits if notes["width"] is None else Regions
+        monitor.visits = kind(**notes["visits"])
+    for name, saved in notes["counts"].items():
+        if name in REASONS:
+            getattr(experience.counts, name).update(saved)
+        else:
+            setattr(experience.counts, name, saved)
+    return monitor
+
+
+def open_folder(field: str, out: Path) -> None:
+    """Make a folder; raise an InputError where that cannot be, or no file can be written there."""
+    if (kind := kind_of(field, out)) not in ("folder", ""):
+        raise InputError(field, out, f"is a {kind}; name a folder")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(out, error, field) from None
+    require_writable(field, out)
+
+
+def save_folder(found: Estimate, out: Path, formats: Sequence[str] = FORMATS[:1]) -> None:
+    """Write estimator, estimates, figures and report, as ``retvar estimate --out`` does."""
+    open_folder("path", out)
+    path = out / ESTIMATOR
+    found.save(path)  # first, since estimates may fail
+    data = found.data
+    write_data(data, path)
+    write_report(found, out, formats, data)
+
+
+def write_data(data: xarray.Dataset, estimator: Path) -> Path:
+    """Write the estimates beside the estimator; return their path."""
+    from retvar.support.cache import write_netcdf
+
+    path = estimator.with_name(estimator.name.replace(ESTIMATOR, DATA))
+    write_netcdf(path, data)
+    return path
+
+
+def write_report(
+    found: Estimate,
+    out: Path,
+    formats: Sequence[str],
+    data: xarray.Dataset,
+    checked: Check | None = None,
+    asked: Sequence[Answer] = (),
+) -> list[Path]:
+    """Write the figures, the table as CSV and the page about all; return their paths.
+
+    `asked` are answers for single states, which the page shows as well. Figures of an earlier run
+    are removed, unless `formats` is empty: then there are none.
+    """
+    figures: Mapping[str, Any] = {}
+    written: list[Path] = []
+    if formats:
+        plots = importlib.import_module("retvar.plots")  # late: figures are a layer above
+        for name in FIGURES:
+            for suffix in FORMATS:
+                remove(out / f"{name}.{suffix}")
+        figures = plots.estimate_figures(data)
+        written = [out / f"{name}.{suffix}" for name in figures for suffix in formats]
+        for path in written:
+            plots.save(figures[path.stem], path)
+    written.append(write_table(data, out / TABLE))
+    report = importlib.import_module("retvar.web.estimate_report")  # a layer above
+    files = [path.name for path in written]
+    files += [name for name in (DATA, ESTIMATOR) if kind_of("path", out / name)]
+    page = report.write_page(out, found, data, figures, checked=checked, asked=asked, files=files)
+    return [page, *written]
+
+
+def write_table(data: xarray.Dataset, path: Path) -> Path:
+    """Write every state or region with all its columns as CSV; NaN is an empty cell."""
+    import pandas
+
+    dim = "state" if "state" in data.dims else "region"
+    columns: dict[str, Any] = {}
+    if "label" in data.coords:
+        columns["state"] = [_cell(str(label)) for label in data["label"].values]
+    elif "centre" in data:
+        names, centres = data["axis"].values, data["centre"].values
+        columns = {_cell(str(name)): centres[:, k] for k, name in enumerate(names)}
+    columns |= {str(name): x.values for name, x in data.data_vars.items() if x.dims == (dim,)}
+    table = pandas.DataFrame(columns)
+    write_with(path, lambda temporary: table.to_csv(temporary, index=False))
+    return path
+
+
+def _cell(text: str) -> str:
+    """A text for a spreadsheet: what it would take for a formula begins with an apostrophe."""
+    formula = text.startswith(FORMULAS) and natural_key(text)[0]  # 0: a number
+    return f"'{visible(text)}" if formula else visible(text)

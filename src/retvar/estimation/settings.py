@@ -1,0 +1,350 @@
+"""The settings of an estimate: the learner, how to estimate, and features that fit the data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from retvar.estimation.observations import ObservationEstimator
+from retvar.estimation.states import StateEstimator
+from retvar.experience.action_pairs import LAM as ONE_LAM
+from retvar.experience.action_pairs import by_action
+from retvar.experience.stream import Chunk, Experience
+from retvar.mdp.linear import spectral_radius
+from retvar.online import OnlineEstimator
+from retvar.support import arguments
+from retvar.support.errors import ConvergenceError, InputError
+from retvar.support.format import literal, number
+from retvar.td.features import (
+    Features,
+    Fourier,
+    ObservationFeatures,
+    PerAction,
+    Polynomial,
+    TileCoding,
+)
+from retvar.td.learners import LEARNERS, Learner
+from retvar.td.networks import DEFAULT, NETWORKS
+from retvar.td.step_sizes import Averaged
+
+__all__ = ["Settings", "make_learner", "refuse_discounts", "with_defaults"]
+
+Array = NDArray[np.float64]
+Estimator = OnlineEstimator | StateEstimator | ObservationEstimator
+LEAST_SQUARES, TD = "least_squares", "td"
+DEFAULTS = {
+    "method": DEFAULT, "order": 2, "estimand": "target_return", "level": 0.9, "actions": False,
+}  # fmt: skip  # that are not None
+TD_ONLY = ("learner", "method", "order", "kappa", "bootstrap_samples")
+BASES: dict[str, type[ObservationFeatures]] = {
+    "tiles": TileCoding, "fourier": Fourier, "polynomial": Polynomial,
+}  # fmt: skip
+REACH = 5  # horizon of the return over that of the traces
+MOST_DECAY = 0.99
+UNKNOWN_DECAY = 0.9  # where γ comes with the data
+LARGEST_RADIUS = 0.9  # of the second moment of traces
+TILES = {1: 32, 2: 20, 3: 8, 4: 6}  # along each dimension, by their number; 4 for more
+HASHED_WEIGHTS = 2**16  # for tiles of many dimensions
+CELL = 40  # bytes of a weight with its step size and trace
+MOST_BYTES = 4 * 2**30
+GAMMA = "must be given: how much a reward is worth one step later, such as 0.99"
+LAM = "must be set in the learner, or be in the data; 1 is the return itself"
+ONE_GAMMA = "must be one number with actions, or a column of the data"
+TARGET_RETURN = "action values are of the target policy's return; leave the estimand out"
+ACTIONS = 'actions of observations are learned with by="td"; or make the states labels'
+
+
+def make_learner(
+    gamma: Any = None,
+    lam: Any = None,
+    method: str = DEFAULT,
+    kappa: float | None = None,
+    estimand: Any = "target_return",
+    order: int = 2,
+) -> Learner:
+    """The learner with these settings; by default its traces reach a fifth of the horizon.
+
+    That is 1/(1 − γκ) = 1/(5(1 − γ)).
+    """
+    kinds = {each.method: each for each in LEARNERS.values()}
+    kind = kinds[arguments.choice("method", method, NETWORKS)]
+    own = 0.0 if kappa is None else kappa
+    found = kind(
+        alpha=Averaged(), gamma=gamma, lam=lam, kappa=own, kappa_bar=own, estimand=estimand,
+        order=order,
+    )  # fmt: skip
+    if kappa is not None:
+        return found
+    largest = 0.0 if gamma is None else float(np.max(gamma))
+    own = UNKNOWN_DECAY if gamma is None else 0.0
+    if largest > 0:
+        own = float(np.clip((1 - REACH * (1 - largest)) / largest, 0.0, MOST_DECAY))
+    return found.replace(kappa=own, kappa_bar=own)
+
+
+def with_defaults(learner: Learner, chunk: Chunk, defaults: dict[str, float]) -> Learner:
+    """The learner with defaults for the γ and λ that neither it nor the data has."""
+    for name, remedy in (("gamma", GAMMA), ("lam", LAM)):
+        if getattr(learner, name) is None and name not in chunk:
+            if name not in defaults:
+                raise InputError(name, "not given", remedy)
+            learner = learner.replace(**{name: defaults[name]})
+    return learner
+
+
+def refuse_discounts_given_twice(learner: Learner, experience: Experience) -> None:
+    """Refuse a γ or λ of the learner if a column was named for it."""
+    for name, column in experience.discount_columns.items():
+        if (given := getattr(learner, name)) is not None:
+            remedy = f"is in the data, in the column {column!r}; give one of the two"
+            raise InputError(name, given, remedy)
+
+
+def refuse_discounts(learner: Learner, chunk: Chunk) -> None:
+    """Refuse data without the γ or λ that the learner takes from it, or with another."""
+    for name in ("gamma", "lam"):
+        given = getattr(learner, name)
+        if given is None and name not in chunk:
+            raise InputError(name, "missing", "column missing from this chunk; earlier data had it")
+        if given is None or name not in chunk:
+            continue
+        goes_on = ~np.asarray(chunk.get("terminated", False), dtype=bool)
+        if np.ndim(given) or np.any((chunk[name] != given) & goes_on):
+            remedy = "differs from the one of each transition in the data; leave it out"
+            raise InputError(name, given, remedy)
+
+
+def _refuse(why: str, names: Iterable[str], given: dict[str, Any]) -> None:
+    """Refuse settings that differ from their defaults; arrays always do."""
+    for name in names:
+        if name in _given(given):
+            own = given[name]
+            shown = type(own).__name__ if isinstance(own, Learner | Features) else own
+            raise InputError(name, shown, why)
+
+
+def _given(settings: dict[str, Any]) -> list[str]:
+    """Names of the settings that differ from their defaults."""
+    plain = str | int | float
+    return [
+        name
+        for name, x in settings.items()
+        if x is not None and not (isinstance(x, plain) and x == DEFAULTS.get(name))
+    ]
+
+
+def refuse_beside_resume(**given: Any) -> None:
+    """Refuse settings beside those of a saved estimator."""
+    del given["seed"]
+    _refuse("comes from the saved estimator; leave it out", given, given)
+
+
+class Settings:
+    """The settings of an estimate, checked; they make the estimator once first rows are known.
+
+    The arguments are those of :func:`retvar.estimate`.
+    """
+
+    def __init__(
+        self,
+        experience: Experience,
+        learner: Learner | None = None,
+        *,
+        by: str | None = None,
+        features: Any = None,
+        bootstrap_samples: int | None = None,
+        level: float = 0.9,
+        seed: int = 0,
+        actions: bool = False,
+        **of_learner: Any,
+    ) -> None:
+        given = {"learner": learner, "bootstrap_samples": bootstrap_samples, **of_learner}
+        td = any(name in TD_ONLY for name in _given(given))
+        if by is not None and arguments.choice("by", by, (LEAST_SQUARES, TD)) == LEAST_SQUARES:
+            _refuse('goes with by="td"; leave one of them out', TD_ONLY, given)
+        if learner is not None:
+            arguments.instance("learner", learner, Learner, "Direct, VTD or Centred")
+            _refuse("is a setting of the learner; set it there", of_learner, of_learner)
+        self.description = make_learner(**of_learner) if learner is None else learner
+        self.by = by or (TD if td or experience.endless else LEAST_SQUARES)
+        self.level, self.features = arguments.level("level", level), features
+        if arguments.flag("actions", actions):
+            _refuse_beside_actions(self.description)
+            experience = by_action(experience)
+        self.experience = experience
+        refuse_discounts_given_twice(self.description, experience)
+        _refuse_features(experience, features)
+        samples = 100 if bootstrap_samples is None else bootstrap_samples
+        self._samples = {"bootstrap_samples": samples, "seed": seed}
+        make_learner(gamma=0.0, lam=0.0).online(states=1, **self._samples)  # refuses invalid ones
+        self.remarks: list[str] = []  #: what was decided for the caller
+        if by is None and self.description.order > 2:
+            why = "least squares has no moments beyond the variance"
+            self.remarks.append(f"TD learning, since {why} (order = {self.description.order})")
+        self._defaults = {"lam": 1.0} if learner is None else {}  # of γ and λ, unless in the data
+        self._insists = by is not None  # the caller
+        self._own_kappa = learner is None and of_learner.get("kappa") is None
+
+    def __call__(self, chunk: Chunk) -> Estimator:
+        """The estimator, with features that fit the chunk."""
+        learner, known = (
+            with_defaults(self.description, chunk, self._defaults),
+            self.experience.states,
+        )
+        tabular = self.experience.width is None
+        td = self.by == TD or (not tabular and self._needs_td(learner, chunk))
+        if not td and tabular:
+            return StateEstimator(learner, known or 1, known is not None)
+        if td and self._own_kappa:
+            learner = self._bound_traces(learner, chunk)
+        if tabular:
+            count = known or first_states(chunk)
+            _refuse_too_many(count, self._samples["bootstrap_samples"], learner)
+            return learner.online(states=count, **self._samples)
+        built = features_for(self.experience, chunk["state"], self.features)
+        if not td:
+            return ObservationEstimator(learner, built)
+        square = getattr(built, "largest_square", 1.0)
+        steps = {
+            name: Averaged(rule.alpha / square, rule.power)
+            for name in ("alpha", "alpha_bar", "alpha_mean")
+            if isinstance(rule := getattr(learner, name, None), Averaged)
+        }
+        return learner.replace(**steps).online(features=built, **self._samples)
+
+    def _needs_td(self, learner: Learner, chunk: Chunk) -> bool:
+        """Whether least squares cannot do it with features, and the caller leaves the choice."""
+        if self._insists and self.experience.pairs:
+            raise InputError("by", "least_squares", ACTIONS)
+        if self._insists:
+            return False
+        off_policy = "rho" in chunk and bool((np.asarray(chunk["rho"]) != 1.0).any())
+        shorter = bool(np.any(np.asarray(chunk.get("lam", learner.lam)) != 1.0))
+        why = "off-policy data" if off_policy else "λ below 1" if shorter else ""
+        why = "actions" if self.experience.pairs else why
+        if why:
+            self.remarks.append(f"TD learning, since {why} with features; approximate")
+        return bool(why)
+
+    def _bound_traces(self, learner: Learner, chunk: Chunk) -> Learner:
+        """Lower κ to where the second moment of the traces stays finite under the ratios."""
+        most = largest_decay(chunk, learner.gamma, by_state=self.experience.width is None)
+        if not most < float(np.max(learner.kappa)):
+            return learner
+        self.remarks.append(f"traces decay by κ = {number(most)}: importance ratios allow no more")
+        return learner.replace(kappa=most, kappa_bar=most)
+
+
+def _refuse_beside_actions(learner: Learner) -> None:
+    """Refuse settings that action values do not have."""
+    if learner.lam is not None and bool(np.any(np.asarray(learner.lam) != 1.0)):
+        raise InputError("lam", learner.lam, ONE_LAM)
+    if learner.gamma is not None and np.ndim(learner.gamma):
+        raise InputError("gamma", "one per state", ONE_GAMMA)
+    if learner.estimand != "target_return":
+        raise InputError("estimand", learner.estimand, TARGET_RETURN)
+
+
+def largest_decay(chunk: Chunk, gamma: Any, by_state: bool = True) -> float:
+    """The largest κ for which traces have a second moment: κ²·radius of E[(ργ)²] is below 1.
+
+    >>> two = np.zeros(4, dtype=int)
+    >>> chunk = {"state": two, "next_state": two, "rho": np.array([1.8, 0.2, 1.8, 0.2])}
+    >>> round(largest_decay(chunk, 1.0), 2), largest_decay(chunk | {"rho": np.ones(4)}, 0.9)
+    (0.74, 1.0)
+    """
+    rho, follows = np.asarray(chunk.get("rho", 1.0), dtype=np.float64), chunk["next_state"]
+    if bool((rho == 1.0).all()):
+        return 1.0
+    own = np.asarray(chunk.get("gamma", 1.0 if gamma is None else gamma), dtype=np.float64)
+    if own.ndim and "gamma" not in chunk:
+        own = own[follows]
+    goes_on = ~np.asarray(chunk.get("terminated", np.zeros(rho.size)), dtype=bool)
+    squares = np.where(goes_on, (rho * own) ** 2, 0.0)
+    radius = float(squares.mean())
+    if by_state:
+        n = first_states(chunk)
+        visits = np.maximum(np.bincount(chunk["state"], minlength=n), 1)
+        place = chunk["state"], np.where(goes_on, follows, chunk["state"])
+        mean = scipy.sparse.coo_array((squares / visits[place[0]], place), shape=(n, n)).tocsr()
+        try:
+            radius = spectral_radius(mean).value
+        except ConvergenceError:  # too close to 1 to tell
+            radius = 1.0
+    return float(min(1.0, np.sqrt(LARGEST_RADIUS / radius))) if radius > 0 else 1.0
+
+
+def first_states(chunk: Chunk) -> int:
+    """The largest state of a chunk plus one."""
+    return int(max(chunk["state"].max(initial=0), chunk["next_state"].max(initial=0))) + 1
+
+
+def _refuse_features(experience: Experience, given: Any) -> None:
+    """Refuse unknown features, and features for states."""
+    if given is None:
+        return
+    if experience.width is None:
+        raise InputError("features", given, f"are for observations; {experience.name} has states")
+    if isinstance(given, str) and given == "deep":
+        raise InputError("features", "'deep'", "deep critics are made by rv.deep.estimate(…)")
+    if not isinstance(given, Features) and given not in BASES:
+        choices = ", ".join(map(repr, BASES))
+        raise InputError("features", literal(given), f"must be {choices}, or retvar.td.features")
+
+
+def features_for(experience: Experience, observed: Array, given: Any = None) -> Features:
+    """Features for observations: those given, or a basis between the bounds of the space.
+
+    Where the space has no bounds, those of the first observations are used. With actions, the last
+    number of an observation is one.
+    """
+    low, high = experience.low, experience.high
+    if experience.pairs and not isinstance(given, PerAction):
+        low, high = (None if end is None else end[:-1] for end in (low, high))
+        inside = replace(experience, pairs=False, low=low, high=high)
+        basis = features_for(inside, observed[:, :-1], given)
+        if not isinstance(basis, ObservationFeatures):
+            remedy = "actions need TileCoding, Fourier, Polynomial, or PerAction of one of them"
+            raise InputError("features", type(basis).__name__, remedy)
+        return PerAction(basis, experience.action_count or int(observed[:, -1].max()) + 1)
+    if isinstance(given, Features):
+        return given
+    around = Polynomial.from_data(observed, degree=1)
+    first, last = np.array(around.low), np.array(around.high)
+    if low is not None and high is not None:
+        bounded = (high - low) < 1e6 * np.maximum(last - first, 1.0)  # wider bounds count as none
+        first, last = np.where(bounded, low, first), np.where(bounded, high, last)
+    kind = BASES["tiles" if given is None else given]
+    if kind is not TileCoding:
+        return kind(first, last)
+    width = first.size
+    memory = None if width in TILES else HASHED_WEIGHTS
+    return TileCoding(first, last, tiles=TILES.get(width, 4), tilings=16, memory=memory)
+
+
+def grow_table(estimator: Any, chunk: Chunk, experience: Experience) -> None:
+    """Grow the table of an online estimator for new states; refuse states that cannot exist."""
+    if experience.width is not None:
+        return
+    top, count = first_states(chunk), estimator.features[0].states or 0
+    if experience.states is not None and top > experience.states:
+        raise InputError("state", top - 1, f"unknown; states are 0 to {experience.states - 1}")
+    if top > count:
+        _refuse_too_many(top, estimator.bootstrap_samples, estimator.description)
+        estimator.grow(experience.states or max(top, 2 * count))
+
+
+def _refuse_too_many(states: int, bootstrap_samples: int, learner: Learner) -> None:
+    """Refuse numbers of states that would not fit into memory."""
+    size = states * learner.network.place_count * (CELL + 2 * 8 * bootstrap_samples)
+    if size > MOST_BYTES:
+        raise InputError(
+            "state", f"numbers up to {states - 1:,}",
+            f"need {size / 2**30:,.0f} GiB with {bootstrap_samples} bootstrap samples; use "
+            "numbers with gaps as labels (states='labels'), or fewer bootstrap samples",
+        )  # fmt: skip

@@ -1,0 +1,226 @@
+"""Sums over the transitions of a finite world: all that least squares needs.
+
+A key is a state s, the next state s′, the discount γ′ and γ′λ′ of the transition. For each key the
+sums Σ ρᵃ(r − c)ᵇ are accumulated, with ρ the importance ratio, r the reward, c the first reward of
+the key, a = 0 … 4 and b = 0 … 2a. On-policy, ρ = 1 and Σ (r − c)ᵇ for b = 0 … 8 is enough. Sums of
+different logs can be added, so a log can be read in pieces, resumed, and split over workers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from retvar.td.jit import compiled, read_only
+from retvar.td.random import U, mix
+
+__all__ = ["Sums"]
+
+Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
+ORDER = 4  # largest power of ρ
+PLAIN = 2 * ORDER + 1  # sums of a key on-policy: b = 0 … 8
+WEIGHTED = (ORDER + 1) ** 2  # sums of a key off-policy: b = 0 … 2a for each a
+FIRST_ROOM = 1_024  # keys of a new table
+
+
+class Sums:
+    """Sums Σ ρᵃ(r − c)ᵇ for each (state, next state, γ′, γ′λ′) of a log.
+
+    >>> sums = Sums()
+    >>> sums.add([0, 0, 1], [1, 1, 0], [1.0, 3.0, 2.0], gamma=0.9, lam=1.0)
+    >>> sums.state.tolist(), sums.next_state.tolist(), sums.moment(1, 0).tolist()
+    ([0, 1], [1, 0], [2.0, 1.0])
+    """
+
+    def __init__(self) -> None:
+        self.rows = 0  #: transitions added
+        self.weighted = False  #: whether ratios other than 1 have come
+        self._count = 0
+        self._ints = np.zeros((FIRST_ROOM, 2), dtype=np.int64)  # s, s′
+        self._floats = np.zeros((FIRST_ROOM, 3))  # γ′, γ′λ′, c
+        self._sums = np.zeros((FIRST_ROOM, PLAIN))
+        self._table = np.full(2 * FIRST_ROOM, -1, dtype=np.int64)
+
+    def add(
+        self,
+        state: ArrayLike,
+        next_state: ArrayLike,
+        reward: ArrayLike,
+        *,
+        gamma: ArrayLike,
+        lam: ArrayLike,
+        terminated: ArrayLike = False,
+        rho: ArrayLike | None = None,
+    ) -> None:
+        """Add transitions; all arguments are columns, or one number for all."""
+        s = np.ascontiguousarray(state, dtype=np.int64)
+
+        def column(given: ArrayLike, kind: Any = np.float64) -> NDArray[Any]:
+            return np.ascontiguousarray(np.broadcast_to(np.asarray(given, dtype=kind), s.size))
+
+        ended, r = column(terminated, bool), column(reward)
+        follows = np.where(ended, s, column(next_state, np.int64))
+        g = np.where(ended, 0.0, column(gamma))
+        if rho is not None and not self.weighted and bool((column(rho) != 1.0).any()):
+            self._weigh()
+        key = self._find(s, follows, g, g * column(lam), r)
+        weight = column(1.0 if rho is None else rho) if self.weighted else np.zeros(0)
+        add_powers(*map(read_only, (key, r, weight)), self._floats, self._sums)
+        self.rows += s.size
+
+    def _find(self, *columns: NDArray[Any]) -> Integers:
+        """The number of the key (s, s′, γ′, γ′λ′) of each row; a new one takes its reward as c."""
+        found, first = np.zeros(columns[0].size, dtype=np.int64), 0
+        rows = tuple(map(read_only, columns))
+        while True:
+            first, self._count = find_keys(
+                rows, first, self._count, self._ints, self._floats, self._table, found
+            )
+            if first == found.size:
+                return found
+            n, self._count = self._count, 0
+            known = *self._ints[:n].T.copy(), *self._floats[:n].T.copy()
+            self._ints, self._floats, self._sums = (
+                np.concatenate([x, np.zeros_like(x)])
+                for x in (self._ints, self._floats, self._sums)
+            )
+            self._table = np.full(2 * len(self._ints), -1, dtype=np.int64)
+            self._find(*known)
+
+    def _weigh(self) -> None:
+        """Make room for powers of ρ; so far all were 1."""
+        sums = np.zeros((len(self._sums), WEIGHTED))
+        for a in range(ORDER + 1):
+            sums[:, a * a : (a + 1) ** 2] = self._sums[:, : 2 * a + 1]
+        self._sums, self.weighted = sums, True
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def state(self) -> Integers:
+        """State of each key."""
+        return self._ints[: self._count, 0]
+
+    @property
+    def next_state(self) -> Integers:
+        """Next state of each key; the state itself where the episode terminated."""
+        return self._ints[: self._count, 1]
+
+    @property
+    def discount(self) -> Array:
+        """γ′ of each key, 0 where the episode terminated."""
+        return self._floats[: self._count, 0]
+
+    @property
+    def trace_discount(self) -> Array:
+        """γ′λ′ of each key."""
+        return self._floats[: self._count, 1]
+
+    @property
+    def centre(self) -> Array:
+        """The reward c that powers are taken around, of each key."""
+        return self._floats[: self._count, 2]
+
+    def moment(self, a: int, b: int) -> Array:
+        """Σ ρᵃ(r − c)ᵇ of each key, for b ≤ 2a (on-policy, for b ≤ 8)."""
+        return self._sums[: self._count, a * a + b if self.weighted else b]
+
+    def of_polynomial(self, a: int, coefficients: list[Array]) -> Array:
+        """Σ ρᵃ Σ_b coefficients[b](r − c)ᵇ of each key."""
+        total = np.zeros(self._count)
+        for b, coefficient in enumerate(coefficients):
+            total += coefficient * self.moment(a, b)
+        return total
+
+    def merge(self, other: Sums, number: Integers | None = None) -> None:
+        """Add the sums of another log; state s of its is ``number[s]`` here."""
+        if other.weighted and not self.weighted:
+            self._weigh()
+        ends = other._ints[: len(other)] if number is None else number[other._ints[: len(other)]]
+        key = self._find(*ends.T.copy(), *other._floats[: len(other)].T.copy())
+        shift = other.centre - self._floats[key, 2]
+        for a in range(ORDER + 1) if self.weighted else (ORDER,):
+            base = a * a if self.weighted else 0
+            for b in range(2 * a + 1):
+                terms = (
+                    math.comb(b, k) * shift ** (b - k) * other.moment(a, k) for k in range(b + 1)
+                )
+                self._sums[key, base + b] += sum(terms)
+        self.rows += other.rows
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Everything as named arrays, from which :meth:`restored` makes it again."""
+        held = {"keys": self._ints, "numbers": self._floats, "sums": self._sums}
+        found: dict[str, NDArray[Any]] = {n: x[: self._count].copy() for n, x in held.items()}
+        return found | {"rows": np.array([self.rows], dtype=np.int64)}
+
+    @classmethod
+    def restored(cls, arrays: Mapping[str, NDArray[Any]]) -> Sums:
+        """The sums that :meth:`arrays` came from."""
+        found, sums = cls(), arrays["sums"]
+        if sums.shape[1] == WEIGHTED:
+            found._weigh()
+        found._find(*arrays["keys"].T.copy(), *arrays["numbers"].T.copy())
+        found._sums[: len(sums)] = sums
+        found.rows = int(arrays["rows"][0])
+        return found
+
+
+@compiled
+def find_keys(
+    columns: Any, first: Any, count: Any, ints: Any, floats: Any, table: Any, found: Any
+) -> Any:
+    """Write the number of each row's key; stops where there is no room for a new one."""
+    s, s2, g, trace, r = columns
+    for t in range(first, s.size):
+        word = U(s[t]) * U(0x9E3779B97F4A7C15) + U(s2[t]) * U(0xD1B54A32D192ED03)
+        word = mix(word ^ U(np.int64(g[t] * 1e15)) ^ (U(np.int64(trace[t] * 1e15)) << U(1)))
+        at = np.int64(word & U(table.size - 1))  # its size is a power of 2
+        key = table[at]
+        while key >= 0 and not (
+            ints[key, 0] == s[t]
+            and ints[key, 1] == s2[t]
+            and floats[key, 0] == g[t]
+            and floats[key, 1] == trace[t]
+        ):
+            at = (at + 1) & (table.size - 1)
+            key = table[at]
+        if key < 0:
+            if count == ints.shape[0]:
+                return t, count
+            key = count
+            count += 1
+            table[at] = key
+            ints[key, 0], ints[key, 1] = s[t], s2[t]
+            floats[key, 0], floats[key, 1], floats[key, 2] = g[t], trace[t], r[t]
+        found[t] = key
+    return s.size, count
+
+
+@compiled
+def add_powers(key: Any, r: Any, rho: Any, floats: Any, sums: Any) -> None:
+    """Add the powers of each row to the sums of its key; no ρ stands for ones."""
+    for t in range(key.size):
+        k = key[t]
+        x = r[t] - floats[k, 2]
+        if rho.size == 0:
+            sums[k, 0] += 1.0
+            if x != 0.0:
+                power = x
+                for b in range(1, PLAIN):
+                    sums[k, b] += power
+                    power *= x
+        else:
+            weight = 1.0
+            for a in range(ORDER + 1):
+                power = weight
+                for b in range(2 * a + 1):
+                    sums[k, a * a + b] += power
+                    power *= x
+                weight *= rho[t]

@@ -1,0 +1,452 @@
+"""Logs to moves: one query casts, a second says why a row is left out and sorts, a third links."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retvar.experience.moves import CHUNK, Moves, describe_error, quoted
+from retvar.experience.roles import MOST_STATES, Roles
+from retvar.experience.stream import LARGEST_RATIO, LARGEST_REWARD, Counts
+from retvar.experience.suspicions import DUPLICATE, MISMATCH, NO_NEXT
+from retvar.experience.tables import Table, rejected_lines
+from retvar.experience.target_policy import ActionCoverage, TargetPolicy, plain
+from retvar.support.errors import InputError
+
+__all__ = ["Log"]
+
+MALFORMED = "wrong number of fields"
+BETWEEN = chr(31)  # separates the parts of labels of several columns
+MOST_NAMED = 1_000  # states in which rewards are missing
+PROBABILITY = "must be a probability"
+NEVER = "must be more than 0, or so large that there is a ratio: the log has this action"
+UNREADABLE = (
+    "{} in {:,} rows, and what is unreadable is rarely so at random; {}, correct the rows, or say "
+    "on_error='skip' to leave them out"
+)
+NUMBERS = "say thousands=',' or decimal=',' if numbers are written so"
+DATES = "write dates such as 2026-01-31, or say day_first=True for 31.01.2026"
+
+
+class Check(NamedTuple):
+    """A condition under which a row cannot be used."""
+
+    where: str
+    reason: str
+    column: str | None  #: None: the log has no such column
+    remedy: str = ""  #: given where such a row is refused, whatever `on_error` is
+
+
+@dataclass
+class Log:
+    """A log in a database, and how it is read: `rows` are cast, then `sorted`, then linked."""
+
+    table: Table
+    roles: Roles
+    policy: TargetPolicy | None = None
+    on_error: str | None = None
+    keep_duplicates: bool = False
+    labels: list[Any] = field(default_factory=list)
+    actions: list[Any] = field(default_factory=list)
+
+    def moves(self, counts: Counts, *, acting: bool = False) -> Moves:
+        """Read all rows and link them; `counts` then says which were left out."""
+        import duckdb
+
+        self.work, self.counts, self.acting = self.table.work, counts, acting
+        self.width = len(self.roles.state) if self.roles.kind == "vector" else 0
+        self.states = [f"s{k}" for k in range(max(self.width, 1))]
+        self.after = [f"z{k}" for k in range(max(self.width, 1))]
+        self.texts = self._numeric_texts()
+        self.checks = self._checks()
+        try:
+            self._load()
+            codes = self._codes()
+            self._sort()
+            self._count_rows()
+            if self.roles.time:
+                self._count_duplicates()
+            return self._link(codes)
+        except duckdb.Error as error:
+            remedy = f"cannot be read; is there room in TMPDIR? {describe_error(error)}"
+            raise InputError("source", self.table.name, remedy) from None
+
+    def entities(self) -> NDArray[np.uint64]:
+        """A number for each entity and episode, which is equal in all pieces of a log.
+
+        Without entities only neighbouring rows are linked: the first and the last episode.
+        """
+        names = [name for name in (self.roles.entity, self.roles.episode) if name]
+        if not names:
+            return np.zeros(0, dtype=np.uint64)
+        key = f"hash({', '.join(f'CAST({quoted(name)} AS VARCHAR)' for name in names)})"
+        query = f"SELECT {key} AS x, row_number() OVER () AS n FROM ({self.table.query(names)})"
+        ends = "unnest([arg_min(x, n), arg_max(x, n)]) AS x"
+        wanted = "DISTINCT x" if self.roles.entity else ends
+        found = self.table.work.execute(f"SELECT {wanted} FROM ({query})").fetchnumpy()["x"]
+        return np.asarray(found)
+
+    # ------------------------------------------------------------------ rows: cast
+
+    def _load(self) -> None:
+        """Cast every column to the type of its role.
+
+        Rows have even numbers; a line that is no row stands before the row that follows it.
+        """
+        columns = ", ".join(f"{sql} AS {name}" for name, sql in self._cast().items())
+        known = f"NOT ({_any_null([*self.states, *['en'] * bool(self.roles.entity)])})"
+        needed = list(self.table.types) if self.roles.time else sorted(self.roles.used)
+        rejected_lines(self.table)  # forget those of a first look
+        self.starts: list[int] = []  # rows before each file
+        self.torn, first = 0, 0
+        for file in range(len(self.table.parts)):  # the order of a union is not that of its parts
+            start = "INSERT INTO rows" if file else "CREATE OR REPLACE TEMP TABLE rows AS"
+            self.work.execute(
+                f"{start} SELECT *, {known} AS known, false AS torn FROM ("
+                f"SELECT 2 * (row_number() OVER () - 1 + {first}) AS n, {file}::UINTEGER AS file, "
+                f"{columns} FROM ({self.table.query(needed, file)}))"
+            )
+            self.starts.append(first)
+            lines = np.array(rejected_lines(self.table), dtype=np.int64)
+            if lines.size and self.on_error == "raise":
+                where = f"{self.table.files[file]}, row {lines[0] - 1:,}"
+                raise InputError(where, MALFORMED, "correct the row")
+            self.torn += lines.size
+            before = 2 * (first + lines - 2 - np.arange(lines.size)) - 1
+            start = "INSERT INTO rows (n, known, torn)"
+            self.work.insert(start, {"n": before}, "n, false, true")
+            first = self.work.one("SELECT count(*) FROM rows") - self.torn
+
+    def _cast(self) -> dict[str, str]:
+        """SQL for each internal column."""
+        r, t = self.roles, self.table
+        columns = {"r": t.number(r.reward)}
+        for name, column in (("ended", r.terminated), ("cut", r.truncated)):
+            columns[name] = t.flag(column) if column else "false"
+        for names, given in ((self.states, r.state), (self.after, r.next_state)):
+            columns |= self._state(names, given) if given else {}
+        acting = self.acting or self.policy is not None
+        others = {
+            "g": (r.gamma, t.number), "l": (r.lam, t.number), "rho": (r.rho, t.number),
+            "mu": (r.behaviour, lambda name: f"nullif({t.number(name)}, 'nan')"),
+            "pi": (r.target, lambda name: f"nullif({t.number(name)}, 'nan')"),
+            "a": (r.action if acting else None, t.label), "en": (r.entity, quoted),
+            "ep": (r.episode, lambda name: f"CAST({quoted(name)} AS VARCHAR)"),
+        }  # fmt: skip
+        columns |= {name: sql(column) for name, (column, sql) in others.items() if column}
+        if r.time:
+            columns["t"] = t.time(r.time, r.dates)
+            simple = [name for name in t.types if t.kind(name) != "nested"]
+            columns["equal"] = f"hash({', '.join(map(quoted, simple))})"
+        if self.texts:
+            tests = enumerate(t.unreadable(*each) for each in self.texts.items())
+            cases = " ".join(f"WHEN {where} THEN {k}" for k, where in tests)
+            columns["u"] = f"(CASE {cases} END)::UTINYINT"
+        return columns
+
+    def _state(self, names: list[str], columns: list[str]) -> dict[str, str]:
+        """SQL for a state: a number, a label as text, or numbers."""
+        t, kind = self.table, self.roles.kind
+        if kind == "vector":
+            return dict(zip(names, map(t.finite, columns), strict=True))
+        if kind == "label":
+            return {names[0]: f" || chr({ord(BETWEEN)}) || ".join(map(t.label, columns))}
+        given, most = self.roles.states is not None, self.roles.states or MOST_STATES
+        value = t.whole(columns[0], codes=given)
+        return {names[0]: f"CASE WHEN {value} BETWEEN 0 AND {most - 1} THEN {value}::INTEGER END"}
+
+    def _numeric_texts(self) -> dict[str, str]:
+        """Columns of text that must hold numbers or times, with SQL that is NULL elsewhere."""
+        r, t = self.roles, self.table
+        names = [r.reward, r.gamma, r.lam, r.rho, r.behaviour, r.target]
+        names += [] if r.kind == "label" else r.all_states
+        found = {name: t.number(name) for name in names if name}
+        found |= {r.time: t.time(r.time, r.dates)} if r.time else {}
+        return {name: sql for name, sql in found.items() if t.kind(name) == "text"}
+
+    def _codes(self) -> dict[str, str]:
+        """SQL for labels as numbers, in the order of their appearance."""
+        found = {}
+        if self.roles.kind == "label":
+            self.labels[:] = self._enumerate("s0", "z0" if self.roles.next_state else "")
+            found = {x: f"enum_code(TRY_CAST({x} AS enum_s0))::INTEGER" for x in ("s0", "z0")}
+            found = found if self.roles.next_state else {"s0": found["s0"]}
+        if self.acting:
+            self.actions[:] = self._enumerate("a")
+            found["a"] = "enum_code(TRY_CAST(a AS enum_a))::INTEGER"
+        return found
+
+    def _enumerate(self, column: str, after: str = "") -> list[Any]:
+        """Make a type of the labels in a column and, of rows that are no end, in `after`."""
+        query = f"SELECT {column} AS x, n AS k FROM rows"
+        if after:
+            query += f" UNION ALL SELECT {after}, n + 1 FROM rows WHERE NOT coalesce(ended, false)"
+        query = f"SELECT x FROM ({query}) WHERE x IS NOT NULL GROUP BY x ORDER BY min(k)"
+        kind = f"enum_{column}"
+        self.work.execute(f"DROP TYPE IF EXISTS {kind}; CREATE TYPE {kind} AS ENUM ({query})")
+        keys = self.work.one(f"SELECT enum_range(NULL::{kind})")
+        if len(keys) > MOST_STATES:
+            remedy = "too many to be states; name columns of numbers as observations"
+            raise InputError("state", f"more than {MOST_STATES:,} different ones", remedy)
+        columns = [str(self.roles.action)] if column == "a" else self.roles.state
+        return [self._label(key, columns) for key in keys]
+
+    def _label(self, key: Any, columns: list[str]) -> Any:
+        """The label that a text in the database stands for; of several columns, a tuple."""
+        if len(columns) > 1:
+            return tuple(plain(part) for part in key.split(BETWEEN))
+        kind = self.table.kind(columns[0])
+        if kind == "flag":
+            return key == "true"
+        return int(key) if kind == "whole" else plain(float(key)) if kind == "number" else key
+
+    def _name(self, key: Any) -> Any:
+        """The label of a state in a table."""
+        return self._label(key, self.roles.state) if self.roles.kind == "label" else key
+
+    # ------------------------------------------------------------------ sorted: reasons, order
+
+    def _checks(self) -> list[Check]:
+        """All conditions, the most important first; a row is counted under the first that holds."""
+        r, b, p = self.roles, self.roles.behaviour, self.roles.target
+        large = f"{b} is so small that the ratio is beyond {LARGEST_RATIO:g}"
+        no_target = f"{p} is missing" if p else "the target policy has no probability"
+        no_flag = "{} is neither true nor false"
+        refused = "" if self.on_error else UNREADABLE
+        every = [
+            Check("torn", MALFORMED, r.reward),
+            *(Check(f"u = {k}", f"{name} is no {'time' if name == r.time else 'number'}", name,
+                    refused) for k, name in enumerate(self.texts)),
+            Check("mu NOT BETWEEN 0 AND 1", "", b, PROBABILITY),
+            Check("pi NOT BETWEEN 0 AND 1", "", p, PROBABILITY),
+            Check("pi IS NOT NULL AND (mu = 0 OR NOT isfinite(pi / mu))", "", b, NEVER),
+            *_bounded("r", r.reward, -LARGEST_REWARD, LARGEST_REWARD),
+            Check("ended IS NULL", no_flag.format(r.terminated), r.terminated),
+            Check("cut IS NULL", no_flag.format(r.truncated), r.truncated),
+            Check(_any_null(self.states), self._no_state("state"), r.state[0]),
+            Check(f"({_any_null(self.after)}) AND NOT ended", self._no_state("next_state"),
+                  r.next_state[0] if r.next_state else None),
+            Check("a IS NULL", f"{r.action} is missing", r.action if self.acting else None),
+            *_bounded("g", r.gamma, 0.0, 1.0),
+            *_bounded("l", r.lam, 0.0, 1.0),
+            *_bounded("rho", r.rho, 0.0, LARGEST_RATIO),
+            Check("pi IS NULL", no_target, b and (p or r.action)),
+            Check("mu IS NULL", f"{b} is missing", b),
+            Check(f"pi / mu > {LARGEST_RATIO!r}", large, b),
+            Check("ep IS NULL", f"{r.episode} is missing", r.episode),
+            Check("en IS NULL", f"{r.entity} is missing", r.entity),
+            Check("t IS NULL", f"{r.time} is missing or no time", r.time),
+        ]  # fmt: skip
+        return [check for check in every if check.column]
+
+    def _no_state(self, role: str) -> str:
+        """Why a row is left out whose state cannot be read."""
+        if self.roles.kind == "number":
+            return f"{role} is no whole number from 0 to {(self.roles.states or MOST_STATES) - 1:,}"
+        return f"{role} is missing{' or not finite' * (self.roles.kind == 'vector')}"
+
+    def _sort(self) -> None:
+        """Say why a row cannot be used; bring rows into order, entity by entity and by time."""
+        r, joins, keys, source = self.roles, "", ["n"], "rows"
+        if self.policy is not None:
+            self._ask(self.policy)
+            joins += f" LEFT JOIN retvar_policy USING ({', '.join([*self.states, 'a'])})"
+        if r.entity:
+            self.work.execute("CREATE OR REPLACE TEMP TABLE firsts AS SELECT en AS place, "
+                              "min(n) AS e FROM rows WHERE en IS NOT NULL GROUP BY en")  # fmt: skip
+            joins += " LEFT JOIN firsts USING (place)"
+            keys, source = ["e", "n"], self._places()
+        if r.time:
+            keys.insert(-1, "t")
+        why = " ".join(f"WHEN {check.where} THEN {k}" for k, check in enumerate(self.checks))
+        ratio = ", pi / mu AS rho" if r.behaviour else ""
+        dropped = " EXCLUDE (en, place)" * bool(r.entity)
+        in_order = keys == ["n"] and not joins and not self.torn
+        order = "" if in_order else f"ORDER BY {', '.join(keys)}"
+        self.work.execute(
+            f"CREATE OR REPLACE TEMP TABLE sorted AS SELECT *{dropped}, "
+            f"(CASE {why} END)::UTINYINT AS why{ratio} FROM {source} {joins} {order}"
+        )
+        named = {"e": r.entity, "t": r.time}
+        self.placed = " AND ".join(f"{k} IS NOT NULL" for k, name in named.items() if name)
+
+    def _places(self) -> str:
+        """Rows with the entity among whose rows they stand.
+
+        That of one without its own is, in the order of the log, the entity before and after it.
+        """
+        if self.roles.time or not self.work.one("SELECT count(*) FROM rows WHERE en IS NULL"):
+            return "(SELECT *, en AS place FROM rows)"
+        before, after = (
+            f"last_value(en IGNORE NULLS) OVER (ORDER BY n {way})" for way in ("", "DESC")
+        )
+        return (
+            f"(SELECT *, CASE WHEN {before} = {after} THEN {before} ELSE en END AS place FROM rows)"
+        )
+
+    def _ask(self, policy: TargetPolicy) -> None:
+        """A table of probabilities under the target policy, which is asked once for each pair."""
+        keys = ", ".join([*self.states, "a"])
+        self.work.execute(
+            f"""CREATE OR REPLACE TEMP TABLE asked AS SELECT {keys}, count(*) AS times FROM rows
+            WHERE NOT ({_any_null([*self.states, "a"])}) GROUP BY ALL ORDER BY min(n);
+            CREATE OR REPLACE TEMP TABLE retvar_policy AS
+            SELECT {keys}, NULL::DOUBLE AS pi FROM asked LIMIT 0"""
+        )
+        for first in range(0, self.work.one("SELECT count(*) FROM asked"), CHUNK):
+            where = f"rowid >= {first} AND rowid < {first + CHUNK}"
+            part = self.work.execute(f"SELECT * FROM asked WHERE {where}").fetchnumpy()
+            states: list[Any] = list(np.stack([part[s] for s in self.states], axis=1))
+            if not self.width:
+                states = [self._name(s) for s in part["s0"].tolist()]
+            actions = [plain(self._label(a, [str(self.roles.action)])) for a in part["a"].tolist()]
+            if policy.rows is not None and not self.width:
+                self.counts.actions = self.counts.actions or ActionCoverage(policy.rows)
+                for pair in zip(states, actions, part["times"].tolist(), strict=True):
+                    self.counts.actions.add(*pair)
+            new = {name: part[name] for name in [*self.states, "a"]}
+            new["p"] = policy.ask(states, actions)
+            self.work.insert("INSERT INTO retvar_policy", new, f"{keys}, nullif(p, 'nan')")
+
+    # ------------------------------------------------------------------ counting and refusing
+
+    def _count_rows(self) -> None:
+        """Count rows left out by reason; refuse what is impossible or cannot be read."""
+        found = self.work.all(
+            "SELECT why, count(*), count(*) FILTER (ended), min(n) FROM sorted "
+            "WHERE why IS NOT NULL GROUP BY why ORDER BY min(n)"
+        )
+        for why, times, ends, n in found:
+            where, reason, column, remedy = self.checks[why]
+            if remedy or self.on_error == "raise":
+                ways = DATES if column == self.roles.time else NUMBERS
+                remedy = (remedy or f"{reason}; correct the row").format(reason, times, ways)
+                raise InputError(*self._value(column, n), remedy)
+            if where.startswith("u = "):
+                reason += f", such as {self._value(column, n)[1]!r}"
+            self.counts.rejected[reason] += times
+            self.counts.ends_left_out += ends
+            if reason == f"{self.roles.reward} is missing or not finite" and not self.width:
+                states = self.work.all(
+                    f"SELECT s0, count(*) AS k FROM sorted WHERE why = {why} GROUP BY s0 "
+                    f"ORDER BY k DESC, min(n) LIMIT {MOST_NAMED}"
+                )
+                named = {None if s is None else self._name(s): k for s, k in states}
+                self.counts.missing_rewards.update(named)
+        if self.roles.entity:
+            self.counts.entities += self.work.one("SELECT count(*) FROM firsts")
+
+    def _value(self, column: str | None, n: int) -> tuple[str, Any]:
+        """Where a row of the log is, and what it holds."""
+        file = int(np.searchsorted(self.starts, n // 2, side="right")) - 1
+        row = n // 2 - self.starts[file]
+        query = self.table.query([str(column)], file)
+        value = self.work.one(f"SELECT COLUMNS(*)::VARCHAR FROM ({query}) LIMIT 1 OFFSET {row}")
+        name = self.table.files[file] if self.table.files else self.table.name
+        return f"{name}, row {row + 1:,}: {column}", value
+
+    def _count_duplicates(self) -> None:
+        """Remove rows that equal another of their entity and time; count ties in time."""
+        keys = ["e", "t"] if self.roles.entity else ["t"]
+        same, after = (
+            " AND ".join(f"{key} = {ahead}({key}) OVER ()" for key in keys)
+            for ahead in ("lag", "lead")
+        )
+        tied = f"SELECT *, {same} AS tied, {after} AS next FROM sorted WHERE {self.placed}"
+        self.work.execute(
+            f"""CREATE OR REPLACE TEMP TABLE again AS SELECT n FROM ({tied})
+            WHERE (tied OR next) AND why IS NULL
+            QUALIFY row_number() OVER (PARTITION BY {", ".join(keys)}, equal ORDER BY n) > 1"""
+        )
+        twice = self.work.one("SELECT count(*) FROM again")
+        self.counts.duplicates += twice
+        if twice and not self.keep_duplicates:
+            self.counts.rejected[DUPLICATE] += twice
+            self.work.execute("DELETE FROM sorted WHERE n IN (SELECT n FROM again)")
+        self.counts.ties += self.work.one(f"SELECT count(*) FILTER (tied) FROM ({tied})")
+
+    # ------------------------------------------------------------------ moves
+
+    def _link(self, codes: dict[str, str]) -> Moves:
+        """Give each row the state of the next one, where that goes on from it.
+
+        An episode is cut where the next row is of another one, is left out, or has another state
+        than the next state that is logged. Rows without a next state are left out, except those of
+        pairs, whose action counts.
+        """
+        r, pairs = self.roles, list(zip(self.states, self.after, strict=True))
+        changed = ", ".join(f"{sql} AS {name}" for name, sql in codes.items())
+        rows = f"SELECT *{f' REPLACE ({changed})' * bool(codes)} FROM sorted"
+        rows += f" WHERE {self.placed}" * bool(self.placed)
+        ahead = ", ".join(f"lead({s}) OVER () AS next_{s}" for s in self.states)
+        differ = gone = next_gone = "false"
+        if r.next_state:
+            differ = " OR ".join(f"{z} <> next_{s}" for s, z in pairs)
+            after = [f"CASE WHEN ended OR {z} IS NULL THEN {s} ELSE {z} END" for s, z in pairs]
+        else:
+            gone = "why IS NULL AND NOT ended AND (cut OR NOT found)"
+            next_gone = "false" if self.acting else "coalesce(lead(gone) OVER (), false)"
+            after = [f"CASE WHEN ended OR NOT found THEN {s} ELSE next_{s} END" for s, _ in pairs]
+        over = "cut OR gone OR (going AND (NOT same OR bad_next OR differs OR next_gone))"
+        extra = {"rho": ("rho", r.rho or r.behaviour), "gamma": ("g", r.gamma),
+                 "lam": ("l", r.lam), "action": ("a", self.acting)}  # fmt: skip
+        columns = {
+            "state": self.states, "reward": ["r"], "next_state": after, "terminated": ["ended"],
+            "truncated": [over], **{name: [sql] for name, (sql, on) in extra.items() if on},
+        }  # fmt: skip
+        widths = {name: self.width * name.endswith("state") for name in columns}
+        named = ", ".join(
+            f"{sql} AS {name}{f'_{k}' * bool(widths[name])}"
+            for name, each in columns.items() for k, sql in enumerate(each)
+        )  # fmt: skip
+        name = "acting_moves" if self.acting else "moves"
+        self.work.execute(
+            f"""CREATE OR REPLACE TEMP TABLE {name} AS WITH ahead AS (
+            SELECT *, {ahead}, coalesce({self._same(differ)}, false) AS same,
+            coalesce(lead(known) OVER (), false) AND same AS found,
+            coalesce(lead(why) OVER () IS NOT NULL, false) AS bad_next,
+            why IS NULL AND NOT ended AND NOT cut AS going FROM ({rows})),
+            linked AS (SELECT *, {gone} AS gone,
+            coalesce(going AND same AND NOT bad_next AND ({differ}), false) AS differs FROM ahead),
+            marked AS (SELECT *, {next_gone} AS next_gone FROM linked)
+            SELECT {named}, differs
+            FROM marked WHERE why IS NULL AND NOT (gone AND {not self.acting})"""
+        )
+        found = Moves(self.work, name, widths)
+        lost = self.work.one("SELECT count(*) FROM sorted WHERE why IS NULL") - len(found)
+        differ = self.work.one(f"SELECT count(*) FILTER (differs) FROM {name}")
+        self.work.execute("DROP TABLE sorted; DROP TABLE rows")
+        if differ and self.on_error == "raise":
+            remedy = "the next row of the episode has another state; mark where episodes end"
+            raise InputError("next_state", f"in {differ:,} rows", remedy)
+        self.counts.rejected += Counter({NO_NEXT: lost})
+        self.counts.unmarked_ends += Counter({MISMATCH: differ})
+        return found
+
+    def _same(self, differ: str) -> str:
+        """Whether the next row is of the same entity and episode; without these, of the file."""
+        r = self.roles
+        named = {"e": r.entity, "ep": r.episode}
+        found = [f"lead({key}) OVER () = {key}" for key, name in named.items() if name]
+        if not (found or r.time) and len(self.table.parts) > 1:
+            border = f" OR NOT ({differ})" if r.next_state else ""
+            found.append(f"(lead(file) OVER () = file{border})")
+        return " AND ".join(["lead(n) OVER () IS NOT NULL", *found])
+
+
+def _any_null(names: list[str]) -> str:
+    return " OR ".join(f"{name} IS NULL" for name in names)
+
+
+def _bounded(name: str, column: str | None, least: float, most: float) -> list[Check]:
+    """Checks that a number is there and within bounds."""
+    missing = f"{column} is missing or not finite"
+    outside = f"{column} is not within [{least:g}, {most:g}]"
+    return [
+        Check(f"{name} IS NULL OR NOT isfinite({name})", missing, column),
+        Check(f"{name} NOT BETWEEN {least!r} AND {most!r}", outside, column),
+    ]

@@ -1,0 +1,283 @@
+"""Linked transitions at rest: one table that every source fills and every estimator reads."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retvar.support.errors import InputError, WriteError
+
+__all__ = [
+    "CHUNK", "INTERRUPTIONS", "Chunk", "Moves", "Workspace", "describe_error", "quoted",
+    "text_literal",
+]  # fmt: skip
+
+Chunk = dict[str, NDArray[Any]]
+CHUNK = 262_144  # rows of a chunk, unless asked otherwise
+SHARE = 4  # of the machine's memory, one part in so many is used by default
+
+
+class Workspace:
+    """A DuckDB database with a limit of memory; beyond it, it uses a temporary folder.
+
+    >>> Workspace("100MB").one("SELECT 1")
+    1
+    """
+
+    def __init__(self, memory: str | None = None) -> None:
+        import duckdb
+
+        self.folder = tempfile.mkdtemp(prefix="retvar-moves-")
+        machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        settings: dict[str, Any] = {
+            "temp_directory": self.folder,
+            "memory_limit": f"{machine // SHARE // 1_000_000}MB" if memory is None else memory,
+            "autoinstall_known_extensions": "false", "autoload_known_extensions": "false",
+            "python_enable_replacements": "false",
+        }  # fmt: skip
+        try:
+            self.db = duckdb.connect(":memory:", config=settings)
+        except (duckdb.Error, TypeError):
+            shutil.rmtree(self.folder)
+            raise InputError("memory", memory, "must be an amount such as '2GB'") from None
+        weakref.finalize(self, _remove, self.db, self.folder)
+
+    def execute(self, query: str) -> Any:
+        """Run a query; Ctrl-C ends it."""
+        with self._stoppable():
+            return self.db.execute(query)
+
+    @contextmanager
+    def _stoppable(self) -> Iterator[None]:
+        """A block in which DuckDB wraps what the handler of a signal raises; it is raised again."""
+        try:
+            yield
+        except Exception as error:
+            cause = error.__cause__
+            if not isinstance(cause, KeyboardInterrupt) and "Interrupt" not in str(error):
+                raise
+            self.db.interrupt()
+            raise cause or KeyboardInterrupt from None
+
+    def all(self, query: str) -> list[tuple[Any, ...]]:
+        """All rows that a query gives."""
+        return list(self.execute(query).fetchall())
+
+    def one(self, query: str) -> Any:
+        """The one value that a query gives."""
+        return self.execute(query).fetchone()[0]
+
+    def insert(self, start: str, columns: dict[str, NDArray[Any]], select: str = "*") -> None:
+        """Run ``start SELECT select FROM columns``."""
+        with self._stoppable():
+            self.db.register("retvar_new", columns)
+        self.execute(f"{start} SELECT {select} FROM retvar_new")
+        self.db.unregister("retvar_new")
+
+
+def _remove(db: Any, folder: str) -> None:
+    db.close()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+class Interruptions(threading.local):
+    """Ctrl-C and SIGTERM: within :meth:`reading` they wait for the end of :meth:`waiting`.
+
+    So a source that waits while rows are on their way loses none of them.
+    """
+
+    def __init__(self) -> None:
+        self._wait = False
+        self._came: Callable[[], Any] | None = None
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """A block that reads a source."""
+        found = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
+        main = threading.current_thread() is threading.main_thread()
+        handlers: dict[int, Any] = {n: x for n, x in found.items() if main and callable(x)}
+
+        def handle(number: int, frame: Any) -> None:
+            self._came = partial(handlers[number], number, frame)
+            if not self._wait:
+                self._raise()
+
+        self._wait = False
+        for number in handlers:
+            signal.signal(number, handle)
+        try:
+            yield
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+            self._raise()
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """A block that no signal interrupts; one that came takes effect at its end."""
+        self._wait = True
+        try:
+            yield
+        finally:
+            self._raise()
+
+    def _raise(self) -> None:
+        came, self._came, self._wait = self._came, None, False
+        if came is not None:
+            came()
+
+
+INTERRUPTIONS = Interruptions()
+
+
+class Moves:
+    """Linked transitions at rest, trajectory by trajectory.
+
+    Rows of one trajectory are adjacent and in the order of time; the last row of each is terminated
+    or truncated. It may be read as often as one likes, forwards or backwards. Rows beyond the limit
+    of memory are in a temporary folder (``TMPDIR``), which goes with this object.
+
+    >>> moves = Moves()
+    >>> moves.append({"state": np.array([0, 5, 1]), "next_state": np.array([1, 6, 2]),
+    ...               "reward": np.array([1.0, 2.0, 3.0]), "stream": np.array([0, 1, 0])})
+    >>> [(chunk["reward"], chunk["truncated"]) for chunk in moves.chunks()]
+    [(array([1., 3., 2.]), array([False,  True,  True]))]
+    """
+
+    def __init__(
+        self, work: Workspace | None = None, table: str = "", widths: dict[str, int] | None = None
+    ) -> None:
+        self._work, self._table = work, table
+        self._widths = widths or {}  # numbers in a row of each column; 0: it is one number
+        self._rows = int(work.one(f"SELECT count(*) FROM {table}")) if work and table else 0
+        self._added = 0  # rows since the table was brought into order
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns; empty before the first row."""
+        return tuple(self._widths)
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def append(self, chunk: Chunk) -> None:
+        """Add transitions; those of one ``stream`` come in the order of time."""
+        import duckdb
+
+        rows = len(chunk["reward"])
+        if not rows:
+            return
+        none = np.zeros(rows, dtype=bool)
+        chunk = {"terminated": none, "truncated": none, **chunk}
+        stream = chunk.pop("stream", np.zeros(rows, dtype=np.int64))
+        self._widths = {name: 0 if x.ndim == 1 else x.shape[1] for name, x in chunk.items()}
+        flat = {"retvar_stream": stream, "retvar_n": np.arange(self._rows, self._rows + rows)}
+        for name, column in chunk.items():
+            parts = [column] if column.ndim == 1 else column.T
+            named = zip(_parts(name, self._widths[name]), parts, strict=True)
+            flat |= {part: np.ascontiguousarray(each) for part, each in named}
+        self._work = self._work or Workspace()
+        start = "INSERT INTO added BY NAME" if self._rows else "CREATE OR REPLACE TABLE added AS"
+        try:
+            self._work.insert(start, flat)
+        except duckdb.Error as error:
+            remedy = f"has no room for the transitions ({error}); set TMPDIR"
+            raise WriteError("folder", tempfile.gettempdir(), remedy) from None
+        self._rows += rows
+        self._added += rows
+
+    def in_database(self) -> tuple[Workspace, str]:
+        """The database and the table, in order; the last row of each stream is truncated.
+
+        Rows that were appended have the columns ``retvar_stream`` and ``retvar_n``, too.
+        """
+        assert self._work is not None
+        if self._added:
+            last = "coalesce(lead(retvar_stream) OVER () <> retvar_stream, true)"
+            self._work.execute(
+                "CREATE OR REPLACE TABLE in_order AS "
+                f"SELECT * FROM added WHERE retvar_n < {self._rows} "
+                "ORDER BY retvar_stream, retvar_n; "
+                "CREATE OR REPLACE TABLE moves AS SELECT * REPLACE "
+                f"(truncated OR ({last} AND NOT terminated) AS truncated) FROM in_order; "
+                "DROP TABLE in_order"
+            )
+            self._table, self._added = "moves", 0
+        return self._work, self._table
+
+    def chunks(self, size: int = CHUNK, *, backwards: bool = False) -> Iterator[Chunk]:
+        """Yield the rows in chunks; backwards: from the last chunk to the first.
+
+        Rows within a chunk are in the order of time either way.
+        """
+        starts = range(0, len(self), size)
+        for first in reversed(starts) if backwards else starts:
+            work, table = self.in_database()
+            found = work.execute(
+                f"SELECT {self._selected()} FROM {table} "
+                f"WHERE rowid >= {first} AND rowid < {first + size}"
+            ).fetchnumpy()
+            chunk = {}
+            for name, width in self._widths.items():
+                parts = [_plain(found[part]) for part in _parts(name, width)]
+                chunk[name] = np.stack(parts, axis=1) if width else parts[0]
+            yield chunk
+
+    def _selected(self) -> str:
+        return ", ".join(part for name, n in self._widths.items() for part in _parts(name, n))
+
+    def write(self, path: Path, about: str, actions: list[str] | None = None) -> None:
+        """Write a Parquet file with a text about it; actions are written by their names."""
+        work, table = self.in_database()
+        names = self._selected()
+        if actions is not None and "action" in self._widths:
+            known = ", ".join(map(text_literal, actions))
+            names = names.replace("action", f"[{known}][action + 1] AS action")
+        work.execute(
+            f"COPY (SELECT {names} FROM {table}) TO {text_literal(os.fspath(path))} (FORMAT "
+            f"parquet, ROW_GROUP_SIZE 65536, KV_METADATA {{retvar: {text_literal(about)}}})"
+        )
+
+
+def _plain(column: NDArray[Any]) -> NDArray[Any]:
+    """A column as it was appended: whole numbers of 64 bits; NaN, where the database has NULL."""
+    if column.dtype.kind == "i":
+        return np.asarray(column, dtype=np.int64)
+    return np.asarray(np.ma.filled(column, np.nan) if column.dtype.kind == "f" else column)
+
+
+def _parts(name: str, width: int) -> list[str]:
+    """Columns of the database that a column consists of."""
+    return [f"{name}_{k}" for k in range(width)] if width else [name]
+
+
+def quoted(name: str) -> str:
+    """A name in SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def text_literal(text: str) -> str:
+    """A text in SQL."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def describe_error(error: BaseException) -> str:
+    """Type and message of an error, on one line.
+
+    >>> describe_error(RuntimeError("motor 3 does not answer"))
+    'RuntimeError: motor 3 does not answer'
+    """
+    message = " ".join(str(error).split())
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__

@@ -1,0 +1,192 @@
+"""Signs that a log was not read as it was meant, each with the probable remedy."""
+
+from __future__ import annotations
+
+import re
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from retvar.experience.moves import quoted
+from retvar.experience.roles import Roles, Sample
+from retvar.support.format import count, listed, reasons
+
+if TYPE_CHECKING:
+    from retvar.experience.stream import Counts
+
+__all__ = ["DUPLICATE", "MISMATCH", "NO_NEXT", "NO_NEXT_ACTION", "doubts", "first_doubts", "remedy"]
+
+IDS = re.compile(
+    r"(^|_)(patient|user|device|entity|subject|customer|client|person|agent|unit|machine|vehicle|"
+    r"session|trajectory|traj|stay|case|player|env|environment|episode|stream|id|ids|uuid|key)$"
+    r"|[a-z]I[dD]$"
+)
+CLOCKS = re.compile(r"(time|timestamp|time_?step|step|t|ts)$", re.IGNORECASE)  # of numbers
+DATES = re.compile(r"(?!.*(birth|due|dob)).*(time|timestamp|date|when)$", re.IGNORECASE)
+MISMATCH = "next state is not the state of the next row"
+NO_NEXT = "no next state"
+NO_NEXT_ACTION = "no next action"
+DUPLICATE = "duplicate row"
+MANY = 0.05  # share of rows whose loss is warned of
+MANY_REWARDS = 0.01  # share of rewards whose loss is warned of
+FEW_ENDS = 0.02  # share of ends whose loss matters
+MORE = 1.5  # times as many ends among rows left out as among all
+CHANCE = 1e-6  # probability of a false warning
+OFTEN, LEAST = 0.01, 3  # share, and number, of rows from which on ids alternate, or times go back
+OWN = 0.5  # share of different values of a column that numbers the rows
+MOST_COLUMNS = 50  # of a log in which rows that were sent twice are looked for
+MOST_COMPARED = 100_000  # labels
+
+
+def doubts(counts: Counts, labels: list[Any]) -> list[str]:
+    """Warnings about what was counted in a log, and about labels of its states."""
+    rows, lost, missing = count(counts.rows, "row"), counts.lost, counts.missing_rewards.total()
+    ends, broken = counts.ends + counts.ends_left_out, counts.unmarked_ends[MISMATCH]
+    kept = "left out" if counts.rejected[DUPLICATE] else "kept"
+    same = [" and ".join(map(repr, each)) for each in _alike(labels)]
+    found = [
+        (lost > MANY * counts.rows,
+         f"{lost:,} of {rows} {'is' if lost == 1 else 'are'} left out "
+         f"({reasons(+counts.rejected)}): {remedy(counts)}"),
+        (0 < missing >= MANY_REWARDS * counts.rows,
+         f"rewards are missing in {missing:,} of {rows} ({counts.where_missing}), and rarely at "
+         "random: values there and before are biased"),
+        (_ends_are_lost(counts),
+         f"{counts.ends_left_out:,} of {count(ends, 'end')} are among the {count(lost, 'row')} "
+         "left out: values of states before an end are biased; correct these rows"),
+        (broken > MANY * max(counts.transitions, 1),
+         f"after {broken:,} of {count(counts.transitions, 'row')} the next row does not go on in "
+         f"the next state: {_order_remedy(counts)}"),
+        (counts.ties > MANY * counts.rows and not counts.suspicions,
+         f"{count(counts.ties, 'row')} of {counts.rows:,} have the time of the row before, so that "
+         "their order is that of the log: name a finer column time="),
+        (counts.duplicates > 0,
+         f"{count(counts.duplicates, 'duplicate row')}, {kept}: export the log anew"),
+    ]  # fmt: skip
+    coverage = counts.actions.warnings(counts.largest_ratio) if counts.actions else []
+    text = f"labels of states differ in case or blanks only: {listed(same, most=3)}"
+    last = [f"{text}; write them alike if they are one state"] if same else []
+    return [*counts.suspicions, *(text for holds, text in found if holds), *coverage, *last]
+
+
+def _ends_are_lost(counts: Counts) -> bool:
+    """Whether rows at ends are left out more often than others, and not by chance."""
+    from scipy.stats import hypergeom
+
+    ends = counts.ends + counts.ends_left_out
+    lost = counts.lost - counts.rejected[NO_NEXT] - counts.rejected[NO_NEXT_ACTION]
+    rows, left_out = counts.transitions + lost, counts.ends_left_out
+    if not 0 < left_out > FEW_ENDS * ends or left_out * rows < MORE * ends * lost:
+        return False
+    return bool(hypergeom.sf(left_out - 1, rows, ends, lost) < CHANCE)
+
+
+def remedy(counts: Counts) -> str:
+    """What to do about the most common reason of rows left out."""
+    if counts.suspicions:
+        return counts.suspicions[0]
+    commonest = max(counts.rejected, key=lambda reason: counts.rejected[reason], default="")
+    if commonest == NO_NEXT:
+        return f"{_order_remedy(counts)}; or name the column next_state="
+    if commonest == NO_NEXT_ACTION:
+        return "action values need the row that follows; estimate without actions to use all"
+    return "correct these rows"
+
+
+def _order_remedy(counts: Counts) -> str:
+    """What to do where rows do not follow one another."""
+    roles = [f"{role}=" for role in ("entity", "time", "episode") if role not in counts.named]
+    if not roles:
+        return "check the columns entity=, time= and episode="
+    return f"rows may be of several entities, or out of order; name {' or '.join(roles)}"
+
+
+def _alike(labels: list[Any]) -> list[list[str]]:
+    """Labels of two letters or more that differ in case or blanks only; of pairs, their parts.
+
+    >>> _alike(["broken", "a", "A", "broken ", "fresh"])
+    [['broken', 'broken ']]
+    """
+    groups: dict[str, list[str]] = {}
+    parts = (part for label in labels for part in (label if isinstance(label, tuple) else (label,)))
+    for label in dict.fromkeys(islice(parts, MOST_COMPARED)):
+        if isinstance(label, str) and len(label.strip()) > 1:
+            groups.setdefault("".join(label.split()).casefold(), []).append(label)
+    return [each for each in groups.values() if len(each) > 1]
+
+
+# ------------------------------------------------------------------ of the first rows
+
+
+def first_doubts(sample: Sample, roles: Roles) -> list[str]:
+    """Warnings about the first rows: ids that alternate, times that go back, rows sent twice."""
+    names = [name for name in sample.table.types if sample.table.kind(name) != "nested"]
+    free = [name for name in names if name not in roles.used]
+    ids = [*filter(IDS.search, free), *[roles.episode] * bool(roles.episode)]
+    mixed = (
+        [] if roles.entity else [name for name in ids if name and _alternates(sample, roles, name)]
+    )
+    back = [] if roles.time or mixed else [name for name in free if _goes_back(sample, roles, name)]
+    twice = [name for name in free if roles.time and _numbers_copies(sample, name, names)]
+    others = f" (or one of {listed(map(repr, mixed[1:]))})" if mixed[1:] else ""
+    return [
+        *(f"column {name!r} alternates, so that rows of several may be mixed: "
+          f"name entity={name!r}{others}" for name in mixed[:1]),
+        *(f"rows equal another in all columns but {name!r}, and were probably sent twice: remove "
+          "this column, so that duplicates are left out" for name in twice[:1]),
+        *(f"column {name!r} goes back between rows that follow one another, so that they may be "
+          f"out of order: name time={name!r}" for name in back[:1]),
+    ]  # fmt: skip
+
+
+def _alternates(sample: Sample, roles: Roles, name: str) -> bool:
+    """Whether ids come back after others, in the middle of episodes."""
+    facts = sample.facts(name)
+    counter = facts.numbers == sample.rows
+    value = sample.table.number(name) if counter else f"hash({quoted(name)})"
+    return facts.present > 0 and _often(sample, roles, value, "x <> before AND again", counter)
+
+
+def _goes_back(sample: Sample, roles: Roles, name: str) -> bool:
+    """Whether a time falls from a row to the next of the same entity and episode."""
+    kind, facts = sample.table.kind(name), sample.facts(name)
+    dates = kind == "time" or (kind == "text" and not facts.numbers)
+    if kind == "other" or not (DATES.match(name) if dates else CLOCKS.match(name)):
+        return False  # numbers may be a duration
+    value = sample.table.time(name, dates)
+    keys = [quoted(each) for each in (roles.entity, roles.episode) if each]
+    complete = sample.one(f"count({value})") == sample.rows
+    return complete and _often(sample, roles, value, "x < before", not dates, keys)
+
+
+def _often(
+    sample: Sample,
+    roles: Roles,
+    value: str,
+    where: str,
+    counter: bool,
+    keys: list[str] | None = None,
+) -> bool:
+    """Whether a condition holds in many rows that follow one that is no end.
+
+    A `counter` that falls back to its least number starts anew, which does not count.
+    """
+    flags = (sample.table.flag(name) for name in (roles.terminated, roles.truncated) if name)
+    ended = " OR ".join(f"coalesce({flag}, false)" for flag in flags) or "false"
+    found = sample.one(
+        f"count(*) FILTER ({where} AND NOT over {'AND x <> least' * counter})",
+        f"""SELECT x, lag(x) OVER w AS before, lag(ended) OVER w AS over, min(x) OVER () AS least,
+        row_number() OVER (PARTITION BY x ORDER BY n) > 1 AS again
+        FROM (SELECT {value} AS x, {ended} AS ended, hash({", ".join(keys or ["0"])}) AS entity,
+              rowid AS n FROM retvar_first) WINDOW w AS (PARTITION BY entity ORDER BY n)""",
+    )
+    return bool(found >= max(LEAST, OFTEN * sample.rows))
+
+
+def _numbers_copies(sample: Sample, name: str, names: list[str]) -> bool:
+    """Whether a column, such as a row id, alone tells rows apart that are equal otherwise."""
+    columns = [quoted(name)], list(map(quoted, names)), [quoted(x) for x in names if x != name]
+    own, every, others = (
+        int(sample.one(f"count(DISTINCT hash({', '.join(each)}))")) for each in columns
+    )
+    again = every - others if own >= OWN * sample.rows and len(names) <= MOST_COLUMNS else 0
+    return again >= max(LEAST, OFTEN * sample.rows)

@@ -1,0 +1,156 @@
+"""Declarations of experiments: simulations, a plot and claims."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from retvar.mdp import MDP
+from retvar.simulation import Record, simulate
+from retvar.support.errors import InputError
+from retvar.td.learners import Learner
+
+if TYPE_CHECKING:
+    import xarray
+
+Data = Mapping[str, "xarray.Dataset"]  # by the name of the simulation
+
+
+class Finding(NamedTuple):
+    """The result of checking a claim: whether it holds, and what was measured."""
+
+    holds: bool
+    measured: str
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement about the data that is checked by a function.
+
+    >>> import xarray
+    >>> claim = Claim("the mean is positive", lambda data: Finding(bool(data["a"].x > 0), "1"))
+    >>> claim.check({"a": xarray.Dataset({"x": 1.0})})
+    Finding(holds=True, measured='1')
+    """
+
+    name: str
+    check: Callable[[Data], Finding]
+    methods: tuple[str, ...] = ("direct", "vtd")  #: the methods that it is about
+    explained: str = ""  #: why it fails, if known
+    sentence: str = ""  #: key of the sentence that it stands for, in `retvar.paper.sentences`
+
+
+@dataclass(frozen=True, eq=False)
+class Simulation:
+    """The arguments of one call of ``simulate``, with a name.
+
+    Results are stored under a digest of the arguments; the name only helps to read file names.
+
+    >>> import retvar as rv
+    >>> one = Simulation("one", rv.domains.chain(), {"direct": rv.Direct(alpha=0.1)}, episodes=10)
+    >>> one.run(seed=0).sizes["episode"]
+    10
+    """
+
+    name: str
+    mdp: MDP
+    learners: Mapping[str, Learner]
+    steps: int | None = None
+    episodes: int | None = None
+    runs: int = 30
+    record: Record = field(default_factory=Record)
+    target: str | None = None
+    behaviour: str | None = None
+    features: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def length(self) -> dict[str, int]:
+        """The length of a run in steps or episodes."""
+        return {"steps": self.steps} if self.steps is not None else {"episodes": self.episodes}  # type: ignore[dict-item]
+
+    def restricted(self, methods: tuple[str, ...], runs: int | None) -> Simulation:
+        """A copy with these methods only, and with this number of runs."""
+        learners = {label: d for label, d in self.learners.items() if d.method in methods}
+        if not learners:
+            raise InputError("methods", ", ".join(methods), f"none of them is in {self.name}")
+        return dataclasses.replace(self, learners=learners, runs=runs or self.runs)
+
+    def run(self, seed: int, **options: Any) -> xarray.Dataset:
+        """Run the simulation; `options` are further arguments of ``simulate``."""
+        return simulate(
+            self.mdp,
+            self.learners,
+            steps=self.steps,
+            episodes=self.episodes,
+            runs=self.runs,
+            seed=seed,
+            record=self.record,
+            target=self.target,
+            behaviour=self.behaviour,
+            **self.features,
+            **options,
+        )
+
+    def settings(self, seed: int) -> dict[str, Any]:
+        """All arguments that determine the result, as plain data."""
+        columns = [*self.mdp.edges, self.mdp.lam, self.mdp.start]
+        policies = {name: p.probabilities for name, p in self.mdp.policies.items()}
+        return {
+            "mdp": [_digest(column) for column in columns],
+            "policies": {name: _digest(table) for name, table in policies.items()},
+            "learners": {label: learner.to_dict() for label, learner in self.learners.items()},
+            **self.length,
+            "runs": self.runs,
+            "seed": int(seed),
+            "record": dataclasses.asdict(self.record),
+            "target": self.target,
+            "behaviour": self.behaviour,
+            "features": {name: _digest(table) for name, table in self.features.items()},
+        }
+
+    def key(self, seed: int, code: str) -> str:
+        """Digest of the settings and of the code's digest `code`, which identifies the result."""
+        plain = json.dumps(
+            {"code": code, **self.settings(seed)}, sort_keys=True, default=lambda x: x.tolist()
+        )
+        return hashlib.sha256(plain.encode()).hexdigest()
+
+    @property
+    def updates(self) -> float:
+        """The approximate number of learner updates, to estimate run times."""
+        steps = self.steps or 4 * (self.episodes or 0)
+        return float(steps * self.runs * len(self.learners))
+
+
+def _digest(array: Any) -> str:
+    table = np.ascontiguousarray(array)
+    described = str((table.shape, table.dtype.str)).encode()
+    return hashlib.sha256(described + table.tobytes()).hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class Experiment:
+    """A figure or table: its simulations, its plot, and its claims."""
+
+    id: str
+    title: str
+    about: str = ""  #: a paragraph for the report
+    simulations: tuple[Simulation, ...] = ()
+    plot: str | Callable[..., Any] | None = None  #: a function, or its name in ``retvar.plots``
+    options: Mapping[str, Any] = field(default_factory=dict)
+    claims: tuple[Claim, ...] = ()
+    source: str = "own"  #: "paper" (first version), "conference" (second version) or "own"
+
+    def restricted(self, methods: tuple[str, ...], runs: int | None) -> Experiment:
+        """A copy with these methods only, and with this number of runs."""
+        return dataclasses.replace(
+            self,
+            simulations=tuple(s.restricted(methods, runs) for s in self.simulations),
+            claims=tuple(c for c in self.claims if set(c.methods) <= set(methods)),
+        )

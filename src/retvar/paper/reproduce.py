@@ -1,0 +1,270 @@
+"""Run experiments, save their data, check their claims, draw their figures, write the report."""
+
+from __future__ import annotations
+
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from retvar import plots
+from retvar.paper import pages
+from retvar.paper.declarations import Claim, Experiment, Finding, Simulation
+from retvar.paper.folder import OutputFolder
+from retvar.paper.outcome import CheckedClaim, DrawnFigure, Outcome, Reproduction, Request
+from retvar.paper.precompile import shortest
+from retvar.paper.selection import load_experiments, restrict, select
+from retvar.plots.paper import table_row
+from retvar.simulation.cuda_device import chosen_device
+from retvar.support import arguments
+from retvar.support.errors import InputError
+from retvar.support.files import write_text
+from retvar.support.format import duration
+from retvar.support.progress import Progress
+from retvar.web.rendering import embed
+
+if TYPE_CHECKING:
+    import xarray
+    from matplotlib.figure import Figure
+
+FORMATS = ("png", "svg", "pdf")
+DRAWING = 2.0  # expected seconds of checks and a figure, to estimate the time left
+STEP, LANE = 150e-9, 7e-9  # and of a step, and of a learner in it
+
+
+def reproduce(
+    ids: Iterable[str] = (),
+    out: str | Path = "reproduction",
+    *,
+    runs: int | None = None,
+    seed: int = 0,
+    methods: Sequence[str] | None = None,
+    formats: Sequence[str] = ("png",),
+    force: bool = False,
+    file: str | Path | None = None,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    device: str = "cpu",
+) -> Reproduction:
+    """Run the paper's experiments, or your own, and write a report.
+
+    Parameters
+    ----------
+    ids
+        Ids of experiments, or of groups such as ``chain-step-size``; default: all.
+    out
+        Folder for ``index.html``, ``figures/`` and ``data/``; created if missing. Simulations that
+        are in it already are not computed again.
+    runs, seed
+        Number of runs (default: as declared), and the random seed.
+    methods
+        Some of ``direct``, ``vtd`` and ``centred``; claims about others are left out.
+    formats
+        File formats of figures: some of ``png``, ``svg`` and ``pdf``.
+    force
+        Compute all simulations again.
+    file
+        Python file with a list ``EXPERIMENTS``, to use instead of the paper's.
+    threads
+        Number of threads; default: all cores.
+    progress
+        Progress callback.
+    device
+        ``"cpu"``, ``"cuda"`` or ``"auto"``; see :func:`~retvar.simulate`.
+
+    Returns
+    -------
+    Reproduction
+        The outcome of each experiment; ``summary()`` is the text that the command prints and
+        ``to_dict()`` what it prints with ``--json``.
+
+    Examples
+    --------
+    >>> import tempfile, retvar.paper
+    >>> out = Path(tempfile.mkdtemp()) / "chain"
+    >>> found = retvar.paper.reproduce(["chain-mdp"], out)
+    >>> sorted(path.name for path in out.iterdir() if path.name[0] != ".")
+    ['data', 'figures', 'index.html', 'retvar-reproduction.json', 'times.json']
+    >>> found.to_dict()
+    {'experiments': {'chain-mdp': {'claims': []}}}
+    """
+    force = arguments.flag("force", force)
+    chosen_device(device, 1)  # raises an error now if there is none
+    began = time.monotonic()
+    chosen = restrict(select(ids, load_experiments(file)), methods, runs)
+    for experiment in chosen:
+        _plot(experiment)  # raises an error now if it does not exist
+    formats = arguments.texts("formats", formats)
+    for name in formats or ["none"]:
+        arguments.choice("formats", name, FORMATS)
+    request = Request(
+        arguments.integer("seed", seed, 0),
+        runs,
+        None if methods is None else tuple(methods),
+        None if file is None else Path(file).name,
+    )
+    with OutputFolder(out).opened() as folder:
+        job = _Job(folder, request.seed, formats, {"threads": threads, "device": device},
+                   progress or Progress())  # fmt: skip
+        outcomes = job.run(chosen, force)
+        found = Reproduction(
+            outcomes, request, time.monotonic() - began, job.simulations, len(job.missing)
+        )
+        write_text(folder.path / "index.html", pages.html_page(found))
+    return found
+
+
+class _Job:
+    """Runs experiments one after the other; shared simulations are computed once."""
+
+    def __init__(
+        self, folder: OutputFolder, seed: int, formats: Sequence[str], options: dict[str, Any],
+        progress: Progress,
+    ) -> None:  # fmt: skip
+        self.folder, self.store, self.seed = folder, folder.store, seed
+        self.formats, self.options, self.progress = formats, options, progress
+        self.simulations: dict[str, Simulation] = {}  # by the name of the data file
+        self.missing: dict[str, float] = {}  # seconds of compiling those that are computed now
+        self.done = 0.0  # expected seconds of what is finished
+
+    def run(self, experiments: Sequence[Experiment], force: bool) -> tuple[Outcome, ...]:
+        self.progress.check()
+        work = self._plan(experiments, force)
+        self._compile()
+        self.progress.start(sum(work.values()))
+        outcomes = []
+        for number, experiment in enumerate(experiments, 1):
+            end = self.done + work[experiment.id]
+            self.progress.start_part(experiment.id)
+            outcome, line = self._run_one(experiment)
+            outcomes.append(outcome)
+            self.done = end
+            self.progress.advance(end)
+            self.progress.finish_part(f"[{number}/{len(experiments)}] {experiment.id}: {line}")
+        return tuple(outcomes)
+
+    def _plan(self, experiments: Sequence[Experiment], force: bool) -> dict[str, float]:
+        """Expected seconds of each experiment; saved data are read now, to find damaged files."""
+        work: dict[str, float] = {}
+        for experiment in experiments:
+            work[experiment.id] = DRAWING
+            for simulation in experiment.simulations:
+                name = self._name(simulation)
+                if name in self.simulations:
+                    continue
+                self.simulations[name] = simulation
+                if force or not self.store.has(simulation, self.seed):
+                    work[experiment.id] += _expected(simulation)
+                    self.missing[name] = 0.0
+                else:
+                    self.store.read(simulation, self.seed)
+        return work
+
+    def _compile(self) -> None:
+        """Compile what is missing first: else a pause for compiling is taken for a slow machine."""
+        for name in self.missing:
+            began = time.monotonic()
+            shortest(self.simulations[name]).run(self.seed, **self.options)
+            self.missing[name] = time.monotonic() - began
+            self.progress.check()
+
+    def _name(self, simulation: Simulation) -> str:
+        return self.store.path(simulation, self.seed).name
+
+    def _run_one(self, experiment: Experiment) -> tuple[Outcome, str]:
+        """The outcome, and a line about it."""
+        names = [self._name(simulation) for simulation in experiment.simulations]
+        new = [name for name in names if self.missing.get(name, 0.0) > 0]
+        data = {s.name: self._data(s) for s in experiment.simulations}
+        outcome = self._check_and_draw(experiment, data)
+        self.folder.record_time("drawing " + experiment.id, outcome.drawing)
+        parts = ["drawn" if outcome.drawn else outcome.problem or "nothing to draw"]
+        if names:
+            seconds = duration(sum(self.folder.times[name] for name in new))
+            parts.insert(0, f"simulated in {seconds}" if new else "simulated before")
+        if outcome.checked:
+            parts.append(f"{outcome.held} of {len(outcome.checked)} claims hold")
+        return outcome, ", ".join(parts)
+
+    def _data(self, simulation: Simulation) -> xarray.Dataset:
+        """The data of a simulation, computed and saved if they are missing."""
+        name, expected = self._name(simulation), _expected(simulation)
+        compiling = self.missing.get(name, 0.0)
+        if not compiling:
+            return self.store.read(simulation, self.seed)
+
+        def report(share: float) -> None:
+            self.progress.advance(self.done + share * expected)
+
+        began = time.monotonic()
+        found = simulation.run(self.seed, progress=report, **self.options)
+        found = self.store.write(simulation, self.seed, found)
+        self.folder.record_time(name, compiling + time.monotonic() - began)
+        self.missing[name] = 0.0
+        self.done += expected
+        return found
+
+    def _check_and_draw(self, experiment: Experiment, data: dict[str, xarray.Dataset]) -> Outcome:
+        began = time.monotonic()
+        checked = tuple(CheckedClaim(claim, _check(claim, data)) for claim in experiment.claims)
+        drawn, problem, plot = None, "", _plot(experiment)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", RuntimeWarning)  # the standard deviation of one run
+                figure = plot(data, **experiment.options) if plot else None
+        except Exception as error:  # a user's function must not stop the other experiments
+            problem = f"could not be drawn ({type(error).__name__}: {error})"
+        else:
+            if figure is not None:
+                drawn = _write(figure, self.folder.path, experiment.id, self.formats)
+        published = experiment.options["published"] if experiment.plot == "table_1" else {}
+        return Outcome(
+            experiment,
+            checked,
+            drawn,
+            {name: table_row(data[name], published[name]) for name in published if name in data},
+            {n: self.folder.times.get(n, 0.0) for n in map(self._name, experiment.simulations)},
+            time.monotonic() - began,
+            problem,
+        )
+
+
+def _plot(experiment: Experiment) -> Callable[..., Figure] | None:
+    """The function that draws an experiment."""
+    plot: Any = experiment.plot
+    if isinstance(plot, str):
+        plot = getattr(plots, plot, None)
+    if plot is None and experiment.plot is None:
+        return None
+    if not callable(plot):
+        remedy = f"is not a function of retvar.plots (experiment {experiment.id})"
+        raise InputError("plot", experiment.plot, remedy)
+    return plot  # type: ignore[no-any-return]
+
+
+def _write(figure: Figure, folder: Path, name: str, formats: Sequence[str]) -> DrawnFigure:
+    """Write ``figures/NAME.FORMAT`` in each format and close the figure."""
+    files = {kind: f"figures/{name}.{kind}" for kind in formats}
+    for path in files.values():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        plots.save(figure, folder / path)
+    embedded = embed(figure)
+    if pyplot := sys.modules.get("matplotlib.pyplot"):
+        pyplot.close(figure)
+    return DrawnFigure(files, *embedded)
+
+
+def _expected(simulation: Simulation) -> float:
+    lanes = len(simulation.learners)
+    return simulation.updates / lanes * (STEP + LANE * lanes)
+
+
+def _check(claim: Claim, data: dict[str, xarray.Dataset]) -> Finding:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # the standard deviation of one run
+        try:
+            return claim.check(data)
+        except Exception as error:
+            return Finding(False, f"could not be checked ({type(error).__name__}: {error})")

@@ -1,0 +1,356 @@
+"""Figures of sweeps: the error of each method against a setting, and ratios between methods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+
+from retvar.plots import panels as p
+from retvar.plots import style
+from retvar.plots.lines import below_cutoff
+from retvar.plots.panels import Line, Panel, XAxis
+from retvar.plots.style import Array, Entry, Figure, Indices, learner_name, learner_style
+from retvar.support import arguments
+from retvar.support.errors import InputError
+from retvar.sweep import run_errors
+from retvar.sweep.comparison import TITLES, Comparison, can_decide, compare, error_name
+from retvar.sweep.run_errors import ComparisonOptions
+from retvar.sweep.statistics import centre
+
+if TYPE_CHECKING:
+    import xarray
+
+DEFAULTS = ComparisonOptions(resamples=1_000)
+LONG_NAMES = {
+    "alpha": "step size of the value, α",
+    "alpha_bar": "step size of the variance, ᾱ",
+    "alpha_mean": "step size of the mean",
+    "lam": "λ",
+    "gamma": "γ",
+    "kappa": "trace decay of the value, κ",
+    "kappa_bar": "trace decay of the variance, κ̄",
+}
+SYMBOLS = {name: words.rpartition(", ")[2] for name, words in LONG_NAMES.items()}
+CUTOFF = 50.0  # times the least error; larger errors are cut off
+RING: Any = {"marker": "o", "ms": 10, "mfc": "none", "mew": 1.3, "ls": "none", "zorder": 6}
+PANEL = 2.2  # inches: the width of a panel
+MAX_RATIO = 30.0  # ratios beyond this are drawn at the edge
+MAX_DOMAIN_ROWS = 12  # domains that may have a row each
+RATIO_TICKS = {  # by the largest ratio
+    1.12: [0.9, 0.95, 1.0, 1.05, 1.1],
+    1.3: [0.8, 0.9, 1.0, 1.1, 1.2],
+    2.0: [0.6, 0.8, 1.0, 1.25, 1.6],
+    2.9: [0.5, 0.7, 1.0, 1.5, 2.0],
+    6.0: [0.3, 0.5, 1.0, 2.0, 3.0],
+    12.0: [0.2, 0.5, 1.0, 2.0, 5.0],
+    np.inf: [0.1, 0.3, 1.0, 3.0, 10.0],
+}
+POINT: Any = {"marker": "o", "ms": 5, "mec": "white", "mew": 0.5, "ls": "none"}
+DOT: Any = {"marker": "|", "ms": 7, "mew": 0.7, "alpha": 0.45, "ls": "none", "zorder": 1}
+
+
+@dataclass(frozen=True, eq=False)
+class SweepErrors:
+    """Errors [domain, learner, run] of a sweep at one moment, and how their intervals are made."""
+
+    errors: run_errors.RunErrors
+    by: str
+    options: ComparisonOptions
+    _least: dict[bytes, Array] = field(default_factory=dict)  # of the best of each domain; slow
+
+    @property
+    def label(self) -> str:
+        """Label of an axis of errors, which are relative where there are several domains."""
+        several = len(self.errors.domains) > 1
+        return error_name(self.options.what) + ",\ntimes the best of each domain" * several
+
+    def axis_values(self, setting: str) -> list[float]:
+        """The numbers that a setting takes, ascending."""
+        column = self.errors.column(setting)
+        values = sorted({float(x) for x in column if isinstance(x, float | int) and x == x})
+        if len(values) < 2:
+            raise InputError(setting, f"{len(values)} numbers", "must be a setting that was varied")
+        return values
+
+    def questions(self, *axes: str) -> dict[str, Indices]:
+        """Learners by what they estimate, apart from settings along an axis."""
+        known = set(self.errors.settings) - set(axes)
+        return self.errors.questions([n for n in run_errors.QUESTION_SETTINGS if n in known])
+
+    def cells(
+        self, members: Indices, axes: Mapping[str, Sequence[float]]
+    ) -> dict[tuple[int, ...], Indices]:
+        """Which of these learners have which settings, by the places of these on the axes."""
+        columns = [self.errors.column(name) for name in axes]
+        found = {}
+        for at in product(*(range(len(values)) for values in axes.values())):
+            wanted = [values[k] for values, k in zip(axes.values(), at, strict=True)]
+            own = [m for m in members.tolist() if [column[m] for column in columns] == wanted]
+            if own:
+                found[at] = np.array(own, dtype=np.intp)
+        return found
+
+    def best_errors(self, cell: Indices) -> Array:
+        """Errors [domain, run] of the best of these learners, chosen by half of the runs."""
+        chosen = cell if cell.size == 1 else self.errors.best(cell)
+        return np.asarray(self.errors.values[np.arange(len(self.errors.domains)), chosen])
+
+    def log_errors(self, errors: Array, question: Indices) -> Array:
+        """Logarithms of errors [..., domain, run], relative to the best learner of each domain."""
+        key = question.tobytes() if len(self.errors.domains) > 1 else b""
+        if key not in self._least:
+            found = centre(self.errors.values[:, question]).min(axis=1) if key else np.ones(1)
+            if not np.isfinite(found).all() or not found.all():
+                raise InputError("data", "a domain without a best", "every learner diverged there")
+            self._least[key] = found
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(errors) - np.log(self._least[key])[:, None])
+
+
+def load_errors(
+    data: xarray.Dataset, by: str, options: ComparisonOptions | None, **keywords: Any
+) -> SweepErrors:
+    """Validate the options of a figure of a sweep, and take its errors out of the dataset."""
+    options = ComparisonOptions.of(DEFAULTS if options is None else options, **keywords)
+    errors = run_errors.errors_of(data, options)
+    errors.column(by)
+    return SweepErrors(errors, by, options.resolve(len(errors.domains)))
+
+
+def question_title(text: str) -> str:
+    """Settings with the letters of the paper.
+
+    >>> question_title("gamma = 0.9, lam = 1")
+    'γ = 0.9, λ = 1'
+    """
+    parts = (part.partition(" = ") for part in text.split(", "))
+    found = (f"{SYMBOLS.get(name, name)} = {value}" for name, _, value in parts if name)
+    return style.shown(", ".join(found))
+
+
+def sensitivity_curves(
+    data: xarray.Dataset,
+    x: str = "alpha",
+    by: str = "algorithm",
+    options: ComparisonOptions | None = None,
+    **keywords: Any,
+) -> Figure:
+    """Draw an error against a setting: a line per method, a panel per γ, λ and estimand.
+
+    Settings that are neither on the axis nor in `where` are the best for each domain and point,
+    chosen by one half of the runs and shown by the other. A ring marks the best point of a line;
+    crosses mark settings with diverged runs. With several domains, errors are multiples of that of
+    the best learner of each domain, and lines are interquartile means over domains.
+
+    `data` is a collected sweep, or a simulation with ``keep="runs"``. `x` is the setting along the
+    axis, which is logarithmic if its values are spaced by factors; `by` distinguishes lines.
+    `options` are :class:`retvar.sweep.ComparisonOptions`, whose fields may also be given as
+    keywords; the default of ``resamples`` is 1,000 here.
+
+    Examples
+    --------
+    >>> import retvar as rv
+    >>> learners = rv.grid(rv.Direct, rv.VTD, alpha=[0.01, 0.1], alpha_bar=[0.01, 0.1])
+    >>> mdp, record = rv.domains.complex_mdp(), rv.Record(at=[100], rmse=True)
+    >>> data = rv.simulate(mdp, learners, steps=100, runs=8, seed=0, record=record, keep="runs")
+    >>> rv.plots.sensitivity_curves(data).axes[0].get_xlabel()
+    'step size of the value, α'
+    """
+    sweep = load_errors(data, by, options, **keywords)
+    values = sweep.axis_values(x)
+    found, split = error_lines(sweep, x, values)
+    content = [Panel(question_title(q), list(own.values())) for q, own in found.items()]
+    looks = {m: line.look for own in found.values() for m, line in own.items()}
+    legend: list[Entry] = [
+        (style.legend_line(look, True), learner_name(m)) for m, look in looks.items()
+    ]
+    lines = [line for panel in content for line in panel.lines]
+    legend += [
+        (style.sample(color=style.INK, **RING), "best"),
+        *[(style.sample(alpha=0), "×: runs diverged")] * any(line.diverged for line in lines),
+    ]
+    size, log = (4, max(0.5, min(len(found) / 4, 1.0)) * 9.2, 2.9), p.spaced_by_factors(values)
+    ticks, names = p.axis_ticks(values, log)
+    label = (LONG_NAMES if len(found) < 3 else SYMBOLS).get(x, x)
+    axis = XAxis(label, None, ticks, names, base=10 * log)
+    every = np.concatenate([np.ravel([line.y, *(line.band or ())]) for line in lines])
+    domains, _, runs = sweep.errors.values.shape
+    many = domains if sweep.options.over == "domains" else runs // (1 + split)
+    interval = f"{sweep.options.level:.0%} interval over {many} {sweep.options.over}"
+    about = f"interquartile mean, {interval}"
+    content = p.logarithmic(content, sweep.label, below_cutoff(every[every > 0], CUTOFF))
+    figure = p.panels(content, axis, size, legend, title=about, title_fontsize=8)
+    figure.get_layout_engine().set(w_pad=0.07)  # type: ignore[union-attr, call-arg]
+    for ax, panel in zip(figure.axes, content, strict=True):
+        for line in panel.lines:
+            if np.isfinite(line.y).any():
+                best, colour = np.nanargmin(line.y), line.look.text_colour
+                ax.plot(line.x[best], line.y[best], color=colour, gid="best", clip_on=False, **RING)
+    return figure
+
+
+def error_lines(
+    sweep: SweepErrors, x: str, values: list[float]
+) -> tuple[dict[str, dict[str, Line]], bool]:
+    """The errors of each question and method; whether half of the runs chose other settings.
+
+    Lines have gaps where runs diverged, and bands without end where they may have.
+    """
+    questions, methods = sweep.questions(x), sweep.errors.methods(sweep.by)
+    cells = {
+        (q, m): sweep.cells(np.intersect1d(asked, own), {x: values})
+        for (q, asked), (m, own) in product(questions.items(), methods.items())
+    }
+    split = any(cell.size > 1 for row in cells.values() for cell in row.values())
+    looks = {m: learner_style(m, k) for k, m in enumerate(methods)}
+    found: dict[str, dict[str, Line]] = {q: {} for q in questions}
+    for (q, m), row in cells.items():
+        if row:
+            places = np.array([values[k] for (k,) in row])
+            errors = np.array([sweep.best_errors(cell) for cell in row.values()])
+            errors = errors[..., run_errors.JUDGING] if split else errors
+            ends = sweep.options.overall_interval(sweep.log_errors(errors, questions[q]))
+            y, low, high = np.exp([ends.estimate, ends.low, ends.high])
+            y = np.where(np.isinf(y), np.nan, y)
+            high = np.where(np.isinf(high), 1e9 * y, high)
+            died = dict.fromkeys(places[np.isinf(errors).any(axis=(1, 2))].tolist(), "×")
+            words: Any = {"name": learner_name(m, style.LONGEST_TICK), "diverged": died}
+            found[q][m] = Line(places, y, looks[m], (low, high), **words)
+    return found, split
+
+
+class Row(NamedTuple):
+    """A row of a panel."""
+
+    label: str
+    ratio: float
+    low: float
+    high: float
+    winner: str  #: the method that is surely better, or empty
+    domains: Array  #: ratios of single domains
+
+
+def comparison(
+    data: xarray.Dataset | Comparison, *, settings: Sequence[str] | None = None, **how: Any
+) -> Figure:
+    """Draw the ratio of errors of each pair of methods, over all domains and on each.
+
+    There is a panel for each way of choosing settings and pair of methods, and a row for each γ, λ
+    and estimand. Points with intervals are over all domains and have the colour of the method that
+    is surely better, or grey; strokes are single domains. With a single γ, λ and estimand, up to 12
+    domains have rows of their own.
+
+    `data` is the result of :func:`retvar.sweep.compare`, or a collected sweep that is compared with
+    the options `how`. `settings` are some of ``"best"``, ``"shared"`` and ``"typical"``.
+
+    Examples
+    --------
+    >>> import retvar as rv
+    >>> learners = rv.grid(rv.Direct, rv.VTD, alpha=[0.01, 0.1], lam=[0.0, 0.9])
+    >>> mdp, record = rv.domains.complex_mdp(), rv.Record(at=[100], rmse=True)
+    >>> data = rv.simulate(mdp, learners, steps=100, runs=8, seed=0, record=record, keep="runs")
+    >>> figure = rv.plots.comparison(data, settings=["best"])
+    >>> [tick.get_text() for tick in figure.axes[0].get_yticklabels()]
+    ['λ = 0', 'λ = 0.9']
+    """
+    wanted = None if settings is None else arguments.texts("settings", settings)
+    found = (data if isinstance(data, Comparison) else compare(data, **how)).data
+    known = [str(choice) for choice in found.settings.values]
+    choices = known if wanted is None else [arguments.choice("settings", x, known) for x in wanted]
+    if not choices:
+        raise InputError("settings", choices, f"must be some of {', '.join(known)}")
+    pairs = [str(pair) for pair in found.pair.values]
+    content = {
+        (choice, pair): list(rows_of(found.sel(settings=choice, pair=pair)))
+        for choice in choices
+        for pair in pairs
+    }
+    rows = [row for panel in content.values() for row in panel]
+    labels = [row.label for row in next(iter(content.values()))]
+    methods = dict.fromkeys(name for pair in pairs for name in pair.split(" / "))
+    colours = {m: learner_style(m, k).colour for k, m in enumerate(methods)}
+    with matplotlib.rc_context(style.RC):
+        height = 0.6 + (0.2 * max(len(labels), 2) + 0.75) * len(choices)
+        widest = max(style.text_size(label, style.RC["font.size"])[0] for label in labels)
+        width = max(0.3 + widest + (PANEL + 0.25) * len(pairs), 3.8)
+        figure = Figure(figsize=(width, height), layout="constrained")
+        axes = figure.subplots(len(choices), len(pairs), squeeze=False, sharey=True)
+        for ax, ((choice, pair), panel) in zip(axes.ravel(), content.items(), strict=True):
+            _draw_rows(ax, panel, _limits(rows), colours)
+            a, b = (learner_name(name) for name in pair.split(" / "))
+            ax.set_xlabel(f"error of {a} / error of {b}" if choice == choices[-1] else "")
+            ax.set_title(TITLES[choice] if pair == pairs[0] else "")
+        _add_legend(figure, found, rows, colours)
+        return figure
+
+
+def rows_of(one: xarray.Dataset) -> Iterator[Row]:
+    """A row per question with domains as strokes, or, with one question, a row per domain."""
+    domains, none = one.sizes["domain"] - 1, np.zeros(0)
+    if one.sizes["question"] == 1 and domains <= MAX_DOMAIN_ROWS:
+        every = [one.isel(question=0, domain=k) for k in range(domains + (domains > 1))]
+        found = [(style.shown(str(row.domain.item())), row, none) for row in every]
+    else:
+        parts = [one.isel(question=k) for k in range(one.sizes["question"])]
+        titles = [question_title(str(part.question.item())) or "all" for part in parts]
+        overall = [part.isel(domain=0 if domains == 1 else -1) for part in parts]
+        strokes = [part.ratio.values[:-1] if domains > 1 else none for part in parts]
+        found = list(zip(titles, overall, strokes, strict=True))
+    for label, row, single in found:
+        ratio, low, high = (float(row[name]) for name in ("ratio", "low", "high"))
+        yield Row(label, ratio, low, high, str(row.winner.item()), single)
+
+
+def _limits(rows: list[Row]) -> tuple[float, float]:
+    """Limits that contain all intervals and most domains, symmetric about 1."""
+    with np.errstate(divide="ignore"):  # a ratio of 0 is infinitely far from 1
+        ends = np.abs(np.log([x for row in rows for x in (row.low, row.high)]))
+        strokes = np.abs(np.log(np.concatenate([row.domains for row in rows])))
+    near = strokes[np.isfinite(strokes)]
+    most = float(np.quantile(near, 0.98)) if near.size else 0.0
+    reach = min(1.08 * max(0.05, most, *ends[np.isfinite(ends)]), np.log(MAX_RATIO))
+    return float(np.exp(-reach)), float(np.exp(reach))
+
+
+def _draw_rows(
+    ax: Axes, rows: list[Row], limits: tuple[float, float], colours: dict[str, str]
+) -> None:
+    ax.set(xscale="log", xlim=limits, axisbelow=True, ylim=(len(rows) - 0.4, -0.6))
+    chosen = next(ticks for most, ticks in RATIO_TICKS.items() if limits[1] <= most)
+    ticks = [tick for tick in chosen if limits[0] <= tick <= limits[1]]
+    p.fixed_ticks(ax.xaxis, ticks, p.tick_labels(ticks))
+    ax.grid(axis="x", **style.GRID)
+    ax.axvline(1, color=style.INK, lw=0.8, zorder=2)
+    for k, row in enumerate(rows):
+        colour = colours.get(row.winner, style.SOFT)
+        low, middle, high = np.clip([row.low, row.ratio, row.high], *limits)
+        strokes = np.clip(row.domains, *limits)
+        ax.plot(strokes, np.full(strokes.size, k), color=style.LINE, **DOT)
+        for shade, lw in (("white", 4.4), (colour, 2.4)):  # white separates it from strokes
+            ax.plot([low, high], [k, k], color=shade, lw=lw, solid_capstyle="butt", zorder=3)
+        ax.plot(middle, k, color=colour, zorder=4, gid="ratio", **POINT)
+    ax.set_yticks(range(len(rows)), [row.label for row in rows])
+    ax.tick_params(axis="y", length=0)
+    ax.spines["left"].set_visible(False)
+
+
+def _add_legend(
+    figure: Figure, found: xarray.Dataset, rows: list[Row], colours: dict[str, str]
+) -> None:
+    about, winners = found.attrs, {row.winner for row in rows}
+    words = [(c, f"{learner_name(m)} is better") for m, c in colours.items() if m in winners]
+    if "" in winners:
+        decided = can_decide(found.isel(domain=0 if found.sizes["domain"] == 2 else -1))
+        words.append((style.SOFT, "not sure" + ("" if decided else f" (too few {about['over']})")))
+    point: Any = {**POINT, "lw": 2.2, "ls": "-"}
+    entries: list[Entry] = [(style.sample(color=c, **point), text) for c, text in words]
+    if any(row.domains.size for row in rows):
+        entries.append((style.sample(color=style.LINE, **DOT), "single domains"))
+    title = f"at {about['at']}, {about['level']:.0%} intervals over {about['over']}"
+    style.add_legend(figure, entries, title=title, title_fontsize=8)

@@ -1,0 +1,580 @@
+"""Heat maps: estimates of grid worlds and observations, solutions, sweeps, contours, a matrix.
+
+Each figure makes a :class:`HeatMap` first; :func:`draw_map` draws all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import matplotlib
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.colors import ListedColormap, LogNorm, Normalize, PowerNorm
+from matplotlib.ticker import MaxNLocator, NullLocator
+
+from retvar.mdp import END, MDP
+from retvar.plots import estimates as e
+from retvar.plots import panels, style
+from retvar.plots.comparison import LONG_NAMES, SweepErrors, load_errors, question_title
+from retvar.plots.estimates import TITLES, column, visited
+from retvar.plots.style import INK, Array, Figure, Flags, Indices, shown
+from retvar.support import arguments
+from retvar.support.errors import InputError
+from retvar.support.format import count, short_number
+from retvar.sweep.run_errors import JUDGING, QUESTION_SETTINGS, contenders
+from retvar.sweep.statistics import centre
+
+if TYPE_CHECKING:
+    import xarray
+
+    from retvar.exact import Solution
+    from retvar.simulation.curves import BestSteps
+    from retvar.sweep.run_errors import ComparisonOptions
+
+COLOUR_MAPS: dict[str, Any] = {  # even in grey: a high value is bright, a large spread is dark
+    "value": colormaps["viridis"],
+    "std": ListedColormap(colormaps["magma_r"](np.linspace(0.02, 0.82, 256)), "spread"),
+}
+LUMINANCE = np.array([0.2126, 0.7152, 0.0722])  # of red, green and blue light
+OUTLINE: Any = ({"color": "white", "lw": 2.6, "alpha": 0.8}, {"color": INK, "lw": 1.2})
+HATCH: Any = {"cmap": ListedColormap(["#f8f8f8"]), "edgecolor": "#bdbdbd", "hatch": "////"}
+STAR: Any = {"marker": "*", "ms": 11, "mfc": "white", "mec": INK, "mew": 0.9, "ls": "none"}
+NUMBER_SIZE, BELOW_SIZE, MIN_SIZE = 8.5, 6.6, 4.6  # points; smaller numbers are omitted
+MAX_PLAIN = 1e5  # larger numbers are written with powers of ten
+MIN_BAR = 0.6  # inches: height of a colour bar
+MAX_GROUPS = 250  # rows of a matrix
+CELL_TYPES = {"S": "start", "F": "frozen", "H": "hole", "C": "cliff", "G": "goal"}
+NO_STEP = "hatched: no step was taken from here (never reached, or the end of an episode)"
+NOT_VISITED = "hatched: never visited"
+
+
+class HeatMap(NamedTuple):
+    """A table of numbers as colours."""
+
+    table: Array  #: [row, column]; NaN has no colour
+    colours: Any  #: a colour map
+    norm: Any = None  #: of the colours; default: from the least to the largest number
+    edges: tuple[Array, Array] | None = None  #: of the cells, x and y; default: whole numbers
+    hatched: Flags | None = None  #: cells without data
+    texts: Sequence[str] = ()  #: in the cells, row by row
+    below: Sequence[str] = ()  #: smaller, below these
+    corner: str = ""  #: a letter for each cell, faint in its corner
+    down: bool = False  #: whether the first row is the uppermost
+    names: Sequence[str] = ()  #: of the axes, x and y; default: without axes
+
+
+def draw_map(ax: Axes, one: HeatMap, cell: float = 0.0, **look: Any) -> Any:
+    """Draw a heat map, with its texts if they are readable in cells of so many inches."""
+    edges = one.edges or tuple(np.arange(n + 1) - 0.5 for n in one.table.shape[::-1])
+    norm = one.norm or Normalize(*panels.value_range(one.table))
+    table = np.ma.masked_invalid(one.table)
+    mesh = ax.pcolormesh(*edges, table, cmap=one.colours, norm=norm, zorder=1, **look)
+    ax.set(xlim=edges[0][[0, -1]], ylim=edges[1][[-1, 0] if one.down else [0, -1]])
+    if one.hatched is not None and one.hatched.any():
+        blank = np.ma.masked_where(~one.hatched, np.zeros(one.table.shape))
+        ax.pcolor(*edges, blank, gid="hatched", lw=0, **HATCH)
+    if one.texts:
+        _write_cells(ax, one, mesh, cell)
+    return mesh
+
+
+def _write_cells(ax: Axes, one: HeatMap, mesh: Any, cell: float) -> None:
+    """Write the texts of cells, and those below, if they are readable."""
+    size, small = _fit(one.texts, NUMBER_SIZE, cell), _fit(one.below, BELOW_SIZE, 0.9 * cell)
+    if size < MIN_SIZE:
+        return
+    both = small >= MIN_SIZE and any(one.below)
+    lift, up = size * 0.55 / (72 * cell) if both else 0.0, -1 if one.down else 1
+    letter: Any = {"fontsize": min(6.5, 0.2 * 72 * cell), "alpha": 0.6, "gid": "letter"}
+    shades = np.asarray(mesh.cmap(mesh.norm(one.table.ravel())), dtype=float)[:, :3]
+    shades[np.isnan(one.table.ravel())] = 1.0
+    for k, light in enumerate(shades**2.2 @ LUMINANCE):
+        row, place = divmod(k, one.table.shape[1])
+        colour = "black" if light > 0.25 else "white"
+        look: Any = {"ha": "center", "va": "center", "color": colour}
+        kind = "unknown" if one.texts[k] == "?" else "number"
+        ax.text(place, row + up * (lift - 0.03), one.texts[k], fontsize=size, gid=kind, **look)
+        if both:
+            y = row - up * (0.03 + 1.5 * lift)
+            ax.text(place, y, one.below[k], fontsize=small, gid="interval", **look)
+        if one.corner and letter["fontsize"] >= MIN_SIZE:
+            at: Any = {"ha": "left", "va": "top", "color": colour}
+            ax.text(place - 0.45, row - 0.45, one.corner[k], **letter, **at)
+
+
+def _fit(texts: Sequence[str], size: float, cell: float) -> float:
+    """The font size, at most `size`, at which all texts fit into cells of so many inches."""
+    widest = max((style.text_size(text, size)[0] for text in texts), default=0.0)
+    return min(size, 0.24 * 72 * cell, size * 0.86 * cell / widest if widest else size)
+
+
+def number_texts(values: Array, *more: Array) -> list[list[str]]:
+    """Texts of arrays of numbers, with decimals that give the largest value three digits.
+
+    A number that would read as zero has one digit, a long one is a power of ten, NaN has no text.
+
+    >>> number_texts(np.array([-1.5, 0.0, np.nan]), np.array([0.00042, 123456.7, 1.0]))
+    [['−1.50', '0.00', ''], ['0.0004', '1.2e5', '1.00']]
+    """
+    size = panels.largest_magnitude(np.where(np.isfinite(values), values, np.nan))
+    decimals = int(np.clip(2 - np.floor(np.log10(size)), 0, 5)) if size else 0
+
+    def text(value: float) -> str:
+        rounded = round(value, decimals)
+        if np.isnan(value):
+            return ""
+        if rounded == 0 and value != 0:
+            return short_number(float(f"{value:.1g}"))
+        if abs(rounded) >= MAX_PLAIN:  # an interval may be far wider than the values
+            return f"{value:.1e}".replace("e+0", "e").replace("e+", "e").replace("-", "−")
+        return f"{rounded + 0.0:.{decimals}f}".replace("-", "−")
+
+    return [[text(value) for value in each.tolist()] for each in (values, *more)]
+
+
+def add_bar(ax: Axes, mesh: Any, width: float, height: float) -> None:
+    """Draw a colour bar right of a map of this size in inches, higher than a very low map."""
+    tall = max(1.0, MIN_BAR / height)
+    place = 1 + 0.08 / width, (1 - tall) / 2, 0.13 / width, tall
+    bar = ax.figure.colorbar(mesh, cax=ax.inset_axes(place))
+    bar.outline.set_visible(False)
+    bar.ax.locator_params(nbins=int(np.clip(height * tall / 0.25, 2, 6)))
+
+
+def log_norm(values: Array, cutoff: float) -> LogNorm:
+    """A logarithmic scale of colours, up to `cutoff` times the least number."""
+    finite = values[np.isfinite(values) & (values > 0)]
+    low = float(finite.min()) if finite.size else 1.0
+    return LogNorm(low, max(min(float(finite.max(initial=low)), cutoff * low), 1.01 * low))
+
+
+def add_log_bar(figure: Figure, norm: Any, axes: Any, label: str, **look: Any) -> None:
+    """Draw the logarithmic scale that all maps share."""
+    mesh = matplotlib.cm.ScalarMappable(norm, "viridis_r")
+    bar = figure.colorbar(mesh, ax=axes, pad=0.02, fraction=0.05, aspect=22, label=label, **look)
+    ticks = panels.log_ticks(norm.vmin, norm.vmax)
+    bar.set_ticks(ticks, labels=panels.tick_labels(ticks))
+    bar.ax.yaxis.set_minor_locator(NullLocator())
+    bar.outline.set_visible(False)
+
+
+def draw_grids(maps: Mapping[str, HeatMap], title: str, across: int = 2) -> Figure:
+    """Draw maps of one grid by their titles, stacked if it is wide, each with a colour bar."""
+    first = next(iter(maps.values()))
+    rows, columns = first.table.shape
+    stacked = columns >= 2 * rows
+    cell = float(np.clip(8.4 / columns if stacked else 4.1 / max(rows, columns), 0.05, 0.85))
+    across = 1 if stacked else min(len(maps), across)
+    down, room = -(-len(maps) // across), 0.35 * bool(first.names)  # for ticks
+    width, height = max(cell * columns + 0.85, 2.7) + room, max(cell * rows, MIN_BAR) + 0.4 + room
+    figure = style.new_figure(max(across * width + 0.2, 5.2), down * height + 0.75, title)
+    for k, (name, one) in enumerate(maps.items()):
+        ax = figure.add_subplot(down, across, k + 1, aspect="equal", anchor="W", title=name)
+        mesh = draw_map(ax, one, cell, edgecolors="white", lw=min(1.0, 2.5 * cell))
+        add_bar(ax, mesh, cell * columns, cell * rows)
+        if one.names:
+            ax.locator_params(integer=True, nbins=10)
+            ax.set(xlabel=shown(one.names[0]), ylabel=shown(one.names[1]))
+        else:
+            ax.set_axis_off()
+    return figure
+
+
+class Cells(NamedTuple):
+    """Where the states are: the row, the column and the layer (map) of each."""
+
+    parts: Indices  #: [state, part]
+    layers: dict[int, str]  #: what each layer is; empty for a grid world, which has one
+    names: tuple[str, ...] = ()  #: of the axes, x and y
+
+
+def cells_of(data: xarray.Dataset) -> Cells | None:
+    """The cells of a grid world, or of states that are three whole numbers with names.
+
+    None if the states are neither.
+    """
+    if "grid_rows" in data.attrs and "grid_columns" in data.attrs:
+        states = np.arange(data.sizes["state"])
+        places = np.divmod(states, int(data.attrs["grid_columns"]))
+        if states.size != data.attrs["grid_rows"] * data.attrs["grid_columns"]:
+            raise InputError("grid", f"{states.size:,} states", "must be as many as its cells")
+        return Cells(np.stack([*places, 0 * states], axis=1), {0: ""})
+    names = tuple(str(data.attrs.get("label_names", "")).split("; "))
+    if len(names) != 3 or "label" not in data.coords or data.attrs.get("actions"):
+        return None
+    try:
+        rows = [[int(part) for part in str(label).split(", ")] for label in data["label"].values]
+        parts = np.array(rows, dtype=np.intp)
+    except ValueError:
+        return None
+    layers, name = np.unique(parts[..., -1]).tolist(), shown(names[2])
+    if parts.shape[1:] != (3,) or len(layers) > 3:
+        return None
+    titles = {0: f"no {name}", 1: name} if layers == [0, 1] else {k: f"{name} {k}" for k in layers}
+    return Cells(parts, titles, (names[1], names[0]))
+
+
+def estimate_maps(data: xarray.Dataset) -> Figure:
+    """Draw the estimates of a grid world: a map of the value and one of the std.
+
+    Each cell shows its estimate and, below it, half the width of its interval, if they fit. Cells
+    from which no step was taken are hatched. Blackjack has maps of the player's sum and the
+    dealer's card, one with and one without a usable ace.
+
+    `data` is from :func:`retvar.estimate`, of a grid world or of Blackjack.
+    """
+    remedy = "must be that of a grid world, with its value and std; see estimate_states for others"
+    e.require_columns(data, *TITLES, remedy=remedy)
+    cells = cells_of(data)
+    if cells is None:
+        raise InputError("data", "no grid", remedy)
+    title = e.figure_title(data, "what return to expect from each cell, and how far it may stray")
+    if not visited(data).any():
+        text = "No step was taken from any cell, so there is nothing to draw."
+        return style.message_figure(title, text)
+    with matplotlib.rc_context(style.RC):
+        maps = dict(state_map(data, *which, cells) for which in product(TITLES, cells.layers))
+        figure = draw_grids(maps, title, across=max(2, len(cells.layers)))
+        written = {str(text.get_gid()) for ax in figure.axes for text in ax.texts}
+        style.add_note(figure, _grid_notes(data, written, bool(cells.names)))
+        return figure
+
+
+def state_map(data: xarray.Dataset, name: str, layer: int, cells: Cells) -> tuple[str, HeatMap]:
+    """A layer of the value or std with the half-widths of intervals, and its title."""
+    known = visited(data)
+    values = np.where(known, column(data, name), np.nan)
+    factor, suffix = panels.common_factor(values)
+    values = values / factor
+    halves = (column(data, f"{name}_high") - column(data, f"{name}_low")) / (2 * factor)
+    texts, below = number_texts(values, np.where(np.isnan(values), np.nan, halves))
+    used = known if cells.names else slice(None)
+    low, high = cells.parts[used].min(axis=0), cells.parts[used].max(axis=0)
+    shape = tuple((high - low + 1)[:2])
+    own = known & (cells.parts[:, 2] == layer)
+    at = tuple((cells.parts[own] - low)[:, :2].T)
+    table, hatched = np.full(shape, np.nan), np.ones(shape, dtype=bool)
+    words = np.full((2, *shape), "", dtype=object)
+    table[at], hatched[at] = values[own], False
+    words[0][at] = [texts[k] or "?" for k in np.flatnonzero(own)]
+    words[1][at] = [f"±{below[k]}" * bool(below[k]) for k in np.flatnonzero(own)]
+    more: Any = {"hatched": hatched, "names": cells.names}
+    more |= {"norm": Normalize(*panels.value_range(values))}
+    if cells.names:
+        more["edges"] = tuple(np.arange(low[k], high[k] + 2) - 0.5 for k in (1, 0))
+    else:
+        more |= {"texts": words[0].ravel().tolist(), "below": words[1].ravel().tolist()}
+        more |= {"down": True, "corner": str(data.attrs.get("cells", ""))}
+    title = ": ".join(filter(None, (TITLES[name] + suffix, cells.layers[layer])))
+    return title, HeatMap(table, COLOUR_MAPS[name], **more)
+
+
+def _grid_notes(data: xarray.Dataset, written: set[str], layers: bool) -> list[str]:
+    """Explanations of the texts in cells, and of hatching."""
+    notes = [f"±: half the width of the {e.interval_name(data)}"] if "interval" in written else []
+    letters = sorted(set(str(data.attrs.get("cells", ""))) - {" "}, key="SFHCG".find)
+    if "letter" in written and set(letters) <= set(CELL_TYPES):
+        notes.append(", ".join(f"{letter} {CELL_TYPES[letter]}" for letter in letters))
+    unknown = visited(data) & np.isnan(column(data, "std"))
+    if "unknown" in written or (layers and unknown.any()):
+        notes.append(f"{'white' if layers else '?'}: {e.why_unknown(data, unknown)}")
+    return [*notes, NOT_VISITED if layers else NO_STEP * (not visited(data).all())]
+
+
+def estimate_heat_maps(data: xarray.Dataset) -> Figure:
+    """Draw the estimates for two-dimensional observations as two heat maps.
+
+    Parts that were never visited are hatched. `data` is from :func:`retvar.estimate`.
+    """
+    remedy = "must be that of observations of two numbers; see estimate_figures for others"
+    e.require_columns(data, "value_map", "std_map", "visited_map", "x", "y", remedy=remedy)
+    title = e.figure_title(data, "what return to expect, and how far it may stray")
+    maps = dict(observation_map(data, name) for name in TITLES)
+    hatched: Any = next(iter(maps.values())).hatched
+    if hatched.all():
+        return style.message_figure(title, "Nothing was visited, so there is nothing to draw.")
+    with matplotlib.rc_context(style.RC):
+        figure = style.new_figure(8.6, 3.9, title)
+        axes = figure.subplots(1, 2, sharey=True)
+        for ax, (name, one) in zip(axes, maps.items(), strict=True):
+            add_bar(ax, draw_map(ax, one, rasterized=True), 3.2, 2.8)
+            ax.set(title=name, xlabel=shown(str(data.attrs.get("x_name", "x"))))
+            ax.locator_params(nbins=6)
+        axes[0].set_ylabel(shown(str(data.attrs.get("y_name", "y"))))
+        why = "too little data nearby" if "note" in data else e.NEGATIVE_VARIANCE
+        white = any(bool(np.any(np.isnan(one.table) & ~hatched)) for one in maps.values())
+        style.add_note(figure, [NOT_VISITED * bool(hatched.any()), f"white: {why}" * white])
+    return figure
+
+
+def observation_map(data: xarray.Dataset, name: str) -> tuple[str, HeatMap]:
+    """The map of the value or std over observations, and its title."""
+    fields = [f"{name}_map", "visited_map"]
+    ordered = data[fields].sortby(["y", "x"]).transpose("y", "x")
+    edges = _cell_edges(column(ordered, "x")), _cell_edges(column(ordered, "y"))
+    known = column(ordered, "visited_map") > 0
+    table = np.where(known, column(ordered, fields[0]), np.nan)
+    factor, suffix = panels.common_factor(table)
+    return TITLES[name] + suffix, HeatMap(table / factor, COLOUR_MAPS[name], None, edges, ~known)
+
+
+def _cell_edges(centres: Array) -> Array:
+    """Edges of cells around ascending centres.
+
+    >>> _cell_edges(np.array([0.0, 1.0, 3.0])).tolist(), _cell_edges(np.array([2.0])).tolist()
+    ([-0.5, 0.5, 2.0, 4.0], [1.5, 2.5])
+    """
+    if centres.size == 1:
+        return np.array(panels.value_range(centres))
+    middles = (centres[1:] + centres[:-1]) / 2
+    return np.array([2 * centres[0] - middles[0], *middles, 2 * centres[-1] - middles[-1]])
+
+
+def grid_cells(positions: Array | None) -> Indices | None:
+    """Column and row (from below) of each state, None if positions are no cells.
+
+    >>> grid_cells(np.array([[1.0, 2.0], [2.0, 2.0]])).tolist()
+    [[0, 0], [1, 0]]
+    """
+    if positions is None or not np.array_equal(positions, np.round(positions)):
+        return None
+    alone = len(np.unique(positions, axis=0)) == len(positions)
+    return (positions - positions.min(axis=0)).astype(np.intp) if alone else None
+
+
+def draw_solution_maps(solution: Solution, grid: Indices, shape: Mapping[str, Array]) -> Figure:
+    """Draw maps of value, standard deviation and shape, with their numbers."""
+    values = {"value": solution.value, "standard deviation": solution.std, **shape}
+    looks = {
+        "value": (COLOUR_MAPS["value"], None),
+        "standard deviation": (COLOUR_MAPS["std"], None),
+    }
+    maps = {}
+    for title, numbers in values.items():
+        most = panels.largest_magnitude(numbers) or 1.0
+        colours, norm = looks.get(title, ("coolwarm", Normalize(-most, most)))
+        unknown = "–" if title in shape else "∞"
+        texts = [text or unknown for text in number_texts(numbers[grid].ravel())[0]]
+        maps[title] = HeatMap(numbers[grid], colours, norm, texts=texts)
+    return draw_grids(maps, shown(solution.mdp.name))
+
+
+def moves_of(mdp: MDP, policy: object = None) -> tuple[Array, Array]:
+    """Probabilities of moving between states, and of ending, in groups of as many as are needed."""
+    each = -(-mdp.n_states // MAX_GROUPS)
+    groups, edges = -(-mdp.n_states // each), mdp.edges
+    taken = mdp.policy(policy).probabilities[edges.state, edges.action] * edges.probability
+    table = np.zeros((groups, groups + 1))
+    after = np.where(edges.next_state == END, groups, edges.next_state // each)
+    np.add.at(table, (edges.state // each, after), taken)
+    table /= np.bincount(np.arange(mdp.n_states) // each)[:, None]
+    return table[:, :-1], table[:, -1]
+
+
+def draw_matrix(mdp: MDP, policy: object) -> Figure:
+    """Draw the probability of going from each state to each other, and of ending."""
+    if isinstance(policy, list | tuple) and policy and isinstance(policy[0], str):
+        policy = policy[0]
+    if policy is None and len(mdp.policies) > 1:
+        policy = next(iter(mdp.policies))
+    cells, ends = (np.where(x > 0, x, np.nan) for x in moves_of(mdp, policy))
+    n, each, norm = mdp.n_states, -(-mdp.n_states // MAX_GROUPS), PowerNorm(0.5, 0, 1)
+    note = f"{n:,} states, so a matrix: where each leads"
+    note += f" under {shown(policy)}" if isinstance(policy, str) else ""
+    note += f"; a cell stands for {count(each, 'state')}" if each > 1 else ""
+    figure = Figure(figsize=(6.9, 5.6), layout="constrained")
+    ax = figure.add_subplot(xlabel="next state", ylabel="state", aspect="equal")
+    ax.set_title(style.wrap_text(note, 8.0, 6.0), fontsize=8.0, gid="note")
+    mesh = draw_map(ax, HeatMap(cells, "Blues", norm, down=True), rasterized=True)
+    ticks = MaxNLocator(6, steps=[1, 2, 5, 10], integer=True).tick_values(0, n - 1)
+    marked = [int(s) for s in ticks if s < n]
+    names = [shown(mdp.state_name(s), style.LONGEST_TICK) for s in marked]
+    for axis in (ax.xaxis, ax.yaxis):
+        panels.fixed_ticks(axis, [(s + 0.5) / each - 0.5 for s in marked], names)
+    ax.spines[:].set_visible(True)
+    if np.isfinite(ends).any():
+        edge = ax.inset_axes((1.02, 0.0, 0.035, 1.0), xticks=[], yticks=[])
+        draw_map(edge, HeatMap(ends[:, None], "Blues", norm, down=True), rasterized=True)
+        edge.set_title("end", fontsize=8.0, loc="center")
+        edge.spines[:].set_visible(True)
+    bar = figure.colorbar(mesh, ax=ax, fraction=0.05, pad=0.08, label="probability")
+    bar.outline.set_visible(False)
+    return figure
+
+
+def step_contours(best: BestSteps | Mapping[str, BestSteps]) -> Figure:
+    """Draw the exact error over α and ᾱ, a panel for each method, all on one scale.
+
+    A star marks the best steps. With a third step (α_mean) each point has its best value of it.
+
+    `best` is from :func:`retvar.best_steps`, or a mapping from names to several.
+    """
+    from retvar.simulation.curves import BestSteps
+
+    several: Any = best if isinstance(best, Mapping) and best else {"": best}
+    for name, one in several.items():
+        field = f"best[{name!r}]" if name else "best"
+        arguments.instance(field, one, BestSteps, "a result of retvar.best_steps")
+    found = {name or one.learner.network.method: one for name, one in several.items()}
+    tables = {name: errors_over_steps(one) for name, one in found.items()}
+    norm = log_norm(np.concatenate([table.values.ravel() for table in tables.values()]), 100.0)
+    with matplotlib.rc_context(style.RC):
+        figure = Figure(figsize=(1.3 + 2.9 * len(found), 3.5), layout="constrained")
+        axes = figure.subplots(1, len(found), squeeze=False, sharex=True, sharey=True)[0]
+        for ax, (name, one) in zip(axes, found.items(), strict=True):
+            _draw_steps(ax, one, tables[name], norm)
+            ax.set(title=style.learner_name(name), xlabel=LONG_NAMES["alpha"])
+        axes[0].set_ylabel(LONG_NAMES["alpha_bar"])
+        add_log_bar(figure, norm, list(axes), "mean squared error, summed over states")
+        return figure
+
+
+def errors_over_steps(best: BestSteps) -> xarray.DataArray:
+    """The errors [ᾱ, α]; other steps are the best."""
+    errors, names = best.errors, ("alpha_bar", "alpha")
+    if not set(names) <= set(errors.dims):
+        remedy = "the error must depend on both alpha and alpha_bar; plot best.errors yourself"
+        raise InputError("best", f"errors over {', '.join(map(str, errors.dims))}", remedy)
+    return errors.min(set(errors.dims) - set(names)).transpose(*names)
+
+
+def _draw_steps(ax: Axes, best: BestSteps, errors: xarray.DataArray, norm: LogNorm) -> None:
+    """Draw one panel: colours, lines, and the best steps with their error."""
+    low, high = float(norm.vmin or 0.0), float(norm.vmax or 1.0)
+    x, y = errors.alpha.values, errors.alpha_bar.values
+    drawn = np.clip(np.where(np.isfinite(errors), errors, high), low, high)
+    levels = np.geomspace(low, high, 13)
+    ax.set(xscale="log", yscale="log")
+    ax.contourf(x, y, drawn, levels=levels, norm=norm, cmap="viridis_r")
+    ax.contour(x, y, drawn, levels=levels, colors=INK, linewidths=0.4)
+    ax.plot(best.steps["alpha"], best.steps["alpha_bar"], gid="best", **STAR)
+    box = {"facecolor": INK, "alpha": 0.6, "lw": 0, "pad": 2}
+    look: Any = {"va": "top", "fontsize": 8, "color": "white", "bbox": box}
+    ax.text(0.03, 0.97, f"error {short_number(best.error)}", transform=ax.transAxes, **look)
+    for axis, values in ((ax.xaxis, x), (ax.yaxis, y)):
+        ticks = panels.log_ticks(values[0], values[-1], 6)
+        panels.fixed_ticks(axis, ticks, panels.tick_labels(ticks))
+
+
+class ErrorMap(NamedTuple):
+    """The errors of a method over two settings."""
+
+    table: Array  #: [y, x]: NaN where nothing was computed, infinite where runs diverged
+    stars: list[tuple[int, int]]  #: the best cells
+    near: Indices  #: [y, x]: the number, from 1, of the star than which a cell is not surely worse
+
+
+def sweep_heat_map(
+    data: xarray.Dataset,
+    x: str = "alpha",
+    y: str = "lam",
+    by: str = "algorithm",
+    options: ComparisonOptions | None = None,
+    **keywords: Any,
+) -> Figure:
+    """Draw an error over two settings: a map for each method, all on one scale.
+
+    Other settings are those in `where`, or the best for each domain and cell, chosen by one half of
+    the runs and shown by the other. γ, λ and estimands that are not on an axis have a row of maps
+    each. A star marks the best cell of each map, or of each line of cells with the same γ, λ and
+    estimand. An outline around it holds the cells that are not surely worse: the interval of the
+    ratio of errors to the best, paired over runs or domains, contains 1. That best is chosen by one
+    half of the runs (or domains) and judged by the other, so that the outline holds the truly best
+    cell at least about as often as `level` says (less often with fewer than 8). Cells in which more
+    than a quarter of the runs diverged are hatched.
+
+    `x` and `y` are the settings along the axes; the rest is as for :func:`sensitivity_curves`.
+    """
+    sweep = load_errors(data, by, options, **keywords)
+    if x == y:
+        raise InputError("y", y, "must differ from x")
+    values = {name: sweep.axis_values(name) for name in (x, y)}
+    methods, rows = sweep.errors.methods(by), sweep.questions(x, y)
+    maps = {
+        (question, method): error_map(sweep, values, np.intersect1d(members, own))
+        for question, members in rows.items()
+        for method, own in methods.items()
+    }
+    tables = np.array([one.table for one in maps.values()])
+    norm = log_norm(tables, 20.0)
+    domains, _, runs = sweep.errors.values.shape
+    over, level = sweep.options.over, sweep.options.level
+    halves = (domains if over == "domains" else runs) // 2
+    best = f"star: best; outline: not surely worse ({level:.0%} interval of the ratio to the best, "
+    words = [f"{best}over {halves} {over}, holds 1)"] * any(one.stars for one in maps.values())
+    words += ["hatched: more than a quarter of the runs diverged"] * bool(np.isinf(tables).any())
+    with matplotlib.rc_context(style.RC):
+        size = (1.3 + 2.5 * len(methods), 0.75 + 2.25 * len(rows))
+        figure = Figure(figsize=size, layout="constrained")
+        axes = figure.subplots(len(rows), len(methods), squeeze=False)
+        for ax, ((question, method), one) in zip(axes.ravel(), maps.items(), strict=True):
+            title = style.learner_name(method), question_title(question)
+            ax.set_title(", ".join(filter(None, title)))
+            _draw_error_map(ax, one, norm)
+            _cell_ticks(ax, values)
+        cut_off = bool(np.any(tables[np.isfinite(tables)] > norm.vmax))
+        add_log_bar(figure, norm, axes, sweep.label, extend="max" if cut_off else None)
+        figure.supxlabel(style.wrap_text("; ".join(words), 8, size[0] - 0.2), fontsize=8)
+        return figure
+
+
+def error_map(sweep: SweepErrors, values: dict[str, list[float]], members: Indices) -> ErrorMap:
+    """The map of the learners of one method and question."""
+    x, y = values
+    cells = sweep.cells(members, {y: values[y], x: values[x]})
+    split = any(cell.size > 1 for cell in cells.values())
+    table = np.full((len(values[y]), len(values[x])), np.nan)
+    every = np.full((*table.shape, *sweep.errors.values[:, 0].shape), np.inf)
+    for at, cell in cells.items():
+        question = next(group for group in sweep.questions().values() if cell[0] in group)
+        errors = every[at] = sweep.best_errors(cell)
+        judging = errors[..., JUDGING] if split else errors
+        table[at] = np.exp(centre(sweep.log_errors(judging, question), (-2, -1)))
+    x_asks, y_asks = (name in QUESTION_SETTINGS for name in (x, y))
+    rows, columns = np.indices(table.shape)
+    rivals = rows * y_asks + columns * x_asks  # cells that can be compared have the same number
+    stars, near = [], np.zeros(table.shape, dtype=np.intp)
+    for k in [] if x_asks and y_asks else np.unique(rivals):
+        own = (rivals == k) & ~np.isnan(table)
+        finite = np.where(own & np.isfinite(table), table, np.inf)
+        if np.isfinite(finite).any():
+            stars.append(divmod(int(np.argmin(finite)), table.shape[1]))
+            near[own] = len(stars) * contenders(every[own], sweep.options, split=split)
+            near[stars[-1]] = len(stars)
+    return ErrorMap(table, stars, near)
+
+
+def _draw_error_map(ax: Axes, one: ErrorMap, norm: LogNorm) -> None:
+    """Draw one map with its stars and outlines."""
+    heat = HeatMap(one.table, "viridis_r", norm, hatched=np.isinf(one.table))
+    draw_map(ax, heat, rasterized=True)
+    inside = np.pad(one.near, 1)
+    upright = np.argwhere(inside[:, 1:] != inside[:, :-1]) - (1.5, 0.5)
+    level = np.argwhere(inside[1:] != inside[:-1]) - (0.5, 1.5)
+    edges = [[(x, y), (x, y + 1)] for y, x in upright] + [[(x, y), (x + 1, y)] for y, x in level]
+    for k, look in enumerate(OUTLINE, 2):  # dark on light, visible on any colour
+        more: Any = {"capstyle": "projecting", "clip_on": False, "zorder": k, "gid": "near"}
+        ax.add_collection(LineCollection(edges, **look, **more), autolim=False)
+    for row, place in one.stars:
+        ax.plot(place, row, gid="best", zorder=4, **STAR)
+
+
+def _cell_ticks(ax: Axes, values: dict[str, list[float]]) -> None:
+    """Set ticks at cells, or between them at round numbers, with labels at outer panels only."""
+    place: Any = ax.get_subplotspec()
+    outer = place.is_last_row(), place.is_first_col()
+    axes: Any = zip((ax.xaxis, ax.yaxis), values.items(), outer, strict=True)
+    for axis, (name, own), labelled in axes:
+        log = panels.spaced_by_factors(own)
+        ticks, texts = panels.axis_ticks(own, log)
+        at, cells = (np.log(v) if log else np.asarray(v) for v in (ticks, own))
+        places = np.interp(at, cells, np.arange(len(own))).round(9).tolist()
+        panels.fixed_ticks(axis, places, texts if labelled else [""] * len(texts))
+        axis.set_label_text(LONG_NAMES.get(name, name) if labelled else "")
+    ax.spines[:].set_visible(False)
+    ax.tick_params(length=2.5)

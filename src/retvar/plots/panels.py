@@ -1,0 +1,319 @@
+"""The grammar of figures with lines: panels of lines with bands, their axes, ticks and labels.
+
+A figure first makes its data, a list of :class:`Panel` and an :class:`XAxis`; :func:`panels` draws
+them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedFormatter, FixedLocator, LogLocator, MaxNLocator, NullLocator
+from scipy.optimize import isotonic_regression
+
+from retvar.plots import style
+from retvar.plots.style import Array, Entry, Figure, LineStyle
+from retvar.support.format import short_number
+
+SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+COMPRESSED_HEIGHT = 0.3  # share of the height of a panel
+MAX_TICKS = 6
+LABEL_SIZE = 8.0  # points
+
+
+class Line(NamedTuple):
+    """A line with its band."""
+
+    x: Array
+    y: Array
+    look: LineStyle
+    band: tuple[Array, Array] | None = None  #: lower and upper edge
+    end: str = ""  #: text where it ends
+    markers: Any = None  #: ``markevery`` of matplotlib
+    outlined: bool = False  #: whether the band has outlines, which tell bands apart in grey
+    name: str = ""  #: before these texts
+    diverged: Mapping[float, str] = MappingProxyType({})  #: where runs diverged: texts above
+
+
+class Panel(NamedTuple):
+    """The content of a panel."""
+
+    title: str
+    lines: list[Line]
+    truth: Sequence[float] = ()  #: heights of dashed lines
+    limits: tuple[float, float] | None = None  #: of the y axis; default: of matplotlib
+    ylabel: str = ""  #: drawn at the first panel of each row
+    log: bool = False  #: whether the y axis is logarithmic; it has limits then
+    knee: float | None = None  #: below which the y axis is compressed, so that a dip is seen
+
+
+class XAxis(NamedTuple):
+    """The x axis of all panels; by default, limits and ticks are those of matplotlib."""
+
+    label: str
+    limits: tuple[float, float] | None = None
+    ticks: Sequence[float] = ()
+    names: Sequence[str] = ()  #: of the ticks
+    base: int = 0  #: of a logarithmic axis
+    broken: bool = False  #: whether the first tick is 0, left of a break of a logarithmic axis
+
+    def set_up(self, ax: Axes) -> None:
+        """Set scale, limits and ticks."""
+        if self.base:
+            ax.set_xscale("log", base=self.base)
+        if self.limits:
+            ax.set_xlim(self.limits)
+        if self.ticks:
+            fixed_ticks(ax.xaxis, self.ticks, self.names)
+        else:
+            ax.locator_params(axis="x", nbins=5)
+        if self.broken:
+            ends = self.ticks[0] * math.sqrt(self.base) * np.array([1 / 1.15, 1.15])
+            common: Any = {"transform": ax.get_xaxis_transform(), "clip_on": False, "zorder": 10}
+            ax.plot(ends, [0, 0], color="white", lw=2.5, **common)
+            stroke: Any = {"marker": [(-0.5, -1), (0.5, 1)], "ms": 8, "ls": "none", "mew": 0.8}
+            ax.plot(ends, [0, 0], color=style.LINE, gid="break", **stroke, **common)
+
+
+def panels(
+    content: Sequence[Panel],
+    x_axis: XAxis,
+    size: tuple[int, float, float],
+    legend: Sequence[Entry] = (),
+    **legend_options: Any,
+) -> Figure:
+    """Draw panels of lines.
+
+    `size` has the columns, the width of the figure and the height of a row in inches. Panels with
+    the same limits as the one to the left have no tick labels.
+    """
+    columns = min(size[0], len(content))
+    rows = -(-len(content) // columns)
+    with matplotlib.rc_context(style.RC):
+        figure = Figure(figsize=(size[1], size[2] * rows), layout="constrained")
+        for k, panel in enumerate(content):
+            ax = figure.add_subplot(rows, columns, k + 1, axisbelow=True)
+            ax.grid(axis="y", **style.GRID)
+            x_axis.set_up(ax)
+            first = k % columns == 0
+            same = panel.limits is not None and panel.limits == content[k - 1].limits
+            ax.tick_params(labelleft=first or not same)
+            if panel.limits:
+                ax.set(ylim=panel.limits, yscale="log" if panel.log else "linear")
+            if panel.limits and panel.knee is not None:
+                _compress_y(ax, panel.limits[0], panel.knee, panel.limits[1])
+            elif panel.limits and panel.log:
+                ticks = log_ticks(*panel.limits)
+                fixed_ticks(ax.yaxis, ticks, tick_labels(ticks))
+            elif panel.limits:
+                ax.locator_params(axis="y", nbins=round(2.2 * size[2]))
+            _draw_panel(ax, panel, 1.15 * LABEL_SIZE / (50 * size[2]))
+            ax.set_xlabel(x_axis.label if k + columns >= len(content) else "")
+            ax.set_ylabel(panel.ylabel if first else "")
+        figure.align_titles()
+        if legend:
+            style.add_legend(figure, legend, **legend_options)
+        return figure
+
+
+def _draw_panel(ax: Axes, panel: Panel, gap: float) -> None:
+    """Draw the lines of a panel, the truth, and texts where lines end, a share `gap` apart.
+
+    An arrow marks lines that leave the panel. Above it is a row for each line with diverged runs.
+    """
+    for line in panel.lines:
+        _draw_line(ax, line)
+    rows = [line for line in panel.lines[::-1] if line.diverged]
+    ax.set_title(panel.title, pad=6 + 12 * len(rows))
+    for k, line in enumerate(rows):
+        own: Any = {"color": line.look.text_colour, "fontsize": LABEL_SIZE, "gid": "diverged"}
+        own |= {"xytext": (0, 4 + 12 * k), "textcoords": "offset points"}
+        ax.annotate(line.name, (0, 1), xycoords="axes fraction", **own)
+        for x, text in line.diverged.items():
+            ax.annotate(text, (x, 1), xycoords=("data", "axes fraction"), ha="center", **own)
+    for height in panel.truth:
+        ax.axhline(height, **style.TRUTH)
+    named = [line for line in panel.lines if line.end and np.isfinite(line.y).any()]
+    if not named:
+        return
+    ends = np.array([line.y[np.isfinite(line.y)][-1] for line in named])
+    low, high = ax.get_ylim()
+    to_axes = ax.transScale + ax.transLimits
+    points = np.stack([np.full(ends.size, ax.get_xlim()[1]), np.clip(ends, low, high)], axis=1)
+    heights = separate(to_axes.transform(points)[:, 1], gap, 0, 1)
+    for line, end, height in zip(named, ends, heights, strict=True):
+        text = line.end + ("↑" if end > high else "↓" if end < low else "")
+        look: Any = {"fontsize": LABEL_SIZE, "color": line.look.text_colour, "va": "center"}
+        look |= {"textcoords": "offset points", "annotation_clip": False, "gid": "end"}
+        ax.annotate(text, (1, height), (5, 0), "axes fraction", **look)
+
+
+def _draw_line(ax: Axes, line: Line) -> None:
+    """Draw a line with its band; a logarithmic y axis and its limits are set before."""
+    ax.plot(line.x, line.y, **line.look.plot_options(markevery=line.markers))
+    if line.band is None or not np.isfinite(line.band[1]).any():
+        return
+    low, high = line.band
+    if ax.get_yscale() == "log":  # negative ends run out of the panel
+        low = np.where(np.isnan(low), low, np.maximum(low, ax.get_ylim()[0] / 2))
+    colour = line.look.colour
+    ax.fill_between(line.x, low, high, color=colour, alpha=style.BAND_ALPHA, lw=0, zorder=2)
+    for edge in (low, high) if line.outlined else ():
+        ax.plot(line.x, edge, color=colour, ls=line.look.dash, lw=0.6, alpha=0.8, zorder=2)
+
+
+def largest_magnitude(*values: Array) -> float:
+    """The largest absolute value; 0 if there are no numbers."""
+    return float(max((np.nanmax(np.abs(v), initial=0.0) for v in values), default=0.0))
+
+
+def common_factor(*values: Array) -> tuple[float, str]:
+    """A power of ten to divide huge or tiny numbers by, and how to write it at an axis.
+
+    >>> common_factor(np.array([3.0, -0.02])), common_factor(np.array([2.5e7]))
+    ((1.0, ''), (1000000.0, ' (×10⁶)'))
+    """
+    size = largest_magnitude(*values)
+    power = math.floor(math.log10(size)) if size else 0
+    if -3 <= power < 5:
+        return 1.0, ""
+    power = power // 3 * 3
+    return 10.0**power, f" (×10{str(power).translate(SUPERSCRIPT)})"
+
+
+def value_range(*values: Array) -> tuple[float, float]:
+    """The least and the largest number, moved apart if they are equal.
+
+    >>> value_range(np.array([1.0, np.nan, 3.0])), value_range(np.array([2.0, 2.0]))
+    ((1.0, 3.0), (1.5, 2.5))
+    """
+    every = np.concatenate([np.ravel(v) for v in values])
+    every = every[np.isfinite(every)]
+    low, high = (float(every.min()), float(every.max())) if every.size else (0.0, 0.0)
+    if high - low > 1e-9 * max(abs(low), abs(high)):
+        return low, high
+    margin = max(0.25 * abs(low), 0.5 * (low == 0))
+    return low - margin, high + margin
+
+
+def tick_labels(values: Sequence[float], base: int = 10) -> list[str]:
+    """Labels of ticks: powers of the base where all are such and some are long, else numbers.
+
+    >>> tick_labels([0.01, 0.1, 1.0]), tick_labels([0.0, 1e-5, 0.1]), tick_labels([500.0, 2000.0])
+    (['0.01', '0.1', '1'], ['0', '10⁻⁵', '10⁻¹'], ['500', '2000'])
+    >>> tick_labels([2**-9, 1.0], 2)
+    ['2⁻⁹', '1']
+    """
+    powers = {value: math.log(value, base) for value in values if value > 0}
+    short = base == 10 and all(abs(power) <= 3 for power in powers.values())
+    if short or any(abs(power - round(power)) > 1e-9 for power in powers.values()):
+        return [short_number(value) for value in values]
+    raised = {v: f"{base}{str(round(p)).translate(SUPERSCRIPT)}" for v, p in powers.items()}
+    return [short_number(value) if value in (0, 1) else raised[value] for value in values]
+
+
+def fixed_ticks(axis: Any, ticks: Sequence[float], labels: Sequence[str]) -> None:
+    """Set the ticks of an axis, with their labels and no minor ticks."""
+    axis.set_major_locator(FixedLocator(list(ticks)))
+    axis.set_major_formatter(FixedFormatter(list(labels)))
+    axis.set_minor_locator(NullLocator())
+
+
+def log_ticks(low: float, high: float, most: int = 12) -> list[float]:
+    """Round numbers on a logarithmic axis: powers of ten; over a short range also others.
+
+    >>> log_ticks(0.5, 2000), log_ticks(0.5, 7)
+    ([1.0, 10.0, 100.0, 1000.0], [0.5, 1.0, 2.0, 5.0])
+    """
+    sets: list[Any] = [(1.0,), (1.0, 2.0, 5.0), np.arange(1, 10, 0.5)]
+    found: list[float] = []
+    for subs in sets[math.log10(high / low) <= 2.6 and most > MAX_TICKS :]:
+        near = LogLocator(subs=subs, numticks=99).tick_values(low, high)
+        inside = (t for t in near if low * (1 - 1e-6) <= t <= high * (1 + 1e-6))
+        found = list(dict.fromkeys(float(f"{t:.2g}") for t in inside))
+        if len(found) > 1:
+            break
+    return found[:: -(-len(found) // most)]
+
+
+def logarithmic(content: Sequence[Panel], ylabel: str, values: Array | None = None) -> list[Panel]:
+    """Panels with the same logarithmic y axis, wide enough for these values, or for all lines."""
+    if values is None:
+        values = np.concatenate([line.y for panel in content for line in panel.lines])
+    positive = values[np.isfinite(values) & (values > 0)]
+    low, high = (positive.min(), positive.max()) if positive.size else (0.1, 1.0)
+    margin = max(1.1, (high / low) ** 0.06)
+    limits = float(low / margin), float(high * margin)
+    return [panel._replace(limits=limits, ylabel=ylabel, log=True) for panel in content]
+
+
+def _compress_y(ax: Axes, low: float, knee: float, high: float) -> None:
+    """Set a y axis that is linear above the knee, and compressed and shaded below it."""
+    share = COMPRESSED_HEIGHT
+    factor = max(1.0, (knee - low) / (high - knee) * (1 - share) / share)
+    ways = [
+        lambda y, by=by: np.where(y >= knee, y, knee + (y - knee) * by)
+        for by in (1 / factor, factor)
+    ]
+    ax.set_yscale("function", functions=tuple(ways))
+    ax.set_ylim(low, high)
+    ax.axhspan(low, knee, color=style.SHADE, lw=0, zorder=0)
+    above = [y for y in MaxNLocator(5).tick_values(0, high) if y >= 0]
+    below = [y for y in MaxNLocator(3).tick_values(low, 0) if y < knee + (low - knee) / 5]
+    ax.yaxis.set_major_locator(FixedLocator([*below, *above]))
+
+
+def log_places(values: Sequence[float], base: int = 10) -> Array:
+    """Positions of numbers on a logarithmic axis; 0 lies one factor left of the least."""
+    x = np.asarray(values, dtype=float)
+    least = float(x[x > 0].min()) if (x > 0).any() else 1.0
+    return np.asarray(np.where(x > 0, x, least / base))
+
+
+def log_x_axis(values: Sequence[float], label: str, base: int = 10) -> XAxis:
+    """A logarithmic x axis with ticks at these values, and 0 left of a break of the axis."""
+    places, names = (
+        np.unique(log_places(values, base)),
+        tick_labels(np.unique(values).tolist(), base),
+    )
+    limits = places[0] / base**0.35, places[-1] * base**0.35
+    return XAxis(label, limits, places.tolist(), names, base, bool(0 in values))
+
+
+def spaced_by_factors(values: Sequence[float]) -> bool:
+    """Whether numbers suit a logarithmic axis: positive and evenly spaced by factors, not steps."""
+    x = np.asarray(values)
+    if (x <= 0).any() or x.size < 2:
+        return False
+    uneven = [np.ptp(steps) / steps.mean() for steps in (np.diff(np.log(x)), np.diff(x))]
+    return bool(uneven[0] < uneven[1] or x[-1] > 50 * x[0])
+
+
+def axis_ticks(values: Sequence[float], log: bool) -> tuple[list[float], list[str]]:
+    """Ticks and their labels: at the values, or at round numbers where those are long."""
+    ticks = list(values)
+    if log and (len(ticks) > MAX_TICKS or any(float(f"{x:.2g}") != x for x in ticks)):
+        found = log_ticks(min(ticks), max(ticks), MAX_TICKS)
+        ticks = found if len(found) > 1 else ticks
+    ticks = ticks[:: -(-len(ticks) // MAX_TICKS)]
+    few = (d for d in range(3, 18) if len({f"{x:.{d}g}" for x in ticks}) == len(set(ticks)))
+    digits = next(few, 17)
+    if digits > 3:
+        return ticks, [f"{x:.{digits}g}".replace("-", "−") for x in ticks]
+    return ticks, [short_number(float(f"{x:.3g}")) for x in ticks]
+
+
+def separate(y: Array, gap: float, low: float, high: float) -> Array:
+    """The positions nearest to `y`, at least `gap` apart and, if they fit, within the limits."""
+    order = np.argsort(y, kind="stable")
+    steps = gap * np.arange(y.size)
+    nearest = isotonic_regression(y[order] - steps).x
+    found = np.empty_like(y)
+    found[order] = np.clip(nearest, low, max(low, high - steps[-1])) + steps
+    return found

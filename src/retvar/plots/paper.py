@@ -1,0 +1,286 @@
+"""Networks of TD nodes (the paper's Figure 1), the MDP of an experiment, and Table 1."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+from matplotlib.path import Path
+
+from retvar.mdp import MDP
+from retvar.plots.graph import draw_mdp
+from retvar.plots.lines import datasets
+from retvar.plots.style import BLUE, INK, LINE, ORANGE, RC, SOFT, Figure
+from retvar.support import arguments
+from retvar.support.errors import InputError
+from retvar.td.networks import NETWORKS, Network, Node, label_of
+
+if TYPE_CHECKING:
+    import xarray
+
+# Figure 1, in inches
+WIDTH, LOWEST, APART, ABOVE = 8.75, 0.65, 2.05, 1.05  # middles of the networks
+NODES, OPERATIONS = (1.3, 4.75, 7.5), (3.05, 6.15)  # x of their centres
+HALF_WIDTH, HALF_HEIGHT = 0.65, 0.5  # of a node
+UP, DOWN = 0.3, -0.3  # ports of a node: reward and error above, features and prediction below
+BEND, RAIL = 2.2, -0.74  # x and y where lines turn
+
+
+class Drawing(NamedTuple):
+    """How a node appears in Figure 1."""
+
+    symbol: str  #: its prediction
+    discount: str
+    operation: str = ""  #: what is done with what it takes of the node before it
+    error: str = ""  #: which is this error; empty: the prediction
+    fed: str = ""  #: the result
+
+
+DRAWINGS = {  # by the name of what a node is fed with
+    "reward": Drawing("J", "γ′"),
+    "mean_reward": Drawing("g", "γ′λ′", "R + γ′(1 − λ′) J(s′)"),
+    "direct_reward": Drawing("V", "(γ′λ′)²", "( · )²", "δ", "δ²"),
+    "centred_reward": Drawing("V", "(γ′λ′)²", "( · )²", "δᵍ", "(δᵍ)²"),
+    "vtd_reward": Drawing("M", "(γ′λ′)²", "(R + γ′J(s′))²\n− (γ′λ′)² J(s′)²"),
+}
+
+
+def drawing_of(node: Node) -> Drawing:
+    """How a node appears in Figure 1; one that is not in ``DRAWINGS`` by its name."""
+    return DRAWINGS.get(node.reward.__name__, Drawing(node.title, ""))
+
+
+# Table 1, in inches
+COLUMNS = ("value", "second_moment", "vtd", "direct")
+PUBLISHED_RUNS = 30
+PAIRS = [1.75 + 1.4 * k for k in range(len(COLUMNS))]  # left edges of pairs of columns
+EDGES = (0.05, *(left + edge for left in PAIRS for edge in (0.55, 1.25)), 7.85)  # of texts
+ROW_HEIGHT, HEAD_HEIGHT = 0.36, 0.5
+
+
+def mdp(data: object, mdp: MDP) -> Figure:
+    """Draw the MDP of an experiment without data; see :func:`draw_mdp`."""
+    return draw_mdp(mdp)
+
+
+def networks(data: object = None) -> Figure:
+    """Draw each method as a network of TD nodes, with the inputs and outputs of every node.
+
+    `data` is ignored; experiments pass their datasets to every plot.
+    """
+    with matplotlib.rc_context(RC):
+        top = LOWEST + APART * (len(NETWORKS) - 1)
+        figure = Figure(figsize=(WIDTH, top + ABOVE))
+        ax = figure.add_axes((0, 0, 1, 1), xlim=(0, WIDTH), ylim=(0, top + ABOVE))
+        ax.set_axis_off()
+        for k, network in enumerate(NETWORKS.values()):
+            _draw_network(network, Sketch(ax, top - APART * k))
+        return figure
+
+
+class Sketch(NamedTuple):
+    """Where one network is drawn; heights are relative to its middle."""
+
+    ax: Axes
+    middle: float
+
+    def text(self, x: float, y: float, text: str, size: float = 8.5, **look: Any) -> None:
+        """Write text, vertically centred."""
+        look = {"color": INK, "va": "center", **look}
+        self.ax.text(x, self.middle + y, text, fontsize=size, **look)
+
+    def arrow(self, *points: tuple[float, float], text: str = "", at: Any = None) -> None:
+        """Draw an arrow through points, with a text above its middle, or above `at`."""
+        path = Path([(x, self.middle + y) for x, y in points])
+        look: Any = {"arrowstyle": "-|>,head_length=0.45,head_width=0.2", "mutation_scale": 9}
+        look |= {"color": LINE, "lw": 1.0, "shrinkA": 0, "shrinkB": 0, "joinstyle": "miter"}
+        self.ax.add_patch(FancyArrowPatch(path=path, gid="arrow", **look))
+        x, y = at or ((points[0][0] + points[-1][0]) / 2, points[0][1])
+        self.text(x, y + 0.1, text, ha="center")
+
+    def box(self, x: float, y: float, width: float, height: float, gid: str, **look: Any) -> None:
+        """Draw a rounded box, given half its width and height."""
+        corner, size = (x - width, self.middle + y - height), (2 * width, 2 * height)
+        box = f"round,pad=0,rounding_size={0.06 if gid == 'node' else 0.18}"
+        self.ax.add_patch(FancyBboxPatch(corner, *size, boxstyle=box, lw=1.1, gid=gid, **look))
+
+    def operation(self, k: int, formula: str, half: float, y: float = UP) -> None:
+        """Draw an operation after the k-th node."""
+        self.box(OPERATIONS[k], y, half, 0.2, "operation", facecolor="white", edgecolor=ORANGE)
+        self.text(OPERATIONS[k], y, formula, ha="center", size=8)
+
+    def node(self, k: int, node: Node, reward: str = "") -> None:
+        """Draw a TD node with its name, its ports and its inputs from outside."""
+        left, right = NODES[k] - HALF_WIDTH, NODES[k] + HALF_WIDTH
+        look = {"facecolor": "#e3eef9", "edgecolor": BLUE}
+        self.box(NODES[k], 0, HALF_WIDTH, HALF_HEIGHT, "node", **look)
+        self.text(NODES[k], HALF_HEIGHT + 0.12, node.title, ha="center", weight="bold")
+        ports = (("reward", UP, reward), ("discount", 0.0, drawing_of(node).discount))
+        for port, y, what in (*ports, ("features", DOWN, "φ")):
+            self.text(left + 0.06, y, port, size=6.5, color=BLUE)
+            if what:
+                self.text(left - 0.3, y, what, ha="right")
+                self.arrow((left - 0.26, y), (left, y))
+        for port, y in (("TD error", UP), ("prediction", DOWN)):
+            self.text(right - 0.06, y, port, size=6.5, ha="right", color=BLUE)
+
+
+def _draw_network(network: Network, row: Sketch) -> None:
+    """Draw a network: its nodes, what each takes of the node before it, and its outputs."""
+    nodes, last, taken = network.nodes, len(network.nodes) - 1, set()
+    row.text(0.1, 0.85, network.title, weight="bold", size=10)
+    row.node(0, nodes[0], reward="R")
+    for k, node in enumerate(nodes[1:], 1):
+        x, before, after = OPERATIONS[k - 1], NODES[k - 1] + HALF_WIDTH, NODES[k] - HALF_WIDTH
+        drawing = drawing_of(node)
+        half = 0.3 if drawing.error else 0.68
+        row.operation(k - 1, drawing.operation, half)
+        if drawing.error:
+            row.arrow((before, UP), (x - half, UP), text=drawing.error)
+        else:  # the prediction of the node before it, and the reward
+            row.arrow((before, DOWN), (BEND, DOWN), (BEND, UP), (x - half, UP))
+            row.text((before + BEND) / 2, DOWN + 0.1, "J", ha="center")
+            row.arrow((x, 0.82), (x, UP + 0.2))
+            row.text(x, 0.9, "R, γ′, λ′", ha="center")
+            taken.add(k - 1)
+        row.arrow((x + half, UP), (after, UP), text=drawing.fed)
+        row.node(k, node)
+    value = network.variance.less_square_of
+    if value is not None:  # the output is the last prediction less the squared value
+        x, own, other = OPERATIONS[last], *(drawing_of(n).symbol for n in (nodes[last], value))
+        row.operation(last, f"{own} − {other}²", 0.4, DOWN)
+        row.arrow((NODES[last] + HALF_WIDTH, DOWN), (x - 0.4, DOWN), text=own)
+        rail = (BEND, DOWN), (BEND, RAIL), (x, RAIL), (x, DOWN - 0.2)
+        row.arrow(*rail, text=other, at=(x - 0.3, RAIL))
+        row.arrow((x + 0.4, DOWN), (x + 0.75, DOWN))
+        row.text(x + 0.83, DOWN, "V", weight="bold", size=10)
+        taken.add(last)
+    for k in sorted(set(range(last + 1)) - taken):
+        x = NODES[k] + HALF_WIDTH
+        row.arrow((x, DOWN), (x + 0.35, DOWN))
+        look: Any = {"weight": "bold", "size": 10} if k == last else {"color": SOFT}
+        row.text(x + 0.42, DOWN, drawing_of(nodes[k]).symbol, **look)
+
+
+class Cell(NamedTuple):
+    """A number of Table 1 beside the published one; NaN if its method was left out."""
+
+    measured: float
+    stderr: float
+    printed: str
+    runs: int
+
+    @property
+    def error(self) -> float:
+        """Standard error of the difference; the published number is of 30 runs."""
+        return self.stderr * math.sqrt(1 + self.runs / PUBLISHED_RUNS)
+
+    @property
+    def z(self) -> float:
+        """Measured minus published in standard errors of the difference."""
+        gap = self.measured - float(self.printed)
+        return 0.0 if gap == 0 else gap / self.error if self.error else math.nan
+
+    @property
+    def half_unit(self) -> float:
+        """Half a unit of the last printed digit.
+
+        >>> Cell(0.0, 0.0, "0.0110", 30).half_unit
+        5e-05
+        """
+        return 0.5 * 10.0 ** -len(self.printed.partition(".")[2])
+
+    @property
+    def share(self) -> float:
+        """The difference as a share of what is allowed: 4 standard errors, and the rounding."""
+        allowed = 4 * self.error + self.half_unit
+        return abs(self.measured - float(self.printed)) / allowed
+
+
+def table_row(data: xarray.Dataset | None, published: tuple[str, ...]) -> dict[str, Cell]:
+    """A row of Table 1 by column: mean absolute changes, with published ones as printed."""
+    labels = [] if data is None else data.learner.values.tolist()
+    runs = 1 if data is None else int(data.attrs["runs"])
+    places = {
+        "value": ("value_change", "vtd" if "vtd" in labels else [*labels, ""][0]),  # all learn it
+        "second_moment": ("second_moment_change", "vtd"),
+        "vtd": ("variance_change", "vtd"),
+        "direct": ("variance_change", "direct"),
+    }
+
+    def number(name: str, learner: str) -> float:
+        if data is None or name not in data or learner not in labels:
+            return math.nan
+        return float(data[name].sel(learner=learner))
+
+    row = {}
+    for (column, (name, learner)), printed in zip(places.items(), published, strict=True):
+        stderr = number(f"{name}_total_std", learner) / math.sqrt(runs)
+        row[column] = Cell(number(f"{name}_total", learner), stderr, printed, runs)
+    return row
+
+
+def table_1(data: Mapping[str, xarray.Dataset], published: Mapping[str, Sequence[str]]) -> Figure:
+    """Draw a table of the mean absolute change of each estimate, next to published figures.
+
+    `data` has datasets by the names of the rows, recorded with ``Record(change=True)``, of learners
+    ``direct`` and ``vtd``; cells without data are left blank. `published` has the figures of each
+    row, as text: value, second moment, VTD and direct.
+    """
+    data = datasets(data)
+    arguments.instance("published", published, Mapping, "a mapping from names to four texts")
+    for name, printed in published.items():
+        if len(arguments.texts(f"published[{name!r}]", printed)) != len(COLUMNS):
+            raise InputError(f"published[{name!r}]", printed, f"must be {len(COLUMNS)} texts")
+    below, width = HEAD_HEIGHT + ROW_HEIGHT * len(published), EDGES[-1] + 0.05
+    with matplotlib.rc_context(RC):
+        figure = Figure(figsize=(width, below + 0.3))
+        ax = figure.add_axes((0, 0, 1, 1), xlim=(0, width), ylim=(below + 0.3, 0))
+        ax.set_axis_off()
+        for column, left, right in zip(COLUMNS, EDGES[1::2], EDGES[2::2], strict=False):
+            title, middle = label_of(column).replace("_", " "), (left - 0.45 + right) / 2
+            ax.text(middle, 0.15, title, ha="center", va="center", fontsize=8, weight="bold")
+            ax.plot([left - 0.45, right], [0.26, 0.26], color=INK, lw=0.6)
+        _write_row(ax, 0.37, ["experiment", *["paper", "measured"] * len(COLUMNS), "agrees"])
+        for y, lw in ((0.03, 1.2), (HEAD_HEIGHT, 0.8), (below, 1.2)):
+            ax.plot([0, width], [y, y], color=INK, lw=lw, solid_capstyle="butt")
+        for k, (name, printed) in enumerate(published.items()):
+            row = table_row(data.get(name), tuple(printed)).values()
+            texts = [(cell.printed, *_with_error(cell.measured, cell.stderr)) for cell in row]
+            known = not any(math.isnan(cell.stderr) for cell in row)
+            agrees = ("✓" if max(cell.share for cell in row) <= 1 else "✗") if known else ""
+            y = HEAD_HEIGHT + ROW_HEIGHT * k + 0.12
+            _write_row(ax, y, [name, *(text for each in texts for text in each[:2]), agrees])
+            errors = [part for each in texts for part in ("", each[2])]
+            _write_row(ax, y + 0.15, ["", *errors, ""], 7.0)
+        note = "✓: all within 4 standard errors of the difference and half a unit of the last digit"
+        _write_row(ax, below + 0.15, [note, *[""] * (len(EDGES) - 1)], 7.0)
+        return figure
+
+
+def _write_row(ax: Axes, y: float, texts: Sequence[str], size: float = 8.0) -> None:
+    """Write a row of the table: published figures grey, small ones too."""
+    for k, (x, text) in enumerate(zip(EDGES, texts, strict=True)):
+        grey = size < 8.0 or (k % 2 == 1 and k < len(EDGES) - 1)
+        colour = ORANGE if text == "✗" else SOFT if grey else INK
+        if text:
+            side = "right" if k else "left"
+            ax.text(x, y, text, fontsize=size, ha=side, va="center", color=colour)
+
+
+def _with_error(value: float, error: float) -> tuple[str, str]:
+    """A figure rounded to the first digit of its standard error, and that error.
+
+    >>> _with_error(0.0041517, 0.0000046), _with_error(0.5, float("nan")), _with_error(0.0, 0.0)
+    (('0.004152', '± 0.000005'), ('0.5', ''), ('0', ''))
+    """
+    if math.isnan(value):
+        return "–", ""
+    if not error > 0:
+        return f"{value:.3g}", ""
+    digits = max(0, -math.floor(math.log10(error)))
+    return f"{value:.{digits}f}", f"± {error:.{digits}f}"

@@ -1,0 +1,277 @@
+"""Values and spreads by state: of estimates from experience, and of exact solutions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.patches import Patch
+
+from retvar.exact import Solution
+from retvar.plots import estimates as e
+from retvar.plots import style
+from retvar.plots.calibration import SAMPLE_COLUMNS, calibration, check, observed_returns
+from retvar.plots.estimates import column, visited
+from retvar.plots.maps import (
+    cells_of,
+    draw_solution_maps,
+    estimate_heat_maps,
+    estimate_maps,
+    grid_cells,
+)
+from retvar.plots.panels import common_factor, value_range
+from retvar.plots.style import BLUE, LIGHT_BLUE, NAVY, Array, Figure, Indices, shown
+from retvar.support import arguments
+from retvar.support.errors import InputError
+from retvar.support.format import natural_key, short_number
+
+if TYPE_CHECKING:
+    import xarray
+
+MAX_ROWS = 60
+MAX_DOTS = 200  # more states are drawn as lines
+TICK_STEPS = [k * 10**power for power in range(8) for k in (1, 2, 5)]
+DOT: Any = {"marker": "o", "ls": "none", "ms": 4.2, "color": NAVY, "mec": "white", "mew": 0.6}
+HOLLOW: Any = {**DOT, "color": "white", "mec": NAVY, "mew": 1.0}
+
+
+def estimate(data: xarray.Dataset) -> Figure:
+    """Draw value and spread of an estimate's dataset: the first of :func:`estimate_figures`."""
+    return MAIN[_kind(data)](data)
+
+
+def _kind(data: xarray.Dataset) -> str:
+    """Which figure shows a dataset of estimates best."""
+    e.require_columns(data, "value", "std", remedy=e.NEED_ESTIMATES)
+    if cells_of(data) is not None:
+        return "map"
+    return "heat_map" if "value_map" in data and "std_map" in data else "states"
+
+
+def estimate_figures(data: xarray.Dataset) -> style.Figures:
+    """Draw all figures that suit the dataset of an estimate, by name.
+
+    First one of ``"map"`` (a grid world, Blackjack), ``"heat_map"`` (two-dimensional observations)
+    and ``"states"``; then, if the dataset has their variables, ``"observed"``, ``"calibration"``
+    and ``"check"``.
+
+    Examples
+    --------
+    >>> import numpy as np, xarray, retvar as rv
+    >>> columns = {name: ("state", np.array([2.0, 3.0])) for name in ("value", "std", "visits")}
+    >>> list(rv.plots.estimate_figures(xarray.Dataset(columns)))
+    ['states']
+    """
+    kind = _kind(data)
+    figures = style.Figures({kind: MAIN[kind](data)})
+    if all(name in data for name in SAMPLE_COLUMNS):
+        figures |= {"observed": observed_returns(data), "calibration": calibration(data)}
+    if "check_mean" in data:
+        figures["check"] = check(data)
+    return figures
+
+
+class StateRows(NamedTuple):
+    """Estimates of some states or regions, from top to bottom, over a common factor."""
+
+    places: Indices  #: of the states in the dataset
+    labels: list[str]
+    value: Array
+    std: Array
+    low: Array  #: of the interval of the value
+    high: Array
+    suffix: str  #: the factor
+
+
+def state_rows(data: xarray.Dataset, order: str) -> StateRows:
+    """The rows to draw: by label or by visits, at most 60, the most visited."""
+    unit, known = e.unit_name(data), np.flatnonzero(visited(data))
+    names: Any = data[unit].values if unit in data.coords else np.arange(data.sizes[unit])
+    names = data["label"].values if "label" in data else names
+    by_label = np.array(sorted(known, key=lambda k: natural_key(names[k])), dtype=np.intp)
+    visits = np.nan_to_num(column(data, "visits"))
+    most = by_label[np.argsort(-visits[by_label], kind="stable")[:MAX_ROWS]]
+    rows = most if order == "visits" else by_label[np.isin(by_label, most)]
+    labels = [shown(str(names[k]), style.LONGEST_TICK) for k in rows]
+    if unit == "region" and "centre" in data and "label" not in data:
+        centres = data["centre"].transpose("region", "axis").values[rows]
+        short = [[short_number(float(f"{x:.3g}")) for x in centre] for centre in centres]
+        labels = [f"({', '.join(texts)})" for texts in short]
+    columns = [column(data, name)[rows] for name in ("value", "std", "value_low", "value_high")]
+    factor, suffix = common_factor(*columns)
+    value, std, low, high = (c / factor for c in columns)
+    return StateRows(rows, labels, value, std, low, high, suffix)
+
+
+def estimate_states(data: xarray.Dataset, order: str = "state") -> Figure:
+    """Draw the value of each state with its interval, in a band of one standard deviation.
+
+    `data` is from :func:`retvar.estimate`, of states or of regions of observations. At most 60 are
+    drawn, the most visited, from top to bottom by label (a2 before a10) or, with the `order`
+    ``"visits"``, by these.
+    """
+    e.require_columns(data, "value", "std", remedy=e.NEED_ESTIMATES)
+    arguments.choice("order", order, ("state", "visits"))
+    unit, rows, known = e.unit_name(data), state_rows(data, order), int(visited(data).sum())
+    question = f"what return to expect from each {unit}, and how far it may stray"
+    title = e.figure_title(data, question)
+    if not known:
+        return style.message_figure(title, f"No {unit} was visited, so there is nothing to draw.")
+    words = f"the {len(rows.labels)} most visited of {known:,} {unit}s" * (known > MAX_ROWS)
+    if unit == "region" and "label" not in data and "axis" in data.coords:
+        axes = ", ".join(map(str, data["axis"].values))
+        words = f"{words or 'each region'}, by the centre ({axes})"
+    with matplotlib.rc_context(style.RC):
+        width = max(6.4, max(style.text_size(label, 8)[0] for label in rows.labels) + 5.0)
+        figure = style.new_figure(width, 1.5 + 0.19 * max(known and len(rows.labels), 3), title)
+        ax = figure.add_subplot(title="")
+        ax.set_title(style.wrap_text(words, 9, 4.0), fontsize=9)
+        _draw_rows(ax, data, rows)
+        entries: list[style.Entry] = [(style.sample(**DOT), "expected return")]
+        if "value_low" in data and "value_high" in data:
+            entries.append((style.sample(color=BLUE, lw=2.4), f"its {e.interval_name(data)}"))
+        entries.append((Patch(facecolor=LIGHT_BLUE), "± 1 std: how far a return strays"))
+        unknown = np.isnan(rows.std) & np.isfinite(rows.value)
+        if unknown.any():
+            why = e.why_unknown(data, rows.places[unknown])
+            entries.append((style.sample(**HOLLOW), f"no band: {why}"))
+        style.add_legend(figure, entries, ncols=3 if len(entries) < 4 else 2)
+    return figure
+
+
+def _draw_rows(ax: Axes, data: xarray.Dataset, rows: StateRows) -> None:
+    """Draw a dot, its interval and its band for each state, with its visits at the right."""
+    y, band = np.arange(rows.places.size), np.nan_to_num(rows.std)
+    left, right = rows.value - band, rows.value + band
+    ax.barh(y, 2 * band, left=left, height=0.62, color=LIGHT_BLUE, lw=0, zorder=2)
+    ax.hlines(y, rows.low, rows.high, color=BLUE, linewidth=2.4, zorder=3)
+    for known, look in ((np.isfinite(rows.std), DOT), (np.isnan(rows.std), HOLLOW)):
+        ax.plot(rows.value[known], y[known], **look, zorder=4)
+    small: Any = {"color": style.SOFT, "fontsize": 7, "transform": ax.get_yaxis_transform()}
+    for row in np.flatnonzero(np.isnan(rows.value)):
+        words = e.why_unknown(data, rows.places[[row]])
+        ax.text(0.01, float(row), words, va="center", ha="left", **small)
+    low, high = value_range(left, right, rows.low, rows.high)
+    margin = 0.03 * (high - low)
+    ax.set(xlim=(low - margin, high + margin), ylim=(y.size - 0.4, -0.6), axisbelow=True)
+    if low <= 0 <= high:
+        ax.axvline(0, **style.ZERO)
+    ax.grid(axis="x", **style.GRID)
+    ax.set_xlabel(f"return{rows.suffix}")
+    ax.set_yticks(y, rows.labels, fontsize=8)
+    ax.tick_params(axis="y", length=0)
+    if "visits" in data:
+        texts = [f"{int(visits):,}" for visits in column(data, "visits")[rows.places]]
+        x = 1 + (max(style.text_size(text, 7)[0] for text in [*texts, "visits"]) + 0.1) / 4
+        for k, text in enumerate(texts):
+            ax.text(x, k, text, va="center_baseline", ha="right", **small)
+        ax.text(x, -0.75, "visits", va="bottom", ha="right", **small)
+
+
+MAIN: dict[str, Callable[[xarray.Dataset], Figure]] = {
+    "map": estimate_maps,
+    "heat_map": estimate_heat_maps,
+    "states": estimate_states,
+}
+
+
+def solution(solution: Solution, states: Iterable[int | str] | None = None) -> Figure:
+    """Draw the value and the standard deviation of each state from :func:`retvar.solve`.
+
+    A grid world gives two maps. Otherwise each state has a dot for its value and bars of one and
+    two standard deviations; more than 200 states give a line with bands. If the skewness and the
+    excess kurtosis are known, they have maps or a panel of their own. An infinite standard
+    deviation is a ring without bars, or ∞ in a map. Of some `states` dots and bars are drawn, in
+    this order.
+
+    Examples
+    --------
+    >>> import retvar as rv
+    >>> figure = rv.plots.solution(rv.solve(rv.domains.chain()))
+    >>> figure.axes[0].get_ylabel()
+    'return'
+    """
+    arguments.instance("solution", solution, Solution, "a solution of retvar.solve")
+    mdp = solution.mdp
+    cells, chosen = grid_cells(mdp.positions), np.arange(mdp.n_states)
+    if states is not None:
+        named = arguments.entries("states", states, "a list of states")
+        cells, chosen = None, np.array([mdp.state_index(s) for s in named], dtype=np.intp)
+    if chosen.size == 0:
+        raise InputError("states", "none", "must name at least one state")
+    across, down = (0, 0) if cells is None else cells.max(axis=0) + 1
+    titles = {"skewness": "skewness", "kurtosis": "excess kurtosis"}
+    known = {title: getattr(solution, f) for f, title in titles.items() if f in solution.fields}
+    shape = {title: values for title, values in known.items() if np.isfinite(values).any()}
+    with matplotlib.rc_context(style.RC):
+        if cells is not None and min(across, down) > 1 and across * down == mdp.n_states:
+            return draw_solution_maps(solution, np.lexsort(cells.T).reshape(down, across), shape)
+        return _draw_states(solution, chosen, {t: values[chosen] for t, values in shape.items()})
+
+
+def _draw_states(solution: Solution, chosen: Indices, shape: dict[str, Array]) -> Figure:
+    """Draw value, mean and spread of each state, from left to right; below it the shape."""
+    width = float(np.clip(1.6 + 0.42 * chosen.size, 4.4, 8.5))
+    heights = (2.6, 1.4) if shape else (2.6,)
+    figure = Figure(figsize=(width, sum(heights) + 0.8), layout="constrained")
+    axes = figure.subplots(len(heights), sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+    for ax, label in zip(axes, ("return", "shape"), strict=False):
+        ax.set(ylabel=label, axisbelow=True)
+        ax.grid(axis="y", **style.GRID)
+    axes[0].set_title(shown(solution.mdp.name), fontweight="bold")
+    same = solution.mean is solution.value
+    _draw_spread(axes[0], solution.mean[chosen], solution.std[chosen], "value" if same else "mean")
+    if not same:
+        true: Any = {"mfc": "none", "ms": 5, "c": style.ORANGE, "label": "true value", "zorder": 5}
+        axes[0].plot(solution.value[chosen], "D", **true)
+    low, high = axes[0].get_ylim()
+    if low - (high - low) / 2 <= 0 <= high + (high - low) / 2:  # zero is in or near the panel
+        axes[0].axhline(0, **style.ZERO)
+    looks = {"skewness": ("^", BLUE), "excess kurtosis": ("s", style.ORANGE)}
+    for title, values in shape.items():
+        marker, colour = looks[title]
+        many = chosen.size > MAX_DOTS
+        look: Any = {"lw": 1.2} if many else {"marker": marker, "ls": "none", "ms": 4.5}
+        axes[1].plot(np.arange(values.size), values, c=colour, label=title, zorder=3, **look)
+    if shape:
+        axes[1].axhline(0, **style.ZERO)
+    names = [shown(solution.mdp.state_name(int(s)), style.LONGEST_TICK) for s in chosen]
+    axes[-1].set_xlabel("state")
+    _state_ticks(axes[-1], names, width - 1.0)
+    figure.legend(loc="outside lower center", ncols=4, handlelength=1.4, columnspacing=1.6)
+    return figure
+
+
+def _draw_spread(ax: Axes, mean: Array, std: Array, name: str) -> None:
+    """Draw dots with bars of one and two standard deviations; for many states, lines and bands."""
+    x = np.arange(mean.size)
+    many = mean.size > MAX_DOTS
+    thick, size = np.clip(350 / mean.size, 2, 8), np.clip(250 / mean.size, 3, 6)
+    dots = {"marker": "o", "ls": "none", "ms": size, "mec": "white", "mew": size / 8}
+    look: Any = {"c": BLUE, "lw": 1.2} if many else {"c": NAVY, **dots}
+    ax.plot(x, mean, label=name, zorder=4, **look)
+    for k, bar, band in ((1, "#4a86c5", LIGHT_BLUE), (2, LIGHT_BLUE, "#d3e3f3")):
+        ends = mean - k * std, mean + k * std
+        rest: Any = {"label": f"± {k} std", "zorder": 4 - k}
+        if many:
+            ax.fill_between(x, *ends, color=band, lw=0, **rest)
+        else:
+            ax.vlines(x, *ends, bar, linewidth=thick / k, **rest)
+    infinite = np.isnan(std)
+    if infinite.any():
+        ring: Any = {"ls": "none", "marker": "o", "mfc": "none", "ms": size + 4}
+        ax.plot(x[infinite], mean[infinite], c=style.ORANGE, label="std infinite", zorder=5, **ring)
+
+
+def _state_ticks(ax: Axes, names: list[str], width: float) -> None:
+    """Write as many names as fit into `width` inches, long ones slanted."""
+    widest, available = max(style.text_size(name, 8.5)[0] for name in names), width / len(names)
+    slanted = widest > max(0.9, available)
+    need = 0.2 if slanted else widest + 0.1
+    step = next(k for k in TICK_STEPS if k * available >= need or k >= len(names))
+    look: Any = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"} if slanted else {}
+    ax.set_xticks(range(0, len(names), step), names[::step], **look)
+    ax.set_xlim(-0.6, len(names) - 0.4)

@@ -1,0 +1,343 @@
+"""Prepare learners for a stream, and group them into blocks of lanes.
+
+Lanes of a block see the same γ, λ, κ and features; see :mod:`retvar.td.nodes`. A lane is one value
+node with one learner of each method of the block, so learners of different methods with the same
+value node share it. A value node that is the same in all lanes is computed once.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property, partial
+from itertools import zip_longest
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retvar.mdp import END, MDP
+from retvar.simulation import streams
+from retvar.simulation.streams import Stream
+from retvar.support.errors import InputError
+from retvar.td.block import Prepared, per_state, prepare
+from retvar.td.features import Features, States
+from retvar.td.initial_values import InitialValues
+from retvar.td.learners import Learner
+from retvar.td.networks import ESTIMATES, MEAN, VALUE, VARIANCE
+from retvar.td.nodes import DENSE, FEW, LIMIT, NONE, SPARSE, TABLE, Spec
+from retvar.td.random import U
+from retvar.td.step_sizes import CONSTANT, counts_visits
+
+__all__ = ["Block", "LearnerSetup", "Recording", "Shape", "Template", "plan_blocks"]
+
+Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Rule = tuple[int, bool, float, bytes]  # of a node: kind of steps, whether it has a trace, power, κ
+Kind = tuple[str, tuple[int, ...], tuple[Rule, ...]]  # of a learner: see LearnerSetup.kind
+PLAIN: Rule = (CONSTANT, False, 0.0, b"")
+WIDTH = 8  # the doubles in the widest registers: several lanes are padded to a multiple of it
+MOST_LANES = 512  # in a block, so that its arrays fit in the CPU caches
+
+
+# ---------------------------------------------------------------------- learners
+
+
+@dataclass(frozen=True, eq=False)
+class Template:
+    """Shared setup of learners that differ only in the parameters of their step sizes."""
+
+    learner: Learner  #: one of them
+    features: list[Features]
+    nodes: list[Prepared]  #: by place
+    gamma: Array  #: γ′ of each edge of the stream
+    lam: Array  #: λ′ of each edge
+    initial: dict[str, InitialValues]  #: fields that differ from run to run
+
+    @cached_property
+    def solution_key(self) -> tuple[Any, ...]:
+        """Equal for learners with the same exact solution."""
+        return self.gamma.tobytes(), self.lam.tobytes(), self.learner.estimand
+
+    @cached_property
+    def value_start_key(self) -> tuple[Any, ...]:
+        """Equal for learners whose value nodes start from the same weights, in every run."""
+        start = self.initial.get("value")
+        weights = self.nodes[VALUE].initial.tobytes()
+        return weights, None if start is None else repr(start.to_dict())
+
+    @cached_property
+    def start(self) -> tuple[Any, ...]:
+        """Equal for learners that start from the same weights in all nodes, in every run."""
+        random = [repr(self.initial[name].to_dict()) for name in sorted(self.initial)]
+        return (self.learner.method, *(node.initial.tobytes() for node in self.nodes), *random)
+
+    def size(self, name: str) -> int:
+        """Number of weights that an initial value is given for."""
+        return self.features[_INITIAL[name]].size
+
+    def weights(self, runs: range, draw: Any) -> list[Array]:
+        """Initial weights [run or one for all, weight] of the nodes."""
+        drawn = {
+            name: self.initial[name].of(runs, self.size(name), partial(draw, number))
+            for number, name in enumerate(_INITIAL)
+            if name in self.initial
+        }
+        return self.started(drawn, len(runs))
+
+    def started(self, drawn: dict[str, Array], runs: int) -> list[Array]:
+        """Weights of the nodes, from what was drawn for each run [run, weight]."""
+        if not drawn:
+            return [node.initial[None, :] for node in self.nodes]
+        learner, found = _with_settings(self.learner, drawn), []
+        tabular = all(isinstance(f, States) for f in self.features)
+        for node, kind in zip(learner.nodes(tabular=tabular), self.features, strict=True):
+            table = np.asarray(node.initial, dtype=np.float64) + 0.0
+            if not np.all(np.abs(table) <= LIMIT):
+                raise InputError("value", "too large", f"must stay below {LIMIT:g}")
+            found.append(np.broadcast_to(table, (runs, kind.size)))
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class LearnerSetup:
+    """A learner prepared for a stream."""
+
+    template: Template
+    settings: Array  #: two parameters of the step-size rule of each node
+
+    def rule(self, node: int) -> Rule:
+        """Step-size kind, whether there is a trace, the power of a decaying rule, and κ."""
+        if node == VALUE and not self.template.learner.learn_value:
+            return PLAIN
+        given = self.template.nodes[node]
+        power = float(self.settings[node, 1]) if counts_visits(given.kind) else 0.0
+        return given.kind, bool(given.trace), power, given.kappa.tobytes() if given.trace else b""
+
+    def shape(self) -> tuple[Any, ...]:
+        """Equal for learners that may be in the same block."""
+        traced = any(self.rule(place)[1] for place in self.template.learner.network.places)
+        rules = self.rule(VALUE), self.rule(VARIANCE), traced  # traces change how sums are made
+        return self.template.solution_key, self.template.learner.learn_value, rules
+
+    def kind(self) -> Kind:
+        """Method, codes of its nodes, and the rules of those that `shape` does not have."""
+        network = self.template.learner.network
+        others = (self.rule(place) for place in network.places if place not in (VALUE, VARIANCE))
+        return network.method, tuple(node.code for node in network.nodes), tuple(others)
+
+    @cached_property
+    def value_node(self) -> tuple[Any, ...]:
+        """Equal for learners with the same value node."""
+        learned = self.settings[VALUE].tobytes() if self.template.learner.learn_value else b""
+        return learned, self.template.value_start_key, self.template.solution_key
+
+
+_INITIAL = {"initial_mean": MEAN, "initial_variance": VARIANCE, "value": VALUE}
+
+
+def initial_draws(seed: int) -> Any:
+    """A function that draws random numbers for initial values, once for all learners.
+
+    Its arguments are the number of the setting, what to draw, the runs, and how many in each.
+    """
+
+    @cache
+    def draw(number: int, what: str, runs: range, size: int) -> Array:
+        fill = streams.uniforms if what == "uniform" else streams.normals
+        first = int(streams.INITIAL) + (number << 50) + (what == "normal") * (1 << 49)
+        found = np.empty((len(runs), size))
+        fill(U(seed), runs.start, first, found)  # compiled code takes Python's integers for signed
+        return found
+
+    return draw
+
+
+def prepare_learners(
+    mdp: MDP,
+    learners: Sequence[Learner],
+    features: list[Features],
+    used: NDArray[np.intp],
+    runs: int = 1,
+) -> list[LearnerSetup]:
+    """Prepare each learner for a stream over the edges `used`; errors name the learner."""
+    templates: dict[Any, Template] = {}
+    setups = []
+    for number, learner in enumerate(learners):
+        steps = [node.step for node in learner.nodes(tabular=False)]
+        given = {n: id(x) for n, x in vars(learner).items() if not n.startswith("alpha")}
+        key = (type(learner), *(step.kind for step in steps), *given.values())
+        if key not in templates:
+            try:
+                templates[key] = _template(mdp, learner, features, used, runs)
+            except InputError as error:
+                raise InputError(
+                    f"learners[{number}].{error.field}", error.value, error.remedy
+                ) from None
+        settings = np.array([step.parameters() for step in steps])
+        setups.append(LearnerSetup(templates[key], settings))
+    return setups
+
+
+def _template(
+    mdp: MDP, learner: Learner, features: list[Features], used: NDArray[np.intp], runs: int
+) -> Template:
+    initial = {name: x for name, x in vars(learner).items() if isinstance(x, InitialValues)}
+    typical = _with_settings(learner, {name: given.typical for name, given in initial.items()})
+    network = learner.network
+    own = [
+        features[min(p, VARIANCE) if p in network.places else VALUE]
+        for p in range(network.place_count)
+    ]
+    nodes = prepare(typical, own)
+    for given in initial.values():
+        given.of(range(runs - 1, runs), np.size(given.typical), lambda *_: np.zeros(1))
+    gamma, lam = _discounts(mdp, typical, used)
+    return Template(learner, own, nodes, gamma, lam, initial)
+
+
+def _with_settings(learner: Learner, settings: dict[str, Any]) -> Learner:
+    """Copy a learner with other settings, without validation."""
+    learner = copy.copy(learner)
+    vars(learner).update(settings)
+    return learner
+
+
+def _discounts(mdp: MDP, learner: Learner, used: NDArray[np.intp]) -> Iterator[Array]:
+    """γ′ and λ′ of each edge: the learner's if it has them, otherwise the MDP's."""
+    follows = mdp.edges.next_state[used]
+    ends = follows == END
+    given = mdp.edges.gamma[used], np.broadcast_to(mdp.lam, mdp.n_states)[follows]
+    for field, column in zip(("gamma", "lam"), given, strict=True):
+        own = per_state(field, getattr(learner, field), mdp.n_states)
+        found = np.broadcast_to(own, mdp.n_states)[follows] if own.size else column
+        yield np.where(ends, 0.0, found)
+
+
+# ---------------------------------------------------------------------- blocks
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """What to record and when, in the form that the kernel uses."""
+
+    points: Integers  #: moments to record; the last is the end
+    by_step: bool  #: whether moments are steps (otherwise episodes)
+    states: Integers  #: states whose estimates are recorded
+    window: int  #: number of last moments to sum over
+    shares: Array  #: stationary distribution; empty: no RMSE
+    change: bool
+    steps: bool
+
+
+class Shape(NamedTuple):
+    """What a kernel is made for."""
+
+    specs: tuple[Spec, ...]  #: nodes of a lane, the value node first
+    off_policy: bool  #: estimand: the ρ-weighted return
+    weighted: bool  #: whether ratios differ from 1
+    noisy: bool  #: whether rewards are random
+    change: bool  #: record the mean absolute change of each estimate
+
+    @property
+    def local(self) -> bool:
+        """Whether a transition changes the estimates of the state being left alone."""
+        return all(spec.local for spec in self.specs)
+
+    @property
+    def rows(self) -> list[int]:
+        """Numbers of what is estimated, in ``ESTIMATES``; their positions here are slots."""
+        codes = [spec.code for spec in self.specs]
+        return [k for k, estimate in enumerate(ESTIMATES) if estimate.node.code in codes]
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Learners in lanes: each column has one learner per method."""
+
+    shape: Shape
+    columns: list[dict[str, int]]  #: method → index of the learner
+    owners: list[tuple[str, int]]  #: method and place of each node
+    lanes: int  #: their number with padding, which repeats the first
+
+    def learners(self, number: int = 0) -> list[int]:
+        """Index of the learner of a node in each lane; of a common node in one."""
+        method, _ = self.owners[number]
+        found = [column[method] for column in self.columns]
+        if self.shape.specs[number].common:
+            return found[:1]
+        return found + found[:1] * (self.lanes - len(found))
+
+
+def plan_blocks(
+    setups: list[LearnerSetup], stream: Stream, recording: Recording, parts: int = 1
+) -> list[Block]:
+    """Return blocks of all learners, split so that `parts` workers can run at once."""
+    shapes: dict[Any, dict[Any, dict[Kind, list[int]]]] = {}
+    for number, setup in enumerate(setups):
+        by_kind = shapes.setdefault(setup.shape(), {}).setdefault(setup.value_node, {})
+        by_kind.setdefault(setup.kind(), []).append(number)
+    blocks = []
+    for by_value in shapes.values():
+        groups: dict[tuple[Kind, ...], list[dict[str, int]]] = {}
+        for by_kind in by_value.values():
+            for kinds, column in _columns(by_kind):
+                groups.setdefault(kinds, []).append(column)
+        for columns in groups.values():
+            most = min(MOST_LANES, -(-len(columns) // parts))
+            most = -(-most // WIDTH) * WIDTH
+            for first in range(0, len(columns), most):
+                blocks.append(_block(setups, columns[first : first + most], stream, recording))
+    return blocks
+
+
+def most_weights(blocks: list[Block], setups: list[LearnerSetup]) -> int:
+    """The most weights of a node in blocks whose nodes have features or traces; 0: none have."""
+    learners = [k for b in blocks if not b.shape.local for c in b.columns for k in c.values()]
+    return max((f.size for k in learners for f in setups[k].template.features), default=0)
+
+
+def _columns(
+    by_kind: dict[Kind, list[int]],
+) -> Iterator[tuple[tuple[Kind, ...], dict[str, int]]]:
+    """Group learners with the same value node into columns, at most one per method."""
+    first_of = {kind[0]: kind for kind in sorted(by_kind, reverse=True)}
+    together = sorted(first_of.values())
+    for kinds in [together, *([kind] for kind in sorted(set(by_kind) - set(together)))]:
+        for numbers in zip_longest(*(by_kind[kind] for kind in kinds)):
+            pairs = zip(kinds, numbers, strict=True)
+            there = {kind: number for kind, number in pairs if number is not None}
+            yield tuple(there), {kind[0]: number for kind, number in there.items()}
+
+
+def _block(
+    setups: list[LearnerSetup], columns: list[dict[str, int]], stream: Stream, recording: Recording
+) -> Block:
+    members, count = {method: setups[k] for method, k in columns[0].items()}, len(columns)
+    first = next(iter(members))
+    nodes = {method: setup.template.learner.network.nodes for method, setup in members.items()}
+    owners = [(first, VALUE), *((m, node.place) for m in nodes for node in nodes[m][1:])]
+    codes = [0, *(node.code for method in nodes for node in nodes[method][1:])]
+    common = count > 1 and len({setups[column[first]].value_node for column in columns}) == 1
+    specs = tuple(
+        _spec(code, members[method], place, recording.steps)._replace(
+            alone=count == 1, common=common and place == VALUE
+        )
+        for code, (method, place) in zip(codes, owners, strict=True)
+    )
+    off_policy = members[first].template.learner.estimand == "off_policy_return"
+    shape = Shape(specs, off_policy, stream.weighted, stream.noisy, recording.change)
+    return Block(shape, columns, owners, 1 if count == 1 else -(-count // WIDTH) * WIDTH)
+
+
+def _spec(code: int, setup: LearnerSetup, place: int, steps: bool) -> Spec:
+    """What the functions of a node are made for; sizes are literals up to FEW weights."""
+    features = setup.template.features[place]
+    kind, traced, *_ = setup.rule(place)
+    few = features.size <= FEW
+    form = TABLE if isinstance(features, States) else DENSE if few else SPARSE
+    size = features.size if few and (traced or form == DENSE) else 0
+    learns = place != VALUE or setup.template.learner.learn_value
+    trace = setup.template.nodes[place].trace if traced else NONE
+    return Spec(code, kind, learns, trace, size, form, False, steps=steps)

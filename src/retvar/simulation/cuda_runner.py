@@ -1,0 +1,303 @@
+"""Run a simulation on a GPU, in batches of runs that fit its memory.
+
+Statistics over runs are made there too: Welford's recursion in the order of the runs, so as on the
+CPU.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numba import cuda
+
+from retvar.simulation import cuda_device
+from retvar.simulation.blocks import Block, LearnerSetup, Recording
+from retvar.simulation.cuda_device import Device, without_contraction
+from retvar.simulation.cuda_kernel import Launch, Loaded, Plan, fields_of, kernel_of, plan_of
+from retvar.simulation.recorder import SUMMED, Batch
+from retvar.simulation.runner import Lanes, Moments, Progress, Simulation
+from retvar.support.errors import DeviceError, InputError
+from retvar.td.block import dense
+from retvar.td.jit import compiled, log_slow_compilation
+from retvar.td.nodes import DENSE
+from retvar.td.step_sizes import counts_visits, rate_at
+
+__all__ = ["BlockRunner", "run"]
+
+SHARE_OF_MEMORY = 0.6  # of the GPU's free memory, for the arrays of a batch
+UPDATES = 1e11  # of a launch, so that it takes about a second
+MOST_POWERS = 1 << 22  # visits whose powers are in a table
+FEWEST_POWERS = 1 << 20  # … where runs are counted in episodes
+THREADS = 64  # of a block of the kernels below
+AHEAD = 8  # runs that are fetched at a time
+
+
+# ---------------------------------------------------------------------- statistics over runs
+
+
+def fold(batch, runs, moments):
+    """Add runs to counts, means and squared deviations; batch is [run, part, state, lane].
+
+    A thread has the sum over states of one part and lane; where it is not wanted, states are 1.
+    """
+    i = cuda.grid(1)
+    x = cuda.local.array(AHEAD, np.float64)
+    lanes, states = batch.shape[3], batch.shape[2]
+    while i < moments.shape[1]:
+        part, lane = i // lanes, i % lanes
+        n, m, q = moments[0, i], moments[1, i], moments[2, i]
+        for first in range(0, runs, AHEAD):
+            for k in range(AHEAD):
+                x[k] = math.nan
+                if first + k < runs:
+                    x[k] = batch[first + k, part, 0, lane]
+                    for s in range(1, states):
+                        x[k] += batch[first + k, part, s, lane]
+            for k in range(AHEAD):
+                if x[k] == x[k]:
+                    n += 1
+                    gap = x[k] - m
+                    m += gap / n
+                    q += gap * (x[k] - m)
+        moments[0, i], moments[1, i], moments[2, i] = n, m, q
+        i += cuda.gridsize(1)
+
+
+def fill(x, value):
+    """Set all numbers to a value."""
+    i = cuda.grid(1)
+    while i < x.size:
+        x[i] = value
+        i += cuda.gridsize(1)
+
+
+@functools.cache
+def _kernel(function: Any) -> Any:
+    return cuda_device.kernel(function)
+
+
+def _launch(function: Any, size: int, *args: Any, most: int = 4_096) -> None:
+    threads = 4 if cuda_device.SIMULATED else THREADS
+    blocks = 1 if cuda_device.SIMULATED else max(1, min(-(-size // threads), most))
+    with cuda_device.without_contraction():
+        _kernel(function)[blocks, threads](*args)
+
+
+def clear(x: Any, value: float = 0.0) -> None:
+    """Set an array on the GPU to 0, or another value."""
+    _launch(fill, x.size, x.reshape(-1), value)
+
+
+class DeviceMoments:
+    """Mean and standard deviation over runs on the GPU, of each part and lane."""
+
+    def __init__(self, device: Device, parts: int, lanes: int) -> None:
+        self.device = device
+        self.sums = device.put(np.zeros((3, parts * lanes)))
+
+    def add(self, batch: Any, runs: int) -> None:
+        """Add the first runs of a batch [run, part, state, lane], summed over states."""
+        size = self.sums.shape[1]
+        _launch(fold, size, batch, runs, self.sums, most=size)
+
+    def moments(self, shape: tuple[int, ...]) -> Moments:
+        """The same on the CPU."""
+        found = Moments(shape)
+        count, mean, squares = self.device.get(self.sums).reshape(3, *shape)
+        found.count[:], found.mean[:], found.squares[:] = count, mean, squares
+        return found
+
+
+# ---------------------------------------------------------------------- blocks of learners
+
+
+@compiled
+def fill_rates(kind, q, out):
+    """By what a step is divided after 0, 1, 2 … visits."""
+    for n in range(out.size):
+        out[n] = rate_at(kind, q, float(n))
+
+
+def laid_out(setups: list[LearnerSetup], rec: Recording, block: Block) -> tuple[Block, Plan]:
+    """A block with lanes for whole threads, and the plan of its kernel."""
+    firsts = [setups[block.learners(k)[0]].template for k in range(len(block.owners))]
+    sizes = [x.features[place].size for x, (_, place) in zip(firsts, block.owners, strict=True)]
+    plan = plan_of(block.shape, sizes, len(block.columns), rec)
+    lanes = -(-len(block.columns) // plan.lanes) * plan.lanes
+    return dataclasses.replace(block, shape=plan.shape, lanes=lanes), plan
+
+
+class BlockRunner:
+    """Runs one block of learners."""
+
+    def __init__(self, simulation: Simulation, block: Block, device: Device) -> None:
+        self.simulation, self.device, self.recording = simulation, device, simulation.recording
+        self.block, self.plan = laid_out(simulation.question.setups, self.recording, block)
+        self.lanes = Lanes(simulation, self.block)
+        self.parts = self.block.lanes // self.plan.lanes
+        self.runs_at_once = self._most_runs()
+        self.kernel = kernel_of(self.plan)
+        self.stream = device.put_all(simulation.question.stream)
+        self.batch = self._results()
+        self.memory = self._memory()
+        self.moments = {  # made before a launch, since copies wait for kernels
+            name: DeviceMoments(device, x.shape[1], x.shape[3]) for name, x in self._folded()
+        }
+        self.loaded: Any = None
+        self.wanted: Any = None
+
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the memory of a thread."""
+        plan, states, slots = self.plan, self.lanes.states, len(self.block.shape.rows)
+        home = plan.shape.local and not plan.rows
+        fields, nodes, lanes = len(fields_of(plan.shape)), len(plan.shape.specs), plan.lanes
+        steps = plan.shape.specs[0].steps
+        return {
+            "home": (states + 1, fields, lanes) if home else (1, 1, 1),
+            "used": (states, nodes, lanes) if steps else (1, 1, 1),
+            "previous": (slots, states, lanes) if plan.shape.change else (1, 1, 1),
+            "counted": (states,),
+        }
+
+    def _most_runs(self) -> int:
+        """Number of runs of a launch: what fits the memory, and takes about a second."""
+        free, shapes = self.device.free_bytes(), self.lanes.shapes
+        each = self.block.lanes * sum(map(math.prod, shapes))
+        each += self.parts * sum(map(math.prod, self._shapes().values()))
+        if self.lanes.differs:
+            each += sum(node.initial.size for node in self.lanes.nodes)
+        each += self.lanes.states * self.block.lanes if self.plan.frozen else 0
+        fitting = int(SHARE_OF_MEMORY * free / (8 * each))
+        if fitting < 1:
+            needed = f"{8 * each / 1e9:,.2g} GB for one run"
+            remedy = f"{free / 1e9:,.2g} GB of the GPU are free; record less, or device='cpu'"
+            raise InputError("device", f"'cuda', {needed}", remedy)
+        whole = -(-2_048 * self.device.processors() // self.parts)  # runs that fill the GPU
+        work = int(self.recording.points[-1]) * self.block.lanes * len(self.plan.shape.specs)
+        most = self.simulation.batch or max(whole, int(UPDATES / work) // whole * whole)
+        return max(1, min(self.simulation.runs, most, fitting))
+
+    @property
+    def blocks(self) -> int:
+        """Number of thread blocks."""
+        return -(-self.runs_at_once * self.parts // self.plan.threads)
+
+    def _memory(self) -> list[Any]:
+        """Memory of all threads."""
+        threads, found = self.blocks * self.plan.threads, []
+        for name, shape in self._shapes().items():
+            dtype = np.int64 if name == "counted" else np.float64
+            found.append(self.device.empty(*shape, threads, dtype=dtype))
+        return found
+
+    def _results(self) -> Batch:
+        """Results of the runs of a launch, not initialised; one number where none are wanted."""
+        found = {}
+        for name, shape in self.lanes.shapes._asdict().items():
+            dtype = np.int64 if name == "diverged_at" else np.float64
+            whole = (self.runs_at_once, *shape, self.block.lanes)
+            found[name] = self.device.empty(*(max(1, n) for n in whole), dtype=dtype)
+        return Batch(**found)
+
+    def _load(self, runs: range) -> None:
+        """Put what lanes are given, and the truth, on the GPU."""
+        given, wanted, phi, powers = self.lanes.given(runs), self.lanes.wanted(runs), [], []
+        last = int(self.recording.points[-1])
+        most = min(last + 2, MOST_POWERS) if self.recording.by_step else FEWEST_POWERS
+        for k, (spec, node) in enumerate(zip(self.plan.shape.specs, self.lanes.nodes, strict=True)):
+            is_dense, counts = spec.features == DENSE, spec.learns and counts_visits(spec.kind)
+            phi.append(dense(node.features, self.lanes.states) if is_dense else np.zeros((1, 1)))
+            powers.append(np.zeros(most if counts else 1))
+            if counts:
+                fill_rates(spec.kind, float(self.lanes.q[k, 0]), powers[-1])
+        if not self.plan.frozen:
+            wanted = wanted._replace(frozen=np.zeros((1, 1, self.block.lanes)))
+        if not self.plan.rmse:
+            wanted = wanted._replace(shares=np.zeros(1))
+        wanted = wanted._replace(since=np.int64(wanted.since))
+        loaded = Loaded(given, self.lanes.q, self.lanes.kappa, tuple(phi), tuple(powers))
+        self.loaded, self.wanted = self.device.put_all((loaded, wanted))
+
+    def _prepare(self, runs: range) -> None:
+        """Load what is given, and set sums to 0."""
+        if self.loaded is None or self.lanes.differs:
+            self._load(runs)
+        for name in ("rmse", "sums", "squares", "frozen_squares", "changes"):
+            clear(getattr(self.batch, name))
+
+    def launch(self, runs: range) -> None:
+        """Start the kernel for the runs of a batch."""
+        task = Launch(np.int64(runs.start), np.int64(len(runs)), np.int64(self.parts), *self.memory)
+        with without_contraction():
+            self.kernel[self.blocks, self.plan.threads](
+                self.stream, task, self.loaded, self.wanted, self.batch
+            )
+
+    def run(self, runs: range, target: Any, meanwhile: Callable[[], None]) -> None:
+        """Run a batch and give its results to `target`; call `meanwhile` while the GPU works."""
+        self._prepare(runs)
+        with log_slow_compilation("the GPU's update for these learners"):
+            self.launch(runs)
+        meanwhile()
+        if target.keep != "runs":
+            for name, x in self._folded():
+                self.moments[name].add(x, len(runs))
+        self.device.wait()
+        if target.keep == "runs":
+            target.add(runs, Batch(*(self._host(name, len(runs)) for name in Batch._fields)))
+        else:
+            target.note_divergence(runs, self._host("diverged_at", len(runs)))
+
+    def _host(self, name: str, runs: int) -> Any:
+        """Results on the CPU [run, …, lane]; empty if they are not wanted."""
+        shape = getattr(self.lanes.shapes, name)
+        if math.prod(shape) == 0:
+            return np.zeros((runs, *shape, self.block.lanes))
+        return self.device.get(getattr(self.batch, name))[:runs]
+
+    def _folded(self) -> Iterator[tuple[str, Any]]:
+        """Names and results [run, part, state, lane] whose statistics are wanted."""
+        for name, shape in self.lanes.shapes._asdict().items():
+            if math.prod(shape) == 0 or name == "diverged_at":
+                continue
+            x, lanes = getattr(self.batch, name), self.block.lanes
+            yield name, x.reshape(self.runs_at_once, math.prod(shape), 1, lanes)
+            if name in SUMMED:
+                yield f"{name}_total", x.reshape(self.runs_at_once, *shape, lanes)
+
+    def statistics(self) -> dict[str, Moments]:
+        """Mean and standard deviation over all runs, by name."""
+        found = {}
+        for name, moments in self.moments.items():
+            shape = getattr(self.lanes.shapes, name.removesuffix("_total"))
+            shape = shape[:1] if name.endswith("_total") else shape
+            found[name] = moments.moments((*shape, self.block.lanes))
+        return found
+
+
+def run(
+    simulation: Simulation,
+    targets: list[Any],
+    progress: Progress | None,
+    meanwhile: Callable[[], None],
+) -> None:
+    """Run a simulation on a GPU; `targets` take the results of the blocks."""
+    try:
+        device, done, end = Device(), 0, simulation.first + simulation.runs
+        for block, target in zip(simulation.blocks, targets, strict=True):
+            runner = BlockRunner(simulation, block, device)
+            for first in range(simulation.first, end, runner.runs_at_once):
+                runs = range(first, min(first + runner.runs_at_once, end))
+                runner.run(runs, target, meanwhile)
+                done += len(runs)
+                if progress is not None:
+                    progress(done / len(simulation.blocks))
+            if target.keep != "runs":
+                target.parts = runner.statistics()
+    except cuda_device.failures() as error:
+        raise DeviceError(str(error)) from None

@@ -1,0 +1,269 @@
+"""Run batches of runs on threads and accumulate their results in the order of the runs.
+
+Rounding depends on the order of summation. Results are accumulated run by run in order of the run
+number, so statistics are the same for any number of threads and any batch size.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retvar.simulation.blocks import Block, Recording, Shape, initial_draws
+from retvar.simulation.kernel import Given, Task, kernel_of
+from retvar.simulation.question import Question
+from retvar.simulation.recorder import Batch, Scratch, Wanted, table_of
+from retvar.td.block import aligned_zeros, block_of
+from retvar.td.jit import compiled, log_slow_compilation
+from retvar.td.networks import ESTIMATES
+
+__all__ = ["Batch", "Moments", "Simulation", "run"]
+
+Array = NDArray[np.float64]
+BATCH_BYTES = 16_000_000  # results of one batch
+NEVER = 2**62
+Progress = Callable[[float], None]  # receives the number of finished runs
+_compiled: set[Shape] = set()  # in this process
+_kernel_lock = threading.Lock()
+
+
+@dataclass(frozen=True, eq=False)
+class Simulation:
+    """Everything needed to run a simulation."""
+
+    question: Question
+    blocks: list[Block]
+    recording: Recording
+    runs: int
+    first: int  #: number of the first run
+    threads: int
+    batch: int | None
+
+
+def result_shapes(block: Block, simulation: Simulation) -> Batch:
+    """Shapes of the results of a run, but for lanes; what is not wanted has no slots."""
+    rec, states = simulation.recording, simulation.question.mdp.n_states
+    slots = len(block.shape.rows)
+    points, window = rec.points.size, (slots if rec.window else 0, states)
+    return Batch(
+        estimates=(points, slots, rec.states.size),
+        rmse=(points, slots if rec.shares.size else 0),
+        steps=(points, slots if rec.steps else 0, rec.states.size),
+        sums=window,
+        squares=window,
+        frozen_squares=window,
+        changes=(slots if rec.change else 0, states),
+        diverged_at=(len(ESTIMATES),),
+    )
+
+
+def bytes_of_a_run(block: Block, simulation: Simulation) -> int:
+    """Size of the results of one run of a block."""
+    return 8 * block.lanes * sum(map(math.prod, result_shapes(block, simulation)[:-1]))
+
+
+class Lanes:
+    """What the lanes of a block are given, and what is recorded of them."""
+
+    def __init__(self, simulation: Simulation, block: Block) -> None:
+        self.simulation, self.block = simulation, block
+        numbers = range(len(block.owners))
+        members = [[simulation.question.setups[i] for i in block.learners(k)] for k in numbers]
+        self.owned = list(zip((place for _, place in block.owners), members, strict=True))
+        self.nodes = [each[0].template.nodes[place] for place, each in self.owned]
+        self.p, self.q = self._settings(0), self._settings(1)
+        self.kappa = np.stack(np.broadcast_arrays(*(node.kappa for node in self.nodes)))
+        self.differs = any(m.template.initial for each in members for m in each)
+        self.states, template = simulation.question.mdp.n_states, members[0][0].template
+        self.truth, self.rows = simulation.question.of_lanes(block), table_of(block.shape)
+        self.shapes = result_shapes(block, simulation)
+        self._given = Given(template.gamma, template.lam, self.p, (), ())
+
+    def _settings(self, which: int) -> Array:
+        """One of the two parameters of the step-size rules [node, lane]."""
+        rows = [[m.settings[place, which] for m in members] for place, members in self.owned]
+        return np.stack([np.broadcast_to(row, self.block.lanes) for row in rows])
+
+    def given(self, runs: range) -> Given:
+        """What lanes are given, with the initial values of these runs."""
+        if self.differs or not self._given.starts:
+            draws, found = initial_draws(self.simulation.question.seed), {}
+            for template in {m.template for _, members in self.owned for m in members}:
+                if template.start not in found:
+                    found[template.start] = template.weights(runs, draws)
+            starts, which = [], []
+            for place, members in self.owned:
+                keys = [m.template.start for m in members]
+                distinct = list(dict.fromkeys(keys))
+                tables = np.broadcast_arrays(*(found[key][place] for key in distinct))
+                starts.append(np.stack(tables))  # a single row is repeated
+                which.append(np.array([distinct.index(key) for key in keys]))
+            self._given = self._given._replace(starts=tuple(starts), which=tuple(which))
+        return self._given
+
+    def wanted(self, runs: range) -> Wanted:
+        """What is recorded of these runs, and the truth."""
+        rec, frozen = self.simulation.recording, aligned_zeros(1, 0, 0)
+        if rec.window and not self.block.shape.specs[0].learns:
+            held = [setup.template for setup in self.owned[0][1]]
+            tables = self.simulation.question.frozen(held, runs)
+            frozen = aligned_zeros(max(map(len, tables)), self.states, self.block.lanes)
+            for lane in range(self.block.lanes):
+                frozen[..., lane] = tables[lane % len(tables)]
+        since = int(rec.points[-1]) - rec.window if rec.window else NEVER
+        return Wanted(
+            rec.points, rec.by_step, rec.states, rec.shares, since, self.truth, frozen, self.rows
+        )  # fmt: skip
+
+
+class Worker:
+    """Runs batches of one block, one at a time."""
+
+    def __init__(self, simulation: Simulation, block: Block) -> None:
+        self.lanes, self.block = Lanes(simulation, block), block
+        self.stream = simulation.question.stream
+        x, shape = self.lanes, block.shape
+        features = [node.features for node in x.nodes]
+        self.m = block_of(shape.specs, features, x.p, x.q, x.kappa, x.states, whole=False)
+        with _kernel_lock:  # shared by all threads
+            self.kernel = kernel_of(shape)
+        slots = len(block.shape.rows)
+        self.scratch = Scratch(
+            aligned_zeros(slots, block.lanes),
+            aligned_zeros(slots if shape.change else 0, x.states, block.lanes),
+            np.zeros(x.states, dtype=np.int64),
+        )
+
+    def run(self, runs: range, stop: Any, tick: Any) -> Batch | None:
+        """Run a batch; return None if it was stopped."""
+        found = {
+            name: aligned_zeros(len(runs), *shape, self.block.lanes)
+            for name, shape in self.lanes.shapes._asdict().items()
+        }
+        found["diverged_at"] = found["diverged_at"].astype(np.int64)
+        out, given, wanted = Batch(**found), self.lanes.given(runs), self.lanes.wanted(runs)
+
+        def start(count: int) -> bool:
+            task = Task(runs.start, count, stop, tick)
+            done: bool = self.kernel(self.stream, task, self.m, given, wanted, self.scratch, out)
+            return done
+
+        if self.block.shape not in _compiled:
+            with log_slow_compilation("the update for these learners"):
+                start(0)
+            _compiled.add(self.block.shape)
+        return out if start(len(runs)) else None
+
+
+def run(simulation: Simulation, targets: list[Any], progress: Progress | None = None) -> None:
+    """Run a simulation; `targets` add the results of the blocks, in order of the runs.
+
+    An interrupt stops the workers quickly and is re-raised.
+    """
+    stop = np.zeros(1, dtype=np.int64)
+    local = threading.local()
+    ticks: list[Array] = []
+
+    def work(number: int, runs: range) -> Batch | None:
+        if not hasattr(local, "workers"):
+            local.workers, local.tick = {}, np.zeros(8)
+            ticks.append(local.tick)
+        if number not in local.workers:
+            local.workers = {number: Worker(simulation, simulation.blocks[number])}
+        batch: Batch | None = local.workers[number].run(runs, stop, local.tick)
+        local.tick[0] = 0.0
+        return batch
+
+    done, reported, tasks = 0, 0.0, _tasks(simulation)
+    ahead: deque[tuple[int, range, Future[Batch | None]]] = deque()
+    with ThreadPoolExecutor(simulation.threads, thread_name_prefix="retvar") as pool:
+        try:
+            while True:
+                for number, runs in islice(tasks, simulation.threads + 1 - len(ahead)):
+                    ahead.append((number, runs, pool.submit(work, number, runs)))
+                if not ahead:
+                    break
+                number, runs, future = ahead[0]
+                if wait([future], timeout=0.1).done:
+                    batch = future.result()
+                    assert batch is not None
+                    targets[number].add(runs, batch)
+                    done += len(runs)
+                    ahead.popleft()
+                if progress is not None:
+                    finished = sum(len(runs) for _, runs, each in ahead if each.done())
+                    now = done + finished + sum(float(t[0]) for t in ticks)
+                    reported = max(reported, now / len(simulation.blocks))
+                    progress(reported)
+        except BaseException:
+            stop[0] = 1
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+def _tasks(simulation: Simulation) -> Iterator[tuple[int, range]]:
+    """Yield block numbers and batches of runs, in order."""
+    end = simulation.first + simulation.runs
+    for number, block in enumerate(simulation.blocks):
+        size = simulation.batch
+        if size is None:
+            fitting = BATCH_BYTES // max(bytes_of_a_run(block, simulation), 1)
+            size = min(-(-simulation.runs // (4 * simulation.threads)), max(1, fitting), 256)
+        for first in range(simulation.first, end, size):
+            yield number, range(first, min(first + size, end))
+
+
+def usable_threads() -> int:
+    """Number of CPUs that this process may use."""
+    known = hasattr(os, "sched_getaffinity")  # not on every system
+    return len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1
+
+
+class Moments:
+    """Mean and standard deviation over runs per entry; NaN is left out."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.count = np.zeros(shape, dtype=np.int32)
+        self.mean = np.zeros(shape)
+        self.squares = np.zeros(shape)
+
+    def add(self, batch: Array) -> None:
+        """Add a batch of runs."""
+        add_to_moments(
+            batch.reshape(batch.shape[0], -1),
+            self.count.reshape(-1), self.mean.reshape(-1), self.squares.reshape(-1),
+        )  # fmt: skip
+
+    @property
+    def std(self) -> Array:
+        """Unbiased standard deviation; NaN with fewer than two runs."""
+        return np.sqrt(self.squares / np.where(self.count > 1, self.count - 1, np.nan))
+
+    @property
+    def average(self) -> Array:
+        """Mean; NaN without runs."""
+        return np.where(self.count > 0, self.mean, np.nan)
+
+
+@functools.partial(compiled, nogil=True)
+def add_to_moments(batch, count, mean, squares):
+    """Update means and squared deviations with Welford's recursion, run by run."""
+    for r in range(batch.shape[0]):
+        for i in range(batch.shape[1]):
+            x = batch[r, i]
+            if x == x:
+                count[i] += 1
+                gap = x - mean[i]
+                mean[i] += gap / count[i]
+                squares[i] += gap * (x - mean[i])

@@ -1,0 +1,1 @@
+"""What every room uses: errors, checks of arguments, texts, files, progress, tables, caches."""

@@ -1,0 +1,153 @@
+"""Datasets saved as netCDF files with a footer: a key, a digest of the contents, a checksum."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import io
+import json
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from retvar.support.errors import InputError
+from retvar.support.files import write_with
+from retvar.support.reading import read_bytes
+
+if TYPE_CHECKING:
+    import xarray
+
+PACKAGE = Path(__file__).resolve().parents[1]
+ENTRY = "retvar.simulation"  # what computes the results that are saved
+MARK = b"\nretvar "  # begins the footer, after the end of the netCDF data
+
+
+class Footer(NamedTuple):
+    """The last line of a file."""
+
+    key: str  #: digest of the settings that determine the data
+    contents: str  #: digest of the data
+    checksum: str  #: of all bytes before it
+
+
+@cache
+def code_digest(package: Path = PACKAGE) -> str:
+    """A digest of the source files that a simulation imports, directly or not."""
+    digest, found, waiting = hashlib.sha256(), set[Path](), [ENTRY]
+    while waiting:
+        path = _source(package, waiting.pop())
+        if path is not None and path not in found:
+            found.add(path)
+            waiting += _imports(ast.parse(path.read_bytes()))
+    for path in sorted(found):
+        digest.update(path.relative_to(package).as_posix().encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _source(package: Path, name: str) -> Path | None:
+    """The file of a module; None if the name is not that of a module of the package."""
+    first, *rest = name.split(".")
+    path = package.joinpath(*rest)
+    places = (path.with_suffix(".py"), path / "__init__.py") if first == "retvar" and rest else ()
+    return next((place for place in places if place.is_file()), None)
+
+
+def _imports(tree: ast.AST) -> Iterator[str]:
+    """The names that a module imports, and the packages around them; not those of type checks."""
+    for node in ast.iter_child_nodes(tree):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
+            yield from _imports(node)
+        for name in names:
+            parts = name.split(".")
+            yield from (".".join(parts[:k]) for k in range(2, len(parts) + 1))
+
+
+def contents(data: xarray.Dataset) -> str:
+    """A digest of the variables of a dataset, independent of the file format."""
+    digest = hashlib.sha256()
+    for name in sorted(data.variables, key=str):
+        variable = data.variables[name]
+        values = np.asarray(variable.values)
+        if values.dtype.kind in "OUST":
+            raw: Any = json.dumps(values.astype(str).tolist()).encode()
+        else:
+            raw = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+        digest.update(f"{name} {variable.dims} {variable.shape}".encode())
+        digest.update(raw)
+    return digest.hexdigest()
+
+
+def write(path: Path, data: xarray.Dataset, key: str, *, classic: bool = False) -> xarray.Dataset:
+    """Save a dataset; the file appears whole or not at all.
+
+    Classic netCDF is written in a tenth of the time of netCDF-4, but has no 64-bit integers.
+    """
+    data = data.assign_attrs(key=key, contents=contents(data))
+    raw = bytes(data.to_netcdf(engine="scipy")) if classic else _hdf5(data)
+    footer = Footer(key, data.attrs["contents"], _checksum(raw, key, data.attrs["contents"]))
+    whole = b"".join([raw, MARK, " ".join(footer).encode(), b"\n"])
+    write_with(path, lambda temporary: temporary.write_bytes(whole))
+    return data
+
+
+def write_netcdf(path: Path, data: xarray.Dataset) -> None:
+    """Write a dataset as netCDF-4 without a footer; the file appears whole or not at all."""
+    raw = _hdf5(data)
+    write_with(path, lambda temporary: temporary.write_bytes(raw))
+
+
+def read(path: Path, key: str, remedy: str = "compute it again") -> xarray.Dataset:
+    """Read a saved dataset and check it; errors name the file and the remedy."""
+    import xarray
+
+    try:
+        raw, footer = _split(path)
+        engine: Any = "scipy" if raw.startswith(b"CDF") else "h5netcdf"
+        with xarray.open_dataset(io.BytesIO(raw), engine=engine) as opened:
+            data = opened.load()
+    except ValueError as error:
+        remedy = f"is damaged or no result of retvar; {remedy} ({error})"
+        raise InputError("results", path, remedy) from None
+    if footer.key != key:
+        raise InputError("results", path, f"is the result of another computation; {remedy}")
+    return data
+
+
+def footer_of(path: Path) -> Footer | None:
+    """The footer of a file; None if the file is missing or damaged."""
+    try:
+        return _split(path)[1]
+    except ValueError:
+        return None
+
+
+def _split(path: Path) -> tuple[bytes, Footer]:
+    """The netCDF data and the footer of a file; ValueError if it is damaged."""
+    raw, _, line = read_bytes(path, "results").rpartition(MARK)
+    parts = line.decode("ascii", "replace").split()
+    if not raw or len(parts) != 3 or not line.endswith(b"\n"):
+        raise ValueError("the file is truncated")
+    footer = Footer(*parts)
+    if _checksum(raw, *footer[:2]) != footer.checksum:
+        raise ValueError("the checksum is wrong")
+    return raw, footer
+
+
+def _checksum(raw: bytes, key: str, contents: str) -> str:
+    """Checksum of everything before it in the file."""
+    return hashlib.sha256(raw + f" {key} {contents}".encode()).hexdigest()
+
+
+def _hdf5(data: xarray.Dataset) -> bytes:
+    """The bytes of a netCDF-4 file; HDF5 itself may crash on a full disk."""
+    buffer = io.BytesIO()
+    data.to_netcdf(buffer, engine="h5netcdf")
+    return buffer.getvalue()

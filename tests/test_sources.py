@@ -1,0 +1,153 @@
+"""Every source of experience keeps one contract: linked, at rest, read again, saved, stopped."""
+
+import os
+import signal
+import sys
+import threading
+import types
+
+import gymnasium
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+import retvar as rv
+from retvar.experience import Experience, from_gymnasium, from_linear_gaussian, from_table
+from retvar.experience.moves import Moves, Workspace
+
+WORLD = rv.domains.linear_gaussian(F=[[0.8, 0.3], [-0.3, 0.8]], S=0.3, Q=1.0, gamma=0.95)
+
+
+def by_hand():
+    """A source of one's own with two streams."""
+    chunk = {"state": np.array([0, 5, 1, 6]), "next_state": np.array([1, 6, 2, 7]),
+             "reward": np.arange(4.0), "stream": np.array([0, 1, 0, 1])}  # fmt: skip
+    return Experience("by hand", lambda counts: iter([chunk]), states=8)
+
+
+def a_log():
+    state = np.tile([0, 1, 2], 40)
+    return from_table({"state": state, "reward": state + 0.5, "action": state % 2,
+                       "terminated": state == 2})  # fmt: skip
+
+
+SOURCES = {
+    "by hand": by_hand,
+    "log": a_log,
+    "one environment": lambda: from_gymnasium("FrozenLake-v1", steps=300),
+    "episodes": lambda: from_gymnasium("FrozenLake-v1", episodes=20, envs=3),
+    "copies": lambda: from_gymnasium("CartPole-v1", steps=300, envs=3),
+    "vector environment": lambda: from_gymnasium(
+        gymnasium.make_vec("CartPole-v1", 2, vectorization_mode="sync"), steps=200
+    ),
+    "linear-Gaussian": lambda: from_linear_gaussian(WORLD, streams=4, steps=200),
+}
+
+
+def columns(moves, size=64):
+    parts = list(moves.chunks(size))
+    return {name: np.concatenate([part[name] for part in parts]) for name in moves.columns}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_moves_are_linked_trajectories_that_can_be_read_again(name):
+    experience = SOURCES[name]()
+    moves = experience.moves()
+    assert experience.moves() is moves
+    found, again = columns(moves), columns(moves)
+    backwards = list(moves.chunks(64, backwards=True))[::-1]
+    for column in found:
+        assert_array_equal(found[column], again[column])
+        assert_array_equal(found[column], np.concatenate([part[column] for part in backwards]))
+    over = found["terminated"] | found["truncated"]
+    assert over[-1]
+    assert_array_equal(found["next_state"][:-1][~over[:-1]], found["state"][1:][~over[:-1]])
+    counts = experience.counts
+    assert counts.transitions == len(moves) == len(over)
+    assert counts.ends == found["terminated"].sum()
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_moves_and_transitions_one_by_one_are_the_same_set(name):
+    one_by_one = sorted(t.reward for t in SOURCES[name]())
+    assert one_by_one == sorted(columns(SOURCES[name]().moves())["reward"].tolist())
+
+
+@pytest.mark.parametrize("name", [name for name in SOURCES if name != "by hand"])
+def test_what_is_saved_is_read_back(name, tmp_path):
+    SOURCES[name]().save(tmp_path / "saved.parquet")
+    found, again = (
+        columns(SOURCES[name]().moves()),
+        columns(from_table(tmp_path / "saved.parquet").moves()),
+    )
+    for column in ("state", "reward", "next_state", "terminated", "truncated"):
+        assert_array_equal(found[column], again[column])
+
+
+def test_models_act_with_one_thread_of_torch_which_are_restored(monkeypatch):
+    """With all threads of a machine, small networks took 30 times as long."""
+    threads, seen = [2], set()
+    torch = types.SimpleNamespace(
+        get_num_threads=lambda: threads[-1], set_num_threads=lambda n: threads.append(n)
+    )
+    monkeypatch.setitem(sys.modules, "torch", torch)
+
+    class Model:
+        def predict(self, observation):
+            seen.add(torch.get_num_threads())
+            return 0, None
+
+    from_gymnasium("CartPole-v1", Model(), steps=20).moves()
+    assert (seen, torch.get_num_threads()) == ({1}, 2)
+
+
+def test_more_rows_than_fit_in_memory_are_the_same_rows(monkeypatch, tmp_path):
+    rng = np.random.default_rng(0)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    parts = [
+        {"state": x, "next_state": x, "reward": x[:, 0], "stream": rng.integers(0, 9, 20_000)}
+        for x in (rng.normal(size=(20_000, 4)) for _ in range(15))
+    ]
+    small, large = Moves(Workspace("40MB")), Moves()
+    for part in parts:
+        small.append(part)
+        large.append(part)
+    one, other = columns(small, 30_000), columns(large, 30_000)
+    assert_array_equal(one["state"], other["state"])
+    assert_array_equal(one["truncated"], other["truncated"])
+    del small, large
+    assert not list(tmp_path.glob("retvar-moves-*"))
+
+
+def test_moves_keep_numbers_that_are_missing_missing():
+    """A database turns NaN into NULL; what is read must not be whatever lies there."""
+    state = np.array([[1.0, np.nan], [np.nan, 2.0], [3.0, 4.0]])
+    moves = Moves()
+    moves.append({"state": state, "next_state": state[::-1], "reward": np.array([1.0, np.nan, 2])})
+    (chunk,) = moves.chunks()
+    assert_array_equal(chunk["state"], state)
+    assert_array_equal(chunk["next_state"], state[::-1])
+    assert_array_equal(chunk["reward"], [1.0, np.nan, 2.0])
+
+
+@pytest.mark.parametrize("after", [0.001, 0.003, 0.01, 0.03, 0.1])
+def test_ctrl_c_while_rows_are_added_leaves_whole_chunks(after):
+    moves = Moves()
+    chunk = {"state": np.arange(500), "next_state": np.arange(1, 501), "reward": np.ones(500)}
+    timer = threading.Timer(after, os.kill, (os.getpid(), signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):  # noqa: PT012
+        timer.start()
+        while True:
+            moves.append(dict(chunk))
+    found = columns(moves) if len(moves) else {"reward": np.ones(0), "truncated": np.ones(1)}
+    assert len(found["reward"]) == len(moves)
+    assert len(moves) % 500 == 0
+    assert found["truncated"][-1]
+
+
+def test_ctrl_c_ends_a_long_query():
+    work, rows = Workspace(), "range(1_000_000)"
+    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):  # noqa: PT012
+        timer.start()
+        work.all(f"SELECT sum(a.range * b.range) FROM {rows} a, {rows} b")
