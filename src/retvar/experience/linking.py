@@ -172,28 +172,37 @@ class Log:
         """SQL for labels as numbers, in the order of their appearance."""
         found = {}
         if self.roles.kind == "label":
-            self.labels[:] = self._enumerate("s0", "z0" if self.roles.next_state else "")
+            self._enumerate(self.labels, "s0", "z0" if self.roles.next_state else "")
             found = {x: f"enum_code(TRY_CAST({x} AS enum_s0))::INTEGER" for x in ("s0", "z0")}
             found = found if self.roles.next_state else {"s0": found["s0"]}
         if self.acting:
-            self.actions[:] = self._enumerate("a")
+            self._enumerate(self.actions, "a")
             found["a"] = "enum_code(TRY_CAST(a AS enum_a))::INTEGER"
         return found
 
-    def _enumerate(self, column: str, after: str = "") -> list[Any]:
-        """Make a type of the labels in a column and, of rows that are no end, in `after`."""
+    def _enumerate(self, known: list[Any], column: str, after: str = "") -> None:
+        """Make a type of the labels in a column and, of rows that are no end, in `after`.
+
+        Labels that are `known`, as those of an earlier log, keep their numbers; new ones are added.
+        """
         query = f"SELECT {column} AS x, n AS k FROM rows"
         if after:
             query += f" UNION ALL SELECT {after}, n + 1 FROM rows WHERE NOT coalesce(ended, false)"
         query = f"SELECT x FROM ({query}) WHERE x IS NOT NULL GROUP BY x ORDER BY min(k)"
-        kind = f"enum_{column}"
-        self.work.execute(f"DROP TYPE IF EXISTS {kind}; CREATE TYPE {kind} AS ENUM ({query})")
-        keys = self.work.one(f"SELECT enum_range(NULL::{kind})")
+        keys = [key for (key,) in self.work.all(query)]
         if len(keys) > MOST_STATES:
             remedy = "too many to be states; name columns of numbers as observations"
             raise InputError("state", f"more than {MOST_STATES:,} different ones", remedy)
         columns = [str(self.roles.action)] if column == "a" else self.roles.state
-        return [self._label(key, columns) for key in keys]
+        new = {repr(label): (key, label) for key in keys for label in [self._label(key, columns)]}
+        absent = ((f"{BETWEEN}{k}", label) for k, label in enumerate(known))  # not in this log
+        found = {repr(old[1]): new.pop(repr(old[1]), old) for old in absent} | new
+        known[:] = [label for _, label in found.values()]
+        texts = {"x": np.array([key for key, _ in found.values()], dtype=object)}
+        texts["k"] = np.arange(len(found))
+        self.work.insert("CREATE OR REPLACE TEMP TABLE texts AS", texts)
+        kind, query = f"enum_{column}", "SELECT x FROM texts ORDER BY k"
+        self.work.execute(f"DROP TYPE IF EXISTS {kind}; CREATE TYPE {kind} AS ENUM ({query})")
 
     def _label(self, key: Any, columns: list[str]) -> Any:
         """The label that a text in the database stands for; of several columns, a tuple."""
