@@ -60,8 +60,8 @@ def _to_dict(solution: Solution, sampled: MonteCarlo | None) -> dict[str, Any]:
     }
     if sampled is not None:
         fields = [x for x in solution.fields if x not in ("value", "std", "second_moment")]
-        names = [name for field in fields for name in (field, f"{field}_stderr")]
-        answer["sampled"] = {name: getattr(sampled, name).tolist() for name in names}
+        errors = [f"{x}_stderr" for x in fields if x not in ("skewness", "kurtosis")]
+        answer["sampled"] = {name: getattr(sampled, name).tolist() for name in (*fields, *errors)}
     return answer
 
 
