@@ -38,10 +38,13 @@ PLAIN = (
     "test_checkpoint",
     "test_contract",
     "test_digests",
+    "test_engine",
     "test_features",
+    "test_gpu",
     "test_lazy_traces",
     "test_learned_moments",
     "test_online",
+    "test_refusals",
 )
 
 

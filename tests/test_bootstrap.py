@@ -266,25 +266,3 @@ def test_replicates_that_diverge_are_left_out():
         [[1.0, 3.0, np.inf, np.nan, 1e200], [np.nan, np.nan, np.nan, 1.0, np.inf]]
     )
     assert_allclose(spread(predictions), [np.sqrt(2), np.nan])
-
-
-FIXED = rv.Direct(alpha=0.1, gamma=0.9, lam=0.9)
-REFUSED = [
-    *(("bootstrap_samples", lambda x=x: FIXED.online(2, bootstrap_samples=x))
-      for x in (-1, 1, 1.5, True, "100", 20_000)),
-    ("bootstrap_samples", lambda: rv.Direct(alpha=rv.Adadelta()).online(2, bootstrap_samples=9)),
-    ("bootstrap_samples", lambda: FIXED.online(2).interval(what="value")),
-    ("level", lambda: FIXED.online(2, bootstrap_samples=9).interval(what="value", level=90)),
-    ("what", lambda: FIXED.online(2, bootstrap_samples=9).interval(what="quantile")),
-    ("power", lambda: rv.Averaged(power=0.5)),
-    ("states", lambda: FIXED.online(3).grow(2)),
-    ("states", lambda: FIXED.online(features=3).grow(4)),
-    ("gamma", lambda: FIXED.replace(gamma=[0.9] * 3).online(3).grow(5)),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("field", "call"), REFUSED)
-def test_impossible_replicates_intervals_and_sizes_are_refused(field, call):
-    with pytest.raises(rv.InputError) as caught:
-        call()
-    assert caught.value.field == field

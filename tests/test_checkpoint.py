@@ -99,24 +99,6 @@ def test_saving_and_loading_at_any_step_changes_nothing(kind, tmp_path):
         assert same(resumed, whole), (seed, cut)
 
 
-# ---------------------------------------------------------------------- writing
-
-
-def test_what_cannot_be_saved_is_refused(tmp_path):
-    class Own(rv.features.Active):
-        pass
-
-    learner = rv.Direct(alpha=0.1, gamma=0.9, lam=0.9)
-    for field, features, path in (
-        ("path", 4, tmp_path / "nowhere" / "risk.safetensors"),
-        ("path", 4, tmp_path),
-        ("features", Own(4), tmp_path / "risk.safetensors"),
-    ):
-        with pytest.raises(rv.InputError) as caught:
-            learner.online(features=features).save(path)
-        assert caught.value.field == field
-
-
 # ---------------------------------------------------------------------- older versions
 
 
@@ -160,20 +142,14 @@ def test_a_file_of_this_format_is_read_by_later_versions():
 # ---------------------------------------------------------------------- other files
 
 
-def a_file(folder, kind=by_states):
-    """A valid checkpoint."""
-    path = folder / "good.safetensors"
-    estimator, columns = a_kind(kind, 0)
-    estimator.update_many(part(columns, 0, 20))
-    estimator.save(path)
-    return path
-
-
 @pytest.mark.parametrize("kind", [by_states, by_table], ids=lambda kind: kind.__name__)
 def test_damaged_files_are_refused(kind, tmp_path):
     """A byte changed anywhere, or a part of the file missing; 1E-5 for 1e-5 is no damage."""
-    path, rng = a_file(tmp_path, kind), np.random.default_rng(oracle.fresh_seed())
-    good, whole = path.read_bytes(), rv.load(path)
+    path, rng = tmp_path / "good.safetensors", np.random.default_rng(oracle.fresh_seed())
+    whole, columns = a_kind(kind, 0)
+    whole.update_many(part(columns, 0, 20))
+    whole.save(path)
+    good = path.read_bytes()
     for at in rng.integers(len(good), size=100):
         path.write_bytes(good[:at])
         with pytest.raises(rv.InputError):
@@ -188,23 +164,8 @@ def test_damaged_files_are_refused(kind, tmp_path):
             pass
 
 
-WRONG = {
-    "format": lambda header, tensors: header.update(format=5),
-    "no steps": lambda header, tensors: header.pop("steps"),
-    "no such learner": lambda header, tensors: header["learner"].update(learner="Fourth"),
-    "bad setting": lambda header, tensors: header["learner"].update(gamma=2.0),
-    "no features": lambda header, tensors: header.pop("features"),
-    "large features": lambda header, tensors: header["features"]["value"].update(size=10**13),
-    "no weights": lambda header, tensors: tensors.pop("value.weights"),
-    "short traces": lambda header, tensors: tensors.update({"value.traces": np.zeros((1, 3))}),
-}
-
-
-@pytest.mark.parametrize("fault", WRONG)
-def test_files_that_make_no_sense_are_refused(fault, tmp_path):
-    path = a_file(tmp_path)
-    header, tensors = read_tensors(path)
-    WRONG[fault](header, tensors)
-    write_tensors(path, header, tensors)
+def test_a_later_format_is_refused(tmp_path):
+    header, tensors = read_tensors(FIXTURE)
+    write_tensors(tmp_path / "later.safetensors", header | {"format": 5}, tensors)
     with pytest.raises(rv.InputError):
-        rv.load(path)
+        rv.load(tmp_path / "later.safetensors")

@@ -435,19 +435,10 @@ def test_an_unstable_curve_is_finite_and_warns(caplog):
 # ---------------------------------------------------------------------- command line and figures
 
 
-STEPS = ("--alpha", "0.1", "--alpha-bar", "0.05")
-
-
-def run(*arguments):
-    return CliRunner().invoke(main, ["curve", *arguments])
-
-
 def test_the_command_prints_the_errors_and_draws_them(tmp_path):
-    file = tmp_path / "curves.svg"
-    both = ("--method", "direct", "--method", "vtd")
-    result = run("chain", *both, *STEPS, "--steps", "100", "--plot", str(file))
+    line = "curve chain --method direct --method vtd --alpha 0.1 --alpha-bar 0.05 --steps 100"
+    result = CliRunner().invoke(main, [*line.split(), "--plot", str(tmp_path / "curves.svg")])
     assert result.exit_code == 0, result.output
     last = result.stdout.splitlines()[-1].split()
-    assert last[0] == "100"
     assert_allclose([float(x) for x in last[2::2]], [1.6967, 22.881], atol=1e-3)
-    assert file.read_text(encoding="utf-8").startswith("<?xml")
+    assert (tmp_path / "curves.svg").stat().st_size > 1_000

@@ -27,6 +27,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import retvar as rv
+from tests.fixed_cases import COMPILED, FEATURES, FIXED_CASES, OFF, START, domain
 
 DATA = Path(__file__).parent / "data" / "digests"
 CLOSE = 1e-12  # of an array's largest number, or of 1
@@ -96,33 +97,7 @@ def record(force: list[str]) -> None:
 
 # ------------------------------------------------------------------------ what cases are made of
 
-OFF = {"target": "pi", "behaviour": "mu"}
-AT = [0, 1, 5, 60]
-WIDE = {"at": AT, "window": 20, "rmse": True}
-START = np.array([0.5, -0.25, 1.0, 0.125, -1.5])  # a list would span a grid
 METHODS = ("direct", "vtd", "centred")
-
-
-def domain(ends: bool = True) -> Any:
-    """Four states, two actions; noise, ends, γ and λ of each state, two policies."""
-    last = "end" if ends else 0
-    edges = [
-        (0, 0, 1, 0.75, 1.0, 0.5), (0, 0, 2, 0.25, -1.0, 0.0), (0, 1, 3, 1.0, 0.5, 1.0),
-        (1, 0, 1, 0.5, 0.25, 0.0), (1, 0, 3, 0.5, 2.0, 0.25), (1, 1, 0, 1.0, -0.5, 0.0),
-        (2, 0, last, 0.5, 3.0, 1.0), (2, 0, 0, 0.5, 0.0, 0.0), (2, 1, 1, 1.0, 1.0, 0.5),
-        (3, 0, last, 0.25, -2.0, 0.0), (3, 0, 2, 0.75, 1.0, 0.125), (3, 1, 2, 1.0, 0.0, 2.0),
-    ]  # fmt: skip
-    return rv.MDP.from_edges(
-        edges, gamma=[0.5, 0.75, 0.9, 0.95], lam=[1.0, 0.25, 0.5, 0.75], states=4, actions=2,
-        policies={
-            "mu": [[0.5, 0.5], [0.75, 0.25], [0.5, 0.5], [0.25, 0.75]],
-            "pi": [[0.75, 0.25], [0.5, 0.5], [1.0, 0.0], [0.5, 0.5]],
-        },
-    )  # fmt: skip
-
-
-FEATURES = np.array([[1.0, 0.5, 0.0], [0.0, -1.0, 0.25], [0.5, 0.5, 1.0], [-0.75, 0.0, 0.5]])
-VALUE_FEATURES = np.array([[1.0, 0.0], [0.5, -1.0], [0.25, 0.75], [0.0, 1.5]])
 
 
 def learner_of(method: str, **settings: Any) -> Any:
@@ -139,98 +114,17 @@ def numbers(data: Any) -> Arrays:
     return {f"{name}": data[name].values for name in names if data[name].dtype.kind in "fiub"}
 
 
-def simulated(mdp: Any, learners: Any, record: dict, **how: Any) -> Arrays:
-    """What a simulation gives: every run of it."""
-    how = {"runs": 2, "seed": 3, "keep": "runs", "threads": 2, **how}
-    return numbers(rv.simulate(mdp, learners, record=rv.Record(**record), **how))
-
-
 # ------------------------------------------------------------------------ simulate
 
 
-def pairs(mdp: Any, how: dict, **settings: Any) -> Arrays:
-    """Direct and VTD on one value node, as in Table 1."""
-    learners = rv.grid(rv.Direct, rv.VTD, **{"alpha": 0.1, "alpha_bar": [0.01, 0.1], **settings})
-    return simulated(mdp, learners, {**WIDE, "change": True}, **how)
+def simulated(name: str) -> Arrays:
+    """Every run of a fixed case."""
+    return numbers(FIXED_CASES[name]().simulate(threads=2))
 
 
-@case("simulate", TRUTH)
-def shared() -> Arrays:
-    return pairs(rv.domains.complex_mdp(), {"steps": 200})
-
-
-@case("simulate", TRUTH)
-def ratios() -> Arrays:
-    return pairs(rv.domains.complex_mdp(), {"steps": 200, **OFF})
-
-
-@case("simulate", TRUTH)
-def weighted_return() -> Arrays:
-    return pairs(rv.domains.complex_mdp(), {"steps": 200, **OFF}, estimand="off_policy_return")
-
-
-@case("simulate", TRUTH)
-def frozen_noisy() -> Arrays:
-    held = rv.Noisy([3.5, 3.0, 1.75, 1.25], uniform=0.3, normal=0.1)
-    frozen = {"alpha": 0.0, "learn_value": False, "value": held}
-    return pairs(rv.domains.chain(), {"episodes": 60}, **frozen)
-
-
-@case("simulate", ALL)  # pow: α/n^0.6
-def rules() -> Arrays:
-    learners = []
-    for alpha, gamma in ((0.7, None), (0.9, 0.5)):
-        learners += rv.grid(
-            rv.Direct, rv.VTD, rv.Centred, alpha=rv.Decay(alpha, 0.6), gamma=gamma,
-            value=START, alpha_bar=rv.Adadelta(alpha, 1e-2), alpha_mean=rv.Decay(),
-        )  # fmt: skip
-    record = {**WIDE, "step_sizes": True}
-    return simulated(rv.domains.complex_mdp(), learners, record, steps=200, seed=4, **OFF)
-
-
-@case("simulate", ALL)  # pow
-def averaged_traces() -> Arrays:
-    learners = rv.grid(
-        rv.Direct, alpha=rv.Averaged(0.3), alpha_bar=[rv.Averaged(0.1), rv.Averaged(0.2)],
-        kappa=0.5, kappa_bar=0.7,
-    )  # fmt: skip
-    record = {**WIDE, "change": True, "step_sizes": True}
-    return simulated(domain(), learners, record, steps=200, seed=15, features=FEATURES)
-
-
-@case("simulate", TRUTH)
-def features() -> Arrays:
-    learners = []
-    for alpha, lam in ((0.5, None), (0.05, 0.5)):
-        learners += rv.grid(
-            rv.Direct, rv.VTD, alpha=rv.AlphaBound(alpha), lam=lam, alpha_bar=[0.01, 0.02],
-            kappa=0.5, kappa_bar=0.7, value=START[:2], estimand="off_policy_return",
-        )  # fmt: skip
-    record = {**WIDE, "change": True, "step_sizes": True}
-    tables = {"features": FEATURES, "value_features": VALUE_FEATURES}
-    return simulated(domain(), learners, record, episodes=60, seed=5, **OFF, **tables)
-
-
-@case("simulate", TRUTH)
-def traces_by_rule() -> Arrays:
-    learners = rv.grid(
-        rv.Centred, alpha=rv.Adadelta(0.9, 1e-2), alpha_mean=rv.AlphaBound(),
-        alpha_bar=[rv.AlphaBound(0.5), rv.AlphaBound(0.1)],
-        kappa_mean=np.array([0.25, 0.5, 0.75, 1.0]), kappa_bar=0.9,
-    )  # fmt: skip
-    record = {**WIDE, "step_sizes": True}
-    return simulated(domain(ends=False), learners, record, steps=150, seed=6)
-
-
-@case("simulate", TRUTH)
-def frozen_features() -> Arrays:
-    learners = rv.grid(
-        rv.VTD, rv.Centred, alpha=0.0, alpha_mean=0.1, alpha_bar=[rv.Decay(), rv.Decay(0.5)],
-        value=START[:3], learn_value=False,
-    )  # fmt: skip
-    table = np.vstack([FEATURES, [0.25, 0.5, -0.5]])
-    record = {**WIDE, "change": True}
-    return simulated(rv.domains.complex_mdp(), learners, record, steps=150, seed=7, features=table)
+for each in FIXED_CASES:
+    by_pow = each in ("rules", "averaged_traces")  # α/n^0.6
+    CASES[f"simulate/{each}"] = Case(functools.partial(simulated, each), ALL if by_pow else TRUTH)
 
 
 def walk_features() -> dict[str, np.ndarray]:
@@ -248,13 +142,6 @@ def random_walk() -> Arrays:
     walk = rv.domains.random_walk()
     data = rv.simulate(walk, learners, record=record, keep="runs", **walk_features(), **how)
     return numbers(data.isel(state=slice(None, None, 3)))
-
-
-@case("simulate", TRUTH)
-def diverging() -> Arrays:
-    learners = rv.grid(rv.Direct, alpha=[0.1, 1e60, 0.2, 30.0, 0.3])
-    record = {**WIDE, "at": [*AT, 700]}
-    return simulated(rv.domains.complex_mdp(), learners, record, steps=700, seed=8)
 
 
 @case("simulate")
@@ -484,9 +371,7 @@ def solutions() -> Arrays:
 def at_rest(method: str, mdp: Any, **how: Any) -> Arrays:
     """Where a learner ends up."""
     found = rv.fixed_point(method, mdp, **how)
-    names = ["value", "mean", "variance", "bias", "second_moment", "rmse"]
-    if mdp.n_states < 10:  # that of a long walk is known to 11 digits only
-        names.append("trace_radius")
+    names = ["value", "mean", "variance", "bias", "second_moment", "rmse", "trace_radius"]
     arrays = {name: np.array(getattr(found, name)) for name in names}
     spectrum = found.spectrum  # in no particular order
     arrays["spectrum sums"] = np.array([spectrum.real.sum(), abs(spectrum).sum()])
@@ -502,32 +387,6 @@ def fixed_points() -> Arrays:
                 part = at_rest(method, domain(), **how, value=value)
                 held = "held" if value is not None else "learned"
                 found |= {f"{question} {method} {held} {k}": x for k, x in part.items()}
-    return found
-
-
-@case("exact", ALL)
-def linear_fixed_points() -> Arrays:
-    found: Arrays = {}
-    for method in METHODS:
-        decays = {"kappa": 0.95, "kappa_bar": 0.95}
-        tables = walk_features()
-        tables["mean_features"] = tables["features"]
-        part = at_rest(method, rv.domains.random_walk(), **tables, **decays)
-        found |= {f"walk {method} {k}": x for k, x in part.items()}
-        for question, how in QUESTIONS.items():
-            tables = {"features": FEATURES, "value_features": VALUE_FEATURES}
-            tables["mean_features"] = FEATURES
-            part = at_rest(method, domain(), **how, **tables, kappa=0.5, kappa_bar=0.25)
-            found |= {f"own {question} {method} {k}": x for k, x in part.items()}
-    return found
-
-
-@case("exact", ALL)
-def updates_expected() -> Arrays:
-    found: Arrays = {}
-    for method in METHODS:
-        part = rv.expected_updates(method, domain(), sweeps=3, alpha=0.5, alpha_bar=0.25, **OFF)
-        found |= {f"{method} {k}": getattr(part, k) for k in ("value", "mean", "variance")}
     return found
 
 
@@ -547,6 +406,14 @@ def test_the_numbers_are_those_recorded(name):
         else:
             differ = x.view(np.int64) != was[array].view(np.int64)
             assert not differ.any(), (array, x[differ], was[array][differ])
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize(
+    "name", [*(f"simulate/{name}" for name in COMPILED), "online/single_direct_target"]
+)
+def test_compiled_code_gives_the_same_numbers(name):
+    test_the_numbers_are_those_recorded(name)
 
 
 if __name__ == "__main__":

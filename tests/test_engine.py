@@ -1,44 +1,53 @@
 """The engine has the bits of the online estimator, for any other learners, threads and batches."""
 
-import json
 from dataclasses import replace
+from unittest import mock
 
-import numba
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 import retvar as rv
-from retvar.simulation import kernel, runner
-from tests import cases, oracle, uncompiled
+from retvar.online import memory
+from retvar.simulation import blocks, kernel, runner
+from tests import cases, fixed_cases, oracle
 from tests.cases import bits, check_statistics, digest
-from tests.fixed_cases import COMPILED, FIXED_CASES
+from tests.fixed_cases import FIXED_CASES
 
 BATCHES = range(10 if oracle.SOAK else 1)
+compiled = pytest.mark.compiled
+
+
+def examples(push: int, nightly: int):
+    return settings(
+        max_examples=nightly if oracle.SOAK else push,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
 
 
 # ------------------------------------------------------------------------ the online learner's bits
 
 
-@pytest.mark.parametrize("name", COMPILED)
-def test_a_compiled_run_is_the_online_learner_fed_the_replayed_stream(name):
-    """Estimates and step sizes to the bit at every point; windows, changes, RMSE and truth too."""
+@pytest.mark.parametrize("name", FIXED_CASES)
+def test_a_run_is_the_online_learner_fed_the_replayed_stream(name):
+    """Estimates and step sizes to the bit at every point; windows, changes, RMSE and truth too.
+
+    That compiled code has the same bits is a test of the digests.
+    """
     data = cases.check(FIXED_CASES[name]())
     assert (data.diverged > 0).any() == (name == "wild")
 
 
-@pytest.mark.parametrize("name", ["plain", "features"])
-def test_a_long_run_ends_as_the_online_learner_does(name):
-    """20,000 steps: many checks of the stop flag; AlphaBound's steps get small."""
-    case = replace(FIXED_CASES[name](), length={"steps": 20_000}, runs=1)
-    both = name == "features"
-    data = case.simulate(record=rv.Record(at=[20_000], change=both, step_sizes=both))
+@compiled
+def test_a_long_run_ends_as_the_online_learner_does():
+    """20,000 steps: many checks of the stop flag."""
+    case = replace(FIXED_CASES["plain"](), length={"steps": 20_000}, runs=1)
+    data, columns = case.simulate(record=rv.Record(at=[20_000])), case.replay(0)
     for i, learner in enumerate(case.learners):
-        alone, columns = case.online(learner), case.replay(0)
-        for own in ("gamma", "lam"):
-            if getattr(learner, own) is not None:
-                columns.pop(own)
+        alone = case.online(learner)
         alone.update_many(columns)
         assert bits(data.value[0, i, 0]) == bits(alone.value())
         assert bits(data.variance[0, i, 0]) == bits(alone.variance())
@@ -46,28 +55,36 @@ def test_a_long_run_ends_as_the_online_learner_does(name):
 
 @pytest.mark.soak
 @pytest.mark.parametrize("batch", BATCHES)
-def test_any_simulation_is_the_online_learner_fed_the_replayed_stream(batch):
-    """Hypothesis chooses; in plain Python, so that every kind of learner can be tried.
+@examples(200, 1_000)
+@given(cases.cases(), st.sampled_from([0, blocks.FEW]))
+def test_any_simulation_is_the_online_learner_fed_the_replayed_stream(batch, case, few):
+    """In plain Python, so that every kind of learner can be tried; with 0 all weights are listed.
 
     Methods, estimands, policies, rules, features, traces, initial values, γ and λ of one's own,
-    steps and episodes, records; learners that diverge. 200 simulations, in the soak 10,000.
+    steps and episodes, records; learners that diverge. 200 simulations, 10,000 in `make nightly`.
     """
-    uncompiled.run("bits", 1_000 if oracle.SOAK else 200)
+    with mock.patch.object(blocks, "FEW", few), mock.patch.object(memory, "FEW", few):
+        cases.check(case)
 
 
-def test_fixed_and_rare_cases_are_as_the_online_learner_has_them():
-    """Every rule; 150 states, more than 64 with traces; squares beyond 10¹⁵⁰; other learners.
+def test_rare_cases_are_as_the_online_learner_has_them():
+    """150 states, more than 64 with traces; squares beyond 10¹⁵⁰; other learners.
 
     Two equal learners, one of which could share a lane with one with traces: their windows, too,
     have the same bits.
     """
-    uncompiled.run("fixed")
+    cases.check(fixed_cases.faded())
+    cases.check(fixed_cases.shared_steps())
+    assert cases.check(fixed_cases.poisoned()).diverged.values.tolist() == [1, 0, 1]
+    data = cases.check(fixed_cases.other_learners())
+    assert digest(data.isel(learner=0)) == digest(data.isel(learner=1))
 
 
+@compiled
 @pytest.mark.skipif(not oracle.SOAK, reason="compiles for minutes: make nightly")
 @pytest.mark.soak
 @pytest.mark.parametrize("batch", BATCHES)
-@settings(max_examples=6, database=None, suppress_health_check=list(HealthCheck))
+@examples(6, 6)
 @given(case=cases.cases())
 def test_any_compiled_simulation_is_the_online_learner(batch, case):
     """The same, compiled: 60 simulations."""
@@ -77,6 +94,7 @@ def test_any_compiled_simulation_is_the_online_learner(batch, case):
 # ------------------------------------------------------------------------ determinism
 
 
+@compiled
 @pytest.mark.parametrize("name", ["plain", "features", "frozen"])
 def test_threads_and_batches_and_repeats_leave_the_digest_alone(name):
     """1, 2 and 8 threads; runs by one, by three, all at once; twice: the same bits throughout.
@@ -94,6 +112,7 @@ def test_threads_and_batches_and_repeats_leave_the_digest_alone(name):
         assert digest(few.simulate(keep=keep, threads=8)) == digest(few.simulate(keep=keep))
 
 
+@compiled
 def test_more_lanes_than_a_block_has():
     """700 learners in two blocks; each has the bits that it has among a few."""
     alphas = np.linspace(0.01, 0.99, 700)
@@ -109,15 +128,14 @@ def test_more_lanes_than_a_block_has():
 
 @pytest.mark.soak
 @pytest.mark.parametrize("batch", BATCHES)
-def test_order_other_learners_threads_and_batches_do_not_matter(batch):
-    """For any simulation that Hypothesis chooses; 30 of them in plain Python, in the soak 2,000.
+@examples(30, 200)
+@given(cases.cases(longest=20), st.data())
+def test_order_other_learners_threads_and_batches_do_not_matter(batch, case, data):
+    """30 simulations, 2,000 in `make nightly`. Statistics over runs are NumPy's over the runs."""
+    cases.check_invariance(case, data.draw)
 
-    And statistics over runs are NumPy's over the runs kept.
-    """
-    uncompiled.run("invariance", 200 if oracle.SOAK else 30)
 
-
-@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compiled")
+@compiled
 @pytest.mark.parametrize("name", ["plain", "frozen", "features"])
 def test_a_shape_is_compiled_once_whatever_is_recorded(name):
     """Its kernel knows one signature: records, truth, runs and threads do not change the types."""
@@ -132,6 +150,7 @@ def test_a_shape_is_compiled_once_whatever_is_recorded(name):
 # ------------------------------------------------------------------------ divergence
 
 
+@compiled
 @pytest.mark.parametrize("name", ["wild", "features"])
 def test_a_lane_that_diverges_leaves_the_others_alone(name):
     """Their bits are those of a simulation without it; it is flagged, and NaN from there on."""
@@ -157,6 +176,7 @@ def test_a_lane_that_diverges_leaves_the_others_alone(name):
     assert np.isnan(whole.variance_window[:, mad]).all()
 
 
+@compiled
 def test_a_weight_that_is_too_large_at_a_recorded_moment_has_diverged():
     """δ = −10¹⁰⁰ at the first step and 0 from then on; with a step of 1 the variance is δ²."""
     mdp = rv.MDP.from_edges([(0, 0, 0, 1.0, 0.0)], gamma=0.0)
@@ -167,6 +187,7 @@ def test_a_weight_that_is_too_large_at_a_recorded_moment_has_diverged():
     assert (data.variance.isel(learner=1, step=-1) == 0.0).all()
 
 
+@compiled
 def test_averages_are_over_the_runs_that_have_not_diverged():
     """One run starts so far out that it diverges by the recorded moment; the others do not."""
     far = np.zeros((5, 5))
@@ -191,6 +212,7 @@ def test_averages_are_over_the_runs_that_have_not_diverged():
 # ------------------------------------------------------------------------ what is summed on the way
 
 
+@compiled
 def test_what_is_recorded_does_not_depend_on_when():
     """Every moment, some of them, spaced by factors: the same bits where they meet."""
     case = FIXED_CASES["plain"]()
@@ -205,11 +227,3 @@ def test_what_is_recorded_does_not_depend_on_when():
     assert some.state.values.tolist() == ["s3", "s1"]
     assert bits(some.value) == bits(every.value[..., [3, 1]])
     assert bits(some.true_variance) == bits(every.true_variance[:, [3, 1]])
-
-
-# ------------------------------------------------------------------------ plain Python
-
-
-def test_compiled_code_and_plain_python_give_the_same_bits():
-    expected = json.loads(uncompiled.run("digests"))
-    assert {name: digest(FIXED_CASES[name]().simulate()) for name in COMPILED} == expected

@@ -9,9 +9,8 @@ from click.testing import CliRunner
 
 import retvar as rv
 from retvar.cli import main
-from retvar.exact.risk.search import DenseLandscape, Landscape
 from retvar.exact.sampling import sample_returns
-from tests.oracle import END, SOAK, fresh_seed
+from tests.oracle import END, SOAK
 
 SEEDS = range(40) if SOAK else (3, 11, 17, 35, 0)  # in the first four a mixture is better
 
@@ -131,29 +130,6 @@ def test_risk_may_be_sought_exactly_where_every_policy_ends():
             found.add(never_ends(mdp))
             assert may_seek_risk(mdp) == (not never_ends(mdp))
     assert found == {True, False}
-
-
-def test_switches_of_single_states_agree_with_solving_each_policy():
-    """Rank-one updates against new solutions, also with γ = 1, parallel edges and mixtures."""
-    rng = np.random.default_rng(fresh_seed())
-    for k in range(10):
-        mdp = rv.domains.random_mdp(
-            6, 3, 3, rng, gamma=(0.5, 1.0) if k % 2 else 1.0, lam=1, ends=0.2, parallel=True
-        )
-        start, pi = rng.dirichlet(np.ones(6)), rng.dirichlet(np.ones(3), 6)
-        dense, sparse = DenseLandscape(mdp, start), Landscape(mdp, start)
-        if sparse.at(pi) is None:
-            continue
-        means, variances = dense.switches(pi)
-        for s, a in itertools.product(range(6), range(3)):
-            switched = pi.copy()
-            switched[s] = np.eye(3)[a]
-            spot = sparse.at(switched)
-            if spot is None:
-                assert means[s, a] == -np.inf
-            else:
-                assert means[s, a] == pytest.approx(spot.mean, rel=1e-9, abs=1e-9)
-                assert variances[s, a] == pytest.approx(spot.variance, rel=1e-8, abs=1e-8)
 
 
 def test_large_mdps_are_searched_without_tables(monkeypatch):

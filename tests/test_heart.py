@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import PLAIN, compiling
+from tests.oracle import SOAK
 
 ROOT = Path(__file__).parents[1]
 
@@ -18,10 +19,21 @@ ROOT = Path(__file__).parents[1]
 @pytest.mark.skipif(not compiling(), reason="this is plain Python already")
 @pytest.mark.parametrize("module", PLAIN)
 def test_in_plain_python(module):
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-n",
+        "2" if SOAK else "0",
+        "-p",
+        "no:cacheprovider",
+    ]
     command += ["-W", "ignore::RuntimeWarning", f"tests/{module}.py"]
+    plain = {"NUMBA_DISABLE_JIT": "1"} | (
+        {"NUMBA_ENABLE_CUDASIM": "1"} if module == "test_gpu" else {}
+    )
     done = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, "NUMBA_DISABLE_JIT": "1"}, capture_output=True,
-        text=True, check=False,
-    )  # fmt: skip
+        command, cwd=ROOT, env={**os.environ, **plain}, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout[-8_000:]

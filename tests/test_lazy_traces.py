@@ -202,20 +202,6 @@ def test_chunks_one_by_one_clones_and_files_give_the_same_bits(kind, replicates,
                 close(whole.weights[name], wanted, 1e-12)
 
 
-def test_faint_traces_are_dropped():
-    estimator = rv.Direct(alpha=0.1, gamma=0.5, lam=0.5, kappa=0.5, kappa_bar=0.5).online(
-        features=Active(1_000)
-    )
-    states = np.arange(1_001)[:, None]
-    estimator.update_many(
-        {"state": states[:-1], "reward": np.ones(1_000), "next_state": states[1:] % 1_000}
-    )
-    reached = [int(live[0, -1]) for live in estimator._memory.block.live]
-    assert reached[1] < reached[0] < 250
-    assert reached[0] > 100
-    assert reached == [np.count_nonzero(traces(estimator, k)) for k in range(2)]
-
-
 # ---------------------------------------------------------------------- divergence
 
 

@@ -6,64 +6,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import retvar as rv
 from retvar.exact.moments import IMPOSSIBLE, NO_SPREAD
-from retvar.mdp import weigh_edges
 from tests import oracle, streams
 from tests.streams import stream
-from tests.test_fixed_points import drawn_mdp
-from tests.test_solve import QUESTIONS
 
 LEARNERS = {"direct": rv.Direct, "centred": rv.Centred}
-MODES = ["target_return", "off_policy_return"]
-NODES = ("value", "mean", "variance", "third_moment", "fourth_moment")
-
-
-def proper_mdp(rng, question):
-    """A random MDP whose returns have an expectation."""
-    while True:
-        try:
-            weigh_edges(mdp := drawn_mdp(rng), *question)
-            return mdp
-        except rv.InputError:
-            continue
-
-
-# ---------------------------------------------------------------------- against the reference
 
 
 # ---------------------------------------------------------------------- identities
-
-
-@pytest.mark.parametrize("question", QUESTIONS)
-@pytest.mark.parametrize("method", LEARNERS)
-def test_the_mean_update_of_a_learner_is_its_expected_update(method, question):
-    """From any estimates, over all transitions of random MDPs and five points of normal rewards."""
-    rng = np.random.default_rng(oracle.fresh_seed())
-    points, weights = np.polynomial.hermite_e.hermegauss(5)
-    target, behaviour, estimand = question
-    for _ in range(3):
-        mdp = proper_mdp(rng, question)
-        n = mdp.n_states
-        start = rv.Estimates(*rng.normal(size=(5, n)))
-        learner = LEARNERS[method](alpha=1.0, estimand=estimand, order=4).online(states=n)
-        for place in range(5):
-            if place in learner._memory.places:
-                at = learner._memory.places[place]
-                learner._memory.block.w[at][:n, 0] = getattr(start, NODES[place])
-        wanted = rv.expected_updates(
-            method, mdp, start, target=target, behaviour=behaviour, estimand=estimand, order=4
-        )
-        change = {name: np.zeros(n) for name in NODES}
-        for s, t, p, rho, _, _, r, sd, gamma, lam in oracle.transitions(mdp, *question):
-            for x, w in zip(points, weights / weights.sum(), strict=True):
-                twin = learner.clone()
-                twin.update(int(s), r + sd * x, int(t), rho=rho, gamma=gamma, lam=lam)
-                for name in NODES:
-                    moved = getattr(twin, name)(int(s)) - getattr(learner, name)(int(s))
-                    change[name][int(s)] += p * w * moved
-        for name in NODES[2:]:
-            expected = getattr(wanted, name) - getattr(start, name)
-            scale = max(1.0, np.abs(expected).max())
-            assert_allclose(change[name], expected, atol=1e-10 * scale, err_msg=name)
 
 
 @pytest.mark.parametrize("method", LEARNERS)
@@ -131,35 +80,11 @@ def test_without_spread_there_is_no_skewness_and_a_word_says_so():
     assert risk.note(1) == NO_SPREAD
 
 
-# ---------------------------------------------------------------------- bad input
-
-
-def learned(order):
-    learner = rv.Direct(alpha=0.1, gamma=0.9, lam=0.9, order=order)
-    return learner.online(states=2, bootstrap_samples=5)
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        *(lambda order=order: rv.Direct(alpha=0.1, order=order) for order in (1, 5, 2.0, "4")),
-        lambda: rv.VTD(alpha=0.1, order=3),
-        lambda: rv.grid(rv.Direct, rv.VTD, alpha=0.1, order=4),
-        *(getattr(learned(2), what) for what in ("third_moment", "skewness", "kurtosis")),
-        lambda: learned(2).interval(0, "skewness"),
-        lambda: learned(3).predict([0], "kurtosis"),
-    ],
-)
-def test_orders_that_a_learner_has_not_are_refused(call):
-    with pytest.raises(rv.InputError) as caught:
-        call()
-    assert caught.value.field == "order"
-
-
 def test_divergence_names_the_moment():
     risk = rv.Direct(alpha=0.0, alpha_bar=1.0, gamma=0.9, lam=0.9, order=4).online(states=1)
-    with pytest.raises(rv.DivergenceError, match="fourth_moment"):
+    with pytest.raises(rv.DivergenceError) as caught:
         risk.update(0, 1e40, 0)
+    assert caught.value.node == "fourth_moment"
 
 
 # ---------------------------------------------------------------------- estimates from experience
@@ -172,17 +97,14 @@ def coins(rng, episodes=200):
     return rv.experience.from_table({"state": state, "reward": reward, "terminated": state == 1})
 
 
-def test_an_order_above_two_implies_td_and_says_so():
+def test_an_order_above_two_implies_td():
     rng = np.random.default_rng(oracle.fresh_seed())
     found = rv.estimate(coins(rng), gamma=1.0, order=4, bootstrap_samples=10)
     data = found.data
     assert (data.attrs["by"], data.attrs["order"]) == ("td", 4)
-    assert "order = 4" in str(data.attrs["remarks"])
     for name in ("third_moment", "fourth_moment", "skewness", "kurtosis"):
         assert_array_equal(data[name].values, getattr(found.estimator, name)()[:2])
         assert (data[f"{name}_low"] <= data[name]).all()
-    assert "skewness  kurtosis" in found.summary()
-    assert found.at(1).shapes["skewness"].estimate == data["skewness"].values[1]
     for wrong in ({"by": "least_squares"}, {"method": "vtd"}):
         with pytest.raises(rv.InputError) as caught:
             rv.estimate(coins(rng), gamma=1.0, order=4, **wrong)

@@ -113,28 +113,6 @@ def test_an_exact_radius_is_exact_for_ill_conditioned_eigenvalues():
     assert radius.value >= 0.5 * (1 - 1e-9)
 
 
-def test_the_forward_error_is_bounded_by_what_is_reported():
-    """A walk against its drift takes (7/3)ⁿ steps: digits are lost; the bound shows it."""
-    from fractions import Fraction
-
-    n, right = 14, Fraction(3, 10)
-    x = [Fraction(0)] * (n + 1)  # time to leave, from the recursion of differences
-    step = 1 / right
-    for i in range(n):
-        x[i] = step
-        step = 1 / right + (1 - right) / right * step
-    exact = [float(sum(x[i:n])) for i in range(n)]
-    M = np.zeros((n, n))
-    for i in range(n):
-        M[i, max(i - 1, 0)] += 0.7
-        if i + 1 < n:
-            M[i, i + 1] += 0.3
-    solved = Resolvent(scipy.sparse.csr_array(M)).solve(np.ones(n))
-    gap = np.max(np.abs(solved.x - exact)) / np.max(exact)
-    assert gap <= solved.error
-    assert 1e-16 * np.max(exact) / 100 <= solved.error <= 1e-15 * np.max(exact) * 100
-
-
 def test_a_solution_without_correct_digits_raises():
     n = 60
     M = np.zeros((n, n))

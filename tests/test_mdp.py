@@ -129,41 +129,6 @@ def test_names_may_be_used_everywhere():
     assert mdp.episodic
 
 
-LOOP = [(0, 0, 0)]
-REFUSED = [  # field, edges, settings (γ = 0.5 unless they have it)
-    ("edges", [], {}),
-    ("sum of probability[0, 0]", [(0, 0, 0, 0.5)], {}),
-    ("probability[0, 0 → 0]", [(0, 0, 0, 1.5), (0, 0, 0, -0.5)], {}),
-    ("reward[a, x → a]", [("a", "x", "a", 1, np.inf)], {}),
-    ("reward_std[0, 0 → 0]", [(0, 0, 0, 1, 0, -1)], {}),
-    ("states", [(0, 0, 1)], {}),
-    ("gamma", LOOP, {"gamma": None}),
-    ("gamma", [(0, 0, 0, 1, 0, 0, 0.5)], {}),
-    ("gamma", LOOP, {"gamma": 1.2}),
-    ("gamma[0, 0 → end]", [(0, 0, "end", 1, 0, 0, 0.5)], {"gamma": None}),
-    ("edges[1].gamma", [(0, 0, 0, 0.5, 0, 0, 0.5), (0, 0, 0, 0.5)], {"gamma": None}),
-    ("lam", LOOP, {"lam": -0.1}),
-    ("start", [("a", 0, "a")], {"start": "b"}),
-    ("sum of start", LOOP, {"start": {0: 0.4}}),
-    ("start[0]", LOOP, {"start": [-1.0]}),
-    ("states", LOOP, {"states": ["a", "a"]}),
-    ("states", LOOP, {"states": 0}),
-    ("edges[0].state", [("end", 0, "a")], {}),
-    ("edges[0].next_state", [("a", 0, "b")], {"states": ["a"]}),
-    ("edges[0].next_state", [(0, 0, 0.5)], {}),
-    ("positions", LOOP, {"positions": [1.0]}),
-    ("sum of policies.p[0]", LOOP, {"policies": {"p": [[0.5]]}}),
-    ("policies.p", LOOP, {"policies": {"p": [[1, 0]]}}),
-]
-
-
-@pytest.mark.parametrize(("field", "edges", "settings"), REFUSED)
-def test_invalid_mdps_are_refused_by_the_name_of_the_field(field, edges, settings):
-    with pytest.raises(rv.InputError) as caught:
-        rv.MDP.from_edges(edges, **{"gamma": 0.5, **settings})
-    assert caught.value.field == field
-
-
 def test_a_file_written_by_hand_needs_little(tmp_path):
     file = tmp_path / "coin.toml"
     file.write_text(

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import retvar as rv
 from tests import oracle
 from tests.test_fixed_points import contraction, drawn_mdp, side_by_side
-from tests.test_solve import QUESTIONS, acyclic_mdp
+from tests.test_solve import QUESTIONS, acyclic_mdp, one_state
 
 BATCHES, BATCH = (12, 250) if oracle.SOAK else (1, 40)  # make nightly: 3,000 MDPs
 PARTS, DECIDED = (10, 500) if oracle.SOAK else (1, 120)  # MDPs whose finite moments are decided
@@ -58,6 +58,9 @@ def test_moments_equal_those_of_all_paths_enumerated(question, bootstrap):
         value = None if bootstrap == "true" else np.random.default_rng(seed).normal(size=5)
         solution = rv.solve(mdp, *question, value=value, order=4)
         rows = oracle.transitions(mdp, target, walked, estimand)
+        full = [(*row[:-1], 1.0) for row in rows]  # the true value is the mean for λ = 1
+        true = [oracle.path_moments(mdp, s, full, np.zeros(5))[0] for s in range(5)]
+        assert_allclose(solution.value, true, atol=1e-12)
         H = solution.value if value is None else value
         expected = np.array([oracle.path_moments(mdp, s, rows, H) for s in range(5)])
         found = (solution.mean, solution.variance, solution.third_moment, solution.fourth_moment)
@@ -292,13 +295,6 @@ def test_rewards_that_make_up_for_every_ratio_leave_no_noise_but_rounding(value)
     assert_array_equal(found.variance, [0.0, 1.0])
 
 
-def one_state(gamma: float) -> rv.MDP:
-    """E[ρᵏ] = 1.64, 2.92, 5.2496 for k = 2, 3, 4."""
-    policies = {"pi": [[0.9, 0.1]], "mu": [[0.5, 0.5]]}
-    edges = [(0, 0, 0, 1.0, 1.0), (0, 1, 0, 1.0, 0.0)]
-    return rv.MDP.from_edges(edges, gamma=gamma, policies=policies)
-
-
 @pytest.mark.parametrize(("order", "moment"), [(2, 1.64), (3, 2.92), (4, 5.2496)])
 def test_a_moment_exists_if_and_only_if_its_own_radius_is_below_one(order, moment):
     limit = moment ** (-1 / order)
@@ -462,17 +458,3 @@ def test_features_ignore_an_expanding_part_that_is_left_for_ever():
     part = rv.fixed_point("direct", alone, *OFF, features=X[1:, :1], kappa_bar=0.5, kappa=0.2)
     assert_allclose(whole.variance[1:], part.variance, rtol=1e-10)
     assert_allclose(whole.rmse, part.rmse, rtol=1e-10)
-
-
-def test_frozen_values_get_the_variance_of_each_state_that_has_one():
-    from retvar.exact.solution import variance_function
-    from retvar.mdp import weigh_edges
-
-    mdp = gambler(lam=0.97)
-    values = np.array([np.zeros(5), [1.0, 2, 3, 0, 5], [1.0, 2, 3, 4, 5]])
-    found = variance_function(weigh_edges(mdp, *OFF))(values)
-    for row, H in zip(found, values, strict=True):
-        assert np.array_equal(row, rv.solve(mdp, *OFF, value=H).variance, equal_nan=True)
-    assert np.isnan(found).sum(axis=1).tolist() == [2, 2, 4]
-    nowhere = variance_function(weigh_edges(one_state(0.95), *OFF))(np.ones((2, 1)))
-    assert np.isnan(nowhere).all()
