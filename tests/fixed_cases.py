@@ -99,8 +99,8 @@ def features() -> Case:
             rv.Direct, rv.VTD, alpha=rv.AlphaBound(alpha), lam=lam, alpha_bar=[0.01, 0.02],
             kappa=0.5, kappa_bar=0.7, value=START[:2], estimand="off_policy_return",
         )  # fmt: skip
-    record = {**EVERYTHING, "change": True, "step_sizes": True}
-    return Case(domain(), learners, {"episodes": 60}, 2, 5, OFF, tables, record)
+    record = {**EVERYTHING, "at": [0, 1, 5, 24], "change": True, "step_sizes": True}
+    return Case(domain(), learners, {"episodes": 24}, 2, 5, OFF, tables, record)
 
 
 def traces() -> Case:

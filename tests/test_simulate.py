@@ -3,7 +3,6 @@
 import json
 import logging
 import math
-import os
 import subprocess
 import sys
 
@@ -29,14 +28,6 @@ def simulate(learners=TWO, mdp=COMPLEX, **changes):
     """A short simulation, a few of its arguments changed."""
     length = {} if "steps" in changes or "episodes" in changes else {"steps": 50}
     return rv.simulate(mdp, learners, **{"runs": 2, "seed": 1, **length, **changes})
-
-
-def python(script, *arguments, **environment):
-    """Run a script in a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-c", script, *map(str, arguments)],
-        env={**os.environ, **environment}, capture_output=True, text=True, check=True,
-    )  # fmt: skip
 
 
 # ------------------------------------------------------------------------ Table 1
@@ -306,7 +297,8 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 def test_memory_does_not_grow_with_the_runs():
     """10 runs, then 2,000 with 100 points, then 200,000: less than 100 MB more (ru_maxrss)."""
-    assert int(python(MEMORY).stdout) < 100_000  # kilobytes
+    done = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, check=True)
+    assert int(done.stdout) < 100_000  # kilobytes
 
 
 @pytest.mark.parametrize("name", ["frozen", "wild"])
