@@ -1,6 +1,7 @@
 """Online estimators: against the reference, by identities, and with invalid input."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -229,29 +230,30 @@ def test_each_node_bounds_its_step_by_its_own_discount():
     assert estimator.step_sizes == {"value": 1 / (1 - 0.5), "variance": 1 / (1 - 0.25**2)}
 
 
-@pytest.mark.compiled
-def test_changing_a_rule_changes_the_compiled_update(tmp_path):
-    """Compiled code is cached under a digest of all its source files."""
-    import shutil
+SQUARE = """
+from retvar.td.jit import compiled
+from retvar.td.rules import direct_reward
+def square(x):
+    return direct_reward(x, 0.0, 1.0)
+print(compiled(square)(2.0))
+"""
 
-    copied = tmp_path / "src"
-    root = os.path.dirname(os.path.dirname(__file__))
-    shutil.copytree(os.path.join(root, "src"), copied, ignore=shutil.ignore_patterns("__pycache__"))
-    script = (
-        "import retvar as rv; x = rv.Direct(alpha=1.0, gamma=0.0, lam=0.0).online(states=1);"
-        "x.update(0, 2.0, 0); print(x.variance(0))"
-    )
-    env = {**os.environ, "PYTHONPATH": str(copied), "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
-    found = []
-    for change in (None, ("return root * root", "return 100 * root * root")):
-        rules = copied / "retvar" / "td" / "rules.py"
-        if change:
-            rules.write_text(rules.read_text(encoding="utf-8").replace(*change), encoding="utf-8")
-        out = subprocess.run(
-            [sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True
-        )
+
+@pytest.mark.compiled
+def test_changing_a_rule_changes_what_is_compiled_of_it(tmp_path):
+    """Compiled code is cached under a digest of all its source files."""
+    (tmp_path / "square.py").write_text(SQUARE)
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=ignored)
+    rules = tmp_path / "src/retvar/td/rules.py"
+    env = {"PYTHONPATH": str(tmp_path / "src"), "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    words, found = [sys.executable, tmp_path / "square.py"], []
+    for new in ("return root * root", "return 100 * root * root"):
+        rules.write_text(rules.read_text("utf-8").replace("return root * root", new), "utf-8")
+        out = subprocess.run(words, env={**os.environ, **env}, capture_output=True, check=True)
         found.append(float(out.stdout))
     assert found == [4.0, 400.0]
+    assert list((tmp_path / "cache").rglob("*.nbc"))
 
 
 @pytest.mark.compiled
