@@ -2,7 +2,7 @@
 
 :func:`check` is the theorem: each run of each learner of a simulation has the bits of the online
 learner that is fed the replayed stream, and whatever else is recorded follows from those bits. It
-holds for compiled code and for plain Python (``python -m tests.uncompiled``), which can try more
+holds for compiled code and for plain Python (tests/test_engine.py), which can try more
 kinds of learners, because it compiles nothing.
 """
 
