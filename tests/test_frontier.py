@@ -9,8 +9,8 @@ from click.testing import CliRunner
 
 import retvar as rv
 from retvar.cli import main
-from retvar.exact.risk.search import DenseLandscape, Landscape
 from retvar.exact.sampling import sample_returns
+from retvar.exact.search import DenseLandscape, Landscape
 from tests.oracle import END, SOAK, fresh_seed
 
 SEEDS = range(40) if SOAK else (3, 11, 17, 35, 0)  # in the first four a mixture is better
@@ -159,7 +159,7 @@ def test_switches_of_single_states_agree_with_solving_each_policy():
 def test_large_mdps_are_searched_without_tables(monkeypatch):
     """The sparse search reaches what the dense one does."""
     mdp = rv.domains.windy_cliff()
-    monkeypatch.setattr("retvar.exact.risk.frontiers.MAX_TABLE", 0)
+    monkeypatch.setattr("retvar.exact.frontiers.MAX_TABLE", 0)
     (point,) = rv.frontier(mdp, penalties=0.1, restarts=0)
     assert (round(point.mean, 3), round(point.std, 3)) == (-12.614, 2.570)
 

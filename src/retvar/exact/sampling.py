@@ -15,8 +15,6 @@ from retvar.mdp.weighted_edges import Estimand
 from retvar.support import arguments
 from retvar.support.errors import ConvergenceError, InputError
 
-__all__ = ["MonteCarlo", "monte_carlo", "sample_returns"]
-
 Array = NDArray[np.float64]
 COMPARED = ("mean", "variance", "third_moment", "fourth_moment")
 MAX_WALKS = 1_000_000  # walks simulated at the same time

@@ -29,8 +29,8 @@ from retvar.simulation import Record
 from retvar.simulation.streams import stream_of
 from retvar.support import arguments
 from retvar.support.errors import InputError
+from retvar.support.files import parse_toml, read_bytes
 from retvar.support.format import did_you_mean, literal
-from retvar.support.reading import parse_toml, read_bytes
 from retvar.td.learners import LEARNERS, Learner
 from retvar.td.step_sizes import RULES, Constant, StepSize
 

@@ -21,11 +21,10 @@ from filelock import FileLock, Timeout
 from retvar.simulation.cuda_device import chosen_device
 from retvar.support import arguments, cache
 from retvar.support.errors import InputError
-from retvar.support.files import is_temporary, kind_of, write_text
+from retvar.support.files import is_temporary, kind_of, read_bytes, write_text
 from retvar.support.format import listed, literal
 from retvar.support.html import Shown, page, settings
 from retvar.support.progress import Progress
-from retvar.support.reading import read_bytes
 from retvar.sweep.plan import Cell, Plan, identity
 from retvar.sweep.spec import Sweep, digest
 

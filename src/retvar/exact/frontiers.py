@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from retvar.exact.risk.gradient import policy_gradient
-from retvar.exact.risk.search import MAX_TABLE, Candidate, DenseLandscape, Landscape, search
+from retvar.exact.gradient import policy_gradient
+from retvar.exact.search import MAX_TABLE, Candidate, DenseLandscape, Landscape, search
 from retvar.mdp import MDP, Policy, weigh_edges
 from retvar.mdp.linear import Resolvent, reaching
 from retvar.support import arguments
@@ -23,8 +23,6 @@ from retvar.support.html import Shown, page, settings, table
 if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.figure import Figure
-
-__all__ = ["Frontier", "FrontierPoint", "frontier"]
 
 Array = NDArray[np.float64]
 MAX_PENALTIES = 1_000
