@@ -21,7 +21,8 @@ from distributed import Client
 import document
 from retvar.cluster import local_cluster
 from retvar.sweep import CellSize, Dask, Domain, Learners, Local, Points, Range, Sweep, run
-from retvar.sweep.store import Executor
+
+Executor = Local | Dask
 
 CELLS = 16
 SECOND = 1.0

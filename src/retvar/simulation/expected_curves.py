@@ -96,9 +96,8 @@ def expected_curve(
     total, by_step = length_of(mdp, steps, episodes)
     recorded = record_of(record)
     for name in ("window", "change", "rmse", "step_sizes"):
-        if getattr(recorded, name):
-            remedy = "is recorded by simulate only"
-            raise InputError(f"record.{name}", getattr(recorded, name), remedy)
+        if given := getattr(recorded, name):
+            raise InputError(f"record.{name}", given, "is recorded by simulate only")
     if by_step and total > MOST_STEPS:
         remedy = f"must be at most {MOST_STEPS:,}; use resting_error"
         raise InputError("steps", f"{total:,}", remedy)
@@ -127,8 +126,8 @@ def dataset_of(
     """What was found for each learner [time, state] by name; NaN where it has no such node."""
     import xarray
 
-    names = list(dict.fromkeys(name for one in found for name in one))
-    names.sort(key=lambda name: not name.startswith("va"))
+    known = dict.fromkeys(name for one in found for name in one)
+    names = sorted(known, key=lambda name: not name.startswith("va"))
     nothing, dims = np.full_like(found[0]["value"], np.nan), ("learner", *times, "state")
     variables: dict[str, Any] = {
         name: (dims, np.stack([one.get(name, nothing) for one in found])) for name in names

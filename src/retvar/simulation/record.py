@@ -85,9 +85,8 @@ class Record:
         if len(ways) > 1:
             raise InputError("record", " and ".join(ways), "give one of every, at and points")
         for name in ("every", "points", "window"):
-            if getattr(self, name) is not None:
-                low = 0 if name == "window" else 1
-                found = arguments.integer(f"record.{name}", getattr(self, name), low)
+            if (given := getattr(self, name)) is not None:
+                found = arguments.integer(f"record.{name}", given, int(name != "window"))
                 object.__setattr__(self, name, found)
         for name in ("log", "change", "rmse", "step_sizes"):
             object.__setattr__(self, name, arguments.flag(f"record.{name}", getattr(self, name)))

@@ -17,12 +17,7 @@ from scipy.ndimage import generate_binary_structure, minimum_filter
 from retvar.mdp import MDP
 from retvar.mdp.weighted_edges import check_mdp
 from retvar.simulation.curve_recursion import Problem, Triangle, problems_of
-from retvar.simulation.expected_curves import (
-    MOST_STEPS,
-    STEP_NAMES,
-    Readout,
-    refuse_unstable,
-)
+from retvar.simulation.expected_curves import MOST_STEPS, STEP_NAMES, Readout, refuse_unstable
 from retvar.simulation.question import Question
 from retvar.support import arguments
 from retvar.support.errors import InputError
@@ -176,8 +171,7 @@ def best_steps(
     places = _free(learner, minimise, free)
     count = POINTS[len(places)] if points is None else arguments.integer("points", points, 3, 1_000)
     axis = np.geomspace(low, high, count)
-    if not 0 < (exactness := arguments.number("tolerance", tolerance)) < 1:
-        raise InputError("tolerance", tolerance, "must lie between 0 and 1")
+    exactness = arguments.between("tolerance", tolerance, 1.0, "must lie between 0 and 1")
     search = _Search(problem, places, minimise, steps, arguments.flag("average", average), shares)
     errors = search.grid(axis, progress)
     own = None if given is None else problem.steps[places]
@@ -288,7 +282,7 @@ def _minima(errors: Array) -> list[tuple[int, ...]]:
     """Points of a grid that are not above their neighbours along any axis, at most three."""
     cross = generate_binary_structure(errors.ndim, 1)
     least = errors == minimum_filter(errors, footprint=cross, mode="constant", cval=np.inf)
-    found = [tuple(index) for index in np.argwhere(least & np.isfinite(errors)).tolist()]
+    found = map(tuple, np.argwhere(least & np.isfinite(errors)).tolist())
     return sorted(found, key=lambda index: float(errors[index]))[:3]
 
 

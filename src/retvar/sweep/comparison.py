@@ -179,7 +179,9 @@ def compare(
     columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
     logs = columns.pop("logs")
     columns |= _effects(logs, options)
-    columns["winner"] = _winners(columns, pairs, options.level)
+    a, b = (np.tile(names, len(rows) // len(pairs))[:, None] for names in zip(*pairs, strict=True))
+    ahead = np.where(columns["high"] < 1, a, np.where(columns["low"] > 1, b, ""))
+    columns["winner"] = np.where(columns["p_holm"] < 1 - options.level, ahead, "")
     shape = (len(groups), len(selections), len(pairs), len(errors.domains) + 1)
     dims = ("question", "settings", "pair", "domain")
     labels = (list(groups), selections, [f"{a} / {b}" for a, b in pairs], [*errors.domains, ALL])
@@ -204,11 +206,7 @@ class _Match(NamedTuple):
 
 
 def _match(
-    errors: RunErrors,
-    by: str,
-    members: Indices,
-    methods: dict[str, Indices],
-    pair: tuple[str, str],
+    errors: RunErrors, by: str, members: Indices, methods: dict[str, Indices], pair: tuple[str, str]
 ) -> _Match:
     sides = [np.intersect1d(methods[name], members) for name in pair]
     for name, side in zip(pair, sides, strict=True):
@@ -217,28 +215,30 @@ def _match(
             raise InputError("data", f"no {name}", remedy)
     columns = [column for name, column in errors.settings.items() if name != by]
     columns = [c for c in columns if all(any(c[k] is not None for k in side) for side in sides)]
-    keys = [{tuple(c[k] for c in columns): int(k) for k in side} for side in sides]
-    both = [key for key in keys[0] if key in keys[1]]
-    same = [np.array([known[key] for key in both], dtype=np.intp) for known in keys]
+    known = [{tuple(c[k] for c in columns): int(k) for k in side} for side in sides]
+    both = [key for key in known[0] if key in known[1]]
     problem, names = "", " and ".join(pair)
     if not both:
         problem = f"{names} have no setting in common"
-    elif any(len(known) < side.size for known, side in zip(keys, sides, strict=True)):
+    elif any(len(keys) < side.size for keys, side in zip(known, sides, strict=True)):
         problem = f"{names} have learners that differ in a setting of only one method"
+    same = [np.array([keys[key] for key in both], dtype=np.intp) for keys in known]
     return _Match(sides, same, problem)
 
 
 def _row(errors: RunErrors, match: _Match, selection: str) -> dict[str, Any]:
     """One pair of methods at settings that were selected in one way, by domain and for all."""
-    sides = dict(zip("ab", _selected(errors, match, selection), strict=True))  # [domain, setting]
     here = np.arange(len(errors.domains))[:, None]
-    judged = {side: errors.values[:, :, JUDGING][here, x] for side, x in sides.items()}
-    row: dict[str, Any] = {"logs": _median(log_ratio(judged["a"], judged["b"]))}  # [domain, run]
-    for side, chosen in sides.items():
-        row[f"diverged_{side}"] = _with_all(np.isinf(judged[side]).mean(axis=(1, 2)))
+    row: dict[str, Any] = {}
+    judged = []  # [domain, setting, run]
+    for side, chosen in zip("ab", _selected(errors, match, selection), strict=True):
+        judged.append(errors.values[:, :, JUDGING][here, chosen])
+        row[f"diverged_{side}"] = _with_all(np.isinf(judged[-1]).mean(axis=(1, 2)))
         names = [errors.learners[x[0]] if x.size == 1 else "" for x in chosen]
         row[f"setting_{side}"] = [*names, ""]
-    return row
+    with np.errstate(invalid="ignore"):
+        logs = np.median(log_ratio(*judged), axis=1)  # over settings
+    return row | {"logs": np.where(np.isnan(logs), 0.0, logs)}  # NaN: between −∞ and ∞
 
 
 def _selected(errors: RunErrors, match: _Match, selection: str) -> list[Indices]:
@@ -252,13 +252,6 @@ def _selected(errors: RunErrors, match: _Match, selection: str) -> list[Indices]
     larger = np.maximum(*(centre(selecting[:, side]) for side in match.same))
     best = np.argmin(larger, axis=1)[:, None]
     return [side[best] for side in match.same]
-
-
-def _median(logs: Array) -> Array:
-    """The median over settings [domain, setting, run] → [domain, run]; 0 for −∞ and ∞."""
-    with np.errstate(invalid="ignore"):
-        found = np.median(logs, axis=1)
-    return np.where(np.isnan(found), 0.0, found)
 
 
 def _wins(gaps: Array) -> Array:
@@ -285,14 +278,6 @@ def _effects(logs: Array, options: ComparisonOptions) -> dict[str, Array]:
         "p": np.column_stack([p_each, p_all]),
         "p_holm": np.column_stack([holm(p_each), holm(p_all)]),
     }
-
-
-def _winners(columns: dict[str, Array], pairs: list[tuple[str, str]], level: float) -> Any:
-    """The better method where test and interval agree, otherwise an empty text."""
-    names = np.tile(np.array(pairs, dtype=object), (len(columns["p"]) // len(pairs), 1))
-    found = np.where(columns["high"] < 1, names[:, :1], "")
-    found = np.where(columns["low"] > 1, names[:, 1:], found)
-    return np.where(columns["p_holm"] < 1 - level, found, "").astype(str)
 
 
 def _least_p(shape: tuple[int, ...], options: ComparisonOptions) -> Array:

@@ -70,11 +70,31 @@ class Plan:
     domains: list[DomainInstance]
     learners: list[Learner]
     made_with: dict[str, str]  #: versions; see :func:`identity`
+    unit: str  #: of the length of a run: step or episode
+    moments: Any  #: the steps or episodes at which errors are recorded
+    errors: tuple[str, ...]  #: names of those that are recorded: of value, variance, higher moments
+    cells: list[Cell]  #: ordered by domain, then learners, then runs
 
     @classmethod
     def from_sweep(cls, sweep: Sweep, made_with: dict[str, str] | None = None) -> Plan:
-        """Expand a sweep into its learners and domains, and check them."""
-        return cls(sweep, domains_of(sweep), learners_of(sweep), made_with or identity())
+        """Expand a sweep into its learners, domains and cells, and check them."""
+        all_domains, learners = domains_of(sweep), learners_of(sweep)
+        runs = range(sweep.runs)
+        parts = itertools.product(
+            range(len(all_domains)),
+            _divide(len(learners), sweep.cell.learners),
+            [runs[k : k + sweep.cell.runs] for k in runs[:: sweep.cell.runs]],
+        )
+        return cls(
+            sweep,
+            all_domains,
+            learners,
+            made_with or identity(),
+            "step" if sweep.steps is not None else "episode",
+            sweep.record.record(sweep.length).moments(sweep.length),
+            error_names(max(learner.order for learner in learners)),
+            [Cell(number, *part) for number, part in enumerate(parts)],
+        )
 
     def __repr__(self) -> str:
         return (
@@ -84,29 +104,9 @@ class Plan:
         )
 
     @property
-    def unit(self) -> str:
-        """The unit of the length of a run: step or episode."""
-        return "step" if self.sweep.steps is not None else "episode"
-
-    @property
     def length(self) -> int:
         """Steps or episodes of a run."""
         return self.sweep.length
-
-    @cached_property
-    def moments(self) -> Any:
-        """The steps or episodes at which errors are recorded."""
-        return self.sweep.record.record(self.length).moments(self.length)
-
-    @property
-    def errors(self) -> tuple[str, ...]:
-        """Names of the errors that are recorded: of value, variance and higher moments."""
-        return error_names(max(learner.order for learner in self.learners))
-
-    @cached_property
-    def labels(self) -> list[str]:
-        """The labels of the learners."""
-        return labels_of(self.learners)
 
     @property
     def count(self) -> int:
@@ -120,13 +120,9 @@ class Plan:
         return entries * (16 * len(self.moments) + 1) + FILE_OVERHEAD * self.count
 
     @cached_property
-    def cells(self) -> list[Cell]:
-        """All cells, ordered by domain, then learners, then runs."""
-        learners = _divide(len(self.learners), self.sweep.cell.learners)
-        size, runs = self.sweep.cell.runs, self.sweep.runs
-        parts = [range(first, min(first + size, runs)) for first in range(0, runs, size)]
-        crossed = itertools.product(range(len(self.domains)), learners, parts)
-        return [Cell(number, *parts) for number, parts in enumerate(crossed)]
+    def labels(self) -> list[str]:
+        """The labels of the learners."""
+        return labels_of(self.learners)
 
     @cached_property
     def seeds(self) -> list[int]:
