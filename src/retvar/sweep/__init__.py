@@ -4,6 +4,8 @@
 >>> from pathlib import Path
 >>> sweep = Sweep(runs=8, steps=50, domains=[Domain(id="chain"), Domain(id="complex-mdp")],
 ...               learners=[Learners(method=["direct", "vtd"], alpha=[0.1, 0.2])])
+>>> sweep.plan().labels[:2]
+['direct alpha=0.1', 'vtd alpha=0.1']
 >>> out = Path(tempfile.mkdtemp()) / "out"
 >>> run(sweep, out).computed, run(sweep, out).computed     # the second finds all cells
 (2, 0)
@@ -16,6 +18,8 @@
 >>> data = collect(store)
 >>> dict(data.value_rmse.sizes), data.algorithm.values[:2].tolist()
 ({'domain': 2, 'learner': 4, 'step': 16, 'run': 8}, ['Direct', 'VTD'])
+>>> compare(data).data.pair.values.tolist(), finished(data).learners
+(['Direct / VTD'], [])
 >>> save(store, out / "sweep.nc") == status(store).digest == data.attrs["digest"]
 True
 """

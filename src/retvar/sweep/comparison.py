@@ -297,13 +297,6 @@ class Comparison(Shown):
 
     ``data`` has the dimensions question (such as λ), settings (``best``, ``shared``, ``typical``),
     pair (of methods) and domain, with ``all`` for all domains together.
-
-    >>> import retvar as rv
-    >>> how = {"steps": 20, "runs": 8, "seed": 0, "keep": "runs"}
-    >>> learners, record = rv.grid(rv.Direct, rv.VTD, alpha=0.1), rv.Record(at=[20], rmse=True)
-    >>> runs = rv.simulate(rv.domains.chain(), learners, record=record, **how)
-    >>> compare(runs).data.pair.values.tolist()
-    ['Direct / VTD']
     """
 
     data: xarray.Dataset
@@ -323,10 +316,9 @@ class Comparison(Shown):
         lines = align(rows, left=True)
         for number, heading in reversed(headings):
             lines.insert(number, heading)
-        return "\n".join([*_legend(self.data), *_undecidable(self.data), "", *lines])
+        return "\n".join([*_legend(self.data), "", *lines])
 
-    def __str__(self) -> str:
-        return self.summary()
+    __str__ = summary
 
     def _html(self) -> str:
         return preformatted(self.summary())
@@ -343,10 +335,11 @@ def can_decide(row: xarray.Dataset) -> bool:
 
 
 def _legend(data: xarray.Dataset) -> list[str]:
+    """What the numbers mean; with notes if too few runs or domains can decide anything."""
     runs, judging, level = (data.attrs[name] for name in ("runs", "judging", "level"))
     name, unmatched = error_name(data.attrs["what"]), data.attrs["unmatched"]
     over = "domains like these" if data.attrs["over"] == "domains" else "runs on these domains"
-    return [
+    found = [
         f"{name[0].upper()}{name[1:]} at {data.attrs['at']}: "
         f"{count(data.sizes['domain'] - 1, 'domain')}, "
         f"{runs} runs ({runs - judging} select settings, {judging} judge them)",
@@ -354,15 +347,10 @@ def _legend(data: xarray.Dataset) -> list[str]:
         f"better: if p < {1 - level:.3g} after Holm's correction and 1 is outside the interval",
         *([f"{unmatched}: each at its best only"] if unmatched else []),
     ]
-
-
-def _undecidable(data: xarray.Dataset) -> list[str]:
-    """Notes if there are too few runs or domains for any significant difference."""
-    found = []
     if not can_decide(data.isel(domain=0)):
-        more = math.floor(math.log2(data.least_p.values[0] / (1 - data.attrs["level"]))) + 1
-        runs = 2 * (data.attrs["judging"] + more)
-        found.append(f"too few runs to decide on single domains; {runs} would suffice")
+        more = math.floor(math.log2(data.least_p.values[0] / (1 - level))) + 1
+        enough = 2 * (judging + more)
+        found.append(f"too few runs to decide on single domains; {enough} would suffice")
     if data.sizes["domain"] > 2 and not can_decide(data.isel(domain=-1)):
         found.append(f"too few {data.attrs['over']} to decide over all domains")
     return found

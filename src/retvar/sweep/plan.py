@@ -53,18 +53,7 @@ class Cell:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """All domains, learners and cells of a sweep.
-
-    >>> from retvar.sweep import Domain, Learners, Sweep
-    >>> plan = Sweep(
-    ...     runs=2, steps=50, domains=[Domain(id="chain")],
-    ...     learners=[Learners(method="direct", alpha=[0.1, 0.2])],
-    ... ).plan()
-    >>> plan.labels
-    ['direct alpha=0.1', 'direct alpha=0.2']
-    >>> dict(plan.compute(plan.cells[0]).sizes)
-    {'learner': 2, 'run': 2, 'step': 16}
-    """
+    """All domains, learners and cells of a sweep."""
 
     sweep: Sweep
     domains: list[DomainInstance]
@@ -78,23 +67,19 @@ class Plan:
     @classmethod
     def from_sweep(cls, sweep: Sweep, made_with: dict[str, str] | None = None) -> Plan:
         """Expand a sweep into its learners, domains and cells, and check them."""
-        all_domains, learners = domains_of(sweep), learners_of(sweep)
-        runs = range(sweep.runs)
+        domains, learners = domains_of(sweep), learners_of(sweep)
+        runs, size = range(sweep.runs), sweep.cell.runs
         parts = itertools.product(
-            range(len(all_domains)),
+            range(len(domains)),
             _divide(len(learners), sweep.cell.learners),
-            [runs[k : k + sweep.cell.runs] for k in runs[:: sweep.cell.runs]],
+            [runs[first : first + size] for first in runs[::size]],
         )
-        return cls(
-            sweep,
-            all_domains,
-            learners,
-            made_with or identity(),
-            "step" if sweep.steps is not None else "episode",
-            sweep.record.record(sweep.length).moments(sweep.length),
-            error_names(max(learner.order for learner in learners)),
-            [Cell(number, *part) for number, part in enumerate(parts)],
-        )
+        cells = [Cell(number, *part) for number, part in enumerate(parts)]
+        unit = "step" if sweep.steps is not None else "episode"
+        moments = sweep.record.record(sweep.length).moments(sweep.length)
+        errors = error_names(max(learner.order for learner in learners))
+        made_with = made_with or identity()
+        return cls(sweep, domains, learners, made_with, unit, moments, errors, cells)
 
     def __repr__(self) -> str:
         return (
@@ -137,11 +122,12 @@ class Plan:
         common = digest([self.made_with, self.sweep.seed, *length])
         blocks = {cell.learners for cell in self.cells}
         learners = {k: digest([self.learners[i].to_dict() for i in k]) for k in blocks}
-        parts = (
-            [self.domains[c.domain].key, learners[c.learners], c.runs.start, c.runs.stop]
-            for c in self.cells
-        )
-        return [digest([common, *each])[:32] for each in parts]
+        found = []
+        for cell in self.cells:
+            domain, runs = self.domains[cell.domain], cell.runs
+            parts = [common, domain.key, learners[cell.learners], runs.start, runs.stop]
+            found.append(digest(parts)[:32])
+        return found
 
     @cached_property
     def digest(self) -> str:
@@ -156,10 +142,8 @@ class Plan:
             f"learners {learners.start}–{learners.stop - 1}, runs {runs.start}–{runs.stop - 1}"
         )
 
-    def compute(
-        self, cell: Cell, threads: int | None = 1, progress: Any = False, device: str = "cpu"
-    ) -> xarray.Dataset:
-        """Compute the data of a cell."""
+    def compute(self, cell: Cell, threads: int | None = 1, **how: Any) -> xarray.Dataset:
+        """Compute the data of a cell; `how` are further arguments of :func:`retvar.simulate`."""
         import xarray
 
         domain = self.domains[cell.domain]
@@ -176,8 +160,7 @@ class Plan:
             record=self.sweep.record.record(self.length),
             keep="runs",
             threads=threads,
-            progress=progress,
-            device=device,
+            **{"progress": False, **how},
         )
         dims = ("learner", "run", self.unit)
         unknown = np.full([data.sizes[dim] for dim in dims], np.nan)

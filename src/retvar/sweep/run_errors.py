@@ -194,11 +194,7 @@ def errors_of(data: xarray.Dataset, options: ComparisonOptions) -> RunErrors:
 
 
 class Finished(NamedTuple):
-    """The finished part of a sweep, and the labels of what was left out.
-
-    >>> Finished(None, ["chain"], []).domains
-    ['chain']
-    """
+    """The finished part of a sweep, and the labels of what was left out."""
 
     data: Any
     domains: list[str]
@@ -221,16 +217,6 @@ def finished(
         The error that must not be missing.
     where
         Check only learners with these settings, as in :class:`ComparisonOptions`.
-
-    Examples
-    --------
-    >>> import xarray
-    >>> dims, errors = ("domain", "learner", "run"), np.ones((2, 3, 4))
-    >>> errors[1] = np.nan
-    >>> names = {"domain": ["chain", "walk"], "learner": ["a", "b", "c"]}
-    >>> variables = {"variance_rmse": (dims, errors), "diverged": (dims, errors < 0)}
-    >>> finished(xarray.Dataset(variables, names)).domains
-    ['walk']
     """
     table, _ = _table(data, what, -1)
     chosen = _select(_settings(data), data.sizes["learner"], where)

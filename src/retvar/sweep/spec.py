@@ -73,7 +73,7 @@ class Range(Table, frozen=True):
             remedy = "must go from a number up to a greater one; on a log scale from above 0"
             raise InputError(field, list(ends), remedy)
         if self.linear:
-            return np.linspace(low, high, self.count).tolist()
+            return [float(x) for x in np.linspace(low, high, self.count)]
         # 0.01 rather than 0.010000000000000002
         return [float(f"{x:.12g}") for x in np.geomspace(low, high, self.count)]
 
