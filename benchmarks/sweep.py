@@ -22,8 +22,6 @@ import document
 from retvar.cluster import local_cluster
 from retvar.sweep import CellSize, Dask, Domain, Learners, Local, Points, Range, Sweep, run
 
-Executor = Local | Dask
-
 CELLS = 16
 SECOND = 1.0
 Setup = Callable[[], AbstractContextManager[Callable[[], object]]]  # yields the work to time
@@ -139,7 +137,7 @@ def dask(steps: int, workers: int, before: Callable[[], None] | None = None) -> 
     return ready
 
 
-def _work(steps: int, executor: Executor) -> Callable[[], object]:
+def _work(steps: int, executor: Local | Dask) -> Callable[[], object]:
     def work() -> None:
         with tempfile.TemporaryDirectory() as folder:
             assert run(sweep(steps), folder, executor).computed == CELLS

@@ -308,7 +308,7 @@ def run(
     """
     progress = Progress() if progress is None else progress
     arguments.instance("progress", progress, Progress, "a Progress")
-    executor = executor or Local()
+    executor = Local() if executor is None else executor
     arguments.instance("executor", executor, Local | Dask, "Local(…) or Dask(…)")
     sweep = Sweep.from_toml(sweep) if isinstance(sweep, str | Path) else sweep
     arguments.instance("sweep", sweep, Sweep | Plan, "a Sweep, its plan, or a path to its TOML")
