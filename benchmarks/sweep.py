@@ -21,7 +21,6 @@ from distributed import Client
 import document
 from retvar.cluster import local_cluster
 from retvar.sweep import CellSize, Dask, Domain, Learners, Local, Points, Range, Sweep, run
-from retvar.sweep.store import Executor
 
 CELLS = 16
 SECOND = 1.0
@@ -138,7 +137,7 @@ def dask(steps: int, workers: int, before: Callable[[], None] | None = None) -> 
     return ready
 
 
-def _work(steps: int, executor: Executor) -> Callable[[], object]:
+def _work(steps: int, executor: Local | Dask) -> Callable[[], object]:
     def work() -> None:
         with tempfile.TemporaryDirectory() as folder:
             assert run(sweep(steps), folder, executor).computed == CELLS

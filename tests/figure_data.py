@@ -9,7 +9,7 @@ import xarray
 
 import retvar as rv
 from retvar import plots
-from retvar.simulation.curves import BestSteps
+from retvar.simulation.step_search import BestSteps
 
 METHODS = ("direct", "vtd", "centred")
 RATIOS = [0.0, 0.1, 0.2, 0.3]

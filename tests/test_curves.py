@@ -16,7 +16,7 @@ from numpy.testing import assert_allclose
 
 import retvar as rv
 from retvar.cli import main
-from retvar.simulation.curves.recursion import Triangle, problems_of
+from retvar.simulation.curve_recursion import Triangle, problems_of
 from retvar.simulation.question import Question
 from tests import oracle
 from tests.reference import Reference

@@ -130,7 +130,7 @@ def test_risk_may_be_sought_exactly_where_every_policy_ends():
 def test_large_mdps_are_searched_without_tables(monkeypatch):
     """The sparse search reaches what the dense one does."""
     mdp = rv.domains.windy_cliff()
-    monkeypatch.setattr("retvar.exact.risk.frontiers.MAX_TABLE", 0)
+    monkeypatch.setattr("retvar.exact.frontiers.MAX_TABLE", 0)
     (point,) = rv.frontier(mdp, penalties=0.1, restarts=0)
     assert (round(point.mean, 3), round(point.std, 3)) == (-12.614, 2.570)
 

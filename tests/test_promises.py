@@ -20,7 +20,7 @@ import pytest
 import xarray
 
 import retvar as rv
-from retvar.support import cache, files, reading
+from retvar.support import cache, files
 from tests.sweeping import process, small
 
 SOURCE = Path(rv.__file__).parent
@@ -136,7 +136,7 @@ def test_no_file_that_is_read_runs_code(tmp_path, kind):
     else:
         path.write_bytes(pickle.dumps(Payload(tmp_path / "ran")))
     for read in (
-        lambda: reading.load_array(path),
+        lambda: files.load_array(path),
         lambda: rv.load(path),
         lambda: cache.read(path, "key"),
         lambda: rv.sweep.Sweep.from_toml(path),

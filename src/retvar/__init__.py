@@ -33,18 +33,14 @@ if TYPE_CHECKING:  # loaded on first use, so that `retvar --help` is fast
         solve,
         stationary_distribution,
     )
-    from retvar.exact.risk import (
-        Frontier,
-        FrontierPoint,
-        PolicyGradient,
-        frontier,
-        policy_gradient,
-    )
+    from retvar.exact.frontiers import Frontier, FrontierPoint, frontier
+    from retvar.exact.gradient import PolicyGradient, policy_gradient
     from retvar.mdp import END, MDP, Edge, Edges, Policy, domains
     from retvar.online import OnlineEstimator, Transition
     from retvar.online.actor_critic import ActorCritic
     from retvar.simulation import Record, replay, simulate
-    from retvar.simulation.curves import best_steps, expected_curve, resting_error
+    from retvar.simulation.expected_curves import expected_curve, resting_error
+    from retvar.simulation.step_search import best_steps
     from retvar.support.errors import (
         ConvergenceError,
         DeviceError,
@@ -86,7 +82,8 @@ _HOMES = {
         "solve",
         "stationary_distribution",
     ],
-    "retvar.simulation.curves": ["best_steps", "expected_curve", "resting_error"],
+    "retvar.simulation.expected_curves": ["expected_curve", "resting_error"],
+    "retvar.simulation.step_search": ["best_steps"],
     "retvar.estimation.check": ["Check", "check"],
     "retvar.estimation.rollouts": ["rollouts"],
     "retvar.estimation.estimate": ["Estimate", "estimate", "follow"],
@@ -95,13 +92,8 @@ _HOMES = {
     "retvar.td.learners": ["VTD", "Centred", "Direct", "Learner", "grid"],
     "retvar.mdp": ["END", "MDP", "Edge", "Edges", "Policy"],
     "retvar.online": ["OnlineEstimator", "Transition"],
-    "retvar.exact.risk": [
-        "Frontier",
-        "FrontierPoint",
-        "PolicyGradient",
-        "frontier",
-        "policy_gradient",
-    ],
+    "retvar.exact.frontiers": ["Frontier", "FrontierPoint", "frontier"],
+    "retvar.exact.gradient": ["PolicyGradient", "policy_gradient"],
     "retvar.online.actor_critic": ["ActorCritic"],
     "retvar.simulation": ["Record", "replay", "simulate"],
     "retvar.td.step_sizes": ["Adadelta", "AlphaBound", "Averaged", "Constant", "Decay"],

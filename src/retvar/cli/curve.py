@@ -16,7 +16,7 @@ from retvar.td.networks import DEFAULT, NETWORKS
 if TYPE_CHECKING:
     import xarray
 
-    from retvar.simulation.curves import BestSteps
+    from retvar.simulation.step_search import BestSteps
 
 ROWS = 10  # moments in the printed table; JSON has all
 STEPS = ("alpha", "alpha_bar", "alpha_mean")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from retvar.cli import base, sources
 from retvar.support.errors import InputError
-from retvar.support.reading import parse_json
 
 if TYPE_CHECKING:
     from retvar.estimation.return_sample import ReturnSample
@@ -66,8 +66,8 @@ def _start(text: str | None) -> Any:
     if text is None:
         return None
     for form in (text, f"[{text}]"):
-        with contextlib.suppress(InputError):
-            return parse_json(form, "start")
+        with contextlib.suppress(ValueError, RecursionError):
+            return json.loads(form)
     raise InputError("start", text, "must be a number, or numbers such as 0.0, 0.1")
 
 

@@ -145,7 +145,7 @@ def import_function(option: str, name: str) -> Any:
 def load_policy(name: str, env: str, gamma: float | None, options: dict[str, Any]) -> Any:
     """The policy that the option ``--policy`` names."""
     import retvar as rv
-    from retvar.support.reading import load_array
+    from retvar.support.files import load_array
 
     refuse_unknown_policy(name)
     if name == "random" or name.startswith("sb3:") or name.endswith(".zip"):

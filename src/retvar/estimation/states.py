@@ -31,8 +31,8 @@ from retvar.estimation.returns import CLOSED, ELSEWHERE, NOWHERE, Returns, rows_
 from retvar.estimation.sums import Sums
 from retvar.support import arguments
 from retvar.support.errors import InputError
+from retvar.support.files import free_memory
 from retvar.support.format import literal
-from retvar.support.reading import free_memory
 from retvar.td.features import States
 from retvar.td.learners import Learner
 

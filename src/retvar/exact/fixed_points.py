@@ -37,8 +37,6 @@ from retvar.support.html import MOST, Shown, page, table
 from retvar.td import networks, rules
 from retvar.td.networks import MEAN, NETWORKS, NODES, PLACES, VALUE, VARIANCE, Network, Reading
 
-__all__ = ["Estimates", "FixedPoint", "Node", "expected_updates", "fixed_point"]
-
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 POINTS = np.array([-np.sqrt(3.0), 0.0, np.sqrt(3.0)])

@@ -15,8 +15,6 @@ from retvar.mdp.weighted_edges import Estimand
 from retvar.support import arguments
 from retvar.support.errors import ConvergenceError, InputError
 
-__all__ = ["MonteCarlo", "monte_carlo", "sample_returns"]
-
 Array = NDArray[np.float64]
 COMPARED = ("mean", "variance", "third_moment", "fourth_moment")
 MAX_WALKS = 1_000_000  # walks simulated at the same time
@@ -70,10 +68,14 @@ class MonteCarlo(HigherMoments):
         True
         """
         arguments.instance("solution", solution, Solution, "a solution of retvar.solve")
-        fields = COMPARED[: min(self.order, solution.order)]
-        return tuple(
-            _z(getattr(self, f), getattr(solution, f), getattr(self, f"{f}_stderr")) for f in fields
-        )
+        found = []
+        for field in COMPARED[: min(self.order, solution.order)]:
+            exact, stderr = getattr(solution, field), getattr(self, f"{field}_stderr")
+            gap = getattr(self, field) - exact
+            with np.errstate(divide="ignore", invalid="ignore"):
+                z = gap / stderr
+            found.append(np.where(np.abs(gap) <= 1e-9 * np.maximum(1.0, np.abs(exact)), 0.0, z))
+        return tuple(found)
 
 
 @np.errstate(over="ignore", invalid="ignore")  # overflow raises an InputError later
@@ -216,9 +218,3 @@ def _moments(returns: Array, order: int) -> dict[str, Array]:
         fourth /= (n - 1) * (n - 2) * (n - 3)
         add("fourth_moment", fourth, squared**2 - s4 - 4 * s3 * d)
     return found
-
-
-def _z(sampled: Array, exact: Array, stderr: Array) -> Array:
-    gap = sampled - exact
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(np.abs(gap) <= 1e-9 * np.maximum(1.0, np.abs(exact)), 0.0, gap / stderr)

@@ -13,8 +13,6 @@ from retvar.mdp.weighted_edges import check_mdp
 from retvar.support.errors import InputError
 from retvar.support.format import listed
 
-__all__ = ["stationary_distribution"]
-
 Array = NDArray[np.float64]
 
 

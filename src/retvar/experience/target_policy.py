@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from retvar.experience.moves import Workspace, describe_error, quoted
 from retvar.experience.tables import Reading, open_table
 from retvar.support.errors import InputError
+from retvar.support.files import load_array
 from retvar.support.format import count, listed, literal
-from retvar.support.reading import load_array
 
 __all__ = ["ActionCoverage", "TargetPolicy", "plain", "target_policy"]
 

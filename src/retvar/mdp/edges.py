@@ -16,8 +16,6 @@ from retvar.support.format import listed, literal
 if TYPE_CHECKING:
     from retvar.mdp.model import MDP
 
-__all__ = ["END", "Edge", "Edges"]
-
 Array = NDArray[np.float64]
 Integers = NDArray[np.intp]
 END = -1  #: the next state of an edge that ends the episode; names: ``"end"`` or ``None``

@@ -16,12 +16,9 @@ from retvar.mdp.edges import END, Edge, Edges
 from retvar.mdp.policy import Policy
 from retvar.support import arguments
 from retvar.support.errors import InputError
-from retvar.support.files import write_text
+from retvar.support.files import read_bytes, write_text
 from retvar.support.format import count, did_you_mean, listed, literal, visible
 from retvar.support.html import MOST, Shown, page, table
-from retvar.support.reading import read_bytes
-
-__all__ = ["MDP"]
 
 Array = NDArray[np.float64]
 PAIRS, PAIRS_PER_EDGE = 1_000_000, 10_000  # most states × actions: so many, and more for each edge

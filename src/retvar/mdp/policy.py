@@ -19,8 +19,6 @@ from retvar.support.html import MOST, Shown, page, table
 if TYPE_CHECKING:
     from retvar.mdp.model import MDP
 
-__all__ = ["Policy"]
-
 Array = NDArray[np.float64]
 TIE = 1e-10  # actions within this relative distance of the best count as equally good
 MOST_COLUMNS = 8  # actions that have a column each in a notebook

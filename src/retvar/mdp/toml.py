@@ -12,12 +12,10 @@ import numpy as np
 
 from retvar.mdp.edges import END, Edge
 from retvar.support.errors import InputError
-from retvar.support.reading import parse_toml
+from retvar.support.files import parse_toml
 
 if TYPE_CHECKING:
     from retvar.mdp.model import MDP
-
-__all__ = ["field_and_problem", "parse_mdp", "toml_text"]
 
 Key = int | str
 

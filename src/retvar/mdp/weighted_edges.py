@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from retvar.mdp.model import MDP
     from retvar.mdp.policy import Policy
 
-__all__ = ["Estimand", "WeightedEdges", "importance_ratio", "state_values", "weigh_edges"]
-
 Array = NDArray[np.float64]
 Estimand = Literal["target_return", "off_policy_return"]
 

@@ -36,8 +36,6 @@ from retvar.td.features import Features, Rows, States
 from retvar.td.learners import Direct
 from retvar.td.step_sizes import Constant, Decay, step_size
 
-__all__ = ["ActorCritic", "Progression"]
-
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 START_STEP = 0.05  # of the node that learns the mean value of the starts

@@ -20,8 +20,6 @@ from retvar.td.nodes import LIMIT
 from retvar.td.random import seed_of
 from retvar.td.step_sizes import depends_on_errors
 
-__all__ = ["half_width", "key_of", "replicates_of", "spread"]
-
 Array = NDArray[np.float64]
 MOST = 16_384  # replicates that the random counter allows
 FEWEST = 2

@@ -31,16 +31,13 @@ from safetensors.numpy import save as to_bytes
 from retvar.online.estimator import OnlineEstimator
 from retvar.online.memory import Memory
 from retvar.support.errors import InputError
-from retvar.support.files import write_with
-from retvar.support.reading import require_file
+from retvar.support.files import require_file, write_with
 from retvar.td.features import Features, Table
 from retvar.td.features import from_dict as from_description
 from retvar.td.learners import from_dict
 from retvar.td.networks import PLACES, network_of
 from retvar.td.nodes import LAZY
 from retvar.td.step_sizes import averages
-
-__all__ = ["MALFORMED", "read_tensors", "restore", "save", "write_tensors"]
 
 FORMAT = 4
 PARTS = ("indptr", "indices", "values")

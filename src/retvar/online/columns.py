@@ -14,8 +14,6 @@ from retvar.support.errors import InputError
 from retvar.td.features import Rows
 from retvar.td.jit import read_only
 
-__all__ = ["MOST_STREAMS", "Columns", "Transition", "read_columns", "read_streams"]
-
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 UNKNOWN = -2  # marks an invalid state

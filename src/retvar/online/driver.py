@@ -19,8 +19,6 @@ from retvar.td.networks import Transition
 from retvar.td.nodes import Spec, Step, learning
 from retvar.td.random import U, word
 
-__all__ = ["Kernel", "Transitions", "check", "kernel_of"]
-
 TERMINATED, TRUNCATED = 1, 2  # flags of a transition; both: 3
 OK, STATE, NEXT_STATE, NO_NEXT, REWARD, RHO, GAMMA, LAM, STREAM = range(9)
 DIVERGED = 100  # plus the number of the node

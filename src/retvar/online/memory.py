@@ -17,8 +17,6 @@ from retvar.td.networks import network_of
 from retvar.td.nodes import ALL, FEW, LAZY, SPARSE, TABLE, Block, Spec
 from retvar.td.step_sizes import averages, counts_visits, depends_on_errors, is_bounded
 
-__all__ = ["Memory"]
-
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 COUNT, COUNTS = 8, 9  # of ints: number of states; transitions learned from and skipped

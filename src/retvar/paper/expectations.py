@@ -16,7 +16,7 @@ from scipy.special import ndtri, stdtr
 
 from retvar.exact import fixed_point
 from retvar.paper.declarations import Simulation
-from retvar.simulation.curves import expected_curve, resting_error
+from retvar.simulation.expected_curves import expected_curve, resting_error
 
 if TYPE_CHECKING:
     import xarray

@@ -14,8 +14,8 @@ from retvar.paper.declarations import Experiment
 from retvar.paper.experiments import all_experiments
 from retvar.support import arguments
 from retvar.support.errors import InputError
+from retvar.support.files import read_bytes
 from retvar.support.format import listed
-from retvar.support.reading import read_bytes
 from retvar.td.networks import NETWORKS
 
 METHODS = tuple(NETWORKS)

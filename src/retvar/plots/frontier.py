@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from retvar.exact.risk import Frontier, FrontierPoint
+from retvar.exact.frontiers import Frontier, FrontierPoint
 from retvar.exact.sampling import sample_returns
 from retvar.mdp import MDP, weigh_edges
 from retvar.mdp.linear import Resolvent

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import xarray
 
     from retvar.exact import Solution
-    from retvar.simulation.curves import BestSteps
+    from retvar.simulation.step_search import BestSteps
     from retvar.sweep.run_errors import ComparisonOptions
 
 COLOUR_MAPS: dict[str, Any] = {  # even in grey: a high value is bright, a large spread is dark
@@ -414,7 +414,7 @@ def step_contours(best: BestSteps | Mapping[str, BestSteps]) -> Figure:
 
     `best` is from :func:`retvar.best_steps`, or a mapping from names to several.
     """
-    from retvar.simulation.curves import BestSteps
+    from retvar.simulation.step_search import BestSteps
 
     several: Any = best if isinstance(best, Mapping) and best else {"": best}
     for name, one in several.items():

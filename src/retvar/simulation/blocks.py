@@ -30,8 +30,6 @@ from retvar.td.nodes import DENSE, FEW, LIMIT, NONE, SPARSE, TABLE, Spec
 from retvar.td.random import U
 from retvar.td.step_sizes import CONSTANT, counts_visits
 
-__all__ = ["Block", "LearnerSetup", "Recording", "Shape", "Template", "plan_blocks"]
-
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Rule = tuple[int, bool, float, bytes]  # of a node: kind of steps, whether it has a trace, power, κ

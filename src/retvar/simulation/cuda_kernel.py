@@ -20,14 +20,12 @@ from numpy import uintp as u
 from retvar.simulation import cuda_device
 from retvar.simulation.blocks import Recording, Shape
 from retvar.simulation.kernel import LOOK_EVERY, Given, functions_of
-from retvar.simulation.recorder import Batch, Scratch, Wanted
+from retvar.simulation.record import Batch, Scratch, Wanted
 from retvar.simulation.streams import START, edge, start
 from retvar.td.jit import part
 from retvar.td.nodes import NONE, Block
 from retvar.td.random import U, keys
 from retvar.td.step_sizes import averages, counts_visits, depends_on_errors
-
-__all__ = ["Launch", "Loaded", "Plan", "fields_of", "kernel_of", "plan_of"]
 
 SHARED_BYTES = 48 * 1024  # static shared memory of a thread block
 THREADS = 128  # of a block, at most

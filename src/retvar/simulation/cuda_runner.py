@@ -19,15 +19,13 @@ from retvar.simulation import cuda_device
 from retvar.simulation.blocks import Block, LearnerSetup, Recording
 from retvar.simulation.cuda_device import Device, without_contraction
 from retvar.simulation.cuda_kernel import Launch, Loaded, Plan, fields_of, kernel_of, plan_of
-from retvar.simulation.recorder import SUMMED, Batch
+from retvar.simulation.record import SUMMED, Batch
 from retvar.simulation.runner import Lanes, Moments, Progress, Simulation
 from retvar.support.errors import DeviceError, InputError
 from retvar.td.block import dense
 from retvar.td.jit import compiled, log_slow_compilation
 from retvar.td.nodes import DENSE
 from retvar.td.step_sizes import counts_visits, rate_at
-
-__all__ = ["BlockRunner", "run"]
 
 SHARE_OF_MEMORY = 0.6  # of the GPU's free memory, for the arrays of a batch
 UPDATES = 1e11  # of a launch, so that it takes about a second

@@ -1,7 +1,7 @@
 """The driver of a simulation: a random walk through the MDP, from which all lanes of a block learn.
 
 At each step :func:`run_block` draws an edge, makes a ``Step`` of it, lets every lane learn from it
-(:func:`retvar.td.nodes.learning`), and records what is wanted (:mod:`retvar.simulation.recorder`).
+(:func:`retvar.td.nodes.learning`), and records what is wanted (:mod:`retvar.simulation.record`).
 """
 
 from __future__ import annotations
@@ -12,17 +12,15 @@ from typing import Any, NamedTuple
 
 from numpy import uintp as u
 
-from retvar.simulation import recorder, streams
+from retvar.simulation import record, streams
 from retvar.simulation.blocks import Shape
-from retvar.simulation.recorder import recorder_of
+from retvar.simulation.record import recorder_of
 from retvar.simulation.streams import START, edge, reward_of, start
 from retvar.td.jit import called_part, in_turn, part, specialised, wide_noalias
 from retvar.td.networks import Transition
 from retvar.td.nodes import LIMIT, Spec, Step, learning
 from retvar.td.random import U, keys
 from retvar.td.step_sizes import averages, counts_visits, depends_on_errors, is_bounded
-
-__all__ = ["Given", "Task", "functions_of", "kernel_of"]
 
 LOOK_EVERY = 64  # steps, a power of 2: look for weights that have diverged, and whether to stop
 NAN = math.nan
@@ -181,5 +179,5 @@ def functions_of(shape: Shape) -> dict[str, Any]:
 @functools.cache
 def kernel_of(shape: Shape) -> Any:
     """Return the loop for learners of one shape; compiled at its first call."""
-    sources = [str(module.__file__) for module in (streams, recorder)]
+    sources = [str(module.__file__) for module in (streams, record)]
     return specialised(run_block, functions_of(shape), *sources, key=repr(shape))

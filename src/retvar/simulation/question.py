@@ -31,8 +31,6 @@ from retvar.td.networks import DEFAULT, MEAN, NETWORKS, PLACES, VALUE, VARIANCE
 from retvar.td.step_sizes import StepSize
 from retvar.version import __version__
 
-__all__ = ["Question", "labels_of", "length_of"]
-
 log = logging.getLogger("retvar")
 Array = NDArray[np.float64]
 MOST = 10**15  # steps, episodes and runs

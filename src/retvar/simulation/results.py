@@ -11,17 +11,15 @@ from numpy.typing import NDArray
 
 from retvar.exact.moments import shape
 from retvar.simulation.blocks import Block
-from retvar.simulation.recorder import SUMMED, Batch
+from retvar.simulation.record import SUMMED, Batch
 from retvar.simulation.runner import Moments, Simulation, bytes_of_a_run
 from retvar.support.errors import InputError
-from retvar.support.reading import free_memory
+from retvar.support.files import free_memory
 from retvar.td import networks
 from retvar.td.networks import ESTIMATES, NETWORKS, Estimate, Node, rests_on
 
 if TYPE_CHECKING:
     import xarray
-
-__all__ = ["Accumulator", "Results", "refuse_too_large"]
 
 Array = NDArray[np.float64]
 SHARE_OF_MEMORY = 0.8

@@ -26,8 +26,6 @@ from retvar.td.learners import Learner
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["replay", "simulate"]
-
 REPLAYED = 1 << 20  # transitions that replay makes in one call
 
 

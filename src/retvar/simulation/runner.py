@@ -23,12 +23,10 @@ from numpy.typing import NDArray
 from retvar.simulation.blocks import Block, Recording, Shape, initial_draws
 from retvar.simulation.kernel import Given, Task, kernel_of
 from retvar.simulation.question import Question
-from retvar.simulation.recorder import Batch, Scratch, Wanted, table_of
+from retvar.simulation.record import Batch, Scratch, Wanted, table_of
 from retvar.td.block import aligned_zeros, block_of
 from retvar.td.jit import compiled, log_slow_compilation
 from retvar.td.networks import ESTIMATES
-
-__all__ = ["Batch", "Moments", "Simulation", "run"]
 
 Array = NDArray[np.float64]
 BATCH_BYTES = 16_000_000  # results of one batch

@@ -20,8 +20,6 @@ from retvar.mdp.weighted_edges import importance_ratio
 from retvar.td.jit import compiled, inlined
 from retvar.td.random import ULP, U, keys, seed_of, uniform, word
 
-__all__ = ["Stream", "key_of", "normals", "stream_of", "uniforms"]
-
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 START = U(1 << 62)

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from retvar.support.errors import InputError
-from retvar.support.files import write_with
-from retvar.support.reading import read_bytes
+from retvar.support.files import read_bytes, write_with
 
 if TYPE_CHECKING:
     import xarray

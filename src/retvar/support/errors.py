@@ -4,16 +4,6 @@ from __future__ import annotations
 
 from retvar.support.format import literal, visible
 
-__all__ = [
-    "ConvergenceError",
-    "DivergenceError",
-    "InfiniteVarianceError",
-    "InputError",
-    "RetvarError",
-    "SourceError",
-    "WriteError",
-]
-
 
 class RetvarError(Exception):
     """Base class of all exceptions that retvar raises."""
@@ -36,9 +26,7 @@ class InputError(RetvarError, ValueError):
         super().__init__(field, value, remedy)
 
     def __str__(self) -> str:
-        value = " ".join(
-            literal(self.value, str).split()
-        )  # one line; long arrays are shortened below
+        value = " ".join(literal(self.value, str).split())  # long arrays are shortened below
         if len(value) > 120:
             value = f"{value[:80]} … ({type(self.value).__name__})"
         return visible(f"{self.field} = {value}: {self.remedy}")
@@ -128,5 +116,6 @@ class Interrupted(KeyboardInterrupt):
         self.status = 128 + number
 
 
-for _name in __all__:  # tracebacks show the name that users catch: retvar.InputError
-    globals()[_name].__module__ = "retvar"
+for _kind in list(globals().values()):  # tracebacks show the name that users catch
+    if isinstance(_kind, type) and issubclass(_kind, RetvarError):
+        _kind.__module__ = "retvar"

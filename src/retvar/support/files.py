@@ -1,4 +1,7 @@
-"""Write files whole or not at all: a temporary file beside the target, fsync, then `os.replace`."""
+"""Write files whole or not at all, and read what others wrote, with typed errors.
+
+A file is written beside its target under a temporary name, synced, then moved by `os.replace`.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,12 @@ import stat
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from retvar.support.errors import InputError, WriteError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}  # the disk's fault, not the path's
 LONGEST = 60  # characters of a name that a temporary file repeats
@@ -106,3 +112,61 @@ def _sync(path: Path, how: int) -> None:
 
 def _reason(error: Exception) -> str:
     return str(getattr(error, "strerror", None) or error)
+
+
+# ---------------------------------------------------------------------- reading
+
+
+def require_file(path: Path, field: str = "file") -> int:
+    """The size of a regular file in bytes; an InputError for anything else."""
+    if not (kind := kind_of(field, path)):
+        raise InputError(field, path, "does not exist; check the path")
+    if kind != "file":
+        raise InputError(field, path, f"is a {kind}; name a file")
+    return path.stat().st_size
+
+
+def read_bytes(path: Path, field: str = "file") -> bytes:
+    """The contents of a regular file."""
+    require_file(path, field)
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(field, path, f"cannot be read: {error.strerror}") from None
+
+
+def parse_toml(text: str | bytes, name: str, kind: Any = dict[str, Any]) -> Any:
+    """The data in a TOML text, as an object of `kind`; errors begin with `name`, the file's name.
+
+    A wrong type raises a :class:`msgspec.ValidationError`.
+    """
+    import msgspec
+
+    try:
+        decoded = text if isinstance(text, str) else str(text, "utf-8")
+        return msgspec.toml.decode(decoded, type=kind)
+    except msgspec.ValidationError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise InputError(name, "not TOML", str(error)) from None
+
+
+def load_array(path: Path, field: str = "file") -> NDArray[Any]:
+    """The array in a ``.npy`` file; no pickled objects."""
+    import numpy as np
+
+    require_file(path, field)
+    try:
+        return np.asarray(np.load(path, allow_pickle=False))
+    except Exception as error:  # a damaged header may raise anything
+        raise InputError(field, path, f"cannot be read: {error}") from None
+
+
+def free_memory() -> float:
+    """The free memory in bytes, as far as it is known."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as lines:
+            found = {line.split(":")[0]: line.split()[1] for line in lines}
+        return 1024.0 * float(found["MemAvailable"])
+    except (OSError, KeyError, IndexError, ValueError):
+        return 8e9

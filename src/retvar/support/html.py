@@ -8,8 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from retvar.support.format import count, visible
 
-__all__ = ["Shown", "escaped", "page", "preformatted", "settings", "table"]
-
 OPEN = 20  # rows that are seen at once
 MOST = 200  # rows altogether; the others are counted
 LONGEST = 60  # characters of a cell

@@ -179,7 +179,10 @@ def compare(
     columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
     logs = columns.pop("logs")
     columns |= _effects(logs, options)
-    columns["winner"] = _winners(columns, pairs, options.level)
+    a, b = (np.tile(names, len(rows) // len(pairs))[:, None] for names in zip(*pairs, strict=True))
+    ahead = np.where(columns["high"] < 1, a, np.where(columns["low"] > 1, b, ""))
+    won = np.where(columns["p_holm"] < 1 - options.level, ahead, "")
+    columns["winner"] = np.array(won.tolist())
     shape = (len(groups), len(selections), len(pairs), len(errors.domains) + 1)
     dims = ("question", "settings", "pair", "domain")
     labels = (list(groups), selections, [f"{a} / {b}" for a, b in pairs], [*errors.domains, ALL])
@@ -204,11 +207,7 @@ class _Match(NamedTuple):
 
 
 def _match(
-    errors: RunErrors,
-    by: str,
-    members: Indices,
-    methods: dict[str, Indices],
-    pair: tuple[str, str],
+    errors: RunErrors, by: str, members: Indices, methods: dict[str, Indices], pair: tuple[str, str]
 ) -> _Match:
     sides = [np.intersect1d(methods[name], members) for name in pair]
     for name, side in zip(pair, sides, strict=True):
@@ -217,28 +216,30 @@ def _match(
             raise InputError("data", f"no {name}", remedy)
     columns = [column for name, column in errors.settings.items() if name != by]
     columns = [c for c in columns if all(any(c[k] is not None for k in side) for side in sides)]
-    keys = [{tuple(c[k] for c in columns): int(k) for k in side} for side in sides]
-    both = [key for key in keys[0] if key in keys[1]]
-    same = [np.array([known[key] for key in both], dtype=np.intp) for known in keys]
+    known = [{tuple(c[k] for c in columns): int(k) for k in side} for side in sides]
+    both = [key for key in known[0] if key in known[1]]
     problem, names = "", " and ".join(pair)
     if not both:
         problem = f"{names} have no setting in common"
-    elif any(len(known) < side.size for known, side in zip(keys, sides, strict=True)):
+    elif any(len(keys) < side.size for keys, side in zip(known, sides, strict=True)):
         problem = f"{names} have learners that differ in a setting of only one method"
+    same = [np.array([keys[key] for key in both], dtype=np.intp) for keys in known]
     return _Match(sides, same, problem)
 
 
 def _row(errors: RunErrors, match: _Match, selection: str) -> dict[str, Any]:
     """One pair of methods at settings that were selected in one way, by domain and for all."""
-    sides = dict(zip("ab", _selected(errors, match, selection), strict=True))  # [domain, setting]
     here = np.arange(len(errors.domains))[:, None]
-    judged = {side: errors.values[:, :, JUDGING][here, x] for side, x in sides.items()}
-    row: dict[str, Any] = {"logs": _median(log_ratio(judged["a"], judged["b"]))}  # [domain, run]
-    for side, chosen in sides.items():
-        row[f"diverged_{side}"] = _with_all(np.isinf(judged[side]).mean(axis=(1, 2)))
+    row: dict[str, Any] = {}
+    judged = []  # [domain, setting, run]
+    for side, chosen in zip("ab", _selected(errors, match, selection), strict=True):
+        judged.append(errors.values[:, :, JUDGING][here, chosen])
+        row[f"diverged_{side}"] = _with_all(np.isinf(judged[-1]).mean(axis=(1, 2)))
         names = [errors.learners[x[0]] if x.size == 1 else "" for x in chosen]
         row[f"setting_{side}"] = [*names, ""]
-    return row
+    with np.errstate(invalid="ignore"):
+        logs = np.median(log_ratio(*judged), axis=1)  # over settings
+    return row | {"logs": np.where(np.isnan(logs), 0.0, logs)}  # NaN: between −∞ and ∞
 
 
 def _selected(errors: RunErrors, match: _Match, selection: str) -> list[Indices]:
@@ -252,13 +253,6 @@ def _selected(errors: RunErrors, match: _Match, selection: str) -> list[Indices]
     larger = np.maximum(*(centre(selecting[:, side]) for side in match.same))
     best = np.argmin(larger, axis=1)[:, None]
     return [side[best] for side in match.same]
-
-
-def _median(logs: Array) -> Array:
-    """The median over settings [domain, setting, run] → [domain, run]; 0 for −∞ and ∞."""
-    with np.errstate(invalid="ignore"):
-        found = np.median(logs, axis=1)
-    return np.where(np.isnan(found), 0.0, found)
 
 
 def _wins(gaps: Array) -> Array:
@@ -287,14 +281,6 @@ def _effects(logs: Array, options: ComparisonOptions) -> dict[str, Array]:
     }
 
 
-def _winners(columns: dict[str, Array], pairs: list[tuple[str, str]], level: float) -> Any:
-    """The better method where test and interval agree, otherwise an empty text."""
-    names = np.tile(np.array(pairs, dtype=object), (len(columns["p"]) // len(pairs), 1))
-    found = np.where(columns["high"] < 1, names[:, :1], "")
-    found = np.where(columns["low"] > 1, names[:, 1:], found)
-    return np.where(columns["p_holm"] < 1 - level, found, "").astype(str)
-
-
 def _least_p(shape: tuple[int, ...], options: ComparisonOptions) -> Array:
     """The least possible p-value after Holm's correction, of each domain and of all."""
     rows, domains, runs = shape
@@ -312,13 +298,6 @@ class Comparison(Shown):
 
     ``data`` has the dimensions question (such as λ), settings (``best``, ``shared``, ``typical``),
     pair (of methods) and domain, with ``all`` for all domains together.
-
-    >>> import retvar as rv
-    >>> how = {"steps": 20, "runs": 8, "seed": 0, "keep": "runs"}
-    >>> learners, record = rv.grid(rv.Direct, rv.VTD, alpha=0.1), rv.Record(at=[20], rmse=True)
-    >>> runs = rv.simulate(rv.domains.chain(), learners, record=record, **how)
-    >>> compare(runs).data.pair.values.tolist()
-    ['Direct / VTD']
     """
 
     data: xarray.Dataset
@@ -338,10 +317,9 @@ class Comparison(Shown):
         lines = align(rows, left=True)
         for number, heading in reversed(headings):
             lines.insert(number, heading)
-        return "\n".join([*_legend(self.data), *_undecidable(self.data), "", *lines])
+        return "\n".join([*_legend(self.data), "", *lines])
 
-    def __str__(self) -> str:
-        return self.summary()
+    __str__ = summary
 
     def _html(self) -> str:
         return preformatted(self.summary())
@@ -358,10 +336,11 @@ def can_decide(row: xarray.Dataset) -> bool:
 
 
 def _legend(data: xarray.Dataset) -> list[str]:
+    """What the numbers mean; with notes if too few runs or domains can decide anything."""
     runs, judging, level = (data.attrs[name] for name in ("runs", "judging", "level"))
     name, unmatched = error_name(data.attrs["what"]), data.attrs["unmatched"]
     over = "domains like these" if data.attrs["over"] == "domains" else "runs on these domains"
-    return [
+    found = [
         f"{name[0].upper()}{name[1:]} at {data.attrs['at']}: "
         f"{count(data.sizes['domain'] - 1, 'domain')}, "
         f"{runs} runs ({runs - judging} select settings, {judging} judge them)",
@@ -369,15 +348,10 @@ def _legend(data: xarray.Dataset) -> list[str]:
         f"better: if p < {1 - level:.3g} after Holm's correction and 1 is outside the interval",
         *([f"{unmatched}: each at its best only"] if unmatched else []),
     ]
-
-
-def _undecidable(data: xarray.Dataset) -> list[str]:
-    """Notes if there are too few runs or domains for any significant difference."""
-    found = []
     if not can_decide(data.isel(domain=0)):
-        more = math.floor(math.log2(data.least_p.values[0] / (1 - data.attrs["level"]))) + 1
-        runs = 2 * (data.attrs["judging"] + more)
-        found.append(f"too few runs to decide on single domains; {runs} would suffice")
+        more = math.floor(math.log2(data.least_p.values[0] / (1 - level))) + 1
+        enough = 2 * (judging + more)
+        found.append(f"too few runs to decide on single domains; {enough} would suffice")
     if data.sizes["domain"] > 2 and not can_decide(data.isel(domain=-1)):
         found.append(f"too few {data.attrs['over']} to decide over all domains")
     return found

@@ -53,28 +53,33 @@ class Cell:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """All domains, learners and cells of a sweep.
-
-    >>> from retvar.sweep import Domain, Learners, Sweep
-    >>> plan = Sweep(
-    ...     runs=2, steps=50, domains=[Domain(id="chain")],
-    ...     learners=[Learners(method="direct", alpha=[0.1, 0.2])],
-    ... ).plan()
-    >>> plan.labels
-    ['direct alpha=0.1', 'direct alpha=0.2']
-    >>> dict(plan.compute(plan.cells[0]).sizes)
-    {'learner': 2, 'run': 2, 'step': 16}
-    """
+    """All domains, learners and cells of a sweep."""
 
     sweep: Sweep
     domains: list[DomainInstance]
     learners: list[Learner]
     made_with: dict[str, str]  #: versions; see :func:`identity`
+    unit: str  #: of the length of a run: step or episode
+    moments: Any  #: the steps or episodes at which errors are recorded
+    errors: tuple[str, ...]  #: names of those that are recorded: of value, variance, higher moments
+    cells: list[Cell]  #: ordered by domain, then learners, then runs
 
     @classmethod
     def from_sweep(cls, sweep: Sweep, made_with: dict[str, str] | None = None) -> Plan:
-        """Expand a sweep into its learners and domains, and check them."""
-        return cls(sweep, domains_of(sweep), learners_of(sweep), made_with or identity())
+        """Expand a sweep into its learners, domains and cells, and check them."""
+        domains, learners = domains_of(sweep), learners_of(sweep)
+        runs, size = range(sweep.runs), sweep.cell.runs
+        parts = itertools.product(
+            range(len(domains)),
+            _divide(len(learners), sweep.cell.learners),
+            [runs[first : first + size] for first in runs[::size]],
+        )
+        cells = [Cell(number, *part) for number, part in enumerate(parts)]
+        unit = "step" if sweep.steps is not None else "episode"
+        moments = sweep.record.record(sweep.length).moments(sweep.length)
+        errors = error_names(max(learner.order for learner in learners))
+        made_with = made_with or identity()
+        return cls(sweep, domains, learners, made_with, unit, moments, errors, cells)
 
     def __repr__(self) -> str:
         return (
@@ -84,29 +89,9 @@ class Plan:
         )
 
     @property
-    def unit(self) -> str:
-        """The unit of the length of a run: step or episode."""
-        return "step" if self.sweep.steps is not None else "episode"
-
-    @property
     def length(self) -> int:
         """Steps or episodes of a run."""
         return self.sweep.length
-
-    @cached_property
-    def moments(self) -> Any:
-        """The steps or episodes at which errors are recorded."""
-        return self.sweep.record.record(self.length).moments(self.length)
-
-    @property
-    def errors(self) -> tuple[str, ...]:
-        """Names of the errors that are recorded: of value, variance and higher moments."""
-        return error_names(max(learner.order for learner in self.learners))
-
-    @cached_property
-    def labels(self) -> list[str]:
-        """The labels of the learners."""
-        return labels_of(self.learners)
 
     @property
     def count(self) -> int:
@@ -120,13 +105,9 @@ class Plan:
         return entries * (16 * len(self.moments) + 1) + FILE_OVERHEAD * self.count
 
     @cached_property
-    def cells(self) -> list[Cell]:
-        """All cells, ordered by domain, then learners, then runs."""
-        learners = _divide(len(self.learners), self.sweep.cell.learners)
-        size, runs = self.sweep.cell.runs, self.sweep.runs
-        parts = [range(first, min(first + size, runs)) for first in range(0, runs, size)]
-        crossed = itertools.product(range(len(self.domains)), learners, parts)
-        return [Cell(number, *parts) for number, parts in enumerate(crossed)]
+    def labels(self) -> list[str]:
+        """The labels of the learners."""
+        return labels_of(self.learners)
 
     @cached_property
     def seeds(self) -> list[int]:
@@ -141,11 +122,12 @@ class Plan:
         common = digest([self.made_with, self.sweep.seed, *length])
         blocks = {cell.learners for cell in self.cells}
         learners = {k: digest([self.learners[i].to_dict() for i in k]) for k in blocks}
-        parts = (
-            [self.domains[c.domain].key, learners[c.learners], c.runs.start, c.runs.stop]
-            for c in self.cells
-        )
-        return [digest([common, *each])[:32] for each in parts]
+        found = []
+        for cell in self.cells:
+            domain, runs = self.domains[cell.domain], cell.runs
+            parts = [common, domain.key, learners[cell.learners], runs.start, runs.stop]
+            found.append(digest(parts)[:32])
+        return found
 
     @cached_property
     def digest(self) -> str:
@@ -160,10 +142,8 @@ class Plan:
             f"learners {learners.start}–{learners.stop - 1}, runs {runs.start}–{runs.stop - 1}"
         )
 
-    def compute(
-        self, cell: Cell, threads: int | None = 1, progress: Any = False, device: str = "cpu"
-    ) -> xarray.Dataset:
-        """Compute the data of a cell."""
+    def compute(self, cell: Cell, threads: int | None = 1, **how: Any) -> xarray.Dataset:
+        """Compute the data of a cell; `how` are further arguments of :func:`retvar.simulate`."""
         import xarray
 
         domain = self.domains[cell.domain]
@@ -180,8 +160,7 @@ class Plan:
             record=self.sweep.record.record(self.length),
             keep="runs",
             threads=threads,
-            progress=progress,
-            device=device,
+            **{"progress": False, **how},
         )
         dims = ("learner", "run", self.unit)
         unknown = np.full([data.sizes[dim] for dim in dims], np.nan)

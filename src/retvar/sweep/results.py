@@ -55,20 +55,6 @@ def collect(
     xarray.Dataset
         The attribute ``digest`` is that of ``status``; it is absent if cells are missing or were
         not read.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from retvar.sweep import Domain, Learners, Sweep, run
-    >>> sweep = Sweep(runs=2, steps=9, domains=[Domain(id="chain")],
-    ...               learners=[Learners(method=["direct", "vtd"], alpha=0.1)])
-    >>> out = Path(tempfile.mkdtemp()) / "out"
-    >>> _ = run(sweep, out)
-    >>> data = collect(Store.open(out))
-    >>> dict(data.value_rmse.sizes), data.algorithm.values.tolist()
-    ({'domain': 1, 'learner': 2, 'step': 7, 'run': 2}, ['Direct', 'VTD'])
-    >>> dict(collect(Store.open(out), at=-1).sizes)["step"]
-    1
     """
     import xarray
 
@@ -181,8 +167,9 @@ def _rules(name: str, given: list[Any]) -> dict[str, Any]:
         return {}
     kinds = {type(x): type(x).__name__.lower() for x in rules} | {type(None): ""}
     parts = dict.fromkeys(f.name for x in rules for f in dataclasses.fields(x) if f.name != "alpha")
-    columns = {part: np.array([getattr(x, part, np.nan) for x in given]) for part in parts}
-    named = {f"{name}_{part}": column for part, column in columns.items()}
+    named = {
+        f"{name}_{part}": np.array([getattr(x, part, np.nan) for x in given]) for part in parts
+    }
     return {f"{name}_rule": [kinds.get(type(x), "constant") for x in given], **named}
 
 
@@ -214,16 +201,7 @@ def save(
     """Write one dataset (``.nc``) or one table (``.parquet``) and return the digest of the store.
 
     The digest is that of ``status`` and is saved in the file; it is None if cells are missing.
-
-    >>> import tempfile
-    >>> from retvar.sweep import Domain, Learners, Sweep, run
-    >>> sweep = Sweep(runs=2, steps=9, domains=[Domain(id="chain")],
-    ...               learners=[Learners(method="direct", alpha=0.1)])
-    >>> out = Path(tempfile.mkdtemp())
-    >>> run(sweep, out).digest == save(Store.open(out), out / "sweep.nc")
-    True
     """
-    check_store(store)
     path = arguments.path("path", path)
     if path.suffix not in (".nc", ".parquet"):
         raise InputError("out", path, "must end in .nc or .parquet")

@@ -143,13 +143,12 @@ class RunErrors:
         """Learners grouped by what they estimate; only errors within a group are comparable."""
         if names is None:
             names = [name for name in QUESTION_SETTINGS if name in self.settings]
-        columns = {name: self.column(name) for name in arguments.texts("questions", names)}
-        texts = {name: setting_texts(name, column) for name, column in columns.items()}
-        varying = {name: column for name, column in columns.items() if len(texts[name]) > 1}
-        return _groups(
-            ", ".join(f"{name} = {texts[name][column[k]]}" for name, column in varying.items())
-            for k in range(len(self.learners))
-        )
+        parts = []  # of those that vary: a text for each learner
+        for name in arguments.texts("questions", names):
+            texts = setting_texts(name, column := self.column(name))
+            if len(texts) > 1:
+                parts.append([f"{name} = {texts[x]}" for x in column])
+        return _groups(", ".join(part[k] for part in parts) for k in range(len(self.learners)))
 
     def column(self, name: str) -> list[Any]:
         """A setting of every learner; None where it is not set."""
@@ -157,8 +156,7 @@ class RunErrors:
 
     def methods(self, by: str) -> dict[str, Indices]:
         """Learners grouped by the setting `by`, in order of appearance."""
-        column = self.column(by)
-        texts = setting_texts(by, column)
+        texts = setting_texts(by, column := self.column(by))
         return _groups(texts[x] for x in column)
 
     def best(self, members: Indices) -> Indices:
@@ -196,11 +194,7 @@ def errors_of(data: xarray.Dataset, options: ComparisonOptions) -> RunErrors:
 
 
 class Finished(NamedTuple):
-    """The finished part of a sweep, and the labels of what was left out.
-
-    >>> Finished(None, ["chain"], []).domains
-    ['chain']
-    """
+    """The finished part of a sweep, and the labels of what was left out."""
 
     data: Any
     domains: list[str]
@@ -223,16 +217,6 @@ def finished(
         The error that must not be missing.
     where
         Check only learners with these settings, as in :class:`ComparisonOptions`.
-
-    Examples
-    --------
-    >>> import xarray
-    >>> dims, errors = ("domain", "learner", "run"), np.ones((2, 3, 4))
-    >>> errors[1] = np.nan
-    >>> names = {"domain": ["chain", "walk"], "learner": ["a", "b", "c"]}
-    >>> variables = {"variance_rmse": (dims, errors), "diverged": (dims, errors < 0)}
-    >>> finished(xarray.Dataset(variables, names)).domains
-    ['walk']
     """
     table, _ = _table(data, what, -1)
     chosen = _select(_settings(data), data.sizes["learner"], where)
@@ -250,7 +234,7 @@ def finished(
     out = chosen[learners]
     found = data.isel(learner=np.setdiff1d(np.arange(data.sizes["learner"]), out))
     if "domain" in data.dims:
-        found = found.isel(domain=np.flatnonzero(~domains))
+        found = found.isel(domain=~domains)
     names = [str(x) for x in table.domain.values[domains]]
     return Finished(found, names, [str(x) for x in data.learner.values[out]])
 

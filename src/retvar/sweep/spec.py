@@ -13,7 +13,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -29,8 +29,8 @@ from retvar.simulation import Record
 from retvar.simulation.streams import stream_of
 from retvar.support import arguments
 from retvar.support.errors import InputError
+from retvar.support.files import parse_toml, read_bytes
 from retvar.support.format import did_you_mean, literal
-from retvar.support.reading import parse_toml, read_bytes
 from retvar.td.learners import LEARNERS, Learner
 from retvar.td.step_sizes import RULES, Constant, StepSize
 
@@ -74,8 +74,8 @@ class Range(Table, frozen=True):
             raise InputError(field, list(ends), remedy)
         if self.linear:
             return [float(x) for x in np.linspace(low, high, self.count)]
-        grown = np.geomspace(low, high, self.count)
-        return [float(f"{x:.12g}") for x in grown]  # 0.01 rather than 0.010000000000000002
+        # 0.01 rather than 0.010000000000000002
+        return [float(f"{x:.12g}") for x in np.geomspace(low, high, self.count)]
 
 
 Number = float | str | list[float] | Range  # a string names another setting
@@ -155,6 +155,19 @@ class Domain(Table, frozen=True):
             return "gymnasium" if self.id.startswith("gymnasium:") else "built-in"
         return "random" if self.random is not None else "file"
 
+    def instances(self) -> list[DomainInstance]:
+        """Its MDPs, one for each seed."""
+        if self.random is None:
+            label = self.name or str(self.id or self.file).removesuffix(".toml")
+            return [DomainInstance(label, self)]
+        names = ("states", "actions", "branching")
+        sizes = "×".join(str(self.random[name]) for name in names if name in self.random)
+        seeds: Iterable[int] = self.seeds if isinstance(self.seeds, list) else [0]
+        if isinstance(self.seeds, Seeds):
+            seeds = range(self.seeds.first, self.seeds.first + self.seeds.count)
+        label = self.name or f"random {sizes}"
+        return [DomainInstance(f"{label} #{seed}", self, seed) for seed in seeds]
+
 
 class Points(Table, frozen=True):
     """When errors are recorded: ``"log"`` or ``"linear"`` spacing, an interval, or a list.
@@ -168,16 +181,15 @@ class Points(Table, frozen=True):
 
     def record(self, total: int) -> Record:
         """The ``record`` argument of ``simulate`` for a run of length `total`."""
+        when: dict[str, Any] = {"at": self.at}
         if isinstance(self.at, str):
             arguments.choice("record.at", self.at, ("log", "linear"))
-            count = POINTS if self.points is None else self.points
-            return Record(points=count, log=self.at == "log", states=[0], rmse=True)
-        if self.points is not None:
+            when = {"points": self.points or POINTS, "log": self.at == "log"}
+        elif self.points is not None:
             raise InputError("record.points", self.points, 'goes with at = "log" or "linear"')
-        if isinstance(self.at, int):
-            every = arguments.integer("record.at", self.at, 1, total)
-            return Record(every=every, states=[0], rmse=True)
-        return Record(at=self.at, states=[0], rmse=True)
+        elif isinstance(self.at, int):
+            when = {"every": arguments.integer("record.at", self.at, 1, total)}
+        return Record(**when, states=[0], rmse=True)
 
 
 class CellSize(Table, frozen=True):
@@ -325,15 +337,16 @@ def digest(data: Any) -> str:
 
 def learners_of(sweep: Sweep) -> list[Learner]:
     """All learners, each once; the method varies fastest: equal value nodes are consecutive."""
-    tables = [_learners_of_table(f"learners[{i}]", table) for i, table in enumerate(sweep.learners)]
-    return list(dict.fromkeys(itertools.chain(*tables)))
+    tables = enumerate(sweep.learners)
+    return list(dict.fromkeys(x for i, t in tables for x in _learners_of(f"learners[{i}]", t)))
 
 
-def _learners_of_table(field: str, table: Learners) -> Iterator[Learner]:
+def _learners_of(field: str, table: Learners) -> Iterator[Learner]:
     """The learners of one table; several are equal if a method lacks a setting of another."""
     given = {n: x for n in table.__struct_fields__ if (x := getattr(table, n)) is not None}
     methods = _values(f"{field}.method", given.pop("method"))
-    own = {m: _settings_of(f"{field}.method", m) for m in methods}
+    kinds = [METHODS[arguments.choice(f"{field}.method", method, METHODS)] for method in methods]
+    own = {kind: {f.name for f in dataclasses.fields(kind)} for kind in kinds}
     for name in given.keys() - set().union(*own.values()):
         remedy = "none of the methods has this setting; leave it out"
         raise InputError(f"{field}.{name}", given[name], remedy)
@@ -348,15 +361,10 @@ def _learners_of_table(field: str, table: Learners) -> Iterator[Learner]:
     for values in itertools.product(*spans.values()):
         chosen = dict(zip(spans, values, strict=True))
         chosen |= {name: chosen[other] for name, other in equal.items()}
-        for method in methods:
+        for kind in kinds:
             with _below(field):
-                learner = METHODS[method](**{n: x for n, x in chosen.items() if n in own[method]})
+                learner = kind(**{n: x for n, x in chosen.items() if n in own[kind]})
             yield learner
-
-
-def _settings_of(field: str, method: str) -> set[str]:
-    """Names of the settings of a method."""
-    return {f.name for f in dataclasses.fields(METHODS[arguments.choice(field, method, METHODS)])}
 
 
 def _values(field: str, given: Any) -> list[Any]:
@@ -406,26 +414,24 @@ class DomainInstance:
     def mdp(self) -> MDP:
         """Build the MDP."""
         spec = self.spec
-        if spec.random is not None:
-            mdp = domains.random_mdp(**spec.random, seed=self.seed or 0)
-        elif spec.file is not None:
+        if spec.file is not None:
             return parse_mdp(spec.text or "", spec.file, spec.gamma)
-        else:
+        if spec.random is None:
             return domains.find(str(spec.id), gamma=spec.gamma, **(spec.options or {}))
+        mdp = domains.random_mdp(**spec.random, seed=self.seed or 0)
         return mdp if spec.gamma is None else mdp.replace(gamma=spec.gamma)
 
     @cached_property
     def key(self) -> str:
         """A digest of everything that determines the MDP and its policies."""
-        d = self.spec
-        parts: list[Any] = [d.id, d.random, d.options, d.text, d.gamma, d.target, d.behaviour]
-        return digest([*parts, self.seed, _mdp_digest(self.mdp()) if d.kind == "gymnasium" else ""])
-
-
-def _mdp_digest(mdp: MDP) -> str:
-    """A digest of the tables of an MDP that comes from another package."""
-    columns = [*mdp.edges, mdp.lam, mdp.start, *(p.probabilities for p in mdp.policies.values())]
-    return hashlib.sha256(b"".join(np.ascontiguousarray(c).tobytes() for c in columns)).hexdigest()
+        d, tables = self.spec, ""
+        if d.kind == "gymnasium":  # from another package
+            mdp = self.mdp()
+            policies = (policy.probabilities for policy in mdp.policies.values())
+            columns = map(np.ascontiguousarray, [*mdp.edges, mdp.lam, mdp.start, *policies])
+            tables = hashlib.sha256(b"".join(c.tobytes() for c in columns)).hexdigest()
+        parts = [d.id, d.random, d.options, d.text, d.gamma, d.target, d.behaviour]
+        return digest([*parts, self.seed, tables])
 
 
 def domains_of(sweep: Sweep) -> list[DomainInstance]:
@@ -433,7 +439,7 @@ def domains_of(sweep: Sweep) -> list[DomainInstance]:
     found: dict[str, DomainInstance] = {}  # by key
     labels: Counter[str] = Counter()
     for i, spec in enumerate(sweep.domains):
-        instances = [DomainInstance(_label(spec, seed), spec, seed) for seed in _seeds(spec)]
+        instances = spec.instances()
         _check(f"domains[{i}]", instances[0], sweep)
         for domain in instances:
             if other := found.get(domain.key):
@@ -444,22 +450,6 @@ def domains_of(sweep: Sweep) -> list[DomainInstance]:
                 domain = dataclasses.replace(domain, label=f"{domain.label} ({number})")
             found[domain.key] = domain
     return list(found.values())
-
-
-def _seeds(domain: Domain) -> list[int | None]:
-    if domain.random is None:
-        return [None]
-    if domain.seeds is None or isinstance(domain.seeds, list):
-        return list(domain.seeds or [0])
-    return list(range(domain.seeds.first, domain.seeds.first + domain.seeds.count))
-
-
-def _label(domain: Domain, seed: int | None) -> str:
-    if domain.random is None:
-        return domain.name or str(domain.id or domain.file).removesuffix(".toml")
-    names = ("states", "actions", "branching")
-    sizes = "×".join(str(domain.random[name]) for name in names if name in domain.random)
-    return f"{domain.name or f'random {sizes}'} #{seed}"
 
 
 def _check(field: str, domain: DomainInstance, sweep: Sweep) -> None:

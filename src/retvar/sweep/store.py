@@ -12,20 +12,21 @@ import time
 import traceback
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from filelock import FileLock, Timeout
 
+from retvar.cluster import TIMEOUT, connected, refuse_address
 from retvar.simulation.cuda_device import chosen_device
 from retvar.support import arguments, cache
-from retvar.support.errors import InputError
-from retvar.support.files import is_temporary, kind_of, write_text
-from retvar.support.format import listed, literal
+from retvar.support.errors import InputError, RetvarError
+from retvar.support.files import is_temporary, kind_of, read_bytes, write_text
+from retvar.support.format import listed
 from retvar.support.html import Shown, page, settings
 from retvar.support.progress import Progress
-from retvar.support.reading import read_bytes
 from retvar.sweep.plan import Cell, Plan, identity
 from retvar.sweep.spec import Sweep, digest
 
@@ -39,18 +40,7 @@ PAUSE = 0.25  # seconds before cells that others compute are looked at again
 
 
 class Store:
-    """The finished cells of one plan.
-
-    >>> import tempfile
-    >>> from retvar.sweep import Domain, Learners
-    >>> sweep = Sweep(runs=2, steps=9, domains=[Domain(id="chain")],
-    ...               learners=[Learners(method="direct", alpha=0.1)])
-    >>> folder = Path(tempfile.mkdtemp()) / "out"
-    >>> store = Store.create(folder, sweep.plan())
-    >>> cell = store.plan.cells[0]
-    >>> store.compute(cell), store.compute(cell), Store.open(folder).read(cell).sizes["run"]
-    ('done', 'exists', 2)
-    """
+    """The finished cells of one plan."""
 
     def __init__(self, folder: Path, plan: Plan) -> None:
         self.folder, self.plan = folder, plan
@@ -59,25 +49,23 @@ class Store:
     def create(cls, folder: str | Path, plan: Plan) -> Store:
         """Open the store of `plan`, or create it; raise if it belongs to another sweep."""
         arguments.instance("plan", plan, Plan, "the plan of a sweep: sweep.plan()")
-        store = cls(arguments.path("folder", folder), plan)
+        path = arguments.path("folder", folder)
         try:
             for name in SUBFOLDERS:
-                (store.folder / name).mkdir(parents=True, exist_ok=True)
+                (path / name).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError("out", folder, f"cannot become a store: {error.strerror}") from None
-        with FileLock(store.folder / LOCKS / MANIFEST):
-            if not kind_of("out", store.folder / MANIFEST):
+        with FileLock(path / LOCKS / MANIFEST):
+            if not kind_of("out", path / MANIFEST):
                 ours = Manifest(plan.made_with, plan.count, plan.digest, plan.sweep.to_dict())
                 text = msgspec.json.format(msgspec.json.encode(ours), indent=1)
-                write_text(store.folder / MANIFEST, text.decode())
-        found = _read_manifest(store.folder)
-        _refuse_versions(store.folder, found.made_with)
-        _refuse_other_sweep(store.folder, found, plan)
-        for left in filter(is_temporary, (store.folder / CELLS).iterdir()):  # by the killed
+                write_text(path / MANIFEST, text.decode())
+        _refuse_other(path, _read_manifest(path), plan)
+        for left in filter(is_temporary, (path / CELLS).iterdir()):  # by the killed
             with contextlib.suppress(FileNotFoundError):  # a living process has finished it
                 if time.time() - left.stat().st_mtime > OLD:
                     left.unlink()
-        return store
+        return cls(path, plan)
 
     @classmethod
     def open(cls, folder: str | Path) -> Store:
@@ -90,7 +78,7 @@ class Store:
             raise InputError("folder", path, "holds no sweep; `retvar sweep run` makes one")
         found = _read_manifest(path)
         plan = Plan.from_sweep(Sweep.from_dict(found.sweep), found.made_with)
-        _refuse_other_sweep(path, found, plan)
+        _refuse_other(path, found, plan)
         return cls(path, plan)
 
     @property
@@ -141,11 +129,8 @@ class Store:
         lock = FileLock(self.folder / LOCKS / self.key(cell))
         try:
             lock.acquire(timeout=0)
-        except Timeout:
-            yield False
-            return
-        except (NotImplementedError, OSError):
-            yield True
+        except (Timeout, NotImplementedError, OSError) as error:
+            yield not isinstance(error, Timeout)
             return
         try:
             yield True
@@ -204,14 +189,16 @@ def _refuse_versions(folder: Path, made_with: dict[str, str]) -> None:
         raise InputError("store", folder, remedy)
 
 
-def _refuse_other_sweep(folder: Path, found: Manifest, plan: Plan) -> None:
+def _refuse_other(folder: Path, found: Manifest, plan: Plan) -> None:
     """Raise if the manifest is that of another sweep, and name the fields that differ."""
-    if found.digest != plan.digest:
-        other, ours = Sweep.from_dict(found.sweep).to_dict(), plan.sweep.to_dict()
-        fields = [name for name in {**other, **ours} if other.get(name) != ours.get(name)]
-        differ = f"; they differ in {', '.join(fields)}" if fields else ""
-        remedy = f"holds another sweep, {other.get('name')!r}{differ}; give another folder"
-        raise InputError("store", folder, remedy)
+    if found.digest == plan.digest:
+        return
+    _refuse_versions(folder, found.made_with)  # which the digest depends on
+    other, ours = Sweep.from_dict(found.sweep).to_dict(), plan.sweep.to_dict()
+    fields = [name for name in {**other, **ours} if other.get(name) != ours.get(name)]
+    differ = f"; they differ in {', '.join(fields)}" if fields else ""
+    remedy = f"holds another sweep, {other.get('name')!r}{differ}; give another folder"
+    raise InputError("store", folder, remedy)
 
 
 # ---------------------------------------------------------------------- running
@@ -240,6 +227,65 @@ class Local:
             yield cell, store.compute(cell, self.threads, **how)
 
 
+@dataclass(frozen=True)
+class Dask:
+    """Compute cells on a dask cluster: at a scheduler's address, or ``local`` processes.
+
+    >>> Dask("tcp://10.0.0.1:8786").address
+    'tcp://10.0.0.1:8786'
+    """
+
+    address: str
+    workers: int | None = None
+    timeout: float = TIMEOUT
+
+    def __post_init__(self) -> None:
+        refuse_address(self.address, self.workers)
+        arguments.seconds("timeout", self.timeout)
+
+    def outcomes(
+        self, store: Store, cells: Iterable[Cell], progress: Progress
+    ) -> Iterator[tuple[Cell, str]]:
+        """Let the workers compute; dask gives the cell of a worker that died to another one."""
+        from distributed import KilledWorker, as_completed
+
+        folder, digest = str(store.folder.resolve()), store.plan.digest
+        with connected(self.address, self.workers, self.timeout) as client:
+            waiting = {
+                client.submit(_compute, folder, digest, cell.number, pure=False): cell
+                for cell in cells
+            }
+            for future in as_completed(list(waiting)):
+                cell = waiting[future]
+                if future.status in ("cancelled", "lost"):
+                    raise RetvarError(
+                        f"lost the scheduler at {self.address}; finished cells are saved, and the "
+                        "same command continues from there"
+                    )
+                try:
+                    yield cell, future.result()
+                except KilledWorker as error:
+                    store.mark_failed(cell, str(error))
+                    yield cell, "failed"
+
+
+@lru_cache(maxsize=4)
+def _opened(folder: str, digest: str) -> Store:
+    store = Store.open(folder)
+    if store.plan.digest != digest:
+        raise InputError("store", folder, "is another one for the workers; share one folder")
+    return store
+
+
+def _compute(folder: str, digest: str, number: int) -> str:
+    """Compute a cell on a worker, which reads the sweep from the store's manifest."""
+    import dask
+
+    store = _opened(folder, digest)
+    with dask.config.set(scheduler="synchronous"):  # or xarray asks the cluster for a lock
+        return store.compute(store.plan.cells[number])
+
+
 def run(
     sweep: Sweep | Plan | str | Path,
     out: str | Path,
@@ -259,22 +305,11 @@ def run(
         :class:`~retvar.sweep.Local` (the default) or :class:`~retvar.sweep.Dask`.
     progress
         Callback that is informed of the progress in cells.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from retvar.sweep import Domain, Learners
-    >>> sweep = Sweep(runs=4, steps=50, domains=[Domain(id="chain"), Domain(id="complex-mdp")],
-    ...               learners=[Learners(method=["direct", "vtd"], alpha=[0.1, 0.2])])
-    >>> out = Path(tempfile.mkdtemp()) / "out"
-    >>> run(sweep, out).computed, run(sweep, out).computed
-    (2, 0)
     """
     progress = Progress() if progress is None else progress
     arguments.instance("progress", progress, Progress, "a Progress")
     executor = Local() if executor is None else executor
-    if not callable(getattr(executor, "outcomes", None)):
-        raise InputError("executor", literal(executor), "must be Local(…) or Dask(…)")
+    arguments.instance("executor", executor, Local | Dask, "Local(…) or Dask(…)")
     sweep = Sweep.from_toml(sweep) if isinstance(sweep, str | Path) else sweep
     arguments.instance("sweep", sweep, Sweep | Plan, "a Sweep, its plan, or a path to its TOML")
     store = Store.create(out, sweep if isinstance(sweep, Plan) else sweep.plan())
@@ -295,9 +330,7 @@ def run(
             else:
                 done, computed = done + 1, computed + (outcome == "done")
                 progress.advance(done)
-        cells = [cell for cell in busy if store.contents_of(cell) is None]
-        done += len(busy) - len(cells)
-        if cells:
+        if cells := busy:  # those that others have finished exist by then
             progress.check()
             time.sleep(PAUSE)
     return status(store, computed=computed)
@@ -344,15 +377,7 @@ class Status(Shown):
 
 
 def status(store: Store, computed: int = 0) -> Status:
-    """Count the cells of a store, and check every file.
-
-    >>> import tempfile
-    >>> from retvar.sweep import Domain, Learners
-    >>> sweep = Sweep(runs=2, steps=9, domains=[Domain(id="chain")],
-    ...               learners=[Learners(method="direct", alpha=0.1)])
-    >>> status(Store.create(tempfile.mkdtemp(), sweep.plan())).missing
-    1
-    """
+    """Count the cells of a store, and check every file."""
     check_store(store)
     found = {cell.number: store.contents_of(cell) for cell in store.plan.cells}
     left = [cell for cell in store.plan.cells if found[cell.number] is None]
@@ -368,15 +393,7 @@ def status(store: Store, computed: int = 0) -> Status:
 
 
 def retry(store: Store) -> int:
-    """Let the next run compute failed cells again; returns how many there are.
-
-    >>> import tempfile
-    >>> from retvar.sweep import Domain, Learners
-    >>> sweep = Sweep(runs=2, steps=9, domains=[Domain(id="chain")],
-    ...               learners=[Learners(method="direct", alpha=0.1)])
-    >>> retry(Store.create(tempfile.mkdtemp(), sweep.plan()))
-    0
-    """
+    """Let the next run compute failed cells again; returns how many there are."""
     check_store(store)
     failed = [path for path in map(store.failure_path, store.plan.cells) if path.exists()]
     for path in failed:

@@ -20,8 +20,6 @@ from retvar.td.lazy import DEFERRED
 from retvar.td.nodes import DENSE, EAGER, LAZY, LIMIT, NONE, SPARSE, TABLE, Block, Spec
 from retvar.td.step_sizes import averages, counts_visits, depends_on_errors, is_bounded
 
-__all__ = ["Prepared", "aligned_zeros", "block_of", "end_row", "prepare", "read_block", "words_of"]
-
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 WIDTH = 8  # the doubles in the widest registers

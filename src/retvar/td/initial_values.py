@@ -12,8 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 from retvar.support import arguments
 from retvar.support.errors import InputError
 
-__all__ = ["InitialValues", "Noisy", "PerRun"]
-
 Array = NDArray[np.float64]
 Draw = Callable[[str, range, int], Array]  # what, runs, how many in each: [run, number]
 

@@ -24,11 +24,6 @@ from numba.extending import intrinsic, register_jitable
 
 from retvar.td import rules
 
-__all__ = [
-    "callable_from_compiled", "called_part", "compiled", "in_turn", "inlined",
-    "log_slow_compilation", "part", "read_only", "specialised", "wide_noalias",
-]  # fmt: skip
-
 log = logging.getLogger("retvar")
 SLOW_AFTER = 0.5  # seconds of compiling after which a line is logged
 _cache_dir_lock = threading.Lock()

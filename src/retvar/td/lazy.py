@@ -25,8 +25,6 @@ from retvar.td.networks import NODES, Reading, Readings
 from retvar.td.nodes import FAINT, LIMIT, FeatureCode, Spec, StepCode, TraceCode, heard, is_reread
 from retvar.td.step_sizes import averages, counted, counts_visits, is_bounded
 
-__all__ = ["DEFERRED", "LARGE", "SMALL", "LazyCode"]
-
 SMALL, LARGE = 1e-3, 1e3  # limits of the scale of a lazy trace
 DEFERRED = 8  # streams whose updates are deferred
 

@@ -22,8 +22,6 @@ from retvar.td.step_sizes import RULES, StepSize, step_size
 if TYPE_CHECKING:
     from retvar.online import OnlineEstimator
 
-__all__ = ["VTD", "Centred", "Direct", "Learner", "from_dict", "grid"]
-
 
 class NodeSettings(NamedTuple):
     """Settings of one TD node."""

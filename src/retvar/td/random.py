@@ -16,8 +16,6 @@ import numpy as np
 from retvar.support.arguments import integer
 from retvar.td.jit import inlined
 
-__all__ = ["ULP", "U", "keys", "mix", "seed_of", "uniform", "word"]
-
 U = np.uint64
 GOLDEN = U(0x9E3779B97F4A7C15)  # 2⁶⁴/φ, odd
 SQRT2 = U(0x6A09E667F3BCC909)  # √2; makes b differ from a

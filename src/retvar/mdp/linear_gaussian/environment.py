@@ -13,11 +13,9 @@ import gymnasium
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from retvar.mdp.linear_gaussian.world import LinearGaussian, root
+from retvar.mdp.linear_gaussian import LinearGaussian, root
 from retvar.support import arguments
 from retvar.support.errors import InputError
-
-__all__ = ["ID", "LinearGaussianEnv"]
 
 Array = NDArray[np.float64]
 ID = "retvar/LinearGaussian-v0"

@@ -17,10 +17,6 @@ from retvar.support.errors import InputError
 from retvar.support.format import literal
 from retvar.td.jit import compiled
 
-__all__ = [
-    "Active", "Features", "Rows", "States", "Table", "TransitionFeatures", "Vector", "features_of",
-]  # fmt: skip
-
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 NOTHING = np.zeros(0)

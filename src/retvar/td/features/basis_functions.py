@@ -15,8 +15,6 @@ from retvar.support import arguments
 from retvar.td.features.bounds import ObservationFeatures, limit_weights
 from retvar.td.jit import compiled
 
-__all__ = ["Fourier", "Polynomial"]
-
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 MOST_DEGREE = 1_000

@@ -14,8 +14,6 @@ from retvar.support import arguments
 from retvar.support.errors import InputError
 from retvar.td.features.base import Rows, TransitionFeatures
 
-__all__ = ["MOST_WEIGHTS", "ObservationFeatures", "PerAction"]
-
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 MOST_WEIGHTS = 10_000_000

@@ -17,8 +17,6 @@ from retvar.td.features.bounds import ObservationFeatures, limit_weights
 from retvar.td.jit import compiled
 from retvar.td.random import GOLDEN, U, mix
 
-__all__ = ["TileCoding"]
-
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 MOST_TILES = 1_000_000  # in one dimension

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from retvar.exact.risk.gradient import policy_gradient
-from retvar.exact.risk.search import MAX_TABLE, Candidate, DenseLandscape, Landscape, search
+from retvar.exact.gradient import policy_gradient
+from retvar.exact.search import MAX_TABLE, Candidate, DenseLandscape, Landscape, search
 from retvar.mdp import MDP, Policy, weigh_edges
 from retvar.mdp.linear import Resolvent, reaching
 from retvar.support import arguments
@@ -23,8 +23,6 @@ from retvar.support.html import Shown, page, settings, table
 if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.figure import Figure
-
-__all__ = ["Frontier", "FrontierPoint", "frontier"]
 
 Array = NDArray[np.float64]
 MAX_PENALTIES = 1_000
@@ -319,7 +317,9 @@ def frontier(
     greedy = Policy.greedy(mdp)
     chosen = np.unique(given).tolist()
     starts = {"greedy": greedy.probabilities, "uniform": Policy.uniform(mdp).probabilities}
-    starts |= {f"random {k + 1}": _random_policy(mdp, rng) for k in range(restarts)}
+    for k in range(restarts):  # random in each state, with all available actions
+        weight = np.where(mdp.available, rng.exponential(size=mdp.available.shape), 0.0)
+        starts[f"random {k + 1}"] = weight / weight.sum(axis=1, keepdims=True)
     landscape = (DenseLandscape if mdp.n_states <= MAX_TABLE else Landscape)(mdp, d)
     found = _search_all(landscape, starts, chosen, progress)
     points = tuple(_point(mdp, d, greedy, c, found) for c in chosen)
@@ -383,12 +383,6 @@ def _search_all(
     for above, c in itertools.pairwise(penalties[::-1]):
         step(c, "larger penalty", found.best(above).pi)
     return found
-
-
-def _random_policy(mdp: MDP, rng: np.random.Generator) -> Array:
-    """A policy that is random in each state, with all available actions."""
-    weight = np.where(mdp.available, rng.exponential(size=mdp.available.shape), 0.0)
-    return np.asarray(weight / weight.sum(axis=1, keepdims=True))
 
 
 def _point(mdp: MDP, d: Array, greedy: Policy, penalty: float, found: _Found) -> FrontierPoint:

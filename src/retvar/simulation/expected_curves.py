@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse.csgraph import breadth_first_order
 
 from retvar.exact import stationary_distribution
 from retvar.exact.stationary import transitions
 from retvar.mdp import MDP
-from retvar.simulation.curves.recursion import (
+from retvar.simulation.curve_recursion import (
     MOST_UNKNOWNS,
     Problem,
     Recursion,
@@ -29,8 +30,6 @@ from retvar.td.networks import MEAN, VALUE, VARIANCE
 
 if TYPE_CHECKING:
     import xarray
-
-__all__ = ["expected_curve", "resting_error"]
 
 log = logging.getLogger("retvar")
 Array = NDArray[np.float64]
@@ -97,9 +96,8 @@ def expected_curve(
     total, by_step = length_of(mdp, steps, episodes)
     recorded = record_of(record)
     for name in ("window", "change", "rmse", "step_sizes"):
-        if getattr(recorded, name):
-            remedy = "is recorded by simulate only"
-            raise InputError(f"record.{name}", getattr(recorded, name), remedy)
+        if given := getattr(recorded, name):
+            raise InputError(f"record.{name}", given, "is recorded by simulate only")
     if by_step and total > MOST_STEPS:
         remedy = f"must be at most {MOST_STEPS:,}; use resting_error"
         raise InputError("steps", f"{total:,}", remedy)
@@ -128,8 +126,8 @@ def dataset_of(
     """What was found for each learner [time, state] by name; NaN where it has no such node."""
     import xarray
 
-    names = list(dict.fromkeys(name for one in found for name in one))
-    names.sort(key=lambda name: not name.startswith("va"))
+    known = dict.fromkeys(name for one in found for name in one)
+    names = sorted(known, key=lambda name: not name.startswith("va"))
     nothing, dims = np.full_like(found[0]["value"], np.nan), ("learner", *times, "state")
     variables: dict[str, Any] = {
         name: (dims, np.stack([one.get(name, nothing) for one in found])) for name in names
@@ -321,16 +319,11 @@ def _stable_scale(problem: Problem, recursion: Recursion) -> float:
 
 def _period(mdp: MDP, policy: object, share: Array) -> int:
     """The greatest common divisor of the lengths of all cycles of recurrent states."""
-    P, n = transitions(mdp, policy), mdp.n_states
-    first = int(np.argmax(share))
-    level, ahead, period = {first: 0}, [first], 0
-    while ahead:
-        s = ahead.pop()
-        time = level[s] + (s < n)  # the end of an episode takes none
-        for after in P.indices[P.indptr[s] : P.indptr[s + 1]].tolist():
-            if after in level:
-                period = int(np.gcd(period, abs(time - level[after])))
-            else:
-                level[after] = time
-                ahead.append(after)
-    return period
+    P, n = transitions(mdp, policy).tocoo(), mdp.n_states
+    reached, before = breadth_first_order(P.tocsr(), int(np.argmax(share)))
+    time = (np.arange(n + 1) < n).astype(np.int64)  # the end of an episode takes none
+    level = np.zeros(n + 1, dtype=np.int64)
+    for s in reached[1:]:
+        level[s] = level[before[s]] + time[before[s]]
+    differ = level[P.row] + time[P.row] - level[P.col]
+    return int(np.gcd.reduce(differ[np.isin(P.row, reached)]))

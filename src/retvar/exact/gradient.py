@@ -36,8 +36,6 @@ from retvar.support import arguments
 from retvar.support.errors import InputError
 from retvar.support.format import listed
 
-__all__ = ["PolicyGradient", "SoftmaxGradient", "policy_gradient"]
-
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 

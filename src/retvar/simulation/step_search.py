@@ -12,16 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.optimize
 from numpy.typing import ArrayLike, NDArray
+from scipy.ndimage import generate_binary_structure, minimum_filter
 
 from retvar.mdp import MDP
 from retvar.mdp.weighted_edges import check_mdp
-from retvar.simulation.curves.expected_curves import (
-    MOST_STEPS,
-    STEP_NAMES,
-    Readout,
-    refuse_unstable,
-)
-from retvar.simulation.curves.recursion import Problem, Triangle, problems_of
+from retvar.simulation.curve_recursion import Problem, Triangle, problems_of
+from retvar.simulation.expected_curves import MOST_STEPS, STEP_NAMES, Readout, refuse_unstable
 from retvar.simulation.question import Question
 from retvar.support import arguments
 from retvar.support.errors import InputError
@@ -33,8 +29,6 @@ from retvar.td.networks import PLACES, VARIANCE
 if TYPE_CHECKING:
     import xarray
     from matplotlib.figure import Figure
-
-__all__ = ["BestSteps", "best_steps"]
 
 log = logging.getLogger("retvar")
 Array = NDArray[np.float64]
@@ -177,8 +171,7 @@ def best_steps(
     places = _free(learner, minimise, free)
     count = POINTS[len(places)] if points is None else arguments.integer("points", points, 3, 1_000)
     axis = np.geomspace(low, high, count)
-    if not 0 < (exactness := arguments.number("tolerance", tolerance)) < 1:
-        raise InputError("tolerance", tolerance, "must lie between 0 and 1")
+    exactness = arguments.between("tolerance", tolerance, 1.0, "must lie between 0 and 1")
     search = _Search(problem, places, minimise, steps, arguments.flag("average", average), shares)
     errors = search.grid(axis, progress)
     own = None if given is None else problem.steps[places]
@@ -287,14 +280,10 @@ def _simplex(axis: Array, index: tuple[int, ...]) -> Array:
 
 def _minima(errors: Array) -> list[tuple[int, ...]]:
     """Points of a grid that are not above their neighbours along any axis, at most three."""
-    padded = np.pad(errors, 1, constant_values=np.inf)
-    inner = tuple(slice(1, -1) for _ in errors.shape)
-    least = np.isfinite(errors)
-    for axis in range(errors.ndim):
-        for shift in (1, -1):
-            least &= errors <= np.roll(padded, shift, axis)[inner]
-    found = sorted(zip(*np.nonzero(least), strict=True), key=lambda index: float(errors[index]))
-    return [tuple(int(i) for i in index) for index in found[:3]]
+    cross = generate_binary_structure(errors.ndim, 1)
+    least = errors == minimum_filter(errors, footprint=cross, mode="constant", cval=np.inf)
+    found = map(tuple, np.argwhere(least & np.isfinite(errors)).tolist())
+    return sorted(found, key=lambda index: float(errors[index]))[:3]
 
 
 def _free(learner: Learner, minimise: str, wanted: Sequence[str] | None) -> list[int]:

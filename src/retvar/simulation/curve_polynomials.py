@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 
 from retvar.support.errors import ConvergenceError
 
-__all__ = ["DEGREE", "NOTHING", "Monomials", "Polynomial", "count_monomials"]
-
 Array = NDArray[np.float64]
 Keys: TypeAlias = NDArray[np.uint64]
 Integers = NDArray[np.int64]

@@ -26,13 +26,11 @@ import numpy as np
 import scipy.optimize
 from numpy.typing import NDArray
 
+from retvar.exact.gradient import derivatives, policy_gradient, terms_by_action
 from retvar.exact.moments import deviation, moment_reward
-from retvar.exact.risk.gradient import derivatives, policy_gradient, terms_by_action
 from retvar.mdp import END, MDP, Policy, WeightedEdges
 from retvar.mdp.weighted_edges import sum_by_action
 from retvar.support.errors import ConvergenceError, InputError
-
-__all__ = ["DenseLandscape", "Landscape", "search"]
 
 Array = NDArray[np.float64]
 MAX_TABLE = 150  # most states for which inverses are computed

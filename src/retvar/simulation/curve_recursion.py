@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from retvar.exact.stationary import transitions
 from retvar.mdp.linear import Resolvent
 from retvar.simulation.blocks import LearnerSetup, Template
-from retvar.simulation.curves.polynomials import (
+from retvar.simulation.curve_polynomials import (
     NOISE,
     NOTHING,
     Monomials,
