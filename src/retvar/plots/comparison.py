@@ -276,15 +276,13 @@ def rows_of(one: xarray.Dataset) -> Iterator[Row]:
         yield Row(label, ratio, low, high, str(row.winner.item()), single)
 
 
-def _limits(rows: list[Row]) -> tuple[float, float]:
-    """Limits that contain all intervals and most domains, symmetric about 1."""
+def _largest_ratio(rows: list[Row]) -> float:
+    """A ratio that, with its inverse, bounds all intervals and most domains."""
     with np.errstate(divide="ignore"):  # a ratio of 0 is infinitely far from 1
-        ends = np.abs(np.log([x for row in rows for x in (row.low, row.high)]))
+        ends = np.abs(np.log([[row.low, row.high] for row in rows]))
         strokes = np.abs(np.log(np.concatenate([row.domains for row in rows])))
-    near = strokes[np.isfinite(strokes)]
-    most = float(np.quantile(near, 0.98)) if near.size else 0.0
-    reach = min(1.08 * max(0.05, most, *ends[np.isfinite(ends)]), np.log(MAX_RATIO))
-    return float(np.exp(-reach)), float(np.exp(reach))
+    most = np.quantile([0.0, *strokes[np.isfinite(strokes)]], 0.98)
+    return min(float(np.exp(1.08 * max(0.05, most, *ends[np.isfinite(ends)]))), MAX_RATIO)
 
 
 @style.styled
@@ -301,7 +299,7 @@ def _draw(found: xarray.Dataset, content: Mapping[tuple[str, str], list[Row]]) -
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots(len(choices), len(pairs), squeeze=False, sharey=True)
     for ax, ((choice, pair), panel) in zip(axes.ravel(), content.items(), strict=True):
-        _draw_rows(ax, panel, _limits(rows), colours)
+        _draw_rows(ax, panel, _largest_ratio(rows), colours)
         a, b = (learner_name(name) for name in pair.split(" / "))
         ax.set_xlabel(f"error of {a} / error of {b}" if choice == choices[-1] else "")
         ax.set_title(TITLES[choice] if pair == pairs[0] else "")
@@ -319,11 +317,10 @@ def _draw(found: xarray.Dataset, content: Mapping[tuple[str, str], list[Row]]) -
     return figure
 
 
-def _draw_rows(
-    ax: Axes, rows: list[Row], limits: tuple[float, float], colours: dict[str, str]
-) -> None:
+def _draw_rows(ax: Axes, rows: list[Row], largest: float, colours: dict[str, str]) -> None:
+    limits = 1 / largest, largest
     ax.set(xscale="log", xlim=limits, axisbelow=True, ylim=(len(rows) - 0.4, -0.6))
-    chosen = next(ticks for most, ticks in RATIO_TICKS.items() if limits[1] <= most)
+    chosen = next(ticks for most, ticks in RATIO_TICKS.items() if largest <= most)
     ticks = [tick for tick in chosen if limits[0] <= tick <= limits[1]]
     p.fixed_ticks(ax.xaxis, ticks, p.tick_labels(ticks))
     ax.grid(axis="x", **style.GRID)

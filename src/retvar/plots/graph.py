@@ -368,8 +368,7 @@ def _best_route(group: Routes, others: Array, nodes: Nodes) -> int:
         lines = group.curves[k, :, ::2]
         hit = np.any(nodes.gaps(lines) < CLOSE, axis=1)
         hit[:, list(group.nodes)] = False
-        conflicts = sum(_conflicts(line, others[:, ::2]) for line in lines)
-        cost = group.costs[k] + 8 * hit.sum() + conflicts
+        cost = group.costs[k] + 8 * hit.sum() + sum(_conflicts(x, others[:, ::2]) for x in lines)
         if cost < least:
             best, least = int(k), cost
     return best

@@ -334,8 +334,14 @@ def step_size_ratio(data: Datasets) -> Figure:
     content = []
     for name in [name for name in errors if name != DEFAULT] or [DEFAULT]:
         both = list(dict.fromkeys(other for other in (DEFAULT, name) if other in errors))
-        lines = [line for m in both for line in _lines_by_alpha(errors[m], m, ends=m == both[0])]
-        content.append(Panel(" and ".join(map(learner_name, both)), lines))
+        panel = Panel(" and ".join(map(learner_name, both)), [])
+        for method, table in [(m, errors[m]) for m in both]:
+            x, ends = p.log_places(table.alpha.values), method == both[0]
+            for k, text in enumerate(p.tick_labels(table.alpha_bar.values.tolist())):
+                own, end = style.line_style(k), f"ᾱ = {text}" if ends else ""
+                look = replace(METHODS[method], colour=own.colour, marker=own.marker)
+                panel.lines.append(Line(x, table.values[:, k], look, end=end))
+        content.append(panel)
     alphas = np.concatenate([table.alpha.values for table in errors.values()])
     looks = {m: LineStyle(style.INK, "", METHODS[m].dash) for m in errors}
     legend = [(style.legend_line(look), learner_name(m)) for m, look in looks.items()]
@@ -344,25 +350,12 @@ def step_size_ratio(data: Datasets) -> Figure:
     return panels(p.logarithmic(content, SQUARED_ERROR), axis, size, legend)
 
 
-def _lines_by_alpha(table: xarray.DataArray, method: str, ends: bool) -> list[Line]:
-    """A line over α for each ᾱ, which is written at its end."""
-    x, lines = p.log_places(table.alpha.values), []
-    for k, text in enumerate(p.tick_labels(table.alpha_bar.values.tolist())):
-        own = style.line_style(k)
-        look = replace(METHODS[method], colour=own.colour, marker=own.marker)
-        lines.append(Line(x, table.values[:, k], look, end=f"ᾱ = {text}" if ends else ""))
-    return lines
-
-
 def error_by_return(
     data: Mapping[str, xarray.Dataset], which: str, method: str
 ) -> dict[float, float]:
     """Squared error summed over states against the mean reward."""
-    return {
-        float(name.rsplit("/", 1)[1]): float(found.variance_window_mse.sel(learner=method).sum())
-        for name, found in data.items()
-        if f"/{which}/" in name
-    }
+    own = {float(name.split("/")[-1]): x for name, x in data.items() if f"/{which}/" in name}
+    return {c: float(x.variance_window_mse.sel(learner=method).sum()) for c, x in own.items()}
 
 
 def large_returns(data: Mapping[str, xarray.Dataset], means: Sequence[float]) -> Figure:

@@ -414,16 +414,13 @@ def step_contours(best: BestSteps | Mapping[str, BestSteps]) -> Figure:
         field = f"best[{name!r}]" if name else "best"
         arguments.instance(field, one, BestSteps, "a result of retvar.best_steps")
     found = {name or one.learner.network.method: one for name, one in several.items()}
-    return _draw_contours(found, {name: errors_over_steps(one) for name, one in found.items()})
-
-
-def errors_over_steps(best: BestSteps) -> xarray.DataArray:
-    """The errors [ᾱ, α]; other steps are the best."""
-    errors, names = best.errors, ("alpha_bar", "alpha")
-    if not set(names) <= set(errors.dims):
-        remedy = "the error must depend on both alpha and alpha_bar; plot best.errors yourself"
-        raise InputError("best", f"errors over {', '.join(map(str, errors.dims))}", remedy)
-    return errors.min(set(errors.dims) - set(names)).transpose(*names)
+    tables, names = {}, ("alpha_bar", "alpha")
+    for name, errors in [(name, one.errors) for name, one in found.items()]:
+        if not set(names) <= set(errors.dims):
+            remedy = "the error must depend on both alpha and alpha_bar; plot best.errors yourself"
+            raise InputError("best", f"errors over {', '.join(map(str, errors.dims))}", remedy)
+        tables[name] = errors.min(set(errors.dims) - set(names)).transpose(*names)
+    return _draw_contours(found, tables)
 
 
 @style.styled
@@ -553,8 +550,10 @@ def _draw_errors(
         ax.set_title(title)
         ax.spines[:].set_visible(False)
         ax.tick_params(length=2.5)
-        _cell_ticks(ax.xaxis, *list(values.items())[0], ax in axes[-1])
-        _cell_ticks(ax.yaxis, *list(values.items())[1], ax in axes[:, 0])
+        for axis, name, outer in zip(
+            (ax.xaxis, ax.yaxis), values, (axes[-1], axes[:, 0]), strict=True
+        ):
+            _cell_ticks(axis, name, values[name], ax in outer)
     cut_off = bool(np.any(tables[np.isfinite(tables)] > norm.vmax))
     add_log_bar(figure, norm, axes, label, extend="max" if cut_off else None)
     figure.supxlabel(style.wrap_text(note, 8, size[0] - 0.2), fontsize=8)

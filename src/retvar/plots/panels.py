@@ -104,7 +104,8 @@ def panels(
         first = k % columns == 0
         same = panel.limits is not None and panel.limits == content[k - 1].limits
         ax.tick_params(labelleft=first or not same)
-        _set_up_y(ax, panel, size[2])
+        if panel.limits is not None:
+            _set_up_y(ax, panel, panel.limits, size[2])
         for line in panel.lines:
             _draw_line(ax, line)
         for height in panel.truth:
@@ -119,28 +120,22 @@ def panels(
     return figure
 
 
-def _set_up_y(ax: Axes, panel: Panel, height: float) -> None:
-    """Set scale, limits and ticks of a y axis of so many inches, if it has limits."""
-    if panel.limits is None:
-        return
-    ax.set(ylim=panel.limits, yscale="log" if panel.log else "linear")
-    if panel.knee is not None:
-        _compress_y(ax, panel.limits[0], panel.knee, panel.limits[1])
-    elif panel.log:
-        ticks = log_ticks(*panel.limits)
+def _set_up_y(ax: Axes, panel: Panel, limits: tuple[float, float], height: float) -> None:
+    """Set scale, limits and ticks of a y axis of so many inches.
+
+    With a knee it is linear above that, and compressed and shaded below.
+    """
+    (low, high), knee, share = limits, panel.knee, COMPRESSED_HEIGHT
+    ax.set(ylim=limits, yscale="log" if panel.log else "linear")
+    if panel.log:
+        ticks = log_ticks(low, high)
         fixed_ticks(ax.yaxis, ticks, tick_labels(ticks))
-    else:
+    elif knee is None:
         ax.locator_params(axis="y", nbins=round(2.2 * height))
-
-
-def _compress_y(ax: Axes, low: float, knee: float, high: float) -> None:
-    """Set a y axis that is linear above the knee, and compressed and shaded below it."""
-    share = COMPRESSED_HEIGHT
+    if knee is None:
+        return
     factor = max(1.0, (knee - low) / (high - knee) * (1 - share) / share)
-    ways = [
-        lambda y, by=by: np.where(y >= knee, y, knee + (y - knee) * by)
-        for by in (1 / factor, factor)
-    ]
+    ways = [lambda y, by=by: y + (by - 1) * np.minimum(y - knee, 0) for by in (1 / factor, factor)]
     ax.set_yscale("function", functions=tuple(ways))
     ax.set_ylim(low, high)
     ax.axhspan(low, knee, color=style.SHADE, lw=0, zorder=0)
@@ -186,22 +181,19 @@ def _write_ends(ax: Axes, lines: Sequence[Line], gap: float) -> None:
     ends = np.array([line.y[np.isfinite(line.y)][-1] for line in named])
     low, high = ax.get_ylim()
     points = np.stack([np.full(ends.size, ax.get_xlim()[1]), np.clip(ends, low, high)], axis=1)
-    heights = separate((ax.transScale + ax.transLimits).transform(points)[:, 1], gap, 0, 1)
-    for line, end, height in zip(named, ends, heights, strict=True):
+    wanted, steps = (
+        (ax.transScale + ax.transLimits).transform(points)[:, 1],
+        gap * np.arange(ends.size),
+    )
+    order = np.argsort(wanted, kind="stable")
+    nearest = isotonic_regression(wanted[order] - steps).x  # the nearest that are a gap apart
+    heights = np.clip(nearest, 0, max(0, 1 - steps[-1])) + steps
+    for k, height in zip(order, heights, strict=True):
+        line, end = named[k], ends[k]
         text = line.end + ("↑" if end > high else "↓" if end < low else "")
         look: Any = {"fontsize": LABEL_SIZE, "color": line.look.text_colour, "va": "center"}
         look |= {"textcoords": "offset points", "annotation_clip": False, "gid": "end"}
         ax.annotate(text, (1, height), (5, 0), "axes fraction", **look)
-
-
-def separate(y: Array, gap: float, low: float, high: float) -> Array:
-    """The positions nearest to `y`, at least `gap` apart and, if they fit, within the limits."""
-    order = np.argsort(y, kind="stable")
-    steps = gap * np.arange(y.size)
-    nearest = isotonic_regression(y[order] - steps).x
-    found = np.empty_like(y)
-    found[order] = np.clip(nearest, low, max(low, high - steps[-1])) + steps
-    return found
 
 
 def largest_magnitude(*values: Array) -> float:

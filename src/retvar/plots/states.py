@@ -237,8 +237,13 @@ def _draw_states(solution: Solution, chosen: Indices, shape: dict[str, Array]) -
     if shape:
         axes[1].axhline(0, **style.ZERO)
     names = [shown(solution.mdp.state_name(int(s)), style.LONGEST_TICK) for s in chosen]
-    axes[-1].set_xlabel("state")
-    _state_ticks(axes[-1], names, width - 1.0)
+    axes[-1].set(xlabel="state", xlim=(-0.6, chosen.size - 0.4))
+    widest, room = max(style.text_size(n, 8.5)[0] for n in names), (width - 1.0) / len(names)
+    slanted = widest > max(0.9, room)  # as many names as fit
+    need = 0.2 if slanted else widest + 0.1
+    step = next(k for k in TICK_STEPS if k * room >= need or k >= len(names))
+    turned: Any = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"} if slanted else {}
+    axes[-1].set_xticks(range(0, len(names), step), names[::step], **turned)
     figure.legend(loc="outside lower center", ncols=4, handlelength=1.4, columnspacing=1.6)
     return figure
 
@@ -262,14 +267,3 @@ def _draw_spread(ax: Axes, mean: Array, std: Array, name: str) -> None:
     if infinite.any():
         ring: Any = {"ls": "none", "marker": "o", "mfc": "none", "ms": size + 4}
         ax.plot(x[infinite], mean[infinite], c=style.ORANGE, label="std infinite", zorder=5, **ring)
-
-
-def _state_ticks(ax: Axes, names: list[str], width: float) -> None:
-    """Write as many names as fit into `width` inches, long ones slanted."""
-    widest, available = max(style.text_size(name, 8.5)[0] for name in names), width / len(names)
-    slanted = widest > max(0.9, available)
-    need = 0.2 if slanted else widest + 0.1
-    step = next(k for k in TICK_STEPS if k * available >= need or k >= len(names))
-    look: Any = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"} if slanted else {}
-    ax.set_xticks(range(0, len(names), step), names[::step], **look)
-    ax.set_xlim(-0.6, len(names) - 0.4)
