@@ -59,7 +59,8 @@ def observed_samples(data: xarray.Dataset) -> Samples:
     complete = np.all(np.isfinite(columns), axis=0) & (columns[2] >= 0)
     missing = int(np.sum(~complete))
     words = f" ({missing:,} left out: no valid prediction)" if missing else ""
-    return Samples(*columns[:, complete], words)
+    observed, predicted, std = columns[:, complete]
+    return Samples(observed, predicted, std, words)
 
 
 def groups_of(keys: Array, most: int, least: int = 1) -> list[style.Indices]:
@@ -106,7 +107,8 @@ def observed_returns(data: xarray.Dataset) -> Figure:
         return style.message_figure(title, text)
     typical = np.quantile(found.observed, [TAIL, 1 - TAIL])
     factor, suffix = common_factor(typical, found.predicted, found.std)
-    found = Samples(*(np.divide(x, factor) for x in found[:3]), found.left_out)
+    observed, predicted, std = (np.divide(x, factor) for x in found[:3])
+    found = Samples(observed, predicted, std, found.left_out)
     return _draw_returns(found, bands_of(found), title, f"return{suffix}")
 
 
@@ -130,8 +132,8 @@ def _draw_returns(found: Samples, bands: Bands, title: str, label: str) -> Figur
     y, inside = found.observed[shown], found.within(2)
     within, alpha = (y >= bottom) & (y <= top), float(np.clip(400 / x.size, 0.3, 0.9))
     for own, look, opaque in ((inside, INSIDE, alpha), (~inside, OUTSIDE, max(alpha, 0.6))):
-        at, more = own[shown] & within, {"alpha": opaque, "zorder": 3, "rasterized": True}
-        ax.plot(x[at], y[at], **look, **more)
+        at = own[shown] & within
+        ax.plot(x[at], y[at], **look, alpha=opaque, zorder=3, rasterized=True)
     for marker, far, edge in (("^", y > top, top), ("v", y < bottom, bottom)):
         ends: Any = {**BEYOND, "marker": marker, "clip_on": False, "gid": "beyond"}
         if far.any():  # an empty line would take up space
@@ -222,7 +224,8 @@ def _draw_deviations(ax: Axes, predicted: Array, observed: Array, error: Array) 
     near = observed <= (FAR_GROUPS * predicted.max() or np.inf)
     top = 1.12 * max(predicted.max(), observed[near].max(initial=0.0)) or 1.0
     factor, suffix = common_factor(np.array([top]))
-    predicted, observed, error, top = (x / factor for x in (predicted, observed, error, top))
+    predicted, observed, error = (x / factor for x in (predicted, observed, error))
+    top /= factor
     low, high = np.maximum(observed - 2 * error, 0), observed + 2 * error
     ax.vlines(predicted[near], low[near], high[near], color=BLUE, lw=1.2)
     dots: Any = {"color": BLUE, "ls": "none", "mec": "white", "mew": 0.6, "zorder": 5}

@@ -125,12 +125,8 @@ def _draw_points(ax: Axes, found: Frontier, colours: dict[int, str]) -> None:
         left = at[group[0], 0] > 0.5  # texts lie on either side of a line that rises
         side: Any = {"ha": "right", "va": "bottom"} if left else {"ha": "left", "va": "top"}
         shift, words = (-5, 3) if left else (5, -3), minus(f"c = {first.penalty:g}{more}")
-        side |= {
-            "textcoords": "offset points",
-            "fontsize": 7,
-            "color": style.LineStyle(shade, "").text_colour,
-        }
-        ax.annotate(words, (first.std, first.mean), shift, gid="point", **side)
+        side |= {"color": style.LineStyle(shade, "").text_colour, "textcoords": "offset points"}
+        ax.annotate(words, (first.std, first.mean), shift, gid="point", fontsize=7, **side)
 
 
 def _draw_returns(ax: Axes, point: FrontierPoint, returns: Array, bins: Array, colour: str) -> None:

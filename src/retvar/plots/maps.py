@@ -269,8 +269,10 @@ def estimate_heat_maps(data: xarray.Dataset) -> Figure:
     if not (column(data, "visited_map") > 0).any():
         return style.message_figure(title, "Nothing was visited, so there is nothing to draw.")
     maps = dict(observation_map(data, name) for name in TITLES)
-    hatched = any(one.hatched.any() for one in maps.values())
-    white = any(np.any(np.isnan(one.table) & ~one.hatched) for one in maps.values())
+    known: Any = [one.hatched for one in maps.values()]
+    hatched = any(cells.any() for cells in known)
+    tables = [one.table for one in maps.values()]
+    white = any(np.any(np.isnan(t) & ~h) for t, h in zip(tables, known, strict=True))
     why = "too little data nearby" if "note" in data else e.NEGATIVE_VARIANCE
     figure = _draw_wide(maps, title)
     style.add_note(figure, [NOT_VISITED * hatched, f"white: {why}" * white])

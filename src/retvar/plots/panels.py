@@ -188,7 +188,7 @@ def _write_ends(ax: Axes, lines: Sequence[Line], gap: float) -> None:
     order = np.argsort(wanted, kind="stable")
     nearest = isotonic_regression(wanted[order] - steps).x  # the nearest that are a gap apart
     heights = np.clip(nearest, 0, max(0, 1 - steps[-1])) + steps
-    for k, height in zip(order, heights, strict=True):
+    for k, height in sorted(zip(order.tolist(), heights, strict=True)):
         line, end = named[k], ends[k]
         text = line.end + ("↑" if end > high else "↓" if end < low else "")
         look: Any = {"fontsize": LABEL_SIZE, "color": line.look.text_colour, "va": "center"}
@@ -311,9 +311,9 @@ def log_places(values: Sequence[float], base: int = 10) -> Array:
     return np.asarray(np.where(x > 0, x, least / base))
 
 
-def log_x_axis(values: Sequence[float], label: str, base: int = 10) -> XAxis:
+def log_x_axis(values: Sequence[float] | Array, label: str, base: int = 10) -> XAxis:
     """A logarithmic x axis with ticks at these values, and 0 left of a break of the axis."""
-    values = np.unique(values).tolist()
-    places, names = log_places(values, base), tick_labels(values, base)
+    known: list[float] = np.unique(values).tolist()
+    places, names = log_places(known, base), tick_labels(known, base)
     limits = places[0] / base**0.35, places[-1] * base**0.35
-    return XAxis(label, limits, places.tolist(), names, base, 0 in values)
+    return XAxis(label, limits, places.tolist(), names, base, 0 in known)
