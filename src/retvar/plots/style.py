@@ -298,6 +298,6 @@ def add_legend(figure: MatplotlibFigure, entries: Iterable[Entry], **options: An
     for rows in range(len(names) - 1, 0, -1):
         widest = [max(widths[k : k + rows]) for k in range(0, len(widths), rows)]
         ncols = len(widest) if sum(widest) <= room else ncols
-    options = {"loc": "outside lower center", "ncols": ncols, "handlelength": 2.4} | options
-    handler: Any = {tuple: HandlerTuple(ndivide=1, pad=0)}
-    figure.legend(handles, names, columnspacing=1.6, handler_map=handler, **options)
+    look: Any = {"loc": "outside lower center", "ncols": ncols, "handlelength": 2.4} | options
+    look["handler_map"] = {tuple: HandlerTuple(ndivide=1, pad=0)}
+    figure.legend(handles, names, columnspacing=1.6, **look)
