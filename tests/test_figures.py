@@ -78,13 +78,6 @@ def test_every_figure_draws_and_nothing_overlaps_or_is_cut_off(name):
             assert not a.padded(-1.0).overlaps(b.padded(-1.0)), (one, other)
 
 
-def test_every_function_is_in_the_contract_and_says_what_it_draws():
-    parts = {"estimate", "estimate_maps", "estimate_heat_maps", "estimate_states", "check"}
-    parts |= {"observed_returns", "calibration", "save"}  # drawn by estimate_figures
-    assert {name.split(":")[0] for name in FIGURES} - {"exact_curves"} == set(plots.__all__) - parts
-    assert all(getattr(plots, name).__doc__ for name in plots.__all__)
-
-
 @pytest.mark.parametrize("name", sorted({n.split(":")[0]: n for n in FIGURES}.values()))
 def test_the_same_data_give_the_same_bytes(name):
     made = [FIGURES[name]() for _ in range(2)]

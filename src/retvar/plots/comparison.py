@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-import matplotlib
 import numpy as np
+import xarray
 from matplotlib.axes import Axes
 
 from retvar.plots import panels as p
@@ -22,9 +23,6 @@ from retvar.sweep import run_errors
 from retvar.sweep.comparison import TITLES, Comparison, can_decide, compare, error_name
 from retvar.sweep.run_errors import ComparisonOptions
 from retvar.sweep.statistics import centre
-
-if TYPE_CHECKING:
-    import xarray
 
 DEFAULTS = ComparisonOptions(resamples=1_000)
 LONG_NAMES = {
@@ -62,7 +60,6 @@ class SweepErrors:
     errors: run_errors.RunErrors
     by: str
     options: ComparisonOptions
-    _least: dict[bytes, Array] = field(default_factory=dict)  # of the best of each domain; slow
 
     @property
     def label(self) -> str:
@@ -87,30 +84,26 @@ class SweepErrors:
         self, members: Indices, axes: Mapping[str, Sequence[float]]
     ) -> dict[tuple[int, ...], Indices]:
         """Which of these learners have which settings, by the places of these on the axes."""
-        columns = [self.errors.column(name) for name in axes]
-        found = {}
-        for at in product(*(range(len(values)) for values in axes.values())):
-            wanted = [values[k] for values, k in zip(axes.values(), at, strict=True)]
-            own = [m for m in members.tolist() if [column[m] for column in columns] == wanted]
-            if own:
-                found[at] = np.array(own, dtype=np.intp)
-        return found
+        columns = {name: self.errors.column(name) for name in axes}
+        found: dict[tuple[int, ...], list[int]] = defaultdict(list)
+        for m in members.tolist():
+            if all(columns[name][m] in values for name, values in axes.items()):
+                found[tuple(v.index(columns[name][m]) for name, v in axes.items())].append(m)
+        return {at: np.array(found[at], dtype=np.intp) for at in sorted(found)}
 
     def best_errors(self, cell: Indices) -> Array:
         """Errors [domain, run] of the best of these learners, chosen by half of the runs."""
         chosen = cell if cell.size == 1 else self.errors.best(cell)
         return np.asarray(self.errors.values[np.arange(len(self.errors.domains)), chosen])
 
-    def log_errors(self, errors: Array, question: Indices) -> Array:
-        """Logarithms of errors [..., domain, run], relative to the best learner of each domain."""
-        key = question.tobytes() if len(self.errors.domains) > 1 else b""
-        if key not in self._least:
-            found = centre(self.errors.values[:, question]).min(axis=1) if key else np.ones(1)
-            if not np.isfinite(found).all() or not found.all():
-                raise InputError("data", "a domain without a best", "every learner diverged there")
-            self._least[key] = found
-        with np.errstate(divide="ignore"):
-            return np.asarray(np.log(errors) - np.log(self._least[key])[:, None])
+    def scales(self, question: Indices) -> Array:
+        """What errors are multiples of [domain, 1]: the best learner's, with several domains."""
+        if len(self.errors.domains) == 1:
+            return np.ones((1, 1))
+        found = centre(self.errors.values[:, question]).min(axis=1)
+        if not np.isfinite(found).all() or not found.all():
+            raise InputError("data", "a domain without a best", "every learner diverged there")
+        return np.asarray(found[:, None])
 
 
 def load_errors(
@@ -167,31 +160,22 @@ def sensitivity_curves(
     found, split = error_lines(sweep, x, values)
     content = [Panel(question_title(q), list(own.values())) for q, own in found.items()]
     looks = {m: line.look for own in found.values() for m, line in own.items()}
-    legend: list[Entry] = [
-        (style.legend_line(look, True), learner_name(m)) for m, look in looks.items()
-    ]
+    legend = [(style.legend_line(look, True), learner_name(m)) for m, look in looks.items()]
+    legend.append((style.sample(color=style.INK, **RING), "best"))
     lines = [line for panel in content for line in panel.lines]
-    legend += [
-        (style.sample(color=style.INK, **RING), "best"),
-        *[(style.sample(alpha=0), "×: runs diverged")] * any(line.diverged for line in lines),
-    ]
+    if any(line.diverged for line in lines):
+        legend.append((style.sample(alpha=0), "×: runs diverged"))
     size, log = (4, max(0.5, min(len(found) / 4, 1.0)) * 9.2, 2.9), p.spaced_by_factors(values)
-    ticks, names = p.axis_ticks(values, log)
     label = (LONG_NAMES if len(found) < 3 else SYMBOLS).get(x, x)
-    axis = XAxis(label, None, ticks, names, base=10 * log)
+    axis = XAxis(label, None, *p.axis_ticks(values, log), base=10 * log)
     every = np.concatenate([np.ravel([line.y, *(line.band or ())]) for line in lines])
     domains, _, runs = sweep.errors.values.shape
     many = domains if sweep.options.over == "domains" else runs // (1 + split)
-    interval = f"{sweep.options.level:.0%} interval over {many} {sweep.options.over}"
-    about = f"interquartile mean, {interval}"
+    about = f"{sweep.options.level:.0%} interval over {many} {sweep.options.over}"
     content = p.logarithmic(content, sweep.label, below_cutoff(every[every > 0], CUTOFF))
+    about = f"interquartile mean, {about}"
     figure = p.panels(content, axis, size, legend, title=about, title_fontsize=8)
     figure.get_layout_engine().set(w_pad=0.07)  # type: ignore[union-attr, call-arg]
-    for ax, panel in zip(figure.axes, content, strict=True):
-        for line in panel.lines:
-            if np.isfinite(line.y).any():
-                best, colour = np.nanargmin(line.y), line.look.text_colour
-                ax.plot(line.x[best], line.y[best], color=colour, gid="best", clip_on=False, **RING)
     return figure
 
 
@@ -209,18 +193,22 @@ def error_lines(
     }
     split = any(cell.size > 1 for row in cells.values() for cell in row.values())
     looks = {m: learner_style(m, k) for k, m in enumerate(methods)}
+    scales = {q: sweep.scales(asked) for q, asked in questions.items()}
     found: dict[str, dict[str, Line]] = {q: {} for q in questions}
     for (q, m), row in cells.items():
         if row:
             places = np.array([values[k] for (k,) in row])
             errors = np.array([sweep.best_errors(cell) for cell in row.values()])
             errors = errors[..., run_errors.JUDGING] if split else errors
-            ends = sweep.options.overall_interval(sweep.log_errors(errors, questions[q]))
-            y, low, high = np.exp([ends.estimate, ends.low, ends.high])
-            y = np.where(np.isinf(y), np.nan, y)
-            high = np.where(np.isinf(high), 1e9 * y, high)
             died = dict.fromkeys(places[np.isinf(errors).any(axis=(1, 2))].tolist(), "×")
+            with np.errstate(divide="ignore"):
+                ends = sweep.options.overall_interval(np.log(errors) - np.log(scales[q]))
+            y, low, high = np.exp([ends.estimate, ends.low, ends.high])
+            y, high = np.where(np.isinf(y), np.nan, y), np.where(np.isinf(high), 1e9 * y, high)
+            best = np.nanargmin(y) if np.isfinite(y).any() else slice(0)
+            ring = {**RING, "color": looks[m].text_colour, "gid": "best", "clip_on": False}
             words: Any = {"name": learner_name(m, style.LONGEST_TICK), "diverged": died}
+            words["points"] = places[best], y[best], ring
             found[q][m] = Line(places, y, looks[m], (low, high), **words)
     return found, split
 
@@ -259,35 +247,16 @@ def comparison(
     >>> [tick.get_text() for tick in figure.axes[0].get_yticklabels()]
     ['λ = 0', 'λ = 0.9']
     """
-    wanted = None if settings is None else arguments.texts("settings", settings)
     found = (data if isinstance(data, Comparison) else compare(data, **how)).data
     known = [str(choice) for choice in found.settings.values]
-    choices = known if wanted is None else [arguments.choice("settings", x, known) for x in wanted]
+    wanted = known if settings is None else arguments.texts("settings", settings)
+    choices = [arguments.choice("settings", x, known) for x in wanted]
     if not choices:
         raise InputError("settings", choices, f"must be some of {', '.join(known)}")
-    pairs = [str(pair) for pair in found.pair.values]
-    content = {
-        (choice, pair): list(rows_of(found.sel(settings=choice, pair=pair)))
-        for choice in choices
-        for pair in pairs
-    }
-    rows = [row for panel in content.values() for row in panel]
-    labels = [row.label for row in next(iter(content.values()))]
-    methods = dict.fromkeys(name for pair in pairs for name in pair.split(" / "))
-    colours = {m: learner_style(m, k).colour for k, m in enumerate(methods)}
-    with matplotlib.rc_context(style.RC):
-        height = 0.6 + (0.2 * max(len(labels), 2) + 0.75) * len(choices)
-        widest = max(style.text_size(label, style.RC["font.size"])[0] for label in labels)
-        width = max(0.3 + widest + (PANEL + 0.25) * len(pairs), 3.8)
-        figure = Figure(figsize=(width, height), layout="constrained")
-        axes = figure.subplots(len(choices), len(pairs), squeeze=False, sharey=True)
-        for ax, ((choice, pair), panel) in zip(axes.ravel(), content.items(), strict=True):
-            _draw_rows(ax, panel, _limits(rows), colours)
-            a, b = (learner_name(name) for name in pair.split(" / "))
-            ax.set_xlabel(f"error of {a} / error of {b}" if choice == choices[-1] else "")
-            ax.set_title(TITLES[choice] if pair == pairs[0] else "")
-        _add_legend(figure, found, rows, colours)
-        return figure
+    return _draw(found, {
+        (choice, str(pair)): list(rows_of(found.sel(settings=choice, pair=pair)))
+        for choice, pair in product(choices, found.pair.values)
+    })  # fmt: skip
 
 
 def rows_of(one: xarray.Dataset) -> Iterator[Row]:
@@ -307,22 +276,51 @@ def rows_of(one: xarray.Dataset) -> Iterator[Row]:
         yield Row(label, ratio, low, high, str(row.winner.item()), single)
 
 
-def _limits(rows: list[Row]) -> tuple[float, float]:
-    """Limits that contain all intervals and most domains, symmetric about 1."""
+def _largest_ratio(rows: list[Row]) -> float:
+    """A ratio that, with its inverse, bounds all intervals and most domains."""
     with np.errstate(divide="ignore"):  # a ratio of 0 is infinitely far from 1
-        ends = np.abs(np.log([x for row in rows for x in (row.low, row.high)]))
+        ends = np.abs(np.log([[row.low, row.high] for row in rows]))
         strokes = np.abs(np.log(np.concatenate([row.domains for row in rows])))
-    near = strokes[np.isfinite(strokes)]
-    most = float(np.quantile(near, 0.98)) if near.size else 0.0
-    reach = min(1.08 * max(0.05, most, *ends[np.isfinite(ends)]), np.log(MAX_RATIO))
-    return float(np.exp(-reach)), float(np.exp(reach))
+    most = np.quantile([0.0, *strokes[np.isfinite(strokes)]], 0.98)
+    return min(float(np.exp(1.08 * max(0.05, most, *ends[np.isfinite(ends)]))), MAX_RATIO)
 
 
-def _draw_rows(
-    ax: Axes, rows: list[Row], limits: tuple[float, float], colours: dict[str, str]
-) -> None:
+@style.styled
+def _draw(found: xarray.Dataset, content: Mapping[tuple[str, str], list[Row]]) -> Figure:
+    """Draw panels, in rows by the choice of settings and in columns by the pair of methods."""
+    choices, pairs = (list(dict.fromkeys(key)) for key in zip(*content, strict=True))
+    rows = [row for panel in content.values() for row in panel]
+    labels = [row.label for row in content[choices[0], pairs[0]]]
+    methods = dict.fromkeys(name for pair in pairs for name in pair.split(" / "))
+    colours = {m: learner_style(m, k).colour for k, m in enumerate(methods)}
+    height = 0.6 + (0.2 * max(len(labels), 2) + 0.75) * len(choices)
+    widest = max(style.text_size(label, style.RC["font.size"])[0] for label in labels)
+    width = max(0.3 + widest + (PANEL + 0.25) * len(pairs), 3.8)
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.subplots(len(choices), len(pairs), squeeze=False, sharey=True)
+    for ax, ((choice, pair), panel) in zip(axes.ravel(), content.items(), strict=True):
+        _draw_rows(ax, panel, _largest_ratio(rows), colours)
+        a, b = (learner_name(name) for name in pair.split(" / "))
+        ax.set_xlabel(f"error of {a} / error of {b}" if choice == choices[-1] else "")
+        ax.set_title(TITLES[choice] if pair == pairs[0] else "")
+    about, winners = found.attrs, {row.winner for row in rows}
+    words = [(c, f"{learner_name(m)} is better") for m, c in colours.items() if m in winners]
+    if "" in winners:
+        decided = can_decide(found.isel(domain=0 if found.sizes["domain"] == 2 else -1))
+        words.append((style.SOFT, "not sure" + ("" if decided else f" (too few {about['over']})")))
+    point: Any = {**POINT, "lw": 2.2, "ls": "-"}
+    entries: list[Entry] = [(style.sample(color=c, **point), text) for c, text in words]
+    if any(row.domains.size for row in rows):
+        entries.append((style.sample(color=style.LINE, **DOT), "single domains"))
+    title = f"at {about['at']}, {about['level']:.0%} intervals over {about['over']}"
+    style.add_legend(figure, entries, title=title, title_fontsize=8)
+    return figure
+
+
+def _draw_rows(ax: Axes, rows: list[Row], largest: float, colours: dict[str, str]) -> None:
+    limits = 1 / largest, largest
     ax.set(xscale="log", xlim=limits, axisbelow=True, ylim=(len(rows) - 0.4, -0.6))
-    chosen = next(ticks for most, ticks in RATIO_TICKS.items() if limits[1] <= most)
+    chosen = next(ticks for most, ticks in RATIO_TICKS.items() if largest <= most)
     ticks = [tick for tick in chosen if limits[0] <= tick <= limits[1]]
     p.fixed_ticks(ax.xaxis, ticks, p.tick_labels(ticks))
     ax.grid(axis="x", **style.GRID)
@@ -338,19 +336,3 @@ def _draw_rows(
     ax.set_yticks(range(len(rows)), [row.label for row in rows])
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
-
-
-def _add_legend(
-    figure: Figure, found: xarray.Dataset, rows: list[Row], colours: dict[str, str]
-) -> None:
-    about, winners = found.attrs, {row.winner for row in rows}
-    words = [(c, f"{learner_name(m)} is better") for m, c in colours.items() if m in winners]
-    if "" in winners:
-        decided = can_decide(found.isel(domain=0 if found.sizes["domain"] == 2 else -1))
-        words.append((style.SOFT, "not sure" + ("" if decided else f" (too few {about['over']})")))
-    point: Any = {**POINT, "lw": 2.2, "ls": "-"}
-    entries: list[Entry] = [(style.sample(color=c, **point), text) for c, text in words]
-    if any(row.domains.size for row in rows):
-        entries.append((style.sample(color=style.LINE, **DOT), "single domains"))
-    title = f"at {about['at']}, {about['level']:.0%} intervals over {about['over']}"
-    style.add_legend(figure, entries, title=title, title_fontsize=8)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import xarray
 
 from retvar.plots.style import Array, Flags, shown
 from retvar.support.errors import InputError
 from retvar.support.format import listed, short_number
-
-if TYPE_CHECKING:
-    import xarray
 
 TINY = 1e-150  # smaller numbers are drawn as 0, so that others can be divided by them
 TITLES = {"value": "expected return", "std": "spread (standard deviation)"}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
@@ -60,8 +59,7 @@ def frontier(
     samples = arguments.integer("samples", samples, 1, 10_000_000)
     how: Any = {"start": found.start, "samples": samples, "seed": seed}
     returns = [sample_returns(found.mdp, found[k].policy, **how) for k in chosen]
-    with matplotlib.rc_context(style.RC):
-        return _draw(found, chosen, returns)
+    return _draw(found, chosen, returns)
 
 
 def typical_points(found: Frontier) -> list[int]:
@@ -76,10 +74,10 @@ def typical_points(found: Frontier) -> list[int]:
     return different if len(different) <= 3 else [different[0], middle, different[-1]]
 
 
+@style.styled
 def _draw(found: Frontier, chosen: list[int], returns: list[Array]) -> Figure:
     ways, cells, columns = action_ways(found.mdp), grid_cells(found.mdp.positions), [3.3, 2.9]
-    drawable = ways is not None and cells is not None and cells.max() < MOST_CELLS
-    if cells is not None and drawable:
+    if ways is not None and cells is not None and cells.max() < MOST_CELLS:
         across, down = cells.max(axis=0) + 1
         columns.insert(1, float(np.clip(1.25 * across / down, 1.4, 3.6)))
     size = sum(columns) + 0.4, max(3.3, 1.35 * len(chosen) + 0.7)
@@ -92,7 +90,7 @@ def _draw(found: Frontier, chosen: list[int], returns: list[Array]) -> Figure:
     pad = 0.04 * (high - low) or 0.5
     bins = np.linspace(low - pad, high + pad, BINS + 1)
     for row, k in enumerate(chosen):
-        if ways is not None and cells is not None and drawable:
+        if ways is not None and cells is not None and len(columns) == 3:
             _draw_policy(figure.add_subplot(grid[row, 1]), found, found[k], ways, cells, colours[k])
         ax = figure.add_subplot(grid[row, -1])
         _draw_returns(ax, found[k], returns[row], bins, colours[k])
@@ -127,8 +125,8 @@ def _draw_points(ax: Axes, found: Frontier, colours: dict[int, str]) -> None:
         left = at[group[0], 0] > 0.5  # texts lie on either side of a line that rises
         side: Any = {"ha": "right", "va": "bottom"} if left else {"ha": "left", "va": "top"}
         shift, words = (-5, 3) if left else (5, -3), minus(f"c = {first.penalty:g}{more}")
-        side |= {"textcoords": "offset points", "fontsize": 7, "color": _dark(shade)}
-        ax.annotate(words, (first.std, first.mean), shift, gid="point", **side)
+        side |= {"color": style.LineStyle(shade, "").text_colour, "textcoords": "offset points"}
+        ax.annotate(words, (first.std, first.mean), shift, gid="point", fontsize=7, **side)
 
 
 def _draw_returns(ax: Axes, point: FrontierPoint, returns: Array, bins: Array, colour: str) -> None:
@@ -146,7 +144,7 @@ def _draw_returns(ax: Axes, point: FrontierPoint, returns: Array, bins: Array, c
     text = minus(f"c = {point.penalty:g}:  {point.mean:.{decimals}f} ± {std:.{decimals}f}")
     if point.ending is not None and point.ending < 1:
         text += f"; {point.ending:.0%} end"
-    ax.set_title(text, color=_dark(colour), fontsize=9)
+    ax.set_title(text, color=style.LineStyle(colour, "").text_colour, fontsize=9)
 
 
 def _draw_policy(
@@ -171,13 +169,7 @@ def _draw_policy(
     ax.set_axis_off()
 
 
-def _dark(colour: str) -> Any:
-    """A colour dark enough for text."""
-    return style.LineStyle(colour, "").text_colour
-
-
 def action_ways(mdp: MDP) -> Array | None:
     """The direction of each action, None if its name says nothing."""
-    names = [name.lower() for name in mdp.action_names or ()]
-    known = bool(names) and all(name in WAYS for name in names)
-    return np.array([WAYS[name] for name in names], dtype=float) if known else None
+    ways = [WAYS.get(name.lower()) for name in mdp.action_names or [""]]
+    return None if None in ways else np.array(ways, dtype=float)

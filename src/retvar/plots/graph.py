@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch
@@ -162,16 +161,15 @@ def _add_markers(mdp: MDP, arrows: list[Arrow]) -> tuple[list[Arrow], list[tuple
 
 def _discounts(mdp: MDP) -> tuple[list[str], str]:
     """γ and λ of each state as text, and a note for those that are the same in all states."""
-    inside: list[list[str]] = [[] for _ in range(mdp.n_states)]
-    shared = []
+    inside, shared = [""] * mdp.n_states, []
     for letter, values in (("γ", mdp.gamma), ("λ", mdp.lam)):
         known = {} if values is None else {s: float(v) for s, v in enumerate(values) if v == v}
         if len(set(known.values())) == 1:
             shared.append(f"{letter} = {short_number(next(iter(known.values())))}")
             continue
         for s, value in known.items():
-            inside[s].append(f"{letter}={short_number(value)}")
-    return ["\n".join(lines) for lines in inside], ", ".join(shared)
+            inside[s] += "\n" * bool(inside[s]) + f"{letter}={short_number(value)}"
+    return inside, ", ".join(shared)
 
 
 class Nodes(NamedTuple):
@@ -181,13 +179,14 @@ class Nodes(NamedTuple):
     radius: Array
 
     def gaps(self, spots: Array, half: Array | float = 0.0) -> Array:
-        """Distances of points, or of boxes around them, from nodes [..., node]; ≤ 0: touching.
-
-        >>> Nodes(np.zeros((1, 2)), np.ones(1)).gaps(np.array([[3.0, 4.0]])).tolist()
-        [[4.0]]
-        """
+        """Distances of points, or of boxes around them, from nodes [..., node]; ≤ 0: touching."""
         away = np.maximum(np.abs(spots[..., None, :] - self.centre) - half, 0)
-        return np.asarray(np.hypot(away[..., 0], away[..., 1]) - self.radius)
+        return np.asarray(_length(away) - self.radius)
+
+
+def _length(vectors: Array) -> Array:
+    """Lengths of vectors [..., xy]."""
+    return np.asarray(np.hypot(vectors[..., 0], vectors[..., 1]))
 
 
 def place_nodes(
@@ -203,7 +202,7 @@ def place_nodes(
     corners = np.hypot(np.maximum(names[:, 0], small[:, 0]) / 2, (names + small)[:, 1] / 2)
     radius = max(0.2, float(corners.max()) + 0.05)
     away = np.abs(positions[:, None] - positions[None])
-    length = np.hypot(away[..., 0], away[..., 1])
+    length = _length(away)
     np.fill_diagonal(length, np.inf)
     need = np.full((n, n), 2 * radius + 0.35)
     for a, b in pairs:
@@ -260,13 +259,13 @@ def _free_spot(
     centre, share = nodes.centre[state], np.linspace(0, 1, 15)[:, None]
     lines = [nodes.centre[a] * (1 - share) + nodes.centre[b] * share for a, b in pairs]
     taken = np.concatenate([nodes.centre, *lines])
-    taken = taken[np.hypot(*(taken - centre).T) > 1e-9]
-    apart = np.hypot(*(nodes.centre[nodes.radius == nodes.radius[0]] - centre).T)  # of states
+    taken = taken[_length(taken - centre) > 1e-9]
+    apart = _length(nodes.centre[nodes.radius == nodes.radius[0]] - centre)  # of states
     nearest = np.min(apart, initial=np.inf, where=apart > 0)
     reaches = np.minimum(reach, [nearest, 0.7 * nearest])[:, None]
     spots = centre + reaches[..., None] * directions
-    away = np.hypot(*(spots[:, :, None] - taken).transpose(3, 0, 1, 2))
-    score = np.minimum(away.min(axis=2, initial=np.inf), 0.9 * reaches) + preference
+    away = _length(spots[:, :, None] - taken).min(axis=2, initial=np.inf)
+    score = np.minimum(away, 0.9 * reaches) + preference
     return np.asarray(spots.reshape(-1, 2)[np.argmax(score.round(9))])
 
 
@@ -287,30 +286,24 @@ def route(arrows: Sequence[Arrow], sizes: Array, nodes: Nodes) -> Array:
     """
     pairs: dict[tuple[int, int], list[int]] = defaultdict(list)
     for k, arrow in enumerate(arrows):
-        ends = sorted((arrow.source, arrow.target), key=lambda i: tuple(nodes.centre[i].round(6)))
-        pairs[ends[0], ends[1]].append(k)
-    order = sorted(pairs, key=lambda p: np.hypot(*np.subtract(*nodes.centre[list(p)])).round(6))
+        a, b = sorted((arrow.source, arrow.target), key=lambda i: tuple(nodes.centre[i].round(6)))
+        pairs[a, b].append(k)
+    order = sorted(pairs, key=lambda p: _length(np.subtract(*nodes.centre[list(p)])).round(6))
     groups = [
         _loops(a, pairs[a, b], nodes) if a == b else _arcs(a, b, pairs[a, b], arrows, sizes, nodes)
         for a, b in order
     ]
-    choice = [int(np.argmin(group.costs)) for group in groups]
-    for _, (g, group) in product(range(ROUNDS), enumerate(groups)):
-        rest = [groups[h].curves[choice[h]] for h in range(len(groups)) if h != g]
-        others = np.concatenate([np.zeros((0, POINTS, 2)), *rest])
-        choice[g] = _best_route(group, others, nodes)
     curves = np.zeros((len(arrows), POINTS, 2))
-    for group, chosen in zip(groups, choice, strict=True):
-        curves[group.arrows] = group.curves[chosen]
+    for group in groups:
+        curves[group.arrows] = group.curves[np.argmin(group.costs)]
+    for _, group in product(range(ROUNDS), groups):
+        others = np.delete(curves, group.arrows, axis=0)
+        curves[group.arrows] = group.curves[_best_route(group, others, nodes)]
     return curves
 
 
-def bezier_points(curve: Array, count: int = POINTS) -> Array:
-    """Points of a Bézier curve, or of several [..., 4, xy].
-
-    >>> bezier_points(np.array([[0, 0], [1, 0], [2, 0], [3, 0.0]]), 3).tolist()
-    [[0.0, 0.0], [1.5, 0.0], [3.0, 0.0]]
-    """
+def _bezier_points(curve: Array, count: int = POINTS) -> Array:
+    """Points of a Bézier curve, or of several [..., 4, xy]."""
     t = np.linspace(0, 1, count)[:, None]
     weights = np.hstack([(1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t**2 * (1 - t), t**3])
     return np.asarray(weights @ curve)
@@ -327,7 +320,7 @@ def _loops(state: int, members: list[int], nodes: Nodes) -> Routes:
     reach = np.array([radius, far, far, radius])[:, None]
     curves = nodes.centre[state] + reach * np.stack([np.cos(angle), np.sin(angle)], axis=-1)
     costs = np.sum(0.1 * (1 - np.sin(np.radians(turns))), axis=1)
-    return Routes(members, (state, state), bezier_points(curves), costs)
+    return Routes(members, (state, state), _bezier_points(curves), costs)
 
 
 def _arcs(
@@ -336,14 +329,14 @@ def _arcs(
     """Parallel arcs, spaced for their labels; straight ones cost least."""
     members = sorted(members, key=lambda k: arrows[k].source != a)
     along = nodes.centre[b] - nodes.centre[a]
-    length = float(np.hypot(*along))
+    length = float(_length(along))
     gap = np.clip(np.max(sizes[members] @ np.abs(along)[::-1]) / length + 0.1, 0.3, 0.46)
     offsets = gap * ((len(members) - 1) / 2 - np.arange(len(members)))
+    ways = [1 if arrows[k].source == a else -1 for k in members]
     curves, costs = [], []
     for skew, bend in product(SKEWS if len(members) == 1 else (0.0,), BENDS):
         arcs = [_arc(nodes, a, b, bend * length + x, skew) for x in offsets]
-        forward = [arrows[k].source == a for k in members]
-        curves.append([c if f else c[::-1] for c, f in zip(arcs, forward, strict=True)])
+        curves.append([arc[::way] for arc, way in zip(arcs, ways, strict=True)])
         costs.append(0.15 * (bend != 0) + (1.5 + 0.1 * length) * abs(bend) + 0.15 * abs(skew))
     return Routes(members, (a, b), np.array(curves), np.array(costs))
 
@@ -352,18 +345,14 @@ def _arc(nodes: Nodes, a: int, b: int, height: float, skew: float) -> Array:
     """A curve between two nodes whose middle is `height` to the left; rounder if it is high.
 
     A positive skew raises it near its start, a negative one near its end.
-
-    >>> nodes = Nodes(np.array([[0.0, 0.0], [2.0, 0.0]]), np.full(2, 0.1))
-    >>> _arc(nodes, 0, 1, 0.5, 0.0)[POINTS // 2].round(9).tolist()
-    [1.0, 0.5]
     """
     start, end = nodes.centre[[a, b]]
     along = end - start
-    length = float(np.hypot(*along))
+    length = float(_length(along))
     rise = np.array([-along[1], along[0]]) / length * height * 4 / 3
     ahead = along * max(0.0, 1 - abs(height) / length / 0.8) / 3
     raised = start + ahead + rise * (1 + skew), end - ahead + rise * (1 - skew)
-    points = bezier_points(np.stack([start, *raised, end]), 801)
+    points = _bezier_points(np.stack([start, *raised, end]), 801)
     both = Nodes(nodes.centre[[a, b]], nodes.radius[[a, b]])
     outside = np.flatnonzero(np.all(both.gaps(points) > 0, axis=1))
     first, last = (outside[0], outside[-1]) if outside.size else (0, 800)
@@ -379,8 +368,7 @@ def _best_route(group: Routes, others: Array, nodes: Nodes) -> int:
         lines = group.curves[k, :, ::2]
         hit = np.any(nodes.gaps(lines) < CLOSE, axis=1)
         hit[:, list(group.nodes)] = False
-        conflicts = sum(_conflicts(line, others[:, ::2]) for line in lines)
-        cost = group.costs[k] + 8 * hit.sum() + conflicts
+        cost = group.costs[k] + 8 * hit.sum() + sum(_conflicts(x, others[:, ::2]) for x in lines)
         if cost < least:
             best, least = int(k), cost
     return best
@@ -431,7 +419,7 @@ def place_labels(curves: Array, half: Array, nodes: Nodes) -> tuple[Array, tuple
 def _spots(curve: Array, half: Array) -> Array:
     """Candidate centres of a label, on a curve and on both sides [side and place along, xy]."""
     ahead = curve[ALONG + 1] - curve[ALONG - 1]
-    across = np.stack([-ahead[:, 1], ahead[:, 0]], axis=1) / np.hypot(*ahead.T)[:, None]
+    across = np.stack([-ahead[:, 1], ahead[:, 0]], axis=1) / _length(ahead)[:, None]
     reach = np.abs(across) @ half + LABEL_MARGIN + 0.03
     steps = SIDES[:, None, None] * across * reach[:, None]
     return np.asarray((curve[ALONG] + steps).reshape(-1, 2))
@@ -445,7 +433,7 @@ def _costs(own: int, spots: Array, curves: Array, half: Array, nodes: Nodes) -> 
     """
     line, box = curves[own], half + LABEL_MARGIN
     hidden = np.all(np.abs(line - spots[:, None]) < box, axis=2)
-    step = np.sum(np.hypot(*np.diff(line, axis=0).T)) / POINTS
+    step = np.sum(_length(np.diff(line, axis=0))) / POINTS
     before, after = (step * np.argmax(h, axis=1) for h in (hidden, hidden[:, ::-1]))
     cramped = np.maximum(0, 0.16 - before) + np.maximum(0, 0.24 - after)
     side = np.repeat(np.abs(SIDES), ALONG.size)
@@ -505,13 +493,13 @@ def draw_mdp(mdp: MDP, policy: object = None) -> Figure:
     14
     """
     arguments.instance("mdp", mdp, MDP, "an MDP")
-    with matplotlib.rc_context(style.RC):
-        if mdp.n_states > MAX_STATES:
-            return draw_matrix(mdp, policy)
-        content = graph_content(mdp, policy)
-        return _draw(content, arrange(content, mdp.positions))
+    if mdp.n_states > MAX_STATES:
+        return draw_matrix(mdp, policy)
+    content = graph_content(mdp, policy)
+    return _draw(content, arrange(content, mdp.positions))
 
 
+@style.styled
 def _draw(content: GraphContent, drawing: Drawing) -> Figure:
     """Draw into a figure of the right size, with the note below."""
     (centres, radii), n, note = drawing.nodes, len(content.names), content.note
@@ -535,8 +523,8 @@ def _draw(content: GraphContent, drawing: Drawing) -> Figure:
         look: Any = {"lw": 0.9, "color": LINE} if arrow.edges else {"lw": 1.3, "color": SOFT}
         ax.add_patch(FancyArrowPatch(path=Path(curve), gid=gid, **look, **head))
     for k, (name, small) in enumerate(zip(content.names, content.discounts, strict=True)):
-        look = {"fc": "#f3f6fa", "ec": INK, "lw": 1.1, "gid": f"state-{k}"}
-        ax.add_patch(Circle((centres[k, 0], centres[k, 1]), radii[k], zorder=4, **look))
+        look = {"fc": "#f3f6fa", "ec": INK, "lw": 1.1, "gid": f"state-{k}", "zorder": 4}
+        ax.add_patch(Circle(centres[k], radii[k], **look))
         up = text_size(small, SMALL_SIZE)[1] / 2 + 0.015 * bool(small)
         _write(ax, centres[k] + [0, up], name, NAME_SIZE, weight="bold")
         down = text_size(name, NAME_SIZE)[1] / 2 + 0.015

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import xarray
 from matplotlib.patches import Patch
 
 from retvar.plots import panels as p
@@ -23,10 +24,7 @@ from retvar.support.format import listed, short_number
 from retvar.td import networks
 from retvar.td.networks import DEFAULT, NETWORKS
 
-if TYPE_CHECKING:
-    import xarray
-
-    Datasets = xarray.Dataset | Mapping[str, xarray.Dataset]
+Datasets = xarray.Dataset | Mapping[str, xarray.Dataset]
 
 MAX_LEARNERS = 23
 MAX_DRAWN = 8  # states; of more, some are chosen
@@ -48,8 +46,7 @@ def single_dataset(data: Any, *recorded: str) -> xarray.Dataset:
         remedy = "must be a dataset, such as one of retvar.simulate, or a mapping with one"
         raise InputError("data", f"{len(several)} datasets", remedy)
     found: xarray.Dataset = several[0]
-    missing = [name for name in recorded if name not in found]
-    if missing:
+    if missing := [name for name in recorded if name not in found]:
         raise InputError("data", f"no {listed(missing)}", "record it: see retvar.Record")
     if "run" not in found.dims:
         return found
@@ -68,7 +65,7 @@ def datasets(data: Any) -> Mapping[str, xarray.Dataset]:
     return data
 
 
-def _labels(data: xarray.Dataset, most: int = MAX_LEARNERS) -> list[str]:
+def _labels(data: xarray.Dataset, most: int = 10_000) -> list[str]:
     """Labels of the learners, the methods first, in the order of legends."""
     labels = [str(label) for label in data.learner.values]
     if len(labels) > most:
@@ -132,13 +129,13 @@ def _spaced(points: int, k: int, lines: int) -> tuple[int, int]:
 
 
 def state_panel(title: str, data: xarray.Dataset, name: str, **more: Any) -> Panel:
-    """A line for each state of one learner, labelled at its end."""
+    """A line for each state of one learner, labelled at its end, and exact answers if known."""
     (x, _), lines = times_of(data), []
     for k, state in enumerate(data.state.values):
         end, markers = shown(str(state), style.LONGEST_TICK), _spaced(x.size, k, data.state.size)
         own = data.isel(state=k)
         lines.append(mean_line(own, name, x, style.line_style(k), end=end, markers=markers))
-    return Panel(title, lines, **more)
+    return Panel(title, lines, _column(data, f"true_{name}").tolist(), **more)
 
 
 def _panels_over_time(content: list[Panel], data: xarray.Dataset, legend: list[Entry]) -> Figure:
@@ -166,26 +163,25 @@ def learning_curves(data: Datasets, truth: bool = True, what: str = "variance") 
     >>> [ax.get_title(loc="left") for ax in figure.axes]
     ['value', 'variance by VTD', 'variance by direct']
     """
-    found, truth = single_dataset(data), arguments.flag("truth", truth)
+    found = single_dataset(data)
     arguments.choice("what", what, [name for name in MOMENTS if name in found])
-    labels = _labels(found)
+    labels = _labels(found, MAX_LEARNERS)
     if what != "variance":  # only those who learn it
         labels = [x for x in labels if np.isfinite(found[what].sel(learner=x)).any()] or labels
-    same = bool((found.value == found.value.isel(learner=0)).all())
+    if not arguments.flag("truth", truth):
+        found = found.drop_vars(["true_value", f"true_{what}"], errors="ignore")
     found, words = _telling_states(found.sel(learner=labels), what)
-    low, high = _y_limits(found, what)
-    squashed = what == "variance" and 0 < MAX_DIP * high < -low  # by a deep dip
-    knee = float(f"{-high / 4:.1g}") if squashed else None
-    content: list[Panel] = []
-    for field, label in [("value", labels[0]), *((what, label) for label in labels)]:
-        name, by = field.replace("_", " "), learner_name(label, style.LONGEST_TITLE)
-        one, first = found.sel(learner=label), not content
-        title = name if same and first else f"{name} by {by}"
-        exact = _column(one, f"true_{field}").tolist() if truth else ()
-        limits = _y_limits(found.isel(learner=[0]), field) if first else (low, high)
-        more: Any = {"truth": exact, "limits": limits, "knee": None if first else knee}
-        content.append(state_panel(title, one, field, **more))
-    legend = [_mean_entry(found, what), *(EXACT if truth and f"true_{what}" in found else ())]
+    names = {x: f"by {learner_name(x, style.LONGEST_TITLE)}" for x in labels}
+    same, first = bool((found.value == found.value.isel(learner=0)).all()), labels[0]
+    limits = low, high = _y_limits(found, what)
+    dips = what == "variance" and 0 < MAX_DIP * high < -low
+    knee = float(f"{-high / 4:.1g}") if dips else None
+    title, own = "value" if same else f"value {names[first]}", found.isel(learner=[0])
+    content = [state_panel(title, own.isel(learner=0), "value", limits=_y_limits(own, "value"))]
+    for x, by in names.items():
+        title, one = f"{what.replace('_', ' ')} {by}", found.sel(learner=x)
+        content.append(state_panel(title, one, what, limits=limits, knee=knee))
+    legend = [_mean_entry(found, what), *(EXACT if f"true_{what}" in found else ())]
     if knee is not None:
         shade = Patch(facecolor=style.SHADE)
         legend.append((shade, f"scale compressed below {short_number(knee)}"))
@@ -199,7 +195,7 @@ def step_sizes(data: Datasets) -> Figure:
     """
     value, variance = fields = ["value_step_size", "variance_step_size"]
     found = single_dataset(data, *fields)
-    labels = _labels(found)
+    labels = _labels(found, MAX_LEARNERS)
     found, words = _telling_states(found.sel(learner=labels), "variance")
     found = found.drop_vars([f"{name}_std" for name in fields], errors="ignore")
     content = [state_panel("value", found.sel(learner=labels[0]), value)]
@@ -220,21 +216,21 @@ def rmse_curves(data: Datasets) -> Figure:
 
     `data` is as for :func:`learning_curves`, recorded with ``Record(rmse=True)``.
     """
-    found = single_dataset(data, "variance_rmse")
-    labels, (x, axis), lines = _labels(found, 10_000), times_of(found), []
+    name = "variance_rmse"
+    found = single_dataset(data, name)
+    labels, (x, axis), lines = _labels(found), times_of(found), []
     for k, label in enumerate(labels):
-        more = {"end": learner_name(label), "markers": _spaced(x.size, k, len(labels))}
-        one, look = found.sel(learner=label), style.learner_style(label, k)
-        lines.append(mean_line(one, "variance_rmse", x, look, **more))
-    mean = np.asarray(found.variance_rmse)
+        look, markers = style.learner_style(label, k), _spaced(x.size, k, len(labels))
+        more: Any = {"end": learner_name(label), "markers": markers}
+        lines.append(mean_line(found.sel(learner=label), name, x, look, **more))
+    mean, label = _column(found, name), "RMSE of the variance"
     known = mean[np.isfinite(mean) & (mean > 0)]
-    label = "RMSE of the variance"
     content = p.logarithmic([Panel("", lines)], label, below_cutoff(mean, CUTOFF))
     if known.size and known.max() <= LINEAR * known.min():
-        tops = np.asarray(found.variance_rmse + found.variance_rmse_std)
+        tops = mean + _column(found, f"{name}_std")
         high = min(np.max(tops, where=np.isfinite(tops), initial=known.max()), 1.5 * known.max())
         content = [Panel("", lines, limits=(0, 1.04 * high), ylabel=label)]
-    return panels(content, axis, (1, 7.0, 3.4), [_mean_entry(found, "variance_rmse")])
+    return panels(content, axis, (1, 7.0, 3.4), [_mean_entry(found, name)])
 
 
 def _y_limits(data: xarray.Dataset, field: str) -> tuple[float, float]:
@@ -288,14 +284,13 @@ def final_estimates(data: Datasets) -> Figure:
     `data` is as for :func:`learning_curves`.
     """
     found = single_dataset(data)
-    labels, last = _labels(found, 10_000), found.isel({time_of(found): -1})
+    labels, last = _labels(found), found.isel({time_of(found): -1})
     x = np.arange(found.sizes["state"], dtype=float)
-    tenth = max(1, x.size // 10)
-    lines, legend = [], []
+    tenth, lines, legend = max(1, x.size // 10), [], []
     for k, label in enumerate(labels):
-        one, look = last.sel(learner=label), style.learner_style(label, k)
+        look = style.learner_style(label, k)
         more: Any = {"markers": (k * max(1, x.size // 30) % tenth, tenth), "outlined": True}
-        lines.append(mean_line(one, "variance", x, look, **more))
+        lines.append(mean_line(last.sel(learner=label), "variance", x, look, **more))
         legend.append((style.legend_line(look, band=True), f"{learner_name(label)} ± std"))
     if "true_variance" in last:
         look = LineStyle(style.INK, "", style.TRUTH["linestyle"], lift=1.1)
@@ -316,8 +311,6 @@ def _steps(data: xarray.Dataset, name: str) -> Array:
 
 def errors_by_steps(data: xarray.Dataset, method: str) -> xarray.DataArray:
     """Squared error summed over states [alpha, alpha_bar]; the least where several learners fit."""
-    import xarray
-
     own = data.isel(learner=of_method(data, method))
     names = ("alpha", "alpha_bar")
     found = [np.unique(_steps(own, name), return_inverse=True) for name in names]
@@ -341,9 +334,15 @@ def step_size_ratio(data: Datasets) -> Figure:
     content = []
     for name in [name for name in errors if name != DEFAULT] or [DEFAULT]:
         both = list(dict.fromkeys(other for other in (DEFAULT, name) if other in errors))
-        lines = [line for m in both for line in _lines_by_alpha(errors[m], m, ends=m == both[0])]
-        content.append(Panel(" and ".join(map(learner_name, both)), lines))
-    alphas = np.unique(np.concatenate([table.alpha.values for table in errors.values()])).tolist()
+        panel = Panel(" and ".join(map(learner_name, both)), [])
+        for method, table in [(m, errors[m]) for m in both]:
+            x, ends = p.log_places(table.alpha.values), method == both[0]
+            for k, text in enumerate(p.tick_labels(table.alpha_bar.values.tolist())):
+                own, end = style.line_style(k), f"ᾱ = {text}" if ends else ""
+                look = replace(METHODS[method], colour=own.colour, marker=own.marker)
+                panel.lines.append(Line(x, table.values[:, k], look, end=end))
+        content.append(panel)
+    alphas = np.concatenate([table.alpha.values for table in errors.values()])
     looks = {m: LineStyle(style.INK, "", METHODS[m].dash) for m in errors}
     legend = [(style.legend_line(look), learner_name(m)) for m, look in looks.items()]
     axis = p.log_x_axis(alphas, "step size of the value, α")
@@ -351,26 +350,12 @@ def step_size_ratio(data: Datasets) -> Figure:
     return panels(p.logarithmic(content, SQUARED_ERROR), axis, size, legend)
 
 
-def _lines_by_alpha(table: xarray.DataArray, method: str, ends: bool) -> list[Line]:
-    """A line over α for each ᾱ, which is written at its end."""
-    x, lines = p.log_places(table.alpha.values), []
-    texts = p.tick_labels(table.alpha_bar.values.tolist())
-    for k, text in enumerate(texts):
-        own = style.line_style(k)
-        look = replace(METHODS[method], colour=own.colour, marker=own.marker)
-        lines.append(Line(x, table.values[:, k], look, end=f"ᾱ = {text}" if ends else ""))
-    return lines
-
-
 def error_by_return(
     data: Mapping[str, xarray.Dataset], which: str, method: str
 ) -> dict[float, float]:
     """Squared error summed over states against the mean reward."""
-    return {
-        float(name.rsplit("/", 1)[1]): float(found.variance_window_mse.sel(learner=method).sum())
-        for name, found in data.items()
-        if f"/{which}/" in name
-    }
+    own = {float(name.split("/")[-1]): x for name, x in data.items() if f"/{which}/" in name}
+    return {c: float(x.variance_window_mse.sel(learner=method).sum()) for c, x in own.items()}
 
 
 def large_returns(data: Mapping[str, xarray.Dataset], means: Sequence[float]) -> Figure:
@@ -457,8 +442,7 @@ def value_error_spread(data: Datasets, ratios: Sequence[float]) -> Figure:
         lines = [method_line(m, ratios, one["mean"], one["std"]) for m, one in own.items()]
         truth = exact[k : k + 1].tolist()
         content.append(Panel(shown(str(state)), lines, truth, ylabel="variance"))
-    legend = [*_method_entries(methods), *EXACT]
-    return panels(content, _ratio_axis(ratios), (3, 8.0, 2.35), legend)
+    return panels(content, _ratio_axis(ratios), (3, 8.0, 2.35), [*_method_entries(methods), *EXACT])
 
 
 def value_error_best_step(data: Datasets, ratios: Sequence[float]) -> Figure:
@@ -467,21 +451,18 @@ def value_error_best_step(data: Datasets, ratios: Sequence[float]) -> Figure:
     `data` and `ratios` are as for :func:`value_error_spread`. If the error against the variance for
     the frozen value was recorded too, it has its own panel.
     """
-    found, ratios = (
-        single_dataset(data, "variance_window_mse"),
-        arguments.numbers("ratios", ratios).tolist(),
-    )
+    found = single_dataset(data, "variance_window_mse")
+    ratios, methods = arguments.numbers("ratios", ratios).tolist(), _methods(found)
     cases = {"": "against the variance for the true value"}
     if "variance_window_mse_frozen" in found:
         cases["_frozen"] = "against the variance for the frozen value"
-
-    methods, errors, steps = _methods(found), list[Panel](), list[Panel]()
+    errors, steps = list[Panel](), list[Panel]()
     for case, title in cases.items():
         least = {m: least_error(found, m, case) for m in methods}
         at = {m: [int(np.argmin(np.abs(x - r))) for r in ratios] for m, (x, *_) in least.items()}
-        for k, (content, text) in enumerate(((errors, title), (steps, "")), 1):
+        for k, content in enumerate((errors, steps), 1):
             lines = [method_line(m, ratios, least[m][k][at[m]]) for m in methods]
-            content.append(Panel(text, lines))
+            content.append(Panel(title if k == 1 else "", lines))
     content = p.logarithmic(errors, SQUARED_ERROR) + p.logarithmic(steps, "best step size ᾱ")
     return panels(content, _ratio_axis(ratios), (len(cases), 0.4 + 4.2 * len(cases), 2.9))
 
@@ -515,17 +496,14 @@ def sensitivity(data: Datasets) -> Figure:
     lines = []
     for m, (x, mean, std, died) in tables.items():
         gone = {step: f"× {n:g}" for step, n in zip(x.tolist(), died, strict=True) if n > 0}
-        lines.append(method_line(m, x, np.where(died > 0, np.nan, mean), std, diverged=gone))
-    steps = np.unique(np.concatenate([x for x, *_ in tables.values()])).tolist()
-    means = np.concatenate([mean for _, mean, *_ in tables.values()])
+        hollow: Any = {"linestyle": "none", "mfc": "none", "mec": METHODS[m].colour, "mew": 1}
+        points = x[died > 0], mean[died > 0], METHODS[m].plot_options(**hollow)
+        heights = np.where(died > 0, np.nan, mean)
+        lines.append(method_line(m, x, heights, std, diverged=gone, points=points))
+    steps, means = (np.concatenate([table[k] for table in tables.values()]) for k in (0, 1))
     axis = p.log_x_axis(steps, "step size of the variance, ᾱ", base=2)
-    near = below_cutoff(means, CUTOFF)
-    content = p.logarithmic([Panel("", lines)], "final RMSE of the variance", near)
+    label, near = "final RMSE of the variance", below_cutoff(means, CUTOFF)
     legend = _method_entries(list(tables))
     if any(line.diverged for line in lines):
         legend.append((style.sample(alpha=0), f"× n: n of {found.attrs.get('runs')} runs diverged"))
-    figure = panels(content, axis, (1, 7.0, 4.0), legend)
-    for m, (x, mean, _, died) in tables.items():
-        hollow = METHODS[m].plot_options(linestyle="none", mfc="none", mec=METHODS[m].colour, mew=1)
-        figure.axes[0].plot(x[died > 0], mean[died > 0], **hollow)
-    return figure
+    return panels(p.logarithmic([Panel("", lines)], label, near), axis, (1, 7.0, 4.0), legend)

@@ -5,14 +5,16 @@ Each figure makes a :class:`HeatMap` first; :func:`draw_map` draws all of them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import matplotlib
 import numpy as np
+import xarray
 from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
 from matplotlib.collections import LineCollection
 from matplotlib.colors import ListedColormap, LogNorm, Normalize, PowerNorm
 from matplotlib.ticker import MaxNLocator, NullLocator
@@ -26,15 +28,12 @@ from retvar.plots.style import INK, Array, Figure, Flags, Indices, shown
 from retvar.support import arguments
 from retvar.support.errors import InputError
 from retvar.support.format import count, short_number
-from retvar.sweep.run_errors import JUDGING, QUESTION_SETTINGS, contenders
+from retvar.sweep.run_errors import JUDGING, QUESTION_SETTINGS, ComparisonOptions, contenders
 from retvar.sweep.statistics import centre
 
 if TYPE_CHECKING:
-    import xarray
-
     from retvar.exact import Solution
     from retvar.simulation.step_search import BestSteps
-    from retvar.sweep.run_errors import ComparisonOptions
 
 COLOUR_MAPS: dict[str, Any] = {  # even in grey: a high value is bright, a large spread is dark
     "value": colormaps["viridis"],
@@ -59,7 +58,7 @@ class HeatMap(NamedTuple):
     table: Array  #: [row, column]; NaN has no colour
     colours: Any  #: a colour map
     norm: Any = None  #: of the colours; default: from the least to the largest number
-    edges: tuple[Array, Array] | None = None  #: of the cells, x and y; default: whole numbers
+    edges: Any = None  #: of the cells, x and y; default: whole numbers
     hatched: Flags | None = None  #: cells without data
     texts: Sequence[str] = ()  #: in the cells, row by row
     below: Sequence[str] = ()  #: smaller, below these
@@ -70,7 +69,7 @@ class HeatMap(NamedTuple):
 
 def draw_map(ax: Axes, one: HeatMap, cell: float = 0.0, **look: Any) -> Any:
     """Draw a heat map, with its texts if they are readable in cells of so many inches."""
-    edges = one.edges or tuple(np.arange(n + 1) - 0.5 for n in one.table.shape[::-1])
+    edges = one.edges or [np.arange(n + 1) - 0.5 for n in one.table.shape[::-1]]
     norm = one.norm or Normalize(*panels.value_range(one.table))
     table = np.ma.masked_invalid(one.table)
     mesh = ax.pcolormesh(*edges, table, cmap=one.colours, norm=norm, zorder=1, **look)
@@ -78,39 +77,38 @@ def draw_map(ax: Axes, one: HeatMap, cell: float = 0.0, **look: Any) -> Any:
     if one.hatched is not None and one.hatched.any():
         blank = np.ma.masked_where(~one.hatched, np.zeros(one.table.shape))
         ax.pcolor(*edges, blank, gid="hatched", lw=0, **HATCH)
-    if one.texts:
-        _write_cells(ax, one, mesh, cell)
-    return mesh
-
-
-def _write_cells(ax: Axes, one: HeatMap, mesh: Any, cell: float) -> None:
-    """Write the texts of cells, and those below, if they are readable."""
     size, small = _fit(one.texts, NUMBER_SIZE, cell), _fit(one.below, BELOW_SIZE, 0.9 * cell)
-    if size < MIN_SIZE:
-        return
-    both = small >= MIN_SIZE and any(one.below)
-    lift, up = size * 0.55 / (72 * cell) if both else 0.0, -1 if one.down else 1
-    letter: Any = {"fontsize": min(6.5, 0.2 * 72 * cell), "alpha": 0.6, "gid": "letter"}
-    shades = np.asarray(mesh.cmap(mesh.norm(one.table.ravel())), dtype=float)[:, :3]
-    shades[np.isnan(one.table.ravel())] = 1.0
-    for k, light in enumerate(shades**2.2 @ LUMINANCE):
-        row, place = divmod(k, one.table.shape[1])
-        colour = "black" if light > 0.25 else "white"
-        look: Any = {"ha": "center", "va": "center", "color": colour}
-        kind = "unknown" if one.texts[k] == "?" else "number"
-        ax.text(place, row + up * (lift - 0.03), one.texts[k], fontsize=size, gid=kind, **look)
-        if both:
-            y = row - up * (0.03 + 1.5 * lift)
-            ax.text(place, y, one.below[k], fontsize=small, gid="interval", **look)
-        if one.corner and letter["fontsize"] >= MIN_SIZE:
-            at: Any = {"ha": "left", "va": "top", "color": colour}
-            ax.text(place - 0.45, row - 0.45, one.corner[k], **letter, **at)
+    if one.texts and size >= MIN_SIZE:
+        shades = np.asarray(mesh.cmap(mesh.norm(one.table.ravel())), dtype=float)[:, :3]
+        shades[np.isnan(one.table.ravel())] = 1.0
+        _write_cells(ax, one, shades**2.2 @ LUMINANCE > 0.25, size, small, cell)
+    return mesh
 
 
 def _fit(texts: Sequence[str], size: float, cell: float) -> float:
     """The font size, at most `size`, at which all texts fit into cells of so many inches."""
     widest = max((style.text_size(text, size)[0] for text in texts), default=0.0)
     return min(size, 0.24 * 72 * cell, size * 0.86 * cell / widest if widest else size)
+
+
+def _write_cells(
+    ax: Axes, one: HeatMap, light: Flags, size: float, small: float, cell: float
+) -> None:
+    """Write the texts of cells, in black where these are light, and those below if readable."""
+    both = small >= MIN_SIZE and any(one.below)
+    lift, up = size * 0.55 / (72 * cell) if both else 0.0, -1 if one.down else 1
+    letter = min(6.5, 0.2 * 72 * cell)
+    for k, colour in enumerate(np.where(light, "black", "white").tolist()):
+        row, place = divmod(k, one.table.shape[1])
+        look: Any = {"ha": "center", "va": "center", "color": colour}
+        kind = "unknown" if one.texts[k] == "?" else "number"
+        ax.text(place, row + up * (lift - 0.03), one.texts[k], fontsize=size, gid=kind, **look)
+        if both:
+            y = row - up * (0.03 + 1.5 * lift)
+            ax.text(place, y, one.below[k], fontsize=small, gid="interval", **look)
+        if one.corner and letter >= MIN_SIZE:
+            look |= {"ha": "left", "va": "top", "alpha": 0.6, "gid": "letter"}
+            ax.text(place - 0.45, row - 0.45, one.corner[k], fontsize=letter, **look)
 
 
 def number_texts(values: Array, *more: Array) -> list[list[str]]:
@@ -146,23 +144,7 @@ def add_bar(ax: Axes, mesh: Any, width: float, height: float) -> None:
     bar.ax.locator_params(nbins=int(np.clip(height * tall / 0.25, 2, 6)))
 
 
-def log_norm(values: Array, cutoff: float) -> LogNorm:
-    """A logarithmic scale of colours, up to `cutoff` times the least number."""
-    finite = values[np.isfinite(values) & (values > 0)]
-    low = float(finite.min()) if finite.size else 1.0
-    return LogNorm(low, max(min(float(finite.max(initial=low)), cutoff * low), 1.01 * low))
-
-
-def add_log_bar(figure: Figure, norm: Any, axes: Any, label: str, **look: Any) -> None:
-    """Draw the logarithmic scale that all maps share."""
-    mesh = matplotlib.cm.ScalarMappable(norm, "viridis_r")
-    bar = figure.colorbar(mesh, ax=axes, pad=0.02, fraction=0.05, aspect=22, label=label, **look)
-    ticks = panels.log_ticks(norm.vmin, norm.vmax)
-    bar.set_ticks(ticks, labels=panels.tick_labels(ticks))
-    bar.ax.yaxis.set_minor_locator(NullLocator())
-    bar.outline.set_visible(False)
-
-
+@style.styled
 def draw_grids(maps: Mapping[str, HeatMap], title: str, across: int = 2) -> Figure:
     """Draw maps of one grid by their titles, stacked if it is wide, each with a colour bar."""
     first = next(iter(maps.values()))
@@ -207,16 +189,13 @@ def cells_of(data: xarray.Dataset) -> Cells | None:
     names = tuple(str(data.attrs.get("label_names", "")).split("; "))
     if len(names) != 3 or "label" not in data.coords or data.attrs.get("actions"):
         return None
-    try:
-        rows = [[int(part) for part in str(label).split(", ")] for label in data["label"].values]
-        parts = np.array(rows, dtype=np.intp)
-    except ValueError:
+    labels = [str(label) for label in data["label"].values]
+    if not all(re.fullmatch(r"-?\d+(, -?\d+){2}", label) for label in labels):
         return None
-    layers, name = np.unique(parts[..., -1]).tolist(), shown(names[2])
-    if parts.shape[1:] != (3,) or len(layers) > 3:
-        return None
+    parts = np.array([label.split(", ") for label in labels], dtype=np.intp)
+    layers, name = np.unique(parts[:, 2]).tolist(), shown(names[2])
     titles = {0: f"no {name}", 1: name} if layers == [0, 1] else {k: f"{name} {k}" for k in layers}
-    return Cells(parts, titles, (names[1], names[0]))
+    return Cells(parts, titles, (names[1], names[0])) if len(layers) <= 3 else None
 
 
 def estimate_maps(data: xarray.Dataset) -> Figure:
@@ -230,19 +209,26 @@ def estimate_maps(data: xarray.Dataset) -> Figure:
     """
     remedy = "must be that of a grid world, with its value and std; see estimate_states for others"
     e.require_columns(data, *TITLES, remedy=remedy)
-    cells = cells_of(data)
+    cells, known = cells_of(data), visited(data)
     if cells is None:
         raise InputError("data", "no grid", remedy)
     title = e.figure_title(data, "what return to expect from each cell, and how far it may stray")
-    if not visited(data).any():
+    if not known.any():
         text = "No step was taken from any cell, so there is nothing to draw."
         return style.message_figure(title, text)
-    with matplotlib.rc_context(style.RC):
-        maps = dict(state_map(data, *which, cells) for which in product(TITLES, cells.layers))
-        figure = draw_grids(maps, title, across=max(2, len(cells.layers)))
-        written = {str(text.get_gid()) for ax in figure.axes for text in ax.texts}
-        style.add_note(figure, _grid_notes(data, written, bool(cells.names)))
-        return figure
+    maps = dict(state_map(data, *which, cells) for which in product(TITLES, cells.layers))
+    figure = draw_grids(maps, title, across=max(2, len(cells.layers)))
+    written, notes = {str(text.get_gid()) for ax in figure.axes for text in ax.texts}, []
+    if "interval" in written:
+        notes.append(f"±: half the width of the {e.interval_name(data)}")
+    letters = sorted(set(str(data.attrs.get("cells", ""))) - {" "}, key="SFHCG".find)
+    if "letter" in written and set(letters) <= set(CELL_TYPES):
+        notes.append(", ".join(f"{letter} {CELL_TYPES[letter]}" for letter in letters))
+    unknown = known & np.isnan(column(data, "std"))
+    if unknown.any() and (cells.names or "unknown" in written):
+        notes.append(f"{'white' if cells.names else '?'}: {e.why_unknown(data, unknown)}")
+    style.add_note(figure, [*notes, NOT_VISITED if cells.names else NO_STEP * (not known.all())])
+    return figure
 
 
 def state_map(data: xarray.Dataset, name: str, layer: int, cells: Cells) -> tuple[str, HeatMap]:
@@ -253,37 +239,23 @@ def state_map(data: xarray.Dataset, name: str, layer: int, cells: Cells) -> tupl
     values = values / factor
     halves = (column(data, f"{name}_high") - column(data, f"{name}_low")) / (2 * factor)
     texts, below = number_texts(values, np.where(np.isnan(values), np.nan, halves))
-    used = known if cells.names else slice(None)
-    low, high = cells.parts[used].min(axis=0), cells.parts[used].max(axis=0)
-    shape = tuple((high - low + 1)[:2])
-    own = known & (cells.parts[:, 2] == layer)
-    at = tuple((cells.parts[own] - low)[:, :2].T)
-    table, hatched = np.full(shape, np.nan), np.ones(shape, dtype=bool)
-    words = np.full((2, *shape), "", dtype=object)
+    used = cells.parts[known] if cells.names else cells.parts
+    low, high = used.min(axis=0)[:2], used.max(axis=0)[:2]
+    own = np.flatnonzero(known & (cells.parts[:, 2] == layer))
+    at = tuple((cells.parts[own, :2] - low).T)
+    table, hatched = np.full(high - low + 1, np.nan), np.ones(high - low + 1, dtype=bool)
     table[at], hatched[at] = values[own], False
-    words[0][at] = [texts[k] or "?" for k in np.flatnonzero(own)]
-    words[1][at] = [f"±{below[k]}" * bool(below[k]) for k in np.flatnonzero(own)]
-    more: Any = {"hatched": hatched, "names": cells.names}
-    more |= {"norm": Normalize(*panels.value_range(values))}
-    if cells.names:
-        more["edges"] = tuple(np.arange(low[k], high[k] + 2) - 0.5 for k in (1, 0))
-    else:
-        more |= {"texts": words[0].ravel().tolist(), "below": words[1].ravel().tolist()}
-        more |= {"down": True, "corner": str(data.attrs.get("cells", ""))}
     title = ": ".join(filter(None, (TITLES[name] + suffix, cells.layers[layer])))
-    return title, HeatMap(table, COLOUR_MAPS[name], **more)
-
-
-def _grid_notes(data: xarray.Dataset, written: set[str], layers: bool) -> list[str]:
-    """Explanations of the texts in cells, and of hatching."""
-    notes = [f"±: half the width of the {e.interval_name(data)}"] if "interval" in written else []
-    letters = sorted(set(str(data.attrs.get("cells", ""))) - {" "}, key="SFHCG".find)
-    if "letter" in written and set(letters) <= set(CELL_TYPES):
-        notes.append(", ".join(f"{letter} {CELL_TYPES[letter]}" for letter in letters))
-    unknown = visited(data) & np.isnan(column(data, "std"))
-    if "unknown" in written or (layers and unknown.any()):
-        notes.append(f"{'white' if layers else '?'}: {e.why_unknown(data, unknown)}")
-    return [*notes, NOT_VISITED if layers else NO_STEP * (not visited(data).all())]
+    norm, colours = Normalize(*panels.value_range(values)), COLOUR_MAPS[name]
+    if cells.names:
+        edges = tuple(np.arange(low[k], high[k] + 2) - 0.5 for k in (1, 0))
+        return title, HeatMap(table, colours, norm, edges, hatched, names=cells.names)
+    words = np.full((2, *table.shape), "", dtype=object)
+    words[0][at] = [texts[k] or "?" for k in own]
+    words[1][at] = [f"±{below[k]}" * bool(below[k]) for k in own]
+    upper, lower = (each.ravel().tolist() for each in words)
+    corner = str(data.attrs.get("cells", ""))
+    return title, HeatMap(table, colours, norm, None, hatched, upper, lower, corner, down=True)
 
 
 def estimate_heat_maps(data: xarray.Dataset) -> Figure:
@@ -294,21 +266,16 @@ def estimate_heat_maps(data: xarray.Dataset) -> Figure:
     remedy = "must be that of observations of two numbers; see estimate_figures for others"
     e.require_columns(data, "value_map", "std_map", "visited_map", "x", "y", remedy=remedy)
     title = e.figure_title(data, "what return to expect, and how far it may stray")
-    maps = dict(observation_map(data, name) for name in TITLES)
-    hatched: Any = next(iter(maps.values())).hatched
-    if hatched.all():
+    if not (column(data, "visited_map") > 0).any():
         return style.message_figure(title, "Nothing was visited, so there is nothing to draw.")
-    with matplotlib.rc_context(style.RC):
-        figure = style.new_figure(8.6, 3.9, title)
-        axes = figure.subplots(1, 2, sharey=True)
-        for ax, (name, one) in zip(axes, maps.items(), strict=True):
-            add_bar(ax, draw_map(ax, one, rasterized=True), 3.2, 2.8)
-            ax.set(title=name, xlabel=shown(str(data.attrs.get("x_name", "x"))))
-            ax.locator_params(nbins=6)
-        axes[0].set_ylabel(shown(str(data.attrs.get("y_name", "y"))))
-        why = "too little data nearby" if "note" in data else e.NEGATIVE_VARIANCE
-        white = any(bool(np.any(np.isnan(one.table) & ~hatched)) for one in maps.values())
-        style.add_note(figure, [NOT_VISITED * bool(hatched.any()), f"white: {why}" * white])
+    maps = dict(observation_map(data, name) for name in TITLES)
+    known: Any = [one.hatched for one in maps.values()]
+    hatched = any(cells.any() for cells in known)
+    tables = [one.table for one in maps.values()]
+    white = any(np.any(np.isnan(t) & ~h) for t, h in zip(tables, known, strict=True))
+    why = "too little data nearby" if "note" in data else e.NEGATIVE_VARIANCE
+    figure = _draw_wide(maps, title)
+    style.add_note(figure, [NOT_VISITED * hatched, f"white: {why}" * white])
     return figure
 
 
@@ -316,11 +283,13 @@ def observation_map(data: xarray.Dataset, name: str) -> tuple[str, HeatMap]:
     """The map of the value or std over observations, and its title."""
     fields = [f"{name}_map", "visited_map"]
     ordered = data[fields].sortby(["y", "x"]).transpose("y", "x")
-    edges = _cell_edges(column(ordered, "x")), _cell_edges(column(ordered, "y"))
     known = column(ordered, "visited_map") > 0
     table = np.where(known, column(ordered, fields[0]), np.nan)
     factor, suffix = panels.common_factor(table)
-    return TITLES[name] + suffix, HeatMap(table / factor, COLOUR_MAPS[name], None, edges, ~known)
+    edges = [_cell_edges(column(ordered, axis)) for axis in "xy"]
+    axes = [shown(str(data.attrs.get(f"{axis}_name", axis))) for axis in "xy"]
+    one = HeatMap(table / factor, COLOUR_MAPS[name], None, edges, ~known, names=axes)
+    return TITLES[name] + suffix, one
 
 
 def _cell_edges(centres: Array) -> Array:
@@ -333,6 +302,18 @@ def _cell_edges(centres: Array) -> Array:
         return np.array(panels.value_range(centres))
     middles = (centres[1:] + centres[:-1]) / 2
     return np.array([2 * centres[0] - middles[0], *middles, 2 * centres[-1] - middles[-1]])
+
+
+@style.styled
+def _draw_wide(maps: Mapping[str, HeatMap], title: str) -> Figure:
+    """Draw two maps of observations side by side."""
+    figure = style.new_figure(8.6, 3.9, title)
+    axes = figure.subplots(1, 2, sharey=True)
+    for ax, (name, one) in zip(axes, maps.items(), strict=True):
+        add_bar(ax, draw_map(ax, one, rasterized=True), 3.2, 2.8)
+        ax.set(title=name, xlabel=one.names[0], ylabel=one.names[1] if ax is axes[0] else "")
+        ax.locator_params(nbins=6)
+    return figure
 
 
 def grid_cells(positions: Array | None) -> Indices | None:
@@ -349,18 +330,14 @@ def grid_cells(positions: Array | None) -> Indices | None:
 
 def draw_solution_maps(solution: Solution, grid: Indices, shape: Mapping[str, Array]) -> Figure:
     """Draw maps of value, standard deviation and shape, with their numbers."""
-    values = {"value": solution.value, "standard deviation": solution.std, **shape}
-    looks = {
-        "value": (COLOUR_MAPS["value"], None),
-        "standard deviation": (COLOUR_MAPS["std"], None),
-    }
-    maps = {}
-    for title, numbers in values.items():
-        most = panels.largest_magnitude(numbers) or 1.0
-        colours, norm = looks.get(title, ("coolwarm", Normalize(-most, most)))
-        unknown = "–" if title in shape else "∞"
-        texts = [text or unknown for text in number_texts(numbers[grid].ravel())[0]]
-        maps[title] = HeatMap(numbers[grid], colours, norm, texts=texts)
+    known, maps = {"value": solution.value, "standard deviation": solution.std}, {}
+    for (title, values), colours in zip(known.items(), COLOUR_MAPS.values(), strict=True):
+        texts = [text or "∞" for text in number_texts(values[grid].ravel())[0]]
+        maps[title] = HeatMap(values[grid], colours, texts=texts)
+    for title, values in shape.items():
+        most = panels.largest_magnitude(values) or 1.0
+        texts = [text or "–" for text in number_texts(values[grid].ravel())[0]]
+        maps[title] = HeatMap(values[grid], "coolwarm", Normalize(-most, most), texts=texts)
     return draw_grids(maps, shown(solution.mdp.name))
 
 
@@ -376,6 +353,7 @@ def moves_of(mdp: MDP, policy: object = None) -> tuple[Array, Array]:
     return table[:, :-1], table[:, -1]
 
 
+@style.styled
 def draw_matrix(mdp: MDP, policy: object) -> Figure:
     """Draw the probability of going from each state to each other, and of ending."""
     if isinstance(policy, list | tuple) and policy and isinstance(policy[0], str):
@@ -407,6 +385,23 @@ def draw_matrix(mdp: MDP, policy: object) -> Figure:
     return figure
 
 
+def log_norm(values: Array, cutoff: float) -> LogNorm:
+    """A logarithmic scale of colours, up to `cutoff` times the least number."""
+    finite = values[np.isfinite(values) & (values > 0)]
+    low = float(finite.min()) if finite.size else 1.0
+    return LogNorm(low, max(min(float(finite.max(initial=low)), cutoff * low), 1.01 * low))
+
+
+def add_log_bar(figure: Figure, norm: Any, axes: Any, label: str, **look: Any) -> None:
+    """Draw the logarithmic scale that all maps share."""
+    mesh = ScalarMappable(norm, "viridis_r")
+    bar = figure.colorbar(mesh, ax=axes, pad=0.02, fraction=0.05, aspect=22, label=label, **look)
+    ticks = panels.log_ticks(norm.vmin, norm.vmax)
+    bar.set_ticks(ticks, labels=panels.tick_labels(ticks))
+    bar.ax.yaxis.set_minor_locator(NullLocator())
+    bar.outline.set_visible(False)
+
+
 def step_contours(best: BestSteps | Mapping[str, BestSteps]) -> Figure:
     """Draw the exact error over α and ᾱ, a panel for each method, all on one scale.
 
@@ -421,44 +416,41 @@ def step_contours(best: BestSteps | Mapping[str, BestSteps]) -> Figure:
         field = f"best[{name!r}]" if name else "best"
         arguments.instance(field, one, BestSteps, "a result of retvar.best_steps")
     found = {name or one.learner.network.method: one for name, one in several.items()}
-    tables = {name: errors_over_steps(one) for name, one in found.items()}
+    tables, names = {}, ("alpha_bar", "alpha")
+    for name, errors in [(name, one.errors) for name, one in found.items()]:
+        if not set(names) <= set(errors.dims):
+            remedy = "the error must depend on both alpha and alpha_bar; plot best.errors yourself"
+            raise InputError("best", f"errors over {', '.join(map(str, errors.dims))}", remedy)
+        tables[name] = errors.min(set(errors.dims) - set(names)).transpose(*names)
+    return _draw_contours(found, tables)
+
+
+@style.styled
+def _draw_contours(best: Mapping[str, BestSteps], tables: Mapping[str, xarray.DataArray]) -> Figure:
+    """Draw a panel for each method: colours, lines, and the best steps with their error."""
     norm = log_norm(np.concatenate([table.values.ravel() for table in tables.values()]), 100.0)
-    with matplotlib.rc_context(style.RC):
-        figure = Figure(figsize=(1.3 + 2.9 * len(found), 3.5), layout="constrained")
-        axes = figure.subplots(1, len(found), squeeze=False, sharex=True, sharey=True)[0]
-        for ax, (name, one) in zip(axes, found.items(), strict=True):
-            _draw_steps(ax, one, tables[name], norm)
-            ax.set(title=style.learner_name(name), xlabel=LONG_NAMES["alpha"])
-        axes[0].set_ylabel(LONG_NAMES["alpha_bar"])
-        add_log_bar(figure, norm, list(axes), "mean squared error, summed over states")
-        return figure
-
-
-def errors_over_steps(best: BestSteps) -> xarray.DataArray:
-    """The errors [ᾱ, α]; other steps are the best."""
-    errors, names = best.errors, ("alpha_bar", "alpha")
-    if not set(names) <= set(errors.dims):
-        remedy = "the error must depend on both alpha and alpha_bar; plot best.errors yourself"
-        raise InputError("best", f"errors over {', '.join(map(str, errors.dims))}", remedy)
-    return errors.min(set(errors.dims) - set(names)).transpose(*names)
-
-
-def _draw_steps(ax: Axes, best: BestSteps, errors: xarray.DataArray, norm: LogNorm) -> None:
-    """Draw one panel: colours, lines, and the best steps with their error."""
     low, high = float(norm.vmin or 0.0), float(norm.vmax or 1.0)
-    x, y = errors.alpha.values, errors.alpha_bar.values
-    drawn = np.clip(np.where(np.isfinite(errors), errors, high), low, high)
-    levels = np.geomspace(low, high, 13)
-    ax.set(xscale="log", yscale="log")
-    ax.contourf(x, y, drawn, levels=levels, norm=norm, cmap="viridis_r")
-    ax.contour(x, y, drawn, levels=levels, colors=INK, linewidths=0.4)
-    ax.plot(best.steps["alpha"], best.steps["alpha_bar"], gid="best", **STAR)
+    levels: Any = np.geomspace(low, high, 13)
+    figure = Figure(figsize=(1.3 + 2.9 * len(best), 3.5), layout="constrained")
+    axes = figure.subplots(1, len(best), squeeze=False, sharex=True, sharey=True)[0]
     box = {"facecolor": INK, "alpha": 0.6, "lw": 0, "pad": 2}
     look: Any = {"va": "top", "fontsize": 8, "color": "white", "bbox": box}
-    ax.text(0.03, 0.97, f"error {short_number(best.error)}", transform=ax.transAxes, **look)
-    for axis, values in ((ax.xaxis, x), (ax.yaxis, y)):
-        ticks = panels.log_ticks(values[0], values[-1], 6)
-        panels.fixed_ticks(axis, ticks, panels.tick_labels(ticks))
+    for ax, (name, one) in zip(axes, best.items(), strict=True):
+        errors, steps = tables[name], one.steps
+        x, y = errors.alpha.values, errors.alpha_bar.values
+        drawn = np.clip(np.where(np.isfinite(errors), errors, high), low, high)
+        ax.set(xscale="log", yscale="log", title=style.learner_name(name))
+        ax.contourf(x, y, drawn, levels=levels, norm=norm, cmap="viridis_r")
+        ax.contour(x, y, drawn, levels=levels, colors=INK, linewidths=0.4)
+        ax.plot(steps["alpha"], steps["alpha_bar"], gid="best", **STAR)
+        ax.text(0.03, 0.97, f"error {short_number(one.error)}", transform=ax.transAxes, **look)
+        for axis, values in ((ax.xaxis, x), (ax.yaxis, y)):
+            ticks = panels.log_ticks(values[0], values[-1], 6)
+            panels.fixed_ticks(axis, ticks, panels.tick_labels(ticks))
+        ax.set_xlabel(LONG_NAMES["alpha"])
+    axes[0].set_ylabel(LONG_NAMES["alpha_bar"])
+    add_log_bar(figure, norm, list(axes), "mean squared error, summed over states")
+    return figure
 
 
 class ErrorMap(NamedTuple):
@@ -493,34 +485,19 @@ def sweep_heat_map(
     sweep = load_errors(data, by, options, **keywords)
     if x == y:
         raise InputError("y", y, "must differ from x")
-    values = {name: sweep.axis_values(name) for name in (x, y)}
-    methods, rows = sweep.errors.methods(by), sweep.questions(x, y)
-    maps = {
-        (question, method): error_map(sweep, values, np.intersect1d(members, own))
-        for question, members in rows.items()
-        for method, own in methods.items()
-    }
-    tables = np.array([one.table for one in maps.values()])
-    norm = log_norm(tables, 20.0)
+    axes, maps = {name: sweep.axis_values(name) for name in (x, y)}, {}
+    rows, methods = sweep.questions(x, y), sweep.errors.methods(by)
+    for (question, members), (method, own) in product(rows.items(), methods.items()):
+        title = ", ".join(filter(None, (style.learner_name(method), question_title(question))))
+        maps[title] = error_map(sweep, axes, np.intersect1d(members, own))
     domains, _, runs = sweep.errors.values.shape
     over, level = sweep.options.over, sweep.options.level
     halves = (domains if over == "domains" else runs) // 2
     best = f"star: best; outline: not surely worse ({level:.0%} interval of the ratio to the best, "
     words = [f"{best}over {halves} {over}, holds 1)"] * any(one.stars for one in maps.values())
-    words += ["hatched: more than a quarter of the runs diverged"] * bool(np.isinf(tables).any())
-    with matplotlib.rc_context(style.RC):
-        size = (1.3 + 2.5 * len(methods), 0.75 + 2.25 * len(rows))
-        figure = Figure(figsize=size, layout="constrained")
-        axes = figure.subplots(len(rows), len(methods), squeeze=False)
-        for ax, ((question, method), one) in zip(axes.ravel(), maps.items(), strict=True):
-            title = style.learner_name(method), question_title(question)
-            ax.set_title(", ".join(filter(None, title)))
-            _draw_error_map(ax, one, norm)
-            _cell_ticks(ax, values)
-        cut_off = bool(np.any(tables[np.isfinite(tables)] > norm.vmax))
-        add_log_bar(figure, norm, axes, sweep.label, extend="max" if cut_off else None)
-        figure.supxlabel(style.wrap_text("; ".join(words), 8, size[0] - 0.2), fontsize=8)
-        return figure
+    diverged = any(np.isinf(one.table).any() for one in maps.values())
+    words += ["hatched: more than a quarter of the runs diverged"] * diverged
+    return _draw_errors(maps, axes, len(rows), sweep.label, "; ".join(words))
 
 
 def error_map(sweep: SweepErrors, values: dict[str, list[float]], members: Indices) -> ErrorMap:
@@ -528,13 +505,15 @@ def error_map(sweep: SweepErrors, values: dict[str, list[float]], members: Indic
     x, y = values
     cells = sweep.cells(members, {y: values[y], x: values[x]})
     split = any(cell.size > 1 for cell in cells.values())
+    scales = {tuple(group): sweep.scales(group) for group in sweep.questions().values()}
     table = np.full((len(values[y]), len(values[x])), np.nan)
     every = np.full((*table.shape, *sweep.errors.values[:, 0].shape), np.inf)
     for at, cell in cells.items():
-        question = next(group for group in sweep.questions().values() if cell[0] in group)
+        scale = next(scale for group, scale in scales.items() if cell[0] in group)
         errors = every[at] = sweep.best_errors(cell)
-        judging = errors[..., JUDGING] if split else errors
-        table[at] = np.exp(centre(sweep.log_errors(judging, question), (-2, -1)))
+        with np.errstate(divide="ignore"):
+            logs = np.log(errors[..., JUDGING] if split else errors) - np.log(scale)
+        table[at] = np.exp(centre(logs, (-2, -1)))
     x_asks, y_asks = (name in QUESTION_SETTINGS for name in (x, y))
     rows, columns = np.indices(table.shape)
     rivals = rows * y_asks + columns * x_asks  # cells that can be compared have the same number
@@ -549,32 +528,45 @@ def error_map(sweep: SweepErrors, values: dict[str, list[float]], members: Indic
     return ErrorMap(table, stars, near)
 
 
-def _draw_error_map(ax: Axes, one: ErrorMap, norm: LogNorm) -> None:
-    """Draw one map with its stars and outlines."""
-    heat = HeatMap(one.table, "viridis_r", norm, hatched=np.isinf(one.table))
-    draw_map(ax, heat, rasterized=True)
-    inside = np.pad(one.near, 1)
-    upright = np.argwhere(inside[:, 1:] != inside[:, :-1]) - (1.5, 0.5)
-    level = np.argwhere(inside[1:] != inside[:-1]) - (0.5, 1.5)
-    edges = [[(x, y), (x, y + 1)] for y, x in upright] + [[(x, y), (x + 1, y)] for y, x in level]
-    for k, look in enumerate(OUTLINE, 2):  # dark on light, visible on any colour
-        more: Any = {"capstyle": "projecting", "clip_on": False, "zorder": k, "gid": "near"}
-        ax.add_collection(LineCollection(edges, **look, **more), autolim=False)
-    for row, place in one.stars:
-        ax.plot(place, row, gid="best", zorder=4, **STAR)
+@style.styled
+def _draw_errors(
+    maps: Mapping[str, ErrorMap], values: dict[str, list[float]], rows: int, label: str, note: str
+) -> Figure:
+    """Draw maps with their stars and outlines, in rows, all on one scale."""
+    tables, columns = np.array([one.table for one in maps.values()]), len(maps) // rows
+    norm, size = log_norm(tables, 20.0), (1.3 + 2.5 * columns, 0.75 + 2.25 * rows)
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False)
+    for ax, (title, one) in zip(axes.ravel(), maps.items(), strict=True):
+        heat = HeatMap(one.table, "viridis_r", norm, hatched=np.isinf(one.table))
+        draw_map(ax, heat, rasterized=True)
+        inside = np.pad(one.near, 1)
+        upright = np.argwhere(inside[:, 1:] != inside[:, :-1]) - (1.5, 0.5)
+        flat = np.argwhere(inside[1:] != inside[:-1]) - (0.5, 1.5)
+        edges = [[(x, y), (x, y + 1)] for y, x in upright] + [[(x, y), (x + 1, y)] for y, x in flat]
+        for k, look in enumerate(OUTLINE, 2):  # dark on light, visible on any colour
+            more: Any = {"capstyle": "projecting", "clip_on": False, "zorder": k, "gid": "near"}
+            ax.add_collection(LineCollection(edges, **look, **more), autolim=False)
+        for row, place in one.stars:
+            ax.plot(place, row, gid="best", zorder=4, **STAR)
+        ax.set_title(title)
+        ax.spines[:].set_visible(False)
+        ax.tick_params(length=2.5)
+        for axis, name, outer in zip(
+            (ax.xaxis, ax.yaxis), values, (axes[-1], axes[:, 0]), strict=True
+        ):
+            _cell_ticks(axis, name, values[name], ax in outer)
+    cut_off = bool(np.any(tables[np.isfinite(tables)] > norm.vmax))
+    add_log_bar(figure, norm, axes, label, extend="max" if cut_off else None)
+    figure.supxlabel(style.wrap_text(note, 8, size[0] - 0.2), fontsize=8)
+    return figure
 
 
-def _cell_ticks(ax: Axes, values: dict[str, list[float]]) -> None:
-    """Set ticks at cells, or between them at round numbers, with labels at outer panels only."""
-    place: Any = ax.get_subplotspec()
-    outer = place.is_last_row(), place.is_first_col()
-    axes: Any = zip((ax.xaxis, ax.yaxis), values.items(), outer, strict=True)
-    for axis, (name, own), labelled in axes:
-        log = panels.spaced_by_factors(own)
-        ticks, texts = panels.axis_ticks(own, log)
-        at, cells = (np.log(v) if log else np.asarray(v) for v in (ticks, own))
-        places = np.interp(at, cells, np.arange(len(own))).round(9).tolist()
-        panels.fixed_ticks(axis, places, texts if labelled else [""] * len(texts))
-        axis.set_label_text(LONG_NAMES.get(name, name) if labelled else "")
-    ax.spines[:].set_visible(False)
-    ax.tick_params(length=2.5)
+def _cell_ticks(axis: Any, name: str, values: list[float], labelled: bool) -> None:
+    """Set ticks at cells, or between them at round numbers."""
+    log = panels.spaced_by_factors(values)
+    ticks, texts = panels.axis_ticks(values, log)
+    at, cells = (np.log(v) if log else np.asarray(v) for v in (ticks, values))
+    places = np.interp(at, cells, np.arange(len(values))).round(9).tolist()
+    panels.fixed_ticks(axis, places, texts if labelled else [""] * len(texts))
+    axis.set_label_text(LONG_NAMES.get(name, name) if labelled else "")

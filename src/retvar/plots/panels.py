@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedFormatter, FixedLocator, LogLocator, MaxNLocator, NullLocator
@@ -37,8 +36,9 @@ class Line(NamedTuple):
     end: str = ""  #: text where it ends
     markers: Any = None  #: ``markevery`` of matplotlib
     outlined: bool = False  #: whether the band has outlines, which tell bands apart in grey
-    name: str = ""  #: before these texts
+    name: str = ""  #: before the texts of diverged runs
     diverged: Mapping[float, str] = MappingProxyType({})  #: where runs diverged: texts above
+    points: tuple[Any, Any, Mapping[str, Any]] | None = None  #: more points: x, y, their look
 
 
 class Panel(NamedTuple):
@@ -81,6 +81,7 @@ class XAxis(NamedTuple):
             ax.plot(ends, [0, 0], color=style.LINE, gid="break", **stroke, **common)
 
 
+@style.styled
 def panels(
     content: Sequence[Panel],
     x_axis: XAxis,
@@ -95,68 +96,60 @@ def panels(
     """
     columns = min(size[0], len(content))
     rows = -(-len(content) // columns)
-    with matplotlib.rc_context(style.RC):
-        figure = Figure(figsize=(size[1], size[2] * rows), layout="constrained")
-        for k, panel in enumerate(content):
-            ax = figure.add_subplot(rows, columns, k + 1, axisbelow=True)
-            ax.grid(axis="y", **style.GRID)
-            x_axis.set_up(ax)
-            first = k % columns == 0
-            same = panel.limits is not None and panel.limits == content[k - 1].limits
-            ax.tick_params(labelleft=first or not same)
-            if panel.limits:
-                ax.set(ylim=panel.limits, yscale="log" if panel.log else "linear")
-            if panel.limits and panel.knee is not None:
-                _compress_y(ax, panel.limits[0], panel.knee, panel.limits[1])
-            elif panel.limits and panel.log:
-                ticks = log_ticks(*panel.limits)
-                fixed_ticks(ax.yaxis, ticks, tick_labels(ticks))
-            elif panel.limits:
-                ax.locator_params(axis="y", nbins=round(2.2 * size[2]))
-            _draw_panel(ax, panel, 1.15 * LABEL_SIZE / (50 * size[2]))
-            ax.set_xlabel(x_axis.label if k + columns >= len(content) else "")
-            ax.set_ylabel(panel.ylabel if first else "")
-        figure.align_titles()
-        if legend:
-            style.add_legend(figure, legend, **legend_options)
-        return figure
+    figure = Figure(figsize=(size[1], size[2] * rows), layout="constrained")
+    for k, panel in enumerate(content):
+        ax = figure.add_subplot(rows, columns, k + 1, axisbelow=True)
+        ax.grid(axis="y", **style.GRID)
+        x_axis.set_up(ax)
+        first = k % columns == 0
+        same = panel.limits is not None and panel.limits == content[k - 1].limits
+        ax.tick_params(labelleft=first or not same)
+        if panel.limits is not None:
+            _set_up_y(ax, panel, panel.limits, size[2])
+        for line in panel.lines:
+            _draw_line(ax, line)
+        for height in panel.truth:
+            ax.axhline(height, **style.TRUTH)
+        _write_above(ax, panel)
+        _write_ends(ax, panel.lines, 1.15 * LABEL_SIZE / (50 * size[2]))
+        ax.set_xlabel(x_axis.label if k + columns >= len(content) else "")
+        ax.set_ylabel(panel.ylabel if first else "")
+    figure.align_titles()
+    if legend:
+        style.add_legend(figure, legend, **legend_options)
+    return figure
 
 
-def _draw_panel(ax: Axes, panel: Panel, gap: float) -> None:
-    """Draw the lines of a panel, the truth, and texts where lines end, a share `gap` apart.
+def _set_up_y(ax: Axes, panel: Panel, limits: tuple[float, float], height: float) -> None:
+    """Set scale, limits and ticks of a y axis of so many inches.
 
-    An arrow marks lines that leave the panel. Above it is a row for each line with diverged runs.
+    With a knee it is linear above that, and compressed and shaded below.
     """
-    for line in panel.lines:
-        _draw_line(ax, line)
-    rows = [line for line in panel.lines[::-1] if line.diverged]
-    ax.set_title(panel.title, pad=6 + 12 * len(rows))
-    for k, line in enumerate(rows):
-        own: Any = {"color": line.look.text_colour, "fontsize": LABEL_SIZE, "gid": "diverged"}
-        own |= {"xytext": (0, 4 + 12 * k), "textcoords": "offset points"}
-        ax.annotate(line.name, (0, 1), xycoords="axes fraction", **own)
-        for x, text in line.diverged.items():
-            ax.annotate(text, (x, 1), xycoords=("data", "axes fraction"), ha="center", **own)
-    for height in panel.truth:
-        ax.axhline(height, **style.TRUTH)
-    named = [line for line in panel.lines if line.end and np.isfinite(line.y).any()]
-    if not named:
+    (low, high), knee, share = limits, panel.knee, COMPRESSED_HEIGHT
+    ax.set(ylim=limits, yscale="log" if panel.log else "linear")
+    if panel.log:
+        ticks = log_ticks(low, high)
+        fixed_ticks(ax.yaxis, ticks, tick_labels(ticks))
+    elif knee is None:
+        ax.locator_params(axis="y", nbins=round(2.2 * height))
+    if knee is None:
         return
-    ends = np.array([line.y[np.isfinite(line.y)][-1] for line in named])
-    low, high = ax.get_ylim()
-    to_axes = ax.transScale + ax.transLimits
-    points = np.stack([np.full(ends.size, ax.get_xlim()[1]), np.clip(ends, low, high)], axis=1)
-    heights = separate(to_axes.transform(points)[:, 1], gap, 0, 1)
-    for line, end, height in zip(named, ends, heights, strict=True):
-        text = line.end + ("↑" if end > high else "↓" if end < low else "")
-        look: Any = {"fontsize": LABEL_SIZE, "color": line.look.text_colour, "va": "center"}
-        look |= {"textcoords": "offset points", "annotation_clip": False, "gid": "end"}
-        ax.annotate(text, (1, height), (5, 0), "axes fraction", **look)
+    factor = max(1.0, (knee - low) / (high - knee) * (1 - share) / share)
+    ways = [lambda y, by=by: y + (by - 1) * np.minimum(y - knee, 0) for by in (1 / factor, factor)]
+    ax.set_yscale("function", functions=tuple(ways))
+    ax.set_ylim(low, high)
+    ax.axhspan(low, knee, color=style.SHADE, lw=0, zorder=0)
+    above = [y for y in MaxNLocator(5).tick_values(0, high) if y >= 0]
+    below = [y for y in MaxNLocator(3).tick_values(low, 0) if y < knee + (low - knee) / 5]
+    ax.yaxis.set_major_locator(FixedLocator([*below, *above]))
 
 
 def _draw_line(ax: Axes, line: Line) -> None:
     """Draw a line with its band; a logarithmic y axis and its limits are set before."""
     ax.plot(line.x, line.y, **line.look.plot_options(markevery=line.markers))
+    if line.points is not None:
+        x, y, look = line.points
+        ax.plot(x, y, **look)
     if line.band is None or not np.isfinite(line.band[1]).any():
         return
     low, high = line.band
@@ -166,6 +159,41 @@ def _draw_line(ax: Axes, line: Line) -> None:
     ax.fill_between(line.x, low, high, color=colour, alpha=style.BAND_ALPHA, lw=0, zorder=2)
     for edge in (low, high) if line.outlined else ():
         ax.plot(line.x, edge, color=colour, ls=line.look.dash, lw=0.6, alpha=0.8, zorder=2)
+
+
+def _write_above(ax: Axes, panel: Panel) -> None:
+    """Write the title, and below it a row for each line with diverged runs."""
+    rows = [line for line in panel.lines[::-1] if line.diverged]
+    ax.set_title(panel.title, pad=6 + 12 * len(rows))
+    for k, line in enumerate(rows):
+        look: Any = {"color": line.look.text_colour, "fontsize": LABEL_SIZE, "gid": "diverged"}
+        look |= {"xytext": (0, 4 + 12 * k), "textcoords": "offset points"}
+        ax.annotate(line.name, (0, 1), xycoords="axes fraction", **look)
+        for x, text in line.diverged.items():
+            ax.annotate(text, (x, 1), xycoords=("data", "axes fraction"), ha="center", **look)
+
+
+def _write_ends(ax: Axes, lines: Sequence[Line], gap: float) -> None:
+    """Write texts where lines end, this share of the panel apart; arrows mark lines beyond it."""
+    named = [line for line in lines if line.end and np.isfinite(line.y).any()]
+    if not named:
+        return
+    ends = np.array([line.y[np.isfinite(line.y)][-1] for line in named])
+    low, high = ax.get_ylim()
+    points = np.stack([np.full(ends.size, ax.get_xlim()[1]), np.clip(ends, low, high)], axis=1)
+    wanted, steps = (
+        (ax.transScale + ax.transLimits).transform(points)[:, 1],
+        gap * np.arange(ends.size),
+    )
+    order = np.argsort(wanted, kind="stable")
+    nearest = isotonic_regression(wanted[order] - steps).x  # the nearest that are a gap apart
+    heights = np.clip(nearest, 0, max(0, 1 - steps[-1])) + steps
+    for k, height in sorted(zip(order.tolist(), heights, strict=True)):
+        line, end = named[k], ends[k]
+        text = line.end + ("↑" if end > high else "↓" if end < low else "")
+        look: Any = {"fontsize": LABEL_SIZE, "color": line.look.text_colour, "va": "center"}
+        look |= {"textcoords": "offset points", "annotation_clip": False, "gid": "end"}
+        ax.annotate(text, (1, height), (5, 0), "axes fraction", **look)
 
 
 def largest_magnitude(*values: Array) -> float:
@@ -202,6 +230,13 @@ def value_range(*values: Array) -> tuple[float, float]:
     return low - margin, high + margin
 
 
+def fixed_ticks(axis: Any, ticks: Sequence[float], labels: Sequence[str]) -> None:
+    """Set the ticks of an axis, with their labels and no minor ticks."""
+    axis.set_major_locator(FixedLocator(list(ticks)))
+    axis.set_major_formatter(FixedFormatter(list(labels)))
+    axis.set_minor_locator(NullLocator())
+
+
 def tick_labels(values: Sequence[float], base: int = 10) -> list[str]:
     """Labels of ticks: powers of the base where all are such and some are long, else numbers.
 
@@ -216,13 +251,6 @@ def tick_labels(values: Sequence[float], base: int = 10) -> list[str]:
         return [short_number(value) for value in values]
     raised = {v: f"{base}{str(round(p)).translate(SUPERSCRIPT)}" for v, p in powers.items()}
     return [short_number(value) if value in (0, 1) else raised[value] for value in values]
-
-
-def fixed_ticks(axis: Any, ticks: Sequence[float], labels: Sequence[str]) -> None:
-    """Set the ticks of an axis, with their labels and no minor ticks."""
-    axis.set_major_locator(FixedLocator(list(ticks)))
-    axis.set_major_formatter(FixedFormatter(list(labels)))
-    axis.set_minor_locator(NullLocator())
 
 
 def log_ticks(low: float, high: float, most: int = 12) -> list[float]:
@@ -242,59 +270,6 @@ def log_ticks(low: float, high: float, most: int = 12) -> list[float]:
     return found[:: -(-len(found) // most)]
 
 
-def logarithmic(content: Sequence[Panel], ylabel: str, values: Array | None = None) -> list[Panel]:
-    """Panels with the same logarithmic y axis, wide enough for these values, or for all lines."""
-    if values is None:
-        values = np.concatenate([line.y for panel in content for line in panel.lines])
-    positive = values[np.isfinite(values) & (values > 0)]
-    low, high = (positive.min(), positive.max()) if positive.size else (0.1, 1.0)
-    margin = max(1.1, (high / low) ** 0.06)
-    limits = float(low / margin), float(high * margin)
-    return [panel._replace(limits=limits, ylabel=ylabel, log=True) for panel in content]
-
-
-def _compress_y(ax: Axes, low: float, knee: float, high: float) -> None:
-    """Set a y axis that is linear above the knee, and compressed and shaded below it."""
-    share = COMPRESSED_HEIGHT
-    factor = max(1.0, (knee - low) / (high - knee) * (1 - share) / share)
-    ways = [
-        lambda y, by=by: np.where(y >= knee, y, knee + (y - knee) * by)
-        for by in (1 / factor, factor)
-    ]
-    ax.set_yscale("function", functions=tuple(ways))
-    ax.set_ylim(low, high)
-    ax.axhspan(low, knee, color=style.SHADE, lw=0, zorder=0)
-    above = [y for y in MaxNLocator(5).tick_values(0, high) if y >= 0]
-    below = [y for y in MaxNLocator(3).tick_values(low, 0) if y < knee + (low - knee) / 5]
-    ax.yaxis.set_major_locator(FixedLocator([*below, *above]))
-
-
-def log_places(values: Sequence[float], base: int = 10) -> Array:
-    """Positions of numbers on a logarithmic axis; 0 lies one factor left of the least."""
-    x = np.asarray(values, dtype=float)
-    least = float(x[x > 0].min()) if (x > 0).any() else 1.0
-    return np.asarray(np.where(x > 0, x, least / base))
-
-
-def log_x_axis(values: Sequence[float], label: str, base: int = 10) -> XAxis:
-    """A logarithmic x axis with ticks at these values, and 0 left of a break of the axis."""
-    places, names = (
-        np.unique(log_places(values, base)),
-        tick_labels(np.unique(values).tolist(), base),
-    )
-    limits = places[0] / base**0.35, places[-1] * base**0.35
-    return XAxis(label, limits, places.tolist(), names, base, bool(0 in values))
-
-
-def spaced_by_factors(values: Sequence[float]) -> bool:
-    """Whether numbers suit a logarithmic axis: positive and evenly spaced by factors, not steps."""
-    x = np.asarray(values)
-    if (x <= 0).any() or x.size < 2:
-        return False
-    uneven = [np.ptp(steps) / steps.mean() for steps in (np.diff(np.log(x)), np.diff(x))]
-    return bool(uneven[0] < uneven[1] or x[-1] > 50 * x[0])
-
-
 def axis_ticks(values: Sequence[float], log: bool) -> tuple[list[float], list[str]]:
     """Ticks and their labels: at the values, or at round numbers where those are long."""
     ticks = list(values)
@@ -309,11 +284,36 @@ def axis_ticks(values: Sequence[float], log: bool) -> tuple[list[float], list[st
     return ticks, [short_number(float(f"{x:.3g}")) for x in ticks]
 
 
-def separate(y: Array, gap: float, low: float, high: float) -> Array:
-    """The positions nearest to `y`, at least `gap` apart and, if they fit, within the limits."""
-    order = np.argsort(y, kind="stable")
-    steps = gap * np.arange(y.size)
-    nearest = isotonic_regression(y[order] - steps).x
-    found = np.empty_like(y)
-    found[order] = np.clip(nearest, low, max(low, high - steps[-1])) + steps
-    return found
+def spaced_by_factors(values: Sequence[float]) -> bool:
+    """Whether numbers suit a logarithmic axis: positive and evenly spaced by factors, not steps."""
+    x = np.asarray(values)
+    if (x <= 0).any() or x.size < 2:
+        return False
+    uneven = [np.ptp(steps) / steps.mean() for steps in (np.diff(np.log(x)), np.diff(x))]
+    return bool(uneven[0] < uneven[1] or x[-1] > 50 * x[0])
+
+
+def logarithmic(content: Sequence[Panel], ylabel: str, values: Array | None = None) -> list[Panel]:
+    """Panels with the same logarithmic y axis, wide enough for these values, or for all lines."""
+    if values is None:
+        values = np.concatenate([line.y for panel in content for line in panel.lines])
+    positive = values[np.isfinite(values) & (values > 0)]
+    low, high = (positive.min(), positive.max()) if positive.size else (0.1, 1.0)
+    margin = max(1.1, (high / low) ** 0.06)
+    limits = float(low / margin), float(high * margin)
+    return [panel._replace(limits=limits, ylabel=ylabel, log=True) for panel in content]
+
+
+def log_places(values: Sequence[float], base: int = 10) -> Array:
+    """Positions of numbers on a logarithmic axis; 0 lies one factor left of the least."""
+    x = np.asarray(values, dtype=float)
+    least = float(x[x > 0].min()) if (x > 0).any() else 1.0
+    return np.asarray(np.where(x > 0, x, least / base))
+
+
+def log_x_axis(values: Sequence[float] | Array, label: str, base: int = 10) -> XAxis:
+    """A logarithmic x axis with ticks at these values, and 0 left of a break of the axis."""
+    known: list[float] = np.unique(values).tolist()
+    places, names = log_places(known, base), tick_labels(known, base)
+    limits = places[0] / base**0.35, places[-1] * base**0.35
+    return XAxis(label, limits, places.tolist(), names, base, 0 in known)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-import matplotlib
+import xarray
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from matplotlib.path import Path
@@ -14,13 +14,10 @@ from matplotlib.path import Path
 from retvar.mdp import MDP
 from retvar.plots.graph import draw_mdp
 from retvar.plots.lines import datasets
-from retvar.plots.style import BLUE, INK, LINE, ORANGE, RC, SOFT, Figure
+from retvar.plots.style import BLUE, INK, LINE, ORANGE, SOFT, Figure, styled
 from retvar.support import arguments
 from retvar.support.errors import InputError
 from retvar.td.networks import NETWORKS, Network, Node, label_of
-
-if TYPE_CHECKING:
-    import xarray
 
 # Figure 1, in inches
 WIDTH, LOWEST, APART, ABOVE = 8.75, 0.65, 2.05, 1.05  # middles of the networks
@@ -67,19 +64,19 @@ def mdp(data: object, mdp: MDP) -> Figure:
     return draw_mdp(mdp)
 
 
+@styled
 def networks(data: object = None) -> Figure:
     """Draw each method as a network of TD nodes, with the inputs and outputs of every node.
 
     `data` is ignored; experiments pass their datasets to every plot.
     """
-    with matplotlib.rc_context(RC):
-        top = LOWEST + APART * (len(NETWORKS) - 1)
-        figure = Figure(figsize=(WIDTH, top + ABOVE))
-        ax = figure.add_axes((0, 0, 1, 1), xlim=(0, WIDTH), ylim=(0, top + ABOVE))
-        ax.set_axis_off()
-        for k, network in enumerate(NETWORKS.values()):
-            _draw_network(network, Sketch(ax, top - APART * k))
-        return figure
+    top = LOWEST + APART * (len(NETWORKS) - 1)
+    figure = Figure(figsize=(WIDTH, top + ABOVE))
+    ax = figure.add_axes((0, 0, 1, 1), xlim=(0, WIDTH), ylim=(0, top + ABOVE))
+    ax.set_axis_off()
+    for k, network in enumerate(NETWORKS.values()):
+        _draw_network(network, Sketch(ax, top - APART * k))
+    return figure
 
 
 class Sketch(NamedTuple):
@@ -224,6 +221,7 @@ def table_row(data: xarray.Dataset | None, published: tuple[str, ...]) -> dict[s
     return row
 
 
+@styled
 def table_1(data: Mapping[str, xarray.Dataset], published: Mapping[str, Sequence[str]]) -> Figure:
     """Draw a table of the mean absolute change of each estimate, next to published figures.
 
@@ -237,29 +235,28 @@ def table_1(data: Mapping[str, xarray.Dataset], published: Mapping[str, Sequence
         if len(arguments.texts(f"published[{name!r}]", printed)) != len(COLUMNS):
             raise InputError(f"published[{name!r}]", printed, f"must be {len(COLUMNS)} texts")
     below, width = HEAD_HEIGHT + ROW_HEIGHT * len(published), EDGES[-1] + 0.05
-    with matplotlib.rc_context(RC):
-        figure = Figure(figsize=(width, below + 0.3))
-        ax = figure.add_axes((0, 0, 1, 1), xlim=(0, width), ylim=(below + 0.3, 0))
-        ax.set_axis_off()
-        for column, left, right in zip(COLUMNS, EDGES[1::2], EDGES[2::2], strict=False):
-            title, middle = label_of(column).replace("_", " "), (left - 0.45 + right) / 2
-            ax.text(middle, 0.15, title, ha="center", va="center", fontsize=8, weight="bold")
-            ax.plot([left - 0.45, right], [0.26, 0.26], color=INK, lw=0.6)
-        _write_row(ax, 0.37, ["experiment", *["paper", "measured"] * len(COLUMNS), "agrees"])
-        for y, lw in ((0.03, 1.2), (HEAD_HEIGHT, 0.8), (below, 1.2)):
-            ax.plot([0, width], [y, y], color=INK, lw=lw, solid_capstyle="butt")
-        for k, (name, printed) in enumerate(published.items()):
-            row = table_row(data.get(name), tuple(printed)).values()
-            texts = [(cell.printed, *_with_error(cell.measured, cell.stderr)) for cell in row]
-            known = not any(math.isnan(cell.stderr) for cell in row)
-            agrees = ("✓" if max(cell.share for cell in row) <= 1 else "✗") if known else ""
-            y = HEAD_HEIGHT + ROW_HEIGHT * k + 0.12
-            _write_row(ax, y, [name, *(text for each in texts for text in each[:2]), agrees])
-            errors = [part for each in texts for part in ("", each[2])]
-            _write_row(ax, y + 0.15, ["", *errors, ""], 7.0)
-        note = "✓: all within 4 standard errors of the difference and half a unit of the last digit"
-        _write_row(ax, below + 0.15, [note, *[""] * (len(EDGES) - 1)], 7.0)
-        return figure
+    figure = Figure(figsize=(width, below + 0.3))
+    ax = figure.add_axes((0, 0, 1, 1), xlim=(0, width), ylim=(below + 0.3, 0))
+    ax.set_axis_off()
+    for column, left, right in zip(COLUMNS, EDGES[1::2], EDGES[2::2], strict=False):
+        title, middle = label_of(column).replace("_", " "), (left - 0.45 + right) / 2
+        ax.text(middle, 0.15, title, ha="center", va="center", fontsize=8, weight="bold")
+        ax.plot([left - 0.45, right], [0.26, 0.26], color=INK, lw=0.6)
+    _write_row(ax, 0.37, ["experiment", *["paper", "measured"] * len(COLUMNS), "agrees"])
+    for y, lw in ((0.03, 1.2), (HEAD_HEIGHT, 0.8), (below, 1.2)):
+        ax.plot([0, width], [y, y], color=INK, lw=lw, solid_capstyle="butt")
+    for k, (name, printed) in enumerate(published.items()):
+        row = table_row(data.get(name), tuple(printed)).values()
+        texts = [(cell.printed, *_with_error(cell.measured, cell.stderr)) for cell in row]
+        known = not any(math.isnan(cell.stderr) for cell in row)
+        agrees = ("✓" if max(cell.share for cell in row) <= 1 else "✗") if known else ""
+        y = HEAD_HEIGHT + ROW_HEIGHT * k + 0.12
+        _write_row(ax, y, [name, *(text for each in texts for text in each[:2]), agrees])
+        errors = [part for each in texts for part in ("", each[2])]
+        _write_row(ax, y + 0.15, ["", *errors, ""], 7.0)
+    note = "✓: all within 4 standard errors of the difference and half a unit of the last digit"
+    _write_row(ax, below + 0.15, [note, *[""] * (len(EDGES) - 1)], 7.0)
+    return figure
 
 
 def _write_row(ax: Axes, y: float, texts: Sequence[str], size: float = 8.0) -> None:
@@ -273,14 +270,8 @@ def _write_row(ax: Axes, y: float, texts: Sequence[str], size: float = 8.0) -> N
 
 
 def _with_error(value: float, error: float) -> tuple[str, str]:
-    """A figure rounded to the first digit of its standard error, and that error.
-
-    >>> _with_error(0.0041517, 0.0000046), _with_error(0.5, float("nan")), _with_error(0.0, 0.0)
-    (('0.004152', '± 0.000005'), ('0.5', ''), ('0', ''))
-    """
-    if math.isnan(value):
-        return "–", ""
-    if not error > 0:
-        return f"{value:.3g}", ""
+    """A figure rounded to the first digit of its standard error, and that error."""
+    if math.isnan(value) or not error > 0:
+        return "–" if math.isnan(value) else f"{value:.3g}", ""
     digits = max(0, -math.floor(math.log10(error)))
     return f"{value:.{digits}f}", f"± {error:.{digits}f}"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-import matplotlib
 import numpy as np
+import xarray
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
@@ -27,9 +27,6 @@ from retvar.plots.style import BLUE, LIGHT_BLUE, NAVY, Array, Figure, Indices, s
 from retvar.support import arguments
 from retvar.support.errors import InputError
 from retvar.support.format import natural_key, short_number
-
-if TYPE_CHECKING:
-    import xarray
 
 MAX_ROWS = 60
 MAX_DOTS = 200  # more states are drawn as lines
@@ -124,26 +121,26 @@ def estimate_states(data: xarray.Dataset, order: str = "state") -> Figure:
     if unit == "region" and "label" not in data and "axis" in data.coords:
         axes = ", ".join(map(str, data["axis"].values))
         words = f"{words or 'each region'}, by the centre ({axes})"
-    with matplotlib.rc_context(style.RC):
-        width = max(6.4, max(style.text_size(label, 8)[0] for label in rows.labels) + 5.0)
-        figure = style.new_figure(width, 1.5 + 0.19 * max(known and len(rows.labels), 3), title)
-        ax = figure.add_subplot(title="")
-        ax.set_title(style.wrap_text(words, 9, 4.0), fontsize=9)
-        _draw_rows(ax, data, rows)
-        entries: list[style.Entry] = [(style.sample(**DOT), "expected return")]
-        if "value_low" in data and "value_high" in data:
-            entries.append((style.sample(color=BLUE, lw=2.4), f"its {e.interval_name(data)}"))
-        entries.append((Patch(facecolor=LIGHT_BLUE), "± 1 std: how far a return strays"))
-        unknown = np.isnan(rows.std) & np.isfinite(rows.value)
-        if unknown.any():
-            why = e.why_unknown(data, rows.places[unknown])
-            entries.append((style.sample(**HOLLOW), f"no band: {why}"))
-        style.add_legend(figure, entries, ncols=3 if len(entries) < 4 else 2)
+    entries: list[style.Entry] = [(style.sample(**DOT), "expected return")]
+    if "value_low" in data and "value_high" in data:
+        entries.append((style.sample(color=BLUE, lw=2.4), f"its {e.interval_name(data)}"))
+    entries.append((Patch(facecolor=LIGHT_BLUE), "± 1 std: how far a return strays"))
+    unknown = np.isnan(rows.std) & np.isfinite(rows.value)
+    if unknown.any():
+        why = e.why_unknown(data, rows.places[unknown])
+        entries.append((style.sample(**HOLLOW), f"no band: {why}"))
+    figure = _draw_rows(data, rows, title, words)
+    style.add_legend(figure, entries, ncols=3 if len(entries) < 4 else 2)
     return figure
 
 
-def _draw_rows(ax: Axes, data: xarray.Dataset, rows: StateRows) -> None:
+@style.styled
+def _draw_rows(data: xarray.Dataset, rows: StateRows, title: str, words: str) -> Figure:
     """Draw a dot, its interval and its band for each state, with its visits at the right."""
+    width = max(6.4, max(style.text_size(label, 8)[0] for label in rows.labels) + 5.0)
+    figure = style.new_figure(width, 1.5 + 0.19 * max(len(rows.labels), 3), title)
+    ax = figure.add_subplot()
+    ax.set_title(style.wrap_text(words, 9, 4.0), fontsize=9)
     y, band = np.arange(rows.places.size), np.nan_to_num(rows.std)
     left, right = rows.value - band, rows.value + band
     ax.barh(y, 2 * band, left=left, height=0.62, color=LIGHT_BLUE, lw=0, zorder=2)
@@ -169,6 +166,7 @@ def _draw_rows(ax: Axes, data: xarray.Dataset, rows: StateRows) -> None:
         for k, text in enumerate(texts):
             ax.text(x, k, text, va="center_baseline", ha="right", **small)
         ax.text(x, -0.75, "visits", va="bottom", ha="right", **small)
+    return figure
 
 
 MAIN: dict[str, Callable[[xarray.Dataset], Figure]] = {
@@ -206,12 +204,12 @@ def solution(solution: Solution, states: Iterable[int | str] | None = None) -> F
     titles = {"skewness": "skewness", "kurtosis": "excess kurtosis"}
     known = {title: getattr(solution, f) for f, title in titles.items() if f in solution.fields}
     shape = {title: values for title, values in known.items() if np.isfinite(values).any()}
-    with matplotlib.rc_context(style.RC):
-        if cells is not None and min(across, down) > 1 and across * down == mdp.n_states:
-            return draw_solution_maps(solution, np.lexsort(cells.T).reshape(down, across), shape)
-        return _draw_states(solution, chosen, {t: values[chosen] for t, values in shape.items()})
+    if cells is not None and min(across, down) > 1 and across * down == mdp.n_states:
+        return draw_solution_maps(solution, np.lexsort(cells.T).reshape(down, across), shape)
+    return _draw_states(solution, chosen, {t: values[chosen] for t, values in shape.items()})
 
 
+@style.styled
 def _draw_states(solution: Solution, chosen: Indices, shape: dict[str, Array]) -> Figure:
     """Draw value, mean and spread of each state, from left to right; below it the shape."""
     width = float(np.clip(1.6 + 0.42 * chosen.size, 4.4, 8.5))
@@ -239,8 +237,13 @@ def _draw_states(solution: Solution, chosen: Indices, shape: dict[str, Array]) -
     if shape:
         axes[1].axhline(0, **style.ZERO)
     names = [shown(solution.mdp.state_name(int(s)), style.LONGEST_TICK) for s in chosen]
-    axes[-1].set_xlabel("state")
-    _state_ticks(axes[-1], names, width - 1.0)
+    axes[-1].set(xlabel="state", xlim=(-0.6, chosen.size - 0.4))
+    widest, room = max(style.text_size(n, 8.5)[0] for n in names), (width - 1.0) / len(names)
+    slanted = widest > max(0.9, room)  # as many names as fit
+    need = 0.2 if slanted else widest + 0.1
+    step = next(k for k in TICK_STEPS if k * room >= need or k >= len(names))
+    turned: Any = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"} if slanted else {}
+    axes[-1].set_xticks(range(0, len(names), step), names[::step], **turned)
     figure.legend(loc="outside lower center", ncols=4, handlelength=1.4, columnspacing=1.6)
     return figure
 
@@ -264,14 +267,3 @@ def _draw_spread(ax: Axes, mean: Array, std: Array, name: str) -> None:
     if infinite.any():
         ring: Any = {"ls": "none", "marker": "o", "mfc": "none", "ms": size + 4}
         ax.plot(x[infinite], mean[infinite], c=style.ORANGE, label="std infinite", zorder=5, **ring)
-
-
-def _state_ticks(ax: Axes, names: list[str], width: float) -> None:
-    """Write as many names as fit into `width` inches, long ones slanted."""
-    widest, available = max(style.text_size(name, 8.5)[0] for name in names), width / len(names)
-    slanted = widest > max(0.9, available)
-    need = 0.2 if slanted else widest + 0.1
-    step = next(k for k in TICK_STEPS if k * available >= need or k >= len(names))
-    look: Any = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"} if slanted else {}
-    ax.set_xticks(range(0, len(names), step), names[::step], **look)
-    ax.set_xlim(-0.6, len(names) - 0.4)

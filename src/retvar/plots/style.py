@@ -70,6 +70,7 @@ RC: Any = {  # a dict; matplotlib types its keys one by one
     "svg.hashsalt": "retvar",
     "svg.fonttype": "path",
 }
+styled = matplotlib.rc_context(RC)  # for functions that draw
 METADATA: dict[str, dict[str, Any]] = {  # without dates, so that files can be compared
     ".png": {"Software": None},
     ".svg": {"Date": None},
@@ -135,12 +136,12 @@ def css_colours() -> str:
     >>> print(css_colours().splitlines()[1])
       --method-direct: #0072b2; --method-direct-dark: #59a3cd;
     """
-    lines = []
-    for method in NETWORKS:
-        colour = METHODS[method].colour
-        dark = to_hex(0.35 + 0.65 * np.array(to_rgb(colour)))  # type: ignore[arg-type]
-        lines.append(f"  --method-{method}: {colour}; --method-{method}-dark: {dark};")
-    return "\n".join([":root {", *lines, "}", ""])
+    colours = {method: METHODS[method].colour for method in NETWORKS}
+    dark: Any = {m: tuple(0.35 + 0.65 * x for x in to_rgb(c)) for m, c in colours.items()}
+    each = [
+        f"  --method-{m}: {c}; --method-{m}-dark: {to_hex(dark[m])};" for m, c in colours.items()
+    ]
+    return "\n".join([":root {", *each, "}", ""])
 
 
 class Figure(MatplotlibFigure):
@@ -174,11 +175,11 @@ class Figures(dict[str, Figure]):
         return html
 
 
+@styled
 def picture(figure: MatplotlibFigure, suffix: str, dpi: float) -> bytes:
     """The bytes of a file of a figure."""
     drawn = io.BytesIO()
-    with matplotlib.rc_context(RC):
-        figure.savefig(drawn, format=suffix[1:], dpi=dpi, metadata=METADATA[suffix])
+    figure.savefig(drawn, format=suffix[1:], dpi=dpi, metadata=METADATA[suffix])
     return drawn.getvalue()
 
 
@@ -209,17 +210,15 @@ def new_figure(width: float, height: float, title: str) -> Figure:
     return figure
 
 
+@styled
 def message_figure(title: str, text: str) -> Figure:
     """A figure that explains why there is nothing to draw."""
-    with matplotlib.rc_context(RC):
-        figure = new_figure(6.0, 1.5, title)
-        ax = figure.add_subplot()
-        ax.set_axis_off()
-        look: Any = {"ha": "center", "va": "center", "fontsize": 9.5}
-        ax.text(0.5, 0.5, wrap_text(text, 9.5, 5.4), transform=ax.transAxes, **look)
+    figure = new_figure(6.0, 1.5, title)
+    figure.text(0.5, 0.4, wrap_text(text, 9.5, 5.4), ha="center", va="center", fontsize=9.5)
     return figure
 
 
+@styled
 def add_note(figure: Figure, sentences: Iterable[str]) -> None:
     """Write small text below all panels, wrapped; empty sentences are left out."""
     text, width = " · ".join(filter(None, sentences)), figure.get_figwidth()
@@ -242,8 +241,8 @@ def shown(text: str, most: int = LONGEST_NAME) -> str:
 @cache
 def _letters() -> frozenset[int]:
     """The characters of the font, both regular and bold."""
-    faces = [FontProperties(family="DejaVu Sans", weight=weight) for weight in ("normal", "bold")]
-    return frozenset.intersection(*(frozenset(get_font(findfont(f)).get_charmap()) for f in faces))
+    faces = [findfont(FontProperties(family="DejaVu Sans", weight=w)) for w in ("normal", "bold")]
+    return frozenset.intersection(*(frozenset(get_font(face).get_charmap()) for face in faces))
 
 
 def text_size(text: str, size: float, weight: str = "normal") -> tuple[float, float]:
@@ -290,20 +289,15 @@ def legend_line(style: LineStyle, band: bool = False) -> Any:
     return (Patch(facecolor=style.colour, alpha=BAND_ALPHA, lw=0), line) if band else line
 
 
+@styled
 def add_legend(figure: MatplotlibFigure, entries: Iterable[Entry], **options: Any) -> None:
     """Add one legend below all panels, in as few rows as fit."""
     handles, names = zip(*entries, strict=True)
     room = figure.get_figwidth() / (RC["legend.fontsize"] * POINT)  # in font sizes
-    widths = [_line_width(name, "normal") + 5 for name in names]
-
-    def fits(columns: int) -> bool:
-        rows = -(-len(widths) // columns)
+    widths, ncols = [_line_width(name, "normal") + 5 for name in names], 1
+    for rows in range(len(names) - 1, 0, -1):
         widest = [max(widths[k : k + rows]) for k in range(0, len(widths), rows)]
-        return sum(widest) <= float(room)
-
-    columns = max(filter(fits, range(2, len(names) + 1)), default=1)
-    options = {"loc": "outside lower center", "ncols": columns, **options}
-    handler: Any = {tuple: HandlerTuple(ndivide=1, pad=0)}
-    figure.legend(
-        handles, names, handlelength=2.4, columnspacing=1.6, handler_map=handler, **options
-    )
+        ncols = len(widest) if sum(widest) <= room else ncols
+    look: Any = {"loc": "outside lower center", "ncols": ncols, "handlelength": 2.4} | options
+    look["handler_map"] = {tuple: HandlerTuple(ndivide=1, pad=0)}
+    figure.legend(handles, names, columnspacing=1.6, **look)
