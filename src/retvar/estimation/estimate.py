@@ -39,7 +39,7 @@ from retvar.estimation.settings import (
 from retvar.estimation.states import StateEstimator, refuse_gaps
 from retvar.estimation.text import describe_data, reasons, table, table_rows
 from retvar.experience.action_pairs import by_action
-from retvar.experience.moves import INTERRUPTIONS, Moves
+from retvar.experience.moves import Moves, uninterrupted
 from retvar.experience.stream import Chunk, Experience
 from retvar.online import OnlineEstimator
 from retvar.support import arguments
@@ -293,8 +293,7 @@ class Estimate(Shown):
             if self._at_rest:
                 self.read(self.experience.moves(progress=progress))
             else:
-                with INTERRUPTIONS.reading():
-                    self._learn_along(progress)
+                self._learn_along(progress)
             _ = self.estimator  # or an error: there was no transition
         except BaseException as error:
             error.estimate = self if self._kept() else None  # type: ignore[attr-defined]

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from retvar.experience.moves import Chunk, Moves
-from retvar.experience.stream import Counts, Experience
+from retvar.experience.stream import Counts, Experience, each_chunk
 from retvar.experience.suspicions import NO_NEXT_ACTION
 from retvar.experience.target_policy import plain
 from retvar.support.errors import InputError
@@ -58,7 +58,7 @@ def by_action(experience: Experience) -> Experience:
     def source(counts: Counts) -> Iterator[Chunk]:
         rows, failure = Moves(), None
         try:
-            for chunk in inner(counts):
+            for chunk in each_chunk(inner(counts)):
                 if "lam" in chunk and (chunk["lam"] != 1.0).any():
                     raise InputError("lam", "below 1 in the data", LAM)
                 rows.append(chunk)
@@ -73,7 +73,7 @@ def by_action(experience: Experience) -> Experience:
             raise failure
 
     found = replace(
-        experience, source=source, at_rest=None, with_actions=None, pairs=True, states=None,
+        experience, source=source, at_rest=False, with_actions=None, pairs=True, states=None,
         fixed_states=False, grid=None, cells="", pieces=None, label_names=(), state_names=None,
         labels=[] if experience.width is None else None,
     )  # fmt: skip

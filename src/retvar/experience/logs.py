@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import time as clock
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retvar.experience.linking import Log
-from retvar.experience.moves import Chunk, Moves, Workspace
+from retvar.experience.moves import Moves, Workspace
 from retvar.experience.roles import Roles, Sample, find_roles
 from retvar.experience.stream import Counts, Experience
 from retvar.experience.suspicions import first_doubts
@@ -228,13 +228,10 @@ def _experience(log: Log) -> Experience:
     known = roles.states or (None if roles.highest is None else roles.highest + 1)
     tables: dict[bool, Moves] = {}
 
-    def at_rest(counts: Counts, acting: bool = False) -> Moves:
+    def source(counts: Counts, acting: bool = False) -> Moves:
         if acting not in tables:
             tables[acting] = log.moves(counts, acting=acting)
         return tables[acting]
-
-    def source(counts: Counts, acting: bool = False) -> Iterator[Chunk]:
-        yield from at_rest(counts, acting).chunks()
 
     low, high = (
         np.array(meta[name], dtype=np.float64)
@@ -242,7 +239,7 @@ def _experience(log: Log) -> Experience:
         for name in ("low", "high")
     )  # fmt: skip
     found = Experience(
-        name=log.table.name, source=source, at_rest=at_rest, is_log=True, length=log.table.rows,
+        name=log.table.name, source=source, at_rest=True, is_log=True, length=log.table.rows,
         states=known if number else None, width=len(roles.state) if vector else None,
         labels=log.labels if roles.kind == "label" else (recorded or None if number else None),
         names=(meta.get("names") or list(roles.state)) if vector else None,

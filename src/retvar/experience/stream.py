@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.experience.moves import INTERRUPTIONS, Chunk, Moves
+from retvar.experience.moves import Chunk, Moves, uninterrupted
 from retvar.experience.suspicions import DUPLICATE, doubts, remedy
 from retvar.experience.target_policy import ActionCoverage
 from retvar.online import Transition
@@ -25,11 +25,12 @@ from retvar.support.format import count, listed, reasons, visible
 from retvar.support.html import Shown, page, settings
 
 __all__ = [
-    "LARGEST_RATIO", "LARGEST_REWARD", "Chunk", "Counts", "Experience", "recorded", "write_table",
+    "LARGEST_RATIO", "LARGEST_REWARD", "Chunk", "Counts", "Experience", "each_chunk", "recorded",
+    "write_table",
 ]  # fmt: skip
 
 Array = NDArray[np.float64]
-Source = Callable[["Counts"], Iterator[Chunk]]
+Source = Callable[["Counts"], Iterable[Chunk] | Moves]
 LARGEST_REWARD = 1e24  # its eighth power is summed, times that of the ratio, and stays finite
 LARGEST_RATIO = 1e12
 MOST = 0.5  # share of rows whose loss is an error
@@ -170,7 +171,7 @@ class Experience(Shown):
     """
 
     name: str  #: of the source, for messages and titles
-    source: Source  #: yields the chunks and counts rejected rows
+    source: Source  #: yields the chunks, or gives the table of a log, and counts rejected rows
     states: int | None = None  #: number of states; None: observations, or not known in advance
     fixed_states: bool = False  #: whether `states` is fixed, as by a space, and cannot grow
     width: int | None = None  #: numbers in an observation; None: states
@@ -195,7 +196,7 @@ class Experience(Shown):
     """Waits for more of a log that grows, and gives it all anew; None where it has ended."""
     with_actions: Source | None = None
     """As `source`, with a column ``action`` of whole numbers; None: actions are not known."""
-    at_rest: Callable[[Counts], Moves] | None = None  #: makes the table of a log
+    at_rest: bool = False  #: whether `source` gives a table
     actions: list[Any] | None = None  #: labels of actions that are not numbers; may grow
     action_count: int | None = None  #: how many actions there are, where that is known
     pairs: bool = False  #: whether its states are pairs of a state and an action
@@ -213,21 +214,17 @@ class Experience(Shown):
         >>> len(from_gymnasium("FrozenLake-v1", steps=100).moves())
         100
         """
-        if self._table is not None:
-            return self._table
-        if self.at_rest is not None:
-            self._table = self.at_rest(self.counts)
-            for chunk in self._table.chunks():
-                self.counts.count(chunk)
-        else:
-            self._table = Moves()
-            with INTERRUPTIONS.reading():
-                for chunk in self.source(self.counts):
-                    self._table.append(chunk)
+        if self._table is None:
+            given = self.source(self.counts)
+            self._table = given if isinstance(given, Moves) else Moves()
+            for chunk in each_chunk(given):
+                with uninterrupted():
+                    if self._table is not given:
+                        self._table.append(chunk)
                     self.counts.count(chunk)
-                    if progress is not None:
-                        progress(self.counts.transitions)
-        self._refuse_losses()
+                if progress is not None:
+                    progress(self.counts.transitions)
+            self._refuse_losses()
         return self._table
 
     def chunks(self) -> Iterator[Chunk]:
@@ -236,10 +233,10 @@ class Experience(Shown):
         Where the source fails, everything before the failure comes first, then the error. A log of
         which more than half of the rows had to be left out is an error at its end, unless `force`.
         """
-        if self.at_rest is not None:
+        if self.at_rest:
             yield from self.moves().chunks()
             return
-        for chunk in self.source(self.counts):
+        for chunk in each_chunk(self.source(self.counts)):
             self.counts.count(chunk)
             yield chunk
         self._refuse_losses()
@@ -304,6 +301,11 @@ class Experience(Shown):
         write_table(self, path)
 
 
+def each_chunk(given: Iterable[Chunk] | Moves) -> Iterable[Chunk]:
+    """The chunks of what a source gives."""
+    return given.chunks() if isinstance(given, Moves) else given
+
+
 # ------------------------------------------------------------------ Parquet
 
 
@@ -351,7 +353,7 @@ def recorded(experience: Experience, path: str | Path) -> Experience:
     def source(inner: Source, counts: Counts) -> Iterator[Chunk]:
         moves = Moves()
         try:
-            for chunk in inner(counts):
+            for chunk in each_chunk(inner(counts)):
                 moves.append(chunk)
                 yield chunk
         finally:
@@ -360,7 +362,7 @@ def recorded(experience: Experience, path: str | Path) -> Experience:
 
     acting = experience.with_actions
     return replace(
-        experience, source=partial(source, experience.source), at_rest=None,
+        experience, source=partial(source, experience.source), at_rest=False,
         with_actions=None if acting is None else partial(source, acting),
     )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import glob
 import gzip
@@ -10,7 +11,7 @@ import os
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -145,14 +146,35 @@ class Table:
 def open_table(source: Any, work: Workspace, reading: Reading) -> Table:
     """Open files, or a table in memory, which is registered in the database.
 
+    Of several files, columns that only some of them have are not used.
+
     >>> open_table({"state": [0, 1], "reward": [1.0, 2.0]}, Workspace(), Reading()).types
     {'state': 'BIGINT', 'reward': 'DOUBLE'}
     """
+    import duckdb
+
     given = [source] if isinstance(source, str | Path) else source
     if isinstance(given, list | tuple):
-        if not given or not all(isinstance(each, str | Path) for each in given):
-            raise InputError("source", f"a list of {len(given)}", SOURCE)
-        return _open_files([path for each in given for path in _paths(each)], work, reading)
+        found = _files(given, work, reading)
+    else:
+        found = Table("the table", work, reading, {}, ["retvar_table"])
+        found.metadata = json.loads(_registered(source, work).get(b"retvar", b"{}"))
+    for k, part in enumerate(found.parts):
+        name = found.files[k] if found.files else found.name
+        try:
+            own = {row[0]: row[1] for row in work.all(f"DESCRIBE SELECT * FROM {part}")}
+        except duckdb.Error as error:
+            raise InputError("source", name, f"cannot be read: {describe_error(error)}") from None
+        found.types = {c: kind for c, kind in (found.types or own).items() if c in own}
+    if not found.text:
+        found.rows = sum(int(work.one(f"SELECT count(*) FROM {part}")) for part in found.parts)
+        if not found.rows:
+            raise InputError("source", found.name, "has no rows")
+    return found
+
+
+def _registered(source: Any, work: Workspace) -> dict[bytes, bytes]:
+    """Register a table in memory as ``retvar_table``; return the metadata it has."""
     if isinstance(source, Mapping):
         source = _frame(source)
     elif hasattr(source, "columns") and hasattr(source, "index"):  # pandas
@@ -165,9 +187,7 @@ def open_table(source: Any, work: Workspace, reading: Reading) -> Table:
         work.db.register("retvar_table", source)
     except Exception as error:  # a frame may hold anything
         raise InputError("source", type(source).__name__, f"cannot be read: {error}") from None
-    own = getattr(getattr(source, "schema", None), "metadata", None) or {}
-    found = Table("the table", work, reading, {}, ["retvar_table"])
-    return _described(found, own.get(b"retvar", b"{}"))
+    return getattr(getattr(source, "schema", None), "metadata", None) or {}
 
 
 def _frame(columns: Mapping[Any, Any]) -> Any:
@@ -187,6 +207,25 @@ def _frame(columns: Mapping[Any, Any]) -> Any:
         raise InputError("columns", lengths, f"cannot be read: {error}") from None
 
 
+def _files(given: Sequence[Any], work: Workspace, reading: Reading) -> Table:
+    """Files of one kind, and what retvar wrote about the first of them."""
+    if not given or not all(isinstance(each, str | Path) for each in given):
+        raise InputError("source", f"a list of {len(given)}", SOURCE)
+    paths = [path for each in given for path in _paths(each)]
+    text = not paths[0].name.lower().endswith(".parquet")
+    name = str(paths[0]) + (f" and {len(paths) - 1} more" if len(paths) > 1 else "")
+    found = Table(name, work, reading, {}, [], [str(path) for path in paths], text)
+    for path in paths:
+        if text == path.name.lower().endswith(".parquet"):
+            raise InputError("source", str(path), "files must be of one kind")
+        found.parts.append(_csv(path, work, reading) if text else f"read_parquet({_name(path)})")
+    if not text:
+        query = f"SELECT value FROM parquet_kv_metadata({_name(paths[0])}) WHERE key = 'retvar'"
+        with contextlib.suppress(Exception):  # a damaged file is refused when it is described
+            found.metadata = json.loads((work.execute(query).fetchone() or ["{}"])[0])
+    return found
+
+
 def _paths(given: str | Path) -> list[Path]:
     path = arguments.path("source", given)
     kind = kind_of("source", path)
@@ -199,44 +238,7 @@ def _paths(given: str | Path) -> list[Path]:
     return found
 
 
-def _open_files(paths: list[Path], work: Workspace, reading: Reading) -> Table:
-    """Open files of one kind; columns that only some of them have are not used."""
-    text = not paths[0].name.lower().endswith(".parquet")
-    name = str(paths[0]) + (f" and {len(paths) - 1} more" if len(paths) > 1 else "")
-    found = Table(name, work, reading, {}, [], [str(path) for path in paths], text)
-    for path in paths:
-        if text == path.name.lower().endswith(".parquet"):
-            raise InputError("source", str(path), "files must be of one kind")
-        relation = _csv(path, work, reading) if text else f"read_parquet({_file_name(path)})"
-        own = _types(work, f"SELECT * FROM {relation}", str(path))
-        found.parts.append(relation)
-        found.types = {c: kind for c, kind in (found.types or own).items() if c in own}
-    if text:
-        return found
-    query = f"SELECT value FROM parquet_kv_metadata({_file_name(paths[0])}) WHERE key = 'retvar'"
-    return _described(found, (work.execute(query).fetchone() or ["{}"])[0])
-
-
-def _described(found: Table, metadata: str | bytes) -> Table:
-    """The table with its types, rows and what retvar wrote about it; it must have rows."""
-    found.types = _types(found.work, found.query(found.types or ["*"]), found.name)
-    found.metadata = json.loads(metadata)
-    found.rows = sum(int(found.work.one(f"SELECT count(*) FROM {part}")) for part in found.parts)
-    if not found.rows:
-        raise InputError("source", found.name, "has no rows")
-    return found
-
-
-def _types(work: Workspace, query: str, name: str) -> dict[str, str]:
-    import duckdb
-
-    try:
-        return {row[0]: row[1] for row in work.all(f"DESCRIBE {query}")}
-    except duckdb.Error as error:
-        raise InputError("source", name, f"cannot be read: {describe_error(error)}") from None
-
-
-def _file_name(path: str | Path) -> str:
+def _name(path: Path) -> str:
     """The name of a file for DuckDB, which would take ``[1]`` for a pattern."""
     return text_literal(glob.escape(str(path)))
 
@@ -244,33 +246,33 @@ def _file_name(path: str | Path) -> str:
 def _csv(path: Path, work: Workspace, reading: Reading) -> str:
     """A relation of a CSV file, or of its copy in UTF-8; the header decides what separates."""
     opener: Any = gzip.open if path.name.lower().endswith(".gz") else open
-    encoding, utf8 = reading.encoding or "utf-8", ("utf-8", "utf8")
+    encoding, name = reading.encoding or "utf-8", str(path)
     try:
         with opener(path, "rb") as file:
             if reading.encoding is None and b"\0" in file.read(4):
                 encoding = "utf-16"
         with opener(path, "rt", encoding=encoding, newline="") as file:
             head, first = file.readline().lstrip("\ufeff"), file.readline()
-            if encoding.lower() not in utf8:
+            if encoding.lower() not in ("utf-8", "utf8"):
                 path = Path(work.folder) / f"{len(os.listdir(work.folder))}-{path.stem}.csv"
                 with path.open("w", encoding="utf-8", newline="") as copy:
                     copy.write(head + first)
                     shutil.copyfileobj(file, copy)
     except (LookupError, UnicodeError) as error:
-        remedy = f"{path} is not so encoded ({error}); say which, such as encoding='latin-1'"
+        remedy = f"{name} is not so encoded ({error}); say which, such as encoding='latin-1'"
         raise InputError("encoding", encoding, remedy) from None
     except (OSError, EOFError) as error:
-        raise InputError("source", str(path), f"cannot be read: {error}") from None
+        raise InputError("source", name, f"cannot be read: {error}") from None
     sign = max(",;\t|", key=head.count)
     names = next(csv.reader([head], delimiter=sign), [])
     if not first.strip():
-        raise InputError("source", str(path), "has no rows")
+        raise InputError("source", name, "has no rows")
     if not names or "" in names:
-        raise InputError(f"header of {path}", head[:80], "must hold names of columns")
-    _refuse_twice(names, str(path))
-    columns = ", ".join(f"{text_literal(name)}: 'VARCHAR'" for name in names)
+        raise InputError(f"header of {name}", head[:80], "must hold names of columns")
+    _refuse_twice(names, name)
+    columns = ", ".join(f"{text_literal(each)}: 'VARCHAR'" for each in names)
     return (
-        f"read_csv({_file_name(path)}, header = true, auto_detect = false, delim = "
+        f"read_csv({_name(path)}, header = true, auto_detect = false, delim = "
         f"{text_literal(sign)}, quote = '\"', escape = '\"', columns = {{{columns}}}, "
         f"nullstr = {NULLS}, store_rejects = true, rejects_limit = 0)"
     )
@@ -291,8 +293,8 @@ def rejected_lines(table: Table) -> list[int]:
     query = "SELECT line, bool_or(error_type = 'INVALID ENCODING') FROM reject_errors"
     found = table.work.all(f"{query} GROUP BY line ORDER BY line")
     table.work.execute("DROP TABLE reject_errors; DROP TABLE reject_scans")
-    wrong = next((line for line, encoding in found if encoding), None)
-    if wrong is not None:
-        remedy = "is not UTF-8; say encoding='latin-1'"
-        raise InputError("encoding", f"{table.name}, line {wrong:,}", remedy)
+    for line, wrong in found:
+        if wrong:
+            remedy = "is not UTF-8; say encoding='latin-1'"
+            raise InputError("encoding", f"{table.name}, line {line:,}", remedy)
     return [int(line) for line, _ in found]
