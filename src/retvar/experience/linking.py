@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -410,11 +411,10 @@ class Log:
             FROM marked WHERE why IS NULL AND NOT (gone AND NOT {self.acting})"""
         )
         found = Moves(self.work, name, widths)
-        self.counts.rejected[NO_NEXT] += (
-            self.work.one("SELECT count(*) FROM sorted WHERE why IS NULL") - len(found)
-        )
+        lost = self.work.one("SELECT count(*) FROM sorted WHERE why IS NULL") - len(found)
         differ = self.work.one(f"SELECT count(*) FILTER (differs) FROM {name}")
-        self.counts.unmarked_ends[MISMATCH] += differ
+        self.counts.rejected += Counter({NO_NEXT: lost})
+        self.counts.unmarked_ends += Counter({MISMATCH: differ})
         self.work.execute("DROP TABLE sorted; DROP TABLE rows")
         if differ and self.on_error == "raise":
             remedy = "the next row of the episode has another state; mark where episodes end"
