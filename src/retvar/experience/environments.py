@@ -19,8 +19,13 @@ from retvar.experience.observations import (
     linked,
     observation_reader,
 )
-from retvar.experience.policies import Chooser, action_selection
-from retvar.experience.sb3 import is_vec_env, load_model, refuse_normalised
+from retvar.experience.policies import (
+    Chooser,
+    action_selection,
+    is_vec_env,
+    load_model,
+    refuse_normalised,
+)
 from retvar.experience.stream import Counts, Experience
 from retvar.support.arguments import integer
 from retvar.support.errors import InputError
@@ -106,14 +111,14 @@ def from_gymnasium(
     seeds = [[int(word) >> 1 for word in child.generate_state(2)] for child in children]
     model = load_model(policy)
     refuse_normalised(env, model)
-    actions = action_selection(
+    described, chooser = action_selection(
         model, reader, observation_space, action_space, seed, [own for _, own in seeds],
         deterministic,
     )  # fmt: skip
 
     def source(counts: Counts, acting: bool = False) -> Iterator[Chunk]:
         left = [in_all // n + (i < in_all % n) for i in range(n)]
-        rounds = several.rounds(actions.chooser(n), reader.copy, [own for own, _ in seeds], left)
+        rounds = several.rounds(chooser(n), reader.copy, [own for own, _ in seeds], left)
         names = {name for name, on in (("stream", n > 1), ("action", acting)) if on}
         parts = _columns(_in_turn(rounds, left, most), chunk, reader, names)
         try:
@@ -122,7 +127,7 @@ def from_gymnasium(
             several.close()
 
     return Experience(
-        name=several.name, source=source, policy=actions.description, length=steps,
+        name=several.name, source=source, policy=described, length=steps,
         **reader.fields(), **environment_names(several.name, several.inner, reader),
         **acting_fields(action_space, source),
     )  # fmt: skip

@@ -18,13 +18,18 @@ __all__ = ["MOST_STATES", "Roles", "Sample", "find_roles"]
 log = logging.getLogger("retvar")
 FIRST_ROWS = 65_536  # that decide what a column holds
 MOST_STATES = 10_000_000
+DEFAULT = ("terminated", "truncated", "action")  # where they are called so
+BY_NAME = ("entity", "episode")  # without being asked for
 FROM_OWN_FILES = ("gamma", "lam", "rho")  # found by name only in files that retvar wrote
-ONLY_NAMED = ("behaviour", "target")  # never found by name
+ONLY_NAMED = (*FROM_OWN_FILES, "behaviour", "target")
+SINGLE = (*DEFAULT, *BY_NAME, "time", *ONLY_NAMED)
 LABELLED = ("episode", "entity", "action", "state", "next_state")  # may hold anything
-FLAGS = "true and false, or 0 and 1; write 0 in place of blanks"
+TRUTHS = "true and false, or 0 and 1; write 0 in place of blanks"
 TIMES = (
     "numbers, or dates such as 2026-01-31 or 2026-01-31T12:00; for 31.01.2026 say day_first=True"
 )
+NEEDS = {"terminated": TRUTHS, "truncated": TRUTHS, "time": TIMES}
+COUNTED = ("present", "numbers", "fractions", "outside", "codes", "truths")
 BINNED = "has fractions beside columns of text; bin or leave out the numbers, or number the text"
 
 
@@ -90,7 +95,7 @@ class Sample:
         found = self.work.execute(
             f"""SELECT count(x) AS present, count(v) AS numbers,
             count(*) FILTER (isfinite(v) AND v <> floor(v)) AS fractions,
-            min(v) FILTER (isfinite(v)) AS low, max(v) FILTER (isfinite(v)) AS high,
+            count(*) FILTER (isfinite(v) AND v NOT BETWEEN 0 AND {MOST_STATES - 1}) AS outside,
             count(*) FILTER (regexp_matches(x, '{CODE}')) AS codes,
             count(*) FILTER (lower(x) IN ('true', 'false')) AS truths,
             first(x) FILTER (x IS NOT NULL) AS example
@@ -106,12 +111,10 @@ def find_roles(
     """Find the columns, and decide by types and by the first rows what the states are."""
     own, cost = bool(table.metadata.get("own")), given["cost"]
     found: dict[str, Any] = {}
-    for role in ("terminated", "truncated", "action"):
-        found[role] = _column(table, role, given[role], default=role)
-    for role in ("time", "entity", "episode", *FROM_OWN_FILES, *ONLY_NAMED):
-        by_name = role in ("entity", "episode") or (own and role in FROM_OWN_FILES)
-        named = role if given[role] is None and by_name else given[role]
-        found[role] = _column(table, role, named, default=role if given[role] is None else "")
+    for role in SINGLE:
+        by_name = role in BY_NAME or (own and role in FROM_OWN_FILES)
+        name = role if given[role] is None and by_name else given[role]
+        found[role] = _column(table, role, name, role in DEFAULT or given[role] is None)
     if own and found["entity"] is None and "stream" in table.types:
         found["entity"] = "stream"
     if cost and given["reward"] != "reward":
@@ -123,8 +126,7 @@ def find_roles(
     names, after, several = _state_columns(table, given["state"], given["next_state"])
     roles = Roles(state=names, next_state=after, reward=str(reward), **found)
     _refuse_conflicts(roles, policy)
-    optional = (*FROM_OWN_FILES, *ONLY_NAMED)
-    unused = [name for name in optional if found[name] is None and name in table.types]
+    unused = [name for name in ONLY_NAMED if found[name] is None and name in table.types]
     if unused:
         log.warning("columns not used, since not named: %s", listed(unused))
     roles.states = _state_count(table, several, states)
@@ -134,7 +136,7 @@ def find_roles(
         roles.dates = kind == "time" or (kind == "text" and 2 * facts.numbers < facts.present)
     for name in filter(None, (roles.terminated, roles.truncated)):
         if not sample.one(f"count({table.flag(name)})"):
-            raise _wrong(table, name, sample.facts(name).example or "blank", FLAGS)
+            raise _wrong(table, name, sample.facts(name).example or "blank", TRUTHS)
     return roles
 
 
@@ -142,17 +144,16 @@ def _names(table: Table) -> str:
     return f"{table.name} has {listed(table.types, most=12)}"
 
 
-def _column(table: Table, role: str, name: Any, default: str = "") -> str | None:
-    """The column of a role, with a type that fits; None where the default name is absent."""
-    if name is None or name is False or (name == default and name not in table.types):
+def _column(table: Table, role: str, name: Any, optional: bool = False) -> str | None:
+    """The column of a role, with a type that fits; None where one that is optional is absent."""
+    if name is None or name is False or (optional and name == role and name not in table.types):
         return None
     if not isinstance(name, str) or name not in table.types:
         raise InputError(role, literal(name), f"must be the name of a column; {_names(table)}")
     kind = table.kind(name)
     fits = role in LABELLED or kind in (*NUMBERS, "text") or (role == "time" and kind == "time")
     if kind == "nested" or not fits:
-        need = {"terminated": FLAGS, "truncated": FLAGS, "time": TIMES}.get(role, "numbers")
-        need = "one number or text" if role in LABELLED else need
+        need = "one number or text" if role in LABELLED else NEEDS.get(role, "numbers")
         raise _wrong(table, name, table.types[name], need)
     return name
 
@@ -212,48 +213,45 @@ def _state_count(table: Table, several: bool, states: Any) -> int | None:
 
 
 def _kind(sample: Sample, roles: Roles, several: bool, states: Any) -> str:
-    """What the states are."""
+    """What the states are; of several columns, observations, or labels that are tuples."""
     table, columns = sample.table, roles.all_states
     kinds = {table.kind(name) for name in columns}
-    if roles.states is not None:
-        if not kinds <= {*NUMBERS, "text"} or ("text" in kinds and not table.text):
-            raise _wrong(table, columns[0], table.types[columns[0]], "numbers of states")
+    if roles.states is not None and (kinds <= set(NUMBERS) or (table.text and "text" in kinds)):
         return "number"
+    if roles.states is not None:
+        raise _wrong(table, columns[0], table.types[columns[0]], "numbers of states")
     if isinstance(states, str):
         return "label"
-    if several:
-        return _kind_of_several(sample, roles)
-    if kinds <= {"whole", "flag"}:  # all rows are looked at
+    if kinds <= {"whole", "flag"} and not several:  # all rows are looked at
         ends = ", ".join(f"min({quoted(c)})::DOUBLE, max({quoted(c)})::DOUBLE" for c in columns)
         found = sample.work.all(f"SELECT {ends} FROM ({table.query(columns)})")[0]
         known = [each for each in found if each is not None] or [0.0]
         roles.highest = int(max(known)) if min(known) >= 0 and max(known) < MOST_STATES else None
         return "label" if roles.highest is None else "number"
+    facts = {name: sample.facts(name) for name in columns}
+    if several:
+        return _kind_of_several(table, roles, facts)
     if kinds & set(NUMBERS) and not kinds <= set(NUMBERS):
         shown = listed(table.types[name] for name in columns)
         raise InputError(f"columns {listed(columns)}", shown, "must be of one kind")
-    facts = [sample.facts(name) for name in columns]
-    readable = kinds <= set(NUMBERS) or table.text
-    if readable and all(each.truths == each.present for each in facts):
-        return "number"
-    words = any(each.numbers < each.present for each in facts)
-    fractions = any(each.fractions for each in facts)
-    if not readable or words or (any(each.codes for each in facts) and not fractions):
+    total = {name: sum(getattr(each, name) for each in facts.values()) for name in COUNTED}
+    if not (kinds <= set(NUMBERS) or table.text):
         return "label"
-    low = min((each.low for each in facts if each.low is not None), default=0.0)
-    high = max((each.high for each in facts if each.high is not None), default=0.0)
-    return "vector" if fractions else "number" if low >= 0 and high < MOST_STATES else "label"
+    if total["truths"] == total["present"]:
+        return "number"
+    if total["numbers"] < total["present"] or (total["codes"] and not total["fractions"]):
+        return "label"
+    return "vector" if total["fractions"] else "label" if total["outside"] else "number"
 
 
-def _kind_of_several(sample: Sample, roles: Roles) -> str:
-    """Observations where all columns hold numbers, otherwise labels: tuples of their entries."""
+def _kind_of_several(table: Table, roles: Roles, facts: dict[str, Any]) -> str:
+    """Observations where all columns hold numbers, otherwise labels."""
     fractions, numeric = [], []
     for names in zip(roles.state, roles.next_state or roles.state, strict=True):
-        readable = {sample.table.kind(name) for name in names} <= {*NUMBERS, "text"}
-        own = [sample.facts(name) for name in names]
+        readable = {table.kind(name) for name in names} <= {*NUMBERS, "text"}
+        own = [facts[name] for name in names]
         numeric.append(readable and all(2 * f.numbers > f.present or not f.present for f in own))
-        if numeric[-1] and any(each.fractions for each in own):
-            fractions.append(names[0])
+        fractions += [names[0]] * (numeric[-1] and any(each.fractions for each in own))
     if fractions and not all(numeric):
         raise InputError("state", listed(fractions), BINNED)
     return "vector" if all(numeric) else "label"
