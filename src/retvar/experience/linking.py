@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -22,6 +23,11 @@ __all__ = ["Log"]
 MALFORMED = "wrong number of fields"
 BETWEEN = chr(31)  # separates the parts of labels of several columns
 MOST_NAMED = 1_000  # states in which rewards are missing
+BOUNDS = {
+    "reward": (-LARGEST_REWARD, LARGEST_REWARD), "gamma": (0.0, 1.0), "lam": (0.0, 1.0),
+    "rho": (0.0, LARGEST_RATIO),
+}  # fmt: skip  # of the numbers of a transition
+PROBABILITIES = ("behaviour", "target")
 PROBABILITY = "must be a probability"
 NEVER = "must be more than 0, or so large that there is a ratio: the log has this action"
 UNREADABLE = (
@@ -85,7 +91,9 @@ class Log:
         query = f"SELECT {key} AS x, row_number() OVER () AS n FROM ({self.table.query(names)})"
         ends = "unnest([arg_min(x, n), arg_max(x, n)]) AS x"
         wanted = "DISTINCT x" if self.roles.entity else ends
-        return np.asarray(self.table.work.execute(f"SELECT {wanted} FROM ({query})").fetchnumpy()["x"])
+        return np.asarray(
+            self.table.work.execute(f"SELECT {wanted} FROM ({query})").fetchnumpy()["x"]
+        )
 
     # ------------------------------------------------------------------ rows: cast
 
@@ -94,8 +102,9 @@ class Log:
 
         Rows have even numbers; a line that is no row stands before the row that follows it.
         """
-        columns = ", ".join(f"{sql} AS {name}" for name, sql in self._columns().items())
-        known = f"NOT ({_any_null([*self.states, *['en'] * bool(self.roles.entity)])})"
+        self.columns = self._columns()
+        columns = ", ".join(f"{sql} AS {name}" for name, sql in self.columns.items())
+        known = f"NOT ({_any_null([*self.states, *['entity'] * bool(self.roles.entity)])})"
         needed = list(self.table.types) if self.roles.time else sorted(self.roles.used)
         rejected_lines(self.table)  # forget those of a first look
         self.starts: list[int] = []  # rows before each file
@@ -119,28 +128,25 @@ class Log:
             first = self.work.one("SELECT count(*) FROM rows") - self.torn
 
     def _columns(self) -> dict[str, str]:
-        """SQL for each internal column."""
+        """SQL for each internal column, called as its role; states are s0, s1, …, next ones z0, …."""
         r, t = self.roles, self.table
-        acting = self.acting or self.policy is not None
-        given = {
-            "r": (r.reward, t.number), "g": (r.gamma, t.number), "l": (r.lam, t.number),
-            "rho": (r.rho, t.number), "a": (r.action if acting else None, t.label),
-            "mu": (r.behaviour, lambda name: f"nullif({t.number(name)}, 'nan')"),
-            "pi": (r.target, lambda name: f"nullif({t.number(name)}, 'nan')"),
-            "en": (r.entity, quoted), "ep": (r.episode, lambda x: f"CAST({quoted(x)} AS VARCHAR)"),
-            "t": (r.time, lambda name: t.time(name, r.dates)),
-        }  # fmt: skip
-        columns = {name: sql(column) for name, (column, sql) in given.items() if column}
-        for name, column in (("ended", r.terminated), ("cut", r.truncated)):
-            columns[name] = t.flag(column) if column else "false"
+        casts: dict[str, Callable[[str], str]] = dict.fromkeys((*BOUNDS, *PROBABILITIES), t.number)
+        casts |= {"terminated": t.flag, "truncated": t.flag, "entity": quoted, "episode": t.as_text}
+        casts |= {"action": t.label} if self.acting or self.policy is not None else {}
+        columns = {"terminated": "false", "truncated": "false"}
+        columns |= {
+            role: cast(getattr(r, role)) for role, cast in casts.items() if getattr(r, role)
+        }
         for names, states in ((self.states, r.state), (self.after, r.next_state or [])):
             columns |= zip(names, self._state(states), strict=False)
         if r.time:
             simple = [quoted(name) for name in t.types if t.kind(name) != "nested"]
-            columns["equal"] = f"hash({', '.join(simple)})"
+            columns |= {"time": t.time(r.time, r.dates), "equal": f"hash({', '.join(simple)})"}
         if self.texts:
             tests = enumerate(t.unreadable(*each) for each in self.texts.items())
-            columns["u"] = f"(CASE {' '.join(f'WHEN {x} THEN {k}' for k, x in tests)} END)::UTINYINT"
+            columns["u"] = (
+                f"(CASE {' '.join(f'WHEN {x} THEN {k}' for k, x in tests)} END)::UTINYINT"
+            )
         return columns
 
     def _state(self, columns: list[str]) -> list[str]:
@@ -156,7 +162,7 @@ class Log:
     def _texts(self) -> dict[str, str]:
         """Columns of text that must hold numbers or times, with SQL that is NULL elsewhere."""
         r, t = self.roles, self.table
-        names = [r.reward, r.gamma, r.lam, r.rho, r.behaviour, r.target]
+        names = [getattr(r, role) for role in (*BOUNDS, *PROBABILITIES)]
         names += [] if r.kind == "label" else r.all_states
         found = {name: t.number(name) for name in names if name}
         found |= {r.time: t.time(r.time, r.dates)} if r.time else {}
@@ -171,7 +177,7 @@ class Log:
             names = ["s0", "z0"] if self.roles.next_state else ["s0"]
             found |= self._enumerate(self.labels, self.roles.state, *names)
         if self.acting:
-            found |= self._enumerate(self.actions, [str(self.roles.action)], "a")
+            found |= self._enumerate(self.actions, [str(self.roles.action)], "action")
         return found
 
     def _enumerate(self, known: list[Any], given: list[str], *names: str) -> dict[str, str]:
@@ -181,7 +187,9 @@ class Log:
         """
         query = f"SELECT {names[0]} AS x, n AS k FROM rows"
         for after in names[1:]:
-            query += f" UNION ALL SELECT {after}, n + 1 FROM rows WHERE NOT coalesce(ended, false)"
+            query += (
+                f" UNION ALL SELECT {after}, n + 1 FROM rows WHERE NOT coalesce(terminated, false)"
+            )
         query = f"SELECT x FROM ({query}) WHERE x IS NOT NULL GROUP BY x ORDER BY min(k)"
         keys = [key for (key,) in self.work.all(query)]
         if len(keys) > MOST_STATES:
@@ -215,57 +223,60 @@ class Log:
 
     def _checks(self) -> list[Check]:
         """All conditions, the most important first; a row is counted under the first that holds."""
-        r, b, p = self.roles, self.roles.behaviour, self.roles.target
-        large = f"{b} is so small that the ratio is beyond {LARGEST_RATIO:g}"
-        no_target = f"{p} is missing" if p else "the target policy has no probability"
-        no_flag = "{} is neither true nor false"
+        r, b = self.roles, self.roles.behaviour
+        refused = "" if self.on_error else UNREADABLE
         wrong = f"is no whole number from 0 to {(r.states or MOST_STATES) - 1:,}"
         if r.kind != "number":
             wrong = f"is missing{' or not finite' * (r.kind == 'vector')}"
-        refused = "" if self.on_error else UNREADABLE
-        every = [
-            Check("torn", MALFORMED, r.reward),
-            *(Check(f"u = {k}", f"{name} is no {'time' if name == r.time else 'number'}", name,
-                    refused) for k, name in enumerate(self.texts)),
-            Check("mu NOT BETWEEN 0 AND 1", "", b, PROBABILITY),
-            Check("pi NOT BETWEEN 0 AND 1", "", p, PROBABILITY),
-            Check("pi IS NOT NULL AND (mu = 0 OR NOT isfinite(pi / mu))", "", b, NEVER),
-            *_bounded("r", r.reward, -LARGEST_REWARD, LARGEST_REWARD),
-            Check("ended IS NULL", no_flag.format(r.terminated), r.terminated),
-            Check("cut IS NULL", no_flag.format(r.truncated), r.truncated),
-            Check(_any_null(self.states), f"state {wrong}", r.state[0]),
-            Check(f"({_any_null(self.after)}) AND NOT ended", f"next_state {wrong}",
-                  r.next_state[0] if r.next_state else None),
-            Check("a IS NULL", f"{r.action} is missing", r.action if self.acting else None),
-            *_bounded("g", r.gamma, 0.0, 1.0),
-            *_bounded("l", r.lam, 0.0, 1.0),
-            *_bounded("rho", r.rho, 0.0, LARGEST_RATIO),
-            Check("pi IS NULL", no_target, b and (p or r.action)),
-            Check("mu IS NULL", f"{b} is missing", b),
-            Check(f"pi / mu > {LARGEST_RATIO!r}", large, b),
-            Check("ep IS NULL", f"{r.episode} is missing", r.episode),
-            Check("en IS NULL", f"{r.entity} is missing", r.entity),
-            Check("t IS NULL", f"{r.time} is missing or no time", r.time),
-        ]  # fmt: skip
-        return [check for check in every if check.column]
+        found = [Check("torn", MALFORMED, r.reward)]
+        for k, name in enumerate(self.texts):
+            what = "time" if name == r.time else "number"
+            found.append(Check(f"u = {k}", f"{name} is no {what}", name, refused))
+        for role in PROBABILITIES:
+            found.append(Check(f"{role} NOT BETWEEN 0 AND 1", "", getattr(r, role), PROBABILITY))
+        never = "target IS NOT NULL AND (behaviour = 0 OR NOT isfinite(target / behaviour))"
+        found.append(Check(never, "", b, NEVER))
+        for role, (least, most) in BOUNDS.items():
+            missing, column = f"{role} IS NULL OR NOT isfinite({role})", getattr(r, role)
+            outside = f"{column} is not within [{least:g}, {most:g}]"
+            found.append(Check(missing, f"{column} is missing or not finite", column))
+            found.append(Check(f"{role} NOT BETWEEN {least!r} AND {most!r}", outside, column))
+        for role in ("terminated", "truncated"):
+            column = getattr(r, role)
+            found.append(Check(f"{role} IS NULL", f"{column} is neither true nor false", column))
+        found.append(Check(_any_null(self.states), f"state {wrong}", r.state[0]))
+        after = f"({_any_null(self.after)}) AND NOT terminated"
+        found.append(Check(after, f"next_state {wrong}", (r.next_state or [None])[0]))
+        large = f"{b} is so small that the ratio is beyond {LARGEST_RATIO:g}"
+        no_target = f"{r.target} is missing" if r.target else "the target policy has no probability"
+        found.append(Check("target IS NULL", no_target, b))
+        found.append(Check("behaviour IS NULL", f"{b} is missing", b))
+        found.append(Check(f"target / behaviour > {LARGEST_RATIO!r}", large, b))
+        for role in ("episode", "entity", *["action"] * self.acting):
+            found.append(
+                Check(f"{role} IS NULL", f"{getattr(r, role)} is missing", getattr(r, role))
+            )
+        found.append(Check("time IS NULL", f"{r.time} is missing or no time", r.time))
+        return [check for check in found if check.column]
 
     def _sort(self) -> None:
         """Say why a row cannot be used, and count it; order rows by entity and time."""
         r, joins, keys, source, checks = self.roles, "", ["n"], "rows", self._checks()
         if self.policy is not None:
             self._ask(self.policy)
-            joins += f" LEFT JOIN retvar_policy USING ({', '.join([*self.states, 'a'])})"
+            joins += f" LEFT JOIN retvar_policy USING ({', '.join([*self.states, 'action'])})"
         if r.entity:
-            self.work.execute("CREATE OR REPLACE TEMP TABLE firsts AS SELECT en AS place, "
-                              "min(n) AS e FROM rows WHERE en IS NOT NULL GROUP BY en")  # fmt: skip
+            self.work.execute("CREATE OR REPLACE TEMP TABLE firsts AS SELECT entity AS place, "
+                              "min(n) AS e FROM rows WHERE entity IS NOT NULL GROUP BY ALL")  # fmt: skip
             self.counts.entities += self.work.one("SELECT count(*) FROM firsts")
             joins += " LEFT JOIN firsts USING (place)"
             keys, source = ["e", "n"], self._places()
         if r.time:
-            keys.insert(-1, "t")
+            keys.insert(-1, "time")
         why = " ".join(f"WHEN {check.where} THEN {k}" for k, check in enumerate(checks))
-        ratio = ", pi / mu AS rho" if r.behaviour else ""
-        dropped = " EXCLUDE (en, place)" * bool(r.entity)
+        ratio = ", target / behaviour AS rho" if r.behaviour else ""
+        self.columns |= {"rho": ratio} if ratio else {}
+        dropped = " EXCLUDE (entity, place)" * bool(r.entity)
         in_order = keys == ["n"] and not joins and not self.torn
         order = "" if in_order else f"ORDER BY {', '.join(keys)}"
         self.work.execute(
@@ -273,9 +284,8 @@ class Log:
             f"(CASE {why} END)::UTINYINT AS why{ratio} FROM {source} {joins} {order}"
         )
         self.keys = [key for key in keys if key != "n"]
-        self.placed = " AND ".join(f"{key} IS NOT NULL" for key in self.keys)
         found = self.work.all(
-            "SELECT why, count(*), count(*) FILTER (ended), min(n) FROM sorted "
+            "SELECT why, count(*), count(*) FILTER (terminated), min(n) FROM sorted "
             "WHERE why IS NOT NULL GROUP BY why ORDER BY min(n)"
         )
         for why, *counted in found:
@@ -286,21 +296,21 @@ class Log:
 
         That of one without its own is, in the order of the log, the entity before and after it.
         """
-        place = "en"
-        if not self.roles.time and self.work.one("SELECT count(*) FROM rows WHERE en IS NULL"):
-            near = "last_value(en IGNORE NULLS) OVER (ORDER BY n{})"
+        place = "entity"
+        if not self.roles.time and self.work.one("SELECT count(*) FROM rows WHERE entity IS NULL"):
+            near = "last_value(entity IGNORE NULLS) OVER (ORDER BY n{})"
             place = f"CASE WHEN {near.format('')} = {near.format(' DESC')} THEN {near.format('')} "
-            place += "ELSE en END"
+            place += "ELSE entity END"
         return f"(SELECT *, {place} AS place FROM rows)"
 
     def _ask(self, policy: TargetPolicy) -> None:
         """A table of probabilities under the target policy, which is asked once for each pair."""
-        keys = ", ".join([*self.states, "a"])
+        keys = ", ".join([*self.states, "action"])
         self.work.execute(
             f"""CREATE OR REPLACE TEMP TABLE asked AS SELECT {keys}, count(*) AS times FROM rows
-            WHERE NOT ({_any_null([*self.states, "a"])}) GROUP BY ALL ORDER BY min(n);
+            WHERE NOT ({_any_null([*self.states, "action"])}) GROUP BY ALL ORDER BY min(n);
             CREATE OR REPLACE TEMP TABLE retvar_policy AS
-            SELECT {keys}, NULL::DOUBLE AS pi FROM asked LIMIT 0"""
+            SELECT {keys}, NULL::DOUBLE AS target FROM asked LIMIT 0"""
         )
         for first in range(0, self.work.one("SELECT count(*) FROM asked"), CHUNK):
             where = f"rowid >= {first} AND rowid < {first + CHUNK}"
@@ -308,7 +318,9 @@ class Log:
             states: list[Any] = list(np.stack([part[s] for s in self.states], axis=1))
             if not self.width:
                 states = [self._name(s) for s in part["s0"].tolist()]
-            actions = [plain(self._label(a, [str(self.roles.action)])) for a in part["a"].tolist()]
+            actions = [
+                plain(self._label(a, [str(self.roles.action)])) for a in part["action"].tolist()
+            ]
             if policy.rows is not None and not self.width:
                 self.counts.actions = self.counts.actions or ActionCoverage(policy.rows)
                 for pair in zip(states, actions, part["times"].tolist(), strict=True):
@@ -348,11 +360,12 @@ class Log:
 
     def _count_duplicates(self) -> None:
         """Remove rows that equal another of their entity and time; count ties in time."""
+        placed = " AND ".join(f"{key} IS NOT NULL" for key in self.keys)
         same, after = (
             " AND ".join(f"{key} = {ahead}({key}) OVER ()" for key in self.keys)
             for ahead in ("lag", "lead")
         )
-        tied = f"SELECT *, {same} AS tied, {after} AS next FROM sorted WHERE {self.placed}"
+        tied = f"SELECT *, {same} AS tied, {after} AS next FROM sorted WHERE {placed}"
         self.work.execute(
             f"""CREATE OR REPLACE TEMP TABLE again AS SELECT n FROM ({tied})
             WHERE (tied OR next) AND why IS NULL
@@ -374,24 +387,22 @@ class Log:
         than the next state that is logged. Rows without a next state are left out, except those of
         pairs, whose action counts.
         """
-        r, pairs = self.roles, list(zip(self.states, self.after, strict=True))
-        changed = ", ".join(f"{sql} AS {name}" for name, sql in codes.items())
-        rows = f"SELECT *{f' REPLACE ({changed})' * bool(codes)} FROM sorted"
-        rows += f" WHERE {self.placed}" * bool(self.placed)
-        differ = " OR ".join(f"{z} <> lead({s}) OVER ()" for s, z in pairs)
-        ahead, gone = f"({differ}) AS differ", "false"
-        if not r.next_state:
-            goes_on = "same AND lead(known) OVER ()"
-            after = (f"CASE WHEN {goes_on} THEN lead({s}) OVER () END AS {z}" for s, z in pairs)
-            ahead, gone = f"{', '.join(after)}, false AS differ", "NOT ended AND (cut OR z0 IS NULL)"
-        extra = {"rho": ("rho", r.rho or r.behaviour), "gamma": ("g", r.gamma),
-                 "lam": ("l", r.lam), "action": ("a", self.acting)}  # fmt: skip
+        pairs = list(zip(self.states, self.after, strict=True))
+        differ, gone = " OR ".join(f"{z} <> lead({s}) OVER ()" for s, z in pairs), "false"
+        ahead = [f"({differ}) AS differ", f"coalesce({self._same()}, false) AS same"]
+        if not self.roles.next_state:
+            ahead[0], gone = "false AS differ", "NOT terminated AND (truncated OR z0 IS NULL)"
+            known = "same AND lead(known) OVER ()"
+            ahead += [f"CASE WHEN {known} THEN lead({s}) OVER () END AS {z}" for s, z in pairs]
+        coded = ", ".join(f"{sql} AS {name}" for name, sql in codes.items())
+        over = "truncated OR gone OR NOT (terminated OR (same AND NOT lost_next AND NOT differ))"
         columns = {
-            "state": self.states, "reward": ["r"],
-            "next_state": [f"CASE WHEN ended OR {z} IS NULL THEN {s} ELSE {z} END" for s, z in pairs],
-            "terminated": ["ended"],
-            "truncated": ["cut OR gone OR NOT (ended OR same AND NOT next_lost AND NOT differ)"],
-            **{name: [sql] for name, (sql, on) in extra.items() if on},
+            "state": self.states, "reward": ["reward"],
+            "next_state": [f"CASE WHEN terminated THEN {s} ELSE coalesce({z}, {s}) END"
+                           for s, z in pairs],
+            "terminated": ["terminated"], "truncated": [over],
+            **{name: [name] for name in ("rho", "gamma", "lam") if name in self.columns},
+            **({"action": ["action"]} if self.acting else {}),
         }  # fmt: skip
         widths = {name: self.width * name.endswith("state") for name in columns}
         named = ", ".join(
@@ -401,46 +412,36 @@ class Log:
         name = "acting_moves" if self.acting else "moves"
         self.work.execute(
             f"""CREATE OR REPLACE TEMP TABLE {name} AS WITH
-            ahead AS (SELECT *, coalesce({self._same(r)}, false) AS same, {ahead} FROM ({rows})),
-            linked AS (SELECT *, {gone} AS gone FROM ahead),
-            marked AS (SELECT *, coalesce(
-                lead(why IS NOT NULL OR gone AND NOT {self.acting}) OVER (), true) AS next_lost
-                FROM linked)
+            coded AS (SELECT *{f" REPLACE ({coded})" * bool(coded)} FROM sorted
+                      WHERE {" AND ".join(["true", *(f"{key} IS NOT NULL" for key in self.keys)])}),
+            ahead AS (SELECT *, {", ".join(ahead)} FROM coded),
+            linked AS (SELECT *, {gone} AS gone, gone AND NOT {self.acting} AS dropped FROM ahead),
+            marked AS (SELECT *, coalesce(lead(why IS NOT NULL OR dropped) OVER (), true)
+                       AS lost_next FROM linked)
             SELECT {named},
-            coalesce(differ AND same AND NOT (next_lost OR ended OR cut), false) AS differs
-            FROM marked WHERE why IS NULL AND NOT (gone AND NOT {self.acting})"""
+            differ AND same AND NOT (lost_next OR terminated OR truncated) AS differs
+            FROM marked WHERE why IS NULL AND NOT dropped"""
         )
         found = Moves(self.work, name, widths)
         lost = self.work.one("SELECT count(*) FROM sorted WHERE why IS NULL") - len(found)
-        differ = self.work.one(f"SELECT count(*) FILTER (differs) FROM {name}")
-        self.counts.rejected += Counter({NO_NEXT: lost})
-        self.counts.unmarked_ends += Counter({MISMATCH: differ})
+        times = self.work.one(f"SELECT count(*) FILTER (differs) FROM {name}")
         self.work.execute("DROP TABLE sorted; DROP TABLE rows")
-        if differ and self.on_error == "raise":
+        if times and self.on_error == "raise":
             remedy = "the next row of the episode has another state; mark where episodes end"
-            raise InputError("next_state", f"in {differ:,} rows", remedy)
+            raise InputError("next_state", f"in {times:,} rows", remedy)
+        self.counts.rejected += Counter({NO_NEXT: lost})
+        self.counts.unmarked_ends += Counter({MISMATCH: times})
         return found
 
-    def _same(self, r: Roles) -> str:
+    def _same(self) -> str:
         """Whether the next row is of the same entity and episode; without these, of the file."""
-        named = {"e": r.entity, "ep": r.episode}
+        named = {"e": self.roles.entity, "episode": self.roles.episode}
         found = [f"lead({key}) OVER () = {key}" for key, name in named.items() if name]
-        if not (found or r.time) and len(self.table.parts) > 1:
-            differ = " OR ".join(f"{z} <> lead({s}) OVER ()" for s, z in zip(self.states, self.after, strict=True))
-            border = f" OR NOT ({differ})" if r.next_state else ""
+        if not (found or self.roles.time) and len(self.table.parts) > 1:
+            border = " OR NOT differ" * bool(self.roles.next_state)
             found.append(f"(lead(file) OVER () = file{border})")
         return " AND ".join(["lead(n) OVER () IS NOT NULL", *found])
 
 
 def _any_null(names: list[str]) -> str:
     return " OR ".join(f"{name} IS NULL" for name in names)
-
-
-def _bounded(name: str, column: str | None, least: float, most: float) -> list[Check]:
-    """Checks that a number is there and within bounds."""
-    missing = f"{column} is missing or not finite"
-    outside = f"{column} is not within [{least:g}, {most:g}]"
-    return [
-        Check(f"{name} IS NULL OR NOT isfinite({name})", missing, column),
-        Check(f"{name} NOT BETWEEN {least!r} AND {most!r}", outside, column),
-    ]

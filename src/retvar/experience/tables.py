@@ -77,9 +77,13 @@ class Table:
         """``whole``, ``number``, ``flag``, ``text``, ``time``, ``nested`` or ``other``."""
         return next((k for k, form in KINDS.items() if re.match(form, self.types[column])), "other")
 
+    def as_text(self, column: str) -> str:
+        """A column as text."""
+        return f"CAST({quoted(column)} AS VARCHAR)"
+
     def plain(self, column: str) -> str:
         """A column as text without blanks around it."""
-        return f"trim(CAST({quoted(column)} AS VARCHAR))"
+        return f"trim({self.as_text(column)})"
 
     def number(self, column: str) -> str:
         """A column as DOUBLE; NULL where it is no number."""
@@ -117,7 +121,7 @@ class Table:
     def label(self, column: str) -> str:
         """A column as text that is equal for equal labels: 1.0 is 1."""
         if self.kind(column) != "number":
-            return f"CAST({quoted(column)} AS VARCHAR)"
+            return self.as_text(column)
         whole, value = self.whole(column), self.number(column)
         known = f"coalesce(CAST({whole} AS VARCHAR), CAST({value} AS VARCHAR))"
         return f"CASE WHEN NOT isnan({value}) THEN {known} END"
