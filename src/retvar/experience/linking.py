@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.experience.moves import CHUNK, Moves, describe_error, quoted
-from retvar.experience.roles import MOST_STATES, Roles
+from retvar.experience.moves import CHUNK, Moves, quoted
+from retvar.experience.roles import Roles
 from retvar.experience.stream import LARGEST_RATIO, LARGEST_REWARD, Counts
 from retvar.experience.suspicions import DUPLICATE, MISMATCH, NO_NEXT
-from retvar.experience.tables import Table, rejected_lines
+from retvar.experience.tables import MOST_STATES, Table, rejected_lines
 from retvar.experience.target_policy import ActionCoverage, TargetPolicy, plain
 from retvar.support.errors import InputError
 
@@ -61,23 +61,17 @@ class Log:
 
     def moves(self, counts: Counts, *, acting: bool = False) -> Moves:
         """Read all rows and link them; `counts` then says which were left out."""
-        import duckdb
-
         self.work, self.counts, self.acting = self.table.work, counts, acting
         self.width = len(self.roles.state) if self.roles.kind == "vector" else 0
         self.states = [f"s{k}" for k in range(max(self.width, 1))]
         self.after = [f"z{k}" for k in range(max(self.width, 1))]
         self.texts = self._texts()
-        try:
-            self._load()
-            codes = self._codes()
-            self._sort()
-            if self.roles.time:
-                self._count_duplicates()
-            return self._link(codes)
-        except duckdb.Error as error:
-            remedy = f"cannot be read; is there room in TMPDIR? {describe_error(error)}"
-            raise InputError("source", self.table.name, remedy) from None
+        self._load()
+        codes = self._codes()
+        self._sort()
+        if self.roles.time:
+            self._count_duplicates()
+        return self._link(codes)
 
     def entities(self) -> NDArray[np.uint64]:
         """A number for each entity and episode, which is equal in all pieces of a log.
@@ -128,7 +122,7 @@ class Log:
             first = self.work.one("SELECT count(*) FROM rows") - self.torn
 
     def _columns(self) -> dict[str, str]:
-        """SQL for each internal column, called as its role; states are s0, s1, …, next ones z0, …."""
+        """SQL for each internal column, called as its role; states are s0, s1, …, next ones z0."""
         r, t = self.roles, self.table
         casts: dict[str, Callable[[str], str]] = dict.fromkeys((*BOUNDS, *PROBABILITIES), t.number)
         casts |= {"terminated": t.flag, "truncated": t.flag, "entity": quoted, "episode": t.as_text}
@@ -266,8 +260,10 @@ class Log:
             self._ask(self.policy)
             joins += f" LEFT JOIN retvar_policy USING ({', '.join([*self.states, 'action'])})"
         if r.entity:
-            self.work.execute("CREATE OR REPLACE TEMP TABLE firsts AS SELECT entity AS place, "
-                              "min(n) AS e FROM rows WHERE entity IS NOT NULL GROUP BY ALL")  # fmt: skip
+            self.work.execute(
+                "CREATE OR REPLACE TEMP TABLE firsts AS SELECT entity AS place, min(n) AS e "
+                "FROM rows WHERE entity IS NOT NULL GROUP BY ALL"
+            )
             self.counts.entities += self.work.one("SELECT count(*) FROM firsts")
             joins += " LEFT JOIN firsts USING (place)"
             keys, source = ["e", "n"], self._places()

@@ -35,9 +35,10 @@ class Workspace:
     1
     """
 
-    def __init__(self, memory: str | None = None) -> None:
+    def __init__(self, memory: str | None = None, source: str = "") -> None:
         import duckdb
 
+        self.source = source  # what is read, for messages
         self.folder = tempfile.mkdtemp(prefix="retvar-moves-")
         machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         settings: dict[str, Any] = {
@@ -59,10 +60,15 @@ class Workspace:
             return self.db.execute(query)
         except Exception as error:  # DuckDB wraps what the handler of a signal raises
             cause = error.__cause__
-            if not isinstance(cause, KeyboardInterrupt) and "Interrupt" not in str(error):
-                raise
-            self.db.interrupt()
-            raise cause or KeyboardInterrupt from None
+            if isinstance(cause, KeyboardInterrupt) or "Interrupt" in str(error):
+                self.db.interrupt()
+                raise cause or KeyboardInterrupt from None
+            if not self.source:
+                remedy = f"has no room for the transitions ({error}); set TMPDIR"
+                raise WriteError("folder", tempfile.gettempdir(), remedy) from None
+            raise InputError(
+                "source", self.source, f"cannot be read: {describe_error(error)}"
+            ) from None
 
     def all(self, query: str) -> list[tuple[Any, ...]]:
         """All rows that a query gives."""
@@ -132,8 +138,6 @@ class Moves:
     @uninterrupted()
     def append(self, chunk: Chunk) -> None:
         """Add transitions; those of one ``stream`` come in the order of time."""
-        import duckdb
-
         rows = len(chunk["reward"])
         if not rows:
             return
@@ -147,11 +151,7 @@ class Moves:
             flat |= zip(self._parts(name), parts, strict=True)
         self._work = self._work or Workspace()
         start = "INSERT INTO added BY NAME" if self._rows else "CREATE OR REPLACE TABLE added AS"
-        try:
-            self._work.insert(start, flat)
-        except duckdb.Error as error:
-            remedy = f"has no room for the transitions ({error}); set TMPDIR"
-            raise WriteError("folder", tempfile.gettempdir(), remedy) from None
+        self._work.insert(start, flat)
         self._rows += rows
         self._table = ""
 

@@ -65,8 +65,13 @@ def action_selection(
         model, valid = _Model(policy, deterministic, observation_space, space), _validating(space)
         if model.batches:
             many = model.drawing(seeds[0])
-            return model.name, lambda _: lambda current, live: map(
-                valid, list(many(np.stack([current[i] for i in live])))
+            return (
+                model.name,
+                lambda _: (
+                    lambda current, live: map(
+                        valid, list(many(np.stack([current[i] for i in live])))
+                    )
+                ),
             )
         return model.name, _one_by_one(lambda i: _then(model.drawing(seeds[i]), valid))
     if deterministic is not None:

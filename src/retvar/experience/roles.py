@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
-from retvar.experience.moves import describe_error, quoted
-from retvar.experience.tables import CODE, NUMBERS, Table, rejected_lines
+from retvar.experience.moves import quoted
+from retvar.experience.tables import MOST_STATES, NUMBERS, Table
 from retvar.support.arguments import is_integer
 from retvar.support.errors import InputError
 from retvar.support.format import listed, literal
 
-__all__ = ["MOST_STATES", "Roles", "Sample", "find_roles"]
+__all__ = ["Roles", "find_roles"]
 
 log = logging.getLogger("retvar")
-FIRST_ROWS = 65_536  # that decide what a column holds
-MOST_STATES = 10_000_000
 DEFAULT = ("terminated", "truncated", "action")  # where they are called so
 BY_NAME = ("entity", "episode")  # without being asked for
 FROM_OWN_FILES = ("gamma", "lam", "rho")  # found by name only in files that retvar wrote
@@ -68,48 +65,9 @@ class Roles:
         return [*self.state, *(self.next_state or [])]
 
 
-class Sample:
-    """The first rows of a log, in a table of the database."""
-
-    def __init__(self, table: Table) -> None:
-        import duckdb
-
-        self.table, self.work = table, table.work
-        query = f"{table.query(file=0)} LIMIT {FIRST_ROWS}"
-        try:
-            self.work.execute(f"CREATE OR REPLACE TEMP TABLE retvar_first AS {query}")
-        except duckdb.Error as error:
-            remedy = f"cannot be read: {describe_error(error)}"
-            raise InputError("source", table.name, remedy) from None
-        rejected_lines(table)
-        self.rows = int(self.one("count(*)"))
-
-    def one(self, sql: str, query: str = "FROM retvar_first") -> Any:
-        """One expression of the first rows, or of a query of them."""
-        return self.work.one(f"SELECT {sql} FROM ({query})")
-
-    def facts(self, name: str) -> Any:
-        """What the first rows of a column hold: how many numbers, fractions, codes such as 010."""
-        t = self.table
-        number = t.number(name) if t.kind(name) in (*NUMBERS, "text") else "NULL::DOUBLE"
-        found = self.work.execute(
-            f"""SELECT count(x) AS present, count(v) AS numbers,
-            count(*) FILTER (isfinite(v) AND v <> floor(v)) AS fractions,
-            count(*) FILTER (isfinite(v) AND v NOT BETWEEN 0 AND {MOST_STATES - 1}) AS outside,
-            count(*) FILTER (regexp_matches(x, '{CODE}')) AS codes,
-            count(*) FILTER (lower(x) IN ('true', 'false')) AS truths,
-            first(x) FILTER (x IS NOT NULL) AS example
-            FROM (SELECT {t.plain(name)} AS x, {number} AS v FROM retvar_first)"""
-        )
-        names = [each[0] for each in found.description]
-        return SimpleNamespace(**dict(zip(names, found.fetchall()[0], strict=True)))
-
-
-def find_roles(
-    table: Table, sample: Sample, given: dict[str, Any], states: Any, policy: bool
-) -> Roles:
+def find_roles(table: Table, given: dict[str, Any], policy: bool) -> Roles:
     """Find the columns, and decide by types and by the first rows what the states are."""
-    own, cost = bool(table.metadata.get("own")), given["cost"]
+    own, cost, states = bool(table.metadata.get("own")), given["cost"], given["states"]
     found: dict[str, Any] = {}
     for role in SINGLE:
         by_name = role in BY_NAME or (own and role in FROM_OWN_FILES)
@@ -130,13 +88,13 @@ def find_roles(
     if unused:
         log.warning("columns not used, since not named: %s", listed(unused))
     roles.states = _state_count(table, several, states)
-    roles.kind = _kind(sample, roles, several, states)
+    roles.kind = _kind(table, roles, several, states)
     if roles.time:
-        facts, kind = sample.facts(roles.time), table.kind(roles.time)
+        facts, kind = table.facts(roles.time), table.kind(roles.time)
         roles.dates = kind == "time" or (kind == "text" and 2 * facts.numbers < facts.present)
     for name in filter(None, (roles.terminated, roles.truncated)):
-        if not sample.one(f"count({table.flag(name)})"):
-            raise _wrong(table, name, sample.facts(name).example or "blank", TRUTHS)
+        if not table.seen(f"count({table.flag(name)})"):
+            raise _wrong(table, name, table.facts(name).example or "blank", TRUTHS)
     return roles
 
 
@@ -212,9 +170,9 @@ def _state_count(table: Table, several: bool, states: Any) -> int | None:
     return int(states)
 
 
-def _kind(sample: Sample, roles: Roles, several: bool, states: Any) -> str:
+def _kind(table: Table, roles: Roles, several: bool, states: Any) -> str:
     """What the states are; of several columns, observations, or labels that are tuples."""
-    table, columns = sample.table, roles.all_states
+    columns = roles.all_states
     kinds = {table.kind(name) for name in columns}
     if roles.states is not None and (kinds <= set(NUMBERS) or (table.text and "text" in kinds)):
         return "number"
@@ -224,11 +182,11 @@ def _kind(sample: Sample, roles: Roles, several: bool, states: Any) -> str:
         return "label"
     if kinds <= {"whole", "flag"} and not several:  # all rows are looked at
         ends = ", ".join(f"min({quoted(c)})::DOUBLE, max({quoted(c)})::DOUBLE" for c in columns)
-        found = sample.work.all(f"SELECT {ends} FROM ({table.query(columns)})")[0]
+        found = table.work.all(f"SELECT {ends} FROM ({table.query(columns)})")[0]
         known = [each for each in found if each is not None] or [0.0]
         roles.highest = int(max(known)) if min(known) >= 0 and max(known) < MOST_STATES else None
         return "label" if roles.highest is None else "number"
-    facts = {name: sample.facts(name) for name in columns}
+    facts = {name: table.facts(name) for name in columns}
     if several:
         return _kind_of_several(table, roles, facts)
     if kinds & set(NUMBERS) and not kinds <= set(NUMBERS):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import glob
 import gzip
@@ -14,17 +13,18 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from retvar.experience.moves import Workspace, describe_error, quoted, text_literal
+from retvar.experience.moves import Workspace, quoted, text_literal
 from retvar.support import arguments
 from retvar.support.errors import InputError
 from retvar.support.files import kind_of
 from retvar.support.format import listed
 
-__all__ = ["NUMBERS", "Reading", "Table", "open_table", "rejected_lines"]
+__all__ = ["MOST_STATES", "NUMBERS", "Reading", "Table", "open_table", "rejected_lines"]
 
 SUFFIXES = (".parquet", ".csv", ".csv.gz")
 SOURCE = "must be a path or pattern of .parquet or .csv files, a list of paths, or a table"
@@ -38,6 +38,8 @@ KINDS = {
 }  # fmt: skip  # of DuckDB's types
 NUMBERS = ("whole", "number", "flag")
 EXACT = 2.0**53
+FIRST_ROWS = 65_536  # that decide what a column holds
+MOST_STATES = 10_000_000
 CODE = "^[+-]?0[0-9]+$"  # a code such as 010, and no number
 DAY_FIRST = [f"%d{sign}%m{sign}%Y{time}" for sign in "./-" for time in ("", " %H:%M", " %H:%M:%S")]
 
@@ -143,6 +145,32 @@ class Table:
         plain = self.plain(column)
         return f"({value} IS NULL AND {plain} IS NOT NULL AND lower({plain}) NOT IN {ABSENT})"
 
+    # ------------------------------------------------------------------ its first rows
+
+    def seen(self, sql: str, query: str = "FROM retvar_first") -> Any:
+        """One expression of the first rows, or of a query of them."""
+        return self.work.one(f"SELECT {sql} FROM ({query})")
+
+    @property
+    def first_rows(self) -> int:
+        """How many rows were looked at."""
+        return int(self.seen("count(*)"))
+
+    def facts(self, column: str) -> Any:
+        """What the first rows hold: how many numbers, fractions, codes such as 010."""
+        number = self.number(column) if self.kind(column) in (*NUMBERS, "text") else "NULL::DOUBLE"
+        found = self.work.execute(
+            f"""SELECT count(x) AS present, count(v) AS numbers,
+            count(*) FILTER (isfinite(v) AND v <> floor(v)) AS fractions,
+            count(*) FILTER (isfinite(v) AND v NOT BETWEEN 0 AND {MOST_STATES - 1}) AS outside,
+            count(*) FILTER (regexp_matches(x, '{CODE}')) AS codes,
+            count(*) FILTER (lower(x) IN ('true', 'false')) AS truths,
+            first(x) FILTER (x IS NOT NULL) AS example
+            FROM (SELECT {self.plain(column)} AS x, {number} AS v FROM retvar_first)"""
+        )
+        names = [each[0] for each in found.description]
+        return SimpleNamespace(**dict(zip(names, found.fetchall()[0], strict=True)))
+
 
 # ------------------------------------------------------------------ opening
 
@@ -155,25 +183,23 @@ def open_table(source: Any, work: Workspace, reading: Reading) -> Table:
     >>> open_table({"state": [0, 1], "reward": [1.0, 2.0]}, Workspace(), Reading()).types
     {'state': 'BIGINT', 'reward': 'DOUBLE'}
     """
-    import duckdb
-
     given = [source] if isinstance(source, str | Path) else source
     if isinstance(given, list | tuple):
         found = _files(given, work, reading)
     else:
         found = Table("the table", work, reading, {}, ["retvar_table"])
         found.metadata = json.loads(_registered(source, work).get(b"retvar", b"{}"))
-    for k, part in enumerate(found.parts):
-        name = found.files[k] if found.files else found.name
-        try:
-            own = {row[0]: row[1] for row in work.all(f"DESCRIBE SELECT * FROM {part}")}
-        except duckdb.Error as error:
-            raise InputError("source", name, f"cannot be read: {describe_error(error)}") from None
+    work.source = found.name
+    for part in found.parts:
+        own = {row[0]: row[1] for row in work.all(f"DESCRIBE SELECT * FROM {part}")}
         found.types = {c: kind for c, kind in (found.types or own).items() if c in own}
     if not found.text:
         found.rows = sum(int(work.one(f"SELECT count(*) FROM {part}")) for part in found.parts)
         if not found.rows:
             raise InputError("source", found.name, "has no rows")
+    query = f"{found.query(file=0)} LIMIT {FIRST_ROWS}"
+    work.execute(f"CREATE OR REPLACE TEMP TABLE retvar_first AS {query}")
+    rejected_lines(found)
     return found
 
 
@@ -225,8 +251,8 @@ def _files(given: Sequence[Any], work: Workspace, reading: Reading) -> Table:
         found.parts.append(_csv(path, work, reading) if text else f"read_parquet({_name(path)})")
     if not text:
         query = f"SELECT value FROM parquet_kv_metadata({_name(paths[0])}) WHERE key = 'retvar'"
-        with contextlib.suppress(Exception):  # a damaged file is refused when it is described
-            found.metadata = json.loads((work.execute(query).fetchone() or ["{}"])[0])
+        work.source = name
+        found.metadata = json.loads((work.execute(query).fetchone() or ["{}"])[0])
     return found
 
 
