@@ -334,24 +334,21 @@ def _columns(
         state = reader.read(state)
         return i, state, *taken, state if ended else reader.read(after), ended, cut
 
-    failure: BaseException | None = None
-    while failure is None:
+    while True:
         part: list[Row] = []
         try:
             part.extend(islice(map(read, rows), size))
-        except (Exception, KeyboardInterrupt) as error:  # an environment may raise anything
-            failure = error
-        if not part:
-            break
-        stream, state, action, reward, after, ended, cut = map(list, zip(*part, strict=True))
-        found: Chunk = {
-            "state": reader.column(state), "reward": np.array(reward),
-            "next_state": reader.column(after), "terminated": np.array(ended, dtype=bool),
-            "truncated": np.array(cut, dtype=bool),
-        }  # fmt: skip
-        for name, column in (("action", action), ("stream", stream)):
-            if name in names:
-                found[name] = np.array(column, dtype=np.int64).reshape(len(part))
-        yield found
-    if failure is not None:
-        raise failure
+        finally:
+            if part:
+                stream, state, action, reward, after, *over = map(list, zip(*part, strict=True))
+                found: Chunk = {
+                    "state": reader.column(state), "reward": np.array(reward),
+                    "next_state": reader.column(after), "terminated": np.array(over[0]),
+                    "truncated": np.array(over[1]),
+                }  # fmt: skip
+                for name in names:
+                    column = action if name == "action" else stream
+                    found[name] = np.array(column, dtype=np.int64).reshape(len(part))
+                yield found
+        if len(part) < size:
+            return

@@ -105,12 +105,14 @@ class Counts:
         """
         parts = [count(self.rows, "row"), count(self.ends, "end")]
         parts.append(f"{self.episodes - self.ends:,} cut off")
-        if "entity" in self.named:
-            parts.insert(0, count(self.entities, *_nouns(self.named["entity"])))
-        if self.ties:
-            parts.append(f"{count(self.ties, 'tie')} in time")
-        if self.duplicates:
-            parts.append(count(self.duplicates, "duplicate row"))
+        if "entity" in self.named:  # called as its column, where that is a word
+            noun = re.sub(r"[_\- ]*id$", "", self.named["entity"], flags=re.IGNORECASE)
+            noun = noun.replace("_", " ").lower()
+            word = re.fullmatch(r"[^\W\d_]{3,}( [^\W\d_]{3,})*", noun)
+            nouns = (noun, noun.rstrip("s") + "s") if word else ("entity", "entities")
+            parts.insert(0, count(self.entities, *nouns))
+        parts += [f"{count(self.ties, 'tie')} in time"] if self.ties else []
+        parts += [count(self.duplicates, "duplicate row")] if self.duplicates else []
         return ", ".join(parts)
 
     def count(self, chunk: Chunk) -> None:
@@ -132,25 +134,12 @@ class Counts:
         """Add the counts of another part of the stream."""
         ratios = [each.largest_ratio for each in (self, other) if each.weighted]
         for name, theirs in vars(other).items():
-            if isinstance(theirs, Counter):
-                getattr(self, name).update(theirs)
-            elif isinstance(theirs, int | float):
+            if isinstance(theirs, Counter | int | float):
                 setattr(self, name, getattr(self, name) + theirs)
         self.largest_ratio = max(ratios, default=1.0)
         if other.actions is not None:
             self.actions = self.actions or ActionCoverage(other.actions.policy)
             self.actions.taken.update(other.actions.taken)
-
-
-def _nouns(column: str) -> tuple[str, str]:
-    """What the entities of a column are called, one and many.
-
-    >>> _nouns("patient_id"), _nouns("DeviceID"), _nouns("id")
-    (('patient', 'patients'), ('device', 'devices'), ('entity', 'entities'))
-    """
-    noun = re.sub(r"[_\- ]*id$", "", column, flags=re.IGNORECASE).replace("_", " ").lower()
-    plain = re.fullmatch(r"[^\W\d_]{3,}( [^\W\d_]{3,})*", noun)
-    return (noun, noun.rstrip("s") + "s") if plain else ("entity", "entities")
 
 
 @dataclass(eq=False)
@@ -282,13 +271,13 @@ class Experience(Shown):
         return count(known, "state") if known else "states not known yet"
 
     def _html(self) -> str:
-        coming = "" if self.length is None else f"{self.length:,}"
+        coming = "goes on for ever" if self.endless else self.length
         shown = {
             "source": self.name,
             "policy": self.policy,
             "states": self._kind,
             "names": listed(self.names or self.labels or [], most=12),
-            "transitions in all": "goes on for ever" if self.endless else coming,
+            "transitions in all": f"{coming:,}" if isinstance(coming, int) else coming or "",
             "transitions read": f"{self.counts.transitions:,}",
             "episodes read": f"{self.counts.episodes:,}",
             "understood as": self.understood,
