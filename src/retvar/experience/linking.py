@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retvar.experience.moves import CHUNK, Moves, quoted
-from retvar.experience.roles import Roles
 from retvar.experience.stream import LARGEST_RATIO, LARGEST_REWARD, Counts
 from retvar.experience.suspicions import DUPLICATE, MISMATCH, NO_NEXT
-from retvar.experience.tables import MOST_STATES, Table, rejected_lines
+from retvar.experience.tables import MOST_STATES, Roles, Table, rejected_lines
 from retvar.experience.target_policy import ActionCoverage, TargetPolicy, plain
 from retvar.support.errors import InputError
 

@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 
 from retvar.experience.linking import Log
 from retvar.experience.moves import Moves, Workspace
-from retvar.experience.roles import Roles, find_roles
 from retvar.experience.stream import Counts, Experience
 from retvar.experience.suspicions import first_doubts
-from retvar.experience.tables import Reading, open_table
+from retvar.experience.tables import Reading, Roles, find_roles, open_table
 from retvar.experience.target_policy import TargetPolicy
 from retvar.experience.target_policy import target_policy as make_policy
 from retvar.support import arguments
