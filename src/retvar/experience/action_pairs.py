@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from retvar.experience.moves import Chunk, Moves
-from retvar.experience.stream import Counts, Experience, each_chunk
+from retvar.experience.stream import Counts, Experience
 from retvar.experience.suspicions import NO_NEXT_ACTION
 from retvar.experience.target_policy import plain
 from retvar.support.errors import InputError
@@ -59,7 +59,7 @@ def by_action(experience: Experience) -> Experience:
     def source(counts: Counts) -> Iterator[Chunk]:
         rows = Moves()
         try:
-            for chunk in each_chunk(inner(counts)):
+            for chunk in inner(counts):
                 if "lam" in chunk and (chunk["lam"] != 1.0).any():
                     raise InputError("lam", "below 1 in the data", LAM)
                 rows.append(chunk)

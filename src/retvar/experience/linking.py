@@ -165,7 +165,7 @@ class Log:
 
     def _codes(self) -> dict[str, str]:
         """SQL for labels as numbers, in the order of their appearance."""
-        found = {}
+        found: dict[str, str] = {}
         if self.roles.kind == "label":
             names = ["s0", "z0"] if self.roles.next_state else ["s0"]
             found |= self._enumerate(self.labels, self.roles.state, *names)
@@ -239,7 +239,7 @@ class Log:
             found.append(Check(f"{role} IS NULL", f"{column} is neither true nor false", column))
         found.append(Check(_any_null(self.states), f"state {wrong}", r.state[0]))
         after = f"({_any_null(self.after)}) AND NOT terminated"
-        found.append(Check(after, f"next_state {wrong}", (r.next_state or [None])[0]))
+        found.append(Check(after, f"next_state {wrong}", r.next_state[0] if r.next_state else None))
         large = f"{b} is so small that the ratio is beyond {LARGEST_RATIO:g}"
         no_target = f"{r.target} is missing" if r.target else "the target policy has no probability"
         found.append(Check("target IS NULL", no_target, b))

@@ -95,8 +95,10 @@ def uninterrupted() -> Iterator[None]:
     """A block in which Ctrl-C and SIGTERM wait: they take effect at its end."""
     came: list[int] = []
     main = threading.current_thread() is threading.main_thread()
-    numbers = [n for n in (signal.SIGINT, signal.SIGTERM) if main and callable(signal.getsignal(n))]
-    handlers = {n: signal.signal(n, lambda number, _: came.append(number)) for n in numbers}
+    before = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
+    handlers: dict[int, Any] = {n: x for n, x in before.items() if main and callable(x)}
+    for number in handlers:
+        signal.signal(number, lambda number, _: came.append(number))
     try:
         yield
     finally:
@@ -134,6 +136,9 @@ class Moves:
 
     def __len__(self) -> int:
         return self._rows
+
+    def __iter__(self) -> Iterator[Chunk]:
+        return self.chunks()
 
     @uninterrupted()
     def append(self, chunk: Chunk) -> None:

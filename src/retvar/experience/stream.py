@@ -25,12 +25,12 @@ from retvar.support.format import count, listed, reasons, visible
 from retvar.support.html import Shown, page, settings
 
 __all__ = [
-    "LARGEST_RATIO", "LARGEST_REWARD", "Chunk", "Counts", "Experience", "each_chunk", "recorded",
+    "LARGEST_RATIO", "LARGEST_REWARD", "Chunk", "Counts", "Experience", "recorded",
     "write_table",
 ]  # fmt: skip
 
 Array = NDArray[np.float64]
-Source = Callable[["Counts"], Iterable[Chunk] | Moves]
+Source = Callable[["Counts"], Iterable[Chunk]]
 LARGEST_REWARD = 1e24  # its eighth power is summed, times that of the ratio, and stays finite
 LARGEST_RATIO = 1e12
 MOST = 0.5  # share of rows whose loss is an error
@@ -206,7 +206,7 @@ class Experience(Shown):
         if self._table is None:
             given = self.source(self.counts)
             self._table = given if isinstance(given, Moves) else Moves()
-            for chunk in each_chunk(given):
+            for chunk in given:
                 with uninterrupted():
                     if self._table is not given:
                         self._table.append(chunk)
@@ -225,7 +225,7 @@ class Experience(Shown):
         if self.at_rest:
             yield from self.moves().chunks()
             return
-        for chunk in each_chunk(self.source(self.counts)):
+        for chunk in self.source(self.counts):
             self.counts.count(chunk)
             yield chunk
         self._refuse_losses()
@@ -290,11 +290,6 @@ class Experience(Shown):
         write_table(self, path)
 
 
-def each_chunk(given: Iterable[Chunk] | Moves) -> Iterable[Chunk]:
-    """The chunks of what a source gives."""
-    return given.chunks() if isinstance(given, Moves) else given
-
-
 # ------------------------------------------------------------------ Parquet
 
 
@@ -342,7 +337,7 @@ def recorded(experience: Experience, path: str | Path) -> Experience:
     def source(inner: Source, counts: Counts) -> Iterator[Chunk]:
         moves = Moves()
         try:
-            for chunk in each_chunk(inner(counts)):
+            for chunk in inner(counts):
                 moves.append(chunk)
                 yield chunk
         finally:
