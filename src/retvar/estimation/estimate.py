@@ -336,12 +336,13 @@ class Estimate(Shown):
     def _learn_along(self, progress: Progress | None) -> None:
         """Learn from the stream; where it ends, its returns are looked at afterwards."""
         for chunk in self.experience.chunks():
-            if self.experience.endless:
-                self.update(chunk)
-            elif len(chunk["reward"]):
-                self._estimator = self._estimator or self._create(chunk)
-                self._learn(self._estimator, chunk)
-                self._unmonitored.append(chunk)
+            with uninterrupted():
+                if self.experience.endless:
+                    self.update(chunk)
+                elif len(chunk["reward"]):
+                    self._estimator = self._estimator or self._create(chunk)
+                    self._learn(self._estimator, chunk)
+                    self._unmonitored.append(chunk)
             if progress is not None:
                 progress(self.experience.counts.transitions)
 

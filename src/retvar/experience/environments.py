@@ -19,13 +19,7 @@ from retvar.experience.observations import (
     linked,
     observation_reader,
 )
-from retvar.experience.policies import (
-    Chooser,
-    action_selection,
-    is_vec_env,
-    load_model,
-    refuse_normalised,
-)
+from retvar.experience.policies import Chooser, action_selection, is_vec_env
 from retvar.experience.stream import Counts, Experience
 from retvar.support.arguments import integer
 from retvar.support.errors import InputError
@@ -105,16 +99,12 @@ def from_gymnasium(
     in_all = UNLIMITED if episodes is None else integer("episodes", episodes, 1)
     chunk = integer("chunk", chunk, 1)
     several = _Environments(env, envs, options)
-    observation_space, action_space = several.spaces
-    reader, n = observation_reader(observation_space), several.count
+    reader, n = observation_reader(several.spaces[0]), several.count
     children = np.random.SeedSequence(int(seed_of(seed))).spawn(n)
     seeds = [[int(word) >> 1 for word in child.generate_state(2)] for child in children]
-    model = load_model(policy)
-    refuse_normalised(env, model)
     described, chooser = action_selection(
-        model, reader, observation_space, action_space, seed, [own for _, own in seeds],
-        deterministic,
-    )  # fmt: skip
+        policy, env, several.spaces, reader, seed, [own for _, own in seeds], deterministic
+    )
 
     def source(counts: Counts, acting: bool = False) -> Iterator[Chunk]:
         left = [in_all // n + (i < in_all % n) for i in range(n)]
@@ -129,7 +119,7 @@ def from_gymnasium(
     return Experience(
         name=several.name, source=source, policy=described, length=steps,
         **reader.fields(), **environment_names(several.name, several.inner, reader),
-        **acting_fields(action_space, source),
+        **acting_fields(several.spaces[1], source),
     )  # fmt: skip
 
 

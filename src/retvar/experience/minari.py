@@ -9,13 +9,7 @@ from typing import Any
 import numpy as np
 
 from retvar.experience.moves import Chunk, describe_error
-from retvar.experience.observations import (
-    ObservationReader,
-    SourceEnded,
-    acting_fields,
-    linked,
-    observation_reader,
-)
+from retvar.experience.observations import SourceEnded, acting_fields, linked, observation_reader
 from retvar.experience.stream import Counts, Experience
 from retvar.support.errors import InputError
 from retvar.support.format import did_you_mean
@@ -83,7 +77,7 @@ def _open(dataset: Any) -> Any:
     return minari.MinariDataset(inner)
 
 
-def _episodes(data: Any, reader: ObservationReader, acting: bool) -> Iterator[Chunk]:
+def _episodes(data: Any, reader: Any, acting: bool) -> Iterator[Chunk]:
     for episode in data.iterate_episodes():
         rewards = np.asarray(episode.rewards, dtype=np.float64)
         n = rewards.size

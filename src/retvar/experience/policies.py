@@ -22,7 +22,7 @@ from retvar.simulation.streams import uniforms
 from retvar.support.errors import InputError
 from retvar.support.format import literal
 
-__all__ = ["Chooser", "action_selection", "is_vec_env", "load_model", "refuse_normalised"]
+__all__ = ["Chooser", "action_selection", "is_vec_env"]
 
 Selector = Callable[[Any], Any]  # returns the action for an observation
 Chooser = Callable[[Sequence[Any], Sequence[int]], Iterable[Any]]
@@ -50,7 +50,7 @@ OBSERVATIONS = (
 
 
 def action_selection(
-    policy: Any, reader: ObservationReader, observation_space: Any, space: Any, seed: int,
+    policy: Any, env: Any, spaces: list[Any], reader: ObservationReader, seed: int,
     seeds: list[int], deterministic: bool | None = None,
 ) -> tuple[str, Callable[[int], Chooser]]:  # fmt: skip
     """The name of a policy, and how it selects actions in so many environments with these spaces.
@@ -60,9 +60,10 @@ def action_selection(
     """
     from gymnasium.spaces import Discrete
 
-    numbered = isinstance(space, Discrete)
+    policy, space = _loaded(policy), spaces[1]
+    _refuse_normalised(env, policy)
     if callable(getattr(policy, "predict", None)):
-        model, valid = _Model(policy, deterministic, observation_space, space), _validating(space)
+        model, valid = _Model(policy, deterministic, *spaces), _validating(space)
         if model.batches:
             many = model.drawing(seeds[0])
             return (
@@ -81,7 +82,7 @@ def action_selection(
     if callable(policy):
         name = getattr(policy, "__qualname__", type(policy).__qualname__)
         return name, _one_by_one(lambda _: _then(policy, _validating(space)))
-    if isinstance(policy, str) or reader.states is None or not numbered:
+    if isinstance(policy, str) or reader.states is None or not isinstance(space, Discrete):
         raise InputError("policy", literal(policy), POLICY)
     kind, table = _table(policy, reader.states, space)
     return f"an array of {kind}", _one_by_one(_drawing(table, space, reader, seed))
@@ -196,7 +197,7 @@ def _invalid_action(field: str, action: Any, space: Any) -> InputError:
 # ------------------------------------------------------------------ models
 
 
-def load_model(policy: Any) -> Any:
+def _loaded(policy: Any) -> Any:
     """The model of a text ``sb3:ALGORITHM:FILE``; another policy is returned as it is."""
     text = str(policy) if isinstance(policy, str | Path) else ""
     kind, name, file = [*text.split(":", 2), "", ""][:3]
@@ -309,7 +310,7 @@ def is_vec_env(env: Any) -> bool:
     return library is not None and isinstance(env, library.VecEnv)
 
 
-def refuse_normalised(env: Any, model: Any) -> None:
+def _refuse_normalised(env: Any, model: Any) -> None:
     """Refuse normalised rewards, and a model that was trained on normalised observations."""
     own = env if is_vec_env(env) else None
     kind = getattr(sys.modules.get("stable_baselines3.common.vec_env"), "VecNormalize", ())
