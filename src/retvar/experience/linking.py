@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.experience.moves import CHUNK, Moves, quoted
+from retvar.experience.moves import Moves, quoted
 from retvar.experience.stream import LARGEST_RATIO, LARGEST_REWARD, Counts
 from retvar.experience.suspicions import DUPLICATE, MISMATCH, NO_NEXT
 from retvar.experience.tables import MOST_STATES, Roles, Table, rejected_lines
@@ -307,9 +307,7 @@ class Log:
             CREATE OR REPLACE TEMP TABLE retvar_policy AS
             SELECT {keys}, NULL::DOUBLE AS target FROM asked LIMIT 0"""
         )
-        for first in range(0, self.work.one("SELECT count(*) FROM asked"), CHUNK):
-            where = f"rowid >= {first} AND rowid < {first + CHUNK}"
-            part = self.work.execute(f"SELECT * FROM asked WHERE {where}").fetchnumpy()
+        for part in Moves(self.work, "asked", dict.fromkeys([*self.states, "action", "times"], 0)):
             states: list[Any] = list(np.stack([part[s] for s in self.states], axis=1))
             if not self.width:
                 states = [self._name(s) for s in part["s0"].tolist()]

@@ -83,10 +83,15 @@ def target_policy(
     except Exception:  # what is given may hold anything
         raise InputError(FIELD, literal(given), FORMS) from None
     for name, own in rows.items():
-        if not abs(sum(own.values()) - 1.0) <= TOLERANCE or min(own.values()) < 0:
-            remedy = "probabilities of a state must sum to 1; list all its actions"
-            raise InputError(f"{FIELD}[{plain(name)!r}]", literal(own), remedy)
+        _refuse_row(name, own)
     return TargetPolicy(given, rows)
+
+
+def _refuse_row(state: Any, row: Mapping[Any, float]) -> None:
+    """Refuse what are no probabilities of actions."""
+    if not abs(sum(row.values()) - 1.0) <= TOLERANCE or not min(row.values()) >= 0:
+        remedy = "probabilities of a state must sum to 1; list all its actions"
+        raise InputError(f"{FIELD}[{plain(state)!r}]", literal(row), remedy)
 
 
 def _of_table(given: Any, state: list[str], action: str) -> Rows:
@@ -114,12 +119,18 @@ def _ask_function(function: Any, states: list[Any], actions: list[Any]) -> Array
         if _takes_two(function):
             found = np.array([*map(float, map(function, states, actions))])
         else:
-            given = np.empty(len(states), dtype=object)  # labels of several columns stay tuples
-            given[:] = states
-            given = given if isinstance(states[0], tuple) else np.array(states)
-            every = [_row(dict(enumerate(p)) if np.ndim(p) else {p: 1.0}) for p in function(given)]
-            pairs = zip(every, actions, strict=True)
-            found = np.array([float(own.get(_key(a), 0.0)) for own, a in pairs])
+            given = np.array(states)
+            if isinstance(states[0], tuple):  # labels of several columns stay tuples
+                given = np.empty(len(states), dtype=object)
+                given[:] = states
+            every = [dict(enumerate(p)) if np.ndim(p) else {p: 1.0} for p in function(given)]
+            for state, own in zip(states, every, strict=True):
+                _refuse_row(state, own)
+            rows = ({_key(action): float(p) for action, p in own.items()} for own in every)
+            taken = zip(rows, map(_key, actions), strict=True)
+            found = np.array([own.get(action, 0.0) for own, action in taken])
+    except InputError:
+        raise
     except Exception as error:  # a function may raise anything
         name = getattr(function, "__name__", type(function).__name__)
         raise InputError(FIELD, name, f"fails: {describe_error(error)}") from None
@@ -127,14 +138,6 @@ def _ask_function(function: Any, states: list[Any], actions: list[Any]) -> Array
     if wrong.size:
         raise InputError(FIELD, wrong[0], "must give probabilities between 0 and 1")
     return np.asarray(np.clip(found, 0.0, 1.0), dtype=np.float64)
-
-
-def _row(given: Mapping[Any, Any]) -> dict[Any, float]:
-    """Probabilities of the actions in a state, which must sum to 1."""
-    row = {_key(action): float(p) for action, p in given.items()}
-    if not abs(sum(row.values()) - 1.0) <= TOLERANCE or not min(row.values()) >= 0:
-        raise ValueError(f"{[*row.values()]} are no probabilities that sum to 1; list all actions")
-    return row
 
 
 def _takes_two(function: Any) -> bool:
