@@ -262,7 +262,7 @@ POLICY = {"home": {0: 0.9, 1: 0.1}, "ward": {0: 0.2, 1: 0.8}, "icu": {0: 1.0, 1:
 
 @pytest.mark.parametrize("form", ["mapping", "pair", "states", "csv", "array"])
 def test_a_target_policy_in_any_form_gives_the_same_ratios(form, tmp_path):
-    rows = walks()
+    rows = [row | {"pi": POLICY[row["state"]][row["action"]]} for row in walks()]
     pairs = [{"state": s, "action": a, "probability": p} for s, own in POLICY.items()
              for a, p in own.items()]  # fmt: skip
     if form == "array":
@@ -274,17 +274,12 @@ def test_a_target_policy_in_any_form_gives_the_same_ratios(form, tmp_path):
         "states": lambda states: [list(POLICY[s].values()) for s in states],
         "array": np.array([list(POLICY[s].values()) for s in LABELS]),
     }[form]  # fmt: skip
-    log = from_table(columns(rows), entity="patient", behaviour="mu", target_policy=policy)
-    found = table(log)
-    last = [k + 1 == len(rows) or rows[k + 1]["patient"] != row["patient"]
-            for k, row in enumerate(rows)]  # fmt: skip
-    kept = [row for row, end in zip(rows, last, strict=True) if row["terminated"] or not end]
-    names = [s if isinstance(s, str) else LABELS[s] for s in (row["state"] for row in kept)]
-    ratio = [POLICY[s][row["action"]] / row["mu"] for s, row in zip(names, kept, strict=True)]
-    assert_array_equal(found["rho"], ratio)
-    assert log.counts.effective_sample_size == pytest.approx(
-        sum(ratio) ** 2 / np.square(ratio).sum()
-    )
+    how = {"entity": "patient", "behaviour": "mu"}
+    log = from_table(columns(rows), **how, target_policy=policy)
+    ratio = table(from_table(columns(rows), **how, target="pi"))["rho"]
+    assert_array_equal(table(log)["rho"], ratio)
+    size = ratio.sum() ** 2 / np.square(ratio).sum()
+    assert log.counts.effective_sample_size == pytest.approx(size)
 
 
 def test_an_action_that_the_log_never_takes_is_named():
