@@ -42,7 +42,7 @@ class Check(NamedTuple):
 
     where: str
     reason: str
-    column: str | None  #: None: the log has no such column
+    column: str
     remedy: str = ""  #: given where such a row is refused, whatever `on_error` is
 
 
@@ -221,36 +221,40 @@ class Log:
         wrong = f"is no whole number from 0 to {(r.states or MOST_STATES) - 1:,}"
         if r.kind != "number":
             wrong = f"is missing{' or not finite' * (r.kind == 'vector')}"
-        found = [Check("torn", MALFORMED, r.reward)]
+        found: list[Check] = []
+
+        def check(where: str, reason: str, column: str | None, remedy: str = "") -> None:
+            if column:
+                found.append(Check(where, reason, column, remedy))
+
+        check("torn", MALFORMED, r.reward)
         for k, name in enumerate(self.texts):
             what = "time" if name == r.time else "number"
-            found.append(Check(f"u = {k}", f"{name} is no {what}", name, refused))
+            check(f"u = {k}", f"{name} is no {what}", name, refused)
         for role in PROBABILITIES:
-            found.append(Check(f"{role} NOT BETWEEN 0 AND 1", "", getattr(r, role), PROBABILITY))
+            check(f"{role} NOT BETWEEN 0 AND 1", "", getattr(r, role), PROBABILITY)
         never = "target IS NOT NULL AND (behaviour = 0 OR NOT isfinite(target / behaviour))"
-        found.append(Check(never, "", b, NEVER))
+        check(never, "", b, NEVER)
         for role, (least, most) in BOUNDS.items():
-            missing, column = f"{role} IS NULL OR NOT isfinite({role})", getattr(r, role)
-            outside = f"{column} is not within [{least:g}, {most:g}]"
-            found.append(Check(missing, f"{column} is missing or not finite", column))
-            found.append(Check(f"{role} NOT BETWEEN {least!r} AND {most!r}", outside, column))
-        for role in ("terminated", "truncated"):
-            column = getattr(r, role)
-            found.append(Check(f"{role} IS NULL", f"{column} is neither true nor false", column))
-        found.append(Check(_any_null(self.states), f"state {wrong}", r.state[0]))
-        after = f"({_any_null(self.after)}) AND NOT terminated"
-        found.append(Check(after, f"next_state {wrong}", r.next_state[0] if r.next_state else None))
-        large = f"{b} is so small that the ratio is beyond {LARGEST_RATIO:g}"
+            missing, name = f"{role} IS NULL OR NOT isfinite({role})", getattr(r, role)
+            check(missing, f"{name} is missing or not finite", name)
+            outside = f"{name} is not within [{least:g}, {most:g}]"
+            check(f"{role} NOT BETWEEN {least!r} AND {most!r}", outside, name)
+        for role, column in (("terminated", r.terminated), ("truncated", r.truncated)):
+            check(f"{role} IS NULL", f"{column} is neither true nor false", column)
+        check(_any_null(self.states), f"state {wrong}", r.state[0])
+        if r.next_state:
+            after = f"({_any_null(self.after)}) AND NOT terminated"
+            check(after, f"next_state {wrong}", r.next_state[0])
         no_target = f"{r.target} is missing" if r.target else "the target policy has no probability"
-        found.append(Check("target IS NULL", no_target, b))
-        found.append(Check("behaviour IS NULL", f"{b} is missing", b))
-        found.append(Check(f"target / behaviour > {LARGEST_RATIO!r}", large, b))
+        check("target IS NULL", no_target, b)
+        check("behaviour IS NULL", f"{b} is missing", b)
+        large = f"{b} is so small that the ratio is beyond {LARGEST_RATIO:g}"
+        check(f"target / behaviour > {LARGEST_RATIO!r}", large, b)
         for role in ("episode", "entity", *["action"] * self.acting):
-            found.append(
-                Check(f"{role} IS NULL", f"{getattr(r, role)} is missing", getattr(r, role))
-            )
-        found.append(Check("time IS NULL", f"{r.time} is missing or no time", r.time))
-        return [check for check in found if check.column]
+            check(f"{role} IS NULL", f"{getattr(r, role)} is missing", getattr(r, role))
+        check("time IS NULL", f"{r.time} is missing or no time", r.time)
+        return found
 
     def _sort(self) -> None:
         """Say why a row cannot be used, and count it; order rows by entity and time."""
@@ -342,11 +346,11 @@ class Log:
             named = {None if s is None else self._name(s): k for s, k in states}
             self.counts.missing_rewards.update(named)
 
-    def _value(self, column: str | None, n: int) -> tuple[str, Any]:
+    def _value(self, column: str, n: int) -> tuple[str, Any]:
         """Where a row of the log is, and what it holds."""
         file = int(np.searchsorted(self.starts, n // 2, side="right")) - 1
         row = n // 2 - self.starts[file]
-        query = self.table.query([str(column)], file)
+        query = self.table.query([column], file)
         value = self.work.one(f"SELECT COLUMNS(*)::VARCHAR FROM ({query}) LIMIT 1 OFFSET {row}")
         name = self.table.files[file] if self.table.files else self.table.name
         return f"{name}, row {row + 1:,}: {column}", value
