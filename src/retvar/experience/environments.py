@@ -229,12 +229,13 @@ def _in_turn(rows: Iterator[Row], left: list[int], most: int) -> Iterator[Row]:
             left[turn] -= row[5] or row[6]
             done += 1
             yield row
-            if done == most or not any(left):
-                return
             if not left[turn]:
                 queues[turn].clear()  # its later steps are not asked for
-            turn = next(i % len(left) for i in range(turn + 1, turn + 1 + len(left))
-                        if left[i % len(left)])  # fmt: skip
+            if done == most or (not left[turn] and not any(left)):
+                return
+            turn = (turn + 1) % len(left)
+            while not left[turn]:
+                turn = (turn + 1) % len(left)
 
 
 def _singles(

@@ -109,7 +109,8 @@ def _of_integers(
     def read(observation: Any) -> int:
         number = 0
         try:
-            for x, numbers in zip(np.ravel(observation).tolist(), ranges, strict=True):
+            digits = [observation] if copy is None else np.ravel(observation).tolist()
+            for x, numbers in zip(digits, ranges, strict=True):
                 number = number * len(numbers) + numbers.index(int(x))
                 if x != int(x):
                     raise ValueError
