@@ -39,7 +39,7 @@ from retvar.estimation.settings import (
 from retvar.estimation.states import StateEstimator, refuse_gaps
 from retvar.estimation.text import describe_data, reasons, table, table_rows
 from retvar.experience.action_pairs import by_action
-from retvar.experience.moves import INTERRUPTIONS, Moves
+from retvar.experience.moves import Moves, uninterrupted
 from retvar.experience.stream import Chunk, Experience
 from retvar.online import OnlineEstimator
 from retvar.support import arguments
@@ -293,8 +293,7 @@ class Estimate(Shown):
             if self._at_rest:
                 self.read(self.experience.moves(progress=progress))
             else:
-                with INTERRUPTIONS.reading():
-                    self._learn_along(progress)
+                self._learn_along(progress)
             _ = self.estimator  # or an error: there was no transition
         except BaseException as error:
             error.estimate = self if self._kept() else None  # type: ignore[attr-defined]
@@ -337,12 +336,13 @@ class Estimate(Shown):
     def _learn_along(self, progress: Progress | None) -> None:
         """Learn from the stream; where it ends, its returns are looked at afterwards."""
         for chunk in self.experience.chunks():
-            if self.experience.endless:
-                self.update(chunk)
-            elif len(chunk["reward"]):
-                self._estimator = self._estimator or self._create(chunk)
-                self._learn(self._estimator, chunk)
-                self._unmonitored.append(chunk)
+            with uninterrupted():
+                if self.experience.endless:
+                    self.update(chunk)
+                elif len(chunk["reward"]):
+                    self._estimator = self._estimator or self._create(chunk)
+                    self._learn(self._estimator, chunk)
+                    self._unmonitored.append(chunk)
             if progress is not None:
                 progress(self.experience.counts.transitions)
 

@@ -9,6 +9,7 @@ that is cut off has no next action and is left out, and so ends the traces of th
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -56,24 +57,20 @@ def by_action(experience: Experience) -> Experience:
         raise InputError("lam", experience.discount_columns["lam"], LAM)
 
     def source(counts: Counts) -> Iterator[Chunk]:
-        rows, failure = Moves(), None
+        rows = Moves()
         try:
             for chunk in inner(counts):
                 if "lam" in chunk and (chunk["lam"] != 1.0).any():
                     raise InputError("lam", "below 1 in the data", LAM)
                 rows.append(chunk)
-        except (Exception, KeyboardInterrupt) as error:  # pairs of what came before are yielded
-            failure = error
-        if len(rows):
-            linked = _linked(rows, experience, found)
-            if len(linked) < len(rows):
-                counts.rejected[NO_NEXT_ACTION] += len(rows) - len(linked)
-            yield from linked.chunks()
-        if failure is not None:
-            raise failure
+        finally:  # what came before a failure is linked, too
+            if len(rows):
+                linked = _linked(rows, experience, found)
+                counts.rejected += Counter({NO_NEXT_ACTION: len(rows) - len(linked)})
+                yield from linked.chunks()
 
     found = replace(
-        experience, source=source, at_rest=None, with_actions=None, pairs=True, states=None,
+        experience, source=source, at_rest=False, with_actions=None, pairs=True, states=None,
         fixed_states=False, grid=None, cells="", pieces=None, label_names=(), state_names=None,
         labels=[] if experience.width is None else None,
     )  # fmt: skip

@@ -11,16 +11,15 @@ from retvar.experience.observations import ObservationReader
 
 __all__ = ["documented_names", "environment_names"]
 
-LANDER = ("x", "y", "x velocity", "y velocity", "angle", "spin", "leg 1 down", "leg 2 down")
 #: of the numbers of an observation, where the documentation has no table or long names
 NAMES: dict[str, tuple[str, ...]] = {
     "MountainCar": ("position", "velocity"),
-    "MountainCarContinuous": ("position", "velocity"),
     "CartPole": ("position", "velocity", "angle", "spin"),
     "Pendulum": ("cos angle", "sin angle", "spin"),
     "Acrobot": ("cos 1", "sin 1", "cos 2", "sin 2", "spin 1", "spin 2"),
-    "LunarLander": LANDER,
-    "LunarLanderContinuous": LANDER,
+    "LunarLander": (
+        "x", "y", "x velocity", "y velocity", "angle", "spin", "leg 1 down", "leg 2 down",
+    ),
     "BipedalWalker": (
         "hull angle", "hull spin", "x velocity", "y velocity",
         "hip 1", "hip 1 speed", "knee 1", "knee 1 speed", "leg 1 down",
@@ -28,9 +27,7 @@ NAMES: dict[str, tuple[str, ...]] = {
         *(f"lidar {k}" for k in range(1, 11)),
     ),
 }  # fmt: skip
-LABELS: dict[str, tuple[str, ...]] = {
-    "Blackjack": ("player's sum", "dealer's card", "usable ace")
-}  # of the parts of a state
+BLACKJACK = ("player's sum", "dealer's card", "usable ace")  # parts of a state
 PLACES = "RGYB"  # of Taxi: red, green, yellow and blue
 
 
@@ -44,12 +41,13 @@ def environment_names(name: str, env: Any, reader: ObservationReader) -> dict[st
     >>> environment_names("gymnasium:Taxi-v4", taxi, reader)["state_names"][314]
     'row 3, col 0, B to Y'
     """
-    kind = re.split("[:-]", f"{name}-")[1]
-    found: dict[str, Any] = {"grid": _grid(env, reader.states)}
-    if found["grid"] is not None:
-        found["cells"] = _letters(env)
-    if reader.labels is not None:
-        found["label_names"] = LABELS.get(kind, ())
+    kind = re.split("[:-]", f"{name}-")[1].removesuffix("Continuous")
+    shape = getattr(env, "shape", None) or (getattr(env, "nrow", 0), getattr(env, "ncol", 0))
+    found: dict[str, Any] = {}
+    if reader.states is not None and len(shape) == 2 and shape[0] * shape[1] == reader.states:
+        found = {"grid": (int(shape[0]), int(shape[1])), "cells": _letters(env)}
+    if kind == "Blackjack" and reader.labels is not None:
+        found["label_names"] = BLACKJACK
     if reader.width is not None:
         own = getattr(env, "observation_names", None)
         known = NAMES.get(kind) or own or documented_names(getattr(env, "__doc__", None))
@@ -60,14 +58,6 @@ def environment_names(name: str, env: Any, reader: ObservationReader) -> dict[st
             for row, column, passenger, destination in map(env.decode, range(reader.states or 0))
         ]
     return found
-
-
-def _grid(env: Any, states: int | None) -> tuple[int, int] | None:
-    """Rows and columns of the map that the states lie on, if there is one."""
-    shape = getattr(env, "shape", None) or (getattr(env, "nrow", 0), getattr(env, "ncol", 0))
-    if states is None or len(shape) != 2 or shape[0] * shape[1] != states:
-        return None
-    return int(shape[0]), int(shape[1])
 
 
 def _letters(env: Any) -> str:
@@ -94,24 +84,17 @@ def documented_names(text: str | None) -> list[str]:
     ... ''')
     ['thigh_joint', 'thigh_joint velocity']
     """
-    table = re.search(
-        r"^\s*\|\s*Num\s*\|\s*Observation\s*\|.*(\n\s*\|.*)*", text or "", re.MULTILINE
-    )
+    form = r"^\s*\|\s*Num\s*\|\s*Observation\s*\|.*(\n\s*\|.*)*"
+    table = re.search(form, text or "", re.MULTILINE)
     lines = table[0].strip().splitlines() if table else []
-    rows = [[cell.strip() for cell in line.strip().split("|")[1:-1]] for line in lines]
+    plain = (re.sub(r"\s*(?<![a-z])\([^)|]*\)", "", each.replace("`", "")) for each in lines)
+    head, *rows = [[" ".join(x.split()) for x in each.split("|")[1:-1]] for each in plain] or [[]]
+    rows = [row for row in rows if row[0].isdecimal() and len(row) == len(head)]
     if not rows:
         return []
-    head, rows = rows[0], [row for row in rows[1:] if row[0].isdecimal()]
-    rows = [row for row in rows if len(row) == len(head)]
-    described = [_plain(row[head.index("Observation")]) for row in rows]
     joint = next((k for k, title in enumerate(head) if title.startswith("Name")), None)
-    if joint is None or not rows:
-        return described
-    joints = [_plain(row[joint]) + " velocity" * ("velocity" in row[-1]) for row in rows]
-    return joints if len(set(joints)) == len(joints) else described
-
-
-def _plain(cell: str) -> str:
-    """The text of a cell without remarks in brackets."""
-    bare = re.sub(r"\s*(?<![a-z])\([^)]*\)", "", cell.replace("`", ""))
-    return " ".join(bare.split())
+    if joint is not None:
+        joints = [row[joint] + " velocity" * ("velocity" in row[-1]) for row in rows]
+        if len(set(joints)) == len(joints):
+            return joints
+    return [row[head.index("Observation")] for row in rows]

@@ -12,16 +12,14 @@ from typing import Any
 import numpy as np
 
 from retvar.experience.environment_names import environment_names
-from retvar.experience.moves import INTERRUPTIONS, Chunk, describe_error
+from retvar.experience.moves import Chunk, describe_error
 from retvar.experience.observations import (
     ObservationReader,
     acting_fields,
     linked,
     observation_reader,
-    validated,
 )
-from retvar.experience.policies import Chooser, action_selection
-from retvar.experience.sb3 import is_vec_env, load_model, refuse_normalised
+from retvar.experience.policies import Chooser, action_selection, is_vec_env
 from retvar.experience.stream import Counts, Experience
 from retvar.support.arguments import integer
 from retvar.support.errors import InputError
@@ -101,31 +99,27 @@ def from_gymnasium(
     in_all = UNLIMITED if episodes is None else integer("episodes", episodes, 1)
     chunk = integer("chunk", chunk, 1)
     several = _Environments(env, envs, options)
-    observation_space, action_space = several.spaces
-    reader, n = observation_reader(observation_space), several.count
+    reader, n = observation_reader(several.spaces[0]), several.count
     children = np.random.SeedSequence(int(seed_of(seed))).spawn(n)
     seeds = [[int(word) >> 1 for word in child.generate_state(2)] for child in children]
-    model = load_model(policy)
-    refuse_normalised(env, model)
-    actions = action_selection(
-        model, reader, observation_space, action_space, seed, [own for _, own in seeds],
-        deterministic,
-    )  # fmt: skip
+    described, chooser = action_selection(
+        policy, env, several.spaces, reader, seed, [own for _, own in seeds], deterministic
+    )
 
     def source(counts: Counts, acting: bool = False) -> Iterator[Chunk]:
-        shares = [in_all // n + (i < in_all % n) for i in range(n)]
-        own = [first for first, _ in seeds]
-        rows = several.rows(actions.chooser(n), reader.copy, own, most, shares)
+        left = [in_all // n + (i < in_all % n) for i in range(n)]
+        rounds = several.rounds(chooser(n), reader.copy, [own for own, _ in seeds], left)
         names = {name for name, on in (("stream", n > 1), ("action", acting)) if on}
+        parts = _columns(_in_turn(rounds, left, most), chunk, reader, names)
         try:
-            yield from linked(_columns(rows, chunk, reader, counts, names), several.name, counts)
+            yield from linked(parts, reader, several.name, counts)
         finally:
             several.close()
 
     return Experience(
-        name=several.name, source=source, policy=actions.description, length=steps,
+        name=several.name, source=source, policy=described, length=steps,
         **reader.fields(), **environment_names(several.name, several.inner, reader),
-        **acting_fields(action_space, source),
+        **acting_fields(several.spaces[1], source),
     )  # fmt: skip
 
 
@@ -160,12 +154,12 @@ class _Environments:
         if several:
             _autoreset_mode(env)
 
-    def rows(self, act: Chooser, copy: Copy, seeds: list[int], *limits: Any) -> Iterator[Row]:
-        """Transitions; environments are made again if they have been closed."""
-        if self.vector:
-            return _step_vector(self.envs[0], act, copy, seeds, *limits)
-        self.envs = self.envs or (self._make() if self._make else [])
-        return _step_in_turn(self.envs, act, copy, seeds, *limits)
+    def rounds(self, act: Chooser, copy: Copy, seeds: list[int], left: list[int]) -> Iterator[Row]:
+        """Transitions, for ever; environments are made again if they have been closed."""
+        if not self.vector:
+            self.envs = self.envs or (self._make() if self._make else [])
+            return _singles(self.envs, act, copy, seeds, left)
+        return (_vec_env if is_vec_env(self.envs[0]) else _vector)(self.envs[0], act, copy, seeds)
 
     def close(self) -> None:
         if self._make is not None:
@@ -221,56 +215,46 @@ def _make_environment(name: str, options: dict[str, Any]) -> Any:
 # ------------------------------------------------------------------ stepping
 
 
-def _step_in_turn(
-    envs: list[Any], act: Chooser, copy: Copy, seeds: list[int], most: int, left: list[int]
-) -> Iterator[Row]:
-    """Yield the transitions of single environments: first one of each, then another of each.
+def _in_turn(rows: Iterator[Row], left: list[int], most: int) -> Iterator[Row]:
+    """Rows in turn: first one of each environment, then another of each, `most` in all.
 
-    `most` is the number of steps in all, `left` that of the episodes of each.
+    `left` are the numbers of episodes wanted of each, and of those still to come.
     """
-    current = [copy(env.reset(seed=seed)[0]) for env, seed in zip(envs, seeds, strict=True)]
-    live, done = [i for i, n in enumerate(left) if n], 0
-    while live:
-        for i, action in zip(live, act(current, live), strict=True):
-            after, reward, terminated, truncated, _ = envs[i].step(action)
-            after, reward = copy(after), np.nan if reward is None else float(reward)
-            yield i, current[i], action, reward, after, bool(terminated), bool(truncated)
-            done += 1
-            if terminated or truncated:
-                left[i] -= 1
-                live = [i for i, n in enumerate(left) if n]
-                if left[i] and done < most:
-                    after = copy(envs[i].reset()[0])
-            if done == most:
-                return
-            current[i] = after
-
-
-def _step_vector(
-    env: Any, act: Chooser, copy: Copy, seeds: list[int], most: int, left: list[int]
-) -> Iterator[Row]:
-    """Yield the transitions of a vector environment in the order of :func:`_step_in_turn`."""
-    count, done, turn = len(left), 0, 0
-    queues: list[deque[Row]] = [deque() for _ in left]
-    rounds = _vec_env_rows if is_vec_env(env) else _vector_rows
-    for new in rounds(env, act, copy, seeds):
+    turn, done, queues = 0, 0, [deque[Row]() for _ in left]
+    for new in rows:
         if left[new[0]]:
             queues[new[0]].append(new)
         while queues[turn]:
             row = queues[turn].popleft()
-            yield row
+            left[turn] -= row[5] or row[6]
             done += 1
-            if row[5] or row[6]:
-                left[turn] -= 1
-                if not left[turn]:
-                    queues[turn].clear()  # its later steps are not asked for
-            if done == most or not any(left):
+            yield row
+            if not left[turn]:
+                queues[turn].clear()  # its later steps are not asked for
+            if done == most or (not left[turn] and not any(left)):
                 return
-            turn = next(i % count for i in range(turn + 1, turn + 1 + count) if left[i % count])
+            turn = (turn + 1) % len(left)
+            while not left[turn]:
+                turn = (turn + 1) % len(left)
 
 
-def _vector_rows(env: Any, act: Chooser, copy: Copy, seeds: list[int]) -> Iterator[Row]:
-    """Step a vector environment of Gymnasium for ever; steps that only reset are left out."""
+def _singles(
+    envs: list[Any], act: Chooser, copy: Copy, seeds: list[int], left: list[int]
+) -> Iterator[Row]:
+    """Step single environments in turn, each as long as episodes of it are `left`."""
+    current = [copy(env.reset(seed=seed)[0]) for env, seed in zip(envs, seeds, strict=True)]
+    while True:
+        live = [i for i, n in enumerate(left) if n]
+        for i, action in zip(live, act(current, live), strict=True):
+            after, reward, ended, cut, _ = envs[i].step(action)
+            after, reward = copy(after), np.nan if reward is None else float(reward)
+            yield i, current[i], action, reward, after, bool(ended), bool(cut)
+            over = (ended or cut) and left[i]
+            current[i] = copy(envs[i].reset()[0]) if over else after
+
+
+def _vector(env: Any, act: Chooser, copy: Copy, seeds: list[int]) -> Iterator[Row]:
+    """Step a vector environment of Gymnasium; steps that only reset are left out."""
     from gymnasium.vector import AutoresetMode
     from gymnasium.vector.utils import concatenate, create_empty_array, iterate
 
@@ -299,8 +283,8 @@ def _vector_rows(env: Any, act: Chooser, copy: Copy, seeds: list[int]) -> Iterat
         current = observations
 
 
-def _vec_env_rows(env: Any, act: Chooser, copy: Copy, seeds: list[int]) -> Iterator[Row]:
-    """Step a vector environment of Stable-Baselines3 for ever.
+def _vec_env(env: Any, act: Chooser, copy: Copy, seeds: list[int]) -> Iterator[Row]:
+    """Step a vector environment of Stable-Baselines3.
 
     A finished episode is reset within its last step, which brings the observation before the reset,
     and whether a limit of time has cut it off, as information.
@@ -332,28 +316,30 @@ def _autoreset_mode(env: Any) -> Any:
 
 
 def _columns(
-    rows: Iterator[Row], size: int, reader: ObservationReader, counts: Counts, names: set[str]
+    rows: Iterator[Row], size: int, reader: ObservationReader, names: set[str]
 ) -> Iterator[Chunk]:
     """Rows as columns, with those of `names`; rows before an error come before it."""
-    failure: BaseException | None = None
-    while failure is None:
+
+    def read(row: Row) -> Row:
+        i, state, *taken, after, ended, cut = row
+        state = reader.read(state)
+        return i, state, *taken, state if ended else reader.read(after), ended, cut
+
+    while True:
         part: list[Row] = []
         try:
-            part.extend(islice(rows, size))
-        except (Exception, KeyboardInterrupt) as error:  # an environment may raise anything
-            failure = error
-        if not part:
-            break
-        with INTERRUPTIONS.waiting():
-            stream, state, action, reward, after, ended, cut = map(list, zip(*part, strict=True))
-            found: Chunk = {
-                "state": reader.column(state), "reward": np.array(reward),
-                "next_state": reader.column(after), "terminated": np.array(ended, dtype=bool),
-                "truncated": np.array(cut, dtype=bool),
-            }  # fmt: skip
-            for name, column in (("action", action), ("stream", stream)):
-                if name in names:
+            part.extend(islice(map(read, rows), size))
+        finally:
+            if part:
+                stream, state, action, reward, after, *over = map(list, zip(*part, strict=True))
+                found: Chunk = {
+                    "state": reader.column(state), "reward": np.array(reward),
+                    "next_state": reader.column(after), "terminated": np.array(over[0]),
+                    "truncated": np.array(over[1]),
+                }  # fmt: skip
+                for name in names:
+                    column = action if name == "action" else stream
                     found[name] = np.array(column, dtype=np.int64).reshape(len(part))
-            yield from validated(found, reader, counts, state, after)
-    if failure is not None:
-        raise failure
+                yield found
+        if len(part) < size:
+            return

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.experience.moves import CHUNK, Moves, describe_error, quoted
-from retvar.experience.roles import MOST_STATES, Roles
+from retvar.experience.moves import Moves, quoted
 from retvar.experience.stream import LARGEST_RATIO, LARGEST_REWARD, Counts
 from retvar.experience.suspicions import DUPLICATE, MISMATCH, NO_NEXT
-from retvar.experience.tables import Table, rejected_lines
+from retvar.experience.tables import MOST_STATES, Roles, Table, rejected_lines
 from retvar.experience.target_policy import ActionCoverage, TargetPolicy, plain
 from retvar.support.errors import InputError
 
@@ -22,6 +22,11 @@ __all__ = ["Log"]
 MALFORMED = "wrong number of fields"
 BETWEEN = chr(31)  # separates the parts of labels of several columns
 MOST_NAMED = 1_000  # states in which rewards are missing
+BOUNDS = {
+    "reward": (-LARGEST_REWARD, LARGEST_REWARD), "gamma": (0.0, 1.0), "lam": (0.0, 1.0),
+    "rho": (0.0, LARGEST_RATIO),
+}  # fmt: skip  # of the numbers of a transition
+PROBABILITIES = ("behaviour", "target")
 PROBABILITY = "must be a probability"
 NEVER = "must be more than 0, or so large that there is a ratio: the log has this action"
 UNREADABLE = (
@@ -37,7 +42,7 @@ class Check(NamedTuple):
 
     where: str
     reason: str
-    column: str | None  #: None: the log has no such column
+    column: str
     remedy: str = ""  #: given where such a row is refused, whatever `on_error` is
 
 
@@ -55,25 +60,17 @@ class Log:
 
     def moves(self, counts: Counts, *, acting: bool = False) -> Moves:
         """Read all rows and link them; `counts` then says which were left out."""
-        import duckdb
-
         self.work, self.counts, self.acting = self.table.work, counts, acting
         self.width = len(self.roles.state) if self.roles.kind == "vector" else 0
         self.states = [f"s{k}" for k in range(max(self.width, 1))]
         self.after = [f"z{k}" for k in range(max(self.width, 1))]
-        self.texts = self._numeric_texts()
-        self.checks = self._checks()
-        try:
-            self._load()
-            codes = self._codes()
-            self._sort()
-            self._count_rows()
-            if self.roles.time:
-                self._count_duplicates()
-            return self._link(codes)
-        except duckdb.Error as error:
-            remedy = f"cannot be read; is there room in TMPDIR? {describe_error(error)}"
-            raise InputError("source", self.table.name, remedy) from None
+        self.texts = self._texts()
+        self._load()
+        codes = self._codes()
+        self._sort()
+        if self.roles.time:
+            self._count_duplicates()
+        return self._link(codes)
 
     def entities(self) -> NDArray[np.uint64]:
         """A number for each entity and episode, which is equal in all pieces of a log.
@@ -87,8 +84,9 @@ class Log:
         query = f"SELECT {key} AS x, row_number() OVER () AS n FROM ({self.table.query(names)})"
         ends = "unnest([arg_min(x, n), arg_max(x, n)]) AS x"
         wanted = "DISTINCT x" if self.roles.entity else ends
-        found = self.table.work.execute(f"SELECT {wanted} FROM ({query})").fetchnumpy()["x"]
-        return np.asarray(found)
+        return np.asarray(
+            self.table.work.execute(f"SELECT {wanted} FROM ({query})").fetchnumpy()["x"]
+        )
 
     # ------------------------------------------------------------------ rows: cast
 
@@ -97,8 +95,9 @@ class Log:
 
         Rows have even numbers; a line that is no row stands before the row that follows it.
         """
-        columns = ", ".join(f"{sql} AS {name}" for name, sql in self._cast().items())
-        known = f"NOT ({_any_null([*self.states, *['en'] * bool(self.roles.entity)])})"
+        self.columns = self._columns()
+        columns = ", ".join(f"{sql} AS {name}" for name, sql in self.columns.items())
+        known = f"NOT ({_any_null([*self.states, *['entity'] * bool(self.roles.entity)])})"
         needed = list(self.table.types) if self.roles.time else sorted(self.roles.used)
         rejected_lines(self.table)  # forget those of a first look
         self.starts: list[int] = []  # rows before each file
@@ -121,88 +120,84 @@ class Log:
             self.work.insert(start, {"n": before}, "n, false, true")
             first = self.work.one("SELECT count(*) FROM rows") - self.torn
 
-    def _cast(self) -> dict[str, str]:
-        """SQL for each internal column."""
+    def _columns(self) -> dict[str, str]:
+        """SQL for each internal column, called as its role; states are s0, s1, …, next ones z0."""
         r, t = self.roles, self.table
-        columns = {"r": t.number(r.reward)}
-        for name, column in (("ended", r.terminated), ("cut", r.truncated)):
-            columns[name] = t.flag(column) if column else "false"
-        for names, given in ((self.states, r.state), (self.after, r.next_state)):
-            columns |= self._state(names, given) if given else {}
-        acting = self.acting or self.policy is not None
-        others = {
-            "g": (r.gamma, t.number), "l": (r.lam, t.number), "rho": (r.rho, t.number),
-            "mu": (r.behaviour, lambda name: f"nullif({t.number(name)}, 'nan')"),
-            "pi": (r.target, lambda name: f"nullif({t.number(name)}, 'nan')"),
-            "a": (r.action if acting else None, t.label), "en": (r.entity, quoted),
-            "ep": (r.episode, lambda name: f"CAST({quoted(name)} AS VARCHAR)"),
-        }  # fmt: skip
-        columns |= {name: sql(column) for name, (column, sql) in others.items() if column}
+        casts: dict[str, Callable[[str], str]] = dict.fromkeys((*BOUNDS, *PROBABILITIES), t.number)
+        casts |= {"terminated": t.flag, "truncated": t.flag, "entity": quoted, "episode": t.as_text}
+        casts |= {"action": t.label} if self.acting or self.policy is not None else {}
+        columns = {"terminated": "false", "truncated": "false"}
+        columns |= {
+            role: cast(getattr(r, role)) for role, cast in casts.items() if getattr(r, role)
+        }
+        for names, states in ((self.states, r.state), (self.after, r.next_state or [])):
+            columns |= zip(names, self._state(states), strict=False)
         if r.time:
-            columns["t"] = t.time(r.time, r.dates)
-            simple = [name for name in t.types if t.kind(name) != "nested"]
-            columns["equal"] = f"hash({', '.join(map(quoted, simple))})"
+            simple = [quoted(name) for name in t.types if t.kind(name) != "nested"]
+            columns |= {"time": t.time(r.time, r.dates), "equal": f"hash({', '.join(simple)})"}
         if self.texts:
             tests = enumerate(t.unreadable(*each) for each in self.texts.items())
-            cases = " ".join(f"WHEN {where} THEN {k}" for k, where in tests)
-            columns["u"] = f"(CASE {cases} END)::UTINYINT"
+            columns["u"] = (
+                f"(CASE {' '.join(f'WHEN {x} THEN {k}' for k, x in tests)} END)::UTINYINT"
+            )
         return columns
 
-    def _state(self, names: list[str], columns: list[str]) -> dict[str, str]:
+    def _state(self, columns: list[str]) -> list[str]:
         """SQL for a state: a number, a label as text, or numbers."""
-        t, kind = self.table, self.roles.kind
-        if kind == "vector":
-            return dict(zip(names, map(t.finite, columns), strict=True))
-        if kind == "label":
-            return {names[0]: f" || chr({ord(BETWEEN)}) || ".join(map(t.label, columns))}
-        given, most = self.roles.states is not None, self.roles.states or MOST_STATES
-        value = t.whole(columns[0], codes=given)
-        return {names[0]: f"CASE WHEN {value} BETWEEN 0 AND {most - 1} THEN {value}::INTEGER END"}
+        t, most = self.table, self.roles.states or MOST_STATES
+        if not columns or self.width:
+            return [t.finite(column) for column in columns]
+        if self.roles.kind == "label":
+            return [f" || chr({ord(BETWEEN)}) || ".join(map(t.label, columns))]
+        value = t.whole(columns[0], codes=self.roles.states is not None)
+        return [f"CASE WHEN {value} BETWEEN 0 AND {most - 1} THEN {value}::INTEGER END"]
 
-    def _numeric_texts(self) -> dict[str, str]:
+    def _texts(self) -> dict[str, str]:
         """Columns of text that must hold numbers or times, with SQL that is NULL elsewhere."""
         r, t = self.roles, self.table
-        names = [r.reward, r.gamma, r.lam, r.rho, r.behaviour, r.target]
+        names = [getattr(r, role) for role in (*BOUNDS, *PROBABILITIES)]
         names += [] if r.kind == "label" else r.all_states
         found = {name: t.number(name) for name in names if name}
         found |= {r.time: t.time(r.time, r.dates)} if r.time else {}
         return {name: sql for name, sql in found.items() if t.kind(name) == "text"}
 
+    # ------------------------------------------------------------------ labels as numbers
+
     def _codes(self) -> dict[str, str]:
         """SQL for labels as numbers, in the order of their appearance."""
-        found = {}
+        found: dict[str, str] = {}
         if self.roles.kind == "label":
-            self._enumerate(self.labels, "s0", "z0" if self.roles.next_state else "")
-            found = {x: f"enum_code(TRY_CAST({x} AS enum_s0))::INTEGER" for x in ("s0", "z0")}
-            found = found if self.roles.next_state else {"s0": found["s0"]}
+            names = ["s0", "z0"] if self.roles.next_state else ["s0"]
+            found |= self._enumerate(self.labels, self.roles.state, *names)
         if self.acting:
-            self._enumerate(self.actions, "a")
-            found["a"] = "enum_code(TRY_CAST(a AS enum_a))::INTEGER"
+            found |= self._enumerate(self.actions, [str(self.roles.action)], "action")
         return found
 
-    def _enumerate(self, known: list[Any], column: str, after: str = "") -> None:
-        """Make a type of the labels in a column and, of rows that are no end, in `after`.
+    def _enumerate(self, known: list[Any], given: list[str], *names: str) -> dict[str, str]:
+        """Make a type of the labels in a column and, of rows that are no end, in the next.
 
         Labels that are `known`, as those of an earlier log, keep their numbers; new ones are added.
         """
-        query = f"SELECT {column} AS x, n AS k FROM rows"
-        if after:
-            query += f" UNION ALL SELECT {after}, n + 1 FROM rows WHERE NOT coalesce(ended, false)"
+        query = f"SELECT {names[0]} AS x, n AS k FROM rows"
+        for after in names[1:]:
+            query += (
+                f" UNION ALL SELECT {after}, n + 1 FROM rows WHERE NOT coalesce(terminated, false)"
+            )
         query = f"SELECT x FROM ({query}) WHERE x IS NOT NULL GROUP BY x ORDER BY min(k)"
         keys = [key for (key,) in self.work.all(query)]
         if len(keys) > MOST_STATES:
             remedy = "too many to be states; name columns of numbers as observations"
             raise InputError("state", f"more than {MOST_STATES:,} different ones", remedy)
-        columns = [str(self.roles.action)] if column == "a" else self.roles.state
-        new = {repr(label): (key, label) for key in keys for label in [self._label(key, columns)]}
+        new = {repr(label): (key, label) for key in keys for label in [self._label(key, given)]}
         absent = ((f"{BETWEEN}{k}", label) for k, label in enumerate(known))  # not in this log
         found = {repr(old[1]): new.pop(repr(old[1]), old) for old in absent} | new
         known[:] = [label for _, label in found.values()]
         texts = {"x": np.array([key for key, _ in found.values()], dtype=object)}
         texts["k"] = np.arange(len(found))
         self.work.insert("CREATE OR REPLACE TEMP TABLE texts AS", texts)
-        kind, query = f"enum_{column}", "SELECT x FROM texts ORDER BY k"
+        kind, query = f"enum_{names[0]}", "SELECT x FROM texts ORDER BY k"
         self.work.execute(f"DROP TYPE IF EXISTS {kind}; CREATE TYPE {kind} AS ENUM ({query})")
+        return {name: f"enum_code(TRY_CAST({name} AS {kind}))::INTEGER" for name in names}
 
     def _label(self, key: Any, columns: list[str]) -> Any:
         """The label that a text in the database stands for; of several columns, a tuple."""
@@ -221,155 +216,157 @@ class Log:
 
     def _checks(self) -> list[Check]:
         """All conditions, the most important first; a row is counted under the first that holds."""
-        r, b, p = self.roles, self.roles.behaviour, self.roles.target
-        large = f"{b} is so small that the ratio is beyond {LARGEST_RATIO:g}"
-        no_target = f"{p} is missing" if p else "the target policy has no probability"
-        no_flag = "{} is neither true nor false"
+        r, b = self.roles, self.roles.behaviour
         refused = "" if self.on_error else UNREADABLE
-        every = [
-            Check("torn", MALFORMED, r.reward),
-            *(Check(f"u = {k}", f"{name} is no {'time' if name == r.time else 'number'}", name,
-                    refused) for k, name in enumerate(self.texts)),
-            Check("mu NOT BETWEEN 0 AND 1", "", b, PROBABILITY),
-            Check("pi NOT BETWEEN 0 AND 1", "", p, PROBABILITY),
-            Check("pi IS NOT NULL AND (mu = 0 OR NOT isfinite(pi / mu))", "", b, NEVER),
-            *_bounded("r", r.reward, -LARGEST_REWARD, LARGEST_REWARD),
-            Check("ended IS NULL", no_flag.format(r.terminated), r.terminated),
-            Check("cut IS NULL", no_flag.format(r.truncated), r.truncated),
-            Check(_any_null(self.states), self._no_state("state"), r.state[0]),
-            Check(f"({_any_null(self.after)}) AND NOT ended", self._no_state("next_state"),
-                  r.next_state[0] if r.next_state else None),
-            Check("a IS NULL", f"{r.action} is missing", r.action if self.acting else None),
-            *_bounded("g", r.gamma, 0.0, 1.0),
-            *_bounded("l", r.lam, 0.0, 1.0),
-            *_bounded("rho", r.rho, 0.0, LARGEST_RATIO),
-            Check("pi IS NULL", no_target, b and (p or r.action)),
-            Check("mu IS NULL", f"{b} is missing", b),
-            Check(f"pi / mu > {LARGEST_RATIO!r}", large, b),
-            Check("ep IS NULL", f"{r.episode} is missing", r.episode),
-            Check("en IS NULL", f"{r.entity} is missing", r.entity),
-            Check("t IS NULL", f"{r.time} is missing or no time", r.time),
-        ]  # fmt: skip
-        return [check for check in every if check.column]
+        wrong = f"is no whole number from 0 to {(r.states or MOST_STATES) - 1:,}"
+        if r.kind != "number":
+            wrong = f"is missing{' or not finite' * (r.kind == 'vector')}"
+        found: list[Check] = []
 
-    def _no_state(self, role: str) -> str:
-        """Why a row is left out whose state cannot be read."""
-        if self.roles.kind == "number":
-            return f"{role} is no whole number from 0 to {(self.roles.states or MOST_STATES) - 1:,}"
-        return f"{role} is missing{' or not finite' * (self.roles.kind == 'vector')}"
+        def check(where: str, reason: str, column: str | None, remedy: str = "") -> None:
+            if column:
+                found.append(Check(where, reason, column, remedy))
+
+        check("torn", MALFORMED, r.reward)
+        for k, name in enumerate(self.texts):
+            what = "time" if name == r.time else "number"
+            check(f"u = {k}", f"{name} is no {what}", name, refused)
+        for role in PROBABILITIES:
+            check(f"{role} NOT BETWEEN 0 AND 1", "", getattr(r, role), PROBABILITY)
+        never = "target IS NOT NULL AND (behaviour = 0 OR NOT isfinite(target / behaviour))"
+        check(never, "", b, NEVER)
+        for role, (least, most) in BOUNDS.items():
+            missing, name = f"{role} IS NULL OR NOT isfinite({role})", getattr(r, role)
+            check(missing, f"{name} is missing or not finite", name)
+            outside = f"{name} is not within [{least:g}, {most:g}]"
+            check(f"{role} NOT BETWEEN {least!r} AND {most!r}", outside, name)
+        for role, column in (("terminated", r.terminated), ("truncated", r.truncated)):
+            check(f"{role} IS NULL", f"{column} is neither true nor false", column)
+        check(_any_null(self.states), f"state {wrong}", r.state[0])
+        if r.next_state:
+            after = f"({_any_null(self.after)}) AND NOT terminated"
+            check(after, f"next_state {wrong}", r.next_state[0])
+        no_target = f"{r.target} is missing" if r.target else "the target policy has no probability"
+        check("target IS NULL", no_target, b)
+        check("behaviour IS NULL", f"{b} is missing", b)
+        large = f"{b} is so small that the ratio is beyond {LARGEST_RATIO:g}"
+        check(f"target / behaviour > {LARGEST_RATIO!r}", large, b)
+        for role in ("episode", "entity", *["action"] * self.acting):
+            check(f"{role} IS NULL", f"{getattr(r, role)} is missing", getattr(r, role))
+        check("time IS NULL", f"{r.time} is missing or no time", r.time)
+        return found
 
     def _sort(self) -> None:
-        """Say why a row cannot be used; bring rows into order, entity by entity and by time."""
-        r, joins, keys, source = self.roles, "", ["n"], "rows"
+        """Say why a row cannot be used, and count it; order rows by entity and time."""
+        r, joins, keys, source, checks = self.roles, "", ["n"], "rows", self._checks()
         if self.policy is not None:
             self._ask(self.policy)
-            joins += f" LEFT JOIN retvar_policy USING ({', '.join([*self.states, 'a'])})"
+            joins += f" LEFT JOIN retvar_policy USING ({', '.join([*self.states, 'action'])})"
         if r.entity:
-            self.work.execute("CREATE OR REPLACE TEMP TABLE firsts AS SELECT en AS place, "
-                              "min(n) AS e FROM rows WHERE en IS NOT NULL GROUP BY en")  # fmt: skip
+            self.work.execute(
+                "CREATE OR REPLACE TEMP TABLE firsts AS SELECT entity AS place, min(n) AS e "
+                "FROM rows WHERE entity IS NOT NULL GROUP BY ALL"
+            )
+            self.counts.entities += self.work.one("SELECT count(*) FROM firsts")
             joins += " LEFT JOIN firsts USING (place)"
             keys, source = ["e", "n"], self._places()
         if r.time:
-            keys.insert(-1, "t")
-        why = " ".join(f"WHEN {check.where} THEN {k}" for k, check in enumerate(self.checks))
-        ratio = ", pi / mu AS rho" if r.behaviour else ""
-        dropped = " EXCLUDE (en, place)" * bool(r.entity)
+            keys.insert(-1, "time")
+        why = " ".join(f"WHEN {check.where} THEN {k}" for k, check in enumerate(checks))
+        ratio = ", target / behaviour AS rho" if r.behaviour else ""
+        self.columns |= {"rho": ratio} if ratio else {}
+        dropped = " EXCLUDE (entity, place)" * bool(r.entity)
         in_order = keys == ["n"] and not joins and not self.torn
         order = "" if in_order else f"ORDER BY {', '.join(keys)}"
         self.work.execute(
             f"CREATE OR REPLACE TEMP TABLE sorted AS SELECT *{dropped}, "
             f"(CASE {why} END)::UTINYINT AS why{ratio} FROM {source} {joins} {order}"
         )
-        named = {"e": r.entity, "t": r.time}
-        self.placed = " AND ".join(f"{k} IS NOT NULL" for k, name in named.items() if name)
+        self.keys = [key for key in keys if key != "n"]
+        found = self.work.all(
+            "SELECT why, count(*), count(*) FILTER (terminated), min(n) FROM sorted "
+            "WHERE why IS NOT NULL GROUP BY why ORDER BY min(n)"
+        )
+        for why, *counted in found:
+            self._leave_out(checks[why], f"FROM sorted WHERE why = {why}", *counted)
 
     def _places(self) -> str:
         """Rows with the entity among whose rows they stand.
 
         That of one without its own is, in the order of the log, the entity before and after it.
         """
-        if self.roles.time or not self.work.one("SELECT count(*) FROM rows WHERE en IS NULL"):
-            return "(SELECT *, en AS place FROM rows)"
-        before, after = (
-            f"last_value(en IGNORE NULLS) OVER (ORDER BY n {way})" for way in ("", "DESC")
-        )
-        return (
-            f"(SELECT *, CASE WHEN {before} = {after} THEN {before} ELSE en END AS place FROM rows)"
-        )
+        place = "entity"
+        if not self.roles.time and self.work.one("SELECT count(*) FROM rows WHERE entity IS NULL"):
+            near = "last_value(entity IGNORE NULLS) OVER (ORDER BY n{})"
+            place = f"CASE WHEN {near.format('')} = {near.format(' DESC')} THEN {near.format('')} "
+            place += "ELSE entity END"
+        return f"(SELECT *, {place} AS place FROM rows)"
 
     def _ask(self, policy: TargetPolicy) -> None:
         """A table of probabilities under the target policy, which is asked once for each pair."""
-        keys = ", ".join([*self.states, "a"])
+        keys = ", ".join([*self.states, "action"])
         self.work.execute(
             f"""CREATE OR REPLACE TEMP TABLE asked AS SELECT {keys}, count(*) AS times FROM rows
-            WHERE NOT ({_any_null([*self.states, "a"])}) GROUP BY ALL ORDER BY min(n);
+            WHERE NOT ({_any_null([*self.states, "action"])}) GROUP BY ALL ORDER BY min(n);
             CREATE OR REPLACE TEMP TABLE retvar_policy AS
-            SELECT {keys}, NULL::DOUBLE AS pi FROM asked LIMIT 0"""
+            SELECT {keys}, NULL::DOUBLE AS target FROM asked LIMIT 0"""
         )
-        for first in range(0, self.work.one("SELECT count(*) FROM asked"), CHUNK):
-            where = f"rowid >= {first} AND rowid < {first + CHUNK}"
-            part = self.work.execute(f"SELECT * FROM asked WHERE {where}").fetchnumpy()
+        for part in Moves(self.work, "asked", dict.fromkeys([*self.states, "action", "times"], 0)):
             states: list[Any] = list(np.stack([part[s] for s in self.states], axis=1))
             if not self.width:
                 states = [self._name(s) for s in part["s0"].tolist()]
-            actions = [plain(self._label(a, [str(self.roles.action)])) for a in part["a"].tolist()]
+            actions = [
+                plain(self._label(a, [str(self.roles.action)])) for a in part["action"].tolist()
+            ]
             if policy.rows is not None and not self.width:
                 self.counts.actions = self.counts.actions or ActionCoverage(policy.rows)
                 for pair in zip(states, actions, part["times"].tolist(), strict=True):
                     self.counts.actions.add(*pair)
-            new = {name: part[name] for name in [*self.states, "a"]}
-            new["p"] = policy.ask(states, actions)
-            self.work.insert("INSERT INTO retvar_policy", new, f"{keys}, nullif(p, 'nan')")
+            part["p"] = policy.ask(states, actions)
+            self.work.insert("INSERT INTO retvar_policy", part, f"{keys}, nullif(p, 'nan')")
 
     # ------------------------------------------------------------------ counting and refusing
 
-    def _count_rows(self) -> None:
-        """Count rows left out by reason; refuse what is impossible or cannot be read."""
-        found = self.work.all(
-            "SELECT why, count(*), count(*) FILTER (ended), min(n) FROM sorted "
-            "WHERE why IS NOT NULL GROUP BY why ORDER BY min(n)"
-        )
-        for why, times, ends, n in found:
-            where, reason, column, remedy = self.checks[why]
-            if remedy or self.on_error == "raise":
-                ways = DATES if column == self.roles.time else NUMBERS
-                remedy = (remedy or f"{reason}; correct the row").format(reason, times, ways)
-                raise InputError(*self._value(column, n), remedy)
-            if where.startswith("u = "):
-                reason += f", such as {self._value(column, n)[1]!r}"
-            self.counts.rejected[reason] += times
-            self.counts.ends_left_out += ends
-            if reason == f"{self.roles.reward} is missing or not finite" and not self.width:
-                states = self.work.all(
-                    f"SELECT s0, count(*) AS k FROM sorted WHERE why = {why} GROUP BY s0 "
-                    f"ORDER BY k DESC, min(n) LIMIT {MOST_NAMED}"
-                )
-                named = {None if s is None else self._name(s): k for s, k in states}
-                self.counts.missing_rewards.update(named)
-        if self.roles.entity:
-            self.counts.entities += self.work.one("SELECT count(*) FROM firsts")
+    def _leave_out(self, check: Check, rows: str, times: int, ends: int, n: int) -> None:
+        """Count rows that are left out; refuse what is impossible or cannot be read."""
+        _, reason, column, remedy = check
+        if remedy or self.on_error == "raise":
+            ways = DATES if column == self.roles.time else NUMBERS
+            remedy = (remedy or f"{reason}; correct the row").format(reason, times, ways)
+            raise InputError(*self._value(column, n), remedy)
+        if check.where.startswith("u = "):
+            reason += f", such as {self._value(column, n)[1]!r}"
+        self.counts.rejected[reason] += times
+        self.counts.ends_left_out += ends
+        if reason == f"{self.roles.reward} is missing or not finite" and not self.width:
+            states = self.work.all(
+                f"SELECT s0, count(*) AS k {rows} GROUP BY s0 ORDER BY k DESC, min(n) "
+                f"LIMIT {MOST_NAMED}"
+            )
+            named = {None if s is None else self._name(s): k for s, k in states}
+            self.counts.missing_rewards.update(named)
 
-    def _value(self, column: str | None, n: int) -> tuple[str, Any]:
+    def _value(self, column: str, n: int) -> tuple[str, Any]:
         """Where a row of the log is, and what it holds."""
         file = int(np.searchsorted(self.starts, n // 2, side="right")) - 1
         row = n // 2 - self.starts[file]
-        query = self.table.query([str(column)], file)
+        query = self.table.query([column], file)
         value = self.work.one(f"SELECT COLUMNS(*)::VARCHAR FROM ({query}) LIMIT 1 OFFSET {row}")
         name = self.table.files[file] if self.table.files else self.table.name
         return f"{name}, row {row + 1:,}: {column}", value
 
     def _count_duplicates(self) -> None:
         """Remove rows that equal another of their entity and time; count ties in time."""
-        keys = ["e", "t"] if self.roles.entity else ["t"]
+        placed = " AND ".join(f"{key} IS NOT NULL" for key in self.keys)
         same, after = (
-            " AND ".join(f"{key} = {ahead}({key}) OVER ()" for key in keys)
+            " AND ".join(f"{key} = {ahead}({key}) OVER ()" for key in self.keys)
             for ahead in ("lag", "lead")
         )
-        tied = f"SELECT *, {same} AS tied, {after} AS next FROM sorted WHERE {self.placed}"
+        tied = f"SELECT *, {same} AS tied, {after} AS next FROM sorted WHERE {placed}"
         self.work.execute(
             f"""CREATE OR REPLACE TEMP TABLE again AS SELECT n FROM ({tied})
             WHERE (tied OR next) AND why IS NULL
-            QUALIFY row_number() OVER (PARTITION BY {", ".join(keys)}, equal ORDER BY n) > 1"""
+            QUALIFY row_number() OVER (PARTITION BY {", ".join(self.keys)}, equal ORDER BY n) > 1"""
         )
         twice = self.work.one("SELECT count(*) FROM again")
         self.counts.duplicates += twice
@@ -387,25 +384,22 @@ class Log:
         than the next state that is logged. Rows without a next state are left out, except those of
         pairs, whose action counts.
         """
-        r, pairs = self.roles, list(zip(self.states, self.after, strict=True))
-        changed = ", ".join(f"{sql} AS {name}" for name, sql in codes.items())
-        rows = f"SELECT *{f' REPLACE ({changed})' * bool(codes)} FROM sorted"
-        rows += f" WHERE {self.placed}" * bool(self.placed)
-        ahead = ", ".join(f"lead({s}) OVER () AS next_{s}" for s in self.states)
-        differ = gone = next_gone = "false"
-        if r.next_state:
-            differ = " OR ".join(f"{z} <> next_{s}" for s, z in pairs)
-            after = [f"CASE WHEN ended OR {z} IS NULL THEN {s} ELSE {z} END" for s, z in pairs]
-        else:
-            gone = "why IS NULL AND NOT ended AND (cut OR NOT found)"
-            next_gone = "false" if self.acting else "coalesce(lead(gone) OVER (), false)"
-            after = [f"CASE WHEN ended OR NOT found THEN {s} ELSE next_{s} END" for s, _ in pairs]
-        over = "cut OR gone OR (going AND (NOT same OR bad_next OR differs OR next_gone))"
-        extra = {"rho": ("rho", r.rho or r.behaviour), "gamma": ("g", r.gamma),
-                 "lam": ("l", r.lam), "action": ("a", self.acting)}  # fmt: skip
+        pairs = list(zip(self.states, self.after, strict=True))
+        differ, gone = " OR ".join(f"{z} <> lead({s}) OVER ()" for s, z in pairs), "false"
+        ahead = [f"({differ}) AS differ", f"coalesce({self._same()}, false) AS same"]
+        if not self.roles.next_state:
+            ahead[0], gone = "false AS differ", "NOT terminated AND (truncated OR z0 IS NULL)"
+            known = "same AND lead(known) OVER ()"
+            ahead += [f"CASE WHEN {known} THEN lead({s}) OVER () END AS {z}" for s, z in pairs]
+        coded = ", ".join(f"{sql} AS {name}" for name, sql in codes.items())
+        over = "truncated OR gone OR NOT (terminated OR (same AND NOT lost_next AND NOT differ))"
         columns = {
-            "state": self.states, "reward": ["r"], "next_state": after, "terminated": ["ended"],
-            "truncated": [over], **{name: [sql] for name, (sql, on) in extra.items() if on},
+            "state": self.states, "reward": ["reward"],
+            "next_state": [f"CASE WHEN terminated THEN {s} ELSE coalesce({z}, {s}) END"
+                           for s, z in pairs],
+            "terminated": ["terminated"], "truncated": [over],
+            **{name: [name] for name in ("rho", "gamma", "lam") if name in self.columns},
+            **({"action": ["action"]} if self.acting else {}),
         }  # fmt: skip
         widths = {name: self.width * name.endswith("state") for name in columns}
         named = ", ".join(
@@ -414,48 +408,37 @@ class Log:
         )  # fmt: skip
         name = "acting_moves" if self.acting else "moves"
         self.work.execute(
-            f"""CREATE OR REPLACE TEMP TABLE {name} AS WITH ahead AS (
-            SELECT *, {ahead}, coalesce({self._same(differ)}, false) AS same,
-            coalesce(lead(known) OVER (), false) AND same AS found,
-            coalesce(lead(why) OVER () IS NOT NULL, false) AS bad_next,
-            why IS NULL AND NOT ended AND NOT cut AS going FROM ({rows})),
-            linked AS (SELECT *, {gone} AS gone,
-            coalesce(going AND same AND NOT bad_next AND ({differ}), false) AS differs FROM ahead),
-            marked AS (SELECT *, {next_gone} AS next_gone FROM linked)
-            SELECT {named}, differs
-            FROM marked WHERE why IS NULL AND NOT (gone AND {not self.acting})"""
+            f"""CREATE OR REPLACE TEMP TABLE {name} AS WITH
+            coded AS (SELECT *{f" REPLACE ({coded})" * bool(coded)} FROM sorted
+                      WHERE {" AND ".join(["true", *(f"{key} IS NOT NULL" for key in self.keys)])}),
+            ahead AS (SELECT *, {", ".join(ahead)} FROM coded),
+            linked AS (SELECT *, {gone} AS gone, gone AND NOT {self.acting} AS dropped FROM ahead),
+            marked AS (SELECT *, coalesce(lead(why IS NOT NULL OR dropped) OVER (), true)
+                       AS lost_next FROM linked)
+            SELECT {named},
+            differ AND same AND NOT (lost_next OR terminated OR truncated) AS differs
+            FROM marked WHERE why IS NULL AND NOT dropped"""
         )
         found = Moves(self.work, name, widths)
         lost = self.work.one("SELECT count(*) FROM sorted WHERE why IS NULL") - len(found)
-        differ = self.work.one(f"SELECT count(*) FILTER (differs) FROM {name}")
+        times = self.work.one(f"SELECT count(*) FILTER (differs) FROM {name}")
         self.work.execute("DROP TABLE sorted; DROP TABLE rows")
-        if differ and self.on_error == "raise":
+        if times and self.on_error == "raise":
             remedy = "the next row of the episode has another state; mark where episodes end"
-            raise InputError("next_state", f"in {differ:,} rows", remedy)
+            raise InputError("next_state", f"in {times:,} rows", remedy)
         self.counts.rejected += Counter({NO_NEXT: lost})
-        self.counts.unmarked_ends += Counter({MISMATCH: differ})
+        self.counts.unmarked_ends += Counter({MISMATCH: times})
         return found
 
-    def _same(self, differ: str) -> str:
+    def _same(self) -> str:
         """Whether the next row is of the same entity and episode; without these, of the file."""
-        r = self.roles
-        named = {"e": r.entity, "ep": r.episode}
+        named = {"e": self.roles.entity, "episode": self.roles.episode}
         found = [f"lead({key}) OVER () = {key}" for key, name in named.items() if name]
-        if not (found or r.time) and len(self.table.parts) > 1:
-            border = f" OR NOT ({differ})" if r.next_state else ""
+        if not (found or self.roles.time) and len(self.table.parts) > 1:
+            border = " OR NOT differ" * bool(self.roles.next_state)
             found.append(f"(lead(file) OVER () = file{border})")
         return " AND ".join(["lead(n) OVER () IS NOT NULL", *found])
 
 
 def _any_null(names: list[str]) -> str:
     return " OR ".join(f"{name} IS NULL" for name in names)
-
-
-def _bounded(name: str, column: str | None, least: float, most: float) -> list[Check]:
-    """Checks that a number is there and within bounds."""
-    missing = f"{column} is missing or not finite"
-    outside = f"{column} is not within [{least:g}, {most:g}]"
-    return [
-        Check(f"{name} IS NULL OR NOT isfinite({name})", missing, column),
-        Check(f"{name} NOT BETWEEN {least!r} AND {most!r}", outside, column),
-    ]

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import glob
 import time as clock
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from retvar.experience.linking import Log
-from retvar.experience.moves import Chunk, Moves, Workspace
-from retvar.experience.roles import Roles, Sample, find_roles
+from retvar.experience.moves import Moves, Workspace
 from retvar.experience.stream import Counts, Experience
 from retvar.experience.suspicions import first_doubts
-from retvar.experience.tables import Reading, open_table
+from retvar.experience.tables import Reading, Roles, find_roles, open_table
 from retvar.experience.target_policy import TargetPolicy
 from retvar.experience.target_policy import target_policy as make_policy
 from retvar.support import arguments
@@ -201,22 +200,20 @@ def from_table(
     grows = source if isinstance(source, Growing) else None
     seen = {} if grows is None else grows.sizes()
     table = open_table(source if grows is None else grows.complete(work), work, reading)
-    sample = Sample(table)
-    roles = find_roles(table, sample, given, states, target_policy is not None)
-    policy = None
+    roles, policy = find_roles(table, given, target_policy is not None), None
     if target_policy is not None:
         policy = make_policy(target_policy, roles.state, roles.action or "action")
-    log = Log(table, roles, policy, on_error, duplicates == "keep")
-    found = _experience(log)
+    how = roles, policy, on_error, duplicates == "keep"
+    found = _experience(Log(table, *how))
     found.fixed_states, found.force = is_integer(states), flag("force", force)
     found.cost = cost or ""
     found.discount_columns = {name: given[name] for name in ("gamma", "lam") if given[name]}
-    found.counts.suspicions = first_doubts(sample, roles)
+    found.counts.suspicions = first_doubts(table, roles)
     if grows is not None:
         found.grown = partial(grows.grown, seen, given)
     elif table.files:
-        how = (roles, reading, policy, on_error, duplicates == "keep", memory)
-        found.pieces = lambda: [Piece(str(Path(f).resolve()), *how) for f in table.files]
+        files = [str(Path(each).resolve()) for each in table.files]
+        found.pieces = lambda: [Piece(file, memory, reading, *how) for file in files]
     return found
 
 
@@ -228,13 +225,10 @@ def _experience(log: Log) -> Experience:
     known = roles.states or (None if roles.highest is None else roles.highest + 1)
     tables: dict[bool, Moves] = {}
 
-    def at_rest(counts: Counts, acting: bool = False) -> Moves:
+    def source(counts: Counts, acting: bool = False) -> Moves:
         if acting not in tables:
             tables[acting] = log.moves(counts, acting=acting)
         return tables[acting]
-
-    def source(counts: Counts, acting: bool = False) -> Iterator[Chunk]:
-        yield from at_rest(counts, acting).chunks()
 
     low, high = (
         np.array(meta[name], dtype=np.float64)
@@ -242,7 +236,7 @@ def _experience(log: Log) -> Experience:
         for name in ("low", "high")
     )  # fmt: skip
     found = Experience(
-        name=log.table.name, source=source, at_rest=at_rest, is_log=True, length=log.table.rows,
+        name=log.table.name, source=source, at_rest=True, is_log=True, length=log.table.rows,
         states=known if number else None, width=len(roles.state) if vector else None,
         labels=log.labels if roles.kind == "label" else (recorded or None if number else None),
         names=(meta.get("names") or list(roles.state)) if vector else None,
@@ -260,17 +254,16 @@ def _experience(log: Log) -> Experience:
 # ------------------------------------------------------------------ pieces, for workers
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(NamedTuple):
     """One file of a log, which a worker can read: its columns and states are decided already."""
 
     file: str
-    roles: Roles
+    memory: str | None
     reading: Reading
+    roles: Roles
     policy: TargetPolicy | None
     on_error: str | None
     keep_duplicates: bool
-    memory: str | None
 
     def open(self) -> tuple[Experience, NDArray[np.uint64]]:
         """The file as experience, with a number for each of its entities and episodes.
@@ -278,29 +271,26 @@ class Piece:
         Numbers that two pieces share are of an entity that spans files. Labels are numbered in
         each piece: ``experience.labels`` tells them.
         """
-        table = open_table(self.file, Workspace(self.memory), self.reading)
-        log = Log(table, self.roles, self.policy, self.on_error, self.keep_duplicates)
+        log = Log(open_table(self.file, Workspace(self.memory), self.reading), *self[3:])
         return _experience(log), log.entities()
 
 
+@dataclass
 class SplitCheck:
     """Refuses an entity or episode that lies in two files, where that would lose transitions."""
 
-    def __init__(self, roles: Roles) -> None:
-        self.needed, self._anywhere = roles.next_state is None, bool(roles.entity)
-        self._seen: dict[int, str] = {}
+    roles: Roles
+    seen: dict[int, str] = field(default_factory=dict)  #: ids, and the files they are in
 
     def add(self, name: str, ids: NDArray[np.uint64]) -> None:
         """Compare the ids of the next piece with those before."""
-        own = ids.tolist() if self.needed else []
-        looked_at = own if self._anywhere else own[:1]
-        shared = next((each for each in looked_at if each in self._seen), None)
-        if shared is not None:
-            remedy = (
-                f"in {self._seen[shared]} and in {name}, which workers read apart; write each "
-                "entity and episode into one file, or log next states (next_state)"
-            )
-            raise InputError("cluster", "an entity or episode", remedy)
-        if not self._anywhere:
-            self._seen, own = {}, own[1:]
-        self._seen.update(dict.fromkeys(own, name))
+        own, anywhere = ids.tolist(), bool(self.roles.entity)
+        for each in own if anywhere else own[:1]:
+            if each in self.seen and not self.roles.next_state:
+                remedy = (
+                    f"in {self.seen[each]} and in {name}, which workers read apart; write each "
+                    "entity and episode into one file, or log next states (next_state)"
+                )
+                raise InputError("cluster", "an entity or episode", remedy)
+        known = self.seen if anywhere else {}
+        self.seen = known | dict.fromkeys(own if anywhere else own[1:], name)

@@ -9,14 +9,7 @@ from typing import Any
 import numpy as np
 
 from retvar.experience.moves import Chunk, describe_error
-from retvar.experience.observations import (
-    ObservationReader,
-    SourceEnded,
-    acting_fields,
-    linked,
-    observation_reader,
-    validated,
-)
+from retvar.experience.observations import SourceEnded, acting_fields, linked, observation_reader
 from retvar.experience.stream import Counts, Experience
 from retvar.support.errors import InputError
 from retvar.support.format import did_you_mean
@@ -54,7 +47,7 @@ def from_minari(dataset: Any) -> Experience:
     reader = observation_reader(spec.observation_space)
 
     def source(counts: Counts, acting: bool = False) -> Iterator[Chunk]:
-        return linked(_episodes(data, reader, counts, acting), name, counts)
+        return linked(_episodes(data, reader, acting), reader, name, counts)
 
     return Experience(
         name=name, source=source, policy="as recorded", length=length, **reader.fields(),
@@ -84,9 +77,7 @@ def _open(dataset: Any) -> Any:
     return minari.MinariDataset(inner)
 
 
-def _episodes(
-    data: Any, reader: ObservationReader, counts: Counts, acting: bool
-) -> Iterator[Chunk]:
+def _episodes(data: Any, reader: Any, acting: bool) -> Iterator[Chunk]:
     for episode in data.iterate_episodes():
         rewards = np.asarray(episode.rewards, dtype=np.float64)
         n = rewards.size
@@ -94,7 +85,8 @@ def _episodes(
             continue
         given = episode.observations
         given = np.stack(given, axis=1) if isinstance(given, tuple) else given
-        column, ended = reader.column(given), np.array(episode.terminations, dtype=bool)
+        read = given if reader.width else [reader.read(each) for each in given]
+        column, ended = reader.column(read), np.array(episode.terminations, dtype=bool)
         truncated = np.array(episode.truncations, dtype=bool)
         actions = np.asarray(episode.actions)
         if {len(column) - 1, ended.size, truncated.size, len(actions)} != {n}:
@@ -107,4 +99,4 @@ def _episodes(
         }  # fmt: skip
         if acting:
             rows["action"] = actions.astype(np.int64).reshape(-1)
-        yield from validated(rows, reader, counts, given[:-1], given[1:])
+        yield rows

@@ -8,9 +8,8 @@ import signal
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,8 @@ from numpy.typing import NDArray
 from retvar.support.errors import InputError, WriteError
 
 __all__ = [
-    "CHUNK", "INTERRUPTIONS", "Chunk", "Moves", "Workspace", "describe_error", "quoted",
-    "text_literal",
+    "CHUNK", "Chunk", "Moves", "Workspace", "describe_error", "quoted", "text_literal",
+    "uninterrupted",
 ]  # fmt: skip
 
 Chunk = dict[str, NDArray[Any]]
@@ -36,9 +35,10 @@ class Workspace:
     1
     """
 
-    def __init__(self, memory: str | None = None) -> None:
+    def __init__(self, memory: str | None = None, source: str = "") -> None:
         import duckdb
 
+        self.source = source  # what is read, for messages
         self.folder = tempfile.mkdtemp(prefix="retvar-moves-")
         machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         settings: dict[str, Any] = {
@@ -56,20 +56,19 @@ class Workspace:
 
     def execute(self, query: str) -> Any:
         """Run a query; Ctrl-C ends it."""
-        with self._stoppable():
-            return self.db.execute(query)
-
-    @contextmanager
-    def _stoppable(self) -> Iterator[None]:
-        """A block in which DuckDB wraps what the handler of a signal raises; it is raised again."""
         try:
-            yield
-        except Exception as error:
+            return self.db.execute(query)
+        except Exception as error:  # DuckDB wraps what the handler of a signal raises
             cause = error.__cause__
-            if not isinstance(cause, KeyboardInterrupt) and "Interrupt" not in str(error):
-                raise
-            self.db.interrupt()
-            raise cause or KeyboardInterrupt from None
+            if isinstance(cause, KeyboardInterrupt) or "Interrupt" in str(error):
+                self.db.interrupt()
+                raise cause or KeyboardInterrupt from None
+            if not self.source:
+                remedy = f"has no room for the transitions ({error}); set TMPDIR"
+                raise WriteError("folder", tempfile.gettempdir(), remedy) from None
+            raise InputError(
+                "source", self.source, f"cannot be read: {describe_error(error)}"
+            ) from None
 
     def all(self, query: str) -> list[tuple[Any, ...]]:
         """All rows that a query gives."""
@@ -81,8 +80,7 @@ class Workspace:
 
     def insert(self, start: str, columns: dict[str, NDArray[Any]], select: str = "*") -> None:
         """Run ``start SELECT select FROM columns``."""
-        with self._stoppable():
-            self.db.register("retvar_new", columns)
+        self.db.register("retvar_new", columns)
         self.execute(f"{start} SELECT {select} FROM retvar_new")
         self.db.unregister("retvar_new")
 
@@ -92,54 +90,22 @@ def _remove(db: Any, folder: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-class Interruptions(threading.local):
-    """Ctrl-C and SIGTERM: within :meth:`reading` they wait for the end of :meth:`waiting`.
-
-    So a source that waits while rows are on their way loses none of them.
-    """
-
-    def __init__(self) -> None:
-        self._wait = False
-        self._came: Callable[[], Any] | None = None
-
-    @contextmanager
-    def reading(self) -> Iterator[None]:
-        """A block that reads a source."""
-        found = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
-        main = threading.current_thread() is threading.main_thread()
-        handlers: dict[int, Any] = {n: x for n, x in found.items() if main and callable(x)}
-
-        def handle(number: int, frame: Any) -> None:
-            self._came = partial(handlers[number], number, frame)
-            if not self._wait:
-                self._raise()
-
-        self._wait = False
-        for number in handlers:
-            signal.signal(number, handle)
-        try:
-            yield
-        finally:
-            for number, handler in handlers.items():
-                signal.signal(number, handler)
-            self._raise()
-
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """A block that no signal interrupts; one that came takes effect at its end."""
-        self._wait = True
-        try:
-            yield
-        finally:
-            self._raise()
-
-    def _raise(self) -> None:
-        came, self._came, self._wait = self._came, None, False
-        if came is not None:
-            came()
-
-
-INTERRUPTIONS = Interruptions()
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """A block in which Ctrl-C and SIGTERM wait: they take effect at its end."""
+    came: list[int] = []
+    main = threading.current_thread() is threading.main_thread()
+    before = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
+    handlers: dict[int, Any] = {n: x for n, x in before.items() if main and callable(x)}
+    for number in handlers:
+        signal.signal(number, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number in came[:1]:
+            signal.raise_signal(number)
 
 
 class Moves:
@@ -162,7 +128,6 @@ class Moves:
         self._work, self._table = work, table
         self._widths = widths or {}  # numbers in a row of each column; 0: it is one number
         self._rows = int(work.one(f"SELECT count(*) FROM {table}")) if work and table else 0
-        self._added = 0  # rows since the table was brought into order
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -172,10 +137,12 @@ class Moves:
     def __len__(self) -> int:
         return self._rows
 
+    def __iter__(self) -> Iterator[Chunk]:
+        return self.chunks()
+
+    @uninterrupted()
     def append(self, chunk: Chunk) -> None:
         """Add transitions; those of one ``stream`` come in the order of time."""
-        import duckdb
-
         rows = len(chunk["reward"])
         if not rows:
             return
@@ -184,19 +151,14 @@ class Moves:
         stream = chunk.pop("stream", np.zeros(rows, dtype=np.int64))
         self._widths = {name: 0 if x.ndim == 1 else x.shape[1] for name, x in chunk.items()}
         flat = {"retvar_stream": stream, "retvar_n": np.arange(self._rows, self._rows + rows)}
-        for name, column in chunk.items():
-            parts = [column] if column.ndim == 1 else column.T
-            named = zip(_parts(name, self._widths[name]), parts, strict=True)
-            flat |= {part: np.ascontiguousarray(each) for part, each in named}
+        for name, x in chunk.items():
+            parts = map(np.ascontiguousarray, np.atleast_2d(x.T))
+            flat |= zip(self._parts(name), parts, strict=True)
         self._work = self._work or Workspace()
         start = "INSERT INTO added BY NAME" if self._rows else "CREATE OR REPLACE TABLE added AS"
-        try:
-            self._work.insert(start, flat)
-        except duckdb.Error as error:
-            remedy = f"has no room for the transitions ({error}); set TMPDIR"
-            raise WriteError("folder", tempfile.gettempdir(), remedy) from None
+        self._work.insert(start, flat)
         self._rows += rows
-        self._added += rows
+        self._table = ""
 
     def in_database(self) -> tuple[Workspace, str]:
         """The database and the table, in order; the last row of each stream is truncated.
@@ -204,17 +166,13 @@ class Moves:
         Rows that were appended have the columns ``retvar_stream`` and ``retvar_n``, too.
         """
         assert self._work is not None
-        if self._added:
-            last = "coalesce(lead(retvar_stream) OVER () <> retvar_stream, true)"
+        if not self._table:
+            self._table = "moves"
             self._work.execute(
-                "CREATE OR REPLACE TABLE in_order AS "
-                f"SELECT * FROM added WHERE retvar_n < {self._rows} "
-                "ORDER BY retvar_stream, retvar_n; "
-                "CREATE OR REPLACE TABLE moves AS SELECT * REPLACE "
-                f"(truncated OR ({last} AND NOT terminated) AS truncated) FROM in_order; "
-                "DROP TABLE in_order"
+                "CREATE OR REPLACE TABLE moves AS SELECT * REPLACE (truncated OR (NOT terminated "
+                "AND retvar_n IN (SELECT max(retvar_n) FROM added GROUP BY retvar_stream)) "
+                "AS truncated) FROM added ORDER BY retvar_stream, retvar_n"
             )
-            self._table, self._added = "moves", 0
         return self._work, self._table
 
     def chunks(self, size: int = CHUNK, *, backwards: bool = False) -> Iterator[Chunk]:
@@ -231,12 +189,16 @@ class Moves:
             ).fetchnumpy()
             chunk = {}
             for name, width in self._widths.items():
-                parts = [_plain(found[part]) for part in _parts(name, width)]
+                parts = [_plain(found[part]) for part in self._parts(name)]
                 chunk[name] = np.stack(parts, axis=1) if width else parts[0]
             yield chunk
 
+    def _parts(self, name: str) -> list[str]:
+        """Columns of the database that a column consists of."""
+        return [f"{name}_{k}" for k in range(self._widths[name])] or [name]
+
     def _selected(self) -> str:
-        return ", ".join(part for name, n in self._widths.items() for part in _parts(name, n))
+        return ", ".join(part for name in self._widths for part in self._parts(name))
 
     def write(self, path: Path, about: str, actions: list[str] | None = None) -> None:
         """Write a Parquet file with a text about it; actions are written by their names."""
@@ -256,11 +218,6 @@ def _plain(column: NDArray[Any]) -> NDArray[Any]:
     if column.dtype.kind == "i":
         return np.asarray(column, dtype=np.int64)
     return np.asarray(np.ma.filled(column, np.nan) if column.dtype.kind == "f" else column)
-
-
-def _parts(name: str, width: int) -> list[str]:
-    """Columns of the database that a column consists of."""
-    return [f"{name}_{k}" for k in range(width)] if width else [name]
 
 
 def quoted(name: str) -> str:

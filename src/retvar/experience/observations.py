@@ -1,4 +1,4 @@
-"""Rows of environments and data sets: observations as columns, checked, and linked in time."""
+"""Rows of environments and data sets: observations read, rows checked, and linked in time."""
 
 from __future__ import annotations
 
@@ -16,25 +16,34 @@ from retvar.experience.moves import Chunk, describe_error
 from retvar.experience.stream import LARGEST_REWARD, Counts
 from retvar.support.errors import InputError, RetvarError, SourceError
 
-__all__ = ["SourceEnded", "acting_fields", "linked", "observation_reader", "validated"]
+__all__ = ["ObservationReader", "SourceEnded", "acting_fields", "linked", "observation_reader"]
 
 MOST_LABELS = 1_000_000
 WRAP = "is not supported; wrap the environment so that it gives a number or a vector, such as in {}"
 FLAT = WRAP.format("gymnasium.wrappers.FlattenObservation")
 
 
+class SourceEnded(Exception):
+    """A source cannot continue, for the reason in the message."""
+
+
 @dataclass
 class ObservationReader:
-    """Converts the observations of a space to states, or to vectors of one width."""
+    """Reads the observations of a space as states, or as vectors of one width."""
 
-    column: Callable[[Any], NDArray[Any]]
-    """From observations to a column of states (−1: not in the space) or rows of numbers."""
     copy: Callable[[Any], Any]  #: of an observation, which its environment may overwrite
+    read: Callable[[Any], Any]  #: the number of its state; SourceEnded, if it is not in the space
     states: int | None = None
     labels: list[Any] | None = None
     width: int | None = None
     low: NDArray[np.float64] | None = None
     high: NDArray[np.float64] | None = None
+
+    def column(self, read: Any) -> NDArray[Any]:
+        """Observations that were read as a column of states, or as rows of numbers."""
+        if self.width is None:
+            return np.array(read, dtype=np.int64)
+        return np.asarray(read, dtype=np.float64).reshape(len(read), self.width)
 
     def fields(self) -> dict[str, Any]:
         """What an experience says of its states."""
@@ -50,8 +59,8 @@ def observation_reader(space: Any) -> ObservationReader:
     >>> observation_reader(Box(-1, 1, (2, 3))).width
     6
     >>> reader = observation_reader(Tuple((Discrete(3, start=1), Discrete(2))))
-    >>> reader.states, reader.labels[:3], reader.column([(1, 1), (3, 0), (0, 0)])
-    (6, [(1, 0), (1, 1), (2, 0)], array([ 1,  4, -1]))
+    >>> reader.states, reader.labels[:3], reader.read((3, 0))
+    (6, [(1, 0), (1, 1), (2, 0)], 4)
     """
     from gymnasium import spaces
 
@@ -67,7 +76,15 @@ def observation_reader(space: Any) -> ObservationReader:
         if all(isinstance(part, spaces.Discrete) for part in parts):
             return _of_integers([int(p.n) for p in parts], [int(p.start) for p in parts], tuple)
     if isinstance(space, spaces.Box) and space.dtype.kind in "fiub" and math.prod(space.shape):
-        return _of_vectors(space)
+        low, high = (np.asarray(x, dtype=np.float64).ravel() for x in (space.low, space.high))
+
+        def copy(given: Any) -> NDArray[Any]:
+            array = np.array(given, dtype=space.dtype)
+            if array.shape != space.shape:
+                raise ValueError(f"an observation of shape {array.shape}, not {space.shape}")
+            return array
+
+        return ObservationReader(copy, lambda x: x, width=low.size, low=low, high=high)
     raise InputError("observation_space", space, FLAT)
 
 
@@ -89,34 +106,20 @@ def _of_integers(
     elif starts[0]:
         labels = list(ranges[0])
 
-    def column(given: Any) -> NDArray[np.int64]:
+    def read(observation: Any) -> int:
+        number = 0
         try:
-            digits = np.asarray(given, dtype=np.float64).reshape(len(given), len(counts)) - starts
-        except (TypeError, ValueError):  # one of them is none of the space's
-            one = len(given) == 1
-            return np.array([-1]) if one else np.concatenate([column([each]) for each in given])
-        good = ((digits >= 0) & (digits < counts) & (digits == np.floor(digits))).all(axis=1)
-        whole = np.where(good[:, None], digits, 0.0).astype(np.int64)
-        return np.where(good, np.ravel_multi_index(tuple(whole.T), counts), -1)
+            digits = [observation] if copy is None else np.ravel(observation).tolist()
+            for x, numbers in zip(digits, ranges, strict=True):
+                number = number * len(numbers) + numbers.index(int(x))
+                if x != int(x):
+                    raise ValueError
+        except (TypeError, ValueError, OverflowError):
+            remedy = f"the observation {observation!r} is not in the observation space"
+            raise SourceEnded(remedy) from None
+        return number
 
-    return ObservationReader(column, copy or (lambda observation: observation), states, labels)
-
-
-def _of_vectors(space: Any) -> ObservationReader:
-    """Vectors of a Box, flattened."""
-    width, dtype, shape = math.prod(space.shape), space.dtype, space.shape
-
-    def copy(given: Any) -> NDArray[Any]:
-        array = np.array(given, dtype=dtype)
-        if array.shape != shape:
-            raise ValueError(f"an observation of shape {array.shape}, not {shape}")
-        return array
-
-    def column(given: Any) -> NDArray[np.float64]:
-        return np.asarray(given, dtype=np.float64).reshape(len(given), width)
-
-    low, high = (np.asarray(x, dtype=np.float64).ravel() for x in (space.low, space.high))
-    return ObservationReader(column, copy, width=width, low=low, high=high)
+    return ObservationReader(copy or (lambda observation: observation), read, states, labels)
 
 
 def acting_fields(space: Any, source: Callable[..., Iterator[Chunk]]) -> dict[str, Any]:
@@ -140,12 +143,10 @@ def acting_fields(space: Any, source: Callable[..., Iterator[Chunk]]) -> dict[st
     return {"with_actions": acting, "actions": labels, "action_count": count}
 
 
-class SourceEnded(Exception):
-    """A source cannot continue, for the reason in the message."""
-
-
-def linked(parts: Iterator[Chunk], name: str, counts: Counts) -> Iterator[Chunk]:
-    """Leave out rows that are ``bad``; truncate a row whose next one is, or never comes.
+def linked(
+    parts: Iterator[Chunk], reader: ObservationReader, name: str, counts: Counts
+) -> Iterator[Chunk]:
+    """Leave out rows that cannot be used; truncate a row whose next one is, or never comes.
 
     If the source fails, everything before is yielded, then a SourceError is raised, or a
     RetvarError or an interruption as it is.
@@ -154,6 +155,7 @@ def linked(parts: Iterator[Chunk], name: str, counts: Counts) -> Iterator[Chunk]
     failure: BaseException | None = None
     try:
         for new in parts:
+            _check(new, reader, counts)
             rows = {k: np.concatenate([held[k], x]) if held else x for k, x in new.items()}
             found, held = _decided(rows, last=False)
             if len(found["reward"]):
@@ -168,6 +170,28 @@ def linked(parts: Iterator[Chunk], name: str, counts: Counts) -> Iterator[Chunk]
         ended = isinstance(failure, SourceEnded)
         reason = str(failure) if ended else describe_error(failure)
         raise SourceError(name, counts.transitions, reason) from failure
+
+
+def _check(rows: Chunk, reader: ObservationReader, counts: Counts) -> None:
+    """Mark rows that cannot be used as ``bad``, and count them; clip observations to bounds."""
+    ended, size = rows["terminated"], np.abs(rows["reward"])
+    readable = np.ones(len(size), dtype=bool)
+    if reader.width is not None:
+        state, after = (np.isfinite(rows[name]).all(axis=1) for name in ("state", "next_state"))
+        readable = state & (after | ended)
+        last = readable & rows["truncated"] & ~ended
+        for name, counted in (("state", readable), ("next_state", last)):
+            clipped = np.clip(rows[name], reader.low, reader.high)
+            counts.out_of_bounds += int(((clipped != rows[name]).any(axis=1) & counted).sum())
+            rows[name] = clipped
+    finite, usable = np.isfinite(size), size <= LARGEST_REWARD
+    for reason, bad in {
+        "observation not finite": ~readable,
+        "reward not finite": readable & ~finite,
+        f"reward beyond {LARGEST_REWARD:g} in size": readable & finite & ~usable,
+    }.items():
+        counts.rejected += Counter({reason: int(np.count_nonzero(bad))})
+    rows["bad"] = ~(readable & finite & usable)
 
 
 def _decided(rows: Chunk, *, last: bool) -> tuple[Chunk, Chunk]:
@@ -189,38 +213,3 @@ def _decided(rows: Chunk, *, last: bool) -> tuple[Chunk, Chunk]:
     kept = np.flatnonzero(~bad[:end])
     rest = {name: x[end:] for name, x in rows.items()} if end < n else {}
     return {name: x[kept] for name, x in found.items() if name != "bad"}, rest
-
-
-def validated(
-    rows: Chunk, reader: ObservationReader, counts: Counts, before: Any, after: Any
-) -> Iterator[Chunk]:
-    """Mark rows whose observation or reward cannot be used; clip observations to their bounds.
-
-    `before` and `after` are the raw observations. One that is not in the space ends the stream:
-    the rows before it are yielded, then :class:`SourceEnded` is raised.
-    """
-    state, follows, ended = rows["state"], rows["next_state"], rows["terminated"]
-    readable, wrong = np.ones(len(ended), dtype=bool), np.zeros(len(ended), dtype=bool)
-    if reader.width is None:
-        wrong = (state < 0) | ((follows < 0) & ~ended)
-    else:
-        readable = np.isfinite(state).all(axis=1) & (np.isfinite(follows).all(axis=1) | ended)
-        last = readable & rows["truncated"] & ~ended
-        for name, counted in (("state", readable), ("next_state", last)):
-            clipped = np.clip(rows[name], reader.low, reader.high)
-            counts.out_of_bounds += int(((clipped != rows[name]).any(axis=1) & counted).sum())
-            rows[name] = clipped
-    size = np.abs(rows["reward"])
-    finite, usable = readable & np.isfinite(size), size <= LARGEST_REWARD
-    rows["bad"] = ~(finite & usable)
-    stop = int(np.argmax(wrong)) if wrong.any() else len(size)
-    for reason, bad in {
-        "observation not finite": ~readable,
-        "reward not finite": readable & ~finite,
-        f"reward beyond {LARGEST_REWARD:g} in size": finite & ~usable,
-    }.items():
-        counts.rejected += Counter({reason: int(np.count_nonzero(bad[:stop]))})
-    yield {name: column[:stop] for name, column in rows.items()}
-    if stop < len(size):
-        given = (before if state[stop] < 0 else after)[stop]
-        raise SourceEnded(f"the observation {given!r} is not in the observation space")

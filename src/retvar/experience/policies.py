@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import importlib
+import inspect
 import itertools
+import sys
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from retvar.experience.moves import describe_error
 from retvar.experience.observations import ObservationReader
-from retvar.experience.sb3 import Predictor, is_model
 from retvar.mdp import Policy
 from retvar.simulation.streams import uniforms
 from retvar.support.errors import InputError
 from retvar.support.format import literal
 
-__all__ = ["Acting", "Chooser", "action_selection"]
+__all__ = ["Chooser", "action_selection", "is_vec_env"]
 
 Selector = Callable[[Any], Any]  # returns the action for an observation
 Chooser = Callable[[Sequence[Any], Sequence[int]], Iterable[Any]]
@@ -29,82 +33,86 @@ POLICY = (
     "observations are states and actions are numbered, a function of the observation, an object "
     "with predict(observation), or sb3:ALGORITHM:FILE"
 )
-
-
-class Acting(NamedTuple):
-    """A policy in environments, each with its own random numbers."""
-
-    description: str
-    chooser: Callable[[int], Chooser]  #: for so many environments
+LIBRARIES = ("stable_baselines3", "sb3_contrib")
+FORM = (
+    "loading a model's .zip can run any code that it contains, so it is loaded only when asked for "
+    "by name: if you trust where it comes from, say sb3:ALGORITHM:FILE, such as sb3:PPO:model.zip"
+)
+NORMALISED = {
+    "norm_reward": "normalised rewards are not the rewards, and neither are their returns; set "
+    "norm_reward = False",
+    "training": "observations would change their meaning from step to step; set training = False",
+}
+OBSERVATIONS = (
+    "the model knows normalised observations only: give its VecNormalize as the environment, with "
+    "training = False and norm_reward = False"
+)
 
 
 def action_selection(
-    policy: Any, reader: ObservationReader, observation_space: Any, space: Any, seed: int,
+    policy: Any, env: Any, spaces: list[Any], reader: ObservationReader, seed: int,
     seeds: list[int], deterministic: bool | None = None,
-) -> Acting:  # fmt: skip
-    """Return the selection of actions by a policy, in environments with these spaces.
+) -> tuple[str, Callable[[int], Chooser]]:  # fmt: skip
+    """The name of a policy, and how it selects actions in so many environments with these spaces.
 
-    `seeds` are those with which each environment's action space is sampled; `deterministic` is for
-    a policy with ``predict``.
+    Each environment has random numbers of its own: `seeds` are those with which its action space is
+    sampled; `deterministic` is for a policy with ``predict``.
     """
     from gymnasium.spaces import Discrete
 
-    discrete = isinstance(space, Discrete)
-    if is_model(policy):
-        model = Predictor(policy, deterministic, observation_space, space)
-        valid = _validating(space)
+    policy, space = _loaded(policy), spaces[1]
+    _refuse_normalised(env, policy)
+    if callable(getattr(policy, "predict", None)):
+        model, valid = _Model(policy, deterministic, *spaces), _validating(space)
         if model.batches:
-
-            def chooser(_: int) -> Chooser:
-                many = model.drawing(seeds[0])
-                return lambda current, live: [
-                    valid(each) for each in many(np.stack([current[i] for i in live]))
-                ]
-
-            return Acting(model.description, chooser)
-        return _one_by_one(model.description, lambda i: _then(model.drawing(seeds[i]), valid))
+            many = model.drawing(seeds[0])
+            return (
+                model.name,
+                lambda _: (
+                    lambda current, live: map(
+                        valid, list(many(np.stack([current[i] for i in live])))
+                    )
+                ),
+            )
+        return model.name, _one_by_one(lambda i: _then(model.drawing(seeds[i]), valid))
     if deterministic is not None:
         raise InputError("deterministic", deterministic, "goes with a policy that has predict")
-    if isinstance(policy, str):
-        if policy != "random":
-            raise InputError("policy", literal(policy), POLICY)
-        if not discrete:
-            return _one_by_one("random", lambda i: _sampling(space, seeds[i]))
-        count, start = int(space.n), int(space.start)
-        numbers = lambda block: (block * count).astype(np.int64) + start  # noqa: E731
-        return _one_by_one("random", lambda i: _ignoring(_random_numbers(seed, i, numbers)))
+    if isinstance(policy, str) and policy == "random":
+        return "random", _one_by_one(lambda i: _at_random(space, seed, i, seeds[i]))
     if callable(policy):
         name = getattr(policy, "__qualname__", type(policy).__qualname__)
-        return _one_by_one(name, lambda _: _then(policy, _validating(space)))
-    if reader.states is None or not discrete:
+        return name, _one_by_one(lambda _: _then(policy, _validating(space)))
+    if isinstance(policy, str) or reader.states is None or not isinstance(space, Discrete):
         raise InputError("policy", literal(policy), POLICY)
     kind, table = _table(policy, reader.states, space)
-    return _one_by_one(f"an array of {kind}", _drawing(table, space, reader, seed))
+    return f"an array of {kind}", _one_by_one(_drawing(table, space, reader, seed))
 
 
-def _one_by_one(description: str, selector: Callable[[int], Selector]) -> Acting:
+def _one_by_one(selector: Callable[[int], Selector]) -> Callable[[int], Chooser]:
     """A policy that is asked for each environment; `selector` is given its number."""
 
     def chooser(count: int) -> Chooser:
         selectors = [selector(i) for i in range(count)]
         return lambda current, live: (selectors[i](current[i]) for i in live)
 
-    return Acting(description, chooser)
+    return chooser
 
 
 def _then(select: Selector, valid: Selector) -> Selector:
     return lambda observation: valid(select(observation))
 
 
-def _ignoring(draw: Callable[[], Any]) -> Selector:
-    return lambda _: draw()
+def _at_random(space: Any, seed: int, i: int, own_seed: int) -> Selector:
+    """Uniform actions; where they are not numbered, samples from a copy of the space."""
+    from gymnasium.spaces import Discrete
 
-
-def _sampling(space: Any, seed: int) -> Selector:
-    """Samples from a copy of the space."""
+    if isinstance(space, Discrete):
+        count, start = int(space.n), int(space.start)
+        draw = _random_numbers(seed, i, lambda x: (x * count).astype(np.int64) + start)
+        return lambda _: draw()
     own = copy.deepcopy(space)
-    own.seed(seed)
-    return _ignoring(own.sample)
+    own.seed(own_seed)
+    return lambda _: own.sample()
 
 
 def _random_numbers(seed: int, i: int, change: Callable[[Any], Any]) -> Callable[[], Any]:
@@ -148,16 +156,10 @@ def _drawing(
     final = space.n - 1 - np.argmax(probabilities[:, ::-1] > 0, axis=1)
     cumulative[np.arange(int(space.n)) >= final[:, None]] = 1.0  # against rounding of the sum
     rows, start = cumulative.tolist(), int(space.start)
-    number = {label: k for k, label in enumerate(reader.labels or ())}
-
-    def state(observation: Any) -> Any:
-        if not number:
-            return observation
-        return number[tuple(map(int, observation)) if np.ndim(observation) else int(observation)]
 
     def selector(i: int) -> Selector:
         draw = _random_numbers(seed, i, lambda block: block)
-        return lambda observation: start + bisect_right(rows[state(observation)], draw())
+        return lambda observation: start + bisect_right(rows[reader.read(observation)], draw())
 
     return selector
 
@@ -166,14 +168,12 @@ def _validating(space: Any) -> Selector:
     """Refuses actions that are not in the space."""
     from gymnasium.spaces import Box, Discrete
 
-    def discrete(answer: Any) -> int:
-        number = answer
-        if not isinstance(answer, int | np.integer):
-            array = np.asarray(answer)
-            number = array.item() if array.size == 1 and array.dtype.kind in "iu" else None
-        if number is None or isinstance(answer, bool) or number not in allowed:
+    def number(answer: Any) -> int:
+        array = np.asarray(answer)
+        whole = array.size == 1 and array.dtype.kind in "iu"
+        if not whole or array.item() not in allowed:
             raise _invalid_action("action", literal(answer), space)
-        return int(number)
+        return int(array.item())
 
     def general(given: Any) -> Any:
         answer = given
@@ -187,8 +187,139 @@ def _validating(space: Any) -> Selector:
     if not isinstance(space, Discrete):
         return general
     allowed = range(int(space.start), int(space.start + space.n))
-    return discrete
+    return number
 
 
 def _invalid_action(field: str, action: Any, space: Any) -> InputError:
     return InputError(field, action, f"the policy must return an action of {space}")
+
+
+# ------------------------------------------------------------------ models
+
+
+def _loaded(policy: Any) -> Any:
+    """The model of a text ``sb3:ALGORITHM:FILE``; another policy is returned as it is."""
+    text = str(policy) if isinstance(policy, str | Path) else ""
+    kind, name, file = [*text.split(":", 2), "", ""][:3]
+    if kind != "sb3" and not text.endswith(".zip"):
+        return policy
+    if kind != "sb3" or not name or not file:
+        raise InputError("policy", text, FORM)
+    known: dict[str, Any] = {}
+    for library in LIBRARIES:
+        with contextlib.suppress(ImportError):
+            classes = vars(importlib.import_module(library))
+            known |= {n: x for n, x in classes.items() if callable(getattr(x, "load", None))}
+    if not known:
+        raise InputError("policy", text, 'needs Stable-Baselines3: pip install "retvar[sb3]"')
+    if name not in known:
+        raise InputError("policy", text, f"the algorithm must be one of {', '.join(sorted(known))}")
+    try:
+        return known[name].load(file, device="cpu")
+    except Exception as error:  # a damaged file may raise anything
+        raise InputError("policy", text, f"cannot be loaded: {describe_error(error)}") from None
+
+
+class _Model:
+    """Asks a model for actions, of one observation or of a batch.
+
+    Models of Stable-Baselines3, known by the parameters of their ``predict``, take batches. Their
+    actions are those of ``deterministic=True`` unless told otherwise, as in Stable-Baselines3's own
+    evaluation. Stochastic ones have random numbers of their own: the same for the same seed, and
+    without a trace in the global generators.
+    """
+
+    def __init__(self, model: Any, deterministic: bool | None, *spaces: Any) -> None:
+        self.model, self.name, self.space = model, type(model).__name__, spaces[1]
+        parameters: Any = ()
+        with contextlib.suppress(TypeError, ValueError):
+            parameters = inspect.signature(model.predict).parameters
+        fixed, self.settings = deterministic in (None, True), {}
+        if "deterministic" in parameters:
+            self.settings["deterministic"] = fixed
+            self.name += " (deterministic)" if fixed else " (stochastic)"
+        elif deterministic is not None:
+            remedy = f"{self.name}.predict has no such parameter"
+            raise InputError("deterministic", deterministic, remedy)
+        self.stochastic = "deterministic" in parameters and not fixed
+        self.explores = self.stochastic and hasattr(model, "exploration_rate")  # as DQN's do
+        self.batches = "episode_start" in parameters and not self.explores  # one coin for a batch
+        for name, space in zip(("observation_space", "action_space"), spaces, strict=True):
+            own = getattr(model, name, None)
+            if own is None or len(getattr(own, "shape", None) or ()) > 1:  # images are transposed
+                continue
+            one, other = ((type(x), x.shape, getattr(x, "n", 0)) for x in (own, space))
+            if one != other:
+                remedy = f"the {self.name} was made for {own}; give its environment"
+                raise InputError(name, space, remedy)
+
+    def _ask(self, observation: Any) -> Any:
+        """The action for an observation, or the actions for a batch."""
+        from gymnasium.spaces import Tuple
+
+        answer = self.model.predict(observation, **self.settings)
+        plain = isinstance(self.space, Tuple) and answer in self.space
+        if not isinstance(answer, tuple) or not answer or plain:
+            return answer
+        if self.settings and len(answer) > 1 and answer[1] is not None:
+            remedy = "has a memory, so that its returns are not a function of the observation"
+            raise InputError("policy", self.name, remedy)
+        return answer[0]
+
+    def drawing(self, seed: int) -> Selector:
+        """Asks with one thread of torch, and with random numbers of its own."""
+        torch: Any = sys.modules.get("torch")
+        if self.explores:
+            self.model.action_space.seed(seed)
+        own: list[Any] = []
+        if self.stochastic:
+            own = [np.random.RandomState(seed).get_state()]
+            own += [torch.Generator().manual_seed(seed).get_state()] if torch else []
+
+        def within(given: Any) -> Any:
+            threads = torch.get_num_threads() if torch else 1
+            outside = _exchanged(own)
+            try:
+                if threads > 1:  # small networks are slower with more
+                    torch.set_num_threads(1)
+                return self._ask(given)
+            finally:
+                own[:] = _exchanged(outside)
+                if threads > 1:
+                    torch.set_num_threads(threads)
+
+        return within
+
+
+def _exchanged(states: list[Any]) -> list[Any]:
+    """Set states of the global generators of NumPy and torch; return those before."""
+    torch: Any = sys.modules.get("torch")
+    before: list[Any] = []
+    if states:
+        before.append(np.random.get_state())  # noqa: NPY002
+        np.random.set_state(states[0])  # noqa: NPY002
+    if len(states) > 1:
+        before.append(torch.get_rng_state())
+        torch.set_rng_state(states[1])
+    return before
+
+
+def is_vec_env(env: Any) -> bool:
+    """Whether an object is a ``VecEnv`` of Stable-Baselines3, which is not imported here."""
+    library = sys.modules.get("stable_baselines3.common.vec_env")
+    return library is not None and isinstance(env, library.VecEnv)
+
+
+def _refuse_normalised(env: Any, model: Any) -> None:
+    """Refuse normalised rewards, and a model that was trained on normalised observations."""
+    own = env if is_vec_env(env) else None
+    kind = getattr(sys.modules.get("stable_baselines3.common.vec_env"), "VecNormalize", ())
+    while own is not None and not isinstance(own, kind):
+        own = getattr(own, "venv", None)
+    for name, remedy in NORMALISED.items():
+        if own is not None and getattr(own, name):
+            raise InputError(name, True, remedy)
+    get = getattr(model, "get_vec_normalize_env", None)
+    trained = get() if callable(get) else None
+    if trained is not None and trained.norm_obs and (own is None or not own.norm_obs):
+        raise InputError("policy", type(model).__name__, OBSERVATIONS)

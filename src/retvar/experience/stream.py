@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.experience.moves import INTERRUPTIONS, Chunk, Moves
+from retvar.experience.moves import Chunk, Moves, uninterrupted
 from retvar.experience.suspicions import DUPLICATE, doubts, remedy
 from retvar.experience.target_policy import ActionCoverage
 from retvar.online import Transition
@@ -25,11 +25,12 @@ from retvar.support.format import count, listed, reasons, visible
 from retvar.support.html import Shown, page, settings
 
 __all__ = [
-    "LARGEST_RATIO", "LARGEST_REWARD", "Chunk", "Counts", "Experience", "recorded", "write_table",
+    "LARGEST_RATIO", "LARGEST_REWARD", "Chunk", "Counts", "Experience", "recorded",
+    "write_table",
 ]  # fmt: skip
 
 Array = NDArray[np.float64]
-Source = Callable[["Counts"], Iterator[Chunk]]
+Source = Callable[["Counts"], Iterable[Chunk]]
 LARGEST_REWARD = 1e24  # its eighth power is summed, times that of the ratio, and stays finite
 LARGEST_RATIO = 1e12
 MOST = 0.5  # share of rows whose loss is an error
@@ -104,12 +105,14 @@ class Counts:
         """
         parts = [count(self.rows, "row"), count(self.ends, "end")]
         parts.append(f"{self.episodes - self.ends:,} cut off")
-        if "entity" in self.named:
-            parts.insert(0, count(self.entities, *_nouns(self.named["entity"])))
-        if self.ties:
-            parts.append(f"{count(self.ties, 'tie')} in time")
-        if self.duplicates:
-            parts.append(count(self.duplicates, "duplicate row"))
+        if "entity" in self.named:  # called as its column, where that is a word
+            noun = re.sub(r"[_\- ]*id$", "", self.named["entity"], flags=re.IGNORECASE)
+            noun = noun.replace("_", " ").lower()
+            word = re.fullmatch(r"[^\W\d_]{3,}( [^\W\d_]{3,})*", noun)
+            nouns = (noun, noun.rstrip("s") + "s") if word else ("entity", "entities")
+            parts.insert(0, count(self.entities, *nouns))
+        parts += [f"{count(self.ties, 'tie')} in time"] if self.ties else []
+        parts += [count(self.duplicates, "duplicate row")] if self.duplicates else []
         return ", ".join(parts)
 
     def count(self, chunk: Chunk) -> None:
@@ -131,25 +134,12 @@ class Counts:
         """Add the counts of another part of the stream."""
         ratios = [each.largest_ratio for each in (self, other) if each.weighted]
         for name, theirs in vars(other).items():
-            if isinstance(theirs, Counter):
-                getattr(self, name).update(theirs)
-            elif isinstance(theirs, int | float):
+            if isinstance(theirs, Counter | int | float):
                 setattr(self, name, getattr(self, name) + theirs)
         self.largest_ratio = max(ratios, default=1.0)
         if other.actions is not None:
             self.actions = self.actions or ActionCoverage(other.actions.policy)
             self.actions.taken.update(other.actions.taken)
-
-
-def _nouns(column: str) -> tuple[str, str]:
-    """What the entities of a column are called, one and many.
-
-    >>> _nouns("patient_id"), _nouns("DeviceID"), _nouns("id")
-    (('patient', 'patients'), ('device', 'devices'), ('entity', 'entities'))
-    """
-    noun = re.sub(r"[_\- ]*id$", "", column, flags=re.IGNORECASE).replace("_", " ").lower()
-    plain = re.fullmatch(r"[^\W\d_]{3,}( [^\W\d_]{3,})*", noun)
-    return (noun, noun.rstrip("s") + "s") if plain else ("entity", "entities")
 
 
 @dataclass(eq=False)
@@ -170,7 +160,7 @@ class Experience(Shown):
     """
 
     name: str  #: of the source, for messages and titles
-    source: Source  #: yields the chunks and counts rejected rows
+    source: Source  #: yields the chunks, or gives the table of a log, and counts rejected rows
     states: int | None = None  #: number of states; None: observations, or not known in advance
     fixed_states: bool = False  #: whether `states` is fixed, as by a space, and cannot grow
     width: int | None = None  #: numbers in an observation; None: states
@@ -195,7 +185,7 @@ class Experience(Shown):
     """Waits for more of a log that grows, and gives it all anew; None where it has ended."""
     with_actions: Source | None = None
     """As `source`, with a column ``action`` of whole numbers; None: actions are not known."""
-    at_rest: Callable[[Counts], Moves] | None = None  #: makes the table of a log
+    at_rest: bool = False  #: whether `source` gives a table
     actions: list[Any] | None = None  #: labels of actions that are not numbers; may grow
     action_count: int | None = None  #: how many actions there are, where that is known
     pairs: bool = False  #: whether its states are pairs of a state and an action
@@ -213,21 +203,17 @@ class Experience(Shown):
         >>> len(from_gymnasium("FrozenLake-v1", steps=100).moves())
         100
         """
-        if self._table is not None:
-            return self._table
-        if self.at_rest is not None:
-            self._table = self.at_rest(self.counts)
-            for chunk in self._table.chunks():
-                self.counts.count(chunk)
-        else:
-            self._table = Moves()
-            with INTERRUPTIONS.reading():
-                for chunk in self.source(self.counts):
-                    self._table.append(chunk)
+        if self._table is None:
+            given = self.source(self.counts)
+            self._table = given if isinstance(given, Moves) else Moves()
+            for chunk in given:
+                with uninterrupted():
+                    if self._table is not given:
+                        self._table.append(chunk)
                     self.counts.count(chunk)
-                    if progress is not None:
-                        progress(self.counts.transitions)
-        self._refuse_losses()
+                if progress is not None:
+                    progress(self.counts.transitions)
+            self._refuse_losses()
         return self._table
 
     def chunks(self) -> Iterator[Chunk]:
@@ -236,7 +222,7 @@ class Experience(Shown):
         Where the source fails, everything before the failure comes first, then the error. A log of
         which more than half of the rows had to be left out is an error at its end, unless `force`.
         """
-        if self.at_rest is not None:
+        if self.at_rest:
             yield from self.moves().chunks()
             return
         for chunk in self.source(self.counts):
@@ -285,13 +271,13 @@ class Experience(Shown):
         return count(known, "state") if known else "states not known yet"
 
     def _html(self) -> str:
-        coming = "" if self.length is None else f"{self.length:,}"
+        coming = "goes on for ever" if self.endless else self.length
         shown = {
             "source": self.name,
             "policy": self.policy,
             "states": self._kind,
             "names": listed(self.names or self.labels or [], most=12),
-            "transitions in all": "goes on for ever" if self.endless else coming,
+            "transitions in all": f"{coming:,}" if isinstance(coming, int) else coming or "",
             "transitions read": f"{self.counts.transitions:,}",
             "episodes read": f"{self.counts.episodes:,}",
             "understood as": self.understood,
@@ -360,7 +346,7 @@ def recorded(experience: Experience, path: str | Path) -> Experience:
 
     acting = experience.with_actions
     return replace(
-        experience, source=partial(source, experience.source), at_rest=None,
+        experience, source=partial(source, experience.source), at_rest=False,
         with_actions=None if acting is None else partial(source, acting),
     )  # fmt: skip
 

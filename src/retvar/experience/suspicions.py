@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from retvar.experience.moves import quoted
-from retvar.experience.roles import Roles, Sample
+from retvar.experience.tables import Roles, Table
 from retvar.support.format import count, listed, reasons
 
 if TYPE_CHECKING:
@@ -117,16 +117,15 @@ def _alike(labels: list[Any]) -> list[list[str]]:
 # ------------------------------------------------------------------ of the first rows
 
 
-def first_doubts(sample: Sample, roles: Roles) -> list[str]:
+def first_doubts(table: Table, roles: Roles) -> list[str]:
     """Warnings about the first rows: ids that alternate, times that go back, rows sent twice."""
-    names = [name for name in sample.table.types if sample.table.kind(name) != "nested"]
+    names = [name for name in table.types if table.kind(name) != "nested"]
     free = [name for name in names if name not in roles.used]
-    ids = [*filter(IDS.search, free), *[roles.episode] * bool(roles.episode)]
-    mixed = (
-        [] if roles.entity else [name for name in ids if name and _alternates(sample, roles, name)]
-    )
-    back = [] if roles.time or mixed else [name for name in free if _goes_back(sample, roles, name)]
-    twice = [name for name in free if roles.time and _numbers_copies(sample, name, names)]
+    ids = [*filter(IDS.search, free), *([roles.episode] if roles.episode else [])]
+    mixed = [name for name in ids if not roles.entity and _alternates(table, roles, name)]
+    in_order = roles.time or mixed
+    back = [name for name in free if not in_order and _goes_back(table, roles, name)]
+    twice = [name for name in free if roles.time and _numbers_copies(table, name, names)]
     others = f" (or one of {listed(map(repr, mixed[1:]))})" if mixed[1:] else ""
     return [
         *(f"column {name!r} alternates, so that rows of several may be mixed: "
@@ -138,55 +137,50 @@ def first_doubts(sample: Sample, roles: Roles) -> list[str]:
     ]  # fmt: skip
 
 
-def _alternates(sample: Sample, roles: Roles, name: str) -> bool:
+def _alternates(table: Table, roles: Roles, name: str) -> bool:
     """Whether ids come back after others, in the middle of episodes."""
-    facts = sample.facts(name)
-    counter = facts.numbers == sample.rows
-    value = sample.table.number(name) if counter else f"hash({quoted(name)})"
-    return facts.present > 0 and _often(sample, roles, value, "x <> before AND again", counter)
+    facts = table.facts(name)
+    counter = facts.numbers == table.first_rows
+    value = table.number(name) if counter else f"hash({quoted(name)})"
+    return facts.present > 0 and _often(table, roles, value, "x <> before AND again", counter)
 
 
-def _goes_back(sample: Sample, roles: Roles, name: str) -> bool:
+def _goes_back(table: Table, roles: Roles, name: str) -> bool:
     """Whether a time falls from a row to the next of the same entity and episode."""
-    kind, facts = sample.table.kind(name), sample.facts(name)
+    kind, facts = table.kind(name), table.facts(name)
     dates = kind == "time" or (kind == "text" and not facts.numbers)
     if kind == "other" or not (DATES.match(name) if dates else CLOCKS.match(name)):
         return False  # numbers may be a duration
-    value = sample.table.time(name, dates)
-    keys = [quoted(each) for each in (roles.entity, roles.episode) if each]
-    complete = sample.one(f"count({value})") == sample.rows
-    return complete and _often(sample, roles, value, "x < before", not dates, keys)
+    value = table.time(name, dates)
+    keys = ", ".join(quoted(each) for each in (roles.entity, roles.episode) if each)
+    complete = table.seen(f"count({value})") == table.first_rows
+    return complete and _often(table, roles, value, "x < before", not dates, keys or "0")
 
 
 def _often(
-    sample: Sample,
-    roles: Roles,
-    value: str,
-    where: str,
-    counter: bool,
-    keys: list[str] | None = None,
-) -> bool:
+    table: Table, roles: Roles, value: str, where: str, counter: bool, keys: str = "0"
+) -> bool:  # fmt: skip
     """Whether a condition holds in many rows that follow one that is no end.
 
     A `counter` that falls back to its least number starts anew, which does not count.
     """
-    flags = (sample.table.flag(name) for name in (roles.terminated, roles.truncated) if name)
+    flags = (table.flag(name) for name in (roles.terminated, roles.truncated) if name)
     ended = " OR ".join(f"coalesce({flag}, false)" for flag in flags) or "false"
-    found = sample.one(
+    found = table.seen(
         f"count(*) FILTER ({where} AND NOT over {'AND x <> least' * counter})",
         f"""SELECT x, lag(x) OVER w AS before, lag(ended) OVER w AS over, min(x) OVER () AS least,
         row_number() OVER (PARTITION BY x ORDER BY n) > 1 AS again
-        FROM (SELECT {value} AS x, {ended} AS ended, hash({", ".join(keys or ["0"])}) AS entity,
-              rowid AS n FROM retvar_first) WINDOW w AS (PARTITION BY entity ORDER BY n)""",
+        FROM (SELECT {value} AS x, {ended} AS ended, hash({keys}) AS entity, rowid AS n
+              FROM retvar_first) WINDOW w AS (PARTITION BY entity ORDER BY n)""",
     )
-    return bool(found >= max(LEAST, OFTEN * sample.rows))
+    return bool(found >= max(LEAST, OFTEN * table.first_rows))
 
 
-def _numbers_copies(sample: Sample, name: str, names: list[str]) -> bool:
+def _numbers_copies(table: Table, name: str, names: list[str]) -> bool:
     """Whether a column, such as a row id, alone tells rows apart that are equal otherwise."""
-    columns = [quoted(name)], list(map(quoted, names)), [quoted(x) for x in names if x != name]
+    columns = [name], names, [each for each in names if each != name]
     own, every, others = (
-        int(sample.one(f"count(DISTINCT hash({', '.join(each)}))")) for each in columns
+        int(table.seen(f"count(DISTINCT hash({', '.join(map(quoted, each))}))")) for each in columns
     )
-    again = every - others if own >= OWN * sample.rows and len(names) <= MOST_COLUMNS else 0
-    return again >= max(LEAST, OFTEN * sample.rows)
+    again = every - others if own >= OWN * table.first_rows and len(names) <= MOST_COLUMNS else 0
+    return again >= max(LEAST, OFTEN * table.first_rows)

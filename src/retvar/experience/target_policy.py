@@ -6,9 +6,8 @@ import difflib
 import inspect
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +43,15 @@ class TargetPolicy:
     array([0.9, 0.1, nan])
     """
 
-    ask: Callable[[list[Any], list[Any]], Array]
-    rows: Rows | None = None  #: where the actions of each state are listed
+    given: Any  #: a function, or the probabilities of the actions of each state
+    rows: Rows | None = None
+
+    def ask(self, states: list[Any], actions: list[Any]) -> Array:
+        """Probabilities of so many pairs."""
+        if self.rows is None:
+            return _ask_function(self.given, states, actions)
+        pairs = zip(map(self.rows.get, map(_key, states)), map(_key, actions), strict=True)
+        return np.array([math.nan if p is None else min(p.get(a, 0.0), 1.0) for p, a in pairs])
 
 
 def target_policy(
@@ -58,7 +64,7 @@ def target_policy(
     array([1., 0.])
     """
     if callable(given):
-        return TargetPolicy(partial(_ask_function, given))
+        return TargetPolicy(given)
     if isinstance(given, str | Path) and Path(given).suffix.lower() == ".npy":
         given = load_array(Path(given), FIELD)
     try:
@@ -77,11 +83,15 @@ def target_policy(
     except Exception:  # what is given may hold anything
         raise InputError(FIELD, literal(given), FORMS) from None
     for name, own in rows.items():
-        if not abs(sum(own.values()) - 1.0) <= TOLERANCE or min(own.values()) < 0:
-            remedy = "probabilities of a state must sum to 1; list all its actions"
-            raise InputError(f"{FIELD}[{plain(name)!r}]", literal(own), remedy)
+        _refuse_row(name, own)
+    return TargetPolicy(given, rows)
 
-    return TargetPolicy(partial(_ask_rows, rows), rows)
+
+def _refuse_row(state: Any, row: Mapping[Any, float]) -> None:
+    """Refuse what are no probabilities of actions."""
+    if not abs(sum(row.values()) - 1.0) <= TOLERANCE or not min(row.values()) >= 0:
+        remedy = "probabilities of a state must sum to 1; list all its actions"
+        raise InputError(f"{FIELD}[{plain(state)!r}]", literal(row), remedy)
 
 
 def _of_table(given: Any, state: list[str], action: str) -> Rows:
@@ -103,35 +113,30 @@ def _of_table(given: Any, state: list[str], action: str) -> Rows:
     return rows
 
 
-def _ask_rows(rows: Rows, states: list[Any], actions: list[Any]) -> Array:
-    pairs = ((rows.get(_key(s)), _key(a)) for s, a in zip(states, actions, strict=True))
-    return np.array([math.nan if own is None else min(own.get(a, 0.0), 1.0) for own, a in pairs])
-
-
 def _ask_function(function: Any, states: list[Any], actions: list[Any]) -> Array:
     """A function of (state, action), or of states, which gives all probabilities or the actions."""
-    pairs = zip(states, actions, strict=True)
     try:
         if _takes_two(function):
-            found = np.array([float(function(*pair)) for pair in pairs])
+            found = np.array([*map(float, map(function, states, actions))])
         else:
             given = np.array(states)
             if isinstance(states[0], tuple):  # labels of several columns stay tuples
                 given = np.empty(len(states), dtype=object)
                 given[:] = states
             every = [dict(enumerate(p)) if np.ndim(p) else {p: 1.0} for p in function(given)]
-            for own in every:
-                if not abs(sum(own.values()) - 1.0) <= TOLERANCE or not min(own.values()) >= 0:
-                    raise ValueError(f"{[*own.values()]} are no probabilities that sum to 1")
-            rows = ({_key(a): p for a, p in own.items()} for own in every)
+            for state, own in zip(states, every, strict=True):
+                _refuse_row(state, own)
+            rows = ({_key(action): float(p) for action, p in own.items()} for own in every)
             taken = zip(rows, map(_key, actions), strict=True)
-            found = np.array([float(own.get(a, 0.0)) for own, a in taken])
+            found = np.array([own.get(action, 0.0) for own, action in taken])
+    except InputError:
+        raise
     except Exception as error:  # a function may raise anything
         name = getattr(function, "__name__", type(function).__name__)
         raise InputError(FIELD, name, f"fails: {describe_error(error)}") from None
-    wrong_ones = found[(found < -TOLERANCE) | (found > 1.0 + TOLERANCE)]
-    if wrong_ones.size:
-        raise InputError(FIELD, wrong_ones[0], "must give probabilities between 0 and 1")
+    wrong = found[(found < -TOLERANCE) | (found > 1.0 + TOLERANCE)]
+    if wrong.size:
+        raise InputError(FIELD, wrong[0], "must give probabilities between 0 and 1")
     return np.asarray(np.clip(found, 0.0, 1.0), dtype=np.float64)
 
 
