@@ -114,6 +114,10 @@ class MomentSystem:
         solved = self.resolvent.solve(np.where(self.keep, reward, 0.0), by_state=True)
         return solved._replace(x=np.where(self.infinite, np.nan, solved.x))
 
+    def visits(self, start: Array) -> Array:
+        """(I − E[cᵏ])⁻ᵀ d: visits of each state after a start, weighted by the product of cᵏ."""
+        return self.resolvent.solve(start, transpose=True).x
+
 
 def moment_system(
     edges: WeightedEdges,

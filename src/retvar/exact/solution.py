@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from retvar.exact.attribution import Attribution, attribution
 from retvar.exact.moments import (
     NAMES,
     HigherMoments,
@@ -319,6 +320,22 @@ class Solution(HigherMoments, Shown):
         return page(
             f"{name}{self!r}", table([*heading, *shapes], rows, self.mdp.n_states), notes=self.notes
         )
+
+    def attribution(self, state: int | str) -> Attribution:
+        """Where the variance from a state arises: shares of edges, actions and states.
+
+        One adjoint solution of the system of the variance. The share of a state is Var(Σ D_t ε_t)
+        over the visits of it, divided by the variance: D_t is the product of ηγ′λ′ before step t,
+        and ε_t the deviation that the step adds.
+
+        >>> import retvar as rv
+        >>> print(rv.solve(rv.domains.chain(lam=1)).attribution("s2"))
+        variance of the return from s2: 2
+        state  action  next state  share  of it reward noise
+        s2     go      s3          50.0%               50.0%
+        s3     go      end         50.0%               50.0%
+        """
+        return attribution(self, state)
 
     def plot(self, states: Iterable[int | str] | None = None) -> Figure:
         """Draw it, all states or some, by :func:`retvar.plots.solution`.
