@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,7 +26,7 @@ from retvar.exact.attribution import Attribution, attribution
 from retvar.exact.moments import (
     NAMES,
     HigherMoments,
-    MomentSystem,
+    central_moments,
     check_order,
     deviation,
     mean_of_return,
@@ -35,8 +35,9 @@ from retvar.exact.moments import (
     moment_system,
     noisy_states,
 )
+from retvar.exact.several import SeveralReturns, solve_several
 from retvar.mdp import MDP, WeightedEdges, state_values, weigh_edges
-from retvar.mdp.linear import Apply, LinearSolution, Resolvent, reaching
+from retvar.mdp.linear import Apply, Resolvent, reaching
 from retvar.mdp.weighted_edges import Estimand, sum_by_action
 from retvar.support import arguments
 from retvar.support.errors import InfiniteVarianceError, InputError
@@ -348,6 +349,7 @@ class Solution(HigherMoments, Shown):
         return figure
 
 
+@overload
 def solve(
     mdp: MDP,
     target: object = None,
@@ -357,7 +359,36 @@ def solve(
     lam: ArrayLike | None = None,
     *,
     order: int = 2,
-) -> Solution:
+) -> Solution: ...
+
+
+@overload
+def solve(
+    mdp: MDP,
+    target: object = None,
+    behaviour: object = None,
+    estimand: Estimand = "target_return",
+    value: None = None,
+    lam: ArrayLike | None = None,
+    *,
+    order: Literal[2] = 2,
+    rewards: Mapping[str, ArrayLike],
+    noise: Mapping[Any, ArrayLike] | None = None,
+) -> SeveralReturns: ...
+
+
+def solve(
+    mdp: MDP,
+    target: object = None,
+    behaviour: object = None,
+    estimand: Estimand = "target_return",
+    value: ArrayLike | None = None,
+    lam: ArrayLike | None = None,
+    *,
+    order: int = 2,
+    rewards: Mapping[str, ArrayLike] | None = None,
+    noise: Mapping[Any, ArrayLike] | None = None,
+) -> Solution | SeveralReturns:
     """Compute the exact value and variance, or more moments, of the λ-return of every state.
 
     Parameters
@@ -379,6 +410,13 @@ def solve(
     order
         The highest central moment: 2, or 3 and 4 for skewness and kurtosis. In states in which a
         moment is infinite it is NaN; `Solution.notes` names them.
+    rewards
+        Several rewards by name, instead of the MDP's: each one number, one an edge (as
+        ``mdp.edges``), or R[s], R[s, a] or R[s, a, s′]. The answer has covariances, too; see
+        :class:`SeveralReturns`.
+    noise
+        Of these rewards: by name its standard deviation, by a pair of names its correlation, in
+        the same forms; default: none.
 
     Raises
     ------
@@ -397,6 +435,13 @@ def solve(
     """
     order = check_order(order)
     edges = weigh_edges(mdp, target, behaviour, estimand, lam)
+    if rewards is not None:
+        if order != 2 or value is not None:
+            field = "order" if order != 2 else "value"
+            raise InputError(field, "given", "goes with one reward; leave it out, or rewards")
+        return solve_several(mdp, edges, rewards, noise or {})
+    if noise is not None:
+        raise InputError("noise", "given", "goes with rewards")
     return solve_weighted(mdp, edges, None if value is None else checked_value(mdp, value), order)
 
 
@@ -424,7 +469,7 @@ def solve_weighted(mdp: MDP, edges: WeightedEdges, H: Array | None, order: int =
     else:
         solved.append(mean_of_return(edges, H))
         g = solved[-1].x
-    systems, moments = zip(*_central_moments(edges, H, g, order), strict=True)
+    systems, moments = zip(*central_moments(edges, H, g, order), strict=True)
     solved += moments
     finite_order = np.asarray(1 + np.sum([~system.infinite for system in systems], axis=0))
     values = tuple(each.x for each in moments)
@@ -446,24 +491,6 @@ def solve_weighted(mdp: MDP, edges: WeightedEdges, H: Array | None, order: int =
         _bootstrap=H,
         _edges=edges,
     )
-
-
-def _central_moments(
-    edges: WeightedEdges, H: Array, g: Array, order: int
-) -> list[tuple[MomentSystem, LinearSolution]]:
-    """Solve for the moments of orders 2, 3, … about g, one order after the other."""
-    epsilon = deviation(edges, H, g)
-    noisy = functools.partial(noisy_states, edges, epsilon, g)
-    solved: list[tuple[MomentSystem, LinearSolution]] = []
-    for k in range(2, order + 1):
-        system = moment_system(edges, k, noisy)
-        found = system.solve(moment_reward(edges, epsilon, [lower.x for _, lower in solved]))
-        x = found.x if k == 3 else np.maximum(found.x, 0.0)  # rounding
-        if not np.isfinite((x + g * g)[~system.infinite]).all():
-            remedy = "a power of it overflows; scale them down"
-            raise InputError("reward or value", "too large", remedy)
-        solved.append((system, found._replace(x=x)))
-    return solved
 
 
 def variance_function(edges: WeightedEdges) -> Apply:
@@ -488,7 +515,7 @@ def variance_function(edges: WeightedEdges) -> Apply:
 def _variance(edges: WeightedEdges, H: Array) -> Array:
     """Variances for one H; NaN where they are infinite."""
     try:
-        return _central_moments(edges, H, mean_of_return(edges, H).x, 2)[0][1].x
+        return central_moments(edges, H, mean_of_return(edges, H).x, 2)[0][1].x
     except InfiniteVarianceError:
         return np.full(edges.n, np.nan)
 
