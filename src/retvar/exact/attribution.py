@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.exact.moments import deviation, moment_system, noisy_states
+from retvar.exact.moments import ROUNDING, deviation, moment_system, noisy_states
 from retvar.mdp import END, MDP
 from retvar.support import arguments
 from retvar.support.format import align, visible
@@ -97,13 +97,13 @@ class Attribution(Shown):
     @property
     def by_state(self) -> Array:
         """Share of each state."""
-        return self.by_action.sum(axis=1)
+        return np.asarray(self.by_action.sum(axis=1))
 
     def top(self, most: int = SHOWN) -> list[Contribution]:
         """The edges with the largest shares, those without any left out."""
         most = arguments.integer("most", most, 1)
         order = np.argsort(-self.by_edge, kind="stable")[:most]
-        return [self._contribution(int(k)) for k in order if self.by_edge[k] > 0]
+        return [self._contribution(int(k)) for k in order if self.by_edge[k] > ROUNDING]
 
     def _contribution(self, k: int) -> Contribution:
         e, mdp = self.mdp.edges, self.mdp
