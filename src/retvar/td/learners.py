@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, get_args, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,6 +22,7 @@ from retvar.td.step_sizes import RULES, StepSize, step_size
 
 if TYPE_CHECKING:
     from retvar.online import OnlineEstimator
+    from retvar.online.several import SeveralEstimator
 
 __all__ = ["VTD", "Centred", "Direct", "Learner", "from_dict", "grid"]
 
@@ -117,6 +119,7 @@ class Learner(Shown):
         """The TD nodes of the method, and what each is fed with."""
         return network_of(self)
 
+    @overload
     def online(
         self,
         states: int | None = None,
@@ -126,13 +129,33 @@ class Learner(Shown):
         *,
         bootstrap_samples: int = 0,
         seed: int = 0,
-    ) -> OnlineEstimator:
+    ) -> OnlineEstimator: ...
+
+    @overload
+    def online(
+        self, *features: Any, rewards: int | Sequence[str], **settings: Any
+    ) -> SeveralEstimator: ...
+
+    def online(
+        self,
+        states: int | None = None,
+        features: Any = None,
+        value_features: Any = None,
+        mean_features: Any = None,
+        *,
+        bootstrap_samples: int = 0,
+        seed: int = 0,
+        rewards: int | Sequence[str] | None = None,
+    ) -> OnlineEstimator | SeveralEstimator:
         """Make an estimator that learns from a stream of transitions.
 
         Give the number of `states`, or `features`: a table [state, feature], the length of vectors
         that come with each transition, or :mod:`retvar.td.features`. The value node's features
         default to the variance node's, the mean node's to the value node's. Intervals need
         `bootstrap_samples` (such as 100); `seed` is the seed of their random multipliers.
+
+        `rewards`: the number or the names of several rewards, of which each transition has a tuple.
+        The estimator, :class:`~retvar.online.SeveralEstimator`, learns their covariances, too.
 
         >>> import retvar as rv
         >>> rv.VTD(alpha=0.1, gamma=0.9, lam=1.0).online(states=16)
@@ -155,6 +178,12 @@ class Learner(Shown):
             counts = ", ".join(str(kind.states) for kind in kinds)
             raise InputError("features", counts, "value, mean and variance need the same states")
         kinds += [kinds[VARIANCE]] * (self.network.place_count - THIRD)
+        if rewards is not None:
+            from retvar.online.several import SeveralEstimator
+
+            if bootstrap_samples:
+                raise InputError("bootstrap_samples", bootstrap_samples, "goes with one reward")
+            return SeveralEstimator(self, kinds, rewards)
         return OnlineEstimator(self, kinds, bootstrap_samples, seed)
 
     def replace(self, **changes: Any) -> Learner:
