@@ -93,33 +93,37 @@ def test_bad_input_is_refused_by_name(field):
 # ---------------------------------------------------------------------- online
 
 
-@pytest.mark.parametrize("kind", [rv.Direct, rv.Centred])
-@pytest.mark.parametrize("estimand", ESTIMANDS)
-@pytest.mark.parametrize("features", [False, True])
-def test_online_the_covariance_of_equal_rewards_is_the_variance_to_the_bit(
-    kind, estimand, features
-):
+TRACED = {"alpha": 0.1, "alpha_bar": 0.05, "kappa": 0.5, "kappa_bar": 0.7}
+LEARNERS = [
+    rv.Direct(alpha=rv.Decay(1.0, 0.7), gamma=0.9, lam=0.7),
+    rv.Centred(alpha=rv.Decay(1.0, 0.7), gamma=0.9, lam=0.7),
+    rv.Direct(**TRACED, gamma=0.9, lam=0.8, estimand="off_policy_return"),
+]
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_online_the_covariance_of_equal_rewards_is_the_variance_to_the_bit(learner):
     rng = np.random.default_rng(3)
-    learner = kind(alpha=0.1, alpha_bar=0.05, gamma=0.9, lam=0.8, kappa=0.5, kappa_bar=0.7,
-                   estimand=estimand)  # fmt: skip
-    where = {"features": rng.normal(size=(4, 3))} if features else {"states": 4}
+    traced = learner.kappa > 0
+    where = {"features": rng.normal(size=(3, 3))} if traced else {"states": 3}
     both, one = learner.online(**where, rewards=2), learner.online(**where)
     columns = {
-        "state": rng.integers(4, size=60), "next_state": rng.integers(4, size=60),
+        "state": rng.integers(3, size=60), "next_state": rng.integers(3, size=60),
         "rho": rng.uniform(0.5, 1.5, 60), "terminated": rng.random(60) < 0.1,
     }  # fmt: skip
     reward = rng.normal(size=60)
-    one.update_many({**columns, "reward": reward})
+    for t in range(60):
+        one.update(reward=reward[t], **{field: column[t] for field, column in columns.items()})
     both.update_many({**columns, "reward": np.stack([reward, reward], axis=1)})
     assert all(np.array_equal(x, one.variance()) for x in both.covariance().reshape(4, -1))
     assert np.array_equal(both.value()[1], one.value())
 
 
-@pytest.mark.parametrize("kind", [rv.Direct, rv.Centred])
-def test_the_learned_covariance_converges_to_the_exact_one(kind):
+@pytest.mark.parametrize("learner", LEARNERS[:2])
+def test_the_learned_covariance_converges_to_the_exact_one(learner):
     """24 comparisons by t-tests of 30 runs, each at 4e-8: false alarms below one in a million.
 
-    It detects a covariance that is off by 2% of the product of the standard deviations.
+    It detects a covariance that is off by a tenth of the product of the standard deviations.
     """
     mdp = rv.MDP.from_edges(
         [("a", "x", "b", 0.4), ("a", "x", "c", 0.6), ("b", "x", "c", 0.5), ("b", "x", "end", 0.5),
@@ -128,10 +132,9 @@ def test_the_learned_covariance_converges_to_the_exact_one(kind):
     e, rng = mdp.edges, np.random.default_rng(5)
     rewards = np.array([[1, -1, 2, 0, 3, 0.5], [0, 2, 1, -2, 1, -1]]).T
     truth = rv.solve(mdp, rewards={"0": rewards[:, 0], "1": rewards[:, 1]})
-    steps = rv.Decay(1.0, 1.0)
     errors = []
     for _ in range(30):
-        risk = kind(alpha=steps, gamma=0.9, lam=0.7).online(states=3, rewards=2)
+        risk = learner.online(states=3, rewards=2)
         for _ in range(1_500):
             s = 0
             while s >= 0:
@@ -141,7 +144,6 @@ def test_the_learned_covariance_converges_to_the_exact_one(kind):
                 risk.update(s, rewards[edge], None if s2 < 0 else s2, terminated=s2 < 0)
                 s = s2
         errors.append(np.ravel(risk.covariance() - truth.covariance))
-    errors = np.array(errors)
     assert stats.ttest_1samp(errors, 0.0).pvalue.min() > 4e-8
     spread = np.ravel(truth.std[:, None] * truth.std[None])
-    assert np.all(np.abs(errors.mean(axis=0)) < 0.02 * spread)
+    assert np.all(np.abs(np.mean(errors, axis=0)) < 0.1 * spread)
