@@ -43,7 +43,8 @@ def solve(domain: str, **args: Any) -> None:
     target = question["target"] or next(iter(mdp.policies))  # with the defaults filled in
     used = {**question, "target": target, "behaviour": question["behaviour"] or target}
     plain = {"domain": domain, **used, **_to_dict(solution, sampled)}
-    text, figure = _summary(used, solution, sampled), solution.plot
+    text = _summary(used, solution, sampled)
+    figure: Any = solution.plot
     if args["why"] is not None:
         why = solution.attribution(args["why"])
         plain["why"], text, figure = _why(why), f"{text}\n\n{why}", why.plot

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, combinations_with_replacement
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -192,20 +192,14 @@ def solve_several(mdp: MDP, edges: WeightedEdges, rewards: Rewards, noise: Noise
     if not rewards:
         raise InputError("rewards", "{}", "must name at least one reward")
     names = tuple(arguments.text("rewards", name) for name in rewards)
-    correlations = _noise_of(mdp, names, noise)
+    (std, alike), n = _noise_of(mdp, names, noise), edges.number
     found = []
     for a, given in enumerate(rewards.values()):
         own = per_edge(mdp, f"rewards[{names[a]}]", given)
-        std = correlations.pop((a,), np.zeros_like(own))
-        found.append(
-            _Return.of(replace(edges, reward=own[edges.number], reward_std=std[edges.number]))
-        )
-    table = np.zeros((len(names), len(names), edges.n))
-    for a, one in enumerate(found):
-        table[a, a] = one.variance
-    for a, b in combinations(range(len(names)), 2):
-        alike = correlations.get((a, b), np.zeros(mdp.edges.state.size))[edges.number]
-        table[a, b] = table[b, a] = found[a].covariance(found[b], alike)
+        found.append(_Return.of(replace(edges, reward=own[n], reward_std=std[a, n])))
+    table = np.empty((len(names), len(names), edges.n))
+    for a, b in combinations_with_replacement(range(len(names)), 2):
+        table[a, b] = table[b, a] = found[a].covariance(found[b], alike[a, b, n])
     varies = np.array([one.loud for one in found])
     return SeveralReturns(names, mdp.state_labels, np.array([x.j for x in found]), table, varies)
 
@@ -233,6 +227,8 @@ class _Return:
 
     def covariance(self, other: _Return, alike: Array) -> Array:
         """Its covariance with another return; `alike` correlates their noise on each edge."""
+        if other is self:
+            return self.variance
         e, system = self.edges, self.system
         noise = (e.eta * e.reward_std) * (e.eta * other.edges.reward_std) * alike
         if system.keep is not None and other.system.keep is not None:
@@ -264,25 +260,24 @@ def per_edge(mdp: MDP, field: str, given: ArrayLike) -> Array:
     return np.asarray(array[(e.state, e.action, e.next_state)[: array.ndim]])
 
 
-def _noise_of(mdp: MDP, names: tuple[str, ...], noise: Noise) -> dict[tuple[int, ...], Array]:
-    """Standard deviations of the noise, (a,), and correlations, (a, b), of each edge."""
+def _noise_of(mdp: MDP, names: tuple[str, ...], noise: Noise) -> tuple[Array, Array]:
+    """Standard deviations [reward, edge] and correlations [reward, reward, edge] of the noise."""
     arguments.instance("noise", noise, Mapping, "a mapping from names, or pairs of names, to noise")
-    found: dict[tuple[int, ...], Array] = {}
+    count = mdp.edges.state.size
+    std, alike = np.zeros((len(names), count)), np.eye(len(names))[..., None] * np.ones(count)
     for key, given in noise.items():
         pair = key if isinstance(key, tuple) else (key,)
-        place = tuple(sorted(names.index(arguments.choice("noise", name, names)) for name in pair))
-        if len(set(place)) != len(pair) or len(pair) > 2:
+        a, *b = (names.index(arguments.choice("noise", name, names)) for name in pair)
+        if len(b) > 1 or a in b:
             raise InputError("noise", literal(key), "must be a name, or a pair of different names")
-        x = per_edge(mdp, f"noise[{', '.join(pair)}]", given)
-        low, high = (0.0, np.inf) if len(pair) == 1 else (-1.0, 1.0)
-        remedy = "a correlation lies in [−1, 1]" if len(pair) == 2 else "must not be negative"
-        arguments.refuse(f"noise[{', '.join(pair)}]", x, (x < low) | (x > high), remedy)
-        found[place] = x
-    k = len(names)
-    table = np.broadcast_to(np.eye(k), (mdp.edges.state.size, k, k)).copy()
-    for place, x in found.items():
-        if len(place) == 2:
-            table[:, place[0], place[1]] = table[:, place[1], place[0]] = x
-    least = np.linalg.eigvalsh(table).min(axis=1)
+        field = f"noise[{', '.join(pair)}]"
+        x = per_edge(mdp, field, given)
+        if b:
+            arguments.refuse(field, x, np.abs(x) > 1, "a correlation lies in [−1, 1]")
+            alike[a, b[0]] = alike[b[0], a] = x
+        else:
+            arguments.refuse(field, x, x < 0, "must not be negative")
+            std[a] = x
+    least = np.linalg.eigvalsh(np.moveaxis(alike, -1, 0)).min(axis=1)
     arguments.refuse("noise", least, least < -TOGETHER, "these correlations exclude each other")
-    return found
+    return std, alike

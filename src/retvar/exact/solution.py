@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
+from typing import TYPE_CHECKING, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -35,7 +35,7 @@ from retvar.exact.moments import (
     moment_system,
     noisy_states,
 )
-from retvar.exact.several import SeveralReturns, solve_several
+from retvar.exact.several import Noise, Rewards, SeveralReturns, solve_several
 from retvar.mdp import MDP, WeightedEdges, state_values, weigh_edges
 from retvar.mdp.linear import Apply, Resolvent, reaching
 from retvar.mdp.weighted_edges import Estimand, sum_by_action
@@ -368,12 +368,10 @@ def solve(
     target: object = None,
     behaviour: object = None,
     estimand: Estimand = "target_return",
-    value: None = None,
-    lam: ArrayLike | None = None,
     *,
-    order: Literal[2] = 2,
-    rewards: Mapping[str, ArrayLike],
-    noise: Mapping[Any, ArrayLike] | None = None,
+    lam: ArrayLike | None = None,
+    rewards: Rewards,
+    noise: Noise | None = None,
 ) -> SeveralReturns: ...
 
 
@@ -386,8 +384,8 @@ def solve(
     lam: ArrayLike | None = None,
     *,
     order: int = 2,
-    rewards: Mapping[str, ArrayLike] | None = None,
-    noise: Mapping[Any, ArrayLike] | None = None,
+    rewards: Rewards | None = None,
+    noise: Noise | None = None,
 ) -> Solution | SeveralReturns:
     """Compute the exact value and variance, or more moments, of the λ-return of every state.
 

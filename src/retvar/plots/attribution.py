@@ -69,9 +69,9 @@ def attribution(found: Attribution, most: int = 10) -> Figure:
 
 def _draw_bars(ax: Axes, bars: Bars) -> None:
     """One bar below the other, with its share beside it."""
-    y, look = np.arange(len(bars.names)), {"height": 0.72}
-    ax.barh(y, bars.share - bars.noise, color=BLUE, **look)
-    ax.barh(y, bars.noise, left=bars.share - bars.noise, color=LIGHT_BLUE, **look)
+    y, moves = np.arange(len(bars.names)), bars.share - bars.noise
+    ax.barh(y, moves, height=0.72, color=BLUE)
+    ax.barh(y, bars.noise, height=0.72, left=moves, color=LIGHT_BLUE)
     for k, share in enumerate(bars.share.tolist()):
         ax.annotate(f"{share:.0%}", (share, k), (3, 0), textcoords="offset points", va="center")
     ax.set(xlim=(0, 1.15 * bars.share.max()), ylim=(y.size - 0.5, -0.5))

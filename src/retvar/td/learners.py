@@ -21,8 +21,7 @@ from retvar.td.networks import NETWORKS, THIRD, VARIANCE, Network, network_of
 from retvar.td.step_sizes import RULES, StepSize, step_size
 
 if TYPE_CHECKING:
-    from retvar.online import OnlineEstimator
-    from retvar.online.several import SeveralEstimator
+    from retvar.online import OnlineEstimator, SeveralEstimator
 
 __all__ = ["VTD", "Centred", "Direct", "Learner", "from_dict", "grid"]
 
@@ -133,7 +132,13 @@ class Learner(Shown):
 
     @overload
     def online(
-        self, *features: Any, rewards: int | Sequence[str], **settings: Any
+        self,
+        states: int | None = None,
+        features: Any = None,
+        value_features: Any = None,
+        mean_features: Any = None,
+        *,
+        rewards: int | Sequence[str],
     ) -> SeveralEstimator: ...
 
     def online(
@@ -161,7 +166,7 @@ class Learner(Shown):
         >>> rv.VTD(alpha=0.1, gamma=0.9, lam=1.0).online(states=16)
         <VTD online: 0 steps, 0 rejected>
         """
-        from retvar.online import OnlineEstimator
+        from retvar.online import OnlineEstimator, SeveralEstimator
 
         if (states is None) == (features is None):
             given = "both" if states is not None else "neither"
@@ -179,8 +184,6 @@ class Learner(Shown):
             raise InputError("features", counts, "value, mean and variance need the same states")
         kinds += [kinds[VARIANCE]] * (self.network.place_count - THIRD)
         if rewards is not None:
-            from retvar.online.several import SeveralEstimator
-
             if bootstrap_samples:
                 raise InputError("bootstrap_samples", bootstrap_samples, "goes with one reward")
             return SeveralEstimator(self, kinds, rewards)
