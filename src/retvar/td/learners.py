@@ -160,7 +160,7 @@ class Learner(Shown):
         `bootstrap_samples` (such as 100); `seed` is the seed of their random multipliers.
 
         `rewards`: the number or the names of several rewards, of which each transition has a tuple.
-        The estimator, :class:`~retvar.online.SeveralEstimator`, learns their covariances, too.
+        The estimator then has ``covariance``, ``correlation`` and ``combine``, too.
 
         >>> import retvar as rv
         >>> rv.VTD(alpha=0.1, gamma=0.9, lam=1.0).online(states=16)
