@@ -59,14 +59,20 @@ def test_rewards_have_the_forms_of_arrays_and_one_number_an_edge():
     assert found.data.covariance.sel(reward="table", other="states").dims == ("state",)
 
 
-def test_an_infinite_variance_does_not_spoil_the_other_return():
-    mdp = rv.MDP.from_edges([(0, "x", 0), (0, "x2", "end"), (0, "y", "end")], gamma=1.0)
-    target, behaviour = [[0.8, 0.2, 0]], [[0.3, 0.2, 0.5]]
-    how = {"target": target, "behaviour": behaviour, "estimand": "off_policy_return"}
-    still = rv.solve(mdp, **how, rewards={"zero": 0.0, "also": 0.0})
-    assert not still.covariance.any()
-    with pytest.raises(rv.InfiniteVarianceError):
-        rv.solve(mdp, **how, rewards={"zero": 0.0, "one": 1.0})
+def test_an_infinite_variance_of_one_return_does_not_spoil_the_other():
+    mdp = rv.MDP.from_edges(
+        [("a", "x", "a"), ("a", "y", "end"), ("b", "x", "end"), ("b", "y", "end")], gamma=0.9
+    )
+    how = {"target": [[0.9, 0.1]] * 2, "behaviour": "uniform", "estimand": "off_policy_return"}
+    found = rv.solve(mdp, **how, rewards={"both": 1.0, "in b": [0, 0, 1, 2]})
+    alone = rv.solve(with_reward(mdp, np.array([0.0, 0, 1, 2]), np.zeros(4)), **how)
+    assert np.isnan(found.variance).tolist() == [[True, False], [False, False]]
+    assert np.array_equal(found.variance[1], alone.variance)
+    assert found.covariance[0, 1, 0] == 0  # the second does not vary there
+    # ρ is 1.8 or 0.2: the returns from b are (1.8, 1.8) or (0.2, 0.4)
+    assert found.covariance[0, 1, 1] == pytest.approx(0.8 * 0.7)
+    assert found.note[0] == "the variance of both is infinite; in b does not vary: no correlation"
+    assert np.isfinite(found.combine({"in b": 2.0}).std).all()
 
 
 CHAIN = rv.domains.chain()
