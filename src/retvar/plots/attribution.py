@@ -48,7 +48,7 @@ def attribution(found: Attribution, most: int = 10) -> Figure:
     --------
     >>> import retvar as rv
     >>> found = rv.solve(rv.domains.chain()).attribution("s0")
-    >>> rv.plots.attribution(found).axes[-1].get_xlabel()
+    >>> rv.plots.attribution(found).axes[0].get_xlabel()
     'share of the variance'
     """
     arguments.instance("found", found, Attribution, "what solution.attribution returns")
