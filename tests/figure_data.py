@@ -324,6 +324,7 @@ def every_figure():
     for case, mdp in DRAWN.items():
         yield "draw_mdp", case, lambda m=mdp: plots.draw_mdp(m())
         yield "solution", case, lambda m=mdp: plots.solution(rv.solve(m(), order=4))
+        yield "attribution", case, lambda m=mdp: plots.attribution(rv.solve(m()).attribution(0))
     yield "draw_mdp", "40 states", lambda: plots.draw_mdp(rv.domains.random_mdp(40, 2, 2))
     yield "solution", "300 states", lambda: plots.solution(rv.solve(rv.domains.random_walk(300)))
     yield "mdp", "chain", lambda: plots.mdp({}, rv.domains.chain())

@@ -21,10 +21,12 @@ if TYPE_CHECKING:  # loaded on first use, so that `retvar --help` is fast
     from retvar.estimation.files import load
     from retvar.estimation.rollouts import rollouts
     from retvar.exact import (
+        Attribution,
         Estimates,
         FixedPoint,
         MonteCarlo,
         Node,
+        SeveralReturns,
         Solution,
         StateSolution,
         expected_updates,
@@ -70,10 +72,12 @@ _HOMES = {
         "WriteError",
     ],
     "retvar.exact": [
+        "Attribution",
         "Estimates",
         "FixedPoint",
         "MonteCarlo",
         "Node",
+        "SeveralReturns",
         "Solution",
         "StateSolution",
         "expected_updates",
@@ -123,6 +127,7 @@ __all__ = [  # noqa: RUF022
     "ActorCritic",
     "Adadelta",
     "AlphaBound",
+    "Attribution",
     "Averaged",
     "Centred",
     "Check",
@@ -154,6 +159,7 @@ __all__ = [  # noqa: RUF022
     "PolicyGradient",
     "Record",
     "RetvarError",
+    "SeveralReturns",
     "Solution",
     "SourceError",
     "StateSolution",

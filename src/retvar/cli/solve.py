@@ -10,7 +10,7 @@ from retvar.cli import base
 from retvar.support.format import visible
 
 if TYPE_CHECKING:
-    from retvar.exact import MonteCarlo, Solution
+    from retvar.exact import Attribution, MonteCarlo, Solution
 
 ROWS = 60  # of the printed table; JSON has all
 RETURNS = {"target_return": "the target's return", "off_policy_return": "off-policy return"}
@@ -25,6 +25,7 @@ OPTIONS: base.Options = {
     **base.JSON,
     "plot": (base.PATH, "Draw value ± std to a PNG, SVG or PDF file."),
     "check": (bool, "Compare with 10,000 sampled returns from each state."),
+    "why": ("STATE", "Show where the variance from this state arises; --plot draws that."),
 }
 
 
@@ -42,7 +43,22 @@ def solve(domain: str, **args: Any) -> None:
     target = question["target"] or next(iter(mdp.policies))  # with the defaults filled in
     used = {**question, "target": target, "behaviour": question["behaviour"] or target}
     plain = {"domain": domain, **used, **_to_dict(solution, sampled)}
-    base.show(args, plain, _summary(used, solution, sampled), solution.plot)
+    text = _summary(used, solution, sampled)
+    figure: Any = solution.plot
+    if args["why"] is not None:
+        why = solution.attribution(args["why"])
+        plain["why"], text, figure = _why(why), f"{text}\n\n{why}", why.plot
+    base.show(args, plain, text, figure)
+
+
+def _why(found: Attribution) -> dict[str, Any]:
+    """An attribution as JSON data."""
+    return {
+        "state": found.state,
+        "note": found.note,
+        "by_state": found.by_state.tolist(),
+        "top": [contribution._asdict() for contribution in found.top()],
+    }
 
 
 def _to_dict(solution: Solution, sampled: MonteCarlo | None) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Exact solutions: values, variances, fixed points, distributions and sampled checks."""
 
+from retvar.exact.attribution import Attribution
 from retvar.exact.fixed_points import (
     Estimates,
     FixedPoint,
@@ -8,14 +9,17 @@ from retvar.exact.fixed_points import (
     fixed_point,
 )
 from retvar.exact.sampling import MonteCarlo, monte_carlo
+from retvar.exact.several import SeveralReturns
 from retvar.exact.solution import Solution, StateSolution, solve
 from retvar.exact.stationary import stationary_distribution
 
 __all__ = [
+    "Attribution",
     "Estimates",
     "FixedPoint",
     "MonteCarlo",
     "Node",
+    "SeveralReturns",
     "Solution",
     "StateSolution",
     "expected_updates",

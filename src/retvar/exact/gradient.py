@@ -18,13 +18,19 @@ where π is a factor of their weight η = π/μ. E[ε̄] = 0 in every state, so 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from retvar.exact.moments import deviation, moment_reward, moment_system, noisy_states
+from retvar.exact.moments import (
+    MomentSystem,
+    deviation,
+    moment_reward,
+    moment_system,
+    noisy_states,
+)
 from retvar.mdp import MDP, Policy, WeightedEdges, weigh_edges
 from retvar.mdp.linear import Apply, Resolvent, reaching
 from retvar.mdp.weighted_edges import (
@@ -190,9 +196,9 @@ def policy_gradient(
     m = float(d @ j)
     used = d > 0
     s = max(0.0, float(d[used] @ v[used])) + float(d @ (j - m) ** 2)
-    B, reached = variances.resolvent, np.ones(edges.n, dtype=bool)
+    reached = np.ones(edges.n, dtype=bool)
     if variances.keep is not None:
-        B, reached = _restricted(mdp, edges, d, variances.infinite | variances.grows)
+        variances, reached = _restricted(mdp, edges, d, variances)
     ratio, movable = None, mdp.available  # π is no factor of the weights, and can move anywhere
     if behaviour is not None and estimand == "off_policy_return":
         mu = mdp.policy(behaviour)
@@ -200,8 +206,7 @@ def policy_gradient(
     by_action = terms_by_action(mdp, j, v, edges.arriving, ratio)
     mean, variance = derivatives(
         edges, d, j, epsilon, by_action,
-        lambda x: values.solve(x, transpose=True).x,
-        lambda x: B.solve(x, transpose=True).x,
+        lambda x: values.solve(x, transpose=True).x, variances.visits,
     )  # fmt: skip
     mean, variance = (_centred(x, pi.probabilities, movable) for x in (mean, variance))
     if not (np.isfinite(s) and np.isfinite(mean).all() and np.isfinite(variance).all()):
@@ -230,11 +235,13 @@ def derivatives(
     return y[:, None] * A, z[:, None] * own + u[:, None] * A
 
 
-def _restricted(mdp: MDP, edges: WeightedEdges, d: Array, infinite: Mask) -> tuple[Resolvent, Mask]:
-    """(I − B)⁻¹ on the states that the start leads to; an InputError if it is infinite there."""
+def _restricted(
+    mdp: MDP, edges: WeightedEdges, d: Array, system: MomentSystem
+) -> tuple[MomentSystem, Mask]:
+    """The system on the states that the start leads to; an InputError if it is infinite there."""
     powers = edges.decay**2
     reached = reaching(edges.matrix(powers).T.tocsr(), d > 0)
-    bad = reached & infinite
+    bad = reached & (system.infinite | system.grows)
     if bad.any():
         starts, there = (listed(map(mdp.state_name, np.flatnonzero(x).tolist())) for x in (d, bad))
         remedy = (
@@ -242,7 +249,8 @@ def _restricted(mdp: MDP, edges: WeightedEdges, d: Array, infinite: Mask) -> tup
             "use a behaviour policy closer to the target"
         )
         raise InputError("start", starts, remedy)
-    return Resolvent(edges.matrix(np.where(reached[edges.state], powers, 0.0))), reached
+    rest = Resolvent(edges.matrix(np.where(reached[edges.state], powers, 0.0)))
+    return replace(system, resolvent=rest), reached
 
 
 def _centred(derivative: Array, pi: Array, movable: Mask) -> Array:

@@ -18,6 +18,7 @@ or more, and this part to a state with noise (ε ≠ 0). Where no noise is reach
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -34,7 +35,7 @@ from retvar.mdp.linear import (
     spectral_radius,
 )
 from retvar.support import arguments
-from retvar.support.errors import ConvergenceError, InfiniteVarianceError
+from retvar.support.errors import ConvergenceError, InfiniteVarianceError, InputError
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -79,13 +80,18 @@ def moment_reward(edges: WeightedEdges, epsilon: Array, lower: Sequence[Array]) 
     noise = edges.eta * edges.reward_std
     c, e = edges.decay, epsilon
     if not lower:
-        return edges.expect(e**2 + noise**2)
+        return covariance_reward(edges, e, e, noise**2)
     V, *M3 = (np.where(np.isnan(x), 0.0, x)[edges.next_state] for x in lower)
     if not M3:
         return edges.expect(e * (e**2 + 3 * noise**2 + 3 * c**2 * V))
     within = e**4 + 6 * e**2 * noise**2 + 3 * noise**4
     across = 6 * c**2 * (e**2 + noise**2) * V + 4 * c**3 * e * M3[0]
     return edges.expect(within + across)
+
+
+def covariance_reward(edges: WeightedEdges, first: Array, second: Array, noise: Array) -> Array:
+    """Expected reward of a covariance, E[ε̄_A ε̄_B + noise]; the variance's if A = B."""
+    return edges.expect(first * second + noise)
 
 
 def noisy_states(edges: WeightedEdges, epsilon: Array, *known: Array) -> Mask:
@@ -113,6 +119,10 @@ class MomentSystem:
             return self.resolvent.solve(reward, by_state=True)
         solved = self.resolvent.solve(np.where(self.keep, reward, 0.0), by_state=True)
         return solved._replace(x=np.where(self.infinite, np.nan, solved.x))
+
+    def visits(self, start: Array) -> Array:
+        """(I − E[cᵏ])⁻ᵀ d: visits of each state after a start, weighted by the product of cᵏ."""
+        return self.resolvent.solve(start, transpose=True).x
 
 
 def moment_system(
@@ -154,6 +164,24 @@ def moment_system(
     inside = keep[edges.state] & keep[edges.next_state]
     rest = Resolvent(edges.matrix(np.where(inside, powers, 0.0)))
     return MomentSystem(order, rest, radius, infinite, grows, keep)
+
+
+def central_moments(
+    edges: WeightedEdges, H: Array, g: Array, order: int
+) -> list[tuple[MomentSystem, LinearSolution]]:
+    """Solve for the moments of orders 2, 3, … about g, one order after the other."""
+    epsilon = deviation(edges, H, g)
+    noisy = functools.partial(noisy_states, edges, epsilon, g)
+    solved: list[tuple[MomentSystem, LinearSolution]] = []
+    for k in range(2, order + 1):
+        system = moment_system(edges, k, noisy)
+        found = system.solve(moment_reward(edges, epsilon, [lower.x for _, lower in solved]))
+        x = found.x if k == 3 else np.maximum(found.x, 0.0)  # rounding
+        if not np.isfinite((x + g * g)[~system.infinite]).all():
+            remedy = "a power of it overflows; scale them down"
+            raise InputError("reward or value", "too large", remedy)
+        solved.append((system, found._replace(x=x)))
+    return solved
 
 
 class HigherMoments:

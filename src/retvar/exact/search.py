@@ -119,9 +119,9 @@ class DenseLandscape(Landscape):
         self._next = np.where(ends, 0, e.next_state)
         self._cell = e.state * mdp.n_states + self._next
         self._edges = WeightedEdges(
-            n=mdp.n_states, state=e.state, next_state=self._next, ends=ends, b=e.probability,
-            rho=ones, eta=ones, rho_bar=ones, reward=e.reward, reward_std=e.reward_std,
-            gamma=e.gamma, lam=ones, arriving=np.ones(mdp.n_states),
+            n=mdp.n_states, number=np.arange(e.state.size), state=e.state, next_state=self._next,
+            ends=ends, b=e.probability, rho=ones, eta=ones, rho_bar=ones, reward=e.reward,
+            reward_std=e.reward_std, gamma=e.gamma, lam=ones, arriving=np.ones(mdp.n_states),
         )  # fmt: skip
 
     def at(self, pi: Array) -> Spot | None:

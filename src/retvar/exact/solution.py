@@ -17,15 +17,16 @@ import functools
 import importlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from retvar.exact.attribution import Attribution, attribution
 from retvar.exact.moments import (
     NAMES,
     HigherMoments,
-    MomentSystem,
+    central_moments,
     check_order,
     deviation,
     mean_of_return,
@@ -34,8 +35,9 @@ from retvar.exact.moments import (
     moment_system,
     noisy_states,
 )
+from retvar.exact.several import Noise, Rewards, SeveralReturns, solve_several
 from retvar.mdp import MDP, WeightedEdges, state_values, weigh_edges
-from retvar.mdp.linear import Apply, LinearSolution, Resolvent, reaching
+from retvar.mdp.linear import Apply, Resolvent, reaching
 from retvar.mdp.weighted_edges import Estimand, sum_by_action
 from retvar.support import arguments
 from retvar.support.errors import InfiniteVarianceError, InputError
@@ -320,6 +322,22 @@ class Solution(HigherMoments, Shown):
             f"{name}{self!r}", table([*heading, *shapes], rows, self.mdp.n_states), notes=self.notes
         )
 
+    def attribution(self, state: int | str) -> Attribution:
+        """Where the variance from a state arises: shares of edges, actions and states.
+
+        One adjoint solution of the system of the variance. The share of a state is Var(Σ D_t ε_t)
+        over the visits of it, divided by the variance: D_t is the product of ηγ′λ′ before step t,
+        and ε_t the deviation that the step adds.
+
+        >>> import retvar as rv
+        >>> print(rv.solve(rv.domains.chain(lam=1)).attribution("s2"))
+        variance of the return from s2: 2
+        state  action  next state  share  of it reward noise
+        s2     go      s3          50.0%               50.0%
+        s3     go      end         50.0%               50.0%
+        """
+        return attribution(self, state)
+
     def plot(self, states: Iterable[int | str] | None = None) -> Figure:
         """Draw it, all states or some, by :func:`retvar.plots.solution`.
 
@@ -331,6 +349,7 @@ class Solution(HigherMoments, Shown):
         return figure
 
 
+@overload
 def solve(
     mdp: MDP,
     target: object = None,
@@ -340,7 +359,34 @@ def solve(
     lam: ArrayLike | None = None,
     *,
     order: int = 2,
-) -> Solution:
+) -> Solution: ...
+
+
+@overload
+def solve(
+    mdp: MDP,
+    target: object = None,
+    behaviour: object = None,
+    estimand: Estimand = "target_return",
+    *,
+    lam: ArrayLike | None = None,
+    rewards: Rewards,
+    noise: Noise | None = None,
+) -> SeveralReturns: ...
+
+
+def solve(
+    mdp: MDP,
+    target: object = None,
+    behaviour: object = None,
+    estimand: Estimand = "target_return",
+    value: ArrayLike | None = None,
+    lam: ArrayLike | None = None,
+    *,
+    order: int = 2,
+    rewards: Rewards | None = None,
+    noise: Noise | None = None,
+) -> Solution | SeveralReturns:
     """Compute the exact value and variance, or more moments, of the λ-return of every state.
 
     Parameters
@@ -362,6 +408,13 @@ def solve(
     order
         The highest central moment: 2, or 3 and 4 for skewness and kurtosis. In states in which a
         moment is infinite it is NaN; `Solution.notes` names them.
+    rewards
+        Several rewards by name, instead of the MDP's: each one number, one an edge (as
+        ``mdp.edges``), or R[s], R[s, a] or R[s, a, s′]. The answer has covariances, too; see
+        :class:`SeveralReturns`.
+    noise
+        Of these rewards: by name its standard deviation, by a pair of names its correlation, in
+        the same forms; default: none.
 
     Raises
     ------
@@ -380,6 +433,13 @@ def solve(
     """
     order = check_order(order)
     edges = weigh_edges(mdp, target, behaviour, estimand, lam)
+    if rewards is not None:
+        if order != 2 or value is not None:
+            field = "order" if order != 2 else "value"
+            raise InputError(field, "given", "goes with one reward; leave it out, or rewards")
+        return solve_several(mdp, edges, rewards, noise or {})
+    if noise is not None:
+        raise InputError("noise", "given", "goes with rewards")
     return solve_weighted(mdp, edges, None if value is None else checked_value(mdp, value), order)
 
 
@@ -407,7 +467,7 @@ def solve_weighted(mdp: MDP, edges: WeightedEdges, H: Array | None, order: int =
     else:
         solved.append(mean_of_return(edges, H))
         g = solved[-1].x
-    systems, moments = zip(*_central_moments(edges, H, g, order), strict=True)
+    systems, moments = zip(*central_moments(edges, H, g, order), strict=True)
     solved += moments
     finite_order = np.asarray(1 + np.sum([~system.infinite for system in systems], axis=0))
     values = tuple(each.x for each in moments)
@@ -429,24 +489,6 @@ def solve_weighted(mdp: MDP, edges: WeightedEdges, H: Array | None, order: int =
         _bootstrap=H,
         _edges=edges,
     )
-
-
-def _central_moments(
-    edges: WeightedEdges, H: Array, g: Array, order: int
-) -> list[tuple[MomentSystem, LinearSolution]]:
-    """Solve for the moments of orders 2, 3, … about g, one order after the other."""
-    epsilon = deviation(edges, H, g)
-    noisy = functools.partial(noisy_states, edges, epsilon, g)
-    solved: list[tuple[MomentSystem, LinearSolution]] = []
-    for k in range(2, order + 1):
-        system = moment_system(edges, k, noisy)
-        found = system.solve(moment_reward(edges, epsilon, [lower.x for _, lower in solved]))
-        x = found.x if k == 3 else np.maximum(found.x, 0.0)  # rounding
-        if not np.isfinite((x + g * g)[~system.infinite]).all():
-            remedy = "a power of it overflows; scale them down"
-            raise InputError("reward or value", "too large", remedy)
-        solved.append((system, found._replace(x=x)))
-    return solved
 
 
 def variance_function(edges: WeightedEdges) -> Apply:
@@ -471,7 +513,7 @@ def variance_function(edges: WeightedEdges) -> Apply:
 def _variance(edges: WeightedEdges, H: Array) -> Array:
     """Variances for one H; NaN where they are infinite."""
     try:
-        return _central_moments(edges, H, mean_of_return(edges, H).x, 2)[0][1].x
+        return central_moments(edges, H, mean_of_return(edges, H).x, 2)[0][1].x
     except InfiniteVarianceError:
         return np.full(edges.n, np.nan)
 

@@ -34,6 +34,7 @@ class WeightedEdges:
     """The edges with positive probability b, as columns with one entry per edge."""
 
     n: int
+    number: NDArray[np.intp]  #: in the edges of the MDP
     state: NDArray[np.intp]
     next_state: NDArray[np.intp]  #: 0 if the episode ends; γ is then 0
     ends: NDArray[np.bool_]
@@ -99,6 +100,7 @@ def weigh_edges(
     rho, ones = rho[used], np.ones(next_state.size)
     edges = WeightedEdges(
         n=mdp.n_states,
+        number=np.arange(b.size)[used],
         state=e.state[used],
         next_state=next_state,
         ends=ends,

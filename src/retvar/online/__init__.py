@@ -2,5 +2,6 @@
 
 from retvar.online.checkpoint import restore, save
 from retvar.online.estimator import OnlineEstimator, Transition
+from retvar.online.several import SeveralEstimator
 
-__all__ = ["OnlineEstimator", "Transition", "restore", "save"]
+__all__ = ["OnlineEstimator", "SeveralEstimator", "Transition", "restore", "save"]

@@ -3,9 +3,10 @@
 A figure is made in two steps: its data, as small records that can be looked at without drawing, and
 the drawing. ``lines`` has all curves of simulations, ``comparison`` those of sweeps, ``maps`` all
 heat maps, ``states`` values and spreads by state, ``calibration`` observed returns, ``graph`` an
-MDP, ``frontier`` the result of :func:`retvar.frontier`, ``paper`` networks and Table 1. They share
-``panels`` (lines with bands, axes, ticks, labels next to data), ``estimates`` (columns and titles)
-and ``style`` (colours, text, legends, :func:`save`). All return a matplotlib ``Figure``.
+MDP, ``frontier`` the result of :func:`retvar.frontier`, ``attribution`` where a variance arises,
+``paper`` networks and Table 1. They share ``panels`` (lines with bands, axes, ticks, labels next to
+data), ``estimates`` (columns and titles) and ``style`` (colours, text, legends, :func:`save`). All
+return a matplotlib ``Figure``.
 
 Examples
 --------
@@ -17,6 +18,7 @@ Examples
 'return'
 """
 
+from retvar.plots.attribution import attribution
 from retvar.plots.calibration import calibration, check, observed_returns
 from retvar.plots.comparison import comparison, sensitivity_curves
 from retvar.plots.frontier import frontier
@@ -38,6 +40,7 @@ from retvar.plots.states import estimate, estimate_figures, estimate_states, sol
 from retvar.plots.style import save
 
 __all__ = [
+    "attribution",
     "calibration",
     "check",
     "comparison",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, get_args, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,7 +21,7 @@ from retvar.td.networks import NETWORKS, THIRD, VARIANCE, Network, network_of
 from retvar.td.step_sizes import RULES, StepSize, step_size
 
 if TYPE_CHECKING:
-    from retvar.online import OnlineEstimator
+    from retvar.online import OnlineEstimator, SeveralEstimator
 
 
 class NodeSettings(NamedTuple):
@@ -115,6 +116,7 @@ class Learner(Shown):
         """The TD nodes of the method, and what each is fed with."""
         return network_of(self)
 
+    @overload
     def online(
         self,
         states: int | None = None,
@@ -124,7 +126,30 @@ class Learner(Shown):
         *,
         bootstrap_samples: int = 0,
         seed: int = 0,
-    ) -> OnlineEstimator:
+    ) -> OnlineEstimator: ...
+
+    @overload
+    def online(
+        self,
+        states: int | None = None,
+        features: Any = None,
+        value_features: Any = None,
+        mean_features: Any = None,
+        *,
+        rewards: int | Sequence[str],
+    ) -> SeveralEstimator: ...
+
+    def online(
+        self,
+        states: int | None = None,
+        features: Any = None,
+        value_features: Any = None,
+        mean_features: Any = None,
+        *,
+        bootstrap_samples: int = 0,
+        seed: int = 0,
+        rewards: int | Sequence[str] | None = None,
+    ) -> OnlineEstimator | SeveralEstimator:
         """Make an estimator that learns from a stream of transitions.
 
         Give the number of `states`, or `features`: a table [state, feature], the length of vectors
@@ -132,11 +157,14 @@ class Learner(Shown):
         default to the variance node's, the mean node's to the value node's. Intervals need
         `bootstrap_samples` (such as 100); `seed` is the seed of their random multipliers.
 
+        `rewards`: the number or the names of several rewards, of which each transition has a tuple.
+        The estimator then has ``covariance``, ``correlation`` and ``combine``, too.
+
         >>> import retvar as rv
         >>> rv.VTD(alpha=0.1, gamma=0.9, lam=1.0).online(states=16)
         <VTD online: 0 steps, 0 rejected>
         """
-        from retvar.online import OnlineEstimator
+        from retvar.online import OnlineEstimator, SeveralEstimator
 
         if (states is None) == (features is None):
             given = "both" if states is not None else "neither"
@@ -153,6 +181,10 @@ class Learner(Shown):
             counts = ", ".join(str(kind.states) for kind in kinds)
             raise InputError("features", counts, "value, mean and variance need the same states")
         kinds += [kinds[VARIANCE]] * (self.network.place_count - THIRD)
+        if rewards is not None:
+            if bootstrap_samples:
+                raise InputError("bootstrap_samples", bootstrap_samples, "goes with one reward")
+            return SeveralEstimator(self, kinds, rewards)
         return OnlineEstimator(self, kinds, bootstrap_samples, seed)
 
     def replace(self, **changes: Any) -> Learner:

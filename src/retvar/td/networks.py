@@ -80,6 +80,11 @@ def vtd_reward(x: Transition, read: Readings) -> float:
     return rules.vtd_reward(x.reward, x.gamma, x.lam, read.value.updated, x.eta)
 
 
+def covariance_reward(x: Transition, read: Readings) -> float:
+    """ζ_A ζ_B: what two returns deviate by, ζ² in the variance; their own networks have said it."""
+    return x.reward
+
+
 def direct_third_reward(x: Transition, read: Readings) -> float:
     """ε³ + 3c²εV(s′), ε = ηδ + (η−1)J(s), with J and V before their updates."""
     root = rules.direct_deviation(read.value.error, read.value.now, x.eta)
@@ -161,6 +166,7 @@ _MEAN = Node("mean", MEAN, mean_reward, mean_discount, VALUE)
 _DIRECT = Node("variance", VARIANCE, direct_reward, variance_discount, VALUE)
 _CENTRED = Node("variance", VARIANCE, centred_reward, variance_discount, MEAN)
 _MOMENT = Node("second_moment", VARIANCE, vtd_reward, variance_discount, VALUE, reads_updated=True)
+_COVARIANCE = Node("covariance", VARIANCE, covariance_reward, variance_discount)
 _DIRECT_MOMENTS = (
     Node("third_moment", THIRD, direct_third_reward, third_moment_discount, VARIANCE),
     Node("fourth_moment", FOURTH, direct_fourth_reward, fourth_moment_discount, THIRD),
@@ -170,7 +176,7 @@ _CENTRED_MOMENTS = (
     Node("fourth_moment", FOURTH, centred_fourth_reward, fourth_moment_discount, THIRD),
 )
 NODES = (  # a number for each, in compiled code
-    _VALUE, _MEAN, _DIRECT, _MOMENT, _CENTRED, *_DIRECT_MOMENTS, *_CENTRED_MOMENTS,
+    _VALUE, _MEAN, _DIRECT, _MOMENT, _CENTRED, *_DIRECT_MOMENTS, *_CENTRED_MOMENTS, _COVARIANCE,
 )  # fmt: skip
 
 
@@ -262,9 +268,12 @@ NETWORKS = {
     )
 }  # fmt: skip
 DEFAULT = "direct"
+# of two returns, beside a network of one of the methods for each; see :mod:`retvar.online.several`
+COVARIANCE = Network("covariance", "", "covariance", (_COVARIANCE,), Estimate(_COVARIANCE))
 ESTIMATES = tuple(  # of all networks: the prediction of each node, then what is made of it
     estimate
     for node in NODES
+    if node is not _COVARIANCE
     for estimate in dict.fromkeys(
         [Estimate(node), *(n.variance for n in NETWORKS.values() if n.variance.node is node)]
     )
@@ -291,6 +300,8 @@ def network_of(learner: Any) -> Network:
     >>> network_of(rv.VTD(alpha=0.1)).label
     'VTD'
     """
+    if learner.method == COVARIANCE.method:
+        return COVARIANCE
     network = NETWORKS[learner.method]
     order = getattr(learner, "order", 2)
     return network if order == 2 else network.up_to(order)

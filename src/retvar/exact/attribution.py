@@ -1,0 +1,157 @@
+"""Where the variance of a return arises: the share of each edge, action and state.
+
+The deviation of the λ-return from its mean is Σ_t D_t ε_t, with D_t the product of the c = ηγ′λ′ of
+the steps before t and ε of :mod:`retvar.exact.moments`. E[ε] = 0 in every state, so that its terms
+are uncorrelated, and the variance from s₀ is a sum over edges:
+
+    v(s₀) = Σ z(s) b (ε̄² + η²w)        z = (I − B)⁻ᵀ e(s₀)    visits, weighted by D²
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retvar.exact.moments import ROUNDING, deviation, moment_system, noisy_states
+from retvar.mdp import END, MDP
+from retvar.support import arguments
+from retvar.support.format import align, visible
+from retvar.support.html import Shown, page, table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from retvar.exact.solution import Solution
+
+__all__ = ["Attribution", "Contribution"]
+
+Array = NDArray[np.float64]
+PLOTS = "retvar.plots"  # lies above this module, and is looked up when a figure is asked for
+SHOWN = 10  # edges of a table
+INFINITE = "the variance is infinite: it has no shares"
+NO_VARIANCE = "the variance is 0: it has no shares"
+
+
+class Contribution(NamedTuple):
+    """What an edge adds to the variance of a return, as a share of it.
+
+    >>> import retvar as rv
+    >>> rv.solve(rv.domains.chain(lam=1)).attribution("s2").top(1)
+    [Contribution(state='s2', action='go', next_state='s3', share=0.5, noise=0.5)]
+    """
+
+    state: str
+    action: str
+    next_state: str  #: ``end`` where the episode ends
+    share: float
+    noise: float  #: the part of the share that is noise of the reward
+
+
+@dataclass(frozen=True, eq=False)
+class Attribution(Shown):
+    """Shares of the variance of the return from a state; they add to 1.
+
+    Attributes
+    ----------
+    state
+        Name of the state that the return starts from.
+    variance
+        Its variance; shares times this are contributions in its unit.
+    by_edge
+        Share of each edge of ``mdp.edges``; 0 for edges that are not taken.
+    noise
+        The part of each of these that is noise of the reward: the rest arises since one edge is
+        taken and not another.
+    note
+        Why there are no shares, which are then NaN; otherwise empty.
+
+    Examples
+    --------
+    >>> import retvar as rv
+    >>> found = rv.solve(rv.domains.complex_mdp()).attribution("s1")
+    >>> found.by_state.round(3)
+    array([0.   , 0.981, 0.   , 0.019, 0.   ])
+    >>> [(x.next_state, round(x.share, 3)) for x in found.top(2)]
+    [('s2', 0.433), ('s3', 0.368)]
+    """
+
+    mdp: MDP
+    state: str
+    variance: float
+    by_edge: Array
+    noise: Array
+    note: str
+
+    @property
+    def by_action(self) -> Array:
+        """Share of each action of each state [state, action]."""
+        shape = self.mdp.n_states, self.mdp.n_actions
+        pair = self.mdp.edges.state * shape[1] + self.mdp.edges.action
+        found = np.bincount(pair, self.by_edge, shape[0] * shape[1])
+        return np.asarray(found, dtype=np.float64).reshape(shape)
+
+    @property
+    def by_state(self) -> Array:
+        """Share of each state."""
+        return np.asarray(self.by_action.sum(axis=1))
+
+    def top(self, most: int = SHOWN) -> list[Contribution]:
+        """The edges with the largest shares, those without any left out."""
+        most = arguments.integer("most", most, 1)
+        order = np.argsort(-self.by_edge, kind="stable")[:most]
+        return [self._contribution(int(k)) for k in order if self.by_edge[k] > ROUNDING]
+
+    def _contribution(self, k: int) -> Contribution:
+        e, mdp = self.mdp.edges, self.mdp
+        after = "end" if e.next_state[k] == END else mdp.state_name(int(e.next_state[k]))
+        names = mdp.state_name(int(e.state[k])), mdp.action_name(int(e.action[k])), after
+        return Contribution(*names, float(self.by_edge[k]), float(self.noise[k]))
+
+    def table(self, most: int = SHOWN) -> list[list[str]]:
+        """Rows of text: a heading, then the edges with the largest shares."""
+        rows = [
+            [*found[:3], f"{found.share:.1%}", f"{found.noise:.1%}"] for found in self.top(most)
+        ]
+        return [["state", "action", "next state", "share", "of it reward noise"], *rows]
+
+    @property
+    def _title(self) -> str:
+        return f"variance of the return from {visible(self.state)}: {self.variance:.6g}"
+
+    def __str__(self) -> str:
+        rows = [[visible(cell) for cell in row] for row in self.table()] if not self.note else []
+        wide = [max(map(len, column)) for column in list(zip(*rows, strict=True))[:3]]
+        left = [[*map(str.ljust, row, wide), *row[3:]] for row in rows]
+        return "\n".join([self._title, *align(left), *[self.note] * bool(self.note)])
+
+    def _html(self) -> str:
+        heading, *rows = self.table()
+        notes = [self.note] * bool(self.note)
+        return page(self._title, table(heading, rows, unit="edge", text=(0, 1, 2)), notes=notes)
+
+    def plot(self) -> Figure:
+        """Draw it by :func:`retvar.plots.attribution`."""
+        figure: Figure = importlib.import_module(PLOTS).attribution(self)
+        return figure
+
+
+def attribution(solution: Solution, state: int | str) -> Attribution:
+    """The shares of a solution; see :meth:`retvar.Solution.attribution`."""
+    mdp, edges = solution.mdp, solution._edges
+    s = mdp.state_index(state)
+    variance = float(solution._spread[s])
+    by_edge, noise = np.full((2, mdp.edges.state.size), np.nan)
+    note = INFINITE if np.isnan(variance) else NO_VARIANCE if variance == 0 else ""
+    if not note:
+        epsilon = deviation(edges, solution._bootstrap, solution.mean)
+        system = moment_system(edges, 2, lambda: noisy_states(edges, epsilon, solution.mean))
+        weight = system.visits(np.eye(1, edges.n, s)[0])[edges.state] * edges.b
+        shares = np.stack([weight * epsilon**2, weight * (edges.eta * edges.reward_std) ** 2])
+        shares /= shares.sum()
+        by_edge[:] = noise[:] = 0.0
+        by_edge[edges.number], noise[edges.number] = shares.sum(axis=0), shares[1]
+    return Attribution(mdp, mdp.state_name(s), variance, by_edge, noise, note)

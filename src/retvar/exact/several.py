@@ -1,0 +1,283 @@
+"""Several returns at once: their covariances, and mean and spread of any combination of them.
+
+With X = ε + cX′ the deviation of each return from its mean, as in :mod:`retvar.exact.moments`,
+
+    Cov(G_A, G_B) = (I − B)⁻¹ (E[ε̄_A ε̄_B] + E[η² σ_A σ_B ϱ])        ϱ: correlation of the noise
+
+so that a pair needs one more solution, and is the variance if A = B. A combination Σ w G has the
+mean Σ w J and the variance wᵀCw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations, combinations_with_replacement
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from retvar.exact.moments import (
+    Mask,
+    MomentSystem,
+    central_moments,
+    covariance_reward,
+    deviation,
+    noisy_states,
+)
+from retvar.mdp import MDP, WeightedEdges, state_values
+from retvar.mdp.linear import Resolvent, reaching
+from retvar.support import arguments
+from retvar.support.errors import InputError
+from retvar.support.format import align, count, joined, listed, literal, plus_minus, visible
+from retvar.support.html import MOST, Shown, page, table
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+__all__ = ["Combination", "SeveralReturns", "solve_several", "weights_of"]
+
+Array = NDArray[np.float64]
+Rewards = Mapping[str, ArrayLike]
+Noise = Mapping[Any, ArrayLike]
+ROWS = 100  # states of a printed table
+TOGETHER = 1e-9  # how far below 0 rounding may take an eigenvalue of a table of correlations
+
+
+class Combination(NamedTuple):
+    """Mean and variance of a weighted sum of returns, in each state."""
+
+    mean: Array
+    variance: Array
+
+    @property
+    def std(self) -> Array:
+        """Standard deviation; NaN where the variance is infinite."""
+        return np.sqrt(self.variance)
+
+
+@dataclass(frozen=True, eq=False)
+class SeveralReturns(Shown):
+    """Values and covariances of several returns, for each state.
+
+    Attributes
+    ----------
+    names
+        Of the rewards, in the order of all arrays.
+    states
+        Labels of the states.
+    value
+        Value of each return [reward, state].
+    covariance
+        Covariances of the returns [reward, reward, state], on the diagonal their variances. NaN
+        where the variance of one of both is infinite; see `note`.
+    varies
+        Whether a return differs from its value at all [reward, state].
+
+    Examples
+    --------
+    >>> import retvar as rv
+    >>> mdp = rv.domains.complex_mdp()
+    >>> found = rv.solve(mdp, rewards={"profit": mdp.edges.reward, "energy": [1, 2, 0, 1, 3]})
+    >>> found.std.round(3)
+    array([[0.376, 1.045, 0.722, 0.487, 0.176],
+           [0.21 , 0.584, 0.314, 0.442, 0.52 ]])
+    >>> found.correlation[0, 1].round(3)
+    array([ 0.457,  0.457, -0.551, -0.262, -0.599])
+    >>> found.combine({"profit": 1, "energy": -0.3}).std.round(3)
+    array([0.352, 0.977, 0.778, 0.538, 0.297])
+    """
+
+    names: tuple[str, ...]
+    states: Sequence[Any]
+    value: Array
+    covariance: Array
+    varies: Mask
+
+    @property
+    def variance(self) -> Array:
+        """Variance of each return [reward, state]."""
+        return np.ascontiguousarray(np.diagonal(self.covariance).T)
+
+    @property
+    def std(self) -> Array:
+        """Standard deviation of each return [reward, state]."""
+        return np.sqrt(self.variance)
+
+    @property
+    def correlation(self) -> Array:
+        """Correlations [reward, reward, state]; NaN where one of both does not vary."""
+        std = np.where(self.varies, self.std, np.nan)
+        return np.clip(self.covariance / std[:, None] / std, -1.0, 1.0)
+
+    @property
+    def note(self) -> NDArray[np.str_]:
+        """Why a number is missing, for each state; empty where none is."""
+        reasons = {
+            "the variance of {} is infinite": np.isnan(self.variance),
+            "{} does not vary: no correlation": ~self.varies,
+        }
+        return np.array(
+            [
+                "; ".join(
+                    words.format(joined(np.array(self.names)[where[:, s]]))
+                    for words, where in reasons.items()
+                    if where[:, s].any()
+                )
+                for s in range(len(self.states))
+            ]
+        )
+
+    def combine(self, weights: Mapping[str, float]) -> Combination:
+        """Mean and variance of a weighted sum of the returns; those left out have weight 0."""
+        w = weights_of(self.names, weights)
+        used = np.flatnonzero(w)  # an infinite variance without weight does not matter
+        table = self.covariance[np.ix_(used, used)]
+        variance = np.einsum("a,b,abs->s", w[used], w[used], table)
+        return Combination(w[used] @ self.value[used], np.maximum(variance, 0.0))
+
+    @property
+    def data(self) -> xr.Dataset:
+        """All numbers and notes as an ``xarray.Dataset``; `other` is a second axis of rewards."""
+        import xarray
+
+        each, pair = ("reward", "state"), ("reward", "other", "state")
+        columns: dict[str, Any] = {name: (each, getattr(self, name)) for name in ("value", "std")}
+        columns |= {name: (pair, getattr(self, name)) for name in ("covariance", "correlation")}
+        labels = {"reward": list(self.names), "other": list(self.names), "state": self.states}
+        return xarray.Dataset({**columns, "note": ("state", self.note)}, labels)
+
+    def table(self, most: int | None = None) -> list[list[str]]:
+        """Rows of text: a heading, then value ± std and correlations of the first states."""
+        pairs = list(combinations(range(len(self.names)), 2))
+        names = [f"correlation {self.names[a]}, {self.names[b]}" for a, b in pairs]
+        rows = [["state", *(f"{name} ± std" for name in self.names), *names]]
+        std, correlation = self.std, self.correlation
+        for s, label in enumerate(self.states[:most]):
+            cells = map(plus_minus, self.value[:, s].tolist(), std[:, s].tolist())
+            rows.append([str(label), *cells, *(f"{correlation[a, b, s]:.3f}" for a, b in pairs)])
+        return rows
+
+    def __str__(self) -> str:
+        rows = [[visible(cell) for cell in row] for row in self.table(ROWS)]
+        rest = len(self.states) + 1 - len(rows)
+        return "\n".join([*align(rows), *[f"… and {rest:,} more states"] * (rest > 0)])
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({listed(self.names)}; {count(len(self.states), 'state')})"
+
+    def _html(self) -> str:
+        heading, *rows = self.table(MOST)
+        return page(repr(self), table(heading, rows, len(self.states)))
+
+
+def weights_of(names: Sequence[str], weights: Mapping[str, float]) -> Array:
+    """The weight of each of some returns, 0 where none is given.
+
+    >>> weights_of(["profit", "energy"], {"energy": -0.3})
+    array([ 0. , -0.3])
+    """
+    arguments.instance("weights", weights, Mapping, "a mapping from names of rewards to numbers")
+    for name in weights:
+        arguments.choice("weights", name, names)
+    given = {name: arguments.number(f"weights[{name}]", x) for name, x in weights.items()}
+    return np.array([given.get(name, 0.0) for name in names])
+
+
+@np.errstate(over="ignore", invalid="ignore")  # overflow raises an InputError
+def solve_several(mdp: MDP, edges: WeightedEdges, rewards: Rewards, noise: Noise) -> SeveralReturns:
+    """Values and covariances of several rewards of an MDP; see :func:`retvar.solve`."""
+    arguments.instance("rewards", rewards, Mapping, "a mapping from names to rewards")
+    if not rewards:
+        raise InputError("rewards", "{}", "must name at least one reward")
+    names = tuple(arguments.text("rewards", name) for name in rewards)
+    (std, alike), n = _noise_of(mdp, names, noise), edges.number
+    found = []
+    for a, given in enumerate(rewards.values()):
+        own = per_edge(mdp, f"rewards[{names[a]}]", given)
+        found.append(_Return.of(replace(edges, reward=own[n], reward_std=std[a, n])))
+    table = np.empty((len(names), len(names), edges.n))
+    for a, b in combinations_with_replacement(range(len(names)), 2):
+        table[a, b] = table[b, a] = found[a].covariance(found[b], alike[a, b, n])
+    varies = np.array([one.loud for one in found])
+    return SeveralReturns(names, mdp.state_labels, np.array([x.j for x in found]), table, varies)
+
+
+@dataclass(frozen=True, eq=False)
+class _Return:
+    """One of the returns, solved."""
+
+    edges: WeightedEdges
+    j: Array
+    epsilon: Array
+    system: MomentSystem
+    variance: Array
+    loud: Mask  # states from which noise is reached
+
+    @classmethod
+    def of(cls, edges: WeightedEdges) -> _Return:
+        """Solve for its value and variance."""
+        j = state_values(edges).x
+        epsilon = deviation(edges, j, j)
+        [(system, solved)] = central_moments(edges, j, j, 2)
+        ways = edges.matrix((edges.decay > 0).astype(np.float64))
+        loud = reaching(ways, noisy_states(edges, epsilon, j))
+        return cls(edges, j, epsilon, system, solved.x, loud)
+
+    def covariance(self, other: _Return, alike: Array) -> Array:
+        """Its covariance with another return; `alike` correlates their noise on each edge."""
+        if other is self:
+            return self.variance
+        e, system = self.edges, self.system
+        noise = (e.eta * e.reward_std) * (e.eta * other.edges.reward_std) * alike
+        if system.keep is not None and other.system.keep is not None:
+            keep = system.keep & other.system.keep
+            inside = keep[e.state] & keep[e.next_state]
+            system = replace(
+                system,
+                resolvent=Resolvent(e.matrix(np.where(inside, e.decay**2, 0.0))),
+                infinite=(system.infinite & other.loud) | (other.system.infinite & self.loud),
+                keep=keep,
+            )
+        x = system.solve(covariance_reward(e, self.epsilon, other.epsilon, noise)).x
+        return np.where((self.variance == 0) | (other.variance == 0), 0.0, x)  # without rounding
+
+
+def per_edge(mdp: MDP, field: str, given: ArrayLike) -> Array:
+    """A number for each edge from one for all, one an edge, R[s], R[s, a] or R[s, a, s′]."""
+    e, sizes = mdp.edges, (mdp.n_states, mdp.n_actions, mdp.n_states)
+    array = arguments.floats(field, given, "an array of numbers")
+    if not np.isfinite(array).all():
+        raise InputError(field, "not finite", "must hold finite numbers only")
+    if array.shape in ((), e.state.shape):
+        return np.array(np.broadcast_to(array, e.state.shape))
+    if array.shape != sizes[: array.ndim] or (array.ndim == 3 and mdp.episodic):
+        remedy = f"must be one number, {e.state.size} (one an edge), or R[s], R[s, a]" + (
+            "" if mdp.episodic else " or R[s, a, s′]"
+        )
+        raise InputError(field, f"an array of shape {array.shape}", remedy)
+    return np.asarray(array[(e.state, e.action, e.next_state)[: array.ndim]])
+
+
+def _noise_of(mdp: MDP, names: tuple[str, ...], noise: Noise) -> tuple[Array, Array]:
+    """Standard deviations [reward, edge] and correlations [reward, reward, edge] of the noise."""
+    arguments.instance("noise", noise, Mapping, "a mapping from names, or pairs of names, to noise")
+    count = mdp.edges.state.size
+    std, alike = np.zeros((len(names), count)), np.eye(len(names))[..., None] * np.ones(count)
+    for key, given in noise.items():
+        pair = key if isinstance(key, tuple) else (key,)
+        a, *b = (names.index(arguments.choice("noise", name, names)) for name in pair)
+        if len(b) > 1 or a in b:
+            raise InputError("noise", literal(key), "must be a name, or a pair of different names")
+        field = f"noise[{', '.join(pair)}]"
+        x = per_edge(mdp, field, given)
+        if b:
+            arguments.refuse(field, x, np.abs(x) > 1, "a correlation lies in [−1, 1]")
+            alike[a, b[0]] = alike[b[0], a] = x
+        else:
+            arguments.refuse(field, x, x < 0, "must not be negative")
+            std[a] = x
+    least = np.linalg.eigvalsh(np.moveaxis(alike, -1, 0)).min(axis=1)
+    arguments.refuse("noise", least, least < -TOGETHER, "these correlations exclude each other")
+    return std, alike

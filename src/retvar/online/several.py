@@ -1,0 +1,195 @@
+"""Online estimators of several returns of one stream, with their covariances.
+
+Each return has a network of its own. For each pair there is one more node: it is fed the product of
+what both deviate by, where a variance node is fed the square, and is the variance's node otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retvar.exact.several import Combination, SeveralReturns
+from retvar.online.columns import FIELDS, read_columns
+from retvar.online.estimator import OnlineEstimator
+from retvar.support import arguments
+from retvar.support.errors import InputError
+from retvar.support.format import listed, literal
+from retvar.td import rules
+from retvar.td.features import Features
+from retvar.td.networks import COVARIANCE, MEAN, VALUE, VARIANCE
+
+__all__ = ["SeveralEstimator"]
+
+Array = NDArray[np.float64]
+MOMENTS = "several rewards need Direct or Centred, up to the variance"
+
+
+class CovarianceNode:
+    """Description of a node that learns a covariance: the settings of a learner's variance node."""
+
+    method, learn_value = COVARIANCE.method, True
+
+    def __init__(self, learner: Any) -> None:
+        self.gamma, self.lam, self.estimand = learner.gamma, learner.lam, learner.estimand
+        self._learner = learner
+
+    def nodes(self, *, tabular: bool = True) -> list[Any]:
+        """Settings by place; a covariance starts from 0."""
+        found: list[Any] = self._learner.nodes(tabular=tabular)
+        return [*found[:VARIANCE], found[VARIANCE]._replace(initial=0.0)]
+
+
+class SeveralEstimator:
+    """Learns several returns from transitions with several rewards: ``online(…, rewards=2)``.
+
+    Values, means, variances and standard deviations are [reward] of a state, or [reward, state] of
+    all states; covariances and correlations are tables [reward, reward] or [reward, reward, state].
+
+    >>> import retvar as rv
+    >>> learner = rv.Direct(alpha=0.5, gamma=0.9, lam=0.9)
+    >>> risk = learner.online(states=1, rewards=["profit", "energy"])
+    >>> risk.update(0, (2.0, 1.0), None, terminated=True)
+    >>> risk.value(0).tolist(), risk.covariance(0).tolist()
+    ([1.0, 0.5], [[2.0, 1.0], [1.0, 0.5]])
+    >>> risk.combine({"profit": 1, "energy": -1}).mean.tolist()
+    [0.5]
+    """
+
+    def __init__(
+        self, description: Any, features: list[Features], rewards: int | Sequence[str]
+    ) -> None:
+        if arguments.is_integer(rewards):
+            rewards = [str(k) for k in range(arguments.integer("rewards", rewards, 2))]
+        self.names = arguments.texts("rewards", rewards)  #: of the rewards
+        if len(set(self.names)) < max(2, len(self.names)):
+            raise InputError("rewards", literal(rewards), "must be two or more different names")
+        if description.order > 2 or description.network.second_moment is not None:
+            raise InputError("learner", type(description).__name__, MOMENTS)
+        self.description = description
+        #: the estimator of each return
+        self.each = [OnlineEstimator(description, features) for _ in self.names]
+        self._pairs = {
+            pair: OnlineEstimator(CovarianceNode(description), features)
+            for pair in combinations(range(len(self.names)), 2)
+        }
+
+    @property
+    def steps(self) -> int:
+        """Transitions learned from."""
+        return self.each[0].steps
+
+    # ------------------------------------------------------------------ learning
+
+    def update(
+        self, state: Any, reward: Sequence[float], next_state: Any = None, **others: Any
+    ) -> None:
+        """Learn from one transition with a tuple of rewards.
+
+        Other arguments are those of :meth:`OnlineEstimator.update`.
+        """
+        given = self._rewards(reward)
+        eta, before = others.get("rho", 1.0), [0.0] * len(given)
+        if self.description.estimand != "off_policy_return":
+            eta = 1.0
+        if eta != 1.0:
+            before = [each.predict([state], "value")[0] for each in self.each]
+        for each, own in zip(self.each, given, strict=True):
+            each.update(state, own, next_state, **others)
+        errors = [each._memory.block.errors[:, 0].tolist() for each in self.each]
+        if MEAN in self.description.network.places:
+            deviations = [own[MEAN] for own in errors]
+        else:
+            ways = zip(errors, before, strict=True)
+            deviations = [rules.direct_deviation(own[VALUE], J, eta) for own, J in ways]
+        for (a, b), pair in self._pairs.items():
+            pair.update(state, deviations[a] * deviations[b], next_state, **others)
+
+    def _rewards(self, reward: Any) -> list[float]:
+        """The rewards of a transition as finite numbers."""
+        try:
+            given = [float(own) for own in reward]
+        except (TypeError, ValueError, OverflowError):
+            given = []
+        if len(given) != len(self.names) or not all(map(math.isfinite, given)):
+            remedy = f"must be {len(self.names)} finite numbers: {listed(self.names)}"
+            raise InputError("reward", literal(reward), remedy)
+        return given
+
+    def update_many(self, arrays: Mapping[str, Any]) -> None:
+        """Learn from columns; ``reward`` is an array [row, reward]. Invalid rows: nothing is.
+
+        The results are those of one-by-one updates to the bit.
+        """
+        table = arguments.floats("reward", arrays.get("reward"), "an array [row, reward]")
+        if table.ndim != 2 or table.shape[1] != len(self.names):
+            remedy = f"must be an array [row, {len(self.names)}]"
+            raise InputError("reward", f"an array of shape {table.shape}", remedy)
+        first = self.each[0]
+        for own in table.T:
+            columns = read_columns({**arrays, "reward": own}, first._tabular)
+            first._read_features(columns, skip=False)
+            first._check(columns, 0, "row {}: ")
+        given = {name: arrays[name] for name in FIELDS if arrays.get(name) is not None}
+        for t, rewards in enumerate(table):
+            row = {f: x[t] if np.ndim(x) or f in FIELDS[:3] else x for f, x in given.items()}
+            self.update(**{**row, "reward": rewards})
+
+    # ------------------------------------------------------------------ estimates
+
+    def returns(self, states: Any = None) -> SeveralReturns:
+        """All that is known of a column of states, or of all, as from :func:`retvar.solve`."""
+
+        def of(estimator: OnlineEstimator, what: str) -> Array:
+            return estimator._combine(what, states)
+
+        value = np.array([of(each, "value") for each in self.each])
+        own = np.array([of(each, "variance") for each in self.each])
+        table = np.empty((len(own), *own.shape))
+        for a, variance in enumerate(own):
+            table[a, a] = variance
+        for (a, b), pair in self._pairs.items():
+            table[a, b] = table[b, a] = of(pair, "variance")
+        labels = range(value.shape[1]) if states is None else states
+        return SeveralReturns(self.names, list(labels), value, table, own > 0)
+
+    def value(self, state: Any = None) -> Array:
+        """Value of each return."""
+        return self._of("value", state)
+
+    def mean(self, state: Any = None) -> Array:
+        """Mean of each λ-return: the mean node's of a centred learner, otherwise the value."""
+        return np.array([each.mean(state) for each in self.each])
+
+    def variance(self, state: Any = None) -> Array:
+        """Variance of each return."""
+        return self._of("variance", state)
+
+    def std(self, state: Any = None) -> Array:
+        """Standard deviation of each return."""
+        return self._of("std", state)
+
+    def covariance(self, state: Any = None) -> Array:
+        """Covariances of the returns, on the diagonal their variances."""
+        return self._of("covariance", state)
+
+    def correlation(self, state: Any = None) -> Array:
+        """Correlations of the returns; NaN where a variance is not above 0."""
+        return self._of("correlation", state)
+
+    def combine(self, weights: Mapping[str, float], states: Any = None) -> Combination:
+        """Mean and variance of a weighted sum of the returns, of a column of states or of all."""
+        return self.returns(states).combine(weights)
+
+    def _of(self, what: str, state: Any) -> Array:
+        found: Array = getattr(self.returns(None if state is None else [state]), what)
+        return found if state is None else found[..., 0]
+
+    def __repr__(self) -> str:
+        name, names = type(self.description).__name__, listed(self.names)
+        return f"<{name} online, {names}: {self.steps:,} steps>"
