@@ -18,10 +18,8 @@ if TYPE_CHECKING:
     from retvar.estimation.answers import Answer
     from retvar.estimation.check import Check
     from retvar.estimation.estimate import Estimate
-    from retvar.estimation.monitor import Monitor
+    from retvar.estimation.returns import Monitor
     from retvar.experience.stream import Experience
-
-__all__ = ["load", "open_folder", "restore_monitor", "save_folder", "to_notes", "write_report"]
 
 ESTIMATOR, DATA, TABLE = "estimator.safetensors", "estimate.nc", "estimate.csv"
 PAGE = "index.html"
@@ -54,8 +52,8 @@ def load(path: str | Path) -> Any:
     >>> rv.load(path).steps
     0
     """
+    from retvar.estimation.least_squares_estimator import StateEstimator
     from retvar.estimation.observations import ObservationEstimator
-    from retvar.estimation.states import StateEstimator
     from retvar.online.checkpoint import read_tensors, restore
     from retvar.support import arguments
 
@@ -75,8 +73,9 @@ def has_actions(estimator: Any) -> bool:
     return isinstance(notes, dict) and bool(notes.get("actions"))
 
 
-def to_notes(monitor: Monitor, experience: Experience) -> dict[str, Any]:
-    """JSON data to save with an estimator: kind of states, visits and counts."""
+def to_notes(found: Estimate) -> dict[str, Any]:
+    """JSON data to save with the estimator of an estimate: kind of states, visits and counts."""
+    monitor, experience = found.monitor, found.experience
     counts, labels = experience.counts, experience.labels
     return {
         "level": monitor.level,
@@ -103,7 +102,7 @@ def _plain(label: Any) -> Any:
 
 def restore_monitor(path: Path, estimator: Any, experience: Experience) -> Monitor:
     """The monitor of a saved estimator; experience of another kind is refused."""
-    from retvar.estimation.monitor import Monitor, Regions, Visits
+    from retvar.estimation.returns import Monitor, Regions, Visits
 
     notes = estimator.notes.get("estimate")
     if not isinstance(notes, dict):
@@ -117,8 +116,8 @@ def restore_monitor(path: Path, estimator: Any, experience: Experience) -> Monit
         if experience.states is not None and experience.labels != labels:
             raise InputError("resume", path, f"has other states than {experience.name}")
         experience.labels[:] = labels  # numbered as before
-    monitor = Monitor(float(notes["level"]))
-    monitor.off_policy, monitor.remarks = bool(notes["off_policy"]), list(notes["remarks"])
+    monitor = Monitor(float(notes["level"]), list(notes["remarks"]))
+    monitor.off_policy = bool(notes["off_policy"])
     if notes["visits"] is not None:
         kind = Visits if notes["width"] is None else Regions
         monitor.visits = kind(**notes["visits"])

@@ -33,8 +33,6 @@ from retvar.estimation.sums import Sums
 from retvar.mdp.linear import expanding, reaching
 from retvar.support.errors import InputError
 
-__all__ = ["BLOCK", "LeastSquares", "Solver", "least_squares"]
-
 Array = NDArray[np.float64]
 Integers = NDArray[np.intp]
 Mask = NDArray[np.bool_]

@@ -17,8 +17,6 @@ from retvar.support import arguments
 from retvar.support.errors import InputError
 from retvar.support.format import reasons
 
-__all__ = ["rollouts"]
-
 Array = NDArray[np.float64]
 Value = Callable[[Any], Any]
 CUT_OFF, AS_END = "cut_off", "as_end"  # what truncation means

@@ -18,13 +18,12 @@ from numpy.typing import ArrayLike, NDArray
 from retvar.td.jit import compiled, read_only
 from retvar.td.random import U, mix
 
-__all__ = ["Sums"]
-
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 ORDER = 4  # largest power of ρ
 PLAIN = 2 * ORDER + 1  # sums of a key on-policy: b = 0 … 8
 WEIGHTED = (ORDER + 1) ** 2  # sums of a key off-policy: b = 0 … 2a for each a
+ARRAYS = ("keys", "numbers", "sums", "rows")  # of a saved table
 FIRST_ROOM = 1_024  # keys of a new table
 
 
@@ -156,19 +155,18 @@ class Sums:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Everything as named arrays, from which :meth:`restored` makes it again."""
-        held = {"keys": self._ints, "numbers": self._floats, "sums": self._sums}
-        found: dict[str, NDArray[Any]] = {n: x[: self._count].copy() for n, x in held.items()}
-        return found | {"rows": np.array([self.rows], dtype=np.int64)}
+        held = [x[: self._count].copy() for x in (self._ints, self._floats, self._sums)]
+        return dict(zip(ARRAYS, [*held, np.array([self.rows], dtype=np.int64)], strict=True))
 
     @classmethod
-    def restored(cls, arrays: Mapping[str, NDArray[Any]]) -> Sums:
-        """The sums that :meth:`arrays` came from."""
-        found, sums = cls(), arrays["sums"]
+    def restored(cls, arrays: Mapping[str, NDArray[Any]], prefix: str = "") -> Sums:
+        """The sums that :meth:`arrays` came from; `prefix` is that of the names."""
+        keys, numbers, sums, rows = (arrays[f"{prefix}{name}"] for name in ARRAYS)
+        found = cls()
         if sums.shape[1] == WEIGHTED:
             found._weigh()
-        found._find(*arrays["keys"].T.copy(), *arrays["numbers"].T.copy())
-        found._sums[: len(sums)] = sums
-        found.rows = int(arrays["rows"][0])
+        found._find(*keys.T.copy(), *numbers.T.copy())
+        found._sums[: len(sums)], found.rows = sums, int(rows[0])
         return found
 
 

@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 from retvar.estimation.returns import FEWEST
 from retvar.support.format import count, number
 
-__all__ = ["Lack", "Verdict", "joint_kind", "judge_std", "judge_value", "judge_without_spread"]
-
 Array = NDArray[np.float64]
 AGREES, DISAGREES, UNCERTAIN = "agrees", "disagrees", "too uncertain to tell"
 ENOUGH = 200  # returns below which agreement is not said
