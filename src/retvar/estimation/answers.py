@@ -226,14 +226,14 @@ def _estimate(estimator: Any, state: Any, what: str, level: float) -> Interval:
 def _return_interval(
     estimator: LeastSquaresEstimator, state: Any, level: float
 ) -> tuple[tuple[float, float], str, bool]:
-    """Ends, a word where there are none or they are doubtful, and whether they hold in the state."""
+    """Ends, a word where there are none or they are doubtful, and whether they hold here."""
     try:
         (low,), (high,) = estimator.return_interval([state], level)
     except InputError as error:
         return UNKNOWN, f"no interval of returns: {error.remedy}", False
+    here, word = estimator.calibrated(state, level)
     doubtful = estimator.calibration.note and "interval of returns doubtful: many were cut off"
-    word = doubtful or estimator.few_values(state, level)
-    return (float(low), float(high)), word, estimator.holds_here(state, level)
+    return (float(low), float(high)), doubtful or word, here
 
 
 def answers_table(answers: list[Answer]) -> str:

@@ -227,12 +227,9 @@ class ScoredReturns:
     """
 
     def __init__(
-        self,
-        returns: Returns,
-        estimator: Any,
-        places: Integers | None = None,
+        self, returns: Returns, estimator: Any, places: Integers | None = None,
         own_data: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.start, self.share = returns.start, returns.missing_share
         ask = partial(predict_rows, estimator)
         self.value, self.variance = ask("value", self.start), ask("variance", self.start)
@@ -341,22 +338,20 @@ def self_check(found: Any) -> Check:
 
 
 def _judged(
-    estimator: Any, monitor: Monitor, labels: Any, own_data: bool
+    estimator: Any, monitor: Any, labels: Any, own_data: bool
 ) -> tuple[Check, ScoredReturns]:
     """The verdicts, and the returns by place that they rest on."""
-    placed, sequence, visits = monitor.returns, monitor.sequence, monitor.visits
-    assert placed is not None
-    assert sequence is not None
-    kind = "region" if isinstance(visits, Regions) else "state"
-    scored = ScoredReturns(placed, estimator, visits.cells(placed.start), own_data)
+    start, visits = monitor.returns.start, monitor.visits
+    places, kind = visits.cells(start), "region" if isinstance(visits, Regions) else "state"
 
     def name(place: int) -> str:
         if kind == "state":
             return f"state {place if labels is None or place >= len(labels) else labels[place]}"
-        centre = scored.start[scored.places == place].mean(axis=0)
+        centre = start[places == place].mean(axis=0)
         return f"region ({', '.join(number(float(x)) for x in centre)})"
 
-    whole = ScoredReturns(sequence, estimator, own_data=own_data)
+    scored = ScoredReturns(monitor.returns, estimator, places, own_data)
+    whole = ScoredReturns(monitor.sequence, estimator, own_data=own_data)
     return judge(whole, scored, name, own_data=own_data, kind_of_place=kind), scored
 
 
@@ -403,13 +398,18 @@ def check(found: Any, fresh: Experience) -> Check:
     """
     arguments.instance("fresh", fresh, Experience, "experience: rv.experience.from_…")
     if hasattr(found, "monitor"):
-        data, estimator, fresh = found.data, found.estimator, _alike(found.experience, fresh)
-        order = np.argsort(-data["visits"].values, kind="stable")[:PLACES]
-        visited = order[data["visits"].values[order] > 0]
-        only = _places(data, found.monitor)[visited]
+        estimator, before, data = found.estimator, found.experience, found.data
+        fresh = by_action(fresh) if before.pairs else fresh
+        if fresh.width != before.width:
+            raise InputError("fresh", fresh.name, "must be experience of the same kind")
+        if fresh.labels is not None and fresh.states is None:
+            fresh.labels[:] = before.labels or ()  # same numbers for the same labels
+        visits = data["visits"].values
+        order = np.argsort(-visits, kind="stable")[:PLACES]
+        only = _places(data, found.monitor.visits)[order[visits[order] > 0]]
         monitor = Monitor(only=only, like=found.monitor.visits)
     else:
-        data, estimator, monitor = None, found, Monitor()
+        estimator, data, monitor = found, None, Monitor()
         if not all(hasattr(found, name) for name in ("predict", "gammas", "description")):
             remedy = "must be an estimate, rv.estimate(…), or a critic, rv.deep.fit(…)"
             raise InputError("found", type(found).__name__, remedy)
@@ -424,34 +424,22 @@ def check(found: Any, fresh: Experience) -> Check:
         data = dataset(SimpleNamespace(experience=fresh, estimator=estimator, monitor=monitor))
     labels = data["label"].values if "label" in data else None
     verdicts, scored = _judged(estimator, monitor, labels, own_data=False)
-    return replace(verdicts, data=_with_returns(data, monitor, verdicts, scored))
+    places = _places(data, monitor.visits).tolist()
+    return replace(verdicts, data=data.assign(_by_place(places, verdicts, scored)))
 
 
-def _alike(before: Experience, fresh: Experience) -> Experience:
-    """Fresh experience with the states of that before; another kind is refused."""
-    if before.pairs:
-        fresh = by_action(fresh)
-    if fresh.width != before.width:
-        raise InputError("fresh", fresh.name, "must be experience of the same kind")
-    if fresh.labels is not None and fresh.states is None:
-        fresh.labels[:] = before.labels or ()  # same numbers for the same labels
-    return fresh
-
-
-def _places(data: xarray.Dataset, monitor: Monitor) -> Any:
+def _places(data: xarray.Dataset, visits: Any) -> Any:
     """The number of the state or region of each row of a dataset."""
     if "state" in data.dims:
         return np.arange(data.sizes["state"])
-    return monitor.visits.cells(data["centre"].values)
+    return visits.cells(data["centre"].values)
 
 
-def _with_returns(
-    data: xarray.Dataset, monitor: Monitor, verdicts: Check, scored: ScoredReturns
-) -> xarray.Dataset:
-    """A dataset with what was observed and predicted in each place."""
+def _by_place(places: list[int], verdicts: Check, scored: ScoredReturns) -> dict[str, Any]:
+    """Columns of a dataset: what was observed and predicted in each place."""
     groups, kinds = scored.by_place, {p.place: p.kind for p in verdicts.places}
     unknown, rows = set(scored.places[~scored.known].tolist()), []
-    for place in _places(data, monitor).tolist():
+    for place in places:
         own = groups.get(place, np.zeros(0, dtype=np.int64))
         numbers = [np.nan] * 4
         if own.size > 1:
@@ -461,7 +449,7 @@ def _with_returns(
         word = UNCERTAIN if own.size else NO_ESTIMATE if place in unknown else ""
         rows.append((*numbers, own.size, kinds.get(place, word)))
     names = ("mean", "std", "value", "predicted_std", "count", "verdict")
-    columns = {
-        f"check_{n}": np.array(x) for n, x in zip(names, zip(*rows, strict=True), strict=True)
+    return {
+        f"check_{name}": (verdicts.kind_of_place, np.array(column))
+        for name, column in zip(names, zip(*rows, strict=True), strict=True)
     }
-    return data.assign({name: (verdicts.kind_of_place, x) for name, x in columns.items()})

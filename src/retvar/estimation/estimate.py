@@ -434,15 +434,22 @@ def estimate(
     >>> bool(low < truth < high)
     True
     """
+    arguments.instance("experience", experience, Experience, "experience: rv.experience.from_…")
     if cluster is not None or workers is not None:
         from retvar.estimation.cluster import learn_on_cluster, refuse_cluster
 
         by = refuse_cluster(cluster, workers, by)
-    found = prepare(
-        experience, learner, by=by, gamma=gamma, lam=lam, method=method, order=order, kappa=kappa,
-        estimand=estimand, features=features, bootstrap_samples=bootstrap_samples, level=level,
-        seed=seed, resume=resume, actions=actions,
-    )  # fmt: skip
+    settings = {
+        "by": by, "gamma": gamma, "lam": lam, "method": method, "order": order, "kappa": kappa,
+        "estimand": estimand, "features": features, "bootstrap_samples": bootstrap_samples,
+        "level": level, "seed": seed, "actions": actions,
+    }  # fmt: skip
+    if resume is not None:
+        refuse_beside_resume(learner=learner, **settings)
+        found = _resumed(experience, arguments.path("resume", resume))
+    else:
+        create = Settings(experience, learner, **settings)
+        found = Estimate(create.experience, None, Monitor(create.level, create.remarks), create)
     if cluster is None:
         found.learn(progress)
     else:
@@ -452,20 +459,9 @@ def estimate(
     return found
 
 
-def prepare(
-    experience: Experience,
-    learner: Learner | None = None,
-    *,
-    resume: str | Path | None = None,
-    **settings: Any,
-) -> Estimate:
-    """Return an estimate before its first transition, with all settings checked."""
-    arguments.instance("experience", experience, Experience, "experience: rv.experience.from_…")
-    if resume is None:
-        create = Settings(experience, learner, **settings)
-        return Estimate(create.experience, None, Monitor(create.level, create.remarks), create)
-    refuse_beside_resume(learner=learner, **settings)
-    path = files.estimator_file(arguments.path("resume", resume))
+def _resumed(experience: Experience, path: Path) -> Estimate:
+    """The estimate of a file, which goes on with other experience."""
+    path = files.estimator_file(path)
     saved = files.load(path)
     if files.has_actions(saved):
         experience = by_action(experience)
@@ -497,7 +493,5 @@ def follow(experience: Experience, learner: Any = None, **settings: Any) -> Iter
     """
     following: Experience | None = experience
     while following is not None:
-        found = prepare(following, learner, **settings)
-        found.learn()
-        yield found
+        yield estimate(following, learner, **settings)
         following = None if following.grown is None else following.grown()

@@ -6,20 +6,11 @@ import importlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from retvar.support.errors import InputError
 from retvar.support.files import kind_of, remove, require_writable, unwritable, write_with
 from retvar.support.format import natural_key, visible
-
-if TYPE_CHECKING:
-    import xarray
-
-    from retvar.estimation.answers import Answer
-    from retvar.estimation.check import Check
-    from retvar.estimation.estimate import Estimate
-    from retvar.estimation.returns import Monitor
-    from retvar.experience.stream import Experience
 
 ESTIMATOR, DATA, TABLE = "estimator.safetensors", "estimate.nc", "estimate.csv"
 PAGE = "index.html"
@@ -73,7 +64,7 @@ def has_actions(estimator: Any) -> bool:
     return isinstance(notes, dict) and bool(notes.get("actions"))
 
 
-def to_notes(found: Estimate) -> dict[str, Any]:
+def to_notes(found: Any) -> dict[str, Any]:
     """JSON data to save with the estimator of an estimate: kind of states, visits and counts."""
     monitor, experience = found.monitor, found.experience
     counts, labels = experience.counts, experience.labels
@@ -100,7 +91,7 @@ def _plain(label: Any) -> Any:
     return label if isinstance(label, str | int | float | bool | None) else str(label)
 
 
-def restore_monitor(path: Path, estimator: Any, experience: Experience) -> Monitor:
+def restore_monitor(path: Path, estimator: Any, experience: Any) -> Any:
     """The monitor of a saved estimator; experience of another kind is refused."""
     from retvar.estimation.returns import Monitor, Regions, Visits
 
@@ -140,7 +131,7 @@ def open_folder(field: str, out: Path) -> None:
     require_writable(field, out)
 
 
-def save_folder(found: Estimate, out: Path, formats: Sequence[str] = FORMATS[:1]) -> None:
+def save_folder(found: Any, out: Path, formats: Sequence[str] = FORMATS[:1]) -> None:
     """Write estimator, estimates, figures and report, as ``retvar estimate --out`` does."""
     open_folder("path", out)
     path = out / ESTIMATOR
@@ -150,7 +141,7 @@ def save_folder(found: Estimate, out: Path, formats: Sequence[str] = FORMATS[:1]
     write_report(found, out, formats, data)
 
 
-def write_data(data: xarray.Dataset, estimator: Path) -> Path:
+def write_data(data: Any, estimator: Path) -> Path:
     """Write the estimates beside the estimator; return their path."""
     from retvar.support.cache import write_netcdf
 
@@ -160,13 +151,9 @@ def write_data(data: xarray.Dataset, estimator: Path) -> Path:
 
 
 def write_report(
-    found: Estimate,
-    out: Path,
-    formats: Sequence[str],
-    data: xarray.Dataset,
-    checked: Check | None = None,
-    asked: Sequence[Answer] = (),
-) -> list[Path]:
+    found: Any, out: Path, formats: Sequence[str], data: Any, checked: Any = None,
+    asked: Sequence[Any] = (),
+) -> list[Path]:  # fmt: skip
     """Write the figures, the table as CSV and the page about all; return their paths.
 
     `asked` are answers for single states, which the page shows as well. Figures of an earlier run
@@ -191,7 +178,7 @@ def write_report(
     return [page, *written]
 
 
-def write_table(data: xarray.Dataset, path: Path) -> Path:
+def write_table(data: Any, path: Path) -> Path:
     """Write every state or region with all its columns as CSV; NaN is an empty cell."""
     import pandas
 

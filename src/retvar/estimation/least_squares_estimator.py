@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.estimation.least_squares import BLOCK, LeastSquares, Solver, least_squares
+from retvar.estimation.least_squares import BLOCK, LeastSquares, Solver
 from retvar.estimation.ratio_check import RatioCheck, check_sums
 from retvar.estimation.return_intervals import Calibration, ReturnsByState
 from retvar.estimation.returns import (
@@ -87,15 +87,18 @@ class LeastSquaresEstimator(OwnDiscounts):
     file_kind: ClassVar[str]  #: in the header of saved files
     computed: ClassVar[tuple[str, ...]]  #: cached properties that rest on the transitions so far
     state_limits: tuple[float, float]  #: beyond which a state is bad
-    # what a kind provides, beside `returns_by_state`
-    features: Any  #: features of a state or observation, as a list
-    add: Any  #: adds the transitions of a chunk, one trajectory after the other; not bad ones
-    predict: Any  #: estimates for a column of states; NaN where the log does not determine them
+    # what a kind provides: features of a state or observation, as a list; a method that adds the
+    # transitions of a chunk, those of one trajectory after the other; estimates for a column of
+    # states, NaN where the log does not determine them
+    features: Any
+    add: Any
+    predict: Any
     _all_states: Any  # the states that are meant where none is named
     _ends: Any  # ends of the intervals of "value" or "std" for a column of states
     _fitted: Any  # value and std for a column of states, from the part that does not calibrate
     _calibration_returns: Any  # returns that calibrate, completed, and where they began
     _cut_off: Any  # whether much of each of them was cut off
+    returns_by_state: ReturnsByState | None = None  # returns that calibrate, where there are states
     _saved: Any  # header and arrays of a file
     _restore: Any  # takes them from there
 
@@ -127,13 +130,9 @@ class LeastSquaresEstimator(OwnDiscounts):
         Bad rows are left out, and the row before one is cut off.
         """
         n, state = len(chunk["reward"]), np.asarray(chunk["state"])
-        rows: Chunk = {
-            name: np.asarray(chunk.get(name, np.zeros(n)), bool)
-            for name in ("terminated", "truncated")
-        }
-        rows |= {
-            name: np.asarray(chunk[name], np.float64) for name in ("reward", "rho") if name in chunk
-        }
+        none = np.zeros(n, dtype=bool)
+        rows: Chunk = {n: np.asarray(chunk.get(n, none), bool) for n in ("terminated", "truncated")}
+        rows |= {n: np.asarray(chunk[n], np.float64) for n in ("reward", "rho") if n in chunk}
         ended = rows["terminated"]
         at_end = ended.reshape(n, *[1] * (state.ndim - 1))
         follows = np.where(at_end, state, np.asarray(chunk["next_state"]))
@@ -219,13 +218,12 @@ class LeastSquaresEstimator(OwnDiscounts):
 
     # ------------------------------------------------------------------ return intervals
 
-    returns_by_state: ReturnsByState | None = None  # that calibrate, where there are states
-
     @cached_property
     def calibration(self) -> Calibration:
         """Scores of the returns that the fit has not seen."""
         total, start = self._calibration_returns()
-        return Calibration.of(total, *self._fitted(start), self._cut_off())
+        value, std = self._fitted(start)
+        return Calibration.of(total, value, std, self._cut_off())
 
     def _lacking(self, level: float, sides: int = 2) -> str:
         """Why there are no return intervals of this level; empty where there are."""
@@ -249,23 +247,24 @@ class LeastSquaresEstimator(OwnDiscounts):
             field, given = ("experience", "off-policy") if self.off_policy else ("level", level)
             raise InputError(field, given, lacking)
         states = self._all_states() if states is None else states
-        ends = self.calibration.ends(*self._fitted(states), level, above)
+        value, std = self._fitted(states)
+        ends = self.calibration.interval(value, std, level, above)
         ends = [np.clip(end, *self.possible_returns) for end in ends]
-        if (own := self.returns_by_state) is not None:
-            equal = bool(self.calibration.few_values(level))
-            ends = own.instead(ends, np.asarray(states, dtype=np.intp), level, above, equal)
+        if (by_state := self.returns_by_state) is not None:
+            at = np.asarray(states, dtype=np.intp)
+            own, wider = by_state.interval(at, level, above), ends
+            if self.calibration.few_values(level):
+                pairs = zip((np.fmin, np.fmax), ends, by_state.extremes(at), strict=False)
+                wider = [end(pooled, extreme) for end, pooled, extreme in pairs]
+            ends = [np.where(np.isfinite(own[0]), *pair) for pair in zip(own, wider, strict=True)]
         return ends[0] if above else tuple(ends)
 
-    def holds_here(self, state: Any, level: float) -> bool:
-        """Whether the return interval of a state rests on returns of this state."""
+    def calibrated(self, state: Any, level: float) -> tuple[bool, str]:
+        """Whether the return interval of a state rests on its own returns; a word if it is wide."""
         own = self.returns_by_state
-        return own is not None and bool(np.isfinite(own.ends(np.array([state]), level)[0][0]))
-
-    def few_values(self, state: Any, level: float = 0.9) -> str:
-        """A word where the return interval of a state holds more than its level."""
-        if self.returns_by_state is not None and self.holds_here(state, level):
-            return self.returns_by_state.note(state, level)
-        return self.calibration.few_values(level)
+        if own is not None and np.isfinite(own.interval(np.array([state]), level)[0][0]):
+            return True, own.note(state, level)
+        return False, self.calibration.few_values(level)
 
     def return_interval_note(self, level: float = 0.9) -> str:
         """Why return intervals of this level are missing or doubtful; otherwise empty."""
@@ -338,7 +337,7 @@ class StateEstimator(LeastSquaresEstimator):
     """
 
     file_kind = "least_squares"
-    computed = ("_solver", "solution", "fit", "observed", "returns_by_state", "_scores", "_whole")
+    computed = ("solution", "fit", "observed", "returns_by_state", "_scores", "_whole")
     state_limits = 0, MOST_STATES
 
     def __init__(self, learner: Learner, states: int, fixed: bool = False) -> None:
@@ -348,6 +347,7 @@ class StateEstimator(LeastSquaresEstimator):
         if states * BYTES > free_memory():
             raise InputError("states", f"{states:,}", "do not fit in memory; use fewer, or labels")
         self._fixed = fixed  # whether there are no more
+        self._solver: Solver | None = None  # for standard errors of more states
 
     @property
     def features(self) -> list[Any]:
@@ -391,33 +391,27 @@ class StateEstimator(LeastSquaresEstimator):
 
     def add_returns(self, observed: Observed) -> None:
         """Add returns that calibrate, which were collected elsewhere."""
-        if "observed" not in self.__dict__:
-            self.__dict__["observed"] = observed
-            return
-        for own, theirs in zip(self.observed, observed, strict=True):
-            own.merge(theirs)
+        if self.__dict__.setdefault("observed", observed) is not observed:
+            for own, theirs in zip(self.observed, observed, strict=True):
+                own.merge(theirs)
 
     # ------------------------------------------------------------------ estimates
 
     @cached_property
-    def _solver(self) -> Solver:
+    def solution(self) -> LeastSquares:
+        """Estimates from all transitions."""
         whole = Sums()
         for sums in self.sums:
             whole.merge(sums)
-        return Solver(whole, self._states)
-
-    @cached_property
-    def solution(self) -> LeastSquares:
-        """Estimates from all transitions."""
-        found = self._solver.solution()
-        if not found.probes:
-            del self._solver  # it has nothing to add
+        solver = Solver(whole, self._states)
+        found = solver.solution()
+        self._solver = solver if found.probes else None  # otherwise it has nothing to add
         return found
 
     @cached_property
     def fit(self) -> LeastSquares:
         """Estimates from the part that return intervals are not calibrated on."""
-        return least_squares(self.sums[FIT], self._states, at=np.zeros(0, dtype=np.intp))
+        return Solver(self.sums[FIT], self._states).solution(np.zeros(0, dtype=np.intp))
 
     @property
     def ratios(self) -> RatioCheck | None:
@@ -430,14 +424,13 @@ class StateEstimator(LeastSquaresEstimator):
         Of many states, only the most visited have them from the start.
         """
         found, at = self.solution, self._index(states)
-        if not found.probes or at.size > BLOCK:
+        if self._solver is None or at.size > BLOCK:
             return
         at = np.unique(at[np.isnan(found.value_df[at]) & np.isfinite(found.value[at])])
-        if at.size:
-            more = self._solver.solution(at)
-            for name, column in vars(found).items():
-                if isinstance(column, np.ndarray):
-                    column[at] = getattr(more, name)[at]
+        more = vars(self._solver.solution(at)) if at.size else {}
+        for name, column in more.items():
+            if isinstance(column, np.ndarray):
+                getattr(found, name)[at] = column[at]
 
     def predict(self, states: Any, what: str = "value") -> Array:
         """Estimates for a column of states: ``"value"``, ``"mean"``, ``"variance"`` or ``"std"``.

@@ -45,11 +45,7 @@ def dataset(found: Any) -> xarray.Dataset:
     `found` has the experience, the estimator and the monitor, as an estimate has them.
     """
     data, estimator, monitor = brief_dataset(found), found.estimator, found.monitor
-    if (
-        isinstance(monitor.visits, Regions)
-        and data.sizes["axis"] == 2
-        and not found.experience.pairs
-    ):
+    if data.sizes.get("axis") == 2 and not found.experience.pairs:
         _add_maps(data, estimator, monitor.visits)
     _add_observed(data, estimator, monitor)
     if isinstance(estimator, LeastSquaresEstimator):
@@ -102,9 +98,9 @@ def _by_state(found: Any) -> xarray.Dataset:
     known: list[Any] = e.labels or e.state_names or []
     label = [label_text(x) for x in [*known, *range(len(known), n)][:n]]
     if e.pairs and e.labels is not None:
-        own = [split_label(each) for each in e.labels[:n]]
+        pairs = [split_label(each) for each in e.labels[:n]]
         for k, name in enumerate(("of_state", "action")):
-            data[name] = np.array([label_text(pair[k]) for pair in own], dtype=str)
+            data[name] = np.array([label_text(pair[k]) for pair in pairs], dtype=str)
     coords = {"state": np.arange(n), "label": ("state", np.array(label, dtype=str))}
     made = xarray.Dataset({name: ("state", x) for name, x in data.items()}, coords)
     if e.label_names:

@@ -34,7 +34,7 @@ class ReturnsByState:
     """Returns that the fit has not seen, of each state: where there are enough, its own quantiles.
 
     >>> found = ReturnsByState(np.arange(1.0, 20.0), np.zeros(19, dtype=int))
-    >>> found.ends(np.array([0, 1]), 0.9)
+    >>> found.interval(np.array([0, 1]), 0.9)
     [array([ 1., nan]), array([19., nan])]
     """
 
@@ -44,7 +44,7 @@ class ReturnsByState:
         order = np.lexsort((returns, state))
         self._returns, self._state = np.append(returns[order], np.nan), state[order]
 
-    def ends(self, states: Integers, level: float, above: bool = False) -> list[Array]:
+    def interval(self, states: Integers, level: float, above: bool = False) -> list[Array]:
         """Ends between which a new return falls with this probability; NaN where they are few.
 
         With `above`, the number alone that it exceeds.
@@ -52,27 +52,12 @@ class ReturnsByState:
         first, n = self._own(states)
         return [self._at(first, n, rank) for rank in _ranks(n, level, above)]
 
-    def instead(
-        self, ends: list[Array], states: Integers, level: float, above: bool, equal: bool
-    ) -> list[Array]:
-        """The ends in states with enough returns; elsewhere `ends`.
-
-        Where many returns are `equal`, the latter reach at least as far as the state's returns, or
-        all returns where it has none.
-        """
-        own, extremes = self.ends(states, level, above), [np.full(states.size, np.nan)] * 2
-        if equal:
-            first, n = self._own(states)
-            seen = self._returns[:-1] if self._state.size else self._returns
-            extremes = [
-                np.where(n, self._at(first, n, rank), of)
-                for rank, of in ((np.ones_like(n), seen.min()), (n, seen.max()))
-            ]
-        wider = (np.fmin, np.fmax)
-        return [
-            np.where(np.isfinite(own[0]), own[k], wider[k](end, extremes[k]))
-            for k, end in enumerate(ends)
-        ]
+    def extremes(self, states: Integers) -> list[Array]:
+        """Smallest and largest return of each state; of all states where it has none."""
+        first, n = self._own(states)
+        seen = self._returns[:-1] if self._state.size else self._returns
+        ends = ((np.ones_like(n), seen.min()), (n, seen.max()))
+        return [np.where(n, self._at(first, n, rank), of_all) for rank, of_all in ends]
 
     def note(self, state: int, level: float) -> str:
         """A word where returns take so few values that the interval holds more than its level."""
@@ -126,9 +111,7 @@ class Calibration:
     high: float = math.inf  #: any lies beyond
 
     @classmethod
-    def of(
-        cls, returns: Array, value: Array, std: Array, cut: NDArray[np.bool_] | None = None
-    ) -> Calibration:
+    def of(cls, returns: Array, value: Array, std: Array, cut: Any = None) -> Calibration:
         """Scores of returns, with the estimates for where they began."""
         known = np.isfinite(value) & np.isfinite(std) & np.isfinite(returns)
         seen, error = returns[known], returns[known] - value[known]
@@ -151,23 +134,18 @@ class Calibration:
         """Calibration returns that an interval of this level needs."""
         return math.ceil(sides / (1.0 - level) - ROUNDING) - 1
 
-    def ends(
+    def interval(
         self, value: Array, std: Array, level: float = 0.9, above: bool = False
     ) -> list[Array]:
-        """Ends between which a new return falls with probability `level`; `above`: the lower one.
-
-        Refused where returns are too few.
-        """
-        sides, n = 1 if above else 2, self.scores.size
-        needed = self.needed(arguments.level("level", level), sides)
+        """Ends between which a new return falls with this probability; `above`: the lower one."""
+        n, needed = self.scores.size, self.needed(arguments.level("level", level), 2 - above)
         if n < needed:
             remedy = f"needs {needed:,} calibration returns; there are {n:,}"
             raise InputError("level", f"{level:.6g}", remedy)
-        scores = [float(end[0]) for end in self._own.ends(ONE, level, above)]
-        centre = np.asarray(value, dtype=np.float64)
-        reach = np.maximum(std, self.scale)
-        found = [centre + reach * score if score != 0.0 else centre for score in scores]
-        return [np.clip(end, self.low, self.high) for end in found]
+        scores = [float(end[0]) for end in self._own.interval(ONE, level, above)]
+        centre, reach = np.asarray(value, dtype=np.float64), np.maximum(std, self.scale)
+        ends = [centre + reach * score if score != 0.0 else centre for score in scores]
+        return [np.clip(end, self.low, self.high) for end in ends]
 
     def few_values(self, level: float = 0.9) -> str:
         """A word where scores take so few values that the interval holds more than its level."""

@@ -73,7 +73,7 @@ def make_learner(
     kinds = {each.method: each for each in LEARNERS.values()}
     kind = kinds[arguments.choice("method", method, NETWORKS)]
     own = 0.0 if kappa is None else kappa
-    traces = {"kappa": own, "kappa_bar": own}
+    traces: dict[str, Any] = {"kappa": own, "kappa_bar": own}
     found = kind(alpha=Averaged(), gamma=gamma, lam=lam, **traces, estimand=estimand, order=order)
     if kappa is not None:
         return found
@@ -170,10 +170,8 @@ class Settings:
 
     def __call__(self, chunk: Chunk) -> Estimator:
         """The estimator, with features that fit the chunk."""
-        learner, known = (
-            with_defaults(self.description, chunk, self._defaults),
-            self.experience.states,
-        )
+        learner = with_defaults(self.description, chunk, self._defaults)
+        known = self.experience.states
         tabular = self.experience.width is None
         td = self.by == TD or (not tabular and self._needs_td(learner, chunk))
         if not td and tabular:
@@ -222,7 +220,7 @@ def _refuse_beside_actions(learner: Learner) -> None:
     """Refuse settings that action values do not have."""
     if learner.lam is not None and bool(np.any(np.asarray(learner.lam) != 1.0)):
         raise InputError("lam", learner.lam, ONE_LAM)
-    if np.ndim(learner.gamma):
+    if learner.gamma is not None and np.ndim(learner.gamma):
         raise InputError("gamma", "one per state", ONE_GAMMA)
     if learner.estimand != "target_return":
         raise InputError("estimand", learner.estimand, TARGET_RETURN)
