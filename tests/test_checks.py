@@ -458,7 +458,8 @@ def test_every_estimate_checks_itself(by):
     assert len(found.self_check.places) > 3
     assert f"value {found.self_check.value}" in found.summary()
     scaled = Scaled(found.estimator, factor=1.5)
-    assert self_check(scaled, found.monitor, found.experience).disagrees
+    about = {"monitor": found.monitor, "experience": found.experience}
+    assert self_check(SimpleNamespace(estimator=scaled, **about)).disagrees
 
 
 @pytest.mark.parametrize("by", ["td", "least_squares"])

@@ -134,15 +134,12 @@ def test_every_kind_of_result_shows_itself():
         assert shown(thing).texts
 
 
-def test_an_estimate_is_shown_with_intervals_and_before_its_first_transition():
+def test_an_estimate_is_shown_with_intervals():
     found = rv.estimate(two_states(["rain", "sun"]), gamma=0.9)
     tree = shown(found)
     assert tree.rows[0][:6] == ["state", "visits", "value", "90%", "std", "90%"]
     assert [row[:2] for row in tree.rows[1:]] == [["rain", "30"], ["sun", "30"]]
     assert "60 transitions, 30 episodes" in tree.text
-    empty = rv.Estimate(two_states(), None, found.monitor)
-    assert "no transition yet" in shown(empty).text
-    assert "0 transitions" in repr(empty)
 
 
 def test_names_that_people_gave_are_escaped():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray
 
-from retvar.estimation import files
+from retvar.estimation import files, results, settings
 from retvar.estimation.answers import Answer, answer_at, find_states
 from retvar.estimation.check import Check, self_check
 from retvar.estimation.least_squares_estimator import (
@@ -21,23 +21,7 @@ from retvar.estimation.least_squares_estimator import (
     refuse_discounts,
     refuse_gaps,
 )
-from retvar.estimation.results import (
-    brief_dataset,
-    dataset,
-    describe_data,
-    table,
-    table_rows,
-    to_action_values,
-    warnings,
-)
 from retvar.estimation.returns import Monitor
-from retvar.estimation.settings import (
-    LEAST_SQUARES,
-    Settings,
-    grow_table,
-    refuse_beside_resume,
-    refuse_discounts_given_twice,
-)
 from retvar.experience.action_pairs import by_action
 from retvar.experience.moves import INTERRUPTIONS, Moves
 from retvar.experience.stream import Chunk, Experience
@@ -71,16 +55,12 @@ class Estimate(Shown):
     """
 
     def __init__(
-        self,
-        experience: Experience,
-        estimator: Any,
-        monitor: Monitor,
-        create: Settings | None = None,
+        self, experience: Experience, estimator: Any, monitor: Monitor, create: Any = None,
         moves: Moves | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.experience = experience
         self._estimator = estimator
-        self._create: Any = create  # makes the estimator from the first rows
+        self._create = create  # makes the estimator from the first rows
         self._monitor, self._unmonitored = monitor, Moves() if moves is None else moves
         self._checked: Check | None = None
 
@@ -104,7 +84,7 @@ class Estimate(Shown):
     @property
     def data(self) -> xarray.Dataset:
         """Value, variance and std with intervals, of each state or of the most visited regions."""
-        data = dataset(self)
+        data = results.dataset(self)
         data.attrs["self_check"] = str(self.self_check)
         if self.warnings:
             data.attrs["warnings"] = "\n".join(self.warnings)
@@ -205,7 +185,7 @@ class Estimate(Shown):
 
         Each names the probable remedy.
         """
-        return list(filter(None, [*warnings(self), self.self_check.warning]))
+        return list(filter(None, [*results.warnings(self), self.self_check.warning]))
 
     def action_values(self) -> xarray.Dataset:
         """Estimates of each action as arrays [state, action]; NaN where it was never taken.
@@ -218,25 +198,27 @@ class Estimate(Shown):
         >>> found["std"].sel(state=14).round(2).values
         array([0.33, 0.47, 0.46, 0.48])
         """
-        return to_action_values(self.experience, self.data)
+        return results.to_action_values(self.experience, self.data)
 
     # ------------------------------------------------------------------ texts, figures, files
 
     def summary(self, rows: int = 20) -> str:
         """Text: a description of the data and a table of the most visited states or regions."""
         data, rows = self.data, arguments.integer("rows", rows, 0)
-        return f"{describe_data(data, self.experience.counts)}\n\n{table(data, rows)}"
+        return (
+            f"{results.describe_data(data, self.experience.counts)}\n\n{results.table(data, rows)}"
+        )
 
     def __repr__(self) -> str:
         done = count(self.estimator.steps, "transition")
         return f"Estimate({visible(self.experience.name)}: {done}; {self.estimator!r})"
 
     def _html(self) -> str:
-        data = brief_dataset(self)
+        data = results.brief_dataset(self)
         if isinstance(self.estimator, StateEstimator) or self._checked is not None:
             data.attrs["self_check"] = str(self.self_check)
-        title, *told = describe_data(data, self.experience.counts).splitlines()
-        found = table_rows(data, MOST)
+        title, *told = results.describe_data(data, self.experience.counts).splitlines()
+        found = results.table_rows(data, MOST)
         heading, *rows = found.lines
         text = [k for k, name in enumerate(heading) if k == 0 or not name]  # of notes: no name
         shown = html_table(heading, rows, len(rows) + found.hidden, unit=found.unit, text=text)
@@ -299,7 +281,7 @@ class Estimate(Shown):
         """Whether the data is read as a table, and not along the stream."""
         if self._estimator is not None:
             return isinstance(self._estimator, LeastSquaresEstimator)
-        return bool(self._create.by == LEAST_SQUARES)
+        return bool(self._create.by == settings.LEAST_SQUARES)
 
     def _kept(self) -> bool:
         """Whether there is something to show of an environment that has failed."""
@@ -351,7 +333,7 @@ class Estimate(Shown):
 
     def _learn(self, estimator: OnlineEstimator, chunk: Chunk) -> None:
         refuse_discounts(estimator.description, chunk)
-        grow_table(estimator, chunk, self.experience)
+        settings.grow_table(estimator, chunk, self.experience)
         estimator.update_many(chunk, on_error="skip")
 
 
@@ -439,22 +421,22 @@ def estimate(
         from retvar.estimation.cluster import learn_on_cluster, refuse_cluster
 
         by = refuse_cluster(cluster, workers, by)
-    settings = {
+    given = {
         "by": by, "gamma": gamma, "lam": lam, "method": method, "order": order, "kappa": kappa,
         "estimand": estimand, "features": features, "bootstrap_samples": bootstrap_samples,
         "level": level, "seed": seed, "actions": actions,
     }  # fmt: skip
     if resume is not None:
-        refuse_beside_resume(learner=learner, **settings)
+        settings.refuse_beside_resume(learner=learner, **given)
         found = _resumed(experience, arguments.path("resume", resume))
     else:
-        create = Settings(experience, learner, **settings)
+        create = settings.Settings(experience, learner, **given)
         found = Estimate(create.experience, None, Monitor(create.level, create.remarks), create)
     if cluster is None:
         found.learn(progress)
     else:
         learn_on_cluster(found, cluster, workers, progress)
-    for each in warnings(found):  # the check warns when it is made
+    for each in results.warnings(found):  # the check warns when it is made
         log.warning("%s: %s", experience.name, each)
     return found
 
@@ -465,7 +447,7 @@ def _resumed(experience: Experience, path: Path) -> Estimate:
     saved = files.load(path)
     if files.has_actions(saved):
         experience = by_action(experience)
-    refuse_discounts_given_twice(saved.description, experience)
+    settings.refuse_discounts_given_twice(saved.description, experience)
     monitor = files.restore_monitor(path, saved, experience)
     if RESUMED not in monitor.remarks and not monitor.off_policy:
         monitor.remarks.append(RESUMED)

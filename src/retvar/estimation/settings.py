@@ -111,7 +111,7 @@ def refuse_beside_resume(**given: Any) -> None:
 def _refuse(why: str, names: Iterable[str], given: dict[str, Any]) -> None:
     """Refuse settings that differ from their defaults."""
     for name in names:
-        if _differs(name, own := given[name]):
+        if _differs(name, own := given.get(name)):
             shown = type(own).__name__ if isinstance(own, Learner | Features) else own
             raise InputError(name, shown, why)
 
@@ -129,20 +129,12 @@ class Settings:
     """
 
     def __init__(
-        self,
-        experience: Experience,
-        learner: Learner | None = None,
-        *,
-        by: str | None = None,
-        features: Any = None,
-        bootstrap_samples: int | None = None,
-        level: float = 0.9,
-        seed: int = 0,
-        actions: bool = False,
-        **of_learner: Any,
-    ) -> None:
+        self, experience: Experience, learner: Learner | None = None, *, by: str | None = None,
+        features: Any = None, bootstrap_samples: int | None = None, level: float = 0.9,
+        seed: int = 0, actions: bool = False, **of_learner: Any,
+    ) -> None:  # fmt: skip
         given = {"learner": learner, "bootstrap_samples": bootstrap_samples, **of_learner}
-        td = any(_differs(name, given[name]) for name in TD_ONLY)
+        td = any(_differs(name, given.get(name)) for name in TD_ONLY)
         if by is not None and arguments.choice("by", by, (LEAST_SQUARES, TD)) == LEAST_SQUARES:
             _refuse('goes with by="td"; leave one of them out', TD_ONLY, given)
         if learner is not None:
