@@ -13,7 +13,7 @@ from scipy.stats import chi2
 
 import retvar as rv
 from retvar import check
-from retvar.estimation.returns import BINS, Regions, Returns, rows_of
+from retvar.estimation.returns import Returns, rows_of
 from retvar.experience import Experience, from_gymnasium, from_table
 from retvar.support.errors import InputError, SourceError
 from tests import oracle
@@ -219,35 +219,6 @@ def test_observed_returns_are_those_of_the_log_with_the_final_values(lam, by):
         found.data["observed"], np.array([G for _, G, *_ in expected])[shown], rtol=1e-9, atol=1e-9
     )
     assert_array_equal(found.data["sample_state"], np.array([k for k, *_ in expected])[shown])
-
-
-# ---------------------------------------------------------------------- places
-
-
-@pytest.mark.parametrize("width", [1, 2, 3, 5, 9, 14, 50])
-def test_regions_count_boxes_and_give_the_mean_observation_in_each(width):
-    """Against a plain loop; observations beyond the bounds belong to the boxes at the edge."""
-    rng = np.random.default_rng(width)
-    low, high = -rng.random(width) - 1, rng.random(width) + 1
-    regions = Regions(low, high)
-    boxes = {}
-    for _ in range(3):
-        seen = rng.normal(size=(100, width)) * 1.2
-        seen[0], seen[1] = 1e30, -1e30
-        regions.add(seen)
-        for row in seen.tolist():
-            box = []
-            for x, lo, hi in list(zip(row, low, high, strict=True))[:40]:
-                b = BINS.get(width, 3 if width <= 12 else 2)
-                box.append(min(max(int((x - lo) / (hi - lo) * b), 0), b - 1))
-            boxes.setdefault(tuple(box), []).append(row)
-    counts, centres = regions.most_visited(10_000)
-    assert counts.sum() == 300
-    assert sorted(counts.tolist()) == sorted(len(rows) for rows in boxes.values())
-    means = sorted(np.mean(rows, axis=0).tolist() for rows in boxes.values())
-    assert_allclose(np.array(sorted(centres.tolist())), means, rtol=1e-9)
-    assert (np.diff(counts) <= 0).all()
-    assert_array_equal(regions.most_visited(3)[0], counts[:3])
 
 
 # ---------------------------------------------------------------------- exact answers

@@ -11,7 +11,7 @@ import numpy as np
 
 from retvar.estimation.least_squares_estimator import LeastSquaresEstimator, StateEstimator
 from retvar.estimation.observations import ObservationEstimator
-from retvar.estimation.results import higher_moments, label_text
+from retvar.estimation.results import estimates, label_text
 from retvar.estimation.return_sample import Interval, ReturnSample
 from retvar.experience.stream import Experience
 from retvar.online.bootstrap import half_width
@@ -186,12 +186,17 @@ def answer_at(found: Any, state: Any, level: float | None = None) -> Answer:
     if note in (NEVER, NO_VISIT_NEAR):
         nothing = Interval(math.nan, *UNKNOWN)
         return Answer(name, nothing, nothing, UNKNOWN, level, note)
-    value, std = (_estimate(estimator, at, what, level) for what in ("value", "std"))
+    columns = estimates(estimator, np.array([at]), level)
+    known = {name: float(column[0]) for name, column in columns.items()}
+    shapes = {
+        x: Interval(known[x], known.get(f"{x}_low", math.nan), known.get(f"{x}_high", math.nan))
+        for x in ("value", "std", *SHAPES.values())
+        if x in known
+    }
+    value, std = shapes.pop("value"), shapes.pop("std")
     ends, doubt, here = UNKNOWN, "", False
     if isinstance(estimator, LeastSquaresEstimator) and not math.isnan(value.estimate):
         ends, doubt, here = _return_interval(estimator, at, level)
-    names = [what for what in higher_moments(estimator) if what in SHAPES.values()]
-    shapes = {what: _estimate(estimator, at, what, level) for what in names}
     if shapes:
         doubt = estimator.note(at)
     check = found.self_check
@@ -212,15 +217,6 @@ def _note(experience: Experience, estimator: Any, visits: Any, at: Any) -> str:
     bounds = (experience.low, -1), (experience.high, 1)
     outside = (end is not None and bool((sign * (at - end) > 0).any()) for end, sign in bounds)
     return NO_VISIT_NEAR if experience.width is not None and any(outside) else ""
-
-
-def _estimate(estimator: Any, state: Any, what: str, level: float) -> Interval:
-    column = np.array([state])
-    found, ends = float(estimator.predict(column, what)[0]), UNKNOWN
-    if estimator.has_intervals:
-        low, high = estimator.interval(what=what, states=column, level=level)
-        ends = float(low[0]), float(high[0])
-    return Interval(found, *ends)
 
 
 def _return_interval(

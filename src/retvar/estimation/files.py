@@ -141,13 +141,11 @@ def save_folder(found: Any, out: Path, formats: Sequence[str] = FORMATS[:1]) -> 
     write_report(found, out, formats, data)
 
 
-def write_data(data: Any, estimator: Path) -> Path:
-    """Write the estimates beside the estimator; return their path."""
+def write_data(data: Any, estimator: Path) -> None:
+    """Write the estimates beside the estimator."""
     from retvar.support.cache import write_netcdf
 
-    path = estimator.with_name(estimator.name.replace(ESTIMATOR, DATA))
-    write_netcdf(path, data)
-    return path
+    write_netcdf(estimator.with_name(estimator.name.replace(ESTIMATOR, DATA)), data)
 
 
 def write_report(

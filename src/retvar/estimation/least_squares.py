@@ -150,8 +150,7 @@ class Solver:
         return LeastSquares(**found, probes=not self.inverse.dense, assumed=self.assumed)
 
     def _by_state(self, x: Array) -> Array:
-        found: Array = np.bincount(self.s, x, minlength=self.states).astype(np.float64, copy=False)
-        return found
+        return np.asarray(np.bincount(self.s, x, minlength=self.states), dtype=np.float64)
 
     def _matrix(self, x: Array) -> scipy.sparse.csr_array:
         """[s, s′]: the sum of x over the keys, divided by W(s)."""
@@ -233,7 +232,7 @@ class Solver:
     @cached_property
     def d0(self) -> Array:
         """δ = (r − c) + d0 in each key."""
-        return self.sums.centre + self.g * self.J[self.s2] - self.J[self.s]
+        return np.asarray(self.sums.centre + self.g * self.J[self.s2] - self.J[self.s])
 
     def _error_power(self, power: int) -> list[Array]:
         """Coefficients of δᵖ in r − c, by key."""

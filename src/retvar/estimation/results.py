@@ -60,15 +60,10 @@ def brief_dataset(found: Any) -> xarray.Dataset:
     return data
 
 
-def higher_moments(estimator: Any) -> tuple[str, ...]:
-    """Names of what an estimator knows beyond the variance."""
-    return estimator.description.network.higher if isinstance(estimator, OnlineEstimator) else ()
-
-
-def _estimates(estimator: Any, states: Any, level: float) -> dict[str, Array]:
+def estimates(estimator: Any, states: Any, level: float) -> dict[str, Array]:
     """Estimates and ends of their intervals for a column of states."""
-    data = {}
-    for what in (*QUANTITIES, *higher_moments(estimator)):
+    online, data = isinstance(estimator, OnlineEstimator), {}
+    for what in (*QUANTITIES, *(estimator.description.network.higher if online else ())):
         data[what] = estimator.predict(states, what)
         if estimator.has_intervals:
             ends = estimator.interval(what=what, states=states, level=level)
@@ -84,7 +79,7 @@ def _by_state(found: Any) -> xarray.Dataset:
     visits = _padded(counts, n, 0)
     states = np.flatnonzero(visits)
     data: dict[str, Any] = {"visits": visits}
-    for name, column in _estimates(estimator, states, monitor.level).items():
+    for name, column in estimates(estimator, states, monitor.level).items():
         data[name] = np.full(n, np.nan)
         data[name][states] = column
     if isinstance(estimator, StateEstimator):
@@ -134,7 +129,7 @@ def _by_region(found: Any) -> xarray.Dataset:
     estimator, monitor = found.estimator, found.monitor
     visits, centres = monitor.visits.most_visited(REGIONS)
     axes = found.experience.names or [f"x{i}" for i in range(centres.shape[1])]
-    data = {"visits": visits, **_estimates(estimator, centres, monitor.level)}
+    data = {"visits": visits, **estimates(estimator, centres, monitor.level)}
     if isinstance(estimator, ObservationEstimator):
         spread = estimator.spread(centres)
         data |= {"note": spread.note, "distance": spread.distance}
