@@ -173,10 +173,11 @@ def test_returns_are_early_while_little_is_missing_from_them_on_average():
     found = Returns(1, 1, 1_000)
     rows = {"state": zero, "next_state": zero, "reward": one, "truncated": flags}
     found.add(key, rows_of(rows, 0.8 * one, one))
-    assert_array_equal(np.bincount(found.age), np.full(steps, episodes // steps))
+    age = np.rint(steps - np.log(found.rest) / np.log(0.8)).astype(int)
+    assert_array_equal(np.bincount(age), np.full(steps, episodes // steps))
     mean = np.cumsum(0.8 ** np.arange(10, 0, -1)) / np.arange(1, 11)
     for most in (0.15, 0.3):
-        assert_array_equal(found.early(most=most), found.age < np.searchsorted(mean, most))
+        assert_array_equal(found.early(most=most), age < np.searchsorted(mean, most))
 
 
 @pytest.mark.parametrize(
