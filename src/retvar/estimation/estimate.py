@@ -302,6 +302,9 @@ class Estimate(Shown):
         if estimator is None:
             estimator = self._create(next(moves.chunks(FIRST[self.experience.is_log])))
         if isinstance(estimator, LeastSquaresEstimator):
+            given: Any = {"gamma", "lam"} & {*moves.columns}
+            for chunk in moves.chunks() if given else ({},):
+                refuse_discounts(estimator.description, chunk)
             estimator.read(moves)
         else:
             for chunk in moves.chunks():

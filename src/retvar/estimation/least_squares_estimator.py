@@ -121,7 +121,6 @@ class LeastSquaresEstimator(OwnDiscounts):
         """Add the transitions of a table, which checks and return intervals read again."""
         self.moves, self._began = moves, self._part.copy()
         for chunk in moves.chunks():
-            refuse_discounts(self.description, chunk)
             self.add(chunk)
 
     def _rows(self, chunk: Chunk) -> Chunk:
